@@ -1,8 +1,8 @@
 """A tenant's program that trains alike on any number of hosts: its batch is that of all ranks together.
 
-One that began anew waits at ``--hang-at`` for its death; one alone waits from ``--alone-until`` on to be told to leave.
+One without a resume waits at ``--hang-at`` for its death; one alone waits from ``--alone-until`` on for a stop.
 With ``--waits-for`` each waits behind its first checkpoint until that file is there.
-One of several asks from ``--ask-at`` on for one host and for more than there may be, and waits for what comes of it.
+One of several asks from ``--ask-at`` on for one host and for more than there may be, and waits for the result.
 """
 
 import argparse

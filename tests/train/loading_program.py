@@ -1,4 +1,4 @@
-"""A tenant's program that takes its batches from two loader workers a rank, and trains until it is told to stop."""
+"""A tenant's program that takes its batches from two loader workers a rank, and trains until it gets a stop."""
 
 import sys
 
@@ -41,7 +41,7 @@ def main() -> None:
         run.report(loss=loss)
         if run.rank == 0:
             print("step", step + 1, flush=True)  # noqa: T201
-    sys.exit("it was never told to stop")
+    sys.exit("it never got a stop")
 
 
 if __name__ == "__main__":

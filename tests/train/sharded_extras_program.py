@@ -1,4 +1,4 @@
-"""A program that keeps an average of its model beside it: sharded where the model is, and saved as an extra.
+"""A program that keeps an average of its model next to it: sharded where the model is, and saved as an extra.
 
 It says what the average is, whole, as it begins and as it ends.
 """

@@ -1,4 +1,4 @@
-"""The reference programs for vision and for Hugging Face's models: they learn, and go on exactly after a kill."""
+"""The reference programs for vision and for Hugging Face's models: they learn, and continue exactly after a kill."""
 
 import importlib.util
 import subprocess
@@ -32,7 +32,7 @@ def losses(steps: Mapping[int, list[str]]) -> dict[int, str]:
 
 
 def killed_and_resumed(training: Training, program: Path, *words: str, at: int) -> list[dict[int, str]]:
-    """Rank 1 is killed before a step; what goes on behind it equals what nothing disturbed, on both ranks.
+    """Rank 1 is killed before a step; the continued run equals an undisturbed one, on both ranks.
 
     Returns each rank's undisturbed losses.
     """
@@ -42,7 +42,7 @@ def killed_and_resumed(training: Training, program: Path, *words: str, at: int) 
     output, errors = torchrun.communicate(timeout=PATIENCE_S)
     assert torchrun.returncode == 1, errors
     assert f"step {at} " in output
-    assert f"step {at + 1} " not in output, "rank 1 was killed, and nobody goes on without it"
+    assert f"step {at + 1} " not in output, "rank 1 was killed, and no rank continues without it"
     resumed = training.run(*words, num_ranks=2, program=program, MUSTER_FENCE="")
     undisturbed = training.run(*words, num_ranks=2, program=program, MUSTER_CHECKPOINT_DIR="")
     wholes = [losses(steps) for steps in undisturbed.steps]
@@ -54,7 +54,7 @@ def killed_and_resumed(training: Training, program: Path, *words: str, at: int) 
 
 
 def accuracy_in(training: Training, attempt: int) -> float:
-    """As the first rank said."""
+    """Return the accuracy that the first rank printed."""
     output = training.checkpoints.parent / f"attempt-{attempt}" / "0" / "output"
     (line,) = (line for line in output.read_text(encoding="utf-8").splitlines() if line.startswith("accuracy "))
     return float(line.split()[1])

@@ -1,4 +1,4 @@
-"""What was interrupted goes on at the exact next step, bit for bit, from the newest generation that verifies."""
+"""An interrupted training continues at the exact next step, bit for bit, from the newest generation that verifies."""
 
 import json
 import os
@@ -50,11 +50,11 @@ def test_killed_in_the_middle_of_a_save_it_goes_on_bit_for_bit(
     assert "step-00000008/gen-2" not in training.generations(), "it died before the commit"
     third = training.run(*arguments, num_ranks=2)
     assert third.steps == between(undisturbed, 5, 12)
-    assert not any("partial" in name for name in training.generations()), "what was half written is gone"
+    assert not any("partial" in name for name in training.generations()), "what was half written was removed"
 
 
 def test_four_ranks_add_up_in_one_order_before_and_after_a_resume(training: Training) -> None:
-    """DDP lays its buckets out anew after its first step; from three ranks on a ring's sums hang on the layout."""
+    """DDP lays its buckets out again after its first step; from three ranks on, its sums depend on the layout."""
     length = ("--steps", "40", "--every", "10", "--width", "64")
     whole = training.run(*length, num_ranks=4).steps
     shutil.rmtree(training.checkpoints)
@@ -72,7 +72,7 @@ def test_random_numbers_and_running_means_are_each_ranks_own(undisturbed: list[S
 
 
 def test_each_epoch_holds_every_sample_once_across_changing_numbers_of_ranks(training: Training) -> None:
-    """64 samples, 4 a rank and step: told to stop on 4 ranks, on 2 and on 3, wherever that is, it ends on one."""
+    """64 samples, 4 a rank and step: stopped on 4 ranks, on 2 and on 3, wherever that is, it ends on one."""
     seen: list[int] = []
     for num_ranks in (4, 2, 3):
         attempt = training.start("--steps", "40", "--every", "0", "--sleep", "0.3", num_ranks=num_ranks)
@@ -114,7 +114,7 @@ def test_a_newer_runtimes_checkpoint_is_passed_over_by_name_and_the_one_before_i
     assert [words in word["why"] for word in supervisor.received("checkpoint_unreadable")] == [True]
     assert supervisor.received("checkpoint_rejected") == [], "it is no worse for that"
     assert f"step-00000008/gen-1 is not used: {MANIFEST} {words}" in again.ranks[0].errors
-    assert "step-00000008/gen-1" in training.generations(), "whoever knows it may use it still"
+    assert "step-00000008/gen-1" in training.generations(), "a program that knows it may use it still"
 
 
 def test_a_step_that_is_saved_again_is_another_generation_and_the_first_stays_as_it_was(training: Training) -> None:
@@ -198,7 +198,7 @@ def test_what_one_host_alone_cannot_read_is_skipped_and_not_condemned(training: 
     assert supervisor.received("checkpoint_rejected") == []
     (skipped,) = supervisor.received("checkpoint_unreadable")
     assert skipped["why"] == "rank 1: rank-00001.pt differs from what was saved"
-    assert supervisor.received("checkpoint", status="failed"), "rank 1 writes where nobody else looks"
+    assert supervisor.received("checkpoint", status="failed"), "rank 1 writes where no other rank reads"
 
 
 def test_the_control_plane_states_where_to_go_on(training: Training) -> None:
@@ -213,7 +213,7 @@ def test_the_control_plane_states_where_to_go_on(training: Training) -> None:
 
 
 def test_what_was_committed_when_a_newer_attempt_trained_is_passed_over_and_reported(training: Training) -> None:
-    """It lies in the folder above all that the newer one saved, and whole."""
+    """It is in the folder, above all that the newer one saved, and whole."""
     whole = training.run("--every", "2").steps[0]
     late = json.loads((training.checkpoints / "step-00000010/gen-1" / MANIFEST).read_text(encoding="utf-8"))
     resume = {
@@ -234,7 +234,7 @@ def test_a_plain_script_resumes_and_counts_its_own_attempts(training: Training) 
     assert list(training.run(MUSTER_FENCE="").steps[0]) == [9, 10, 11, 12]
     assert training.generations() == ["step-00000004/gen-1", "step-00000008/gen-1", "step-00000012/gen-2"]
     alone = training.run("--steps", "8", MUSTER_FENCE="", MUSTER_CHECKPOINT_DIR="").steps[0]
-    assert alone == whole, "and without a folder it begins anew, the same"
+    assert alone == whole, "and without a folder it begins again, the same"
 
 
 def test_where_nothing_can_be_used_it_begins_again_and_reports_it(training: Training) -> None:

@@ -1,4 +1,4 @@
-"""All ranks stop at one step, whoever was told, with a checkpoint where the notice allows; nothing holds up a step."""
+"""All ranks stop at one step, whichever got it, with a checkpoint where the notice allows; nothing holds up a step."""
 
 import signal
 import time
@@ -77,7 +77,7 @@ def test_outside_muster_the_signals_notice_is_a_variable(training: Training, not
 
 
 def test_a_stop_before_the_first_step_costs_nothing(training: Training) -> None:
-    """The supervisor tells each rank that connects later, too."""
+    """The supervisor notifies each rank that connects later, too."""
     for code, arguments in ((76, LONG), (0, ("--steps", "4")), (75, LONG)):
         with Listening(training.checkpoints.parent / f"s{len(training.generations())}{code}") as supervisor:
             told = supervisor.path.with_suffix(".told")

@@ -1,4 +1,4 @@
-"""The example under real torchrun: stopped by a signal to one rank, it goes on bit for bit."""
+"""The example under real torchrun: stopped by a signal to one rank, it continues bit for bit."""
 
 import contextlib
 import os

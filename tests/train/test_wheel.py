@@ -1,4 +1,4 @@
-"""The runtime as tenants get it: its own small wheel, in an environment with torch and nothing of ours."""
+"""The runtime as tenants get it: its own small wheel, in an environment with torch and no other code of the project."""
 
 import subprocess
 import sys

@@ -158,7 +158,7 @@ class Training:
         return attempt
 
     def generations(self) -> list[str]:
-        """All that lies there, half written too."""
+        """Return all generations in the folder, half-written ones too."""
         found = self.checkpoints.glob("step-*/*")
         return sorted(f"{path.parent.name}/{path.name}" for path in found)
 
@@ -216,7 +216,7 @@ class Listening:
         return self
 
     def __exit__(self, *_: object) -> None:
-        """What ranks said before they went is read first."""
+        """Read first what ranks sent before they ended."""
         self._is_closed = True
         self._thread.join(PATIENCE_S)
         for channel in (*self._ranks, self._listener):

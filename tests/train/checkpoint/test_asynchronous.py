@@ -1,4 +1,4 @@
-"""Checkpoints that are written while training goes on: of the step they were asked for, whatever happens meanwhile."""
+"""Checkpoints that are written while training continues: of the step they were asked for, whatever happens then."""
 
 import signal
 import time

@@ -34,7 +34,7 @@ def test_they_save_the_same_steps_by_the_measured_stall_and_go_on_there(training
     assert first["interval_s"] == pytest.approx(expected[first["bound"]], abs=1e-3)
     assert first["step_s"] > 0
     assert "muster.train: a checkpoint every " in attempt.ranks[0].errors
-    assert "a checkpoint every" not in attempt.ranks[1].errors, "the first speaks for all"
+    assert "a checkpoint every" not in attempt.ranks[1].errors, "the first reports for all"
     last = supervisor.received("checkpoint", status="committed")[-1]["step"]
     again = training.run("--every", "auto", "--steps", str(last + 3), num_ranks=2)
     assert [list(steps) for steps in again.steps] == [[last + 1, last + 2, last + 3]] * 2

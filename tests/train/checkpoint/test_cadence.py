@@ -63,7 +63,7 @@ def test_a_save_that_takes_long_is_not_overtaken() -> None:
     assert {later - earlier for earlier, later in pairwise(saved[1:])} <= {297, 298, 299}
     rank = Rank(rule)
     rank.clock.now_s += 1000
-    assert not rank.cadence.agree(1, [1, 0, 0, 0], is_busy=True), "one is still under way somewhere"
+    assert not rank.cadence.agree(1, [1, 0, 0, 0], is_busy=True), "one is still in progress somewhere"
     assert rank.cadence.agree(1, [1, 0, 0, 0], is_busy=False)
 
 

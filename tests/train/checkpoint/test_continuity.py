@@ -1,4 +1,4 @@
-"""A checkpoint unlike the one before it, and a loss unlike the one before a resume, are told once."""
+"""A checkpoint unlike the one before it, and a loss unlike the one before a resume, are reported once."""
 
 import json
 import random

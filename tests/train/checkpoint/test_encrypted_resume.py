@@ -1,4 +1,4 @@
-"""An encrypted checkpoint that somebody has put together anew: its checksums hold, and it does not open."""
+"""An encrypted checkpoint that another program has put together again: its checksums hold, and it does not open."""
 
 import dataclasses
 

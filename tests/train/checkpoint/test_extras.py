@@ -1,4 +1,4 @@
-"""Extras that differ from rank to rank are each rank's own; those that do not are written once."""
+"""Extras that differ from rank to rank are each rank's own; extras that do not are written once."""
 
 import json
 from pathlib import Path
@@ -115,7 +115,7 @@ def test_a_digest_reports_values_kinds_and_shapes_apart_and_nothing_else() -> No
     same = {"a": torch.arange(12.0)[::2].div(2).reshape(2, 3), "b": [1, 2.0, None, True, "x"], "c": (torch.zeros(0),)}
     assert extras.digest_of(one) == extras.digest_of(same)
     turned = dict(reversed(one.items()))
-    assert extras.digest_of(one) == extras.digest_of(turned), "a dictionary's order is nobody's state"
+    assert extras.digest_of(one) == extras.digest_of(turned), "a dictionary's order is no state"
     assert extras.digest_of({"s": {"b", "a"}}) == extras.digest_of({"s": frozenset(("a", "b"))})
     others = [
         {**one, "a": a.reshape(3, 2)},

@@ -192,7 +192,7 @@ def test_an_older_fence_commits_nothing_and_nothing_is_written_twice(tmp_path: P
         fences.begin(tmp_path, 5)
     with pytest.raises(StaleFenceError, match="fence 6 has begun, 5 may commit nothing"):
         commit(tmp_path, 2, fence=5)
-    assert fences.begin(tmp_path, None) == 7, "who is given none takes the next"
+    assert fences.begin(tmp_path, None) == 7, "a rank without a given fence takes the next"
     assert names(generations.list_generations(tmp_path)) == ["step-00000001/gen-5"]
 
 
@@ -323,7 +323,7 @@ def test_what_is_pinned_never_goes_whatever_is_stated_of_it() -> None:
         return names(retention.to_remove(found, 1, marks, fence=1))
 
     assert gone([]) == names([found[2], found[4], found[3]])
-    assert gone([found[3], found[4]]) == names([found[2]]), "a refused one too: somebody wants to look at it"
+    assert gone([found[3], found[4]]) == names([found[2]]), "a refused one too: a person may inspect it"
 
 
 def test_removal_takes_the_manifest_first_and_leaves_other_generations_of_the_step(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""Of what a checkpoint is made: told by files alone, git's hooks unasked, and compared on a resume."""
+"""The origin of a checkpoint: found from files alone, git's hooks unasked, and compared on a resume."""
 
 import os
 import shutil

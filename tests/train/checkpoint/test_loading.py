@@ -1,4 +1,4 @@
-"""Which generation the ranks go on from, and when they do not begin at all."""
+"""The generation from which the ranks continue, and when they do not begin at all."""
 
 import errno
 from collections.abc import Callable

@@ -20,7 +20,7 @@ SLACK_BYTES = 1 << 20
 
 
 def resumed(training: Training, place: Path, layout: str, num_ranks: int, num_steps: int) -> tuple[list[int], Attempt]:
-    """What each rank says that it has read of files to go on."""
+    """Return how much of the files each rank reports that it read to continue, and the attempt."""
     with Listening(place) as supervisor:
         # Without git, which the lineage asks: what a child reads counts as its parent's, and here only resuming should.
         variables = {"MUSTER_TRAIN_SOCKET": str(supervisor.path), "PATH": "/no/git/here"}
@@ -84,5 +84,5 @@ def test_nothing_is_unpickled_on_any_rank_before_every_file_is_verified_by_one(t
     for later in ("step-00000004/gen-2", "step-00000006"):
         shutil.rmtree(training.checkpoints / later)
     refused = training.start("ddp", "6", num_ranks=2, program=PROGRAM)
-    assert refused.ended() == [1, 1], "and verified by all, it is an error on every rank, and nobody hangs"
+    assert refused.ended() == [1, 1], "and verified by all, it is an error on every rank, and none hangs"
     assert all("CoverageError: a state_dict holds more than" in rank.errors for rank in refused.ranks)

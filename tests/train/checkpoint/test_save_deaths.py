@@ -1,4 +1,4 @@
-"""Killed at each point of a save: what is listed is whole, and the next attempt goes on bit for bit."""
+"""Killed at each point of a save: what is listed is whole, and the next attempt continues bit for bit."""
 
 import json
 
@@ -54,7 +54,7 @@ def require_whole(training: Training, newest: str) -> None:
 def goes_on(training: Training, undisturbed: list[Steps], step: int) -> None:
     steps = training.run(num_ranks=2).steps
     assert steps == [{number: rank[number] for number in range(step + 1, 13)} for rank in undisturbed]
-    assert not any("partial" in name for name in training.generations()), "what was half written is gone"
+    assert not any("partial" in name for name in training.generations()), "what was half written was removed"
 
 
 @pytest.mark.parametrize("moment", KILLS)

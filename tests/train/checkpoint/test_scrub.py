@@ -1,4 +1,4 @@
-"""What is kept is read again, slowly, and what is pinned stays: in a running job, beside its training."""
+"""Stored checkpoints are read again, slowly, and pinned ones stay: in a running job, during its training."""
 
 import json
 import threading
@@ -149,7 +149,7 @@ def test_a_missing_file_is_damage_only_while_the_manifest_is_there(kind: str, tm
     lose("step-00000002/gen-1/MANIFEST.json")
     removing = scrub.fault_of(Generation(2, 1))
     assert isinstance(removing, UnusableError)
-    assert not removing.is_damage, "so begins who removes it"
+    assert not removing.is_damage, "a removal begins so"
 
 
 def test_what_was_out_of_sight_for_a_moment_is_whole(tmp_path: Path) -> None:
@@ -166,7 +166,7 @@ def test_what_was_out_of_sight_for_a_moment_is_whole(tmp_path: Path) -> None:
 
 
 class Rank:
-    """Stands for rank 0's upkeep beside a training, without one: what it says is kept."""
+    """Stands for rank 0's maintenance during a training, without one: its messages are kept."""
 
     def __init__(self, store: Store, rule: ScrubRule, pinned: frozenset[str] | None = None) -> None:
         self.reported: list[tuple[str, dict[str, object]]] = []
@@ -179,7 +179,7 @@ class Rank:
 
 
 def test_generations_that_the_store_lists_no_more_are_not_accused(tmp_path: Path) -> None:
-    """The mount goes while a generation is being read, and comes back: nothing is said, and then it is whole."""
+    """The mount goes while a generation is being read, and comes back: nothing is reported, and then it is whole."""
     mount, away = tmp_path / "mount", tmp_path / "away"
     mount.mkdir()
     generation = commit(mount, 1)
@@ -204,7 +204,7 @@ def test_generations_that_the_store_lists_no_more_are_not_accused(tmp_path: Path
 
 
 def test_what_retention_removes_meanwhile_is_not_reported_as_a_fault(tmp_path: Path) -> None:
-    """Its manifest is gone and its folder not yet, as on a disk that is slow to remove."""
+    """Its manifest is removed and its folder not yet, as on a disk that is slow to remove."""
     first, second = commit(tmp_path, 1), commit(tmp_path, 2)
     newest = [commit(tmp_path, 3), commit(tmp_path, 4)]
 
@@ -262,26 +262,26 @@ def test_a_mark_that_fails_once_is_made_soon_after_and_so_is_one_taken_away(
     store = Flaky(tmp_path)
     rank = Rank(store, ScrubRule(interval_s=0.0), frozenset({name}))
     rank.maintenance.begin()
-    until(lambda: rank.reported != [], "the pin was told")
+    until(lambda: rank.reported != [], "the pin was reported")
     assert store.pinned_ones(PINNED_BY_CONTROL_PLANE) == {name}
     rank.maintenance.pin([])
     until(lambda: len(rank.reported) > 1, "so was its end")
     assert store.pinned_ones(PINNED_BY_CONTROL_PLANE) == frozenset()
     rank.maintenance.close()
-    assert [fields["is_pinned"] for _, fields in rank.reported] == [True, False], "each is said once"
+    assert [fields["is_pinned"] for _, fields in rank.reported] == [True, False], "each is reported once"
 
 
 def test_no_fault_of_one_turn_ends_the_care(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     name = commit(tmp_path, 1).name
     store = Flaky(tmp_path)
-    store.faults = {"verify": ValueError("nobody foresaw it"), "pin": ValueError("nor this")}
+    store.faults = {"verify": ValueError("no one foresaw it"), "pin": ValueError("nor this")}
     rank = Rank(store, ScrubRule(interval_s=0.1, bytes_per_s=1e9), frozenset({name}))
     rank.maintenance.begin()
     until(lambda: rank.received("checkpoint_scrubbed") != [], "the next turn")
     until(lambda: rank.received("checkpoint_pinned") != [], "the mark, tried again")
     rank.maintenance.close()
     told = capfd.readouterr().err
-    assert "nobody foresaw it" in told
+    assert "no one foresaw it" in told
     assert "nor this" in told
 
 
@@ -330,8 +330,8 @@ def test_damage_of_an_older_generation_is_reported_while_training_goes_on_and_it
         assert "rank-00000.pt differs from what was saved" in told["why"]
         supervisor.report({"type": "stop", "reason": "drain"})
         assert attempt.ended() == [75]
-        assert len(supervisor.received("checkpoint_rejected")) == 1, "said once"
-    assert older in training.generations(), "nobody removes what may be looked at"
+        assert len(supervisor.received("checkpoint_rejected")) == 1, "reported once"
+    assert older in training.generations(), "no removal of a checkpoint that may be inspected"
 
 
 def test_a_pin_is_marked_in_the_store_and_retention_leaves_it_with_a_server_and_without(
@@ -353,7 +353,7 @@ def test_a_pin_is_marked_in_the_store_and_retention_leaves_it_with_a_server_and_
         supervisor.report({"type": "pins", "generations": [pinned]})
         started.touch()
         assert attempt.ended() == [0]
-        assert supervisor.received("checkpoint_expired"), "retention was at work"
+        assert supervisor.received("checkpoint_expired"), "retention was running"
     assert pinned in training.generations()
     assert by_hand not in training.generations()
     training.run("--steps", "64", MUSTER_RESUME=json.dumps({"pinned": [pinned]}))
@@ -363,7 +363,7 @@ def test_a_pin_is_marked_in_the_store_and_retention_leaves_it_with_a_server_and_
     assert kept_one is not None
     store.pin(kept_one, PINNED)
     training.run("--steps", "128", MUSTER_RESUME=json.dumps({"good_after_steps": 1, "hold_s": 0}))
-    assert {pinned, kept} <= set(training.generations()), "a run that nobody told of pins finds the marks"
+    assert {pinned, kept} <= set(training.generations()), "a run without a message of pins finds the marks"
     with Listening(tmp_path / "again.sock") as supervisor:
         attempt = training.start(
             "--steps",

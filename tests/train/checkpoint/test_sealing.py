@@ -1,4 +1,4 @@
-"""Encrypted files: what was written comes back, and nothing else is taken for it."""
+"""Encrypted files: what was written comes back, and nothing else is accepted as it."""
 
 import re
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""What a dataset is, told by its files alone: nothing outside the folder, nothing that changed unseen."""
+"""The identity of a dataset, computed from its files alone: nothing outside the folder, nothing that changed unseen."""
 
 import json
 from pathlib import Path

@@ -222,7 +222,7 @@ print(data.path, data.is_staged)
 
 
 def test_of_several_ranks_at_once_one_copies_and_all_read_the_copy(host: Host, source: Path) -> None:
-    """Needs no torch: a dataset is looked at before the ranks have met."""
+    """Needs no torch: a dataset is checked before the ranks have met."""
     command = [sys.executable, "-c", _ONE_RANK, str(source)]
     environ = {"PATH": os.environ["PATH"], "PYTHONPATH": str(ROOT), **host.environ}
     ranks = [

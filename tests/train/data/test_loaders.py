@@ -1,4 +1,4 @@
-"""Processes that a training program starts beside its loader's workers."""
+"""Processes that a training program starts in addition to its loader's workers."""
 
 import os
 import subprocess
@@ -34,7 +34,7 @@ main()
 
 
 def test_what_comes_of_a_fork_server_next_to_a_loader_ends_when_reported_and_the_loader_does_not() -> None:
-    """Its workers are told while they import, and their fork server too."""
+    """Its workers get the signal while they import, and their fork server too."""
     environment = {"PATH": os.environ["PATH"], "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
     command = [sys.executable, "-c", STARTS_BOTH]
     ended = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=PATIENCE_S, check=False)

@@ -1,4 +1,4 @@
-"""Which rank a process is that mpirun or srun has started, and when nobody can know."""
+"""The rank of a process that mpirun or srun has started, and the cases in which it is unknown."""
 
 import pytest
 
@@ -40,7 +40,7 @@ def test_what_another_has_stated_stays() -> None:
 @pytest.mark.parametrize(
     "environ",
     [reported(SLURM, rank=1, size=8, local_rank=1), TWO_HOSTS | reported(OPEN_MPI, rank=1, size=3, local_rank=1), {}],
-    ids=["nobody names a number of ranks", "as many as nobody named", "nothing"],
+    ids=["no variable names a number of ranks", "as many as no variable named", "nothing"],
 )
 def test_a_process_that_may_be_none_of_its_ranks_is_reported_nothing(environ: dict[str, str]) -> None:
     before = dict(environ)

@@ -1,4 +1,4 @@
-"""Every layout trains as one process does, and a checkpoint of one goes on in any other."""
+"""Every layout trains as one process does, and a checkpoint of one continues in any other."""
 
 import shutil
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""What a program most likely did not mean is told once, and what it meant is not."""
+"""What a program most likely did not mean is reported once, and what it meant is not."""
 
 import copy
 import importlib.util
@@ -41,7 +41,7 @@ def test_a_program_that_reads_its_own_share_is_reported_nothing_of_samples(train
     with Listening(training.checkpoints.parent / "t") as supervisor:
         training.run("--steps", "8", num_ranks=1, MUSTER_TRAIN_SOCKET=str(supervisor.path))
     found = warned(supervisor)
-    assert set(found) == {"learning_rate"}, "of one rank nothing else can be said"
+    assert set(found) == {"learning_rate"}, "of one rank nothing else can be reported"
     assert "a step takes 4 samples, 0.5 times as many as those before the checkpoint (8)" in found["learning_rate"]
     assert "the learning rate is still 0.009" in found["learning_rate"]
 

@@ -1,4 +1,4 @@
-"""A real training tells of a checkpoint that shrank and of a loss that does not go on where it was."""
+"""A real training reports a checkpoint that shrank and a loss that does not continue where it was."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""A real training on two ranks: its data staged once, and told with each checkpoint and at a resume."""
+"""A real training on two ranks: its data staged once, and reported with each checkpoint and at a resume."""
 
 from pathlib import Path
 from typing import Any

@@ -1,4 +1,4 @@
-"""Memory that grows without end is told once; what is only busy, or fills up at the start, is not."""
+"""Memory that grows without end is reported once; what is only busy, or fills up at the start, is not."""
 
 import random
 

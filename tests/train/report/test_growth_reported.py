@@ -1,4 +1,4 @@
-"""A real program that keeps something of each step is told so."""
+"""A real program that keeps something of each step gets a warning."""
 
 from pathlib import Path
 

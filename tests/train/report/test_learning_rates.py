@@ -1,4 +1,4 @@
-"""Which learning rates suit which batch, and what is said of one that does not."""
+"""Which learning rates suit which batch, and the warning about one that does not."""
 
 import importlib.util
 import math

@@ -1,4 +1,4 @@
-"""Samples, tokens and padding of one rank: means of a step over what was told since the last word."""
+"""Samples, tokens and padding of one rank: means of a step over what was counted since the last message."""
 
 from muster.train.data.samples import Samples
 from muster.train.report.load import Load

@@ -1,6 +1,6 @@
-"""Figures in other tools: written beside training, dropped when a tool is slow, given up when it fails.
+"""Figures in other tools: written during training, dropped when a tool is slow, given up when it fails.
 
-TensorBoard's library is real. MLflow's and wandb's bring more than all of ours; modules of their names, which write
+TensorBoard's library is real. MLflow's and wandb's bring more than all our own; modules of their names, which write
 down how they are called, stand for them.
 """
 

@@ -1,4 +1,4 @@
-"""Where a step's time goes: each part is what the program did in it, and nothing is told that nobody knows."""
+"""Where a step's time goes: each part is what the program did in it, and nothing is reported that was not measured."""
 
 import copy
 import dataclasses
@@ -147,7 +147,7 @@ def test_between_two_pieces_of_a_batch_is_data_and_between_two_steps_is_checkpoi
     assert said is not None
     assert said["num_steps"] == 2
     assert (said["data_s"], said["forward_s"], said["backward_s"]) == (2 * DATA_S, 12.0, 2 * BACKWARD_S)
-    assert said["checkpoint_s"] == 0.25, "the second step's is told with the third"
+    assert said["checkpoint_s"] == 0.25, "the second step's is reported with the third"
 
 
 def test_a_pass_without_gradients_and_a_step_that_trains_nothing() -> None:
@@ -163,7 +163,7 @@ def test_a_pass_without_gradients_and_a_step_that_trains_nothing() -> None:
     program.pace.begin()
     program.device.spend(3.0)
     program.pace.end()
-    assert parts(program.pace.word()) == {**NOTHING, "other_s": 3.0, "checkpoint_s": 0.5}, "nobody saw the model called"
+    assert parts(program.pace.word()) == {**NOTHING, "other_s": 3.0, "checkpoint_s": 0.5}, "no hook saw a call"
     program.passes()
     assert program.pace.word(is_last=True) is None, "outside of a step nothing is counted"
 
@@ -235,7 +235,7 @@ def test_the_last_word_is_of_training_and_not_of_the_save_behind_it() -> None:
     assert said is not None
     assert said["tokens_per_s"] == 100.0
     program.trains()
-    assert program.pace.word(is_last=True) is None, "it would tell no rate where the word before told one"
+    assert program.pace.word(is_last=True) is None, "it would report no rate where the message before did"
 
 
 def test_outputs_of_every_kind_and_a_second_backward_pass() -> None:

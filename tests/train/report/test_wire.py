@@ -1,4 +1,4 @@
-"""The socket to the supervisor: never in training's way, whoever is or is not at the other end."""
+"""The socket to the supervisor: never in training's way, whether or not a process is at the other end."""
 
 import json
 import socket

@@ -1,4 +1,4 @@
-"""Work beside: its result, what it raised, and where no thread is to be had."""
+"""Work in the background: its result, what it raised, and the case that no thread is available."""
 
 import threading
 

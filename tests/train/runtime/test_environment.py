@@ -1,4 +1,4 @@
-"""What the launcher says is read strictly: a wrong word must not silently begin a training anew."""
+"""What the launcher says is read strictly: a wrong word must not silently begin a training again."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""A rank that is told to stop before ``train.start`` leaves with its exit class and a word, whatever it waits in."""
+"""A rank that gets a stop before ``train.start`` leaves with its exit class and a word, whatever it waits in."""
 
 import os
 import signal
@@ -41,7 +41,7 @@ def ended(process: subprocess.Popen[str]) -> int:
 
 @pytest.mark.parametrize("wait", ["import", "torch", "child"])
 def test_a_signal_before_the_start_ends_the_rank_with_76_and_a_word(tmp_path: Path, wait: str) -> None:
-    """In ``torch`` no handler of Python's runs; the ``child`` is forked, and told to end before its parent is."""
+    """In ``torch`` no handler of Python's runs; the ``child`` is forked, and gets the signal before its parent."""
     port = free_port()
     with Listening(tmp_path / "s") as supervisor:
         told = {**LAUNCHED, "MASTER_PORT": str(port), "MUSTER_TRAIN_SOCKET": str(supervisor.path)}

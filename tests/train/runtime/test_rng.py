@@ -58,7 +58,7 @@ def test_a_digest_is_of_each_number_and_the_same_once_it_was_saved_and_loaded() 
     [
         (0, 4, "seeded", "seeded by the program's seed and the rank"),
         (4, 4, "saved", "each rank's own, as saved by as many ranks"),
-        (4, 2, "saved_by_more", "those of ranks that were no more were let go of"),
+        (4, 2, "saved_by_more", "states of ranks that no longer exist were dropped"),
         (4, 8, "saved_by_fewer", "of the others seeded by step and rank"),
     ],
 )

@@ -46,7 +46,7 @@ def test_what_is_missing_is_searched_until_its_time_is_over(capfd: pytest.Captur
     with pytest.raises(UnusableError, match="gone"):
         LateFiles(0.3).read(lambda: checked(missing, looks))
     assert len(looks) > 2
-    assert capfd.readouterr().err == "muster.train: gone; it may show late: waiting up to 0.3 s\n", "said once"
+    assert capfd.readouterr().err == "muster.train: gone; it may show late: waiting up to 0.3 s\n", "reported once"
 
     def wait(pause_s: float) -> bool:
         waited.append(pause_s)

@@ -248,7 +248,7 @@ def test_what_has_an_older_fence_may_neither_begin_nor_commit(prefix: Prefix) ->
     assert store.highest_fence() == 0
     assert store.begin(6) == store.begin(6) == 6
     record = store.write_part(Generation(1, 6), 0, part(b"weights"))
-    assert store.begin(None) == 7, "who is given none takes the next"
+    assert store.begin(None) == 7, "a rank without a given fence takes the next"
     with pytest.raises(StaleFenceError, match="fence 6 is older than 7"):
         store.begin(6)
     with pytest.raises(StaleFenceError, match="fence 7 has begun, 6 may commit nothing"):
@@ -300,7 +300,7 @@ def test_marks_ages_and_removal(prefix: Prefix) -> None:
     assert store.pinned_ones(retention.PINNED) == frozenset()
     assert store.aged_ones([old, new], 60.0, 0.0) == frozenset()
     assert store.aged_ones([old, new], 60.0, 9e12) == {old.name, new.name}
-    assert store.aged_ones([Generation(9, 9)], 60.0, 9e12) == frozenset(), "what is gone has no age"
+    assert store.aged_ones([Generation(9, 9)], 60.0, 9e12) == frozenset(), "a removed generation has no age"
     store.remove([old])
     assert store.list_generations() == [new]
     assert not [key for key in prefix.objects() if key.startswith(old.name)]
