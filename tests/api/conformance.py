@@ -36,7 +36,7 @@ class Conformance:
         return found
 
     def fault_of(self, operation: Document, status: int, media_type: str, answer: httpx.Response) -> str | None:
-        """What is wrong with the answer, in words."""
+        """Return the fault of the answer as text."""
         response = operation["responses"].get(str(status))
         if response is None:
             return f"the status {status} is not documented"

@@ -67,7 +67,7 @@ def conformance() -> Conformance:
 
 @pytest.fixture
 def api_clock() -> Callable[[], datetime]:
-    """What the API takes for now; a module whose tests look at the time has its own."""
+    """Return the API's clock; a module whose tests look at the time has its own."""
     return utc_now
 
 

@@ -1,4 +1,4 @@
-"""The API over two GPUs that are truly HEALTHY, faults of theirs, and what a test asks by REST."""
+"""The API over two GPUs that are truly HEALTHY, their own faults, and what a test asks by REST."""
 
 from datetime import timedelta
 from typing import Any

@@ -1,4 +1,4 @@
-"""Undeclared routes stop the start; what operations, problems and figures say. Who may call: tests/authorisation."""
+"""Undeclared routes stop the start; what operations, problems and figures say. Callers: tests/authorisation."""
 
 import pytest
 from fastapi import FastAPI, WebSocket

@@ -1,4 +1,4 @@
-"""Bodies that must never be taken, nor ever cause a fault of ours: the catalogue, one row each."""
+"""Bodies that must never be taken, nor ever cause a fault in our own code: the catalogue, one row each."""
 
 import json
 from typing import Any

@@ -16,7 +16,7 @@ def breaker(api: Api) -> dict[str, Any]:
 
 
 def close(api: Api, scope: str, status: int = 200) -> dict[str, Any]:
-    body = {"scope": scope, "reason": "looked at it"}
+    body = {"scope": scope, "reason": "inspected it"}
     answer = api.client.post("/v1/breakers/quarantine/close", json=body, headers=api.headers("operator"))
     assert answer.status_code == status, answer.text
     document: dict[str, Any] = answer.json()

@@ -161,7 +161,7 @@ def test_a_cohort_names_what_its_tensor_cores_multiply(api: Api, other_key: str)
 
 
 def test_a_cohort_states_how_many_of_its_nodes_are_kept_as_spares(api: Api) -> None:
-    """Of one host of few GPUs, away for a year after each failure, one; and none is said where none are kept."""
+    """Of one host of few GPUs, away for a year after each failure, one; and none is stated where none are kept."""
     (before,) = api.client.get("/v1/cohorts", headers=api.headers("auditor")).json()["items"]
     assert before["num_spare_nodes"] is None
     spares = SparePolicy(confidence=0.99, replacement_h=8_760)

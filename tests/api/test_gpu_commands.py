@@ -25,7 +25,7 @@ Type = Callable[..., str]
 
 @pytest.fixture
 def command(api: Api, monkeypatch: pytest.MonkeyPatch) -> Type:
-    """Types a command with the operator's key and gives what it said."""
+    """Return a function that types a command with the operator's key and returns its output."""
     client = RestClient("http://127.0.0.1", "mst_x")
     client.close()
     client._http = api.client  # the same requests, into the application

@@ -1,4 +1,4 @@
-"""``GET /v1/gpus``: filtered and paged on the server; who reads ``items`` alone reads a whole small fleet."""
+"""``GET /v1/gpus``: filtered and paged on the server; a client that reads ``items`` alone reads a whole small fleet."""
 
 from datetime import timedelta
 from typing import Any

@@ -1,4 +1,4 @@
-"""What a GPU has been through, by REST: its attempts, its moves, its burn-ins beside the cohort's."""
+"""What a GPU has been through, by REST: its attempts, its moves, its burn-ins next to the cohort's."""
 
 from typing import Any
 

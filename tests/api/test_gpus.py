@@ -1,4 +1,4 @@
-"""One GPU by REST: what is told of it, and what persons do about it."""
+"""One GPU by REST: what is shown of it, and what persons do about it."""
 
 from typing import Any
 
@@ -158,7 +158,7 @@ def test_a_repair_runs_its_course(api: Api) -> None:
     assert (done["standing"], done["repairs"][0]["outcome"]) == ("UNPROVEN", "done")
     judge_once(api.units, JUDGE)
     found = show(api)
-    assert found["standing"] == "UNPROVEN", "what was mended condemns no more"
+    assert found["standing"] == "UNPROVEN", "a repaired fault condemns no more"
     assert not found["evidence"][0]["is_condemning"]
     fault(api)
     assert show(api)["standing"] == "QUARANTINED", "a new fault does"

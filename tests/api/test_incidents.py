@@ -18,7 +18,7 @@ UNKNOWN = "inc_00000000000000000000000000"
 
 def opened(api: Api, kind: IncidentKind = IncidentKind.BURN_IN_ABANDONED, subject_id: str = GPU) -> str:
     with api.units.begin(JUDGE, CLOSE) as unit:
-        return open_incident(unit, kind, "gpu", subject_id, f"{subject_id} wants a person", {"tries": 3}).id
+        return open_incident(unit, kind, "gpu", subject_id, f"{subject_id} needs attention", {"tries": 3}).id
 
 
 def listed(api: Api, **filters: Any) -> list[str]:

@@ -1,4 +1,4 @@
-"""A job's ETag stands for all that its document tells: its hosts' parts as well."""
+"""A job's ETag stands for all that its document shows: its hosts' parts as well."""
 
 from muster.wire.host import HOST_WORDS
 from tests.api.conftest import Api

@@ -106,7 +106,7 @@ def test_one_node_is_shown_by_its_id_or_its_name_with_its_place_and_gpus(api: Ap
     found = shown(api, beta)
     assert shown(api, "beta-01") == found
     assert found["path"] == [{"level": "rack", "name": "r7"}, {"level": "node", "name": "beta-01"}]
-    assert shown(api, "alpha")["path"] == [{"level": "node", "name": "alpha"}], "where no rack is known, none is told"
+    assert shown(api, "alpha")["path"] == [{"level": "node", "name": "alpha"}], "where no rack is known, none is shown"
     assert [gpu["uuid"] for gpu in found["gpus"]] == [f"GPU-beta-01-{slot}" for slot in range(3)]
     assert [gpu["standing"] for gpu in found["gpus"]] == ["UNPROVEN", "SUSPECT", "UNPROVEN"]
     assert found["gpus"][0]["override"] == "HEALTHY"

@@ -1,4 +1,4 @@
-"""The committed document is what the code says, and breaks nobody who was not told."""
+"""The committed document is what the code says, and breaks no client without a notice."""
 
 import pytest
 

@@ -60,7 +60,7 @@ def test_no_override_brings_back_what_is_quarantined(api: Api, standing: str) ->
     refused = act(api, "override", 409, standing=standing, until=at(1))
     assert "QUARANTINED" in refused["detail"]
     assert "burn-in" in refused["detail"]
-    assert quarantine(api)["override"] == "QUARANTINED", "to keep it out is no way back"
+    assert quarantine(api)["override"] == "QUARANTINED", "to keep it out is no return to service"
 
 
 def test_evidence_goes_on_to_be_judged_beneath_it(api: Api) -> None:

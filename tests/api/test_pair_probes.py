@@ -1,4 +1,4 @@
-"""Probes between hosts over the real API: whom a node is named, what its answers are asked with, what racks are told.
+"""Probes between hosts over the real API: the peers that a node gets, the secrets of its answers, the figures of racks.
 
 Two agents' workers probe each other on real sockets in ``test_two_hosts_…``.
 """
@@ -77,7 +77,7 @@ def beta(api: Api) -> NodeId:
 
 def test_hosts_that_answer_are_named_to_each_other_with_the_keys_that_they_take(api: Api, beta: NodeId) -> None:
     alphas, betas = api.tokens["node"], key_for(api, beta, "beta")
-    assert ask(api, alphas)["peers"] == [], "nobody else answers yet"
+    assert ask(api, alphas)["peers"] == [], "no other host answers yet"
     taken = ask(api, betas, port=9421, session="b" * 16)
     (alpha,) = taken["peers"]
     (found,) = ask(api, alphas)["peers"]

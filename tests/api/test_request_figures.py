@@ -1,4 +1,4 @@
-"""What /metrics tells of requests."""
+"""Figures of requests in /metrics."""
 
 import re
 

@@ -124,7 +124,7 @@ def test_a_client_that_never_ends_its_headers_hinders_none(served: Served) -> No
 
 
 def test_none_chooses_the_address_that_the_audit_keeps(served: Served) -> None:
-    """No proxy is named in the settings, so nobody's word about another address counts, from this machine neither."""
+    """No proxy is named in the settings, so no header about another address counts, from this machine neither."""
     told = {**served.headers, "X-Forwarded-For": "203.0.113.9", "X-Forwarded-Proto": "https"}
     assert httpx.post(f"{served.url}/v1/jobs", headers=told, json=GOOD_JOB).status_code == 201
     with served.units.read() as session:

@@ -1,4 +1,4 @@
-"""A job's size as a sum of GPUs, over the wire: planned, tried and submitted; and said in two ways at once."""
+"""A job's size as a sum of GPUs, over the wire: planned, tried and submitted; and stated in two ways at once."""
 
 from typing import Any
 from uuid import uuid4

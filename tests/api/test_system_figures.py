@@ -35,7 +35,7 @@ def test_heartbeats_are_counted_by_contact_and_by_their_age(api: Api) -> None:
     for name in ("beta", "gamma"):
         enrol_host(api.units, name)
     found = read(api)["heartbeats"]
-    assert (found["num_lost"], found["max_age_s"], found["p99_age_s"]) == (3, None, None), "none was ever heard"
+    assert (found["num_lost"], found["max_age_s"], found["p99_age_s"]) == (3, None, None), "none ever sent one"
     with api.units.begin(JUDGE, ACTIVATE, quiet=True) as unit:
         for name, contact, age_s in (("alpha", Contact.LIVE, 1), ("beta", Contact.SILENT, 40), ("gamma", "LOST", 500)):
             heard_at = unit.now - timedelta(seconds=age_s)

@@ -1,4 +1,4 @@
-"""The telemetry route: what it takes, what it refuses by name, and that nothing a host sends is a fault of ours."""
+"""The telemetry route: what it takes, what it refuses by name, and that nothing a host sends causes a server error."""
 
 import gzip
 import json
@@ -169,7 +169,7 @@ def test_a_revoked_key_stores_nothing_from_the_next_report_on(api: Api) -> None:
         keys.revoke(unit, api.key_ids["node"])
     assert post(api, report(32, now_ms(), reading(GPU, power_w=2.0))).status_code == 401
     assert latest(api) == {GPU: ("boot-1", 16)}
-    assert post(api, b"{").status_code == 401, "and is told nothing else"
+    assert post(api, b"{").status_code == 401, "and gets nothing else"
 
 
 def _bent(**changes: Any) -> bytes:

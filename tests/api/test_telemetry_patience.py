@@ -1,4 +1,4 @@
-"""The one timer over all bodies that are under way."""
+"""The one timer over all bodies that are in progress."""
 
 import asyncio
 
