@@ -1,4 +1,4 @@
-"""Everybody who may call, each with an API key and a session of the console: good, ended, or none at all."""
+"""All callers, each with an API key and a session of the console: good, ended, or none at all."""
 
 from dataclasses import dataclass
 from datetime import timedelta
@@ -21,7 +21,7 @@ _NUMBERS = count()
 
 @dataclass(frozen=True)
 class Caller:
-    """``role`` is None for whom no key opens anything. ``own``: whose objects are theirs; ``foreign``: whose are not.
+    """``role`` is None for a caller without a good key. ``own``: whose objects are theirs; ``foreign``: whose are not.
 
     ``token`` and ``cookie`` are None where nothing is sent; ``csrf`` is what a page of the session would carry.
     """

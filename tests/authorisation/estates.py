@@ -1,7 +1,7 @@
 """Two tenants alike, each with one of everything that a path may name, on a fleet that has been through something.
 
 What is a tenant's own carries the tenant's word in every text that people, programs and rules may write, and it stands
-in nothing else: an answer that holds the word of another tenant has told what it must not.
+in nothing else: an answer that holds the word of another tenant shows what it must not.
 """
 
 from dataclasses import dataclass
@@ -154,7 +154,7 @@ class _Life:
     job_id: JobId
 
     def run(self, hosts_by_id: dict[Any, PlayedHost], *, for_job: JobId) -> None:
-        """Claimed, started, trained and told of; struck by a fault, ordered to give way, written about by persons."""
+        """Claimed, started, trained and reported; struck by a fault, ordered to leave, written about by persons."""
         view = self._attempt()
         self.host = hosts_by_id[view.hosts[0].part.node_id]
         self.attempt_id, self.fence = view.attempt.id, view.attempt.fence

@@ -64,7 +64,7 @@ class Answer:
     requested: str
 
     def leaks(self, secrets: frozenset[str]) -> list[str]:
-        """Which of them stand in it, but for what the caller itself had named."""
+        """Return the secrets that stand in it, except for what the caller itself had named."""
         return sorted(secret for secret in secrets if secret not in self.requested and secret.encode() in self.content)
 
     def reported(self) -> str:
@@ -126,7 +126,7 @@ class Requesting:
         return where, {"If-Match": "*"} if "if-match" in names else {}
 
     def follow(self, where: str, caller: Caller, *, until: bytes, meanwhile: Callable[[], None]) -> bytes:
-        """What a stream says until it has said ``until``. ``meanwhile`` is done once it has begun."""
+        """Return what a stream sends until it has sent ``until``. ``meanwhile`` is done once it has begun."""
         headers = {**caller.headers(is_page=where.startswith(CONSOLE)), "Host": "127.0.0.1"}
         has_begun = threading.Event()
         assert self.client.portal is not None

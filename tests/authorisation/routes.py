@@ -1,7 +1,7 @@
-"""The expected table, ``routes.txt``: who may call each route, and what the objects that it names are answered with.
+"""The expected table, ``routes.txt``: the callers of each route, and the answers for the objects that it names.
 
-It is data, held against the declarations of the code and never made from them: whoever changes a declaration changes
-this file too, and says so in the difference.
+It is data, held against the declarations of the code and never made from them: a change of a declaration changes
+this file too, and shows in the difference.
 """
 
 import json
@@ -45,7 +45,7 @@ HOLDERS: Final[Mapping[str, frozenset[Role]]] = {
         "system:run": "service",
     }.items()
 }
-"""Permission → the roles that hold it: written down once more, so that a role's growth is seen too."""
+"""Permission → the roles that hold it: written down again, so that a role's growth is seen too."""
 Whose = Literal["own", "foreign", "missing"]
 EVERYONES: Final[tuple[Whose, ...]] = ("own", "foreign", "missing")
 _NAMED: Final = re.compile(r"\{([a-z_]+(?::path)?)\}")
@@ -53,9 +53,9 @@ _NAMED: Final = re.compile(r"\{([a-z_]+(?::path)?)\}")
 
 @dataclass(frozen=True)
 class Row:
-    """``requested``: the path with its query. ``statuses``: by whose object it is, for tenants and for who sees all.
+    """``requested``: the path with its query. ``statuses``: by whose object it is, for tenants and roles that see all.
 
-    Of a public route the second is for whoever is signed in.
+    Of a public route the second is for all callers that are signed in.
     """
 
     method: str
@@ -112,7 +112,7 @@ def _row(line: str) -> Row:
 
 
 def _statuses(cell: str, own: int, whose: Whose) -> tuple[int, int]:
-    """``403/422``: tenants and who sees all. One number is for all, but nothing is foreign to who sees all."""
+    """``403/422``: tenants and roles that see all. One number is for all, but nothing is foreign to the latter."""
     of_tenants, _, of_all = cell.partition("/")
     fallback = own if whose == "foreign" else int(of_tenants)
     return int(of_tenants), int(of_all) if of_all else fallback

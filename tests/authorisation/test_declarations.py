@@ -1,4 +1,4 @@
-"""The declarations of the code against the table that says who may call each route: no change of one goes unnoticed."""
+"""The declarations of the code against the table of the callers of each route: no change of one goes unnoticed."""
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -15,11 +15,11 @@ from tests.authorisation.routes import HOLDERS, PUBLIC, SIGNED_IN, read_table
 from tools.openapi_document import described
 
 Declarations = Mapping[tuple[str, str], str]
-OTHERS = (SIGNED_IN, "public: nobody knows why", str(Permission.EVENT_READ), str(Permission.SYSTEM_RUN))
+OTHERS = (SIGNED_IN, "public: for an unknown reason", str(Permission.EVENT_READ), str(Permission.SYSTEM_RUN))
 
 
 def faults_of(declarations: Declarations) -> list[str]:
-    """Where the declarations and the table differ, in words."""
+    """Return the differences of the declarations and the table as text."""
     expected = {(row.method, row.path): row.may_call for row in read_table()}
     declared = {route: PUBLIC if words.startswith(f"{PUBLIC}:") else words for route, words in declarations.items()}
     missing = [f"{' '.join(route)}: add it to routes.txt" for route in declared.keys() - expected.keys()]

@@ -1,4 +1,4 @@
-"""The matrix: every route, whoever asks, whosever object: the one right status, and no word of another tenant."""
+"""The matrix: each route, caller and owner of an object: the one right status, and no word of another tenant."""
 
 import itertools
 from collections.abc import Iterator
@@ -36,14 +36,14 @@ def test_each_caller_gets_the_expected_status_and_no_word_of_another_tenant(hous
         if answer.status != expected:
             faults.append(f"{case}: answered {answer.status}, and not {expected}: {answer.content[-200:]!r}")
         if leaks := answer.leaks(caller.secrets_of_others(house.estates)):
-            faults.append(f"{case}: tells of {', '.join(leaks)}")
+            faults.append(f"{case}: shows {', '.join(leaks)}")
         unseen = {words for words in unseen if words not in answer.content}
         if answer.status == 404 and not row.is_page:
             earlier = refusals.setdefault((row.method, row.requested, caller.name), answer)
             if earlier.reported() != answer.reported():
-                faults.append(f"{case}: what is not there and what is not theirs are told apart: {answer.reported()}")
+                faults.append(f"{case}: missing and foreign objects can be distinguished: {answer.reported()}")
     assert not faults, "\n".join([f"{len(faults)} faults:", *faults[:TOO_LONG_FOR_ONE_MESSAGE]])
-    assert not unseen, f"nobody may hide what nobody could have seen: {sorted(unseen)}"
+    assert not unseen, f"no answer may hide what no answer could have shown: {sorted(unseen)}"
 
 
 @pytest.mark.parametrize("name", ["member of A", "member of B"])
@@ -59,7 +59,7 @@ def test_a_stream_of_events_reports_a_tenant_of_its_own_and_nothing_of_another(h
 
 
 def test_a_page_of_a_tenant_receives_of_no_change_of_another(house: House) -> None:
-    """The other's comes first, so it would have been told by the time that one's own is."""
+    """The other's comes first, so it would have been sent by the time that one's own is."""
     caller = next(each for each in house.callers if each.name == "member of A")
     units = house.estates.units
 
