@@ -1,4 +1,4 @@
-"""The bell's benchmark ends where its listener does; it hung for days."""
+"""The wake-up benchmark ends where its listener does; it hung for days."""
 
 import subprocess
 import sys
@@ -15,7 +15,7 @@ def test_a_listener_that_ends_at_once_ends_the_benchmark(tmp_path: Path) -> None
     doorbell = WakeupSocket(tmp_path / "bell.sock")
     with subprocess.Popen([sys.executable, "-c", "raise SystemExit(7)"]) as listener:
         listener.wait()
-        with pytest.raises(RuntimeError, match="does not hear: exit code 7"):
+        with pytest.raises(RuntimeError, match="does not answer: exit code 7"):
             bell._wake("redis://127.0.0.1:1", doorbell, listener, wakeups=1)
     doorbell.close()
 

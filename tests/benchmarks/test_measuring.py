@@ -1,4 +1,4 @@
-"""A suite at one size: what a machine lacks is said, and only at the smallest size the rest is tried all the same."""
+"""A suite at one size: what a machine lacks is stated, and only at the smallest size the rest is tried all the same."""
 
 import sys
 from collections.abc import Iterator

@@ -1,4 +1,4 @@
-"""A result and, beside it, what it was measured with."""
+"""A result and, next to it, the conditions of its measurement."""
 
 import json
 import socket
@@ -25,7 +25,7 @@ def test_a_result_is_a_list_of_rows_with_all_that_other_programs_read(tmp_path: 
         "peers": {"p99": 0.7},
     }
     require_written(path)
-    assert sorted(tmp_path.glob("*.json")) == [path], "what is beside it lies in a folder of its own"
+    assert sorted(tmp_path.glob("*.json")) == [path], "its other files are in a folder of their own"
 
 
 def test_next_to_it_stand_commit_machine_date_and_calibration(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""What a bar is compared with: the figure as the reference machine would have it, beside what was measured."""
+"""What a bar is compared with: the figure as the reference machine would have it, next to what was measured."""
 
 import ast
 import sys

@@ -38,8 +38,8 @@ def is_running(pid: int) -> bool:
 
 
 def test_one_that_raises_fails_and_its_words_are_shown(capsys: pytest.CaptureFixture[str]) -> None:
-    assert tried("raise SystemExit('the listener does not hear')").fault == "FAILED with exit code 1"
-    assert "the listener does not hear" in capsys.readouterr().out
+    assert tried("raise SystemExit('the listener is not ready')").fault == "FAILED with exit code 1"
+    assert "the listener is not ready" in capsys.readouterr().out
 
 
 def test_one_whose_smallest_size_has_grown_fails(monkeypatch: pytest.MonkeyPatch) -> None:
