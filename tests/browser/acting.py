@@ -1,4 +1,4 @@
-"""What a person does on a page: the dialog from the button that opens it to the page that tells of its effect."""
+"""What a person does on a page: the dialog from the button that opens it to the page that shows its effect."""
 
 from collections.abc import Mapping
 

@@ -20,7 +20,7 @@ HEIGHTS: Final = {1280: 900, 390: 844}
 PATIENCE_MS: Final = 120_000.0
 MOST_TABS: Final = 200
 
-# The element that has the focus, if a person can see that it has it: an outline, or a ring drawn as a shadow.
+# The element that has the focus, if a person can see that it has it: an outline, or a frame drawn as a shadow.
 FOCUSED: Final = """() => {
   const at = document.activeElement;
   if (!at || at === document.body) return null;
@@ -45,7 +45,7 @@ TOO_WIDE: Final = """() => {
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """How a page is looked at."""
+    """The way in which a page is checked."""
 
     theme: Theme
     width_px: int
@@ -97,7 +97,7 @@ class Browsing:
             yield
 
     def shot(self, name: str = "page") -> Path:
-        """The whole page as a picture, to be looked at."""
+        """Store the whole page as a picture, for inspection."""
         SCREENSHOTS.mkdir(parents=True, exist_ok=True)
         path = SCREENSHOTS / f"{self._label}--{re.sub('[^A-Za-z0-9]+', '-', name).strip('-')}-{self._check}.png"
         self.page.screenshot(path=path, full_page=True)
@@ -122,7 +122,7 @@ class Browsing:
     def inspect_in_each_check(
         self, path: str, name: str = "page", *, ready: str | None = None, status: int = 200
     ) -> None:
-        """At a desk's width and a phone's, opened anew at each; light and dark as one switches in the room."""
+        """At a desk's width and a phone's, opened again at each; light and dark as one switches in the room."""
         for width, themes in THEMES_AT.items():
             for theme in themes:
                 self.check(Check(theme, width))
@@ -138,7 +138,7 @@ class Browsing:
             found = self.page.evaluate(FOCUSED)
             if found is None:
                 continue
-            assert found["isSeen"], f"nobody sees that “{found['words']}” has the focus"
+            assert found["isSeen"], f"a person cannot see that “{found['words']}” has the focus"
             if words.lower() in found["words"].lower():
                 return self.page.locator(":focus")
         message = f"the Tab key does not lead to “{words}” on {self.page.url}"

@@ -23,7 +23,7 @@ SLOW_MACHINE_S = 900
 
 
 class Browse(Protocol):
-    """Somebody of that role, signed in; None: somebody whom nobody knows. Perhaps with a browser without scripts."""
+    """A person of that role, signed in; None: an unknown person. Perhaps with a browser without scripts."""
 
     def __call__(self, role: Role | None, *, scripts: bool = True) -> Browsing: ...
 
@@ -58,7 +58,7 @@ def fleet(control_plane: ControlPlane) -> SmallFleet:
 
 @pytest.fixture(scope="package")
 def hit(fleet: SmallFleet) -> Hit:
-    """A job of the demo tenant that lost a GPU and goes on without it."""
+    """Return a job of the demo tenant that lost a GPU and continues without it."""
     return fleet.hit
 
 

@@ -35,7 +35,7 @@ POLICY: Final = Policy(
     tiers={**DEFAULT_POLICY.tiers, "spot": TierPolicy(priority=100, notice_s=7_200, min_run_s=0)},
     reclaim=ReclaimPolicy(cap_fraction=1.0, window_s=600),
 )
-"""Production's, but for a breaker that lets every test break a GPU of its own, and notices that outlast all tests."""
+"""Production's, except for a breaker that lets every test break a GPU of its own, and notices longer than all tests."""
 TENANTS_ROLES: Final = frozenset({Role.TENANT_MEMBER, Role.TENANT_ADMIN})
 
 
@@ -63,7 +63,7 @@ class ControlPlane:
         return sign_in_by_key(self.units, self.key(role), address=None).text
 
     def report_events(self) -> None:
-        """What the control worker does: events get their positions, so that pages hear of them; entries are sealed."""
+        """What the control worker does: events get their positions, so that pages receive them; entries are sealed."""
         while sequence_once(self.units) or seal_once(self.units):
             pass
 

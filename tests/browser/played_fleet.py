@@ -40,7 +40,7 @@ _LINE_BYTES: Final = 100
 
 @dataclass
 class ShiftedClock:
-    """The time as it is, or was: pages show a past that somebody has lived through."""
+    """The time as it is, or was: pages show a past that has taken place."""
 
     back: timedelta = timedelta()
 
@@ -60,7 +60,7 @@ class PlayedFleet(Fleet):
     # --- time
 
     def minutes_ago(self, minutes: float) -> None:
-        """From here on it is then. Every host has just been heard, with what it runs."""
+        """From here on it is then. Every host is in contact, with its running parts."""
         self.clock.back = timedelta(minutes=minutes)
         self.beat_all()
 
@@ -136,7 +136,7 @@ class PlayedFleet(Fleet):
     # --- what ranks say
 
     def train(self, job_id: JobId, first: int, last: int) -> None:
-        """Each rank tells its steps, the losses a little apart."""
+        """Each rank reports its steps, the losses a little apart."""
         for part in self.attempts(job_id)[-1].hosts:
             lines: list[tuple[int, dict[str, Any]]] = []
             for place in range(len(part.gpus)):

@@ -53,7 +53,7 @@ class Hit:
 
 @dataclass(frozen=True, kw_only=True)
 class SmallFleet(PlayedFleet):
-    """``hit``: a job of the demo tenant that goes on without the GPU it lost. ``victim``: one of the other tenant that
+    """``hit``: a job of the demo tenant that continues without its lost GPU. ``victim``: one of the other tenant that
     gave its GPUs back once, and has until a deadline to do so again, for ``beneficiary`` of the demo tenant.
     """
 
@@ -99,7 +99,7 @@ def _end_two(played: PlayedFleet) -> None:
 
 
 def _give_back_once(played: PlayedFleet, victim: JobId) -> None:
-    """For a reserved job that has ended since: the work was saved, and goes on."""
+    """For a reserved job that has ended since: the work was saved, and continues."""
     played.minutes_ago(60)
     played.train(victim, 1, 120)
     played.minutes_ago(52)
@@ -117,7 +117,7 @@ def _give_back_once(played: PlayedFleet, victim: JobId) -> None:
 
 
 def _lose_a_gpu(played: PlayedFleet, job_id: JobId) -> GpuUuid:
-    """Between two checkpoints: the newer one is TAINTED, the older one is where it goes on."""
+    """Between two checkpoints: the newer one is TAINTED, the job continues from the older one."""
     played.minutes_ago(32)
     played.write_log(job_id, "step 1 loss 10.42\nstep 40 loss 7.61\nstep 80 loss 5.55\n")
     played.train(job_id, 1, 120)
@@ -162,7 +162,7 @@ def _keep_out_of_work(played: PlayedFleet) -> None:
 
 
 def _enrolled(control_plane: ControlPlane) -> PlayedFleet:
-    """All GPUs HEALTHY since twelve days, heard just now."""
+    """All GPUs HEALTHY since twelve days, in contact just now."""
     clock = ShiftedClock()
     units = replace(control_plane.units, clock=clock)
     tenant_id = control_plane.identities.tenant_id

@@ -101,8 +101,8 @@ def test_evidence_is_dismissed_with_a_reason_though_the_page_changes_meanwhile(
     console.open(f"/console/gpus/{gpu}")
     dialog = opened(console, "Dismiss")
     dialog.get_by_label("Reason").fill("the driver")
-    with console.page.expect_event("console", lambda said: said.text == "told"):
-        console.page.evaluate("document.body.addEventListener('muster:changed', () => console.info('told'))")
+    with console.page.expect_event("console", lambda said: said.text == "changed"):
+        console.page.evaluate("document.body.addEventListener('muster:changed', () => console.info('changed'))")
         fleet.report(gpu, code=79)
         control_plane.report_events()
     expect(dialog.get_by_label("Reason")).to_have_value("the driver")

@@ -1,4 +1,4 @@
-"""“Copy as CLI / curl”: what lies on the clipboard is what stands on the page, and asks what the page shows."""
+"""“Copy as CLI / curl”: the text on the clipboard is what stands on the page, and asks what the page shows."""
 
 import json
 import os

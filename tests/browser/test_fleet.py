@@ -1,4 +1,4 @@
-"""The fleet page: every GPU on a map that keeps itself current, and what went wrong in words."""
+"""The fleet page: every GPU on a map that keeps itself current, and what went wrong as text."""
 
 from muster.domain.principals import Role
 from tests.browser.browsing import Browsing

@@ -1,4 +1,4 @@
-"""The way that counts, without a pointer: sign in, find the sick GPU, read why, do something about it."""
+"""The way that counts, without a pointer: sign in, find the faulty GPU, read why, do something about it."""
 
 from playwright.sync_api import expect
 

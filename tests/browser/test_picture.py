@@ -8,7 +8,7 @@ from tests.browser.browsing import ROOT, Browsing
 from tests.browser.small_fleet import Hit
 
 VARIABLE = "PICTURE"
-"""Where the picture is kept beside the artefacts, from the folder of the repository."""
+"""Where the picture is kept with the artefacts, from the folder of the repository."""
 PICTURE = ROOT / "docs" / "fleet.png"
 MOST_BYTES = 250_000
 REPORTING = "live"
@@ -22,7 +22,7 @@ def width_of(picture: Path) -> int:
 
 
 def test_the_running_fleet_is_pictured(console: Browsing, hit: Hit) -> None:
-    """With the GPU that is out, the jobs that run, and the story of both."""
+    """With the GPU that is out, the running jobs, and the fault timeline of both."""
     console.open("/console", ready="[data-map][data-ready]")
     console.page.locator("[data-map-age]", has_text=REPORTING).wait_for()
     console.see("XID 95")

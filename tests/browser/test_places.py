@@ -100,7 +100,7 @@ def test_a_job_that_must_leave_states_by_when_and_for_which(console: Browsing, f
     assert "incident-replay" in told
     console.open(f"/console/jobs/{fleet.beneficiary}")
     console.see("16 GPUs are being reclaimed for it")
-    console.inspect("who waits for it")
+    console.inspect("waiting for reclaim")
 
 
 def test_a_tenant_sees_its_job_and_the_gpu_it_holds_and_what_concerns_no_other(

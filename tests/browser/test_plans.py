@@ -36,7 +36,7 @@ def gang(fleet: SmallFleet) -> Iterator[JobId]:
 
 
 def _num_whole_hosts(fleet: SmallFleet) -> int:
-    """Those that could give 8 GPUs now, whatever other tests have left."""
+    """Return how many hosts could give 8 GPUs now, whatever other tests have left."""
     with fleet.units.read() as session:
         policy = active_policy(session)
         state = FleetState(placed_views(session, fleet.units.clock(), policy), policy)

@@ -1,4 +1,4 @@
-"""Who comes to the console, and how they leave it."""
+"""Sign-in to the console, and sign-out from it."""
 
 import pytest
 from playwright.sync_api import expect

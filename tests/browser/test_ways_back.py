@@ -82,7 +82,7 @@ def test_a_gpu_is_retired_by_its_name_and_reinstated(console: Browsing, fleet: S
     assert standing(fleet, gpu) is Standing.RETIRED
     console.inspect("retired")
     expect(console.page.locator("main").get_by_role("button", name="Retire", exact=True)).to_have_count(0)
-    _, said = act(console, "Reinstate", reason="the lease goes on")
+    _, said = act(console, "Reinstate", reason="the lease continues")
     assert said == "Reinstated: its burn-in follows."
     assert standing(fleet, gpu) is Standing.UNPROVEN
 

@@ -11,7 +11,7 @@ from playwright.sync_api import BrowserContext, ConsoleMessage, Page, Request, R
 REPORTED_ELSEWHERE: Final = "Failed to load resource"
 """The console's echo of what the response or the failed request says better."""
 GIVEN_UP: Final = "net::ERR_ABORTED"
-"""The browser let go of a stream or a download because the page was left: no fault of anybody."""
+"""The browser dropped a stream or a download because the page was left: no fault."""
 LOCAL: Final = frozenset({"data", "blob", "about"})
 REPORT_VIOLATIONS: Final = """
 addEventListener("securitypolicyviolation", (event) =>
