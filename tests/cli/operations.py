@@ -100,4 +100,4 @@ WITHOUT_A_COMMAND: Final = {
 PREFIXES_WITHOUT_A_COMMAND: Final = {
     "/v1/hosts/self": "a host's own, by its node key",
 }
-"""Operations that are reached by other programs of ours, and which."""
+"""Operations that other programs of Muster call, and which."""

@@ -1,4 +1,4 @@
-"""Ctrl-C at any moment: no trace, exit code 130; and whoever was creating something learns how to go on."""
+"""Ctrl-C at any moment: no trace, exit code 130; and a caller that was creating something learns how to continue."""
 
 import json
 import os
@@ -98,7 +98,7 @@ def test_an_interrupted_submission_states_how_to_learn_what_became_of_it_and_is_
 
 
 def test_two_of_the_same_command_at_once_are_two_jobs(tmp_path: Path) -> None:
-    """Neither was interrupted: whoever asks twice wants two."""
+    """Neither was interrupted: two commands request two jobs."""
     Command(tmp_path)
     may_answer = threading.Event()
 

@@ -1,4 +1,4 @@
-"""What is wrong with an option's value is said by the option's name, with what is accepted."""
+"""What is wrong with an option's value is reported by the option's name, with what is accepted."""
 
 import sys
 

@@ -10,7 +10,7 @@ from muster.cli.framework.app import app
 from tests.recorded_server import Answer, Requested, serving
 
 AT = "2026-01-01T00:00:00.123456Z"
-WORDS = "its links are down, and nobody has seen why since somebody looked at it for the last time: " + "again " * 12
+WORDS = "its links are down, and the cause is unknown since an operator checked it for the last time: " + "again " * 12
 NAME = "a-name-of-sixty-three-characters-" + "x" * 30
 UUID = "GPU-1a2b3c4d-0003-4000-8000-00000000000f"
 MODEL = "NVIDIA GB200 NVL72 192GB HBM3e"

@@ -1,4 +1,4 @@
-"""``muster bootstrap``: the first operator's key, by whoever holds the database."""
+"""``muster bootstrap``: the first operator's key, by the holder of the database."""
 
 import json
 import stat

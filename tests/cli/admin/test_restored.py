@@ -13,7 +13,7 @@ def test_it_states_the_epochs_and_what_the_backup_lacks(database_url: str, tmp_p
     assert said.returncode == Exit.OK, said.stderr
     assert said.stdout.startswith("epoch 1 → ")
     assert "REVOKED" in said.stdout
-    again = muster.run("restored", "--reason", "once more", "--json", MUSTER_DATABASE_URL=database_url)
+    again = muster.run("restored", "--reason", "again", "--json", MUSTER_DATABASE_URL=database_url)
     found = json.loads(again.stdout)
     assert found["epoch"] == found["epoch_before"] + 1
     assert found["given_up"] == []

@@ -1,4 +1,4 @@
-"""Profiles: which control plane, chosen by whom; a key never goes to another's."""
+"""Profiles: which control plane, and the source of the choice; a key never goes to another's."""
 
 import json
 import subprocess

@@ -7,7 +7,7 @@ from muster.cli.framework.output import Format, Listing
 from muster.cli.framework.tables import Column
 
 JOB = "job_01m7yvc10031529q2cqqjreg4q"
-REASON = "its links are down and nobody has seen why since the last time that somebody looked at it"
+REASON = "its links are down and the cause is unknown since the last time that an engineer checked it"
 ROWS = [{"id": JOB, "name": "a-name-as-long-as-any-may-be-" * 2, "why": REASON, "state": "QUARANTINED"}]
 COLUMNS = (
     Column("JOB", lambda row: row["id"]),
@@ -62,8 +62,8 @@ def test_nothing_is_coloured_where_none_sees_it(monkeypatch: pytest.MonkeyPatch)
 
 def test_ids_in_a_paragraph_are_never_broken() -> None:
     said = list(
-        tables.paragraphs([f"  held by {JOB} and by nobody else, as far as is known, since yesterday"], is_wide=False)
+        tables.paragraphs([f"  held by {JOB} and by no other job, as far as is known, since yesterday"], is_wide=False)
     )
     assert max(len(line) for line in said) <= 80
     assert any(JOB in line for line in said)
-    assert said[1].startswith("    "), "what goes on stands under its own indent"
+    assert said[1].startswith("    "), "the rest stands under its own indent"

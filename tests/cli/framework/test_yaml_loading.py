@@ -1,4 +1,4 @@
-"""YAML as people write it: a key stands once in a mapping, and what a mapping overrides stands once more."""
+"""YAML as people write it: a key stands once in a mapping, and what a mapping overrides stands again."""
 
 import pytest
 import yaml

@@ -1,4 +1,4 @@
-"""``muster dcgm parse``: what DCGM wrote, in a table or one object a line, and the exit code a script goes by."""
+"""``muster dcgm parse``: what DCGM wrote, in a table or one object a line, and the exit code a script uses."""
 
 import json
 from pathlib import Path

@@ -33,7 +33,7 @@ def test_filters_go_to_the_server_and_pages_are_followed(tmp_path: Path) -> None
         shown = Command(tmp_path).run("gpu", "list", *words, url=server.url, COLUMNS="80")
         told = Command(tmp_path).run("gpu", "list", "--json", url=server.url)
     assert shown.returncode == 0, shown.stderr
-    assert "GPU-51300000-0001..0001" in shown.stdout, "as much as tells it from those that are not shown"
+    assert "GPU-51300000-0001..0001" in shown.stdout, "as much as distinguishes it from the GPUs that are not shown"
     assert "GPU-51300000-0001..0002" in shown.stdout
     filters = "standing=SUSPECT&node=node_1&model=h100&below=70.0"
     assert [asked.path for asked in server.requested[:2]] == [

@@ -78,7 +78,7 @@ def test_time_may_pass_after_the_last_record_and_a_policy_may_be_tried(muster: C
     for odd in ("2026-01-01: 1\n", "a: &a [*a]\n", "a: " + "[" * 3000 + "\n"):
         quick.write_text(odd, encoding="utf-8")
         said = muster.run("health", "replay", file, "--policy", str(quick))
-        assert (said.returncode, "fault of ours" in said.stderr) == (Exit.INVALID, False), said.stderr
+        assert (said.returncode, "fault in Muster" in said.stderr) == (Exit.INVALID, False), said.stderr
     quick.write_text("health:\n  score: 120%\nmore: 1\n", encoding="utf-8")
     refused = muster.run("health", "replay", file, "--policy", str(quick))
     assert refused.returncode == Exit.INVALID
@@ -113,10 +113,10 @@ def test_a_bad_line_is_named_by_its_number(muster: Command, tmp_path: Path, line
 
 def test_a_policy_is_checked_without_a_server(muster: Command, tmp_path: Path) -> None:
     file = tmp_path / "policy.yaml"
-    file.write_text("contact:\n  heartbeat_s: 5%\nwishes: 1\n", encoding="utf-8")
+    file.write_text("contact:\n  heartbeat_s: 5%\nextras: 1\n", encoding="utf-8")
     bad = muster.run("policy", "check", str(file), "--offline", "--json")
     assert bad.returncode == Exit.INVALID
-    assert {each["pointer"] for each in json.loads(bad.stdout)["errors"]} == {"/contact/heartbeat_s", "/wishes"}
+    assert {each["pointer"] for each in json.loads(bad.stdout)["errors"]} == {"/contact/heartbeat_s", "/extras"}
     file.write_text("contact:\n  heartbeat_jitter_fraction: 0.2\n", encoding="utf-8")
     good = muster.run("policy", "check", str(file))  # none is named
     assert (good.returncode, "one value changes" in good.stdout) == (Exit.OK, True), good.stdout + good.stderr
@@ -138,7 +138,7 @@ def reported_by(muster: Command, *words: str) -> list[dict[str, Any]]:
 
 
 def test_what_persons_did_is_played_and_what_does_not_go_is_reported(muster: Command, tmp_path: Path) -> None:
-    about = {"gpu_uuid": "GPU-a", "node_id": "gpu-01", "by": "ann", "reason": "looked at"}
+    about = {"gpu_uuid": "GPU-a", "node_id": "gpu-01", "by": "ann", "reason": "inspected"}
     repair = {**about, "fault_group": "memory"}
     acts = (
         {**about, "type": "override", "standing": "SUSPECT", "at_ms": AT + 25_000, "until_ms": AT + 30_000},

@@ -1,4 +1,4 @@
-"""``muster xid``: an XID's row, and the XIDs of a log on stdin, told without a server."""
+"""``muster xid``: an XID's row, and the XIDs of a log on stdin, read without a server."""
 
 import json
 import subprocess

@@ -75,7 +75,7 @@ def test_a_host_worker_is_well_while_it_listens(muster: Command, short_folder: P
         assert muster.run("health", "worker-host", **settings).returncode == Exit.OK
         bell.setblocking(False)
         with pytest.raises(BlockingIOError):
-            bell.recv(1)  # it was not rung
+            bell.recv(1)  # it was not woken
     assert muster.run("health", "worker-host", **settings).returncode == Exit.FAILED
 
 

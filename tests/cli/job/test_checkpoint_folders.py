@@ -1,4 +1,4 @@
-"""``muster ckpt``: what lies on a disk, told without a server and without torch."""
+"""``muster ckpt``: the checkpoints on a disk, read without a server and without torch."""
 
 import errno
 import json

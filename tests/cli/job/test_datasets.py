@@ -1,4 +1,4 @@
-"""``muster data``: what lies on a disk, told without a server and without torch."""
+"""``muster data``: the datasets on a disk, read without a server and without torch."""
 
 import json
 from pathlib import Path

@@ -19,14 +19,14 @@ H100 = ("--model", "NVIDIA H100 80GB HBM3")
 
 
 class Muster:
-    """The command, in this process: it asks nobody and keeps nothing."""
+    """The command, in this process: it asks no server and keeps nothing."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
         self._monkeypatch = monkeypatch
         self._capsys = capsys
 
     def run(self, *words: str) -> tuple[int, str, str]:
-        """Exit code, and what it said on either stream, unfolded."""
+        """Return the exit code, and the output on either stream, unfolded."""
         self._monkeypatch.setattr("sys.argv", ["muster", "mfu", *words])
         code = app.run()
         said = self._capsys.readouterr()

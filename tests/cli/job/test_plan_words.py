@@ -1,4 +1,4 @@
-"""A plan is told as what would be done, a job that waits as what is: on the command line."""
+"""A plan is worded as what would be done, a pending job as what is: on the command line."""
 
 from typing import Any
 

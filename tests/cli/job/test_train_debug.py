@@ -1,4 +1,4 @@
-"""``muster train debug``: a job's program once more, small and here, and the job left as it is."""
+"""``muster train debug``: a job's program run again, small and here, and the job left as it is."""
 
 import ast
 import json
@@ -23,7 +23,7 @@ sys.exit("the very fault")
 
 
 def spec_of(**program: Any) -> dict[str, Any]:
-    """As the API tells it: with all that a big job has."""
+    """Return a spec as the API gives it: with all that a big job has."""
     whole = {"launcher": "torchrun", "script": None, "args": [], "argv": [], "python": None, "env": {}, **program}
     return {
         "name": "big",

@@ -1,4 +1,4 @@
-"""``muster simulate``: a trace in, waits out; what is wrong with a trace is said."""
+"""``muster simulate``: a trace in, waits out; what is wrong with a trace is reported."""
 
 import gzip
 import json
