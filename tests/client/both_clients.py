@@ -10,7 +10,7 @@ import pytest
 from muster.client import AsyncRestClient, RestClient
 
 Ask = Callable[[str, Callable[[Any], Any]], Any]
-"""(the server's URL, what to ask of a client) → what came of it; of an iterator, the items as a list."""
+"""(the server's URL, what to ask of a client) → the result; of an iterator, the items as a list."""
 
 
 def ask_waiting(url: str, work: Callable[[Any], Any], *, at_most: int | None = None) -> Any:

@@ -1,4 +1,4 @@
-"""Every call of the client with a value for each of its parameters, to be laid beside the OpenAPI document."""
+"""Every call of the client with a value for each of its parameters, to be compared with the OpenAPI document."""
 
 import inspect
 from collections.abc import Mapping, Sequence

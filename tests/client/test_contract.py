@@ -28,7 +28,7 @@ by_name = pytest.mark.parametrize("call", CALLS, ids=lambda call: call.name)
 
 
 def _operations_for_people() -> Iterator[tuple[str, str]]:
-    """All but the hosts' own, and those that need no key."""
+    """Yield all except the hosts' own, and operations without a key."""
     for path, operations in DOCUMENT["paths"].items():
         for method, operation in operations.items():
             words = operation["x-permission"]

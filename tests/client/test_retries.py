@@ -43,7 +43,7 @@ def begun(patience: Patience, *, is_repeatable: bool = True) -> Tries:
 
 
 def silence(patience: Patience) -> None:
-    """One call that nobody answers, with all its tries."""
+    """Make one call without an answer, with all its tries."""
     tries = begun(patience)
     for _ in range(UNREACHABLE_TRIES - 1):
         tries.pause_after(SILENT)

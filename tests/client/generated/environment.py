@@ -1,4 +1,4 @@
-"""The generator's own environment: made once for these versions, and kept beside the other artefacts."""
+"""The generator's own environment: made once for these versions, and kept with the other artefacts."""
 
 import hashlib
 import shutil

@@ -24,7 +24,7 @@ def python() -> Path:
 
 @pytest.fixture(scope="module")
 def client_folder(python: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Where the generated package lies. Nothing in the document is beyond the generator."""
+    """Return the folder of the generated package. Nothing in the document is beyond the generator."""
     folder = tmp_path_factory.mktemp("generated")
     (folder / "config.yaml").write_text("post_hooks: []\n")
     asked = ["generate", "--path", str(DOCUMENT), "--meta", "none", "--config", str(folder / "config.yaml")]
