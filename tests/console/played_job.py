@@ -97,7 +97,7 @@ class PlayedJob:
             hosts.store_logs(unit, AttemptId(attempt.id), batch)
 
     def breaks(self) -> GpuUuid:
-        """Its first GPU tells of XID 95; the judge takes it out and the job off it."""
+        """Its first GPU reports XID 95; the judge takes it out and the job off it."""
         gpu = self.newest.hosts[0].gpus[0]
         with self.seen.units.begin(JUDGE, SIGNALS, quiet=True) as unit:
             add_signal(unit, gpu)

@@ -1,4 +1,4 @@
-"""Pages that are asked for what they do not know. Who may see which is the matrix of tests/authorisation."""
+"""Pages that are asked for what they do not know. The matrix of tests/authorisation checks permissions."""
 
 import pytest
 

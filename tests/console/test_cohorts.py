@@ -1,4 +1,4 @@
-"""The page of cohorts: who drifted from the rest of its model, where, and what that costs."""
+"""The page of cohorts: which GPUs drifted from the rest of their model, where, and what that costs."""
 
 from control.fleet import inventory
 from muster.db.models import NodeLatest

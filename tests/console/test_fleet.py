@@ -1,4 +1,4 @@
-"""The fleet page: the map's bytes, what changes on it, and what went wrong in words."""
+"""The fleet page: the map's bytes, what changes on it, and what went wrong as text."""
 
 import base64
 import gzip

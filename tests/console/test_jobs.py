@@ -201,7 +201,7 @@ def test_each_rank_has_a_line_of_its_own(seen: Console) -> None:
 def test_where_the_time_of_a_step_goes_is_reported_for_all_ranks_and_drawn_for_the_first(seen: Console) -> None:
     job = played_job(seen)
     job.start()
-    assert "Where a step" not in seen.get(f"/console/jobs/{job.job_id}").text, "nobody told it"
+    assert "Where a step" not in seen.get(f"/console/jobs/{job.job_id}").text, "no rank reported it"
     job.trains(1, 300)
     job.paces(*range(10, 301, 10), collective_s=0.25, tokens_per_s=1000.0)
     job.paces(300, rank=1, collective_s=0.75, tokens_per_s=500.0)
@@ -294,14 +294,14 @@ def test_a_job_on_hold_is_released_from_its_page(seen: Console) -> None:
         unit.audit("job.hold", "job", job_id, tenant_id=seen.fleet.tenant_id)
     page = seen.text(f"/console/jobs/{job_id}", "tenant_member")
     assert "3 launches failed in a row" in page
-    answer = seen.post(f"/console/jobs/{job_id}/release", "tenant_member", reason="the image is mended")
+    answer = seen.post(f"/console/jobs/{job_id}/release", "tenant_member", reason="the image is repaired")
     assert answer.status_code == 303
     assert seen.fleet.job(job_id).state is JobState.QUEUED
 
 
 def test_a_copy_is_a_new_job_of_the_same_tenant(seen: Console) -> None:
     job_id = seen.fleet.submit(name="again", labels={"team": "a"})
-    assert seen.post(f"/console/jobs/{job_id}/copy", "operator", reason="once more").status_code == 303
+    assert seen.post(f"/console/jobs/{job_id}/copy", "operator", reason="again").status_code == 303
     with seen.units.begin(seen.fleet.tenant, jobs.READ, quiet=True) as unit:
         found = job_reads.list_jobs(unit, JobFilter(name="again"), limit=50)
     assert len(found) == 2

@@ -42,7 +42,7 @@ def test_what_came_between_the_page_and_its_stream_is_reported(seen: Console) ->
     assert connected == b": connected\n\n"
     assert b"event: changed\n" in changed
     assert b"job.queued" in changed
-    assert f"id: {after}\n".encode() in changed, "a browser that loses it goes on from there"
+    assert f"id: {after}\n".encode() in changed, "a browser that loses it continues from there"
 
 
 def test_one_that_was_away_for_long_requests_all_at_once(seen: Console, monkeypatch: pytest.MonkeyPatch) -> None:

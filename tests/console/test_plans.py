@@ -1,4 +1,4 @@
-"""What a page says of a job that waits, of the queue, and of a job that nobody submitted yet."""
+"""What a page shows of a pending job, of the queue, and of a job that was not submitted yet."""
 
 import re
 from collections.abc import Sequence
