@@ -1,4 +1,4 @@
-"""What is held as the release comes is counted once; what was released before is left as it stands."""
+"""An allocation that is in use at the upgrade is counted once; what was released before is left as it stands."""
 
 import uuid
 from collections.abc import Iterator

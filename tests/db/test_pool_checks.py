@@ -1,4 +1,4 @@
-"""What the pool lends is alive, and is asked about it only where its socket cannot tell."""
+"""What the pool lends is alive, and is asked about it only where its socket does not show it."""
 
 import select
 from collections.abc import Iterator
@@ -59,7 +59,7 @@ def test_one_that_lay_idle_is_queried(small: Engine, questions: list[int], monke
 def test_one_that_the_server_ended_is_never_lent(small: Engine, engine: Engine, questions: list[int]) -> None:
     first = backend(small)
     cut(engine, first)
-    assert backend(small) != first, "no error reaches who asks next"
+    assert backend(small) != first, "no error reaches the next caller"
     assert questions == [first], "its socket had something to say, so it was asked"
 
 
@@ -75,6 +75,6 @@ def test_a_notice_that_came_meanwhile_costs_a_question_and_no_connection(
     with engine.connect() as other:
         other.execute(text("NOTIFY muster_lending"))
         other.commit()
-    assert select.select([socket], [], [], 60)[0], "the notice lies there before the next loan, not in its answer"
+    assert select.select([socket], [], [], 60)[0], "the notice is there before the next loan, not in its answer"
     assert [backend(small), backend(small)] == [first, first]
     assert questions == [first], "once: the question took the notice with it"

@@ -37,7 +37,7 @@ def test_commit_goes_along(session: Session, engine: Engine) -> None:
     session.commit()
     query_together(session, REPORT)
     session.rollback()
-    assert num_messages(engine) == 1, "the session goes on as ever"
+    assert num_messages(engine) == 1, "the session continues as before"
 
 
 def test_they_join_a_transaction_that_has_begun(session: Session, engine: Engine) -> None:

@@ -46,7 +46,7 @@ def test_what_was_prepared_stays_so_over_commit_and_rollback(engine: Engine) -> 
         with Session(engine) as session:
             (rows,) = query_together(session, ONE)
             for _ in range(6):
-                session.execute(text("SELECT 1 + :x"), {"x": 1})  # the driver prepares by itself what comes often
+                session.execute(text("SELECT 1 + :x"), {"x": 1})  # the driver prepares frequent statements by itself
             assert rows[0].number == 1
             assert prepared(session) == ["SELECT $1::int AS number"]
             getattr(session, end)()
@@ -134,7 +134,7 @@ def test_alone_it_leaves_no_transaction_open(engine: Engine) -> None:
 def test_an_interruption_closes_the_connection_and_the_next_one_works(
     engine: Engine, session: Session, database_url: str
 ) -> None:
-    """An answer that nobody has read would be taken for the next statement's."""
+    """An unread answer would be treated as the next statement's."""
     other = make_engine(database_url)
 
     def interrupt() -> None:

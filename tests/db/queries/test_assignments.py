@@ -1,4 +1,4 @@
-"""Who has a GPU and who had it is looked up by the GPU, however long the past is."""
+"""A GPU's present and past attempts are found by the GPU, however long the past is."""
 
 from sqlalchemy import ColumnElement, select, text
 from sqlalchemy.dialects.postgresql import dialect
