@@ -24,7 +24,7 @@ class Service:
 
     @property
     def argv(self) -> list[str]:
-        """Entry point and command; without an entry point, those of our images."""
+        """Return entry point and command; without an entry point, our images' own."""
         entrypoint = self.table.get("entrypoint", ["muster"] if self.is_ours else [])
         return [*entrypoint, *self.table.get("command", [])]
 

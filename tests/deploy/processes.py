@@ -32,7 +32,7 @@ _OWN_PATHS: Final = {
     "/var/lib/muster/host": "MUSTER_STATE_DIR",
     "/var/lib/muster/checkpoints": "MUSTER_CHECKPOINTS_DIR",
 }
-"""Paths in the hosts' settings that are another folder in each container: said to each by its environment here."""
+"""Paths in the hosts' settings that are another folder in each container: given to each by its environment here."""
 
 
 class ServiceFailedError(AssertionError):
@@ -116,7 +116,7 @@ class Machine:
         return self._typed(service, [self.local(service, word) for word in argv])
 
     def _typed(self, service: Service, argv: list[str]) -> subprocess.CompletedProcess[str]:
-        """Run words of this machine: a path of the checkout is none of the container's, wherever the checkout lies."""
+        """Run words of this machine: a path of the checkout is none of the container's, wherever the checkout is."""
         environment = self.environment(service)
         if service.is_ours:
             environment["PATH"] = f"{self._programs}:{environment['PATH']}"
@@ -164,7 +164,7 @@ class Machine:
         return self._typed(service, command).returncode == 0
 
     def _redis_answers(self, command: list[str]) -> bool:
-        """`redis-cli -p PORT ping`, which no package of ours brings."""
+        """Run `redis-cli -p PORT ping`, which none of our packages brings."""
         import redis  # noqa: PLC0415
 
         _, flag, port, word = command

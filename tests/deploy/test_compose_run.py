@@ -33,7 +33,7 @@ def typed(machine: Machine, *words: str, code: int = 0) -> str:
 
 
 def followed(machine: Machine, *words: str) -> str:
-    """What a person reads: the program's lines, and what became of the job beside them."""
+    """Return what a person reads: the program's lines, and the end of the job with them."""
     answer = machine.run(machine.services["cli"], *words)
     assert answer.returncode == 0, answer.stdout + answer.stderr
     return answer.stdout + answer.stderr
@@ -89,7 +89,7 @@ def test_a_person_can_sign_in_to_the_console(machine: Machine) -> None:
 
 
 def test_a_wakeup_needs_no_more_than_the_access_rules_give(machine: Machine) -> None:
-    """Hosts were rung by now; what the broker refused stands in its log of refusals."""
+    """Hosts were woken by now; what the broker refused stands in its log of refusals."""
     words = (machine.folder / "volumes/control/broker.password").read_text().strip()
     port = int(machine.ports["6379"])
     for name in ("worker-control", "h100-1", "h100-2"):

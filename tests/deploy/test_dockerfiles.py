@@ -21,7 +21,7 @@ PROJECT: Final[dict[str, Any]] = tomllib.loads((ROOT / "pyproject.toml").read_te
 
 
 def ended(*command: str | Path) -> str:
-    """What it said against it; '' where it ended well."""
+    """Return its complaint; '' where it ended well."""
     answer = subprocess.run([*map(str, command)], capture_output=True, text=True, check=False, cwd=ROOT)
     return "" if answer.returncode == 0 else answer.stdout + answer.stderr
 
