@@ -91,7 +91,7 @@ class Installation:
             target.write_text(put_in(source.read_text(encoding="utf-8"), self.places), encoding="utf-8")
 
     def start_database(self) -> ServerProcess:
-        """As the distribution's package leaves it: running, with an administrator, and nothing of ours."""
+        """Start it as the distribution's package leaves it: running, with an administrator, and nothing of Muster."""
         home = self.root / "postgresql"
         home.mkdir()
         server = TcpPostgres(home / "cluster", port=self.ports["5432"], superuser=SUPERUSER, password=PASSWORD)

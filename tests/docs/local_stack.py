@@ -26,7 +26,7 @@ PAUSE_S: Final = 0.3
 PROVED: Final = Block("the start", 1, "sh", ("run", "wait"), None, "muster doctor | grep 'all HEALTHY'\n")
 """What each quick start waits for first."""
 _AS_OPERATOR: Final = "HOME=/nowhere muster"
-"""The profile that a page has chosen lies at home; without it the stack's own is taken."""
+"""The profile that a page has chosen is in the home folder; without it the stack's own is taken."""
 A_FAULT: Final = (
     Block(
         "a fault",
@@ -87,7 +87,7 @@ def local_stack(folder: Path, words: list[str], warm: WarmPython, jobs: WarmPyth
             yield reader
         except DocumentError as error:
             error.add_note(
-                f"how the stack is:\n{reader.reported_by(CHECKS)}\nmuster up said:\n{said.read_text()[-4000:]}"
+                f"how the stack is:\n{reader.reported_by(CHECKS)}\noutput of muster up:\n{said.read_text()[-4000:]}"
             )
             raise
     finally:

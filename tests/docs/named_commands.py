@@ -47,7 +47,7 @@ def commands_in(path: Path) -> list[Named]:
 
 
 def _words(text: str) -> Iterator[str]:
-    """Of the command alone: what a shell would take for its end ends it."""
+    """Of the command alone: what a shell would treat as its end ends it."""
     lexer = shlex.shlex(text, posix=True, punctuation_chars=True)
     lexer.whitespace_split = True
     lexer.commenters = "#"

@@ -1,4 +1,4 @@
-"""The pages of the repository: all of them, and those that a test types, in the order of their indexes."""
+"""The pages of the repository: all of them, and the pages that a test types, in the order of their indexes."""
 
 import re
 from pathlib import Path

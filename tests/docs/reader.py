@@ -1,4 +1,4 @@
-"""A reader of a document, who types its blocks one after the other at one shell."""
+"""A reader who types a document's blocks one after the other at one shell."""
 
 import os
 import subprocess
@@ -75,7 +75,7 @@ class Reader:
     def _require(self, block: Block, text: str) -> str:
         ended = self._typed(text)
         if ended.returncode != 0:
-            raise DocumentError(f"{block.where}: exit code {ended.returncode} of\n{text}\nwhich said:\n{ended.stdout}")
+            raise DocumentError(f"{block.where}: exit code {ended.returncode} of\n{text}\nwith output:\n{ended.stdout}")
         return ended.stdout
 
     def _typed(self, text: str) -> subprocess.CompletedProcess[str]:

@@ -88,7 +88,7 @@ def stop(folder: Path, name: str) -> None:
 
 
 def _living(folder: Path, name: str) -> int | None:
-    """Its pid. A zombie counts as gone: whoever started it has ended, and the first process reaps it."""
+    """Its pid. A zombie counts as ended: its parent has ended, and the first process reaps it."""
     try:
         pid = int((folder / "run" / name).read_text())
         state = Path(f"/proc/{pid}/stat").read_text(encoding="ascii").rpartition(")")[2].split()[0]

@@ -24,7 +24,7 @@ def named(page: str) -> Iterator[tuple[str, str]]:
 
 
 def missing(page: str) -> list[str]:
-    """What is named and is no test of ours."""
+    """Return the named tests that do not exist."""
     return [f"{file}::{name}" if name else file for file, name in named(page) if not _is_there(file, name)]
 
 
