@@ -1,4 +1,4 @@
-"""What is said of a wrong field: what is accepted, and the key that was most likely meant."""
+"""The report of a wrong field: what is accepted, and the key that was most likely meant."""
 
 from typing import Any
 

@@ -170,7 +170,7 @@ def test_a_fault_of_another_ranks_gpu_or_of_another_time_excuses_no_program() ->
     assert judged(own, rank(0), faults=(fault(1),)).cause is C.USER_ERROR
     assert judged(own, faults=(fault(0, before_ms=60_001),)).cause is C.USER_ERROR
     assert judged(own, faults=(fault(0, before_ms=-60_000),)).cause is C.GPU_FAULT
-    assert judged(own, faults=(fault(),)).cause is C.GPU_FAULT, "nobody knows whose GPU it is"
+    assert judged(own, faults=(fault(),)).cause is C.GPU_FAULT, "it is unknown whose GPU it is"
     oom = rank(1, "torch.OutOfMemoryError: CUDA out of memory")
     assert judged(oom, faults=(fault(0),)).cause is C.GPU_OOM
 
@@ -193,7 +193,7 @@ def test_what_a_program_prints_of_a_gpu_proves_nothing_and_goes_before_what_miss
 
 
 def test_a_gpu_that_only_the_program_blames_is_blamed_by_its_word() -> None:
-    """Code 16 is for a result that the program found wrong itself: it goes on elsewhere, and proves nothing."""
+    """Code 16 is for a result that the program found wrong itself: it continues elsewhere, and proves nothing."""
     assert judged(rank(16)).is_reported
     measured = judged(rank(16), faults=(fault(0),))
     assert (measured.cause, measured.is_reported) == (C.GPU_FAULT, False)

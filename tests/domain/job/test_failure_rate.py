@@ -19,7 +19,7 @@ def test_an_empty_fleet_has_the_rate_that_is_expected_and_muster_run_too() -> No
     assert failures_per_gpu_hour(Record(), EXPECTED) == pytest.approx(1 / 50_000)
     alone = IntervalRule()
     assert failures_per_gpu_hour(Record(), EXPECTED) == pytest.approx(PRIOR_FAILURES_PER_GPU_HOUR)
-    assert (alone.min_s, alone.max_s) == (EXPECTED.min_s, EXPECTED.max_s), "a script without Muster goes by the same"
+    assert (alone.min_s, alone.max_s) == (EXPECTED.min_s, EXPECTED.max_s), "a script without Muster uses the same"
     assert rule_for_program(Record(), EXPECTED, 0)["num_gpus"] is None
 
 

@@ -1,4 +1,4 @@
-"""A job's pace is told of all its ranks, or not as a job's."""
+"""A job's pace is reported for all its ranks, or not as a job's."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""The look before placement: who is asked, for how long, and that it never keeps a job for ever."""
+"""The preflight before placement: which hosts are asked, for how long, and that it never delays a job without end."""
 
 from dataclasses import replace
 
@@ -63,7 +63,7 @@ def test_one_that_was_kept_and_released_is_checked_again() -> None:
     st.lists(st.sets(st.sampled_from([A, B, C, D])), min_size=8, max_size=8),
 )
 def test_a_job_waits_for_no_more_than_so_many_deadlines(able: list[set[NodeId]], busy: list[set[NodeId]]) -> None:
-    """Nobody ever answers: hosts come and go, look at others, and time passes from deadline to deadline."""
+    """No host ever answers: hosts come and go, check others, and time passes from deadline to deadline."""
     look: Preflight | None = None
     asked: list[NodeId] = []
     for turn in range(8):

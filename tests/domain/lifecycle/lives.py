@@ -38,7 +38,7 @@ def cleaned(node: NodeId, boot: str = "boot1") -> attempt.Cleaned:
 
 
 def tick(*, server_started_ms: int = LONG_UP_MS, boot: str = "boot1", **received_ms: int) -> attempt.Tick:
-    """``a=…``, ``b=…``: when each host was last heard."""
+    """``a=…``, ``b=…``: when each host was last in contact."""
     hearings = {NodeId(f"node_{name}"): LastContact(boot, heard) for name, heard in received_ms.items()}
     return attempt.Tick(hearings, server_started_ms)
 

@@ -216,8 +216,8 @@ def test_a_meeting_states_nothing_before_all_are_ready_nor_of_an_attempt_that_en
 def test_a_host_that_was_lost_as_they_met_may_be_named_and_gives_none_a_go() -> None:
     lost = after(MEETING, ready(A), ready(B), tick(a=TIMERS.lost_ms, b=0), now_ms=TIMERS.lost_ms)
     assert lost.state is AttemptState.LOST
-    named = after(lost, attempt.PairwiseDone((B,), "b: was not heard"), now_ms=TIMERS.lost_ms)
-    assert named.ending == Verdict(Cause.PREFLIGHT_FAILED, "b: was not heard")
+    named = after(lost, attempt.PairwiseDone((B,), "b: no contact"), now_ms=TIMERS.lost_ms)
+    assert named.ending == Verdict(Cause.PREFLIGHT_FAILED, "b: no contact")
     assert attempt.stop_order(named, A, TIMERS.lost_ms) == (Cause.PREFLIGHT_FAILED, 0)
     well = after(lost, attempt.PairwiseDone(), now_ms=TIMERS.lost_ms)
     assert reported(well) == (False, False)

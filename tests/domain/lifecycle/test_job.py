@@ -54,7 +54,7 @@ def test_progress_gives_the_restarts_back_and_shortens_the_pause() -> None:
     progressed = replace(ended(Cause.USER_ERROR), has_progressed=True)
     life = after(life, progressed)
     assert (life.state, life.restarts_used, life.next_try_ms) == (J.RECOVERING, 1, TIMERS.retry_backoff_ms)
-    assert after(ACTIVE, progressed).state is J.FAILED, "who allowed no restart gets none"
+    assert after(ACTIVE, progressed).state is J.FAILED, "a job that allowed no restart gets none"
 
 
 def test_out_of_gpu_memory_doubles_the_accumulation_at_once_and_free_of_charge_up_to_its_bound() -> None:

@@ -82,7 +82,7 @@ def test_a_granted_claim_is_granted_again(
     claim = attempt.ClaimRequested(node, FENCE, "boot1", "n")
     granted, commands = attempt.step(life, claim, now_ms, TIMERS)
     again, repeated = attempt.step(granted, claim, now_ms, TIMERS)
-    # A first grant may also be the last one that the others waited for: they are rung once.
+    # A first grant may also be the last one that the others waited for: they are woken once.
     assert repeated == tuple(command for command in commands if not isinstance(command, attempt.Wake))
     assert again == granted
 
