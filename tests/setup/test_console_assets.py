@@ -166,7 +166,7 @@ def test_what_was_refused_is_tried_again_with_another_lock(checkout: Checkout) -
 def test_without_npm_and_without_its_wheel_set_up_states_what_is_missing(checkout: Checkout, tmp_path: Path) -> None:
     told = checkout.set_up(PATH=str(tmp_path), PIP_NO_INDEX="1", PIP_FIND_LINKS=str(tmp_path))
     assert told is not None
-    assert "no npm 7 or newer" in told or "npm said" in told, "the wheel may be here"
+    assert "no npm 7 or newer" in told or "npm reported" in told, "the wheel may be here"
     assert "\n" not in told
 
 

@@ -1,4 +1,4 @@
-"""What `make setup` made is what the lock says, and says so in time."""
+"""What `make setup` made is what the lock says, and a difference is reported in time."""
 
 import importlib.metadata
 import itertools
