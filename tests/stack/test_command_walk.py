@@ -52,7 +52,7 @@ class Shell:
         )
 
     def type(self, *words: str, code: Exit = Exit.OK, environment: dict[str, str] | None = None) -> str:
-        """What it said, on either stream; with exactly that exit code and never a trace."""
+        """Return its output, on either stream; with exactly that exit code and never a trace."""
         process = self.start(*words, environment=environment, python=self.warm.path)
         said = "".join(process.communicate(timeout=180))
         assert "Traceback" not in said

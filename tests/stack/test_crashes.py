@@ -131,7 +131,7 @@ def test_a_placed_attempt_whose_host_is_away_waits_through_a_death(stack: Stack,
     name = f"away-{point}"
     before = stack.kills["worker-control"]
     stack.wait(stack.is_host_live)
-    stack.children.pop("worker-control").stop()  # who would note that the host is away, which then is given nothing
+    stack.children.pop("worker-control").stop()  # it would note that the host is away, which then is given nothing
     stack.children.pop("worker-host").stop()
     job_id = stack.submit(name, seconds=0.1)
     stack.wait(lambda: bool(stack.client.job(job_id)["attempts"]))
@@ -217,7 +217,7 @@ def test_the_broker_may_die_or_forget_everything(stack: Stack) -> None:
 
 
 def test_a_killed_celery_worker_costs_no_program_and_comes_back(stack: Stack) -> None:
-    """The host's Celery worker is the bell's listener alone: nothing that runs hangs on it."""
+    """The host's Celery worker only listens for wake-ups: no running program depends on it."""
     job_id = stack.submit("unheard", seconds=3)
     stack.wait_for_start("unheard")
     (listener,) = processes_marked(f"workers.wakeup.listener {stack.node_id}")
@@ -231,7 +231,7 @@ def test_a_killed_celery_worker_costs_no_program_and_comes_back(stack: Stack) ->
 
 
 def test_fifty_wakeups_at_once_start_one_program(stack: Stack) -> None:
-    """A ring is how a start is delivered. They come through the broker, before the attempt is placed and after."""
+    """A wake-up is how a start is delivered. They come through the broker, before the attempt is placed and after."""
     ringers = [WakeupSender(stack.broker.url) for _ in range(10)]
 
     def wake(wakeup_sender: WakeupSender) -> None:

@@ -1,4 +1,4 @@
-"""The main job of Muster as its user sees it: a GPU fails under a running job, and the job goes on without it."""
+"""The main job of Muster as its user sees it: a GPU fails under a running job, and the job continues without it."""
 
 import importlib.util
 import json
@@ -33,11 +33,11 @@ pytestmark = [
 REPOSITORY = Path(__file__).resolve().parents[2]
 MARGIN_S = DEFAULT_POLICY.training.taint_margin_s
 TRAINS = "examples/train_transformer.py --steps 200 --step-sleep 0.1"
-wait_until = partial(wait_with_pauses, pause_s=0.5)  # a look is a request or a command, and slows what it waits for
+wait_until = partial(wait_with_pauses, pause_s=0.5)  # a check is a request or a command, and slows what it waits for
 
 
 class Up:
-    """``muster up`` in a folder, and ``muster`` typed beside it, which ``python`` runs; ``job_python`` runs jobs."""
+    """``muster up`` in a folder, and ``muster`` typed next to it, which ``python`` runs; ``job_python`` runs jobs."""
 
     def __init__(self, folder: Path, python: Path, job_python: Path) -> None:
         self.folder = folder
@@ -129,7 +129,7 @@ def test_the_readme_may_be_typed_word_by_word_and_its_xid_costs_a_job_the_gpu_an
     doubtful = [row for row in of_first if _when(row["committed_at"]) >= injected - MARGIN_S]
     unmarked = [row for row in doubtful if not row["reason"] and row["status"] != "EXPIRED"]
     assert any(row["reason"] for row in doubtful), "each that came within the margin before the fault is marked"
-    assert not unmarked, "but those that retention had taken before"
+    assert not unmarked, "except the checkpoints that retention had taken before"
     order = ["evidence.found", "gpu.quarantined", "attempt.evacuating", "job.recovering", "job.succeeded"]
     wait_until(lambda: "job.succeeded" in up.kinds(after=hello_ended))
     assert [kind for kind in up.kinds(after=hello_ended) if kind in order] == order
