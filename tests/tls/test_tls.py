@@ -1,4 +1,4 @@
-"""The API over TLS, as a process, with a certificate that the client is told to trust."""
+"""The API over TLS, as a process, with a certificate that the client is configured to trust."""
 
 import datetime as dt
 import ipaddress
