@@ -44,7 +44,7 @@ def test_good_messages_pass(text: str) -> None:
     [
         ("", "The message is empty"),
         ("# only a comment\n", "The message is empty"),
-        ("Nobody gives way where planned work is over\n", "The subject has no area"),
+        ("No job leaves where planned work is over\n", "The subject has no area"),
         ("API: refuse an empty name\n", "The subject has no area"),
         (f"api: refuse {'a' * 61}\n", "The subject has 73 characters"),
         ("api: refuse an empty name.\n", "full stop"),

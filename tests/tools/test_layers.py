@@ -1,4 +1,4 @@
-"""The picture and the table of the layers in ARCHITECTURE.md are those of .importlinter."""
+"""The picture and the table of the layers in ARCHITECTURE.md agree with .importlinter."""
 
 import configparser
 import json

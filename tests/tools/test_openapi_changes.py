@@ -62,7 +62,7 @@ Edit = Callable[[Document, Document], object]
 
 BREAKS: dict[str, tuple[Edit, list[str]]] = {
     "an operation that was removed": (lambda jobs, _: jobs.pop("post"), ["POST /v1/jobs: was removed"]),
-    "a field that is gone from an answer": (
+    "a field that an answer has no more": (
         lambda _, schemas: schemas["Job"]["properties"].pop("loss"),
         ["GET /v1/jobs: answer/`items`/`loss` was removed", "POST /v1/jobs: answer/`loss` was removed"],
     ),
@@ -77,7 +77,7 @@ BREAKS: dict[str, tuple[Edit, list[str]]] = {
         lambda _, schemas: schemas["Job"]["properties"]["id"].update(type=["string", "null"]),
         ["GET /v1/jobs: answer/`items`/`id` may be null now", "POST /v1/jobs: answer/`id` may be null now"],
     ),
-    "a word that is gone": (
+    "a word that was removed": (
         lambda _, schemas: schemas["State"]["enum"].remove("ACTIVE"),
         [
             "GET /v1/jobs: `state`/`ACTIVE` is no longer among the words",
@@ -85,11 +85,11 @@ BREAKS: dict[str, tuple[Edit, list[str]]] = {
             "POST /v1/jobs: answer/`state`/`ACTIVE` is no longer among the words",
         ],
     ),
-    "an input that is required anew": (
+    "an input that is newly required": (
         lambda _, schemas: schemas["NewJob"]["required"].append("size"),
         ["POST /v1/jobs: body/`size` is required now"],
     ),
-    "an input that is gone": (
+    "an input that was removed": (
         lambda _, schemas: schemas["NewJob"]["properties"].pop("size"),
         ["POST /v1/jobs: body/`size` is no longer taken"],
     ),
@@ -97,13 +97,13 @@ BREAKS: dict[str, tuple[Edit, list[str]]] = {
         lambda _, schemas: schemas["NewJob"]["properties"]["size"].update(type="integer"),
         ["POST /v1/jobs: body/`size` may no longer be number"],
     ),
-    "a parameter that is required anew": (
+    "a parameter that is newly required": (
         lambda jobs, _: jobs["get"]["parameters"].append(
             {"name": "tier", "in": "query", "required": True, "schema": {"type": "string"}}
         ),
         ["GET /v1/jobs: `tier` is required now"],
     ),
-    "a parameter that is gone": (
+    "a parameter that was removed": (
         lambda jobs, _: jobs["get"]["parameters"].clear(),
         ["GET /v1/jobs: `state` is no longer a parameter"],
     ),
@@ -154,7 +154,7 @@ def test_what_grows_breaks_nothing(case: str) -> None:
 
 def test_a_break_passes_once_the_changelog_names_it_and_nothing_else_does() -> None:
     breaks = breaking_changes(OLD, edited(lambda _, schemas: schemas["NewJob"]["required"].append("size")))
-    assert unnamed(breaks, "- `POST /v1/jobs` needs `size`.") == breaks, "not said to break"
+    assert unnamed(breaks, "- `POST /v1/jobs` needs `size`.") == breaks, "not declared to break"
     assert unnamed(breaks, "- Breaking: `POST /v1/jobs` needs `name`.") == breaks, "another field"
     assert unnamed(breaks, "- Breaking: `PUT /v1/jobs` needs `size`.") == breaks, "another operation"
     assert unnamed(breaks, "- Breaking: `POST /v1/jobs`\n  needs `size`.") == []

@@ -1,4 +1,4 @@
-"""`make quick`: what a change reaches, what is chosen of it, and what is said of the rest."""
+"""`make quick`: what a change reaches, what is chosen of it, and what is reported of the rest."""
 
 import json
 import os

@@ -1,4 +1,4 @@
-"""Failed tests run once more, alone: a broken one stays broken, a racy one is recorded, and refused the second time."""
+"""Failed tests run again, alone: a broken one stays broken, a racy one is recorded, and refused the second time."""
 
 import os
 import subprocess
@@ -68,7 +68,7 @@ def test_another_race_is_recorded_next_to_the_first(tmp_path: Path) -> None:
 def test_each_test_on_record_is_still_in_its_file() -> None:
     for test in read_record(ROOT / RECORD):
         path, _, name = test.partition("::")
-        assert name.partition("[")[0].rpartition("::")[2] in (ROOT / path).read_text(), f"{RECORD}: {test} is gone"
+        assert name.partition("[")[0].rpartition("::")[2] in (ROOT / path).read_text(), f"{RECORD}: {test} is missing"
 
 
 def test_what_is_broken_stays_broken(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""Durations of test files: measured beside others, stored as seconds of a quiet machine, one line a file."""
+"""Durations of test files: measured together with others, stored as seconds of a quiet machine, one line a file."""
 
 import json
 import os

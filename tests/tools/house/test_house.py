@@ -20,7 +20,7 @@ def test_a_figure_without_a_record_holds_no_bar() -> None:
 
 @pytest.mark.parametrize(
     "first_line",
-    ["Of one process: its rows.", "``limit``: how many.", "Whether it runs.", "(UUID, slot).", "What runs there."],
+    ["Of one process: its rows.", "``limit``: how many.", "Whether it runs.", "(UUID, slot).", "What starts there."],
 )
 def test_a_first_line_without_subject_or_verb_is_a_fragment(first_line: str) -> None:
     assert is_fragment(first_line)

@@ -1,4 +1,4 @@
-"""The choice repeats by its seed, shares out by decisions, and passes over what was rejected."""
+"""The choice repeats by its seed, shares out by decisions, and skips what was rejected."""
 
 from collections import Counter
 

@@ -1,4 +1,4 @@
-"""A mutant finds its line again in files that moved, and says so where it cannot."""
+"""A mutant finds its line again in files that moved, and reports where it cannot."""
 
 from pathlib import Path
 

@@ -93,7 +93,7 @@ def test_the_copy_is_gone_after_an_error(checkout: Path) -> None:
 
 
 def test_a_test_that_fails_without_a_change_catches_nothing(checkout: Path) -> None:
-    # The copy lies elsewhere, so one test fails in any case. It is asked first, since it failed before.
+    # The copy is elsewhere, so one test fails in any case. It is asked first, since it failed before.
     before = {OVER.key: TrialResult("killed", by="tests/test_elsewhere.py::test_it_lies_in_the_checkout")}
     results: list[TrialResult] = []
     Campaign(checkout, before, jobs=1, warm=()).run([OVER], lambda _, result: results.append(result))
