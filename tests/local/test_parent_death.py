@@ -160,12 +160,12 @@ def test_a_killed_pytest_leaves_nothing(tmp_path: Path) -> None:
     asks.write_text(
         "import time\n"
         "def test_asks(postgres_server, broker_server, server_folder):\n"
-        f"    with open({str(tmp_path / 'said')!r}, 'w') as said:\n"
-        "        said.write(f'{postgres_server.pid} {broker_server.pid} {server_folder}\\n')\n"
+        f"    with open({str(tmp_path / 'servers')!r}, 'w') as servers:\n"
+        "        servers.write(f'{postgres_server.pid} {broker_server.pid} {server_folder}\\n')\n"
         "    time.sleep(600)\n"
     )
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "tests.conftest", str(asks)]
-    said = tmp_path / "said"
+    said = tmp_path / "servers"
     with subprocess.Popen(
         [*command, "--rootdir", str(tmp_path), "-c", os.devnull],
         cwd=ROOT,
