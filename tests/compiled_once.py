@@ -1,4 +1,4 @@
-"""Statements are compiled once in a run, as they are once in a process of ours, however many databases a run has.
+"""Statements are compiled once in a run, as they are once in our own processes, however many databases a run has.
 
 SQLAlchemy keeps what it compiled by engine, and each test has its own: that was a third of what a test of the services
 costs. Statements are executed by the dialect that compiled them: listen to an engine's events, not to its dialect's.
@@ -30,7 +30,7 @@ def _share(connection: Connection) -> None:
 
 
 def _found(dialect: Dialect) -> tuple[object, ...]:
-    """All that it was told or asked the server for: its plain values."""
+    """Return all that it was given or asked the server for: its plain values."""
     plain = [
         (name, value) for name, value in vars(dialect).items() if isinstance(value, bool | int | str | tuple | None)
     ]

@@ -59,13 +59,13 @@ PARTS_OF_A_TRAINING = (
     "torch.utils.data",
     "muster.train.parallel.pairwise",
 )
-"""Not the runtime itself, which hears a stop from its import on. An optimizer imports dynamo at its first step."""
+"""Not the runtime itself, which receives a stop from its import on. An optimizer imports dynamo at its first step."""
 TEMPLATE_DATABASE = "muster_template"
 LONG_S = 600.0
 """Up to this timeout a test stays in its place."""
 DATABASE_FIXTURES = {"postgres_server", "template_database", "database_url"}
 
-# Runs beside pytest, sees the end of its input when pytest ends in whatever way, lets the servers stop and removes
+# Runs next to pytest, sees the end of its input when pytest ends in whatever way, lets the servers stop and removes
 # their folder: after a kill -9 nothing is left.
 JANITOR = """
 import pathlib, shutil, sys, time
@@ -113,7 +113,7 @@ def _timeout_s(item: pytest.Item) -> float:
 def pytest_collection() -> Generator[None, object, object]:
     """While nine thousand tests are found nothing is garbage, and looking for it takes a third of the time.
 
-    They stay to the end, so nobody need look through them later either.
+    They stay to the end, so no later step need look through them either.
     """
     gc.disable()
     try:

@@ -41,7 +41,7 @@ _RELATIONS: Final[LiteralString] = """
 _SETTINGS: Final[LiteralString] = """
     SELECT (SELECT count(*) FROM pg_db_role_setting), datallowconn, datconnlimit, datacl
     FROM pg_database WHERE datname = current_database()"""
-# What the planner goes by for a table that nobody has vacuumed yet.
+# The figures that the planner uses for a table that was never vacuumed.
 _FIGURES: Final[LiteralString] = """
     SELECT array_agg(oid), array_agg(relpages), array_agg(reltuples), array_agg(relallvisible)
     FROM pg_class WHERE relkind IN ('r', 't', 'i') AND oid >= 16384"""
@@ -90,7 +90,7 @@ class Databases:
 
     @contextlib.contextmanager
     def lent(self) -> Iterator[str]:
-        """A database's name. Afterwards nobody reaches it by that, though connections were left open."""
+        """Yield a database's name. Afterwards no connection reaches it by that, though some were left open."""
         name, as_made = self._idle.popitem() if self._idle else self._made()
         try:
             yield name
@@ -138,7 +138,7 @@ def emptied(connection: Connection, as_made: Content) -> bool:
     if definitions_of(connection, as_made.catalogs, as_made.since) != as_made.definitions:
         return False
     connection.execute("SET session_replication_role = replica")  # no trigger keeps a row
-    connection.execute("SET synchronous_commit = off")  # of a database that nobody has
+    connection.execute("SET synchronous_commit = off")  # of a database that is not lent
     connection.execute("SET allow_system_table_mods = on")
     _restore_rows(connection, as_made.seeds)
     for name, (last_value, is_called) in as_made.sequences.items():
@@ -160,7 +160,7 @@ def _restore_rows(connection: Connection, seeds: dict[str, bytes]) -> None:
 
 
 def _delete(connection: Connection, names: list[str]) -> None:
-    """Of no row anything stays: what is put in next lies in the order in which it comes, as in a new table."""
+    """Of no row anything stays: what is put in next is stored in the order in which it comes, as in a new table."""
     tables = [sql.Identifier(name) for name in names]
     connection.execute(sql.SQL("; ").join(sql.SQL("DELETE FROM {}").format(table) for table in tables))
     connection.execute(sql.SQL("VACUUM (TRUNCATE, INDEX_CLEANUP ON) {}").format(sql.SQL(", ").join(tables)))

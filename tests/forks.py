@@ -1,11 +1,11 @@
-"""What a fork that stands for a fresh interpreter has in common, whoever asks for it."""
+"""What all forks that stand for a fresh interpreter have in common."""
 
 import sys
 from collections.abc import Callable
 
 
 def code_of(program: Callable[[], object]) -> int:
-    """The exit code with which a fresh interpreter would end, after what it would have said of an error."""
+    """Return the exit code with which a fresh interpreter would end, after its report of an error."""
     try:
         program()
     except SystemExit as end:

@@ -28,7 +28,7 @@ INNER_KEYS: Final = (b".secondary", b".pareto")
 class FoundExamples(ExampleDatabase):
     """A local database, to which the repository's examples of the test that runs are added.
 
-    Hypothesis's own key of a test changes with the test's text; an example of the repository goes by the test's name.
+    Hypothesis's own key of a test changes with the test's text; an example of the repository uses the test's name.
     """
 
     def __init__(self, folder: Path, local: ExampleDatabase) -> None:
@@ -85,7 +85,7 @@ class FoundExamples(ExampleDatabase):
 
 
 class KeepsExamples:
-    """A pytest plugin that tells the database which test runs, and how it ended."""
+    """A pytest plugin that gives the database the running test, and how it ended."""
 
     def __init__(self, examples: FoundExamples) -> None:
         self._examples = examples

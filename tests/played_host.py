@@ -1,4 +1,4 @@
-"""A host that says what a test tells it to say, by direct calls of the host services."""
+"""A host that sends what a test gives it, by direct calls of the host services."""
 
 from dataclasses import dataclass
 
@@ -28,7 +28,7 @@ _JOBS_WORDS = tuple(word for word in HOST_WORDS if word != "ready")
 
 @dataclass
 class PlayedHost:
-    """A host that says what the test tells it to say."""
+    """A host that sends what the test gives it."""
 
     units: UnitOfWorkFactory
     node_id: NodeId
@@ -42,7 +42,7 @@ class PlayedHost:
     def beat(
         self, *assigned: HostAttempt, knows: tuple[str, ...] = (), checks: tuple[PreflightReport, ...] = ()
     ) -> HeartbeatAnswer:
-        """It ``knows`` of no look before a placement, unless the test says so, and is asked for none."""
+        """Send a heartbeat. It ``knows`` no preflight before a placement unless the test sets it, and gets none."""
         self.seq += 1
         request = HeartbeatRequest(
             protocol=PROTOCOL_VERSION, boot_id=self.boot_id, seq=self.seq, held=assigned, knows=knows, looks=checks
@@ -62,7 +62,7 @@ class PlayedHost:
     def send_report(
         self, attempt_id: str, fence: int, *kinds: str, record: dict[str, object] | None = None
     ) -> ReportAnswer:
-        """``record`` goes with what is said of readiness, of a meeting and of an exit, and of a proof said alone."""
+        """``record`` goes with reports of readiness, of a meeting and of an exit, and of a proof reported alone."""
         told = {"ready", "met", "exited"} if len(kinds) > 1 else {"ready", "met", "exited", "cleaned"}
         records = {kind: record or {} if kind in told else {} for kind in kinds}
         reports = tuple(
@@ -75,7 +75,7 @@ class PlayedHost:
             )
 
     def report_saved(self, attempt_id: str, fence: int, step: int, *, at_ms: int, offset: int = 0) -> int:
-        """Rank 0 has just committed and verified a checkpoint, told from byte ``offset`` of its file on; the next."""
+        """Report from byte ``offset`` of its file that rank 0 committed and verified a checkpoint; return the next."""
         generation = f"step-{step:08d}/gen-{fence}"
         said = {"type": "checkpoint", "step": step, "generation": generation, "status": "verified", "at_unix_ms": at_ms}
         answer = self.report_words(attempt_id, fence, said, at_ms=at_ms, offset=offset)
@@ -85,7 +85,7 @@ class PlayedHost:
     def report_words(
         self, attempt_id: str, fence: int, *messages: dict[str, object], at_ms: int, offset: int = 0, rank: int = 0
     ) -> TrainAnswer:
-        """What a rank said, as lines from byte ``offset`` of its host's file on."""
+        """Send a rank's messages, as lines from byte ``offset`` of its host's file on."""
         lines = tuple(TrainLine(at_ms=at_ms, rank=rank, message=message) for message in messages)
         batch = TrainBatch(protocol=PROTOCOL_VERSION, fence=fence, offset=offset, next_offset=offset + 100, lines=lines)
         with self.units.begin(self.principal, training.TAKE, quiet=True) as unit:

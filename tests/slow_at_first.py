@@ -1,4 +1,4 @@
-"""A training whose first attempt goes slowly, so that what is done to it under way finds it under way."""
+"""A training whose first attempt goes slowly, so that an action during its run finds it running."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""What an agent told, as it waits for the judge."""
+"""Signals of an agent, as they wait for the judge."""
 
 from datetime import datetime
 from typing import Any
@@ -19,7 +19,7 @@ def add_signal(  # a row's columns, by name
     signal_id: str | None = None,
     **columns: Any,
 ) -> None:
-    """About this GPU, on its node; about a node alone where that is told. ``at``: now, unless told."""
+    """Store a signal about this GPU, on its node; about a node alone if no GPU is given. ``at``: now, by default."""
     at = at or unit.now
     told = {"received_at": unit.now, "text": "", "values": {}, "is_open": False, **columns}
     if "node_id" not in told:

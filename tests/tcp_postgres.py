@@ -1,4 +1,4 @@
-"""A PostgreSQL that listens on a port and asks for passwords, as those that operators run."""
+"""A PostgreSQL that listens on a port and asks for passwords, as operators run it."""
 
 import signal
 import subprocess

@@ -1,4 +1,4 @@
-"""One engine finds what another of the same server compiled, and each goes on asking its own database."""
+"""One engine finds what another of the same server compiled, and each still asks its own database."""
 
 from sqlalchemy import Engine, event, select, text
 from sqlalchemy.engine.interfaces import CacheStats

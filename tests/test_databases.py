@@ -45,7 +45,7 @@ def kept(postgres_server: PostgresServer, template_database: str) -> Iterator[Le
 
 @pytest.fixture
 def lending(kept: Lending) -> Lending:
-    """One database is there and with nobody."""
+    """One database is there and not lent."""
     with kept.databases.lent():
         pass
     kept.made_before = kept.databases.num_made

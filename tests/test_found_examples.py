@@ -81,4 +81,4 @@ def test_each_kept_example_names_a_test_that_is_there() -> None:
     for path in FOLDER.glob("*.txt"):
         test = path.read_text().partition("\n")[0]
         name = test.partition("::")[2].partition("[")[0].rpartition("::")[2]
-        assert f"def {name}(" in (ROOT / test.partition("::")[0]).read_text(), f"{path}: {test} is gone"
+        assert f"def {name}(" in (ROOT / test.partition("::")[0]).read_text(), f"{path}: {test} no longer exists"

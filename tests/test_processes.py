@@ -1,4 +1,4 @@
-"""What long-running processes do alike: a helper never outlives whom it helps."""
+"""What long-running processes do alike: a helper never outlives its parent."""
 
 import subprocess
 import sys
@@ -23,7 +23,7 @@ time.sleep(600)
 """
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="ONLY LINUX CAN TELL A CHILD OF ITS PARENT'S DEATH")
+@pytest.mark.skipif(sys.platform != "linux", reason="ONLY LINUX CAN NOTIFY A CHILD OF ITS PARENT'S DEATH")
 def test_a_helper_dies_with_a_parent_that_was_killed() -> None:
     parent = subprocess.Popen([sys.executable, "-c", PARENT, CHILD], stdout=subprocess.PIPE, text=True)
     assert parent.stdout is not None

@@ -1,4 +1,4 @@
-"""Settings: every fault at once, environment over file, keys that nobody else can read."""
+"""Settings: every fault at once, environment over file, keys that no other account can read."""
 
 from pathlib import Path
 

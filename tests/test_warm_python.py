@@ -20,8 +20,8 @@ def ran(warm: WarmPython, code: str, *arguments: str, **variables: str) -> subpr
 
 def test_it_has_its_arguments_environment_and_streams(warm_python: WarmPython) -> None:
     code = "import os, sys; print(sys.argv, os.environ['WORD'], os.getcwd()); print('wrong', file=sys.stderr)"
-    ended = ran(warm_python, code, "a", "b c", WORD="said")
-    assert ended.stdout == f"['-c', 'a', 'b c'] said {Path.cwd()}\n"
+    ended = ran(warm_python, code, "a", "b c", WORD="given")
+    assert ended.stdout == f"['-c', 'a', 'b c'] given {Path.cwd()}\n"
     assert (ended.stderr, ended.returncode) == ("wrong\n", 0)
 
 

@@ -1,8 +1,8 @@
 """An interpreter that has imported its modules already: what is run by it takes milliseconds instead of seconds.
 
-For tests of what happens among processes that train or gather, or of what a command does, not of how one starts. Who
-runs ``WarmPython.path`` runs a client, which hands its arguments, environment, folder and descriptors to a fork of one
-warm process, ends as that fork ends, and takes it along when it is killed.
+For tests of what happens among processes that train or gather, or of what a command does, not of how one starts.
+``WarmPython.path`` is a client, which hands its arguments, environment, folder and descriptors to a fork of one warm
+process, ends as that fork ends, and takes the fork along when it is killed.
 """
 
 import os

@@ -1,6 +1,6 @@
 """``SOCKET [--forwards] [-I] [-u] SCRIPT [ARGUMENT…]``, or ``-c CODE``, ``-m MODULE``: stands for Python.
 
-With ``--forwards`` a signal goes on to the fork, which ends in its own time; by default it ends both at once.
+With ``--forwards`` a signal is forwarded to the fork, which ends in its own time; by default it ends both at once.
 """
 
 import ctypes
@@ -18,7 +18,7 @@ def main() -> None:
     forwards = arguments[0] == "--forwards"
     if forwards:
         arguments.pop(0)
-        signal.pthread_sigmask(signal.SIG_BLOCK, FORWARDED)  # until there is a fork to which they go on
+        signal.pthread_sigmask(signal.SIG_BLOCK, FORWARDED)  # until there is a fork to which they are forwarded
     else:
         ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG, as a gather's own process asks for itself
     with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as channel:

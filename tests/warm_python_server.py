@@ -44,7 +44,7 @@ def run(order: dict[str, Any], descriptors: list[int]) -> NoReturn:
 def show_environment(environment: dict[str, str]) -> None:
     """Put it in place of the server's in /proc/PID/environ, where the processes of an attempt are found by marks.
 
-    The kernel shows the memory in which the first environment lay: proc(5), fields 50 and 51 of stat. Nothing reads
+    The kernel shows the memory in which the first environment was: proc(5), fields 50 and 51 of stat. Nothing reads
     that copy, since each variable was set again. What does not fit is left out.
     """
     fields = Path("/proc/self/stat").read_text(encoding="ascii").rpartition(")")[2].split()
@@ -120,7 +120,7 @@ class Forks:
             client.send(str(number).encode())
 
     def kill(self, client: socket.socket) -> None:
-        """It said all it had to say as it came: what is heard of it now is its end."""
+        """The client sent everything when it came: what arrives from it now is its end."""
         os.kill(self.by_client[client], signal.SIGKILL)
 
 
@@ -152,7 +152,7 @@ def main(path: str, *modules: str) -> None:
             if 0 in ready:
                 os._exit(0)
             for number in numbers.keys() & set(ready):
-                forks.kill(numbers[number])  # first: whoever takes its place may want its port
+                forks.kill(numbers[number])  # first: its successor may need its port
             if listening.fileno() in ready:
                 forks.accept()
             if told in ready:
