@@ -13,7 +13,7 @@ import torch
 from muster import train
 from muster.train.report import pace
 
-pace.SAY_EVERY_S = 0.0
+pace.REPORT_EVERY_S = 0.0
 kept_bytes = int(sys.argv[1])
 kept = []
 model = torch.nn.Linear(2, 2)

@@ -29,9 +29,9 @@ import os, sys
 from muster.train.report.wire import Channel
 
 channel = Channel(os.environ["MUSTER_TRAIN_SOCKET"])
-channel.say("hello", rank=0, world_size=1, pid=os.getpid())
-channel.say("resumed", step=0, generation="")
-channel.say("checkpoint", step=10, generation="step-00000010/gen-1", status="verified")
+channel.send("hello", rank=0, world_size=1, pid=os.getpid())
+channel.send("resumed", step=0, generation="")
+channel.send("checkpoint", step=10, generation="step-00000010/gen-1", status="verified")
 channel.close()
 sys.exit(3)
 """

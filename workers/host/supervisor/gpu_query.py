@@ -10,7 +10,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-_GPU_CHECK = Path(__file__).with_name("gpu_look.py")
+_GPU_CHECK = Path(__file__).with_name("gpu_check.py")
 _TO_DIE_S = 0.5
 
 

@@ -16,7 +16,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from workers.host.supervisor.order import Order, Preparation
 
-_GPU_CHECK = Path(__file__).with_name("gpu_look.py")
+_GPU_CHECK = Path(__file__).with_name("gpu_check.py")
 _PATIENCE_S = 20.0
 """Patience with the driver, for several checks."""
 _GIB = 1 << 30

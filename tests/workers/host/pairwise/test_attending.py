@@ -79,7 +79,7 @@ def test_a_lead_that_goes_during_a_round_is_stated_without_waiting_for_its_end(h
             said.readline()
         connection.sendall(lines(MEET))
 
-    with pytest.raises(LeadGoneError, match=r"has gone|is not understood"):
+    with pytest.raises(LeadGoneError, match=r"has ended|is not understood"):
         attended(hanging, lead)
 
 

@@ -96,7 +96,7 @@ class _Call:
 
 
 class Driver:
-    """The driver's library as ``gpu_look`` calls it: ``checks`` gives the processes on each GPU, check by check."""
+    """The driver's library as ``gpu_check`` calls it: ``checks`` gives the processes on each GPU, check by check."""
 
     def __init__(self, *checks: dict[str, list[int]]) -> None:
         self._checks = list(checks)
