@@ -1,7 +1,6 @@
 """``muster agent`` runs the agent of a GPU host, which works in addition to its jobs."""
 
 from contextlib import closing
-from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -9,6 +8,7 @@ import typer
 
 from muster.cli.framework.exits import CommandError, Exit
 from muster.cli.framework.output import AsJson, json_of, print_line
+from muster.cli.host.agent_options import Faults, NumSimulated, Simulated, SimulatedModel, num_simulated
 from muster.logs import configure_logs
 from muster.settings import Settings, load_settings
 
@@ -23,12 +23,6 @@ if TYPE_CHECKING:
 app = typer.Typer(help="The agent of a GPU host: what its GPUs say.", no_args_is_help=True)
 
 
-class SimulatedModel(StrEnum):
-    H100 = "h100"
-    A100 = "a100"
-    H200 = "h200"
-
-
 @app.callback()
 def root() -> None:
     """Commands of a GPU host."""
@@ -36,11 +30,9 @@ def root() -> None:
 
 @app.command("scan", epilog="Example: `muster agent scan`, or without a GPU: `muster agent scan --simulated h100`")
 def scan(
-    simulated: Annotated[
-        SimulatedModel | None, typer.Option(help="GPUs that do not exist, in place of this host's.")
-    ] = None,
-    gpus: Annotated[int | None, typer.Option(min=1, max=72, help="How many simulated GPUs (8).")] = None,
-    faults: Annotated[Path | None, typer.Option(exists=True, dir_okay=False, help="File of simulated faults.")] = None,
+    simulated: Simulated = None,
+    gpus: NumSimulated = None,
+    faults: Faults = None,
     listen: Annotated[float, typer.Option(min=0, max=3600, help="Seconds between the two looks.")] = 1.0,
     dcgm_exporter: Annotated[
         str | None, typer.Option(metavar="URL", help="A dcgm-exporter for readings that NVML lacks.")
@@ -58,15 +50,13 @@ def scan(
     nothing. With --json one object on one line. Exit code 0: no fault; 1: a fault; 3: there is no driver, or it lists
     no GPU (readings of the host itself are shown all the same).
     """
-    if simulated is None and (faults is not None or gpus is not None):
-        raise CommandError("--gpus and --faults are for simulated GPUs", "Add --simulated h100.", Exit.USAGE)
+    count = num_simulated(simulated, gpus, faults)
     exporter = None if dcgm_exporter is None else http_address("--dcgm-exporter", dcgm_exporter)
     rules = _rules(policy)
     settings = load_settings()
     configure_logs(settings, "agent-scan")
-    num_simulated = None if simulated is None else gpus or 8
     report = _checked(
-        lambda: _opened(num_simulated, simulated or SimulatedModel.H100, faults, exporter),
+        lambda: _opened(count, simulated or SimulatedModel.H100, faults, exporter),
         listen,
         rules,
         settings,

@@ -2,7 +2,6 @@
 
 import sys
 import threading
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
@@ -10,7 +9,8 @@ import typer
 from muster.cli.framework.exits import CommandError, Exit
 from muster.cli.framework.output import AsJson, Format, Page, Table, json_of, print_line, show
 from muster.cli.framework.tables import Column
-from muster.cli.host.agent import SimulatedModel, open_probe
+from muster.cli.host.agent import open_probe
+from muster.cli.host.agent_options import DcgmLevel, Faults, NumSimulated, Simulated, SimulatedModel, num_simulated
 from muster.logs import configure_logs
 from muster.settings import load_settings
 
@@ -21,10 +21,6 @@ if TYPE_CHECKING:
     from muster.wire.burn_in import Figures
 
 
-DcgmLevel = Annotated[
-    int | None,
-    typer.Option(min=1, max=4, help="With `dcgmi diag -r` of this level; what fails there fails the burn-in."),
-]
 COLUMNS: Final = (
     Column("GPU", lambda row: row["gpu"]),
     Column("VERDICT", lambda row: row["verdict"]),
@@ -34,25 +30,19 @@ COLUMNS: Final = (
 
 
 def burn_in(
-    simulated: Annotated[
-        SimulatedModel | None, typer.Option(help="GPUs that do not exist, in place of this host's.")
-    ] = None,
-    gpus: Annotated[int | None, typer.Option(min=1, max=72, help="How many simulated GPUs (8).")] = None,
-    faults: Annotated[Path | None, typer.Option(exists=True, dir_okay=False, help="File of simulated faults.")] = None,
+    simulated: Simulated = None,
+    gpus: NumSimulated = None,
+    faults: Faults = None,
     dcgm_diag: DcgmLevel = None,
     deadline: Annotated[float, typer.Option(min=1, max=86_400, help="Seconds a GPU may take.")] = 900.0,
     *,
     as_json: AsJson = False,
 ) -> int:
     """Burn in every GPU of this host and compare them. Exit code 0: all passed; 1: not all."""
-    if simulated is not None and dcgm_diag is not None:
-        raise CommandError("--dcgm-diag is for real GPUs", "Leave out --simulated.", Exit.USAGE)
-    if simulated is None and (faults is not None or gpus is not None):
-        raise CommandError("--gpus and --faults are for simulated GPUs", "Add --simulated h100.", Exit.USAGE)
+    count = num_simulated(simulated, gpus, faults, dcgm_diag)
     settings = load_settings()
     configure_logs(settings, "agent-burn-in")
-    num_simulated = None if simulated is None else gpus or 8
-    probe = open_probe(num_simulated, model=simulated or SimulatedModel.H100, faults=faults)
+    probe = open_probe(count, model=simulated or SimulatedModel.H100, faults=faults)
     try:
         found = _measure(probe, str(settings.job_python or sys.executable), deadline, dcgm_diag)
     finally:

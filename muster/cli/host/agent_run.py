@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from muster.cli.framework.exits import CommandError, Exit
-from muster.cli.host.agent import SimulatedModel, http_address, open_probe, with_dcgm
-from muster.cli.host.agent_burn_in import DcgmLevel
+from muster.cli.host.agent import http_address, open_probe, with_dcgm
+from muster.cli.host.agent_options import DcgmLevel, Faults, NumSimulated, Simulated, SimulatedModel, num_simulated
 from muster.logs import configure_logs
 from muster.settings import load_settings
 
@@ -21,11 +21,9 @@ def run(
     join_token_file: Annotated[
         Path | None, typer.Option(help="Once, on a new host: the file, mode 0600, that holds its join token.")
     ] = None,
-    simulated: Annotated[
-        SimulatedModel | None, typer.Option(help="GPUs that do not exist, in place of this host's.")
-    ] = None,
-    gpus: Annotated[int | None, typer.Option(min=1, max=72, help="How many simulated GPUs (8).")] = None,
-    faults: Annotated[Path | None, typer.Option(exists=True, dir_okay=False, help="File of simulated faults.")] = None,
+    simulated: Simulated = None,
+    gpus: NumSimulated = None,
+    faults: Faults = None,
     seed: Annotated[
         int, typer.Option(min=0, max=65535, help="Of simulated GPUs: each host of a fleet has another.")
     ] = 0,
@@ -53,15 +51,11 @@ def run(
     from agents.probes.interface import ProbeError
     from agents.spool.spool import SpoolInUseError
 
-    if simulated is not None and dcgm_diag is not None:
-        raise CommandError("--dcgm-diag is for real GPUs", "Leave out --simulated.", Exit.USAGE)
-    if simulated is None and (faults is not None or gpus is not None):
-        raise CommandError("--gpus and --faults are for simulated GPUs", "Add --simulated h100.", Exit.USAGE)
+    count = num_simulated(simulated, gpus, faults, dcgm_diag)
     exporter = None if dcgm_exporter is None else http_address("--dcgm-exporter", dcgm_exporter)
     settings = load_settings()
     configure_logs(settings, "agent")
-    num_simulated = None if simulated is None else gpus or 8
-    probe = open_probe(num_simulated, model=simulated or SimulatedModel.H100, faults=faults, seed=seed)
+    probe = open_probe(count, model=simulated or SimulatedModel.H100, faults=faults, seed=seed)
     hands = _hands_for(probe, faults)
     if exporter is not None:
         probe = with_dcgm(probe, exporter)

@@ -19,7 +19,7 @@ from agents.probes.profiles import PROFILES
 from agents.probes.simulated import SimulatedProbe, simulated_uuids
 from agents.scan.scan import scan as look
 from muster.cli.framework.exits import Exit
-from muster.cli.host.agent import SimulatedModel
+from muster.cli.host.agent_options import SimulatedModel
 from muster.domain.evidence.findings import EventKind, Source
 from tests.agents.fake_nvml.probed_host import Hosts, Libraries
 from tests.agents.fake_nvml.state import Group, uuid_of
