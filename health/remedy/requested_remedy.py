@@ -15,7 +15,7 @@ from typing import Final
 from health.detectors.gpu import gpu_lost, inforom, recovery_action, xid
 from health.detectors.links import fabric_state, nvlink_count, nvlink_down
 from health.detectors.memory import ecc_uncorrected, retired_pages, row_remap, sram_threshold
-from health.detectors.repeats import link_bit_repeats, own_shapes
+from health.detectors.repeats import link_bit_repeats, special_rules
 from health.evidence.same_fault import requested_action_in
 from health.evidence.state import CODE, counts, is_open, lasts
 from health.evidence.suppression import OVERRULED
@@ -43,7 +43,7 @@ _REPAIR_OF_ACTION: Final[Mapping[Action, RepairAction]] = {
 _ACTION_OF_RULE: Final[Mapping[str, Action]] = {
     **dict.fromkeys((row_remap.PENDING, retired_pages.PENDING, inforom.NAME, ecc_uncorrected.NAME), Action.RESET_GPU),
     **dict.fromkeys((nvlink_count.NAME, nvlink_down.NAME, nvlink_down.TO_NOTHING, fabric_state.NAME), Action.RESET_GPU),
-    **dict.fromkeys((gpu_lost.NAME, own_shapes.GSP_REBOOT), Action.REBOOT_NODE),
+    **dict.fromkeys((gpu_lost.NAME, special_rules.GSP_REBOOT), Action.REBOOT_NODE),
     **dict.fromkeys((sram_threshold.NAME, link_bit_repeats.NAME), Action.FIELD_DIAGNOSIS),
 }
 """Fault key, or detector, of a fault without an XID → the requested action."""
@@ -66,7 +66,7 @@ def requested_remedies(gpu: GpuCase, now_ms: int, policy: HealthPolicy) -> tuple
     for told in ([each for each in live if each in condemning], live):
         found = tuple(asked for each in told if (asked := _requested(each, live)) is not None)
         if found:
-            hints = (each for each in live if each.fault_key == own_shapes.GSP_REBOOT and each not in told)
+            hints = (each for each in live if each.fault_key == special_rules.GSP_REBOOT and each not in told)
             return (*found, *(asked for each in hints if (asked := _requested(each, live)) is not None))
     return ()
 
@@ -76,7 +76,7 @@ def _is_live(evidence: Evidence, gpu: GpuCase, now_ms: int, policy: HealthPolicy
 
     Evidence that no longer weighs counts as long as the quarantine that it caused.
     """
-    is_hint = evidence.fault_key == own_shapes.GSP_REBOOT
+    is_hint = evidence.fault_key == special_rules.GSP_REBOOT
     is_bad = evidence.severity >= Severity.DEGRADED or is_hint
     if not (is_bad and counts(evidence) and evidence.trust is Trust.MEASURED and is_open(evidence)):
         return False

@@ -8,7 +8,7 @@ from health.detectors.detector import NO_FINDINGS, About, Findings
 from health.detectors.memory import corrected_remaps, retired_pages
 from health.detectors.node import nic_driver
 from health.detectors.ports import port_degraded, port_flap
-from health.detectors.repeats import cleanup_alone, link_bit_repeats, own_shapes
+from health.detectors.repeats import cleanup_alone, link_bit_repeats, special_rules
 from health.detectors.repeats.repeat import NVIDIA, NVSENTINEL, TIMES, Repeat, Seen, counts_as_time
 from health.detectors.repeats.shapes import HOLD, again, alone, of_port
 from health.evidence.index import EvidenceIndex
@@ -36,8 +36,8 @@ REPEAT_RULES: Final[tuple[Repeat, ...]] = (
         About("XID 31 again on one GPU alone", NVSENTINEL, Severity.INFO),
     ),
     Repeat(
-        own_shapes.SM_EXCEPTIONS,
-        own_shapes.sm_exceptions,
+        special_rules.SM_EXCEPTIONS,
+        special_rules.sm_exceptions,
         About("XID 13 again in one TPC", NVSENTINEL, Severity.INFO),
     ),
     alone(
@@ -54,8 +54,8 @@ REPEAT_RULES: Final[tuple[Repeat, ...]] = (
         About("a bit of XID 74 again on one link", NVIDIA, Severity.CONDEMNING),
     ),
     Repeat(
-        own_shapes.GSP,
-        own_shapes.gsp,
+        special_rules.GSP,
+        special_rules.gsp,
         About("XID 119 or 120 again (warning), and again", NVIDIA, Severity.CONDEMNING),
         is_hold=True,
     ),
@@ -79,13 +79,13 @@ REPEAT_RULES: Final[tuple[Repeat, ...]] = (
         About("XID 45 and no other XID within 5 s", NVIDIA, Severity.INFO),
     ),
     Repeat(
-        own_shapes.FATAL,
-        own_shapes.fatal,
+        special_rules.FATAL,
+        special_rules.fatal,
         About("5 bursts of fatal XIDs in a day", NVSENTINEL, Severity.CONDEMNING),
         is_hold=True,
     ),
-    Repeat(retired_pages.NAME, own_shapes.double_bit_pages, retired_pages.ABOUT),
-    Repeat(corrected_remaps.NAME, own_shapes.remapped_rows, corrected_remaps.ABOUT),
+    Repeat(retired_pages.NAME, special_rules.double_bit_pages, retired_pages.ABOUT),
+    Repeat(corrected_remaps.NAME, special_rules.remapped_rows, corrected_remaps.ABOUT),
     # Faults of the node's network.
     of_port(
         "port_flaps",
@@ -96,8 +96,8 @@ REPEAT_RULES: Final[tuple[Repeat, ...]] = (
         times_in=len,
     ),
     Repeat(
-        own_shapes.NIC_DRIVER,
-        own_shapes.nic_driver_faults,
+        special_rules.NIC_DRIVER,
+        special_rules.nic_driver_faults,
         About("faults of a node's network cards, by their driver, 3 times in an hour", NVSENTINEL, Severity.DEGRADED),
     ),
     of_port(

@@ -1,4 +1,4 @@
-"""Rules about repetitions with a shape of their own; ``rules`` has them as rows."""
+"""Rules about repetitions that no shape of ``shapes`` fits; ``rules`` has them as rows."""
 
 from typing import Final
 
