@@ -16,16 +16,12 @@ _LOCK_KEY: Final = 0x6D757374_6D696772  # "must", "migr"
 
 
 def _migrate(connection: Connection) -> None:
+    # The lock ends with the connection, which is closed after the migrations, or by a process that dies in them.
     connection.execute(text("SELECT pg_advisory_lock(:key)"), {"key": _LOCK_KEY})
     connection.commit()
-    try:
-        context.configure(connection=connection, target_metadata=Base.metadata, transaction_per_migration=True)
-        with context.begin_transaction():
-            context.run_migrations()
-    finally:
-        connection.rollback()
-        connection.execute(text("SELECT pg_advisory_unlock(:key)"), {"key": _LOCK_KEY})
-        connection.commit()
+    context.configure(connection=connection, target_metadata=Base.metadata, transaction_per_migration=True)
+    with context.begin_transaction():
+        context.run_migrations()
 
 
 def _run() -> None:
