@@ -8,6 +8,7 @@ from health.standing.breaker import BreakerState
 from health.standing.gpu_case import GpuCase
 from muster.domain.ids import AttemptId, Fence, GpuUuid, JobId, NodeId, compose_fence
 from muster.domain.lifecycle.attempt import part_of
+from muster.domain.lifecycle.attempt_time import LEASE_ENDED, RELAUNCHES_FENCED
 from muster.domain.lifecycle.contact import LastContact
 from muster.domain.lifecycle.model import AttemptLifecycle, JobLifecycle
 from muster.domain.state_sets import ENDED_PARTS, JOBS_THAT_WAIT_FOR_GPUS
@@ -288,7 +289,7 @@ class Store:
         self, life: AttemptLifecycle, cause: Cause, proof: str, up_ms: int, no_expiry_ms: int
     ) -> None:
         """Require R15: silence alone ends no attempt soon after the control plane's own start."""
-        if cause is Cause.NODE_LOST and ("without a word" in proof or "relaunches fenced" in proof):
+        if cause is Cause.NODE_LOST and (LEASE_ENDED in proof or RELAUNCHES_FENCED in proof):
             require(
                 up_ms >= no_expiry_ms, "R15", f"{life.attempt_id} ends by silence {up_ms} ms after the server's start"
             )
