@@ -35,7 +35,7 @@ def end_with_parent(parent_pid: int) -> None:
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
     if os.getppid() != parent_pid:  # it died before the line above
-        raise SystemExit("the parent is gone")
+        raise SystemExit("the parent process has ended")
 
 
 @dataclass(frozen=True, slots=True)

@@ -62,7 +62,7 @@ def test_a_repair_is_started_fails_is_started_again_and_is_done(console: Browsin
     assert "gpu." in would
     assert said == "In repair."
     assert standing(fleet, gpu) is Standing.REPAIR
-    assert "under way" in console.words(":has(> header > #repairs-title)")
+    assert "in progress" in console.words(":has(> header > #repairs-title)")
     console.inspect("in repair")
     _, said = act(console, "Repair failed", reason="the part was wrong")
     assert said == "The repair failed."

@@ -152,7 +152,8 @@ def test_out_of_gpu_memory_the_next_order_requests_more_and_smaller_pieces(world
     with world.units.begin(world.tenant, jobs.READ) as unit:
         told = unit.session.scalars(select(Event).where(Event.kind == "job.recovering")).all()
     assert {str(event.payload["reason"]).rsplit("; ", 1)[1] for event in told} == {
-        f"goes on with {2**doublings} times as many pieces a batch ({doublings} of 2 doublings)" for doublings in (1, 2)
+        f"continues with {2**doublings} times as many pieces a batch ({doublings} of 2 doublings)"
+        for doublings in (1, 2)
     }
 
 

@@ -256,7 +256,7 @@ def _missed_another(record: ExitRecord, own: Mapping[int, RankExit], stop: StopR
         if stop is not None:
             return Verdict(STOP_CAUSES[stop], f"stopped: {stop}, before this host had received it", is_cascade=True)
         number = _first(told)
-        proof = f"{_proof(number, told[number], '')}, as if told to stop, and nobody had asked that of Muster"
+        proof = f"{_proof(number, told[number], '')}, as after a stop request, which Muster had not sent"
         return Verdict(Cause.LAUNCH_FAILED, proof, number, is_cascade=True)
     waited = {number: rank for number, rank in own.items() if _matches(rank, TIMEOUTS)}
     return _with_cause(_first(waited or own), own, TIMEOUTS if waited else CASCADES, is_cascade=True)

@@ -150,7 +150,7 @@ def _in_smaller_pieces(life: JobLifecycle, verdict: Verdict, now_ms: int) -> Job
     """Restart the job at once and without charge: the next attempt is another program, since it needs less memory."""
     doublings = life.oom_doublings + 1
     bound = f"{doublings} of {life.max_oom_doublings} doublings"
-    what = f"goes on with {1 << doublings} times as many pieces a batch ({bound})"
+    what = f"continues with {1 << doublings} times as many pieces a batch ({bound})"
     moved = _moved(life, _J.RECOVERING, f"{verdict.cause}: {verdict.proof}; {what}")
     return replace(moved, oom_doublings=doublings, launch_failures=0, next_try_ms=now_ms)
 

@@ -89,7 +89,7 @@ def test_a_code_states_what_it_means_in_the_proof() -> None:
     assert judged(rank(93, "muster.train: a newer attempt has begun")).proof == (
         "rank 0 ended with code 93: it is not to be started again: muster.train: a newer attempt has begun"
     )
-    assert judged(rank(75)).proof.endswith("as if told to stop, and nobody had asked that of Muster")
+    assert judged(rank(75)).proof.endswith("as after a stop request, which Muster had not sent")
 
 
 LINES: tuple[tuple[str, Cause, bool], ...] = (

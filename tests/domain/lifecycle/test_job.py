@@ -62,7 +62,7 @@ def test_out_of_gpu_memory_doubles_the_accumulation_at_once_and_free_of_charge_u
     for doublings in (1, 2):
         life = after(life, ended(Cause.GPU_OOM), now_ms=7)
         assert (life.state, life.oom_doublings, life.restarts_used, life.next_try_ms) == (J.RECOVERING, doublings, 0, 7)
-        assert f"goes on with {2**doublings} times as many pieces a batch" in life.reason
+        assert f"continues with {2**doublings} times as many pieces a batch" in life.reason
         life = after(life, job.Tick(), job.Placed(), now_ms=7)
     life = after(life, ended(Cause.GPU_OOM))
     assert (life.oom_doublings, life.restarts_used) == (2, 1), "then it is a fault as any other"
