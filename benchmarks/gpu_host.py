@@ -8,6 +8,7 @@ import os
 import statistics
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -26,14 +27,15 @@ from benchmarks.sizes import Sizes
 from muster.domain.gpu.metrics import NUM_METRICS
 from muster.domain.ids import GpuUuid
 from muster.wire.burn_in import Figures
+from workers.host.supervisor.order import Preparation
+from workers.host.supervisor.quick_check import QuickCheck
 
-ROOT: Final = Path(__file__).resolve().parents[1]
 CHECKS_PER_MINUTE: Final = 6
 """An agent samples every 10 s by the built-in policy."""
 AGENT_BAR_PERCENT: Final = 2.0
 """The bar of a whole idle agent, as in the suite ``host`` for simulated GPUs."""
 _BURN_IN_DEADLINE_S: Final = 300.0
-_START: Final = "import sys; sys.path.insert(0, sys.argv[1]); from muster.bench import quick_check; quick_check.main()"
+_POLL_S: Final = 0.01
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,7 +108,7 @@ def _answered(checks: Sequence[GpuCheck]) -> dict[str, float]:
 def _burn_in_figures(probe: Probe, uuids: Sequence[GpuUuid]) -> list[Figure]:
     """Return the figures. Raises RuntimeError if a GPU could not be burnt in: then there is nothing true to record."""
     found: dict[GpuUuid, Figures | str] = {}
-    bench = Bench(os.environ.get("MUSTER_JOB_PYTHON", sys.executable))
+    bench = Bench(_job_python())
     Measuring(probe, bench).run(dict.fromkeys(uuids, _BURN_IN_DEADLINE_S), threading.Event(), found.__setitem__)
     return [figure for slot, uuid in enumerate(uuids) for figure in _burn_in_of(slot, found[uuid])]
 
@@ -131,7 +133,8 @@ def _scan_figure(times: int) -> Figure:
     document: dict[str, Any] = {}
     for _ in range(times):
         began_s = time.perf_counter()
-        ended = _run([sys.executable, "-m", "muster", "agent", "scan", "--json"])
+        command = [sys.executable, "-m", "muster", "agent", "scan", "--json"]
+        ended = subprocess.run(command, capture_output=True, text=True, check=False)  # noqa: S603  # our own command
         clock_s.append(time.perf_counter() - began_s)
         document = json.loads(ended.stdout)
     peers = {
@@ -142,19 +145,21 @@ def _scan_figure(times: int) -> Figure:
 
 
 def _quick_check_figure(uuids: Sequence[GpuUuid], seconds: float) -> Figure:
-    """Time the check that a supervisor runs before a start, process start and import of torch included."""
+    """Time the check that a supervisor runs before a start, process start and import of torch included.
+
+    Raises:
+        UnreadyError: it gave no answer.
+        WrongResultError: a GPU computed wrong.
+    """
+    preparation = Preparation(quick_check_s=seconds, python=_job_python())
     began_s = time.perf_counter()
-    python = os.environ.get("MUSTER_JOB_PYTHON", sys.executable)
-    ended = _run(
-        [python, "-I", "-c", _START, str(ROOT), "cuda", str(seconds), *uuids], CUDA_VISIBLE_DEVICES=",".join(uuids)
-    )
+    with tempfile.TemporaryDirectory(prefix="muster-gpu-") as folder:
+        check = QuickCheck(Path(folder), preparation, list(uuids))
+        while not check.is_over():
+            time.sleep(_POLL_S)
     took_s = time.perf_counter() - began_s
-    lines = [json.loads(line) for line in ended.stdout.splitlines()]
-    if len(lines) != len(uuids) or any("fault" in line for line in lines):
-        raise RuntimeError(f"the check before a start gave no figures: {ended.stdout[-2000:]}{ended.stderr[-2000:]}")
-    peers = {"computed s": seconds, "GPUs with a wrong sum": float(sum(bool(line["wrong"]) for line in lines))}
-    return Figure("check before a start", took_s, "s", None, peers=peers, basis=Basis.CLOCK)
+    return Figure("check before a start", took_s, "s", None, peers={"computed s": seconds}, basis=Basis.CLOCK)
 
 
-def _run(command: Sequence[str], **variables: str) -> "subprocess.CompletedProcess[str]":
-    return subprocess.run(command, env={**os.environ, **variables}, capture_output=True, text=True, check=False)  # noqa: S603  # our own
+def _job_python() -> str:
+    return os.environ.get("MUSTER_JOB_PYTHON", sys.executable)

@@ -4,6 +4,7 @@ import pytest
 
 from benchmarks import gpu_host
 from benchmarks.figures import NothingToMeasureError
+from muster.domain.ids import GpuUuid
 from muster.wire.burn_in import ExactSum, Figures
 
 
@@ -26,3 +27,10 @@ def test_a_burn_in_gives_its_time_and_each_rate() -> None:
 def test_a_burn_in_that_could_not_run_is_no_figure() -> None:
     with pytest.raises(RuntimeError, match="no torch"):
         gpu_host._burn_in_of(0, "no torch")
+
+
+def test_the_check_before_a_start_is_the_supervisors_own() -> None:
+    """On a machine without a driver the same process computes on the CPU."""
+    pytest.importorskip("torch")
+    figure = gpu_host._quick_check_figure([GpuUuid("GPU-0")], 0.05)
+    assert figure.value > figure.peers["computed s"]
