@@ -182,10 +182,8 @@ class Server:
 
     def _apply(self, before: AttemptLifecycle, after: AttemptLifecycle, commands: tuple[attempts.Command, ...]) -> None:
         now_ms = self._kernel.now_ms
-        if after.ending is not before.ending and after.ending is not None:
-            up_ms, ending = now_ms - self.started_ms, after.ending
-            no_expiry_ms = self._true_timers.no_expiry_after_start_ms
-            self.store.require_end_is_proved(after, ending.cause, ending.proof, up_ms, no_expiry_ms)
+        no_expiry_ms = self._true_timers.no_expiry_after_start_ms
+        self.store.require_lease_may_end(before, after, now_ms - self.started_ms, no_expiry_ms)
         self.store.put_attempt(after)
         for command in commands:
             if isinstance(command, attempts.Ended):

@@ -8,7 +8,6 @@ from health.standing.breaker import BreakerState
 from health.standing.gpu_case import GpuCase
 from muster.domain.ids import AttemptId, Fence, GpuUuid, JobId, NodeId, compose_fence
 from muster.domain.lifecycle.attempt import part_of
-from muster.domain.lifecycle.attempt_time import LEASE_ENDED, RELAUNCHES_FENCED
 from muster.domain.lifecycle.contact import LastContact
 from muster.domain.lifecycle.model import AttemptLifecycle, JobLifecycle
 from muster.domain.state_sets import ENDED_PARTS, JOBS_THAT_WAIT_FOR_GPUS
@@ -20,7 +19,6 @@ from muster.domain.states import (
     TERMINAL_JOB_STATES,
     AllocationState,
     AttemptState,
-    Cause,
     HostPartState,
     JobState,
     require_edge,
@@ -285,13 +283,17 @@ class Store:
                 count = self.usage_counts[attempt_id, gpu] = self.usage_counts.get((attempt_id, gpu), 0) + 1
                 require(count == 1, "I23", f"{attempt_id} on {gpu} is counted {count} times")
 
-    def require_end_is_proved(
-        self, life: AttemptLifecycle, cause: Cause, proof: str, up_ms: int, no_expiry_ms: int
+    def require_lease_may_end(
+        self, before: AttemptLifecycle, after: AttemptLifecycle, up_ms: int, no_expiry_ms: int
     ) -> None:
-        """Require R15: silence alone ends no attempt soon after the control plane's own start."""
-        if cause is Cause.NODE_LOST and (LEASE_ENDED in proof or RELAUNCHES_FENCED in proof):
+        """Require R15: silence alone ends no lease soon after the control plane's own start."""
+        ended_before = {part.node_id for part in before.hosts if part.is_past_lease}
+        newly_ended = {part.node_id for part in after.hosts if part.is_past_lease} - ended_before
+        if newly_ended:
             require(
-                up_ms >= no_expiry_ms, "R15", f"{life.attempt_id} ends by silence {up_ms} ms after the server's start"
+                up_ms >= no_expiry_ms,
+                "R15",
+                f"a lease of {after.attempt_id} ends by silence {up_ms} ms after the server's start",
             )
 
     def is_at_rest(self) -> bool:

@@ -22,9 +22,6 @@ _S: Final = AttemptState
 _H: Final = HostPartState
 STARTING: Final = frozenset({_S.PLACED, _S.CLAIMING})
 _NOT_YET_CLEAN: Final = frozenset({*MAY_RUN, _H.EXITED})
-LEASE_ENDED: Final = "ended without contact"
-RELAUNCHES_FENCED: Final = "the job relaunches fenced"
-"""Texts in the proofs of ends by silence alone; the simulation knows such ends by them (R15)."""
 
 
 def time_passes(life: AttemptLifecycle, tick: Tick, now_ms: int, timers: Timers) -> Outcome:
@@ -96,13 +93,13 @@ def _contact(life: AttemptLifecycle, tick: Tick, now_ms: int, timers: Timers) ->
 def _lost(life: AttemptLifecycle, lost: list[NodeId]) -> Outcome:
     expired = [part.node_id for part in life.hosts if part.is_past_lease]
     if expired:
-        return ending(life, Verdict(Cause.NODE_LOST, f"the lease of {', '.join(expired)} {LEASE_ENDED}"))
+        return ending(life, Verdict(Cause.NODE_LOST, f"the lease of {', '.join(expired)} ended without contact"))
     if life.on_node_loss is NodeLossRule.FENCED:
         life = replace(
             life,
             hosts=tuple(replace(part, is_past_lease=True) if part.node_id in lost else part for part in life.hosts),
         )
-        return ending(life, Verdict(Cause.NODE_LOST, f"{', '.join(lost)} is lost; {RELAUNCHES_FENCED}"))
+        return ending(life, Verdict(Cause.NODE_LOST, f"{', '.join(lost)} is lost; the job relaunches fenced"))
     return life, ()
 
 
