@@ -211,7 +211,7 @@ def _repair_view(repair: RepairRecord) -> documents.Repair:
         "taken_at": time_of(repair.taken_at),
         "ended_at": time_of(repair.ended_at),
         "outcome": repair.outcome,
-        "words": repair.words,
+        "words": repair.text,
     }
 
 

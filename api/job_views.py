@@ -186,7 +186,7 @@ def checkpoint_view(row: CheckpointRecord) -> documents.Checkpoint:
         "lineage": row.manifest.get("lineage"),
         "pinned_at": time_of(row.pinned_at),
         "pinned_by": row.pinned_by,
-        "pin_applied_at": time_of(row.pin_held_at),
+        "pin_applied_at": time_of(row.pin_applied_at),
         "scrubbed_at": time_of(row.scrubbed_at),
     }
 

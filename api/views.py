@@ -40,7 +40,7 @@ def reclaim_view(view: ReclaimView) -> documents.Reclaim:
         "notice_s": row.notice_s,
         "notified_at": time_of(row.notified_at),
         "deadline_at": time_of(row.deadline_at),
-        "delivered_at": time_of(row.told_at),
+        "delivered_at": time_of(row.delivered_at),
         "settled_at": time_of(row.settled_at),
         "settled_why": row.settled_why if view.shows_victim else None,
         "outcome": row.outcome if view.shows_victim else None,

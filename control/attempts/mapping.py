@@ -94,7 +94,7 @@ def _host_part(host: AttemptHost) -> HostPart:
         state=host.state,
         boot_id=host.boot_id,
         nonce=host.nonce,
-        woken_ms=to_ms(host.rung_at),
+        woken_ms=to_ms(host.woken_at),
         claimed_ms=to_ms(host.claimed_at),
         omitted_ms=None if host.omitted_at is None else to_ms(host.omitted_at),
         is_past_lease=host.is_past_lease,
@@ -193,8 +193,8 @@ def _store_part(unit: UnitOfWork, host: AttemptHost, part: HostPart) -> None:
     host.omitted_at = None if part.omitted_ms is None else to_time(part.omitted_ms)
     host.is_past_lease, host.awaits_go, host.is_at_fault = part.is_past_lease, part.awaits_go, part.is_at_fault
     host.ready_at = None if part.ready_ms is None else to_time(part.ready_ms)
-    if part.woken_ms > to_ms(host.rung_at):
-        host.rung_at, host.ring_count = to_time(part.woken_ms), host.ring_count + 1
+    if part.woken_ms > to_ms(host.woken_at):
+        host.woken_at, host.num_wakeups = to_time(part.woken_ms), host.num_wakeups + 1
     if part.claimed_ms != to_ms(host.claimed_at):  # a grant that is given again renews the lease on both ends
         host.boot_id, host.nonce, host.claimed_at = part.boot_id, part.nonce, to_time(part.claimed_ms)
     if part.state is host.state:

@@ -43,7 +43,7 @@ def beat(unit: UnitOfWork) -> None:
     unit.principal.require(Permission.SYSTEM_RUN)
     cluster = unit.session.scalars(select(Cluster).with_for_update()).one()
     if cluster.api_alive_at is None or unit.now - cluster.api_alive_at > API_SILENCE:
-        cluster.accepting_since = unit.now
+        cluster.accepts_heartbeats_since = unit.now
     cluster.api_alive_at = unit.now
 
 

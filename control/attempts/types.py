@@ -74,7 +74,7 @@ class AttemptHostRecord(msgspec.Struct, frozen=True):
     node_rank: int
     state: HostPartState
     boot_id: str | None
-    ring_count: int
+    num_wakeups: int
     claimed_at: datetime | None
     awaits_go: bool
     ready_at: datetime | None

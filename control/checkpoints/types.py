@@ -27,5 +27,5 @@ class CheckpointRecord(msgspec.Struct, frozen=True):
     reason: str | None
     pinned_at: datetime | None
     pinned_by: str | None
-    pin_held_at: datetime | None
+    pin_applied_at: datetime | None
     scrubbed_at: datetime | None

@@ -24,4 +24,4 @@ def lease_grace_since_ms(unit: UnitOfWork) -> int:
     cluster = unit.session.scalars(select(Cluster)).one()
     if cluster.api_alive_at is None or unit.now - cluster.api_alive_at > API_SILENCE:
         return to_ms(unit.now)
-    return to_ms(cluster.accepting_since)
+    return to_ms(cluster.accepts_heartbeats_since)

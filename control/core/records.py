@@ -1,7 +1,7 @@
 """Records: rows as read models give them to the API and the console, apart from any session.
 
-The record of a noun has the facts that leave `control`, under the names of the columns. So no secret leaves with a row,
-and no code outside `control` can change one.
+The record of a noun has the facts that leave `control`, under the names of the row's attributes. So no secret leaves
+with a row, and no code outside `control` can change one.
 """
 
 from collections.abc import Iterable

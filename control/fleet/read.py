@@ -107,7 +107,7 @@ GPU: Final = JsonQuery(
             WHERE t.gpu_uuid = g.uuid AND t.state IN ('HELD', 'CLEANING')
         ) AS r),
         'repairs', COALESCE((SELECT json_agg(to_json(r)) FROM (
-            SELECT p.* FROM repairs AS p WHERE p.gpu_uuid = g.uuid OR p.serial = g.serial
+            SELECT p.*, p.words AS text FROM repairs AS p WHERE p.gpu_uuid = g.uuid OR p.serial = g.serial
             ORDER BY p.began_at DESC, p.id LIMIT %(num_repairs)s
         ) AS r), '[]'),
         'moves', COALESCE((SELECT json_agg(to_json(r)) FROM (

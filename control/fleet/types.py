@@ -102,6 +102,6 @@ class RepairRecord(msgspec.Struct, frozen=True):
     began_at: datetime
     ended_at: datetime | None
     outcome: RepairOutcome | None
-    words: str | None
+    text: str | None
     verb: RepairVerb | None
     taken_at: datetime | None

@@ -130,7 +130,7 @@ def _keep_verbs(unit: UnitOfWork, node_id: NodeId, reported: Sequence[str]) -> N
 
 def _waits(row: Repair, request: RepairAsk) -> bool:
     """Return whether the agent reported its verb as done, as ``_finish`` noted, and still holds it."""
-    return row.words is not None and row.id in request.waiting
+    return row.text is not None and row.id in request.waiting
 
 
 def _why_not_now(unit: UnitOfWork, gpu: Gpu, row: Repair, policy: HealthPolicy) -> str | None:
@@ -206,8 +206,8 @@ def _finish(unit: UnitOfWork, gpu: Gpu, row: Repair, words: str, policy: HealthP
         interventions.require_faults_over(case, policy)
     except RefusedMoveError as refused:
         waits = f"{words}; it waits: {refused}"
-        if row.words != waits:
-            row.words = waits
+        if row.text != waits:
+            row.text = waits
             unit.emit("gpu.repair_waits", "gpu", gpu.uuid, payload=_payload(row, reason=str(refused)))
         return RepairAnswer(is_taken=False, again_s=AGAIN_S)
     _make(unit, gpu, row, move, "gpu.repair.finish", policy)

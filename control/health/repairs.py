@@ -76,7 +76,7 @@ def end_repair(unit: UnitOfWork, gpu: Gpu, move: Move) -> None:
     """End the repair with the move that took ``gpu`` out of REPAIR."""
     query = select(Repair).where(Repair.gpu_uuid == gpu.uuid, Repair.ended_at.is_(None)).with_for_update()
     for repair in unit.session.scalars(query):
-        repair.ended_at, repair.words = unit.now, move.text
+        repair.ended_at, repair.text = unit.now, move.text
         repair.outcome = _OUTCOMES.get(move.reason, RepairOutcome.RETIRED)
         _release_node(unit, repair)
 

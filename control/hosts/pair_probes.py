@@ -98,12 +98,17 @@ def _note_responder(unit: UnitOfWork, node_id: NodeId, request: PairProbeAsk) ->
         mine = PairProbeResponder.node_id == node_id
         unit.session.execute(delete(PairProbeResponder).where(mine, PairProbeResponder.session != request.session))
         return
-    told = {"session": request.session, "port": request.port, "told_at": unit.now, "boot_id": request.boot_id}
+    told = {
+        PairProbeResponder.session: request.session,
+        PairProbeResponder.port: request.port,
+        PairProbeResponder.reported_at: unit.now,
+        PairProbeResponder.boot_id: request.boot_id,
+    }
     found = unit.session.execute(
         update(PairProbeResponder).where(PairProbeResponder.node_id == node_id).values(told).returning(1)
     ).first()
     if found is None:
-        new = insert(PairProbeResponder).values(node_id=node_id, **told)
+        new = insert(PairProbeResponder).values({PairProbeResponder.node_id: node_id, **told})
         unit.session.execute(new.on_conflict_do_update(index_elements=["node_id"], set_=told))
 
 

@@ -79,7 +79,7 @@ def heartbeat(unit: UnitOfWork, request: HeartbeatRequest) -> HeartbeatAnswer:
             last_heartbeat_at=unit.now,
             lease_renewed_at=unit.now,
             contact=Contact.LIVE,
-            **({"knows": list(request.knows)} if list(request.knows) != node.knows else {}),
+            **({"capabilities": list(request.knows)} if list(request.knows) != node.capabilities else {}),
         )
         .execution_options(synchronize_session=False)
     )

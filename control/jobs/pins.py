@@ -95,5 +95,6 @@ def _report(unit: UnitOfWork, row: Checkpoint, what: str, reason: str | None) ->
 def pin_text(row: CheckpointRecord) -> str:
     """Return the state of its pin as text; empty where there is none."""
     if not is_requested(row):
-        return "pinned in its storage" if row.pin_held_at is not None and row.status != CheckpointStatus.EXPIRED else ""
-    return f"pinned by {row.pinned_by}" + ("" if row.pin_held_at is not None else "; its program has yet to mark it")
+        is_applied = row.pin_applied_at is not None and row.status != CheckpointStatus.EXPIRED
+        return "pinned in its storage" if is_applied else ""
+    return f"pinned by {row.pinned_by}" + ("" if row.pin_applied_at is not None else "; its program has yet to mark it")

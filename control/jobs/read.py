@@ -67,8 +67,8 @@ JOB: Final = JsonQuery(
                 'part', to_json(h), 'node_name', n.name, 'gpus', COALESCE(held.gpus, '[]')
             ) ORDER BY h.node_rank)
             FROM (
-                SELECT attempt_id, node_id, node_rank, state, boot_id, ring_count, claimed_at, awaits_go, ready_at,
-                    is_at_fault, started_at, exited_at, clean_at, exit_record, clean_proof
+                SELECT attempt_id, node_id, node_rank, state, boot_id, ring_count AS num_wakeups, claimed_at, awaits_go,
+                    ready_at, is_at_fault, started_at, exited_at, clean_at, exit_record, clean_proof
                 FROM attempt_hosts WHERE attempt_id = a.id
             ) AS h
             JOIN nodes AS n ON n.id = h.node_id

@@ -164,8 +164,8 @@ class _Able:
             select(func.count()).where(Gpu.node_id == Node.id, Gpu.standing.not_in(OUT_OF_SERVICE)).scalar_subquery()
         )
         is_cordoned = exists().where(Cordon.node_id == Node.id, those_that_stand(now))
-        query = select(Node.id, Node.name, Node.knows, num_usable).where(
-            Node.contact == Contact.LIVE, Node.knows.contains([PREFLIGHTS]), ~is_cordoned
+        query = select(Node.id, Node.name, Node.capabilities, num_usable).where(
+            Node.contact == Contact.LIVE, Node.capabilities.contains([PREFLIGHTS]), ~is_cordoned
         )
         found = session.execute(query.order_by(Node.id)).all()
         self._nodes = [(node_id, frozenset(knows), num_gpus) for node_id, _, knows, num_gpus in found]
@@ -231,7 +231,7 @@ def _ask(unit: UnitOfWork, job: Job, row: PlacementPreflight | None, ask: Ask, p
         "node_id": ask.node_id,
         "tried": list(ask.tried),
         "after_attempt": last or 0,
-        "asked_at": unit.now,
+        "requested_at": unit.now,
         "deadline_at": deadline_at,
         "answered_at": None,
         "why": "",
@@ -247,7 +247,7 @@ def _ask(unit: UnitOfWork, job: Job, row: PlacementPreflight | None, ask: Ask, p
     job.state_reason, job.updated_at = f"being checked on {name}", unit.now
     told = {"node_id": ask.node_id, "number": row.number, "deadline_at": deadline_at.isoformat()}
     unit.emit("job.preflight_requested", "job", job.id, tenant_id=job.tenant_id, payload=told)
-    wake(unit, ask.node_id, AttemptId(row.look_id))
+    wake(unit, ask.node_id, AttemptId(row.preflight_id))
     unit.session.flush()
 
 
@@ -279,7 +279,7 @@ def _job_of(report: PreflightReport) -> JobId:
 
 
 def _is_awaited(row: PlacementPreflight, node_id: NodeId, report: PreflightReport) -> bool:
-    return row.state is PreflightState.REQUESTED and (row.look_id, row.node_id) == (report.look_id, node_id)
+    return row.state is PreflightState.REQUESTED and (row.preflight_id, row.node_id) == (report.look_id, node_id)
 
 
 def _take(unit: UnitOfWork, job: Job, row: PlacementPreflight, report: PreflightReport) -> None:
@@ -312,12 +312,12 @@ def open_on(unit: UnitOfWork, node_id: NodeId, policy: Policy) -> tuple[Prefligh
             _is_open(unit.now),
             Job.state == JobState.QUEUED,
         )
-        .order_by(PlacementPreflight.asked_at)
+        .order_by(PlacementPreflight.requested_at)
         .limit(_MOST_LISTED)
     )
     return tuple(
         PreflightOrder(
-            order=preflight_order_of(unit, job, look.look_id, look.number, policy),
+            order=preflight_order_of(unit, job, look.preflight_id, look.number, policy),
             within_s=(look.deadline_at - unit.now).total_seconds(),
         )
         for look, job in unit.session.execute(query)

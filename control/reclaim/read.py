@@ -38,7 +38,7 @@ class ReclaimRecord(msgspec.Struct, frozen=True):
     notice_s: float
     notified_at: datetime
     deadline_at: datetime
-    told_at: datetime | None
+    delivered_at: datetime | None
     settled_at: datetime | None
     settled_why: str | None
     outcome: ReclaimOutcome | None

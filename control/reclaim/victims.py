@@ -29,7 +29,7 @@ def notify_victims(unit: UnitOfWork, attempt_ids: Collection[AttemptId], policy:
     query = select(Reclaim.victim_attempt_id).where(
         Reclaim.victim_attempt_id.in_(attempt_ids),
         Reclaim.state == ReclaimState.NOTIFIED,
-        Reclaim.told_at.is_(None),
+        Reclaim.delivered_at.is_(None),
         Reclaim.hold_ended_at.is_(None),
     )
     for attempt_id in sorted(unit.session.scalars(query)):
@@ -42,9 +42,9 @@ def notify_victim(unit: UnitOfWork, loaded: LoadedAttempt, policy: Policy) -> No
         Reclaim.victim_attempt_id == loaded.attempt.id, Reclaim.state == ReclaimState.NOTIFIED
     )
     reclaim = unit.session.scalar(query.execution_options(populate_existing=True))
-    if reclaim is None or reclaim.told_at is not None:
+    if reclaim is None or reclaim.delivered_at is not None:
         return
-    reclaim.told_at = unit.now
+    reclaim.delivered_at = unit.now
     detail = f"{reclaim.id}: {reclaim.reason}"
     if reclaim.keeps:
         _hold_what_it_keeps(unit, loaded.job, reclaim)
@@ -75,7 +75,7 @@ def withdraw_idle(units: UnitOfWorkFactory, principal: Principal) -> list[Reclai
     """
     with units.read() as session:
         query = select(Reclaim.id, Reclaim.victim_attempt_id).where(
-            Reclaim.state == ReclaimState.NOTIFIED, Reclaim.told_at.is_(None), Reclaim.hold_ended_at.is_not(None)
+            Reclaim.state == ReclaimState.NOTIFIED, Reclaim.delivered_at.is_(None), Reclaim.hold_ended_at.is_not(None)
         )
         idle = session.execute(query.order_by(Reclaim.id)).all()
     return [
@@ -92,7 +92,7 @@ def _withdraw(units: UnitOfWorkFactory, principal: Principal, attempt_id: Attemp
         query = select(Reclaim).where(
             Reclaim.victim_attempt_id == attempt_id,
             Reclaim.state == ReclaimState.NOTIFIED,
-            Reclaim.told_at.is_(None),
+            Reclaim.delivered_at.is_(None),
             Reclaim.hold_ended_at.is_not(None),
         )
         reclaim = unit.session.scalar(query.execution_options(populate_existing=True))

@@ -118,8 +118,8 @@ def sequence_heads(connection: Connection) -> dict[str, int]:
 
 def cluster(connection: Connection) -> tuple[datetime | None, datetime | None]:
     """Return when the API last reported, and since when it has accepted heartbeats without a gap."""
-    alive_at, accepting_since = connection.execute(_CLUSTER).one()
-    return _utc(alive_at), _utc(accepting_since)
+    alive_at, accepts_heartbeats_since = connection.execute(_CLUSTER).one()
+    return _utc(alive_at), _utc(accepts_heartbeats_since)
 
 
 def versions(connection: Connection) -> tuple[str, str]:

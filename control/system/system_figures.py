@@ -53,7 +53,7 @@ def figures(unit: UnitOfWork) -> SystemFigures:
     unit.principal.require(Permission.METRICS_READ)
     connection = unit.session.connection()
     revision, database_version = system.versions(connection)
-    alive_at, accepting_since = system.cluster(connection)
+    alive_at, accepts_heartbeats_since = system.cluster(connection)
     outbox, num_dead = system.outbox(connection)
     signals, num_set_aside = system.unjudged_signals(connection)
     heads = system.sequence_heads(connection)
@@ -64,7 +64,7 @@ def figures(unit: UnitOfWork) -> SystemFigures:
         schema_revision=revision,
         schema_needed=system.schema_needed(),
         api_alive_at=alive_at,
-        accepts_heartbeats_since=accepting_since,
+        accepts_heartbeats_since=accepts_heartbeats_since,
         contacts=system.contacts(connection, unit.now),
         ingest=system.ingest(connection, unit.now - INGEST_WINDOW),
         outbox=outbox,

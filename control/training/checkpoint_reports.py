@@ -154,8 +154,8 @@ class CheckpointReports:
             return
         if isinstance(message, CheckpointScrubbed):
             row.scrubbed_at = at
-        elif message.is_pinned != (row.pin_held_at is not None):
-            row.pin_held_at = at if message.is_pinned else None
+        elif message.is_pinned != (row.pin_applied_at is not None):
+            row.pin_applied_at = at if message.is_pinned else None
             kind = "checkpoint.pin_applied" if message.is_pinned else "checkpoint.pin_left"
             self._report(kind, {"generation": row.generation, "step": row.step})
 

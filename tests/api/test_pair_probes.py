@@ -107,7 +107,7 @@ def test_what_is_away_is_named_to_none(api: Api, beta: NodeId, gone: str) -> Non
     else:
         with api.units.begin(OPERATOR, inventory.ENROL, quiet=True) as unit:
             long_ago = unit.now - timedelta(seconds=3 * ROUND_S)
-            unit.session.execute(update(PairProbeResponder).values(told_at=long_ago))
+            unit.session.execute(update(PairProbeResponder).values(reported_at=long_ago))
     assert ask(api, api.tokens["node"])["peers"] == []
 
 
@@ -166,7 +166,7 @@ def test_what_was_lost_at_an_agent_that_reports_and_requests_no_more_is_withheld
         with api.units.begin(OPERATOR, inventory.ENROL, quiet=True) as unit:
             asked_at = unit.now - timedelta(seconds=ago_s)
             unit.session.execute(
-                update(PairProbeResponder).where(PairProbeResponder.node_id == beta).values(told_at=asked_at)
+                update(PairProbeResponder).where(PairProbeResponder.node_id == beta).values(reported_at=asked_at)
             )
         assert ask(api, api.tokens["node"], probed=probed)["withheld"] == withheld
 

@@ -175,7 +175,7 @@ class _Life:
         with self.units.begin(JUDGE, ACTIVATE, quiet=True) as unit:
             gpu = unit.session.get_one(Gpu, self.gpus[1])
             repair = begin_repair(unit, gpu, RepairAction.RESET, "other", f"{self.word}-repair")
-            repair.ended_at, repair.outcome, repair.words = unit.now, RepairOutcome.DONE, "done"
+            repair.ended_at, repair.outcome, repair.text = unit.now, RepairOutcome.DONE, "done"
             self.repair_id = repair.id
 
     def _attempt(self) -> AttemptView:

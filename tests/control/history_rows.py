@@ -110,7 +110,7 @@ class Rows:
             keeps=keeps,
             notified_ms=to_ms(row.notified_at) - self.names.started_ms,
             deadline_ms=to_ms(row.deadline_at) - self.names.started_ms,
-            delivered_ms=self._ms(row.told_at),
+            delivered_ms=self._ms(row.delivered_at),
             hold_ended_ms=self._ms(row.hold_ended_at),
             settled_ms=self._ms(row.settled_at),
             state=row.state,

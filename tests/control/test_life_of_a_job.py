@@ -236,7 +236,7 @@ def test_an_unclaimed_attempt_is_woken_again_and_then_placed_again(world: World)
     world.clock.advance(16)
     world.host.beat()
     world.reconcile()
-    assert world.attempts(job_id)[0].hosts[0].part.ring_count == 2
+    assert world.attempts(job_id)[0].hosts[0].part.num_wakeups == 2
     world.clock.advance(45)
     world.host.beat()
     world.reconcile()

@@ -80,7 +80,7 @@ def _repairs(unit: UnitOfWork, node_id: NodeId, begin: datetime, end: datetime) 
             ended = wire.RepairEnded(
                 **about,
                 at_ms=to_ms(row.ended_at),
-                reason=row.words or "the repair ended",
+                reason=row.text or "the repair ended",
                 began_ms=to_ms(row.began_at),
                 outcome=row.outcome or RepairOutcome.FAILED,
             )

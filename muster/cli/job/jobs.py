@@ -29,7 +29,7 @@ def _status_of(item: Document) -> str:
     status = str(item["status"])
     if status == "EXPIRED" or not (item.get("pinned_at") or item.get("pin_applied_at")):
         return status
-    return f"{status}, {'pinned' if item.get('pin_held_at') else 'pin asked'}"
+    return f"{status}, {'pinned' if item.get('pin_applied_at') else 'pin asked'}"
 
 
 def _made_of(item: Document, name: str) -> str | None:

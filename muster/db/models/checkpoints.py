@@ -15,7 +15,7 @@ from muster.domain.states import CheckpointStatus
 class Checkpoint(Base):
     """One generation: ``generation`` is its folder's name; ``manifest`` has what was reported of its files.
 
-    ``pinned_at``, ``pinned_by``: when a principal pinned it, and which one. ``pin_held_at``: since when it has its
+    ``pinned_at``, ``pinned_by``: when a principal pinned it, and which one. ``pin_applied_at``: since when it has its
     program's mark of that in its store. ``scrubbed_at``: when it was last read again and found as it was saved.
     """
 
@@ -49,7 +49,7 @@ class Checkpoint(Base):
     reason: Mapped[str | None] = mapped_column(default=None)
     pinned_at: Mapped[datetime | None] = mapped_column(default=None)
     pinned_by: Mapped[str | None] = mapped_column(default=None)
-    pin_held_at: Mapped[datetime | None] = mapped_column(default=None)
+    pin_applied_at: Mapped[datetime | None] = mapped_column("pin_held_at", default=None)
     scrubbed_at: Mapped[datetime | None] = mapped_column(default=None)
 
     attempt: Mapped[Attempt] = relationship(lazy="raise", init=False)

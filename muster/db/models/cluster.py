@@ -12,8 +12,8 @@ class Cluster(Base):
     """One row. ``epoch`` rises with each restore from a backup; ``fence_serial`` with each fence.
 
     ``num_failures``: attempts that the infrastructure ended, in ``gpu_hours`` of the attempts that ran
-    (``failure_rates``). ``api_alive_at``: the API's last own beat; ``accepting_since``: since when it takes heartbeats
-    without a gap (R15).
+    (``failure_rates``). ``api_alive_at``: the API's last own beat; ``accepts_heartbeats_since``: since when it takes
+    heartbeats without a gap (R15).
     """
 
     __tablename__ = "cluster"
@@ -23,7 +23,7 @@ class Cluster(Base):
     epoch: Mapped[int]
     fence_serial: Mapped[int] = mapped_column(BigInteger)
     api_alive_at: Mapped[datetime | None] = mapped_column(default=None)
-    accepting_since: Mapped[datetime | None] = mapped_column(default=None)
+    accepts_heartbeats_since: Mapped[datetime | None] = mapped_column("accepting_since", default=None)
     num_failures: Mapped[int] = mapped_column(default=0, server_default=text("0"))
     gpu_hours: Mapped[float] = mapped_column(Double, default=0.0, server_default=text("0"))
 

@@ -92,7 +92,7 @@ class Repair(Base):
     outcome: Mapped[RepairOutcome | None] = mapped_column(
         EnumText(RepairOutcome), one_of("outcome", RepairOutcome), default=None
     )
-    words: Mapped[str | None] = mapped_column(default=None)
+    text: Mapped[str | None] = mapped_column("words", default=None)
     verb: Mapped[RepairVerb | None] = mapped_column(EnumText(RepairVerb), one_of("verb", RepairVerb), default=None)
     taken_at: Mapped[datetime | None] = mapped_column(default=None)
     taken_boot_id: Mapped[str | None] = mapped_column(default=None)

@@ -14,8 +14,9 @@ from muster.domain.states import Contact
 class Node(Base):
     """``address`` is where ranks meet; ``lease_renewed_at`` is when the server last received a heartbeat in time.
 
-    ``knows``: of ``wire.host.HOST_WORDS``, by its host worker's last heartbeat. ``rdma_ports``: names of the ports that
-    it enrolled with, sorted. ``repair_verbs``: the repairs that its agent may do on a GPU, by its last report, sorted.
+    ``capabilities``: of ``wire.host.HOST_WORDS``, by its host worker's last heartbeat.
+    ``rdma_ports``: names of the ports that it enrolled with, sorted.
+    ``repair_verbs``: the repairs that its agent may do on a GPU, by its last report, sorted.
     """
 
     __tablename__ = "nodes"
@@ -34,7 +35,7 @@ class Node(Base):
     is_simulated: Mapped[bool] = mapped_column(default=False)
     rack: Mapped[str | None] = mapped_column(default=None)
     labels: Mapped[dict[str, Any]] = mapped_column(default_factory=dict)
-    knows: Mapped[list[str]] = mapped_column(default_factory=list, server_default=text("'[]'::jsonb"))
+    capabilities: Mapped[list[str]] = mapped_column("knows", default_factory=list, server_default=text("'[]'::jsonb"))
     rdma_ports: Mapped[list[str]] = mapped_column(default_factory=list, server_default=text("'[]'::jsonb"))
     repair_verbs: Mapped[list[str]] = mapped_column(default_factory=list, server_default=text("'[]'::jsonb"))
     agent_version: Mapped[str | None] = mapped_column(default=None)

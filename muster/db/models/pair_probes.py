@@ -10,7 +10,7 @@ from muster.domain.ids import NodeId
 
 
 class PairProbeResponder(Base):
-    """The agent of a node answers at ``port`` of the node's address, by its own report of ``told_at``, in ``boot_id``.
+    """The agent of a node answers at ``port`` of the node's address, by its report of ``reported_at``, in ``boot_id``.
 
     ``session``: one run of the agent's process, so that datagrams lost during its restart count against no network.
     """
@@ -21,5 +21,5 @@ class PairProbeResponder(Base):
     node_id: Mapped[NodeId] = mapped_column(ForeignKey("nodes.id"), primary_key=True)
     session: Mapped[str]
     port: Mapped[int]
-    told_at: Mapped[datetime]
+    reported_at: Mapped[datetime] = mapped_column("told_at")
     boot_id: Mapped[str | None] = mapped_column(default=None)

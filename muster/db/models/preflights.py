@@ -26,12 +26,12 @@ class PlacementPreflight(Base):
     state: Mapped[PreflightState] = mapped_column(EnumText(PreflightState), one_of("state", PreflightState))
     tried: Mapped[list[str]]
     after_attempt: Mapped[int]
-    asked_at: Mapped[datetime]
+    requested_at: Mapped[datetime] = mapped_column("asked_at")
     deadline_at: Mapped[datetime]
     answered_at: Mapped[datetime | None] = mapped_column(default=None)
     why: Mapped[str] = mapped_column(default="")
 
     @property
-    def look_id(self) -> str:
+    def preflight_id(self) -> str:
         """Names it to its host, and its folder there."""
         return f"look-{self.number}-{self.job_id}"

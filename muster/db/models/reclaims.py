@@ -15,7 +15,7 @@ from muster.domain.states import ReclaimOutcome, ReclaimState
 class Reclaim(Base):
     """One victim's notice for one beneficiary. The lock of the victim's job guards its state.
 
-    ``told_at``: when a host of the victim was first notified, after which nothing can be withdrawn.
+    ``delivered_at``: when a host of the victim was first notified, after which nothing can be withdrawn.
     ``hold_ended_at``: since when nothing is held for the beneficiary any more.
     ``keeps``: UUIDs, in rank order, with which an elastic victim continues; NULL: it gives all that it has.
     ``cost_gpu_s`` and ``runner_up``: what the choice was made by; ``lost_gpu_s``: what the victim lost in the end.
@@ -51,7 +51,7 @@ class Reclaim(Base):
     notice_s: Mapped[float] = mapped_column(Double)
     notified_at: Mapped[datetime]
     deadline_at: Mapped[datetime]
-    told_at: Mapped[datetime | None] = mapped_column(default=None)
+    delivered_at: Mapped[datetime | None] = mapped_column("told_at", default=None)
     settled_at: Mapped[datetime | None] = mapped_column(default=None)
     settled_why: Mapped[str | None] = mapped_column(default=None)
     outcome: Mapped[ReclaimOutcome | None] = mapped_column(

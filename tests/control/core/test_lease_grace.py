@@ -26,7 +26,7 @@ def beat(units: UnitOfWorkFactory) -> None:
         reconcile.beat(unit)
 
 
-def accepting_since(units: UnitOfWorkFactory) -> int:
+def accepts_heartbeats_since(units: UnitOfWorkFactory) -> int:
     with units.begin(API, reconcile.BEAT, dry_run=True, quiet=True) as unit:
         return lease_grace_since_ms(unit)
 
@@ -35,17 +35,17 @@ def test_after_an_outage_leases_count_from_the_apis_return(units: UnitOfWorkFact
     beat(units)
     began_ms = to_ms(clock.now)
     clock.advance(300)
-    assert accepting_since(units) == to_ms(clock.now), "while the API is silent no lease ends"
+    assert accepts_heartbeats_since(units) == to_ms(clock.now), "while the API is silent no lease ends"
     beat(units)
-    assert accepting_since(units) == began_ms + 300_000
+    assert accepts_heartbeats_since(units) == began_ms + 300_000
     clock.advance(60)
     beat(units)
-    assert accepting_since(units) == to_ms(clock.now), "60 s between two beats are an outage too"
+    assert accepts_heartbeats_since(units) == to_ms(clock.now), "60 s between two beats are an outage too"
 
 
 def test_a_short_gap_between_beats_is_no_outage(units: UnitOfWorkFactory, clock: SetClock) -> None:
     beat(units)
-    since_ms = accepting_since(units)
+    since_ms = accepts_heartbeats_since(units)
     clock.now += API_SILENCE - timedelta(seconds=1)
     beat(units)
-    assert accepting_since(units) == since_ms
+    assert accepts_heartbeats_since(units) == since_ms

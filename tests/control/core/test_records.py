@@ -51,10 +51,11 @@ def test_no_two_records_have_one_name() -> None:
 def test_a_record_reports_of_columns_that_are_there_and_null_where_they_may_be(kind: type[Any]) -> None:
     name = kind.__name__
     model = MODELS.get(name) or getattr(models, name.removesuffix("Record"))
-    columns = model.__table__.columns
+    attributes = model.__mapper__.column_attrs
     for field in msgspec.structs.fields(kind):
         is_optional = type(None) in getattr(field.type, "__args__", ())
-        assert is_optional == columns[field.encode_name].nullable, f"{name}.{field.name}"
+        (column,) = attributes[field.encode_name].columns
+        assert is_optional == column.nullable, f"{name}.{field.name}"
 
 
 def _used_of_control(path: Path) -> Iterator[tuple[str, object]]:

@@ -95,7 +95,7 @@ def _reclaims(session: Session, names: Mapping[str, str]) -> list[str]:
     return sorted(
         f"{names[one.victim_attempt_id]} for {names[one.beneficiary_job_id]}: {one.state} {one.outcome}, "
         f"{one.num_gpus} GPUs within {(one.deadline_at - one.notified_at).total_seconds()} s, "
-        f"notified {one.told_at is not None}, hold ended: {one.hold_ended_why}, keeps {one.keeps}"
+        f"notified {one.delivered_at is not None}, hold ended: {one.hold_ended_why}, keeps {one.keeps}"
         for one in session.scalars(select(Reclaim))
     )
 

@@ -79,7 +79,7 @@ def reclaim(play: Play) -> None:
     assert play.stage.assigned_for(beneficiary)
     play.beats()
     assert set(play.stops) == {"reclaim of victim"}
-    assert play.stage.refreshed(notice.id).told_at is not None
+    assert play.stage.refreshed(notice.id).delivered_at is not None
     play.leaves(victim, LEFT)
     play.reconcile()
     _start(play)

@@ -86,7 +86,7 @@ def test_a_repair_is_given_once_and_its_report_makes_the_gpu_unproven(units: Uni
     assert not report(host, given, "failed").is_taken, "a repeated report has no effect"
     assert standing(units, host.gpus[0]) is Standing.UNPROVEN
     ended = newest(units)
-    assert (ended.outcome, ended.words, ended.taken_boot_id) == (RepairOutcome.DONE, "as sent", "boot-1")
+    assert (ended.outcome, ended.text, ended.taken_boot_id) == (RepairOutcome.DONE, "as sent", "boot-1")
     assert count(units, "gpu.repair_claimed") == 1
     with units.read() as session:
         (entry,) = session.scalars(select(AuditEntry).where(AuditEntry.action == "gpu.repair.finish"))
@@ -109,7 +109,7 @@ def test_a_diagnosis_has_an_hour_and_is_begun_while_half_of_it_is_left(
     ordered(host, RepairAction.FIELD_DIAGNOSIS, host.gpus[1])
     clock.advance(31 * 60)
     assert ask(host) is None
-    assert "1740 s before its time was over: too late to begin" in (newest(units).words or "")
+    assert "1740 s before its time was over: too late to begin" in (newest(units).text or "")
 
 
 def test_a_failed_verb_leaves_the_gpu_quarantined_with_its_words(units: UnitOfWorkFactory) -> None:
@@ -117,7 +117,7 @@ def test_a_failed_verb_leaves_the_gpu_quarantined_with_its_words(units: UnitOfWo
     ordered(host, RepairAction.FIELD_DIAGNOSIS)
     assert report(host, given_to(host), "failed").is_taken
     assert standing(units, host.gpus[0]) is Standing.QUARANTINED
-    assert (newest(units).outcome, newest(units).words) == (RepairOutcome.FAILED, "as sent")
+    assert (newest(units).outcome, newest(units).text) == (RepairOutcome.FAILED, "as sent")
 
 
 def test_an_agent_that_requests_again_without_a_report_has_failed_and_its_late_word_has_no_effect(
@@ -127,7 +127,7 @@ def test_an_agent_that_requests_again_without_a_report_has_failed_and_its_late_w
     ordered(host, RepairAction.RESET)
     lost = given_to(host)
     assert ask(host) is None
-    assert (newest(units).outcome, newest(units).words) == (RepairOutcome.FAILED, repair_orders.LOST)
+    assert (newest(units).outcome, newest(units).text) == (RepairOutcome.FAILED, repair_orders.LOST)
     assert not report(host, lost).is_taken
     assert standing(units, host.gpus[0]) is Standing.QUARANTINED
 
@@ -176,7 +176,7 @@ def test_a_repair_that_was_never_reported_does_not_wait_by_its_agents_word(units
     ordered(host, RepairAction.RESET)
     given = given_to(host)
     assert ask(host, waiting=(given.repair_id,)) is None
-    assert newest(units).words == repair_orders.LOST
+    assert newest(units).text == repair_orders.LOST
 
 
 def test_a_repair_that_none_takes_or_reports_ends_by_its_timeout(units: UnitOfWorkFactory, clock: SetClock) -> None:
@@ -198,7 +198,7 @@ def test_an_order_that_is_requested_too_late_is_not_begun(units: UnitOfWorkFacto
     clock.advance(1300)
     assert ask(host) is None
     assert newest(units).outcome is RepairOutcome.FAILED
-    assert str(newest(units).words).startswith("its agent asked for it 200 s before its time was over")
+    assert str(newest(units).text).startswith("its agent asked for it 200 s before its time was over")
 
 
 def test_a_host_that_another_let_work_into_is_not_rebooted(units: UnitOfWorkFactory) -> None:
@@ -207,7 +207,7 @@ def test_a_host_that_another_let_work_into_is_not_rebooted(units: UnitOfWorkFact
     with units.begin(OPERATOR, cordons.RELEASE) as unit:
         cordons.release(unit, newest(units).cordon_id or "", reason="we need it")
     assert ask(host) is None
-    assert str(newest(units).words).startswith("the cordon that keeps work off its host was released")
+    assert str(newest(units).text).startswith("the cordon that keeps work off its host was released")
 
 
 def test_a_reboot_keeps_the_node_free_and_is_done_in_another_boot_only(units: UnitOfWorkFactory) -> None:

@@ -31,7 +31,7 @@ class Hosts:
         with self.units.begin(OPERATOR, inventory.ENROL, quiet=True) as unit:
             unit.session.execute(update(Node).where(Node.id == node).values(is_simulated=is_simulated))
             unit.session.add(NodeLatest(node_id=node, boot_id="boot-1", received_at=unit.now))
-            unit.session.add(PairProbeResponder(node_id=node, session="s", port=9420, told_at=unit.now))
+            unit.session.add(PairProbeResponder(node_id=node, session="s", port=9420, reported_at=unit.now))
         return node
 
     def around(self, node: NodeId) -> dict[str, list[NodeId]]:

@@ -90,7 +90,7 @@ def test_its_program_receives_of_a_pin_with_the_answer_to_its_next_word_and_stat
     assert saved.receive({"type": "step", "step": 10}).pinned == (first.generation,)
     marked = {"type": "checkpoint_pinned", "generation": first.generation, "is_pinned": True}
     saved.receive(marked, marked)
-    assert [row.pin_held_at is not None for row in saved.rows()] == [True, False]
+    assert [row.pin_applied_at is not None for row in saved.rows()] == [True, False]
     saved.unpin(first.id)
     assert saved.receive({**marked, "is_pinned": False}).pinned == ()
     assert [pins.pin_text(row) for row in saved.rows()] == ["", ""]

@@ -224,7 +224,7 @@ def test_a_gang_is_stored_whole_rank_by_rank_with_the_fence_that_is_reported(sta
     for gpu in gpus:
         stored.setdefault(gpu.node_id, []).append(gpu.gpu_uuid)
     assert [(node_id, tuple(uuids)) for node_id, uuids in stored.items()] == list(placement.parts)
-    assert [(host.node_id, host.state, host.ring_count) for host in hosts] == [
+    assert [(host.node_id, host.state, host.num_wakeups) for host in hosts] == [
         (node_id, HostPartState.UNCLAIMED, 1) for node_id, _ in placement.parts
     ]
     (told,) = stage.events("attempt.placed")

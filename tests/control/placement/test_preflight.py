@@ -113,7 +113,7 @@ def test_an_answer_that_comes_again_and_one_that_comes_late_have_no_effect(looki
     looking.beat(second, late)
     assert stage.job(job_id).state is JobState.QUEUED
     looking.answer("fit")
-    looking.beat(second, PreflightReport(look_id=looking.row(job_id).look_id, found="unfit", why="no script"))
+    looking.beat(second, PreflightReport(look_id=looking.row(job_id).preflight_id, found="unfit", why="no script"))
     assert looking.row(job_id).state is PreflightState.PASSED
     assert len(stage.events("job.preflight_done")) == 1
 
@@ -286,5 +286,7 @@ def test_several_answers_lock_their_jobs_in_one_order(looking: Looking, monkeypa
         return lock_job(unit, job_id)
 
     monkeypatch.setattr(preflight, "lock_job", merged)
-    looking.beat(host, *(PreflightReport(look_id=looking.row(job_id).look_id, found="fit") for job_id in job_ids[::-1]))
+    looking.beat(
+        host, *(PreflightReport(look_id=looking.row(job_id).preflight_id, found="fit") for job_id in job_ids[::-1])
+    )
     assert locked == job_ids

@@ -202,7 +202,7 @@ def test_a_heartbeat_next_to_a_withdrawal_reports_or_lets_off_never_both(stage: 
         stops = heard.result()
         withdraw_idle(stage.units, SCHEDULER)
         settled = stage.refreshed(reclaim.id)
-        assert (settled.state is ReclaimState.WITHDRAWN) == (stops == []) == (settled.told_at is None)
+        assert (settled.state is ReclaimState.WITHDRAWN) == (stops == []) == (settled.delivered_at is None)
         stage.leave(spot, LEFT if stops else {"launcher_exit_code": 0, "ranks": {"0": {"exit_code": 0}}})
         if stops:
             stage.fleet.cancel(spot)

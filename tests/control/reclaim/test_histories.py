@@ -93,13 +93,13 @@ class History:
         for stop in self.stage.beat_all():
             if stop.reason == "reclaim":
                 notices = [one for one in self.stage.reclaims() if one.victim_attempt_id == stop.attempt_id]
-                (reclaim,) = [one for one in notices if one.told_at is not None]
+                (reclaim,) = [one for one in notices if one.delivered_at is not None]
                 left_s = (reclaim.deadline_at - self.stage.clock.now).total_seconds()
                 assert stop.kill_after_s == pytest.approx(max(0.0, left_s)), "I8: neither earlier nor later"
 
     def leave(self) -> None:
         """A victim that was notified leaves by itself, or is killed once its deadline has passed."""
-        told = [one for one in self.stage.reclaims() if one.told_at is not None and one.state is ReclaimState.NOTIFIED]
+        told = [one for one in self.stage.reclaims() if one.delivered_at and one.state is ReclaimState.NOTIFIED]
         for reclaim in told:
             if reclaim.victim_job_id in self.stage.running:
                 is_due = reclaim.deadline_at <= self.stage.clock.now
@@ -171,8 +171,8 @@ class History:
             assert victim.ended_at is not None
             assert victim.ended_at >= reclaim.deadline_at, "I8"
         if reclaim.state is ReclaimState.WITHDRAWN:
-            assert reclaim.told_at is None
-            is_told = victim.id in {one.victim_attempt_id for one in self.stage.reclaims() if one.told_at is not None}
+            assert reclaim.delivered_at is None
+            is_told = victim.id in {one.victim_attempt_id for one in self.stage.reclaims() if one.delivered_at}
             assert is_told or victim.stop_reason != "reclaim", "a withdrawn notice stopped no attempt"
         if reclaim.state is not ReclaimState.NOTIFIED and reclaim.state is not ReclaimState.WITHDRAWN:
             assert victim.state is AttemptState.ENDED

@@ -46,4 +46,4 @@ def test_a_pin_reaches_the_program_that_runs_and_its_mark_comes_back(host: HostC
     host.run_until_clean()
     held = checkpoint(host, job_id)
     assert held is not None
-    assert held.pin_held_at is not None
+    assert held.pin_applied_at is not None
