@@ -15,5 +15,5 @@ def test_a_pin_that_the_program_has_applied_is_told_from_one_that_is_requested(t
     with serving(lambda _asked, _number: Answer(200, {"items": found, "next_cursor": None})) as server:
         shown = Command(tmp_path).run("job", "checkpoints", "job_1", url=server.url)
     assert shown.returncode == 0, shown.stderr
-    assert "1  GOOD, pin asked" in shown.stdout
-    assert "2  GOOD, pinned" in shown.stdout
+    rows = [" ".join(line.split()) for line in shown.stdout.splitlines()[1:]]
+    assert rows == ["1 GOOD, pin asked gen-1 –", "2 GOOD, pinned gen-1 –"]
