@@ -8,7 +8,7 @@ from control.training import training
 from muster.domain.ids import AttemptId, NodeId
 from muster.domain.principals import Principal, Role
 from muster.wire.host import (
-    HOST_WORDS,
+    HOST_CAPABILITIES,
     PROTOCOL_VERSION,
     ClaimAnswer,
     ClaimRequest,
@@ -23,7 +23,7 @@ from muster.wire.host import (
 from muster.wire.training import TrainAnswer, TrainBatch, TrainLine
 from tests.fleet_factory import enrol_host
 
-_JOBS_WORDS = tuple(word for word in HOST_WORDS if word != "ready")
+_JOBS_CAPABILITIES = tuple(word for word in HOST_CAPABILITIES if word != "ready")
 
 
 @dataclass
@@ -40,19 +40,28 @@ class PlayedHost:
         return Principal(name=f"node:{self.node_id}", role=Role.NODE, node_id=self.node_id)
 
     def beat(
-        self, *assigned: HostAttempt, knows: tuple[str, ...] = (), checks: tuple[PreflightReport, ...] = ()
+        self, *assigned: HostAttempt, capabilities: tuple[str, ...] = (), checks: tuple[PreflightReport, ...] = ()
     ) -> HeartbeatAnswer:
-        """Send a heartbeat. It ``knows`` no preflight before a placement unless the test sets it, and gets none."""
+        """Send a heartbeat. It lists no capability of preflights unless the test sets it, and gets none."""
         self.seq += 1
         request = HeartbeatRequest(
-            protocol=PROTOCOL_VERSION, boot_id=self.boot_id, seq=self.seq, held=assigned, knows=knows, looks=checks
+            protocol=PROTOCOL_VERSION,
+            boot_id=self.boot_id,
+            seq=self.seq,
+            attempts=assigned,
+            capabilities=capabilities,
+            preflights=checks,
         )
         with self.units.begin(self.principal, protocol.HEARTBEAT, quiet=True) as unit:
             return protocol.heartbeat(unit, request)
 
-    def claim(self, attempt_id: str, fence: int, nonce: str = "n", knows: tuple[str, ...] = _JOBS_WORDS) -> ClaimAnswer:
-        """It starts as it is granted, unless it ``knows`` to wait until it is ready."""
-        request = ClaimRequest(protocol=PROTOCOL_VERSION, boot_id=self.boot_id, fence=fence, nonce=nonce, knows=knows)
+    def claim(
+        self, attempt_id: str, fence: int, nonce: str = "n", capabilities: tuple[str, ...] = _JOBS_CAPABILITIES
+    ) -> ClaimAnswer:
+        """It starts as it is granted, unless its ``capabilities`` let it wait until it is ready."""
+        request = ClaimRequest(
+            protocol=PROTOCOL_VERSION, boot_id=self.boot_id, fence=fence, nonce=nonce, capabilities=capabilities
+        )
         with self.units.begin(self.principal, protocol.CLAIM) as unit:
             return protocol.claim(unit, AttemptId(attempt_id), request)
 

@@ -156,7 +156,7 @@ class RepairWorker:
             protocol=REPAIR_PROTOCOL,
             boot_id=self._boot_id,
             outcome=given.outcome or "failed",
-            words=_printable(given.words),
+            text=_printable(given.words),
             is_simulated=self._hands.is_simulated,
         )
         try:

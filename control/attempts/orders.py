@@ -53,9 +53,9 @@ def preflight_order_of(unit: UnitOfWork, job: Job, preflight_id: str, number: in
         _order_of_program(unit, job, policy),
         attempt_id=preflight_id,
         fence=number,
-        dataset_look_s=min(policy.dispatch.dataset_check_s, policy.dispatch.preflight_within_s / 2),
+        dataset_check_s=min(policy.dispatch.dataset_check_s, policy.dispatch.preflight_within_s / 2),
         env={**spec.program.env, **_checkpoint_environment(spec.checkpoint, job.id)},
-        preparation=Preparation(disk_free_bytes=policy.dispatch.disk_free_bytes, only_look=True),
+        preparation=Preparation(disk_free_bytes=policy.dispatch.disk_free_bytes, is_preflight_only=True),
     )
 
 
@@ -88,7 +88,7 @@ def _order_of_program(unit: UnitOfWork, job: Job, policy: Policy) -> Order:
         job_number=job.number,
         venv=spec.program.venv,
         datasets=tuple(PartDataset(**dataset.model_dump(mode="json")) for dataset in spec.datasets),
-        dataset_look_s=min(policy.dispatch.dataset_check_s, policy.dispatch.ready_within_s / 2),
+        dataset_check_s=min(policy.dispatch.dataset_check_s, policy.dispatch.ready_within_s / 2),
         container=PartContainer.of(spec.model_dump(mode="json")["program"]["container"]),
     )
 
@@ -102,7 +102,7 @@ def _preparation(
         disk_free_bytes=policy.dispatch.disk_free_bytes,
         quick_check_s=quick_check_s(loaded.job, policy),
         is_simulated=bool(unit.session.scalar(select(func.bool_or(Gpu.is_simulated)).where(Gpu.uuid.in_(gpus)))),
-        meets=loaded.attempt.pairwise is not None,
+        has_pairwise_check=loaded.attempt.pairwise is not None,
     )
 
 
@@ -113,14 +113,14 @@ def quick_check_s(job: Job, policy: Policy) -> float:
 
 
 def capabilities_of(spec: JobSpec) -> frozenset[str]:
-    """Return the words of ``HOST_WORDS`` that a host must know for this job: other hosts would ignore these parts."""
-    asked = {
+    """Return the ``HOST_CAPABILITIES`` that a host needs for this job: other hosts would ignore these parts."""
+    needed = {
         "container": spec.program.container is not None,
         "datasets": bool(spec.datasets),
         "secrets": bool(spec.secrets),
         "venv": spec.program.venv is not None,
     }
-    return frozenset(word for word, is_asked in asked.items() if is_asked)
+    return frozenset(name for name, is_needed in needed.items() if is_needed)
 
 
 def _training_environment(unit: UnitOfWork, loaded: LoadedAttempt, policy: Policy) -> dict[str, str]:

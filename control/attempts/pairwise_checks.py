@@ -156,7 +156,7 @@ def orders_for(attempt: Attempt, node_id: NodeId) -> tuple[AttemptPairwiseOrder,
     if check is None or host is None or group is None or attempt.stop_reason is not None:
         return ()
     number = len(check.rounds)
-    meet = PairwiseOrder(
+    order = PairwiseOrder(
         round=number,
         key=f"pairwise/{attempt.id}/{number}/{check.rounds[-1].index(group)}",
         hosts=group.hosts,
@@ -168,7 +168,7 @@ def orders_for(attempt: Attempt, node_id: NodeId) -> tuple[AttemptPairwiseOrder,
         num_gathers=check.num_gathers,
         timeout_s=check.round_s,
     )
-    return (AttemptPairwiseOrder(attempt_id=attempt.id, meet=meet),)
+    return (AttemptPairwiseOrder(attempt_id=attempt.id, order=order),)
 
 
 def _begin_round(unit: UnitOfWork, loaded: LoadedAttempt, check: StartCheck) -> None:

@@ -171,8 +171,8 @@ def report(unit: UnitOfWork, repair_id: str, reported: RepairReport) -> RepairAn
     _require_true(gpu, row, reported)
     policy = active_policy(unit.session).health
     if reported.outcome == "done":
-        return _finish(unit, gpu, row, reported.words, policy)
-    _fail(unit, gpu, row, reported.words, policy)
+        return _finish(unit, gpu, row, reported.text, policy)
+    _fail(unit, gpu, row, reported.text, policy)
     return RepairAnswer(is_taken=True)
 
 

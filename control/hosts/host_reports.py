@@ -23,7 +23,7 @@ from muster.domain.policy.document import Policy
 from muster.domain.state_sets import PARTS_THAT_MAY_RUN
 from muster.domain.states import Cause, HostPartState
 from muster.domain.strict import require_clean_document
-from muster.wire.host import TELLS_MEETINGS, HostReport, ReportAnswer, ReportBatch
+from muster.wire.host import PAIRWISE_CAPABILITY, HostReport, ReportAnswer, ReportBatch
 
 REPORT: Final = declare_action("host.report")
 
@@ -52,8 +52,8 @@ def report(unit: UnitOfWork, attempt_id: AttemptId, batch: ReportBatch) -> Repor
         accepted += _take_report(unit, loaded, node_id, item, policy)
     pairwise_checks.move_on(unit, loaded, policy)
     go = _may_go(loaded, node_id, policy)
-    meets = pairwise_checks.orders_for(loaded.attempt, node_id)
-    return ReportAnswer(accepted=accepted, go=go, meets=meets, takes=(TELLS_MEETINGS,))
+    orders = pairwise_checks.orders_for(loaded.attempt, node_id)
+    return ReportAnswer(accepted=accepted, go=go, pairwise_orders=orders, takes=(PAIRWISE_CAPABILITY,))
 
 
 def _may_go(loaded: LoadedAttempt, node_id: NodeId, policy: Policy) -> bool:

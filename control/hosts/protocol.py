@@ -27,9 +27,9 @@ from muster.domain.state_sets import PARTS_THAT_MAY_RUN
 from muster.domain.states import Contact, HostPartState
 from muster.domain.times import to_ms
 from muster.wire.host import (
+    PAIRWISE_CAPABILITY,
     PROTOCOL_VERSION,
-    TAKEN_IN_BEATS,
-    TELLS_MEETINGS,
+    TAKEN_IN_HEARTBEATS,
     ClaimAnswer,
     ClaimRequest,
     HeartbeatAnswer,
@@ -63,11 +63,11 @@ def heartbeat(unit: UnitOfWork, request: HeartbeatRequest) -> HeartbeatAnswer:
     found = unit.session.execute(asked.with_for_update(key_share=True, of=Node)).one_or_none()
     if found is None:
         raise NotFoundError
-    node, is_to_look = found
+    node, has_preflights = found
     hearing = accept_heartbeat(last_contact_of(node), request.boot_id, request.seq, to_ms(unit.now))
     if hearing is None:
         heartbeat_s = _next_beat_s(policy, node_id, request.seq)
-        return HeartbeatAnswer(lease_s=0.0, heartbeat_s=heartbeat_s, takes=TAKEN_IN_BEATS)
+        return HeartbeatAnswer(lease_s=0.0, heartbeat_s=heartbeat_s, takes=TAKEN_IN_HEARTBEATS)
     _note_contact(unit, node)
     unit.session.execute(
         update(Node)
@@ -79,16 +79,16 @@ def heartbeat(unit: UnitOfWork, request: HeartbeatRequest) -> HeartbeatAnswer:
             last_heartbeat_at=unit.now,
             lease_renewed_at=unit.now,
             contact=Contact.LIVE,
-            **({"capabilities": list(request.knows)} if list(request.knows) != node.capabilities else {}),
+            **({"capabilities": list(request.capabilities)} if list(request.capabilities) != node.capabilities else {}),
         )
         .execution_options(synchronize_session=False)
     )
     parts = _open_parts(unit, node_id)
     _note_listed(unit, node_id, request, parts, policy)
     notify_victims(unit, [attempt.id for part, attempt, _ in parts if part.state in PARTS_THAT_MAY_RUN], policy)
-    preflight.receive_report(unit, node_id, request.looks)
-    to_look_at = preflight.open_on(unit, node_id, policy) if is_to_look else ()
-    return structs.replace(_answer(unit, node_id, request, parts, policy), looks=to_look_at)
+    preflight.receive_report(unit, node_id, request.preflights)
+    to_check = preflight.open_on(unit, node_id, policy) if has_preflights else ()
+    return structs.replace(_answer(unit, node_id, request, parts, policy), preflights=to_check)
 
 
 def _note_contact(unit: UnitOfWork, node: Node) -> None:
@@ -114,7 +114,7 @@ def _note_listed(
     policy: Policy,
 ) -> None:
     """Store which parts the host lists. A part that it no longer lists has its lease renewed no more."""
-    listed = {held.attempt_id for held in request.held}
+    listed = {item.attempt_id for item in request.attempts}
     for part, attempt, _ in parts:
         is_listed = attempt.id in listed
         is_news = (
@@ -151,7 +151,7 @@ def _answer(
     )
     stops: list[StopOrder] = []
     forget: list[str] = []
-    for item in request.held:
+    for item in request.attempts:
         life = lives.get(AttemptId(item.attempt_id))
         if life is None or life.fence != item.fence:
             # Clean here as far as the server knows, or unknown to it: the host stops its programs, then forgets it.
@@ -172,8 +172,10 @@ def _answer(
         stops=tuple(stops),
         forget=tuple(forget),
         go=tuple(life.attempt_id for life in lives.values() if attempts.may_go(life, node_id)),
-        meets=tuple(order for _, attempt, _ in parts for order in pairwise_checks.orders_for(attempt, node_id)),
-        takes=(*TAKEN_IN_BEATS, TELLS_MEETINGS),
+        pairwise_orders=tuple(
+            order for _, attempt, _ in parts for order in pairwise_checks.orders_for(attempt, node_id)
+        ),
+        takes=(*TAKEN_IN_HEARTBEATS, PAIRWISE_CAPABILITY),
     )
 
 
@@ -205,9 +207,9 @@ def claim(unit: UnitOfWork, attempt_id: AttemptId, request: ClaimRequest) -> Cla
         Fence(request.fence),
         request.boot_id,
         request.nonce,
-        can_wait="ready" in request.knows,
+        can_wait="ready" in request.capabilities,
         is_checked=quick_check_s(loaded.job, policy) > 0,
-        lacks=tuple(sorted(capabilities_of(spec_of(loaded.job)).difference(request.knows))),
+        lacks=tuple(sorted(capabilities_of(spec_of(loaded.job)).difference(request.capabilities))),
     )
     for command in step_attempt(unit, loaded, event, policy):
         if isinstance(command, attempts.Grant):

@@ -275,16 +275,16 @@ def receive_report(unit: UnitOfWork, node_id: NodeId, reports: Sequence[Prefligh
 
 
 def _job_of(report: PreflightReport) -> JobId:
-    return JobId(report.look_id.rpartition("-")[2])
+    return JobId(report.preflight_id.rpartition("-")[2])
 
 
 def _is_awaited(row: PlacementPreflight, node_id: NodeId, report: PreflightReport) -> bool:
-    return row.state is PreflightState.REQUESTED and (row.preflight_id, row.node_id) == (report.look_id, node_id)
+    return row.state is PreflightState.REQUESTED and (row.preflight_id, row.node_id) == (report.preflight_id, node_id)
 
 
 def _take(unit: UnitOfWork, job: Job, row: PlacementPreflight, report: PreflightReport) -> None:
     row.answered_at, row.why = unit.now, report.why
-    told = {"node_id": row.node_id, "found": report.found, "looked_at": list(report.looked_at), "reason": report.why}
+    told = {"node_id": row.node_id, "found": report.found, "looked_at": list(report.checked), "reason": report.why}
     unit.emit("job.preflight_done", "job", job.id, tenant_id=job.tenant_id, payload=told)
     if report.found == "unable":
         row.deadline_at = unit.now  # the next host, at once

@@ -65,7 +65,7 @@ def take(unit: UnitOfWork, attempt_id: AttemptId, batch: TrainBatch) -> TrainAns
     taker = _Taker(unit, loaded, node_id, active_policy(unit.session))
     for line in batch.lines:
         host.num_refused += not taker.take(line)
-    host.num_refused += batch.num_passed_over
+    host.num_refused += batch.num_skipped
     host.line_offset = batch.next_offset
     taker.store()
     accept_late_report(unit, loaded.attempt)

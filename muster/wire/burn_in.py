@@ -1,7 +1,8 @@
-"""Burn-ins between a node's agent and the server: which to run, and what they measured.
+"""Burn-ins between a node's agent and the server: orders and measured figures.
 
-An agent asks for orders and gets each once a try. Its report is taken once, and only of the try that was given last.
-An agent that asks runs nothing: an order that still runs there by the server's rows was lost, and is given again.
+An agent requests orders and gets each once a try. Its report is taken once, and only of the try that was given last.
+An agent that requests orders runs none: an order that still runs there by the server's rows was lost, and is given
+again.
 """
 
 from typing import Annotated, Final
@@ -17,7 +18,7 @@ MAX_GPUS: Final = 72
 
 Whole = Annotated[int, Meta(ge=-(1 << 62), le=1 << 62)]
 Figure = Annotated[float, Meta(ge=-1e15, le=1e15)]
-Words = Annotated[str, Meta(min_length=1, max_length=1024, pattern=r"^[^\x00-\x1f\x7f]*\Z")]
+Text = Annotated[str, Meta(min_length=1, max_length=1024, pattern=r"^[^\x00-\x1f\x7f]*\Z")]
 Label = Annotated[str, Meta(min_length=1, max_length=64, pattern=r"^[!-~]+( [!-~]+)*\Z")]
 Digest = Annotated[str, Meta(pattern=r"^[0-9a-f]{64}\Z")]
 
@@ -48,7 +49,7 @@ class AskAnswer(WireAnswer, frozen=True, kw_only=True):
 
 
 class ExactSum(WireMessage, frozen=True, kw_only=True):
-    """A whole number that any GPU gives alike, and what this one gave."""
+    """A whole number that is the same on any GPU, and the number that this one gave."""
 
     name: Label
     golden: Whole
@@ -61,7 +62,7 @@ class VendorTests(WireMessage, frozen=True, kw_only=True):
     tool: Printable
     level: Annotated[int, Meta(ge=1, le=4)]
     num_passed: Count
-    failures: Annotated[tuple[Words, ...], Meta(max_length=64)] = ()
+    failures: Annotated[tuple[Text, ...], Meta(max_length=64)] = ()
 
 
 class Figures(WireMessage, frozen=True, kw_only=True):
@@ -93,7 +94,7 @@ class BurnInReport(WireMessage, frozen=True, kw_only=True):
     protocol: int
     try_number: Annotated[int, Meta(ge=1, le=1_000_000)]
     figures: Figures | None = None
-    could_not_run: Words | None = None
+    could_not_run: Text | None = None
 
 
 class BurnInAnswer(WireAnswer, frozen=True, kw_only=True):

@@ -27,7 +27,7 @@ class Record(
 
 
 class Export(Record, frozen=True, kw_only=True, tag="export"):
-    """The first line of an export: of what, and how. A replay passes it over.
+    """The first line of an export: of what, and how. A replay skips it.
 
     ``notes``: what the records do not hold, in sentences.
     """

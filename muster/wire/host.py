@@ -1,5 +1,7 @@
 """The host protocol: heartbeat, claim, report, logs. Every order and report carries the attempt's fence.
 
+Fields with a ``name`` have that name on the wire, as in the release before (decision 48).
+
 A wake-up over the broker carries nothing but "heartbeat now": the heartbeat's answer is what lists a host's unclaimed
 attempts, stop orders and what to forget, so that losing the broker loses nothing (I20).
 Durations cross the wire, never wall-clock deadlines: host and server clocks need not agree.
@@ -20,17 +22,21 @@ _STORABLE: Final = r"^[^\x00]*\Z"
 BootId = Annotated[str, Meta(min_length=1, max_length=64, pattern=_STORABLE)]
 ShortText = Annotated[str, Meta(max_length=128, pattern=_STORABLE)]
 PositiveFence = Annotated[int, Meta(gt=0, le=(1 << 63) - 1)]
-HOST_WORDS: Final = ("container", "datasets", "look", "ready", "secrets", "venv")
-"""What a host of this release knows beyond the first release's orders; it states these as it beats and claims."""
-TAKEN_IN_BEATS: Final = ("knows", "looks")
-"""Fields of a heartbeat that the first release did not know: a host sends only the ones in the server's ``takes``."""
-TELLS_MEETINGS: Final = "meets"
-"""In ``takes`` of a server whose answers name meetings: of another's, an empty list says nothing."""
+HOST_CAPABILITIES: Final = ("container", "datasets", "look", "ready", "secrets", "venv")
+"""Capabilities of a host of this release beyond the first release's orders. Heartbeats and claims list them."""
+CAPABILITIES_FIELD: Final = "knows"
+PREFLIGHTS_FIELD: Final = "looks"
+TAKEN_IN_HEARTBEATS: Final = (CAPABILITIES_FIELD, PREFLIGHTS_FIELD)
+"""Wire names of the heartbeat's fields that the first release did not have. A host sends a field only if the server's
+``takes`` has its name.
+"""
+PAIRWISE_CAPABILITY: Final = "meets"
+"""An entry in ``takes`` of a server whose answers list pairwise orders. Without it an empty list has no meaning."""
 Count = Annotated[int, Meta(ge=0, lt=1 << 53)]
 
 
 class HostAttempt(WireMessage, frozen=True, kw_only=True):
-    """An attempt that the host keeps a record of, with how far it came there."""
+    """An attempt of which the host keeps a record, with its phase on this host."""
 
     attempt_id: ShortText
     fence: PositiveFence
@@ -41,13 +47,13 @@ class PreflightReport(WireMessage, frozen=True, kw_only=True):
     """The result of a preflight before placement, repeated in every heartbeat until the server lists it no longer.
 
     ``unfit``: the job's tenant has to supply something. ``unable``: this host could not decide, or lacks something that
-    another host may have.
+    another host may have. The names of the checks that the preflight made come last.
     """
 
-    look_id: ShortText
+    preflight_id: ShortText = field(name="look_id")
     found: Literal["fit", "unfit", "unable"]
     why: Annotated[str, Meta(max_length=4096, pattern=_STORABLE)] = ""
-    looked_at: Annotated[tuple[ShortText, ...], Meta(max_length=64)] = ()
+    checked: Annotated[tuple[ShortText, ...], Meta(max_length=64)] = field(name="looked_at", default=())
 
 
 class HeartbeatRequest(WireMessage, frozen=True, kw_only=True, omit_defaults=True):
@@ -56,12 +62,12 @@ class HeartbeatRequest(WireMessage, frozen=True, kw_only=True, omit_defaults=Tru
     protocol: int
     boot_id: BootId
     seq: Count
-    held: tuple[HostAttempt, ...] = ()
-    rung: bool = False
-    """Whether a wake-up over the broker caused this beat (for the figures only)."""
-    knows: Annotated[tuple[ShortText, ...], Meta(max_length=64)] = ()
-    """Of ``HOST_WORDS``; an older host says none."""
-    looks: Annotated[tuple[PreflightReport, ...], Meta(max_length=64)] = ()
+    attempts: tuple[HostAttempt, ...] = field(name="held", default=())
+    is_woken: bool = field(name="rung", default=False)
+    """Whether a wake-up over the broker caused this heartbeat (for the figures only)."""
+    capabilities: Annotated[tuple[ShortText, ...], Meta(max_length=64)] = field(name=CAPABILITIES_FIELD, default=())
+    """Values of ``HOST_CAPABILITIES``. Empty from an older host."""
+    preflights: Annotated[tuple[PreflightReport, ...], Meta(max_length=64)] = field(name=PREFLIGHTS_FIELD, default=())
 
 
 class UnclaimedAttempt(WireAnswer, frozen=True, kw_only=True):
@@ -85,16 +91,16 @@ class HeartbeatAnswer(WireAnswer, frozen=True, kw_only=True):
     unclaimed: tuple[UnclaimedAttempt, ...] = ()
     stops: tuple[StopOrder, ...] = ()
     forget: tuple[str, ...] = ()
-    """Attempts that the server knows as clean: their records on the host may go."""
+    """Attempts that the server knows as clean: the host may remove their records."""
     go: tuple[str, ...] = ()
     """Attempts all of whose hosts are ready: the program may start. Empty from an older server."""
-    looks: tuple["PreflightOrder", ...] = ()
-    """Preflights to run now, without any GPU. One that was reported and is not listed any more may be forgotten."""
-    meets: tuple["AttemptPairwiseOrder", ...] = ()
-    """Which of its parts meet other hosts now. A meeting that is listed no more is called off."""
+    preflights: tuple["PreflightOrder", ...] = field(name="looks", default=())
+    """Preflights to run now, without any GPU. The host may forget a reported preflight that is not listed any more."""
+    pairwise_orders: tuple["AttemptPairwiseOrder", ...] = field(name="meets", default=())
+    """Current all-gathers of the host's parts with other hosts. One that is listed no more is called off."""
     takes: tuple[str, ...] = ()
-    """``TAKEN_IN_BEATS`` of this server, and ``TELLS_MEETINGS``. Empty from an older one, which refuses a beat that has
-    more.
+    """``TAKEN_IN_HEARTBEATS`` of this server, and ``PAIRWISE_CAPABILITY``. Empty from an older one, which refuses a
+    heartbeat that has more.
     """
 
 
@@ -103,8 +109,8 @@ class ClaimRequest(WireMessage, frozen=True, kw_only=True):
     boot_id: BootId
     fence: PositiveFence
     nonce: ShortText
-    knows: Annotated[tuple[ShortText, ...], Meta(max_length=64)] = ()
-    """Of ``HOST_WORDS``, and words of newer releases; an older host says none."""
+    capabilities: Annotated[tuple[ShortText, ...], Meta(max_length=64)] = field(name=CAPABILITIES_FIELD, default=())
+    """Values of ``HOST_CAPABILITIES``, and capabilities of newer releases. Empty from an older host."""
 
 
 class Rendezvous(WireAnswer, frozen=True, kw_only=True):
@@ -167,11 +173,11 @@ class Preparation(WireAnswer, frozen=True, kw_only=True):
     quick_check_s: float = 0.0
     """For how long to compute known sums on the part's GPUs; 0: not at all."""
     is_simulated: bool = False
-    """The part's GPUs are: this machine's driver, if it has one, knows none of them."""
-    only_look: bool = False
-    """It never starts: a preflight before placement, which ends once its checks are done."""
-    meets: bool = False
-    """Between being ready and its go it meets other hosts of its gang: it names a port as it says that it is ready."""
+    """The part's GPUs are simulated: this machine's driver, if it has one, knows none of them."""
+    is_preflight_only: bool = field(name="only_look", default=False)
+    """The program never starts: a preflight before placement, which ends once its checks are done."""
+    has_pairwise_check: bool = field(name="meets", default=False)
+    """Between ready and go the part takes part in its gang's pairwise check. Its ready report states a port for it."""
 
 
 class Order(WireAnswer, frozen=True, kw_only=True):
@@ -211,12 +217,12 @@ class Order(WireAnswer, frozen=True, kw_only=True):
     preparation: Preparation | None = None
     """None: start as it is granted."""
     datasets: tuple[PartDataset, ...] = ()
-    dataset_look_s: float = 0.0
-    """For how long the host may look at them before the program starts."""
+    dataset_check_s: float = field(name="dataset_look_s", default=0.0)
+    """For how long the host may check the datasets before the program starts."""
 
 
 class PreflightOrder(WireAnswer, frozen=True, kw_only=True):
-    """Prepare what the order says as for an attempt, report what was found, and leave nothing behind.
+    """An order to prepare as for an attempt, report the result, and leave nothing behind.
 
     The order's ``attempt_id`` is the preflight's own id, and it has no GPU. ``within_s``: from the answer's receipt.
     """
@@ -229,7 +235,7 @@ class AttemptPairwiseOrder(WireAnswer, frozen=True, kw_only=True):
     """One all-gather of a host's part with other hosts of its gang, before any of them starts its program."""
 
     attempt_id: str
-    meet: PairwiseOrder
+    order: PairwiseOrder = field(name="meet")
 
 
 class ClaimAnswer(WireAnswer, frozen=True, kw_only=True):
@@ -243,7 +249,7 @@ class ClaimAnswer(WireAnswer, frozen=True, kw_only=True):
 
 
 class HostReport(WireMessage, frozen=True, kw_only=True):
-    """One step of a host's part: it is ready, has met others, started, exited (with its record), or is proved clean.
+    """One step of a host's part: ready, pairwise result, started, exited (with its record), or proved clean.
 
     A host that is not ready reports that by an exit record without a program.
     """
@@ -252,8 +258,8 @@ class HostReport(WireMessage, frozen=True, kw_only=True):
     boot_id: BootId
     fence: PositiveFence
     record: dict[str, Any] = field(default_factory=dict)
-    """``ready``: what was checked, and where the host is met. ``met``: a ``Met``. ``exited``: the supervisor's exit
-    record. ``cleaned``: its proof.
+    """``ready``: the names of the checks, and the port for a pairwise check. ``met``: a ``PairwiseResult``. ``exited``:
+    the supervisor's exit record. ``cleaned``: its proof.
     """
 
 
@@ -264,13 +270,13 @@ class ReportBatch(WireMessage, frozen=True, kw_only=True):
 
 class ReportAnswer(WireAnswer, frozen=True, kw_only=True):
     accepted: int
-    """How many had effect; a repeated report is a success without effect."""
+    """The number of reports that had effect; a repeated report is a success without effect."""
     go: bool = False
     """As in a heartbeat's answer: this host was the last one to be ready."""
-    meets: tuple[AttemptPairwiseOrder, ...] = ()
+    pairwise_orders: tuple[AttemptPairwiseOrder, ...] = field(name="meets", default=())
     """As in a heartbeat's answer, of this attempt."""
     takes: tuple[str, ...] = ()
-    """As in a heartbeat's answer: ``TELLS_MEETINGS`` or nothing."""
+    """As in a heartbeat's answer: ``PAIRWISE_CAPABILITY`` or nothing."""
 
 
 class LogChunk(WireMessage, frozen=True, kw_only=True):

@@ -10,11 +10,12 @@ from msgspec import Meta
 from muster.wire.messages import WireAnswer, WireMessage
 
 CALLED_OFF: Final = "called off"
-"""The answer of a host that was asked to wait no longer: it states nothing about that host."""
+"""The answer of a host whose order was called off: it states nothing about that host."""
 CANNOT: Final = "cannot take part"
-"""How the answer begins of a host that cannot meet anybody, such as one without torch: no word about its network."""
+"""Begin of the answer of a host that cannot take part, such as one without torch. It states nothing about the network.
+"""
 ENDED: Final = "its process ended"
-"""How the answer begins of a host whose own process broke off, whatever the others did."""
+"""Begin of the answer of a host whose own process ended early, whatever the others did."""
 
 Port = Annotated[int, Meta(ge=1, le=65_535)]
 Why = Annotated[str, Meta(max_length=1024)]

@@ -1,7 +1,7 @@
-"""The pairwise check of a gang: its lead gives each host the peers to meet, and receives results. One JSON line each.
+"""The pairwise check of a gang: its lead gives each host its peers, and receives results. One JSON line each.
 
-A host says ``Hello`` once, then receives ``PairwiseOrder`` or, at last, ``Ended``; it answers each ``PairwiseOrder``
-with ``Met``, sooner where it receives ``CallOff``. One that comes after the answer means nothing.
+A host sends ``Hello`` once, then receives ``PairwiseOrder`` or, at last, ``Ended``. It answers each ``PairwiseOrder``
+with ``PairwiseResult``, sooner where it receives ``CallOff``. A ``CallOff`` after the answer means nothing.
 """
 
 from typing import Annotated, Final, Literal
@@ -15,7 +15,7 @@ from muster.wire.messages import WireAnswer, WireMessage
 PAIRWISE_PROTOCOL: Final = 1
 LINE_BYTES_MAX: Final = 1 << 20
 
-RunWord = Annotated[str, Meta(pattern=r"^[A-Za-z0-9_-]{4,64}\Z")]
+RunName = Annotated[str, Meta(pattern=r"^[A-Za-z0-9_-]{4,64}\Z")]
 
 
 class Hello(WireMessage, frozen=True, kw_only=True):
@@ -26,7 +26,7 @@ class Hello(WireMessage, frozen=True, kw_only=True):
     """
 
     protocol: int
-    run: RunWord
+    run: RunName
     host: HostName
     address: Annotated[str, Meta(min_length=1, max_length=253)] | None = None
     port: Port

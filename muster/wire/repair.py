@@ -1,15 +1,15 @@
 """Repairs between a node's agent and the server: which verb to carry out, and how it went.
 
-An order is given once. An agent keeps what it was given, so one that asks without having reported has lost it: that
-repair failed. A verb that ended is reported again while its GPU still shows the fault, until its time is over; other
-GPUs' orders are asked for meanwhile.
+An order is given once. An agent keeps its order, so an agent that requests one without a report has lost the last:
+that repair failed. A verb that ended is reported again while its GPU still shows the fault, until its time is over. The
+agent requests other GPUs' orders meanwhile.
 """
 
 from typing import Annotated, Final, Literal
 
-from msgspec import Meta
+from msgspec import Meta, field
 
-from muster.wire.burn_in import Words
+from muster.wire.burn_in import Text
 from muster.wire.host import BootId, ShortText
 from muster.wire.messages import WireAnswer, WireMessage
 from muster.wire.telemetry import MAX_GPUS
@@ -50,12 +50,12 @@ class RepairAskAnswer(WireAnswer, frozen=True, kw_only=True):
 
 
 class RepairReport(WireMessage, frozen=True, kw_only=True):
-    """The report of a repair. ``words``: the actions taken, or why there were none."""
+    """The report of a repair. ``text`` (``words`` on the wire): the actions taken, or why there were none."""
 
     protocol: int
     boot_id: BootId
     outcome: Literal["done", "failed"]
-    words: Words
+    text: Text = field(name="words")
     is_simulated: bool = False
 
 

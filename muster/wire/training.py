@@ -6,7 +6,7 @@ to stop.
 
 from typing import Annotated, Any, Final, Literal
 
-from msgspec import Meta, Struct
+from msgspec import Meta, Struct, field
 
 from muster.wire.host import Count, PositiveFence
 from muster.wire.messages import WireAnswer, WireMessage
@@ -234,7 +234,8 @@ class TrainLine(WireMessage, frozen=True, kw_only=True):
 class TrainBatch(WireMessage, frozen=True, kw_only=True, omit_defaults=True):
     """Lines of one host's file from byte ``offset`` to ``next_offset``: a batch sent twice has effect once.
 
-    ``num_passed_over``: so many of these lines are left out because the server had refused them.
+    ``num_skipped`` (``num_passed_over`` on the wire): the number of these lines that are left out, since the server had
+    refused them.
     """
 
     protocol: int
@@ -242,7 +243,7 @@ class TrainBatch(WireMessage, frozen=True, kw_only=True, omit_defaults=True):
     offset: Count
     next_offset: Count
     lines: Annotated[tuple[TrainLine, ...], Meta(max_length=2_000)]
-    num_passed_over: Annotated[int, Meta(ge=0, le=2_000)] = 0
+    num_skipped: Annotated[int, Meta(ge=0, le=2_000)] = field(name="num_passed_over", default=0)
 
 
 class TrainAnswer(WireAnswer, frozen=True, kw_only=True):

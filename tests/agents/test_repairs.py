@@ -99,7 +99,7 @@ def host_hands(tmp_path: Path) -> HostHands:
 def test_a_reset_is_one_program_with_fixed_words_and_its_output_is_reported(tmp_path: Path) -> None:
     program(tmp_path / "bin", "nvidia-smi", f'echo "$*" > {tmp_path}/words; echo "GPU was\tsuccessfully reset."')
     told = carried_out(host_hands(tmp_path), "gpu_reset", tmp_path)
-    assert (told.outcome, told.words) == (
+    assert (told.outcome, told.text) == (
         "done",
         f"nvidia-smi --gpu-reset -i {ONE}: GPU was successfully reset.",
     )
@@ -108,14 +108,14 @@ def test_a_reset_is_one_program_with_fixed_words_and_its_output_is_reported(tmp_
 
 def test_a_program_that_fails_or_is_not_there_fails_the_repair_with_its_words(tmp_path: Path) -> None:
     told = carried_out(host_hands(tmp_path), "gpu_reset", tmp_path)
-    assert (told.outcome, told.words) == ("failed", "nvidia-smi is not on this host")
+    assert (told.outcome, told.text) == ("failed", "nvidia-smi is not on this host")
     program(
         tmp_path / "bin", "nvidia-smi", "head -c 100000 /dev/zero | tr '\\0' x; echo in use by another client; exit 3"
     )
     told = carried_out(host_hands(tmp_path), "gpu_reset", tmp_path)
-    assert told.words.startswith(f"nvidia-smi --gpu-reset -i {ONE} ended with 3: x")
-    assert told.words.endswith("in use by another client")
-    assert len(told.words) < 800, "only the end of its output"
+    assert told.text.startswith(f"nvidia-smi --gpu-reset -i {ONE} ended with 3: x")
+    assert told.text.endswith("in use by another client")
+    assert len(told.text) < 800, "only the end of its output"
 
 
 def test_a_program_that_does_not_end_is_ended_with_what_it_started(tmp_path: Path) -> None:
@@ -157,15 +157,15 @@ def test_a_driver_that_is_on_hold_by_another_is_loaded_again_whole(tmp_path: Pat
     (tmp_path / "modules").write_text("nvidia_uvm 1 0 - Live 0x0\nnvidia 1 0 - Live 0x0\n")
     hands = HostHands(commands=Commands(path=str(tmp_path / "bin")), modules=tmp_path / "modules")
     told = carried_out(hands, "driver_reload", tmp_path)
-    assert (told.outcome, told.words) == ("failed", "modprobe -r nvidia_uvm nvidia ended with 1")
+    assert (told.outcome, told.text) == ("failed", "modprobe -r nvidia_uvm nvidia ended with 1")
     assert (tmp_path / "steps").read_text().splitlines() == ["-r nvidia_uvm nvidia", "nvidia", "nvidia_uvm"]
 
 
 def test_a_host_does_only_what_its_settings_allow(tmp_path: Path) -> None:
     told = carried_out(host_hands(tmp_path), "reboot", tmp_path, allowed="none")
-    assert (told.outcome, told.words) == ("failed", "this host does not allow reboot; its MUSTER_REPAIR_VERBS: none")
+    assert (told.outcome, told.text) == ("failed", "this host does not allow reboot; its MUSTER_REPAIR_VERBS: none")
     told = carried_out(host_hands(tmp_path), "erase", tmp_path)
-    assert told.words.startswith("this host does not allow erase")
+    assert told.text.startswith("this host does not allow erase")
 
 
 @pytest.mark.parametrize(("verb", "is_refused"), [("gpu_reset", False), ("reboot", True)])
@@ -176,7 +176,7 @@ def test_programs_that_compute_keep_a_verb_from_what_it_touches(tmp_path: Path, 
     made.turn(threading.Event())
     made.turn(threading.Event())
     assert server.reports[0].outcome == ("failed" if is_refused else "done")
-    assert (f"processes compute on {TWO}" in server.reports[0].words) is is_refused
+    assert (f"processes compute on {TWO}" in server.reports[0].text) is is_refused
 
 
 def test_a_reboot_is_done_when_the_agent_comes_back_in_another_boot(tmp_path: Path) -> None:
@@ -188,7 +188,7 @@ def test_a_reboot_is_done_when_the_agent_comes_back_in_another_boot(tmp_path: Pa
     assert not server.reports, "it says nothing before it went down"
     worker(server, host_hands(tmp_path), tmp_path, boot_id="boot-2").turn(threading.Event())
     (told,) = server.reports
-    assert (told.outcome, told.boot_id, told.words) == ("done", "boot-2", "the host came back in another boot")
+    assert (told.outcome, told.boot_id, told.text) == ("done", "boot-2", "the host came back in another boot")
 
 
 @pytest.mark.parametrize(("verb", "boot_id"), [("gpu_reset", "boot-1"), ("gpu_reset", "boot-2"), ("reboot", "boot-1")])
@@ -201,7 +201,7 @@ def test_what_a_kill_cut_short_was_interrupted_and_is_reported_before_anything_i
     made = worker(server, host_hands(tmp_path), tmp_path, boot_id=boot_id)
     made.turn(threading.Event())
     assert (server.reports[0].outcome, server.num_requested) == ("failed", 0)
-    assert server.reports[0].words == f"the {verb} was interrupted: the agent ended during it"
+    assert server.reports[0].text == f"the {verb} was interrupted: the agent ended during it"
     assert made.turn(threading.Event()) == 7.0
     assert server.num_requested == 1
 
@@ -251,13 +251,13 @@ def test_a_simulated_reset_mends_what_a_reset_mends_on_its_gpu_alone(tmp_path: P
         write_fault(faults, Fault(gpu=gpu, kind=kind, code=code))  # type: ignore[arg-type]  # one of its kinds each
     hands = SimulatedHands(frozenset({ONE, TWO}), faults)
     told = carried_out(hands, "gpu_reset", tmp_path)
-    assert (told.outcome, told.words, told.is_simulated) == (
+    assert (told.outcome, told.text, told.is_simulated) == (
         "done",
         "simulated reset: 1 simulated faults were removed",
         True,
     )
     assert [(each.gpu, each.kind) for each in read_faults(faults)] == [(ONE, "slow"), (TWO, "xid"), (TWO, "xid")]
-    assert carried_out(hands, "diagnosis", tmp_path).words == "simulated diagnosis: slow"
+    assert carried_out(hands, "diagnosis", tmp_path).text == "simulated diagnosis: slow"
     assert carried_out(hands, "reboot", tmp_path).outcome == "done"
     assert [each.kind for each in read_faults(faults)] == ["slow"], "a reboot fixes every GPU, and finds a lost one"
 
@@ -267,7 +267,7 @@ def test_a_simulated_gpu_that_is_lost_is_reached_by_a_reboot_alone(tmp_path: Pat
     write_fault(faults, Fault(gpu=ONE, kind="lost"))
     hands = SimulatedHands(frozenset({ONE, TWO}), faults)
     told = carried_out(hands, "gpu_reset", tmp_path)
-    assert (told.outcome, told.words) == ("failed", f"{ONE} is lost: no reset reaches it (simulated)")
+    assert (told.outcome, told.text) == ("failed", f"{ONE} is lost: no reset reaches it (simulated)")
     assert carried_out(hands, "reboot", tmp_path).outcome == "done"
     assert read_faults(faults) == ()
 

@@ -1,6 +1,6 @@
 """A job's ETag stands for all that its document shows: its hosts' parts as well."""
 
-from muster.wire.host import HOST_WORDS
+from muster.wire.host import HOST_CAPABILITIES
 from tests.api.conftest import Api
 from tests.fleet_factory import enrol_host
 from tests.played_host import PlayedHost, played_host
@@ -14,7 +14,7 @@ def test_a_host_that_gets_ready_is_notified_of_again(api: Api) -> None:
     api.fleet.cycle()
     attempt = api.fleet.attempts(job_id)[-1].attempt
     for host in (first, second):
-        assert host.claim(attempt.id, attempt.fence, knows=tuple(HOST_WORDS)).granted
+        assert host.claim(attempt.id, attempt.fence, capabilities=tuple(HOST_CAPABILITIES)).granted
     tag = api.client.get(f"/v1/jobs/{job_id}", headers=api.headers()).headers["etag"]
     asked = {**api.headers(), "If-None-Match": tag}
     assert api.client.get(f"/v1/jobs/{job_id}", headers=asked).status_code == 304

@@ -24,7 +24,7 @@ from muster.domain.principals import system_principal
 from muster.domain.states import StopReason
 from muster.domain.times import to_ms
 from muster.failpoints import FailpointError, arming
-from muster.wire.host import HOST_WORDS, HostAttempt
+from muster.wire.host import HOST_CAPABILITIES, HostAttempt
 from scheduler import model
 from scheduler.model import Growth, Lapse, Placement
 from simulator.world.placing import Picks
@@ -48,7 +48,7 @@ POLICY: Final = Policy(
     elastic=ElasticPolicy(grace_s=GROW_GRACE_MS / 1000),
 )
 """Of the recorded world: its notices, no cap that keeps one back, and the policy's own timers."""
-_OLDER_WORDS: Final = tuple(word for word in HOST_WORDS if word != "ready")
+_OLDER_CAPABILITIES: Final = tuple(word for word in HOST_CAPABILITIES if word != "ready")
 
 
 @dataclass
@@ -200,7 +200,7 @@ class Replay:
     def claim(self, node_id: NodeId, attempt_id: AttemptId, boot_id: str, *, can_wait: bool) -> None:
         host = self.hosts[node_id]
         host.boot_id = boot_id
-        nonce, words = f"{node_id}/{attempt_id}", HOST_WORDS if can_wait else _OLDER_WORDS
+        nonce, words = f"{node_id}/{attempt_id}", HOST_CAPABILITIES if can_wait else _OLDER_CAPABILITIES
         host.claim(self.attempt_ids[attempt_id], self.fences[attempt_id], nonce, words)
 
     def report(self, node_id: NodeId, attempt_id: AttemptId, boot_id: str, facts: tuple[Fact, ...]) -> None:

@@ -93,10 +93,8 @@ class AttemptFolder:
         if not self.has_go():
             self._write("go.json", {})
 
-    def write_meet(self, document: dict[str, Any]) -> None:
-        """Write the meeting for the supervisor: a ``wire.meeting.Meet``; ``is_called_off``: the round's meeting is
-        cancelled.
-        """
+    def write_pairwise_order(self, document: dict[str, Any]) -> None:
+        """Write an all-gather for the supervisor: a ``PairwiseOrder``, or a round and ``is_called_off``."""
         self._write("meet.json", document)
 
     def write_killed(self, at_ms: int) -> None:
@@ -126,14 +124,14 @@ def _preparation_of(order: Order, python: str) -> dict[str, Any] | None:
     """Return the preparation for the supervisor. ``python``: the host's own, which computes for the quick check."""
     if order.preparation is None:
         return None
-    asked = order.preparation
+    preparation = order.preparation
     return {
-        "disk_free_bytes": asked.disk_free_bytes,
-        "quick_check_s": asked.quick_check_s,
+        "disk_free_bytes": preparation.disk_free_bytes,
+        "quick_check_s": preparation.quick_check_s,
         "python": python,
-        "is_simulated": asked.is_simulated,
-        "only_look": asked.only_look,
-        "meets": asked.meets,
+        "is_simulated": preparation.is_simulated,
+        "only_look": preparation.is_preflight_only,
+        "meets": preparation.has_pairwise_check,
     }
 
 
@@ -165,6 +163,6 @@ def _program_of(order: Order, python: str) -> dict[str, Any]:
         "log_limit_bytes_per_stream": order.log_limit_bytes_per_stream,
         "limits": order.limits,
         "datasets": order.datasets,
-        "dataset_look_s": order.dataset_look_s,
+        "dataset_look_s": order.dataset_check_s,
         "preparation": _preparation_of(order, python),
     }

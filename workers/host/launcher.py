@@ -21,10 +21,12 @@ from muster.domain.lifecycle import host
 from muster.domain.lifecycle.host import HostLedger, HostRecord, Phase
 from muster.ports import meeting_port
 from muster.wire.host import (
-    HOST_WORDS,
+    CAPABILITIES_FIELD,
+    HOST_CAPABILITIES,
+    PAIRWISE_CAPABILITY,
+    PREFLIGHTS_FIELD,
     PROTOCOL_VERSION,
-    TAKEN_IN_BEATS,
-    TELLS_MEETINGS,
+    TAKEN_IN_HEARTBEATS,
     ClaimRequest,
     HeartbeatAnswer,
     HeartbeatRequest,
@@ -180,7 +182,7 @@ class Launcher:
         the beat.
         """
         self._seq += 1
-        held = tuple(
+        attempts = tuple(
             HostAttempt(
                 attempt_id=record.attempt_id,
                 fence=record.fence,
@@ -193,10 +195,10 @@ class Launcher:
             protocol=PROTOCOL_VERSION,
             boot_id=self._config.boot_id,
             seq=sent_ms * 64 + self._seq % 64,
-            held=held,
-            rung=woken,
-            knows=HOST_WORDS if "knows" in self._taken else (),
-            looks=self._preflights.reports() if "looks" in self._taken else (),
+            attempts=attempts,
+            is_woken=woken,
+            capabilities=HOST_CAPABILITIES if CAPABILITIES_FIELD in self._taken else (),
+            preflights=self._preflights.reports() if PREFLIGHTS_FIELD in self._taken else (),
         )
 
     def _beat(self, request: HeartbeatRequest) -> tuple[HeartbeatAnswer, tuple[PreflightReport, ...]]:
@@ -206,29 +208,31 @@ class Launcher:
         leases of running attempts depend on it.
         """
         try:
-            return self._client.heartbeat(request), request.looks
+            return self._client.heartbeat(request), request.preflights
         except Problem as fault:
             if not self._taken or fault.status not in _UNREADABLE:
                 raise
-        _log.info("tells_less", node_id=self._config.node_id, why="the server does not take what it took before")
+        _log.info(
+            "heartbeat_shortened", node_id=self._config.node_id, why="the server does not take what it took before"
+        )
         self._taken = frozenset()
-        return self._client.heartbeat(structs.replace(request, knows=(), looks=())), ()
+        return self._client.heartbeat(structs.replace(request, capabilities=(), preflights=())), ()
 
     def _heartbeat(self, *, woken: bool) -> None:
-        sent_ms, had_told = boottime_ms(), self._taken
+        sent_ms, taken_before = boottime_ms(), self._taken
         request = self._request(sent_ms, woken=woken)
         self._last_beat_ms, self._next_heartbeat_ms = sent_ms, sent_ms + 1_000
-        heard = self._ask(lambda: self._beat(request))
-        if heard is None:
+        received = self._ask(lambda: self._beat(request))
+        if received is None:
             return
-        answer, told = heard
-        self._take_answer(answer, told, sent_ms)
-        self._taken = frozenset(answer.takes).intersection(TAKEN_IN_BEATS)
-        if self._taken - had_told:
+        answer, reported = received
+        self._take_answer(answer, reported, sent_ms)
+        self._taken = frozenset(answer.takes).intersection(TAKEN_IN_HEARTBEATS)
+        if self._taken - taken_before:
             self._heartbeat(woken=False)  # reports this host's features, which the server must not assume before
 
     def _take_answer(self, answer: HeartbeatAnswer, sent: tuple[PreflightReport, ...], sent_ms: int) -> None:
-        for folder in self._preflights.receive(answer.looks, sent):
+        for folder in self._preflights.receive(answer.preflights, sent):
             folder.mark_forgotten()
             self._relay.drain(folder.path)
         self._next_heartbeat_ms = sent_ms + round(answer.heartbeat_s * 1000)
@@ -244,8 +248,8 @@ class Launcher:
                 go=tuple(AttemptId(attempt_id) for attempt_id in answer.go),
             )
         )
-        if answer.lease_s > 0 and TELLS_MEETINGS in answer.takes:  # a stale beat's answer names no meetings either
-            self._meetings.receive(self._waiting(), answer.meets)
+        if answer.lease_s > 0 and PAIRWISE_CAPABILITY in answer.takes:  # a stale beat's answer has no orders either
+            self._meetings.receive(self._waiting(), answer.pairwise_orders)
 
     def _ask(self, question: Callable[[], Any]) -> Any:
         """Return the answer, or None if the control plane does not answer or refuses, which is logged once."""
@@ -267,7 +271,7 @@ class Launcher:
             boot_id=self._config.boot_id,
             fence=command.fence,
             nonce=f"{self._config.node_id}/{command.attempt_id}",
-            knows=HOST_WORDS,
+            capabilities=HOST_CAPABILITIES,
         )
         sent_ms = boottime_ms()
         answer = self._ask(lambda: self._client.claim(command.attempt_id, request))
@@ -400,8 +404,8 @@ class Launcher:
             self._unreported.discard(attempt_id)
             if answer.go:
                 self._apply(host.GoReceived(attempt_id))
-            elif TELLS_MEETINGS in answer.takes and attempt_id in self._waiting():
-                self._meetings.receive([attempt_id], answer.meets)
+            elif PAIRWISE_CAPABILITY in answer.takes and attempt_id in self._waiting():
+                self._meetings.receive([attempt_id], answer.pairwise_orders)
             if record.phase is Phase.CLEAN:
                 self._next_heartbeat_ms = 0  # the next answer orders to forget it
 

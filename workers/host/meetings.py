@@ -28,15 +28,15 @@ class Meetings:
         """Write the meetings of an answer. ``waiting``: ready parts without a go, for which the answer may order
         meetings.
         """
-        asked = {AttemptId(order.attempt_id): order.meet for order in orders}
+        ordered = {AttemptId(each.attempt_id): each.order for each in orders}
         for attempt_id in waiting:
             folder = self._folder(attempt_id)
-            meet = asked.get(attempt_id)
+            order = ordered.get(attempt_id)
             before, met = folder.read(MEET) or {}, folder.read(MET) or {}
-            if meet is not None and before.get("round") != meet.round:
-                folder.write_meet(msgspec.to_builtins(meet))
-            elif meet is None and before.get("round", 0) > met.get("round", 0) and not before.get("is_called_off"):
-                folder.write_meet({"round": before["round"], "is_called_off": True})
+            if order is not None and before.get("round") != order.round:
+                folder.write_pairwise_order(msgspec.to_builtins(order))
+            elif order is None and before.get("round", 0) > met.get("round", 0) and not before.get("is_called_off"):
+                folder.write_pairwise_order({"round": before["round"], "is_called_off": True})
             else:
                 continue
             supervisor.wake(folder.path)

@@ -61,11 +61,13 @@ class Preflights:
         """Return whether a preflight has ended clean, or was found to hang, since the last turn, and must be
         reported.
         """
-        hung = [look_id for look_id in self._open if self._hangs(look_id)]
-        over = {look_id for look_id in self._open if self._is_over(look_id) and self._is_clean(look_id)}
+        hung = [preflight_id for preflight_id in self._open if self._hangs(preflight_id)]
+        over = {
+            preflight_id for preflight_id in self._open if self._is_over(preflight_id) and self._is_clean(preflight_id)
+        }
         self._open -= over
-        for look_id in over:
-            self._hanging.pop(look_id, None)
+        for preflight_id in over:
+            self._hanging.pop(preflight_id, None)
         return bool(over or hung)
 
     def _hangs(self, preflight_id: str) -> bool:
@@ -88,8 +90,8 @@ class Preflights:
         if boottime_ms() < killed_ms + _DIES_WITHIN_MS:
             return False
         why = f"it hangs in the kernel and cannot be ended: process {found.pid}, {_wait_of(found.pid)}"
-        self._hanging[preflight_id] = PreflightReport(look_id=preflight_id, found="unable", why=why)
-        _log.error("look_hangs", look_id=preflight_id, pid=found.pid, why=why)
+        self._hanging[preflight_id] = PreflightReport(preflight_id=preflight_id, found="unable", why=why)
+        _log.error("preflight_hangs", preflight_id=preflight_id, pid=found.pid, why=why)
         return True
 
     def _leaves_something(self, preflight_id: str, folder: AttemptFolder, record: dict[str, Any]) -> bool:
@@ -102,10 +104,10 @@ class Preflights:
         report = _report(preflight_id, folder, record)
         if report.found == "fit":
             report = PreflightReport(
-                look_id=preflight_id, found="unable", why="something of the preflight is left and cannot be ended"
+                preflight_id=preflight_id, found="unable", why="something of the preflight is left and cannot be ended"
             )
         self._hanging[preflight_id] = report
-        _log.error("look_hangs", look_id=preflight_id, why=report.why)
+        _log.error("preflight_hangs", preflight_id=preflight_id, why=report.why)
         return True
 
     def reports(self) -> tuple[PreflightReport, ...]:
@@ -114,10 +116,12 @@ class Preflights:
         A preflight is reported only after nothing of it is left: after the report the job may be placed here at once,
         and its attempt would find a place that is not clean.
         """
-        told = ((look_id, self._folder(look_id)) for look_id in sorted(self._found_ids()))
-        found = [(look_id, folder, folder.read("exit.json")) for look_id, folder in told if _has_proof(folder)]
-        done = [_report(look_id, folder, record) for look_id, folder, record in found if record is not None]
-        done += [report for look_id, report in self._hanging.items() if not _has_proof(self._folder(look_id))]
+        folders = ((preflight_id, self._folder(preflight_id)) for preflight_id in sorted(self._found_ids()))
+        found = [
+            (preflight_id, folder, folder.read("exit.json")) for preflight_id, folder in folders if _has_proof(folder)
+        ]
+        done = [_report(preflight_id, folder, record) for preflight_id, folder, record in found if record is not None]
+        done += [report for preflight_id, report in self._hanging.items() if not _has_proof(self._folder(preflight_id))]
         return tuple(done[:_MOST_REPORTS])
 
     def receive(self, orders: Sequence[PreflightOrder], reported: Sequence[PreflightReport]) -> list[AttemptFolder]:
@@ -129,24 +133,24 @@ class Preflights:
         listed = {order.order.attempt_id for order in orders}
         for order in orders:
             self._begin(order)
-        for look_id in self._open - listed:
-            self._end_unstarted(look_id)
-        over = {report.look_id for report in reported} - listed - self._hanging.keys()
-        return [self._folder(look_id) for look_id in sorted(over)]
+        for preflight_id in self._open - listed:
+            self._end_unstarted(preflight_id)
+        over = {report.preflight_id for report in reported} - listed - self._hanging.keys()
+        return [self._folder(preflight_id) for preflight_id in sorted(over)]
 
     def _begin(self, order: PreflightOrder) -> None:
-        look_id = order.order.attempt_id
-        if not _is_preflight(look_id) or order.order.gpus:
-            _log.warning("no_look", look_id=look_id, why="it is not named as one, or names GPUs")
+        preflight_id = order.order.attempt_id
+        if not _is_preflight(preflight_id) or order.order.gpus:
+            _log.warning("no_preflight", preflight_id=preflight_id, why="it is not named as one, or names GPUs")
             return
-        folder = self._folder(look_id)
+        folder = self._folder(preflight_id)
         state = supervisor.adopt(folder.path).state
         if state == "not_started":  # a launcher may have died between the order and the start
             own_s = max(order.within_s / 2, order.within_s - _REPORT_BEFORE_S)
             self._write(folder, order.order, _NO_PORT, boottime_ms() + round(own_s * 1000))
             supervisor.spawn_supervisor(folder.path)
         if state in {"not_started", "running"}:
-            self._open.add(look_id)
+            self._open.add(preflight_id)
 
     def _end_unstarted(self, preflight_id: str) -> None:
         """Refuse the start of a preflight whose launcher died between order and start: its time is over."""
@@ -214,15 +218,15 @@ def _report(preflight_id: str, folder: AttemptFolder, record: dict[str, Any]) ->
     why = str(record.get("spawn_error") or "").replace("\x00", "\ufffd")[:_LONGEST_WHY]
     seen = folder.read("ready.json")
     if record.get("spawn_fault") == PROGRAM:
-        return PreflightReport(look_id=preflight_id, found="unfit", why=why)
+        return PreflightReport(preflight_id=preflight_id, found="unfit", why=why)
     if why and record.get("spawn_fault") != REFUSED:
-        return PreflightReport(look_id=preflight_id, found="unable", why=why)
+        return PreflightReport(preflight_id=preflight_id, found="unable", why=why)
     if folder.read(_KILLED) is not None:
         why = "it did not end in time and was killed: a file system or device that it reads does not answer"
     elif record.get("self_fenced"):
         why = "it did not end in time"
     if why or seen is None:
         return PreflightReport(
-            look_id=preflight_id, found="unable", why=why or "its supervisor was killed as it looked"
+            preflight_id=preflight_id, found="unable", why=why or "its supervisor was killed during the check"
         )
-    return PreflightReport(look_id=preflight_id, found="fit", looked_at=tuple(seen.get("looked_at", ())))
+    return PreflightReport(preflight_id=preflight_id, found="fit", checked=tuple(seen.get("looked_at", ())))

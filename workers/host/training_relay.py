@@ -92,7 +92,7 @@ class TrainingRelay:
         if len(batch.lines) == 1 and problem.code != StaleFenceError.code:
             _log.warning("training_line_refused", **told)
             self._offsets[NUM_REFUSED] = self._offsets.get(NUM_REFUSED, 0) + 1
-            return self._send(msgspec.structs.replace(batch, lines=(), num_passed_over=1))
+            return self._send(msgspec.structs.replace(batch, lines=(), num_skipped=1))
         _log.warning("training_refused", **told)
         self._offsets[_GIVEN_UP] = batch.offset
         self._pass_over(batch)

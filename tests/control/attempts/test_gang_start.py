@@ -12,7 +12,7 @@ from muster.domain.ids import JobId, NodeId
 from muster.domain.policy.document import DEFAULT_POLICY
 from muster.domain.principals import system_principal
 from muster.domain.states import AttemptState, Cause, JobState, Standing
-from muster.wire.host import HOST_WORDS, HeartbeatAnswer, HostAttempt, UnclaimedAttempt
+from muster.wire.host import HOST_CAPABILITIES, HeartbeatAnswer, HostAttempt, UnclaimedAttempt
 from tests.control.conftest import SetClock
 from tests.control.reclaim.stage import Stage, make_stage
 from tests.played_host import PlayedHost
@@ -54,10 +54,10 @@ class Start:
         attempt = self.view().attempt
         return HostAttempt(attempt_id=attempt.id, fence=attempt.fence, phase="claimed")
 
-    def claim(self, host: PlayedHost, knows: tuple[str, ...] = HOST_WORDS) -> bool:
+    def claim(self, host: PlayedHost, capabilities: tuple[str, ...] = HOST_CAPABILITIES) -> bool:
         (unclaimed,) = host.beat().unclaimed
         assert isinstance(unclaimed, UnclaimedAttempt)
-        answer = host.claim(unclaimed.attempt_id, unclaimed.fence, knows=knows)
+        answer = host.claim(unclaimed.attempt_id, unclaimed.fence, capabilities=capabilities)
         return answer.order is not None and answer.order.preparation is not None
 
     def report(self, host: PlayedHost, *kinds: str, record: dict[str, object] | None = None) -> bool:
@@ -172,7 +172,7 @@ def test_an_older_host_starts_as_it_is_granted_and_a_newer_one_waits_for_that(st
     older, newer = start.hosts
     assert start.claim(newer)
     assert not start.report(newer, "ready")
-    assert not start.claim(older, knows=())
+    assert not start.claim(older, capabilities=())
     start.report(older, "started")
     assert start.beat(newer).go == (start.assigned.attempt_id,)
     start.report(newer, "started")
@@ -185,7 +185,7 @@ def test_a_host_alone_starts_at_once(stage: Stage) -> None:
     (view,) = stage.fleet.attempts(job_id)
     (host,) = (host for host in stage.hosts if host.node_id == view.hosts[0].part.node_id)
     (unclaimed,) = host.beat().unclaimed
-    order = host.claim(unclaimed.attempt_id, unclaimed.fence, knows=HOST_WORDS).order
+    order = host.claim(unclaimed.attempt_id, unclaimed.fence, capabilities=HOST_CAPABILITIES).order
     assert order is not None
     assert order.preparation is None
 
@@ -203,7 +203,7 @@ def test_what_a_host_does_not_know_is_not_left_out_but_placed_elsewhere(
 ) -> None:
     start = Start(stage, **spec)
     older, newer = start.hosts
-    assert not start.claim(older, knows=tuple(known for known in HOST_WORDS if known != word))
+    assert not start.claim(older, capabilities=tuple(known for known in HOST_CAPABILITIES if known != word))
     attempt = start.view().attempt
     assert attempt.cause is Cause.PREFLIGHT_FAILED
     assert word in str(attempt.proof)
@@ -254,7 +254,7 @@ def test_where_gpus_are_checked_a_host_alone_states_that_it_is_ready_too(stage: 
     start = checked(stage)
     (host,) = start.hosts
     (unclaimed,) = host.beat().unclaimed
-    order = host.claim(unclaimed.attempt_id, unclaimed.fence, knows=HOST_WORDS).order
+    order = host.claim(unclaimed.attempt_id, unclaimed.fence, capabilities=HOST_CAPABILITIES).order
     assert order is not None
     assert order.preparation is not None
     assert order.preparation.quick_check_s == 5.0

@@ -13,7 +13,7 @@ from muster.domain.policy.document import DEFAULT_POLICY
 from muster.domain.policy.start import PAIRWISE_LATE_S
 from muster.domain.principals import system_principal
 from muster.domain.states import AttemptState, Cause, JobState
-from muster.wire.host import HOST_WORDS, AttemptPairwiseOrder, HostAttempt
+from muster.wire.host import HOST_CAPABILITIES, AttemptPairwiseOrder, HostAttempt
 from muster.wire.meeting import CALLED_OFF
 from tests.control.conftest import SetClock
 from tests.control.reclaim.stage import Stage, make_stage
@@ -47,10 +47,10 @@ class Gang:
         self.hosts = [by_node[node_id] for node_id in nodes_in_order]
         for host in self.hosts:
             (unclaimed,) = host.beat().unclaimed
-            order = host.claim(unclaimed.attempt_id, unclaimed.fence, knows=HOST_WORDS).order
+            order = host.claim(unclaimed.attempt_id, unclaimed.fence, capabilities=HOST_CAPABILITIES).order
             assert order is not None
             assert order.preparation is not None
-            self.meets = order.preparation.meets
+            self.has_pairwise_check = order.preparation.has_pairwise_check
 
     def view(self) -> AttemptView:
         return self.stage.fleet.attempts(self.job_id)[-1]
@@ -62,14 +62,14 @@ class Gang:
 
     def ready(self, host: PlayedHost, **where: object) -> tuple[AttemptPairwiseOrder, ...]:
         record = {"port": 4000 + self.hosts.index(host), "has_gpu": False, **where}
-        return host.send_report(self.assigned.attempt_id, self.assigned.fence, "ready", record=record).meets
+        return host.send_report(self.assigned.attempt_id, self.assigned.fence, "ready", record=record).pairwise_orders
 
     def all_ready(self) -> None:
         for host in self.hosts:
             self.ready(host)
 
     def order(self, host: PlayedHost) -> AttemptPairwiseOrder | None:
-        found = host.beat(self.assigned).meets
+        found = host.beat(self.assigned).pairwise_orders
         return found[0] if found else None
 
     def report(self, host: PlayedHost, number: int, *, rate: float | None = 1e9, why: str = "") -> bool:
@@ -88,7 +88,7 @@ class Gang:
 
 def test_hosts_that_are_ready_meet_and_start_once_all_have(stage: Stage) -> None:
     gang = Gang(stage)
-    assert gang.meets
+    assert gang.has_pairwise_check
     for host in gang.hosts[:-1]:
         assert gang.ready(host) == ()
     assert gang.order(gang.hosts[0]) is None, "not before all are ready"
@@ -100,10 +100,10 @@ def test_hosts_that_are_ready_meet_and_start_once_all_have(stage: Stage) -> None
     assert second is not None
     assert third is not None
     assert fourth == last
-    assert first.meet.hosts == second.meet.hosts
-    assert (first.meet.rank, second.meet.rank, first.meet.port, third.meet.port) == (0, 1, 4000, 4002)
-    assert first.meet.key != third.meet.key
-    assert (first.meet.device, first.meet.timeout_s, first.meet.address) == ("cpu", ROUND_S, "127.0.0.1")
+    assert first.order.hosts == second.order.hosts
+    assert (first.order.rank, second.order.rank, first.order.port, third.order.port) == (0, 1, 4000, 4002)
+    assert first.order.key != third.order.key
+    assert (first.order.device, first.order.timeout_s, first.order.address) == ("cpu", ROUND_S, "127.0.0.1")
     assert [gang.report(host, 1) for host in gang.hosts] == [False, False, False, True]
     assert gang.order(gang.hosts[0]) is None
     assert gang.reason() == "its hosts were checked in pairs, 1 round: all may start"
@@ -128,7 +128,7 @@ def play(gang: Gang, bad: PlayedHost) -> None:
             order = orders[host.node_id]
             if order is None:
                 continue
-            is_bad = bad in [named[name] for name in order.meet.hosts]
+            is_bad = bad in [named[name] for name in order.order.hosts]
             gang.report(host, number, rate=None if is_bad else 1e9, why="timed out" if is_bad else "")
         if gang.view().attempt.ending_cause is not None:
             return
@@ -173,7 +173,7 @@ def test_one_that_states_nothing_is_named_by_time_alone(stage: Stage) -> None:
             order = gang.order(host)
             if order is None or host is silent:
                 continue
-            is_beside = silent in [named[name] for name in order.meet.hosts]
+            is_beside = silent in [named[name] for name in order.order.hosts]
             gang.report(host, number, rate=None if is_beside else 1e9, why="timed out" if is_beside else "")
         for _ in range(3):
             stage.clock.advance((ROUND_S + PAIRWISE_LATE_S) / 3 + 0.1)
@@ -267,7 +267,7 @@ def test_what_cannot_be_read_is_refused_by_name(stage: Stage, kind: str, record:
 def test_tiers_that_do_not_request_it_and_hosts_alone_meet_none(stage: Stage) -> None:
     stage.set_policy(DEFAULT_POLICY)
     gang = Gang(stage, nodes=2)
-    assert not gang.meets
+    assert not gang.has_pairwise_check
     gang.ready(gang.hosts[0])
     assert gang.hosts[1].send_report(gang.assigned.attempt_id, gang.assigned.fence, "ready").go
 

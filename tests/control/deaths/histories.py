@@ -26,7 +26,7 @@ from muster.domain.policy.document import (
 )
 from muster.domain.principals import system_principal
 from muster.domain.states import JobState, Standing
-from muster.wire.host import HOST_WORDS
+from muster.wire.host import HOST_CAPABILITIES
 from tests.control.deaths.play import Play
 from tests.control.reclaim.stage import DONE, LEFT
 from tests.fleet_factory import OPERATOR
@@ -182,7 +182,7 @@ def clearing(play: Play) -> None:
 def check(play: Play) -> None:
     """Jobs are checked by a host before they take any GPU, one after the other."""
     play.stage.set_policy(CHECKS)
-    play.knows = HOST_WORDS
+    play.capabilities = HOST_CAPABILITIES
     play.beats()
     job_ids = [play.submits(name, "on_demand") for name in ("seen", "seen-later")]
     for _ in range(3):

@@ -47,7 +47,7 @@ class Play:
     deaths: list[str] = field(default_factory=list)
     on_hold: dict[str, object] = field(default_factory=dict)
     stops: list[str] = field(default_factory=list)
-    knows: tuple[str, ...] = ()
+    capabilities: tuple[str, ...] = ()
     names: dict[str, JobId] = field(default_factory=dict)
 
     def ask(self, action: Callable[[], T]) -> T:
@@ -111,11 +111,13 @@ class Play:
 
     def _beat(self, host: PlayedHost) -> None:
         held = [item for parts in self.stage.running.values() for where, item in parts if where is host]
-        answer = self.ask(lambda: host.beat(*held, knows=self.knows))
+        answer = self.ask(lambda: host.beat(*held, capabilities=self.capabilities))
         self.stops += [f"{stop.reason} of {self.name_of(stop.attempt_id)}" for stop in answer.stops]
-        if answer.looks:
-            found = tuple(PreflightReport(look_id=look.order.attempt_id, found="fit") for look in answer.looks)
-            self.ask(lambda: host.beat(*held, knows=self.knows, checks=found))
+        if answer.preflights:
+            found = tuple(
+                PreflightReport(preflight_id=look.order.attempt_id, found="fit") for look in answer.preflights
+            )
+            self.ask(lambda: host.beat(*held, capabilities=self.capabilities, checks=found))
         for new in answer.unclaimed:
             self._start(host, HostAttempt(attempt_id=new.attempt_id, fence=new.fence, phase="started"))
 

@@ -47,7 +47,7 @@ def report(
     **more: Any,
 ) -> RepairAnswer:
     said = RepairReport(
-        protocol=REPAIR_PROTOCOL, boot_id=boot_id, outcome=outcome, words="as sent", **{"is_simulated": True, **more}
+        protocol=REPAIR_PROTOCOL, boot_id=boot_id, outcome=outcome, text="as sent", **{"is_simulated": True, **more}
     )
     with host.units.begin(host.principal, repair_orders.REPORT) as unit:
         return repair_orders.report(unit, given.repair_id, said)

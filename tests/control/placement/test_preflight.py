@@ -16,7 +16,7 @@ from muster.domain.ids import JobId
 from muster.domain.job.preflight import Decision, PreflightState, decide
 from muster.domain.policy.document import DispatchPolicy, Policy
 from muster.domain.states import Cause, JobState
-from muster.wire.host import HOST_WORDS, PreflightOrder, PreflightReport
+from muster.wire.host import HOST_CAPABILITIES, PreflightOrder, PreflightReport
 from tests.control.conftest import SetClock
 from tests.control.reclaim.stage import Stage, make_stage
 from tests.fleet_factory import OPERATOR
@@ -34,7 +34,7 @@ class Looking:
     received: dict[str, tuple[PreflightOrder, ...]] = field(default_factory=dict)
 
     def beat(self, host: PlayedHost, *reports: PreflightReport) -> tuple[PreflightOrder, ...]:
-        self.received[host.node_id] = host.beat(knows=HOST_WORDS, checks=reports).looks
+        self.received[host.node_id] = host.beat(capabilities=HOST_CAPABILITIES, checks=reports).preflights
         return self.received[host.node_id]
 
     def beat_all(self) -> None:
@@ -55,7 +55,7 @@ class Looking:
 
     def answer(self, found: str, why: str = "") -> PlayedHost:
         host, order = self.requested()
-        report = PreflightReport(look_id=order.order.attempt_id, found=found, why=why)  # type: ignore[arg-type]  # the test names one of the literals
+        report = PreflightReport(preflight_id=order.order.attempt_id, found=found, why=why)  # type: ignore[arg-type]  # the test names one of the literals
         assert self.beat(host, report) == (), "what was answered is listed no more"
         return host
 
@@ -63,7 +63,7 @@ class Looking:
         self.beat_all()
         for host in self.stage.hosts:
             look_ids = [look.order.attempt_id for look in self.received[host.node_id]]
-            self.beat(host, *(PreflightReport(look_id=look_id, found="fit") for look_id in look_ids))
+            self.beat(host, *(PreflightReport(preflight_id=look_id, found="fit") for look_id in look_ids))
 
     def row(self, job_id: JobId) -> PlacementPreflight:
         with self.stage.units.read() as session:
@@ -89,7 +89,7 @@ def test_a_gang_waits_for_one_host_to_check_and_holds_no_gpu(looking: Looking) -
     assert stage.fleet.num_taken_gpus() == 0
     assert (look.order.gpus, look.order.secrets, look.order.job_id) == ((), ("token",), job_id)
     assert look.order.preparation is not None
-    assert look.order.preparation.only_look
+    assert look.order.preparation.is_preflight_only
     assert 0 < look.within_s <= 10
     stage.cycle()
     assert looking.requested()[0] is host, "and no other host is asked meanwhile"
@@ -108,12 +108,12 @@ def test_an_answer_that_comes_again_and_one_that_comes_late_have_no_effect(looki
     stage.cycle()
     second, _ = looking.requested()
     assert second is not first
-    late = PreflightReport(look_id=look.order.attempt_id, found="unfit", why="no script")
+    late = PreflightReport(preflight_id=look.order.attempt_id, found="unfit", why="no script")
     looking.beat(first, late)
     looking.beat(second, late)
     assert stage.job(job_id).state is JobState.QUEUED
     looking.answer("fit")
-    looking.beat(second, PreflightReport(look_id=looking.row(job_id).preflight_id, found="unfit", why="no script"))
+    looking.beat(second, PreflightReport(preflight_id=looking.row(job_id).preflight_id, found="unfit", why="no script"))
     assert looking.row(job_id).state is PreflightState.PASSED
     assert len(stage.events("job.preflight_done")) == 1
 
@@ -185,7 +185,7 @@ def test_after_an_end_for_want_of_something_it_is_checked_again(looking: Looking
     looking.answer("fit")
     stage.cycle()
     for host in stage.hosts:
-        for unclaimed in host.beat(knows=HOST_WORDS).unclaimed:
+        for unclaimed in host.beat(capabilities=HOST_CAPABILITIES).unclaimed:
             assert host.claim(unclaimed.attempt_id, unclaimed.fence).granted
             record: dict[str, object] = {"spawn_error": "no script", "spawn_fault": "program"}
             host.report(unclaimed.attempt_id, unclaimed.fence, "exited", "cleaned", record=record)
@@ -206,7 +206,7 @@ def test_a_dataset_that_a_check_has_found_is_missing_by_the_fault_of_the_host_th
     stage.cycle()
     record: dict[str, object] = {"spawn_error": "no corpus", "spawn_fault": "program", "lacks": "dataset"}
     for host in stage.hosts:
-        for unclaimed in host.beat(knows=HOST_WORDS).unclaimed:
+        for unclaimed in host.beat(capabilities=HOST_CAPABILITIES).unclaimed:
             assert host.claim(unclaimed.attempt_id, unclaimed.fence).granted
             host.report(unclaimed.attempt_id, unclaimed.fence, "exited", "cleaned", record=record)
     assert stage.job(job_id).state is JobState.RECOVERING
@@ -219,7 +219,7 @@ def test_a_cancelled_job_is_checked_no_more(looking: Looking) -> None:
     host, look = looking.requested()
     stage.cancel(job_id)
     assert looking.beat(host) == ()
-    looking.beat(host, PreflightReport(look_id=look.order.attempt_id, found="unfit", why="no script"))
+    looking.beat(host, PreflightReport(preflight_id=look.order.attempt_id, found="unfit", why="no script"))
     assert stage.job(job_id).state is JobState.CANCELLED
     with pytest.raises(ConflictError), stage.units.begin(OPERATOR, jobs.RELEASE) as unit:
         jobs.release(unit, job_id)
@@ -267,8 +267,8 @@ def test_what_a_host_states_of_anothers_check_waits_for_no_lock(looking: Looking
     other = next(each for each in looking.stage.hosts if each is not host)
     with looking.stage.units.begin(looking.stage.fleet.tenant, jobs.READ, dry_run=True) as unit:
         lock_job(unit, job_id)
-        looking.beat(other, PreflightReport(look_id=look.order.attempt_id, found="unfit", why="no script"))
-        looking.beat(host, PreflightReport(look_id=f"look-7-{job_id}", found="unfit", why="no script"))
+        looking.beat(other, PreflightReport(preflight_id=look.order.attempt_id, found="unfit", why="no script"))
+        looking.beat(host, PreflightReport(preflight_id=f"look-7-{job_id}", found="unfit", why="no script"))
     assert looking.row(job_id).state is PreflightState.REQUESTED
 
 
@@ -287,6 +287,6 @@ def test_several_answers_lock_their_jobs_in_one_order(looking: Looking, monkeypa
 
     monkeypatch.setattr(preflight, "lock_job", merged)
     looking.beat(
-        host, *(PreflightReport(look_id=looking.row(job_id).preflight_id, found="fit") for job_id in job_ids[::-1])
+        host, *(PreflightReport(preflight_id=looking.row(job_id).preflight_id, found="fit") for job_id in job_ids[::-1])
     )
     assert locked == job_ids

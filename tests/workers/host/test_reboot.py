@@ -85,7 +85,9 @@ def test_words_of_the_boot_before_are_refused(host: HostCase, job_id: JobId) -> 
     host.launcher.turn(woken=True)
     fleet.reconcile()
     held = HostAttempt(attempt_id=old.id, fence=old.fence, phase="started")
-    late = client.heartbeat(HeartbeatRequest(protocol=PROTOCOL_VERSION, boot_id="boot-1", seq=1 << 50, held=(held,)))
+    late = client.heartbeat(
+        HeartbeatRequest(protocol=PROTOCOL_VERSION, boot_id="boot-1", seq=1 << 50, attempts=(held,))
+    )
     assert (late.lease_s, late.unclaimed, late.stops) == (0.0, (), ())
     claim = ClaimRequest(protocol=PROTOCOL_VERSION, boot_id="boot-1", fence=old.fence, nonce="n")
     assert not client.claim(old.id, claim).granted

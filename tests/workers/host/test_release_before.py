@@ -4,12 +4,19 @@ from datetime import datetime
 
 import msgspec
 import pytest
-from msgspec import Struct, structs
+from msgspec import Struct, field, structs
 
 from muster.client.transport import Problem
 from muster.db.models import Node
 from muster.domain.states import AttemptState
-from muster.wire.host import HOST_WORDS, HeartbeatAnswer, HeartbeatRequest, HostAttempt, StopOrder, UnclaimedAttempt
+from muster.wire.host import (
+    HOST_CAPABILITIES,
+    HeartbeatAnswer,
+    HeartbeatRequest,
+    HostAttempt,
+    StopOrder,
+    UnclaimedAttempt,
+)
 from tests.host_case import HostCase
 from workers.host.meetings import Meetings
 
@@ -20,8 +27,8 @@ class OldRequest(Struct, forbid_unknown_fields=True, kw_only=True):
     protocol: int
     boot_id: str
     seq: int
-    held: tuple[HostAttempt, ...] = ()
-    rung: bool = False
+    attempts: tuple[HostAttempt, ...] = field(name="held", default=())
+    is_woken: bool = field(name="rung", default=False)
 
 
 class OldAnswer(Struct, kw_only=True):
@@ -67,7 +74,7 @@ def _lease(host: HostCase) -> datetime:
 
 
 def test_a_host_reports_what_it_knows_in_its_first_turn_where_the_server_takes_it(host: HostCase) -> None:
-    assert _node(host).capabilities == list(HOST_WORDS)
+    assert _node(host).capabilities == list(HOST_CAPABILITIES)
 
 
 def test_its_lease_is_renewed_by_the_server_that_came_back_and_what_runs_runs_on(
@@ -87,7 +94,7 @@ def test_its_lease_is_renewed_by_the_server_that_came_back_and_what_runs_runs_on
         assert (old.num_refused, old.num_taken) == (1, 3), "and nothing more until it takes it"
     assert host.fleet.attempts(job_id)[0].attempt.state is AttemptState.RUNNING
     host.launcher.turn(woken=True)
-    assert _node(host).capabilities == list(HOST_WORDS)
+    assert _node(host).capabilities == list(HOST_CAPABILITIES)
     host.fleet.cancel(job_id)
     host.run(job_id)
 
@@ -99,7 +106,7 @@ def test_a_server_that_takes_it_and_yet_refuses_is_queried_twice_and_no_more(
     heartbeat, refused = host.client.heartbeat, []
 
     def refuse_more(request: HeartbeatRequest) -> HeartbeatAnswer:
-        if request.knows:
+        if request.capabilities:
             refused.append(request)
             raise Problem(422, "validation_failed", "unknown field knows")
         return heartbeat(request)
@@ -114,13 +121,13 @@ def test_a_server_that_takes_it_and_yet_refuses_is_queried_twice_and_no_more(
 def test_a_server_that_knows_of_no_meetings_and_a_stale_beats_answer_call_none_off(
     host: HostCase, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    heard: list[object] = []
-    monkeypatch.setattr(Meetings, "receive", lambda _self, *told: heard.append(told))
+    received: list[object] = []
+    monkeypatch.setattr(Meetings, "receive", lambda _self, *orders: received.append(orders))
     host.launcher.turn(woken=True)
-    assert len(heard) == 1, "today's server reports meetings"
+    assert len(received) == 1, "today's server reports meetings"
     heartbeat = host.client.heartbeat
-    monkeypatch.setattr(host.client, "heartbeat", lambda asked: structs.replace(heartbeat(asked), lease_s=0.0))
+    monkeypatch.setattr(host.client, "heartbeat", lambda request: structs.replace(heartbeat(request), lease_s=0.0))
     host.launcher.turn(woken=True)
     monkeypatch.setattr(host.client, "heartbeat", OldServer(host).heartbeat)
     host.launcher.turn(woken=True)
-    assert len(heard) == 1
+    assert len(received) == 1

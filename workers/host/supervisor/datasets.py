@@ -42,7 +42,7 @@ class DatasetCheck:
 
     def __init__(self, order: Order) -> None:
         self._requested = order.datasets
-        self._within_s = order.dataset_look_s
+        self._within_s = order.dataset_check_s
         self._until = time.monotonic() + self._within_s
         self._received_bytes = 0
         self._received_at = time.monotonic()

@@ -30,6 +30,8 @@ _PASSED_ON_PREFIX = "NCCL_"
 
 
 _OF_A_DATASET = ("name", "path", "manifest", "verify")
+_PREPARATION_NAMES = {"only_look": "is_preflight_only", "meets": "has_pairwise_check"}
+"""Keys of the preparation in ``order.json``, which stay as in the release before, and their names here."""
 IMAGE_PYTHON = "python3"
 """Interpreter in a container, if the job names none."""
 _OF_THE_HOST = frozenset({"PATH", "HOME", "USER", "LOGNAME", "LD_LIBRARY_PATH", "CUDA_HOME"})
@@ -103,11 +105,18 @@ class Preparation:
     writes.
 
     ``quick_check_s``: for how long the GPUs compute known sums first, by ``python``; 0: not at all. ``is_simulated``:
-    no driver knows the GPUs. ``only_look``: before any placement; the program never starts. ``meets``: it meets other
-    hosts as it waits.
+    no driver knows the GPUs. ``is_preflight_only``: before any placement; the program never starts.
+    ``has_pairwise_check``: the part takes part in all-gathers with other hosts until its go.
     """
 
-    __slots__ = ("disk_free_bytes", "is_simulated", "meets", "only_look", "python", "quick_check_s")
+    __slots__ = (
+        "disk_free_bytes",
+        "has_pairwise_check",
+        "is_preflight_only",
+        "is_simulated",
+        "python",
+        "quick_check_s",
+    )
 
     def __init__(
         self,
@@ -116,15 +125,20 @@ class Preparation:
         python: str = "",
         *,
         is_simulated: bool = False,
-        only_look: bool = False,
-        meets: bool = False,
+        is_preflight_only: bool = False,
+        has_pairwise_check: bool = False,
     ) -> None:
         self.disk_free_bytes = int(disk_free_bytes)
         self.quick_check_s = float(quick_check_s)
         self.python = str(python)
         self.is_simulated = bool(is_simulated)
-        self.only_look = bool(only_look)
-        self.meets = bool(meets)
+        self.is_preflight_only = bool(is_preflight_only)
+        self.has_pairwise_check = bool(has_pairwise_check)
+
+    @classmethod
+    def read(cls, document: dict[str, Any]) -> Preparation:
+        """Read the preparation of ``order.json``. Raises TypeError for an unknown key."""
+        return cls(**{_PREPARATION_NAMES.get(key, key): found for key, found in document.items()})
 
 
 class Order:
@@ -171,12 +185,12 @@ class Order:
         self.secrets = JobSecrets.read(document.get("secrets", {}))
         self.user = JobUser.read(document.get("user", {}))
         self.datasets = [{name: dataset[name] for name in _OF_A_DATASET} for dataset in document.get("datasets") or ()]
-        self.dataset_look_s = float(document.get("dataset_look_s", 0.0))
+        self.dataset_check_s = float(document.get("dataset_look_s", 0.0))
         checkpoints = document.get("checkpoints")
         self.checkpoints = None if checkpoints is None else Path(checkpoints)
         """The job's folder in the host's own for them; None where the job names another, which is not ours to make."""
         preparation = document.get("preparation")
-        self.preparation = None if preparation is None else Preparation(**preparation)
+        self.preparation = None if preparation is None else Preparation.read(preparation)
         self.lease_until_ns = int(document["lease"]["boottime_ns"])
         if self.is_torchrun and not self.script:
             raise ValueError("torchrun needs a script")

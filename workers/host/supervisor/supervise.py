@@ -122,11 +122,11 @@ class Supervisor:
         preparation = self._order.preparation
         self._device_files = isolate(self._order, self._group)
         try:
-            looked_at = self._checked(preparation)
-            if looked_at is None:
+            checked = self._checked(preparation)
+            if checked is None:
                 return False
             if preparation is not None:
-                self._report_ready(preparation, looked_at)
+                self._report_ready(preparation, checked)
         except (MissingProgramError, UnfitFolderError, UnfitDatasetError) as fault:
             if isinstance(fault, UnfitDatasetError):
                 self._record["lacks"] = exit_record.DATASET
@@ -146,33 +146,33 @@ class Supervisor:
         """Return the names of what was checked; None if it was asked to stop meanwhile. Raises what prevents
         the start.
         """
-        looked_at = self._program.prepare()
+        checked = self._program.prepare()
         if self._order.datasets:
             if not self._check_datasets():
                 return None
-            looked_at.append("datasets")
+            checked.append("datasets")
         if preparation is None:
-            return looked_at
-        looked_at += check_host(self._order, self._folder, preparation)
+            return checked
+        checked += check_host(self._order, self._folder, preparation)
         if preparation.quick_check_s > 0:
-            looked_at += write_and_read(self._order)
+            checked += write_and_read(self._order)
             if not self._check_gpus(preparation):
                 return None
-            looked_at.append("GPUs computed right")
-        return looked_at
+            checked.append("GPUs computed right")
+        return checked
 
     def _report_ready(self, preparation: Preparation, checked: list[str]) -> None:
-        if preparation.meets:
+        if preparation.has_pairwise_check:
             self._meetings = Meetings(self._folder, self._order, preparation)
         where = {} if self._meetings is None else self._meetings.facts()
         files.write_json(self._folder / files.READY, {"looked_at": checked, **where})
 
     def _check_datasets(self) -> bool:
-        look = DatasetCheck(self._order)
+        check = DatasetCheck(self._order)
         try:
-            return self._wait_until(look.is_over)
+            return self._wait_until(check.is_over)
         finally:
-            look.kill()
+            check.kill()
 
     def _check_gpus(self, preparation: Preparation) -> bool:
         check = QuickCheck(self._folder, preparation, self._order.gpus)
@@ -186,7 +186,7 @@ class Supervisor:
         record.
         """
         preparation = self._order.preparation
-        if preparation is not None and preparation.only_look:
+        if preparation is not None and preparation.is_preflight_only:
             return False
         if preparation is None:
             return True
