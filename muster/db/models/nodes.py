@@ -14,7 +14,7 @@ from muster.domain.states import Contact
 class Node(Base):
     """``address`` is where ranks meet; ``lease_renewed_at`` is when the server last received a heartbeat in time.
 
-    ``capabilities``: of ``wire.host.HOST_WORDS``, by its host worker's last heartbeat.
+    ``capabilities``: of ``wire.host.HOST_CAPABILITIES``, by its host worker's last heartbeat.
     ``rdma_ports``: names of the ports that it enrolled with, sorted.
     ``repair_verbs``: the repairs that its agent may do on a GPU, by its last report, sorted.
     """
