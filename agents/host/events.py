@@ -135,7 +135,7 @@ class HostTeller:
         return found
 
     def words(self) -> dict[str, str]:
-        """Return texts by the names of ``HOST_WORDS``, without unknown ones."""
+        """Return texts by the names of ``HOST_READING_TEXTS``, without unknown ones."""
         return {} if self._places is None else host_words(self._places.root, self._callers)
 
     def _host_state(self, state: dict[str, float], at_ms: int, now_s: float) -> Iterator[ProbeEvent]:

@@ -1,4 +1,4 @@
-"""Versions of the system beneath the GPUs, by the names of ``state_readings.HOST_WORDS``: kernel, network cards."""
+"""Versions of the system beneath the GPUs by the names of ``HOST_READING_TEXTS``: kernel, network cards."""
 
 from functools import partial
 from pathlib import Path

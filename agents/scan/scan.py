@@ -58,7 +58,7 @@ class ScannedGpu:
 class ScannedHost:
     """The host.
 
-    ``state`` by the names of ``HOST_STATE``, ``words`` of ``HOST_WORDS``, ``ports``: each by ``PORT_STATE``.
+    ``state`` by the names of ``HOST_STATE``, ``words`` of ``HOST_READING_TEXTS``, ``ports``: each by ``PORT_STATE``.
 
     ``findings``: about no GPU, or about a GPU that the driver does not name.
     """

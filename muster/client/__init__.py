@@ -13,7 +13,7 @@ answers are the ``TypedDict``s of ``muster.documents``::
             print(event["kind"], event["subject_id"])
 
 Each call raises ``Problem`` for what the server refuses and ``UnreachableError`` where none answers. Reads, and
-changes under an Idempotency-Key, are repeated with jitter, Retry-After and a budget (``patience``). ``host`` has the
+changes under an Idempotency-Key, are repeated with jitter, Retry-After and a budget (``retries``). ``host`` has the
 calls of the hosts' own protocol.
 """
 

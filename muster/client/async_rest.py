@@ -12,7 +12,7 @@ from muster.client.calls import AsyncCaller, Call, rest_of
 from muster.client.every_call import EveryCall
 from muster.client.key_file import KeyFile
 from muster.client.rest import STREAM_TIMEOUT
-from muster.client.retries import Fault, Patience
+from muster.client.retries import RetryFault, RetryPolicy
 from muster.client.streams import Following
 from muster.client.transport import (
     Problem,
@@ -29,12 +29,12 @@ T = TypeVar("T")
 class AsyncRestClient(EveryCall, AsyncCaller):
     """Every call of the API as a method to be awaited, or to be iterated over with ``async for``.
 
-    Each raises ``UnreachableError`` or ``Problem``, and is repeated as ``patience`` says.
+    Each raises ``UnreachableError`` or ``Problem``, and is repeated as ``retries`` says.
     """
 
     def __init__(self, api_url: str, token: str | KeyFile, *, ca_file: Path | None = None) -> None:
         self._http = open_async_http(api_url, token, ca_file=ca_file)
-        self._patience = Patience(api_url, time.monotonic)
+        self._retry_policy = RetryPolicy(api_url, time.monotonic)
 
     async def __aenter__(self) -> Self:
         return self
@@ -61,21 +61,21 @@ class AsyncRestClient(EveryCall, AsyncCaller):
             more = rest_of(page)
 
     async def _sent(self, call: Call[Any], **more: Any) -> Any:
-        tries = self._patience.begin(is_repeatable=call.is_repeatable)
+        retries = self._retry_policy.begin(is_repeatable=call.is_repeatable)
         request = call.request(**more)
         while True:
             try:
                 answer = await send_async(self._http, call.method, call.url, **request)
             except (UnreachableError, Problem) as fault:
-                await asyncio.sleep(tries.pause_after(fault))
+                await asyncio.sleep(retries.pause_after(fault))
             else:
-                tries.succeeded()
+                retries.succeeded()
                 return read_answer(answer, call.answer)
 
     async def _follow(self, call: Call[T]) -> AsyncIterator[T]:
-        following = Following(call, self._patience)
+        following = Following(call, self._retry_policy)
         while True:
-            fault: Fault = following.broke()
+            fault: RetryFault = following.broke()
             try:
                 request = following.request()
                 async with self._http.stream(call.method, call.url, timeout=STREAM_TIMEOUT, **request) as answer:

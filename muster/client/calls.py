@@ -85,7 +85,7 @@ def feed(
     return Call(READ, path, item, path_values or {}, query, {"Last-Event-ID": None}, ends_with=ends_with)
 
 
-def asking(path: str, answer: type[T], *, body: Mapping[str, Any]) -> Call[T]:
+def post_query(path: str, answer: type[T], *, body: Mapping[str, Any]) -> Call[T]:
     """Return a call whose query is too large for the URL: it changes nothing."""
     return Call("POST", path, answer, body=body)
 
@@ -165,7 +165,7 @@ class AsyncCaller:
     def _follow(self, call: Call[T]) -> AsyncIterator[T]: ...
 
 
-class Described(Generic[P, T]):
+class DescribedCall(Generic[P, T]):
     """A description as an attribute of a client's class; of a client it is a method that runs it."""
 
     runner: str
@@ -184,7 +184,7 @@ class Described(Generic[P, T]):
         return method
 
 
-class answered(Described[P, T]):  # noqa: N801  # reads as the decorator that it is
+class answered(DescribedCall[P, T]):  # noqa: N801  # reads as the decorator that it is
     """The one object that the answer is."""
 
     runner = "_answer"
@@ -199,7 +199,7 @@ class answered(Described[P, T]):  # noqa: N801  # reads as the decorator that it
         return self if client is None else self._bound(client)
 
 
-class listed(Described[P, T]):  # noqa: N801  # reads as the decorator that it is
+class listed(DescribedCall[P, T]):  # noqa: N801  # reads as the decorator that it is
     """Every item of every page."""
 
     runner = "_list"
@@ -214,7 +214,7 @@ class listed(Described[P, T]):  # noqa: N801  # reads as the decorator that it i
         return self if client is None else self._bound(client)
 
 
-class _Iterated(Described[P, T]):
+class _Iterated(DescribedCall[P, T]):
     @overload
     def __get__(self, client: None, owner: type) -> Self: ...
     @overload

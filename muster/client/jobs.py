@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from muster import documents
-from muster.client.calls import Call, answered, asking, change, etag, feed, followed, listed, pages, read, walked
+from muster.client.calls import Call, answered, change, etag, feed, followed, listed, pages, post_query, read, walked
 
 
 class JobCalls:
@@ -22,7 +22,7 @@ class JobCalls:
     @answered
     def plan_job(self, question: documents.JobQuestion | Mapping[str, Any]) -> Call[documents.JobPlan]:
         """Return the effect of a job if it were submitted now. Nothing is stored."""
-        return asking("/v1/job-plans", documents.JobPlan, body=question)
+        return post_query("/v1/job-plans", documents.JobPlan, body=question)
 
     @answered
     def explain_job(self, job_id: str) -> Call[documents.JobPlan]:

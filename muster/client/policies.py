@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from muster import documents
-from muster.client.calls import Call, answered, asking, change, etag, pages, read, walked
+from muster.client.calls import Call, answered, change, etag, pages, post_query, read, walked
 
 
 class PolicyCalls:
@@ -27,7 +27,7 @@ class PolicyCalls:
     @answered
     def check_policy(self, document: Mapping[str, Any]) -> Call[documents.PolicyCheck]:
         """Check a document field by field, and return its differences from the active policy. Nothing is stored."""
-        return asking("/v1/policy/check", documents.PolicyCheck, body={"document": document})
+        return post_query("/v1/policy/check", documents.PolicyCheck, body={"document": document})
 
     @answered
     def activate_policy(

@@ -10,7 +10,7 @@ import httpx
 from muster.client.calls import Call, SyncCaller, rest_of
 from muster.client.every_call import EveryCall
 from muster.client.key_file import KeyFile
-from muster.client.retries import Fault, Patience
+from muster.client.retries import RetryFault, RetryPolicy
 from muster.client.streams import Following
 from muster.client.transport import Problem, UnreachableError, open_http, raise_for_problem, read_answer, send
 
@@ -21,12 +21,12 @@ STREAM_TIMEOUT: Final = httpx.Timeout(10.0, read=60.0)
 class RestClient(EveryCall, SyncCaller):
     """Every call of the API as a method. Each raises ``UnreachableError`` or ``Problem``.
 
-    Reads, and changes under an Idempotency-Key, are repeated as ``patience`` says. It may be used by several threads.
+    Reads, and changes under an Idempotency-Key, are repeated as ``retries`` says. It may be used by several threads.
     """
 
     def __init__(self, api_url: str, token: str | KeyFile, *, ca_file: Path | None = None) -> None:
         self._http = open_http(api_url, token, ca_file=ca_file)
-        self._patience = Patience(api_url, time.monotonic)
+        self._retry_policy = RetryPolicy(api_url, time.monotonic)
 
     def __enter__(self) -> Self:
         return self
@@ -52,21 +52,21 @@ class RestClient(EveryCall, SyncCaller):
             more = rest_of(page)
 
     def _sent(self, call: Call[Any], **more: Any) -> Any:
-        tries = self._patience.begin(is_repeatable=call.is_repeatable)
+        retries = self._retry_policy.begin(is_repeatable=call.is_repeatable)
         request = call.request(**more)
         while True:
             try:
                 answer = send(self._http, call.method, call.url, **request)
             except (UnreachableError, Problem) as fault:
-                time.sleep(tries.pause_after(fault))
+                time.sleep(retries.pause_after(fault))
             else:
-                tries.succeeded()
+                retries.succeeded()
                 return read_answer(answer, call.answer)
 
     def _follow(self, call: Call[T]) -> Iterator[T]:
-        following = Following(call, self._patience)
+        following = Following(call, self._retry_policy)
         while True:
-            fault: Fault = following.broke()
+            fault: RetryFault = following.broke()
             try:
                 with self._http.stream(call.method, call.url, timeout=STREAM_TIMEOUT, **following.request()) as answer:
                     if not answer.is_success:

@@ -26,23 +26,23 @@ CLOSED_FOR_CAP_S: Final = 5.0
 _REPEATED_STATUSES: Final = frozenset({408, 425, 429, 502, 503, 504})
 _REPEATED_CODES: Final = frozenset({"request_in_flight"})
 
-Fault = UnreachableError | Problem
+RetryFault = UnreachableError | Problem
 
 
 @dataclass(slots=True)
-class Patience:
+class RetryPolicy:
     """The state of ``server`` that all calls of one client share. ``clock``: seconds that only grow."""
 
     server: str
     clock: Callable[[], float]
-    chance: random.Random = field(default_factory=random.SystemRandom)
+    rng: random.Random = field(default_factory=random.SystemRandom)
     _allowance: float = ALLOWANCE
     _num_silent: int = 0
     _shut_for_s: float = 0.0
     _shut_until: float = 0.0
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
-    def begin(self, *, is_repeatable: bool) -> "Tries":
+    def begin(self, *, is_repeatable: bool) -> "Retries":
         """Begin a call that is about to be sent.
 
         Raises:
@@ -59,7 +59,7 @@ class Patience:
                     raise UnreachableError(message)
                 # This call tries the server for all calls; others are refused until its result is known.
                 self._shut_until = now + self._shut_for_s
-        return Tries(self, now + CALL_BUDGET_S, is_repeatable=is_repeatable)
+        return Retries(self, now + CALL_BUDGET_S, is_repeatable=is_repeatable)
 
     def note_answer(self) -> None:
         """Note that the server answered, whatever the answer was."""
@@ -86,42 +86,42 @@ class Patience:
 
     def pause_s(self, num_tries: int) -> float:
         """Full jitter: anything up to the base doubled with each try."""
-        return self.chance.uniform(0, min(PAUSE_CAP_S, PAUSE_BASE_S * 2**num_tries))
+        return self.rng.uniform(0, min(PAUSE_CAP_S, PAUSE_BASE_S * 2**num_tries))
 
 
 @dataclass(slots=True)
-class Tries:
+class Retries:
     """The tries of one call."""
 
-    patience: Patience
+    policy: RetryPolicy
     deadline: float
     is_repeatable: bool
     num: int = 0
 
     def succeeded(self) -> None:
-        self.patience.note_answer()
-        self.patience.note_success()
+        self.policy.note_answer()
+        self.policy.note_success()
 
-    def pause_after(self, fault: Fault) -> float:
+    def pause_after(self, fault: RetryFault) -> float:
         """Seconds to wait before the next try. Raises ``fault`` when there is to be none."""
         self.num += 1
         self._note(fault)
-        pause_s = self.patience.pause_s(self.num)
+        pause_s = self.policy.pause_s(self.num)
         if isinstance(fault, Problem) and fault.retry_after_s is not None:
             pause_s = fault.retry_after_s + min(pause_s, PAUSE_BASE_S)
         if not self.is_repeatable or not self._may_be_cured(fault):
             raise fault
-        if self.patience.clock() + pause_s > self.deadline or not self.patience.take_repetition():
+        if self.policy.clock() + pause_s > self.deadline or not self.policy.take_repetition():
             raise fault
         return pause_s
 
-    def _note(self, fault: Fault) -> None:
+    def _note(self, fault: RetryFault) -> None:
         if isinstance(fault, UnreachableError):
-            self.patience.note_silence()
+            self.policy.note_silence()
         else:
-            self.patience.note_answer()
+            self.policy.note_answer()
 
-    def _may_be_cured(self, fault: Fault) -> bool:
+    def _may_be_cured(self, fault: RetryFault) -> bool:
         if isinstance(fault, UnreachableError):
             return self.num < UNREACHABLE_TRIES
         return fault.status in _REPEATED_STATUSES or fault.code in _REPEATED_CODES

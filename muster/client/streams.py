@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from muster.client.calls import Call
-from muster.client.retries import Fault, Patience
+from muster.client.retries import RetryFault, RetryPolicy
 from muster.client.transport import Problem, UnreachableError
 
 BREAKS_MAX: Final = 8
@@ -25,19 +25,19 @@ class Frame:
 class Following:
     """One stream over as many connections as it takes. ``is_over``: the event that ends it has come."""
 
-    def __init__(self, call: Call[Any], patience: Patience) -> None:
+    def __init__(self, call: Call[Any], policy: RetryPolicy) -> None:
         self.is_over = False
         self._call = call
-        self._patience = patience
+        self._retry_policy = policy
         self._last_id: str | None = None
         self._num_breaks = 0
-        self._connected_at = patience.clock()
+        self._connected_at = policy.clock()
         self._frame = Frame()
 
     def request(self) -> dict[str, Any]:
         """Return the next connection's request, for events after the last one that was received."""
         self._frame = Frame()
-        self._connected_at = self._patience.clock()
+        self._connected_at = self._retry_policy.clock()
         request = self._call.request()
         if self._last_id is not None:
             request["headers"]["Last-Event-ID"] = self._last_id
@@ -58,16 +58,16 @@ class Following:
             return
         yield json.loads("\n".join(frame.lines))
 
-    def pause_after(self, fault: Fault) -> float:
+    def pause_after(self, fault: RetryFault) -> float:
         """Seconds until the next connection. Raises ``fault`` when a new one would not cure it."""
-        if self._patience.clock() - self._connected_at >= STEADY_S:
+        if self._retry_policy.clock() - self._connected_at >= STEADY_S:
             self._num_breaks = 0
         self._num_breaks += 1
         if isinstance(fault, Problem) and fault.status not in _RESUMED_STATUSES:
             raise fault
         if self._num_breaks > BREAKS_MAX:
             raise fault
-        pause_s = self._patience.pause_s(self._num_breaks)
+        pause_s = self._retry_policy.pause_s(self._num_breaks)
         if isinstance(fault, Problem) and fault.retry_after_s is not None:
             return fault.retry_after_s + pause_s
         return pause_s

@@ -8,7 +8,7 @@ from typing import Any, Union, get_args, get_origin, get_type_hints
 
 from typing_extensions import is_typeddict
 
-from muster.client.calls import Call, Described, followed
+from muster.client.calls import Call, DescribedCall, followed
 from muster.client.every_call import EveryCall
 
 
@@ -29,12 +29,12 @@ class Sample:
 
 def every_call() -> list[Sample]:
     found = {
-        name: each for kind in EveryCall.__mro__ for name, each in vars(kind).items() if isinstance(each, Described)
+        name: each for kind in EveryCall.__mro__ for name, each in vars(kind).items() if isinstance(each, DescribedCall)
     }
     return [_sample(name, described) for name, described in sorted(found.items())]
 
 
-def _sample(name: str, described: Described[Any, Any]) -> Sample:
+def _sample(name: str, described: DescribedCall[Any, Any]) -> Sample:
     hints = get_type_hints(described.describe)
     parameters = list(inspect.signature(described.describe).parameters.values())[1:]
     values = {each.name: _value(hints[each.name]) for each in parameters}

@@ -46,7 +46,7 @@ def test_what_repetition_cannot_cure_is_not_repeated(ask: Ask, status: int) -> N
 
 
 @both_clients
-def test_a_secret_is_never_requested_twice_by_patience(ask: Ask) -> None:
+def test_a_secret_is_never_requested_twice_by_retries(ask: Ask) -> None:
     with serving(lambda _asked, _number: problem(503, "unavailable")) as server:
         for make in (
             lambda client: client.create_key({"name": "k", "role": "operator"}),

@@ -110,5 +110,5 @@ def ports(session: Session, now: datetime) -> Iterator[tuple[NodeId, dict[str, A
 
 
 def host_texts(session: Session, now: datetime) -> dict[NodeId, str]:
-    """Return each host's newest report of texts, by ``state_readings.HOST_WORDS``."""
+    """Return each host's newest report of texts, by ``state_readings.HOST_READING_TEXTS``."""
     return {row.node_id: row.text for row in session.execute(_HOSTS, {"since": now - REPORTED_WITHIN})}

@@ -24,7 +24,7 @@ TEXT_ATTRIBUTES: Final = (
 )
 """Of ``state_readings.GPU_WORDS``, likewise."""
 HOST: Final = ("kernel_release", "nic_firmware", "nic_driver")
-"""Of ``state_readings.HOST_WORDS``, likewise: of the GPU's node."""
+"""Of ``state_readings.HOST_READING_TEXTS``, likewise: of the GPU's node."""
 NETWORK: Final = "network"
 """The class of the node's network cards: their number, rate and link layer."""
 FABRIC_CLIQUE: Final = "fabric_clique"
