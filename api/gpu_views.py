@@ -127,7 +127,7 @@ def _scope_view(scope: Scope) -> documents.BreakerScope:
 
 
 def _proposed_view(move: Move) -> documents.Proposed:
-    return {"to_standing": move.to_standing, "cause": move.reason, "words": move.text}
+    return {"to_standing": move.to_standing, "cause": move.reason, "text": move.text}
 
 
 def _remedy_view(remedy: Remedy, attempts_max: int) -> documents.Remedy:
@@ -143,7 +143,7 @@ def _remedy_view(remedy: Remedy, attempts_max: int) -> documents.Remedy:
         "attempt": remedy.num_tried + 1,
         "attempts_max": attempts_max,
         "then": list(remedy.then),
-        "words": remedy.text,
+        "text": remedy.text,
     }
 
 
@@ -151,7 +151,7 @@ def _admission_view(admission: TierAdmission) -> documents.Admission:
     return {
         "tier": admission.tier,
         "is_admitted": admission.is_admitted,
-        "refusals": [{"reason": each.reason, "words": each.words} for each in admission.refusals],
+        "refusals": [{"reason": each.reason, "text": each.text} for each in admission.refusals],
         "recovery_paths": [_way_view(way) for way in admission.ways],
     }
 
@@ -166,7 +166,7 @@ def _way_view(way: RecoveryPath) -> documents.RecoveryPath:
 def _condition_view(condition: Condition) -> documents.Condition:
     return {
         "kind": condition.kind,
-        "words": condition.text,
+        "text": condition.text,
         "at": None if condition.at_ms is None else time_of(to_time(condition.at_ms)),
         "subject_id": condition.subject_id,
     }
@@ -211,7 +211,7 @@ def _repair_view(repair: RepairRecord) -> documents.Repair:
         "taken_at": time_of(repair.taken_at),
         "ended_at": time_of(repair.ended_at),
         "outcome": repair.outcome,
-        "words": repair.text,
+        "text": repair.text,
     }
 
 

@@ -23,7 +23,7 @@ _KEPT_MAX: Final = 256
 @dataclass(frozen=True, slots=True)
 class Refused:
     reason: Refusal
-    words: str
+    text: str
 
 
 @dataclass(frozen=True, slots=True)

@@ -38,7 +38,7 @@ def _require_a_way_back(world: World, uuid: str) -> None:
     world.teller.write(f"[bold]muster gpu show {uuid}[/]")
     world.require(
         f"the conditions for the return of GPU {uuid[-4:]} are shown",
-        ", and ".join(condition["words"] for condition in told) or "nothing",
+        ", and ".join(condition["text"] for condition in told) or "nothing",
         "worker-control",
         is_so=bool(tiers) and all(proved),
     )

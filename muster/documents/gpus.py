@@ -94,7 +94,7 @@ class Proposed(TypedDict):
 
     to_standing: Annotated[str, OneOf(Standing)]
     cause: str
-    words: str
+    text: str
 
 
 class Condition(TypedDict):
@@ -104,7 +104,7 @@ class Condition(TypedDict):
     """
 
     kind: str
-    words: str
+    text: str
     at: Moment | None
     subject_id: str | None
 
@@ -121,7 +121,7 @@ class RecoveryPath(TypedDict):
 
 class Refused(TypedDict):
     reason: str
-    words: str
+    text: str
 
 
 class Admission(TypedDict):
@@ -162,7 +162,7 @@ class Holder(TypedDict):
 class Repair(TypedDict):
     """A repair.
 
-    ``by``: a person, or the agent of the GPU's host, which does ``verb``. ``words``: its result, or its state.
+    ``by``: a person, or the agent of the GPU's host, which does ``verb``. ``text``: its result, or its state.
     """
 
     id: str
@@ -178,7 +178,7 @@ class Repair(TypedDict):
     taken_at: Moment | None
     ended_at: Moment | None
     outcome: Annotated[str, OneOf(RepairOutcome)] | None
-    words: str | None
+    text: str | None
 
 
 Move = TypedDict(
@@ -201,7 +201,7 @@ class Remedy(TypedDict):
 
     ``by``: the agent of its host, which does ``verb``, or a person, with the reason in ``actor``. ``attempt``: which of
     ``attempts_max`` repairs for ``fault_group`` it would be. ``then``: the next one if it fails or does not last;
-    ``swap`` is the board's replacement. ``words``: all of it in a line.
+    ``swap`` is the board's replacement. ``text``: all of it in a line.
     """
 
     action: Annotated[str, OneOf(RepairAction)]
@@ -215,7 +215,7 @@ class Remedy(TypedDict):
     attempt: int
     attempts_max: int
     then: list[Annotated[str, OneOf(RepairAction)]]
-    words: str
+    text: str
 
 
 class Judged(TypedDict):

@@ -51,7 +51,7 @@ def test_its_health_alone_states_why_it_stands_where_it_does(api: Api) -> None:
     by_tier = {each["tier"]: each for each in found["admission"]}
     assert set(by_tier) == {"reserved", "on_demand", "spot"}
     assert [each["reason"] for each in by_tier["spot"]["refusals"]] == ["standing"]
-    assert "QUARANTINED" in by_tier["spot"]["refusals"][0]["words"]
+    assert "QUARANTINED" in by_tier["spot"]["refusals"][0]["text"]
     missing = api.client.get("/v1/gpus/GPU-none/health", headers=api.headers("auditor"))
     assert (missing.status_code, missing.json()["code"]) == (404, "not_found")
 
@@ -174,8 +174,8 @@ def test_health_states_which_remedy_is_due_and_by_whose_word(api: Api) -> None:
     fault(api)
     (evidence,) = health()["evidence"]
     remedy = health()["remedy"]
-    words = remedy.pop("words")
-    assert words == f"reset by {remedy['actor']}: {evidence['summary']} (NVIDIA's XID catalogue asks for it)"
+    text = remedy.pop("text")
+    assert text == f"reset by {remedy['actor']}: {evidence['summary']} (NVIDIA's XID catalogue asks for it)"
     assert remedy == {
         "action": "reset",
         "requested_by": "catalogue",

@@ -39,7 +39,7 @@ def gpu_lines(gpu: Document) -> Iterator[str]:
 def _forecast(gpu: Document) -> Iterator[str]:
     proposed = gpu["proposed"]
     if proposed is not None and proposed["to_standing"] == "QUARANTINED":
-        yield f"  would be {proposed['to_standing']}, if the breaker lets it: {proposed['words']}"
+        yield f"  would be {proposed['to_standing']}, if the breaker lets it: {proposed['text']}"
         yield "  until then nothing new is placed on it; a person closes the breaker: `muster breaker list`"
     if gpu["next_evaluation_at"] is not None:
         yield f"  judged again {until(gpu['next_evaluation_at'])}"
@@ -49,7 +49,7 @@ def _remedy(gpu: Document) -> Iterator[str]:
     remedy = gpu.get("remedy")  # a server of the release before sends none
     if remedy is None:
         return
-    yield f"  Remedy due: {remedy['words']}"
+    yield f"  Remedy due: {remedy['text']}"
     attempt = f"attempt {remedy['attempt']} of {remedy['attempts_max']} for {remedy['fault_group']}"
     if remedy["action"] == "swap":
         yield f"    for {remedy['fault_group']}: have the board replaced, then `muster gpu retire`"
@@ -75,7 +75,7 @@ def _plain(action: str) -> str:
 
 
 def _admission(admission: Document) -> str:
-    why = "; ".join(refused["words"] for refused in admission["refusals"])
+    why = "; ".join(refused["text"] for refused in admission["refusals"])
     if not admission["is_admitted"]:
         return f"{admission['tier']}: no: {why}"
     return f"{admission['tier']}: yes, busy: {why}" if why else f"{admission['tier']}: yes"
@@ -96,7 +96,7 @@ def _ways_back(admissions: list[Document]) -> Iterator[str]:
 def _condition(condition: Document) -> str:
     which = f" ({condition['subject_id']})" if condition["subject_id"] else ""
     when = "" if condition["at"] is None else f" ({until(condition['at'])})"
-    return f"{condition['words']}{which}{when}"
+    return f"{condition['text']}{which}{when}"
 
 
 def _evidence(found: Document) -> list[str]:
@@ -118,7 +118,7 @@ def _evidence(found: Document) -> list[str]:
 def _repair(repair: Document) -> str:
     state = repair["outcome"] or repair["state"].replace("_", " ")
     by = "" if repair["by"] == "person" else f" by the agent ({repair['verb']})"
-    words = f": {repair['words']}" if repair["by"] == "agent" and repair["words"] else ""
+    words = f": {repair['text']}" if repair["by"] == "agent" and repair["text"] else ""
     return f"{repair['action']}{by} for {repair['fault_group']}, {age(repair['began_at'])} ago: {state}{words}"
 
 
