@@ -75,7 +75,7 @@ class Fleet:
 
     def num_taken_gpus(self) -> int:
         with self.units.read() as session:
-            open_states = [AllocationState.HELD, AllocationState.CLEANING]
+            open_states = [AllocationState.ASSIGNED, AllocationState.CLEANING]
             return len(session.scalars(select(AllocationGpu).where(AllocationGpu.state.in_(open_states))).all())
 
 

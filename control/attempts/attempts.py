@@ -194,10 +194,10 @@ def _release_clean(unit: UnitOfWork, loaded: LoadedAttempt) -> None:
         .with_for_update(key_share=True)
     ).all()
     clean_nodes = {host.node_id for host in loaded.hosts if host.state is HostPartState.CLEAN}
-    if allocation.state is AllocationState.HELD:
+    if allocation.state is AllocationState.ASSIGNED:
         _move_allocation(unit, allocation, AllocationState.CLEANING)
     for gpu in gpus:
-        if gpu.state is AllocationState.HELD:
+        if gpu.state is AllocationState.ASSIGNED:
             gpu.state = AllocationState.CLEANING
     unit.session.flush()
     for gpu in gpus:

@@ -106,6 +106,6 @@ def _holder(unit: UnitOfWork, uuid: GpuUuid) -> JobId | None:
     query = (
         select(Allocation.job_id)
         .join(AllocationGpu, AllocationGpu.allocation_id == Allocation.id)
-        .where(AllocationGpu.gpu_uuid == uuid, AllocationGpu.state == AllocationState.HELD)
+        .where(AllocationGpu.gpu_uuid == uuid, AllocationGpu.state == AllocationState.ASSIGNED)
     )
     return unit.session.scalar(query)

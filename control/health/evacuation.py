@@ -74,7 +74,7 @@ def _to_be_checked(now: datetime) -> Select[AttemptId]:
         select(Allocation.attempt_id)
         .join(AllocationGpu, AllocationGpu.allocation_id == Allocation.id)
         .join(Gpu, Gpu.uuid == AllocationGpu.gpu_uuid)
-        .where(AllocationGpu.state == AllocationState.HELD, to_be_left(now))
+        .where(AllocationGpu.state == AllocationState.ASSIGNED, to_be_left(now))
     )
     doubted = select(EvidenceRow.gpu_uuid).where(EvidenceRow.threatens_correctness, EvidenceRow.dismissed_at.is_(None))
     is_tainted = Attempt.tainted_since.is_not(None)

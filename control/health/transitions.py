@@ -186,7 +186,7 @@ def fleet_counts(session: Session, uuids: Sequence[GpuUuid]) -> FleetCounts:
         by_cohort[cohort] += count
         if rack is not None:
             by_rack[rack] += count
-    held = AllocationGpu.state == AllocationState.HELD
+    held = AllocationGpu.state == AllocationState.ASSIGNED
     by_tenant = session.execute(
         select(Allocation.tenant_id, func.count())
         .join(AllocationGpu, AllocationGpu.allocation_id == Allocation.id)

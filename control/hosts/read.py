@@ -18,6 +18,7 @@ from control.fleet.types import CordonRecord, GpuRecord, NodeLatestRecord, NodeR
 from control.hosts import drains
 from muster.db.models import AllocationGpu, Cordon, Gpu, Node
 from muster.db.queries.assignments import IS_ASSIGNED
+from muster.db.stored_values import present_sql
 from muster.domain.errors import NotFoundError
 from muster.domain.ids import AttemptId, GpuUuid, JobId, NodeId, TenantId
 from muster.domain.principals import Permission
@@ -81,14 +82,14 @@ class NodeView(msgspec.Struct, frozen=True):
 
 
 NODE: Final = JsonQuery(
-    """
+    f"""
     SELECT json_build_object(
         'node', (SELECT to_json(r) FROM (
             SELECT n.id, n.name, n.contact, n.boot_id, n.last_heartbeat_at, n.lease_renewed_at, n.address, n.num_gpus,
                 n.is_simulated, n.rack, n.labels, n.rdma_ports, n.agent_version, n.created_at, n.version
         ) AS r),
         'levels', COALESCE((
-            SELECT p.document #> '{placement,levels}' FROM policy_versions AS p WHERE p.is_active
+            SELECT p.document #> '{{placement,levels}}' FROM policy_versions AS p WHERE p.is_active
         ), '["rack"]'),
         'latest', (SELECT to_json(r) FROM (
             SELECT l.boot_id, l.at, l.received_at, l.skew_ms, l.readings FROM node_latest AS l WHERE l.node_id = n.id
@@ -114,7 +115,8 @@ NODE: Final = JsonQuery(
         ), '[]'),
         'jobs', COALESCE((SELECT json_agg(to_json(r) ORDER BY r.allocation_id) FROM (
             SELECT l.id AS allocation_id, j.id AS job_id, j.name AS job_name, j.tenant_id, j.tier, a.id AS attempt_id,
-                a.number AS attempt_number, a.state AS attempt_state, a.stop_reason, a.stop_deadline_at, l.state,
+                a.number AS attempt_number, a.state AS attempt_state, a.stop_reason, a.stop_deadline_at,
+                {present_sql("l.state", AllocationState)} AS state,
                 json_agg(g.gpu_uuid ORDER BY g.gpu_uuid) AS gpus
             FROM gpus AS d
             JOIN allocation_gpus AS g ON g.gpu_uuid = d.uuid AND g.state IN ('HELD', 'CLEANING')
@@ -129,7 +131,7 @@ NODE: Final = JsonQuery(
                 SELECT s.* FROM storage_faults AS s
                 WHERE s.node_id = n.id AND s.cleared_at IS NULL
                     AND s.last_at > %(now)s - make_interval(secs => COALESCE((
-                        SELECT (p.document #>> '{training,storage,window_s}')::float8
+                        SELECT (p.document #>> '{{training,storage,window_s}}')::float8
                         FROM policy_versions AS p WHERE p.is_active
                     ), 86400))
                 ORDER BY s.last_at DESC, s.place, s.job_id LIMIT 20
@@ -137,7 +139,7 @@ NODE: Final = JsonQuery(
         ), '[]')
     )
     FROM nodes AS n WHERE n.id = %(node)s OR n.name = %(node)s ORDER BY n.id = %(node)s DESC LIMIT 1
-    """,
+    """,  # noqa: S608  # words of ours; what a caller sends is bound
     NodeView,
 )
 """The node whose id or name is ``node``, at ``now``."""

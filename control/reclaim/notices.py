@@ -113,7 +113,7 @@ def _require_victim(unit: UnitOfWork, wanted: Reclaim, loaded: LoadedAttempt, jo
     query = (
         select(AllocationGpu.gpu_uuid)
         .join(Allocation, Allocation.id == AllocationGpu.allocation_id)
-        .where(Allocation.attempt_id == attempt.id, AllocationGpu.state == AllocationState.HELD)
+        .where(Allocation.attempt_id == attempt.id, AllocationGpu.state == AllocationState.ASSIGNED)
     )
     if set(unit.session.scalars(query)) != {*wanted.gpus, *wanted.keeps}:
         raise ReclaimLostError(f"{attempt.id} holds other GPUs now")

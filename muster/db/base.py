@@ -18,6 +18,7 @@ from sqlalchemy import (
 from sqlalchemy.dialects.postgresql import JSONB
 from sqlalchemy.orm import DeclarativeBase, MappedAsDataclass, mapped_column, relationship
 
+from muster.db.stored_values import member_of, stored_value
 from muster.domain.ids import (
     AllocationId,
     AttemptId,
@@ -76,7 +77,7 @@ class UtcTimestamp(TypeDecorator[datetime]):
 
 
 class EnumText(TypeDecorator[E]):
-    """A ``StrEnum`` stored as text: new values need a new check, never a new type."""
+    """A ``StrEnum`` as text, stored as ``stored_values`` says: new values need a new check, never a new type."""
 
     impl = Text
     cache_ok = True
@@ -87,16 +88,16 @@ class EnumText(TypeDecorator[E]):
 
     def process_bind_param(self, value: E | str | None, dialect: Dialect) -> str | None:
         del dialect
-        return None if value is None else self.kind(value).value
+        return None if value is None else stored_value(self.kind(value))
 
     def process_result_value(self, value: str | None, dialect: Dialect) -> E | None:
         del dialect
-        return None if value is None else self.kind(value)
+        return None if value is None else member_of(self.kind, value)
 
 
 def one_of(column: str, kind: type[StrEnum]) -> CheckConstraint:
     """Return the check that ``column`` holds a value of ``kind`` (or NULL where the column allows it)."""
-    values = ", ".join(f"'{member.value}'" for member in kind)
+    values = ", ".join(f"'{stored_value(member)}'" for member in kind)
     return CheckConstraint(f"{column} IN ({values})", name=column)
 
 

@@ -35,7 +35,7 @@ class HostPartState(StrEnum):
 
 
 class AllocationState(StrEnum):
-    HELD = "HELD"
+    ASSIGNED = "ASSIGNED"
     CLEANING = "CLEANING"
     RELEASED = "RELEASED"
 
@@ -204,7 +204,7 @@ HOST_PART_EDGES: Final[Mapping[HostPartState, frozenset[HostPartState]]] = {
 }
 
 ALLOCATION_EDGES: Final[Mapping[AllocationState, frozenset[AllocationState]]] = {
-    _L.HELD: frozenset({_L.CLEANING}),
+    _L.ASSIGNED: frozenset({_L.CLEANING}),
     _L.CLEANING: frozenset({_L.RELEASED}),
     _L.RELEASED: frozenset(),
 }

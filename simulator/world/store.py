@@ -123,7 +123,7 @@ class Store:
         self.attempts[life.attempt_id] = life
         self.live_of_job[life.job_id] = life.attempt_id
         self.allocated[life.attempt_id] = picks
-        self.allocation_states[life.attempt_id] = AllocationState.HELD
+        self.allocation_states[life.attempt_id] = AllocationState.ASSIGNED
         self.open_attempts[life.attempt_id] = None
         for node_id, part in picks.items():
             self.open_on[node_id][life.attempt_id] = None

@@ -34,7 +34,7 @@ def test_every_attempt_that_had_the_gpu_is_reported_with_why_it_ended(api: Api) 
     found = pages(api, "jobs")
     assert [each["job_id"] for each in found] == jobs[::-1]
     assert [(each["cause"], each["state"]) for each in found] == [
-        (None, "HELD"),
+        (None, "ASSIGNED"),
         ("cancelled", "RELEASED"),
         ("cancelled", "RELEASED"),
     ]

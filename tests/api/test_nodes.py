@@ -141,7 +141,12 @@ def test_it_names_the_jobs_that_have_its_gpus_and_every_cordon_there(api: Api) -
     of_node, of_gpu = cordon(api, node_id=api.fleet.node_id), cordon(api, gpu_uuid="GPU-alpha-1")
     found = shown(api, "alpha")
     (there,) = found["jobs"]
-    assert (there["job_id"], there["job_name"], there["attempt_number"], there["state"]) == (job, "train", 1, "HELD")
+    assert (there["job_id"], there["job_name"], there["attempt_number"], there["state"]) == (
+        job,
+        "train",
+        1,
+        "ASSIGNED",
+    )
     assert there["gpus"] == ["GPU-alpha-0", "GPU-alpha-1"]
     assert there["stop_reason"] is None
     assert [each["id"] for each in found["cordons"]] == [of_gpu, of_node]

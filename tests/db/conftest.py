@@ -182,7 +182,7 @@ class Rows:
                 job_id=attempt.job_id,
                 tenant_id=attempt.tenant_id,
                 tier="on_demand",
-                state=AllocationState.HELD,
+                state=AllocationState.ASSIGNED,
                 created_at=NOW,
             )
         )
@@ -196,7 +196,7 @@ class Rows:
                 node_id=gpu.node_id,
                 node_rank=0,
                 local_index=0,
-                state=AllocationState.HELD,
+                state=AllocationState.ASSIGNED,
             )
         )
 

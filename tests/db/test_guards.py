@@ -13,6 +13,7 @@ from sqlalchemy.orm.exc import StaleDataError
 
 from muster.db.errors import violated_constraint
 from muster.db.models import Base, Job, PolicyVersion, StateEdge
+from muster.db.stored_values import stored_value
 from muster.domain import states
 from muster.domain.states import (
     AllocationState,
@@ -110,7 +111,7 @@ def outcome_of(session: Session, move: Callable[[], object]) -> str | None:
 def test_edges_in_the_database_are_the_published_ones(session: Session) -> None:
     stored = {(edge.machine, edge.origin, edge.target) for edge in session.scalars(select(StateEdge))}
     published = {
-        (machine, str(origin), str(target))
+        (machine, stored_value(origin), stored_value(target))
         for machine, edges in MACHINES.items()
         for origin, onward in edges.items()
         for target in onward

@@ -187,7 +187,7 @@ def _free(unit: UnitOfWork, uuids: Sequence[GpuUuid]) -> set[GpuUuid]:
     """Return the GPUs on which a burn-in may run now. The caller holds their locks."""
     held = exists().where(
         AllocationGpu.gpu_uuid == Gpu.uuid,
-        AllocationGpu.state.in_([AllocationState.HELD, AllocationState.CLEANING]),
+        AllocationGpu.state.in_([AllocationState.ASSIGNED, AllocationState.CLEANING]),
     )
     query = select(Gpu.uuid).where(Gpu.uuid.in_(uuids), ~held, Gpu.standing.not_in(NOTHING_RUNS), ~Gpu.is_mig_enabled)
     return set(unit.session.scalars(query).all())

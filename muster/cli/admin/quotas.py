@@ -22,7 +22,7 @@ COLUMNS: Final = (
     Column("GUARANTEED", lambda item: item["guaranteed_gpus"]),
     Column("BORROWABLE", lambda item: _limit(item["borrowable_gpus"])),
     Column("CEILING", lambda item: _limit(item["ceiling_gpus"])),
-    Column("HELD", lambda item: item["assigned_gpus"]),
+    Column("ASSIGNED", lambda item: item["assigned_gpus"]),
     Column("SET", lambda item: age(item["updated_at"]), only_wide=True),
 )
 
@@ -69,6 +69,6 @@ def _limits_text(quota: Mapping[str, Any]) -> str:
 
 @reads(app, "list", example="muster tenant quota list acme")
 def list_quotas(tenant: TenantName) -> Listing:
-    """List a tenant's quotas; a tier that is not listed has none. `-`: no limit. HELD: with all below it, now."""
+    """List a tenant's quotas; a tier that is not listed has none. `-`: no limit. ASSIGNED: with all below it, now."""
     with open_client(as_operator=True) as client:
         return Listing(client.quotas(tenant_named(client, tenant)), COLUMNS, "No quotas are set.")

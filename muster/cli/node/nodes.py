@@ -34,7 +34,7 @@ COLUMNS: Final = (
     Column("NODE", lambda item: item["name"]),
     Column("CONTACT", lambda item: item["contact"]),
     Column("HEARD", lambda item: age(item["last_heartbeat_at"])),
-    Column("HELD", lambda item: f"{item['num_assigned_gpus']} of {item['num_gpus']}"),
+    Column("ASSIGNED", lambda item: f"{item['num_assigned_gpus']} of {item['num_gpus']}"),
     Column("CORDONS", lambda item: item["num_cordons"] or ""),
     Column("GPUS", lambda item: standings_words(item["standings"]), is_text=True),
     Column("ID", lambda item: item["id"], only_wide=True),

@@ -8,15 +8,16 @@ from typing import Final
 from sqlalchemy import literal_column, or_
 
 from muster.db.models import AllocationGpu
+from muster.db.stored_values import stored_value
 from muster.domain.states import AllocationState
 
 ASSIGNED_ONCE: Final = "uq_allocation_gpus_taken"
 """The index that refuses a second holder (I1)."""
 IS_ASSIGNED: Final = AllocationGpu.state.in_(
-    literal_column(f"'{state.value}'") for state in (AllocationState.HELD, AllocationState.CLEANING)
+    literal_column(f"'{stored_value(state)}'") for state in (AllocationState.ASSIGNED, AllocationState.CLEANING)
 )
 """It is held, or still being cleaned."""
 IS_OR_WAS_ASSIGNED: Final = or_(
-    IS_ASSIGNED, AllocationGpu.state == literal_column(f"'{AllocationState.RELEASED.value}'")
+    IS_ASSIGNED, AllocationGpu.state == literal_column(f"'{stored_value(AllocationState.RELEASED)}'")
 )
 """True of every row. With a GPU's UUID it finds the GPU's rows in both indexes; without it, in neither."""

@@ -7,6 +7,7 @@ from typing import Final
 from muster.db.models import Job
 from muster.db.pipeline.pg_pipeline import Query
 from muster.db.queries.gangs import Parts, places
+from muster.db.stored_values import stored_value
 from muster.domain.ids import AllocationId, AttemptId, Fence
 from muster.domain.job.spec import NodeLossRule
 from muster.domain.states import AllocationState, AttemptState, HostPartState
@@ -24,10 +25,10 @@ WITH attempt AS (
     FROM unnest(string_to_array(%(nodes)s, E'\x1f')) WITH ORDINALITY AS part (node_id, place)
 ), allocation AS (
     INSERT INTO allocations (id, attempt_id, job_id, tenant_id, tier, state, created_at, num_gpus)
-    VALUES (%(allocation_id)s, %(attempt_id)s, %(job_id)s, %(tenant_id)s, %(tier)s, %(held)s, %(now)s, %(num_gpus)s)
+    VALUES (%(allocation_id)s, %(attempt_id)s, %(job_id)s, %(tenant_id)s, %(tier)s, %(assigned)s, %(now)s, %(num_gpus)s)
 ), gpu AS (
     INSERT INTO allocation_gpus (allocation_id, gpu_uuid, node_id, node_rank, local_index, state)
-    SELECT %(allocation_id)s, unnest(uuids), node_id, place - 1, generate_subscripts(uuids, 1) - 1, %(held)s
+    SELECT %(allocation_id)s, unnest(uuids), node_id, place - 1, generate_subscripts(uuids, 1) - 1, %(assigned)s
     FROM (
         SELECT node_id, place, string_to_array(uuids, E'\x1f') AS uuids
         FROM unnest(string_to_array(%(nodes)s, E'\x1f'), string_to_array(%(uuids_by_host)s, E'\x1e'))
@@ -74,7 +75,7 @@ def written(job: Job, gang: Gang, now: datetime) -> Query:
         **places(gang.parts),
         "placed": AttemptState.PLACED.value,
         "unclaimed": HostPartState.UNCLAIMED.value,
-        "held": AllocationState.HELD.value,
+        "assigned": stored_value(AllocationState.ASSIGNED),
         "now": now,
         "job_id": job.id,
         "tenant_id": job.tenant_id,

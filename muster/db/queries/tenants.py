@@ -9,6 +9,7 @@ from sqlalchemy import CTE, Integer, func, literal, literal_column, or_, select
 from sqlalchemy.orm import Session, aliased
 
 from muster.db.models import Allocation, AllocationGpu, Attempt, GpuHold, Job, Quota, Tenant
+from muster.db.stored_values import stored_value
 from muster.domain.ids import JobId, TenantId
 from muster.domain.states import AllocationState, JobState
 
@@ -19,6 +20,7 @@ _COUNTED: Final = (
 )
 NUM_GPUS: Final = func.coalesce(Allocation.num_gpus, _COUNTED)
 """Of an allocation: as it was placed; counted where a release placed it that did not write the number yet."""
+_IS_ASSIGNED: Final = Allocation.state == literal_column(f"'{stored_value(AllocationState.ASSIGNED)}'")
 
 
 def line(session: Session, tenant_id: TenantId) -> tuple[TenantId, ...]:
@@ -74,7 +76,7 @@ def assigned_in_tier(session: Session, tenant_id: TenantId, tier: str) -> int:
     query = select(func.sum(NUM_GPUS)).where(
         Allocation.tenant_id.in_(select(_below(tenant_id).c.id)),
         Allocation.tier == tier,
-        Allocation.state == literal_column(f"'{AllocationState.HELD.value}'"),
+        _IS_ASSIGNED,
     )
     return int(session.scalar(query) or 0)
 
@@ -99,7 +101,7 @@ def assigned_by_tier(session: Session) -> dict[tuple[TenantId, str], int]:
     """Return the GPUs as ``assigned_in_tier`` does, but of each tenant alone, without tenants below it."""
     query = (
         select(Allocation.tenant_id, Allocation.tier, func.sum(NUM_GPUS))
-        .where(Allocation.state == literal_column(f"'{AllocationState.HELD.value}'"))
+        .where(_IS_ASSIGNED)
         .group_by(Allocation.tenant_id, Allocation.tier)
     )
     return {(tenant_id, tier): int(num_gpus) for tenant_id, tier, num_gpus in session.execute(query)}

@@ -54,7 +54,18 @@ def test_a_tenant_is_put_under_another_one(tmp_path: Path) -> None:
 def test_a_tenants_ceilings_are_listed(tmp_path: Path) -> None:
     with serving(lambda _asked, _number: Answer(200, {"items": [QUOTA], "next_cursor": None})) as server:
         said = Command(tmp_path).run("tenant", "quota", "list", "ten_1", url=server.url)
-    assert said.stdout.split() == ["TIER", "GUARANTEED", "BORROWABLE", "CEILING", "HELD", "spot", "8", "-", "16", "3"]
+    assert said.stdout.split() == [
+        "TIER",
+        "GUARANTEED",
+        "BORROWABLE",
+        "CEILING",
+        "ASSIGNED",
+        "spot",
+        "8",
+        "-",
+        "16",
+        "3",
+    ]
 
 
 def test_in_a_local_stack_the_operator_checks_any_tenants_ceilings(tmp_path: Path) -> None:

@@ -120,7 +120,7 @@ class History:
     def note(self) -> None:
         """What each tenant holds and its smallest attempt, before the scheduler may take any of it."""
         with self.stage.units.read() as session:
-            live = select(Allocation).where(Allocation.state == AllocationState.HELD)
+            live = select(Allocation).where(Allocation.state == AllocationState.ASSIGNED)
             sizes: dict[TenantId, list[int]] = {}
             for allocation in session.scalars(live):
                 gpus = select(AllocationGpu.gpu_uuid).where(AllocationGpu.allocation_id == allocation.id)
@@ -137,7 +137,7 @@ class History:
                 session.execute(
                     select(AllocationGpu.gpu_uuid, Allocation.job_id)
                     .join(Allocation, Allocation.id == AllocationGpu.allocation_id)
-                    .where(AllocationGpu.state == AllocationState.HELD)
+                    .where(AllocationGpu.state == AllocationState.ASSIGNED)
                 ).all()
             )
             holds = session.execute(select(GpuHold.gpu_uuid, GpuHold.job_id)).all()

@@ -91,7 +91,7 @@ def test_a_partition_longer_than_the_lease_never_lets_two_attempts_run(
         beta.launcher.turn(woken=True)
         host.fleet.reconcile()
         if host.fleet.attempts(job_id)[0].attempt.state is not AttemptState.ENDED:
-            assert _allocations(host, job_id) == [{AllocationState.HELD}], "the longer lease is waited out"
+            assert _allocations(host, job_id) == [{AllocationState.ASSIGNED}], "the longer lease is waited out"
         else:
             assert (folder / files.EXIT).is_file(), "it has fenced itself long before"
         host.fleet.cycle()

@@ -1,0 +1,38 @@
+"""Values of enums as the database stores them, where these differ from the present ones (decision 47).
+
+Servers of the release before read and write the former values. So this release writes them too, and reads both.
+"""
+
+from collections.abc import Mapping
+from enum import StrEnum
+from typing import Final, TypeVar
+
+from muster.domain.states import AllocationState
+
+E = TypeVar("E", bound=StrEnum)
+
+_STORED: Final[Mapping[type[StrEnum], Mapping[str, str]]] = {AllocationState: {AllocationState.ASSIGNED: "HELD"}}
+"""Enum → present value: stored value."""
+_MEMBERS: Final[Mapping[type[StrEnum], Mapping[str, str]]] = {
+    kind: {stored: present for present, stored in values.items()} for kind, values in _STORED.items()
+}
+
+
+def stored_value(member: StrEnum) -> str:
+    """Return the text that stands in the database for ``member``."""
+    return _STORED.get(type(member), {}).get(member, member.value)
+
+
+def member_of(kind: type[E], value: str) -> E:
+    """Return the member for a text from the database: a stored value or a present one.
+
+    Raises:
+        ValueError: ``value`` is neither.
+    """
+    return kind(_MEMBERS.get(kind, {}).get(value, value))
+
+
+def present_sql(column: str, kind: type[StrEnum]) -> str:
+    """Return the SQL expression of ``column`` with present values, for JSON that PostgreSQL writes itself."""
+    cases = " ".join(f"WHEN '{stored}' THEN '{present}'" for present, stored in _STORED[kind].items())
+    return f"CASE {column} {cases} ELSE {column} END"
