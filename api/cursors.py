@@ -28,19 +28,25 @@ def read_cursor(secret_key: bytes, filters: dict[str, Any], cursor: str, *, leng
     Raises:
         InvalidCursorError: tampered with, made elsewhere, or for other filters.
     """
+    document = _document_in(secret_key, cursor)
+    if document["f"] != _digest(filters) or len(document["p"]) != length:
+        raise InvalidCursorError
+    return [str(part) for part in document["p"]]
+
+
+def _document_in(secret_key: bytes, cursor: str) -> dict[str, Any]:
+    """Return the signed document. Raises InvalidCursorError: tampered with, or made elsewhere."""
+    if len(cursor) > _MAX_LENGTH:
+        raise InvalidCursorError
     try:
-        if len(cursor) > _MAX_LENGTH:
-            raise InvalidCursorError
         raw = base64.b64decode(cursor + "=" * (-len(cursor) % 4), altchars=b"-_", validate=True)
         tag, body = raw[:_TAG_BYTES], raw[_TAG_BYTES:]
         if not hmac.compare_digest(tag, _tag(secret_key, body)):
             raise InvalidCursorError
-        document = json.loads(body)
+        document: dict[str, Any] = json.loads(body)
     except (binascii.Error, ValueError) as error:
         raise InvalidCursorError from error
-    if document["f"] != _digest(filters) or len(document["p"]) != length:
-        raise InvalidCursorError
-    return [str(part) for part in document["p"]]
+    return document
 
 
 def _tag(secret_key: bytes, body: bytes) -> bytes:

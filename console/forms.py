@@ -26,6 +26,10 @@ async def _form(request: Request) -> Mapping[str, str]:
     body = await request.body()
     if body and media_type != "application/x-www-form-urlencoded":
         raise MalformedRequestError("the body must be application/x-www-form-urlencoded")
+    return _fields_in(body)
+
+
+def _fields_in(body: bytes) -> dict[str, str]:
     try:
         pairs = parse_qsl(body.decode("ascii"), keep_blank_values=True, errors="strict", max_num_fields=MAX_FIELDS)
     except ValueError as fault:

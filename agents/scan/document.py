@@ -5,7 +5,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from agents.scan.scan import ScannedGpu, ScannedHost, ScanReport
-from agents.scan.verdict import ScanFinding
+from agents.scan.verdict import ScanFinding, Waits
 from muster.domain.gpu.metrics import METRICS, value_of
 
 
@@ -26,11 +26,6 @@ def as_document(report: ScanReport) -> dict[str, Any]:
 
 
 def finding_document(found: ScanFinding) -> dict[str, Any]:
-    waits = None
-    if found.waits is not None:
-        until_ms = found.waits.until_ms
-        until = None if until_ms is None else _when(until_ms)
-        waits = {"why": found.waits.why, "until_ms": until_ms, "until": until}
     return {
         "detector": found.detector,
         "severity": found.severity.name,
@@ -42,8 +37,13 @@ def finding_document(found: ScanFinding) -> dict[str, Any]:
         "summary": found.summary,
         "sources": [source.value for source in found.sources],
         "action": None if found.action is None else found.action.value,
-        "waits": waits,
+        "waits": None if found.waits is None else _wait_document(found.waits),
     }
+
+
+def _wait_document(waits: Waits) -> dict[str, Any]:
+    until = None if waits.until_ms is None else _when(waits.until_ms)
+    return {"why": waits.why, "until_ms": waits.until_ms, "until": until}
 
 
 def _when(at_ms: int) -> str:

@@ -112,21 +112,24 @@ class SpaceMaker:
         """Keep one sample of each minute."""
         segment.close()
         segment.is_thin = True
-        kept: dict[tuple[str, int], Entry] = {}
-        dropped = []
-        for entry in self._entries.of_segment(segment):
-            minute = (entry.boot_id, entry.at_ms // self._thin_to_ms)
-            if minute in kept:
-                dropped.append(entry)
-            else:
-                kept[minute] = entry
-        readable = [(entry, record) for entry in kept.values() if (record := entry.record()) is not None]
-        lost = [entry for entry in kept.values() if entry not in {found for found, _ in readable}]
+        kept, dropped = self._by_minute(self._entries.of_segment(segment))
+        readable = [(entry, record) for entry in kept if (record := entry.record()) is not None]
+        lost = [entry for entry in kept if entry not in {found for found, _ in readable}]
         self._gaps.note([Loss(entry.boot_id, entry.priority, entry.seq, entry.at_ms, THINNED) for entry in dropped])
         self._gaps.note([Loss(one.boot_id, one.priority, one.seq, one.at_ms, "damaged on disk") for one in lost])
         for entry in (*dropped, *lost):
             self._entries.remove(entry)
         self._rewrite(segment, readable)
+
+    def _by_minute(self, entries: Sequence[Entry]) -> tuple[list[Entry], list[Entry]]:
+        """Return the first entry of each minute of a boot, and all others."""
+        kept: dict[tuple[str, int], Entry] = {}
+        dropped = []
+        for entry in entries:
+            minute = (entry.boot_id, entry.at_ms // self._thin_to_ms)
+            if kept.setdefault(minute, entry) is not entry:
+                dropped.append(entry)
+        return list(kept.values()), dropped
 
     def _rewrite(self, segment: Segment, kept: list[tuple[Entry, Record]]) -> None:
         try:

@@ -170,17 +170,19 @@ def show_job(
     """Return the job with every attempt, its hosts, GPUs, cause and proof."""
     answered = authorized_query.ask(JOB, {"job_id": id_in("job", job_id)})
     found = read.seen_by(answered.principal, answered.found)
-    # The attempts and their hosts' parts change on their own: they are part of what the tag stands for.
-    moved, moments = (
-        sum(view.attempt.version for view in found.attempts),
-        sum(view.num_moments for view in found.attempts),
-    )
-    # Its wait reasons are counted again in each cycle of the scheduler, which is no new version of the job.
-    waits = crc32(f"{found.job.state_reason}{found.job.wait_verdict}".encode())
-    etag = f'"v{found.job.version}.{moved}.{moments}.{waits}"'
+    etag = _detail_etag_of(found)
     if if_none_match == etag:
         return Response(status_code=304, headers={"ETag": etag})
     return answer({**job_view(found.job), "attempts": [attempt_view(view) for view in found.attempts]}, etag)
+
+
+def _detail_etag_of(found: read.JobView) -> str:
+    # The attempts and their hosts' parts change on their own: they are part of what the tag stands for.
+    moved = sum(view.attempt.version for view in found.attempts)
+    moments = sum(view.num_moments for view in found.attempts)
+    # Its wait reasons are counted again in each cycle of the scheduler, which is no new version of the job.
+    waits = crc32(f"{found.job.state_reason}{found.job.wait_verdict}".encode())
+    return f'"v{found.job.version}.{moved}.{moments}.{waits}"'
 
 
 @router.post("/jobs/{job_id}/cancel", response_model=documents.ChangedJob, openapi_extra=described_by(Cancellation))

@@ -84,16 +84,20 @@ def join(unit: UnitOfWork, loaded: LoadedAttempt, node_id: NodeId, record: dict[
     check = _read(loaded.attempt)
     if check is None or "port" not in record:
         return
-    try:
-        place = _Place.model_validate(record)
-    except ValidationError as error:
-        fault = error.errors()[0]
-        message = f"the host's port for meetings cannot be read: {fault['loc'][0]}: {fault['msg']}"
-        raise ValidationFailedError(message) from error
+    place = _place_in(record)
     node = unit.session.get_one(Node, node_id)
     loaded.attempt.pairwise = msgspec.to_builtins(
         joined(check, node.name, Member(node_id, node.address, place.port, place.has_gpu))
     )
+
+
+def _place_in(record: dict[str, Any]) -> _Place:
+    try:
+        return _Place.model_validate(record)
+    except ValidationError as error:
+        fault = error.errors()[0]
+        message = f"the host's port for meetings cannot be read: {fault['loc'][0]}: {fault['msg']}"
+        raise ValidationFailedError(message) from error
 
 
 def take(unit: UnitOfWork, loaded: LoadedAttempt, node_id: NodeId, record: dict[str, Any]) -> int:

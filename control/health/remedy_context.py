@@ -122,6 +122,11 @@ def _breaker_block(unit: UnitOfWork, gpu: Gpu, takes: timedelta) -> str | None:
     override = unit.session.scalars(set_over.order_by(GpuOverride.id)).first()
     if override is not None:
         return f"{override.actor} has taken it out: {override.reason}"
+    return _cordon(unit, gpu, takes)
+
+
+def _cordon(unit: UnitOfWork, gpu: Gpu, takes: timedelta) -> str | None:
+    """Return the cordon on the GPU or its node that exists or begins within ``takes``."""
     comes = and_(those_to_come(unit.now), Cordon.starts_at < unit.now + takes)
     query = select(Cordon).where(
         or_(Cordon.gpu_uuid == gpu.uuid, Cordon.node_id == gpu.node_id),

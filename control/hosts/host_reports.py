@@ -14,7 +14,7 @@ from control.hosts.protocol import node_of, own_attempt
 from control.policy.policies import active_policy
 from muster.db.models import AttemptHost, Node, PlacementPreflight
 from muster.domain.errors import StaleFenceError, ValidationFailedError
-from muster.domain.exit.exits import GpuFault, classify, parse_exit_record
+from muster.domain.exit.exits import ExitRecord, GpuFault, classify, parse_exit_record
 from muster.domain.ids import AttemptId, Fence, NodeId
 from muster.domain.job.preflight import PreflightState
 from muster.domain.lifecycle import attempt as attempts
@@ -47,9 +47,7 @@ def report(unit: UnitOfWork, attempt_id: AttemptId, batch: ReportBatch) -> Repor
     loaded = own_attempt(unit, attempt_id, node_id)
     if loaded is None or any(item.fence != loaded.attempt.fence for item in batch.reports):
         raise StaleFenceError
-    accepted = 0
-    for item in batch.reports:
-        accepted += _take_report(unit, loaded, node_id, item, policy)
+    accepted = sum(_take_report(unit, loaded, node_id, item, policy) for item in batch.reports)
     pairwise_checks.move_on(unit, loaded, policy)
     go = _may_go(loaded, node_id, policy)
     orders = pairwise_checks.orders_for(loaded.attempt, node_id)
@@ -151,12 +149,7 @@ def _take_ready(unit: UnitOfWork, loaded: LoadedAttempt, part: AttemptHost, item
 
 
 def _verdict(unit: UnitOfWork, loaded: LoadedAttempt, node_id: NodeId, item: HostReport, policy: Policy) -> Verdict:
-    try:
-        require_clean_document(item.record)
-        record = parse_exit_record(item.record)
-    except ValueError as error:
-        message = f"the exit record cannot be read: {error}"
-        raise ValidationFailedError(message) from error
+    record = _exit_record_in(item)
     has_data_elsewhere = record.lacks is not None and _has_data_elsewhere(unit, loaded, node_id)
     stop, attempt = loaded.attempt.stop_reason, loaded.attempt
     is_open = attempt.ending_cause is None or attempt.ending_is_cascade
@@ -169,6 +162,15 @@ def _verdict(unit: UnitOfWork, loaded: LoadedAttempt, node_id: NodeId, item: Hos
         return Verdict(Cause.GPU_FAULT, proof, node_id=node_id)
     where = _name_in_gang(unit, loaded, node_id) if item.record.get("spawn_error") else ""
     return Verdict(verdict.cause, where + verdict.proof, verdict.is_cascade, is_reported=verdict.is_reported)
+
+
+def _exit_record_in(item: HostReport) -> ExitRecord:
+    try:
+        require_clean_document(item.record)
+        return parse_exit_record(item.record)
+    except ValueError as error:
+        message = f"the exit record cannot be read: {error}"
+        raise ValidationFailedError(message) from error
 
 
 def _first_fault(faults: fault_attribution.Faults) -> tuple[NodeId, GpuFault] | None:

@@ -78,9 +78,7 @@ def placed_views(session: Session, now: datetime, policy: Policy) -> list[GpuVie
     bind = session.get_bind()
     engine = bind.engine if isinstance(bind, Connection) else bind
     rules = _Rules(policy.health, policy.placement.hazard, tuple(policy.placement.levels))
-    fleet = _FLEETS.get(engine)
-    if fleet is None or fleet.rules != rules:
-        fleet = _Fleet(rules)
+    fleet = _fleet_of(engine, rules)
     now_ms, quarantines = to_ms(now), quarantines_by_board(session, now, rules.hazard)
     cells: dict[tuple[NodeId, str], _Cell] = {}
     for row in session.execute(FACTS_BY_CELL, {"now": now}):
@@ -92,6 +90,12 @@ def placed_views(session: Session, now: datetime, policy: Policy) -> list[GpuVie
     _FLEETS[engine] = replace(fleet, cells=cells)
     in_order = sorted(cells.items(), key=lambda item: (item[1].path, item[0]))
     return [view for _, cell in in_order for view in cell.views]
+
+
+def _fleet_of(engine: Engine, rules: _Rules) -> _Fleet:
+    """Return the fleet as it was last read under these rules; an empty one under others."""
+    fleet = _FLEETS.get(engine)
+    return fleet if fleet is not None and fleet.rules == rules else _Fleet(rules)
 
 
 def _is_as_of(cell: _Cell, rules: _Rules, now_ms: int, quarantines: Counter[str]) -> bool:

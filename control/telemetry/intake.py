@@ -178,16 +178,19 @@ class Intake:
         for one, outcome in zip(group, outcomes, strict=True):
             one.deliver(outcome)
         accepted = [outcome for outcome in outcomes if isinstance(outcome, AcceptedReport)]
-        self.num_groups += 1
-        self.num_reports += len(accepted)
-        self.num_duplicates += sum(1 for outcome in outcomes if not isinstance(outcome, AcceptedReport | MusterError))
-        self.num_unknown_gpus += sum(len(outcome.unknown_gpus) for outcome in accepted)
+        self._count(outcomes, accepted)
         if has_signals:
             self.wake.set()
         self._report(accepted)
         self._report_claims(group, outcomes)
         stored = (isinstance(outcome, AcceptedReport) for outcome in outcomes)
         self.unreadable.report(one.incoming for one, is_stored in zip(group, stored, strict=True) if is_stored)
+
+    def _count(self, outcomes: list[Outcome], accepted: list[AcceptedReport]) -> None:
+        self.num_groups += 1
+        self.num_reports += len(accepted)
+        self.num_duplicates += sum(1 for outcome in outcomes if not isinstance(outcome, AcceptedReport | MusterError))
+        self.num_unknown_gpus += sum(len(outcome.unknown_gpus) for outcome in accepted)
 
     def _report_claims(self, group: list[_Waiting], outcomes: list[Outcome]) -> None:
         """Report claims after the commit and the answers.

@@ -25,7 +25,9 @@ def attributes_reported(
     if network is not None:
         found[NETWORK] = network
     if state.get(FABRIC_CLIQUE) is not None:
-        clique = f"{state[FABRIC_CLIQUE]:.12g}"
-        cluster = words.get("fabric_cluster")
-        found[FABRIC_CLIQUE] = clique if cluster is None else f"{cluster}/{clique}"
+        found[FABRIC_CLIQUE] = _clique(state[FABRIC_CLIQUE], words.get("fabric_cluster"))
     return found
+
+
+def _clique(number: float, cluster: str | None) -> str:
+    return f"{number:.12g}" if cluster is None else f"{cluster}/{number:.12g}"

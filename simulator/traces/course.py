@@ -126,13 +126,7 @@ class Course:
     def _fail(self, node: int) -> None:
         """Let a node fail. A failure of a node that is away breaks nothing, but counts against the end."""
         cluster = self._cluster
-        self._num_drawn += 1
-        if self._num_drawn > MOST_FAILURES:
-            message = (
-                f"{self.num_left:,} jobs have not ended after {MOST_FAILURES:,} failures: at this rate they lose as "
-                "much as they do, or never have their nodes at once; use a lower rate, or more checkpoints"
-            )
-            raise EndlessError(message)
+        self._count_drawn()
         if node in cluster.away:
             return
         self.num_failures += 1
@@ -142,6 +136,15 @@ class Course:
         cluster.fail(node, cluster.now_s + self._failures.repair_s)
         self._num_away += 1
         heappush(self._ends, (cluster.now_s + self._failures.repair_s, -1 - node, 0, False))
+
+    def _count_drawn(self) -> None:
+        self._num_drawn += 1
+        if self._num_drawn > MOST_FAILURES:
+            message = (
+                f"{self.num_left:,} jobs have not ended after {MOST_FAILURES:,} failures: at this rate they lose as "
+                "much as they do, or never have their nodes at once; use a lower rate, or more checkpoints"
+            )
+            raise EndlessError(message)
 
     def _interrupt(self, number: int, cause: Cause) -> None:
         """Queue the job again at its old place, with the work that it has left."""

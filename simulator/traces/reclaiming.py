@@ -5,6 +5,8 @@ again; no attempt is a victim that is not needed. The planner chooses by domains
 (``scheduler.reclaim``); here a number of nodes is needed, and a job leaves whole.
 """
 
+from collections.abc import Iterator
+
 from muster.domain.policy.document import DEFAULT_POLICY
 from simulator.traces.cluster import Cluster
 from simulator.traces.nodes import give_back
@@ -46,23 +48,26 @@ def _room(cluster: Cluster, going: list[int], gpus_per_node: int) -> int:
 
 def _candidates(cluster: Cluster, number: int) -> list[int]:
     """Return the candidates, the cheapest first, and of each tenant no more than it may still lose."""
+    allowed = _allowances(cluster)
+    found = []
+    for _, one in sorted(_costs(cluster, number)):
+        job = cluster.jobs[one]
+        if allowed[job.tenant] >= job.gpus:
+            allowed[job.tenant] -= job.gpus
+            found.append(one)
+    return found
+
+
+def _costs(cluster: Cluster, number: int) -> Iterator[tuple[float, int]]:
+    """Yield the cost in GPU-seconds, and the number, of each running job that this one may reclaim from."""
     priority_of = cluster.waiting.priority_of
-    costs: list[tuple[float, int]] = []
     for one in cluster.running:
         tier = DEFAULT_POLICY.tiers.get(cluster.jobs[one].tier) if one >= 0 else None
         if tier is None or tier.notice_s is None or one in cluster.reported or priority_of(one) >= priority_of(number):
             continue
         ran_s = cluster.ran_s(one)
         if ran_s >= tier.min_run_s:
-            costs.append((ran_s % cluster.saves_every_s * cluster.jobs[one].gpus, one))
-    allowed = _allowances(cluster)
-    found = []
-    for _, one in sorted(costs):
-        job = cluster.jobs[one]
-        if allowed[job.tenant] >= job.gpus:
-            allowed[job.tenant] -= job.gpus
-            found.append(one)
-    return found
+            yield ran_s % cluster.saves_every_s * cluster.jobs[one].gpus, one
 
 
 def _allowances(cluster: Cluster) -> dict[str, float]:

@@ -3,7 +3,7 @@
 ``Standings`` computes independently what the invariants I10, I11, I25 and I26 are checked against.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from random import Random
 from typing import Final
@@ -148,11 +148,15 @@ class Judge:
             if move.to_standing is Standing.PROBATION:  # evidence from before the proof is no longer needed
                 case = store.cases[move.gpu_uuid]
                 store.cases[move.gpu_uuid] = replace(case, evidence=(), moves=case.moves[-_MOST_PAST_MOVES:])
-            attempt_id = store.holders.get(move.gpu_uuid)
-            is_taken_off = move.to_standing is Standing.QUARANTINED and move.threatens_correctness
-            if is_taken_off and attempt_id is not None and attempt_id in store.live_of_job.values():
-                rings += self._server.stop_in(attempt_id, StopReason.EVACUATION, 0)
+            if move.to_standing is Standing.QUARANTINED and move.threatens_correctness:
+                rings += self._evacuate(move.gpu_uuid)
         return tuple(rings)
+
+    def _evacuate(self, gpu: GpuUuid) -> Sequence[Command]:
+        attempt_id = self._store.holders.get(gpu)
+        if attempt_id is None or attempt_id not in self._store.live_of_job.values():
+            return ()
+        return self._server.stop_in(attempt_id, StopReason.EVACUATION, 0)
 
     def keep_up(self) -> None:
         """Start burn-ins on free GPUs that are out of service; now and then close the breaker as a person does."""

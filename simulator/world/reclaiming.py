@@ -231,14 +231,17 @@ class Reclaims:
         own = [gpu for part in store.allocated[growth.attempt_id].values() for gpu in part]
         wanted = [(node_id, gpu) for node_id, part in growth.parts for gpu in part]
         is_as_seen = len(life.hosts) == growth.from_nodes and len(growth.parts) <= row.most_nodes
-        if life.state is not AttemptState.RUNNING or life.stop is not None or life.ending is not None or not is_as_seen:
-            self.num_lost += 1
-            return
-        is_taken = any(gpu in store.holders and gpu not in own for _, gpu in wanted)
-        is_promised = any(gpu in store.hold_of for _, gpu in wanted)
-        is_refused = any(self._placer.not_admitted(*place, row) for place in wanted)
-        if is_taken or is_promised or is_refused or self._placer.is_over_quota(row, len(wanted) - len(own)):
+        is_running = life.state is AttemptState.RUNNING and life.stop is None and life.ending is None
+        if not is_running or not is_as_seen or not self._may_have(row, wanted, own):
             self.num_lost += 1
             return
         grace_ms = max(int(store.rules.policy.elastic.grace_s * 1000), row.stop_grace_ms)
         self._server.resize_to(growth.attempt_id, grace_ms, [gpu for _, gpu in wanted])
+
+    def _may_have(self, row: JobRow, wanted: Sequence[tuple[NodeId, GpuUuid]], own: Collection[GpuUuid]) -> bool:
+        """Return whether the job may have all ``wanted`` GPUs, of which it has its ``own`` already."""
+        store = self._store
+        if any((gpu in store.holders and gpu not in own) or gpu in store.hold_of for _, gpu in wanted):
+            return False
+        is_refused = any(self._placer.not_admitted(*place, row) for place in wanted)
+        return not is_refused and not self._placer.is_over_quota(row, len(wanted) - len(own))

@@ -254,24 +254,21 @@ class Store:
                 self.open_on[new.node_id].pop(after.attempt_id, None)
 
     def _release(self, life: AttemptLifecycle) -> None:
-        is_all_clean = True
-        for part in life.hosts:
-            if part.state is not _CLEAN:
-                is_all_clean = False
-                continue
-            for gpu in self.allocated[life.attempt_id][part.node_id]:
+        clean = [part.node_id for part in life.hosts if part.state is _CLEAN]
+        for node_id in clean:
+            for gpu in self.allocated[life.attempt_id][node_id]:
                 if self.holders.get(gpu) == life.attempt_id:
-                    require(
-                        gpu not in self.truth.user_of,
-                        "I22",
-                        f"{gpu} is freed while {self.truth.user_of.get(gpu)} uses it",
-                    )
-                    del self.holders[gpu]
-                    self.num_changes += 1
-        if is_all_clean and life.attempt_id in self.open_attempts:
+                    self._free(gpu)
+        if len(clean) == len(life.hosts) and life.attempt_id in self.open_attempts:
             self._move_allocation(life.attempt_id, AllocationState.RELEASED)
             del self.open_attempts[life.attempt_id]
             self._note_holdings(self.rows[life.job_id].tenant)
+
+    def _free(self, gpu: GpuUuid) -> None:
+        user = self.truth.user_of.get(gpu)
+        require(user is None, "I22", f"{gpu} is freed while {user} uses it")
+        del self.holders[gpu]
+        self.num_changes += 1
 
     def _move_allocation(self, attempt_id: AttemptId, state: AllocationState) -> None:
         require_edge(ALLOCATION_EDGES, self.allocation_states[attempt_id], state)

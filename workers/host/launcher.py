@@ -236,18 +236,7 @@ class Launcher:
             folder.mark_forgotten()
             self._relay.drain(folder.path)
         self._next_heartbeat_ms = sent_ms + round(answer.heartbeat_s * 1000)
-        self._apply(
-            host.HeartbeatAnswered(
-                sent_ms=sent_ms,
-                lease_ms=round(answer.lease_s * 1000),
-                unclaimed=tuple((AttemptId(item.attempt_id), Fence(item.fence)) for item in answer.unclaimed),
-                stops={
-                    AttemptId(item.attempt_id): (item.reason, round(item.kill_after_s * 1000)) for item in answer.stops
-                },
-                forget=tuple(AttemptId(attempt_id) for attempt_id in answer.forget),
-                go=tuple(AttemptId(attempt_id) for attempt_id in answer.go),
-            )
-        )
+        self._apply(_event_of(answer, sent_ms))
         if answer.lease_s > 0 and PAIRWISE_CAPABILITY in answer.takes:  # a stale beat's answer has no orders either
             self._meetings.receive(self._waiting(), answer.pairwise_orders)
 
@@ -443,3 +432,14 @@ class Launcher:
 
     def _folder(self, attempt_id: AttemptId) -> AttemptFolder:
         return AttemptFolder(self._config.state_dir, attempt_id, self._config.checkpoints_dir)
+
+
+def _event_of(answer: HeartbeatAnswer, sent_ms: int) -> host.HeartbeatAnswered:
+    return host.HeartbeatAnswered(
+        sent_ms=sent_ms,
+        lease_ms=round(answer.lease_s * 1000),
+        unclaimed=tuple((AttemptId(item.attempt_id), Fence(item.fence)) for item in answer.unclaimed),
+        stops={AttemptId(item.attempt_id): (item.reason, round(item.kill_after_s * 1000)) for item in answer.stops},
+        forget=tuple(AttemptId(attempt_id) for attempt_id in answer.forget),
+        go=tuple(AttemptId(attempt_id) for attempt_id in answer.go),
+    )

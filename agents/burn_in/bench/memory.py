@@ -27,14 +27,15 @@ def check(device: torch.device, num_bytes: int, chunk_bytes: int) -> list[Sum]:
         for start in range(0, num_bytes, chunk_bytes)
     ]
     num_words = sum(chunk.numel() for chunk in chunks)
-    sums: list[Sum] = []
-    for name, word in PATTERNS.items():
-        for chunk in chunks:
-            chunk.fill_(word)
-        right = sum(int((chunk == word).sum()) for chunk in chunks)
-        sums.append((f"memory {name}", num_words, right))
-    sums.append(("memory addresses", num_words, _addresses(chunks)))
-    return sums
+    sums = [(f"memory {name}", num_words, _pattern(chunks, word)) for name, word in PATTERNS.items()]
+    return [*sums, ("memory addresses", num_words, _addresses(chunks))]
+
+
+def _pattern(chunks: list[torch.Tensor], word: int) -> int:
+    """Return how many words hold ``word`` after all of them were written."""
+    for chunk in chunks:
+        chunk.fill_(word)
+    return sum(int((chunk == word).sum()) for chunk in chunks)
 
 
 def _addresses(chunks: list[torch.Tensor]) -> int:

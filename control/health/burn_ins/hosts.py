@@ -49,11 +49,15 @@ def ask(unit: UnitOfWork, request: AskRequest) -> AskAnswer:
     for row in waiting:
         if row.state is BurnInState.RUNNING:
             give_back(unit, row, "its agent asked again without a report", policy)
-    free = _free(unit, [row.gpu_uuid for row in waiting])
-    ready = [row for row in waiting if row.state is BurnInState.ORDERED and row.gpu_uuid in free]
-    ready.sort(key=lambda row: (row.ordered_at, row.id))
-    orders = tuple(_begin(unit, row, policy) for row in ready[: request.max_orders])
+    orders = tuple(_begin(unit, row, policy) for row in _ready(unit, waiting)[: request.max_orders])
     return msgspec.structs.replace(answer, orders=orders)
+
+
+def _ready(unit: UnitOfWork, waiting: Sequence[BurnIn]) -> list[BurnIn]:
+    """Return the ordered burn-ins of free GPUs, oldest first."""
+    free = _free(unit, [row.gpu_uuid for row in waiting])
+    ready = (row for row in waiting if row.state is BurnInState.ORDERED and row.gpu_uuid in free)
+    return sorted(ready, key=lambda row: (row.ordered_at, row.id))
 
 
 def report(unit: UnitOfWork, burn_in_id: str, reported: BurnInReport) -> BurnInAnswer:

@@ -43,11 +43,7 @@ def _parts(found: Document) -> Iterator[str | Table]:
     schema = found["schema"]
     if not schema["is_current"]:
         yield f"  the database is at {schema['revision']}, this version needs {schema['needed']}: `muster migrate`"
-    beats = found["heartbeats"]
-    yield f"  nodes: {beats['num_live']} LIVE, {beats['num_silent']} SILENT, {beats['num_lost']} LOST"
-    if beats["max_age_s"] is not None:
-        ages = (beats["median_age_s"], beats["p99_age_s"], beats["max_age_s"])
-        yield "  heartbeats: {:.1f} s ago in the median, {:.1f} s at p99, {:.1f} s at most".format(*ages)
+    yield from _beats(found["heartbeats"])
     ingest = found["ingest"]
     yield f"  telemetry of the last minute: {ingest['reports_last_minute']} reports, {ingest['gpus_last_minute']} GPUs"
     if not found["scheduler"]["is_active"]:
@@ -57,6 +53,13 @@ def _parts(found: Document) -> Iterator[str | Table]:
     yield Table(QUEUE_COLUMNS, list(_waiting(found)), indent="")
     open_scopes = [scope["scope"] for each in found["breakers"] for scope in each["scopes"] if scope["is_open"]]
     yield f"breaker: {'OPEN in ' + ', '.join(open_scopes) if open_scopes else 'closed'}"
+
+
+def _beats(beats: Document) -> Iterator[str]:
+    yield f"  nodes: {beats['num_live']} LIVE, {beats['num_silent']} SILENT, {beats['num_lost']} LOST"
+    if beats["max_age_s"] is not None:
+        ages = (beats["median_age_s"], beats["p99_age_s"], beats["max_age_s"])
+        yield "  heartbeats: {:.1f} s ago in the median, {:.1f} s at p99, {:.1f} s at most".format(*ages)
 
 
 def _waiting(found: Document) -> Iterator[Document]:

@@ -1,5 +1,6 @@
 """``muster gpu jobs|moves|burn-ins|evidence|latest|history`` show a GPU's readings and its past."""
 
+from collections.abc import Iterable, Iterator
 from itertools import islice
 from typing import Annotated, Final
 
@@ -131,23 +132,22 @@ def _latest_page(found: Document) -> Page:
 
 def _history_page(found: Document) -> Page:
     """Return one line a metric: from, least, greatest, newest; every point is in ``--json``."""
-    rows = []
-    for series in found["series"]:
-        values = [value for value in series["values"] if value is not None]
-        if values:
-            unit = series["unit"]
-            rows.append(
-                {"metric": series["metric"], "unit": unit, "least": min(values), "most": max(values), "new": values[-1]}
-            )
+    rows = list(_series_rows(found["series"]))
     said: list[str | Table] = [f"{found['gpu_uuid']}, {moment_of(found['from'])} to {moment_of(found['until'])}"]
-    if rows:
-        said.append(Table(SERIES, rows))
-    else:
-        said.append("  no reading of it in that time")
+    said.append(Table(SERIES, rows) if rows else "  no reading of it in that time")
     said += [
         f"  {gap['num_reports']} reports lost from {moment_of(gap['from'])}: {gap['why']}" for gap in found["gaps"]
     ]
     return Page(found, said)
+
+
+def _series_rows(several: Iterable[Document]) -> Iterator[Document]:
+    """Yield the row of each series with a value."""
+    for series in several:
+        values = [value for value in series["values"] if value is not None]
+        if values:
+            extremes = {"least": min(values), "most": max(values), "new": values[-1]}
+            yield {"metric": series["metric"], "unit": series["unit"], **extremes}
 
 
 def _value(value: float | None) -> str:

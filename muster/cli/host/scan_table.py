@@ -108,7 +108,13 @@ def _when(at_ms: int) -> str:
 
 
 def _unread(report: ScanReport) -> Iterable[str]:
-    """Yield the unsupported readings, GPUs with the same ones together, and the failed ones.
+    """Yield the unsupported readings, and the failed ones."""
+    yield from _unsupported(report)
+    yield from _failed(report)
+
+
+def _unsupported(report: ScanReport) -> Iterable[str]:
+    """Yield the unsupported readings, GPUs with the same ones together.
 
     Only the JSON names rare readings that are unsupported, such as retired pages, which no GPU of today has.
     """
@@ -120,11 +126,15 @@ def _unread(report: ScanReport) -> Iterable[str]:
             silent.setdefault(names, []).append(gpu.check.index)
     for names, slots in silent.items():
         yield f"unsupported in slots {_ranges(slots)}: {', '.join(names)}"
+
+
+def _failed(report: ScanReport) -> Iterable[str]:
+    """Yield the failed readings of GPUs that answered."""
     for gpu in report.gpus:
-        of_identity_faults = gpu.identity.faults if gpu.identity is not None else {}
         if not gpu.check.is_lost and not gpu.check.is_late:
-            of_inspection_faults = gpu.inspection.faults if gpu.inspection is not None else {}
-            for name, words in {**of_identity_faults, **of_inspection_faults, **gpu.check.faults}.items():
+            of_identity = gpu.identity.faults if gpu.identity is not None else {}
+            of_inspection = gpu.inspection.faults if gpu.inspection is not None else {}
+            for name, words in {**of_identity, **of_inspection, **gpu.check.faults}.items():
                 yield f"unread in slot {gpu.check.index}: {name}: {words}"
 
 

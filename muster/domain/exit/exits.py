@@ -238,11 +238,16 @@ def _root(number: int, roots: Mapping[int, RankExit]) -> Verdict:
     if (said := first_of(GPU_SIGNS, rank.error_excerpt)) is not None:
         words = f"{said[1][:_LONGEST_LINE]}, and nothing of the kind was measured on its host"
         return Verdict(Cause.USER_ERROR, _proof(number, rank, words), number)
+    return Verdict(Cause.USER_ERROR, _proof(number, rank, _last_words(rank)), number)
+
+
+def _last_words(rank: RankExit) -> str:
+    """Return the last line of the rank's log, after the origin of a SIGKILL."""
     words = _last_line(rank.error_excerpt)
-    if rank.signal == _SIGKILL:
-        last = f"; its last words: {words}" if words else ""
-        words = f"sent neither by Muster nor by the kernel for want of memory{last}"
-    return Verdict(Cause.USER_ERROR, _proof(number, rank, words), number)
+    if rank.signal != _SIGKILL:
+        return words
+    last = f"; its last words: {words}" if words else ""
+    return f"sent neither by Muster nor by the kernel for want of memory{last}"
 
 
 def _missed_another(record: ExitRecord, own: Mapping[int, RankExit], stop: StopReason | None) -> Verdict:

@@ -131,17 +131,18 @@ def restarted(ledger: HostLedger, boot_id: str) -> Outcome:
     if ledger.boot_id != boot_id:
         gone = tuple(Forget(attempt_id) for attempt_id in ledger.records)
         return HostLedger(boot_id, ledger.highest_epoch), gone
-    commands: list[Command] = []
-    for record in ledger.records.values():
-        if record.phase is Phase.CLAIMING:
-            commands.append(SendClaim(record.attempt_id, record.fence))
-        elif record.phase is Phase.CLAIMED:
-            commands += _stopped_again(record) or [*_reported_again(record), *_begun(ledger, record)]
-        elif record.phase is Phase.EXITED:
-            commands += [Report(record.attempt_id), ProveClean(record.attempt_id)]
-        else:
-            commands += [Report(record.attempt_id), *_stopped_again(record)]
-    return ledger, tuple(commands)
+    return ledger, tuple(command for record in ledger.records.values() for command in _repeated(ledger, record))
+
+
+def _repeated(ledger: HostLedger, record: HostRecord) -> list[Command]:
+    """Return the commands of the record's phase that the last launcher may not have carried out."""
+    if record.phase is Phase.CLAIMING:
+        return [SendClaim(record.attempt_id, record.fence)]
+    if record.phase is Phase.CLAIMED:
+        return _stopped_again(record) or [*_reported_again(record), *_begun(ledger, record)]
+    if record.phase is Phase.EXITED:
+        return [Report(record.attempt_id), ProveClean(record.attempt_id)]
+    return [Report(record.attempt_id), *_stopped_again(record)]
 
 
 def _stopped_again(record: HostRecord) -> list[Command]:

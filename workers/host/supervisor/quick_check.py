@@ -74,13 +74,15 @@ class QuickCheck:
                 return False
             self.kill()
             raise UnreadyError(f"the quick check of the GPUs did not end within {self._deadline_s:.0f} s")
-        found = self._lines()
+        self._require_right(self._lines())
+        return True
+
+    def _require_right(self, found: dict[str, list[list[object]]]) -> None:
         for gpu in self._gpus:
             if gpu not in found:
                 raise UnreadyError(f"the quick check says nothing of {gpu}: {self._last_words()}")
             if found[gpu]:
                 raise WrongResultError(gpu, found[gpu])
-        return True
 
     def kill(self) -> None:
         """Kill the process without waiting: one that hangs in the driver may never end."""

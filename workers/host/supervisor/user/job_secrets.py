@@ -141,14 +141,19 @@ def sweep(memory: Path = _MEMORY) -> list[Path]:
             found = place.lstat()
             if not stat.S_ISDIR(found.st_mode) or time.time() - found.st_mtime < _FRESH_S:
                 continue
-            descriptor = os.open(place, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
-            try:
-                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                shutil.rmtree(place)
-                swept.append(place)
-            finally:
-                os.close(descriptor)
+            _remove_unlocked(place)
+            swept.append(place)
     return swept
+
+
+def _remove_unlocked(place: Path) -> None:
+    """Remove the folder. Raises OSError: its supervisor lives and holds the lock."""
+    descriptor = os.open(place, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        shutil.rmtree(place)
+    finally:
+        os.close(descriptor)
 
 
 def _is_taken(place: Path) -> bool:
