@@ -48,8 +48,8 @@ class Plan:
 
     @classmethod
     def of(cls, text: str) -> "Plan":
-        told = json.loads(text)
-        return cls(**{**told, "shape": Shape(**told["shape"])})
+        reported = json.loads(text)
+        return cls(**{**reported, "shape": Shape(**reported["shape"])})
 
 
 @dataclass(frozen=True)
@@ -60,7 +60,7 @@ class Seen:
 
     gpu: str | None
     reported_step_s: list[float]
-    untold_step_s: list[float]
+    unreported_step_s: list[float]
     stalls_s: list[float]
     plain_saves_s: list[float]
     state_bytes: int
@@ -202,15 +202,15 @@ def _wait_for_commit(folder: Path, step: int) -> None:
 def main(folder: Path, plan: Plan) -> None:
     os.environ.pop(CHECKPOINTS, None)
     bench = Bench(plan)
-    told, untold = [], []
+    reported, unreported = [], []
     for _ in range(plan.rounds):
-        told.append(bench.step_s(is_reported=True))
-        untold.append(bench.step_s(is_reported=False))
+        reported.append(bench.step_s(is_reported=True))
+        unreported.append(bench.step_s(is_reported=False))
     stalls, plain = [], []
     if plan.num_saves:
         plain = bench.plain_saves_s(folder / "plain")
         stalls = bench.stalls_s(folder / "ours")
-    seen = Seen(bench.product(), told, untold, stalls, plain, bench.state_bytes())
+    seen = Seen(bench.product(), reported, unreported, stalls, plain, bench.state_bytes())
     path = folder / f"seen-{distributed.get_rank()}.json"
     path.write_text(json.dumps(asdict(seen)), encoding="utf-8")
     distributed.destroy_process_group()

@@ -173,7 +173,7 @@ def _quality(size: Size) -> list[Figure]:
     wrongly_out = sum(len(each.wrongly_out) for each in found)
     return [
         _count("health: faults of the simulated fleet missed", missed, "faults", 0.0, made_of),
-        _count("health: faults counted twice, though their agents began anew", twice, "faults", 0.0, {}),
+        _count("health: faults counted twice after a restart of their agents", twice, "faults", 0.0, {}),
         _count("health: median from fault to evidence", median(seconds), "s", REPORT_S, latency),
         _count("health: healthy GPUs quarantined", wrongly_out, "GPUs", 0.0, suspect),
     ]

@@ -113,7 +113,7 @@ def _storm(engine: Engine, units: UnitOfWorkFactory, size: Size, reported_gpus: 
     _require_kept_out(units, faulty)
     made_of: dict[str, float] = {
         "nodes": size.nodes,
-        "GPUs told of": len(faulty),
+        "GPUs reported": len(faulty),
         "quarantined": out,
         "proposed and held": held,
     }
@@ -127,7 +127,7 @@ def _storm(engine: Engine, units: UnitOfWorkFactory, size: Size, reported_gpus: 
             basis=Basis.BUSY,
         ),
         Figure(
-            f"health: of those{of_each}, told → kept out of placement, p99",
+            f"health: {size.faulty:,} hosts at once{of_each}: reported → kept out of placement, p99",
             stored_s[int(0.99 * len(stored_s))],
             "s",
             1.0,

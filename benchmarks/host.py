@@ -33,20 +33,20 @@ class Size:
     gpus_of_agent: int
     gpus: int
     settle_s: float
-    at_rest_s: float
+    idle_s: float
     is_quick: bool
 
 
 SIZES: Final = Sizes(
-    full=Size(gpus_of_agent=8, gpus=72, settle_s=10.0, at_rest_s=60.0, is_quick=False),
-    smallest=Size(gpus_of_agent=2, gpus=2, settle_s=0.0, at_rest_s=1.0, is_quick=True),
+    full=Size(gpus_of_agent=8, gpus=72, settle_s=10.0, idle_s=60.0, is_quick=False),
+    smallest=Size(gpus_of_agent=2, gpus=2, settle_s=0.0, idle_s=1.0, is_quick=True),
 )
 
 
 def measure(size: Size) -> Groups:
     with ExitStack() as ending:
         stack = _started(ending, size.gpus_of_agent, size)
-        yield _agent_at_rest(stack, size)
+        yield _idle_agent(stack, size)
         if size.gpus != size.gpus_of_agent:
             ending.close()
             stack = _started(ending, size.gpus, size)
@@ -58,17 +58,17 @@ def _started(ending: ExitStack, num_gpus: int, size: Size) -> "_Stack":
     return ending.enter_context(_Stack(Path(name), num_gpus, is_quick=size.is_quick))
 
 
-def _agent_at_rest(stack: "_Stack", size: Size) -> list[Figure]:
+def _idle_agent(stack: "_Stack", size: Size) -> list[Figure]:
     time.sleep(size.settle_s)
     agent = stack.agent()
     before, began_s = sum(agent.cpu_times()[:2]), time.monotonic()
-    time.sleep(size.at_rest_s)
+    time.sleep(size.idle_s)
     share = (sum(agent.cpu_times()[:2]) - before) / (time.monotonic() - began_s) * 100
-    held_mib = agent.memory_info().rss / (1 << 20)
-    name = f"agent of {size.gpus_of_agent} GPUs at rest"
+    memory_mib = agent.memory_info().rss / (1 << 20)
+    name = f"agent of {size.gpus_of_agent} GPUs, idle"
     return [
         Figure(f"{name}: CPU", share, "%", 2.0, basis=Basis.CPU),
-        Figure(f"{name}: memory", held_mib, "MiB", 80.0, basis=Basis.COUNT),
+        Figure(f"{name}: memory", memory_mib, "MiB", 80.0, basis=Basis.COUNT),
     ]
 
 

@@ -64,8 +64,8 @@ def _microseconds_per_quick_check(size: Size) -> float:
 
 def measure(size: Size) -> Groups:
     healthy_us = _microseconds_per_sample({}, size)
-    ill_us = _microseconds_per_sample({"clock_event_reasons": 0x48, "remap_pending": 1.0}, size)
-    beside = {"of an ill GPU µs": ill_us, "quick look µs": _microseconds_per_quick_check(size)}
+    faulty_us = _microseconds_per_sample({"clock_event_reasons": 0x48, "remap_pending": 1.0}, size)
+    beside = {"of a faulty GPU µs": faulty_us, "quick check µs": _microseconds_per_quick_check(size)}
     yield [_figure("the rules over samples alone", healthy_us, beside)]
     whole_us, parts = whole.microseconds_per_interval(size.fleet_gpus)
     yield [_figure("all rules, with events, peers, repetitions", whole_us, parts)]

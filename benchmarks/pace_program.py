@@ -43,15 +43,15 @@ def main(answer: Path, plan: Plan) -> None:
     path = os.environ[SOCKET]
     listener = listener_of(path)
     torch.manual_seed(1)
-    told, untold, heard_s = [], [], 0.0
+    reported, unreported, heard_s = [], [], 0.0
     for _ in range(plan.rounds):
         before_s = cpu_s(listener)
-        told.append(_tiny_us(path, plan.tiny_steps))
+        reported.append(_tiny_us(path, plan.tiny_steps))
         heard_s += cpu_s(listener) - before_s
-        untold.append(_tiny_us(None, plan.tiny_steps))
+        unreported.append(_tiny_us(None, plan.tiny_steps))
     figures = {
-        "told_us": min(told),
-        "untold_us": min(untold),
+        "reported_us": min(reported),
+        "unreported_us": min(unreported),
         "listener_us": heard_s / (plan.rounds * plan.tiny_steps) * 1e6,
         "step_us": min(_gpt_us(plan.gpt_steps) for _ in range(plan.rounds)),
     }

@@ -144,17 +144,19 @@ class Stage:
         if peak is None or not told:
             return
         by_clock = utilisation(model, tokens_per_s=tokens_per_s, num_gpus=self.num_ranks, peak_tflops=peak.tflops)
-        beside = {"by the clock %": by_clock.mfu * 100, "peak TFLOP/s": peak.tflops, "words": float(len(told))}
+        beside = {"by the clock %": by_clock.mfu * 100, "peak TFLOP/s": peak.tflops, "reports": float(len(told))}
         share = statistics.median(told) * 100
-        yield Figure(self._named(f"MFU as told{free}"), share, "%", None, "higher", beside, basis=Basis.RATIO)
+        yield Figure(self._named(f"MFU as reported{free}"), share, "%", None, "higher", beside, basis=Basis.RATIO)
 
     def _overhead(self, seen: list[dict[str, Any]], plan: Plan) -> Iterator[Figure]:
         if not plan.rounds or not plan.is_deterministic:
             return
-        told, untold = (max(min(each[name]) for each in seen) for name in ("reported_step_s", "untold_step_s"))
-        peers = {"told ms": told * 1e3, "untold ms": untold * 1e3}
-        share = (told - untold) / untold * 100
-        name = self._named("telling each step, of its time")
+        reported, unreported = (
+            max(min(each[name]) for each in seen) for name in ("reported_step_s", "unreported_step_s")
+        )
+        peers = {"reported ms": reported * 1e3, "unreported ms": unreported * 1e3}
+        share = (reported - unreported) / unreported * 100
+        name = self._named("reports of each step, of its time")
         yield Figure(name, share, "%", OVERHEAD_BAR_PERCENT, peers=peers, basis=Basis.RATIO)
 
     def _stall(self, seen: list[dict[str, Any]], plan: Plan) -> Iterator[Figure]:

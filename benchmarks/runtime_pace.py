@@ -34,10 +34,10 @@ def measure(size: Plan) -> Groups:
     if heard != told:
         message = f"the supervisor received {heard} of {told} steps: the figure is not the cost of reporting them"
         raise RuntimeError(message)
-    cost_us = found["told_us"] - found["untold_us"]
-    peers = {"told µs": cost_us, "step µs": found["step_us"], "supervisor µs": found["listener_us"]}
+    cost_us = found["reported_us"] - found["unreported_us"]
+    peers = {"reports µs": cost_us, "step µs": found["step_us"], "supervisor µs": found["listener_us"]}
     share = cost_us / found["step_us"] * 100
-    name = "telling where a step's time goes, of a rank's step on a CPU"
+    name = "reports of a step's parts, of a rank's step on a CPU"
     yield [Figure(name, share, "%", BAR_PERCENT, peers=peers, basis=Basis.RATIO)]
 
 

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import Final
 
 SUITES: Final[Mapping[str, tuple[str, ...]]] = {
-    "main": ("simulation", "bell", "launches"),
+    "main": ("simulation", "wakeups", "launches"),
     "setup": ("from_scratch",),
     "placement": ("placement", "commit"),
     "scheduler": (

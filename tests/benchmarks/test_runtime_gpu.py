@@ -21,12 +21,12 @@ NVIDIA_H100 = "NVIDIA H100 80GB HBM3"
 
 @pytest.mark.parametrize("num_ranks", [1, 2])
 def test_a_small_gpt_is_measured_on_the_cpu_and_has_no_mfu(num_ranks: int) -> None:
-    pace, telling, stall = runtime_gpu.Stage(num_ranks, has_gpu=False).figures(TINY)
+    pace, reports, stall = runtime_gpu.Stage(num_ranks, has_gpu=False).figures(TINY)
     assert pace.name.endswith("TFLOP/s a GPU")
     assert 0 < pace.value < 1
     tokens = num_ranks * TINY.samples * TINY.shape.context
     assert pace.peers["tokens/s"] == pytest.approx(tokens / (pace.peers["step ms"] / 1e3))
-    assert telling.peers["told ms"] > 0 < telling.peers["untold ms"]
+    assert reports.peers["reported ms"] > 0 < reports.peers["unreported ms"]
     num_values = 3 * sum(torch.numel(each) for each in Gpt(TINY.shape).parameters())
     assert stall.peers["state MB"] == pytest.approx(4 * num_values / 1e6, rel=0.01), "all ranks' parts, and each once"
     assert stall.peers["torch.save s"] > 0

@@ -6,18 +6,18 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks import bell
+from benchmarks import wakeups
 from workers.host.wake_socket import WakeupSocket
 from workers.wakeup.command import ListenerArguments
 
 
 def test_a_listener_that_ends_at_once_ends_the_benchmark(tmp_path: Path) -> None:
-    doorbell = WakeupSocket(tmp_path / "bell.sock")
+    wakeup_socket = WakeupSocket(tmp_path / "bell.sock")
     with subprocess.Popen([sys.executable, "-c", "raise SystemExit(7)"]) as listener:
         listener.wait()
         with pytest.raises(RuntimeError, match="does not answer: exit code 7"):
-            bell._wake("redis://127.0.0.1:1", doorbell, listener, wakeups=1)
-    doorbell.close()
+            wakeups._wake("redis://127.0.0.1:1", wakeup_socket, listener, wakeups=1)
+    wakeup_socket.close()
 
 
 def test_a_listener_reads_what_its_starter_writes() -> None:

@@ -32,23 +32,23 @@ SIZES: Final = Sizes(full=Size(wakeups=200), smallest=Size(wakeups=5))
 
 def measure(size: Size) -> Groups:
     """Measure. Raises RuntimeError if the listener ended or received nothing: then there is nothing to measure."""
-    with tempfile.TemporaryDirectory(prefix="muster-bell-") as name:
+    with tempfile.TemporaryDirectory(prefix="muster-wakeups-") as name:
         folder = Path(name)
         folder.chmod(0o711)
         broker = BrokerServer(folder / "broker")
         broker.start()
-        doorbell = WakeupSocket(folder / "bell.sock")
-        listener = _listener(doorbell, broker.url)
+        wakeup_socket = WakeupSocket(folder / "bell.sock")
+        listener = _listener(wakeup_socket, broker.url)
         try:
-            times_ms = _wake(broker.url, doorbell, listener, size.wakeups)
+            times_ms = _wake(broker.url, wakeup_socket, listener, size.wakeups)
         finally:
             listener.terminate()
             listener.wait(10)
-            doorbell.close()
+            wakeup_socket.close()
             broker.stop()
     ordered = sorted(times_ms)
     peers = {"p95 ms": ordered[int(len(ordered) * 0.95)]}
-    name = "ring: send → task start, p50"
+    name = "wake-up: send → task start, p50"
     yield [Figure(name, statistics.median(ordered), "ms", 5.0, peers=peers, basis=Basis.BUSY)]
 
 
@@ -60,20 +60,20 @@ def _listener(wakeup_socket: WakeupSocket, broker_url: str) -> "subprocess.Popen
 def _wake(
     broker_url: str, wakeup_socket: WakeupSocket, listener: "subprocess.Popen[bytes]", wakeups: int
 ) -> list[float]:
-    ringer = WakeupSender(broker_url)
+    sender = WakeupSender(broker_url)
     deadline_s = time.monotonic() + STARTS_WITHIN_S
     while not wakeup_socket.wait(1.0):
         if listener.poll() is not None or time.monotonic() > deadline_s:
             raise RuntimeError(f"the wake-up listener does not answer: exit code {listener.returncode}")
-        ringer.wake(NODE, "att_warm")
+        sender.wake(NODE, "att_warm")
     while wakeup_socket.wait(QUIET_S):
         pass
     times_ms = []
     for number in range(wakeups):
         started = time.perf_counter()
-        ringer.wake(NODE, f"att_{number}")
+        sender.wake(NODE, f"att_{number}")
         if not wakeup_socket.wait(WAKEUP_TIMEOUT_S):
             raise RuntimeError(f"wake-up {number + 1} did not arrive within {WAKEUP_TIMEOUT_S:.0f} s")
         times_ms.append((time.perf_counter() - started) * 1000)
-    ringer.close()
+    sender.close()
     return times_ms
