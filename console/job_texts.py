@@ -100,11 +100,11 @@ _REPORTED: Final = (
 def state_of(cause: Cause) -> JobState:
     """Return the state of a job whose tone and shape fit such an end."""
     rule = CAUSE_RULES[cause]
-    if rule.onward is NextStep.SUCCEED:
+    if rule.next_step is NextStep.SUCCEED:
         return JobState.SUCCEEDED
     if rule.budget is Budget.INFRASTRUCTURE:
         return JobState.RECOVERING
-    return JobState.FAILED if rule.budget is Budget.JOB or rule.onward is NextStep.FAIL else JobState.CANCELLED
+    return JobState.FAILED if rule.budget is Budget.JOB or rule.next_step is NextStep.FAIL else JobState.CANCELLED
 
 
 def charged_to(cause: Cause) -> str:
@@ -117,7 +117,7 @@ def charged_to(cause: Cause) -> str:
 def what_follows(cause: Cause) -> str:
     """Return what follows by the table of causes; empty where the job has ended by it."""
     rule = CAUSE_RULES[cause]
-    return _ONWARD[rule.onward] + _AVOIDED.get(rule.avoid, "") if rule.onward in _ONWARD else ""
+    return _ONWARD[rule.next_step] + _AVOIDED.get(rule.avoid, "") if rule.next_step in _ONWARD else ""
 
 
 def training_ended(exit_word: str, step: int | None) -> str:

@@ -92,7 +92,7 @@ def shown(viewer: Viewer, plan: JobPlan, *, since: datetime | None, occupants: S
 
 def place_of(plan: JobPlan) -> Sequence[GpuUuid]:
     """Return the GPUs that are held for it; none where there is no hold."""
-    return [gpu for host in plan.hosts for gpu in host.gpus] if plan.outcome is PlanOutcome.HELD else []
+    return [gpu for host in plan.hosts for gpu in host.gpus] if plan.outcome is PlanOutcome.HOLD else []
 
 
 def _rows(plan: JobPlan) -> Sequence[Row]:

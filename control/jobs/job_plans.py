@@ -227,7 +227,7 @@ def _outcome(unit: UnitOfWork, job: WaitingJob, question: Question, decided: Pla
     if held is None:
         return JobPlan(PlanOutcome.WAITS)
     starts_at = unit.now + timedelta(milliseconds=held.until_ms - question.workload.now_ms)
-    return JobPlan(PlanOutcome.HELD, starts_at=starts_at, hosts=_hosts(unit, _parts(held.gpus, question.gpus)))
+    return JobPlan(PlanOutcome.HOLD, starts_at=starts_at, hosts=_hosts(unit, _parts(held.gpus, question.gpus)))
 
 
 def _parts_on(uuids: Collection[GpuUuid], job: WaitingJob, question: Question) -> Parts:

@@ -55,7 +55,7 @@ def request_preflights(units: UnitOfWorkFactory, principal: Principal) -> frozen
         policy = active_policy(session)
         decided, names = _decided(session, policy, units.clock())
     words = [(job, _words(what, names)) for job, _, what in decided if isinstance(what, Waits)]
-    waiting = [Waiting(job.id, Verdict(why, WaitReason.LOOK)) for job, why in words if job.state_reason != why]
+    waiting = [Waiting(job.id, Verdict(why, WaitReason.PREFLIGHT)) for job, why in words if job.state_reason != why]
     for job, number, what in decided:
         if isinstance(what, Ask | GiveUp):
             _commit(units, principal, job.id, what, number, policy)

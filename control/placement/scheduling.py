@@ -89,4 +89,4 @@ def why_not_planned(session: Session, now: datetime, job_id: JobId) -> WaitReaso
     if waiting_for_their_own(session, [job_id], now):
         return WaitReason.CLEANING
     is_unseen = bool(preflight.not_yet(session, active_policy(session), [job_id], ()))
-    return WaitReason.LOOK if is_unseen else WaitReason.FAR_BEHIND
+    return WaitReason.PREFLIGHT if is_unseen else WaitReason.FAR_BEHIND

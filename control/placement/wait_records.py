@@ -1,4 +1,7 @@
-"""Wait reasons of a job as stored in its row: the sentence, the binding token, and all tokens with their counts."""
+"""Wait reasons of a job as stored in its row: the sentence, the binding token, and all tokens with their counts.
+
+Tokens are stored as ``db.stored_values`` says.
+"""
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
@@ -10,13 +13,14 @@ from sqlalchemy.orm import Session
 from control.core.unit_of_work import UnitOfWork
 from muster.db.models import Job
 from muster.db.pipeline.packed_arrays import within
+from muster.db.stored_values import member_of, stored_value
 from muster.domain.ids import JobId
 from muster.domain.job.wait_reasons import WaitReason
 from muster.domain.states import JobState
 from scheduler.model import Reason, Turn, Waiting
 
 WITHOUT_PREFLIGHT: Final[Mapping[JobState, WaitReason]] = {
-    JobState.HELD: WaitReason.PERSON,
+    JobState.HELD: WaitReason.RELEASE_NEEDED,
     JobState.RECOVERING: WaitReason.RECOVERING,
 }
 """Wait reasons of states that keep a job from the scheduler."""
@@ -67,7 +71,7 @@ def binding_of(state: JobState, kept: Mapping[str, Any] | None) -> WaitReason | 
     """Return the binding reason; None: the job does not wait, or the scheduler has not tried it yet."""
     if state in WITHOUT_PREFLIGHT:
         return WITHOUT_PREFLIGHT[state]
-    return WaitReason(kept["binding"]) if kept is not None and state is JobState.QUEUED else None
+    return member_of(WaitReason, kept["binding"]) if kept is not None and state is JobState.QUEUED else None
 
 
 def reasons_of(state: JobState, kept: Mapping[str, Any] | None) -> tuple[Reason, ...]:
@@ -85,12 +89,12 @@ def turns(session: Session, job_ids: Sequence[JobId]) -> dict[JobId, Turn]:
 
 def _reasons(kept: Mapping[str, Any]) -> Iterator[Reason]:
     for token, num_gpus, num_hosts in kept["reasons"]:
-        yield Reason(WaitReason(token), num_gpus, num_hosts)
+        yield Reason(member_of(WaitReason, token), num_gpus, num_hosts)
 
 
 def _kept(waiting: Waiting) -> dict[str, Any]:
     """Return the stored form. A verdict without counts has its token alone. The turn is for queues shown in order."""
     verdict = waiting.verdict
     told = verdict.reasons or (Reason(verdict.binding),)
-    reasons = [[reason.token.value, reason.num_gpus, reason.num_hosts] for reason in told]
-    return {"binding": verdict.binding.value, "reasons": reasons, "turn": waiting.turn.value}
+    reasons = [[stored_value(reason.token), reason.num_gpus, reason.num_hosts] for reason in told]
+    return {"binding": stored_value(verdict.binding), "reasons": reasons, "turn": waiting.turn.value}

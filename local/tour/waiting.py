@@ -75,7 +75,7 @@ def _on_hold(world: World) -> Document:
     told = world.until(
         "GPUs are held for the gang",
         lambda: world.operator.explain_job(gang["id"]),
-        lambda found: found["outcome"] == "held",
+        lambda found: found["outcome"] == "hold",
         seen=lambda found: f"{found['outcome']}: {found['why']}",
         log="scheduler",
     )
@@ -84,7 +84,7 @@ def _on_hold(world: World) -> Document:
         "its GPUs are held, on the hosts and until the time of its plan",
         f"{2 * GPUS} GPUs of {names}, free in {_in_s(gang, told['starts_at'])} at the latest",
         "scheduler",
-        is_so=plan["outcome"] == "held" and names == planning.names_of(plan["hosts"]) and bool(told["starts_at"]),
+        is_so=plan["outcome"] == "hold" and names == planning.names_of(plan["hosts"]) and bool(told["starts_at"]),
     )
     return {**told, "id": gang["id"]}
 

@@ -7,11 +7,27 @@ from collections.abc import Mapping
 from enum import StrEnum
 from typing import Final, TypeVar
 
+from muster.domain.job.preflight import PreflightState
+from muster.domain.job.wait_reasons import WaitReason
 from muster.domain.states import AllocationState
 
 E = TypeVar("E", bound=StrEnum)
 
-_STORED: Final[Mapping[type[StrEnum], Mapping[str, str]]] = {AllocationState: {AllocationState.ASSIGNED: "HELD"}}
+_STORED: Final[Mapping[type[StrEnum], Mapping[str, str]]] = {
+    AllocationState: {AllocationState.ASSIGNED: "HELD"},
+    PreflightState: {
+        PreflightState.REQUESTED: "ASKED",
+        PreflightState.PASSED: "FIT",
+        PreflightState.FAILED: "UNFIT",
+        PreflightState.ABANDONED: "GIVEN_UP",
+    },
+    WaitReason: {
+        WaitReason.HOLD_OF_OTHERS: "promised",
+        WaitReason.HOLD: "place_held",
+        WaitReason.RELEASE_NEEDED: "person",
+        WaitReason.PREFLIGHT: "look",
+    },
+}
 """Enum → present value: stored value."""
 _MEMBERS: Final[Mapping[type[StrEnum], Mapping[str, str]]] = {
     kind: {stored: present for present, stored in values.items()} for kind, values in _STORED.items()

@@ -127,7 +127,7 @@ class PlanOutcome(StrEnum):
 
     STARTS = "starts"
     RECLAIMS = "reclaims"
-    HELD = "held"
+    HOLD = "hold"
     WAITS = "waits"
 
 

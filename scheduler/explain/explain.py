@@ -75,7 +75,7 @@ def quota_reserved(job: WaitingJob, limit: Limit, hold: Hold | None) -> Verdict:
     from_then = f"held for it from about {_rounded(hold.until_ms, 30_000)} on"
     num_hosts = len(hold.gpus) // job.gpus_per_node
     told = and_also(over, ClausePair(f"a place is {from_then}", f"a place would be {from_then}"))
-    return replace(told, reasons=(*over.reasons, Reason(WaitReason.PLACE_HELD, len(hold.gpus), num_hosts)))
+    return replace(told, reasons=(*over.reasons, Reason(WaitReason.HOLD, len(hold.gpus), num_hosts)))
 
 
 def limit_in_use(limit: Limit, tier: str, *, is_own: bool) -> str:
@@ -133,7 +133,7 @@ def hold_for_it(request: Request, hold: Hold, through: Funnel) -> Verdict:
         f"{free}, and {own} would start on are idle and would be held for it{_before(hold)}",
     )
     num_hosts = len(hold.gpus) // request.gpus_per_node
-    return verdict_of([_needed(request), place], through, Reason(WaitReason.PLACE_HELD, len(hold.gpus), num_hosts))
+    return verdict_of([_needed(request), place], through, Reason(WaitReason.HOLD, len(hold.gpus), num_hosts))
 
 
 def _work(hold: Hold) -> str:

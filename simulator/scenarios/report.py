@@ -13,7 +13,7 @@ from scheduler.model import Question, RunnerUp, StartRange, Swap, Verdict, Waiti
 from scheduler.planner import plan_on
 from simulator.scenarios.shown import Window, seconds_of
 
-_IS_SEEN_TO: Final = frozenset({WaitReason.RECLAIM_NOTIFIED, WaitReason.PLACE_HELD})
+_IS_SEEN_TO: Final = frozenset({WaitReason.RECLAIM_NOTIFIED, WaitReason.HOLD})
 
 
 def planned(

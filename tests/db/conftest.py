@@ -23,6 +23,7 @@ from muster.db.models import (
     Gpu,
     Job,
     Node,
+    PlacementPreflight,
     Reclaim,
     Tenant,
 )
@@ -39,6 +40,7 @@ from muster.domain.ids import (
     ReclaimId,
     TenantId,
 )
+from muster.domain.job.preflight import PreflightState
 from muster.domain.job.spec import NodeLossRule
 from muster.domain.states import (
     AllocationState,
@@ -197,6 +199,21 @@ class Rows:
                 node_rank=0,
                 local_index=0,
                 state=AllocationState.ASSIGNED,
+            )
+        )
+
+    def preflight(self) -> PlacementPreflight:
+        job = self.job()
+        return self._add(
+            PlacementPreflight(
+                job_id=job.id,
+                number=1,
+                node_id=self.node().id,
+                state=PreflightState.REQUESTED,
+                tried=[],
+                after_attempt=0,
+                requested_at=NOW,
+                deadline_at=NOW + timedelta(minutes=1),
             )
         )
 

@@ -8,11 +8,16 @@ from sqlalchemy import inspect, select, text, update
 from sqlalchemy.orm import Session
 
 from muster.db.stored_values import member_of, present_sql, stored_value
+from muster.domain.job.preflight import PreflightState
 from muster.domain.states import AllocationState, JobState
 
 FORMER = [
     ("allocation", AllocationState.ASSIGNED, "HELD"),
     ("allocation_gpu", AllocationState.ASSIGNED, "HELD"),
+    ("preflight", PreflightState.REQUESTED, "ASKED"),
+    ("preflight", PreflightState.PASSED, "FIT"),
+    ("preflight", PreflightState.FAILED, "UNFIT"),
+    ("preflight", PreflightState.ABANDONED, "GIVEN_UP"),
 ]
 
 

@@ -11,7 +11,7 @@ from muster.domain.states import Cause, StopReason
 class Budget(StrEnum):
     """The budget of restarts that a cause uses up. Infrastructure faults never count against the job."""
 
-    NOBODY = "nobody"
+    NONE = "none"
     JOB = "job"
     INFRASTRUCTURE = "infrastructure"
 
@@ -41,7 +41,7 @@ class Avoidance(StrEnum):
 @dataclass(frozen=True, slots=True)
 class CauseRule:
     budget: Budget
-    onward: NextStep
+    next_step: NextStep
     avoid: Avoidance = Avoidance.NOTHING
 
 
@@ -49,7 +49,7 @@ _JOBS_OWN: Final = CauseRule(Budget.JOB, NextStep.RETRY_AFTER_PAUSE)
 _MOVED: Final = CauseRule(Budget.INFRASTRUCTURE, NextStep.RETRY_AT_ONCE)
 
 CAUSE_RULES: Final[Mapping[Cause, CauseRule]] = {
-    Cause.SUCCEEDED: CauseRule(Budget.NOBODY, NextStep.SUCCEED),
+    Cause.SUCCEEDED: CauseRule(Budget.NONE, NextStep.SUCCEED),
     Cause.USER_ERROR: _JOBS_OWN,
     Cause.GPU_OOM: _JOBS_OWN,
     Cause.HOST_OOM: _JOBS_OWN,
@@ -66,9 +66,9 @@ CAUSE_RULES: Final[Mapping[Cause, CauseRule]] = {
     Cause.MAINTENANCE: _MOVED,
     Cause.RESIZE: _MOVED,
     Cause.HOT_SWAP: _MOVED,
-    Cause.WALLTIME: CauseRule(Budget.NOBODY, NextStep.FAIL),
-    Cause.BUDGET: CauseRule(Budget.NOBODY, NextStep.FAIL),
-    Cause.CANCELLED: CauseRule(Budget.NOBODY, NextStep.CANCEL),
+    Cause.WALLTIME: CauseRule(Budget.NONE, NextStep.FAIL),
+    Cause.BUDGET: CauseRule(Budget.NONE, NextStep.FAIL),
+    Cause.CANCELLED: CauseRule(Budget.NONE, NextStep.CANCEL),
 }
 
 INTERRUPTIONS: Final = (
@@ -79,7 +79,9 @@ INTERRUPTIONS: Final = (
 )
 """Causes that concern the GPUs and hosts of an attempt, and not its program."""
 
-KEEPS_ITS_GPUS: Final = tuple(cause for cause in INTERRUPTIONS if CAUSE_RULES[cause].onward is NextStep.RETRY_AT_ONCE)
+KEEPS_ITS_GPUS: Final = tuple(
+    cause for cause in INTERRUPTIONS if CAUSE_RULES[cause].next_step is NextStep.RETRY_AT_ONCE
+)
 """Interruptions after which its job continues at once, with the GPUs that are still good."""
 
 ADVICE: Final[Mapping[Cause, str]] = {

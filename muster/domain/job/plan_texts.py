@@ -19,19 +19,19 @@ OUTCOMES: Final[Mapping[Tense, Mapping[PlanOutcome, str]]] = {
     Tense.DONE: {
         PlanOutcome.STARTS: "it starts at once",
         PlanOutcome.RECLAIMS: "GPUs are reclaimed for it",
-        PlanOutcome.HELD: "a place is held for it",
+        PlanOutcome.HOLD: "a place is held for it",
         PlanOutcome.WAITS: "it waits",
     },
     Tense.CONDITIONAL: {
         PlanOutcome.STARTS: "it would start at once",
         PlanOutcome.RECLAIMS: "GPUs would be reclaimed for it",
-        PlanOutcome.HELD: "a place would be held for it",
+        PlanOutcome.HOLD: "a place would be held for it",
         PlanOutcome.WAITS: "it would wait",
     },
 }
 _CONDITIONAL_REASONS: Final[Mapping[WaitReason, str]] = {
     WaitReason.RECLAIM_NOTIFIED: "would be reclaimed for it",
-    WaitReason.PLACE_HELD: "of the place where it would start, to be held for it as they become free",
+    WaitReason.HOLD: "of the place where it would start, to be held for it as they become free",
     WaitReason.FAR_BEHIND: "so many jobs are before it that the scheduler would not try it yet",
 }
 """Reasons about an effect on the job. The others describe the fleet, with the same text in either tense."""

@@ -19,10 +19,10 @@ MOST_HOSTS: Final = 3
 class PreflightState(StrEnum):
     """The state of a preflight. ``FAILED``: the tenant has to supply something. ``ABANDONED``: no host could decide."""
 
-    REQUESTED = "ASKED"
-    PASSED = "FIT"
-    FAILED = "UNFIT"
-    ABANDONED = "GIVEN_UP"
+    REQUESTED = "REQUESTED"
+    PASSED = "PASSED"
+    FAILED = "FAILED"
+    ABANDONED = "ABANDONED"
 
 
 @dataclass(frozen=True, slots=True)

@@ -31,7 +31,7 @@ class WaitReason(StrEnum):
     AVOIDED = "avoided"
     IN_USE = "in_use"
     SPARE = "spare"
-    HOLD_OF_OTHERS = "promised"
+    HOLD_OF_OTHERS = "hold_of_others"
     FRAGMENTATION = "fragmentation"
     COHORT = "cohort"
     TOPOLOGY = "topology"
@@ -44,13 +44,13 @@ class WaitReason(StrEnum):
     OWN_GUARANTEE = "own_guarantee"
     ENDING_SOON = "ending_soon"
     RECLAIM_NOTIFIED = "reclaim_notified"
-    PLACE_HELD = "place_held"
+    HOLD = "hold"
     REPLACEMENT = "replacement"
 
     TRIED_AGAIN = "tried_again"
-    PERSON = "person"
+    RELEASE_NEEDED = "release_needed"
     RECOVERING = "recovering"
-    LOOK = "look"
+    PREFLIGHT = "preflight"
     CLEANING = "cleaning"
     FAR_BEHIND = "far_behind"
 
@@ -90,12 +90,12 @@ WAIT_REASON_TEXTS: Final[Mapping[WaitReason, str]] = {
     WaitReason.OWN_GUARANTEE: "with it its tenant, or the tenant's department, would hold more than is guaranteed",
     WaitReason.ENDING_SOON: "enough GPUs become free by themselves within the notice of a reclaim",
     WaitReason.RECLAIM_NOTIFIED: "being reclaimed for it",
-    WaitReason.PLACE_HELD: "of the place where it will start, held for it as they become free",
+    WaitReason.HOLD: "of the place where it will start, held for it as they become free",
     WaitReason.REPLACEMENT: "of its last attempt and good, kept until others of its domain replace the lost ones",
     WaitReason.TRIED_AGAIN: "there is room by now: the scheduler tries it in its next cycle",
-    WaitReason.PERSON: "it is HELD until a person releases it",
+    WaitReason.RELEASE_NEEDED: "it is HELD until a person releases it",
     WaitReason.RECOVERING: "its last attempt is being cleaned up, or the pause before the next one is not over",
-    WaitReason.LOOK: "a host checks first that everything the job needs is there",
+    WaitReason.PREFLIGHT: "a host checks first that everything the job needs is there",
     WaitReason.CLEANING: "the GPUs on which it will continue are being proved clean",
     WaitReason.FAR_BEHIND: "so many jobs are before it that the scheduler does not try it yet",
 }

@@ -117,16 +117,16 @@ def _attempt_ended(life: JobLifecycle, ended: AttemptEnded, now_ms: int, timers:
         return life
     verdict = ended.verdict
     rule = CAUSE_RULES[verdict.cause]
-    if rule.onward is NextStep.SUCCEED:
+    if rule.next_step is NextStep.SUCCEED:
         return _moved(life, _J.SUCCEEDED, verdict.proof)
     if ended.has_progressed:
         life = replace(life, restarts_used=0, launch_failures=0)
-    if life.is_cancel_requested or rule.onward is NextStep.CANCEL:
+    if life.is_cancel_requested or rule.next_step is NextStep.CANCEL:
         return _moved(life, _J.CANCELLED, "cancelled")
     if verdict.cause is Cause.GPU_OOM and life.oom_doublings < life.max_oom_doublings and ended.suspicion is None:
         return _in_smaller_pieces(life, verdict, now_ms)
     is_used_up = rule.budget is Budget.JOB and life.restarts_used >= life.max_restarts
-    if ended.is_final or rule.onward is NextStep.FAIL or is_used_up:
+    if ended.is_final or rule.next_step is NextStep.FAIL or is_used_up:
         return _moved(life, _J.FAILED, _with_advice(verdict))
     if rule.budget is Budget.JOB:
         life = replace(life, restarts_used=life.restarts_used + 1)
@@ -138,7 +138,7 @@ def _attempt_ended(life: JobLifecycle, ended: AttemptEnded, now_ms: int, timers:
         return replace(
             _moved(life, _J.HELD, f"{failures} {what} failed in a row; the last: {verdict.proof}"), launch_failures=0
         )
-    pause_ms = _pause_ms(life, failures, timers) if rule.onward is NextStep.RETRY_AFTER_PAUSE else 0
+    pause_ms = _pause_ms(life, failures, timers) if rule.next_step is NextStep.RETRY_AFTER_PAUSE else 0
     return replace(
         _moved(life, _J.RECOVERING, f"{verdict.cause}: {verdict.proof}"),
         launch_failures=failures,

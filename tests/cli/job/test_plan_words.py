@@ -35,10 +35,10 @@ def test_what_gives_way_in_a_plan_would_give_way() -> None:
 
 def test_the_moments_of_a_plan_are_those_at_which_it_would_start() -> None:
     early, late = "2026-01-01T01:00:00.123456+00:00", "2026-01-01T03:00:00+01:00"
-    told = answer(PlanOutcome.HELD, earliest_at=early, latest_at=None)
+    told = answer(PlanOutcome.HOLD, earliest_at=early, latest_at=None)
     assert lines_of(told, Tense.CONDITIONAL)[1].startswith("  would start at 2026-01-01T01:00:00Z at the earliest")
     assert lines_of(told, Tense.DONE)[1].startswith("  starts at 2026-01-01T01:00:00Z at the earliest")
-    told = answer(PlanOutcome.HELD, starts_at=late, earliest_at=early, latest_at=late)
+    told = answer(PlanOutcome.HOLD, starts_at=late, earliest_at=early, latest_at=late)
     first, range_told = lines_of(told, Tense.DONE)
     assert first == "a place is held for it, free at about 2026-01-01T02:00:00Z"
     assert range_told == "  starts between 2026-01-01T01:00:00Z and 2026-01-01T02:00:00Z, in about 8 of 10 cases"

@@ -116,7 +116,7 @@ def test_only_what_was_notified_is_reported_as_being_reclaimed(stage: Stage) -> 
 def test_a_gang_is_reported_from_when_on_its_place_is_free(stage: Stage) -> None:
     stage.run("on_demand", shape={"nodes": 1, "gpus_per_node": 2}, wall_time_s=3600.0)
     found = requested(stage, spec(nodes=2))
-    assert found.outcome is PlanOutcome.HELD
+    assert found.outcome is PlanOutcome.HOLD
     assert found.starts_at is not None
     assert 3000 < (found.starts_at - stage.clock.now).total_seconds() <= 3630, "its wall time and the grace after it"
     assert len(found.hosts) == 2
@@ -166,7 +166,7 @@ def test_a_waiting_job_is_explained_as_its_plan_was_and_nothing_is_written(stage
     assert found.verdict.binding is WaitReason.IN_USE
     assert [(each.token, each.num_gpus) for each in found.verdict.reasons] == [
         (WaitReason.IN_USE, 2),
-        (WaitReason.PLACE_HELD, 4),
+        (WaitReason.HOLD, 4),
     ]
     assert (found.outcome, found.hosts, found.changes) == (planned.outcome, planned.hosts, planned.changes)
     assert found.earliest_at is not None

@@ -70,7 +70,33 @@ def test_a_job_on_hold_waits_for_a_person(stage: Stage) -> None:
         job = unit.session.get_one(Job, job_id)
         job.state, job.updated_at = JobState.HELD, unit.now
         unit.audit("job.hold", "job", job_id, tenant_id=job.tenant_id)
-    assert [each["token"] for each in job_view(job_of(stage, job_id))["reasons"]] == ["person"]
+    assert [each["token"] for each in job_view(job_of(stage, job_id))["reasons"]] == ["release_needed"]
+
+
+FORMER = {
+    WaitReason.HOLD_OF_OTHERS: "promised",
+    WaitReason.HOLD: "place_held",
+    WaitReason.RELEASE_NEEDED: "person",
+    WaitReason.PREFLIGHT: "look",
+}
+"""The token of a reason in the release before."""
+
+
+@pytest.mark.parametrize("token", FORMER)
+def test_a_server_of_the_release_before_reads_the_reasons_and_its_own_are_read(stage: Stage, token: WaitReason) -> None:
+    job_id = stage.submit("on_demand", shape={"nodes": 1, "gpus_per_node": 2})
+    reasons = (Reason(WaitReason.IN_USE, 3, 1), Reason(token, 2, 1))
+    with stage.units.begin(SCHEDULER, NOTE_WAITING, quiet=True) as unit:
+        assert note_waiting(unit, [Waiting(job_id, Verdict("waits", token, reasons))]) == 1
+    as_before = {"binding": FORMER[token], "reasons": [["in_use", 3, 1], [FORMER[token], 2, 1]]}
+    as_now = {"binding": token.value, "reasons": [["in_use", 3, 1], [token.value, 2, 1]]}
+    stored = job_of(stage, job_id).wait_verdict
+    assert stored is not None
+    assert {name: stored[name] for name in as_before} == as_before
+    for kept in (as_before, as_now):
+        assert binding_of(JobState.QUEUED, kept) is token
+        assert reasons_of(JobState.QUEUED, kept) == reasons
+    assert job_view(job_of(stage, job_id))["binding"] == token.value
 
 
 def test_what_has_not_changed_is_not_written_again_and_a_count_that_has_is(stage: Stage) -> None:

@@ -30,7 +30,7 @@ def ended(cause: Cause) -> job.AttemptEnded:
 
 @pytest.mark.parametrize("cause", Cause)
 def test_each_cause_leads_where_its_rule_states(cause: Cause) -> None:
-    onward = CAUSE_RULES[cause].onward
+    onward = CAUSE_RULES[cause].next_step
     state = {NextStep.SUCCEED: J.SUCCEEDED, NextStep.FAIL: J.FAILED, NextStep.CANCEL: J.CANCELLED}.get(
         onward, J.RECOVERING
     )
@@ -132,7 +132,7 @@ def test_a_suspected_program_is_on_hold_whatever_its_attempt_ended_of_unless_tha
 
     for cause, rule in CAUSE_RULES.items():
         life = after(replace(ACTIVE, max_restarts=1), ended_suspect(cause))
-        is_over = rule.onward in {NextStep.SUCCEED, NextStep.FAIL, NextStep.CANCEL}
+        is_over = rule.next_step in {NextStep.SUCCEED, NextStep.FAIL, NextStep.CANCEL}
         assert (life.state is J.HELD) == (not is_over)
         assert is_over or (life.reason, life.next_try_ms) == ("suspected", None)
     cancelled = after(replace(ACTIVE, is_cancel_requested=True), ended_suspect(Cause.GPU_FAULT))
