@@ -1,17 +1,10 @@
-"""One host with real programs."""
+"""Every test of a host's programs ends without a trace of them."""
 
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from sqlalchemy import Engine
 
-from control.core.unit_of_work import UnitOfWorkFactory
-from muster.db.engine import make_engine
-from tests.fleet_factory import make_fleet
-from tests.host_case import HostCase
-from tests.patient import PATIENT
 from tests.workers.host.burial import bury
 
 
@@ -21,23 +14,3 @@ def _buried_attempts(tmp_path: Path) -> Iterator[None]:
     yield
     for folder in tmp_path.rglob("attempts/*/"):
         bury(folder)
-
-
-@pytest.fixture
-def engine(database_url: str) -> Iterator[Engine]:
-    engine = make_engine(database_url, limits=PATIENT)
-    yield engine
-    engine.dispose()
-
-
-@pytest.fixture
-def job_python() -> str:
-    """The interpreter that runs jobs under torchrun. A module in which no test is about its start has a warm one."""
-    return sys.executable
-
-
-@pytest.fixture
-def host(engine: Engine, tmp_path: Path, job_python: str) -> Iterator[HostCase]:
-    case = HostCase(make_fleet(UnitOfWorkFactory(engine)), tmp_path / "host", python=job_python)
-    yield case
-    case.close()

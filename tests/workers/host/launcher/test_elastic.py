@@ -19,7 +19,7 @@ from tests.train import elastic_program
 from tests.train.elastic_program import GLOBAL_BATCH, NUM_SAMPLES, SEED
 from tests.train.marks import TRAINS
 from tests.warm_python import WarmPython
-from tests.workers.host.several_hosts import Hosts, kill_part
+from tests.workers.host.launcher.several_hosts import Hosts, kill_part
 
 pytestmark = [*TRAINS, pytest.mark.timeout(900)]
 QUICK = Policy(

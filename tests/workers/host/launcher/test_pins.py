@@ -7,7 +7,7 @@ from muster.db.models import Checkpoint
 from muster.domain.ids import CheckpointId, JobId
 from muster.domain.states import JobState
 from tests.host_case import HostCase
-from tests.workers.host.test_training import STATES
+from tests.workers.host.launcher.test_training import STATES
 
 WAITS = (
     STATES

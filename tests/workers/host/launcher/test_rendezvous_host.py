@@ -16,8 +16,8 @@ from tests.train import elastic_program
 from tests.train.elastic_program import CHECKPOINT_EVERY
 from tests.train.marks import TRAINS, times
 from tests.warm_python import WarmPython
-from tests.workers.host.several_hosts import Hosts, kill_part
-from tests.workers.host.test_elastic import losses_of_one_process, steps_of
+from tests.workers.host.launcher.several_hosts import Hosts, kill_part
+from tests.workers.host.launcher.test_elastic import losses_of_one_process, steps_of
 
 pytestmark = [*TRAINS, pytest.mark.timeout(2400)]
 DEATHS = len(times(long=30, short=3))
