@@ -23,7 +23,7 @@ from torch.optim.lr_scheduler import CosineAnnealingLR, LinearLR, SequentialLR
 
 SHAPES = ("circle", "square", "triangle", "cross")
 SIDE, WIDTHS = 24, (16, 32, 64)
-NUM_TRAINED_ON, NUM_HELD_OUT = 4096, 512
+NUM_TRAINED_ON, NUM_TESTED_ON = 4096, 512
 NOISE, MOST_SHIFT = 0.1, 2
 
 
@@ -114,7 +114,7 @@ def autocast(device: torch.device) -> torch.autocast:
 
 def accuracy(model: nn.Module, run: train.Run, device: torch.device) -> float:
     """Return the accuracy on pictures that were not trained on: each rank evaluates its share, and all add up."""
-    images, labels = (each[run.rank :: run.world_size].to(device) for each in drawn(NUM_HELD_OUT, seed=2))
+    images, labels = (each[run.rank :: run.world_size].to(device) for each in drawn(NUM_TESTED_ON, seed=2))
     model.eval()
     with torch.inference_mode(), autocast(device):
         is_right = model(images.contiguous(memory_format=torch.channels_last)).argmax(1) == labels
@@ -169,7 +169,7 @@ def main() -> None:
         print(f"step {step + 1} {loss.item()!r}", flush=True)
     share = accuracy(model, run, device)
     if run.rank == 0:
-        print(f"accuracy {share:.3f} on {NUM_HELD_OUT} pictures that were not trained on", flush=True)
+        print(f"accuracy {share:.3f} on {NUM_TESTED_ON} pictures that were not trained on", flush=True)
     run.finish()
 
 

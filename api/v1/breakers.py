@@ -43,7 +43,7 @@ def list_breakers(
 def close_breaker(
     name: str,
     principal: Annotated[Principal, requires(Permission.GPU_WRITE)],
-    asked: Annotated[BreakerClosing, json_body(BreakerClosing)],
+    requested: Annotated[BreakerClosing, json_body(BreakerClosing)],
     change: Changing,
 ) -> JSONResponse:
     """Let rules act in a scope again. Moves that waited for it are made within a minute."""
@@ -52,6 +52,6 @@ def close_breaker(
     return change.run(
         principal,
         breakers.CLOSE,
-        lambda unit: breakers.close_scope(unit, name, asked.scope, reason=asked.reason),
+        lambda unit: breakers.close_scope(unit, name, requested.scope, reason=requested.reason),
         lambda found: Answer(breaker_view(found)),
     )

@@ -104,47 +104,47 @@ def list_evidence(
 @changes.post(
     "/evidence/{evidence_id}/dismiss", response_model=documents.ChangedGpu, openapi_extra=described_by(ReasonedChange)
 )
-def dismiss_evidence(evidence_id: str, gpu: ChangingGpu, asked: Why) -> JSONResponse:
+def dismiss_evidence(evidence_id: str, gpu: ChangingGpu, requested: Why) -> JSONResponse:
     """Take evidence out of the judgement; a quarantine that stood on it alone ends. Twice is the same as once."""
     found_id = EvidenceId(require_id("evidence", evidence_id))
-    return gpu.run(interventions.DISMISS, partial(interventions.dismiss, evidence_id=found_id, reason=asked.reason))
+    return gpu.run(interventions.DISMISS, partial(interventions.dismiss, evidence_id=found_id, reason=requested.reason))
 
 
 @changes.post("/retire", response_model=documents.ChangedGpu, openapi_extra=described_by(ReasonedChange))
-def retire_gpu(gpu: ChangingGpu, asked: Why) -> JSONResponse:
+def retire_gpu(gpu: ChangingGpu, requested: Why) -> JSONResponse:
     """Take it out of service, from any standing; its running attempt is evacuated."""
-    return gpu.run(interventions.RETIRE, partial(interventions.retire, reason=asked.reason))
+    return gpu.run(interventions.RETIRE, partial(interventions.retire, reason=requested.reason))
 
 
 @changes.post("/reinstate", response_model=documents.ChangedGpu, openapi_extra=described_by(ReasonedChange))
-def reinstate_gpu(gpu: ChangingGpu, asked: Why) -> JSONResponse:
+def reinstate_gpu(gpu: ChangingGpu, requested: Why) -> JSONResponse:
     """Return a retired GPU to UNPROVEN: its burn-in follows."""
-    return gpu.run(interventions.REINSTATE, partial(interventions.reinstate, reason=asked.reason))
+    return gpu.run(interventions.REINSTATE, partial(interventions.reinstate, reason=requested.reason))
 
 
 @changes.post("/repair", response_model=documents.ChangedGpu, openapi_extra=described_by(NewRepair))
-def start_repair(gpu: ChangingGpu, asked: Annotated[NewRepair, json_body(NewRepair)]) -> JSONResponse:
+def start_repair(gpu: ChangingGpu, requested: Annotated[NewRepair, json_body(NewRepair)]) -> JSONResponse:
     """Begin a repair of a GPU that is quarantined, by its standing or by a person, and that no job holds any more."""
     begin = partial(
         interventions.start_repair,
-        action=asked.action,
-        reason=asked.reason,
-        fault_group=asked.fault_group,
-        by=asked.by,
+        action=requested.action,
+        reason=requested.reason,
+        fault_group=requested.fault_group,
+        by=requested.by,
     )
     return gpu.run(interventions.START_REPAIR, begin)
 
 
 @changes.post("/repair/finish", response_model=documents.ChangedGpu, openapi_extra=described_by(ReasonedChange))
-def finish_repair(gpu: ChangingGpu, asked: Why) -> JSONResponse:
+def finish_repair(gpu: ChangingGpu, requested: Why) -> JSONResponse:
     """End a repair that is done: the GPU is UNPROVEN, and its burn-in follows."""
-    return gpu.run(interventions.END_REPAIR, partial(interventions.finish_repair, reason=asked.reason))
+    return gpu.run(interventions.END_REPAIR, partial(interventions.finish_repair, reason=requested.reason))
 
 
 @changes.post("/repair/fail", response_model=documents.ChangedGpu, openapi_extra=described_by(ReasonedChange))
-def fail_repair(gpu: ChangingGpu, asked: Why) -> JSONResponse:
+def fail_repair(gpu: ChangingGpu, requested: Why) -> JSONResponse:
     """End a repair that failed: back to QUARANTINED."""
-    return gpu.run(interventions.END_REPAIR, partial(interventions.fail_repair, reason=asked.reason))
+    return gpu.run(interventions.END_REPAIR, partial(interventions.fail_repair, reason=requested.reason))
 
 
 router.include_router(changes)

@@ -74,7 +74,7 @@ def show_incident(incident_id: str, request: Request, principal: Reader) -> docu
 def close_incident(
     incident_id: str,
     principal: Annotated[Principal, requires(Permission.INCIDENT_WRITE)],
-    asked: Annotated[IncidentClosing, json_body(IncidentClosing)],
+    requested: Annotated[IncidentClosing, json_body(IncidentClosing)],
     change: Changing,
 ) -> JSONResponse:
     """Close an incident that was handled; twice is the same as once.
@@ -85,7 +85,7 @@ def close_incident(
     return change.run(
         principal,
         incidents.CLOSE,
-        lambda unit: incidents.close(unit, found_id, reason=asked.reason),
+        lambda unit: incidents.close(unit, found_id, reason=requested.reason),
         lambda row: Answer(incident_view(row)),
     )
 

@@ -26,9 +26,11 @@ JobReader = Annotated[Viewer, sees(Permission.JOB_READ)]
 def fleet_page(request: Request, viewer: JobReader) -> Response:
     dependencies = dependencies_of(request)
     fleet = fleet_map(dependencies.units, viewer.principal)
-    told = reading(dependencies.units, viewer.principal, READ, lambda unit: fault_timelines(unit, limit=TIMELINES))
-    template = "parts/stories.html" if is_fragment(request) else "fleet.html"
-    return pages_of(request).page(request, template, viewer, place="fleet", **_context(fleet), stories=told)
+    timelines = reading(dependencies.units, viewer.principal, READ, lambda unit: fault_timelines(unit, limit=TIMELINES))
+    template = "parts/fault_timelines.html" if is_fragment(request) else "fleet.html"
+    return pages_of(request).page(
+        request, template, viewer, place="fleet", **_context(fleet), fault_timelines=timelines
+    )
 
 
 @router.get("/fleet/map")

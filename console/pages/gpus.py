@@ -120,8 +120,10 @@ def gpu_page(request: Request, viewer: Annotated[Viewer, sees(Permission.JOB_REA
     units, named = dependencies_of(request).units, GpuUuid(uuid)
     if not viewer.may(Permission.GPU_READ):
         own = reading(units, viewer.principal, READ, lambda unit: tenant_gpu(unit, named))
-        told = reading(units, viewer.principal, READ, lambda unit: fault_timelines(unit, limit=5, gpu_uuid=named))
-        return pages_of(request).page(request, "own_gpu.html", viewer, place="fleet", own=own, stories=told)
+        timelines = reading(units, viewer.principal, READ, lambda unit: fault_timelines(unit, limit=5, gpu_uuid=named))
+        return pages_of(request).page(
+            request, "own_gpu.html", viewer, place="fleet", own=own, fault_timelines=timelines
+        )
     shown = reading(units, viewer.principal, READ, lambda unit: _read(unit, named))
     return pages_of(request).page(
         request,
@@ -130,7 +132,7 @@ def gpu_page(request: Request, viewer: Annotated[Viewer, sees(Permission.JOB_REA
         place="fleet",
         gpu=shown.detail.gpu,
         detail=shown.detail,
-        stories=shown.timelines,
+        fault_timelines=shown.timelines,
         stays=shown.assignments,
         burn_ins=shown.burn_ins,
         readings=_readings(shown.latest),

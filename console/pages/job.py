@@ -47,7 +47,7 @@ CURVES: Final = 8
 PACES: Final = 240
 CHECKPOINTS_SHOWN: Final = 100
 JobReader = Annotated[Viewer, sees(Permission.JOB_READ)]
-PAGE_PARTS: Final = {"story": "parts/job_story.html", "tables": "parts/job_tables.html"}
+PAGE_PARTS: Final = {"story": "parts/job_history.html", "tables": "parts/job_tables.html"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,7 +131,7 @@ def _context(viewer: Viewer, shown: _Shown, log: str) -> dict[str, Any]:
         "spec": spec,
         "detail": detail,
         "why": job_texts.why(detail),
-        "asked_of_place": list(place_words(spec)),
+        "place_requests": list(place_words(spec)),
         "life": life_of(detail, shown.checkpoints, datetime.now(UTC)),
         "placement": shown.placement,
         "placed_numbers": [each.attempt.number for each in detail.attempts],

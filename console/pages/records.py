@@ -153,7 +153,7 @@ def events_page(
         page=page,
         kind=filters["kind"],
         subject=filters["subject"],
-        said_by=job_texts.reported_by,
+        payload_texts=job_texts.reported_by,
     )
 
 

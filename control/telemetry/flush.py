@@ -166,8 +166,8 @@ def _order(group: Group, nodes: dict[str, LockedNode]) -> None:
             report.boot_id,
             report.seq,
             fresh.incoming.placed_ms,
-            known_boot=node.heard_boot,
-            past_boots=node.heard_past,
+            known_boot=node.heartbeat_boot_id,
+            past_boots=node.past_heartbeat_boots,
         )
         if book is not None:
             fresh.boot_order = book.order

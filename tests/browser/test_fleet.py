@@ -26,8 +26,8 @@ def test_every_gpu_is_on_the_map_and_counted_by_standing(console: Browsing, flee
 
 def test_a_newcomer_reads_which_gpu_is_sick_why_which_job_it_hit_and_what_was_done(console: Browsing, hit: Hit) -> None:
     console.open("/console", ready=DRAWN)
-    story = console.page.locator(".story", has_text="pretrain").first
-    words = " ".join(story.inner_text().split())
+    timeline = console.page.locator(".fault-timeline", has_text="pretrain").first
+    words = " ".join(timeline.inner_text().split())
     assert "slot" in words
     assert "XID 95" in words, "why"
     assert "Quarantined" in words
@@ -44,7 +44,7 @@ def test_a_gpu_that_breaks_is_counted_without_a_reload(
     fleet.report(healthy)
     control_plane.report_events()
     console.wait_for_words("[data-count=QUARANTINED]", str(before + 1))
-    console.page.locator(f'.story a[href="/console/gpus/{healthy}"]').first.wait_for()
+    console.page.locator(f'.fault-timeline a[href="/console/gpus/{healthy}"]').first.wait_for()
     console.shot("broken")
 
 

@@ -108,8 +108,8 @@ class LockedNode(Struct, frozen=True):
     seq: int
     newest_ms: int
     past_boot_ids: tuple[str, ...]
-    heard_boot: str | None
-    heard_past: frozenset[str]
+    heartbeat_boot_id: str | None
+    past_heartbeat_boots: frozenset[str]
     judge_memory: dict[str, Any] | None
     gpu_uuids: frozenset[str]
 
@@ -146,8 +146,8 @@ def lock_nodes(connection: Connection, node_ids: Sequence[str]) -> dict[str, Loc
             seq=row[3],
             newest_ms=row[4],
             past_boot_ids=tuple(row[5] or ()),
-            heard_boot=row[6],
-            heard_past=frozenset(row[7] or ()),
+            heartbeat_boot_id=row[6],
+            past_heartbeat_boots=frozenset(row[7] or ()),
             judge_memory=row[8],
             gpu_uuids=frozenset((row[9] or "").split("\x1f")),
         )

@@ -8,7 +8,7 @@ from tests.recorded_server import Answer, serving
 CHECKPOINT = {"step": 1, "status": "GOOD", "generation": "gen-1", "committed_at": None, "reason": None, "bytes": 0}
 
 
-def test_a_pin_that_the_program_has_applied_is_told_from_one_that_is_requested(tmp_path: Path) -> None:
+def test_a_requested_pin_is_distinguished_from_an_applied_one(tmp_path: Path) -> None:
     at = "2026-01-01T00:00:00Z"
     requested = {"pinned_at": at, "pin_applied_at": None}
     found = [CHECKPOINT | requested, CHECKPOINT | requested | {"step": 2, "pin_applied_at": at}]

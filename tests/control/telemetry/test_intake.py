@@ -219,13 +219,13 @@ def test_groups_are_as_the_module_draws_them(
     is_committing, may_commit = threading.Event(), threading.Event()
     store = Intake._store
 
-    def held_up(self: Intake, group: list[Any]) -> Any:
+    def paused(self: Intake, group: list[Any]) -> Any:
         groups.append([each.incoming.report.seq for each in group])
         is_committing.set()
         assert may_commit.wait(30)
         return store(self, group)
 
-    monkeypatch.setattr(Intake, "_store", held_up)
+    monkeypatch.setattr(Intake, "_store", paused)
     drawn = Intake(units, limits=IntakeLimits(pause_s=0.3))
     answers: list[object] = []
 
