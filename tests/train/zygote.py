@@ -4,6 +4,7 @@ Each line on standard input is a JSON order (environment, program, output, error
 The rank runs the program as a fresh interpreter would, and its exit code is left in the file ``exit``.
 """
 
+import gc
 import json
 import os
 import runpy
@@ -17,13 +18,18 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 import torch
 import torch.distributed.fsdp
 import torch.distributed.tensor.parallel
+import torch.utils.serialization
 
-import muster.train.runtime.run  # noqa: F401  # what every rank needs is there before the first fork
+import muster.train.runtime.startup  # noqa: F401  # what every rank needs is there before the first fork
 from tests.forks import code_of
 
 torch.set_num_threads(1)
 # Its first use brings eight hundred modules more, which every rank would load again.
 torch.optim.AdamW([torch.zeros(1, requires_grad=True)]).step()
+# Each rank collects garbage as it leaves (muster.train.parallel.ranks). Without torch's own objects that takes a
+# twentieth of the time, and their memory stays shared.
+gc.collect()
+gc.freeze()
 _TURN_S = 0.01
 
 
