@@ -11,7 +11,7 @@ import uvicorn
 from api.app import Extension, create_app
 from api.dependencies import AppDependencies
 from api.figures import DatabaseFigures
-from control.attempts.reconcile import BEAT, beat
+from control.attempts.reconcile import HEARTBEAT, beat
 from control.core.unit_of_work import UnitOfWorkFactory
 from control.policy.policies import limits_at_start
 from muster.domain.errors import MusterError
@@ -86,7 +86,7 @@ def _beat(units: UnitOfWorkFactory, stop: threading.Event) -> None:
     principal = system_principal("api")
     while True:
         try:
-            with units.begin(principal, BEAT, quiet=True) as unit:
+            with units.begin(principal, HEARTBEAT, quiet=True) as unit:
                 beat(unit)
         except MusterError as error:
             _log.warning("beat_missed", fault=error.detail)

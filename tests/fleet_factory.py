@@ -8,7 +8,7 @@ from typing import Final
 
 from sqlalchemy import select
 
-from control.attempts.reconcile import BEAT, beat, reconcile
+from control.attempts.reconcile import HEARTBEAT, beat, reconcile
 from control.attempts.types import JobRecord
 from control.core.unit_of_work import UnitOfWorkFactory
 from control.fleet import inventory
@@ -69,7 +69,7 @@ class Fleet:
         run_cycle(self.units, system_principal("scheduler"))
 
     def reconcile(self) -> None:
-        with self.units.begin(system_principal("api"), BEAT, quiet=True) as unit:
+        with self.units.begin(system_principal("api"), HEARTBEAT, quiet=True) as unit:
             beat(unit)
         reconcile(self.units, system_principal("reconciler"))
 

@@ -55,7 +55,7 @@ class DirectClient:
         return self._call(protocol.LOGS, lambda unit: protocol.store_logs(unit, attempt_id, batch), quiet=True)
 
     def send_training(self, attempt_id: AttemptId, batch: TrainBatch) -> TrainAnswer:
-        return self._call(training.TAKE, lambda unit: training.take(unit, attempt_id, batch), quiet=True)
+        return self._call(training.RECORD, lambda unit: training.take(unit, attempt_id, batch), quiet=True)
 
     def _call(self, action: str, work: Callable[[UnitOfWork], Answer], *, quiet: bool = False) -> Answer:
         if self.is_cut:

@@ -97,7 +97,7 @@ class PlayedHost:
         """Send a rank's messages, as lines from byte ``offset`` of its host's file on."""
         lines = tuple(TrainLine(at_ms=at_ms, rank=rank, message=message) for message in messages)
         batch = TrainBatch(protocol=PROTOCOL_VERSION, fence=fence, offset=offset, next_offset=offset + 100, lines=lines)
-        with self.units.begin(self.principal, training.TAKE, quiet=True) as unit:
+        with self.units.begin(self.principal, training.RECORD, quiet=True) as unit:
             return training.take(unit, AttemptId(attempt_id), batch)
 
 

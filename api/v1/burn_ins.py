@@ -121,7 +121,7 @@ def order_burn_in(
 )
 def ask_for_burn_ins(request: Request, node: Node, message: Annotated[AskRequest, wire_body(AskRequest)]) -> Response:
     """Return the burn-ins that this node is to run now. One that it was given and has not reported is given again."""
-    return answered(request, node, hosts.ASK, lambda unit: hosts.ask(unit, message))
+    return answered(request, node, hosts.POLL, lambda unit: hosts.ask(unit, message))
 
 
 @router.post(

@@ -22,7 +22,7 @@ Node = Annotated[Principal, requires(Permission.HOST_REPORT)]
 )
 def ask_for_repair(request: Request, node: Node, message: Annotated[RepairAsk, wire_body(RepairAsk)]) -> Response:
     """Return the node's next order, if any. An order that it was given and did not report before asking has failed."""
-    return answered(request, node, repair_orders.ASK, lambda unit: repair_orders.ask(unit, message))
+    return answered(request, node, repair_orders.POLL, lambda unit: repair_orders.ask(unit, message))
 
 
 @router.post(

@@ -76,4 +76,4 @@ def take_training(
 ) -> Response:
     """Store the ranks' reports of their training, keyed by the offset in the host's file."""
     found_id = AttemptId(require_id("attempt", attempt_id))
-    return answered(request, node, training.TAKE, lambda unit: training.take(unit, found_id, message), quiet=True)
+    return answered(request, node, training.RECORD, lambda unit: training.take(unit, found_id, message), quiet=True)

@@ -10,6 +10,7 @@ from api.dependencies import dependencies_of
 from api.permissions import requires
 from api.reading import reading
 from api.wire_answers import answered
+from control.core.unit_of_work import UnitOfWork
 from control.hosts import pair_probes
 from control.hosts.rack_pairs import RackPairRow
 from muster import documents
@@ -48,7 +49,11 @@ def list_rack_pairs(
 def ask_for_peers(request: Request, node: Node, message: Annotated[PairProbeAsk, wire_body(PairProbeAsk)]) -> Response:
     """Return the peers that this node probes until it asks again, and the keys of requests for its own answers."""
     secret_key = dependencies_of(request).secret_key
-    return answered(request, node, pair_probes.ASK, lambda unit: pair_probes.ask(unit, message, secret_key), quiet=True)
+
+    def poll(unit: UnitOfWork) -> PairProbeAnswer:
+        return pair_probes.ask(unit, message, secret_key)
+
+    return answered(request, node, pair_probes.POLL, poll, quiet=True)
 
 
 def _view(row: RackPairRow) -> documents.RackPair:

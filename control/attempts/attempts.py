@@ -15,6 +15,7 @@ from control.attempts import resume_holds, suspects
 from control.attempts.mapping import attempt_lifecycle, grace_ms, job_lifecycle, spec_of, store_attempt, store_job
 from control.attempts.reclaim_outcomes import settle
 from control.checkpoints import checkpoints
+from control.core.relay import WAKEUP_TOPIC
 from control.core.unit_of_work import SCHEDULER_CHANNEL, UnitOfWork
 from control.fleet import cordons
 from muster.db.models import Allocation, AllocationGpu, Attempt, AttemptHost, Cordon, Job, StopRequest
@@ -30,7 +31,6 @@ from muster.domain.states import AllocationState, AttemptState, Cause, HostPartS
 from muster.domain.times import to_ms
 from muster.identity import new_id
 
-WAKEUP_TOPIC: Final = "ring"
 OUTBOX_CHANNEL: Final = "muster_outbox"
 UNCLEAN: Final = "unclean"
 """Reason code of a cordon: programs of an ended attempt may still run on the node."""

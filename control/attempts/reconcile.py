@@ -33,7 +33,7 @@ from muster.domain.times import to_ms
 TICK_ATTEMPT: Final = declare_action("reconcile.attempt")
 TICK_JOB: Final = declare_action("reconcile.job")
 TICK_CONTACT: Final = declare_action("reconcile.contact")
-BEAT: Final = declare_action("api.beat")
+HEARTBEAT: Final = declare_action("api.heartbeat")
 
 _log = structlog.get_logger(__name__)
 

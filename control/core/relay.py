@@ -18,6 +18,7 @@ Send = Callable[[str, str, dict[str, Any]], None]
 """Function of (topic, key, payload). An exception means that the message did not arrive, and it is sent again."""
 
 WAKEUP_TOPIC: Final = "ring"
+"""Topic of wake-ups, as the outbox stores it: the relay of the release before refuses any other (decision 47)."""
 WAKEUP_STALE_AFTER: Final = timedelta(seconds=60)
 """Age at which a wake-up is useless: by then the host's own heartbeat has listed its unclaimed attempts."""
 

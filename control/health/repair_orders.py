@@ -36,7 +36,7 @@ from muster.domain.principals import Permission
 from muster.domain.times import to_ms
 from muster.wire.repair import REPAIR_PROTOCOL, RepairAnswer, RepairAsk, RepairAskAnswer, RepairOrder, RepairReport
 
-ASK: Final = declare_action("repair.ask")
+POLL: Final = declare_action("repair.poll")
 REPORT: Final = declare_action("repair.report")
 AGAIN_S: Final = 10.0
 """Interval after a verb is done while its GPU still reports the fault: its next samples may show the end."""

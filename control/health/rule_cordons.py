@@ -29,7 +29,7 @@ from muster.domain.principals import Principal
 from muster.domain.states import Contact
 from muster.domain.times import to_ms
 
-HOLD: Final = declare_action("judge.hold_nodes")
+CORDON: Final = declare_action("judge.cordon_nodes")
 REASON_CODE: Final = "node_fault"
 MAINTENANCE_CODES: Final = ("drain", maintenance.REASON_CODE)
 """Cordons under which a person works on a node: reports about the node itself then have no weight."""
@@ -80,7 +80,7 @@ def _set_aside_and_open(now: datetime) -> tuple[ColumnElement[bool], ...]:
 
 
 def _end_maintenance(units: UnitOfWorkFactory, principal: Principal, node_id: NodeId) -> None:
-    with units.begin(principal, HOLD, quiet=True) as unit:
+    with units.begin(principal, CORDON, quiet=True) as unit:
         if not lock_nodes(unit, [node_id]) or nodes_in_maintenance(unit, [node_id]):
             return
         told = select(EvidenceRow).where(EvidenceRow.node_id == node_id, *_set_aside_and_open(unit.now))
@@ -111,7 +111,7 @@ def nodes_in_maintenance(unit: UnitOfWork, node_ids: Collection[NodeId]) -> froz
 
 
 def _hold(units: UnitOfWorkFactory, principal: Principal, node_ids: Sequence[NodeId]) -> int:
-    with units.begin(principal, HOLD, quiet=True) as unit:
+    with units.begin(principal, CORDON, quiet=True) as unit:
         lock_nodes(unit, node_ids)
         policy = active_policy(unit.session).health
         report_gpus_together(unit, node_ids, nodes_in_maintenance(unit, node_ids), policy)

@@ -36,9 +36,9 @@ from muster.domain.principals import Permission, Principal
 from muster.domain.states import Standing
 from muster.domain.times import to_ms
 
-FIND: Final = declare_action("judge.look_for_repairs")
+FIND: Final = declare_action("judge.find_repairs")
 START: Final = declare_action("judge.start_repair")
-ASK: Final = declare_action("judge.ask_for_repair")
+REQUEST: Final = declare_action("judge.request_repair")
 KIND: Final = IncidentKind.REPAIR_DUE
 BATCH: Final = 200
 
@@ -154,7 +154,7 @@ def _begin(unit: UnitOfWork, gpu: Gpu, case: GpuCase, remedy: Remedy, policy: He
 
 def _keep_incidents(units: UnitOfWorkFactory, principal: Principal, uuids: Sequence[GpuUuid]) -> int:
     """Keep incidents about exactly the GPUs among ``uuids`` that only a person can return to service. Return 0."""
-    with units.begin(principal, ASK, quiet=True) as unit:
+    with units.begin(principal, REQUEST, quiet=True) as unit:
         gpus = lock_gpus(unit, uuids)
         words = _remedies_to_request(unit, gpus)
         standing = {found.subject_id: found for found in incidents.open_about(unit, KIND, list(uuids))}

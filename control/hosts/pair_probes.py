@@ -23,7 +23,7 @@ from muster.domain.ids import NodeId
 from muster.domain.principals import Permission
 from muster.wire.pair_probes import PAIR_PROBE_PROTOCOL, PairProbeAnswer, PairProbeAsk, PairProbePeer, ProbedPeer
 
-ASK: Final = declare_action("pair_probe.ask")
+POLL: Final = declare_action("pair_probe.poll")
 READ: Final = declare_action("pair_probe.read")
 REPORTED_WITHIN: Final = timedelta(seconds=2 * ROUND_S)
 """Time after its agent's last request until a responder counts as answering no more."""

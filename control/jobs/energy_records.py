@@ -19,7 +19,7 @@ from muster.domain.errors import UnavailableError
 from muster.domain.ids import AttemptId
 from muster.domain.principals import system_principal
 
-KEEP: Final = declare_action("energy.keep")
+RECORD: Final = declare_action("energy.record")
 SETTLED_AFTER: Final = timedelta(minutes=3)
 BATCH: Final = 8
 _TRIED_FOR: Final = timedelta(hours=6)
@@ -32,7 +32,7 @@ def keep_energy_once(units: UnitOfWorkFactory, *, batch: int = BATCH) -> int:
 
     An attempt whose history cannot be read is stored as unread, so that it blocks no other.
     """
-    with units.begin(_PRINCIPAL, KEEP, quiet=True) as unit:
+    with units.begin(_PRINCIPAL, RECORD, quiet=True) as unit:
         query = select(Attempt.id).where(
             Attempt.energy.is_(None),
             Attempt.claimed_at.is_not(None),
@@ -42,7 +42,7 @@ def keep_energy_once(units: UnitOfWorkFactory, *, batch: int = BATCH) -> int:
     num_kept = 0
     for attempt_id in found:
         try:
-            with units.begin(_PRINCIPAL, KEEP, quiet=True) as unit:  # the long reading, under no lock
+            with units.begin(_PRINCIPAL, RECORD, quiet=True) as unit:  # the long reading, under no lock
                 energy = ended_energy(unit, unit.session.get_one(Attempt, attempt_id))
             _keep(units, attempt_id, energy)
             num_kept += 1
@@ -53,7 +53,7 @@ def keep_energy_once(units: UnitOfWorkFactory, *, batch: int = BATCH) -> int:
 
 
 def _keep(units: UnitOfWorkFactory, attempt_id: AttemptId, energy: AttemptEnergy) -> None:
-    with units.begin(_PRINCIPAL, KEEP, quiet=True) as unit:
+    with units.begin(_PRINCIPAL, RECORD, quiet=True) as unit:
         lock_attempt(unit, attempt_id).attempt.energy = asdict(energy)
 
 
@@ -62,7 +62,7 @@ def _keep_unread(units: UnitOfWorkFactory, attempt_id: AttemptId, *, is_to_pass:
 
     ``is_to_pass``: the database did not answer in time, so try again for a limited time.
     """
-    with units.begin(_PRINCIPAL, KEEP, quiet=True) as unit:
+    with units.begin(_PRINCIPAL, RECORD, quiet=True) as unit:
         attempt = unit.session.get_one(Attempt, attempt_id)
         is_young = attempt.ended_at is not None and unit.now - attempt.ended_at < _TRIED_FOR
         if is_to_pass and is_young:

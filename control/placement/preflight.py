@@ -37,8 +37,8 @@ from muster.domain.times import to_ms
 from muster.wire.host import PreflightOrder, PreflightReport
 from scheduler.model import Verdict, Waiting
 
-ASK: Final = declare_action("looks.ask")
-NOTE_WAITING: Final = declare_action("looks.note_waiting")
+REQUEST: Final = declare_action("preflight.request")
+NOTE_WAITING: Final = declare_action("preflight.note_waiting")
 PREFLIGHTS: Final = "look"
 """Capability that hosts with preflight report."""
 _Decided = tuple[Job, int, Decision]
@@ -102,7 +102,7 @@ def _commit(
     """Commit the decision. ``was``: the number of the preflight that was decided upon, 0 for none."""
 
     def commit() -> None:
-        with units.begin(principal, ASK, quiet=True) as unit:
+        with units.begin(principal, REQUEST, quiet=True) as unit:
             _carry_out(unit, job_id, decision, was, policy)
 
     retrying(commit)

@@ -42,7 +42,7 @@ from muster.wire.training import (
     Warned,
 )
 
-TAKE: Final = declare_action("training.take")
+RECORD: Final = declare_action("training.record")
 _TRAINS: Final = (StepDone, CheckpointDone)
 """By these reports of rank 0, a program that does not report where it continues from has chosen it."""
 

@@ -197,7 +197,7 @@ class _Life:
         ]
         lines = tuple(TrainLine(at_ms=now_ms, rank=0, message=message) for message in messages)
         told = TrainBatch(protocol=PROTOCOL_VERSION, fence=self.fence, offset=0, next_offset=10, lines=lines)
-        with self.units.begin(self.host.principal, training.TAKE, quiet=True) as unit:
+        with self.units.begin(self.host.principal, training.RECORD, quiet=True) as unit:
             training.take(unit, self.attempt_id, told)
 
     def _cancel_another(self) -> None:

@@ -191,7 +191,7 @@ class PlayedFleet(Fleet):
             next_offset=offset + _LINE_BYTES,
             lines=lines,
         )
-        with self.units.begin(_node(node_id), training.TAKE, quiet=True) as unit:
+        with self.units.begin(_node(node_id), training.RECORD, quiet=True) as unit:
             assert training.take(unit, attempt.id, batch).taken == len(lines)
 
 

@@ -64,7 +64,7 @@ class PlayedJob:
         batch = TrainBatch(
             protocol=PROTOCOL_VERSION, fence=attempt.fence, offset=offset, next_offset=offset + 10, lines=lines
         )
-        with self.seen.units.begin(self.host.principal, training.TAKE, quiet=True) as unit:
+        with self.seen.units.begin(self.host.principal, training.RECORD, quiet=True) as unit:
             assert training.take(unit, AttemptId(attempt.id), batch).taken == len(lines)
 
     def trains(self, first: int, last: int, *, rank: int = 0) -> None:

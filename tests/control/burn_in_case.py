@@ -61,7 +61,7 @@ class Host:
 
     def ask(self, max_orders: int = 72) -> AskAnswer:
         request = AskRequest(protocol=BURN_IN_PROTOCOL, boot_id="boot-1", max_orders=max_orders)
-        with self.units.begin(self.principal, agents.ASK) as unit:
+        with self.units.begin(self.principal, agents.POLL) as unit:
             return agents.ask(unit, request)
 
     def report(self, order: BurnInOrder, found: Figures | str) -> bool:

@@ -28,7 +28,7 @@ from muster.wire.burn_in import (
     Figures,
 )
 
-ASK: Final = declare_action("burn_in.ask")
+POLL: Final = declare_action("burn_in.poll")
 REPORT: Final = declare_action("burn_in.report")
 EXPIRE: Final = declare_action("burn_in.expire")
 REPORT_WITHIN: Final = timedelta(seconds=60)

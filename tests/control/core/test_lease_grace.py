@@ -22,12 +22,12 @@ def clock(clock: SetClock) -> SetClock:
 
 
 def beat(units: UnitOfWorkFactory) -> None:
-    with units.begin(API, reconcile.BEAT, quiet=True) as unit:
+    with units.begin(API, reconcile.HEARTBEAT, quiet=True) as unit:
         reconcile.beat(unit)
 
 
 def accepts_heartbeats_since(units: UnitOfWorkFactory) -> int:
-    with units.begin(API, reconcile.BEAT, dry_run=True, quiet=True) as unit:
+    with units.begin(API, reconcile.HEARTBEAT, dry_run=True, quiet=True) as unit:
         return lease_grace_since_ms(unit)
 
 

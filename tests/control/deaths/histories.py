@@ -271,8 +271,8 @@ DIES_IN: Final[dict[Timeline, tuple[str, ...]]] = {
     resize: ("job.resize", "elastic.grow", "elastic.let_go"),
     swap: ("node.drain", "judge.evacuate"),
     clearing: ("node.clear",),
-    check: ("looks.ask", "looks.note_waiting"),
+    check: ("preflight.request", "preflight.note_waiting"),
     budget: ("budget.stop",),
-    silence: ("reconcile.contact", "api.beat"),
+    silence: ("reconcile.contact", "api.heartbeat"),
 }  # fmt: skip
 """Timeline → its units of work at which it is interrupted. A new unit by which a place may change needs its row."""

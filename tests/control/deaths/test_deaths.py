@@ -35,7 +35,7 @@ CHANGERS: Final = (
 ELSEWHERE: Final = {
     "job.submit": "stack/test_crashes.py, with the key that makes it one job",
     "host.logs": "stack/test_crashes.py",
-    "training.take": "stack/test_crashes.py, by the host worker that sends the messages again",
+    "training.record": "stack/test_crashes.py, by the host worker that sends the messages again",
     "job.release": "a person's word alone: it moves a job from HELD to QUEUED, where no place is",
     "judge.hold_suspect": "it moves a job to HELD, which has no place then",
     "judge.suspend_evidence": "it moves no job",

@@ -35,7 +35,7 @@ def ordered(host: Host, action: RepairAction, gpu: GpuUuid | None = None) -> Non
 
 def ask(host: Host, boot_id: str = "boot-1", waiting: tuple[str, ...] = ()) -> RepairOrder | None:
     asked = RepairAsk(protocol=REPAIR_PROTOCOL, boot_id=boot_id, waiting=waiting)
-    with host.units.begin(host.principal, repair_orders.ASK) as unit:
+    with host.units.begin(host.principal, repair_orders.POLL) as unit:
         return repair_orders.ask(unit, asked).order
 
 

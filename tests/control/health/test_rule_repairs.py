@@ -49,7 +49,7 @@ def host_of(court: Court, *gpus: GpuUuid) -> Host:
 def ask(court: Court, *verbs: str, waiting: tuple[str, ...] = ()) -> RepairOrder | None:
     """Its agent asks, and states what it may do."""
     asked = RepairAsk(protocol=REPAIR_PROTOCOL, boot_id="boot-1", waiting=waiting, verbs=verbs)
-    with court.units.begin(host_of(court).principal, repair_orders.ASK) as unit:
+    with court.units.begin(host_of(court).principal, repair_orders.POLL) as unit:
         return repair_orders.ask(unit, asked).order
 
 

@@ -276,7 +276,7 @@ def test_several_answers_lock_their_jobs_in_one_order(looking: Looking, monkeypa
     job_ids = sorted(looking.stage.submit("on_demand", shape=GANG) for _ in range(3))
     looking.stage.cycle()
     host = looking.stage.hosts[0]
-    with looking.stage.units.begin(OPERATOR, preflight.ASK, quiet=True) as unit:
+    with looking.stage.units.begin(OPERATOR, preflight.REQUEST, quiet=True) as unit:
         for row in unit.session.scalars(select(PlacementPreflight)):
             row.node_id = host.node_id
     locked: list[JobId] = []

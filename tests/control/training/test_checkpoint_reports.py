@@ -82,7 +82,7 @@ class Job:
     def saying(self, number: int, *words: Word) -> Iterator[None]:
         """Taken, and committed at the end of the block."""
         batch = self.batch(number, *words)
-        with self.fleet.units.begin(self.host.principal, training.TAKE, quiet=True) as unit:
+        with self.fleet.units.begin(self.host.principal, training.RECORD, quiet=True) as unit:
             assert training.take(unit, self.attempts[number][0], batch).taken == len(words)
             unit.session.flush()
             yield
@@ -303,7 +303,7 @@ def test_several_hosts_that_train_by_our_runtime_do_not_wait_for_a_lost_one(
     assert rule_of(units, first.id) == (rule or "wait"), "before it has sent a message"
     for host in hosts:
         assert host.claim(first.id, first.fence).granted
-    with units.begin(system_principal("test"), training.TAKE, quiet=True) as unit:
+    with units.begin(system_principal("test"), training.RECORD, quiet=True) as unit:
         loaded = lock_attempt(unit, first.id)
         CheckpointReports(unit, loaded, active_policy(unit.session)).note_begun(unit.now)
     assert rule_of(units, first.id) == expected

@@ -194,7 +194,7 @@ def test_a_placement_that_meets_a_burn_in_waits_for_it_and_sees_it(units: UnitOf
     job_id = fleet_.submit(shape={"nodes": 1, "gpus_per_node": 2})
     request = AskRequest(protocol=BURN_IN_PROTOCOL, boot_id="boot-1")
     with ThreadPoolExecutor(1) as pool:
-        with units.begin(host.principal, hosts.ASK) as unit:
+        with units.begin(host.principal, hosts.POLL) as unit:
             assert len(hosts.ask(unit, request).orders) == 2
             placing = pool.submit(fleet_.cycle)
             with pytest.raises(TimeoutError):

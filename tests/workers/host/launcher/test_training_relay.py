@@ -209,7 +209,7 @@ def relay_in_a_process(speaking: Speaking, database_url: str, armed: str) -> int
 
 
 @pytest.mark.parametrize(
-    "point", ["training.take.before_commit", "training.take.after_commit", training_relay.AFTER_ANSWER]
+    "point", ["training.record.before_commit", "training.record.after_commit", training_relay.AFTER_ANSWER]
 )
 def test_a_relay_that_is_killed_as_it_relays_reports_everything_once(
     start: Callable[[], Speaking], database_url: str, point: str
