@@ -23,6 +23,11 @@ def boottime_ms() -> int:
     return time.clock_gettime_ns(time.CLOCK_BOOTTIME) // _NS_PER_MS
 
 
+def monotonic_s() -> float:
+    """Return the clock of the kernel's log, in seconds since the boot without suspended time."""
+    return time.clock_gettime(time.CLOCK_MONOTONIC)
+
+
 def wall_ms() -> int:
     return time.time_ns() // _NS_PER_MS
 

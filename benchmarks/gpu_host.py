@@ -27,7 +27,7 @@ from benchmarks.sizes import Sizes
 from muster.domain.gpu.metrics import NUM_METRICS
 from muster.domain.ids import GpuUuid
 from muster.wire.burn_in import Figures
-from workers.host.supervisor.order import Preparation
+from workers.host.supervisor.order_parts import Preparation
 from workers.host.supervisor.quick_check import QuickCheck
 
 CHECKS_PER_MINUTE: Final = 6

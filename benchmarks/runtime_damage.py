@@ -23,7 +23,7 @@ from muster.train.checkpoint import fences, generations, state
 from muster.train.checkpoint.fences import StaleFenceError
 from muster.train.checkpoint.generations import Generation
 from muster.train.checkpoint.manifest import FileRecord, Manifest
-from muster.train.checkpoint.storage.disk import HashingFile
+from muster.train.runtime.durable_files import HashingFile
 
 RANKS: Final = 2
 Damage = Callable[[Path, Path, random.Random], None]

@@ -26,7 +26,6 @@ from agents.kernel_log.kernel_log import (
     MAX_EVENTS,
     event_of,
     host_event_of,
-    monotonic_s,
     nic_event_of,
 )
 from agents.probes.interface import ProbeEvent
@@ -59,7 +58,7 @@ class Journal:
         *,
         position_file: Path | None = None,
         wall_ms: Callable[[], int] = host_facts.wall_ms,
-        clock_s: Callable[[], float] = monotonic_s,
+        clock_s: Callable[[], float] = host_facts.monotonic_s,
     ) -> None:
         self._gpu_at = gpu_at
         self._boot_id = boot_id

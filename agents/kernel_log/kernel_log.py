@@ -15,7 +15,6 @@ cards' drivers, and the kernel's about the host's own memory, PCIe and disks.
 import os
 import re
 import select
-import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -58,11 +57,6 @@ class Position(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     sequence: int
 
 
-def monotonic_s() -> float:
-    """Return the clock of the kernel's records."""
-    return time.clock_gettime(time.CLOCK_MONOTONIC)
-
-
 @dataclass(slots=True)
 class GpuAddresses:
     """GPUs by PCI address. One that the driver no longer names keeps its place until another takes it.
@@ -71,7 +65,7 @@ class GpuAddresses:
     """
 
     identify: Callable[[], HostInventory]
-    clock_s: Callable[[], float] = monotonic_s
+    clock_s: Callable[[], float] = host_facts.monotonic_s
     _known: dict[str, GpuUuid] = field(default_factory=dict)
     _read_s: float | None = None
 
@@ -107,7 +101,7 @@ class KernelLog:
         path: Path = KMSG,
         position_file: Path | None = None,
         wall_ms: Callable[[], int] = host_facts.wall_ms,
-        clock_s: Callable[[], float] = monotonic_s,
+        clock_s: Callable[[], float] = host_facts.monotonic_s,
     ) -> None:
         self._descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
         self._poll = select.poll()

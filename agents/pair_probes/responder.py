@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
-from agents.kernel_log.kernel_log import monotonic_s
+from agents import host_facts
 from agents.pair_probes.datagrams import ANSWER, NUM_BYTES, QUESTION, Datagram, is_shaped, opened
 
 QUESTIONS_PER_S: Final = 500.0
@@ -26,7 +26,7 @@ class Allowance:
 
     per_s: float = QUESTIONS_PER_S
     at_once: float = QUESTIONS_AT_ONCE
-    clock_s: Callable[[], float] = monotonic_s
+    clock_s: Callable[[], float] = host_facts.monotonic_s
     _left: float | None = None
     _seen_s: float = 0.0
 

@@ -17,7 +17,7 @@ import fcntl
 import os
 from typing import TYPE_CHECKING
 
-from muster.train.checkpoint.storage.disk import sync_folder, write_durably
+from muster.train.runtime.durable_files import sync_folder, write_durably
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

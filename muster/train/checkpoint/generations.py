@@ -33,7 +33,7 @@ from typing import TYPE_CHECKING
 
 from muster.train.checkpoint import fences, manifest
 from muster.train.checkpoint.manifest import MANIFEST, FileRecord, Manifest, UnusableError
-from muster.train.checkpoint.storage.disk import HashingFile, sync_folder, write_durably, writing_durably
+from muster.train.runtime.durable_files import HashingFile, sync_folder, write_durably, writing_durably
 from muster.train.runtime.failpoints import failpoint
 
 if TYPE_CHECKING:

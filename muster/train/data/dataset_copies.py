@@ -25,7 +25,6 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from muster.train.checkpoint.storage.disk import HashingFile, sync_folder, write_durably
 from muster.train.data.dataset_manifest import (
     DATASET,
     DataFile,
@@ -35,6 +34,7 @@ from muster.train.data.dataset_manifest import (
     dump,
     num_workers,
 )
+from muster.train.runtime.durable_files import HashingFile, sync_folder, write_durably
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

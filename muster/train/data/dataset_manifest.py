@@ -18,7 +18,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Any, Literal
 
-from muster.train.checkpoint.storage.disk import sync_folder, write_durably
+from muster.train.runtime.durable_files import sync_folder, write_durably
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

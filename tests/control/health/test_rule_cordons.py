@@ -1,15 +1,11 @@
 """Faults of a node hold the node, as long as they stand; no GPU is quarantined, and a person's word outlives them."""
 
 from datetime import timedelta
-from pathlib import Path
 from typing import Any
 
 import pytest
 from sqlalchemy import select
 
-from agents.kernel_log.kernel_log import logged_until_now
-from agents.probes.interface import HostInventory
-from agents.reports import event_report
 from control.fleet import cordons, maintenance
 from control.health import interventions
 from control.health.interventions import START_REPAIR, start_repair
@@ -116,19 +112,6 @@ def test_a_persons_release_stands_until_something_later_comes_to_light(court: Co
     court.signal("again", None, kind="sxid", code=12028, source="kernel_log", text="Fatal, Link 32 egress error")
     court.judge()
     assert hold(court) == 1
-
-
-def test_a_kernel_line_of_a_fatal_nvswitch_error_holds_its_node(court: Court, tmp_path: Path) -> None:
-    kernel_log = tmp_path / "kmsg"
-    for fatal, held in (("Non-fatal", 0), ("Fatal", 1)):
-        kernel_log.write_text(f"3,7,5000000000,-;nvidia-nvswitch0: SXid (PCI:0000:a9:00.0): 20034, {fatal}, Link 30\n")
-        (event,) = logged_until_now(HostInventory(), "boot-1", path=kernel_log) or ()
-        told = event_report(event, "boot-1", is_open=False)
-        columns = {"kind": told.kind, "code": told.code, "source": told.source, "text": told.text}
-        court.signal(fatal, None, **columns, values=dict(told.values))
-        court.judge()
-        assert hold(court) == held
-    assert standings(court) == {Standing.HEALTHY}
 
 
 def test_a_warning_about_a_node_holds_nothing(court: Court) -> None:

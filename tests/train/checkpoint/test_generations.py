@@ -12,7 +12,7 @@ from muster.train.checkpoint import fences, generations, manifest, retention
 from muster.train.checkpoint.fences import StaleFenceError
 from muster.train.checkpoint.generations import Generation
 from muster.train.checkpoint.manifest import MANIFEST, FileRecord, Manifest, UnusableError
-from muster.train.checkpoint.storage.disk import HashingFile
+from muster.train.runtime.durable_files import HashingFile
 
 
 def about(step: int, fence: int, files: Sequence[FileRecord]) -> Manifest:

@@ -10,8 +10,8 @@ import pytest
 from muster.train.checkpoint import generations, manifest
 from muster.train.checkpoint.generations import Generation
 from muster.train.checkpoint.manifest import MANIFEST
-from muster.train.checkpoint.storage.disk import HashingFile
 from muster.train.checkpoint.storage.disk_store import DiskStore
+from muster.train.runtime.durable_files import HashingFile
 from tests.train.marks import TRAINS
 from tests.train.train_case import Training
 

@@ -8,7 +8,7 @@ import pytest
 from muster.train.checkpoint import sealing
 from muster.train.checkpoint.keys import Key, KeyFileError, Keyring, MissingKeyError, key_of
 from muster.train.checkpoint.sealing import FRAME_BYTES, HEADER_BYTES, TAG_BYTES, NotOpenedError, Sink
-from muster.train.checkpoint.storage.disk import writing_durably
+from muster.train.runtime.durable_files import writing_durably
 
 KEY = key_of(b"\x11" * 32)
 PLACE = "step-00000040/gen-7/rank-00000.pt"

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from muster.train.checkpoint.storage.disk import HashingFile
+from muster.train.runtime.durable_files import HashingFile
 from tests.train.marks import TRAINS
 
 if TYPE_CHECKING:

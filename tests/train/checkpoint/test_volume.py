@@ -15,8 +15,8 @@ if importlib.util.find_spec("torch") is not None:
 
     from muster.train.checkpoint import state, volume
     from muster.train.checkpoint.continuity import volume_anomaly
-    from muster.train.checkpoint.storage.disk import HashingFile
     from muster.train.runtime import rng as chance
+    from muster.train.runtime.durable_files import HashingFile
 
 
 def written(part: dict[str, Any]) -> int:

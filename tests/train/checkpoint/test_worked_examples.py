@@ -9,7 +9,7 @@ from muster.train.checkpoint import fences, generations
 from muster.train.checkpoint.fences import FENCE, StaleFenceError
 from muster.train.checkpoint.generations import Generation
 from muster.train.checkpoint.manifest import FileRecord, Manifest
-from muster.train.checkpoint.storage.disk import HashingFile
+from muster.train.runtime.durable_files import HashingFile
 
 STEP = 40
 

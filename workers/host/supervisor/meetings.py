@@ -16,7 +16,8 @@ if TYPE_CHECKING:
     from pathlib import Path
     from typing import Any
 
-    from workers.host.supervisor.order import Order, Preparation
+    from workers.host.supervisor.order import Order
+    from workers.host.supervisor.order_parts import Preparation
 
 _BACKLOG = 64
 _OF_THE_NETWORK = "GLOO_"

@@ -14,7 +14,8 @@ from workers.host.supervisor.container.containers import has_nvidia
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from workers.host.supervisor.order import Order, Preparation
+    from workers.host.supervisor.order import Order
+    from workers.host.supervisor.order_parts import Preparation
 
 _GPU_CHECK = Path(__file__).with_name("gpu_check.py")
 _PATIENCE_S = 20.0

@@ -17,7 +17,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     import subprocess
 
-    from workers.host.supervisor.order import Preparation
+    from workers.host.supervisor.order_parts import Preparation
 
 _START = (
     "import sys; sys.path.insert(0, sys.argv[1]); import muster.bench.quick_check as check;"

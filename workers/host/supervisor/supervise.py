@@ -40,7 +40,8 @@ if TYPE_CHECKING:
     from types import FrameType
     from typing import Any
 
-    from workers.host.supervisor.order import Order, Preparation
+    from workers.host.supervisor.order import Order
+    from workers.host.supervisor.order_parts import Preparation
     from workers.host.supervisor.record.log_streams import LogStream
     from workers.host.supervisor.record.train_socket import TrainSocket
     from workers.host.supervisor.standby import Standby

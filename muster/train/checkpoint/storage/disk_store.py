@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from muster.train.checkpoint.generations import Generation, Pacing
     from muster.train.checkpoint.manifest import FileRecord, Manifest
     from muster.train.checkpoint.save_faults import Place
-    from muster.train.checkpoint.storage.disk import HashingFile
+    from muster.train.runtime.durable_files import HashingFile
 
 
 class DiskStore:

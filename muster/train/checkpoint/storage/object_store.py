@@ -21,9 +21,9 @@ from muster.train.checkpoint.generations import Generation
 from muster.train.checkpoint.manifest import MANIFEST, FileRecord, Manifest, UnusableError
 from muster.train.checkpoint.retention import GOOD, READ
 from muster.train.checkpoint.save_faults import Place
-from muster.train.checkpoint.storage.disk import HashingFile
 from muster.train.checkpoint.storage.late_files import LATE_ELSEWHERE_S
 from muster.train.checkpoint.storage.uploads import Upload
+from muster.train.runtime.durable_files import HashingFile
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator

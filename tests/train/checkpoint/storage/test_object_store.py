@@ -16,10 +16,10 @@ from muster.train.checkpoint.fences import StaleFenceError
 from muster.train.checkpoint.generations import Generation
 from muster.train.checkpoint.manifest import MANIFEST, UnusableError
 from muster.train.checkpoint.storage.bucket import Bucket
-from muster.train.checkpoint.storage.disk import HashingFile
 from muster.train.checkpoint.storage.object_store import ObjectStore
 from muster.train.checkpoint.storage.places import S3Place
 from muster.train.checkpoint.storage.uploads import Upload
+from muster.train.runtime.durable_files import HashingFile
 from tests.train.checkpoint.test_generations import about
 from tests.train.object_stores import BUCKET, SECRET, Prefix, environment_of
 

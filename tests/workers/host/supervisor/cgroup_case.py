@@ -9,7 +9,7 @@ import pytest
 from workers.host.supervisor.cgroup import group as cgroup
 from workers.host.supervisor.cgroup.group import Group, group_name, make_group
 from workers.host.supervisor.cgroup.place import find_place
-from workers.host.supervisor.order import HostLimits
+from workers.host.supervisor.order_parts import HostLimits
 
 from .attempt_case import NODE_ID, Attempt
 

@@ -11,7 +11,7 @@ import torch
 from muster.bench import exact, quick_check
 from tests.workers.host.supervisor.attempt_case import Attempt, until
 from workers.host.supervisor import files
-from workers.host.supervisor.order import Preparation
+from workers.host.supervisor.order_parts import Preparation
 from workers.host.supervisor.preparation import UnreadyError
 from workers.host.supervisor.quick_check import QuickCheck
 

@@ -10,15 +10,15 @@ import os
 from pathlib import Path
 
 from workers.host.supervisor.cgroup.block_devices import block_devices
+from workers.host.supervisor.cgroup.oom_counts import counter
 from workers.host.supervisor.cgroup.place import NONE, V1, V1_DEVICES, V1_IO, V2, find_place
-from workers.host.supervisor.kernel import counter
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
     from workers.host.supervisor.cgroup.place import Place
-    from workers.host.supervisor.order import HostLimits
+    from workers.host.supervisor.order_parts import HostLimits
 
 _MEMBERS = "cgroup.procs"
 _PERIOD_US = 100_000

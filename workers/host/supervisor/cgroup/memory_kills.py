@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import signal
 
-from workers.host.supervisor.kernel import oom_kills
+from workers.host.supervisor.cgroup.oom_counts import oom_kills
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -25,13 +25,14 @@ from workers.host.supervisor.container.mounts import (
     require_there,
 )
 from workers.host.supervisor.container.process_limits import docker_limits, podman_limits
-from workers.host.supervisor.order import Mount
+from workers.host.supervisor.order_parts import Mount
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from workers.host.supervisor.order import Container, HostLimits, Order
+    from workers.host.supervisor.order import Order
+    from workers.host.supervisor.order_parts import Container, HostLimits
     from workers.host.supervisor.user.job_user import JobUser
 
 PODMAN, DOCKER, ENROOT = "podman", "docker", "enroot"

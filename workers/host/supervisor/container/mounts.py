@@ -13,7 +13,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from workers.host.supervisor.order import Mount
+    from workers.host.supervisor.order_parts import Mount
     from workers.host.supervisor.user.job_user import JobUser
 
 _SEPARATORS = re.compile(r"[,:\"\x00-\x1f\x7f]")

@@ -9,7 +9,7 @@ from workers.host.supervisor.cgroup import group as cgroup
 from workers.host.supervisor.cgroup.block_devices import block_devices
 from workers.host.supervisor.cgroup.group import Group, find_group, group_name, make_group
 from workers.host.supervisor.cgroup.place import LEAF, NONE, V1, V2, Place, find_place
-from workers.host.supervisor.order import HostLimits
+from workers.host.supervisor.order_parts import HostLimits
 
 UNLIMITED = HostLimits()
 LIMITED = HostLimits(memory_bytes=1 << 30, pids=64, cpus=2.5)

@@ -12,7 +12,7 @@ import pytest
 from tests.workers.host.supervisor.attempt_case import until
 from workers.host.supervisor.cgroup.group import Group, make_group
 from workers.host.supervisor.cgroup.place import V2, Place, find_place
-from workers.host.supervisor.order import HostLimits
+from workers.host.supervisor.order_parts import HostLimits
 from workers.host.supervisor.proof.processes import living_processes
 
 LEAVES_A_DAEMON: Final = (

@@ -17,7 +17,7 @@ from workers.host import supervisor
 from workers.host.supervisor.cgroup.block_devices import block_devices
 from workers.host.supervisor.cgroup.group import make_group
 from workers.host.supervisor.cgroup.place import find_place
-from workers.host.supervisor.order import HostLimits
+from workers.host.supervisor.order_parts import HostLimits
 from workers.host.supervisor.proof.processes import living_processes
 
 pytestmark = needs_cgroups

@@ -24,7 +24,8 @@ from workers.host.supervisor.cgroup.devices import NotBarredError, bar
 from workers.host.supervisor.cgroup.group import Group, make_group
 from workers.host.supervisor.cgroup.place import NONE, V1, V1_DEVICES, V2, Place, find_place
 from workers.host.supervisor.gpu_query import UnansweredError
-from workers.host.supervisor.order import HostLimits, read_order
+from workers.host.supervisor.order import read_order
+from workers.host.supervisor.order_parts import HostLimits
 
 CONTROL: Final = 255
 CAPABILITIES: Final = 511

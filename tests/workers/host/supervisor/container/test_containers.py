@@ -25,7 +25,8 @@ from workers.host.supervisor.container.containers import (
 )
 from workers.host.supervisor.container.end import removal
 from workers.host.supervisor.container.mounts import MountError
-from workers.host.supervisor.order import Container, HostLimits, Mount, read_order
+from workers.host.supervisor.order import read_order
+from workers.host.supervisor.order_parts import Container, HostLimits, Mount
 
 GPUS = ("GPU-aa", "GPU-bb")
 IMAGE = os.environ.get("TEST_CONTAINER_IMAGE", "")
