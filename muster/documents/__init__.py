@@ -1,6 +1,6 @@
-"""The documents of the REST API: what it answers and what it takes, once, for the API itself and for its clients.
+"""The documents of the REST API: types of its answers and requests, for the API itself and for its clients.
 
-They are plain dictionaries with a type. Times are RFC 3339 in UTC; units stand in the names.
+They are plain dictionaries with a type. Times are RFC 3339 in UTC; units are in the names.
 """
 
 from muster.documents.audit import AuditEntry, AuditPage

@@ -26,7 +26,7 @@ class CohortPage(Page):
 
 
 class Spread(TypedDict):
-    """One measure over the GPUs whose newest burn-in has it; its unit stands in its name."""
+    """One measure over the GPUs whose newest burn-in has it; its unit is in its name."""
 
     measure: str
     num_gpus: int
@@ -64,7 +64,7 @@ class Drift(TypedDict):
 
     ``num_gpus``, ``num_nodes``: all of the model of which it is known. ``num_kept_out``: GPUs that may be in no gang
     with the majority for it, by the policy's ``health.cohort.attributes``; 0 where the policy lets them be mixed.
-    ``mixed_in``: the tiers whose gangs may mix them all the same, by their own ``homogeneity``.
+    ``mixed_in``: the tiers whose own ``homogeneity`` lets their gangs mix them.
     """
 
     model: str

@@ -9,7 +9,7 @@ from typing_extensions import TypedDict
 
 @dataclass(frozen=True, slots=True)
 class OneOf:
-    """A text that is one word of ``enumeration``, as JSON carries it. OpenAPI names the words."""
+    """A text that is one value of ``enumeration``. OpenAPI lists the values."""
 
     enumeration: type[StrEnum]
 
@@ -26,7 +26,7 @@ Moment = Annotated[str, _DateTime()]
 """RFC 3339 in UTC, with ``Z``."""
 
 Json = dict[str, Any]
-"""An object whose members depend on what it is about."""
+"""An object whose members depend on its subject."""
 
 
 class Page(TypedDict):

@@ -1,4 +1,4 @@
-"""Nodes, cordons, incidents and join tokens, as the API answers them and as they are asked for."""
+"""Nodes, cordons, incidents and join tokens, as the API answers and accepts them."""
 
 from typing import Annotated, NotRequired
 
@@ -23,7 +23,7 @@ class NewCordon(TypedDict):
 class Cordon(TypedDict):
     """A cordon. ``starts_at``: when it comes into force; null: when it was created.
 
-    ``evacuate_at``: when jobs there are asked to leave; null: they run on.
+    ``evacuate_at``: when jobs there get a stop request; null: they continue to run.
     """
 
     id: str

@@ -11,7 +11,7 @@ from muster.domain.states import AllocationState, AttemptState, Cause, StopReaso
 
 
 class GpuJob(TypedDict):
-    """An attempt that had the GPU. ``state``: of its hold of this GPU; ``proof``: of the cause, as text."""
+    """An attempt that had the GPU. ``state``: of this GPU's assignment to it; ``proof``: of the cause, as text."""
 
     job_id: str
     job_name: str

@@ -98,7 +98,7 @@ class Proposed(TypedDict):
 
 
 class Condition(TypedDict):
-    """A condition. ``at``: when it is met by itself; null where a person has to act or the time is unknown.
+    """A condition. ``at``: when it is fulfilled by itself; null where a person has to act or the time is unknown.
 
     ``subject_id``: the evidence to dismiss, the cordon or the override that has to end; null for the other kinds.
     """

@@ -1,4 +1,4 @@
-"""A job as it is submitted, or asked about."""
+"""A job as it is submitted, or as a plan is requested for it."""
 
 from typing import Literal, NotRequired
 
@@ -49,7 +49,7 @@ class Shape(TypedDict):
 
 
 class SliceRule(TypedDict):
-    """``ranks`` that follow each other stand in one domain of ``level``."""
+    """Each ``ranks`` consecutive ranks are in one domain of ``level``."""
 
     level: str
     ranks: int
@@ -100,7 +100,7 @@ class HostLimits(TypedDict):
 
 
 class Dataset(TypedDict):
-    """``manifest`` null: the folder's own, where it has one. ``verify``: what of its files is checked."""
+    """``manifest`` null: the folder's own, where it has one. ``verify``: how its files are checked."""
 
     name: str
     path: str
@@ -137,7 +137,7 @@ class JobSubmission(_JobFields):
 
 
 class JobQuestion(_JobFields):
-    """A job as it might be submitted. By its name it is expected to take the time that others took."""
+    """A job as it might be submitted. Its expected run time follows from other jobs of its name."""
 
     name: NotRequired[str]
     program: NotRequired[Program]

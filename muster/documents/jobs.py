@@ -21,10 +21,10 @@ from muster.domain.states import (
 class Job(TypedDict):
     """``state_reason`` is the reason for its state as text; ``spec`` is the job as it was submitted.
 
-    ``accumulation``: into how many times as many pieces as the program's own its next attempt takes each batch.
-    ``wanted_nodes``: of an elastic job, how many hosts were asked for since it was submitted, and no more.
-    ``binding``, ``reasons``: of a job that waits why, as in its explanation, by the scheduler's newest cycle that
-    considered it; null and none where it does not wait, or none considered it yet.
+    ``accumulation``: the factor of pieces per batch in its next attempt, relative to the program's own number.
+    ``wanted_nodes``: the largest number of hosts of an elastic job, as requested since it was submitted.
+    ``binding``, ``reasons``: why a pending job waits, by the scheduler's newest cycle that considered it; null and
+    empty if it is not pending, or no cycle has considered it yet.
     """
 
     id: str
@@ -59,10 +59,10 @@ class JobPage(Page):
 class AttemptHost(TypedDict):
     """One host's part of an attempt; ``gpus`` are UUIDs in the order of local ranks.
 
-    ``awaits_go``: it says when it is ready, ``ready_at``, and starts once all hosts of the attempt are.
-    ``is_at_fault``: the attempt ended because this host was not ready or did not come; the job avoids it.
-    ``gpu_processes_unknown``: why it is not known what computes on its GPUs after the end, so that the host counts as
-    clean without that; null: by their driver nothing does, or there is no proof yet.
+    ``awaits_go``: it reports that it is ready (``ready_at``), and starts once all hosts of the attempt are ready.
+    ``is_at_fault``: the attempt ended because of this host, such as one that was not ready in time; the job avoids it.
+    ``gpu_processes_unknown``: why processes on its GPUs after the end are unknown, so that the host counts as clean
+    without that check; null: their driver reports none, or there is no proof yet.
     """
 
     node_id: str
@@ -126,11 +126,11 @@ class AttemptEnergy(TypedDict):
 
 
 class Attempt(TypedDict):
-    """``cause`` and ``proof``: why it ended, and by what that is known. ``num_nodes``: its own size.
+    """``cause`` and ``proof``: why it ended, and the basis of that. ``num_nodes``: its own size.
 
     ``go_at``: when all hosts that wait for one another were ready. ``checkpoint_interval``: null for a program that
     names a number of steps, or has not measured a checkpoint yet. ``energy``: null until some minutes after it
-    has ended; until then the job's energy is asked for by itself.
+    has ended; until then the job's energy has its own request.
     """
 
     id: str
@@ -190,7 +190,7 @@ class PlannedVictim(TypedDict):
     """An attempt that would be reclaimed. ``job_id``, ``tenant_id``: null for a tenant.
 
     ``cost_gpu_s``: GPU-seconds that it would lose: since its newest durable checkpoint, and to start again.
-    ``num_kept_gpus``: with so many an elastic one would continue; 0: it gives all that it has.
+    ``num_kept_gpus``: the GPUs with which an elastic one would continue; 0: it releases all.
     """
 
     job_id: str | None
@@ -205,8 +205,8 @@ class PlannedVictim(TypedDict):
 class PlannedChange(TypedDict):
     """``field`` of the job, or of a quota in its tier, set to ``value``, would let it start at once.
 
-    ``topology.required``: a wider level than it requires; ``fleet``: none. ``node_labels.without``: without what it
-    asks of that label. ``quota_above``: of the department that its tenant is a team of, or of one above that.
+    ``topology.required``: a wider level than it requires; ``fleet``: none. ``node_labels.without``: without its rule
+    about that label. ``quota_above``: of the department of its tenant, or of a higher one.
     ``fleet.nodes``: so many more idle hosts of its cohort, which its labels admit, in one domain of the level that it
     requires.
     """
@@ -227,9 +227,10 @@ class PlannedChange(TypedDict):
 
 
 class WaitingReason(TypedDict):
-    """``num_gpus``, ``num_hosts``: what a filter leaves out, each GPU once; or what it is about. Null: not counted.
+    """``num_gpus``, ``num_hosts``: GPUs and hosts that a filter excludes, or that the reason is about; each GPU once.
+    Null: not counted.
 
-    ``num_hosts`` of a filter: hosts that could have given one host's part before it, and cannot after it.
+    ``num_hosts`` of a filter: hosts that could take one host's part before it, and cannot after it.
     """
 
     token: Annotated[str, OneOf(WaitReason)]
@@ -239,7 +240,7 @@ class WaitingReason(TypedDict):
 
 
 class JobBefore(TypedDict):
-    """``job_id``, ``tenant_id``: null where the reader may not know them. ``num_gpus``: at least."""
+    """``job_id``, ``tenant_id``: null where the reader may not see them. ``num_gpus``: at least."""
 
     job_id: str | None
     tenant_id: str | None
@@ -248,18 +249,18 @@ class JobBefore(TypedDict):
 
 
 class JobPlan(TypedDict):
-    """``starts`` at once, ``reclaims`` GPUs of others, has a place ``held`` until others end, or ``waits``.
+    """The plan for a job: it ``starts`` at once, ``reclaims`` GPUs, has a ``hold`` until others end, or ``waits``.
 
-    ``why``, and the texts of ``reasons``, say of a plan what would be done, and of a job that waits what is.
-    ``reasons``: why it waits, filters first and in their order; ``binding``: the first of them without which, and
-    without those after it, it would fit. ``starts_at``: when the GPUs held or reclaimed for it are free.
-    ``earliest_at``, ``latest_at``: between them about eight of ten such jobs start, by how long running jobs, and jobs
-    before it, are expected to run; null where that is not known. ``num_ahead``: jobs that wait before it, for
-    ``gpus_ahead`` GPUs; ``ahead``: the first 20 of them, in their order; none where their order is not known.
-    ``changes``: each would let it start at once, the cheapest first. ``expected_run_s``: what it is expected to take,
-    by its wall time, by what its tenant's jobs of the same name and shape took (no job is stopped by that), or by the
-    policy; null where it starts at once or is not considered. ``groups``, ``rails``: how the ranks of one that starts
-    at once would stand; null rails: none are declared for its first host, or it has one host alone.
+    ``why`` and the texts of ``reasons`` state for a plan the actions to come, and for a pending job its state.
+    ``reasons``: why it waits, the filters first and in their order. ``binding``: the first reason without which, and
+    without the reasons after it, the job would fit. ``starts_at``: when the GPUs held or reclaimed for it are free.
+    ``earliest_at``, ``latest_at``: about eight of ten such jobs start between them, by the expected run times of the
+    running jobs and of the jobs before it; null if unknown. ``num_ahead``: pending jobs before it, for ``gpus_ahead``
+    GPUs; ``ahead``: the first 20 of them, in their order; empty if their order is unknown. ``changes``: each would let
+    it start at once, the cheapest first. ``expected_run_s``: its expected run time, by its wall time, by the run times
+    of its tenant's jobs of the same name and shape (no job is stopped by that), or by the policy; null if it starts at
+    once or is not considered. ``groups``, ``rails``: the places of the ranks of a job that starts at once; null rails:
+    none are declared for its first host, or it has one host alone.
     """
 
     outcome: Annotated[str, OneOf(PlanOutcome)]

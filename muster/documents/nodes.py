@@ -84,7 +84,7 @@ class Drain(TypedDict):
 
 
 class FailingSaves(TypedDict):
-    """Saves of a job that failed from here at a place, by its programs' word, and too few that succeeded since.
+    """Failed saves of a job from this node at a place, as its programs report, with too few successful ones since.
 
     ``place``: a bucket, the source of a file system that hosts share (``is_shared``), or the host's own mount.
     """

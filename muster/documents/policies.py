@@ -1,4 +1,4 @@
-"""The policy, its versions and candidates, as the API answers them and as they are given."""
+"""The policy, its versions and candidates, as the API answers and accepts them."""
 
 from typing import Any, NotRequired
 
@@ -20,9 +20,9 @@ class PolicyPage(Page):
 
 
 class PolicyDetail(TypedDict):
-    """``version`` and what is about it are null for the built-in policy, which is in force until one is stored.
+    """``version`` and the fields about it are null for the built-in policy, which is in force until one is stored.
 
-    ``is_usable``: false for a stored document that this release does not take; while it is active the built-in policy
+    ``is_usable``: false for a stored document that this release does not accept; while it is active the built-in policy
     is in force.
     """
 
@@ -61,7 +61,7 @@ class PolicyCheck(TypedDict):
 
 
 class ActivatedPolicy(PolicyDetail, Trial):
-    """The version that was made, and what it changed."""
+    """The created version, and its changes."""
 
     differences: list[Difference]
 

@@ -1,4 +1,4 @@
-"""Tenants, keys, quotas, reclaims and events, as the API answers them and as they are asked for."""
+"""Tenants, keys, quotas, reclaims and events, as the API answers and accepts them."""
 
 from typing import Annotated, NotRequired
 

@@ -98,6 +98,6 @@ class BurnInReport(WireMessage, frozen=True, kw_only=True):
 
 
 class BurnInAnswer(WireAnswer, frozen=True, kw_only=True):
-    """The agent may forget it. ``is_taken``: false where it came before, or another try has been given since."""
+    """The agent may forget the report. ``is_taken``: false if it arrived before, or a later try has been ordered."""
 
     is_taken: bool

@@ -15,7 +15,7 @@ from muster.wire.telemetry import MAX_GPUS, Milliseconds
 AGENT_FOLDER: Final = "agent"
 NODE_FILE: Final = "identity.json"
 TOKEN_FILE: Final = "node.token"  # noqa: S105  # a file's name
-"""In a host's state folder: where its agent says which node it is, and keeps a token that is good now."""
+"""In a host's state folder: the files with its agent's node and a valid token."""
 ENROLMENT_PROTOCOL: Final = 1
 MAX_RDMA_PORTS: Final = 256
 
@@ -27,7 +27,7 @@ Nonce = Annotated[str, Meta(min_length=16, max_length=64, pattern=r"^[A-Za-z0-9_
 
 
 class GpuClaim(WireMessage, frozen=True, kw_only=True):
-    """One GPU as its host says it is: a claim, refused where the UUID belongs to another node."""
+    """One GPU as its host reports it: a claim, refused where the UUID belongs to another node."""
 
     uuid: Identifier
     slot_index: Annotated[int, Meta(ge=0, lt=1024)]
@@ -73,7 +73,7 @@ class TokenRequest(WireMessage, frozen=True, kw_only=True):
 
 
 class TokenAnswer(WireAnswer, frozen=True, kw_only=True):
-    """Counted from the receipt of this answer. ``renew_after_s``: when to ask for the next one."""
+    """Counted from the receipt of this answer. ``renew_after_s``: when to request the next one."""
 
     token: str
     expires_in_s: float

@@ -27,9 +27,9 @@ class Record(
 
 
 class Export(Record, frozen=True, kw_only=True, tag="export"):
-    """The first line of an export: of what, and how. A replay skips it.
+    """The first line of an export: its subject, time and form. A replay skips it.
 
-    ``notes``: what the records do not hold, in sentences.
+    ``notes``: facts that the records lack, in sentences.
     """
 
     node_name: str
@@ -63,7 +63,7 @@ class Gpu(Record, frozen=True, kw_only=True, tag="gpu"):
 
 
 class Sample(Record, frozen=True, kw_only=True, tag="sample"):
-    """Readings by the names of ``domain.gpu.metrics``; what is not there is unknown."""
+    """Readings by the names of ``domain.gpu.metrics``; a missing one is unknown."""
 
     gpu_uuid: str
     at_ms: Milliseconds
@@ -221,6 +221,6 @@ HealthRecord = (
     | Export
 )
 RECORDS: Final[dict[str, type[Any]]] = {kind.__struct_config__.tag: kind for kind in get_args(HealthRecord)}
-"""Tag → what a record with it holds."""
+"""Tag → type of record."""
 LINE_TYPES: Final = ("report", "event", *RECORDS)
 """What ``type`` may be."""

@@ -2,8 +2,8 @@
 
 Fields with a ``name`` have that name on the wire, as in the release before (decision 48).
 
-A wake-up over the broker carries nothing but "heartbeat now": the heartbeat's answer is what lists a host's unclaimed
-attempts, stop orders and what to forget, so that losing the broker loses nothing (I20).
+A wake-up over the broker carries nothing but "heartbeat now". The heartbeat's answer lists a host's unclaimed attempts,
+stop orders and attempts to forget, so that losing the broker loses nothing (I20).
 Durations cross the wire, never wall-clock deadlines: host and server clocks need not agree.
 """
 

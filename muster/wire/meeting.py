@@ -24,7 +24,7 @@ Why = Annotated[str, Meta(max_length=1024)]
 class PairwiseResult(WireMessage, frozen=True, kw_only=True):
     """The result of one round of a pairwise check.
 
-    ``rate_bytes_per_s``: the rate at which data came from the others; None where the round failed, with the reason in
+    ``rate_bytes_per_s``: the rate of data from the others; None where the round failed, with the reason in
     ``why``.
     """
 

@@ -4,8 +4,8 @@ from msgspec import Struct
 
 
 class WireMessage(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Base of what hosts send: unknown fields are refused, so a newer host has to wait for its server."""
+    """Base of hosts' messages: unknown fields are refused, so a newer host has to wait for its server."""
 
 
 class WireAnswer(Struct, frozen=True, kw_only=True):
-    """Base of what the server answers: unknown fields are ignored, so an older host keeps working."""
+    """Base of the server's answers: unknown fields are ignored, so an older host keeps working."""

@@ -1,7 +1,7 @@
-"""Probes between pairs of hosts: an agent asks for peers to probe, and reports where its own answers come from.
+"""Probes between pairs of hosts: an agent requests peers to probe, and reports the port from which it answers.
 
-What it measured goes with its other events (``pair_probe`` of ``wire.telemetry``). The datagrams themselves are the
-agents' own matter (``agents.pair_probes.datagrams``); the server gives out the keys that they are signed with.
+Its measurements are events (``pair_probe`` of ``wire.telemetry``). ``agents.pair_probes.datagrams`` defines the
+datagrams; the server issues the keys that sign them.
 """
 
 from typing import Annotated, Final

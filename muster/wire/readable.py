@@ -2,7 +2,7 @@
 
 For what the strict decoder refused, and for nothing else: an agent with one broken sensor, or one that is not ours,
 must not lose its events. Text, true and false, NaN and infinities are no readings, and neither is a number past all
-bounds. Whatever else is wrong stays wrong: the caller decodes strictly again what is given back.
+bounds. Any other fault remains: the caller decodes the result strictly again.
 """
 
 import json

@@ -16,7 +16,7 @@ from muster.wire.telemetry import MAX_GPUS
 
 REPAIR_PROTOCOL: Final = 1
 MAX_VERBS: Final = 32
-"""More than there are: a newer agent may know of some that its server does not."""
+"""More than there are: a newer agent may have verbs that its server does not know."""
 
 
 class RepairAsk(WireMessage, frozen=True, kw_only=True, omit_defaults=True):

@@ -54,8 +54,8 @@ class NodeReport(WireMessage, frozen=True, kw_only=True):
 class EventReport(WireMessage, frozen=True, kw_only=True):
     """One event. ``event_id`` is the same in every report that carries it; open events are repeated until closed.
 
-    ``kind``: of ``domain.evidence.findings.EventKind``. What a server does not know yet it keeps and sets aside: the
-    rest of a newer agent's report counts.
+    ``kind``: of ``domain.evidence.findings.EventKind``. A server stores an unknown kind and
+    sets it aside: the rest of a newer agent's report counts.
     """
 
     event_id: Annotated[str, Meta(min_length=1, max_length=200)]

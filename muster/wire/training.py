@@ -199,7 +199,7 @@ class Warned(RankMessage, frozen=True, kw_only=True, tag="warning"):
 
 
 class ResizeRequested(RankMessage, frozen=True, kw_only=True, tag="resize"):
-    """The program asks for another number of hosts. Any number: one that cannot be is answered in the job's events."""
+    """The program requests another number of hosts. The job's events answer a number that is not possible."""
 
     num_nodes: Annotated[int, Meta(ge=-(1 << 31), lt=1 << 31)]
 
@@ -249,7 +249,7 @@ class TrainBatch(WireMessage, frozen=True, kw_only=True, omit_defaults=True):
 class TrainAnswer(WireAnswer, frozen=True, kw_only=True):
     """The position of the server in the host's file: the next batch begins there.
 
-    ``pinned``: the generations of the job that are to be kept, and no others; None from a server without pins. It comes
+    ``pinned``: exactly the generations of the job that retention must keep; None from a server without pins. It comes
     with the answer after which a program removes generations, so the program always has the newest list.
     """
 
