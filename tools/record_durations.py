@@ -3,7 +3,8 @@
 Each process writes ``.artefacts/durations/<process>.jsonl``, from which ``make durations`` makes
 ``tests/durations.json``. The process that began the run writes ``.artefacts/test-run.json``: revision, wall time,
 numbers of tests and failures. `make bench-house` reads it. A run of some of the tests writes
-``.artefacts/partial-test-run.json`` instead, so that the record of the last whole run remains.
+``.artefacts/partial-test-run.json`` instead, so that the record of the last whole run remains. A copy of either goes
+next to the durations of its run, which ``make durations`` takes only from a whole run that passed.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Final
 import pytest
 
 from tools.git import GitError, git
-from tools.test_durations import RECORDED
+from tools.test_durations import OF_RUN, RECORDED
 
 if TYPE_CHECKING:
     from collections.abc import Generator
@@ -77,8 +78,8 @@ class RunRecorder:
             "workers": self._workers,
             "processors": os.cpu_count(),
         }
-        record = RUN if self._runs_all else PARTIAL_RUN
-        (self._root / record).write_text(json.dumps(run, indent=2) + "\n", encoding="utf-8")
+        for record in (RUN if self._runs_all else PARTIAL_RUN, RECORDED / OF_RUN):
+            (self._root / record).write_text(json.dumps(run, indent=2) + "\n", encoding="utf-8")
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -87,8 +88,8 @@ def pytest_configure(config: pytest.Config) -> None:
     worker = os.environ.get("PYTEST_XDIST_WORKER")
     if worker is None:
         folder.mkdir(parents=True, exist_ok=True)
-        for path in folder.glob("*.jsonl"):
-            path.unlink()
+        for path in (*folder.glob("*.jsonl"), folder / OF_RUN):
+            path.unlink(missing_ok=True)
         config.pluginmanager.register(RunRecorder(config))
     output = (folder / f"{worker or 'main'}.jsonl").open("w", encoding="utf-8")
     config.add_cleanup(output.close)

@@ -4,7 +4,8 @@
 little: a test counts with the processor time of its process and its children, or with its wall time divided by the
 slowdown of that run where that is more, for a test that waits for timers.
 
-``python -m tools.test_durations`` (``make durations``) takes over what the last run of ``make test`` recorded.
+``python -m tools.test_durations`` (``make durations``) takes over what the last run of ``make test`` recorded, if that
+run was of all tests and passed: a test that failed or was left out would be stored with a wrong duration.
 """
 
 from __future__ import annotations
@@ -24,6 +25,8 @@ ROOT: Final = Path(__file__).resolve().parent.parent
 STORED: Final = Path("tests/durations.json")
 RECORDED: Final = Path(".artefacts/durations")
 """A file a process of pytest, each line a test: its id, wall, own and children's processor seconds."""
+OF_RUN: Final = "run.json"
+"""File in that folder: the record of the run itself, which exists once the run has ended."""
 SLOW_S: Final = 2.0
 """Duration from which a test stands by its own name, so that its file can be run without it."""
 UNKNOWN_TEST_S: Final = 0.3
@@ -121,13 +124,31 @@ def merged(
     return {path: one for path, one in {**stored, **fresh}.items() if (root / path).is_file()}
 
 
+def unfit(folder: Path) -> str | None:
+    """Return why the durations of the run must not be stored; None where all its tests ran and passed."""
+    try:
+        run = json.loads((folder / OF_RUN).read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        return "holds no run that has ended"
+    if not run["asks_for_all"]:
+        return "holds a run of some of the tests only"
+    if run["exit_status"] != 0:
+        ends = ", ".join(f"{number} {outcome}" for outcome, number in run["tests"].items())
+        return f"holds a run that did not pass (exit status {run['exit_status']}: {ends or 'no test ran'})"
+    return None
+
+
 def main() -> int:
-    """Take the last run's durations over into the repository's file."""
+    """Take the last run's durations over into the repository's file, unless it was partial or did not pass."""
     recorded = ROOT / RECORDED if len(sys.argv) == 1 else Path(sys.argv[1])
-    measured = measured_in(recorded)
-    if not measured:
-        sys.stderr.write(f"make durations: {recorded} holds no recorded run; run `make test` first.\n")
+    why = unfit(recorded)
+    if why is not None:
+        sys.stderr.write(
+            f"make durations: {recorded} {why}; {STORED} stays as it is. Run `make test` without ARGS, until it passes,"
+            " and then `make durations`.\n"
+        )
         return 1
+    measured = measured_in(recorded)
     fresh = durations_of(measured)
     write_durations(ROOT, merged(ROOT, read_durations(), fresh))
     sys.stdout.write(

@@ -6,8 +6,12 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
+from tools import test_durations
 from tools.record_durations import PARTIAL_RUN, RUN
 from tools.test_durations import (
+    OF_RUN,
     PROCESSORS,
     RECORDED,
     STORED,
@@ -18,6 +22,7 @@ from tools.test_durations import (
     merged,
     read_durations,
     slowdown_of,
+    unfit,
     write_durations,
 )
 
@@ -68,10 +73,53 @@ def test_a_run_records_its_tests_by_process_and_itself(tmp_path: Path) -> None:
     run = json.loads((tmp_path / RUN).read_text())
     assert run["tests"] == {"failed": 1, "passed": 1}
     assert (run["asks_for_all"], run["exit_status"], run["workers"]) == (True, 1, 1)
+    assert unfit(tmp_path / RECORDED) == "holds a run that did not pass (exit status 1: 1 failed, 1 passed)"
     subprocess.run([*command, "-k", "test_a"], cwd=tmp_path, env=environment, check=True)
     assert [one.test for one in measured_in(tmp_path / RECORDED)] == ["test_it.py::test_a"]
     assert json.loads((tmp_path / PARTIAL_RUN).read_text())["asks_for_all"] is False
     assert json.loads((tmp_path / RUN).read_text()) == run
+    assert unfit(tmp_path / RECORDED) == "holds a run of some of the tests only"
+
+
+RUNS = {
+    "has not ended": (None, "no run that has ended"),
+    "partial": ({"asks_for_all": False, "exit_status": 0, "tests": {"passed": 1}}, "some of the tests only"),
+    "failed": (
+        {"asks_for_all": True, "exit_status": 1, "tests": {"failed": 1}},
+        "did not pass (exit status 1: 1 failed)",
+    ),
+    "ended early": ({"asks_for_all": True, "exit_status": 2, "tests": {}}, "did not pass (exit status 2: no test ran)"),
+}
+
+
+@pytest.mark.parametrize("kind", RUNS)
+def test_durations_of_a_run_that_is_not_whole_and_passed_are_not_stored(
+    kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run, words = RUNS[kind]
+    assert take_over(tmp_path, monkeypatch, run) == 1
+    assert words in capsys.readouterr().err
+    assert not (tmp_path / STORED).exists()
+
+
+def test_durations_of_a_whole_run_that_passed_are_stored(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    run = {"asks_for_all": True, "exit_status": 0, "tests": {"passed": 1}}
+    assert take_over(tmp_path, monkeypatch, run) == 0
+    assert read_durations(tmp_path)["tests/test_a.py"].tests == 1
+
+
+def take_over(root: Path, monkeypatch: pytest.MonkeyPatch, run: dict[str, object] | None) -> int:
+    """Return the exit code of `make durations` in a repository with one test and this record of its run."""
+    folder = root / RECORDED
+    folder.mkdir(parents=True)
+    (root / "tests").mkdir()
+    (root / "tests/test_a.py").write_text("")
+    (folder / "gw0.jsonl").write_text(json.dumps(["tests/test_a.py::test_busy", 1.0, 0.5, 0.0]) + "\n")
+    if run is not None:
+        (folder / OF_RUN).write_text(json.dumps(run))
+    monkeypatch.setattr(test_durations, "ROOT", root)
+    monkeypatch.setattr(sys, "argv", ["durations"])
+    return test_durations.main()
 
 
 def test_the_stored_file_of_the_repository_is_small_and_names_files_that_are_there() -> None:
