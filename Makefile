@@ -169,7 +169,7 @@ bench-ingest: setup
 	@$(BIN)/python -m benchmarks ingest
 
 bench-smoke: setup
-	@$(BIN)/python -m benchmarks --smallest
+	@unset PYTHONDONTWRITEBYTECODE; $(BIN)/python -m benchmarks --smallest
 
 bench-stale: setup
 	@$(BIN)/python -m benchmarks.stale

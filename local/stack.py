@@ -206,16 +206,18 @@ def _wait_ready(stack: LocalStack, stop: threading.Event) -> None:
     """
     url = f"{stack.api_url}/readyz"
     deadline = time.monotonic() + READY_TIMEOUT_S
-    while not _answers(url):
-        _go_on_unless(stop)
-        if time.monotonic() > deadline:
-            raise StackError(f"the API did not become ready at {url}; its log: {stack.children[0].log_path}")
-        time.sleep(0.05)
+    # One client for all polls: to make one reads the system's certificates, 25 ms of CPU that the API needs to start.
+    with httpx.Client(timeout=1.0, trust_env=False) as client:
+        while not _answers(client, url):
+            _go_on_unless(stop)
+            if time.monotonic() > deadline:
+                raise StackError(f"the API did not become ready at {url}; its log: {stack.children[0].log_path}")
+            time.sleep(0.05)
 
 
-def _answers(url: str) -> bool:
+def _answers(client: httpx.Client, url: str) -> bool:
     try:
-        return httpx.get(url, timeout=1.0, trust_env=False).status_code == httpx.codes.OK
+        return client.get(url).status_code == httpx.codes.OK
     except httpx.HTTPError:
         return False
 
