@@ -13,7 +13,7 @@ from muster.domain.states import AllocationState
 
 E = TypeVar("E", bound=StrEnum)
 
-_STORED: Final[Mapping[type[StrEnum], Mapping[str, str]]] = {
+_STORED_VALUES: Final[Mapping[type[StrEnum], Mapping[str, str]]] = {
     AllocationState: {AllocationState.ASSIGNED: "HELD"},
     PreflightState: {
         PreflightState.REQUESTED: "ASKED",
@@ -29,14 +29,14 @@ _STORED: Final[Mapping[type[StrEnum], Mapping[str, str]]] = {
     },
 }
 """Enum → present value: stored value."""
-_MEMBERS: Final[Mapping[type[StrEnum], Mapping[str, str]]] = {
-    kind: {stored: present for present, stored in values.items()} for kind, values in _STORED.items()
+_PRESENT_VALUES: Final[Mapping[type[StrEnum], Mapping[str, str]]] = {
+    kind: {stored: present for present, stored in values.items()} for kind, values in _STORED_VALUES.items()
 }
 
 
 def stored_value(member: StrEnum) -> str:
     """Return the text that stands in the database for ``member``."""
-    return _STORED.get(type(member), {}).get(member, member.value)
+    return _STORED_VALUES.get(type(member), {}).get(member, member.value)
 
 
 def member_of(kind: type[E], value: str) -> E:
@@ -45,10 +45,10 @@ def member_of(kind: type[E], value: str) -> E:
     Raises:
         ValueError: ``value`` is neither.
     """
-    return kind(_MEMBERS.get(kind, {}).get(value, value))
+    return kind(_PRESENT_VALUES.get(kind, {}).get(value, value))
 
 
 def present_sql(column: str, kind: type[StrEnum]) -> str:
     """Return the SQL expression of ``column`` with present values, for JSON that PostgreSQL writes itself."""
-    cases = " ".join(f"WHEN '{stored}' THEN '{present}'" for present, stored in _STORED[kind].items())
+    cases = " ".join(f"WHEN '{stored}' THEN '{present}'" for present, stored in _STORED_VALUES[kind].items())
     return f"CASE {column} {cases} ELSE {column} END"
