@@ -1,29 +1,48 @@
 """Every layout trains as one process does, and a checkpoint of one continues in any other."""
 
 import shutil
+from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
+from tests.scaled import IS_SOAK
 from tests.train.marks import TRAINS
-from tests.train.train_case import Training
+from tests.train.train_case import Training, Zygote
 
 pytestmark = TRAINS
 GPT = Path(__file__).resolve().parents[3] / "examples" / "pretrain_gpt.py"
-STEPS = 20
+STEPS = 8
+SAVED_AT = 4
+"""Before the last step, where every run saves."""
 LAYOUTS = {
     "ddp": (2, ("--layout", "ddp")),
     "fsdp": (2, ("--layout", "fsdp")),
     "tensor": (2, ("--layout", "tensor", "--tensor", "2")),
     "ddp of 4": (4, ("--layout", "ddp")),
-    "fsdp of 4": (4, ("--layout", "fsdp")),
-    "tensor of 4": (4, ("--layout", "tensor", "--tensor", "4")),
     "hsdp": (4, ("--layout", "fsdp", "--copies", "2")),
     "fsdp and tensor": (4, ("--layout", "fsdp", "--tensor", "2")),
 }
+if IS_SOAK:
+    # What four ranks shard is also held by `saved_by_four`, and a tensor that is cut by "fsdp and tensor".
+    LAYOUTS |= {"fsdp of 4": (4, ("--layout", "fsdp")), "tensor of 4": (4, ("--layout", "tensor", "--tensor", "4"))}
 EXACT = 1e-5
 EVEN = ("--batch-size", "24")
 """What 1, 2, 3, 4 and 8 ranks share evenly."""
+
+
+@dataclass(frozen=True)
+class Undisturbed:
+    """One run of a layout."""
+
+    losses: dict[int, float]
+    checkpoints: Path
+
+    def generation(self, step: int) -> Path:
+        """Return the folder of the checkpoint of a step."""
+        (found,) = self.checkpoints.glob(f"step-{step:08d}")
+        return found
 
 
 def losses(training: Training, num_ranks: int, *words: str, steps: int = STEPS) -> dict[int, float]:
@@ -33,14 +52,41 @@ def losses(training: Training, num_ranks: int, *words: str, steps: int = STEPS) 
 
 
 @pytest.fixture(scope="module")
-def alone(zygote: object, tmp_path_factory: pytest.TempPathFactory) -> dict[int, float]:
-    return losses(Training(zygote, tmp_path_factory.mktemp("alone")), 1)  # type: ignore[arg-type]  # the session's
+def of_layout(zygote: Zygote, tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Undisturbed]:
+    """Train in a layout by its name, once for all tests. "alone" is one process."""
+    found: dict[str, Undisturbed] = {}
+
+    def of(name: str) -> Undisturbed:
+        if name not in found:
+            training = Training(zygote, tmp_path_factory.mktemp(name.replace(" ", "-")))
+            num_ranks, words = {"alone": (1, ()), **LAYOUTS}[name]
+            every = ("--checkpoint-every", str(SAVED_AT))
+            found[name] = Undisturbed(losses(training, num_ranks, *words, *every), training.checkpoints)
+        return found[name]
+
+    return of
+
+
+@pytest.fixture(scope="module")
+def alone(of_layout: Callable[[str], Undisturbed]) -> dict[int, float]:
+    return of_layout("alone").losses
+
+
+def goes_on_from(training: Training, before: Undisturbed, after: str) -> dict[int, float]:
+    """Return the losses of the rest of a run, in the layout ``after``, behind the first checkpoint of ``before``."""
+    generation = before.generation(SAVED_AT)
+    shutil.copytree(generation, training.checkpoints / generation.name)
+    num_ranks, words = LAYOUTS[after]
+    found = losses(training, num_ranks, *words)
+    assert list(found) == list(range(SAVED_AT + 1, STEPS + 1))
+    return found
 
 
 @pytest.mark.parametrize("name", LAYOUTS)
-def test_the_losses_are_those_of_one_process(training: Training, alone: dict[int, float], name: str) -> None:
-    num_ranks, words = LAYOUTS[name]
-    found = losses(training, num_ranks, *words)
+def test_the_losses_are_those_of_one_process(
+    of_layout: Callable[[str], Undisturbed], alone: dict[int, float], name: str
+) -> None:
+    found = of_layout(name).losses
     assert found.keys() == alone.keys()
     assert max(abs(found[step] - alone[step]) for step in alone) <= EXACT
     assert alone[STEPS] < 0.8 * alone[1], "it learns"
@@ -65,63 +111,52 @@ def test_bf16_with_sums_in_fp32_stays_within_its_tolerance(training: Training, a
 
 
 @pytest.mark.parametrize("name", ["fsdp and tensor", "hsdp"])
-def test_a_resume_in_the_same_layout_is_exact(training: Training, name: str) -> None:
-    num_ranks, words = LAYOUTS[name]
-    every = ("--checkpoint-every", "5")
-    first = losses(training, num_ranks, *words, *every, steps=10)
-    rest = losses(training, num_ranks, *words, *every, steps=15)
-    assert (list(first), list(rest)) == (list(range(1, 11)), list(range(11, 16)))
-    for generation in sorted(training.checkpoints.glob("step-*"))[1:]:
-        for path in sorted(generation.rglob("*"), reverse=True):
-            path.unlink() if path.is_file() else path.rmdir()
-        generation.rmdir()
-    again = losses(training, num_ranks, *words, *every, steps=15)
-    whole = {**first, **rest}
-    assert again == {step: whole[step] for step in again}
-    assert min(again) == 6
+def test_a_resume_in_the_same_layout_is_exact(
+    training: Training, of_layout: Callable[[str], Undisturbed], name: str
+) -> None:
+    whole = of_layout(name)
+    again = goes_on_from(training, whole, name)
+    assert again == {step: whole.losses[step] for step in again}
 
 
 @pytest.mark.parametrize(("before", "after"), [("ddp", "fsdp and tensor"), ("fsdp and tensor", "ddp")])
 def test_a_checkpoint_of_one_layout_goes_on_in_another(
-    training: Training, alone: dict[int, float], before: str, after: str
+    training: Training, of_layout: Callable[[str], Undisturbed], alone: dict[int, float], before: str, after: str
 ) -> None:
     """On other numbers of ranks too."""
-    losses(training, LAYOUTS[before][0], *LAYOUTS[before][1], steps=10)
-    found = losses(training, LAYOUTS[after][0], *LAYOUTS[after][1])
-    assert list(found) == list(range(11, STEPS + 1))
+    found = goes_on_from(training, of_layout(before), after)
     assert max(abs(found[step] - alone[step]) for step in found) <= EXACT
 
 
 @pytest.fixture(scope="module")
-def saved_by_four(zygote: object, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    training = Training(zygote, tmp_path_factory.mktemp("four"))  # type: ignore[arg-type]  # as above
-    losses(training, 4, "--layout", "fsdp", *EVEN, steps=4)
+def saved_by_four(zygote: Zygote, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    training = Training(zygote, tmp_path_factory.mktemp("four"))
+    losses(training, 4, "--layout", "fsdp", *EVEN, steps=3)
     return training.checkpoints
 
 
 @pytest.fixture(scope="module")
-def alone_evenly(zygote: object, tmp_path_factory: pytest.TempPathFactory) -> dict[int, float]:
-    return losses(Training(zygote, tmp_path_factory.mktemp("even")), 1, *EVEN, steps=8)  # type: ignore[arg-type]  # as above
+def alone_evenly(zygote: Zygote, tmp_path_factory: pytest.TempPathFactory) -> dict[int, float]:
+    return losses(Training(zygote, tmp_path_factory.mktemp("even")), 1, *EVEN, steps=6)
 
 
-@pytest.mark.parametrize("num_ranks", [1, 2, 3, 4, 8])
+@pytest.mark.parametrize("num_ranks", [1, 2, 3, 4, 8] if IS_SOAK else [1, 3, 8])
 def test_what_four_ranks_saved_goes_on_on_any_number_of_them(
     training: Training, saved_by_four: Path, alone_evenly: dict[int, float], num_ranks: int
 ) -> None:
     """Sharded over four before, over so many behind it; three do not even divide what four have."""
     shutil.copytree(saved_by_four, training.checkpoints)
-    found = losses(training, num_ranks, "--layout", "fsdp", *EVEN, steps=8)
-    assert list(found) == [5, 6, 7, 8], "the next step"
+    found = losses(training, num_ranks, "--layout", "fsdp", *EVEN, steps=6)
+    assert list(found) == [4, 5, 6], "the next step"
     assert max(abs(found[step] - alone_evenly[step]) for step in found) <= EXACT
 
 
-def test_each_value_is_saved_once(training: Training) -> None:
+def test_each_value_is_saved_once(of_layout: Callable[[str], Undisturbed]) -> None:
     """Replicas of a shard are not written again: what HSDP saves is as large as what one process does."""
     sizes = {}
-    for name, (num_ranks, words) in {"alone": (1, ()), **LAYOUTS}.items():
-        place = Training(training._zygote, training.checkpoints.parent / name.replace(" ", "-"))
-        losses(place, num_ranks, *words, steps=1)
-        sizes[name] = sum(path.stat().st_size for path in place.checkpoints.rglob("rank-*.pt"))
+    for name in ("alone", *LAYOUTS):
+        files = of_layout(name).generation(SAVED_AT).rglob("rank-*.pt")
+        sizes[name] = sum(path.stat().st_size for path in files)
     assert max(sizes.values()) < 1.5 * sizes["alone"], sizes
 
 
