@@ -17,7 +17,7 @@ from typing import Final
 
 import msgspec
 
-from agents.burn_in.devices import ComputeDevice
+from agents.probes.interface import ComputeDevice
 from muster.domain.ids import GpuUuid
 
 LINE_BYTES_MAX: Final = 1 << 20

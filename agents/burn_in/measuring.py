@@ -10,9 +10,8 @@ from msgspec import UNSET
 
 from agents import host_facts
 from agents.burn_in.bench_process import Bench, Measured
-from agents.burn_in.devices import ComputeDevice
 from agents.dcgm.diagnosing import DcgmDiag, Diagnosed, DiagnosingError
-from agents.probes.interface import GpuCheck, GpuIdentity, HostInventory, Probe, ProbeError
+from agents.probes.interface import ComputeDevice, GpuCheck, GpuIdentity, HostInventory, Probe, ProbeError
 from muster.domain.gpu.metrics import METRICS, Values, value_of
 from muster.domain.ids import GpuUuid
 from muster.wire.burn_in import ExactSum, Figures, VendorTests

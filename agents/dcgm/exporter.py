@@ -14,11 +14,10 @@ from typing import Final
 import httpx
 import structlog
 
-from agents.burn_in.devices import ComputeDevice
 from agents.dcgm.last_xid import LastXids
 from agents.dcgm.metrics import DcgmGpu, merged, parse_metrics
 from agents.probes.deadline import Callers, NoAnswerError
-from agents.probes.interface import GpuCheck, GpuInspection, HostInventory, Probe, ProbeEvent
+from agents.probes.interface import ComputeDevice, GpuCheck, GpuInspection, HostInventory, Probe, ProbeEvent
 from muster.domain.gpu.metrics import METRICS, NUM_METRICS
 from muster.domain.ids import GpuUuid
 

@@ -7,9 +7,8 @@ distinguish the two.
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Final, Protocol
+from typing import Final, Literal, Protocol
 
-from agents.burn_in.devices import ComputeDevice
 from muster.domain.evidence.findings import EventKind, GpuSample, Source
 from muster.domain.gpu.metrics import NUM_METRICS, Values
 from muster.domain.ids import GpuUuid
@@ -140,6 +139,22 @@ class ProbeEvent:
     code: int | None = None
     text: str = ""
     values: Mapping[str, float] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class ComputeDevice:
+    """Device that a burn-in computes on: a real GPU by CUDA, or the CPU beneath a simulated one.
+
+    ``is_wrong`` and ``rates``: the silent fault and the speed of a simulated GPU; a real one's are measured.
+    """
+
+    kind: Literal["cpu", "cuda"]
+    is_wrong: bool = False
+    rates: Mapping[str, float] = field(default_factory=dict)
+
+    @property
+    def is_simulated(self) -> bool:
+        return self.kind == "cpu"
 
 
 class Probe(Protocol):

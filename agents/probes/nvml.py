@@ -13,11 +13,11 @@ from queue import Empty, SimpleQueue
 from threading import Lock
 from typing import Any, Final
 
-from agents.burn_in.devices import ComputeDevice
 from agents.probes import nvml_library
 from agents.probes.deadline import NoAnswerError
 from agents.probes.interface import (
     WHOLE_GPU,
+    ComputeDevice,
     GpuCheck,
     GpuIdentity,
     GpuInspection,

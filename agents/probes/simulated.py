@@ -13,10 +13,10 @@ from typing import Final
 
 import structlog
 
-from agents.burn_in.devices import ComputeDevice
 from agents.probes.faults import Fault, FaultFile
 from agents.probes.interface import (
     WHOLE_GPU,
+    ComputeDevice,
     GpuCheck,
     GpuIdentity,
     GpuInspection,

@@ -15,8 +15,7 @@ from control.attempts import resume_holds, suspects
 from control.attempts.mapping import attempt_lifecycle, grace_ms, job_lifecycle, spec_of, store_attempt, store_job
 from control.attempts.reclaim_outcomes import settle
 from control.checkpoints import checkpoints
-from control.core.relay import WAKEUP_TOPIC
-from control.core.unit_of_work import SCHEDULER_CHANNEL, UnitOfWork
+from control.core.unit_of_work import SCHEDULER_CHANNEL, WAKEUP_TOPIC, UnitOfWork
 from control.fleet import cordons
 from muster.db.models import Allocation, AllocationGpu, Attempt, AttemptHost, Cordon, Job, StopRequest
 from muster.domain.errors import NotFoundError

@@ -8,7 +8,7 @@ from typing import Any, Final
 
 import structlog
 
-from control.core.unit_of_work import UnitOfWorkFactory, declare_action
+from control.core.unit_of_work import WAKEUP_TOPIC, UnitOfWorkFactory, declare_action
 from muster.db.models import OutboxMessage
 from muster.db.queries.outbox import by_ids, claim_due
 from muster.domain.principals import system_principal
@@ -17,8 +17,6 @@ from muster.failpoints import declare, failpoint
 Send = Callable[[str, str, dict[str, Any]], None]
 """Function of (topic, key, payload). An exception means that the message did not arrive, and it is sent again."""
 
-WAKEUP_TOPIC: Final = "ring"
-"""Topic of wake-ups, as the outbox stores it: the relay of the release before refuses any other (decision 47)."""
 WAKEUP_STALE_AFTER: Final = timedelta(seconds=60)
 """Age at which a wake-up is useless: by then the host's own heartbeat has listed its unclaimed attempts."""
 

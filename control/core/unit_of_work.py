@@ -30,6 +30,8 @@ from muster.identity import new_id as born_id
 Channel = Literal["muster_scheduler", "muster_outbox", "muster_events", "muster_sequenced"]
 SCHEDULER_CHANNEL: Final = "muster_scheduler"
 """Channel that wakes the scheduler. Every change that placement depends on uses it."""
+WAKEUP_TOPIC: Final = "ring"
+"""Topic of wake-ups, as the outbox stores it: the relay of the release before refuses any other (decision 47)."""
 
 PERSON_ROLES: Final = frozenset({Role.TENANT_MEMBER, Role.TENANT_ADMIN, Role.OPERATOR, Role.AUDITOR})
 """Roles whose every change needs an audit entry (I18). Nodes and our own services leave events."""

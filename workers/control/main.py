@@ -11,10 +11,10 @@ from typing import Any, Final
 import structlog
 
 from control.attempts.reconcile import reconcile
-from control.core.relay import WAKEUP_TOPIC, relay_once
+from control.core.relay import relay_once
 from control.core.sealer import seal_once
 from control.core.sequencer import sequence_once
-from control.core.unit_of_work import UnitOfWorkFactory
+from control.core.unit_of_work import WAKEUP_TOPIC, UnitOfWorkFactory
 from control.evidence.unknown_kinds import sort_unknown_kinds_once
 from control.fleet.attribute_refresh import BATCH as ATTRIBUTES_BATCH
 from control.fleet.attribute_refresh import refresh_attributes_once

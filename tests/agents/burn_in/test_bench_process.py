@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from agents.burn_in.bench_process import Bench, Measured
-from agents.burn_in.devices import ComputeDevice
+from agents.probes.interface import ComputeDevice
 from muster.domain.ids import GpuUuid
 
 ONE, TWO = GpuUuid("GPU-one"), GpuUuid("GPU-two")

@@ -11,11 +11,18 @@ import pytest
 from msgspec import UNSET
 
 from agents.burn_in.bench_process import Bench, Measured
-from agents.burn_in.devices import ComputeDevice
 from agents.burn_in.measuring import Measuring
 from agents.burn_in.worker import AWAY_S, BurnInWorker
 from agents.dcgm.diagnosing import DcgmDiag, Diagnosed, DiagnosingError
-from agents.probes.interface import GpuCheck, GpuIdentity, GpuInspection, HostInventory, ProbeError, ProbeEvent
+from agents.probes.interface import (
+    ComputeDevice,
+    GpuCheck,
+    GpuIdentity,
+    GpuInspection,
+    HostInventory,
+    ProbeError,
+    ProbeEvent,
+)
 from muster.client.transport import Problem, UnreachableError
 from muster.domain.gpu.metrics import INDEX, NUM_METRICS
 from muster.domain.ids import GpuUuid

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 from sqlalchemy import Engine, select, text
 
-from control.core.relay import BACKOFF_CAP_S, CLAIM_LEASE, MAX_TRIES, WAKEUP_TOPIC, backoff, relay_once
-from control.core.unit_of_work import UnitOfWorkFactory, declare_action
+from control.core.relay import BACKOFF_CAP_S, CLAIM_LEASE, MAX_TRIES, backoff, relay_once
+from control.core.unit_of_work import WAKEUP_TOPIC, UnitOfWorkFactory, declare_action
 from muster.db.models import OutboxMessage
 from muster.db.queries.outbox import num_dead
 from muster.domain.principals import system_principal
