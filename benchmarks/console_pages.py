@@ -13,7 +13,7 @@ import psutil
 from playwright.sync_api import Browser, BrowserContext, Page, ViewportSize, sync_playwright
 from sqlalchemy import text
 
-from benchmarks.console_stage import GPUS_A_NODE, Stage, stage
+from benchmarks.console_stage import GPUS_A_NODE, Stage, shared_stage, stage
 from benchmarks.figures import Basis, Figure, Groups, NothingToMeasureError
 from benchmarks.sizes import Sizes
 from muster.domain.gpu.metrics import INDEX
@@ -53,7 +53,8 @@ class Size:
     """Size of the benchmark. ``fleets``: numbers of GPUs, each with its map's bar in seconds; ``times``: drawings of a
     map.
 
-    ``fetches_s``: time that a first visit has for further requests after its map is drawn.
+    ``fetches_s``: time that a first visit has for further requests after its map is drawn. ``shares_stage``: with
+    ``console_reads``, whose tables grow on it afterwards.
     """
 
     fleets: tuple[tuple[int, float], ...]
@@ -63,6 +64,7 @@ class Size:
     watched_s: float
     clients: int
     streams_s: float
+    shares_stage: bool
 
 
 SIZES: Final = Sizes(
@@ -74,8 +76,18 @@ SIZES: Final = Sizes(
         watched_s=30.0,
         clients=100,
         streams_s=15.0,
+        shares_stage=False,
     ),
-    smallest=Size(((64, 1.5),), times=1, fetches_s=0.1, settles_s=0.1, watched_s=0.5, clients=2, streams_s=0.5),
+    smallest=Size(
+        ((64, 1.5),),
+        times=1,
+        fetches_s=0.1,
+        settles_s=0.1,
+        watched_s=0.5,
+        clients=2,
+        streams_s=0.5,
+        shares_stage=True,
+    ),
 )
 
 
@@ -84,7 +96,7 @@ def measure(size: Size) -> Groups:
     if path is None:
         raise NothingToMeasureError(f"bench-console needs Chromium: install it, or name one in {VARIABLE}")
     for num_gpus, bar_s in size.fleets:
-        with stage(num_gpus) as ours:
+        with (shared_stage if size.shares_stage else stage)(num_gpus) as ours:
             with _chromium(path) as browser:
                 yield [
                     _first_visit(browser, ours, num_gpus, size),

@@ -13,7 +13,7 @@ import uvicorn
 from fastapi import FastAPI
 from sqlalchemy import text
 
-from benchmarks.console_stage import Stage, analyse, cost_ms, costs_ms, request, stage, wait_for
+from benchmarks.console_stage import Stage, analyse, cost_ms, costs_ms, request, shared_stage, stage, wait_for
 from benchmarks.figures import Basis, Figure, Groups
 from benchmarks.sizes import Sizes
 from muster.domain.job.spec import JobSpec
@@ -60,7 +60,7 @@ SPEC = JobSpec.model_validate({"name": "train", "program": {"script": "/srv/trai
 @dataclass(frozen=True, slots=True)
 class Size:
     """Size: reads come ``times`` in a row in each of ``rounds``, lists ``list_times``. ``few``: rows before tables
-    grow.
+    grow. ``shares_stage``: with ``console_pages``, which leaves its fleet as it was.
     """
 
     gpus: int
@@ -70,16 +70,26 @@ class Size:
     few: int
     many_events: int
     many_jobs: int
+    shares_stage: bool
 
 
 SIZES: Final = Sizes(
-    full=Size(gpus=1_024, rounds=60, times=25, list_times=50, few=1_000, many_events=1_000_000, many_jobs=100_000),
-    smallest=Size(gpus=16, rounds=2, times=2, list_times=2, few=100, many_events=500, many_jobs=300),
+    full=Size(
+        gpus=1_024,
+        rounds=60,
+        times=25,
+        list_times=50,
+        few=1_000,
+        many_events=1_000_000,
+        many_jobs=100_000,
+        shares_stage=False,
+    ),
+    smallest=Size(gpus=64, rounds=1, times=1, list_times=1, few=100, many_events=500, many_jobs=300, shares_stage=True),
 )
 
 
 def measure(size: Size) -> Groups:
-    with stage(size.gpus) as ours:
+    with (shared_stage if size.shares_stage else stage)(size.gpus) as ours:
         _grow(ours, 1, size.few, size.few)
         yield _reads(ours, size)
         yield _lists(ours, size)

@@ -1,5 +1,6 @@
 """Stage of the console's benchmarks: a control plane with a made-up fleet, and the CPU of its API."""
 
+import atexit
 import contextlib
 import tempfile
 import time
@@ -79,6 +80,19 @@ class Stage:
     @property
     def by_cookie(self) -> dict[str, str]:
         return {"Cookie": f"__Host-muster={self.session}"}
+
+
+_shared = contextlib.ExitStack()
+atexit.register(_shared.close)
+_stages: dict[int, Stage] = {}
+
+
+@contextmanager
+def shared_stage(num_gpus: int) -> Iterator[Stage]:
+    """Yield the one such control plane of this process, which ends with it: most of a small suite is its start."""
+    if num_gpus not in _stages:
+        _stages[num_gpus] = _shared.enter_context(stage(num_gpus))
+    yield _stages[num_gpus]
 
 
 @contextmanager
