@@ -200,8 +200,10 @@ def template_database(postgres_server: PostgresServer) -> str:
 
 
 @pytest.fixture(scope="session")
-def databases(postgres_server: PostgresServer, template_database: str) -> Databases:
-    return Databases(postgres_server, template_database)
+def databases(postgres_server: PostgresServer, template_database: str) -> Iterator[Databases]:
+    databases = Databases(postgres_server, template_database)
+    yield databases
+    databases.close()
 
 
 @pytest.fixture

@@ -3,6 +3,9 @@
 To make one and to drop it is to make and remove seven hundred files: a fifth of a second of the processor, nearly all
 of it in the kernel. To empty it takes a tenth of that. It is then held against what it was when it was made: one that a
 test altered by more than rows, or that grew, is dropped.
+
+The server's own counters say which tables were written since the database was last emptied: only these are read,
+emptied and measured. A crash of the server takes its counters away; then all tables are read.
 """
 
 import contextlib
@@ -10,6 +13,7 @@ import time
 import uuid
 from collections.abc import Iterator
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Any, Final, LiteralString, Self
 
 import psycopg
@@ -25,6 +29,15 @@ MOST_INDEX_BYTES: Final = 65_536
 _FILLED: Final[LiteralString] = """
     SELECT relname FROM pg_class WHERE relnamespace = 'public'::regnamespace AND relkind = 'r'
     AND pg_relation_size(oid) > 0"""
+_TABLES: Final[LiteralString] = """
+    SELECT relname FROM pg_class WHERE relnamespace = 'public'::regnamespace AND relkind = 'r'"""
+_COUNTED_SINCE: Final[LiteralString] = "SELECT stats_reset FROM pg_stat_database WHERE datname = current_database()"
+# Rows of transactions that were rolled back count too. TRUNCATE is in _RELATIONS: it gives a table another file.
+_WRITTEN: Final[LiteralString] = """
+    SELECT relname, relnamespace = 'pg_catalog'::regnamespace FROM pg_class
+    WHERE relnamespace IN ('pg_catalog'::regnamespace, 'public'::regnamespace) AND relkind = 'r'
+    AND NOT relisshared AND oid <> 'pg_class'::regclass
+    AND pg_stat_get_tuples_inserted(oid) + pg_stat_get_tuples_updated(oid) + pg_stat_get_tuples_deleted(oid) > 0"""
 _SEQUENCES: Final[LiteralString] = """
     SELECT relname FROM pg_class WHERE relnamespace = 'public'::regnamespace AND relkind = 'S'"""
 _CATALOGS: Final[LiteralString] = """
@@ -50,10 +63,13 @@ _RESTORE_FIGURES: Final[LiteralString] = """
     FROM unnest(%s::oid[], %s::int[], %s::real[], %s::int[]) AS f (oid, pages, tuples, visible)
     WHERE c.oid = f.oid AND (c.relpages, c.reltuples, c.relallvisible) <> (f.pages, f.tuples, f.visible)"""
 _GROWN: Final[LiteralString] = """
-    SELECT count(*) FROM pg_class WHERE oid >= 16384 AND (
-        relkind = 'r' AND relname <> ALL(%s) AND pg_relation_size(oid) > 0
-        OR relkind = 't' AND pg_relation_size(oid) > 0
-        OR relkind = 'i' AND pg_relation_size(oid) > %s)"""
+    SELECT count(*) FROM pg_class t LEFT JOIN pg_index i ON i.indrelid IN (t.oid, t.reltoastrelid)
+    WHERE t.relnamespace = 'public'::regnamespace AND t.relkind = 'r' AND t.relname = ANY(%s) AND (
+        t.relname <> ALL(%s) AND pg_relation_size(t.oid) > 0
+        OR t.reltoastrelid <> 0 AND pg_relation_size(t.reltoastrelid) > 0
+        OR pg_relation_size(i.indexrelid) > %s)"""
+# No trigger keeps a row. No emptied database needs to outlive a crash.
+_TO_EMPTY: Final = "-c session_replication_role=replica -c synchronous_commit=off -c allow_system_table_mods=on"
 
 Connection = psycopg.Connection[tuple[Any, ...]]
 
@@ -75,8 +91,16 @@ class Content:
         catalogs = _names(connection, _CATALOGS)
         seeds = {name: copied for name in _names(connection, _FILLED) if (copied := rows_of(connection, name))}
         (figures,) = connection.execute(_FIGURES)
-        definitions = definitions_of(connection, catalogs, since)
+        definitions = [*catalogs_of(connection, catalogs, since), *relations_of(connection)]
         return cls(seeds, sequences_of(connection), since, catalogs, definitions, figures)
+
+
+@dataclass(frozen=True, slots=True)
+class Idle:
+    """A database that is not lent. ``counted_since``: the server counts the writes to its tables from then on."""
+
+    as_made: Content
+    counted_since: datetime
 
 
 class Databases:
@@ -85,73 +109,122 @@ class Databases:
     def __init__(self, server: PostgresServer, template: str) -> None:
         self._server = server
         self._template = template
-        self._idle: dict[str, Content] = {}
+        self._idle: dict[str, Idle] = {}
+        self._administration: Connection | None = None
         self.num_made = 0
 
     @contextlib.contextmanager
     def lent(self) -> Iterator[str]:
         """Yield a database's name. Afterwards no connection reaches it by that, though some were left open."""
-        name, as_made = self._idle.popitem() if self._idle else self._made()
+        name, idle = self._idle.popitem() if self._idle else self._made()
         try:
             yield name
         finally:
-            self._take_back(name, as_made)
+            self._take_back(name, idle)
 
     def drop_idle(self) -> None:
         while self._idle:
             self._server.drop_database(self._idle.popitem()[0])
 
-    def _made(self) -> tuple[str, Content]:
+    def close(self) -> None:
+        """Close the connection that renames databases."""
+        if self._administration is not None:
+            self._administration.close()
+
+    def _made(self) -> tuple[str, Idle]:
         name = _fresh_name()
         self._server.create_database(name, template=self._template)
         self.num_made += 1
         with psycopg.connect(self._server.dsn(name), autocommit=True) as connection:
-            return name, Content.read(connection)
+            return name, Idle(Content.read(connection), _count_anew(connection))
 
-    def _take_back(self, name: str, as_made: Content) -> None:
+    def _take_back(self, name: str, idle: Idle) -> None:
         renamed = _fresh_name()
         try:
             self._rename(name, renamed)
         except psycopg.errors.ObjectInUse:
             self._server.drop_database(name)
             return
-        with psycopg.connect(self._server.dsn(renamed), autocommit=True) as connection:
-            is_as_made = emptied(connection, as_made)
-        if is_as_made:
-            self._idle[renamed] = as_made
-        else:
+        with psycopg.connect(self._server.dsn(renamed), autocommit=True, options=_TO_EMPTY) as connection:
+            is_as_made = emptied(connection, idle)
+            if is_as_made:
+                self._idle[renamed] = Idle(idle.as_made, _count_anew(connection))
+        if not is_as_made:
             self._server.drop_database(renamed)
 
     def _rename(self, name: str, renamed: str) -> None:
         deadline = time.monotonic() + PATIENCE_S
-        with psycopg.connect(self._server.dsn("postgres"), autocommit=True) as connection:
-            others = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = %s"
-            while connection.execute(others, [name]).fetchone() is not None and time.monotonic() < deadline:
-                time.sleep(PAUSE_S)
-            connection.execute(
-                sql.SQL("ALTER DATABASE {} RENAME TO {}").format(sql.Identifier(name), sql.Identifier(renamed))
-            )
+        connection = self._administrative()
+        others = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = %s"
+        while connection.execute(others, [name]).fetchone() is not None and time.monotonic() < deadline:
+            time.sleep(PAUSE_S)
+        connection.execute(
+            sql.SQL("ALTER DATABASE {} RENAME TO {}").format(sql.Identifier(name), sql.Identifier(renamed))
+        )
+
+    def _administrative(self) -> Connection:
+        """Return a connection to no test's database. It stays open, unless a test has stopped the server."""
+        if self._administration is not None:
+            try:
+                self._administration.execute("")
+            except psycopg.OperationalError:
+                self._administration.close()
+            else:
+                return self._administration
+        self._administration = psycopg.connect(self._server.dsn("postgres"), autocommit=True)
+        return self._administration
 
 
-def emptied(connection: Connection, as_made: Content) -> bool:
+def emptied(connection: Connection, idle: Idle) -> bool:
     """Takes out what was put in since. False: it is not as it was made, and must go."""
-    if definitions_of(connection, as_made.catalogs, as_made.since) != as_made.definitions:
+    as_made = idle.as_made
+    written = _written(connection, idle.counted_since)
+    num_catalogs = len(as_made.catalogs)
+    definitions = relations_of(connection)
+    if written is None or written.catalogs:
+        definitions = [*catalogs_of(connection, as_made.catalogs, as_made.since), *definitions]
+        num_catalogs = 0
+    if definitions != as_made.definitions[num_catalogs:]:
         return False
-    connection.execute("SET session_replication_role = replica")  # no trigger keeps a row
-    connection.execute("SET synchronous_commit = off")  # of a database that is not lent
-    connection.execute("SET allow_system_table_mods = on")
-    _restore_rows(connection, as_made.seeds)
+    filled = {*_names(connection, _FILLED), *as_made.seeds} if written is None else written.tables
+    _restore_rows(connection, filled, as_made.seeds)
     for name, (last_value, is_called) in as_made.sequences.items():
         connection.execute("SELECT setval(%s::regclass, %s, %s)", [name, last_value, is_called])
+    if not filled:
+        return True
     connection.execute(_RESTORE_FIGURES, as_made.figures)
-    connection.execute("SELECT pg_stat_reset()")  # or they would soon be vacuumed and analyzed amid a test
-    (num_grown,) = connection.execute(_GROWN, [list(as_made.seeds), MOST_INDEX_BYTES])
+    measured = _names(connection, _TABLES) if written is None else list(filled)
+    (num_grown,) = connection.execute(_GROWN, [measured, list(as_made.seeds), MOST_INDEX_BYTES])
     return num_grown == (0,)
 
 
-def _restore_rows(connection: Connection, seeds: dict[str, bytes]) -> None:
-    filled = _names(connection, _FILLED)
-    changed = [name for name in {*filled, *seeds} if name not in seeds or rows_of(connection, name) != seeds[name]]
+@dataclass(frozen=True, slots=True)
+class Written:
+    """Tables and catalogs with a row that was put in, altered or taken out."""
+
+    tables: set[str]
+    catalogs: set[str]
+
+
+def _written(connection: Connection, counted_since: datetime) -> Written | None:
+    """Return what was written since. None: the server does not know, for it has begun to count at another time."""
+    if connection.execute(_COUNTED_SINCE).fetchone() != (counted_since,):
+        return None
+    found = list(connection.execute(_WRITTEN))
+    return Written({name for name, is_catalog in found if not is_catalog}, {name for name, is_it in found if is_it})
+
+
+def _count_anew(connection: Connection) -> datetime:
+    """Return since when. With no rows counted, no table is soon vacuumed and analyzed amid a test."""
+    connection.execute("SELECT pg_stat_force_next_flush()")  # or its own writes would be counted as it ends
+    connection.execute("SELECT pg_stat_reset()")
+    ((counted_since,),) = connection.execute(_COUNTED_SINCE)
+    assert isinstance(counted_since, datetime)
+    return counted_since
+
+
+def _restore_rows(connection: Connection, filled: set[str], seeds: dict[str, bytes]) -> None:
+    changed = [name for name in filled if name not in seeds or rows_of(connection, name) != seeds[name]]
     if not changed:
         return
     _delete(connection, changed)
@@ -180,12 +253,16 @@ def rows_of(connection: Connection, table: str) -> bytes:
         return b"".join(bytes(part) for part in copy)
 
 
-def definitions_of(connection: Connection, catalogs: list[str], since: int) -> list[tuple[Any, ...]]:
-    """What changes when anything but rows is changed: tables, functions, triggers, settings, statistics."""
+def catalogs_of(connection: Connection, catalogs: list[str], since: int) -> list[tuple[Any, ...]]:
+    """What changes when anything but rows is changed: tables, functions, triggers, statistics. One tuple a catalog."""
     younger = sql.SQL("{}::text::xid").format(since)
     counts = [sql.SQL(_OF_CATALOG).format(name, younger, sql.Identifier(name)) for name in catalogs]
-    counted = connection.execute(sql.SQL(" UNION ALL ").join(counts))
-    return [*sorted(counted), *connection.execute(_RELATIONS), *connection.execute(_SETTINGS)]
+    return sorted(connection.execute(sql.SQL(" UNION ALL ").join(counts)))
+
+
+def relations_of(connection: Connection) -> list[tuple[Any, ...]]:
+    """What changes when a table gets another file, and the database's settings, which no counter counts."""
+    return [*connection.execute(_RELATIONS), *connection.execute(_SETTINGS)]
 
 
 def sequences_of(connection: Connection) -> dict[str, tuple[int, bool]]:

@@ -1,6 +1,7 @@
 """What the next test finds in a database that another had is what the migrations made."""
 
 from collections.abc import Iterator
+from pathlib import Path
 from typing import LiteralString
 
 import psycopg
@@ -41,6 +42,7 @@ def kept(postgres_server: PostgresServer, template_database: str) -> Iterator[Le
     lending = Lending(postgres_server, template_database)
     yield lending
     lending.databases.drop_idle()
+    lending.databases.close()
 
 
 @pytest.fixture
@@ -155,3 +157,52 @@ def test_what_the_migrations_put_in_is_there_again(lending: Lending, statements:
         found = lending.found(name)
     assert found.seeds == template.seeds
     assert lending.made == 0
+
+
+LOSE_THE_COUNTERS = "SELECT pg_stat_force_next_flush(); SELECT pg_stat_reset()"
+"""As a crash of the server does: nothing says any more which tables were written."""
+
+
+def test_rows_that_were_written_before_the_counters_were_lost_are_found(lending: Lending) -> None:
+    template = lending.found(lending.template)
+    lending.changed_by("INSERT INTO tenants (id, name, created_at) VALUES ('ten_a', 'a', now())")
+    with lending.databases.lent() as name, psycopg.connect(lending.server.dsn(name), autocommit=True) as connection:
+        connection.execute("INSERT INTO tenants (id, name, created_at) VALUES ('ten_b', 'b', now())")
+        connection.execute(LOSE_THE_COUNTERS)
+    with lending.databases.lent() as name:
+        assert lending.found(name).seeds == template.seeds
+    assert lending.made == 0
+
+
+def test_an_alteration_before_the_counters_were_lost_is_found(lending: Lending) -> None:
+    with lending.databases.lent() as name, psycopg.connect(lending.server.dsn(name), autocommit=True) as connection:
+        connection.execute("DROP TRIGGER num_gpus_stays ON allocations")
+        connection.execute(LOSE_THE_COUNTERS)
+    with lending.databases.lent():
+        assert lending.made == 1
+
+
+def test_rows_of_a_transaction_that_was_rolled_back_leave_no_space(lending: Lending) -> None:
+    template = lending.found(lending.template)
+    with lending.databases.lent() as name, psycopg.connect(lending.server.dsn(name)) as connection:
+        connection.execute("INSERT INTO tenants (id, name, created_at) VALUES ('ten_a', 'a', now())")
+        connection.rollback()
+    with lending.databases.lent() as name:
+        found = lending.found(name)
+    assert sorted(zip(*found.figures, strict=True)) == sorted(zip(*template.figures, strict=True))
+    assert lending.made == 0
+
+
+def test_a_stopped_server_lends_again_once_it_runs(short_folder: Path) -> None:
+    server = PostgresServer(short_folder / "postgres")
+    server.start()
+    server.create_database("template")
+    databases = Databases(server, "template")
+    with databases.lent() as name, psycopg.connect(server.dsn(name), autocommit=True) as connection:
+        connection.execute("CREATE TABLE another (a int)")
+        server.kill()
+        server.start()
+    with databases.lent():
+        assert databases.num_made == 2, "no counter knew of the table, for the server had crashed"
+    databases.close()
+    server.stop()
