@@ -3,13 +3,13 @@
 from typing import Protocol
 
 from agents.exchange import Post, exchanged
-from muster.wire.burn_in import AskAnswer, AskRequest, BurnInAnswer, BurnInReport
+from muster.wire.burn_in import BurnInAnswer, BurnInPoll, BurnInPollAnswer, BurnInReport
 
 
 class BurnInServer(Protocol):
     """Calls to the server, each of which raises ``UnreachableError`` or ``Problem``."""
 
-    def ask(self, request: AskRequest) -> AskAnswer: ...
+    def poll(self, request: BurnInPoll) -> BurnInPollAnswer: ...
 
     def report(self, burn_in_id: str, report: BurnInReport) -> BurnInAnswer: ...
 
@@ -20,8 +20,8 @@ class HttpBurnInServer:
     def __init__(self, post: Post) -> None:
         self._post = post
 
-    def ask(self, request: AskRequest) -> AskAnswer:
-        return exchanged(self._post, "/v1/hosts/self/burn-ins/ask", request, AskAnswer)
+    def poll(self, request: BurnInPoll) -> BurnInPollAnswer:
+        return exchanged(self._post, "/v1/hosts/self/burn-ins/ask", request, BurnInPollAnswer)
 
     def report(self, burn_in_id: str, report: BurnInReport) -> BurnInAnswer:
         return exchanged(self._post, f"/v1/hosts/self/burn-ins/{burn_in_id}/report", report, BurnInAnswer)

@@ -15,7 +15,7 @@ from agents.burn_in.server import BurnInServer
 from agents.probes.interface import ProbeError
 from muster.client.transport import Problem, UnreachableError
 from muster.domain.ids import GpuUuid
-from muster.wire.burn_in import BURN_IN_PROTOCOL, MAX_GPUS, AskRequest, BurnInOrder, BurnInReport, Figures
+from muster.wire.burn_in import BURN_IN_PROTOCOL, MAX_GPUS, BurnInOrder, BurnInPoll, BurnInReport, Figures
 
 RETRY_BASE_S: Final = 0.5
 RETRY_CAP_S: Final = 30.0
@@ -56,14 +56,14 @@ class BurnInWorker:
 
     def _turn(self, stop: threading.Event) -> float:
         try:
-            answer = self._server.ask(
-                AskRequest(protocol=BURN_IN_PROTOCOL, boot_id=self._boot_id, max_orders=self._at_once())
+            answer = self._server.poll(
+                BurnInPoll(protocol=BURN_IN_PROTOCOL, boot_id=self._boot_id, max_orders=self._at_once())
             )
         except (ProbeError, UnreachableError, Problem) as fault:
             _log.debug("burn_in_orders_not_asked", fault=str(fault))
             return AWAY_S
         if not answer.orders:
-            return answer.ask_again_s
+            return answer.poll_again_s
         self._carry_out({GpuUuid(order.gpu_uuid): order for order in answer.orders}, stop)
         return 0.0
 

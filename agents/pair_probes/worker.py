@@ -22,14 +22,14 @@ from agents.probes.interface import ProbeEvent
 from health.pairwise.pair_probes import BURST_EVERY_S, ROUND_S
 from muster.client.transport import Problem, UnreachableError
 from muster.domain.evidence.findings import EventKind, Source
-from muster.wire.pair_probes import PAIR_PROBE_PROTOCOL, PairProbeAnswer, PairProbeAsk, PairProbePeer, ProbedPeer
+from muster.wire.pair_probes import PAIR_PROBE_PROTOCOL, PairProbeAnswer, PairProbePeer, PairProbePoll, ProbedPeer
 
 PATH: Final = "/v1/hosts/self/pair-probes/ask"
 JITTER: Final = 0.2
 AWAY_S: Final = 30.0
 BURST_MAX: Final = 100
 BURST_EVERY_S_MIN: Final = 5.0
-ASK_S_MIN: Final = 5.0
+POLL_S_MIN: Final = 5.0
 CLOSING_S: Final = 2.0
 """How long a socket may take until it is free again."""
 _log = structlog.get_logger(__name__)
@@ -38,14 +38,14 @@ _log = structlog.get_logger(__name__)
 class PairProbeServer(Protocol):
     """The server's side. Raises ``UnreachableError`` or ``Problem``."""
 
-    def ask(self, request: PairProbeAsk) -> PairProbeAnswer: ...
+    def poll(self, request: PairProbePoll) -> PairProbeAnswer: ...
 
 
 class HttpPairProbeServer:
     def __init__(self, post: Post) -> None:
         self._post = post
 
-    def ask(self, request: PairProbeAsk) -> PairProbeAnswer:
+    def poll(self, request: PairProbePoll) -> PairProbeAnswer:
         return exchanged(self._post, PATH, request, PairProbeAnswer)
 
 
@@ -70,7 +70,7 @@ class PairProbeWorker:
     _burst: int = 0
     _every_s: float = BURST_EVERY_S
     _probed: list[_Probed] = field(default_factory=list)
-    _ask_at_s: float = 0.0
+    _poll_at_s: float = 0.0
     _given_s: float = 0.0
     _faults_logged: set[str] = field(default_factory=set)
     _answering: threading.Thread | None = None
@@ -79,7 +79,7 @@ class PairProbeWorker:
         try:
             while not stop.is_set():
                 self.turn(stop)
-                stop.wait(min(self._every_s, max(self._ask_at_s - self._now_s(), 0.0)) * self._jitter())
+                stop.wait(min(self._every_s, max(self._poll_at_s - self._now_s(), 0.0)) * self._jitter())
         finally:
             if self.responder is not None:
                 self.responder.close()
@@ -87,7 +87,7 @@ class PairProbeWorker:
 
     def turn(self, stop: threading.Event) -> None:
         """Request peers where it is time, then probe each once."""
-        if self._now_s() >= self._ask_at_s:
+        if self._now_s() >= self._poll_at_s:
             self._ask(stop)
         if self._now_s() - self._given_s > 2 * ROUND_S:
             self._probed = []  # the control plane is away: the peers may have gone too
@@ -106,7 +106,7 @@ class PairProbeWorker:
                 answer = self._poll(with_port=self.responder is not None)
         except (UnreachableError, Problem) as fault:
             self._log_once("pair_probes_not_asked", str(fault))
-            self._ask_at_s = self._now_s() + AWAY_S * self._jitter()
+            self._poll_at_s = self._now_s() + AWAY_S * self._jitter()
             return
         self._notify(answer)
         self._take(answer)
@@ -114,14 +114,14 @@ class PairProbeWorker:
     def _poll(self, *, with_port: bool) -> PairProbeAnswer:
         """Return the answer to a request; with a port it names the probed peers, whose report waits for this answer."""
         whom = [each.peer for each in self._probed] if with_port else []
-        request = PairProbeAsk(
+        request = PairProbePoll(
             protocol=PAIR_PROBE_PROTOCOL,
             boot_id=self.boot_id,
             session=self.session,
             port=self.responder.port if with_port and self.responder is not None else None,
             probed=tuple(ProbedPeer(node_id=peer.node_id, session=peer.session) for peer in whom),
         )
-        return self.server.ask(request)
+        return self.server.poll(request)
 
     def _answer_at(self, answer: PairProbeAnswer, stop: threading.Event) -> None:
         try:
@@ -156,7 +156,7 @@ class PairProbeWorker:
         self._every_s = max(answer.burst_every_s, BURST_EVERY_S_MIN)
         self._given_s = now_s
         # A little after the round has begun, and no two hosts of a fleet at once.
-        self._ask_at_s = now_s + max(answer.ask_again_s, ASK_S_MIN) + self.rng.uniform(0, self._every_s)
+        self._poll_at_s = now_s + max(answer.poll_again_s, POLL_S_MIN) + self.rng.uniform(0, self._every_s)
         self._faults_logged.clear()
 
     def _probe(self, each: _Probed) -> None:

@@ -17,7 +17,7 @@ from muster.client.transport import Problem, UnreachableError
 from muster.domain.evidence.repairs import HOST_SCOPE, RepairVerb
 from muster.domain.gpu.metrics import value_of
 from muster.domain.ids import GpuUuid
-from muster.wire.repair import REPAIR_PROTOCOL, RepairAnswer, RepairAsk, RepairAskAnswer, RepairOrder, RepairReport
+from muster.wire.repair import REPAIR_PROTOCOL, RepairAnswer, RepairOrder, RepairPoll, RepairPollAnswer, RepairReport
 
 AWAY_S: Final = 10.0
 JITTER: Final = 0.1
@@ -33,7 +33,7 @@ _log = structlog.get_logger(__name__)
 class RepairServer(Protocol):
     """Calls to the server, each of which raises ``UnreachableError`` or ``Problem``."""
 
-    def ask(self, request: RepairAsk) -> RepairAskAnswer: ...
+    def poll(self, request: RepairPoll) -> RepairPollAnswer: ...
 
     def report(self, repair_id: str, report: RepairReport) -> RepairAnswer: ...
 
@@ -94,11 +94,11 @@ class RepairWorker:
         """Ask for an order and do it. ``stored``: orders that have ended and wait for their report."""
         waiting = tuple(each.repair_id for each in stored)
         verbs = tuple(sorted(self._allowed))
-        asked = RepairAsk(protocol=REPAIR_PROTOCOL, boot_id=self._boot_id, waiting=waiting, verbs=verbs)
-        answer = self._server.ask(asked)
+        asked = RepairPoll(protocol=REPAIR_PROTOCOL, boot_id=self._boot_id, waiting=waiting, verbs=verbs)
+        answer = self._server.poll(asked)
         order = answer.order
         if order is None:
-            return answer.ask_again_s
+            return answer.poll_again_s
         given = Given(repair_id=order.repair_id, gpu_uuid=order.gpu_uuid, verb=order.verb, boot_id=self._boot_id)
         self._journal.write(given)
         _log.warning("repair_began", gpu_uuid=order.gpu_uuid, repair_id=order.repair_id, verb=order.verb)

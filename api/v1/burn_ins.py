@@ -23,7 +23,7 @@ from muster.domain.ids import GpuUuid
 from muster.domain.principals import Permission, Principal
 from muster.domain.states import BurnInOutcome, BurnInState
 from muster.domain.strict import StrictModel, Text
-from muster.wire.burn_in import AskAnswer, AskRequest, BurnInAnswer, BurnInReport
+from muster.wire.burn_in import BurnInAnswer, BurnInPoll, BurnInPollAnswer, BurnInReport
 
 router = APIRouter()
 Node = Annotated[Principal, requires(Permission.HOST_REPORT)]
@@ -117,11 +117,11 @@ def order_burn_in(
     "/hosts/self/burn-ins/ask",
     tags=["hosts"],
     response_model=None,
-    openapi_extra=described_by_wire(AskRequest, AskAnswer),
+    openapi_extra=described_by_wire(BurnInPoll, BurnInPollAnswer),
 )
-def ask_for_burn_ins(request: Request, node: Node, message: Annotated[AskRequest, wire_body(AskRequest)]) -> Response:
+def ask_for_burn_ins(request: Request, node: Node, message: Annotated[BurnInPoll, wire_body(BurnInPoll)]) -> Response:
     """Return the burn-ins that this node is to run now. One that it was given and has not reported is given again."""
-    return answered(request, node, hosts.POLL, lambda unit: hosts.ask(unit, message))
+    return answered(request, node, hosts.POLL, lambda unit: hosts.poll(unit, message))
 
 
 @router.post(

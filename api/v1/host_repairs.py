@@ -11,18 +11,18 @@ from api.reading import require_id
 from api.wire_answers import answered
 from control.health import repair_orders
 from muster.domain.principals import Permission, Principal
-from muster.wire.repair import RepairAnswer, RepairAsk, RepairAskAnswer, RepairReport
+from muster.wire.repair import RepairAnswer, RepairPoll, RepairPollAnswer, RepairReport
 
 router = APIRouter(tags=["hosts"])
 Node = Annotated[Principal, requires(Permission.HOST_REPORT)]
 
 
 @router.post(
-    "/hosts/self/repairs/ask", response_model=None, openapi_extra=described_by_wire(RepairAsk, RepairAskAnswer)
+    "/hosts/self/repairs/ask", response_model=None, openapi_extra=described_by_wire(RepairPoll, RepairPollAnswer)
 )
-def ask_for_repair(request: Request, node: Node, message: Annotated[RepairAsk, wire_body(RepairAsk)]) -> Response:
+def ask_for_repair(request: Request, node: Node, message: Annotated[RepairPoll, wire_body(RepairPoll)]) -> Response:
     """Return the node's next order, if any. An order that it was given and did not report before asking has failed."""
-    return answered(request, node, repair_orders.POLL, lambda unit: repair_orders.ask(unit, message))
+    return answered(request, node, repair_orders.POLL, lambda unit: repair_orders.poll(unit, message))
 
 
 @router.post(

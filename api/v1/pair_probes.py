@@ -15,7 +15,7 @@ from control.hosts import pair_probes
 from control.hosts.rack_pairs import RackPairRow
 from muster import documents
 from muster.domain.principals import Permission, Principal
-from muster.wire.pair_probes import PairProbeAnswer, PairProbeAsk
+from muster.wire.pair_probes import PairProbeAnswer, PairProbePoll
 
 router = APIRouter()
 Node = Annotated[Principal, requires(Permission.HOST_REPORT)]
@@ -44,14 +44,16 @@ def list_rack_pairs(
     "/hosts/self/pair-probes/ask",
     tags=["hosts"],
     response_model=None,
-    openapi_extra=described_by_wire(PairProbeAsk, PairProbeAnswer),
+    openapi_extra=described_by_wire(PairProbePoll, PairProbeAnswer),
 )
-def ask_for_peers(request: Request, node: Node, message: Annotated[PairProbeAsk, wire_body(PairProbeAsk)]) -> Response:
+def ask_for_peers(
+    request: Request, node: Node, message: Annotated[PairProbePoll, wire_body(PairProbePoll)]
+) -> Response:
     """Return the peers that this node probes until it asks again, and the keys of requests for its own answers."""
     secret_key = dependencies_of(request).secret_key
 
     def poll(unit: UnitOfWork) -> PairProbeAnswer:
-        return pair_probes.ask(unit, message, secret_key)
+        return pair_probes.poll(unit, message, secret_key)
 
     return answered(request, node, pair_probes.POLL, poll, quiet=True)
 

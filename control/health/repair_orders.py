@@ -13,7 +13,7 @@ from sqlalchemy import select, update
 from control.core.unit_of_work import UnitOfWork, declare_action
 from control.fleet.gpu_locks import lock_gpus
 from control.health import remedy_context
-from control.health.burn_ins.polling import ask_again_s
+from control.health.burn_ins.polling import poll_again_s
 from control.health.cases import cases_of
 from control.health.judge import policy_version
 from control.health.transitions import make_audited
@@ -34,7 +34,7 @@ from muster.domain.ids import GpuUuid, NodeId
 from muster.domain.policy.health import HealthPolicy
 from muster.domain.principals import Permission
 from muster.domain.times import to_ms
-from muster.wire.repair import REPAIR_PROTOCOL, RepairAnswer, RepairAsk, RepairAskAnswer, RepairOrder, RepairReport
+from muster.wire.repair import REPAIR_PROTOCOL, RepairAnswer, RepairOrder, RepairPoll, RepairPollAnswer, RepairReport
 
 POLL: Final = declare_action("repair.poll")
 REPORT: Final = declare_action("repair.report")
@@ -89,7 +89,7 @@ def require_host_ready(unit: UnitOfWork, gpu: Gpu, verb: RepairVerb) -> None:
             )
 
 
-def ask(unit: UnitOfWork, request: RepairAsk) -> RepairAskAnswer:
+def poll(unit: UnitOfWork, request: RepairPoll) -> RepairPollAnswer:
     """Return the calling node's next order. A caller does nothing: an order that it has not reported has failed.
 
     A repair that it reported as done, whose fault it still reports, continues to wait, and delays no other GPU's
@@ -98,10 +98,10 @@ def ask(unit: UnitOfWork, request: RepairAsk) -> RepairAskAnswer:
     node_id = _node_of(unit, request.protocol)
     _keep_verbs(unit, node_id, request.verbs)
     policy = active_policy(unit.session).health
-    answer_again_s = ask_again_s(unit, policy.burn_in)
+    answer_again_s = poll_again_s(unit, policy.burn_in)
     found = unit.session.scalars(_open_of(node_id)).all()
     if not found:
-        return RepairAskAnswer(ask_again_s=answer_again_s)
+        return RepairPollAnswer(poll_again_s=answer_again_s)
     gpus = {gpu.uuid: gpu for gpu in lock_gpus(unit, [row.gpu_uuid for row in found])}
     query = _open_of(node_id).where(Repair.gpu_uuid.in_(gpus)).with_for_update(of=Repair)
     rows = unit.session.scalars(query.execution_options(populate_existing=True)).all()
@@ -112,9 +112,9 @@ def ask(unit: UnitOfWork, request: RepairAsk) -> RepairAskAnswer:
         if row.taken_at is None:
             why_not = _why_not_now(unit, gpus[row.gpu_uuid], row, policy)
             if why_not is None:
-                return RepairAskAnswer(order=_give(unit, row, request, policy), ask_again_s=answer_again_s)
+                return RepairPollAnswer(order=_give(unit, row, request, policy), poll_again_s=answer_again_s)
             _fail(unit, gpus[row.gpu_uuid], row, why_not, policy)
-    return RepairAskAnswer(ask_again_s=answer_again_s)
+    return RepairPollAnswer(poll_again_s=answer_again_s)
 
 
 def _keep_verbs(unit: UnitOfWork, node_id: NodeId, reported: Sequence[str]) -> None:
@@ -128,7 +128,7 @@ def _keep_verbs(unit: UnitOfWork, node_id: NodeId, reported: Sequence[str]) -> N
     unit.emit("node.repair_verbs", "node", node_id, payload={"repair_verbs": verbs, "were": list(were)})
 
 
-def _waits(row: Repair, request: RepairAsk) -> bool:
+def _waits(row: Repair, request: RepairPoll) -> bool:
     """Return whether the agent reported its verb as done, as ``_finish`` noted, and still holds it."""
     return row.text is not None and row.id in request.waiting
 
@@ -186,7 +186,7 @@ def _require_true(gpu: Gpu, row: Repair, reported: RepairReport) -> None:
         raise ValidationFailedError.at("/boot_id", "same_boot", message)
 
 
-def _give(unit: UnitOfWork, row: Repair, request: RepairAsk, policy: HealthPolicy) -> RepairOrder:
+def _give(unit: UnitOfWork, row: Repair, request: RepairPoll, policy: HealthPolicy) -> RepairOrder:
     row.taken_at, row.taken_boot_id = unit.now, request.boot_id
     unit.emit("gpu.repair_claimed", "gpu", row.gpu_uuid, payload=_payload(row, boot_id=request.boot_id))
     left = row.began_at + timedelta(seconds=policy.repair.limit_s(row.action)) - unit.now

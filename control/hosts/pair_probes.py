@@ -21,7 +21,7 @@ from muster.db.models import Node, PairProbeResponder
 from muster.domain.errors import NotFoundError, UnauthenticatedError, UpgradeRequiredError
 from muster.domain.ids import NodeId
 from muster.domain.principals import Permission
-from muster.wire.pair_probes import PAIR_PROBE_PROTOCOL, PairProbeAnswer, PairProbeAsk, PairProbePeer, ProbedPeer
+from muster.wire.pair_probes import PAIR_PROBE_PROTOCOL, PairProbeAnswer, PairProbePeer, PairProbePoll, ProbedPeer
 
 POLL: Final = declare_action("pair_probe.poll")
 READ: Final = declare_action("pair_probe.read")
@@ -41,7 +41,7 @@ KEYS_AFTER: Final = 3
 _racks: Final = ProbeResponders()
 
 
-def ask(unit: UnitOfWork, request: PairProbeAsk, secret_key: bytes) -> PairProbeAnswer:
+def poll(unit: UnitOfWork, request: PairProbePoll, secret_key: bytes) -> PairProbeAnswer:
     """Return the peers that the calling node probes in this round. Begin the unit ``quiet``: a port leaves no trace.
 
     Raises:
@@ -78,7 +78,7 @@ def ask(unit: UnitOfWork, request: PairProbeAsk, secret_key: bytes) -> PairProbe
         withheld=_withheld(unit, request.probed),
         burst=BURST,
         burst_every_s=BURST_EVERY_S,
-        ask_again_s=ROUND_S - unit.now.timestamp() % ROUND_S,
+        poll_again_s=ROUND_S - unit.now.timestamp() % ROUND_S,
     )
 
 
@@ -93,7 +93,7 @@ def key_of(secret_key: bytes, node_id: NodeId, round_number: int) -> str:
     return hmac.new(secret_key, f"pair probe|{node_id}|{round_number}".encode(), hashlib.sha256).hexdigest()
 
 
-def _note_responder(unit: UnitOfWork, node_id: NodeId, request: PairProbeAsk) -> None:
+def _note_responder(unit: UnitOfWork, node_id: NodeId, request: PairProbePoll) -> None:
     if request.port is None:  # an agent that has just started answers no probes yet
         mine = PairProbeResponder.node_id == node_id
         unit.session.execute(delete(PairProbeResponder).where(mine, PairProbeResponder.session != request.session))

@@ -23,7 +23,9 @@ Label = Annotated[str, Meta(min_length=1, max_length=64, pattern=r"^[!-~]+( [!-~
 Digest = Annotated[str, Meta(pattern=r"^[0-9a-f]{64}\Z")]
 
 
-class AskRequest(WireMessage, frozen=True, kw_only=True):
+class BurnInPoll(WireMessage, frozen=True, kw_only=True):
+    """A request for burn-in orders."""
+
     protocol: int
     boot_id: BootId
     max_orders: Annotated[int, Meta(ge=1, le=MAX_GPUS)] = MAX_GPUS
@@ -38,14 +40,14 @@ class BurnInOrder(WireAnswer, frozen=True, kw_only=True):
     deadline_s: float
 
 
-class AskAnswer(WireAnswer, frozen=True, kw_only=True):
+class BurnInPollAnswer(WireAnswer, frozen=True, kw_only=True):
     """The server's answer to a request for orders.
 
-    ``ask_again_s`` keeps the requests of the whole fleet within the server's capacity.
+    ``poll_again_s`` (``ask_again_s`` on the wire) keeps the requests of the whole fleet within the server's capacity.
     """
 
     orders: tuple[BurnInOrder, ...] = ()
-    ask_again_s: float = 10.0
+    poll_again_s: float = field(name="ask_again_s", default=10.0)
 
 
 class ExactSum(WireMessage, frozen=True, kw_only=True):

@@ -6,7 +6,7 @@ datagrams; the server issues the keys that sign them.
 
 from typing import Annotated, Final
 
-from msgspec import Meta
+from msgspec import Meta, field
 
 from muster.wire.enrolment import Identifier, Nonce
 from muster.wire.host import BootId
@@ -23,7 +23,7 @@ class ProbedPeer(WireMessage, frozen=True, kw_only=True):
     session: Nonce
 
 
-class PairProbeAsk(WireMessage, frozen=True, kw_only=True):
+class PairProbePoll(WireMessage, frozen=True, kw_only=True):
     """A request for peers to probe.
 
     ``port``: the port on which this host's agent answers probes; null where it does not answer (yet), and then it gets
@@ -53,7 +53,7 @@ class PairProbeAnswer(WireAnswer, frozen=True, kw_only=True):
 
     ``address``: the requesting host's own, as its peers know it. ``keys``: the keys of the probes that it answers.
     ``withheld``: the hosts in ``probed`` whose agent is silent or has restarted; losses there say nothing about the
-    network. ``ask_again_s``: when the next round has its peers.
+    network. ``poll_again_s`` (``ask_again_s`` on the wire): when the next round has its peers.
     """
 
     address: str
@@ -62,4 +62,4 @@ class PairProbeAnswer(WireAnswer, frozen=True, kw_only=True):
     withheld: tuple[str, ...] = ()
     burst: int = 20
     burst_every_s: float = 60.0
-    ask_again_s: float = 900.0
+    poll_again_s: float = field(name="ask_again_s", default=900.0)

@@ -19,7 +19,7 @@ MAX_VERBS: Final = 32
 """More than there are: a newer agent may have verbs that its server does not know."""
 
 
-class RepairAsk(WireMessage, frozen=True, kw_only=True, omit_defaults=True):
+class RepairPoll(WireMessage, frozen=True, kw_only=True, omit_defaults=True):
     """A request for a repair order.
 
     ``waiting``: repairs whose verb ended and was reported, and that are to be reported again. ``verbs``: the values of
@@ -42,11 +42,14 @@ class RepairOrder(WireAnswer, frozen=True, kw_only=True):
     deadline_s: float
 
 
-class RepairAskAnswer(WireAnswer, frozen=True, kw_only=True):
-    """The server's answer. ``ask_again_s`` keeps the requests of the whole fleet within the server's capacity."""
+class RepairPollAnswer(WireAnswer, frozen=True, kw_only=True):
+    """The server's answer.
+
+    ``poll_again_s`` (``ask_again_s`` on the wire) keeps the requests of the whole fleet within the server's capacity.
+    """
 
     order: RepairOrder | None = None
-    ask_again_s: float
+    poll_again_s: float = field(name="ask_again_s")
 
 
 class RepairReport(WireMessage, frozen=True, kw_only=True):

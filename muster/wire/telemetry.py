@@ -40,7 +40,7 @@ class GpuReport(WireMessage, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class NodeReport(WireMessage, frozen=True, kw_only=True):
-    """The host's own readings. ``expected_gpus`` is the enrolled inventory; ``spool`` describes an outage's backlog."""
+    """The host's own readings. ``num_gpus``: GPUs that the driver answers for. ``spool_…``: the spool's content."""
 
     cpu_percent: Annotated[float, Meta(ge=0, le=100)] | None = None
     memory_used_mib: Annotated[float, Meta(ge=0, le=1e12)] | None = None

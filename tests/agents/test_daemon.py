@@ -18,7 +18,7 @@ import pytest
 from agents.pair_probes.prober import Measured, probe
 from agents.probes.faults import Fault
 from agents.spool.records import Found, scan
-from muster.wire.pair_probes import PairProbeAsk
+from muster.wire.pair_probes import PairProbePoll
 from muster.wire.telemetry import Report
 from tests.agents.test_uplink import ACCEPTED, read
 from tests.recorded_server import Answer, Requested, problem, serving
@@ -47,11 +47,11 @@ class Server:
     url: str = ""
     answer: Callable[[Report], Answer] = lambda _report: ACCEPTED
     taken: list[tuple[float, Report]] = field(default_factory=list)
-    probing: list[PairProbeAsk] = field(default_factory=list)
+    probing: list[PairProbePoll] = field(default_factory=list)
 
     def take(self, requested: Requested, _num: int) -> Answer:
         if requested.path == "/v1/hosts/self/pair-probes/ask":
-            self.probing.append(msgspec.json.decode(requested.body, type=PairProbeAsk))
+            self.probing.append(msgspec.json.decode(requested.body, type=PairProbePoll))
             return Answer(document={"address": "127.0.0.1", "keys": ["ab" * 32]})
         if requested.path != "/v1/telemetry":
             return problem(404, "not_found")

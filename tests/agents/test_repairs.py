@@ -19,7 +19,7 @@ from agents.repairs.simulated import SimulatedHands
 from agents.repairs.worker import AWAY_S, RepairWorker
 from muster.client.transport import Problem, UnreachableError
 from muster.domain.evidence.repairs import RepairVerb
-from muster.wire.repair import RepairAnswer, RepairAsk, RepairAskAnswer, RepairOrder, RepairReport
+from muster.wire.repair import RepairAnswer, RepairOrder, RepairPoll, RepairPollAnswer, RepairReport
 from tests.waiting import wait_until
 
 ONE, TWO = simulated_uuids(2)
@@ -44,10 +44,10 @@ class PlayedServer:
     waiting: list[tuple[str, ...]] = field(default_factory=list)
     reported: list[str] = field(default_factory=list)
 
-    def ask(self, request: RepairAsk) -> RepairAskAnswer:
+    def poll(self, request: RepairPoll) -> RepairPollAnswer:
         self.num_requested += 1
         self.waiting.append(request.waiting)
-        return RepairAskAnswer(order=self.orders.pop(0) if self.orders else None, ask_again_s=7.0)
+        return RepairPollAnswer(order=self.orders.pop(0) if self.orders else None, poll_again_s=7.0)
 
     def report(self, repair_id: str, report: RepairReport) -> RepairAnswer:
         self.reports.append(report)

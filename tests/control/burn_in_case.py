@@ -18,7 +18,15 @@ from muster.domain.ids import GpuUuid, NodeId
 from muster.domain.policy.document import DEFAULT_POLICY, Policy
 from muster.domain.principals import Principal, Role, system_principal
 from muster.domain.states import Standing
-from muster.wire.burn_in import BURN_IN_PROTOCOL, AskAnswer, AskRequest, BurnInOrder, BurnInReport, ExactSum, Figures
+from muster.wire.burn_in import (
+    BURN_IN_PROTOCOL,
+    BurnInOrder,
+    BurnInPoll,
+    BurnInPollAnswer,
+    BurnInReport,
+    ExactSum,
+    Figures,
+)
 from muster.wire.host import PROTOCOL_VERSION, HeartbeatRequest
 from tests.fleet_factory import OPERATOR
 
@@ -59,10 +67,10 @@ class Host:
     def principal(self) -> Principal:
         return Principal(name=f"node:{self.node_id}", role=Role.NODE, node_id=self.node_id)
 
-    def ask(self, max_orders: int = 72) -> AskAnswer:
-        request = AskRequest(protocol=BURN_IN_PROTOCOL, boot_id="boot-1", max_orders=max_orders)
+    def ask(self, max_orders: int = 72) -> BurnInPollAnswer:
+        request = BurnInPoll(protocol=BURN_IN_PROTOCOL, boot_id="boot-1", max_orders=max_orders)
         with self.units.begin(self.principal, agents.POLL) as unit:
-            return agents.ask(unit, request)
+            return agents.poll(unit, request)
 
     def report(self, order: BurnInOrder, found: Figures | str) -> bool:
         said = BurnInReport(

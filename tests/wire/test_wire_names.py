@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 import muster.wire
-from muster.wire import host, repair, training
+from muster.wire import burn_in, host, pair_probes, repair, training
 from muster.wire.meeting import PairwiseOrder
 
 _PREFLIGHT = host.PreflightReport(preflight_id="look-1-job", found="fit", checked=("disk",))
@@ -83,6 +83,9 @@ RENAMED: list[tuple[msgspec.Struct, dict[str, str]]] = [
     (_ORDER, {"dataset_check_s": "dataset_look_s"}),
     (_PAIRWISE, {"order": "meet"}),
     (host.ReportAnswer(accepted=1, pairwise_orders=(_PAIRWISE,)), {"pairwise_orders": "meets"}),
+    (burn_in.BurnInPollAnswer(poll_again_s=3.0), {"poll_again_s": "ask_again_s"}),
+    (repair.RepairPollAnswer(poll_again_s=3.0), {"poll_again_s": "ask_again_s"}),
+    (pair_probes.PairProbeAnswer(address="10.0.0.1", keys=(), poll_again_s=3.0), {"poll_again_s": "ask_again_s"}),
     (
         repair.RepairReport(protocol=1, boot_id="boot-1", outcome="done", text="reset", is_simulated=True),
         {"text": "words"},

@@ -10,7 +10,7 @@ from sqlalchemy import exists, select
 from control.core.unit_of_work import SCHEDULER_CHANNEL, UnitOfWork, UnitOfWorkFactory, declare_action, retrying
 from control.fleet.gpu_locks import lock_gpus
 from control.health.burn_ins.abandoned import report_abandoned
-from control.health.burn_ins.polling import ask_again_s
+from control.health.burn_ins.polling import poll_again_s
 from control.policy.policies import active_policy
 from muster.db.models import AllocationGpu, BurnIn, Gpu
 from muster.domain.errors import NotFoundError, UnauthenticatedError, UpgradeRequiredError, ValidationFailedError
@@ -20,10 +20,10 @@ from muster.domain.principals import Permission, Principal
 from muster.domain.states import BURN_IN_EDGES, NOTHING_RUNS, AllocationState, BurnInState, Standing, require_edge
 from muster.wire.burn_in import (
     BURN_IN_PROTOCOL,
-    AskAnswer,
-    AskRequest,
     BurnInAnswer,
     BurnInOrder,
+    BurnInPoll,
+    BurnInPollAnswer,
     BurnInReport,
     Figures,
 )
@@ -35,14 +35,14 @@ REPORT_WITHIN: Final = timedelta(seconds=60)
 """Time beyond a burn-in's deadline within which its report may arrive."""
 
 
-def ask(unit: UnitOfWork, request: AskRequest) -> AskAnswer:
+def poll(unit: UnitOfWork, request: BurnInPoll) -> BurnInPollAnswer:
     """Return orders of the calling node. A caller runs nothing, so a burn-in that is RUNNING there was lost.
 
     A lost burn-in is given again. None is given for a GPU that an allocation holds: both lock the GPU before they read.
     """
     node_id = _node_of(unit, request.protocol)
     policy = active_policy(unit.session).health.burn_in
-    answer = AskAnswer(ask_again_s=ask_again_s(unit, policy))
+    answer = BurnInPollAnswer(poll_again_s=poll_again_s(unit, policy))
     waiting = _lock_waiting(unit, node_id)
     if not waiting:
         return answer

@@ -26,7 +26,7 @@ from agents.probes.interface import (
 from muster.client.transport import Problem, UnreachableError
 from muster.domain.gpu.metrics import INDEX, NUM_METRICS
 from muster.domain.ids import GpuUuid
-from muster.wire.burn_in import AskAnswer, AskRequest, BurnInAnswer, BurnInOrder, BurnInReport, Figures
+from muster.wire.burn_in import BurnInAnswer, BurnInOrder, BurnInPoll, BurnInPollAnswer, BurnInReport, Figures
 
 ONE, TWO = GpuUuid("GPU-one"), GpuUuid("GPU-two")
 ZEROS = tuple(0.0 for _ in range(NUM_METRICS))
@@ -217,13 +217,13 @@ class PlayedServer:
 
     orders: Sequence[BurnInOrder]
     faults: list[Exception] = field(default_factory=list)
-    requested: list[AskRequest] = field(default_factory=list)
+    requested: list[BurnInPoll] = field(default_factory=list)
     reports: list[BurnInReport] = field(default_factory=list)
 
-    def ask(self, request: AskRequest) -> AskAnswer:
+    def poll(self, request: BurnInPoll) -> BurnInPollAnswer:
         self.requested.append(request)
         given, self.orders = tuple(self.orders), ()
-        return AskAnswer(orders=given, ask_again_s=7.0)
+        return BurnInPollAnswer(orders=given, poll_again_s=7.0)
 
     def report(self, burn_in_id: str, report: BurnInReport) -> BurnInAnswer:
         assert burn_in_id == "bi_1"
@@ -289,7 +289,7 @@ def test_an_agent_requests_one_real_gpu_at_a_time_and_for_all_simulated_ones() -
 
 def test_a_server_that_is_away_is_queried_again_later() -> None:
     class Away(PlayedServer):
-        def ask(self, request: AskRequest) -> AskAnswer:
+        def poll(self, request: BurnInPoll) -> BurnInPollAnswer:
             raise UnreachableError(request.boot_id)
 
     assert worker(Away([])).turn(threading.Event()) == AWAY_S

@@ -16,7 +16,7 @@ from muster.client.transport import UnreachableError
 from muster.domain.evidence.findings import EventKind, GpuSignal, Source
 from muster.domain.evidence.state_readings import PAIR_PROBE
 from muster.domain.ids import NodeId
-from muster.wire.pair_probes import PairProbeAnswer, PairProbeAsk, PairProbePeer
+from muster.wire.pair_probes import PairProbeAnswer, PairProbePeer, PairProbePoll
 from tests.health.case_factory import POLICY
 
 KEY = "ab" * 32
@@ -29,16 +29,16 @@ class Played:
     address: str = "127.0.0.1"
     peers: tuple[PairProbePeer, ...] = ()
     withheld: tuple[str, ...] = ()
-    requested: list[PairProbeAsk] = field(default_factory=list)
+    requested: list[PairProbePoll] = field(default_factory=list)
     is_away: bool = False
 
-    def ask(self, request: PairProbeAsk) -> PairProbeAnswer:
+    def poll(self, request: PairProbePoll) -> PairProbeAnswer:
         if self.is_away:
             raise UnreachableError("it is away")
         self.requested.append(request)
         peers = self.peers if request.port is not None else ()
         return PairProbeAnswer(
-            address=self.address, keys=(KEY,), peers=peers, withheld=self.withheld, burst=10, ask_again_s=900.0
+            address=self.address, keys=(KEY,), peers=peers, withheld=self.withheld, burst=10, poll_again_s=900.0
         )
 
 

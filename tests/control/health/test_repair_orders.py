@@ -16,7 +16,7 @@ from muster.domain.errors import ConflictError, NotFoundError, ValidationFailedE
 from muster.domain.evidence.repairs import RepairAction, RepairBy, RepairOutcome, RepairVerb
 from muster.domain.ids import GpuUuid
 from muster.domain.states import Standing
-from muster.wire.repair import REPAIR_PROTOCOL, RepairAnswer, RepairAsk, RepairOrder, RepairReport
+from muster.wire.repair import REPAIR_PROTOCOL, RepairAnswer, RepairOrder, RepairPoll, RepairReport
 from tests.control.burn_in_case import Host, enrol, judge_time, order, order_intake, standing
 from tests.control.conftest import SetClock
 from tests.control.health.conftest import GPU, OTHER, Court, sample
@@ -34,9 +34,9 @@ def ordered(host: Host, action: RepairAction, gpu: GpuUuid | None = None) -> Non
 
 
 def ask(host: Host, boot_id: str = "boot-1", waiting: tuple[str, ...] = ()) -> RepairOrder | None:
-    asked = RepairAsk(protocol=REPAIR_PROTOCOL, boot_id=boot_id, waiting=waiting)
+    asked = RepairPoll(protocol=REPAIR_PROTOCOL, boot_id=boot_id, waiting=waiting)
     with host.units.begin(host.principal, repair_orders.POLL) as unit:
-        return repair_orders.ask(unit, asked).order
+        return repair_orders.poll(unit, asked).order
 
 
 def report(

@@ -27,7 +27,7 @@ from muster.domain.evidence.repairs import RepairAction, RepairBy, RepairOutcome
 from muster.domain.ids import GpuUuid
 from muster.domain.policy.document import Policy
 from muster.domain.states import Standing
-from muster.wire.repair import REPAIR_PROTOCOL, RepairAsk, RepairOrder
+from muster.wire.repair import REPAIR_PROTOCOL, RepairOrder, RepairPoll
 from tests.control.burn_in_case import Host
 from tests.control.health.conftest import GPU, JUDGE, OTHER, UNLIMITED, Court
 from tests.control.health.test_repair_orders import newest, report
@@ -48,9 +48,9 @@ def host_of(court: Court, *gpus: GpuUuid) -> Host:
 
 def ask(court: Court, *verbs: str, waiting: tuple[str, ...] = ()) -> RepairOrder | None:
     """Its agent asks, and states what it may do."""
-    asked = RepairAsk(protocol=REPAIR_PROTOCOL, boot_id="boot-1", waiting=waiting, verbs=verbs)
+    asked = RepairPoll(protocol=REPAIR_PROTOCOL, boot_id="boot-1", waiting=waiting, verbs=verbs)
     with court.units.begin(host_of(court).principal, repair_orders.POLL) as unit:
-        return repair_orders.ask(unit, asked).order
+        return repair_orders.poll(unit, asked).order
 
 
 def broken(court: Court, code: int = 95, *gpus: GpuUuid) -> None:

@@ -15,7 +15,7 @@ from muster.db.models import AuditEntry, Event
 from muster.domain.errors import ConflictError, ForbiddenError, NotFoundError, ValidationFailedError
 from muster.domain.ids import GpuUuid
 from muster.domain.states import BurnInState, JobState, Standing
-from muster.wire.burn_in import BURN_IN_PROTOCOL, AskRequest
+from muster.wire.burn_in import BURN_IN_PROTOCOL, BurnInPoll
 from tests.control.burn_in_case import (
     KEEPER,
     WRONG_SUM,
@@ -179,10 +179,10 @@ def test_real_gpus_are_given_as_few_at_a_time_as_their_agent_takes(units: UnitOf
 def test_the_fleet_as_a_whole_requests_no_more_often_than_the_policy_states(units: UnitOfWorkFactory) -> None:
     store(units, burn_in={"polls_per_s": 0.5})
     host = enrol(units, "alpha")
-    assert host.ask().ask_again_s == pytest.approx(2.0)
+    assert host.ask().poll_again_s == pytest.approx(2.0)
     for number in range(9):
         enrol(units, f"other-{number}")
-    assert host.ask().ask_again_s == pytest.approx(20.0)
+    assert host.ask().poll_again_s == pytest.approx(20.0)
 
 
 def test_a_placement_that_meets_a_burn_in_waits_for_it_and_sees_it(units: UnitOfWorkFactory) -> None:
@@ -192,10 +192,10 @@ def test_a_placement_that_meets_a_burn_in_waits_for_it_and_sees_it(units: UnitOf
     for gpu in host.gpus:
         order(units, gpu)
     job_id = fleet_.submit(shape={"nodes": 1, "gpus_per_node": 2})
-    request = AskRequest(protocol=BURN_IN_PROTOCOL, boot_id="boot-1")
+    request = BurnInPoll(protocol=BURN_IN_PROTOCOL, boot_id="boot-1")
     with ThreadPoolExecutor(1) as pool:
         with units.begin(host.principal, hosts.POLL) as unit:
-            assert len(hosts.ask(unit, request).orders) == 2
+            assert len(hosts.poll(unit, request).orders) == 2
             placing = pool.submit(fleet_.cycle)
             with pytest.raises(TimeoutError):
                 placing.result(timeout=1.0)
