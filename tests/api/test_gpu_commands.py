@@ -12,10 +12,11 @@ from control.policy.policies import ACTIVATE
 from muster.cli.framework.exits import CommandError
 from muster.cli.framework.names import shortened
 from muster.cli.gpu import breakers, cohorts, gpus
+from muster.cli.gpu.gpu_texts import gpu_lines
 from muster.client.rest import RestClient
 from muster.db.models import NodeLatest
 from muster.domain.principals import system_principal
-from tests.api.conftest import Api
+from tests.api.conftest import GOOD_JOB, Api
 from tests.api.judged_fleet import GPU, OTHER, fault, show, trip
 from tests.api.judged_fleet import api as api  # noqa: PLC0414  # both GPUs truly HEALTHY
 from tests.fleet_factory import enrol_host
@@ -194,3 +195,12 @@ def test_names_are_shortened_only_as_far_as_they_differ() -> None:
 def test_what_the_list_shows_names_its_gpu(api: Api, command: Type) -> None:
     del api
     assert "alpha-1" in command(gpus.app, "show", "GPU-..-1")
+
+
+def test_a_busy_gpu_is_shown_as_admitted(api: Api) -> None:
+    api.fleet.beat()
+    api.fleet.submit(**{**GOOD_JOB, "shape": {"nodes": 1, "gpus_per_node": 2}})
+    api.fleet.cycle()
+    found = show(api)
+    assert any(line.strip().startswith("spot: yes, busy: ") for line in gpu_lines(found))
+    assert list(gpu_lines({name: value for name, value in found.items() if name != "admission"})), "an older server's"

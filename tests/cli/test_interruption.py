@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from muster.cli.framework.exits import Exit
-from tests.cli.test_commands import JOB, Command
+from tests.cli.command import JOB, Command
 from tests.recorded_server import Answer, Requested, serving
 from tests.waiting import wait_until
 

@@ -3,8 +3,6 @@ nothing.
 """
 
 import json
-import subprocess
-import sys
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -15,14 +13,12 @@ import pytest
 from agents.events.naming import Naming
 from agents.host.events import HostPlaces, HostTeller
 from agents.host_facts import wall_ms
-from agents.probes.faults import Fault, write_fault
 from agents.probes.interface import GpuCheck, GpuInspection, HostInventory, ProbeError, ProbeEvent
 from agents.probes.profiles import PROFILES
 from agents.probes.simulated import SimulatedProbe, simulated_uuids
 from agents.scan.document import as_document
 from agents.scan.scan import ScannedGpu, ScanReport, scan_without_driver
 from agents.scan.scan import scan as look
-from muster.cli.framework.exits import Exit
 from muster.domain.evidence.findings import EventKind, Source
 from muster.domain.gpu.metrics import INDEX
 from muster.domain.policy.health import HealthPolicy
@@ -288,21 +284,3 @@ def test_a_kernel_log_that_cannot_be_read_is_stated(tmp_path: Path) -> None:
     HostTree(tmp_path).pressure()
     assert {"xid", "sxid", "nic_driver"} <= without_driver(tmp_path, lambda _: None).not_judged.keys()
     assert "xid" not in without_driver(tmp_path).not_judged
-
-
-def scan(*words: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "muster", "agent", "scan", "--simulated", "h100", "--gpus", "1", "--listen", "0"]
-    return subprocess.run([*command, *words], capture_output=True, text=True, check=False, timeout=110)
-
-
-def test_a_policy_of_ones_own_decides_and_a_bad_one_is_reported_all_its_faults(tmp_path: Path) -> None:
-    planted, good, bad = tmp_path / "faults.json", tmp_path / "good.yaml", tmp_path / "bad.yaml"
-    write_fault(planted, Fault(gpu=UUID, kind="heat", temperature_c=88))
-    good.write_text("health: {detectors: {temperature: {mode: 'off'}, thermal_margin: {mode: shadow}}}")
-    bad.write_text("health: {detectors: {temperature: {mode: sometimes}, thermal_margin: {least_c: 5 %}}}")
-    assert scan("--faults", str(planted)).returncode == Exit.FAILED
-    assert scan("--faults", str(planted), "--policy", str(good)).returncode == Exit.OK
-    refused = scan("--policy", str(bad))
-    assert (refused.returncode, refused.stdout) == (Exit.INVALID, "")
-    assert "health.detectors.temperature.mode" in refused.stderr
-    assert "health.detectors.thermal_margin.least_c" in refused.stderr

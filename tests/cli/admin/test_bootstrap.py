@@ -4,20 +4,13 @@ import json
 import stat
 from pathlib import Path
 
-import pytest
-
 from control.core.unit_of_work import UnitOfWorkFactory
 from control.tenants import keys
 from muster.cli.framework.exits import Exit
 from muster.db.engine import make_engine
 from muster.domain.principals import Role
-from tests.cli.test_commands import Command
+from tests.cli.command import Command
 from tests.patient import PATIENT
-
-
-@pytest.fixture
-def muster(tmp_path: Path) -> Command:
-    return Command(tmp_path)
 
 
 def role_of(database_url: str, path: Path) -> Role:

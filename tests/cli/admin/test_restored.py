@@ -4,7 +4,7 @@ import json
 from pathlib import Path
 
 from muster.cli.framework.exits import Exit
-from tests.cli.test_commands import Command
+from tests.cli.command import Command
 
 
 def test_it_states_the_epochs_and_what_the_backup_lacks(database_url: str, tmp_path: Path) -> None:

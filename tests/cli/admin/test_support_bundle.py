@@ -10,7 +10,7 @@ import pytest
 
 from muster.cli.framework.exits import Exit
 from muster.cli.framework.redaction import Redaction
-from tests.cli.test_commands import Command
+from tests.cli.command import Command
 from tests.recorded_server import Answer, Requested, problem, serving
 
 pytestmark = pytest.mark.timeout(600)  # several processes each, on a machine that does ten things at once

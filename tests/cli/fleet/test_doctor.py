@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from muster.cli.framework.exits import Exit
-from tests.cli.test_commands import Command
+from tests.cli.command import Command
 from tests.recorded_server import Answer, Requested, problem, serving
 
 WELL = """\

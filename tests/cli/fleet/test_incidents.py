@@ -1,13 +1,12 @@
 """``muster incident`` as an operator reads it."""
 
 import json
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 from muster.cli.framework.exits import Exit
-from tests.cli.test_commands import Command
+from tests.cli.command import Command
 from tests.recorded_server import Answer, Requested, problem, serving
 
 INCIDENT: dict[str, Any] = {
@@ -31,11 +30,6 @@ CLOSED = INCIDENT | {
     "close_reason": "fixed",
 }
 RULED = INCIDENT | {"closes": "Close its scopes with `muster breaker close`."}
-
-
-@pytest.fixture
-def muster(tmp_path: Path) -> Command:
-    return Command(tmp_path)
 
 
 def answered(requested: Requested, _number: int) -> Answer:

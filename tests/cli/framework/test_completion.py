@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.test_commands import JOB, Command
+from tests.cli.command import JOB, Command
 from tests.recorded_server import Answer, problem, serving
 
 pytestmark = pytest.mark.timeout(600)  # several processes each, on a machine that does ten things at once

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from muster.cli.framework.exits import Exit
-from tests.cli.test_commands import Command
+from tests.cli.command import Command
 from tests.recorded_server import Answer, Requested, serving
 
 pytestmark = pytest.mark.timeout(600)  # several processes each, on a machine that does ten things at once
@@ -18,11 +18,6 @@ def answered(requested: Requested, _number: int) -> Answer:
     if requested.path == "/v1/whoami":
         return Answer(200, {"name": "ann", "role": "operator"})
     return Answer(200, {"items": [], "next_cursor": None})
-
-
-@pytest.fixture
-def muster(tmp_path: Path) -> Command:
-    return Command(tmp_path)
 
 
 def local_stack(folder: Path, url: str) -> None:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.test_commands import JOB, Command
+from tests.cli.command import JOB, Command
 from tests.recorded_server import Answer, RecordedServer, Requested, problem, serving
 from tests.waiting import wait_until
 

@@ -4,11 +4,9 @@ import json
 from pathlib import Path
 from typing import Any
 
-import pytest
-
 from agents.probes.faults import Fault, write_fault
 from muster.cli.framework.exits import Exit
-from tests.cli.test_commands import Command
+from tests.cli.command import Command
 from tests.recorded_server import Answer, Requested, serving
 
 GPU = "GPU-51300000-0000-4000-8000-000000000001"
@@ -38,11 +36,6 @@ ITEM: dict[str, Any] = {
         "took_s": 1.25,
     },
 }
-
-
-@pytest.fixture
-def muster(tmp_path: Path) -> Command:
-    return Command(tmp_path)
 
 
 def answered(requested: Requested, _number: int) -> Answer:

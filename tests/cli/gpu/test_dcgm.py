@@ -8,12 +8,7 @@ import pytest
 from muster.cli.framework.exits import Exit
 from tests.agents.dcgm.test_diagnosis import FAILED, PASSED, document
 from tests.agents.dcgm.test_metrics import sample
-from tests.cli.test_commands import Command
-
-
-@pytest.fixture
-def muster(tmp_path: Path) -> Command:
-    return Command(tmp_path)
+from tests.cli.command import Command
 
 
 def test_a_diagnosis_is_a_row_a_test_and_gpu(muster: Command, tmp_path: Path) -> None:

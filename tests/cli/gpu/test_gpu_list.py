@@ -4,7 +4,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from tests.cli.test_commands import Command
+from tests.cli.command import Command
 from tests.recorded_server import Answer, Requested, serving
 
 

@@ -8,14 +8,9 @@ import pytest
 
 from muster.cli.framework.exits import Exit
 from muster.domain.gpu.metrics import INDEX, NUM_METRICS, SCHEMA
-from tests.cli.test_commands import Command
+from tests.cli.command import Command
 
 AT = 1_790_000_000_000
-
-
-@pytest.fixture
-def muster(tmp_path: Path) -> Command:
-    return Command(tmp_path)
 
 
 def report(seq: int, *, errors: float, events: tuple[dict[str, Any], ...] = ()) -> dict[str, Any]:

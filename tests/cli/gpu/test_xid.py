@@ -3,23 +3,17 @@
 import json
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 
 from muster.cli.framework.exits import Exit
-from tests.cli.test_commands import Command
+from tests.cli.command import Command
 
 LOG = b"""[  12.5] usb 1-1: new device
 \x00\xff\xfe\x1b[31m[171167.6] NVRM: Xid (PCI:0000:05:00): 95, pid=77, name=python3, Uncontained\x1b[0m
 NVRM: Xid (PCI:0000:41:00): 74, NVLink: fatal error detected on link 6(0x10000, 0x0, 0x0)
 nvidia-nvswitch0: SXid (PCI:0000:a9:00.0): 20034, Fatal, Link 30 LTSSM Fault Up
 NVRM: Xid (PCI:0000:07:00): 9999, from a driver to come"""
-
-
-@pytest.fixture
-def muster(tmp_path: Path) -> Command:
-    return Command(tmp_path)
 
 
 def piped(log: bytes, *words: str) -> subprocess.CompletedProcess[bytes]:

@@ -13,16 +13,11 @@ from pathlib import Path
 import pytest
 
 from muster.cli.framework.exits import Exit
-from tests.cli.test_commands import Command
+from tests.cli.command import Command
 from tests.train.marks import TRAINS
 
 NEEDS_TORCH = TRAINS[-1]
 WORDS = [sys.executable, "-m", "muster", "agent", "pairwise"]
-
-
-@pytest.fixture
-def muster(tmp_path: Path) -> Command:
-    return Command(tmp_path)
 
 
 @contextmanager

@@ -11,13 +11,8 @@ from sqlalchemy import text
 from muster.cli.framework.exits import Exit
 from muster.db.engine import make_engine
 from muster.ports import free_port
-from tests.cli.test_commands import Command
+from tests.cli.command import Command
 from tests.patient import PATIENT
-
-
-@pytest.fixture
-def muster(tmp_path: Path) -> Command:
-    return Command(tmp_path)
 
 
 @pytest.mark.parametrize(("part", "name"), [("scheduler", "muster-scheduler"), ("worker-control", "muster-control")])

@@ -6,12 +6,7 @@ import pytest
 
 from muster.cli.framework.exits import Exit
 from muster.cli.host.up import TOUR_POLICY
-from tests.cli.test_commands import Command
-
-
-@pytest.fixture
-def muster(tmp_path: Path) -> Command:
-    return Command(tmp_path)
+from tests.cli.command import Command
 
 
 @pytest.mark.parametrize(

@@ -17,15 +17,10 @@ from muster.cli.job import checkpoint_folders
 from muster.train.checkpoint import generations
 from muster.train.checkpoint.generations import Generation
 from muster.train.checkpoint.manifest import MANIFEST
-from tests.cli.test_commands import Command
+from tests.cli.command import Command
 from tests.train.checkpoint.storage.test_object_store import commit as commit_there
 from tests.train.checkpoint.test_generations import commit, part
 from tests.train.object_stores import SECRET, Prefix, S3Server, serving
-
-
-@pytest.fixture
-def muster(tmp_path: Path) -> Command:
-    return Command(tmp_path)
 
 
 @pytest.fixture(scope="module")

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from tests.cli.test_commands import Command
+from tests.cli.command import Command
 from tests.recorded_server import Answer, serving
 
 CHECKPOINT = {"step": 1, "status": "GOOD", "generation": "gen-1", "committed_at": None, "reason": None, "bytes": 0}

@@ -7,13 +7,8 @@ import pytest
 
 from muster.cli.framework.exits import Exit
 from muster.train.data.dataset_manifest import DATASET
-from tests.cli.test_commands import Command
+from tests.cli.command import Command
 from tests.train.data.test_dataset_manifest import made
-
-
-@pytest.fixture
-def muster(tmp_path: Path) -> Command:
-    return Command(tmp_path)
 
 
 @pytest.fixture

@@ -3,7 +3,7 @@
 import json
 from pathlib import Path
 
-from tests.cli.test_commands import Command
+from tests.cli.command import Command
 from tests.recorded_server import Answer, serving
 
 RECLAIM = {

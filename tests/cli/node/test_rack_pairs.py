@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import Any
 
-from tests.cli.test_commands import Command
+from tests.cli.command import Command
 from tests.recorded_server import Answer, serving
 
 SLOW: dict[str, Any] = {

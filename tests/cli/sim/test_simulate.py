@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.test_commands import Command
+from tests.cli.command import Command
 
 TRACE = "submit_s,gpus,duration_s,vc\n0,24,100,a\n1,32,50,a\n2,8,90,b\n"
 
