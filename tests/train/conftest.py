@@ -33,6 +33,24 @@ def undisturbed(zygote: Zygote, tmp_path_factory: pytest.TempPathFactory) -> lis
 
 
 @pytest.fixture(scope="session")
+def four_steps(zygote: Zygote, tmp_path_factory: pytest.TempPathFactory) -> Training:
+    """A job of two ranks whose one attempt saved step 4, for tests that continue from it."""
+    return _done(Training(zygote, tmp_path_factory.mktemp("four-steps")), 4)
+
+
+@pytest.fixture(scope="session")
+def eight_steps(zygote: Zygote, tmp_path_factory: pytest.TempPathFactory) -> Training:
+    """The same with steps 4 and 8."""
+    return _done(Training(zygote, tmp_path_factory.mktemp("eight-steps")), 8)
+
+
+def _done(training: Training, num_steps: int) -> Training:
+    training.run("--steps", str(num_steps), num_ranks=2)
+    assert training.generations() == [f"step-{step:08d}/gen-1" for step in range(4, num_steps + 1, 4)]
+    return training
+
+
+@pytest.fixture(scope="session")
 def s3_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[S3Server]:
     with serving(tmp_path_factory.mktemp("s3")) as server:
         yield server

@@ -89,9 +89,11 @@ def samples_of(attempt: Attempt) -> list[int]:
     return [int(sample) for steps in attempt.steps for words in steps.values() for sample in words[5:]]
 
 
-def test_a_checkpoint_of_the_first_format_goes_on_bit_for_bit(training: Training, undisturbed: list[Steps]) -> None:
+def test_a_checkpoint_of_the_first_format_goes_on_bit_for_bit(
+    training: Training, eight_steps: Training, undisturbed: list[Steps]
+) -> None:
     """Its manifest names no schema, and nothing that came later."""
-    training.run("--steps", "8", num_ranks=2)
+    training.continue_from(eight_steps)
     path = training.checkpoints / "step-00000008/gen-1" / MANIFEST
     later = ("schema", "loss_spread", "key_id", "lineage", "has_sharded_extras")
     content = rewritten(path.read_bytes(), **dict.fromkeys(later))
@@ -102,9 +104,9 @@ def test_a_checkpoint_of_the_first_format_goes_on_bit_for_bit(training: Training
 
 
 def test_a_newer_runtimes_checkpoint_is_passed_over_by_name_and_the_one_before_it_used(
-    training: Training, undisturbed: list[Steps], tmp_path: Path
+    training: Training, eight_steps: Training, undisturbed: list[Steps], tmp_path: Path
 ) -> None:
-    training.run("--steps", "8", num_ranks=2)
+    training.continue_from(eight_steps)
     path = training.checkpoints / "step-00000008/gen-1" / MANIFEST
     path.write_bytes(rewritten(path.read_bytes(), schema=4))
     with Listening(tmp_path / "supervisor") as supervisor:
@@ -149,10 +151,10 @@ DAMAGE: dict[str, tuple[Callable[[Path], object], str]] = {
 
 @pytest.mark.parametrize("kind", DAMAGE)
 def test_damage_is_refused_and_stated_and_the_generation_before_is_used(
-    training: Training, undisturbed: list[Steps], kind: str
+    training: Training, eight_steps: Training, undisturbed: list[Steps], kind: str
 ) -> None:
     damage, why = DAMAGE[kind]
-    training.run("--steps", "8", num_ranks=2)
+    training.continue_from(eight_steps)
     damage(training.checkpoints / "step-00000008/gen-1")
     with Listening(training.checkpoints.parent / "s") as supervisor:
         again = training.run(num_ranks=2, MUSTER_TRAIN_SOCKET=str(supervisor.path))
@@ -165,9 +167,11 @@ def test_damage_is_refused_and_stated_and_the_generation_before_is_used(
 
 
 @pytest.mark.parametrize("name", ["rank-00000.pt", "rank-00001.pt", MANIFEST])
-def test_a_file_that_shows_late_is_waited_for(training: Training, undisturbed: list[Steps], name: str) -> None:
+def test_a_file_that_shows_late_is_waited_for(
+    training: Training, eight_steps: Training, undisturbed: list[Steps], name: str
+) -> None:
     """As on a file system that another host has just written to."""
-    training.run("--steps", "8", num_ranks=2)
+    training.continue_from(eight_steps)
     path = training.checkpoints / "step-00000008/gen-1" / name
     aside = path.rename(path.with_name(".aside"))
     with Listening(training.checkpoints.parent / "s") as supervisor:
@@ -180,9 +184,11 @@ def test_a_file_that_shows_late_is_waited_for(training: Training, undisturbed: l
     assert supervisor.received("checkpoint_rejected") == supervisor.received("checkpoint_unreadable") == []
 
 
-def test_what_one_host_alone_cannot_read_is_skipped_and_not_condemned(training: Training, tmp_path: Path) -> None:
+def test_what_one_host_alone_cannot_read_is_skipped_and_not_condemned(
+    training: Training, four_steps: Training, tmp_path: Path
+) -> None:
     """Rank 1 sees a folder of its own: nothing says that the generation is damaged."""
-    training.run("--steps", "4", num_ranks=2)
+    training.continue_from(four_steps)
     elsewhere = tmp_path / "elsewhere"
     shutil.copytree(training.checkpoints, elsewhere)
     flip(elsewhere / "step-00000004/gen-1", "rank-00001.pt")

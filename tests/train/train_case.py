@@ -4,6 +4,7 @@ import contextlib
 import json
 import os
 import select
+import shutil
 import signal
 import socket
 import subprocess
@@ -156,6 +157,11 @@ class Training:
         attempt = self.start(*arguments, num_ranks=num_ranks, only=None, program=program, **variables)
         assert attempt.ended() == [0] * num_ranks, [rank.errors for rank in attempt.ranks]
         return attempt
+
+    def continue_from(self, other: "Training") -> None:
+        """Begin with a copy of what another job has saved; attempts are counted from its last one on."""
+        shutil.copytree(other.checkpoints, self.checkpoints)
+        self._attempts = list(other._attempts)
 
     def generations(self) -> list[str]:
         """Return all generations in the folder, half-written ones too."""

@@ -59,9 +59,9 @@ def goes_on(training: Training, undisturbed: list[Steps], step: int) -> None:
 
 @pytest.mark.parametrize("moment", KILLS)
 def test_no_death_of_the_first_rank_in_a_save_costs_what_was_saved_before(
-    training: Training, undisturbed: list[Steps], moment: str
+    training: Training, four_steps: Training, undisturbed: list[Steps], moment: str
 ) -> None:
-    training.run("--steps", "4", num_ranks=2)
+    training.continue_from(four_steps)
     killed(training, 0, KILLS[moment])
     has_name = KILLS[moment] in NAMED
     require_whole(training, "step-00000008/gen-2" if has_name else "step-00000004/gen-1")
@@ -69,8 +69,10 @@ def test_no_death_of_the_first_rank_in_a_save_costs_what_was_saved_before(
 
 
 @pytest.mark.parametrize("moment", OF_ANY_RANK)
-def test_no_death_of_another_rank_does_either(training: Training, undisturbed: list[Steps], moment: str) -> None:
-    training.run("--steps", "4", num_ranks=2)
+def test_no_death_of_another_rank_does_either(
+    training: Training, four_steps: Training, undisturbed: list[Steps], moment: str
+) -> None:
+    training.continue_from(four_steps)
     killed(training, 1, OF_ANY_RANK[moment])
     require_whole(training, "step-00000004/gen-1")
     goes_on(training, undisturbed, 4)

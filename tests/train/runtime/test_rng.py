@@ -83,9 +83,9 @@ def test_numbers_that_are_drawn_while_the_state_is_taken_end_no_training(trainin
     assert [name for name in training.generations() if "partial" not in name]
 
 
-def test_a_file_with_another_ranks_numbers_is_not_gone_on_from(training: Training) -> None:
+def test_a_file_with_another_ranks_numbers_is_not_gone_on_from(training: Training, four_steps: Training) -> None:
     """As something outside of the runtime may have written it: its checksum is right, its numbers are not."""
-    training.run("--steps", "4", num_ranks=2)
+    training.continue_from(four_steps)
     place, generation = training.checkpoints / "step-00000004/gen-1", Generation(4, 1)
     first, second = (torch.load(place / f"rank-0000{rank}.pt", weights_only=True) for rank in range(2))
     assert rng.digest_of(first["rng"]) != rng.digest_of(second["rng"])
