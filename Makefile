@@ -34,7 +34,7 @@ help:
 	@echo 'make bench-smoke  every suite of benchmarks at its smallest size, no bar judged: do they still work?'
 	@echo 'make bench-stale  the results that were measured by an older state of their own benchmark'
 	@echo 'make release     may this commit be released: clean, in the changelog, no stale result, all checks'
-	@echo 'make bench       the measured bars; also bench-setup, -placement, -scheduler, -judgement, -health, -ingest, -host, -tour, -console, -runtime, -runtime-gpu, -gpu-host, -house'
+	@echo 'make bench       the measured bars; also bench-setup, -placement, -scheduler, -judgement, -health, -ingest, -host, -tour, -console, -runtime, -recovery, -runtime-gpu, -gpu-host, -house'
 	@echo 'make lock        writes constraints.txt anew (needs uv)'
 	@echo 'make newest      the tests with the newest versions the bounds allow'
 	@echo 'make clean       removes the environment and every cache; never the state in .muster'
@@ -153,6 +153,9 @@ bench-console: setup
 bench-runtime: setup
 	@$(BIN)/python -m benchmarks runtime
 
+bench-recovery: setup
+	@$(BIN)/python -m benchmarks recovery
+
 bench-runtime-gpu: setup
 	@$(BIN)/python -m benchmarks runtime_gpu
 
@@ -187,4 +190,4 @@ clean:
 	rm -rf .venv .artefacts console/static/vendor .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache build dist *.egg-info
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
-.PHONY: help setup up test quick durations second-look mutants lint words types contracts migrations openapi openapi-check policy-reference policy-reference-check xid-reference xid-reference-check detector-reference detector-reference-check check layers layers-check screenshot api-cases soak bench bench-setup bench-placement bench-scheduler bench-health bench-judgement bench-host bench-tour bench-console bench-runtime bench-runtime-gpu bench-gpu-host bench-soak bench-house bench-ingest bench-smoke bench-stale release lock newest clean
+.PHONY: help setup up test quick durations second-look mutants lint words types contracts migrations openapi openapi-check policy-reference policy-reference-check xid-reference xid-reference-check detector-reference detector-reference-check check layers layers-check screenshot api-cases soak bench bench-setup bench-placement bench-scheduler bench-health bench-judgement bench-host bench-tour bench-console bench-runtime bench-recovery bench-runtime-gpu bench-gpu-host bench-soak bench-house bench-ingest bench-smoke bench-stale release lock newest clean

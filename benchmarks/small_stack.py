@@ -25,7 +25,7 @@ from local.tour.world import World
 from muster.cli.framework.exits import Exit
 from muster.cli.framework.policy_files import policy_of_file
 
-SOAK: Final = soak.Soak(0.02, 1, is_struck=False, least_left_steps=2, nodes=1, gpus_per_node=1)
+SOAK: Final = soak.Soak(0.0, 1, is_struck=False, least_left_steps=1, nodes=1, gpus_per_node=1)
 
 
 def main(arguments: list[str]) -> int:

@@ -25,7 +25,8 @@ SUITES: Final[Mapping[str, tuple[str, ...]]] = {
     "tour": ("tour",),
     "console": ("console_pages", "console_reads"),
     "soak": ("soak",),
-    "runtime": ("runtime_saves", "runtime_damage", "runtime_pace", "recovery"),
+    "runtime": ("runtime_saves", "runtime_damage", "runtime_pace"),
+    "recovery": ("recovery",),
     "runtime_gpu": ("runtime_gpu",),
     "gpu_host": ("gpu_host",),
 }
