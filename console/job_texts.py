@@ -127,8 +127,8 @@ def training_ended(exit_word: str, step: int | None) -> str:
 
 def reported_by(event: EventRecord) -> list[tuple[str, object]]:
     """Return the facts of an event of a job or an attempt, in an order that reads well."""
-    told = [(key, event.payload.get(key)) for key in _REPORTED]
-    return [(key.replace("_", " "), _in_words(value)) for key, value in told if value not in (None, "")]
+    shown = [(key, event.payload.get(key)) for key in _REPORTED]
+    return [(key.replace("_", " "), _in_words(value)) for key, value in shown if value not in (None, "")]
 
 
 def _in_words(value: object) -> object:
@@ -185,8 +185,8 @@ def made_of(checkpoint: CheckpointRecord) -> str:
     """Return the beginnings of the hashes of its code, configuration and data; empty where none were reported."""
     lineage = checkpoint.manifest.get("lineage") or {}
     code = lineage.get("git_commit") or lineage.get("code_sha256")
-    told = (("code", code), ("config", lineage.get("config_sha256")), ("data", lineage.get("data_sha256")))
-    return " · ".join(f"{what} {value[:8]}" for what, value in told if value)
+    shown = (("code", code), ("config", lineage.get("config_sha256")), ("data", lineage.get("data_sha256")))
+    return " · ".join(f"{what} {value[:8]}" for what, value in shown if value)
 
 
 def pin_text(checkpoint: CheckpointRecord) -> str:

@@ -69,22 +69,22 @@ class PlanShown:
 
 def shown(viewer: Viewer, plan: JobPlan, *, since: datetime | None, occupants: Sequence[Occupant] = ()) -> PlanShown:
     """Return the plan as shown. ``since``: when the job was submitted, to mark jobs that came to its place later."""
-    told = job_plan_view(plan, viewer.principal)
+    view = job_plan_view(plan, viewer.principal)
     return PlanShown(
         outcome=plan.outcome,
         title=OUTCOMES[plan.tense][plan.outcome],
         is_requested=plan.tense is Tense.CONDITIONAL,
-        why=told["why"],
+        why=view["why"],
         rows=_rows(plan),
         num_ahead=plan.num_ahead,
         gpus_ahead=plan.gpus_ahead,
         earliest_at=plan.earliest_at,
         latest_at=plan.latest_at,
         until=None if plan.outcome is PlanOutcome.STARTS else plan.starts_at,
-        hosts=told["hosts"],
-        standing=list(alignment_words(told["groups"], told["rails"], len(told["hosts"]))),
-        victims=told["victims"],
-        changes=[change_words(each["field"], each["value"]) for each in told["changes"]],
+        hosts=view["hosts"],
+        standing=list(alignment_words(view["groups"], view["rails"], len(view["hosts"]))),
+        victims=view["victims"],
+        changes=[change_words(each["field"], each["value"]) for each in view["changes"]],
         num_place_gpus=len(place_of(plan)),
         occupants=[(each, since is not None and each.placed_at > since) for each in occupants],
     )

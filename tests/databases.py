@@ -136,7 +136,7 @@ class Databases:
         self._server.create_database(name, template=self._template)
         self.num_made += 1
         with psycopg.connect(self._server.dsn(name), autocommit=True) as connection:
-            return name, Idle(Content.read(connection), _count_anew(connection))
+            return name, Idle(Content.read(connection), _restart_counts(connection))
 
     def _take_back(self, name: str, idle: Idle) -> None:
         renamed = _fresh_name()
@@ -148,7 +148,7 @@ class Databases:
         with psycopg.connect(self._server.dsn(renamed), autocommit=True, options=_TO_EMPTY) as connection:
             is_as_made = emptied(connection, idle)
             if is_as_made:
-                self._idle[renamed] = Idle(idle.as_made, _count_anew(connection))
+                self._idle[renamed] = Idle(idle.as_made, _restart_counts(connection))
         if not is_as_made:
             self._server.drop_database(renamed)
 
@@ -214,7 +214,7 @@ def _written(connection: Connection, counted_since: datetime) -> Written | None:
     return Written({name for name, is_catalog in found if not is_catalog}, {name for name, is_it in found if is_it})
 
 
-def _count_anew(connection: Connection) -> datetime:
+def _restart_counts(connection: Connection) -> datetime:
     """Return since when. With no rows counted, no table is soon vacuumed and analyzed amid a test."""
     connection.execute("SELECT pg_stat_force_next_flush()")  # or its own writes would be counted as it ends
     connection.execute("SELECT pg_stat_reset()")

@@ -47,7 +47,7 @@ CURVES: Final = 8
 PACES: Final = 240
 CHECKPOINTS_SHOWN: Final = 100
 JobReader = Annotated[Viewer, sees(Permission.JOB_READ)]
-PAGE_PARTS: Final = {"story": "parts/job_history.html", "tables": "parts/job_tables.html"}
+PAGE_PARTS: Final = {"attempts": "parts/job_history.html", "tables": "parts/job_tables.html"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +71,7 @@ def job_page(
     job_id: str,
     attempt: Annotated[int | None, Query(ge=1, le=2**31 - 1)] = None,
     attempts: Annotated[str, Query(pattern="^(newest|all)$")] = "newest",
-    part: Annotated[str, Query(pattern="^(story|tables)$")] = "story",
+    part: Annotated[str, Query(pattern="^(attempts|tables)$")] = "attempts",
     log: Annotated[str, Query(max_length=80)] = "",
     find: Annotated[str, Query(max_length=200)] = "",
     begin: Annotated[str, Query(max_length=160)] = "",

@@ -61,9 +61,9 @@ async def _frames(
         found = await run_in_threadpool(_page, dependencies, principal, after)
         if found:
             after = found[-1].position or after
-            told = [event for event in found if _is_about(event, wanted)]
-            if told:
-                yield _changed(after, told)
+            relevant = [event for event in found if _is_about(event, wanted)]
+            if relevant:
+                yield _changed(after, relevant)
                 pulse.spoke()
             await asyncio.sleep(QUIET_S)
             continue

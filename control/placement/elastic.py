@@ -184,8 +184,8 @@ def _require_place(
     homogeneity = policy.homogeneity(job.tier)
     if len(views) != len(wanted) or not may_be_mixed((view.cohort_key for view in views), homogeneity):
         raise GrowthLostError("the GPUs that it would grow to are no longer one cohort")
-    if promised := holds.held_gpus_of_others(unit, wanted):
-        raise GrowthLostError(f"{promised[0]} is held for a job already")
+    if on_hold := holds.hold_gpus_of_others(unit, wanted):
+        raise GrowthLostError(f"{on_hold[0]} is held for a job already")
     for view in views:
         facts = replace(view.facts, is_assigned=view.facts.is_assigned and view.uuid not in own)
         refusal = refusal_of(facts, policy.tier(job.tier))
@@ -309,8 +309,8 @@ def _shrink(unit: UnitOfWork, loaded: LoadedAttempt, nodes: int, policy: Policy)
     per_node = spec_of(loaded.job).shape.gpus_per_node
     kept = sorted(_gpus_of(unit, loaded.attempt.id)[: nodes * per_node])
     _lock_gpus(unit, kept)
-    promised = set(holds.held_gpus_of_others(unit, kept))
-    free = [uuid for uuid in kept if uuid not in promised]
+    on_hold = set(holds.hold_gpus_of_others(unit, kept))
+    free = [uuid for uuid in kept if uuid not in on_hold]
     _change_size(unit, loaded, free, nodes, "a smaller size was asked for", policy)
 
 

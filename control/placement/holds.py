@@ -29,7 +29,7 @@ def hold_alone(unit: UnitOfWork, job: Job, gpus: Collection[GpuUuid]) -> None:
     hold(unit, job, set(gpus) - own)
 
 
-def held_gpus_of_others(unit: UnitOfWork, gpus: Collection[GpuUuid], *, but_for: JobId | None = None) -> list[GpuUuid]:
+def hold_gpus_of_others(unit: UnitOfWork, gpus: Collection[GpuUuid], *, but_for: JobId | None = None) -> list[GpuUuid]:
     """Return the GPUs that are held for a job other than ``but_for``. The caller holds the GPUs' locks."""
     query = select(GpuHold.gpu_uuid).where(GpuHold.gpu_uuid.in_(gpus)).order_by(GpuHold.gpu_uuid)
     return list(unit.session.scalars(query if but_for is None else query.where(GpuHold.job_id != but_for)))

@@ -180,8 +180,8 @@ def _require_place(
     homogeneity = policy.homogeneity(job.tier)
     if len(views) != len(assigned) or not may_be_mixed((view.cohort_key for view in views), homogeneity):
         raise ReclaimLostError("the GPUs that would be held are no longer one cohort")
-    if promised := holds.held_gpus_of_others(unit, assigned, but_for=job.id):
-        raise ReclaimLostError(f"{promised[0]} is held for a job already")
+    if on_hold := holds.hold_gpus_of_others(unit, assigned, but_for=job.id):
+        raise ReclaimLostError(f"{on_hold[0]} is held for a job already")
     staying = _staying(unit, assigned, victims)
     for view in views:
         refusal = refusal_of(replace(view.facts, is_assigned=view.uuid in staying), policy.tier(job.tier))

@@ -64,8 +64,8 @@ def _hold_what_it_keeps(unit: UnitOfWork, job: Job, reclaim: Reclaim) -> None:
     """Hold an elastic victim's kept GPUs for it: no other job takes them while it changes its size."""
     keeps = sorted(GpuUuid(uuid) for uuid in reclaim.keeps or ())
     unit.session.scalars(select(Gpu.uuid).where(Gpu.uuid.in_(keeps)).order_by(Gpu.uuid).with_for_update(key_share=True))
-    promised = set(holds.held_gpus_of_others(unit, keeps))
-    holds.hold(unit, job, [uuid for uuid in keeps if uuid not in promised])
+    on_hold = set(holds.hold_gpus_of_others(unit, keeps))
+    holds.hold(unit, job, [uuid for uuid in keeps if uuid not in on_hold])
 
 
 def withdraw_idle(units: UnitOfWorkFactory, principal: Principal) -> list[ReclaimId]:

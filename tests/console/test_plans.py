@@ -67,11 +67,11 @@ def test_the_part_of_the_page_is_requested_alone_and_is_empty_once_it_waits_no_m
     seen: Console, crowded: JobId
 ) -> None:
     job_id = submit(seen, "mine", shape={"nodes": 1, "gpus_per_node": 2})
-    part = seen.text(f"/console/jobs/{job_id}?part=story", hx_request="true")
+    part = seen.text(f"/console/jobs/{job_id}?part=attempts", hx_request="true")
     assert "Why it waits" in part
     assert "Training" not in part
     assert "Why it waits" not in seen.text(f"/console/jobs/{job_id}?part=tables", hx_request="true")
-    assert "Why it waits" not in seen.text(f"/console/jobs/{crowded}?part=story", hx_request="true")
+    assert "Why it waits" not in seen.text(f"/console/jobs/{crowded}?part=attempts", hx_request="true")
 
 
 def test_the_queue_stands_in_its_order_and_a_tenants_jobs_keep_their_places_in_it(

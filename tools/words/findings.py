@@ -75,7 +75,7 @@ def report_of(root: Path) -> Report:
 
 
 def exempt_sentences(root: Path) -> frozenset[str]:
-    """Return the sentences in which a pronoun stands for a person unseen by the rule."""
+    """Return the sentences in which a pronoun stands for a person unseen by the rule, and texts of other programs."""
     lines = (root / EXEMPT).read_text(encoding="utf-8").splitlines()
     return frozenset(normalised(line) for line in lines if line.strip() and not line.startswith("# "))
 
@@ -93,6 +93,8 @@ def _files(root: Path) -> Iterator[str]:
 def _of_texts(file: File, glossary: Glossary, exempt: frozenset[str], words: dict[str, int]) -> Iterator[Finding]:
     for text in file.texts():
         words[file.area] = words.get(file.area, 0) + num_words(text.text)
+        if normalised(text.text) in exempt:
+            continue
         for found in glossary.pattern.finditer(text.text):
             key = normalised(found.group()).lower()
             yield Finding("phrase", file.area, key, file.path, text.line + text.text.count("\n", 0, found.start()))

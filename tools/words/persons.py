@@ -1,6 +1,6 @@
 """Pronouns of persons: right for persons, refused for things.
 
-``who`` and ``whom`` are right where a word for a person is among the three words before. A noun can replace the others
+A relative pronoun is right where a word for a person is among the three words before. A noun can replace the others
 everywhere ("no operator", "the caller"). What the rule does not see stands in ``exempt.txt``, sentence by sentence.
 """
 
