@@ -13,7 +13,7 @@ from muster.domain.ids import NodeId
 from muster.domain.policy.health import CohortPolicy
 
 NODES_NAMED: Final = 100
-"""How many of the nodes that differ are named; all are counted."""
+"""Most nodes that differ and are named; all of them are counted."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,7 @@ from typing import Final, Self
 Host = str
 Group = tuple[Host, ...]
 PROOFS: Final = 2
-"""How many failed groups without another suspect, or silent rounds on end, a host has before it is named."""
+"""Number of failed groups without another suspect, or of successive silent rounds, after which a host is named."""
 _WIDE: Final = 4
 
 

@@ -22,9 +22,11 @@ from muster.domain.policy.health import HealthPolicy
 from muster.domain.states import Contact, Standing
 
 WAYS_MAX: Final = 4
-"""How many sets are shown for one tier."""
+"""Most sets that are shown for one tier."""
 TRIED_ONE_BY_ONE: Final = 3
-"""Up to so much evidence every choice of dismissals is tried; with more, all that condemns and then the heaviest."""
+"""Most pieces of evidence with which every choice of dismissals is tried.
+
+With more, all condemning evidence is tried, and then the heaviest."""
 _HEAVIEST_MAX: Final = 8
 """The limit on groups of evidence that weigh as one."""
 _RISING: Final = (Standing.PROBATION, Standing.SUSPECT)

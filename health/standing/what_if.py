@@ -21,7 +21,7 @@ from muster.domain.policy.health import DAY_S, HealthPolicy
 from muster.domain.states import NOTHING_RUNS, Contact, Standing
 
 FORESEEN_MS: Final = int(400 * DAY_S * 1000)
-"""How far the rules foresee: no evidence counts for longer under any accepted policy."""
+"""Horizon of the rules' forecast: no evidence counts for longer under any accepted policy."""
 _MAX_EVALUATIONS: Final = 64
 _ANY_ACTOR: Final = "somebody"
 

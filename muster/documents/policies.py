@@ -36,7 +36,9 @@ class PolicyDetail(TypedDict):
 
 
 Difference = TypedDict("Difference", {"path": str, "from": Any, "to": Any})
-"""``path``: a JSON pointer. ``from`` and ``to`` are null where that policy has nothing there."""
+"""One field in which two policies differ. ``path``: a JSON pointer.
+
+``from`` and ``to`` are null where that policy has nothing at the path."""
 
 
 class PolicyFault(TypedDict):

@@ -246,7 +246,7 @@ EVIDENCE_EDGES: Final[Mapping[EvidenceState, frozenset[EvidenceState]]] = {
     _E.SUSPENDED: frozenset({_E.PENDING, _E.LAPSED, _E.ACTIVE, _E.CLOSED, _E.SUPPRESSED, _E.DISMISSED}),
     _E.DISMISSED: frozenset(),
 }
-"""What a suspension ends in depends on what became of the fault meanwhile. A dismissal is never undone."""
+"""Next states of evidence. The end of a suspension depends on the fault's course; a dismissal is never undone."""
 
 RECLAIM_EDGES: Final[Mapping[ReclaimState, frozenset[ReclaimState]]] = {
     ReclaimState.NOTIFIED: frozenset(ReclaimState) - {ReclaimState.NOTIFIED},
@@ -273,7 +273,7 @@ STOP_URGENCY: Final[Mapping[StopReason, int]] = {
         )
     )
 }
-"""Which reason names the end when several stop requests stand on one attempt: the greatest wins."""
+"""Rank of each reason: the greatest names the end when several stop requests stand on one attempt."""
 
 
 S = TypeVar("S", bound=StrEnum)

@@ -26,7 +26,7 @@ _LENGTHS: Final[Mapping[str, tuple[str, str]]] = {
     "string_too_long": ("max_length", "at most"),
 }
 _TEXT: Final = "Value"
-"""So a text is called that one of our own rules has read before it is measured."""
+"""Name of a text that one of our own rules has read before it is measured."""
 
 
 def text_of(model: type[BaseModel], place: Place, kind: str, message: str, context: Mapping[str, Any]) -> str:

@@ -10,11 +10,11 @@ Ints = npt.NDArray[np.int64]
 Flags = npt.NDArray[np.bool_]
 
 MAX_BEHIND: Final = 1_000
-"""After so many changes without a read, a count is computed again."""
+"""Number of changes without a read after which a count is computed again."""
 MOST_NOTES: Final = 4
-"""Up to so many changes a cell, one of each GPU, an update is faster than a new count."""
+"""Most changes of a cell, one of each GPU, with which an update is faster than a new count."""
 MAX_KEPT: Final = 64
-"""So many counts are kept at once, about 0.2 MB each at 100,000 GPUs; then the oldest is dropped."""
+"""Most counts that are kept, about 0.2 MB each at 100,000 GPUs; then the oldest is dropped."""
 
 
 class Kept(Protocol):

@@ -23,9 +23,9 @@ from scheduler.solve.request import Request
 from scheduler.solve.solver import most_nodes, place
 
 MAX_STARTS: Final = 64
-"""At most so many gangs are placed: it bounds the cost of the first answer about a long queue."""
+"""Most gangs that are placed, which bounds the cost of the first answer about a long queue."""
 MAX_CHECKS: Final = 1_000
-"""At most so many gangs are tried."""
+"""Most gangs that are tried."""
 
 MOMENTS_APART: Final = 1.05
 """Ends are grouped if their times until now differ by less than this factor: a range needs no more."""

@@ -18,7 +18,7 @@ from scheduler.quota.tenancy import Limit
 from scheduler.solve.request import Request
 
 MAX_HOLDS_AGAIN: Final = 4
-"""So many jobs without a hold are tried again when a reclaim frees more than its beneficiary takes."""
+"""Most jobs without a hold that are tried again when a reclaim frees more than its beneficiary takes."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,9 +19,9 @@ from scheduler.solve.request import Request
 from scheduler.solve.slices import in_whole_slices, outermost, rooms_by_row
 
 MAX_FREE: Final = 12
-"""Up to so many victims, every set is tested."""
+"""Most victims of which every set is tested."""
 MAX_SWAPPED: Final = 10
-"""With more victims, sets of so many are tested; at most half of these are of the known cover."""
+"""Size of the sets that are tested with more victims; at most half of a set is of the known cover."""
 MAX_CHECKED: Final = 1 << 18
 """Bound on cells times sets; for gangs of many cells fewer victims are tried."""
 MAX_KNOWN: Final = 32

@@ -12,7 +12,7 @@ from scheduler.reclaim.victims import VictimSet, dispensable
 from scheduler.solve.solver import Chosen, Request, most_nodes, narrowed, place
 
 MAX_MINIMISED: Final = 64
-"""Above this many victims none is left out on trial; the greedy run has done so by counts."""
+"""Most victims of which each is left out on trial; with the others the greedy run has done so by counts."""
 
 
 def minimal(

@@ -38,7 +38,7 @@ __all__ = ["VictimCandidates", "VictimSet", "cheapest_covers", "dispensable"]
 LOSS_WEIGHT: Final = 1e-6
 """Weight of the gang's expected loss on weak hosts against the victims' loss: it decides only between equal costs."""
 MAX_TRIES: Final = 8
-"""So often are cells of slices chosen again, without cells that could not be completed."""
+"""Most choices of cells of slices, each without cells that could not be completed before."""
 
 
 def dispensable(state: FleetState, request: Request, given_by: Mapping[int, Ints]) -> set[int]:

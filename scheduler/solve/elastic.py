@@ -17,7 +17,7 @@ from scheduler.solve.recovery import replan
 from scheduler.solve.solver import Chosen, Request, fitting_cells, most_nodes, parts_of, place
 
 MAX_GROWTHS: Final = 16
-"""At most so many attempts grow in a cycle; the next cycle continues."""
+"""Most attempts that grow in a cycle; the next cycle continues."""
 
 
 def nodes_within(job: WaitingJob, holdings: Holdings) -> int:

@@ -21,9 +21,9 @@ from scheduler.solve.request import Request
 from scheduler.solve.slices import room_by_group
 
 TABLE_LANES: Final = 16
-"""Sets of up to so many lanes are numbered by a table of all possible sets."""
+"""Most lanes of a set that is numbered by a table of all possible sets."""
 MOST_SETS: Final = 128
-"""At most so many sets of lanes are tried; for 8 lanes these are all."""
+"""Most sets of lanes that are tried; for 8 lanes these are all."""
 
 
 class KeptLanes:

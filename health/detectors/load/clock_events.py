@@ -44,7 +44,7 @@ CLOCK_EVENT_RULES: Final = (
 )
 
 Windows = tuple[int, ...]
-"""For each rule the last samples as bits, the newest lowest: 1 where its reason was set."""
+"""Last samples of each rule as bits, the newest lowest: 1 where the rule's reason was set."""
 NO_WINDOWS: Final[Windows] = (0,) * len(CLOCK_EVENT_RULES)
 
 

@@ -67,9 +67,9 @@ VERB_OF_ACTION: Final[Mapping[RepairAction, RepairVerb]] = {
     RepairAction.REBOOT: RepairVerb.REBOOT,
     RepairAction.FIELD_DIAGNOSIS: RepairVerb.DIAGNOSIS,
 }
-"""What an agent does for an action; what is not here needs hands."""
+"""Verb by which an agent carries out an action; an action without a verb needs hands."""
 HOST_SCOPE: Final = frozenset({RepairVerb.DRIVER_RELOAD, RepairVerb.REBOOT})
-"""Verbs that every GPU of the host feels: nothing may run there meanwhile."""
+"""Verbs that affect every GPU of the host: no program may run there meanwhile."""
 
 
 def known_verbs(reported: Iterable[str]) -> frozenset[RepairVerb]:

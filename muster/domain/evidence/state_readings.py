@@ -17,9 +17,9 @@ _NO_WORD: Final = re.compile(r"[^A-Za-z0-9._:+/-]")
 _WORD_LENGTH: Final = 128
 _BRANCH: Final = re.compile(r"(\d{2,4})\.\d", re.ASCII)
 SINCE_BOOT_S: Final = "since_boot_s"
-"""In the values of any event: s since the host's boot when it happened, where that is known."""
+"""Key in the values of any event: s from the host's boot to the event, where that is known."""
 DRIVER_BRANCH: Final = "driver_branch"
-"""In the values of an XID: the branch of the host's driver when it was reported, such as 580, where that is known."""
+"""Key in the values of an XID: branch of the host's driver at the report, such as 580, where that is known."""
 
 GPU_STATE: Final[Mapping[str, str]] = {
     "sram_threshold_exceeded": "1 once uncorrectable SRAM errors passed NVIDIA's threshold (nvmlEccSramErrorStatus)",
@@ -72,7 +72,7 @@ GPU_STATE: Final[Mapping[str, str]] = {
     "idle_nvlink_mib_per_s": "MiB/s over all NVLinks meanwhile, both ways",
     "idle_utilisation_percent": "% of time in which a kernel ran, at least, in samples of which none saw a program",
 }
-"""Of one GPU (``gpu_uuid``). What is reported of it as text in addition: ``GPU_WORDS``."""
+"""Values of one GPU (``gpu_uuid``). ``GPU_WORDS`` are reported as text in addition."""
 
 GPU_WORDS: Final[Mapping[str, str]] = {
     "model": "name of the board, such as NVIDIA_H100_80GB_HBM3",
@@ -84,7 +84,7 @@ GPU_WORDS: Final[Mapping[str, str]] = {
     "fabric_cluster": "UUID of the NVLink domain that it registered with, 32 hexadecimal digits; none outside of one",
     "nvlink_ends_down": "links that are down and what was at their other end, such as 3/switch/0000:05:00.0+7/unknown",
 }
-"""Of one GPU, in the ``text`` of its ``GPU_STATE``: ``words_text`` writes them, ``words_in`` reads them."""
+"""Words of one GPU in the ``text`` of its ``GPU_STATE``: ``words_text`` writes them, ``words_in`` reads them."""
 
 GPU_RATES: Final[Mapping[str, str]] = {
     "window_s": "s, how long the rise took",
@@ -109,13 +109,15 @@ GPU_RATES: Final[Mapping[str, str]] = {
     "c2c_replays": "its replays",
     "c2c_back_to_back_replays": "its replays one after the other",
 }
-"""Of one GPU, or of one of its links: how much each counter rose within ``window_s``."""
+"""Rises of the counters of one GPU, or of one of its links, within ``window_s``."""
 
 COUNTER_RESET: Final[Mapping[str, str]] = {
     "num_counters": "counters of the GPU and of its links that were lower than when they were read before",
     "num_links": "NVLinks among them",
 }
-"""Of one GPU: its driver was loaded again, or it was reset. ``text`` names the counters, as ``GPU_RATES`` does."""
+"""Values of one GPU that was reset, or whose driver was loaded again.
+
+``text`` names the counters, as ``GPU_RATES`` does."""
 
 HOST_STATE: Final[Mapping[str, str]] = {
     "expected_gpus": "GPUs of the enrolled inventory",
@@ -135,14 +137,14 @@ HOST_STATE: Final[Mapping[str, str]] = {
     "persistence_differs": "GPUs whose persistence mode is another than that of most of their model on this host",
     "clocks_differ": "GPUs whose application clocks differ from the clocks of most of their model on this host",
 }
-"""Of the node. Reported when a value leaves or enters what it was by more than a tenth."""
+"""Values of the node, reported when one is new or has changed: free space, clock and pressure by over a tenth."""
 
 HOST_READING_TEXTS: Final[Mapping[str, str]] = {
     "kernel_release": "Linux kernel, such as 6.8.0-45-generic",
     "nic_firmware": "firmware of the RDMA network cards, such as 28.39.1002; several with + between",
     "nic_driver": "version of the network cards' driver that is no part of the kernel (OFED's mlx5_core)",
 }
-"""Of the node, in the ``text`` of its ``HOST_STATE``."""
+"""Words of the node in the ``text`` of its ``HOST_STATE``."""
 
 HOST_RATES: Final[Mapping[str, str]] = {
     "window_s": "s, how long the rise took",
@@ -152,7 +154,7 @@ HOST_RATES: Final[Mapping[str, str]] = {
     "softnet_dropped": "packets that the kernel dropped before it read them",
     "clock_steps": "times that the wall clock was stepped against the boot clock by over a second",
 }
-"""Of the node."""
+"""Rises of the node's counters within ``window_s``."""
 
 PORT_STATE: Final[Mapping[str, str]] = {
     "is_ethernet": "1 for RoCE or plain Ethernet, 0 for InfiniBand",
@@ -164,7 +166,7 @@ PORT_STATE: Final[Mapping[str, str]] = {
     "was_active": "1 once it was active since the host booted, 0 where it never was, such as without a cable",
     "is_missing": "1 where a port that the host enrolled with is not there, 0 where it is",
 }
-"""Of one port of the node: ``text`` is its name, ``mlx5_0/1`` or ``eth0``."""
+"""Values of one port of the node: ``text`` is its name, ``mlx5_0/1`` or ``eth0``."""
 
 PORT_COUNTERS: Final = (
     "link_downed",
@@ -190,7 +192,7 @@ PORT_RATES: Final[Mapping[str, str]] = {
     "window_s": "s, how long the rise took",
     **dict.fromkeys(PORT_COUNTERS, "rise of the port's counter of this name"),
 }
-"""Of one port of the node: ``text`` is its name."""
+"""Rises of the counters of one port of the node: ``text`` is its name."""
 
 PAIR_PROBE: Final[Mapping[str, str]] = {
     "window_s": "s, how long the probe took",
@@ -199,7 +201,7 @@ PAIR_PROBE: Final[Mapping[str, str]] = {
     "round_trip_p50_us": "µs",
     "round_trip_p99_us": "µs",
 }
-"""Of the node, to another: ``text`` is the other node's id."""
+"""Results of a probe from the node to another: ``text`` is the other node's id."""
 
 VALUES_OF: Final[Mapping[EventKind, Mapping[str, str]]] = {
     EventKind.GPU_STATE: GPU_STATE,

@@ -88,7 +88,7 @@ ADVICE: Final[Mapping[Cause, str]] = {
     Cause.GPU_OOM: "less GPU memory: take each batch in more and smaller pieces and accumulate their gradients",
     Cause.HOST_OOM: "host memory, not the GPU's: ask for more of it, or use fewer loader workers and smaller buffers",
 }
-"""What a tenant may do about a cause that is its program's own; stated where the job fails of it."""
+"""Advice to a tenant about a cause that is its program's own; stated where the job fails of it."""
 
 STOP_CAUSES: Final[Mapping[StopReason, Cause]] = {
     StopReason.RECLAIM: Cause.RECLAIMED,
@@ -105,4 +105,4 @@ STOP_CAUSES: Final[Mapping[StopReason, Cause]] = {
 HAD_TO_LEAVE: Final = (*KEEPS_ITS_GPUS, Cause.RESIZE)
 """Causes of attempts that others ended, so that the job has a right to a place again."""
 GOES_ON_THERE: Final = tuple(reason for reason, cause in STOP_CAUSES.items() if cause in KEEPS_ITS_GPUS)
-"""After a stop request for one of these a job continues with its good GPUs: no other job may count on them."""
+"""Reasons of stop requests after which a job continues with its good GPUs: no other job may count on them."""

@@ -20,7 +20,7 @@ _OF_A_LAUNCHER: Final = re.compile(
     r"^srun: error: .*: tasks? |^slurmstepd.*: error: \*\*\* |launch\.py:\d+:sigkill_handler\]"
 )
 _BANNER: Final = re.compile(r"^Primary job +terminated normally, but|^mpi(run|exec) (detected|noticed) that")
-"""Of mpirun: until its line of dashes."""
+"""First line of a message of mpirun, which ends with a line of dashes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +45,7 @@ GPU_SIGNS: Final = _signs(
     "has fallen off the bus",
     "GPU is lost",
 )
-"""What CUDA and NVML say of a GPU that failed: a root, and without a measurement no proof of it."""
+"""Messages of CUDA and NVML about a GPU that failed: a root, and without a measurement no proof of it."""
 ROOT_CAUSES: Final = (
     # Two attempts at one meeting: of our own making, and never the program's.
     *_signs(Cause.LAUNCH_FAILED, ("Bootstrap Root : rank", "has already checked in")),
@@ -94,7 +94,7 @@ CASCADES: Final = (
         "Broken pipe",
     ),
 )
-"""What a rank says when another one failed, or a GPU: never a root while some rank says something else."""
+"""Messages of a rank after the failure of another rank or a GPU: never a root while any rank has another message."""
 
 
 _TRACEBACK: Final = "Traceback (most recent call last)"

@@ -41,12 +41,12 @@ __all__ = [
 ]
 
 _SIGABRT: Final = 6
-"""By which an interpreter ends too that an exception ends while threads of torch run."""
+"""Signal that also ends an interpreter whose program ends by an exception while threads of torch run."""
 _SIGKILL: Final = 9
 _SIGTERM: Final = 15
 _SIGNAL_NAMES: Final[Mapping[int, str]] = {6: "SIGABRT", 9: "SIGKILL", 11: "SIGSEGV", 15: "SIGTERM"}
 _STOPPED_ON_REQUEST: Final = frozenset({75, 76})
-"""How ``muster.train`` leaves when it was asked to stop, with and without a checkpoint."""
+"""Exit codes of ``muster.train`` after a stop request, with and without a checkpoint."""
 _LONGEST_LINE: Final = 300
 
 

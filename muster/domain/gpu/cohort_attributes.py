@@ -22,15 +22,15 @@ TEXT_ATTRIBUTES: Final = (
     "inforom_version",
     "board_part_number",
 )
-"""Of ``state_readings.GPU_WORDS``, likewise."""
+"""Names in ``state_readings.GPU_WORDS``, likewise."""
 HOST: Final = ("kernel_release", "nic_firmware", "nic_driver")
-"""Of ``state_readings.HOST_READING_TEXTS``, likewise: of the GPU's node."""
+"""Names in ``state_readings.HOST_READING_TEXTS``, likewise, about the GPU's node."""
 NETWORK: Final = "network"
 """The class of the node's network cards: their number, rate and link layer."""
 FABRIC_CLIQUE: Final = "fabric_clique"
 """An NVLink domain of several hosts. It is a place: others elsewhere are no drift."""
 SET_UP: Final = (*STATE_ATTRIBUTES, *TEXT_ATTRIBUTES, *HOST, NETWORK)
-"""What GPUs of a model drift apart in."""
+"""Attributes in which GPUs of a model drift apart."""
 REPORTED_ATTRIBUTES: Final = (*SET_UP, FABRIC_CLIQUE)
-"""What agents report after the enrolment."""
+"""Attributes that agents report after the enrolment."""
 COHORT_ATTRIBUTES: Final = (*ENROLLED, *REPORTED_ATTRIBUTES)

@@ -5,9 +5,9 @@ from dataclasses import dataclass
 from typing import Final
 
 LONGEST_LINE_BYTES: Final = 64 << 10
-"""A longer line is searched in stretches of so much, which overlap by the sought text."""
+"""Length from which a line is searched in stretches of this length, which overlap by the sought text."""
 SHOWN_BYTES: Final = 2_000
-"""Of a long line, around the first place where the text stands."""
+"""Most bytes that are shown of a long line, around the first place where the text stands."""
 
 
 @dataclass(frozen=True, slots=True)

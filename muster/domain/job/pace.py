@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 PARTS: Final = ("data", "forward", "backward", "collective", "optimizer", "other", "checkpoint")
-"""Of a step, in its order; ``checkpoint`` is between steps."""
+"""Parts of a step in their order; ``checkpoint`` is between steps."""
 UNSEEN_EXCHANGE: Final = (
     "Ranks exchange within the forward and backward pass here, as FSDP and tensor parallelism do: what that took is in "
     "these parts, and there is no figure of it."

@@ -12,7 +12,7 @@ from muster.domain.strict import Name, StrictModel
 
 SeverityName = Literal["info", "warning", "degraded", "condemning"]
 _NAMES: Final[tuple[SeverityName, ...]] = ("info", "warning", "degraded", "condemning")
-"""In the order of ``Severity``."""
+"""Names of severities in the order of ``Severity``."""
 
 
 class WeightPolicy(StrictModel):
