@@ -20,7 +20,7 @@ from typing import Any, Final, NoReturn
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from tests.forks import code_of
+from tests.forks import code_of, forget_ended_forks, wake_when_a_fork_ends
 
 MOST_BYTES: Final = 1 << 18
 MOST_DESCRIPTORS: Final = 64
@@ -30,8 +30,7 @@ def run(order: dict[str, Any], descriptors: list[int]) -> NoReturn:
     """In the fork: as a fresh interpreter would, for as long as the process that it came from lives."""
     ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG
     os.setsid()
-    signal.set_wakeup_fd(-1)
-    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+    forget_ended_forks()
     place(descriptors, order["descriptors"])
     os.environ.clear()
     os.environ.update(order["environment"])
@@ -158,16 +157,6 @@ def main(path: str, *modules: str) -> None:
             if told in ready:
                 os.read(told, MOST_BYTES)
                 forks.reap()
-
-
-def wake_when_a_fork_ends() -> int:
-    """Return a descriptor that is readable once a fork has ended: an idle server takes no time."""
-    told, tells = os.pipe()
-    for end in (told, tells):
-        os.set_blocking(end, False)
-    signal.set_wakeup_fd(tells, warn_on_full_buffer=False)
-    signal.signal(signal.SIGCHLD, lambda _number, _frame: None)
-    return told
 
 
 if __name__ == "__main__":

@@ -19,13 +19,14 @@ HERE = Path(__file__).resolve().parent
 ROOT = HERE.parents[1]
 PROGRAM = HERE / "tiny_program.py"
 PATIENCE_S = 180.0
+_TURN_S = 0.02
 
 
 def until(condition: Callable[[], bool], what: str, within_s: float = PATIENCE_S) -> None:
     deadline = time.monotonic() + within_s
     while not condition():
         assert time.monotonic() < deadline, f"no {what} within {within_s} s"
-        time.sleep(0.01)
+        time.sleep(_TURN_S)
 
 
 class Zygote:
@@ -100,13 +101,13 @@ class Attempt:
     def ended(self) -> list[int]:
         """Every rank's exit code. A rank left behind by one that was killed is killed, as torchrun would."""
         deadline = time.monotonic() + PATIENCE_S
-        while any(rank.code is None for rank in self.ranks):
-            if any(rank.code is not None and rank.code < 0 for rank in self.ranks):
+        while None in (codes := [rank.code for rank in self.ranks]):
+            if any(code is not None and code < 0 for code in codes):
                 for rank in self.ranks:
                     rank.kill()
             assert time.monotonic() < deadline, [rank.errors for rank in self.ranks]
-            time.sleep(0.01)
-        return [rank.code for rank in self.ranks if rank.code is not None]
+            time.sleep(_TURN_S)
+        return [code for code in codes if code is not None]
 
     @property
     def steps(self) -> list[dict[int, list[str]]]:

@@ -21,7 +21,7 @@ import torch.distributed.tensor.parallel
 import torch.utils.serialization
 
 import muster.train.runtime.startup  # noqa: F401  # what every rank needs is there before the first fork
-from tests.forks import code_of
+from tests.forks import code_of, forget_ended_forks, wake_when_a_fork_ends
 
 torch.set_num_threads(1)
 # Its first use brings eight hundred modules more, which every rank would load again.
@@ -30,7 +30,7 @@ torch.optim.AdamW([torch.zeros(1, requires_grad=True)]).step()
 # twentieth of the time, and their memory stays shared.
 gc.collect()
 gc.freeze()
-_TURN_S = 0.01
+_MOST_BYTES = 1 << 20
 
 
 def reap(exits: dict[int, Path]) -> None:
@@ -45,6 +45,7 @@ def reap(exits: dict[int, Path]) -> None:
 
 
 def run(order: dict[str, Any]) -> int:
+    forget_ended_forks()
     for descriptor, name in ((0, os.devnull), (1, order["output"]), (2, order["errors"])):
         opened = os.open(name, os.O_RDWR | os.O_CREAT, 0o600)
         os.dup2(opened, descriptor)
@@ -56,14 +57,18 @@ def run(order: dict[str, Any]) -> int:
 
 
 def main() -> None:
+    woken = wake_when_a_fork_ends()
     print("ready", flush=True)  # noqa: T201
     exits: dict[int, Path] = {}
     heard = b""
     while True:
-        reap(exits)
-        if not select.select([0], [], [], _TURN_S)[0]:
+        ready, _, _ = select.select([0, woken], [], [])
+        if woken in ready:
+            os.read(woken, _MOST_BYTES)
+            reap(exits)
+        if 0 not in ready:
             continue
-        content = os.read(0, 1 << 20)
+        content = os.read(0, _MOST_BYTES)
         if not content:
             return
         *orders, heard = (heard + content).split(b"\n")
