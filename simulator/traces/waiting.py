@@ -23,7 +23,17 @@ class Waiting:
     ``is_again``: it was interrupted.
     """
 
-    __slots__ = ("_floats", "_floats_of", "_ints", "_ints_of", "_shapes", "estimates_by_shape", "has_tiers", "numbers")
+    __slots__ = (
+        "_first",
+        "_floats",
+        "_floats_of",
+        "_ints",
+        "_ints_of",
+        "_shapes",
+        "estimates_by_shape",
+        "has_tiers",
+        "numbers",
+    )
 
     def __init__(self, jobs: Sequence[TraceJob], estimates_s: Sequence[float]) -> None:
         known: dict[tuple[int, int], tuple[int, int]] = {}
@@ -43,59 +53,62 @@ class Waiting:
         self._ints_of: Ints = np.array(told, dtype=np.int64)
         self.has_tiers = len(set(priorities)) > 1
         self._floats, self._ints = np.empty((4, len(jobs))), np.empty((4, len(jobs)), dtype=np.int64)
+        self._first = 0  # column of the first pending job
 
     @property
     def submitted_s(self) -> Floats:
-        return self._floats[0, : len(self.numbers)]
+        return self._floats[0, self._pending()]
 
     @property
     def expected_s(self) -> Floats:
-        return self._floats[1, : len(self.numbers)]
+        return self._floats[1, self._pending()]
 
     @property
     def slowness(self) -> Floats:
-        return self._floats[2, : len(self.numbers)]
+        return self._floats[2, self._pending()]
 
     @property
     def estimates_s(self) -> Floats:
-        return self._floats[3, : len(self.numbers)]
+        return self._floats[3, self._pending()]
 
     @property
     def num_nodes(self) -> Ints:
-        return self._ints[0, : len(self.numbers)]
+        return self._ints[0, self._pending()]
 
     @property
     def gpus_per_node(self) -> Ints:
-        return self._ints[1, : len(self.numbers)]
+        return self._ints[1, self._pending()]
 
     @property
     def priority(self) -> Ints:
-        return self._ints[2, : len(self.numbers)]
+        return self._ints[2, self._pending()]
 
     @property
     def is_again(self) -> Flags:
-        return self._ints[3, : len(self.numbers)] > 0
+        return self._ints[3, self._pending()] > 0
 
     def priority_of(self, number: int) -> int:
         """Return the priority of a job, pending or not."""
         return int(self._ints_of[number, 2])
 
     def add(self, number: int) -> None:
-        place, end = bisect_left(self.numbers, number), len(self.numbers)
-        if place < end:
-            self._floats[:, place + 1 : end + 1] = self._floats[:, place:end].copy()
-            self._ints[:, place + 1 : end + 1] = self._ints[:, place:end].copy()
+        place = bisect_left(self.numbers, number)
+        column = self._make_room(place)
         self.numbers.insert(place, number)
-        self._floats[:, place] = self._floats_of[number]
-        self._ints[:, place] = self._ints_of[number]
+        self._floats[:, column] = self._floats_of[number]
+        self._ints[:, column] = self._ints_of[number]
         insort(self.estimates_by_shape.setdefault(self._shapes[number], []), self._estimate_s(number))
 
     def remove(self, number: int) -> None:
-        place, last = bisect_left(self.numbers, number), len(self.numbers) - 1
+        place = bisect_left(self.numbers, number)
+        column, after_last = self._first + place, self._first + len(self.numbers)
+        # The shorter side moves: most rules take jobs from the front, where nothing needs to move.
+        if place < len(self.numbers) // 2:
+            self._shift(self._first, column, 1)
+            self._first += 1
+        else:
+            self._shift(column + 1, after_last, -1)
         del self.numbers[place]
-        if place < last:
-            self._floats[:, place:last] = self._floats[:, place + 1 : last + 1]
-            self._ints[:, place:last] = self._ints[:, place + 1 : last + 1]
         shape = self._shapes[number]
         alike = self.estimates_by_shape[shape]
         del alike[bisect_left(alike, self._estimate_s(number))]
@@ -112,3 +125,22 @@ class Waiting:
 
     def _estimate_s(self, number: int) -> float:
         return float(self._floats_of[number, 3])
+
+    def _pending(self) -> slice:
+        return slice(self._first, self._first + len(self.numbers))
+
+    def _make_room(self, place: int) -> int:
+        """Return the column for a new job before the pending job of this place."""
+        column, after_last = self._first + place, self._first + len(self.numbers)
+        is_nearer_to_front = place < len(self.numbers) // 2
+        if self._first > 0 and (is_nearer_to_front or after_last == self._floats.shape[1]):
+            self._shift(self._first, column, -1)
+            self._first -= 1
+            return column - 1
+        self._shift(column, after_last, 1)
+        return column
+
+    def _shift(self, start: int, stop: int, by: int) -> None:
+        if start < stop:
+            self._floats[:, start + by : stop + by] = self._floats[:, start:stop].copy()
+            self._ints[:, start + by : stop + by] = self._ints[:, start:stop].copy()
