@@ -6,7 +6,7 @@ import subprocess
 from typing import Final
 
 TERM_S: Final = 5.0
-"""So long it may take after each signal."""
+"""Longest time that it may take after each signal."""
 
 
 def end_with_group(process: "subprocess.Popen[bytes]") -> None:

@@ -16,7 +16,7 @@ from agents.telemetry_client import TelemetryClient
 
 WINDOW_S: Final = 60.0
 INSPECT_S: Final = 10.0
-"""How often ports are checked: one that is down for 25 s is detected."""
+"""Interval of the checks of ports: one that is down for 25 s is detected."""
 JITTER: Final = 0.1
 _FIRST_INSPECTION_S: Final = 0.5
 

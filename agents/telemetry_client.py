@@ -31,7 +31,7 @@ _log = structlog.get_logger(__name__)
 _REPEATABLE: Final = frozenset({408, 425, 429})
 _ABOUT_THE_CREDENTIAL: Final = frozenset({401, 403})
 _ABOUT_THE_SERVER: Final = frozenset({404, 405, 407, 426})
-"""Nothing is wrong with the report: the path or the protocol is not served here (yet)."""
+"""Statuses that show no fault of the report: the path or the protocol is not served here (yet)."""
 
 
 @dataclass(frozen=True, slots=True)

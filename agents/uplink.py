@@ -20,7 +20,7 @@ from agents.telemetry_client import Accepted, Later, Outcome, Refused
 from muster.wire.telemetry import Report
 
 POLL_S: Final = 1.0
-"""How often an idle uplink checks whether it has to stop."""
+"""Interval at which an idle uplink checks whether it has to stop."""
 FAILURES_TO_SET_ASIDE: Final = 5
 _log = structlog.get_logger(__name__)
 

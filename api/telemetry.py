@@ -34,9 +34,11 @@ from muster.wire.telemetry import ReportAccepted
 PATH: Final = "/v1/telemetry"
 INTERVAL_S: Final = 10.0
 KNOWN_FOR_S: Final = 900.0
-"""How long a token's principal is cached. Each group commit checks that the key still opens anything."""
+"""Time for which a token's principal is cached. Each group commit checks that the key still opens anything."""
 SURE_FOR_S: Final = 5.0
-"""After this a refusal, which no group commit sees, checks the key again: a revoked one gets no other answer."""
+"""Age of a principal from which a refusal, which no group commit sees, checks the key again.
+
+A revoked key gets no other answer."""
 MAX_KNOWN: Final = 50_000
 BODY_PATIENCE_S: Final = 30.0
 _IN_THREAD_BYTES: Final = 256 << 10

@@ -30,7 +30,7 @@ READ_SHARE: Final = 0.1
 MAX_CELLS: Final = 350
 """A cell is sent as 4 + 6 bytes, a third more in base64: under 5 KB a second."""
 UNWATCHED_S: Final = 20.0
-"""How long a map without viewers is kept current: between a page and its stream, between two pages."""
+"""Time for which a map without viewers is kept current: between a page and its stream, between two pages."""
 REMEMBERED: Final = 60
 AGAIN: Final = b"event: anew\ndata: {}\n\n"
 _MAGIC: Final = b"MAP1"

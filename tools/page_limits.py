@@ -23,7 +23,7 @@ WORDS_A_HEADING: Final = 200
 WORDS_A_PARAGRAPH: Final = 120
 KB: Final = 1000
 BYTES: Final = {"README.md": 8 * KB, "ARCHITECTURE.md": 20 * KB, "docs/internals/": 12 * KB}
-"""By a page's path, or the beginning of it."""
+"""Limits by a page's path, or the beginning of it."""
 Numbers = dict[str, int]
 
 

@@ -26,7 +26,9 @@ LOADED_PERCENT: Final = 50.0
 is no fault.
 """
 LOADED_CHECKS: Final = 3
-"""So many in a row under load, and the best of them: the utilisation is of an interval, the link of a moment."""
+"""Number of successive checks under load, of which the best counts.
+
+The utilisation is of an interval, the link's state of a moment."""
 _PCIE: Final = ("pcie_replays", "pcie_correctable_errors")
 _CORRECTED_ECC: Final = ("ecc_corrected_sram", "ecc_corrected_dram")
 _NO_FAULT_OF_A_WINDOW: Final = frozenset({"symbol_errors"})

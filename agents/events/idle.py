@@ -14,7 +14,9 @@ from muster.domain.gpu.metrics import value_of
 from muster.domain.ids import GpuUuid
 
 SAMPLES_MIN: Final = 3
-"""With fewer samples the least utilisation shows nothing: it is of an interval, the list of programs of a moment."""
+"""Least samples with which the least utilisation shows anything.
+
+It is of an interval, the list of programs of a moment."""
 UTILISATION: Final = "idle_utilisation_percent"
 _PREFIX: Final = "idle_"
 

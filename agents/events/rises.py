@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 WINDOWS: Final = 30
-"""How many windows ``bad_windows`` covers."""
+"""Number of windows that ``bad_windows`` covers."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,7 @@ from agents.host.files import read_text
 from agents.probes.deadline import Callers, NoAnswerError
 
 DEADLINE_S: Final = 2.0
-"""How long a file system or a network card may take."""
+"""Longest time that a file system or a network card may take."""
 _PSI: Final = {"cpu_pressure": ("cpu", "some"), "memory_pressure": ("memory", "full"), "io_pressure": ("io", "full")}
 _AVG60: Final = re.compile(r"^(some|full)\s[^\n]*?\bavg60=(\d{1,3}(?:\.\d{1,4})?)(?=\s|$)", re.MULTILINE)
 _VERSION: Final = re.compile(r"\d{1,4}(?:\.\d{1,4}){1,3}")

@@ -38,7 +38,7 @@ from muster.durable import write_durably
 
 KMSG: Final = Path("/dev/kmsg")
 MAX_EVENTS: Final = 200
-"""How many events one turn gives: a storm is reported in several reports."""
+"""Most events of one turn: a storm is reported in several reports."""
 _RECORD_BYTES: Final = 64 << 10
 """More than the kernel's longest record."""
 _ASK_AGAIN_S: Final = 60.0

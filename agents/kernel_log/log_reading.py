@@ -14,7 +14,7 @@ from agents.probes.interface import Probe
 
 EVENT_WAIT_S: Final = 1.0
 EARLY_PAUSE_S: Final = 0.25
-"""After a wait for events that came back early with none: a probe that cannot wait must not be asked in a spin."""
+"""Pause after a wait for events that ended early with none: a probe that cannot wait must not be called in a spin."""
 POSITION_FILE: Final = "kernel_log.json"
 JOURNAL_POSITION_FILE: Final = "kernel_journal.json"
 

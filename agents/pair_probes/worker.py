@@ -31,7 +31,7 @@ BURST_MAX: Final = 100
 BURST_EVERY_S_MIN: Final = 5.0
 POLL_S_MIN: Final = 5.0
 CLOSING_S: Final = 2.0
-"""How long a socket may take until it is free again."""
+"""Longest time until a socket is free again."""
 _log = structlog.get_logger(__name__)
 
 

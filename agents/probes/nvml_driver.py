@@ -11,9 +11,9 @@ from agents.probes.deadline import Callers, NoAnswerError
 from agents.probes.interface import ProbeError
 
 HOST_DEADLINE_S: Final = 0.5
-"""How long the driver may take to count its GPUs or to name its version."""
+"""Longest time that the driver may take to count its GPUs or to name its version."""
 START_DEADLINE_S: Final = 60.0
-"""Without persistence mode the driver wakes each GPU at its start."""
+"""Longest time of the driver's start: without persistence mode it wakes each GPU."""
 
 Result = TypeVar("Result")
 log = structlog.get_logger()

@@ -37,7 +37,7 @@ CHANGES: Final[Mapping[str, int]] = {
 """nvmlEventType… of rare events. P-states, clocks and single corrected errors occur all the time under load."""
 _RECEIVED: Final = XID_EVENT | sum(CHANGES.values())
 WAIT_MS: Final = 500
-"""How long one wait takes at most: the time that ``close`` may need."""
+"""Longest time of one wait: the time that ``close`` may need."""
 PAUSE_AFTER_ERROR_S: Final = 1.0
 """A lost GPU can make each wait fail at once."""
 

@@ -19,7 +19,10 @@ UNKNOWN_VERSION: Final = 25
 """A struct's version that this driver is too old for."""
 
 UNSUPPORTED_CODES: Final = frozenset({NOT_SUPPORTED, FUNCTION_NOT_FOUND, 22, UNKNOWN_VERSION, 26})
-"""Also: vGPU without ECC (22), a struct version that this driver does not know (25), deprecated away (26)."""
+"""Codes of missing support.
+
+Among them: vGPU without ECC (22), a struct version that this driver does not know (25), deprecated away (26).
+"""
 
 _ADVICE_OF_ERROR: Final = {
     1: ("NVML was shut down or never started", "Start the agent again."),

@@ -41,9 +41,9 @@ class LinkMemory:
     """The newest count of each link, so that a sum does not fall when a link stops answering."""
 
     counts: dict[tuple[str, int, int], float] = field(default_factory=dict)
-    """(metric, counter or field, link) → count."""
+    """Count by (metric, counter or field, link)."""
     was_up: bool = False
-    """Whether any link was up since the agent began."""
+    """True once any link was up since the agent began."""
     ends: dict[int, str] = field(default_factory=dict)
     """Link → its other end when it was up; read again after the link was down."""
     down: tuple[int, ...] = ()

@@ -25,7 +25,7 @@ _VOLATILE: Final = 0
 _AGGREGATE: Final = 1
 
 Read = Callable[[Any, Any], Sequence[float]]
-"""(pynvml, device handle) → one value per metric of the reading, in the metric's unit."""
+"""Function of (pynvml, device handle): one value for each metric of the reading, in the metric's unit."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -42,7 +42,7 @@ from muster.domain.ids import GpuUuid
 
 MIB: Final = 1024 * 1024
 POLL_S: Final = 0.02
-"""How often ``events`` checks the file: a new fault is reported within 50 ms."""
+"""Interval in which ``events`` checks the file: a new fault is reported within 50 ms."""
 KERNEL_LOG_DELAY_MS: Final = 3
 """The kernel log reports the same XID a little later."""
 

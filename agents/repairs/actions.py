@@ -17,9 +17,9 @@ from agents.probes.interface import GpuIdentity
 from muster.domain.evidence.repairs import RepairVerb
 
 DIAGNOSIS_LEVEL: Final = 3
-"""``dcgmi diag -r 3``: about half an hour."""
+"""Level of ``dcgmi diag -r 3``, which takes about half an hour."""
 COMMAND_S: Final = 120.0
-"""How long one program may take."""
+"""Longest time that one program may take."""
 WORDS_MAX: Final = 600
 POLL_S: Final = 0.1
 _DRIVER_MODULES: Final = ("nvidia_uvm", "nvidia_drm", "nvidia_modeset", "nvidia")

@@ -24,7 +24,7 @@ JITTER: Final = 0.1
 REPORTS_S: Final = 30.0
 """The part of a verb's time that is left for its report."""
 GOES_DOWN_S: Final = 300.0
-"""How long a host may take to go down for a reboot."""
+"""Longest time that a host may take to go down for a reboot."""
 _WORDS_MAX: Final = 1000
 _REPEATED: Final = frozenset({401, 403, 408, 425, 429})
 _log = structlog.get_logger(__name__)

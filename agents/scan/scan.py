@@ -23,7 +23,7 @@ from muster.domain.policy.document import DEFAULT_POLICY
 from muster.domain.policy.health import HealthPolicy
 
 SAMPLE_S: Final = 1.0
-"""As often as an agent may sample at most; a long scan samples as an agent does, each ten seconds."""
+"""Shortest interval at which an agent may sample; a long scan samples as an agent does, each ten seconds."""
 _SAMPLES: Final = 10
 _SLOWEST_SAMPLE_S: Final = 10.0
 _EARLY_PAUSE_S: Final = 0.05

@@ -29,7 +29,7 @@ from muster.domain.states import Standing
 
 THIS_HOST: Final = NodeId("this host")
 NO_ANSWER: Final = "no_answer"
-"""In the place of a detector: a GPU whose state is unknown, since it did not answer in time."""
+"""Name in the place of a detector for a GPU that did not answer in time, so that its state is unknown."""
 _VOLATILE: Final = "ecc_uncorrected_volatile"
 _AT: Final = "pci:"
 

@@ -9,10 +9,10 @@ from agents.spool.records import PRIORITIES, Priority, Record
 from agents.spool.segments import Segment
 
 Identity = tuple[str, int]
-"""(boot_id, seq)."""
+"""Pair of boot_id and seq."""
 
 OLDEST_FIRST_OUT: Final[tuple[Priority, ...]] = ("metrics", "health", "events")
-"""In which order space is freed."""
+"""Order in which space is freed."""
 
 
 @dataclass(slots=True, eq=False)

@@ -22,7 +22,7 @@ WAKEUP_STALE_AFTER: Final = timedelta(seconds=60)
 
 MAX_TRIES: Final = 20
 CLAIM_LEASE: Final = timedelta(seconds=15)
-"""How long a claimed message stays with its relay: after a crash another one sends it again."""
+"""Time for which a claimed message stays with its relay: after a crash another relay sends it again."""
 
 BACKOFF_BASE_S: Final = 0.2
 BACKOFF_CAP_S: Final = 30.0

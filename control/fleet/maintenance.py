@@ -34,7 +34,7 @@ REASON_CODE: Final = "maintenance"
 LONGEST: Final = timedelta(days=30)
 """Longer work is no window: retire the GPUs, or drain the node."""
 LOOKBACK: Final = timedelta(days=30)
-"""How long ago a window may have ended for which a late report may still arrive."""
+"""Longest time since the end of a window for which a late report may still arrive."""
 
 
 @dataclass(frozen=True, slots=True)

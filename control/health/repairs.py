@@ -22,7 +22,7 @@ from muster.identity import new_id
 
 REPAIRS_REMEMBERED: Final = 100
 MAY_STILL_RUN: Final = timedelta(minutes=15)
-"""How long a host's cordon outlives a repair that ended before its agent reported the verb's end."""
+"""Time by which a host's cordon outlives a repair that ended before its agent reported the verb's end."""
 CORDON_CODE: Final = "repair"
 _OUTCOMES: Final[Mapping[MoveReason, RepairOutcome]] = {
     MoveReason.REPAIR_DONE: RepairOutcome.DONE,

@@ -32,7 +32,7 @@ MOST_KEPT_GPU_HOURS: Final = 20_000.0
 _SLICE: Final = timedelta(hours=6)
 UNSUPPORTED: Final = "unsupported"
 Reading = Metered | Literal["unsupported"] | None
-"""What is known of a GPU: its energy; that it has no counter; nothing."""
+"""Knowledge of a GPU's energy: the energy, that the GPU has no counter, or None."""
 _PRESENT_NAMES: Final = {"held_gpu_seconds": "assigned_gpu_seconds"}
 """Field of a stored energy in the release before → its present name."""
 

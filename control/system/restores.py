@@ -31,8 +31,8 @@ CLOCK_STEP: Final = timedelta(minutes=10)
 """An epoch is at least the steps since the start: a second backup, older than the first one's restore, knows nothing of
 the epoch that this one gave. Below 2²¹ until 2059, so that a fence is a whole number in JSON for every reader."""
 FENCES_A_SECOND: Final = 1 << 22
-"""Within a step serials begin by the second: of two restores in one step the later one is above the fences of the
-first, which places no 4 million gangs a second. 600 of them are below 2³²."""
+"""Serials between the beginnings of two seconds of a step. Of two restores in one step the later one is above the
+fences of the first, which places no 4 million gangs a second. 600 times as many are below 2³²."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -48,7 +48,7 @@ from muster.wire.telemetry import GpuReport
 
 POLICY_HOLDS_S: Final = 5.0
 LIMITS_HOLD_S: Final = 60.0
-"""How long this process uses its cached model and own maxima of a GPU."""
+"""Time for which this process uses its cached model and own maxima of a GPU."""
 LIKE_EVENTS_MAX: Final = 1_024
 """Number of kinds of events for which it is cached whether they alarm."""
 NO_MEMORY: Final = "null"
@@ -71,7 +71,7 @@ class SeenNode:
     seq: int
     watched: dict[str, Watched]
     pasts: dict[str, Past]
-    """What is remembered of a GPU beyond its counters, or carries them over a poll that failed."""
+    """State of each GPU beyond its counters, or that carries them over a poll that failed."""
     quiet: Quiet | None = None
     """The last report in full, where it gave no finding: an equal report gives none either."""
 

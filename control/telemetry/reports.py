@@ -16,7 +16,7 @@ from muster.wire.telemetry import GpuReport, Report
 
 CLOCK_TOLERANCE_MS: Final = 5 * 60_000
 OLDEST_HISTORY_MS: Final = 48 * 3_600_000
-"""Twice what an agent's spool keeps."""
+"""Greatest age of history: twice the time that an agent's spool keeps."""
 
 
 class SetAside(Struct, frozen=True):
@@ -65,7 +65,7 @@ class FreshReport(Struct):
     gpu_uuids: Sequence[str]
     unknown_gpus: tuple[str, ...] = ()
     boot_order: int | None = None
-    """None: it only fills history."""
+    """Order of the boot; None: the report only fills history."""
 
 
 class AcceptedReport(Struct, frozen=True):

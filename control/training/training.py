@@ -44,7 +44,7 @@ from muster.wire.training import (
 
 RECORD: Final = declare_action("training.record")
 _TRAINS: Final = (StepDone, CheckpointDone)
-"""By these reports of rank 0, a program that does not report where it continues from has chosen it."""
+"""Reports of rank 0 by which a program that does not report where it continues from has chosen it."""
 
 
 def take(unit: UnitOfWork, attempt_id: AttemptId, batch: TrainBatch) -> TrainAnswer:

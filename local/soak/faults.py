@@ -12,7 +12,7 @@ from local.tour import victims
 from local.tour.world import BROKER, DATABASE, Document, World, log_of
 
 PAUSE_S: Final = 5.0
-"""How long a rank that is stopped by SIGSTOP stands still."""
+"""Time for which a rank that is stopped by SIGSTOP stands still."""
 OF_THE_JOB: Final[dict[str, Callable[[World, Document], str]]] = {
     "rank": victims.kill_rank,
     "torchrun": victims.kill_torchrun,

@@ -21,7 +21,7 @@ MEMORY_BAR_GIB: Final = 4.0
 LEAST_STEP_SLEEP_S: Final = 0.05
 SLEEP_FOR_BUSYNESS_S: Final = 0.5
 USUALLY_PROVED_AFTER_S: Final = 30.0
-"""On two cores without other load."""
+"""Usual time of the proof on two cores without other load."""
 
 
 def lead(world: World, policy_name: str, steps: Callable[[World], None] | None = None) -> bool:

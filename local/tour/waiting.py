@@ -10,7 +10,7 @@ GPUS: Final = 7
 """GPUs of each host, since one of the hosts has lost a GPU."""
 EVALUATION_S: Final = 240.0
 GANG_S: Final = 30.0
-"""Of two pending jobs the shorter one is first."""
+"""Wall time of the gang: of two pending jobs the shorter one is first."""
 _UNTIL_THERE: Final = 'until test -e "$1"; do sleep 0.1; done'
 _DONE: Final = ["/bin/sleep", "1"]
 

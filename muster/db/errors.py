@@ -32,8 +32,10 @@ _UNAVAILABLE: Final = frozenset(
 
 
 _NO_LONGER_AS_LOCKED: Final = frozenset({"attempt_hosts_attempt", "pk_gpu_holds"})
-"""What a placement meets whose job is of another version than the one it locked: ``queries.gang_rows``; and what
-holds a GPU that an attempt has kept for its own job since it was asked: ``control.attempts.resume_holds``.
+"""Constraints that refuse a write whose premise has changed.
+
+The first: of a placement whose job is of another version than the one it locked (``queries.gang_rows``). The second:
+of a hold on a GPU that an attempt has kept for its own job since the check (``control.attempts.resume_holds``).
 """
 
 

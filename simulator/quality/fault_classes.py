@@ -97,4 +97,4 @@ UNSEEN: Final[Mapping[str, tuple[int, str]]] = {
 }
 """Class → how many of the 419, and why no detector can see it."""
 NUM_LISTED: Final = sum(fault.share for fault in FAULTS)
-"""How many of the 419 are of a listed class. If a class has several faults here, their shares are our assumption."""
+"""Number of the 419 that are of a listed class. If a class has several faults here, their shares are our assumption."""

@@ -13,7 +13,7 @@ from simulator.scenarios.form import Place, ScenarioForm
 from simulator.scenarios.job_form import QueuedJob, RunningJob
 
 _NAMED = 12
-"""At most so many of the accepted names are listed."""
+"""Most accepted names that are listed."""
 
 
 class Disagreement(NamedTuple):

@@ -41,7 +41,7 @@ from simulator.scenarios.shown import (
 )
 
 TICK_MS: Final = 60_000
-"""While a job is pending the planner runs so often; a control plane runs it each second."""
+"""Interval of the planner while a job is pending; a control plane runs it each second."""
 _MOST_MOMENTS: Final = 100_000
 
 

@@ -12,7 +12,7 @@ from simulator.traces.cluster import Cluster
 from simulator.traces.failing import Failures
 
 MOST_FAILURES: Final = 1_000_000
-"""With more failures than this, jobs lose as much as they do, and the trace does not end."""
+"""Most failures of a trace: with more, jobs lose as much as they do, and the trace does not end."""
 MOMENT: Final = ("at_s", "waiting", "free_gpus", "scattered_gpus", "away_gpus", "broken_rack_gpus")
 """Fields of a moment, valid until the next one.
 

@@ -85,4 +85,4 @@ class Failures:
 
 
 NO_FAILURES: Final = Failures(0.0, checkpoints=Checkpoints(every_s=math.inf, stall_s=0.0))
-"""Nothing fails, and only jobs with a notice save a checkpoint."""
+"""Failures of a fleet in which nothing fails, and only jobs with a notice save a checkpoint."""

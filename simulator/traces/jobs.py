@@ -10,7 +10,7 @@ OPTIONAL: Final = ("nodes", "vc", "tenant", "tier")
 SURPLUS: Final = "fields beyond the header"
 """The key under which a row has them, in a list."""
 MOST_FAULTS: Final = 10
-"""At most so many bad rows are named; the others are counted."""
+"""Most bad rows that are named; the others are counted."""
 MOST_SECONDS: Final = 10_000_000_000
 """Three centuries, so that times of the Unix era are accepted; sums of more would lose the seconds."""
 _LONGEST_VALUE: Final = 40

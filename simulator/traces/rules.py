@@ -20,7 +20,7 @@ from simulator.traces.reclaiming import take_back
 from simulator.traces.waiting import Floats
 
 LOOKAHEAD: Final = 300
-"""So many jobs after its head skip and EASY try, as schedulers bound it (Slurm's bf_max_job_test is 500)."""
+"""Number of jobs after the queue's head that skip and EASY try; Slurm's bound, bf_max_job_test, is 500."""
 
 
 Rule = Callable[[Cluster], list[int]]

@@ -23,7 +23,7 @@ WORD_RULES: Final = ("phrase", "name", "pronoun", "constant")
 _SUFFIXES: Final = frozenset({".py", ".md", ".html", ".js", *COMMENTED})
 _NAMED_IN: Final = frozenset({".html", ".js"})
 _LEFT_OUT: Final = ("console/static/vendor/", "migrations/versions/", "tests/tools/words/")
-"""Not ours, or a record of the past, or the lint's own examples."""
+"""Folders that are not ours, record the past, or hold the lint's own examples."""
 _SKIPPED: Final = frozenset({GLOSSARY, "docs/openapi.json", "console/package-lock.json", "CHANGELOG.md"})
 _PART: Final = re.compile(r"[A-Z]+(?=[A-Z][a-z])|[A-Z]?[a-z]+|[A-Z]+")
 _SNAKE: Final = re.compile(r"\b[a-z]+(?:_[a-z]+)+\b")

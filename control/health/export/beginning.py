@@ -19,7 +19,7 @@ from muster.domain.times import to_ms
 from muster.wire import health_records as wire
 
 _STATES_LAST: Final = timedelta(hours=3)
-"""How long a GPU's reported state counts; hosts report it each hour."""
+"""Time for which a GPU's reported state counts; hosts report it each hour."""
 _SETTLES: Final = frozenset({Standing.UNPROVEN, Standing.PROBATION, Standing.HEALTHY})
 
 

@@ -46,9 +46,9 @@ class Job(Base):
     launch_failures: Mapped[int] = mapped_column(default=0)
     oom_doublings: Mapped[int] = mapped_column(default=0, server_default=text("0"))
     wanted_nodes: Mapped[int | None] = mapped_column(default=None)
-    """Of an elastic job: the nodes requested since it was submitted, which it then aims for and does not exceed."""
+    """Nodes of an elastic job requested since its submission; it then aims for them and does not exceed them."""
     wait_verdict: Mapped[dict[str, Any] | None] = mapped_column(default=None)
-    """Of one that is QUEUED, by the scheduler's newest cycle that considered it: ``control.placement.wait_records``."""
+    """Verdict on a QUEUED job by the newest cycle that considered it: ``control.placement.wait_records``."""
     next_try_at: Mapped[datetime | None] = mapped_column(default=None)
     cancel_requested_at: Mapped[datetime | None] = mapped_column(default=None)
     number: Mapped[int] = mapped_column(BigInteger, Identity(always=True), unique=True, init=False)

@@ -31,7 +31,7 @@ COMMIT: Final[Query] = ("COMMIT", {})
 ROLLBACK: Final[Query] = ("ROLLBACK", {})
 MAX_PREPARED: Final = 256
 _UNPREPARED: Final = (b"BEGIN", b"COMMIT", b"ROLLBACK")
-"""What begins so is read faster than a name is looked up, and ROLLBACK has to work whatever was forgotten."""
+"""Beginnings of statements that are read faster than a name is looked up; ROLLBACK always has to work."""
 _CHECK_MS: Final = 1000
 """Interval in which libpq is asked at least: a poll of the socket does not show data that TLS has already read."""
 _PLACEHOLDER: Final = re.compile(r"%(?:\((?P<name>\w+)\)s|(?P<other>.|\Z))", re.DOTALL)

@@ -14,7 +14,7 @@ NEXT_FENCE: Final[Query] = (
     "UPDATE cluster SET fence_serial = fence_serial + 1 WHERE id = 1 RETURNING epoch, fence_serial",
     {},
 )
-"""For ``node_filter_of``. Locks the cluster's row until the transaction ends."""
+"""Query for ``node_filter_of``. It locks the cluster's row until the transaction ends."""
 
 
 def node_filter_of(rows: Sequence[Any]) -> Fence:

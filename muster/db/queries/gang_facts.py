@@ -81,7 +81,7 @@ _OF_JOB: Final = (
     ).label("has_holds"),
 )
 _APART: Final = ("uuid", "node_id", "slot_index", "standing_since", "rack")
-"""In which GPUs differ that are alike to admission; ``standing_since`` counts in a probation alone."""
+"""Columns in which GPUs differ that are alike to admission; ``standing_since`` counts in a probation alone."""
 
 
 def _text(query: Select[*tuple[Any, ...]]) -> str:
@@ -115,7 +115,7 @@ ARE_ALL_REPORTED: Final = _text(
         *_OF_JOB,
     )
 )
-"""Whether the rows of the GPUs state all that admission asks, except for holders: a second holder refuses the write.
+"""Query for whether the rows of the GPUs state all that admission needs, except for holders.
 
-Mostly so, and then the commit need not read them again.
+A second holder refuses the write. Mostly they do, and then the commit need not read them again.
 """

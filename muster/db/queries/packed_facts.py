@@ -95,6 +95,7 @@ def _facts_by_cell() -> Select[*tuple[Any, ...]]:
 
 
 FACTS_BY_CELL: Final = _facts_by_cell()
-"""Of each node with GPUs and each cohort there, in no order; their GPUs by slot, so that a row is as it was where
-nothing has changed. Takes the instant ``now``.
+"""Facts of each node with GPUs and each cohort there, in no order. Takes the instant ``now``.
+
+Their GPUs are by slot, so that a row is as it was where nothing has changed.
 """

@@ -14,12 +14,12 @@ from muster.domain.ids import JobId, TenantId
 from muster.domain.states import AllocationState, JobState
 
 HALF_LIVES: Final = 5
-"""What is older counts less than a thirtieth, and no more at all."""
+"""Number of half-lives after which use, below a thirtieth by then, no longer counts."""
 _COUNTED: Final = (
     select(func.count()).where(AllocationGpu.allocation_id == Allocation.id).correlate(Allocation).scalar_subquery()
 )
 NUM_GPUS: Final = func.coalesce(Allocation.num_gpus, _COUNTED)
-"""Of an allocation: as it was placed; counted where a release placed it that did not write the number yet."""
+"""Number of an allocation's GPUs as placed; counted where a release placed it that did not write the number yet."""
 _IS_ASSIGNED: Final = Allocation.state == literal_column(f"'{stored_value(AllocationState.ASSIGNED)}'")
 
 

@@ -21,7 +21,7 @@ from workers.host.pairwise.attending import keep_alive
 
 _HELLO_S: Final = 10.0
 _LATE_S: Final = 15.0
-"""How much later than its round's end a host may answer."""
+"""Longest time after its round's end in which a host may answer."""
 
 
 @dataclass(frozen=True, slots=True)
