@@ -9,7 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from sqlalchemy import Engine, select
+from sqlalchemy import Engine, func, select
 
 from control.core.unit_of_work import UnitOfWorkFactory
 from control.policy.policies import ACTIVATE, store_policy
@@ -29,6 +29,8 @@ ROUND_S = 200.0
 """A round of processes that all import torch at once, on a machine that does ten other things."""
 SLOW_FRACTION = 0.1
 DELAYED = "pairwise.gather~3"
+LEAST_PAUSE_S, MOST_PAUSE_S = 0.1, 1.0
+"""Between two turns of all hosts."""
 Turned = Callable[[], object]
 
 
@@ -78,7 +80,9 @@ class Gang:
         return job_id
 
     def turn_until(self, is_so: Turned, *, timeout_s: float = 900.0) -> None:
+        """Turn less and less often while no event comes: a turn of seven hosts takes a tenth of a second of CPU."""
         deadline = time.monotonic() + timeout_s
+        pause_s, num_events = LEAST_PAUSE_S, self._num_events()
         while not is_so():
             assert time.monotonic() < deadline, self.reported()
             self.fleet.reconcile()
@@ -86,7 +90,14 @@ class Gang:
             for case in self.cases:
                 case.launcher.turn(woken=True)
                 case.relay.drain_all()
-            time.sleep(0.1)  # as `HostCase` has it, for seven hosts
+            found = self._num_events()
+            pause_s = min(2 * pause_s, MOST_PAUSE_S) if found == num_events else LEAST_PAUSE_S
+            num_events = found
+            time.sleep(pause_s)
+
+    def _num_events(self) -> int:
+        with self.fleet.units.read() as session:
+            return session.scalar(select(func.count()).select_from(Event)) or 0
 
     def reported(self) -> list[tuple[str, object]]:
         with self.fleet.units.read() as session:
