@@ -20,7 +20,7 @@ from muster.domain.gpu.metrics import INDEX
 from tools.chromium import VARIABLE, arguments, executable
 
 CHANGED_SHARE = 0.02
-"""Of all GPUs, the part whose readings change each second."""
+"""Share of all GPUs whose readings change each second."""
 PATIENCE_MS = 120_000
 SIZE: Final[ViewportSize] = {"width": 1280, "height": 900}
 

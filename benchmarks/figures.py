@@ -16,7 +16,7 @@ class Basis(StrEnum):
     """Kind of a figure, which decides how it is compared between machines of different speed."""
 
     COUNT = "count"
-    """Not a time: a count, a size, a share, or seconds of a simulation. It is compared as it is."""
+    """Number that is no time, or seconds of a simulation: a count, a size, a share. It is compared as it is."""
     RATIO = "ratio"
     """Two sides of the same run, divided by each other. It is compared as it is."""
     CPU = "cpu"
@@ -79,7 +79,7 @@ class Figure:
 
 
 Groups = Iterator[list[Figure]]
-"""What ``measure`` yields: figures that were measured together. The calibration loop runs between the groups."""
+"""Groups of figures that ``measure`` yields, each measured together; the calibration loop runs between them."""
 
 
 def calmest(runs: Sequence[Sequence[Figure]]) -> list[Figure]:

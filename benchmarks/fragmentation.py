@@ -193,4 +193,4 @@ FIGURES: Mapping[str, Callable[[Filled], float]] = {
     "requests that fit at 95 %": lambda filled: filled.fits,
 }
 NOISE = 0.05
-"""In points: so far the means of ten seeds may be below best fit's."""
+"""Points by which the means of ten seeds may be below best fit's."""

@@ -1,7 +1,8 @@
 """Docstrings whose first line is a fragment.
 
 A first line is a fragment if it has no full stop (D400, D415), if a function's is not in the imperative mood (D401), or
-if it begins as a sentence without subject and verb does: "Of one process: …", "``limit``: …", "Whether …".
+if it begins as a sentence without subject and verb does: "Of one process: …", "``limit``: …", "Whether …". A text after
+an attribute or a constant is its docstring too, which Ruff does not check: there the beginning alone counts.
 """
 
 from __future__ import annotations
@@ -12,13 +13,14 @@ import re
 import subprocess
 import sys
 from collections import Counter
+from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from tools.house.figure import HouseFigure
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterator, Mapping, Sequence
 
 RULES: Final = "D400,D401,D415"
 # The lint of words refuses four more beginnings everywhere: pronouns of persons, and a preposition.
@@ -48,12 +50,24 @@ def docstring_figure(root: Path, sources: Mapping[str, str]) -> HouseFigure:
 
 
 def first_lines(source: str) -> Iterator[tuple[int, str]]:
-    """Yield each docstring's line number and first line."""
+    """Yield each docstring's line number and first line, also of attributes and constants."""
     for node in ast.walk(ast.parse(source)):
         if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
             text = ast.get_docstring(node, clean=True)
             if text:
                 yield node.body[0].lineno, text.splitlines()[0]
+        if isinstance(node, ast.Module | ast.ClassDef):
+            yield from _of_attributes(node.body)
+
+
+def _of_attributes(body: Sequence[ast.stmt]) -> Iterator[tuple[int, str]]:
+    """Yield line number and first line of each text that follows an assignment."""
+    for before, statement in pairwise(body):
+        if not isinstance(before, ast.Assign | ast.AnnAssign):
+            continue
+        match statement:
+            case ast.Expr(value=ast.Constant(value=str(text))) if text.strip():
+                yield statement.lineno, text.strip().splitlines()[0]
 
 
 def is_fragment(first_line: str) -> bool:

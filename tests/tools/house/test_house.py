@@ -40,6 +40,14 @@ def test_each_docstring_has_its_line() -> None:
     ]
 
 
+def test_a_text_after_an_attribute_or_a_constant_is_a_docstring_and_another_text_is_none() -> None:
+    source = (
+        'LIMIT = 3\n"""Most rows."""\nprint(LIMIT)\n"""Of nothing."""\n\n\n'
+        'class Row:\n    id: int\n    """Number of the row.\n\n    More.\n    """\n'
+    )
+    assert list(first_lines(source)) == [(2, "Most rows."), (9, "Number of the row.")]
+
+
 def test_a_page_has_its_headings_paragraphs_and_long_sentences() -> None:
     long = "word " * 36
     page = page_of(
