@@ -47,7 +47,11 @@ CURVES: Final = 8
 PACES: Final = 240
 CHECKPOINTS_SHOWN: Final = 100
 JobReader = Annotated[Viewer, sees(Permission.JOB_READ)]
-PAGE_PARTS: Final = {"attempts": "parts/job_history.html", "tables": "parts/job_tables.html"}
+PAGE_PARTS: Final = {
+    "attempts": "parts/job_history.html",
+    "story": "parts/job_history.html",  # the former name, which open pages of the release before request: until 0.2.0
+    "tables": "parts/job_tables.html",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +75,7 @@ def job_page(
     job_id: str,
     attempt: Annotated[int | None, Query(ge=1, le=2**31 - 1)] = None,
     attempts: Annotated[str, Query(pattern="^(newest|all)$")] = "newest",
-    part: Annotated[str, Query(pattern="^(attempts|tables)$")] = "attempts",
+    part: Annotated[str, Query(pattern="^(attempts|story|tables)$")] = "attempts",
     log: Annotated[str, Query(max_length=80)] = "",
     find: Annotated[str, Query(max_length=200)] = "",
     begin: Annotated[str, Query(max_length=160)] = "",
@@ -101,8 +105,8 @@ def job_page(
     if attempt is not None and shown.placement is None:
         raise NotFoundError("the job has no such attempt")
     template = PAGE_PARTS[part] if is_fragment(request) else "job.html"
-    is_told = template != PAGE_PARTS["tables"]
-    waits = _waits(request, viewer, shown.detail.job) if is_told else None
+    shows_attempts = template != PAGE_PARTS["tables"]
+    waits = _waits(request, viewer, shown.detail.job) if shows_attempts else None
     context = {**_context(viewer, shown, log), "waits": waits, "find": find}
     return pages_of(request).page(request, template, viewer, place="jobs", **context)
 
