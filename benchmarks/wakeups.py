@@ -37,7 +37,7 @@ def measure(size: Size) -> Groups:
         folder.chmod(0o711)
         broker = BrokerServer(folder / "broker")
         broker.start()
-        wakeup_socket = WakeupSocket(folder / "bell.sock")
+        wakeup_socket = WakeupSocket(folder / "wakeup.sock")
         listener = _listener(wakeup_socket, broker.url)
         try:
             times_ms = _wake(broker.url, wakeup_socket, listener, size.wakeups)

@@ -21,7 +21,7 @@ class Refusal(StrEnum):
     CORDONED = "cordoned"
     BURN_IN = "burn_in"
     REPORTED = "reported"
-    ASSIGNED = "held"
+    ASSIGNED = "assigned"
     STANDING = "standing"
     RECLAIMABLE_ONLY = "reclaimable_only"
 

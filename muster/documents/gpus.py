@@ -127,7 +127,7 @@ class Refused(TypedDict):
 class Admission(TypedDict):
     """The admission to a tier.
 
-    ``is_admitted`` is also true where only the GPU's own work bars it (``held`` in ``refusals``).
+    ``is_admitted`` is also true where only the GPU's own work bars it (``assigned`` in ``refusals``).
 
     ``recovery_paths``: the smallest first, then the cheapest to the operator; none where only its own work bars it, or
     a report that the judge has not yet evaluated.

@@ -62,7 +62,7 @@ def test_a_healthy_gpu_has_nothing_to_get_over_and_names_what_holds_it(api: Api)
     found = show(api)
     assert (found["score"], found["contact"]) == (100.0, "LIVE")
     assert all(each["recovery_paths"] == [] for each in found["admission"])
-    assert {tuple(refused["reason"] for refused in each["refusals"]) for each in found["admission"]} == {("held",)}
+    assert {tuple(refused["reason"] for refused in each["refusals"]) for each in found["admission"]} == {("assigned",)}
     assert all(each["is_admitted"] for each in found["admission"]), "it is busy, and nothing is wrong with it"
     assert found["job"]["job_id"] == job
     assert found["overrides"][0]["standing"] == found["override"] == "HEALTHY"

@@ -95,7 +95,7 @@ def test_a_wakeup_needs_no_more_than_the_access_rules_give(machine: Machine) -> 
     for name in ("worker-control", "h100-1", "h100-2"):
         log = (machine.folder / f"{name}.log").read_text()
         assert "NOPERM" not in log
-        assert "bell_listener_ended" not in log
+        assert "wakeup_listener_ended" not in log
     with redis.Redis(port=port, username="muster-control", password=words) as client:
         assert client.ping()
         with pytest.raises(redis.exceptions.NoPermissionError):

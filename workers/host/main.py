@@ -66,18 +66,18 @@ def _launch(settings: Settings, identity: HostIdentity, users: JobUsers, stop: t
         job_users=users,
     )
     launcher = Launcher(config, beats, ledger_file, relay)
-    doorbell = WakeupSocket(state_dir / "bell.sock")
+    wakeup_socket = WakeupSocket(state_dir / "wakeup.sock")
     loops = [
-        Loop("launcher", lambda stop: launcher.run(doorbell, stop)),
+        Loop("launcher", lambda stop: launcher.run(wakeup_socket, stop)),
         Loop("log_relay", lambda stop: _relay_logs(relay, stop)),
     ]
     if settings.broker_url is not None:
-        loops.append(Loop("bell", ListenerLoop(node_id, doorbell.path, settings.broker_url)))
+        loops.append(Loop("wakeups", ListenerLoop(node_id, wakeup_socket.path, settings.broker_url)))
     _log.info("host_worker_started", node_id=node_id, boot_id=config.boot_id)
     try:
         run_loops(loops, stop)
     finally:
-        doorbell.close()
+        wakeup_socket.close()
         ledger_file.close()
 
 
@@ -114,7 +114,7 @@ class ListenerLoop:
         try:
             while not stop.wait(0.5):
                 if listener.poll() is not None:
-                    _log.warning("bell_listener_ended", exit_code=listener.returncode)
+                    _log.warning("wakeup_listener_ended", exit_code=listener.returncode)
                     stop.wait(LISTENER_PAUSE_S)
                     return
         finally:

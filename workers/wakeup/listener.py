@@ -43,7 +43,7 @@ def main(arguments: list[str]) -> None:
         [
             "worker",
             f"--queues={host_queue(given.node_id)}",
-            f"--hostname=bell@{given.node_id}",
+            f"--hostname=wakeup@{given.node_id}",
             "--pool=solo",
             "--loglevel=WARNING",
             "--without-gossip",

@@ -99,13 +99,13 @@ def _agent(settings: Settings) -> str:
 
 
 def _worker_host(settings: Settings) -> str:
-    bell = settings.state_dir.absolute() / "bell.sock"
+    wakeup_path = settings.state_dir.absolute() / "wakeup.sock"
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as line:
         try:
-            line.connect(str(bell))  # nothing is sent: only a living launcher has the other end open
+            line.connect(str(wakeup_path))  # nothing is sent: only a living launcher has the other end open
         except OSError as error:
-            raise CommandError(f"no launcher listens at {bell} ({error})") from error
-    return f"listens at {bell}"
+            raise CommandError(f"no launcher listens at {wakeup_path} ({error})") from error
+    return f"listens at {wakeup_path}"
 
 
 _CHECKS: Final[dict[Part, Callable[[Settings], str]]] = {

@@ -65,12 +65,12 @@ def test_an_agent_is_well_while_its_token_is_renewed(muster: Command, tmp_path: 
 def test_a_host_worker_is_well_while_it_listens(muster: Command, short_folder: Path) -> None:
     settings = {"MUSTER_STATE_DIR": str(short_folder)}
     assert "no launcher listens" in muster.run("health", "worker-host", **settings).stderr
-    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as bell:
-        bell.bind(str(short_folder / "bell.sock"))
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as listening:
+        listening.bind(str(short_folder / "wakeup.sock"))
         assert muster.run("health", "worker-host", **settings).returncode == Exit.OK
-        bell.setblocking(False)
+        listening.setblocking(False)
         with pytest.raises(BlockingIOError):
-            bell.recv(1)  # it was not woken
+            listening.recv(1)  # it was not woken
     assert muster.run("health", "worker-host", **settings).returncode == Exit.FAILED
 
 
