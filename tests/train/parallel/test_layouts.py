@@ -9,7 +9,7 @@ import pytest
 
 from tests.scaled import IS_SOAK
 from tests.train.marks import TRAINS
-from tests.train.train_case import Training, Zygote
+from tests.train.train_case import Attempt, Training, Zygote
 
 pytestmark = TRAINS
 GPT = Path(__file__).resolve().parents[3] / "examples" / "pretrain_gpt.py"
@@ -28,15 +28,17 @@ if IS_SOAK:
     # What four ranks shard is also held by `saved_by_four`, and a tensor that is cut by "fsdp and tensor".
     LAYOUTS |= {"fsdp of 4": (4, ("--layout", "fsdp")), "tensor of 4": (4, ("--layout", "tensor", "--tensor", "4"))}
 EXACT = 1e-5
+EXACT_NORM = 1e-4
 EVEN = ("--batch-size", "24")
 """What 1, 2, 3, 4 and 8 ranks share evenly."""
 
 
 @dataclass(frozen=True)
 class Undisturbed:
-    """One run of a layout."""
+    """One run of a layout. ``norms``: of all gradients, as it clipped them."""
 
     losses: dict[int, float]
+    norms: dict[int, float]
     checkpoints: Path
 
     def generation(self, step: int) -> Path:
@@ -47,8 +49,12 @@ class Undisturbed:
 
 def losses(training: Training, num_ranks: int, *words: str, steps: int = STEPS) -> dict[int, float]:
     """Of each step, over the whole batch: the mean of the ranks, which all have shares of one size."""
-    ranks = training.run("--steps", str(steps), *words, num_ranks=num_ranks, program=GPT).steps
-    return {step: sum(float(rank[step][0]) for rank in ranks) / num_ranks for step in ranks[0]}
+    return _losses(training.run("--steps", str(steps), *words, num_ranks=num_ranks, program=GPT))
+
+
+def _losses(attempt: Attempt) -> dict[int, float]:
+    ranks = attempt.steps
+    return {step: sum(float(rank[step][0]) for rank in ranks) / len(ranks) for step in ranks[0]}
 
 
 @pytest.fixture(scope="module")
@@ -60,8 +66,10 @@ def of_layout(zygote: Zygote, tmp_path_factory: pytest.TempPathFactory) -> Calla
         if name not in found:
             training = Training(zygote, tmp_path_factory.mktemp(name.replace(" ", "-")))
             num_ranks, words = {"alone": (1, ()), **LAYOUTS}[name]
-            every = ("--checkpoint-every", str(SAVED_AT))
-            found[name] = Undisturbed(losses(training, num_ranks, *words, *every), training.checkpoints)
+            asked = ("--steps", str(STEPS), "--checkpoint-every", str(SAVED_AT), *words)
+            attempt = training.run(*asked, num_ranks=num_ranks, program=GPT)
+            norms = {step: float(said[1]) for step, said in attempt.steps[0].items()}
+            found[name] = Undisturbed(_losses(attempt), norms, training.checkpoints)
         return found[name]
 
     return of
@@ -83,12 +91,14 @@ def goes_on_from(training: Training, before: Undisturbed, after: str) -> dict[in
 
 
 @pytest.mark.parametrize("name", LAYOUTS)
-def test_the_losses_are_those_of_one_process(
+def test_losses_and_norms_are_those_of_one_process(
     of_layout: Callable[[str], Undisturbed], alone: dict[int, float], name: str
 ) -> None:
-    found = of_layout(name).losses
-    assert found.keys() == alone.keys()
-    assert max(abs(found[step] - alone[step]) for step in alone) <= EXACT
+    found, norms = of_layout(name), of_layout("alone").norms
+    assert found.losses.keys() == alone.keys()
+    assert max(abs(found.losses[step] - alone[step]) for step in alone) <= EXACT
+    assert max(abs(found.norms[step] - norms[step]) for step in norms) <= EXACT_NORM
+    assert max(norms.values()) > 1, "so that some were clipped"
     assert alone[STEPS] < 0.8 * alone[1], "it learns"
 
 
@@ -99,7 +109,7 @@ def test_what_saves_memory_changes_no_loss(training: Training, alone: dict[int, 
 
 def test_what_an_attempt_short_of_memory_hands_on_changes_no_loss(training: Training, alone: dict[int, float]) -> None:
     attempt = training.run("--steps", str(STEPS), num_ranks=2, program=GPT, MUSTER_ACCUMULATION="4")
-    found = {step: sum(float(rank[step][0]) for rank in attempt.steps) / 2 for step in alone}
+    found = _losses(attempt)
     assert max(abs(found[step] - alone[step]) for step in alone) <= EXACT
 
 
