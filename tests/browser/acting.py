@@ -47,7 +47,7 @@ def act(
         dialog.locator(f"[name={name}]").fill(value)
     would = previewed(dialog)
     person.require_accessible()
-    person.shot(f"{label} asked")
+    person.keep(f"{label} asked")
     if typed is not None:
         expect(dialog.locator("button[value=do]")).to_be_disabled()
         dialog.locator("[name=typed]").fill(typed)

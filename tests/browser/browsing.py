@@ -1,5 +1,6 @@
 """A person at a page: what they open, press and see, and whether anybody else could as well."""
 
+import os
 import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -16,6 +17,8 @@ from tests.scaled import IS_SOAK
 Theme = Literal["light", "dark"]
 ROOT: Final = Path(__file__).parent.parent.parent
 SCREENSHOTS: Final = ROOT / ".artefacts" / "screenshots"
+KEEPS_PICTURES: Final = IS_SOAK or os.environ.get("PICTURES") == "1"
+"""Whether pictures for inspection are stored: they cost a sixth of the CPU time, and no test reads them."""
 HEIGHTS: Final = {1280: 900, 390: 844}
 PATIENCE_MS: Final = 120_000.0
 MOST_TABS: Final = 200
@@ -59,6 +62,8 @@ THEMES_AT: Final[dict[int, tuple[Theme, ...]]] = (
 )
 """Width → the themes in which a page is inspected: each width and each theme once, in `make soak` each pair."""
 DEFAULT: Final = Check("light", 1280)
+NEXT_FRAME: Final = "new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(() => done(true))))"
+"""Script that ends when the page is laid out again, which includes what its resize observers have changed."""
 
 
 class Browsing:
@@ -96,8 +101,13 @@ class Browsing:
         with self.watch.expecting(*statuses):
             yield
 
+    def keep(self, name: str = "page") -> None:
+        """Store a picture for inspection where the run keeps pictures."""
+        if KEEPS_PICTURES:
+            self.shot(name)
+
     def shot(self, name: str = "page") -> Path:
-        """Store the whole page as a picture, for inspection."""
+        """Store the whole page as a picture."""
         SCREENSHOTS.mkdir(parents=True, exist_ok=True)
         path = SCREENSHOTS / f"{self._label}--{re.sub('[^A-Za-z0-9]+', '-', name).strip('-')}-{self._check}.png"
         self.page.screenshot(path=path, full_page=True)
@@ -114,20 +124,29 @@ class Browsing:
         assert not too_wide, f"{self.page.url} is wider than {self._check.width_px} px: {', '.join(too_wide)}"
 
     def inspect(self, name: str = "page") -> None:
-        """The page as it is now: kept as a picture, fits, and can be used by everybody."""
-        self.shot(name)
+        """The page as it is now: fits, and can be used by everybody."""
+        self.keep(name)
         self.require_fit()
         self.require_accessible()
 
     def inspect_in_each_check(
         self, path: str, name: str = "page", *, ready: str | None = None, status: int = 200
     ) -> None:
-        """At a desk's width and a phone's, opened again at each; light and dark as one switches in the room."""
+        """Inspect the page at a desk's width and a phone's, light and dark.
+
+        A page with ``ready`` has scripts that draw by width and theme, so it is opened at each width. Any other page is
+        the same document at each width: it is opened once, and resized as a person turns a phone. `make soak` opens
+        each page at each width.
+        """
+        is_open = False
         for width, themes in THEMES_AT.items():
             for theme in themes:
                 self.check(Check(theme, width))
-                if theme == themes[0]:
+                if not is_open or (theme == themes[0] and (IS_SOAK or ready is not None)):
                     self.open(path, ready=ready, status=status)
+                    is_open = True
+                elif self._scripts:
+                    self.page.evaluate(NEXT_FRAME)
                 self.inspect(name)
         self.check(DEFAULT)
 

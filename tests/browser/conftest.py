@@ -1,7 +1,7 @@
 """A control plane, a Chromium and people at pages. A test fails by itself on whatever ``watch.Watch`` sees."""
 
 import re
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Protocol
@@ -11,7 +11,7 @@ from playwright.sync_api import Browser, expect
 
 from local.postgres import PostgresServer
 from muster.domain.principals import Role
-from tests.browser.browsing import PATIENCE_MS, Browsing
+from tests.browser.browsing import KEEPS_PICTURES, PATIENCE_MS, Browsing
 from tests.browser.chromium import running_browser
 from tests.browser.control_plane import ControlPlane, running_control_plane
 from tests.browser.small_fleet import Hit, SmallFleet, small_fleet
@@ -20,6 +20,7 @@ from tests.browser.watch import Watch
 expect.set_options(timeout=PATIENCE_MS)
 COOKIE = "__Host-muster"
 SLOW_MACHINE_S = 900
+FAILED = pytest.StashKey[bool]()
 
 
 class Browse(Protocol):
@@ -32,6 +33,16 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if Path(__file__).parent in item.path.parents:
             item.add_marker(pytest.mark.timeout(SLOW_MACHINE_S))
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(
+    item: pytest.Item, call: pytest.CallInfo[None]
+) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    report = yield
+    if call.when == "call":
+        item.stash[FAILED] = report.failed
+    return report
 
 
 @pytest.fixture(scope="package")
@@ -80,8 +91,13 @@ def browse(browser: Browser, control_plane: ControlPlane, request: pytest.Fixtur
                 context.add_cookies([{"name": COOKIE, "value": token, "secure": True, "httpOnly": True, **place}])  # type: ignore[typeddict-item]  # mypy does not follow the unpacking
             name = label if len(watches) == 1 else f"{label}-{len(watches)}"
             browsing = Browsing(context.new_page(), watch, name, scripts=scripts)
-            stack.callback(browsing.shot, "end")
+            stack.callback(keep_end, browsing)
             return browsing
+
+        def keep_end(browsing: Browsing) -> None:
+            """Store the last page of a test that failed, and of each test where the run keeps pictures."""
+            if KEEPS_PICTURES or request.node.stash.get(FAILED, True):
+                browsing.shot("end")
 
         yield begin
     faults = [fault for watch in watches for fault in watch.faults]

@@ -32,7 +32,7 @@ def test_a_gpu_is_quarantined_by_a_person_that_saw_what_it_would_do_and_typed_it
     dialog.get_by_label("Reason").fill("it smells")
     assert "gpu." in previewed(dialog)
     console.require_accessible()
-    console.shot("previewed")
+    console.keep("previewed")
     assert not is_taken_out(fleet, gpu), "a preview changes nothing"
     do = dialog.locator("button[value=do]")
     expect(do).to_be_disabled()
@@ -62,7 +62,7 @@ def test_what_a_dialog_lacks_it_states_where_it_was_requested(console: Browsing,
         dialog.locator("[name=days]").fill("0")
         dialog.get_by_role("button", name="What would it do?").click()
         expect(dialog.get_by_role("alert")).to_contain_text("days from 1 to 365", timeout=PATIENCE_MS)
-    console.shot("refused")
+    console.keep("refused")
     dialog.get_by_role("button", name="Cancel").click()
     expect(dialog).to_be_hidden()
     assert not is_taken_out(fleet, gpu)
@@ -166,7 +166,7 @@ def test_a_node_is_cordoned_and_the_map_shows_it(console: Browsing, fleet: Small
         console.page.wait_for_timeout(100)
         console.press("ArrowRight")
         console.press("ArrowLeft")
-    console.shot("on the map")
+    console.keep("on the map")
     console.open("/console/nodes/h100-8")
     act(console, "Release", reason="rewired", within=":has(> header > #cordons-title)")
 

@@ -63,7 +63,7 @@ def test_what_is_copied_answers_what_the_page_shows(
     for place in places:
         console.open(f"/console/{place}".removesuffix("/"))
         lines[place] = copied(console)
-    console.shot("open")
+    console.keep("open")
     headers = {"Authorization": f"Bearer {control_plane.key(Role.OPERATOR)}"}
     for place, (_, request) in lines.items():
         found = CURL.fullmatch(request)

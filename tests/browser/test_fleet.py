@@ -45,7 +45,7 @@ def test_a_gpu_that_breaks_is_counted_without_a_reload(
     control_plane.report_events()
     console.wait_for_words("[data-count=QUARANTINED]", str(before + 1))
     console.page.locator(f'.fault-timeline a[href="/console/gpus/{healthy}"]').first.wait_for()
-    console.shot("broken")
+    console.keep("broken")
 
 
 def test_the_map_is_walked_by_arrow_keys_and_states_where_one_is(console: Browsing, fleet: SmallFleet) -> None:
@@ -57,7 +57,7 @@ def test_the_map_is_walked_by_arrow_keys_and_states_where_one_is(console: Browsi
     console.press("ArrowRight")
     console.press("ArrowDown")
     assert said.inner_text().startswith("h100-2, GPU 1, rack-1. ")
-    console.shot("walked")
+    console.keep("walked")
     with console.page.expect_navigation():
         console.press("Enter")
     assert console.page.url.endswith("/console/gpus/GPU-h100-2-1")

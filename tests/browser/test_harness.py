@@ -5,7 +5,8 @@ from collections.abc import Callable
 import pytest
 from playwright.sync_api import Route
 
-from tests.browser.browsing import Browsing, Check
+from tests.browser import browsing
+from tests.browser.browsing import SCREENSHOTS, Browsing, Check
 
 POLICY = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'"
 GOOD = "<!doctype html><html lang=en><title>Page</title><main><h1>A page</h1>{}</main></html>"
@@ -68,10 +69,33 @@ def test_eval_is_a_fault(stranger: Browsing, serve: Serve) -> None:
 
 def test_a_request_to_a_stranger_is_refused_and_a_fault(stranger: Browsing) -> None:
     """Even where no policy is in its way."""
+    page = GOOD.format("<img src='http://stranger.example/seen.png' alt='none'>")
+    stranger.page.route("**/made-up", lambda route: route.fulfill(body=page, content_type="text/html"))
+    with stranger.page.expect_event("requestfailed") as failed:
+        stranger.open("/made-up")
+    assert failed.value.failure == "net::ERR_NAME_NOT_RESOLVED"
+    assert settled(stranger) == ["a request to a stranger: http://stranger.example/seen.png"]
+
+
+def test_a_request_to_another_port_of_this_machine_is_a_fault(stranger: Browsing) -> None:
     page = GOOD.format("<img src='http://127.0.0.1:1/seen.png' alt='none'>")
     stranger.page.route("**/made-up", lambda route: route.fulfill(body=page, content_type="text/html"))
     stranger.open("/made-up")
     assert settled(stranger) == ["a request to a stranger: http://127.0.0.1:1/seen.png"]
+
+
+def test_pictures_for_inspection_are_kept_where_the_run_says_so(
+    stranger: Browsing, serve: Serve, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    serve("<p>To be inspected</p>")
+    path = SCREENSHOTS / (
+        "test-harness-test-pictures-for-inspection-are-kept-where-the-run-says-so--inspected-light-1280.png"
+    )
+    for is_kept in (False, True):
+        path.unlink(missing_ok=True)
+        monkeypatch.setattr(browsing, "KEEPS_PICTURES", is_kept)
+        stranger.keep("inspected")
+        assert path.exists() == is_kept
 
 
 @pytest.mark.parametrize("status", [404, 500])

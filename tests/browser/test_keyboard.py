@@ -24,7 +24,7 @@ def test_from_the_sign_in_page_to_why_a_gpu_is_sick_by_keyboard_alone(
     assert stranger.page.url.endswith(f"/console/gpus/{hit.gpu}")
     stranger.see("XID 95: uncorrectable memory error, not contained")
     stranger.tab_to("pretrain")
-    stranger.shot("what it hit")
+    stranger.keep("what it hit")
     with stranger.page.expect_navigation():
         stranger.press("Enter")
     stranger.see("Attempt 2 runs on h100-1, h100-2.")
@@ -33,7 +33,7 @@ def test_from_the_sign_in_page_to_why_a_gpu_is_sick_by_keyboard_alone(
 def test_a_page_begins_with_the_way_past_its_navigation(console: Browsing, fleet: SmallFleet) -> None:
     console.open("/console/jobs")
     console.tab_to("Skip to the page")
-    console.shot("skip")
+    console.keep("skip")
     console.press("Enter")
     assert console.page.evaluate("document.activeElement.id") == "main"
     console.tab_to("Copy as CLI / curl")
@@ -64,6 +64,6 @@ def test_the_menu_of_a_phone_opens_by_its_button(console: Browsing, fleet: Small
     console.press("Enter")
     assert button.get_attribute("aria-expanded") == "true"
     expect(console.page.get_by_role("link", name="Reclaims")).to_be_visible()
-    console.shot("menu")
+    console.keep("menu")
     console.require_fit()
     console.require_accessible()

@@ -77,7 +77,7 @@ def test_a_log_follows_is_searched_and_waits_where_one_reads(browse: Browse, fle
     member.page.get_by_placeholder("Lines that have").fill("loss 3")
     expect(said).to_have_text("1 line")
     expect(log.locator("mark")).to_have_text("loss 3")
-    member.shot("searched")
+    member.keep("searched")
     member.page.get_by_placeholder("Lines that have").fill("")
     member.page.get_by_role("button", name="Pause").click()
     fleet.write_log(job_id, "step 3 loss 2.7\n")

@@ -97,7 +97,7 @@ def test_a_breaker_that_holds_quarantines_back_is_closed_with_a_reason_and_they_
     control_plane.report_events()
     console.open(f"/console/gpus/{gpu}")
     console.see("If the circuit breaker admits it.")
-    console.shot("proposed")
+    console.keep("proposed")
     console.open("/console/incidents")
     console.see("breaker")
     console.open("/console/system")

@@ -20,14 +20,14 @@ def test_one_signs_in_and_reads_which_gpu_is_sick_and_why(
     stranger.see("Faults, and the actions on them")
     instead = stranger.page.locator("noscript p")
     expect(instead).to_contain_text("The map needs scripts")
-    stranger.shot("fleet")
+    stranger.keep("fleet")
     instead.locator("a").click()
     stranger.page.get_by_label("Standing").select_option("QUARANTINED")
     stranger.page.get_by_role("button", name="Show").click()
     stranger.page.locator(f'a[href="/console/gpus/{hit.gpu}"]').click()
     stranger.see("XID 95: uncorrectable memory error, not contained")
     expect(instead).to_contain_text("Charts need scripts")
-    stranger.shot("gpu")
+    stranger.keep("gpu")
 
 
 def test_every_place_has_its_words(browse: Browse, fleet: SmallFleet, hit: Hit) -> None:
@@ -51,7 +51,7 @@ def test_a_change_is_previewed_on_a_page_of_its_own_and_done(browse: Browse, fle
     operator.open(f"/console/gpus/{gpu}")
     ask(operator, "Cordon", reason="no scripts here").get_by_role("button", name="What would it do?").click()
     operator.see("Nothing is changed yet. It would leave:")
-    operator.shot("preview")
+    operator.keep("preview")
     operator.page.get_by_role("link", name="Back").click()
     operator.see("None. Placement here depends on its standing alone.")
     ask(operator, "Cordon", reason="no scripts here").locator("button[value=do]").click()
@@ -65,7 +65,7 @@ def test_a_phone_has_its_places(browse: Browse, fleet: SmallFleet) -> None:
     operator.page.set_viewport_size({"width": 390, "height": 844})
     operator.open("/console/jobs")
     expect(operator.page.get_by_role("link", name="Reclaims")).to_be_visible()
-    operator.shot("phone")
+    operator.keep("phone")
 
 
 def ask(operator: Browsing, label: str, *, reason: str) -> Locator:

@@ -1,4 +1,8 @@
-"""What a page must never do, however it looks: speak to a stranger, break its policy, fail a request, throw."""
+"""What a page must never do, however it looks: speak to a stranger, break its policy, fail a request, throw.
+
+Requests are observed, and none is intercepted: interception switches the browser's cache off, and each page would load
+and compile every script again. No name of another host resolves (``tools/chromium.py``).
+"""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -6,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import Final
 from urllib.parse import urlsplit
 
-from playwright.sync_api import BrowserContext, ConsoleMessage, Page, Request, Response, Route
+from playwright.sync_api import BrowserContext, ConsoleMessage, Page, Request, Response
 
 REPORTED_ELSEWHERE: Final = "Failed to load resource"
 """The console's echo of what the response or the failed request says better."""
@@ -29,7 +33,6 @@ class Watch:
 
     def over(self, context: BrowserContext) -> None:
         context.add_init_script(REPORT_VIOLATIONS)
-        context.route(self._is_foreign, self._refuse)
         context.on("page", self._listen)
 
     @contextmanager
@@ -50,15 +53,16 @@ class Watch:
         page.on("console", self._on_console)
         page.on("pageerror", lambda error: self.faults.append(f"thrown on {page.url}: {error}"))
         page.on("crash", lambda _: self.faults.append(f"the page crashed: {page.url}"))
+        page.on("request", self._on_request)
         page.on("requestfailed", self._on_failure)
         page.on("response", self._on_response)
 
     def _is_foreign(self, url: str) -> bool:
         return urlsplit(url).scheme not in LOCAL and not url.startswith(f"{self.base_url}/")
 
-    def _refuse(self, route: Route) -> None:
-        self.faults.append(f"a request to a stranger: {route.request.url}")
-        route.abort()
+    def _on_request(self, request: Request) -> None:
+        if self._is_foreign(request.url):
+            self.faults.append(f"a request to a stranger: {request.url}")
 
     def _on_console(self, message: ConsoleMessage) -> None:
         if message.type == "error" and not message.text.startswith(REPORTED_ELSEWHERE):
