@@ -1,19 +1,21 @@
 """The reference programs for vision and for Hugging Face's models: they learn, and continue exactly after a kill."""
 
 import importlib.util
+import signal
 import subprocess
 import sys
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from muster.train.checkpoint.state import unpacked
+from tests.scaled import IS_SOAK
 
 from .marks import TRAINS
-from .train_case import PATIENCE_S, ROOT, Training, under_torchrun
+from .train_case import PATIENCE_S, ROOT, Attempt, Training, Zygote, under_torchrun
 
 pytestmark = TRAINS
 VISION = ROOT / "examples" / "train_vision.py"
@@ -31,45 +33,69 @@ def losses(steps: Mapping[int, list[str]]) -> dict[int, str]:
     return {step: words[0] for step, words in steps.items()}
 
 
-def killed_and_resumed(training: Training, program: Path, *words: str, at: int) -> list[dict[int, str]]:
-    """Rank 1 is killed before a step; the continued run equals an undisturbed one, on both ranks.
+@pytest.fixture(scope="module")
+def with_transformers() -> Iterator[Zygote]:
+    """Ranks that need not import Hugging Face's models again, which takes seconds."""
+    zygote = Zygote("transformers", "transformers.models.llama.modeling_llama")
+    yield zygote
+    zygote.close()
 
-    Returns each rank's undisturbed losses.
-    """
+
+@pytest.fixture
+def fine_tuning(with_transformers: Zygote, tmp_path: Path) -> Iterator[Training]:
+    training = Training(with_transformers, tmp_path / "job")
+    yield training
+    training.close()
+
+
+def output_of_killed(training: Training, program: Path, *words: str, at: int) -> str:
+    """Kill rank 1 before a step. In `make soak` torchrun starts the ranks, which import everything."""
+    fault = f"kill@{at}/1"
+    if not IS_SOAK:
+        attempt = training.start(*words, num_ranks=2, program=program, MUSTER_TRAIN_FAULTS=fault, MUSTER_FENCE="")
+        assert attempt.ended()[1] == -signal.SIGKILL, [rank.errors for rank in attempt.ranks]
+        return "".join(rank.output for rank in attempt.ranks)
     torchrun = under_torchrun(
-        program, *words, folder=training.checkpoints, MUSTER_TRAIN_FAULTS=f"kill@{at}/1", GLOO_SOCKET_IFNAME="lo"
+        program, *words, folder=training.checkpoints, MUSTER_TRAIN_FAULTS=fault, GLOO_SOCKET_IFNAME="lo"
     )
     output, errors = torchrun.communicate(timeout=PATIENCE_S)
     assert torchrun.returncode == 1, errors
+    return output
+
+
+def killed_and_resumed(training: Training, program: Path, *words: str, at: int) -> tuple[Attempt, Attempt]:
+    """Rank 1 is killed before a step; the continued run equals an undisturbed one, on both ranks.
+
+    Returns both runs.
+    """
+    output = output_of_killed(training, program, *words, at=at)
     assert f"step {at} " in output
     assert f"step {at + 1} " not in output, "rank 1 was killed, and no rank continues without it"
     resumed = training.run(*words, num_ranks=2, program=program, MUSTER_FENCE="")
     undisturbed = training.run(*words, num_ranks=2, program=program, MUSTER_CHECKPOINT_DIR="")
-    wholes = [losses(steps) for steps in undisturbed.steps]
-    for steps, whole in zip(resumed.steps, wholes, strict=True):
+    for steps, whole in zip(resumed.steps, map(losses, undisturbed.steps), strict=True):
         assert 1 < min(steps) <= at + 1, "from a checkpoint"
         assert max(steps) == max(whole)
         assert losses(steps) == {step: loss for step, loss in whole.items() if step >= min(steps)}
-    return wholes
+    return resumed, undisturbed
 
 
-def accuracy_in(training: Training, attempt: int) -> float:
+def accuracy_of(attempt: Attempt) -> float:
     """Return the accuracy that the first rank printed."""
-    output = training.checkpoints.parent / f"attempt-{attempt}" / "0" / "output"
-    (line,) = (line for line in output.read_text(encoding="utf-8").splitlines() if line.startswith("accuracy "))
+    (line,) = (line for line in attempt.ranks[0].output.splitlines() if line.startswith("accuracy "))
     return float(line.split()[1])
 
 
 def test_vision_goes_on_bit_for_bit(training: Training) -> None:
     """Its random pictures, warm-up and momenta too: it is killed just behind the top of its learning rate."""
-    killed_and_resumed(training, VISION, "--steps", "24", "--checkpoint-every", "5", at=18)
-    assert accuracy_in(training, 1) == accuracy_in(training, 2)
+    resumed, undisturbed = killed_and_resumed(training, VISION, "--steps", "24", "--checkpoint-every", "5", at=18)
+    assert accuracy_of(resumed) == accuracy_of(undisturbed)
 
 
 def test_vision_learns_and_is_warned_of_nothing(training: Training) -> None:
     """Its norm is right under data parallelism, and each rank has samples of its own."""
     attempt = training.run("--steps", "150", num_ranks=2, program=VISION, MUSTER_CHECKPOINT_DIR="")
-    assert accuracy_in(training, 1) > 2 / NUM_SHAPES, "twice what guessing gives"
+    assert accuracy_of(attempt) > 2 / NUM_SHAPES, "twice what guessing gives"
     assert "muster.train:" not in attempt.ranks[0].errors
 
 
@@ -80,26 +106,27 @@ def test_vision_refuses_a_norm_that_torch_has_on_gpus_only(training: Training) -
 
 
 @NEEDS_HUGGING_FACE
-def test_fine_tuning_learns_and_goes_on_bit_for_bit(training: Training) -> None:
+def test_fine_tuning_learns_and_goes_on_bit_for_bit(fine_tuning: Training) -> None:
     words = ("--layout", "fsdp", "--steps", "16", "--checkpoint-every", "4")
-    for undisturbed in killed_and_resumed(training, FINETUNE, *words, at=10):
-        assert float(undisturbed[16]) < float(undisturbed[1]) - 1, "it learns"
+    _, undisturbed = killed_and_resumed(fine_tuning, FINETUNE, *words, at=10)
+    for whole in map(losses, undisturbed.steps):
+        assert float(whole[16]) < float(whole[1]) - 1, "it learns"
 
 
 @NEEDS_HUGGING_FACE
-def test_fine_tuning_changes_what_learns_and_nothing_else(training: Training) -> None:
-    training.run("--layout", "ddp", "--steps", "4", "--checkpoint-every", "2", num_ranks=2, program=FINETUNE)
-    before, after = (weights(folder) for folder in sorted(training.checkpoints.glob("step-*/*")))
+def test_fine_tuning_changes_what_learns_and_nothing_else(fine_tuning: Training) -> None:
+    fine_tuning.run("--layout", "ddp", "--steps", "4", "--checkpoint-every", "2", num_ranks=2, program=FINETUNE)
+    before, after = (weights(folder) for folder in sorted(fine_tuning.checkpoints.glob("step-*/*")))
     changed = {name for name in before if not before[name].equal(after[name])}
     assert changed == {name for name in before if "lm_head" in name or ".up." in name or ".down." in name}
     assert any(".frozen." in name for name in before)
 
 
 @NEEDS_HUGGING_FACE
-def test_fine_tuning_has_the_same_losses_in_both_layouts(training: Training) -> None:
+def test_fine_tuning_has_the_same_losses_in_both_layouts(fine_tuning: Training) -> None:
     words = ("--steps", "8", "--checkpoint-every", "4")
     whole, sharded = (
-        training.run("--layout", layout, *words, num_ranks=2, program=FINETUNE, MUSTER_CHECKPOINT_DIR="").steps
+        fine_tuning.run("--layout", layout, *words, num_ranks=2, program=FINETUNE, MUSTER_CHECKPOINT_DIR="").steps
         for layout in ("ddp", "fsdp")
     )
     for one, other in zip(whole, sharded, strict=True):

@@ -30,9 +30,11 @@ def until(condition: Callable[[], bool], what: str, within_s: float = PATIENCE_S
 
 
 class Zygote:
-    def __init__(self) -> None:
+    """``modules``: imported before it forks, with what every rank needs."""
+
+    def __init__(self, *modules: str) -> None:
         self._process = subprocess.Popen(
-            [sys.executable, str(HERE / "zygote.py")],
+            [sys.executable, str(HERE / "zygote.py"), *modules],
             env={"PATH": os.environ["PATH"], "OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "lo"},
             text=True,
             stdin=subprocess.PIPE,

@@ -5,6 +5,7 @@ The rank runs the program as a fresh interpreter would, and its exit code is lef
 """
 
 import gc
+import importlib
 import json
 import os
 import runpy
@@ -24,6 +25,8 @@ import muster.train.runtime.startup  # noqa: F401  # what every rank needs is th
 from tests.forks import code_of, forget_ended_forks, wake_when_a_fork_ends
 
 torch.set_num_threads(1)
+for module in sys.argv[1:]:
+    importlib.import_module(module)
 # Its first use brings eight hundred modules more, which every rank would load again.
 torch.optim.AdamW([torch.zeros(1, requires_grad=True)]).step()
 # Each rank collects garbage as it leaves (muster.train.parallel.ranks). Without torch's own objects that takes a
