@@ -6,7 +6,7 @@ from typing import Final
 
 LOOPBACK = "127.0.0.1"
 MEETING_PORTS: Final = range(18_000, 20_000)
-"""Ports below those that Linux chooses for outgoing connections and for programs that name none."""
+"""Ports below the range that Linux uses for outgoing connections and for programs that name none."""
 
 
 def free_port() -> int:

@@ -20,7 +20,7 @@ from muster.domain.strict import StrictModel
 PREFIX: Final = "MUSTER_"
 SECRET_KEY_BYTES: Final = 32
 LEAST_JOB_UID: Final = 65_536
-"""Least number of a job's user: below are those for systems, people, and the user without rights (65,534)."""
+"""Least number of a job's user: below are the numbers of systems, people, and the user without rights (65,534)."""
 MOST_JOB_UID: Final = 2_147_483_646
 KERNEL_LOGS: Final = ("auto", "kmsg", "journal")
 """Sources of the agent's kernel log: auto is /dev/kmsg, and the journal where that cannot be read."""
