@@ -50,6 +50,9 @@ PARTS_OF_A_STACK = (
     "workers.control.scheduler_loop",
     "workers.control.main",
     "workers.host.main",
+    "agents.daemon",
+    "agents.probes.simulated",
+    "agents.scan.scan",
 )
 PARTS_OF_A_TRAINING = (
     "torch._dynamo",

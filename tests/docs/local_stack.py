@@ -15,6 +15,7 @@ from typing import Final
 from muster.ports import free_port
 from tests.docs.blocks import Block
 from tests.docs.reader import DocumentError, Reader
+from tests.stack.forked_up import forked_up
 from tests.waiting import wait_until
 from tests.warm_python import WarmPython
 
@@ -54,11 +55,14 @@ def words_of_up(page: str) -> list[str]:
 
 
 @contextmanager
-def local_stack(folder: Path, words: list[str], warm: WarmPython, jobs: WarmPython) -> Iterator[Reader]:
+def local_stack(
+    folder: Path, words: list[str], warm: WarmPython, parts: WarmPython, jobs: WarmPython
+) -> Iterator[Reader]:
     """Hold a stack up in ``folder``, which then stands for a checkout, and yield a reader whose shell begins there.
 
     The reader's ``muster`` is a fork of ``warm``: several hundred are typed, and the start of an interpreter costs more
-    than what it does. Bench, torchrun and ranks on the hosts are forks of ``jobs``, which has imported torch.
+    than what it does. The stack's processes are forks of ``parts``; bench, torchrun and ranks on the hosts are forks of
+    ``jobs``, which has imported torch.
     """
     checkout = folder / "checkout"
     shutil.copytree(ROOT / "examples", checkout / "examples")
@@ -66,9 +70,9 @@ def local_stack(folder: Path, words: list[str], warm: WarmPython, jobs: WarmPyth
     said = folder / "up.txt"
     with said.open("wb") as file:
         up = subprocess.Popen(
-            [sys.executable, "-m", "muster", "up", *words, "--port", str(port)],
+            forked_up(parts, *words, "--port", str(port)),
             cwd=checkout,
-            env={**os.environ, JOB_PYTHON: str(jobs.daemon)},
+            env={**os.environ, "PYTHONPATH": str(ROOT), JOB_PYTHON: str(jobs.daemon)},
             stdin=subprocess.DEVNULL,
             stdout=file,
             stderr=file,

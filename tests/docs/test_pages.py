@@ -73,10 +73,15 @@ def test_every_link_leads_to_a_file(page: Path) -> None:
 @pytest.mark.timeout(3600)
 @pytest.mark.parametrize("group", GROUPS, ids=" and ".join)
 def test_the_pages_hold_as_they_are_typed(
-    group: tuple[str, ...], server_folder: Path, warm_muster: WarmPython, warm_python: WarmPython
+    group: tuple[str, ...],
+    server_folder: Path,
+    warm_muster: WarmPython,
+    warm_stack: WarmPython,
+    warm_python: WarmPython,
 ) -> None:
     words = words_of_up(STARTS_THE_STACK.read_text(encoding="utf-8"))
-    with local_stack(own_folder(server_folder, "pages"), words, warm_muster, warm_python) as reader:
+    folder_of_stack = own_folder(server_folder, "pages")
+    with local_stack(folder_of_stack, words, warm_muster, warm_stack, warm_python) as reader:
         reader.type(PROVED)
         for folder in group:
             reader.read(A_FAULT if folder == "api" else ())

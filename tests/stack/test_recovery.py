@@ -6,7 +6,6 @@ import math
 import os
 import signal
 import subprocess
-import sys
 import tempfile
 import time
 from collections.abc import Iterator
@@ -21,6 +20,7 @@ from muster.client.rest import RestClient
 from muster.domain.policy.document import DEFAULT_POLICY
 from muster.ports import free_port
 from tests.slow_at_first import slow_at_first
+from tests.stack.forked_up import forked_up
 from tests.stack.harness import gone_within, processes_marked
 from tests.waiting import wait_until as wait_with_pauses
 from tests.warm_python import WarmPython
@@ -37,16 +37,19 @@ wait_until = partial(wait_with_pauses, pause_s=0.5)  # a check is a request or a
 
 
 class Up:
-    """``muster up`` in a folder, and ``muster`` typed next to it, which ``python`` runs; ``job_python`` runs jobs."""
+    """``muster up`` in a folder, of forks of ``parts``, and ``muster`` typed next to it, which ``python`` runs.
 
-    def __init__(self, folder: Path, python: Path, job_python: Path) -> None:
+    ``job_python`` runs jobs.
+    """
+
+    def __init__(self, folder: Path, python: Path, parts: WarmPython, job_python: Path) -> None:
         self.folder = folder
         self.python = python
         self.state = folder / ".muster"
         output = (folder / "up.txt").open("wb")
-        command = [sys.executable, "-m", "muster", "up", "--hosts", "h100", "--gpus", "4", "--port", str(free_port())]
+        command = forked_up(parts, "--hosts", "h100", "--gpus", "4", "--port", str(free_port()))
         with output:
-            environment = {**os.environ, "MUSTER_JOB_PYTHON": str(job_python)}
+            environment = {**os.environ, "PYTHONPATH": str(REPOSITORY), "MUSTER_JOB_PYTHON": str(job_python)}
             self.process = subprocess.Popen(command, stdout=output, stderr=output, cwd=folder, env=environment)
         wait_until((self.state / "cli.json").exists, timeout_s=240)
         profile = json.loads((self.state / "cli.json").read_text(encoding="utf-8"))
@@ -84,10 +87,10 @@ class Up:
 
 
 @pytest.fixture
-def up(server_folder: Path, warm_muster: WarmPython, warm_python: WarmPython) -> Iterator[Up]:
+def up(server_folder: Path, warm_muster: WarmPython, warm_stack: WarmPython, warm_python: WarmPython) -> Iterator[Up]:
     folder = Path(tempfile.mkdtemp(prefix="recovery-", dir=server_folder))
     folder.chmod(0o711)
-    up = Up(folder, warm_muster.path, warm_python.daemon)
+    up = Up(folder, warm_muster.path, warm_stack, warm_python.daemon)
     yield up
     up.stop()
     assert gone_within(str(up.state), 60), processes_marked(str(up.state))
