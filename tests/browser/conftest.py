@@ -16,6 +16,7 @@ from tests.browser.chromium import running_browser
 from tests.browser.control_plane import ControlPlane, running_control_plane
 from tests.browser.small_fleet import Hit, SmallFleet, small_fleet
 from tests.browser.watch import Watch
+from tests.warm_python import WarmPython
 
 expect.set_options(timeout=PATIENCE_MS)
 COOKIE = "__Host-muster"
@@ -54,10 +55,15 @@ def browser() -> Iterator[Browser]:
 
 @pytest.fixture(scope="package")
 def control_plane(
-    browser: Browser, postgres_server: PostgresServer, template_database: str, server_folder: Path
+    browser: Browser,
+    postgres_server: PostgresServer,
+    template_database: str,
+    server_folder: Path,
+    warm_stack: WarmPython,
 ) -> Iterator[ControlPlane]:
     """One for all pages of this process; asked for after the browser, without which no API need start."""
-    with running_control_plane(postgres_server, template_database, server_folder) as running:
+    python = warm_stack.daemon
+    with running_control_plane(postgres_server, template_database, server_folder, python) as running:
         yield running
 
 

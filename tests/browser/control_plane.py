@@ -69,7 +69,10 @@ class ControlPlane:
 
 
 @contextmanager
-def running_control_plane(postgres: PostgresServer, template: str, folder: Path) -> Iterator[ControlPlane]:
+def running_control_plane(
+    postgres: PostgresServer, template: str, folder: Path, python: Path
+) -> Iterator[ControlPlane]:
+    """Hold a control plane up, whose API ``python`` runs."""
     name = f"pages_{uuid.uuid4().hex}"
     postgres.create_database(name, template=template)
     own = folder / name
@@ -82,7 +85,7 @@ def running_control_plane(postgres: PostgresServer, template: str, folder: Path)
     secret_key_file, port = own / "secret.key", free_port()
     make_secret_key_file(secret_key_file)
     variables = child_environment(database_url=database_url, secret_key_file=secret_key_file, api_port=port)
-    child = Child("api", ["api"], variables, own / "api.log")
+    child = Child("api", ["api"], variables, own / "api.log", str(python))
     child.start()
     url = f"http://127.0.0.1:{port}"
     try:
