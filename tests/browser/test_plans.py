@@ -63,11 +63,11 @@ def test_the_quotas_are_checked(console: Browsing, fleet: SmallFleet) -> None:
 
 
 def test_both_sides_of_a_reclaim_read_its_contract(console: Browsing, browse: Browse, fleet: SmallFleet) -> None:
+    """The victim's page is checked in `test_places.py`."""
     console.inspect_in_each_check(f"/console/jobs/{fleet.beneficiary}", "beneficiary")
     contract = console.page.locator(".contract").first
     expect(contract).to_contain_text("for this job, from night-sweep")
     expect(contract).to_contain_text("GPU-seconds")
-    console.inspect_in_each_check(f"/console/jobs/{fleet.victim}", "victim")
     member = browse(Role.TENANT_MEMBER)
     member.open(f"/console/jobs/{fleet.beneficiary}")
     expect(member.page.locator(".contract").first).to_contain_text("another tenant's job")
