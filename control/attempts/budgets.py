@@ -6,12 +6,13 @@ The count runs from an attempt's placement to its end, for each GPU that it hold
 lost work: it limits a job's use, and is no bill. It is computed from rows, so no restart or outage loses any.
 """
 
+import functools
 from collections.abc import Sequence
 from datetime import datetime
 from typing import Final
 
 import structlog
-from sqlalchemy import ColumnElement, func, or_, select
+from sqlalchemy import ColumnElement, DateTime, Select, bindparam, func, or_, select
 from sqlalchemy.orm import Session, aliased
 
 from control.attempts.attempts import lock_attempt, stop_attempt
@@ -44,14 +45,19 @@ def stop_what_is_spent(units: UnitOfWorkFactory, principal: Principal) -> int:
 
 
 def _overspent(session: Session, now: datetime) -> Sequence[AttemptId]:
-    budget = Job.spec["budget_gpu_hours"].as_float()
-    query = (
+    return session.scalars(_live_and_overspent(), {"now": now}).all()
+
+
+@functools.cache
+def _live_and_overspent() -> Select[AttemptId]:
+    """Return the query, built once: each reconciliation asks it."""
+    budget, now = Job.spec["budget_gpu_hours"].as_float(), bindparam("now", type_=DateTime(timezone=True))
+    return (
         select(Attempt.id)
         .join(Job, Job.id == Attempt.job_id)
         .where(_may_be_stopped(), budget.is_not(None), _gpu_s(now) >= budget * _SECONDS_PER_HOUR)
         .order_by(Attempt.id)
     )
-    return session.scalars(query).all()
 
 
 def _may_be_stopped() -> ColumnElement[bool]:
@@ -59,7 +65,7 @@ def _may_be_stopped() -> ColumnElement[bool]:
     return (Attempt.state != AttemptState.ENDED) & Attempt.ending_cause.is_(None) & is_open
 
 
-def _gpu_s(now: datetime) -> ColumnElement[float]:
+def _gpu_s(now: datetime | ColumnElement[datetime]) -> ColumnElement[float]:
     """Return the GPU-seconds that attempts of the outer query's job have held until now."""
     each = aliased(Attempt)
     num_gpus = (

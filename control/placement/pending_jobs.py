@@ -1,10 +1,11 @@
 """Pending jobs as the planner needs them: request, last allocation, and hosts that were at fault."""
 
+import functools
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
-from sqlalchemy import and_, case, exists, func, or_, select
+from sqlalchemy import Select, and_, case, exists, func, or_, select
 from sqlalchemy.dialects.postgresql import distinct_on
 from sqlalchemy.orm import Session, aliased
 
@@ -12,7 +13,7 @@ from control.attempts.mapping import spec_of
 from control.placement.queue_head import InThought, queue_head
 from control.policy.policies import active_policy
 from muster.db.models import Allocation, AllocationGpu, Attempt, AttemptHost, Job, Node
-from muster.db.pipeline.packed_arrays import within
+from muster.db.pipeline.packed_arrays import within, within_parameter
 from muster.domain.exit.causes import CAUSE_RULES, INTERRUPTIONS, Avoidance
 from muster.domain.ids import AttemptId, GpuUuid, JobId, NodeId, TenantId
 from muster.domain.job.elastic import sizes_of
@@ -125,6 +126,8 @@ _NO_LAST: Final = _Last()
 
 def _last_parts(session: Session, job_ids: Sequence[JobId]) -> dict[JobId, _Last]:
     """Return each job's last attempt, if it had one: the next attempt takes its good GPUs again."""
+    if not job_ids:
+        return {}
     last = (
         select(Attempt.id, Attempt.cause, Attempt.ended_at)
         .where(within(Attempt.job_id, job_ids))
@@ -155,12 +158,27 @@ def nodes_at_fault(session: Session, job_ids: Sequence[JobId]) -> dict[JobId, fr
 
     In a gang that lost a host, the hosts that could still report how their part ended are not at fault.
     """
+    if not job_ids:
+        return {}
+    parts: dict[tuple[JobId, AttemptId], list[tuple[NodeId, bool]]] = {}
+    for job_id, attempt_id, node_id, is_innocent in session.execute(_hosts_at_fault(), {"job_ids": list(job_ids)}):
+        parts.setdefault((job_id, attempt_id), []).append((node_id, is_innocent))
+    nodes: dict[JobId, set[NodeId]] = {}
+    for (job_id, _), hosts in parts.items():
+        guilty = {node_id for node_id, is_innocent in hosts if not is_innocent}
+        nodes.setdefault(job_id, set()).update(guilty or {node_id for node_id, _ in hosts})
+    return {job_id: frozenset(found) for job_id, found in nodes.items()}
+
+
+@functools.cache
+def _hosts_at_fault() -> Select[JobId, AttemptId, NodeId, bool]:
+    """Return the query of job, attempt, host and innocence. Built once: each planning of the queue asks it twice."""
     faults = [cause for cause in Cause if CAUSE_RULES[cause].avoid is not Avoidance.NOTHING]
     of_hosts = [cause for cause in faults if CAUSE_RULES[cause].avoid is Avoidance.NODE]
     last_number = func.max(Attempt.number).over(partition_by=Attempt.job_id).label("last_number")
     ended = (
         select(Attempt.id, Attempt.job_id, Attempt.cause, Attempt.number, last_number)
-        .where(within(Attempt.job_id, job_ids))
+        .where(within_parameter(Attempt.job_id, "job_ids"))
         .subquery()
     )
     blamed = aliased(AttemptHost)
@@ -171,7 +189,7 @@ def nodes_at_fault(session: Session, job_ids: Sequence[JobId]) -> dict[JobId, fr
         func.coalesce(record["supervisor_vanished"].astext, "false") == "false",
         func.coalesce(record["self_fenced"].astext, "false") == "false",
     )
-    query = (
+    return (
         select(ended.c.job_id, ended.c.id, AttemptHost.node_id, and_(ended.c.cause == Cause.NODE_LOST, has_spoken))
         .join(AttemptHost, AttemptHost.attempt_id == ended.c.id)
         .where(
@@ -180,11 +198,3 @@ def nodes_at_fault(session: Session, job_ids: Sequence[JobId]) -> dict[JobId, fr
             or_(AttemptHost.is_at_fault, and_(~is_known, ended.c.cause.in_(of_hosts))),
         )
     )
-    parts: dict[tuple[JobId, AttemptId], list[tuple[NodeId, bool]]] = {}
-    for job_id, attempt_id, node_id, is_innocent in session.execute(query):
-        parts.setdefault((job_id, attempt_id), []).append((node_id, is_innocent))
-    nodes: dict[JobId, set[NodeId]] = {}
-    for (job_id, _), hosts in parts.items():
-        guilty = {node_id for node_id, is_innocent in hosts if not is_innocent}
-        nodes.setdefault(job_id, set()).update(guilty or {node_id for node_id, _ in hosts})
-    return {job_id: frozenset(found) for job_id, found in nodes.items()}

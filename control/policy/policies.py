@@ -18,6 +18,7 @@ from muster.domain.strict import STORED
 
 ACTIVATE: Final = declare_action("policy.activate")
 _log = structlog.get_logger(__name__)
+_ACTIVE: Final = select(PolicyVersion.version, cast(PolicyVersion.document, Text)).where(PolicyVersion.is_active)
 
 
 def active_policy(session: Session) -> Policy:
@@ -25,8 +26,7 @@ def active_policy(session: Session) -> Policy:
 
     A row that no longer validates is logged and skipped.
     """
-    query = select(PolicyVersion.version, cast(PolicyVersion.document, Text)).where(PolicyVersion.is_active)
-    found = session.execute(query).one_or_none()
+    found = session.execute(_ACTIVE).one_or_none()
     return DEFAULT_POLICY if found is None else stored_policy(found[0], found[1])
 
 

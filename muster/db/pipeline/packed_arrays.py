@@ -9,7 +9,7 @@ import numpy.typing as npt
 from psycopg import Connection
 from psycopg.adapt import Dumper
 from psycopg.pq import Format
-from sqlalchemy import ARRAY, ColumnElement, Text, any_, literal
+from sqlalchemy import ARRAY, ColumnElement, Text, any_, bindparam, literal
 from sqlalchemy.orm import InstrumentedAttribute
 
 TEXT_SEPARATOR: Final = "\x1f"
@@ -40,6 +40,12 @@ def packed_ints(values: "list[int] | npt.NDArray[np.int64]") -> PackedInts:
 def within(column: "ColumnElement[Any] | InstrumentedAttribute[Any]", ids: Iterable[str]) -> ColumnElement[bool]:
     """Return the condition ``column.in_(ids)`` as one parameter, so that any number of ids is one statement."""
     found: ColumnElement[bool] = column == any_(literal(list(ids), ARRAY(Text)))
+    return found
+
+
+def within_parameter(column: "ColumnElement[Any] | InstrumentedAttribute[Any]", name: str) -> ColumnElement[bool]:
+    """Return the condition ``within``, with the ids as the parameter ``name`` of a statement that is built once."""
+    found: ColumnElement[bool] = column == any_(bindparam(name, type_=ARRAY(Text)))
     return found
 
 
