@@ -1,6 +1,7 @@
-"""A tenant's program that takes its batches from two loader workers a rank, and trains until it gets a stop."""
+"""A tenant's program that takes its batches from loader workers, and trains until it gets a stop."""
 
 import sys
+import time
 
 import torch
 from torch import nn
@@ -23,7 +24,7 @@ def main() -> None:
     loader = DataLoader(
         TensorDataset(torch.ones(1 << 16, 4)),
         batch_size=4,
-        num_workers=2,
+        num_workers=2 if method == "fork" else 1,  # one that is a new interpreter imports torch again
         multiprocessing_context=method,
         worker_init_fn=None if method == "fork" else begin,
     )
@@ -41,6 +42,7 @@ def main() -> None:
         run.report(loss=loss)
         if run.rank == 0:
             print("step", step + 1, flush=True)  # noqa: T201
+        time.sleep(0.01)
     sys.exit("it never got a stop")
 
 

@@ -75,12 +75,12 @@ def test_loader_workers_that_are_new_interpreters_outlive_it_too_even_while_they
     process = under_torchrun(HERE / "loading_program.py", method, folder=training.checkpoints)
     assert process.stdout is not None
     told: set[int] = set()
-    until(lambda: len(_report_new_interpreters(process.pid, told)) >= 4, "workers")
+    until(lambda: len(_report_new_interpreters(process.pid, told)) >= 2, "workers", every_s=0.1)
     lines = [process.stdout.readline()]
     while not lines[-1].startswith("step"):
         assert lines[-1], process.stderr.read() if process.stderr else ""
         lines.append(process.stdout.readline())
-    assert len([line for line in lines if line.startswith("ready")]) >= 2, "the program's own beginning of a worker"
+    assert len([line for line in lines if line.startswith("ready")]) >= 1, "the program's own beginning of a worker"
     below = psutil.Process(process.pid).children(recursive=True)
     for each in below:
         if each.pid in told:

@@ -22,11 +22,11 @@ PATIENCE_S = 180.0
 _TURN_S = 0.02
 
 
-def until(condition: Callable[[], bool], what: str, within_s: float = PATIENCE_S) -> None:
+def until(condition: Callable[[], bool], what: str, within_s: float = PATIENCE_S, *, every_s: float = _TURN_S) -> None:
     deadline = time.monotonic() + within_s
     while not condition():
         assert time.monotonic() < deadline, f"no {what} within {within_s} s"
-        time.sleep(_TURN_S)
+        time.sleep(every_s)
 
 
 class Zygote:
