@@ -10,6 +10,8 @@ from playwright.sync_api import Browser, sync_playwright
 from tools.chromium import VARIABLE, arguments, executable
 
 START_MS: Final = 180_000
+NO_OPTIMISERS: Final = "--js-flags=--no-opt --no-maglev"
+"""Argument without V8's optimising compilers: a page of a test ends before their code repays what it cost."""
 
 
 @contextmanager
@@ -22,7 +24,8 @@ def running_browser() -> Iterator[Browser]:
             f"or name one in {VARIABLE}"
         )
     with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=path, args=arguments(), timeout=START_MS)
+        words = [*arguments(), NO_OPTIMISERS]
+        browser = playwright.chromium.launch(executable_path=path, args=words, timeout=START_MS)
         try:
             yield browser
         finally:
