@@ -1,15 +1,29 @@
 """Workload as the planner needs it: running attempts, holds and losses, in few queries for any fleet."""
 
+import functools
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Any, Final
 
-from sqlalchemy import ColumnElement, and_, exists, func, or_, select, true, union_all
+from sqlalchemy import (
+    ColumnElement,
+    DateTime,
+    Select,
+    and_,
+    bindparam,
+    exists,
+    func,
+    or_,
+    select,
+    true,
+    union_all,
+)
 from sqlalchemy.orm import Session
 
 from control.tenants.tenancy import tenancy
 from muster.db.models import Allocation, AllocationGpu, Attempt, Checkpoint, GpuHold, Job, Reclaim
+from muster.db.pipeline.packed_arrays import within_parameter
 from muster.db.queries.assignments import IS_ASSIGNED
 from muster.db.queries.tenants import NUM_GPUS
 from muster.domain.exit.causes import GOES_ON_THERE
@@ -177,10 +191,20 @@ def _losses(
 
 def _peaks(session: Session, since: datetime, tenants: Collection[TenantId] | None) -> dict[TenantId, int]:
     """Return the most GPUs that each tenant's allocations held at one time since then."""
+    values: dict[str, object] = {"since": since} if tenants is None else {"since": since, "tenants": list(tenants)}
+    found = session.execute(_most_gpus_at_one_time(of_some_tenants=tenants is not None), values)
+    return {TenantId(tenant_id): int(total) for tenant_id, total in found}
+
+
+@functools.cache
+def _most_gpus_at_one_time(*, of_some_tenants: bool) -> Select[Any, Any]:
+    """Return the query, built once: each planning of the queue asks it."""
+    since = bindparam("since", type_=DateTime(timezone=True))
     in_window = or_(Allocation.released_at.is_(None), Allocation.released_at > since)
+    is_asked = within_parameter(Allocation.tenant_id, "tenants") if of_some_tenants else true()
     spans = (
         select(Allocation.tenant_id, Allocation.created_at, Allocation.released_at, NUM_GPUS.label("size"))
-        .where(in_window, _is_of(Allocation.tenant_id, tenants))
+        .where(in_window, is_asked)
         .cte("spans")
     )
     changes = union_all(
@@ -189,8 +213,7 @@ def _peaks(session: Session, since: datetime, tenants: Collection[TenantId] | No
     ).subquery()
     running_sum = func.sum(changes.c.by).over(partition_by=changes.c.tenant_id, order_by=(changes.c.at, changes.c.by))
     sums = select(changes.c.tenant_id, running_sum.label("total")).subquery()
-    query = select(sums.c.tenant_id, func.max(sums.c.total)).group_by(sums.c.tenant_id)
-    return {TenantId(tenant_id): int(total) for tenant_id, total in session.execute(query)}
+    return select(sums.c.tenant_id, func.max(sums.c.total)).group_by(sums.c.tenant_id)
 
 
 def _is_of(column: Any, tenants: Collection[TenantId] | None) -> ColumnElement[bool]:
