@@ -84,7 +84,7 @@ def test_a_request_to_another_port_of_this_machine_is_a_fault(stranger: Browsing
     assert settled(stranger) == ["a request to a stranger: http://127.0.0.1:1/seen.png"]
 
 
-def test_pictures_for_inspection_are_kept_where_the_run_says_so(
+def test_pictures_for_inspection_are_kept_where_the_run_states(
     stranger: Browsing, serve: Serve, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     serve("<p>To be inspected</p>")
