@@ -84,13 +84,12 @@ def test_a_request_to_another_port_of_this_machine_is_a_fault(stranger: Browsing
     assert settled(stranger) == ["a request to a stranger: http://127.0.0.1:1/seen.png"]
 
 
-def test_pictures_for_inspection_are_kept_where_the_run_states(
+def test_pictures_for_inspection_are_kept_by_option(
     stranger: Browsing, serve: Serve, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     serve("<p>To be inspected</p>")
-    path = SCREENSHOTS / (
-        "test-harness-test-pictures-for-inspection-are-kept-where-the-run-says-so--inspected-light-1280.png"
-    )
+    name = "test-harness-test-pictures-for-inspection-are-kept-by-option--inspected-light-1280.png"
+    path = SCREENSHOTS / name
     for is_kept in (False, True):
         path.unlink(missing_ok=True)
         monkeypatch.setattr(browsing, "KEEPS_PICTURES", is_kept)
