@@ -18,18 +18,23 @@ from control.fleet.fleet_map import FleetMap, fleet_map, gpu_at
 from muster.domain.principals import Permission
 
 router = APIRouter()
-TIMELINES: Final = 6
+FAULTS_SHOWN: Final = 6
+MORE_FAULTS_SHOWN: Final = 50
 JobReader = Annotated[Viewer, sees(Permission.JOB_READ)]
 
 
 @router.get("")
-def fleet_page(request: Request, viewer: JobReader) -> Response:
-    dependencies = dependencies_of(request)
-    fleet = fleet_map(dependencies.units, viewer.principal)
-    timelines = reading(dependencies.units, viewer.principal, READ, lambda unit: fault_timelines(unit, limit=TIMELINES))
+def fleet_page(
+    request: Request, viewer: JobReader, faults: Annotated[str, Query(pattern="^(newest|more)$")] = "newest"
+) -> Response:
+    """Show the fleet and its newest faults. ``faults=more`` shows more of them."""
+    units = dependencies_of(request).units
+    limit = MORE_FAULTS_SHOWN if faults == "more" else FAULTS_SHOWN
+    timelines = reading(units, viewer.principal, READ, lambda unit: fault_timelines(unit, limit=limit + 1))
+    shown = {"fault_timelines": timelines[:limit], "faults": faults, "has_more": len(timelines) > limit}
     template = "parts/fault_timelines.html" if is_fragment(request) else "fleet.html"
     return pages_of(request).page(
-        request, template, viewer, place="fleet", **_context(fleet), fault_timelines=timelines
+        request, template, viewer, place="fleet", **_context(fleet_map(units, viewer.principal)), **shown
     )
 
 

@@ -34,7 +34,7 @@ from muster.domain.ids import AttemptId, GpuUuid, JobId, TenantId
 from muster.domain.principals import Permission
 from muster.domain.states import Cause, CheckpointStatus, JobState, Standing
 
-READ: Final = declare_action("story.read")
+READ: Final = declare_action("fault_timeline.read")
 FELL_TO: Final = (Standing.SUSPECT, Standing.QUARANTINED)
 TAINTED: Final = f"checkpoint.{CheckpointStatus.TAINTED.lower()}"
 BACK_AT: Final = (Standing.PROBATION, Standing.HEALTHY)

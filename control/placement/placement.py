@@ -16,7 +16,7 @@ from control.fleet.node_places import path_of
 from control.placement import holds
 from control.tenants.quotas import quota_refusal
 from health.cohort.cohorts import may_be_mixed
-from health.standing.admission import refusal_of
+from health.standing.admission import Refusal, refusal_of
 from muster.db.models import Job
 from muster.db.queries import gang_rows, gangs
 from muster.db.queries.assignments import ASSIGNED_ONCE
@@ -73,7 +73,7 @@ def place(unit: UnitOfWork, placement: Placement, policy: Policy) -> AttemptId:
     step_job(unit, job, jobs.Placed(), policy)
     gang = _gang(job, placement, locked)
     # Whether another attempt holds a GPU of a large gang was not read: the unique index refuses it (I1).
-    lost = PlacementLostError("one of the GPUs is no longer admitted: held")
+    lost = PlacementLostError(f"one of the GPUs is no longer admitted: {Refusal.ASSIGNED}")
     unit.write_last(gang_rows.written(job, gang, unit.now), refusals={ASSIGNED_ONCE: lost})
     _report(unit, job, gang, placement.swap)
     return gang.attempt_id
