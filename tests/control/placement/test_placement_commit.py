@@ -248,7 +248,7 @@ def test_a_gpu_that_another_job_has_taken_is_not_placed_again(stage: Stage) -> N
     commit(stage, placement)
     job_id = stage.submit("on_demand", shape=GANG)
     late = Placement(job_id, stage.job(job_id).version, placement.parts)
-    with pytest.raises(PlacementLostError, match="no longer admitted: held"):
+    with pytest.raises(PlacementLostError, match="no longer admitted: assigned"):
         commit(stage, late)
 
 
