@@ -31,7 +31,7 @@ def fleet_page(
     units = dependencies_of(request).units
     limit = MORE_FAULTS_SHOWN if faults == "more" else FAULTS_SHOWN
     timelines = reading(units, viewer.principal, READ, lambda unit: fault_timelines(unit, limit=limit + 1))
-    shown = {"fault_timelines": timelines[:limit], "faults": faults, "has_more": len(timelines) > limit}
+    shown: dict[str, Any] = {"fault_timelines": timelines[:limit], "faults": faults, "has_more": len(timelines) > limit}
     template = "parts/fault_timelines.html" if is_fragment(request) else "fleet.html"
     return pages_of(request).page(
         request, template, viewer, place="fleet", **_context(fleet_map(units, viewer.principal)), **shown
