@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import os
 import subprocess
+import sys
 import tempfile
 import time
 from pathlib import Path
@@ -25,10 +26,14 @@ ENVIRONMENT: Final = ".venv"
 def record_quick_runs(root: Path) -> Mapping[str, Any]:
     """Store and return the time of each typical change. Raises CalledProcessError where git refuses."""
     with tempfile.TemporaryDirectory(prefix="muster-quick-") as folder:
+        Path(folder).chmod(0o755)  # where root runs tests, their PostgreSQL runs as a user without rights
         clone = Path(folder) / "clone"
         _git(root, "clone", "--quiet", str(root), str(clone))
         (clone / ENVIRONMENT).symlink_to(root / ENVIRONMENT, target_is_directory=True)
-        runs = {name: _measured(clone, change) for name, change in TYPICAL_CHANGES.items()}
+        try:
+            runs = {name: _measured(clone, change) for name, change in TYPICAL_CHANGES.items()}
+        finally:  # or the clone's daemon of types would keep 2 GB for an hour
+            subprocess.run([str(clone / ENVIRONMENT / "bin" / "dmypy"), "stop"], cwd=clone, check=False)
     path = root / QUICK_RUNS
     path.parent.mkdir(exist_ok=True)
     path.write_text(json.dumps(runs, indent=2) + "\n", encoding="utf-8")
@@ -41,6 +46,8 @@ def _measured(clone: Path, change: TypicalChange) -> dict[str, Any]:
     python = str(clone / ENVIRONMENT / "bin" / "python")
     run = subprocess.run([python, "-m", "tools.quick"], cwd=clone, check=False, capture_output=True, text=True)
     took_s = time.monotonic() - began
+    if run.returncode != 0:
+        sys.stderr.write(f"make quick failed with {', '.join(change.files)} changed:\n{run.stdout}{run.stderr}\n")
     revision = _git(clone, "rev-parse", "HEAD")
     _git(clone, "checkout", "--quiet", "--", *change.files)
     return {
