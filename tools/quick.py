@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 ROOT: Final = Path(__file__).resolve().parent.parent
 BUDGET_S: Final = 60.0
-ENDING_S: Final = 6.0
+ENDING_S: Final = 8.0
 """Part of the budget for servers to stop and results to be printed."""
 FILLED: Final = 0.55
 """Part of the processors' time that is planned: servers start, modules are imported, types are checked meanwhile."""
