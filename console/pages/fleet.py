@@ -32,10 +32,10 @@ def fleet_page(
     limit = MORE_FAULTS_SHOWN if faults == "more" else FAULTS_SHOWN
     timelines = reading(units, viewer.principal, READ, lambda unit: fault_timelines(unit, limit=limit + 1))
     shown: dict[str, Any] = {"fault_timelines": timelines[:limit], "faults": faults, "has_more": len(timelines) > limit}
-    template = "parts/fault_timelines.html" if is_fragment(request) else "fleet.html"
-    return pages_of(request).page(
-        request, template, viewer, place="fleet", **_context(fleet_map(units, viewer.principal)), **shown
-    )
+    if is_fragment(request):  # a live page requests it after each change: without the map, which it does not show
+        return pages_of(request).page(request, "parts/fault_timelines.html", viewer, place="fleet", **shown)
+    counts = _counts(fleet_map(units, viewer.principal))
+    return pages_of(request).page(request, "fleet.html", viewer, place="fleet", **counts, **shown)
 
 
 @router.get("/fleet/map")
@@ -69,13 +69,11 @@ def _packed(fleet: FleetMap, mark: str, *, is_compressed: bool) -> bytes:
     return gzip.compress(content, 4, mtime=0) if is_compressed else content
 
 
-def _context(fleet: FleetMap) -> dict[str, Any]:
-    counts = fleet.count()
+def _counts(fleet: FleetMap) -> dict[str, Any]:
     return {
-        "counts": {standing.value: number for standing, number in counts.items()},
+        "counts": {standing.value: number for standing, number in fleet.count().items()},
         "num_gpus": fleet.num_gpus,
         "num_nodes": len(fleet.nodes),
-        "num_held": int((fleet.cells[4] != 0).sum()),
         "is_simulated": any(node.is_simulated for node in fleet.nodes),
     }
 

@@ -3,18 +3,25 @@
 import base64
 import gzip
 import json
+import re
 import struct
 from typing import Any
 
 import numpy as np
+import pytest
 
 from console.live_map import AGAIN, delta, encoded
+from console.pages import fleet as fleet_pages
 from control.fleet.fleet_map import COLUMNS, NONE, FleetMap, fleet_map
+from control.policy.policies import ACTIVATE
 from control.telemetry.intake import Intake, IntakeLimits
 from control.telemetry.reports import IncomingReport, Outcome
-from muster.domain.principals import Principal, Role
+from muster.db.models import GpuStandingChange
+from muster.domain.ids import GpuUuid
+from muster.domain.principals import Principal, Role, system_principal
+from muster.domain.states import Standing
 from muster.domain.times import to_ms
-from tests.console.conftest import Console
+from tests.console.conftest import Console, words_of
 from tests.fleet_factory import OPERATOR
 from tests.telemetry_reports import reading, report
 from tests.waiting import wait_until
@@ -105,6 +112,39 @@ def test_the_page_counts_the_fleet_and_names_each_standing(seen: Console) -> Non
     assert "2 GPUs on 1 node" in page
     assert "UNPROVEN" in page
     assert "Nothing has gone wrong" in page
+
+
+def test_the_page_shows_the_newest_faults_and_more_on_request(seen: Console, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(fleet_pages, "FAULTS_SHOWN", 2)
+    monkeypatch.setattr(fleet_pages, "MORE_FAULTS_SHOWN", 3)
+    for number in range(1, 4):
+        _fault(seen, number)
+    newest = seen.get("/console").text
+    assert re.findall(r"fault-\d", newest) == ["fault-3"] * 2 + ["fault-2"] * 2, "each as the title and the first step"
+    assert "the newest 2: show more" in words_of(newest)
+    assert '<a href="/console?faults=more">' in newest
+    all_of_them = seen.get("/console?faults=more").text
+    assert set(re.findall(r"fault-\d", all_of_them)) == {"fault-1", "fault-2", "fault-3"}
+    assert "show more" not in all_of_them
+    assert "list all" not in all_of_them, "there are no others"
+    _fault(seen, 4)
+    assert "the newest 3; events list all" in seen.text("/console?faults=more")
+    part = seen.get("/console?faults=more", hx_request="true").text
+    assert set(re.findall(r"fault-\d", part)) == {"fault-2", "fault-3", "fault-4"}, "as the live page requests it"
+    assert "<h2" not in part
+    assert seen.get("/console?faults=all").status_code == 422
+
+
+def _fault(seen: Console, number: int) -> None:
+    with seen.units.begin(system_principal("judge"), ACTIVATE, quiet=True) as unit:
+        change = GpuStandingChange(
+            gpu_uuid=GpuUuid("GPU-alpha-0"),
+            target=Standing.SUSPECT,
+            at=unit.now,
+            reason=f"fault-{number}",
+            actor="test",
+        )
+        unit.session.add(change)
 
 
 def test_a_hundred_thousand_gpus_compress_below_what_a_first_visit_may_weigh(seen: Console) -> None:
