@@ -82,21 +82,22 @@ def mfu(
         attention=attention,
         recompute=recompute,
     )
-    texts = [
-        f"MFU {found.mfu:.1%} with {attention.value} attention; HFU {found.hfu:.1%} with recompute {recompute.value}",
-        *_computation(found, tokens_per_s, f"{num_gpus} × {peak:g} TFLOP/s dense ({source})"),
-    ]
     document = {**_document(found, shape), "num_gpus": num_gpus, "peak_tflops": peak, "peak_source": source}
-    code = Exit.INVALID if found.hfu > _UNBELIEVABLE else Exit.OK
-    return show(Page(document, texts, code), Format(as_json, as_yaml, is_wide))
+    page = _page(document, found, tokens_per_s, f"{num_gpus} × {peak:g} TFLOP/s dense ({source})")
+    return show(page, Format(as_json, as_yaml, is_wide))
 
 
-def _computation(found: Utilisation, tokens_per_s: float, peak: str) -> list[str]:
-    """Return the lines that show how the share was computed, with a warning if it cannot be true."""
-    texts = [f"  {found.flops_per_token:.4g} FLOPs a token × {tokens_per_s:,.0f} tokens/s", f"  of {peak}"]
-    if found.hfu > _UNBELIEVABLE:
-        texts.append("  More than the GPUs can do: one of these numbers is wrong.")
-    return texts
+def _page(document: dict[str, object], found: Utilisation, tokens_per_s: float, peak: str) -> Page:
+    """Return the shares with their computation. A share that cannot be true has a warning and its own exit code."""
+    mfu_text = f"MFU {found.mfu:.1%} with {found.attention.value} attention"
+    texts = [
+        f"{mfu_text}; HFU {found.hfu:.1%} with recompute {found.recompute.value}",
+        f"  {found.flops_per_token:.4g} FLOPs a token × {tokens_per_s:,.0f} tokens/s",
+        f"  of {peak}",
+    ]
+    if found.hfu <= _UNBELIEVABLE:
+        return Page(document, texts)
+    return Page(document, [*texts, "  More than the GPUs can do: one of these numbers is wrong."], Exit.INVALID)
 
 
 def _document(found: Utilisation, shape: ModelShape) -> dict[str, object]:
