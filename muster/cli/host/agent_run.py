@@ -1,5 +1,7 @@
 """``muster agent run``. ``agent_group`` registers it."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -46,10 +48,7 @@ def run(
 ) -> None:
     """Watch this host's GPUs and report, until SIGTERM."""
     from agents import daemon
-    from agents.identity import IdentityError
     from agents.kernel_log.kernel_log import KMSG
-    from agents.probes.interface import ProbeError
-    from agents.spool.spool import SpoolInUseError
 
     count = num_simulated(simulated, gpus, faults, dcgm_diag)
     exporter = None if dcgm_exporter is None else http_address("--dcgm-exporter", dcgm_exporter)
@@ -59,21 +58,27 @@ def run(
     hands = _hands_for(probe, faults)
     if exporter is not None:
         probe = with_dcgm(probe, exporter)
-    joining = daemon.Joining(join_token_file, host_name)
-    if simulated is None:
-        kernel_log, host_root = KMSG, host_root or Path("/")
-    else:
-        kernel_log = None
-    try:
+    with _agent_errors():
         daemon.run(
             settings,
             probe,
-            joining=joining,
-            kernel_log=kernel_log,
-            host_root=host_root,
+            joining=daemon.Joining(join_token_file, host_name),
+            kernel_log=KMSG if simulated is None else None,
+            host_root=Path("/") if simulated is None and host_root is None else host_root,
             dcgm_level=dcgm_diag,
             hands=hands,
         )
+
+
+@contextmanager
+def _agent_errors() -> Iterator[None]:
+    """Raise the errors that end an agent as the command's, with their exit codes."""
+    from agents.identity import IdentityError
+    from agents.probes.interface import ProbeError
+    from agents.spool.spool import SpoolInUseError
+
+    try:
+        yield
     except ProbeError as error:
         raise CommandError(str(error), error.suggestion, Exit.NOT_FOUND) from error
     except (IdentityError, SpoolInUseError) as error:
