@@ -32,5 +32,5 @@ class ListenerArguments:
         Raises:
             ValueError: there are more or fewer.
         """
-        node_id, doorbell, launcher_pid = arguments
-        return cls(node_id, Path(doorbell), int(launcher_pid))
+        node_id, wakeup_socket, launcher_pid = arguments
+        return cls(node_id, Path(wakeup_socket), int(launcher_pid))
