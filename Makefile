@@ -14,7 +14,7 @@ help:
 	@echo 'make up          the whole control plane on this machine (ARGS=--exit: start, prove, stop)'
 	@echo 'make test        every test, on real PostgreSQL and a real broker (ARGS="-k placement")'
 	@echo 'make quick       lint, types and the tests that a change can reach, within a minute (BASE=rev, BUDGET=seconds)'
-	@echo 'make durations   tests/durations.json from the last make test, by which make quick chooses'
+	@echo 'make durations   tests/durations.json from the last make test of all tests, by which make quick chooses'
 	@echo 'make second-look  the few tests that failed in the last run, once more and alone; names each that holds now'
 	@echo 'make mutants     60 seeded one-line changes, each against its nearest tests: nothing caught before is missed now (30 min)'
 	@echo 'make lint        style and formatting'

@@ -1,10 +1,9 @@
 """A pytest plugin (``-p tools.record_durations``) that records how long each test took, and how long the whole run.
 
-Each process writes ``.artefacts/durations/<process>.jsonl``, from which ``make durations`` makes
-``tests/durations.json``. The process that began the run writes ``.artefacts/test-run.json``: revision, wall time,
-numbers of tests and failures. `make bench-house` reads it. A run of some of the tests writes
-``.artefacts/partial-test-run.json`` instead, so that the record of the last whole run remains. A copy of either goes
-next to the durations of its run, which ``make durations`` takes only from a whole run that passed.
+Each process writes ``<process>.jsonl`` in ``.artefacts/durations``, from which ``make durations`` makes
+``tests/durations.json``. The process that began the run writes ``run.json`` next to it: revision, wall time, numbers
+of tests and failures. `make bench-house` reads it. A run of some of the tests writes the same files in
+``.artefacts/partial-durations``, so that the files of the last whole run remain.
 """
 
 from __future__ import annotations
@@ -18,14 +17,14 @@ from typing import TYPE_CHECKING, Any, Final
 import pytest
 
 from tools.git import GitError, git
-from tools.test_durations import OF_RUN, RECORDED
+from tools.test_durations import OF_RUN, RECORDED, RECORDED_PARTIAL
 
 if TYPE_CHECKING:
     from collections.abc import Generator
     from typing import TextIO
 
-RUN: Final = Path(".artefacts/test-run.json")
-PARTIAL_RUN: Final = Path(".artefacts/partial-test-run.json")
+FOLDER: Final = "durations_folder"
+"""Key of what xdist hands to its workers: the folder of the run. A worker does not see whether the run is partial."""
 
 
 class Recorder:
@@ -59,8 +58,19 @@ class RunRecorder:
         self._runs_all = config.args_source is not pytest.Config.ArgsSource.ARGS and not (
             config.option.keyword or config.option.markexpr or config.option.lf or config.option.deselect
         )
+        self.folder = self._root / (RECORDED if self._runs_all else RECORDED_PARTIAL)
         self._workers: Any = getattr(config.option, "numprocesses", None) or 1
         self._ends: dict[str, int] = {}
+
+    def begin(self) -> None:
+        """Remove the records of the run before."""
+        self.folder.mkdir(parents=True, exist_ok=True)
+        for path in (*self.folder.glob("*.jsonl"), self.folder / OF_RUN):
+            path.unlink(missing_ok=True)
+
+    @pytest.hookimpl(optionalhook=True)
+    def pytest_configure_node(self, node: Any) -> None:
+        node.workerinput[FOLDER] = str(self.folder)
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         if report.when == "call" or report.outcome != "passed":
@@ -78,20 +88,20 @@ class RunRecorder:
             "workers": self._workers,
             "processors": os.cpu_count(),
         }
-        for record in (RUN if self._runs_all else PARTIAL_RUN, RECORDED / OF_RUN):
-            (self._root / record).write_text(json.dumps(run, indent=2) + "\n", encoding="utf-8")
+        (self.folder / OF_RUN).write_text(json.dumps(run, indent=2) + "\n", encoding="utf-8")
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Register what the process measures; the first process removes the records of the run before."""
-    folder = config.rootpath / RECORDED
-    worker = os.environ.get("PYTEST_XDIST_WORKER")
+    """Register what the process measures."""
+    worker: dict[str, Any] | None = getattr(config, "workerinput", None)
     if worker is None:
-        folder.mkdir(parents=True, exist_ok=True)
-        for path in (*folder.glob("*.jsonl"), folder / OF_RUN):
-            path.unlink(missing_ok=True)
-        config.pluginmanager.register(RunRecorder(config))
-    output = (folder / f"{worker or 'main'}.jsonl").open("w", encoding="utf-8")
+        run = RunRecorder(config)
+        run.begin()
+        config.pluginmanager.register(run)
+        path = run.folder / "main.jsonl"
+    else:
+        path = Path(worker[FOLDER]) / f"{worker['workerid']}.jsonl"
+    output = path.open("w", encoding="utf-8")
     config.add_cleanup(output.close)
     config.pluginmanager.register(Recorder(output))
 

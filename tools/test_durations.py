@@ -4,8 +4,8 @@
 little: a test counts with the processor time of its process and its children, or with its wall time divided by the
 slowdown of that run where that is more, for a test that waits for timers.
 
-``python -m tools.test_durations`` (``make durations``) takes over what the last run of ``make test`` recorded, if that
-run was of all tests and passed: a test that failed or was left out would be stored with a wrong duration.
+``python -m tools.test_durations`` (``make durations``) takes over what the last whole run of ``make test`` recorded, if
+that run passed: a test that failed or was left out would be stored with a wrong duration.
 """
 
 from __future__ import annotations
@@ -24,9 +24,13 @@ if TYPE_CHECKING:
 ROOT: Final = Path(__file__).resolve().parent.parent
 STORED: Final = Path("tests/durations.json")
 RECORDED: Final = Path(".artefacts/durations")
-"""A file a process of pytest, each line a test: its id, wall, own and children's processor seconds."""
+"""Folder of the last whole run: a file a process of pytest, each line a test: its id, wall, own and children's
+processor seconds.
+"""
+RECORDED_PARTIAL: Final = Path(".artefacts/partial-durations")
+"""Folder of the last run of some of the tests, with the same files."""
 OF_RUN: Final = "run.json"
-"""File in that folder: the record of the run itself, which exists once the run has ended."""
+"""File in either folder: the record of the run itself, which exists once the run has ended."""
 SLOW_S: Final = 2.0
 """Duration from which a test stands by its own name, so that its file can be run without it."""
 UNKNOWN_TEST_S: Final = 0.3

@@ -9,11 +9,11 @@ from pathlib import Path
 import pytest
 
 from tools import test_durations
-from tools.record_durations import PARTIAL_RUN, RUN
 from tools.test_durations import (
     OF_RUN,
     PROCESSORS,
     RECORDED,
+    RECORDED_PARTIAL,
     STORED,
     FileDuration,
     Measured,
@@ -70,15 +70,16 @@ def test_a_run_records_its_tests_by_process_and_itself(tmp_path: Path) -> None:
     assert subprocess.run(command, cwd=tmp_path, env=environment, check=False).returncode == 1
     (tmp_path / RECORDED / "gw7.jsonl").write_text('["test_it.py::cut", 1.0')
     assert [one.test for one in measured_in(tmp_path / RECORDED)] == ["test_it.py::test_a", "test_it.py::test_b"]
-    run = json.loads((tmp_path / RUN).read_text())
+    run = json.loads((tmp_path / RECORDED / OF_RUN).read_text())
     assert run["tests"] == {"failed": 1, "passed": 1}
     assert (run["asks_for_all"], run["exit_status"], run["workers"]) == (True, 1, 1)
     assert unfit(tmp_path / RECORDED) == "holds a run that did not pass (exit status 1: 1 failed, 1 passed)"
     subprocess.run([*command, "-k", "test_a"], cwd=tmp_path, env=environment, check=True)
-    assert [one.test for one in measured_in(tmp_path / RECORDED)] == ["test_it.py::test_a"]
-    assert json.loads((tmp_path / PARTIAL_RUN).read_text())["asks_for_all"] is False
-    assert json.loads((tmp_path / RUN).read_text()) == run
-    assert unfit(tmp_path / RECORDED) == "holds a run of some of the tests only"
+    assert [one.test for one in measured_in(tmp_path / RECORDED_PARTIAL)] == ["test_it.py::test_a"]
+    assert json.loads((tmp_path / RECORDED_PARTIAL / OF_RUN).read_text())["asks_for_all"] is False
+    assert unfit(tmp_path / RECORDED_PARTIAL) == "holds a run of some of the tests only"
+    assert [one.test for one in measured_in(tmp_path / RECORDED)] == ["test_it.py::test_a", "test_it.py::test_b"]
+    assert json.loads((tmp_path / RECORDED / OF_RUN).read_text()) == run
 
 
 RUNS = {

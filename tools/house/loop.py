@@ -12,6 +12,7 @@ from tools.house.figure import HouseFigure
 from tools.house.sources import SERVES_DEVELOPMENT, package_of
 from tools.import_graph import AT_IMPORT, RUNS
 from tools.reachable_tests import is_test_file
+from tools.test_durations import OF_RUN, RECORDED
 from tools.typical_changes import TYPICAL_CHANGES
 
 if TYPE_CHECKING:
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
     from tools.import_graph import ImportGraph
     from tools.import_statements import Kind
 
-TEST_RUN: Final = ".artefacts/test-run.json"
+TEST_RUN: Final = RECORDED / OF_RUN
 QUICK_RUNS: Final = ".artefacts/quick-runs.json"
 """``{name of a typical change: {"wall_s": seconds, "revision": commit, …}}``, by ``python -m tools.house --quick``."""
 _TEST: Final = re.compile(r"^\s*(?:async )?def test_", re.MULTILINE)

@@ -76,7 +76,7 @@ def test_shares_folders_and_functions_are_counted_without_tests() -> None:
 
 def test_only_a_whole_run_that_passed_is_the_time_of_make_test(tmp_path: Path) -> None:
     record = tmp_path / TEST_RUN
-    record.parent.mkdir()
+    record.parent.mkdir(parents=True)
     values = []
     for change in ({}, {"exit_status": 1}, {"asks_for_all": False}):
         record.write_text(json.dumps({"wall_s": 700.5, "exit_status": 0, "asks_for_all": True} | change))
