@@ -18,7 +18,7 @@ help:
 	@echo 'make second-look  the few tests that failed in the last run, once more and alone; names each that holds now'
 	@echo 'make mutants     60 seeded one-line changes, each against its nearest tests: nothing caught before is missed now (30 min)'
 	@echo 'make lint        style and formatting'
-	@echo 'make words       refused words of docs/glossary.md, which may only become fewer (ARGS="--list PATH", --count, --lower)'
+	@echo 'make words       refused words of docs/glossary.md: there must be none (ARGS=PATH, ARGS=--count)'
 	@echo 'make types       static types'
 	@echo 'make contracts   which package may import which'
 	@echo 'make migrations  the schema goes up, down and up again, and matches the models'

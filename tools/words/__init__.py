@@ -1,5 +1,4 @@
 """The lint of words (`make words`): refused phrases and names, pronouns of persons, and constants with two values.
 
-`docs/glossary.md` is the one place of the refused words. A rule finds occurrences; the ratchet compares their numbers
-with the baseline, which may only fall.
+`docs/glossary.md` is the one place of the refused words. The checkout has none of them.
 """

@@ -1,16 +1,17 @@
-"""The lint of words: what it finds, what it leaves, and that its numbers only fall."""
+"""The lint of words: what it finds, what it leaves out, and that one finding fails it."""
 
-import json
 from pathlib import Path
 
 import pytest
 
+from tools.git import git
+from tools.words import __main__ as words
+from tools.words.__main__ import line_of
 from tools.words.constants import constants_of, with_two_values
-from tools.words.findings import ROOT, Finding, exempt_sentences
-from tools.words.glossary import read_glossary
+from tools.words.findings import EXEMPT, ROOT, Finding, Report, exempt_sentences, report_of
+from tools.words.glossary import GLOSSARY, NAMES, PHRASES, read_glossary
 from tools.words.persons import normalised, pronouns_for_things
 from tools.words.python_texts import python_definitions, python_texts
-from tools.words.ratchet import BASELINE, counts_of, lower, read_baseline, risen
 from tools.words.texts import File
 
 CODE = '''
@@ -99,30 +100,41 @@ def test_one_name_with_two_collections_is_found_and_numbers_are_left() -> None:
     assert [(found.name, found.path) for found in with_two_values([*one, *other])] == [("OUT", "a.py"), ("OUT", "b.py")]
 
 
-def test_a_number_above_the_baseline_is_a_rise_and_one_below_is_none() -> None:
-    assert risen(
-        {"phrase source told": 3, "phrase source bell": 1}, {"phrase source told": 2, "phrase source bell": 5}
-    ) == {"phrase source told": 1}
+def test_a_text_of_another_program_is_left_out_for_phrases_and_only_as_a_whole(tmp_path: Path) -> None:
+    text = "failure detected by watchdog at work sequence id"
+    assert text in exempt_sentences(ROOT)
+    (tmp_path / EXEMPT).parent.mkdir(parents=True)
+    (tmp_path / GLOSSARY).parent.mkdir()
+    (tmp_path / GLOSSARY).write_text(
+        f"{PHRASES}\n\n| phrase | say instead |\n|---|---|\n| at work | running |\n\n"
+        f"{NAMES}\n\n| part | say instead |\n|---|---|\n| told | reported |\n"
+    )
+    (tmp_path / "a.py").write_text(f'LOGGED = "{text}"\nOUR_TEXT = "{text}: 4"\n')
+    git(tmp_path, "init", "--quiet")
+    found = {}
+    for exempt in ("", f"# Why.\n{text}\n"):
+        (tmp_path / EXEMPT).write_text(exempt)
+        report = report_of(tmp_path)
+        found[exempt] = [(one.rule, one.key, one.line) for one in report.findings]
+        assert report.words["source"] == 2 * 8
+    assert list(found.values()) == [[("phrase", "at work", 1), ("phrase", "at work", 2)], [("phrase", "at work", 2)]]
 
 
-def test_the_baseline_falls_with_the_counts_and_takes_a_new_word_as_it_is(tmp_path: Path) -> None:
-    (tmp_path / BASELINE).parent.mkdir(parents=True)
-    (tmp_path / BASELINE).write_text(json.dumps({"phrase source told": 5, "phrase source bell": 1}))
-    assert lower(tmp_path, {"phrase source told": 3, "phrase source bell": 4, "phrase source anew": 2}) == 0
-    assert read_baseline(tmp_path) == {"phrase source anew": 2, "phrase source bell": 1, "phrase source told": 3}
+def test_a_finding_is_shown_with_its_place_and_the_word_to_use() -> None:
+    finding = Finding("phrase", "source", "told", "control/jobs/preflight.py", 90)
+    line = line_of(finding, read_glossary(ROOT))
+    assert line.startswith("control/jobs/preflight.py:90: told: ")
+    assert "→ report, show" in line
 
 
-def test_a_word_that_reached_zero_stays_refused(tmp_path: Path) -> None:
-    (tmp_path / BASELINE).parent.mkdir(parents=True)
-    (tmp_path / BASELINE).write_text(json.dumps({"phrase source told": 1}))
-    lower(tmp_path, {})
-    lower(tmp_path, {"phrase source told": 2, "phrase tests told": 1})
-    assert read_baseline(tmp_path) == {"phrase source told": 0, "phrase tests told": 0}
-
-
-def test_a_moved_file_changes_no_count() -> None:
-    before = counts_of([Finding("phrase", "source", "told", "muster/services/looks.py", 3)])
-    assert counts_of([Finding("phrase", "source", "told", "control/jobs/preflight.py", 90)]) == before
+@pytest.mark.parametrize(("arguments", "code"), [([], 1), (["control/"], 1), (["docs/"], 0), (["--count"], 0)])
+def test_one_refused_word_fails_the_lint(
+    arguments: list[str], code: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    finding = Finding("phrase", "source", "told", "control/jobs/preflight.py", 90)
+    monkeypatch.setattr(words, "report_of", lambda _: Report([finding], {"source": 9}))
+    assert words.main(arguments) == code
+    assert ("preflight.py:90" in capsys.readouterr().out) is bool(code)
 
 
 def test_every_exempt_sentence_is_still_there() -> None:
