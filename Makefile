@@ -166,7 +166,7 @@ bench-soak: setup
 	@$(BIN)/python -m benchmarks soak
 
 bench-house: setup
-	@$(BIN)/python -m tools.house
+	@$(BIN)/python -m tools.house --write $(ARGS)
 
 bench-ingest: setup
 	@$(BIN)/python -m benchmarks ingest

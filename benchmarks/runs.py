@@ -13,12 +13,11 @@ import subprocess
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 import psutil
 
 from benchmarks.calibration import REFERENCE_MS, slowness_of
-from benchmarks.figures import Figure
 
 ROOT: Final = Path(__file__).resolve().parents[1]
 RESULTS: Final = Path(__file__).parent / "results"
@@ -26,7 +25,15 @@ RUNS: Final = "runs"
 _CPU_INFO: Final = Path("/proc/cpuinfo")
 
 
-def write(name: str, figures: Sequence[Figure], samples_ms: Sequence[float], results: Path = RESULTS) -> Path:
+class Row(Protocol):
+    """Figure of any kind that has an entry in a result."""
+
+    def row(self) -> dict[str, Any]:
+        """Return the figure's entry."""
+        ...
+
+
+def write(name: str, figures: Sequence[Row], samples_ms: Sequence[float], results: Path = RESULTS) -> Path:
     """Write the figures, and their conditions next to them. Return the figures' path."""
     (results / RUNS).mkdir(parents=True, exist_ok=True)
     path = results / f"{name}.json"

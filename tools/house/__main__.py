@@ -1,16 +1,17 @@
-"""Command ``make bench-house``: measure the figures, print them, write ``benchmarks/results/house.json``.
+"""Command ``python -m tools.house``: measure the figures of the house and print them.
 
-``--quick`` first times ``make quick`` for each typical change, which takes minutes.
+``--quick`` first times ``make quick`` for each typical change, which takes minutes. ``--write``, which
+``make bench-house`` passes, writes ``benchmarks/results/house.json`` too.
 """
 
 from __future__ import annotations
 
-import json
+import argparse
 import sys
 from typing import TYPE_CHECKING, Final
 
+from benchmarks import runs
 from benchmarks.calibration import sample_ms
-from benchmarks.runs import run_of, run_path
 from tools.house.docstrings import docstring_figure
 from tools.house.figure import HouseFigure
 from tools.house.layers import layer_figures
@@ -24,15 +25,17 @@ from tools.words.findings import report_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
-    from pathlib import Path
 
-RESULT: Final = ROOT / "benchmarks" / "results" / "house.json"
 AREAS: Final = {"source": "code and its texts", "pages": "pages", "tests": "tests"}
 
 
 def main(arguments: list[str]) -> int:
     """Return the exit code, 0 also if a bar does not hold: the result states it."""
-    if arguments == ["--quick"]:
+    parser = argparse.ArgumentParser(prog="python -m tools.house")
+    parser.add_argument("--quick", action="store_true", help="time make quick first, for each typical change")
+    parser.add_argument("--write", action="store_true", help="write benchmarks/results/house.json")
+    options = parser.parse_args(arguments)
+    if options.quick:
         record_quick_runs(ROOT)
     sources, graph = python_sources(ROOT), read_graph(ROOT)
     figures = [
@@ -45,13 +48,9 @@ def main(arguments: list[str]) -> int:
         *page_figures(ROOT),
     ]
     _print(figures)
-    _write_json(RESULT, [figure.row() for figure in figures])
-    _write_json(run_path("house"), run_of([sample_ms()]))
+    if options.write:
+        runs.write("house", figures, [sample_ms()])
     return 0
-
-
-def _write_json(path: Path, content: object) -> None:
-    path.write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
 
 
 def _word_figures() -> Iterator[HouseFigure]:
