@@ -12,10 +12,12 @@ from muster.wire.messages import WireAnswer, WireMessage
 CALLED_OFF: Final = "called off"
 """The answer of a host whose order was called off: it states nothing about that host."""
 CANNOT: Final = "cannot take part"
-"""Begin of the answer of a host that cannot take part, such as one without torch. It states nothing about the network.
+"""Beginning of the answer of a host that cannot take part, such as one without torch.
+
+It states nothing about the network.
 """
 ENDED: Final = "its process ended"
-"""Begin of the answer of a host whose own process ended early, whatever the others did."""
+"""Beginning of the answer of a host whose own process ended early, whatever the others did."""
 
 Port = Annotated[int, Meta(ge=1, le=65_535)]
 Why = Annotated[str, Meta(max_length=1024)]
