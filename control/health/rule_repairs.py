@@ -146,7 +146,7 @@ def _begin(unit: UnitOfWork, gpu: Gpu, case: GpuCase, remedy: Remedy, policy: He
         "repair_action": remedy.action,
         "fault_group": group,
         "verb": remedy.verb,
-        "asked_by": remedy.requested_by,
+        "requested_by": remedy.requested_by,
         "evidence_ids": list(remedy.evidence_ids),
     }
     make_audited(unit, gpu, move, "gpu.repair.start", policy, policy_version(unit), reason=reason, **detail)

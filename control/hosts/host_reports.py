@@ -143,7 +143,7 @@ def _take_ready(unit: UnitOfWork, loaded: LoadedAttempt, part: AttemptHost, item
     step_attempt(unit, loaded, attempts.Ready(part.node_id, Fence(item.fence), item.boot_id), policy)
     if part.ready_at is None:
         return 0
-    payload = {"job_id": loaded.job.id, "node_id": part.node_id, "looked_at": item.record.get("looked_at")}
+    payload = {"job_id": loaded.job.id, "node_id": part.node_id, "checked": item.record.get("looked_at")}
     unit.emit("attempt.host_ready", "attempt", loaded.attempt.id, tenant_id=loaded.attempt.tenant_id, payload=payload)
     return 1
 

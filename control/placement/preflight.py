@@ -284,7 +284,7 @@ def _is_awaited(row: PlacementPreflight, node_id: NodeId, report: PreflightRepor
 
 def _take(unit: UnitOfWork, job: Job, row: PlacementPreflight, report: PreflightReport) -> None:
     row.answered_at, row.why = unit.now, report.why
-    told = {"node_id": row.node_id, "found": report.found, "looked_at": list(report.checked), "reason": report.why}
+    told = {"node_id": row.node_id, "found": report.found, "checked": list(report.checked), "reason": report.why}
     unit.emit("job.preflight_done", "job", job.id, tenant_id=job.tenant_id, payload=told)
     if report.found == "unable":
         row.deadline_at = unit.now  # the next host, at once

@@ -142,5 +142,5 @@ def report_holdings(unit: UnitOfWork, row: QuotaRow, assigned: int) -> None:
         return
     name = unit.session.get_one(Tenant, row.tenant_id).name
     summary = f"{name} holds {assigned} GPUs in the tier {row.tier}; its quota is now {most}"
-    payload = {"tenant_id": row.tenant_id, "tier": row.tier, "held": assigned, "ceiling_gpus": most}
+    payload = {"tenant_id": row.tenant_id, "tier": row.tier, "assigned_gpus": assigned, "ceiling_gpus": most}
     incidents.open_incident(unit, BELOW_HOLDINGS, "tenant", row.tenant_id, summary, payload)

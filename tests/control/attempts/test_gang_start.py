@@ -234,7 +234,7 @@ def test_what_was_checked_stands_in_the_timeline(stage: Stage) -> None:
     start.report(start.hosts[0], "ready", record={"looked_at": ["disk", "script"]})
     with stage.units.read() as session:
         event = session.scalars(select(Event).where(Event.kind == "attempt.host_ready")).one()
-    assert event.payload["looked_at"] == ["disk", "script"]
+    assert event.payload["checked"] == ["disk", "script"]
     assert event.payload["node_id"] == start.hosts[0].node_id
 
 

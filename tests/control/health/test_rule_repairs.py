@@ -125,7 +125,7 @@ def test_a_rule_starts_what_is_due_once_and_leaves_what_why_and_by_whose_word(re
         (entry,) = session.scalars(select(AuditEntry).where(AuditEntry.action == "gpu.repair.start"))
         moves = session.scalars(select(Event).where(Event.kind == "gpu.repair")).all()
     assert entry.actor == "system:judge"
-    assert (entry.detail["asked_by"], entry.detail["repair_id"]) == ("catalogue", row.id)
+    assert (entry.detail["requested_by"], entry.detail["repair_id"]) == ("catalogue", row.id)
     assert [(event.subject_id, event.payload["cause"]) for event in moves] == [(GPU, "repair_started")]
     given = ask(ready, *ALL)
     assert given is not None

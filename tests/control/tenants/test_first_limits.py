@@ -91,7 +91,11 @@ def test_what_is_placed_first_is_counted_by_what_sets_the_limit(
     assert stage.job(job_id).state is JobState.ACTIVE
     with stage.units.read() as session:
         (incident,) = session.scalars(select(Incident)).all()
-    assert (incident.kind, incident.payload["held"], incident.payload["ceiling_gpus"]) == ("quota_below_holdings", 2, 1)
+    assert (incident.kind, incident.payload["assigned_gpus"], incident.payload["ceiling_gpus"]) == (
+        "quota_below_holdings",
+        2,
+        1,
+    )
 
 
 @WAYS

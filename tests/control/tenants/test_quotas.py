@@ -65,7 +65,11 @@ def test_a_ceiling_below_what_is_on_hold_opens_an_incident_and_stops_nothing(sta
     assert stage.beat_all() == []
     with stage.units.read() as session:
         (incident,) = session.scalars(select(Incident)).all()
-    assert (incident.kind, incident.payload["held"], incident.payload["ceiling_gpus"]) == ("quota_below_holdings", 2, 1)
+    assert (incident.kind, incident.payload["assigned_gpus"], incident.payload["ceiling_gpus"]) == (
+        "quota_below_holdings",
+        2,
+        1,
+    )
 
 
 def test_the_incident_is_one_a_tier_and_closes_with_a_ceiling_that_suffices(stage: Stage) -> None:

@@ -143,7 +143,7 @@ def test_a_move_under_a_limit_that_is_passed_by_it_opens_an_incident_and_stops_n
     assert stage.job(job_id).state is JobState.ACTIVE
     with stage.units.read() as session:
         opened = session.scalars(select(Incident)).one()
-    assert (opened.subject_id, opened.payload["held"], opened.closed_by) == (department, 2, None)
+    assert (opened.subject_id, opened.payload["assigned_gpus"], opened.closed_by) == (department, 2, None)
     put(stage, stage.fleet.tenant_id, None)
     with stage.units.read() as session:
         assert session.scalars(select(Incident)).one().closed_by == OPERATOR.name

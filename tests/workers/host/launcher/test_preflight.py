@@ -101,7 +101,7 @@ def test_what_is_there_is_seen_and_the_gang_runs(looking: Looking) -> None:
     looking.turn_until(lambda: looking.fleet.job(job_id).finished_at is not None)
     assert looking.fleet.job(job_id).state is JobState.SUCCEEDED, looking.fleet.job(job_id).state_reason
     (event,) = looking.events("job.preflight_done")
-    assert event.payload["looked_at"] == ["working folder", "secrets", "disk"]
+    assert event.payload["checked"] == ["working folder", "secrets", "disk"]
     looking.turn_until(lambda: not looking.folders())
 
 
@@ -134,7 +134,7 @@ def test_a_dataset_with_a_missing_file_holds_the_job_until_it_is_repaired(lookin
         jobs.release(unit, job_id, reason="mended")
     looking.turn_until(lambda: looking.fleet.job(job_id).finished_at is not None)
     assert looking.fleet.job(job_id).state is JobState.SUCCEEDED, looking.fleet.job(job_id).state_reason
-    assert looking.events("job.preflight_done")[-1].payload["looked_at"] == ["working folder", "datasets", "disk"]
+    assert looking.events("job.preflight_done")[-1].payload["checked"] == ["working folder", "datasets", "disk"]
     looking.turn_until(lambda: not looking.folders())
 
 
