@@ -99,7 +99,7 @@ class _Scan:
 
     @property
     def place(self) -> Place:
-        """Begin of the line that was not read to its end."""
+        """Beginning of the line that was not read to its end."""
         newest = self._newest
         if newest is None:
             raise AssertionError("a search has read a piece before it returns its place")
