@@ -142,5 +142,5 @@ class Waiting:
 
     def _shift(self, start: int, stop: int, by: int) -> None:
         if start < stop:
-            self._floats[:, start + by : stop + by] = self._floats[:, start:stop].copy()
-            self._ints[:, start + by : stop + by] = self._ints[:, start:stop].copy()
+            self._floats[:, start + by : stop + by] = self._floats[:, start:stop]
+            self._ints[:, start + by : stop + by] = self._ints[:, start:stop]
