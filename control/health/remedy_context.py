@@ -126,7 +126,7 @@ def _breaker_block(unit: UnitOfWork, gpu: Gpu, takes: timedelta) -> str | None:
 
 
 def _cordon(unit: UnitOfWork, gpu: Gpu, takes: timedelta) -> str | None:
-    """Return the cordon on the GPU or its node that exists or begins within ``takes``."""
+    """Return the text of a cordon on the GPU or its node that exists or begins within ``takes``."""
     comes = and_(those_to_come(unit.now), Cordon.starts_at < unit.now + takes)
     query = select(Cordon).where(
         or_(Cordon.gpu_uuid == gpu.uuid, Cordon.node_id == gpu.node_id),
