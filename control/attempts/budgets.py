@@ -12,13 +12,14 @@ from datetime import datetime
 from typing import Final
 
 import structlog
-from sqlalchemy import ColumnElement, DateTime, Select, bindparam, func, or_, select
+from sqlalchemy import ColumnElement, Select, bindparam, func, or_, select
 from sqlalchemy.orm import Session, aliased
 
 from control.attempts.attempts import lock_attempt, stop_attempt
 from control.attempts.mapping import spec_of
 from control.core.unit_of_work import UnitOfWorkFactory, declare_action
 from control.policy.policies import active_policy
+from muster.db.base import UtcTimestamp
 from muster.db.models import Allocation, AllocationGpu, Attempt, Job
 from muster.domain.errors import MusterError
 from muster.domain.ids import AttemptId
@@ -51,7 +52,7 @@ def _overspent(session: Session, now: datetime) -> Sequence[AttemptId]:
 @functools.cache
 def _live_and_overspent() -> Select[AttemptId]:
     """Return the query, built once: each reconciliation asks it."""
-    budget, now = Job.spec["budget_gpu_hours"].as_float(), bindparam("now", type_=DateTime(timezone=True))
+    budget, now = Job.spec["budget_gpu_hours"].as_float(), bindparam("now", type_=UtcTimestamp())
     return (
         select(Attempt.id)
         .join(Job, Job.id == Attempt.job_id)

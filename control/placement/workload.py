@@ -8,7 +8,6 @@ from typing import Any, Final
 
 from sqlalchemy import (
     ColumnElement,
-    DateTime,
     Select,
     and_,
     bindparam,
@@ -22,6 +21,7 @@ from sqlalchemy import (
 from sqlalchemy.orm import Session
 
 from control.tenants.tenancy import tenancy
+from muster.db.base import UtcTimestamp
 from muster.db.models import Allocation, AllocationGpu, Attempt, Checkpoint, GpuHold, Job, Reclaim
 from muster.db.pipeline.packed_arrays import within_parameter
 from muster.db.queries.assignments import IS_ASSIGNED
@@ -199,12 +199,12 @@ def _peaks(session: Session, since: datetime, tenants: Collection[TenantId] | No
 @functools.cache
 def _most_gpus_at_one_time(*, of_some_tenants: bool) -> Select[Any, Any]:
     """Return the query, built once: each planning of the queue asks it."""
-    since = bindparam("since", type_=DateTime(timezone=True))
+    since = bindparam("since", type_=UtcTimestamp())
     in_window = or_(Allocation.released_at.is_(None), Allocation.released_at > since)
-    is_asked = within_parameter(Allocation.tenant_id, "tenants") if of_some_tenants else true()
+    is_of = within_parameter(Allocation.tenant_id, "tenants") if of_some_tenants else true()
     spans = (
         select(Allocation.tenant_id, Allocation.created_at, Allocation.released_at, NUM_GPUS.label("size"))
-        .where(in_window, is_asked)
+        .where(in_window, is_of)
         .cte("spans")
     )
     changes = union_all(
