@@ -20,11 +20,11 @@ JOIN node_latest AS l ON l.node_id = r.node_id AND l.received_at > :contact_sinc
 _RACKS: Final = text(f"""
 SELECT COALESCE(n.rack, '') AS rack, array_agg(n.id ORDER BY n.id) AS nodes
 {_ANSWERING}
-WHERE r.told_at > :told_since AND n.is_simulated = (SELECT m.is_simulated FROM nodes AS m WHERE m.id = :node_id)
+WHERE r.told_at > :reported_since AND n.is_simulated = (SELECT m.is_simulated FROM nodes AS m WHERE m.id = :node_id)
 GROUP BY 1
 """)  # noqa: S608
 _RESPONDERS: Final = text(f"""
-SELECT n.id, r.session, n.address, r.port {_ANSWERING} WHERE r.node_id = ANY(:nodes) AND r.told_at > :told_since
+SELECT n.id, r.session, n.address, r.port {_ANSWERING} WHERE r.node_id = ANY(:nodes) AND r.told_at > :reported_since
 """).bindparams(bindparam("nodes", type_=ARRAY(String)))
 _BETWEEN_RACKS: Final = text("""
 WITH told AS MATERIALIZED (
@@ -82,7 +82,7 @@ def racks_of(
     session: Session, node_id: NodeId, *, reported_since: datetime, contact_since: datetime
 ) -> Mapping[str, Sequence[NodeId]]:
     """Return hosts that answer probes and whose agents report, by rack. Simulated ones are among themselves."""
-    limits = {"node_id": node_id, "told_since": reported_since, "contact_since": contact_since}
+    limits = {"node_id": node_id, "reported_since": reported_since, "contact_since": contact_since}
     return {row.rack: row.nodes for row in session.execute(_RACKS, limits)}
 
 
@@ -93,7 +93,7 @@ def responders(
     if not nodes:
         return {}
     rows = session.execute(
-        _RESPONDERS, {"nodes": list(nodes), "told_since": reported_since, "contact_since": contact_since}
+        _RESPONDERS, {"nodes": list(nodes), "reported_since": reported_since, "contact_since": contact_since}
     )
     return {row.id: Responder(row.id, row.session, row.address, row.port) for row in rows}
 
