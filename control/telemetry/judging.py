@@ -71,7 +71,7 @@ class SeenNode:
     seq: int
     watched: dict[str, Watched]
     pasts: dict[str, Past]
-    """State of each GPU beyond its counters, or that carries them over a poll that failed."""
+    """State of each GPU beyond its counters, or state that carries them over a poll that failed."""
     quiet: Quiet | None = None
     """The last report in full, where it gave no finding: an equal report gives none either."""
 

@@ -12,7 +12,7 @@ from scheduler.reclaim.victims import VictimSet, dispensable
 from scheduler.solve.solver import Chosen, Request, most_nodes, narrowed, place
 
 MAX_MINIMISED: Final = 64
-"""Most victims of which each is left out on trial; with the others the greedy run has done so by counts."""
+"""Most victims of which each is left out on trial; of more, the greedy run has left some out by counts."""
 
 
 def minimal(
