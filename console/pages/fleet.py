@@ -19,7 +19,7 @@ from muster.domain.principals import Permission
 
 router = APIRouter()
 FAULTS_SHOWN: Final = 6
-MORE_FAULTS_SHOWN: Final = 50
+MORE_FAULTS_SHOWN: Final = 24  # each takes some queries of its own, again at each change that the page shows
 JobReader = Annotated[Viewer, sees(Permission.JOB_READ)]
 
 
