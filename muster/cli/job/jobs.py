@@ -25,11 +25,11 @@ Reason = Annotated[str | None, typer.Option(help="Why; it is recorded in the job
 
 
 def _status_of(item: Document) -> str:
-    """Return the status with the pin, if it is pinned; ``pin asked``: its program has yet to mark it."""
+    """Return the status with the pin, if it is pinned; ``pin requested``: its program has yet to mark it."""
     status = str(item["status"])
     if status == "EXPIRED" or not (item.get("pinned_at") or item.get("pin_applied_at")):
         return status
-    return f"{status}, {'pinned' if item.get('pin_applied_at') else 'pin asked'}"
+    return f"{status}, {'pinned' if item.get('pin_applied_at') else 'pin requested'}"
 
 
 def _made_of(item: Document, name: str) -> str | None:

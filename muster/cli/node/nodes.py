@@ -33,7 +33,7 @@ def standings_words(counts: Document) -> str:
 COLUMNS: Final = (
     Column("NODE", lambda item: item["name"]),
     Column("CONTACT", lambda item: item["contact"]),
-    Column("HEARD", lambda item: age(item["last_heartbeat_at"])),
+    Column("SEEN", lambda item: age(item["last_heartbeat_at"])),
     Column("ASSIGNED", lambda item: f"{item['num_assigned_gpus']} of {item['num_gpus']}"),
     Column("CORDONS", lambda item: item["num_cordons"] or ""),
     Column("GPUS", lambda item: standings_words(item["standings"]), is_text=True),

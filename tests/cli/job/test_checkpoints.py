@@ -16,4 +16,4 @@ def test_a_requested_pin_is_distinguished_from_an_applied_one(tmp_path: Path) ->
         shown = Command(tmp_path).run("job", "checkpoints", "job_1", url=server.url)
     assert shown.returncode == 0, shown.stderr
     rows = [" ".join(line.split()) for line in shown.stdout.splitlines()[1:]]
-    assert rows == ["1 GOOD, pin asked gen-1 –", "2 GOOD, pinned gen-1 –"]
+    assert rows == ["1 GOOD, pin requested gen-1 –", "2 GOOD, pinned gen-1 –"]
