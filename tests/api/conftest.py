@@ -12,12 +12,11 @@ from api.app import create_app
 from api.dependencies import AppDependencies
 from control.core.unit_of_work import UnitOfWorkFactory, utc_now
 from control.tenants import keys, tenants
-from muster.db.engine import make_engine
 from muster.domain.ids import KeyId, NodeId, TenantId
 from muster.domain.principals import Role
 from tests.api.conformance import Conformance
 from tests.fleet_factory import ENDS_AT_ITS_FAULT, OPERATOR, Fleet, make_fleet
-from tests.patient import PATIENT
+from tests.patient import patient_engine
 from tools.openapi_document import described
 
 GOOD_JOB = {"name": "train", "program": {"script": "/srv/train.py"}, **ENDS_AT_ITS_FAULT}
@@ -54,9 +53,8 @@ def _make_keys(units: UnitOfWorkFactory, fleet: Fleet, other: TenantId) -> dict[
 
 @pytest.fixture
 def engine(database_url: str) -> Iterator[Engine]:
-    engine = make_engine(database_url, pool_size=20, max_overflow=20, limits=PATIENT)
-    yield engine
-    engine.dispose()
+    with patient_engine(database_url, pool_size=20, max_overflow=20) as engine:
+        yield engine
 
 
 @pytest.fixture(scope="session")

@@ -18,11 +18,10 @@ from console.session import COOKIE
 from control.core.unit_of_work import UnitOfWorkFactory
 from control.tenants import keys, persons, sessions, tenants
 from control.tenants.sessions import sign_in_by_key
-from muster.db.engine import make_engine
 from muster.domain.ids import TenantId
 from muster.domain.principals import Role
 from tests.fleet_factory import OPERATOR, Fleet, make_fleet
-from tests.patient import PATIENT
+from tests.patient import patient_engine
 
 
 @dataclass
@@ -78,9 +77,8 @@ def _quick_passwords(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def engine(database_url: str) -> Iterator[Engine]:
-    engine = make_engine(database_url, pool_size=10, max_overflow=20, limits=PATIENT)
-    yield engine
-    engine.dispose()
+    with patient_engine(database_url, pool_size=10, max_overflow=20) as engine:
+        yield engine
 
 
 @pytest.fixture

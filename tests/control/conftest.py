@@ -7,8 +7,7 @@ import pytest
 from sqlalchemy import Engine
 
 from control.core.unit_of_work import UnitOfWorkFactory
-from muster.db.engine import make_engine
-from tests.patient import PATIENT
+from tests.patient import patient_engine
 
 # Two at once meet on purpose in many of these tests: a busy machine may let one wait long for the other.
 
@@ -28,9 +27,8 @@ class SetClock:
 
 @pytest.fixture
 def engine(database_url: str) -> Iterator[Engine]:
-    engine = make_engine(database_url, limits=PATIENT)
-    yield engine
-    engine.dispose()
+    with patient_engine(database_url) as engine:
+        yield engine
 
 
 @pytest.fixture

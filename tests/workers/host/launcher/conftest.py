@@ -8,17 +8,15 @@ import pytest
 from sqlalchemy import Engine
 
 from control.core.unit_of_work import UnitOfWorkFactory
-from muster.db.engine import make_engine
 from tests.fleet_factory import make_fleet
 from tests.host_case import HostCase
-from tests.patient import PATIENT
+from tests.patient import patient_engine
 
 
 @pytest.fixture
 def engine(database_url: str) -> Iterator[Engine]:
-    engine = make_engine(database_url, limits=PATIENT)
-    yield engine
-    engine.dispose()
+    with patient_engine(database_url) as engine:
+        yield engine
 
 
 @pytest.fixture
