@@ -3,13 +3,16 @@
 import os
 import signal
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
+from control.policy.policies import ACTIVATE, store_policy
 from muster.domain.ids import JobId
+from muster.domain.policy.document import Policy
 from muster.domain.states import Cause
-from tests.fleet_factory import enrol_host
+from tests.fleet_factory import OPERATOR, enrol_host
 from tests.host_case import HostCase
 from workers.host import supervisor
 
@@ -39,6 +42,20 @@ class Hosts:
 
     def causes(self, job_id: JobId) -> list[Cause | None]:
         return [view.attempt.cause for view in self.fleet.attempts(job_id)]
+
+
+@contextmanager
+def two_hosts(first: HostCase, folder: Path, policy: Policy) -> Iterator[Hosts]:
+    """Yield ``first`` and another host of its fleet under ``policy``, and close all but ``first`` afterwards."""
+    with first.fleet.units.begin(OPERATOR, ACTIVATE) as unit:
+        store_policy(unit, policy, reason="no need to wait here")
+    hosts = Hosts(first, folder)
+    hosts.add("beta")
+    try:
+        yield hosts
+    finally:
+        for case in hosts.cases[1:]:
+            case.close()
 
 
 def kill_part(case: HostCase) -> None:

@@ -8,18 +8,16 @@ from pathlib import Path
 import pytest
 import torch
 
-from control.policy.policies import ACTIVATE, store_policy
 from muster.domain.ids import JobId
 from muster.domain.policy.document import DispatchPolicy, ElasticPolicy, Policy
 from muster.domain.states import AttemptState, Cause, JobState
 from muster.train.data.samples import sample_at
-from tests.fleet_factory import OPERATOR
 from tests.host_case import HostCase
 from tests.train import elastic_program
 from tests.train.elastic_program import GLOBAL_BATCH, NUM_SAMPLES, SEED
 from tests.train.marks import TRAINS
 from tests.warm_python import WarmPython
-from tests.workers.host.launcher.several_hosts import Hosts, kill_part
+from tests.workers.host.launcher.several_hosts import Hosts, kill_part, two_hosts
 
 pytestmark = [*TRAINS, pytest.mark.timeout(900)]
 QUICK = Policy(
@@ -47,13 +45,8 @@ class Step:
 
 @pytest.fixture
 def hosts(host: HostCase, tmp_path: Path) -> Iterator[Hosts]:
-    with host.fleet.units.begin(OPERATOR, ACTIVATE) as unit:
-        store_policy(unit, QUICK, reason="no need to wait here")
-    hosts = Hosts(host, tmp_path)
-    hosts.add("beta")
-    yield hosts
-    for case in hosts.cases[1:]:
-        case.close()
+    with two_hosts(host, tmp_path, QUICK) as hosts:
+        yield hosts
 
 
 def steps_of(host: HostCase, job_id: JobId) -> dict[int, list[Step]]:

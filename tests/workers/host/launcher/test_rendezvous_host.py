@@ -6,17 +6,15 @@ from pathlib import Path
 
 import pytest
 
-from control.policy.policies import ACTIVATE, store_policy
 from muster.domain.ids import JobId
 from muster.domain.policy.document import DispatchPolicy, Policy
 from muster.domain.states import AttemptState, Cause, JobState
-from tests.fleet_factory import OPERATOR
 from tests.host_case import HostCase
 from tests.train import elastic_program
 from tests.train.elastic_program import CHECKPOINT_EVERY
 from tests.train.marks import TRAINS, times
 from tests.warm_python import WarmPython
-from tests.workers.host.launcher.several_hosts import Hosts, kill_part
+from tests.workers.host.launcher.several_hosts import Hosts, kill_part, two_hosts
 from tests.workers.host.launcher.test_elastic import losses_of_one_process, steps_of
 
 pytestmark = [*TRAINS, pytest.mark.timeout(2400)]
@@ -32,13 +30,8 @@ def job_python(warm_python: WarmPython) -> str:
 
 @pytest.fixture
 def hosts(host: HostCase, tmp_path: Path) -> Iterator[Hosts]:
-    with host.fleet.units.begin(OPERATOR, ACTIVATE) as unit:
-        store_policy(unit, QUICK, reason="no need to wait here")
-    hosts = Hosts(host, tmp_path)
-    hosts.add("beta")
-    yield hosts
-    for case in hosts.cases[1:]:
-        case.close()
+    with two_hosts(host, tmp_path, QUICK) as hosts:
+        yield hosts
 
 
 def rendezvous_host(hosts: Hosts) -> HostCase:
