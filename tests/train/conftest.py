@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -12,16 +13,14 @@ from .train_case import Training, Zygote
 
 @pytest.fixture(scope="session")
 def zygote() -> Iterator[Zygote]:
-    zygote = Zygote()
-    yield zygote
-    zygote.close()
+    with closing(Zygote()) as zygote:
+        yield zygote
 
 
 @pytest.fixture
 def training(zygote: Zygote, tmp_path: Path) -> Iterator[Training]:
-    training = Training(zygote, tmp_path / "job")
-    yield training
-    training.close()
+    with closing(Training(zygote, tmp_path / "job")) as training:
+        yield training
 
 
 @pytest.fixture(scope="session")

@@ -6,6 +6,7 @@ import subprocess
 import sys
 import tomllib
 from collections.abc import Iterator, Mapping
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -36,16 +37,14 @@ def losses(steps: Mapping[int, list[str]]) -> dict[int, str]:
 @pytest.fixture(scope="module")
 def with_transformers() -> Iterator[Zygote]:
     """Ranks that need not import Hugging Face's models again, which takes seconds."""
-    zygote = Zygote("transformers", "transformers.models.llama.modeling_llama")
-    yield zygote
-    zygote.close()
+    with closing(Zygote("transformers", "transformers.models.llama.modeling_llama")) as zygote:
+        yield zygote
 
 
 @pytest.fixture
 def fine_tuning(with_transformers: Zygote, tmp_path: Path) -> Iterator[Training]:
-    training = Training(with_transformers, tmp_path / "job")
-    yield training
-    training.close()
+    with closing(Training(with_transformers, tmp_path / "job")) as training:
+        yield training
 
 
 def output_of_killed(training: Training, program: Path, *words: str, at: int) -> str:
