@@ -19,10 +19,9 @@ HERE = Path(__file__).resolve().parent
 ROOT = HERE.parents[1]
 PROGRAM = HERE / "tiny_program.py"
 PATIENCE_S = 180.0
-_TURN_S = 0.02
 
 
-def until(condition: Callable[[], bool], what: str, within_s: float = PATIENCE_S, *, every_s: float = _TURN_S) -> None:
+def until(condition: Callable[[], bool], what: str, within_s: float = PATIENCE_S, *, every_s: float = 0.02) -> None:
     deadline = time.monotonic() + within_s
     while not condition():
         assert time.monotonic() < deadline, f"no {what} within {within_s} s"
@@ -33,13 +32,16 @@ class Zygote:
     """``modules``: imported before it forks, with what every rank needs."""
 
     def __init__(self, *modules: str) -> None:
+        self._ends, ends = os.pipe()
         self._process = subprocess.Popen(
-            [sys.executable, str(HERE / "zygote.py"), *modules],
+            [sys.executable, str(HERE / "zygote.py"), str(ends), *modules],
             env={"PATH": os.environ["PATH"], "OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "lo"},
             text=True,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
+            pass_fds=(ends,),
         )
+        os.close(ends)
         assert self._answer() == "ready"
 
     def fork(self, order: Mapping[str, object]) -> int:
@@ -47,6 +49,11 @@ class Zygote:
         self._process.stdin.write(json.dumps(order) + "\n")
         self._process.stdin.flush()
         return int(self._answer())
+
+    def wait_for_an_end(self, within_s: float) -> None:
+        """Wait until a rank of any attempt has ended since the last call."""
+        if select.select([self._ends], [], [], max(0.0, within_s))[0]:
+            assert os.read(self._ends, 1 << 16), "the zygote has ended"
 
     def _answer(self) -> str:
         assert self._process.stdout is not None
@@ -58,6 +65,7 @@ class Zygote:
         self._process.stdin.close()
         self._process.stdout.close()
         self._process.wait(PATIENCE_S)
+        os.close(self._ends)
 
 
 class Rank:
@@ -97,8 +105,9 @@ class Rank:
 
 
 class Attempt:
-    def __init__(self, ranks: list[Rank]) -> None:
+    def __init__(self, zygote: Zygote, ranks: list[Rank]) -> None:
         self.ranks = ranks
+        self._zygote = zygote
 
     def ended(self) -> list[int]:
         """Every rank's exit code. A rank left behind by one that was killed is killed, as torchrun would."""
@@ -108,7 +117,7 @@ class Attempt:
                 for rank in self.ranks:
                     rank.kill()
             assert time.monotonic() < deadline, [rank.errors for rank in self.ranks]
-            time.sleep(_TURN_S)
+            self._zygote.wait_for_an_end(deadline - time.monotonic())
         return [code for code in codes if code is not None]
 
     @property
@@ -152,7 +161,7 @@ class Training:
             own = {**shared, "RANK": str(rank), **(only or {}).get(rank, {})}
             environment = {name: value for name, value in own.items() if value}
             ranks.append(Rank(self._zygote, place, [str(program), *arguments], environment))
-        self._attempts.append(Attempt(ranks))
+        self._attempts.append(Attempt(self._zygote, ranks))
         return self._attempts[-1]
 
     def run(self, *arguments: str, num_ranks: int = 1, program: Path = PROGRAM, **variables: str) -> Attempt:

@@ -1,7 +1,8 @@
 """Ranks forked off a process that has imported torch once: a start takes milliseconds instead of seconds.
 
 Each line on standard input is a JSON order (environment, program, output, errors, exit); its answer is the rank's pid.
-The rank runs the program as a fresh interpreter would, and its exit code is left in the file ``exit``.
+The rank runs the program as a fresh interpreter would, and its exit code is left in the file ``exit``. Then a byte is
+written to the descriptor that the first argument names. The other arguments are modules to import before the forks.
 """
 
 import gc
@@ -25,7 +26,7 @@ import muster.train.runtime.startup  # noqa: F401  # what every rank needs is th
 from tests.forks import code_of, forget_ended_forks, wake_when_a_fork_ends
 
 torch.set_num_threads(1)
-for module in sys.argv[1:]:
+for module in sys.argv[2:]:
     importlib.import_module(module)
 # Its first use brings eight hundred modules more, which every rank would load again.
 torch.optim.AdamW([torch.zeros(1, requires_grad=True)]).step()
@@ -34,6 +35,7 @@ torch.optim.AdamW([torch.zeros(1, requires_grad=True)]).step()
 gc.collect()
 gc.freeze()
 _MOST_BYTES = 1 << 20
+_ENDS = int(sys.argv[1])
 
 
 def reap(exits: dict[int, Path]) -> None:
@@ -45,10 +47,12 @@ def reap(exits: dict[int, Path]) -> None:
         draft = path.with_suffix(".draft")
         draft.write_text(str(os.waitstatus_to_exitcode(status)), encoding="ascii")
         draft.replace(path)
+        os.write(_ENDS, b".")
 
 
 def run(order: dict[str, Any]) -> int:
     forget_ended_forks()
+    os.close(_ENDS)
     for descriptor, name in ((0, os.devnull), (1, order["output"]), (2, order["errors"])):
         opened = os.open(name, os.O_RDWR | os.O_CREAT, 0o600)
         os.dup2(opened, descriptor)
