@@ -1,6 +1,5 @@
 """Cordons: owned, reasoned, expiring; the place is schedulable only when none is left."""
 
-from collections.abc import Iterator
 from datetime import timedelta
 
 import pytest
@@ -8,18 +7,10 @@ from sqlalchemy import Engine
 
 from control.core.unit_of_work import UnitOfWorkFactory
 from control.fleet import cordons
-from muster.db.engine import make_engine
 from muster.domain.errors import ForbiddenError, NotFoundError, ValidationFailedError
 from muster.domain.ids import GpuUuid, NodeId
 from muster.domain.states import JobState
 from tests.fleet_factory import OPERATOR, Fleet, make_fleet
-
-
-@pytest.fixture
-def engine(database_url: str) -> Iterator[Engine]:
-    engine = make_engine(database_url)
-    yield engine
-    engine.dispose()
 
 
 @pytest.fixture
