@@ -51,9 +51,8 @@ def test_a_row_has_the_former_value_whichever_release_wrote_it(
         assert session.scalar(shown) == member.value
 
 
-@pytest.mark.parametrize(("factory", "member", "former"), FORMER)
-def test_present_values_are_read_too_and_others_are_refused(factory: str, member: StrEnum, former: str) -> None:
-    del factory
+@pytest.mark.parametrize(("member", "former"), sorted({case[1:] for case in FORMER}))
+def test_present_values_are_read_too_and_others_are_refused(member: StrEnum, former: str) -> None:
     kind = type(member)
     assert stored_value(member) == former
     assert member_of(kind, former) is member_of(kind, member.value) is member
