@@ -21,6 +21,7 @@ ROOT: Final = Path(__file__).resolve().parents[2]
 EXEMPT: Final = "tools/words/exempt.txt"
 WORD_RULES: Final = ("phrase", "name", "pronoun", "constant")
 _SUFFIXES: Final = frozenset({".py", ".md", ".html", ".js", *COMMENTED})
+_WITHOUT_SUFFIX: Final = frozenset({"Makefile", ".importlinter", ".ci/run", ".githooks/commit-msg"})
 _NAMED_IN: Final = frozenset({".html", ".js"})
 _LEFT_OUT: Final = ("console/static/vendor/", "migrations/versions/", "tests/tools/words/")
 """Folders that are not ours, record the past, or hold the lint's own examples."""
@@ -86,7 +87,7 @@ def _files(root: Path) -> Iterator[str]:
     for name in sorted(set(names)):
         pure = PurePosixPath(name)
         is_ours = name not in _SKIPPED and not name.startswith(_LEFT_OUT)
-        if is_ours and (pure.suffix in _SUFFIXES or pure.name == "Makefile") and (root / name).is_file():
+        if is_ours and (pure.suffix in _SUFFIXES or name in _WITHOUT_SUFFIX) and (root / name).is_file():
             yield name
 
 

@@ -12,7 +12,9 @@ from tools.words.python_texts import Text, python_texts
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-COMMENTED: Final = frozenset({".sh", ".yml", ".yaml", ".toml", ".ini", ".cfg", ".conf", ".service", ".css", ".js"})
+COMMENTED: Final = frozenset(
+    {".sh", ".yml", ".yaml", ".toml", ".ini", ".cfg", ".conf", ".service", ".css", ".js", ".env", ".Dockerfile"}
+)
 _FENCE: Final = re.compile(r"^ *(```|~~~)")
 _SPAN: Final = re.compile(r"`[^`\n]*`|\]\([^)]*\)|<[^>]+>")
 _TAGS: Final = re.compile(r"<(?:script|style)\b.*?</(?:script|style)>|{%.*?%}|{{.*?}}|<[^>]*>", re.DOTALL)
@@ -20,6 +22,7 @@ _JINJA_COMMENT: Final = re.compile(r"{#(.*?)#}", re.DOTALL)
 _TITLE: Final = re.compile(r"""\b(?:title|aria-label|placeholder|alt)="([^"{]*)""")
 _JS_STRING: Final = re.compile(r"""(["'`])((?:(?!\1)[^\\\n]|\\.)*)\1""")
 _HASH: Final = re.compile(r"(?:^|\s)#(?!!)\s?(.*)")
+_ECHOED: Final = re.compile(r"@echo '([^'\n]*)'")
 _SLASHES: Final = re.compile(r"(?:^|\s)(?://|/\*|\*)\s?(.*)")
 
 
@@ -49,7 +52,8 @@ class File:
             return list(_template(self.content))
         if suffix == ".js":
             return [*_comments(self.content, _SLASHES), *_script_strings(self.content)]
-        return list(_comments(self.content, _SLASHES if suffix == ".css" else _HASH))
+        comments = _comments(self.content, _SLASHES if suffix == ".css" else _HASH)
+        return [*comments, *_comments(self.content, _ECHOED)] if self.path == "Makefile" else list(comments)
 
 
 def _page(content: str) -> Iterator[Text]:

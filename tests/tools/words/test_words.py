@@ -68,6 +68,11 @@ def test_code_in_a_page_is_no_prose() -> None:
     assert [text.text.split() for text in File("docs/a.md", page).texts()] == [["A", "``", "told"], ["[told", "``"]]
 
 
+def test_the_help_of_make_is_text_and_other_recipes_are_none() -> None:
+    makefile = "help:  # why\n\t@echo 'make a  it told'\na:\n\t@told\n"
+    assert [text.text.strip() for text in File("Makefile", makefile).texts()] == ["why", "make a  it told"]
+
+
 def test_what_a_template_shows_is_text_and_its_code_is_none() -> None:
     template = '<p title="who told">{{ told.at }}{% if told %}It told.{% endif %}</p>{# Why it told. #}'
     assert [text.text.split() for text in File("a.html", template).texts()] == [
