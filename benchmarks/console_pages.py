@@ -53,8 +53,8 @@ class Size:
     """Size of the benchmark. ``fleets``: numbers of GPUs, each with its map's bar in seconds; ``times``: drawings of a
     map.
 
-    ``fetches_s``: time that a first visit has for further requests after its map is drawn. ``shares_stage``: with
-    ``console_reads``, whose tables grow on it afterwards.
+    ``fetches_s``: time that a first visit has for further requests after its map is drawn. ``shares_stage``: use the
+    same control plane as ``console_reads``, which runs afterwards and lets its tables grow.
     """
 
     fleets: tuple[tuple[int, float], ...]

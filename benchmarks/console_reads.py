@@ -60,7 +60,7 @@ SPEC = JobSpec.model_validate({"name": "train", "program": {"script": "/srv/trai
 @dataclass(frozen=True, slots=True)
 class Size:
     """Size: reads come ``times`` in a row in each of ``rounds``, lists ``list_times``. ``few``: rows before tables
-    grow. ``shares_stage``: with ``console_pages``, which leaves its fleet as it was.
+    grow. ``shares_stage``: use the same control plane as ``console_pages``, which leaves its fleet as it was.
     """
 
     gpus: int

@@ -89,7 +89,10 @@ _stages: dict[int, Stage] = {}
 
 @contextmanager
 def shared_stage(num_gpus: int) -> Iterator[Stage]:
-    """Yield the one such control plane of this process, which ends with it: most of a small suite is its start."""
+    """Yield the process's one control plane of that size, which ends with the process.
+
+    Its start is most of the time of a small suite.
+    """
     if num_gpus not in _stages:
         _stages[num_gpus] = _shared.enter_context(stage(num_gpus))
     yield _stages[num_gpus]
@@ -152,7 +155,7 @@ def _api(folder: Path, postgres: PostgresServer) -> tuple[Child, int]:
 
 def wait_for(url: str) -> None:
     deadline = time.monotonic() + START_S
-    # One client for all polls: to make one reads the system's certificates, 25 ms of CPU that the server needs.
+    # One client for all polls: each new one reads the system's certificates, with 25 ms of CPU that the server needs.
     with httpx.Client(timeout=5) as client:
         while time.monotonic() < deadline:
             with contextlib.suppress(httpx.HTTPError):

@@ -59,10 +59,11 @@ def measure(size: Size) -> Groups:
         try:
             profile = wait_for_profile(state / "cli.json")
             start_s = time.monotonic() - started
-            if not size.is_quick:  # else the bare start uses the time in which the GPUs are proved: no figure is kept
+            # The smallest size keeps no figure, so its bare start may run while the GPUs are still on probation.
+            if not size.is_quick:
                 wait_for_proved_gpus(profile, size.rest_s)
             bare_s = statistics.median(_bare(script) for _ in range(size.jobs))
-            wait_for_proved_gpus(profile, 0.0)
+            wait_for_proved_gpus(profile)
             cold_s = statistics.median(_ours(profile, script, {"TORCH_STARTS": "cold"}) for _ in range(size.jobs))
             ours_s = statistics.median(_ours_on_a_rested_host(profile, script, size.rest_s) for _ in range(size.jobs))
         finally:
@@ -88,8 +89,8 @@ def wait_for_profile(path: Path) -> dict[str, str]:
     return profile
 
 
-def wait_for_proved_gpus(profile: dict[str, str], rest_s: float) -> None:
-    """Wait until the GPUs have served their probation and four hosts have made their warm torchruns ready."""
+def wait_for_proved_gpus(profile: dict[str, str], rest_s: float = 0.0) -> None:
+    """Wait until the GPUs have passed their probation, then ``rest_s``, in which hosts make warm torchruns ready."""
     deadline = time.monotonic() + START_TIMEOUT_S
     with RestClient(
         profile["api_url"], Path(profile["operator_key_file"]).read_text(encoding="ascii").strip()
