@@ -14,6 +14,7 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+from tools.git import git
 from tools.house.loop import QUICK_RUNS
 from tools.typical_changes import TYPICAL_CHANGES, TypicalChange, apply
 
@@ -24,15 +25,16 @@ ENVIRONMENT: Final = ".venv"
 
 
 def record_quick_runs(root: Path) -> Mapping[str, Any]:
-    """Store and return the time of each typical change. Raises CalledProcessError where git refuses."""
+    """Store and return the time of each typical change. Raises GitError where git refuses."""
     with tempfile.TemporaryDirectory(prefix="muster-quick-") as folder:
-        Path(folder).chmod(0o755)  # where root runs tests, their PostgreSQL runs as a user without rights
+        Path(folder).chmod(0o755)  # root's tests run PostgreSQL as another user, who has to enter the folder
         clone = Path(folder) / "clone"
-        _git(root, "clone", "--quiet", str(root), str(clone))
+        git(root, "clone", "--quiet", str(root), str(clone))
         (clone / ENVIRONMENT).symlink_to(root / ENVIRONMENT, target_is_directory=True)
         try:
             runs = {name: _measured(clone, change) for name, change in TYPICAL_CHANGES.items()}
-        finally:  # or the clone's daemon of types would keep 2 GB for an hour
+        finally:
+            # Otherwise the clone's mypy daemon keeps 2 GB for an hour.
             subprocess.run([str(clone / ENVIRONMENT / "bin" / "dmypy"), "stop"], cwd=clone, check=False)
     path = root / QUICK_RUNS
     path.parent.mkdir(exist_ok=True)
@@ -48,8 +50,8 @@ def _measured(clone: Path, change: TypicalChange) -> dict[str, Any]:
     took_s = time.monotonic() - began
     if run.returncode != 0:
         sys.stderr.write(f"make quick failed with {', '.join(change.files)} changed:\n{run.stdout}{run.stderr}\n")
-    revision = _git(clone, "rev-parse", "HEAD")
-    _git(clone, "checkout", "--quiet", "--", *change.files)
+    revision = git(clone, "rev-parse", "HEAD").strip()
+    git(clone, "checkout", "--quiet", "--", *change.files)
     return {
         "wall_s": round(took_s, 1),
         "exit_status": run.returncode,
@@ -57,8 +59,3 @@ def _measured(clone: Path, change: TypicalChange) -> dict[str, Any]:
         "processors": os.cpu_count(),
         "load_average": round(os.getloadavg()[0], 1),
     }
-
-
-def _git(folder: Path, *words: str) -> str:
-    command = ["git", *words]
-    return subprocess.run(command, cwd=folder, check=True, capture_output=True, text=True).stdout.strip()

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import re
-import subprocess
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Final
 
+from tools.git import git
 from tools.words.constants import Constant, constants_of, with_two_values
 from tools.words.glossary import GLOSSARY, Glossary, read_glossary
 from tools.words.persons import normalised, num_words, pronouns_for_things
@@ -59,7 +59,12 @@ class Report:
 
 
 def report_of(root: Path) -> Report:
-    """Return all findings of the files that git knows or would add. Raises SyntaxError: a file is no Python."""
+    """Return all findings of the files that git knows or would add.
+
+    Raises:
+        SyntaxError: a file is no Python.
+        GitError: the folder is no checkout.
+    """
     glossary, exempt = read_glossary(root), exempt_sentences(root)
     report, constants = Report(), list[Constant]()
     for path in _files(root):
@@ -82,8 +87,7 @@ def exempt_sentences(root: Path) -> frozenset[str]:
 
 
 def _files(root: Path) -> Iterator[str]:
-    listed = ("git", "ls-files", "--cached", "--others", "--exclude-standard", "-z")
-    names = subprocess.run(listed, cwd=root, check=True, capture_output=True, text=True).stdout.split("\0")
+    names = git(root, "ls-files", "--cached", "--others", "--exclude-standard", "-z").split("\0")
     for name in sorted(set(names)):
         pure = PurePosixPath(name)
         is_ours = name not in _SKIPPED and not name.startswith(_LEFT_OUT)
