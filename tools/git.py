@@ -31,6 +31,12 @@ def git(root: Path, *words: str) -> str:
     return ended.stdout
 
 
+def listed_files(root: Path, *patterns: str) -> list[str]:
+    """Return the sorted paths of the files that git tracks or would add. A file that was deleted is left out."""
+    names = git(root, "ls-files", "-z", "--cached", "--others", "--exclude-standard", "--", *patterns).split("\0")
+    return sorted({name for name in names if name and (root / name).is_file()})
+
+
 def text_at(root: Path, revision: str, path: str) -> str:
     """Return a file's text at a revision; of a file that was not there, no text."""
     try:

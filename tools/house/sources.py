@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-import subprocess
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
+
+from tools.git import listed_files
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -18,9 +19,7 @@ RECORDS: Final = "migrations/versions"
 
 def python_sources(root: Path) -> dict[str, str]:
     """Return the text of each Python file by its path, without tests."""
-    command = ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard", "*.py"]
-    names = subprocess.run(command, cwd=root, check=True, capture_output=True, text=True).stdout.split("\0")
-    paths = sorted({name for name in names if name and not name.startswith("tests/") and (root / name).is_file()})
+    paths = [name for name in listed_files(root, "*.py") if not name.startswith("tests/")]
     return {path: (root / path).read_text(encoding="utf-8") for path in paths}
 
 

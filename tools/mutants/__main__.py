@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import signal
-import subprocess
 import sys
 from pathlib import Path
 from typing import Final
@@ -12,6 +11,7 @@ from typing import Final
 from benchmarks.calibration import sample_ms
 from benchmarks.figures import show
 from benchmarks.runs import write
+from tools.git import git
 from tools.mutants.campaign import Campaign
 from tools.mutants.mutant import Mutant
 from tools.mutants.placing import Checkout
@@ -113,8 +113,7 @@ def _end(choice: Choice, mutants: list[Mutant], before: dict[str, TrialResult], 
 
 
 def _commit(tree: Path) -> str:
-    command = ["git", "rev-parse", "--short=12", "HEAD"]
-    return subprocess.run(command, cwd=tree, check=True, capture_output=True, text=True).stdout.strip()
+    return git(tree, "rev-parse", "--short=12", "HEAD").strip()
 
 
 if __name__ == "__main__":

@@ -14,6 +14,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, Self
 
+from tools.git import listed_files
 from tools.mutants.mutant import Placed
 
 LINKED: Final = (".venv", ".git", "console/static/vendor", "node_modules")
@@ -160,13 +161,9 @@ class Bench:
 
 def copy_checkout(root: Path, target: Path) -> None:
     """Copy the files that git tracks or would track, with their times; link what is shared."""
-    command = ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"]
-    listed = subprocess.run(command, cwd=root, check=True, capture_output=True, text=True).stdout
-    for name in sorted({name for name in listed.split("\0") if name}):
-        source = root / name
-        if source.is_file():
-            (target / name).parent.mkdir(parents=True, exist_ok=True)
-            shutil.copy2(source, target / name, follow_symlinks=False)
+    for name in listed_files(root):
+        (target / name).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy2(root / name, target / name, follow_symlinks=False)
     for name in LINKED:
         if (root / name).exists():
             (target / name).parent.mkdir(parents=True, exist_ok=True)

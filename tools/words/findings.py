@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Final
 
-from tools.git import git
+from tools.git import listed_files
 from tools.words.constants import Constant, constants_of, with_two_values
 from tools.words.glossary import GLOSSARY, Glossary, read_glossary
 from tools.words.persons import normalised, num_words, pronouns_for_things
@@ -87,11 +87,10 @@ def exempt_sentences(root: Path) -> frozenset[str]:
 
 
 def _files(root: Path) -> Iterator[str]:
-    names = git(root, "ls-files", "--cached", "--others", "--exclude-standard", "-z").split("\0")
-    for name in sorted(set(names)):
+    for name in listed_files(root):
         pure = PurePosixPath(name)
         is_ours = name not in _SKIPPED and not name.startswith(_LEFT_OUT)
-        if is_ours and (pure.suffix in _SUFFIXES or name in _WITHOUT_SUFFIX) and (root / name).is_file():
+        if is_ours and (pure.suffix in _SUFFIXES or name in _WITHOUT_SUFFIX):
             yield name
 
 
