@@ -23,7 +23,7 @@ from muster.domain.states import NOTHING_RUNS, Contact, Standing
 FORESEEN_MS: Final = int(400 * DAY_S * 1000)
 """Horizon of the rules' forecast: no evidence counts for longer under any accepted policy."""
 _MAX_EVALUATIONS: Final = 64
-_ANY_ACTOR: Final = "somebody"
+_ANY_ACTOR: Final = "any person"
 
 
 class Kind(StrEnum):
