@@ -137,3 +137,13 @@ def test_pictures_are_kept_by_the_tests_name(stranger: Browsing, serve: Serve) -
     path = stranger.shot("a picture")
     assert path.name == "test-harness-test-pictures-are-kept-by-the-tests-name--a-picture-light-1280.png"
     assert path.read_bytes().startswith(b"\x89PNG")
+
+
+def test_a_window_of_a_stranger_is_a_fault(stranger: Browsing) -> None:
+    page = GOOD.format("<a href='http://127.0.0.1:1/seen' target='_blank'>Away</a>")
+    stranger.page.route("**/made-up", lambda route: route.fulfill(body=page, content_type="text/html"))
+    stranger.open("/made-up")
+    with stranger.page.expect_popup() as opened:
+        stranger.page.get_by_role("link", name="Away").click()
+    opened.value.close()
+    assert settled(stranger) == ["a request to a stranger: http://127.0.0.1:1/seen"]

@@ -34,6 +34,7 @@ class Watch:
     def over(self, context: BrowserContext) -> None:
         context.add_init_script(REPORT_VIOLATIONS)
         context.on("page", self._listen)
+        context.on("request", self._on_request)  # a page reports none of those before it was opened
 
     @contextmanager
     def expecting(self, *statuses: int) -> Iterator[None]:
@@ -53,7 +54,6 @@ class Watch:
         page.on("console", self._on_console)
         page.on("pageerror", lambda error: self.faults.append(f"thrown on {page.url}: {error}"))
         page.on("crash", lambda _: self.faults.append(f"the page crashed: {page.url}"))
-        page.on("request", self._on_request)
         page.on("requestfailed", self._on_failure)
         page.on("response", self._on_response)
 
