@@ -16,13 +16,12 @@ from api.permissions import declared_routes
 from console.pages import sign_in
 from console.static_files import StaticFiles
 from control.core.unit_of_work import UnitOfWorkFactory
-from muster.db.engine import make_engine
 from muster.domain.policy.document import LimitPolicy
 from tests.api.conformance import Conformance
 from tests.authorisation.callers import SECRET_KEY, Caller, every_caller
 from tests.authorisation.estates import Estates, make_estates
 from tests.authorisation.requesting import Requesting
-from tests.patient import PATIENT
+from tests.patient import patient_engine
 from tools.openapi_document import described
 
 STYLE = "console.css"
@@ -40,16 +39,15 @@ class House:
 @pytest.fixture
 def house(database_url: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[House]:
     monkeypatch.setattr(sign_in, "BURST", MANY)
-    engine = make_engine(database_url, pool_size=10, max_overflow=20, limits=PATIENT)
-    dependencies = AppDependencies(UnitOfWorkFactory(engine), SECRET_KEY, limits=LimitPolicy(joining_burst=MANY))
-    estates = make_estates(dependencies.units)
-    app: ASGIApp = create_app(dependencies, console.app.install)
-    document, files = described(), StaticFiles()
-    style = files.url(STYLE).split("/")[-2]
-    with TestClient(app, base_url="http://127.0.0.1", raise_server_exceptions=False) as client:
-        client.event_hooks = {"response": [Conformance(document)]}
-        yield House(estates, every_caller(estates), Requesting(client, app, document, (style, STYLE)))
-    engine.dispose()
+    with patient_engine(database_url, pool_size=10, max_overflow=20) as engine:
+        dependencies = AppDependencies(UnitOfWorkFactory(engine), SECRET_KEY, limits=LimitPolicy(joining_burst=MANY))
+        estates = make_estates(dependencies.units)
+        app: ASGIApp = create_app(dependencies, console.app.install)
+        document, files = described(), StaticFiles()
+        style = files.url(STYLE).split("/")[-2]
+        with TestClient(app, base_url="http://127.0.0.1", raise_server_exceptions=False) as client:
+            client.event_hooks = {"response": [Conformance(document)]}
+            yield House(estates, every_caller(estates), Requesting(client, app, document, (style, STYLE)))
 
 
 @pytest.fixture(scope="session")

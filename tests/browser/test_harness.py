@@ -1,12 +1,13 @@
 """What the browser tests rest on: a page that does what no page may is found out."""
 
+import time
 from collections.abc import Callable
 
 import pytest
 from playwright.sync_api import Route
 
 from tests.browser import browsing
-from tests.browser.browsing import SCREENSHOTS, Browsing, Check
+from tests.browser.browsing import PATIENCE_MS, SCREENSHOTS, Browsing, Check
 
 POLICY = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'"
 GOOD = "<!doctype html><html lang=en><title>Page</title><main><h1>A page</h1>{}</main></html>"
@@ -32,8 +33,10 @@ def serve(stranger: Browsing) -> Serve:
 
 
 def settled(stranger: Browsing, num_faults: int = 1) -> list[str]:
+    deadline = time.monotonic() + PATIENCE_MS / 1000
     while len(stranger.watch.faults) < num_faults:
-        stranger.page.wait_for_timeout(20)
+        assert time.monotonic() < deadline, stranger.watch.faults
+        stranger.page.wait_for_timeout(20)  # the browser's events are read meanwhile
     return stranger.watch.take()
 
 

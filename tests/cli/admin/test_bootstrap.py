@@ -7,19 +7,15 @@ from pathlib import Path
 from control.core.unit_of_work import UnitOfWorkFactory
 from control.tenants import keys
 from muster.cli.framework.exits import Exit
-from muster.db.engine import make_engine
 from muster.domain.principals import Role
 from tests.cli.command import Command
-from tests.patient import PATIENT
+from tests.patient import patient_engine
 
 
 def role_of(database_url: str, path: Path) -> Role:
-    engine = make_engine(database_url, limits=PATIENT)
-    try:
+    with patient_engine(database_url) as engine:
         text = path.read_text().strip()
         return keys.authenticate(UnitOfWorkFactory(engine), text, address=None, request_id=None).role
-    finally:
-        engine.dispose()
 
 
 def test_a_fresh_database_gets_an_operators_key_in_a_file_of_its_owners_alone(
@@ -66,10 +62,8 @@ def test_without_a_database_or_a_folder_it_states_what_is_missing(muster: Comman
 
 def test_an_audit_entry_states_what_made_it(muster: Command, database_url: str, tmp_path: Path) -> None:
     muster.run("bootstrap", str(tmp_path / "operator.key"), MUSTER_DATABASE_URL=database_url)
-    engine = make_engine(database_url, limits=PATIENT)
-    with engine.connect() as connection:
+    with patient_engine(database_url) as engine, engine.connect() as connection:
         rows = connection.exec_driver_sql("SELECT action, actor, detail FROM audit_entries").all()
-    engine.dispose()
     (entry,) = rows
     assert (entry[0], entry[1]) == ("key.create", "operator:bootstrap")
     assert json.loads(json.dumps(entry[2]))["role"] == "operator"
