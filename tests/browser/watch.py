@@ -34,7 +34,7 @@ class Watch:
     def over(self, context: BrowserContext) -> None:
         context.add_init_script(REPORT_VIOLATIONS)
         context.on("page", self._listen)
-        context.on("request", self._on_request)  # a page reports none of those before it was opened
+        context.on("request", self._on_request)  # a page reports no request from before it was opened
 
     @contextmanager
     def expecting(self, *statuses: int) -> Iterator[None]:
