@@ -11,12 +11,16 @@ import platform
 import statistics
 import subprocess
 from collections.abc import Sequence
+from contextlib import closing
 from datetime import UTC, datetime
+from importlib import metadata
 from pathlib import Path
 from typing import Any, Final, Protocol
 
 import psutil
 
+from agents.probes.interface import HostInventory, ProbeError
+from agents.probes.nvml import open_nvml_probe
 from benchmarks.calibration import REFERENCE_MS, slowness_of
 
 ROOT: Final = Path(__file__).resolve().parents[1]
@@ -66,11 +70,18 @@ def run_of(samples_ms: Sequence[float]) -> dict[str, Any]:
 
 
 def machine() -> dict[str, Any]:
-    """Return the kind of this machine. The kernel's version is without what its builder added."""
+    """Return the kind of this machine: a machine without an NVIDIA driver has no GPUs.
+
+    The kernel's version is without what its builder added.
+    """
+    inventory = _gpu_inventory()
     return {
         "cpu": _cpu_model(),
         "cores": os.cpu_count(),
         "memory_gib": round(psutil.virtual_memory().total / (1 << 30), 1),
+        "gpus": [gpu.model for gpu in inventory.gpus],
+        "driver": inventory.driver_version,
+        "torch": _version_of("torch"),
         "python": platform.python_version(),
         "kernel": f"{platform.system()} {platform.release().partition('-')[0]}",
     }
@@ -84,6 +95,21 @@ def git(*arguments: str, root: Path = ROOT) -> str | None:
     except OSError:
         return None
     return ended.stdout.strip() if ended.returncode == 0 else None
+
+
+def _gpu_inventory() -> HostInventory:
+    try:
+        with closing(open_nvml_probe()) as probe:
+            return probe.identify()
+    except ProbeError:
+        return HostInventory()
+
+
+def _version_of(package: str) -> str | None:
+    try:
+        return metadata.version(package)
+    except metadata.PackageNotFoundError:
+        return None
 
 
 def _cpu_model() -> str:

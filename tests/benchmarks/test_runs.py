@@ -4,6 +4,10 @@ import json
 import socket
 from pathlib import Path
 
+import pytest
+
+from agents.probes.profiles import PROFILES
+from agents.probes.simulated import SimulatedProbe, simulated_uuids
 from benchmarks import runs
 from benchmarks.figures import Basis, Figure
 from benchmarks.smoke import FIXED_KEYS, require_written
@@ -32,10 +36,20 @@ def test_next_to_it_stand_commit_machine_date_and_calibration(tmp_path: Path) ->
     runs.write("any", FIGURES, [30.0, 60.0, 45.0], tmp_path)
     run = json.loads(runs.run_path("any", tmp_path).read_text(encoding="utf-8"))
     assert run["commit"] == git(runs.ROOT, "rev-parse", "HEAD")
-    assert set(run["machine"]) == {"cpu", "cores", "memory_gib", "python", "kernel"}
+    assert set(run["machine"]) == {"cpu", "cores", "memory_gib", "gpus", "driver", "torch", "python", "kernel"}
     assert run["measured_at"].endswith("Z")
     calibration = run["calibration"]
     assert (calibration["samples"], calibration["median_ms"], calibration["most_ms"]) == (3, 45.0, 60.0)
+
+
+def test_a_machine_with_gpus_states_each_and_their_driver(monkeypatch: pytest.MonkeyPatch) -> None:
+    probe = SimulatedProbe(PROFILES["h100"], simulated_uuids(2))
+    identity = probe.identify()
+    monkeypatch.setattr(runs, "open_nvml_probe", lambda: probe)
+    machine = runs.machine()
+    assert machine["gpus"] == [gpu.model for gpu in identity.gpus]
+    assert len(machine["gpus"]) == 2
+    assert machine["driver"] == identity.driver_version
 
 
 def test_no_host_is_named_and_no_path() -> None:
