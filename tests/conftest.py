@@ -107,6 +107,16 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         items.sort(key=lambda item: -patience_s[item.path])
 
 
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> object:
+    """Divide the tests by seconds and package where the run asks for the stealing of work (tests/distribution.py)."""
+    if config.getvalue("dist") != "worksteal":
+        return None
+    from tests.distribution import Distribution  # noqa: PLC0415  # a run without workers may lack xdist
+
+    return Distribution(config, log)
+
+
 def _timeout_s(item: pytest.Item) -> float:
     marker = item.get_closest_marker("timeout")
     return 0.0 if marker is None else float(marker.args[0])

@@ -2,8 +2,9 @@
 
 Each process writes ``<process>.jsonl`` in ``.artefacts/durations``, from which ``make durations`` makes
 ``tests/durations.json``. The process that began the run writes ``run.json`` next to it: revision, wall time, numbers
-of tests and failures. `make bench-house` reads it. A run of some of the tests writes the same files in
-``.artefacts/partial-durations``, so that the files of the last whole run remain.
+of tests and failures, and of a whole run the speed of the machine and how busy it was. `make bench-house` reads it. A
+run of some of the tests writes the same files in ``.artefacts/partial-durations``, so that the files of the last whole
+run remain.
 """
 
 from __future__ import annotations
@@ -14,8 +15,10 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+import psutil
 import pytest
 
+from benchmarks.calibration import sample_ms
 from tools.git import GitError, git
 from tools.test_durations import OF_RUN, RECORDED, RECORDED_PARTIAL
 
@@ -61,9 +64,14 @@ class RunRecorder:
         self.folder = self._root / (RECORDED if self._runs_all else RECORDED_PARTIAL)
         self._workers: Any = getattr(config.option, "numprocesses", None) or 1
         self._ends: dict[str, int] = {}
+        self._speed: dict[str, Any] = {}
+        self._cpu_began: Any = None
 
     def begin(self) -> None:
-        """Remove the records of the run before."""
+        """Remove the records of the run before, and measure the machine before its work begins."""
+        if self._runs_all:
+            self._speed["calibration_ms"] = [sample_ms()]
+            self._cpu_began = psutil.cpu_times()
         self.folder.mkdir(parents=True, exist_ok=True)
         for path in (*self.folder.glob("*.jsonl"), self.folder / OF_RUN):
             path.unlink(missing_ok=True)
@@ -78,15 +86,20 @@ class RunRecorder:
 
     @pytest.hookimpl(trylast=True)
     def pytest_sessionfinish(self, exitstatus: int) -> None:
+        wall_s = round(time.monotonic() - self._began, 1)
+        if self._runs_all:
+            self._speed["busy_share"] = round(_busy_share(self._cpu_began, psutil.cpu_times()), 3)
+            self._speed["calibration_ms"].append(sample_ms())
         run = {
             "revision": _git(self._root, "rev-parse", "HEAD"),
             "is_changed": bool(_git(self._root, "status", "--porcelain")),
             "asks_for_all": self._runs_all,
-            "wall_s": round(time.monotonic() - self._began, 1),
+            "wall_s": wall_s,
             "exit_status": int(exitstatus),
             "tests": dict(sorted(self._ends.items())),
             "workers": self._workers,
             "processors": os.cpu_count(),
+            **self._speed,
         }
         (self.folder / OF_RUN).write_text(json.dumps(run, indent=2) + "\n", encoding="utf-8")
 
@@ -104,6 +117,15 @@ def pytest_configure(config: pytest.Config) -> None:
     output = path.open("w", encoding="utf-8")
     config.add_cleanup(output.close)
     config.pluginmanager.register(Recorder(output))
+
+
+def _busy_share(began: Any, ended: Any) -> float:
+    """Return the share of the cores' time between two readings of ``psutil.cpu_times`` in which they were not idle."""
+    spent = {
+        name: getattr(ended, name) - getattr(began, name) for name in began._fields if not name.startswith("guest")
+    }
+    idle = spent["idle"] + spent.get("iowait", 0.0)
+    return 1.0 - idle / max(sum(spent.values()), 1e-9)
 
 
 def _git(root: Path, *words: str) -> str | None:

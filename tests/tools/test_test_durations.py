@@ -8,7 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from benchmarks.calibration import REFERENCE_MS
 from tools import test_durations
+from tools.house.loop import reference_s
 from tools.test_durations import (
     OF_RUN,
     PROCESSORS,
@@ -60,6 +62,11 @@ def test_what_is_stored_is_read_again_and_files_that_are_gone_leave_it(tmp_path:
     assert len((tmp_path / STORED).read_text().splitlines()) == 3
 
 
+def test_the_busy_part_of_a_run_counts_as_on_the_reference_machine() -> None:
+    run = {"wall_s": 1_000.0, "busy_share": 0.8, "calibration_ms": [1.5 * REFERENCE_MS, 2.5 * REFERENCE_MS]}
+    assert reference_s(run) == pytest.approx(200 + 800 / 2)
+
+
 def test_a_run_records_its_tests_by_process_and_itself(tmp_path: Path) -> None:
     (tmp_path / "pytest.ini").write_text("[pytest]\n")
     (tmp_path / "test_it.py").write_text("def test_a(): ...\ndef test_b(): assert False\n")
@@ -73,10 +80,15 @@ def test_a_run_records_its_tests_by_process_and_itself(tmp_path: Path) -> None:
     run = json.loads((tmp_path / RECORDED / OF_RUN).read_text())
     assert run["tests"] == {"failed": 1, "passed": 1}
     assert (run["asks_for_all"], run["exit_status"], run["workers"]) == (True, 1, 1)
+    assert 0 < run["busy_share"] <= 1
+    assert min(run["calibration_ms"]) > 0, "before its tests, and after them"
+    assert reference_s(run) != run["wall_s"]
     assert unfit(tmp_path / RECORDED) == "holds a run that did not pass (exit status 1: 1 failed, 1 passed)"
     subprocess.run([*command, "-k", "test_a"], cwd=tmp_path, env=environment, check=True)
     assert [one.test for one in measured_in(tmp_path / RECORDED_PARTIAL)] == ["test_it.py::test_a"]
-    assert json.loads((tmp_path / RECORDED_PARTIAL / OF_RUN).read_text())["asks_for_all"] is False
+    part = json.loads((tmp_path / RECORDED_PARTIAL / OF_RUN).read_text())
+    assert part["asks_for_all"] is False
+    assert reference_s(part) == part["wall_s"], "a part is not held against the bar, so its machine is not measured"
     assert unfit(tmp_path / RECORDED_PARTIAL) == "holds a run of some of the tests only"
     assert [one.test for one in measured_in(tmp_path / RECORDED)] == ["test_it.py::test_a", "test_it.py::test_b"]
     assert json.loads((tmp_path / RECORDED / OF_RUN).read_text()) == run
