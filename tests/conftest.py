@@ -13,6 +13,7 @@ import sys
 import tempfile
 from collections.abc import Generator, Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -24,6 +25,9 @@ from tests.databases import Databases
 from tests.found_examples import KeepsExamples, found_examples
 from tests.scaled import examples
 from tests.warm_python import WarmPython
+
+if TYPE_CHECKING:
+    from xdist.remote import Producer
 
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     # A run in a script's background has it ignored, and so would every program under test.
@@ -108,7 +112,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 @pytest.hookimpl(optionalhook=True)
-def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> object:
+def pytest_xdist_make_scheduler(config: pytest.Config, log: "Producer") -> object:
     """Divide the tests by seconds and package where the run asks for the stealing of work (tests/distribution.py)."""
     if config.getvalue("dist") != "worksteal":
         return None

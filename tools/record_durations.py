@@ -124,8 +124,9 @@ def _busy_share(began: Any, ended: Any) -> float:
     spent = {
         name: getattr(ended, name) - getattr(began, name) for name in began._fields if not name.startswith("guest")
     }
-    idle = spent["idle"] + spent.get("iowait", 0.0)
-    return 1.0 - idle / max(sum(spent.values()), 1e-9)
+    idle: float = spent["idle"] + spent.get("iowait", 0.0)
+    total: float = sum(spent.values())
+    return 1.0 - idle / max(total, 1e-9)
 
 
 def _git(root: Path, *words: str) -> str | None:

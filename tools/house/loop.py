@@ -50,7 +50,7 @@ def reference_s(run: Mapping[str, Any]) -> float:
     wall_s: float = run["wall_s"]
     if "calibration_ms" not in run:
         return wall_s
-    busy_s = wall_s * run["busy_share"]
+    busy_s: float = wall_s * run["busy_share"]
     return wall_s - busy_s + busy_s / slowness_of(*run["calibration_ms"])
 
 
