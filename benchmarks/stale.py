@@ -37,18 +37,17 @@ class Stale:
 
 
 def stale(root: Path = runs.ROOT) -> list[Stale]:
-    """Return the suites with a result that is stale, in the order of the results' names."""
-    results = root / PACKAGE / "results"
-    return [
-        Stale(path.stem, why)
-        for path in sorted(results.glob("*.json"))
-        if path.stem in SUITES and (why := why_stale(path.stem, root)) is not None
-    ]
+    """Return the suites of the checkout whose result is stale or missing, in the order of their names."""
+    here = [name for name, modules in SUITES.items() if (root / PACKAGE / f"{modules[0]}.py").exists()]
+    return [Stale(name, why) for name in sorted(here) if (why := why_stale(name, root)) is not None]
 
 
 def why_stale(name: str, root: Path) -> str | None:
-    """Return why the suite's result is stale; None where it is not."""
-    path = runs.run_path(name, root / PACKAGE / "results")
+    """Return why the suite's result is stale or missing; None where it is not."""
+    results = root / PACKAGE / "results"
+    if not (results / f"{name}.json").exists():
+        return "it has no result"
+    path = runs.run_path(name, results)
     if not path.exists():
         return "no commit is recorded for it"
     commit = json.loads(path.read_text(encoding="utf-8"))["commit"]
@@ -87,11 +86,11 @@ def _imported(path: Path) -> Iterator[str]:
 
 
 def main() -> int:
-    """Print the stale results. Return the exit code: 1 where there are any."""
+    """Print the stale and missing results. Return the exit code: 1 where there are any."""
     found = stale()
     for one in found:
         print(f"{one.name:<12} {one.why}; `{one.command}` measures it again")
-    print(f"stale results: {len(found)}")
+    print(f"stale or missing results: {len(found)}")
     return 1 if found else 0
 
 

@@ -63,6 +63,11 @@ def test_a_result_without_a_commit_or_of_one_that_is_not_here_is_stale(root: Pat
     assert "no commit is recorded" in stale.stale(root)[0].why
 
 
+def test_a_suite_that_was_never_measured_has_no_result(root: Path) -> None:
+    (root / "benchmarks/results/tour.json").unlink()
+    assert [(one.name, one.why) for one in stale.stale(root)] == [("tour", "it has no result")]
+
+
 def test_a_suite_is_made_of_what_its_modules_import_and_start() -> None:
     folder = runs.ROOT / "benchmarks"
     assert {"ingest", "ingest_baseline", "calibration"} <= set(stale.closure(SUITES["ingest"], folder))
