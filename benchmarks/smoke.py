@@ -18,11 +18,12 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
+from benchmarks.calibration import sample_ms, slowness_of
 from benchmarks.figures import SKIPPED, Figure
 from benchmarks.suites import SUITES
 
 LIMIT_S: Final = 20.0
-"""Time limit of a suite on two cores that do nothing else."""
+"""Time limit of a suite on two cores of the reference machine that do nothing else."""
 LIMIT_CPU_S: Final = 3 * LIMIT_S
 """CPU limit of both cores, and half as much again: on a shared machine, the same work costs more CPU time."""
 HANGS_AFTER_S: Final = 240.0
@@ -49,13 +50,24 @@ class Tried:
 def run_all(names: Iterable[str] = tuple(SUITES)) -> int:
     """Try the suites in turn and say how each ended. Return the exit code: 1 where any failed."""
     tried = []
+    before_ms = sample_ms()
     for name in names:
         tried.append(_try(name, command_of(name)))
         one = tried[-1]
         print(f"{one.name:<12} {one.seconds:6.1f} s, {one.cpu_s:5.1f} s of CPU  {one.words}", flush=True)
     failed = [one.name for one in tried if one.fault is not None]
     print(f"{len(tried)} suites in {sum(one.seconds for one in tried):.0f} s; failed: {', '.join(failed) or 'none'}")
+    print(_longest(tried, slowness_of(before_ms, sample_ms())))
     return 1 if failed else 0
+
+
+def _longest(tried: Iterable[Tried], slowness: float) -> str:
+    """Say how long the longest suite would take on the reference machine, where its limit is ``LIMIT_S``."""
+    longest = max(tried, key=lambda one: one.seconds)
+    return (
+        f"The longest, {longest.name}, takes {longest.seconds / slowness:.1f} s of {LIMIT_S:.0f} s on the reference"
+        f" machine: this one takes {slowness:.2f} × its CPU time."
+    )
 
 
 def command_of(name: str) -> list[str]:
