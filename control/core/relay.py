@@ -32,6 +32,11 @@ SETTLE: Final = declare_action("relay.settle")
 AFTER_SEND: Final = declare("relay.after_send")
 
 _PRINCIPAL: Final = system_principal("relay")
+_DUE: Final = """
+    SELECT EXISTS (
+        SELECT FROM outbox WHERE sent_at IS NULL AND dead_at IS NULL AND next_try_at <= %(now)s
+    ) AS is_pending
+"""
 _RNG: Final = secrets.SystemRandom()
 _ERROR_CHARACTERS: Final = 500
 
@@ -52,6 +57,11 @@ class RelayRound:
     @property
     def is_idle(self) -> bool:
         return not (self.sent or self.failed or self.dropped)
+
+
+def has_due(units: UnitOfWorkFactory) -> bool:
+    """Return whether a message is due, which another relay may hold. Raises ``UnavailableError``."""
+    return bool(units.ask(_DUE, {"now": units.clock()})[0].is_pending)
 
 
 def relay_once(units: UnitOfWorkFactory, send: Send, *, batch: int = 50) -> RelayRound:

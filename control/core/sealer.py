@@ -25,6 +25,7 @@ GENESIS: Final = bytes(32)
 """The hash before the first entry."""
 
 _PRINCIPAL: Final = system_principal("sealer")
+_UNSEALED: Final = "SELECT EXISTS (SELECT FROM audit_entries WHERE position IS NULL) AS is_pending"
 _SEAL: Final = frozenset({"prev_hash", "hash"})
 _SEALED_FIELDS: Final = tuple(
     sorted(attribute.key for attribute in inspect(AuditEntry).column_attrs if attribute.key not in _SEAL)
@@ -74,6 +75,11 @@ def entry_hash(entry: AuditEntry, prev_hash: bytes) -> bytes:
 
 def _plain(value: Any) -> Any:
     return value.isoformat(timespec="microseconds") if isinstance(value, datetime) else value
+
+
+def has_unsealed(units: UnitOfWorkFactory) -> bool:
+    """Return whether a committed entry is not sealed yet. Raises ``UnavailableError``."""
+    return bool(units.ask(_UNSEALED, {})[0].is_pending)
 
 
 def seal_once(units: UnitOfWorkFactory, *, batch: int = 500) -> int:

@@ -8,6 +8,12 @@ from muster.domain.principals import system_principal
 
 ACTION: Final = declare_action("sequencer.sequence")
 _PRINCIPAL: Final = system_principal("sequencer")
+_UNSEQUENCED: Final = "SELECT EXISTS (SELECT FROM events WHERE position IS NULL) AS is_pending"
+
+
+def has_unsequenced(units: UnitOfWorkFactory) -> bool:
+    """Return whether a committed event has no position yet. Raises ``UnavailableError``."""
+    return bool(units.ask(_UNSEQUENCED, {})[0].is_pending)
 
 
 def sequence_once(units: UnitOfWorkFactory, *, batch: int = 1000) -> int:

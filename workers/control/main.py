@@ -11,10 +11,10 @@ from typing import Any, Final
 import structlog
 
 from control.attempts.reconcile import reconcile
-from control.core.relay import relay_once
-from control.core.sealer import seal_once
-from control.core.sequencer import sequence_once
-from control.core.unit_of_work import WAKEUP_TOPIC, UnitOfWorkFactory
+from control.core.relay import has_due, relay_once
+from control.core.sealer import has_unsealed, seal_once
+from control.core.sequencer import has_unsequenced, sequence_once
+from control.core.unit_of_work import WAKEUP_TOPIC, Channel, UnitOfWorkFactory
 from control.evidence.unknown_kinds import sort_unknown_kinds_once
 from control.fleet.attribute_refresh import BATCH as ATTRIBUTES_BATCH
 from control.fleet.attribute_refresh import refresh_attributes_once
@@ -27,6 +27,7 @@ from control.health.burn_ins.verdicts import judge_burn_ins_once
 from control.health.evacuation import evacuate_once
 from control.health.judge import BATCH, judge_once
 from control.health.peers import PeerRounds
+from control.health.pending import has_burn_ins, judges_work
 from control.health.rule_cordons import hold_nodes_once
 from control.health.rule_repairs import start_repairs_once
 from control.health.suspicion import hold_suspects_once
@@ -36,7 +37,6 @@ from control.system.retention import sweep_once
 from control.telemetry.retention import keep_once
 from control.training.storage_faults import settle_once
 from muster.db.engine import make_engine
-from muster.db.notifications import Notifications
 from muster.domain.principals import system_principal
 from muster.processes import Loop, run_loops, stop_on_signals
 from muster.settings import Settings
@@ -69,8 +69,8 @@ def run(settings: Settings) -> None:
 def keepers(units: UnitOfWorkFactory, broker_url: str) -> list[Loop]:
     principal = system_principal("reconciler")
     return [
-        Loop("sequencer", _woken(units, ("muster_events",), lambda: sequence_once(units) > 0)),
-        Loop("sealer", _woken(units, ("muster_events",), lambda: seal_once(units) > 0)),
+        Loop("sequencer", _woken(units, "muster_events", has_unsequenced, lambda: sequence_once(units) > 0)),
+        Loop("sealer", _woken(units, "muster_events", has_unsealed, lambda: seal_once(units) > 0)),
         Loop("relay", _relaying(units, broker_url)),
         Loop("judge", _paced(JUDGE_S, lambda: judge_and_evacuate(units))),
         Loop("suspects", _paced(RECONCILE_S, lambda: hold_suspects_once(units, system_principal("judge")))),
@@ -92,9 +92,11 @@ def keepers(units: UnitOfWorkFactory, broker_url: str) -> list[Loop]:
 def judge_and_evacuate(units: UnitOfWorkFactory) -> None:
     """Judge until nothing is left to judge; then evacuate the jobs whose GPUs are out of service."""
     principal = system_principal("judge")
-    while judge_once(units, principal) >= BATCH:
+    work = judges_work(units)
+    while work.to_judge and judge_once(units, principal) >= BATCH:
         pass
-    evacuate_once(units, principal)
+    if work.to_evacuate:
+        evacuate_once(units, principal)
 
 
 def sweep(units: UnitOfWorkFactory) -> None:
@@ -108,6 +110,8 @@ def sweep(units: UnitOfWorkFactory) -> None:
 
 def burn_in_once(units: UnitOfWorkFactory) -> None:
     """Judge measured burn-ins, expire those without a report, and order the ones that GPUs need."""
+    if not has_burn_ins(units):
+        return
     principal = system_principal("burn-in")
     judge_burn_ins_once(units, principal)
     expire_once(units, principal)
@@ -115,14 +119,20 @@ def burn_in_once(units: UnitOfWorkFactory) -> None:
 
 
 def _woken(
-    units: UnitOfWorkFactory, channels: tuple[str, ...], work: Callable[[], bool]
+    units: UnitOfWorkFactory,
+    channel: Channel,
+    has_work: Callable[[UnitOfWorkFactory], bool],
+    work: Callable[[], bool],
 ) -> Callable[[threading.Event], None]:
-    """Work until there is nothing left, then wait for a notification."""
+    """Work until there is nothing left, then wait for a notification.
+
+    ``has_work`` asks one cheap question before each pass, since most passes would find nothing.
+    """
 
     def body(stop: threading.Event) -> None:
-        with Notifications(units.engine, *channels) as wakeups:
+        with units.listen(channel) as wakeups:
             while not stop.is_set():
-                if not work():
+                if not (has_work(units) and work()):
                     wakeups.wait(PAUSE_S)
 
     return body
@@ -139,7 +149,7 @@ def _relaying(units: UnitOfWorkFactory, broker_url: str) -> Callable[[threading.
             ringer.wake(key, payload["attempt_id"])
 
         try:
-            _woken(units, ("muster_outbox",), lambda: not relay_once(units, send).is_idle)(stop)
+            _woken(units, "muster_outbox", has_due, lambda: not relay_once(units, send).is_idle)(stop)
         finally:
             ringer.close()
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from sqlalchemy import Engine, select, text
 
-from control.core.relay import BACKOFF_CAP_S, CLAIM_LEASE, MAX_TRIES, backoff, relay_once
+from control.core.relay import BACKOFF_CAP_S, CLAIM_LEASE, MAX_TRIES, backoff, has_due, relay_once
 from control.core.unit_of_work import WAKEUP_TOPIC, UnitOfWorkFactory, declare_action
 from muster.db.models import OutboxMessage
 from muster.db.queries.outbox import num_dead
@@ -70,6 +70,17 @@ def test_a_failed_message_is_sent_again_after_a_pause(units: UnitOfWorkFactory, 
     assert post.arrived == ["a"]
     sent = messages(units)[0]
     assert (sent.tries, sent.sent_at, sent.last_error) == (3, clock.now, None)
+
+
+def test_a_message_is_work_whenever_it_is_due(units: UnitOfWorkFactory, clock: Any) -> None:
+    assert not has_due(units)
+    enqueue(units, "a")
+    assert has_due(units)
+    relay_once(units, Post(num_failures=1))
+    clock.advance(BACKOFF_CAP_S)
+    assert has_due(units), "it failed, and its pause is over"
+    relay_once(units, Post())
+    assert not has_due(units)
 
 
 def test_a_crash_between_sending_and_settling_sends_twice_and_loses_nothing(

@@ -11,7 +11,7 @@ from sqlalchemy import Connection, Engine, text
 from sqlalchemy.exc import IntegrityError
 from sqlalchemy.orm import Session
 
-from control.core.sealer import GENESIS, Anchor, entry_hash, seal_once, verify_audit
+from control.core.sealer import GENESIS, Anchor, entry_hash, has_unsealed, seal_once, verify_audit
 from control.core.unit_of_work import UnitOfWorkFactory, declare_action
 from muster.db.models import AuditEntry
 from muster.domain.ids import TenantId
@@ -67,6 +67,14 @@ def test_the_unsealed_tail_is_counted(chain: UnitOfWorkFactory) -> None:
     with chain.read() as session:
         verification = verify_audit(session)
     assert (verification.ok, verification.unsealed_tail) == (True, 3)
+
+
+def test_an_entry_is_work_until_it_is_sealed(chain: UnitOfWorkFactory) -> None:
+    assert not has_unsealed(chain)
+    write(chain, NUM_ENTRIES + 1, NUM_ENTRIES + 1)
+    assert has_unsealed(chain)
+    seal_once(chain)
+    assert not has_unsealed(chain)
 
 
 def test_two_sealers_and_late_writers_make_one_chain(units: UnitOfWorkFactory) -> None:

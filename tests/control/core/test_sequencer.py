@@ -10,7 +10,7 @@ import pytest
 from sqlalchemy import select, text
 from sqlalchemy.exc import IntegrityError
 
-from control.core.sequencer import sequence_once
+from control.core.sequencer import has_unsequenced, sequence_once
 from control.core.unit_of_work import UnitOfWorkFactory, declare_action
 from muster.db.models import Event
 from muster.db.queries.events import cursor_of, events_after, move_cursor, newest_position
@@ -90,6 +90,14 @@ def test_positions_have_no_gap_and_no_reader_skips_under_concurrent_writers(unit
         for work in background:
             work.result()
     assert seen == list(range(1, num_writers * num_each + 1))
+
+
+def test_an_event_is_work_until_it_has_its_position(units: UnitOfWorkFactory) -> None:
+    assert not has_unsequenced(units)
+    write(units, "one")
+    assert has_unsequenced(units)
+    sequence_once(units)
+    assert not has_unsequenced(units)
 
 
 def test_events_of_one_unit_are_numbered_in_their_order(units: UnitOfWorkFactory) -> None:
