@@ -5,15 +5,13 @@ import sys
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Annotated, Any, Final
-
-import typer
+from typing import Any, Final
 
 from health.replay.replay import Replay
 from health.replay.stream import Fleet, Moved, Opened, Output, Overridden, Passed, ReplayLine, RuleCordon, Scored, Unmet
 from muster.cli.framework.durations import seconds_of
 from muster.cli.framework.exits import CommandError, Exit
-from muster.cli.framework.output import AsJson, json_of, print_line
+from muster.cli.framework.output import json_of, print_line
 from muster.cli.framework.policy_files import policy_of_file
 from muster.cli.gpu.health_records import RecordError, inputs_of
 from muster.cli.gpu.odd_readings import OddReadings
@@ -24,27 +22,9 @@ MAX_LINE: Final = 16 << 20
 
 
 def replay(
-    file: Annotated[Path, typer.Argument(help="Records, one JSON object a line; - for stdin.", allow_dash=True)],
-    policy: Annotated[Path | None, typer.Option(help="A policy document instead of the built-in one.")] = None,
-    standing: Annotated[Standing, typer.Option(help="Of a GPU that no record places.")] = Standing.HEALTHY,
-    until: Annotated[
-        str | None, typer.Option(help="Let time pass until then after the last record: 30d, 12h, 90m.")
-    ] = None,
-    fleet: Annotated[
-        int | None,
-        typer.Option(
-            min=1, max=100_000_000, help="GPUs of the fleet that the records are a part of, for the breaker's caps."
-        ),
-    ] = None,
-    *,
-    as_json: AsJson = False,
+    file: Path, policy: Path | None, standing: Standing, until: str | None, fleet: int | None, *, as_json: bool
 ) -> int:
-    """Replay reports and events into evidence, scores and transitions: by the rules of production, without a server.
-
-    A record is a report as agents send it with its `node_id`, an event of one, or a line with a `type`, such as `muster
-    node export` writes: docs/operator/replay.md shows them. Readings that are no numbers are set aside and counted.
-    Other bad input ends the replay with the number of its line; the results before it are shown.
-    """
+    """Replay the records of ``file``, as ``muster health replay`` explains its options. Return the exit code."""
     world = Replay((policy_of_file(policy) if policy is not None else DEFAULT_POLICY).health, standing=standing)
     extra_ms = int((seconds_of(until, "--until") or 0) * 1000)
     if fleet is not None:

@@ -1,18 +1,21 @@
 """``muster health`` checks whether one of Muster's processes on this machine works, for a container's health check.
 
-It also has the replay of the judgement over recorded reports (``health_replay``).
+It also has the replay of the judgement over recorded reports. A check runs every few seconds, so it loads nothing of
+the replay, nor the models of the database.
 """
 
 import socket
 import time
 from collections.abc import Callable
 from enum import StrEnum
-from typing import Final
+from pathlib import Path
+from typing import Annotated, Final
 
 import typer
 
 from muster.cli.framework.exits import CommandError
-from muster.cli.gpu.health_replay import replay
+from muster.cli.framework.output import AsJson
+from muster.domain.states import Standing
 from muster.settings import Settings, load_settings
 
 LATE_S: Final = 60.0
@@ -71,16 +74,16 @@ def _worker_control(settings: Settings) -> str:
 
 def _require_connection(settings: Settings, application_name: str) -> float:
     """Return the age of the oldest event. Raises CommandError: no such process of this machine is connected."""
-    from control.core.unit_of_work import UnitOfWorkFactory
     from muster.db.engine import make_engine
+    from muster.db.errors import translated_errors
     from muster.db.queries.liveness import is_connected, oldest_unsequenced_s
 
     engine = make_engine(str(settings.require("database_url").database_url), application_name="muster-health")
     try:
-        with UnitOfWorkFactory(engine).read() as session:
-            if not is_connected(session, application_name):
+        with translated_errors(), engine.connect() as connection:
+            if not is_connected(connection, application_name):
                 raise CommandError(f"no {application_name} of this machine is connected to the database")
-            return oldest_unsequenced_s(session)
+            return oldest_unsequenced_s(connection)
     finally:
         engine.dispose()
 
@@ -118,4 +121,31 @@ _CHECKS: Final[dict[Part, Callable[[Settings], str]]] = {
 
 for _part in Part:
     app.command(_part.value, epilog=f"Example: `muster health {_part.value}`")(_command(_part))
-app.command("replay", epilog="Example: `muster health replay reports.jsonl --until 30d`")(replay)
+
+
+@app.command("replay", epilog="Example: `muster health replay reports.jsonl --until 30d`")
+def replay(
+    file: Annotated[Path, typer.Argument(help="Records, one JSON object a line; - for stdin.", allow_dash=True)],
+    policy: Annotated[Path | None, typer.Option(help="A policy document instead of the built-in one.")] = None,
+    standing: Annotated[Standing, typer.Option(help="Of a GPU that no record places.")] = Standing.HEALTHY,
+    until: Annotated[
+        str | None, typer.Option(help="Let time pass until then after the last record: 30d, 12h, 90m.")
+    ] = None,
+    fleet: Annotated[
+        int | None,
+        typer.Option(
+            min=1, max=100_000_000, help="GPUs of the fleet that the records are a part of, for the breaker's caps."
+        ),
+    ] = None,
+    *,
+    as_json: AsJson = False,
+) -> int:
+    """Replay reports and events into evidence, scores and transitions: by the rules of production, without a server.
+
+    A record is a report as agents send it with its `node_id`, an event of one, or a line with a `type`, such as `muster
+    node export` writes: docs/operator/replay.md shows them. Readings that are no numbers are set aside and counted.
+    Other bad input ends the replay with the number of its line; the results before it are shown.
+    """
+    from muster.cli.gpu import health_replay
+
+    return health_replay.replay(file, policy, standing, until, fleet, as_json=as_json)

@@ -1,14 +1,14 @@
-"""The state of our processes in the database: whether one of this machine is connected, and the work that waits."""
+"""The state of our processes in the database: whether one of this machine is connected, and the work that waits.
 
-from sqlalchemy import func, select, text
-from sqlalchemy.orm import Session
+The statements are plain text: a check runs every few seconds, and to import the models costs more than the check.
+"""
 
-from muster.db.models import Event
+from sqlalchemy import Connection, text
 
 
-def is_connected(session: Session, application_name: str) -> bool:
-    """Return whether a process of that name holds a connection from the address of this session."""
-    found = session.scalar(
+def is_connected(connection: Connection, application_name: str) -> bool:
+    """Return whether a process of that name holds a connection from the address of this one."""
+    found = connection.scalar(
         text(
             "SELECT count(*) FROM pg_stat_activity"
             " WHERE application_name = :name AND client_addr IS NOT DISTINCT FROM inet_client_addr()"
@@ -18,9 +18,9 @@ def is_connected(session: Session, application_name: str) -> bool:
     return bool(found)
 
 
-def oldest_unsequenced_s(session: Session) -> float:
+def oldest_unsequenced_s(connection: Connection) -> float:
     """Return how long the oldest event has waited for its position; 0: none waits."""
-    waited = session.scalar(
-        select(func.extract("epoch", func.clock_timestamp() - func.min(Event.at))).where(Event.position.is_(None))
+    waited = connection.scalar(
+        text("SELECT extract(epoch FROM clock_timestamp() - min(at)) FROM events WHERE position IS NULL")
     )
     return float(waited or 0.0)

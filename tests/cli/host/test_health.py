@@ -2,6 +2,8 @@
 
 import os
 import socket
+import subprocess
+import sys
 import time
 from pathlib import Path
 
@@ -13,6 +15,15 @@ from muster.db.engine import make_engine
 from muster.ports import free_port
 from tests.cli.command import Command
 from tests.patient import PATIENT
+
+ROOT = Path(__file__).resolve().parents[3]
+AT_THE_END = """
+import atexit, gc, sys
+loaded = {"health.replay.replay", "muster.db.models"}
+atexit.register(lambda: print(gc.get_stats()[2]["collections"], *sorted(loaded.intersection(sys.modules))))
+from muster.cli import main
+main()
+"""
 
 
 @pytest.mark.parametrize(("part", "name"), [("scheduler", "muster-scheduler"), ("worker-control", "muster-control")])
@@ -78,3 +89,17 @@ def test_a_part_that_there_is_not_is_refused(muster: Command) -> None:
     answer = muster.run("health", "beat")
     assert answer.returncode == Exit.USAGE
     assert "worker-control" in answer.stderr
+
+
+def test_a_check_loads_nothing_that_it_does_not_use_and_looks_for_no_garbage_in_imports(tmp_path: Path) -> None:
+    """It runs every few seconds beside each process."""
+    variables = {"PATH": os.environ["PATH"], "MUSTER_DATABASE_URL": f"postgresql://127.0.0.1:{free_port()}/muster"}
+    answer = subprocess.run(
+        [sys.executable, "-c", AT_THE_END, "health", "worker-control"],
+        cwd=tmp_path,
+        env={**variables, "PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (answer.returncode, answer.stdout) == (Exit.FAILED, "0\n"), answer.stderr
