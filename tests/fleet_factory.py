@@ -23,6 +23,7 @@ from muster.domain.principals import Principal, Role, system_principal
 from muster.domain.states import AllocationState, Standing
 from muster.identity import new_id
 from muster.wire.host import PROTOCOL_VERSION, HeartbeatRequest
+from tests.filled_once import filled
 from workers.control.scheduler_loop import run_cycle
 
 ENDS_AT_ITS_FAULT: Final = {"restart": {"max_restarts": 0}}
@@ -103,9 +104,22 @@ def enrol_host(units: UnitOfWorkFactory, name: str, *, num_gpus: int = 2, rack: 
 
 def make_fleet(units: UnitOfWorkFactory, node_id: NodeId | None = None) -> Fleet:
     """``node_id``: a host that is enrolled already."""
+    if node_id is None:
+        tenant_id, node_id = filled(units, "fleet", lambda: (_make_tenant(units), enrol_host(units, "alpha")))
+    else:
+        tenant_id = _make_tenant(units)
+    return fleet_of(units, tenant_id, node_id)
+
+
+def fleet_of(units: UnitOfWorkFactory, tenant_id: TenantId, node_id: NodeId) -> Fleet:
+    """Return the fleet of a tenant and a host that the database holds."""
+    tenant = Principal(name="member", role=Role.TENANT_MEMBER, tenant_id=tenant_id)
+    return Fleet(units, tenant, tenant_id, node_id)
+
+
+def _make_tenant(units: UnitOfWorkFactory) -> TenantId:
     tenant_id = TenantId(new_id("tenant"))
     with units.begin(OPERATOR, inventory.ENROL) as unit:
         unit.session.add(Tenant(id=tenant_id, name="acme", created_at=unit.now))
         unit.audit("tenant.create", "tenant", tenant_id)
-    tenant = Principal(name="member", role=Role.TENANT_MEMBER, tenant_id=tenant_id)
-    return Fleet(units, tenant, tenant_id, node_id or enrol_host(units, "alpha"))
+    return tenant_id

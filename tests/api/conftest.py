@@ -1,6 +1,6 @@
 """The application over a real database, a key of each role, and a client for each."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 
@@ -15,7 +15,8 @@ from control.tenants import keys, tenants
 from muster.domain.ids import KeyId, NodeId, TenantId
 from muster.domain.principals import Role
 from tests.api.conformance import Conformance
-from tests.fleet_factory import ENDS_AT_ITS_FAULT, OPERATOR, Fleet, make_fleet
+from tests.filled_once import filled
+from tests.fleet_factory import ENDS_AT_ITS_FAULT, OPERATOR, Fleet, fleet_of, make_fleet
 from tests.patient import patient_engine
 from tools.openapi_document import described
 
@@ -33,6 +34,27 @@ class Api:
 
     def headers(self, actor: str = "tenant_member") -> dict[str, str]:
         return {"Authorization": f"Bearer {self.tokens[actor]}"}
+
+
+@dataclass(frozen=True)
+class World:
+    """A fleet, another tenant, and the keys by the name of their role."""
+
+    tenant_id: TenantId
+    node_id: NodeId
+    other_tenant: TenantId
+    tokens: Mapping[str, str]
+    key_ids: Mapping[str, KeyId]
+
+
+def _fill(units: UnitOfWorkFactory) -> World:
+    fleet = make_fleet(units)
+    with units.begin(OPERATOR, tenants.CREATE) as unit:
+        other = tenants.create(unit, name="other").id
+    made = _make_keys(units, fleet, other)
+    tokens = {name: key.token.text for name, key in made.items()}
+    key_ids = {name: key.key.id for name, key in made.items()}
+    return World(fleet.tenant_id, fleet.node_id, other, tokens, key_ids)
 
 
 def _make_keys(units: UnitOfWorkFactory, fleet: Fleet, other: TenantId) -> dict[str, keys.NewKey]:
@@ -73,13 +95,9 @@ def api_clock() -> Callable[[], datetime]:
 def api(engine: Engine, conformance: Conformance, api_clock: Callable[[], datetime]) -> Iterator[Api]:
     """Whatever a test is about, it fails where an answer is not what the document says."""
     units = UnitOfWorkFactory(engine, api_clock)
-    fleet = make_fleet(units)
-    with units.begin(OPERATOR, tenants.CREATE) as unit:
-        other = tenants.create(unit, name="other").id
-    made = _make_keys(units, fleet, other)
+    world = filled(units, "world of the API", lambda: _fill(units))
     app = create_app(AppDependencies(units=units, secret_key=b"x" * 32, allowed_hosts=frozenset({"127.0.0.1"})))
     with TestClient(app, base_url="http://127.0.0.1", raise_server_exceptions=False) as client:
         client.event_hooks = {"response": [conformance]}
-        tokens = {name: key.token.text for name, key in made.items()}
-        key_ids = {name: key.key.id for name, key in made.items()}
-        yield Api(client, fleet, units, other, tokens, key_ids)
+        fleet = fleet_of(units, world.tenant_id, world.node_id)
+        yield Api(client, fleet, units, world.other_tenant, dict(world.tokens), dict(world.key_ids))

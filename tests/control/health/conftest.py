@@ -15,14 +15,15 @@ from control.policy.policies import ACTIVATE, store_policy
 from control.telemetry.intake import Intake, IntakeLimits
 from control.telemetry.reports import IncomingReport, Outcome
 from muster.db.models import Event, EvidenceRow, Gpu, GpuStandingChange, Incident
-from muster.domain.ids import GpuUuid, NodeId
+from muster.domain.ids import GpuUuid, NodeId, TenantId
 from muster.domain.policy.document import Policy
 from muster.domain.principals import system_principal
 from muster.domain.states import Standing
 from muster.domain.times import to_ms
 from muster.wire.telemetry import GpuReport, Report
 from tests.control.conftest import SetClock
-from tests.fleet_factory import OPERATOR, Fleet, enrol_host, make_fleet
+from tests.filled_once import filled
+from tests.fleet_factory import OPERATOR, Fleet, enrol_host, fleet_of, make_fleet
 from tests.stored_signals import add_signal
 from tests.telemetry_reports import reading, report
 from tests.waiting import wait_until
@@ -118,9 +119,7 @@ class Court:
         return [event for event in self.rows(Event) if event.kind == kind]
 
 
-@pytest.fixture
-def court(units: UnitOfWorkFactory, clock: SetClock) -> Iterator[Court]:
-    """Eight HEALTHY GPUs, which the breaker does not protect."""
+def _fill(units: UnitOfWorkFactory) -> tuple[TenantId, NodeId, NodeId]:
     fleet = make_fleet(units)
     node_id = enrol_host(units, "many", num_gpus=8)
     with units.begin(OPERATOR, ACTIVATE) as unit:
@@ -134,7 +133,14 @@ def court(units: UnitOfWorkFactory, clock: SetClock) -> Iterator[Court]:
                     )
                 )
             unit.session.flush()
-    found = Court(fleet, clock, node_id)
+    return fleet.tenant_id, fleet.node_id, node_id
+
+
+@pytest.fixture
+def court(units: UnitOfWorkFactory, clock: SetClock) -> Iterator[Court]:
+    """Eight HEALTHY GPUs, which the breaker does not protect."""
+    tenant_id, first_id, node_id = filled(units, "court", lambda: _fill(units))
+    found = Court(fleet_of(units, tenant_id, first_id), clock, node_id)
     yield found
     for intake in found.intakes:
         intake.close()

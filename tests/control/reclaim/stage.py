@@ -18,7 +18,8 @@ from muster.identity import new_id
 from muster.wire.host import HostAttempt, StopOrder
 from scheduler.model import Plan, Workload
 from tests.control.conftest import SetClock
-from tests.fleet_factory import ENDS_AT_ITS_FAULT, OPERATOR, Fleet, enrol_host, make_fleet
+from tests.filled_once import filled
+from tests.fleet_factory import ENDS_AT_ITS_FAULT, OPERATOR, Fleet, enrol_host, fleet_of, make_fleet
 from tests.played_host import PlayedHost
 from workers.control.scheduler_loop import run_cycle
 
@@ -173,11 +174,19 @@ class Stage:
 
 def make_stage(units: UnitOfWorkFactory, clock: SetClock, *, num_hosts: int = 1) -> Stage:
     """Hosts ``alpha``, ``beta``… of two GPUs each."""
+    tenant_id, node_ids = filled(units, f"stage of {num_hosts}", lambda: _fill(units, clock, num_hosts))
+    fleet = fleet_of(units, tenant_id, node_ids["alpha"])
+    hosts = [PlayedHost(units, node_id, boot_id=f"boot-of-{name}", seq=1) for name, node_id in node_ids.items()]
+    return Stage(units, clock, fleet, hosts)
+
+
+def _fill(units: UnitOfWorkFactory, clock: SetClock, num_hosts: int) -> tuple[TenantId, dict[str, NodeId]]:
     fleet = make_fleet(units)
     first = PlayedHost(units, fleet.node_id, boot_id="boot-of-alpha")
     first.beat()
     stage = Stage(units, clock, fleet, [first])
-    for name in ("beta", "gamma", "delta")[: num_hosts - 1]:
+    names = ("alpha", "beta", "gamma", "delta")[:num_hosts]
+    for name in names[1:]:
         stage.add_host(name)
     stage.reconcile()
-    return stage
+    return fleet.tenant_id, {name: host.node_id for name, host in zip(names, stage.hosts, strict=True)}
