@@ -5,6 +5,7 @@ costs. Statements are executed by the dialect that compiled them: listen to an e
 """
 
 from typing import Any, Final
+from weakref import WeakKeyDictionary
 
 from sqlalchemy import Connection, Dialect, Engine, event
 from sqlalchemy.util import LRUCache
@@ -12,6 +13,8 @@ from sqlalchemy.util import LRUCache
 MOST_STATEMENTS: Final = 5_000
 _compiled: Final[LRUCache[Any, Any]] = LRUCache(MOST_STATEMENTS)
 _dialects: Final[dict[tuple[object, ...], Dialect]] = {}
+_shared: Final[WeakKeyDictionary[Engine, Dialect]] = WeakKeyDictionary()
+"""By engine, from its first connection on: by then its dialect has asked the server."""
 
 
 def compile_once() -> None:
@@ -23,7 +26,9 @@ def compile_once() -> None:
 def _share(connection: Connection) -> None:
     """What is compiled is kept by its dialect: that of the first engine stands for all that found the same server."""
     engine = connection.engine
-    connection.dialect = _dialects.setdefault(_found(engine.dialect), engine.dialect)
+    if engine not in _shared:
+        _shared[engine] = _dialects.setdefault(_found(engine.dialect), engine.dialect)
+    connection.dialect = _shared[engine]
     if "compiled_cache" not in engine.get_execution_options():
         engine.update_execution_options(compiled_cache=_compiled)
         connection.execution_options(compiled_cache=_compiled)

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+import structlog
 from hypothesis import HealthCheck, settings
 
 from local.binaries import POSTGRES_VARIABLE, packaged_postgres
@@ -89,7 +90,11 @@ while folder.exists() and time.monotonic() < deadline:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """The newest PostgreSQL that everybody gets from the wheel, unless the run names another one."""
+    """The newest PostgreSQL that everybody gets from the wheel, unless the run names another one.
+
+    A logged exception is written plainly, as by the services: each in colours and with its source costs half a second.
+    """
+    structlog.dev.ConsoleRenderer.get_active().exception_formatter = structlog.dev.plain_traceback
     config.pluginmanager.register(KeepsExamples(FOUND_EXAMPLES))
     packaged = packaged_postgres()
     if packaged is not None and packaged.is_dir():
