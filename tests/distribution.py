@@ -2,7 +2,7 @@
 
 Each worker starts the servers, the browser and the warm interpreters that its tests ask for. So a package stays with
 one worker where that is possible: two workers that share the pages would start two browsers and fill two fleets. The
-durations are those of ``tests/durations.json``. A worker without work takes half of what another has left, from its
+durations are in ``tests/durations.json``. A worker without work takes half of what another has left, from its
 end; a package in ``WHOLE`` is never taken.
 """
 
@@ -116,7 +116,7 @@ class Distribution(WorkStealingScheduling):
         self.check_schedule()
 
     def check_schedule(self) -> None:
-        """Give pending tests to workers without work, or have tests taken for them, or let them end."""
+        """Give pending tests to workers without work, or request tests of another for them, or let them end."""
         up = {node: pending for node, pending in self.node2pending.items() if not node.shutting_down}
         self._give([node for node, pending in up.items() if len(pending) < KEPT])
         idle = [node for node, pending in up.items() if len(pending) < KEPT]

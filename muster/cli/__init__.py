@@ -28,7 +28,7 @@ def main() -> None:
     code = _caught(run)
     if is_ours:
         signal.signal(signal.SIGINT, _leave)
-    gc.freeze()  # else the interpreter's end walks through every object once more
+    gc.freeze()  # else the interpreter's end walks through every object again
     sys.exit(code)
 
 

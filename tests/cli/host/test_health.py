@@ -91,8 +91,8 @@ def test_a_part_that_there_is_not_is_refused(muster: Command) -> None:
     assert "worker-control" in answer.stderr
 
 
-def test_a_check_loads_nothing_that_it_does_not_use_and_looks_for_no_garbage_in_imports(tmp_path: Path) -> None:
-    """It runs every few seconds beside each process."""
+def test_a_check_loads_nothing_that_it_does_not_use_and_collects_no_garbage_in_imports(tmp_path: Path) -> None:
+    """It runs every few seconds next to each process."""
     variables = {"PATH": os.environ["PATH"], "MUSTER_DATABASE_URL": f"postgresql://127.0.0.1:{free_port()}/muster"}
     answer = subprocess.run(
         [sys.executable, "-c", AT_THE_END, "health", "worker-control"],

@@ -1,4 +1,4 @@
-"""The question before each pass: it finds nothing on a fleet at rest, and whatever a pass would find."""
+"""The question before each pass: it finds nothing on an idle fleet, and all that a pass would find."""
 
 from datetime import timedelta
 
