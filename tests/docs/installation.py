@@ -21,8 +21,14 @@ from tests.warm_python import WarmPython
 
 ROOT: Final = Path(__file__).resolve().parents[2]
 BIN: Final = Path(sys.executable).parent
-ENVIRONMENT: Final = ("bin", "lib", "pyvenv.cfg")
-"""What makes a folder a Python environment: without the last, its interpreter is that of the system."""
+ENVIRONMENT: Final = ("lib", "pyvenv.cfg")
+"""What makes a folder a Python environment, beside `bin`: without the last, its interpreter is that of the system."""
+COMMAND: Final = """\
+#!/bin/sh
+case "$1 $2" in "api "*|"scheduler "*|"worker "*|"agent run") exec {installed} "$@";; esac
+exec {warm} -m muster "$@"
+"""
+"""A release's `muster`: a process that stays is started as it is, and one that runs to its end is a warm fork."""
 FOLDERS: Final = ("/etc", "/opt/muster", "/usr/local/bin", "/var/lib/muster", "/mnt/checkpoints")
 RELEASES: Final = ("0.1.0", "0.2.0")
 SUPERUSER: Final = "postgres"
@@ -43,8 +49,9 @@ exec env "$@"
 class Installation:
     """``root`` stands for /. Start it with ``installation``."""
 
-    def __init__(self, root: Path, job_python: Path) -> None:
+    def __init__(self, root: Path, command_python: Path, job_python: Path) -> None:
         self.root = root
+        self._command_python = command_python
         self._job_python = job_python
         self.ports = {port: str(free_port()) for port in ("5432", "6379", "8420")}
         self.places = {path: f"{root}{path}" for path in FOLDERS}
@@ -62,13 +69,22 @@ class Installation:
         (self.root / "opt/muster/torch/bin").mkdir(parents=True)
         (self.root / "opt/muster/torch/bin/python").symlink_to(self._job_python)
         for release in RELEASES:
-            (self.root / "opt/muster" / release).mkdir()
-            for part in ENVIRONMENT:
-                (self.root / "opt/muster" / release / part).symlink_to(BIN.parent / part)
+            self._release(self.root / "opt/muster" / release)
         self._unit("redis-server", f"{find_broker().path} {self.root}/etc/redis/redis.conf")
         (self.root / "etc/redis/redis.conf").write_text(f'port {self.ports["6379"]}\nbind 127.0.0.1\nsave ""\n')
         self._shims()
         self._checkout()
+
+    def _release(self, folder: Path) -> None:
+        (folder / "bin").mkdir(parents=True)
+        for part in ENVIRONMENT:
+            (folder / part).symlink_to(BIN.parent / part)
+        for program in BIN.iterdir():
+            if program.name != "muster":
+                (folder / "bin" / program.name).symlink_to(program)
+        command = folder / "bin/muster"
+        command.write_text(COMMAND.format(installed=BIN / "muster", warm=self._command_python), encoding="utf-8")
+        command.chmod(0o755)
 
     def _unit(self, name: str, command: str) -> None:
         (self.root / f"systemd/units/{name}.service").write_text(f"[Service]\nExecStart={command}\n")
@@ -132,9 +148,9 @@ class Installation:
 
 
 @contextmanager
-def installation(root: Path, jobs: WarmPython) -> Iterator[Installation]:
-    """Hold the machine up. ``jobs`` stands for the interpreter that has torch."""
-    machine = Installation(root, jobs.daemon)
+def installation(root: Path, commands: WarmPython, jobs: WarmPython) -> Iterator[Installation]:
+    """Hold the machine up. ``commands`` runs what ends by itself; ``jobs`` stands for the interpreter with torch."""
+    machine = Installation(root, commands.path, jobs.daemon)
     database = machine.start_database()
     try:
         yield machine

@@ -27,9 +27,11 @@ def test_the_release_is_the_one_that_the_page_installs() -> None:
 
 @pytest.mark.slow
 @pytest.mark.timeout(3600)
-def test_the_page_holds_as_it_is_typed_and_so_does_what_it_guarantees_next_to(warm_python: WarmPython) -> None:
+def test_the_page_holds_as_it_is_typed_and_so_does_what_it_guarantees_next_to(
+    warm_muster: WarmPython, warm_python: WarmPython
+) -> None:
     """One test: several would be dealt out to several workers, and each would install everything again."""
-    with swept_folder() as folder, installation(folder, warm_python) as machine:
+    with swept_folder() as folder, installation(folder, warm_muster, warm_python) as machine:
         machine.reader().read(BLOCKS)
         the_job_outlived_the_restart_of_its_hosts_units(machine)
         muster_reaches_its_own_keys_of_the_broker_and_no_other(machine)
