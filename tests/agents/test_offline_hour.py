@@ -8,7 +8,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
-import httpx
 import msgspec
 import pytest
 from sqlalchemy import select
@@ -29,6 +28,7 @@ from muster.settings import make_secret_key_file
 from muster.wire.telemetry import GpuReport, NodeReport, Report
 from tests.agents.reports import BOOT
 from tests.fleet_factory import OPERATOR, enrol_host
+from tests.readiness import is_ready
 from tests.telemetry_reports import newest_readings, report, xid
 from tests.waiting import wait_until
 from tests.warm_python import WarmPython
@@ -88,18 +88,12 @@ class Offline:
 
     def start_api(self) -> None:
         self.api.start()
-        wait_until(self._is_ready, timeout_s=120)
+        wait_until(lambda: is_ready(self.url), timeout_s=120)
 
     def kill_api(self) -> None:
         assert self.api.pid is not None
         os.kill(self.api.pid, signal.SIGKILL)
         wait_until(lambda: not self.api.is_running())
-
-    def _is_ready(self) -> bool:
-        try:
-            return httpx.get(f"{self.url}/readyz", timeout=1).status_code == 200
-        except httpx.HTTPError:
-            return False
 
     def keep_sample(self) -> None:
         self.seq += 16

@@ -40,6 +40,7 @@ from muster.wire.host import (
 from tests.api.conftest import GOOD_JOB
 from tests.fleet_factory import OPERATOR, Fleet, make_fleet
 from tests.patient import PATIENT
+from tests.readiness import is_ready
 from tests.waiting import wait_until
 
 pytestmark = pytest.mark.timeout(400)
@@ -83,20 +84,13 @@ def served(server_folder: Path) -> Iterator[Served]:
     child = Child("api", ["api"], variables, folder / "api.log")
     child.start()
     try:
-        wait_until(lambda: _is_ready(port))
+        wait_until(lambda: is_ready(f"http://127.0.0.1:{port}"))
         assert child.pid is not None
         yield Served(f"http://127.0.0.1:{port}", port, child.pid, token, fleet, units, postgres)
     finally:
         child.stop()
         engine.dispose()
         postgres.stop()
-
-
-def _is_ready(port: int) -> bool:
-    try:
-        return httpx.get(f"http://127.0.0.1:{port}/readyz", timeout=1).status_code == 200
-    except httpx.HTTPError:
-        return False
 
 
 @pytest.mark.parametrize("is_chunked", [False, True])
@@ -216,7 +210,7 @@ def test_without_a_database_it_states_unavailable_and_comes_back(served: Served)
         assert httpx.get(f"{served.url}/healthz", timeout=60).status_code == 200
     finally:
         served.postgres.start()
-    wait_until(lambda: _is_ready(served.port))
+    wait_until(lambda: is_ready(served.url))
     with served.client() as client:
         assert client.submit_job(GOOD_JOB)["state"] == "QUEUED"
         with pytest.raises(Problem):

@@ -25,6 +25,7 @@ from muster.ports import free_port
 from muster.settings import make_secret_key_file
 from tests.fleet_factory import OPERATOR, enrol_host
 from tests.patient import PATIENT
+from tests.readiness import is_ready
 from tests.telemetry_reports import newest_readings, reading, report
 from tests.waiting import wait_until
 from tests.warm_python import WarmPython
@@ -41,12 +42,6 @@ class Served:
     tokens: list[str]
     acknowledged: set[tuple[str, int]] = field(default_factory=set)
     duplicates: int = 0
-
-    def is_ready(self) -> bool:
-        try:
-            return httpx.get(f"{self.url}/readyz", timeout=1).status_code == 200
-        except httpx.HTTPError:
-            return False
 
     def send(self, host: int, first: int, stop: threading.Event) -> None:
         """Each report until it is acknowledged, as an agent does."""
@@ -93,7 +88,7 @@ def served(short_folder: Path, warm_stack: WarmPython) -> Iterator[Served]:
     child.start()
     found = Served(f"http://127.0.0.1:{port}", child, units, postgres, tokens)
     try:
-        wait_until(found.is_ready)
+        wait_until(lambda: is_ready(found.url))
         yield found
     finally:
         child.stop()
@@ -115,7 +110,7 @@ def test_no_acknowledged_report_is_lost_and_none_counts_twice(served: Served) ->
         acknowledged = set(served.acknowledged)
         assert acknowledged <= set(served.kept())
         served.child.start()
-        wait_until(served.is_ready)
+        wait_until(lambda: is_ready(served.url))
     stop.set()
     for sender in senders:
         sender.join(180)

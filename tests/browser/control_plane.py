@@ -7,8 +7,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-import httpx
-
 from control.core.sealer import seal_once
 from control.core.sequencer import sequence_once
 from control.core.unit_of_work import UnitOfWorkFactory
@@ -23,6 +21,7 @@ from muster.domain.principals import Role
 from muster.ports import free_port
 from muster.settings import make_secret_key_file
 from tests.patient import PATIENT
+from tests.readiness import is_ready
 from tests.waiting import wait_until
 
 START_S: Final = 300.0
@@ -99,7 +98,4 @@ def running_control_plane(
 
 def _is_ready(child: Child, url: str) -> bool:
     assert child.is_running(), f"the API ended at its start:\n{child.log_path.read_text()[-3000:]}"
-    try:
-        return httpx.get(f"{url}/readyz", timeout=5).status_code == 200
-    except httpx.HTTPError:
-        return False
+    return is_ready(url, timeout_s=5)

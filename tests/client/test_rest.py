@@ -1,11 +1,14 @@
 """Both REST clients: what they repeat, what they never repeat, how they follow, and where their key never goes."""
 
 import inspect
+import ssl
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from muster.client import AsyncRestClient, Problem, RestClient, UnreachableError
+from muster.client.transport import trusted
 from tests.client.both_clients import Ask, both_clients
 from tests.recorded_server import Answer, Requested, problem, serving
 
@@ -173,3 +176,14 @@ def test_both_clients_have_the_same_calls_with_their_words() -> None:
         for name in calls:
             assert inspect.getdoc(getattr(client, name)), name
         assert list(inspect.signature(client.job).parameters) == ["self", "job_id"]
+
+
+def test_certificates_are_read_for_https_alone_and_http_trusts_none() -> None:
+    missing = Path("/nowhere/ca.pem")
+    for ca_file in (None, missing):
+        found = trusted("http://127.0.0.1:8420", ca_file)
+        assert isinstance(found, ssl.SSLContext)
+        assert (found.get_ca_certs(), found.verify_mode, found.check_hostname) == ([], ssl.CERT_REQUIRED, True)
+    assert trusted("HTTPS://muster.example", None) is True
+    with pytest.raises(FileNotFoundError):
+        trusted("https://muster.example", missing)

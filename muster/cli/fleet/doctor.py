@@ -1,7 +1,6 @@
 """``muster doctor`` checks what would keep a first run from working, one line each, with what to do."""
 
 import os
-import ssl
 import subprocess
 import sys
 import tempfile
@@ -19,6 +18,7 @@ from muster.cli.framework.exits import CommandError, Exit, exit_of
 from muster.cli.framework.output import AsJson, AsYaml, Format, Page, Table, show
 from muster.cli.framework.profile import find_profile, open_client
 from muster.cli.framework.tables import Column
+from muster.client.transport import trusted
 from muster.settings import load_settings
 
 COLUMNS: Final = (
@@ -93,7 +93,8 @@ def _control_plane() -> Iterator[Finding]:
         yield Finding("control plane", "warn", f"{fault} {fault.suggestion}")
         return
     try:
-        answer = httpx.get(f"{profile.api_url}/readyz", timeout=5, trust_env=False, verify=_trusted(profile.ca_file))
+        certificates = trusted(profile.api_url, profile.ca_file)
+        answer = httpx.get(f"{profile.api_url}/readyz", timeout=5, trust_env=False, verify=certificates)
     except httpx.HTTPError as error:
         yield Finding("control plane", "fail", f"{profile.api_url} does not answer ({error}); is it up?")
         return
@@ -104,11 +105,6 @@ def _control_plane() -> Iterator[Finding]:
     yield _clock(answer)
     yield _checked("key", _key_words)
     yield from fleet_findings()
-
-
-def _trusted(ca_file: Path | None) -> ssl.SSLContext | bool:
-    """Return the profile's certificates, which every other command trusts too; without any, the system's."""
-    return True if ca_file is None else ssl.create_default_context(cafile=str(ca_file))
 
 
 def _clock(answer: httpx.Response) -> Finding:

@@ -7,7 +7,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-import httpx
 import pytest
 
 from agents.probes.faults import Fault, write_fault
@@ -25,6 +24,7 @@ from muster.ports import free_port
 from muster.settings import make_secret_key_file
 from tests.control.burn_in_case import newest, standing
 from tests.fleet_factory import OPERATOR
+from tests.readiness import is_ready
 from tests.waiting import wait_until
 from tests.warm_python import WarmPython
 from workers.control.main import burn_in_once
@@ -89,18 +89,11 @@ def place(database_url: str, short_folder: Path, warm_stack: WarmPython) -> Iter
     child = Child("api", ["api"], variables, short_folder / "api.log", str(warm_stack.daemon))
     child.start()
     try:
-        wait_until(lambda: _is_ready(port), timeout_s=120)
+        wait_until(lambda: is_ready(f"http://127.0.0.1:{port}"), timeout_s=120)
         yield Place(units, f"http://127.0.0.1:{port}", short_folder)
     finally:
         child.stop()
         engine.dispose()
-
-
-def _is_ready(port: int) -> bool:
-    try:
-        return httpx.get(f"http://127.0.0.1:{port}/readyz", timeout=1).status_code == 200
-    except httpx.HTTPError:
-        return False
 
 
 def test_gpus_that_compute_right_are_proved_and_the_one_that_does_not_goes_out(
