@@ -4,12 +4,13 @@ Locking order (see ARCHITECTURE.md): the job's row, then its attempt, then the a
 GPUs. The holder of the job's row has all of them to itself.
 """
 
+import functools
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Final
 
-from sqlalchemy import select
+from sqlalchemy import Select, bindparam, select
 
 from control.attempts import resume_holds, suspects
 from control.attempts.mapping import attempt_lifecycle, grace_ms, job_lifecycle, spec_of, store_attempt, store_job
@@ -51,8 +52,7 @@ class LoadedAttempt:
 
 def lock_job(unit: UnitOfWork, job_id: JobId) -> Job:
     """Lock the job and return it. Raises ``NotFoundError`` when there is no such job."""
-    query = select(Job).where(Job.id == job_id).with_for_update(key_share=True)
-    job = unit.session.scalar(query.execution_options(populate_existing=True))
+    job = unit.session.scalar(_job_locked(), {"job_id": job_id})
     if job is None:
         raise NotFoundError
     return job
@@ -60,15 +60,39 @@ def lock_job(unit: UnitOfWork, job_id: JobId) -> Job:
 
 def lock_attempt(unit: UnitOfWork, attempt_id: AttemptId) -> LoadedAttempt:
     """Lock the attempt and return it. Raises ``NotFoundError`` when there is no such attempt."""
-    job_id = unit.session.scalar(select(Attempt.job_id).where(Attempt.id == attempt_id))
+    by_id = {"attempt_id": attempt_id}
+    job_id = unit.session.scalar(_job_of_attempt(), by_id)
     if job_id is None:
         raise NotFoundError
     job = lock_job(unit, job_id)
-    fresh = {"populate_existing": True}  # rows read before the lock may be stale
-    attempt = unit.session.scalars(select(Attempt).where(Attempt.id == attempt_id).execution_options(**fresh)).one()
-    parts = select(AttemptHost).where(AttemptHost.attempt_id == attempt_id).order_by(AttemptHost.node_rank)
-    hosts = unit.session.scalars(parts.execution_options(**fresh)).all()
-    return LoadedAttempt(job, attempt, hosts)
+    attempt = unit.session.scalars(_attempt_afresh(), by_id).one()
+    return LoadedAttempt(job, attempt, unit.session.scalars(_hosts_afresh(), by_id).all())
+
+
+# Built once: each step asks them. Rows read before the lock may be stale, so they are populated again.
+
+
+@functools.cache
+def _job_locked() -> Select[Job]:
+    query = select(Job).where(Job.id == bindparam("job_id")).with_for_update(key_share=True)
+    return query.execution_options(populate_existing=True)
+
+
+@functools.cache
+def _job_of_attempt() -> Select[JobId]:
+    return select(Attempt.job_id).where(Attempt.id == bindparam("attempt_id"))
+
+
+@functools.cache
+def _attempt_afresh() -> Select[Attempt]:
+    query = select(Attempt).where(Attempt.id == bindparam("attempt_id"))
+    return query.execution_options(populate_existing=True)
+
+
+@functools.cache
+def _hosts_afresh() -> Select[AttemptHost]:
+    query = select(AttemptHost).where(AttemptHost.attempt_id == bindparam("attempt_id"))
+    return query.order_by(AttemptHost.node_rank).execution_options(populate_existing=True)
 
 
 def live_attempt_of(unit: UnitOfWork, job: Job) -> LoadedAttempt | None:

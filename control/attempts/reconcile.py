@@ -4,12 +4,13 @@ It reads only jobs and attempts on which time can have an effect, each in a unit
 never stops the others.
 """
 
+import functools
 from collections.abc import Sequence
 from datetime import datetime, timedelta
 from typing import Final
 
 import structlog
-from sqlalchemy import and_, or_, select, update
+from sqlalchemy import Select, and_, bindparam, or_, select, update
 from sqlalchemy.orm import Session
 
 from control.attempts import budgets, fault_attribution, pairwise_checks
@@ -64,35 +65,45 @@ def reconcile(units: UnitOfWorkFactory, principal: Principal) -> int:
 
 
 def _due_jobs(session: Session, now: datetime) -> Sequence[JobId]:
-    return session.scalars(
-        select(Job.id).where(Job.state == JobState.RECOVERING, or_(Job.next_try_at.is_(None), Job.next_try_at <= now))
-    ).all()
+    return session.scalars(_jobs_due(), {"now": now}).all()
+
+
+@functools.cache
+def _jobs_due() -> Select[JobId]:
+    """Return the query, built once: each round asks it."""
+    is_due = or_(Job.next_try_at.is_(None), Job.next_try_at <= bindparam("now"))
+    return select(Job.id).where(Job.state == JobState.RECOVERING, is_due)
 
 
 def _due_attempts(session: Session, now: datetime, policy: Policy) -> Sequence[AttemptId]:
     silent_since = now - timedelta(seconds=policy.contact.lost_after_s)
+    return session.scalars(_attempts_due(), {"now": now, "silent_since": silent_since}).all()
+
+
+@functools.cache
+def _attempts_due() -> Select[AttemptId]:
+    """Return the query, built once: each round asks it."""
     has_rebooted = and_(AttemptHost.boot_id.is_not(None), Node.boot_id != AttemptHost.boot_id)
     is_unheard = and_(
         AttemptHost.state.in_(PARTS_THAT_MAY_RUN),
-        or_(Node.last_heartbeat_at <= silent_since, AttemptHost.omitted_at.is_not(None), has_rebooted),
+        or_(Node.last_heartbeat_at <= bindparam("silent_since"), AttemptHost.omitted_at.is_not(None), has_rebooted),
     )
     is_live = and_(
         Attempt.state != AttemptState.ENDED,
         or_(
             Attempt.state.in_([AttemptState.PLACED, AttemptState.CLAIMING, AttemptState.LOST]),
-            Attempt.wall_deadline_at <= now,
+            Attempt.wall_deadline_at <= bindparam("now"),
             is_unheard,
         ),
     )
     was_rebooted = and_(Attempt.state == AttemptState.ENDED, AttemptHost.state != HostPartState.CLEAN, has_rebooted)
-    query = (
+    return (
         select(Attempt.id)
         .join(AttemptHost, AttemptHost.attempt_id == Attempt.id)
         .join(Node, Node.id == AttemptHost.node_id)
         .where(or_(is_live, was_rebooted))
         .distinct()
     )
-    return session.scalars(query).all()
 
 
 def _tick_job(units: UnitOfWorkFactory, principal: Principal, job_id: JobId) -> None:

@@ -1,10 +1,11 @@
 """Mapping between rows and the plain data that ``health`` judges."""
 
+import functools
 from collections.abc import Collection, Iterable, Sequence
 from datetime import datetime, timedelta
 from typing import Any, Final, Protocol
 
-from sqlalchemy import ColumnElement, Row, and_, case, func, or_, select
+from sqlalchemy import ColumnElement, Integer, Row, Select, and_, bindparam, case, func, or_, select
 from sqlalchemy.orm import Session
 
 from control.core.unit_of_work import UnitOfWork
@@ -15,7 +16,9 @@ from health.detectors.traits import traits_of
 from health.evidence.index import PLACE_IN_GPU
 from health.evidence.suppression import LastContact, outlasted
 from health.standing.gpu_case import RULE, BurnInResult, GpuCase, Move, MoveReason
+from muster.db.base import UtcTimestamp
 from muster.db.models import EvidenceRow, GpuStandingChange, Node, StoredSignal
+from muster.db.pipeline.packed_arrays import within_parameter
 from muster.domain.evidence.findings import (
     EventKind,
     Evidence,
@@ -158,9 +161,23 @@ def evidence_about(unit: UnitOfWork, gpus: Iterable[GpuUuid], nodes: Iterable[No
     ``REMEMBERED_OF_A_FAULT`` are returned: so many bursts of one fault take a score to 0 by themselves.
     """
     reach = reach_of(active_policy(unit.session).health)
+    parameters = {
+        "gpus": list(gpus),
+        "nodes": list(nodes),
+        "info_since": unit.now - timedelta(seconds=reach.window_s),
+        "since": unit.now - REMEMBERED,
+        "most_info": max(INFO_OF_A_FAULT, reach.times + 1),
+    }
+    return unit.session.scalars(_remembered(), parameters).all()
+
+
+@functools.cache
+def _remembered() -> Select[EvidenceRow]:
+    """Return the query, built once: each judgement asks it."""
     is_info = EvidenceRow.severity == int(Severity.INFO)
-    within = case((is_info, unit.now - timedelta(seconds=reach.window_s)), else_=unit.now - REMEMBERED)
-    about_nodes = EvidenceRow.gpu_uuid.is_(None) & EvidenceRow.node_id.in_(list(nodes))
+    info_since, since = bindparam("info_since", type_=UtcTimestamp()), bindparam("since", type_=UtcTimestamp())
+    about_nodes = EvidenceRow.gpu_uuid.is_(None) & within_parameter(EvidenceRow.node_id, "nodes")
+    is_about = or_(within_parameter(EvidenceRow.gpu_uuid, "gpus"), about_nodes)
     in_gpu = [EvidenceRow.values[name] for name in PLACE_IN_GPU]
     newest = func.row_number().over(
         partition_by=[EvidenceRow.gpu_uuid, EvidenceRow.node_id, EvidenceRow.fault_key, is_info, *in_gpu],
@@ -168,12 +185,12 @@ def evidence_about(unit: UnitOfWork, gpus: Iterable[GpuUuid], nodes: Iterable[No
     )
     told = (
         select(EvidenceRow.id, newest.label("number"))
-        .where(or_(EvidenceRow.gpu_uuid.in_(list(gpus)), about_nodes), EvidenceRow.last_seen_at > within)
+        .where(is_about, EvidenceRow.last_seen_at > case((is_info, info_since), else_=since))
         .subquery("told")
     )
-    most = case((is_info, max(INFO_OF_A_FAULT, reach.times + 1)), else_=REMEMBERED_OF_A_FAULT)
+    most = case((is_info, bindparam("most_info", type_=Integer())), else_=REMEMBERED_OF_A_FAULT)
     query = select(EvidenceRow).join(told, told.c.id == EvidenceRow.id).where(told.c.number <= most)
-    return unit.session.scalars(query.order_by(EvidenceRow.onset_at, EvidenceRow.id)).all()
+    return query.order_by(EvidenceRow.onset_at, EvidenceRow.id)
 
 
 def is_pending() -> ColumnElement[bool]:

@@ -1,10 +1,11 @@
 """The server's end of the host protocol: heartbeat, claim, report, logs. A node reports about itself only (I16)."""
 
+import functools
 from collections.abc import Sequence
 from typing import Any, Final
 
 from msgspec import structs
-from sqlalchemy import Row, func, select, update
+from sqlalchemy import Row, Select, Text, Update, bindparam, func, select, update
 from sqlalchemy.dialects.postgresql import insert
 
 from control.attempts import pairwise_checks
@@ -15,6 +16,7 @@ from control.core.unit_of_work import UnitOfWork, declare_action
 from control.placement import preflight
 from control.policy.policies import active_policy
 from control.reclaim.victims import notify_victims
+from muster.db.base import UtcTimestamp
 from muster.db.models import Attempt, AttemptHost, Job, LogChunk, Node
 from muster.domain.errors import NotFoundError, StaleFenceError, UpgradeRequiredError
 from muster.domain.ids import AttemptId, Fence, NodeId
@@ -59,8 +61,7 @@ def heartbeat(unit: UnitOfWork, request: HeartbeatRequest) -> HeartbeatAnswer:
     """Renew the host's leases and return what it has to claim, to stop and to forget. A stale beat renews nothing."""
     node_id = node_of(unit, request.protocol)
     policy = active_policy(unit.session)
-    asked = select(Node, preflight.any_on(node_id, unit.now)).where(Node.id == node_id)
-    found = unit.session.execute(asked.with_for_update(key_share=True, of=Node)).one_or_none()
+    found = unit.session.execute(_node_and_whether_preflights(), {"node_id": node_id, "now": unit.now}).one_or_none()
     if found is None:
         raise NotFoundError
     node, has_preflights = found
@@ -69,20 +70,16 @@ def heartbeat(unit: UnitOfWork, request: HeartbeatRequest) -> HeartbeatAnswer:
         heartbeat_s = _next_beat_s(policy, node_id, request.seq)
         return HeartbeatAnswer(lease_s=0.0, heartbeat_s=heartbeat_s, takes=TAKEN_IN_HEARTBEATS)
     _note_contact(unit, node)
-    unit.session.execute(
-        update(Node)
-        .where(Node.id == node_id)
-        .values(
-            boot_id=hearing.boot_id,
-            heartbeat_seq=hearing.seq,
-            past_boot_ids=list(hearing.past_boots),
-            last_heartbeat_at=unit.now,
-            lease_renewed_at=unit.now,
-            contact=Contact.LIVE,
-            **({"capabilities": list(request.capabilities)} if list(request.capabilities) != node.capabilities else {}),
-        )
-        .execution_options(synchronize_session=False)
-    )
+    capabilities = list(request.capabilities)
+    told = {
+        "node_id": node_id,
+        "now": unit.now,
+        "boot": hearing.boot_id,
+        "seq": hearing.seq,
+        "past_boots": list(hearing.past_boots),
+        "capable_of": capabilities,
+    }
+    unit.session.execute(_renewal(with_capabilities=capabilities != node.capabilities), told)
     parts = _open_parts(unit, node_id)
     _note_listed(unit, node_id, request, parts, policy)
     notify_victims(unit, [attempt.id for part, attempt, _ in parts if part.state in PARTS_THAT_MAY_RUN], policy)
@@ -91,19 +88,52 @@ def heartbeat(unit: UnitOfWork, request: HeartbeatRequest) -> HeartbeatAnswer:
     return structs.replace(_answer(unit, node_id, request, parts, policy), preflights=to_check)
 
 
+@functools.cache
+def _node_and_whether_preflights() -> Select[Node, bool]:
+    """Return the query of the host's row, which it locks. Built once, as are the others of a heartbeat."""
+    node_id, now = bindparam("node_id", type_=Text()), bindparam("now", type_=UtcTimestamp())
+    query = select(Node, preflight.any_on(node_id, now)).where(Node.id == node_id)
+    return query.with_for_update(key_share=True, of=Node)
+
+
+@functools.cache
+def _renewal(*, with_capabilities: bool) -> Update:
+    """Return the statement that stores a heartbeat."""
+    now = bindparam("now", type_=UtcTimestamp())
+    statement = (
+        update(Node)
+        .where(Node.id == bindparam("node_id"))
+        .values(
+            boot_id=bindparam("boot"),
+            heartbeat_seq=bindparam("seq"),
+            past_boot_ids=bindparam("past_boots"),
+            last_heartbeat_at=now,
+            lease_renewed_at=now,
+            contact=Contact.LIVE,
+        )
+        .execution_options(synchronize_session=False)
+    )
+    return statement.values(capabilities=bindparam("capable_of")) if with_capabilities else statement
+
+
 def _note_contact(unit: UnitOfWork, node: Node) -> None:
     if node.contact is not Contact.LIVE:
         unit.emit("node.live", "node", node.id, payload={"from": node.contact, "to": Contact.LIVE})
 
 
 def _open_parts(unit: UnitOfWork, node_id: NodeId) -> Sequence[Row[AttemptHost, Attempt, Job]]:
-    return unit.session.execute(
+    return unit.session.execute(_open_parts_of_a_node(), {"node_id": node_id}).all()
+
+
+@functools.cache
+def _open_parts_of_a_node() -> Select[AttemptHost, Attempt, Job]:
+    return (
         select(AttemptHost, Attempt, Job)
         .join(Attempt, Attempt.id == AttemptHost.attempt_id)
         .join(Job, Job.id == Attempt.job_id)
-        .where(AttemptHost.node_id == node_id, AttemptHost.state != HostPartState.CLEAN)
+        .where(AttemptHost.node_id == bindparam("node_id"), AttemptHost.state != HostPartState.CLEAN)
         .order_by(Attempt.fence)
-    ).all()
+    )
 
 
 def _note_listed(

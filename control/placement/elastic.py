@@ -7,12 +7,13 @@ job: its own GPUs, and the additional ones. The hold ends when the job is placed
     RUNNING          -->  hold {A B C}   -->  hold {A B C}     -->  the hold has ended
 """
 
+import functools
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Final
 
-from sqlalchemy import ColumnElement, and_, exists, func, or_, select
+from sqlalchemy import ColumnElement, Select, and_, bindparam, exists, func, or_, select
 from sqlalchemy.dialects.postgresql import aggregate_order_by
 from sqlalchemy.orm import Session
 
@@ -32,7 +33,7 @@ from health.standing.admission import refusal_of
 from muster.db.models import Allocation, AllocationGpu, Attempt, Gpu, GpuHold, Job, Reclaim
 from muster.db.queries.assignments import IS_ASSIGNED
 from muster.domain.errors import ConflictError, NotFoundError, PreconditionFailedError, ValidationFailedError
-from muster.domain.ids import AttemptId, GpuUuid, JobId, NodeId
+from muster.domain.ids import AttemptId, GpuUuid, JobId, NodeId, TenantId
 from muster.domain.job.elastic import Sizes, sizes_of
 from muster.domain.lifecycle.model import Timers
 from muster.domain.policy.document import Policy
@@ -74,21 +75,7 @@ def sizes(job: Job) -> Sizes:
 
 def elastic_gangs(session: Session) -> dict[AttemptId, ElasticGang]:
     """Return each running attempt that nothing stops and that may have more or fewer hosts than it has."""
-    rank_order = (AllocationGpu.node_rank, AllocationGpu.local_index)
-    query = (
-        select(
-            Attempt.id,
-            Job,
-            func.array_agg(aggregate_order_by(AllocationGpu.node_id, *rank_order)),
-            func.array_agg(aggregate_order_by(AllocationGpu.gpu_uuid, *rank_order)),
-        )
-        .join(Job, Job.id == Attempt.job_id)
-        .join(Allocation, Allocation.attempt_id == Attempt.id)
-        .join(AllocationGpu, AllocationGpu.allocation_id == Allocation.id)
-        .where(_may_change_size(_HAS_ROOM, _HAS_SURPLUS))
-        .group_by(Attempt.id, Job.id)
-    )
-    found = session.execute(query).all()
+    found = session.execute(_of_other_possible_size()).all()
     avoided = nodes_at_fault(session, [job.id for _, job, _, _ in found])
     gangs, placement = {}, active_policy(session).placement
     for attempt_id, job, nodes, uuids in found:
@@ -109,6 +96,25 @@ def elastic_gangs(session: Session) -> dict[AttemptId, ElasticGang]:
     return gangs
 
 
+@functools.cache
+def _of_other_possible_size() -> Select[AttemptId, Job, Sequence[NodeId], Sequence[GpuUuid]]:
+    """Return the query, built once: each planning of the queue asks it."""
+    rank_order = (AllocationGpu.node_rank, AllocationGpu.local_index)
+    return (
+        select(
+            Attempt.id,
+            Job,
+            func.array_agg(aggregate_order_by(AllocationGpu.node_id, *rank_order)),
+            func.array_agg(aggregate_order_by(AllocationGpu.gpu_uuid, *rank_order)),
+        )
+        .join(Job, Job.id == Attempt.job_id)
+        .join(Allocation, Allocation.attempt_id == Attempt.id)
+        .join(AllocationGpu, AllocationGpu.allocation_id == Allocation.id)
+        .where(_may_change_size(_HAS_ROOM, _HAS_SURPLUS))
+        .group_by(Attempt.id, Job.id)
+    )
+
+
 def _may_change_size(*sizes: ColumnElement[bool]) -> ColumnElement[bool]:
     """Return the condition on an attempt that runs, that nothing stops, and for whose size one of ``sizes`` is true."""
     return and_(
@@ -126,27 +132,35 @@ def may_any_grow(session: Session, now: datetime, policy: Policy) -> bool:
     If not, no cycle is worth its snapshot.
     """
     since = now - timedelta(seconds=policy.elastic.grow_after_s)
-    is_ripe = and_(_may_change_size(_HAS_ROOM), Attempt.running_at <= since)
-    query = select(Attempt.id).join(Job, Job.id == Attempt.job_id).where(is_ripe)
-    if session.scalar(query.limit(1)) is None:
+    if session.scalar(_ripe_to_grow(), {"since": since}) is None:
         return False
     is_held = exists().where(AllocationGpu.gpu_uuid == Gpu.uuid, IS_ASSIGNED)
     idle = select(Gpu.uuid).where(Gpu.standing.not_in(OUT_OF_SERVICE), ~is_held)
     return session.scalar(idle.limit(1)) is not None
 
 
+@functools.cache
+def _ripe_to_grow() -> Select[AttemptId]:
+    is_ripe = and_(_may_change_size(_HAS_ROOM), Attempt.running_at <= bindparam("since"))
+    return select(Attempt.id).join(Job, Job.id == Attempt.job_id).where(is_ripe).limit(1)
+
+
 def own_holds(session: Session) -> list[ResumeHold]:
     """Return the holds of jobs that change their size."""
-    query = (
+    return [
+        ResumeHold(job_id, tuple(sorted(uuids)), tenant_id, tier)
+        for job_id, uuids, tenant_id, tier in session.execute(_held_for_themselves())
+    ]
+
+
+@functools.cache
+def _held_for_themselves() -> Select[JobId, Sequence[GpuUuid], TenantId, str]:
+    return (
         select(Job.id, func.array_agg(GpuHold.gpu_uuid), Job.tenant_id, Job.tier)
         .join(GpuHold, GpuHold.job_id == Job.id)
         .where(_NOT_RECLAIMED_FOR)
         .group_by(Job.id)
     )
-    return [
-        ResumeHold(job_id, tuple(sorted(uuids)), tenant_id, tier)
-        for job_id, uuids, tenant_id, tier in session.execute(query)
-    ]
 
 
 def grow(unit: UnitOfWork, growth: Growth, policy: Policy) -> None:

@@ -3,6 +3,7 @@
 import functools
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from datetime import datetime
 from typing import Final
 
 from sqlalchemy import Select, and_, case, exists, func, or_, select
@@ -128,29 +129,34 @@ def _last_parts(session: Session, job_ids: Sequence[JobId]) -> dict[JobId, _Last
     """Return each job's last attempt, if it had one: the next attempt takes its good GPUs again."""
     if not job_ids:
         return {}
-    last = (
-        select(Attempt.id, Attempt.cause, Attempt.ended_at)
-        .where(within(Attempt.job_id, job_ids))
-        .ext(distinct_on(Attempt.job_id))
-        .order_by(Attempt.job_id, Attempt.number.desc())
-        .subquery()
-    )
-    interrupted_at = case((last.c.cause.in_(INTERRUPTIONS), last.c.ended_at))
-    query = (
-        select(Allocation.job_id, AllocationGpu.node_id, AllocationGpu.gpu_uuid, interrupted_at)
-        .join(AllocationGpu, AllocationGpu.allocation_id == Allocation.id)
-        .join(last, last.c.id == Allocation.attempt_id)
-        .order_by(Allocation.job_id, AllocationGpu.node_rank, AllocationGpu.local_index)
-    )
     parts: dict[JobId, dict[NodeId, list[GpuUuid]]] = {}
     moments: dict[JobId, int | None] = {}
-    for job_id, node_id, uuid, at in session.execute(query):
+    for job_id, node_id, uuid, at in session.execute(_gpus_of_last_attempts(), {"job_ids": list(job_ids)}):
         parts.setdefault(job_id, {}).setdefault(node_id, []).append(uuid)
         moments[job_id] = None if at is None else to_ms(at)
     return {
         job_id: _Last(tuple((node_id, tuple(uuids)) for node_id, uuids in nodes.items()), moments[job_id])
         for job_id, nodes in parts.items()
     }
+
+
+@functools.cache
+def _gpus_of_last_attempts() -> Select[JobId, NodeId, GpuUuid, datetime | None]:
+    """Return the query, built once: each planning of the queue asks it."""
+    last = (
+        select(Attempt.id, Attempt.cause, Attempt.ended_at)
+        .where(within_parameter(Attempt.job_id, "job_ids"))
+        .ext(distinct_on(Attempt.job_id))
+        .order_by(Attempt.job_id, Attempt.number.desc())
+        .subquery()
+    )
+    interrupted_at = case((last.c.cause.in_(INTERRUPTIONS), last.c.ended_at))
+    return (
+        select(Allocation.job_id, AllocationGpu.node_id, AllocationGpu.gpu_uuid, interrupted_at)
+        .join(AllocationGpu, AllocationGpu.allocation_id == Allocation.id)
+        .join(last, last.c.id == Allocation.attempt_id)
+        .order_by(Allocation.job_id, AllocationGpu.node_rank, AllocationGpu.local_index)
+    )
 
 
 def nodes_at_fault(session: Session, job_ids: Sequence[JobId]) -> dict[JobId, frozenset[NodeId]]:

@@ -324,11 +324,11 @@ def open_on(unit: UnitOfWork, node_id: NodeId, policy: Policy) -> tuple[Prefligh
     )
 
 
-def any_on(node_id: NodeId, now: datetime) -> ColumnElement[bool]:
+def any_on(node_id: ColumnElement[str], now: ColumnElement[datetime]) -> ColumnElement[bool]:
     """Return the condition that the node has an open preflight. Most heartbeats need only this, with the node's row."""
     return exists().where(PlacementPreflight.node_id == node_id, _is_open(now))
 
 
-def _is_open(now: datetime) -> ColumnElement[bool]:
+def _is_open(now: datetime | ColumnElement[datetime]) -> ColumnElement[bool]:
     """Return the condition on an open preflight. That of a cancelled or placed job is open until its time is over."""
     return and_(PlacementPreflight.state == PreflightState.REQUESTED, PlacementPreflight.deadline_at > now)

@@ -3,16 +3,17 @@
 No other job takes these GPUs meanwhile (``control.attempts.resume_holds``).
 """
 
+import functools
 from collections.abc import Sequence
 from datetime import datetime, timedelta
 from typing import Final
 
-from sqlalchemy import exists, or_, select
+from sqlalchemy import Select, bindparam, exists, or_, select
 from sqlalchemy.orm import Session
 
 from control.placement.elastic import IS_ELASTIC
 from muster.db.models import Allocation, AllocationGpu, Attempt, Job, Node
-from muster.db.pipeline.packed_arrays import within
+from muster.db.pipeline.packed_arrays import within_parameter
 from muster.db.queries.assignments import IS_ASSIGNED
 from muster.domain.exit.causes import HAD_TO_LEAVE
 from muster.domain.ids import JobId
@@ -27,21 +28,27 @@ def waiting_for_their_own(session: Session, job_ids: Sequence[JobId], now: datet
 
     An elastic job counts whatever its end was, or it would continue smaller than it must. No silent host is waited for.
     """
+    parameters = {"job_ids": list(job_ids), "since": now - PATIENCE}
+    return frozenset(session.scalars(_ended_just_now_and_unproved(), parameters))
+
+
+@functools.cache
+def _ended_just_now_and_unproved() -> Select[JobId]:
+    """Return the query, built once: each planning of the queue asks it."""
     cleaning = exists().where(
         AllocationGpu.allocation_id == Allocation.id,
         IS_ASSIGNED,
         Node.id == AllocationGpu.node_id,
         Node.contact == Contact.LIVE,
     )
-    query = (
+    return (
         select(Attempt.job_id)
         .join(Allocation, Allocation.attempt_id == Attempt.id)
         .join(Job, Job.id == Attempt.job_id)
         .where(
-            within(Attempt.job_id, job_ids),
+            within_parameter(Attempt.job_id, "job_ids"),
             or_(Attempt.cause.in_(HAD_TO_LEAVE), IS_ELASTIC),
-            Attempt.ended_at > now - PATIENCE,
+            Attempt.ended_at > bindparam("since"),
             cleaning,
         )
     )
-    return frozenset(session.scalars(query))

@@ -75,18 +75,32 @@ def workload(
 
 def beneficiaries(session: Session) -> list[JobId]:
     """Return the jobs for which GPUs are held after a reclaim."""
-    return list(session.scalars(select(Reclaim.beneficiary_job_id).where(Reclaim.hold_ended_at.is_(None)).distinct()))
+    return list(session.scalars(_held_for()))
+
+
+# The queries are built once: each planning of the queue asks them.
+
+
+@functools.cache
+def _held_for() -> Select[JobId]:
+    return select(Reclaim.beneficiary_job_id).where(Reclaim.hold_ended_at.is_(None)).distinct()
 
 
 def _running(
     session: Session, now: datetime, policy: Policy, tenants: Collection[TenantId] | None
 ) -> list[RunningAttempt]:
+    query = _running_attempts(of_some_tenants=tenants is not None)
+    return [_attempt(row, now, policy) for row in session.execute(query, _parameters(tenants))]
+
+
+@functools.cache
+def _running_attempts(*, of_some_tenants: bool) -> Select[*tuple[Any, ...]]:
     saved = (
         select(func.max(Checkpoint.committed_at))
         .where(Checkpoint.job_id == Attempt.job_id, Checkpoint.status.in_(DURABLE))
         .scalar_subquery()
     )
-    query = (
+    return (
         select(
             Attempt.id,
             Attempt.job_id,
@@ -107,10 +121,9 @@ def _running(
         .join(Job, Job.id == Attempt.job_id)
         .join(Allocation, Allocation.attempt_id == Attempt.id)
         .join(AllocationGpu, AllocationGpu.allocation_id == Allocation.id)
-        .where(Attempt.state != AttemptState.ENDED, _is_of(Attempt.tenant_id, tenants))
+        .where(Attempt.state != AttemptState.ENDED, _is_of(Attempt.tenant_id, of_some_tenants=of_some_tenants))
         .group_by(Attempt.id, Allocation.tier, Job.id)
     )
-    return [_attempt(row, now, policy) for row in session.execute(query)]
 
 
 def _attempt(row: Any, now: datetime, policy: Policy) -> RunningAttempt:
@@ -150,58 +163,71 @@ def _ends_at(row: Any, now: datetime, policy: Policy) -> datetime | None:
 
 def _cleaning(session: Session) -> tuple[GpuUuid, ...]:
     """Return the GPUs of ended attempts, whose hosts have yet to prove that nothing of them is left."""
-    query = (
+    return tuple(session.scalars(_assigned_to_ended()))
+
+
+@functools.cache
+def _assigned_to_ended() -> Select[GpuUuid]:
+    return (
         select(AllocationGpu.gpu_uuid)
         .join(Allocation, Allocation.id == AllocationGpu.allocation_id)
         .join(Attempt, Attempt.id == Allocation.attempt_id)
         .where(IS_ASSIGNED, Attempt.state == AttemptState.ENDED)
         .order_by(AllocationGpu.gpu_uuid)
     )
-    return tuple(session.scalars(query))
 
 
 def _standing(session: Session, tenants: Collection[TenantId] | None) -> list[StandingReclaim]:
     """Return, for each job with a hold, every reclaim that freed GPUs for it, and all its held GPUs."""
+    query = _standing_reclaims(of_some_tenants=tenants is not None)
+    return [
+        StandingReclaim(victim, beneficiary, to_ms(deadline_at), tuple(sorted(gpus or ())), tuple(keeps or ()))
+        for victim, beneficiary, deadline_at, gpus, keeps in session.execute(query, _parameters(tenants))
+    ]
+
+
+@functools.cache
+def _standing_reclaims(*, of_some_tenants: bool) -> Select[Any, Any, Any, Any, Any]:
     held = (
         select(func.array_agg(GpuHold.gpu_uuid)).where(GpuHold.job_id == Reclaim.beneficiary_job_id).scalar_subquery()
     )
-    query = select(
+    return select(
         Reclaim.victim_attempt_id, Reclaim.beneficiary_job_id, Reclaim.deadline_at, held, Reclaim.keeps
-    ).where(Reclaim.hold_ended_at.is_(None), _is_of(Reclaim.victim_tenant_id, tenants))
-    return [
-        StandingReclaim(victim, beneficiary, to_ms(deadline_at), tuple(sorted(gpus or ())), tuple(keeps or ()))
-        for victim, beneficiary, deadline_at, gpus, keeps in session.execute(query)
-    ]
+    ).where(Reclaim.hold_ended_at.is_(None), _is_of(Reclaim.victim_tenant_id, of_some_tenants=of_some_tenants))
 
 
 def _losses(
     session: Session, now: datetime, since: datetime, tenants: Collection[TenantId] | None
 ) -> list[ReclaimLoss]:
     """Return the losses in the window. A victim that leaves for no job any more counts as lost."""
-    is_over = and_(Reclaim.state.in_(TAKEN), Reclaim.settled_at > since)
-    leaves_for_nobody = and_(Reclaim.state == ReclaimState.NOTIFIED, Reclaim.hold_ended_at.is_not(None))
-    query = select(Reclaim.victim_tenant_id, Reclaim.num_gpus, Reclaim.settled_at).where(
-        or_(is_over, leaves_for_nobody), _is_of(Reclaim.victim_tenant_id, tenants)
-    )
+    query = _reclaims_that_cost(of_some_tenants=tenants is not None)
     return [
         ReclaimLoss(tenant_id, num_gpus, to_ms(settled_at or now))
-        for tenant_id, num_gpus, settled_at in session.execute(query)
+        for tenant_id, num_gpus, settled_at in session.execute(query, {"since": since, **_parameters(tenants)})
     ]
+
+
+@functools.cache
+def _reclaims_that_cost(*, of_some_tenants: bool) -> Select[Any, Any, Any]:
+    is_over = and_(Reclaim.state.in_(TAKEN), Reclaim.settled_at > bindparam("since"))
+    leaves_for_no_job = and_(Reclaim.state == ReclaimState.NOTIFIED, Reclaim.hold_ended_at.is_not(None))
+    return select(Reclaim.victim_tenant_id, Reclaim.num_gpus, Reclaim.settled_at).where(
+        or_(is_over, leaves_for_no_job), _is_of(Reclaim.victim_tenant_id, of_some_tenants=of_some_tenants)
+    )
 
 
 def _peaks(session: Session, since: datetime, tenants: Collection[TenantId] | None) -> dict[TenantId, int]:
     """Return the most GPUs that each tenant's allocations held at one time since then."""
-    values: dict[str, object] = {"since": since} if tenants is None else {"since": since, "tenants": list(tenants)}
+    values = {"since": since, **_parameters(tenants)}
     found = session.execute(_most_gpus_at_one_time(of_some_tenants=tenants is not None), values)
     return {TenantId(tenant_id): int(total) for tenant_id, total in found}
 
 
 @functools.cache
 def _most_gpus_at_one_time(*, of_some_tenants: bool) -> Select[Any, Any]:
-    """Return the query, built once: each planning of the queue asks it."""
     since = bindparam("since", type_=UtcTimestamp())
     in_window = or_(Allocation.released_at.is_(None), Allocation.released_at > since)
-    is_of = within_parameter(Allocation.tenant_id, "tenants") if of_some_tenants else true()
+    is_of = _is_of(Allocation.tenant_id, of_some_tenants=of_some_tenants)
     spans = (
         select(Allocation.tenant_id, Allocation.created_at, Allocation.released_at, NUM_GPUS.label("size"))
         .where(in_window, is_of)
@@ -216,8 +242,12 @@ def _most_gpus_at_one_time(*, of_some_tenants: bool) -> Select[Any, Any]:
     return select(sums.c.tenant_id, func.max(sums.c.total)).group_by(sums.c.tenant_id)
 
 
-def _is_of(column: Any, tenants: Collection[TenantId] | None) -> ColumnElement[bool]:
-    return true() if tenants is None else column.in_(tenants)
+def _is_of(column: Any, *, of_some_tenants: bool) -> ColumnElement[bool]:
+    return within_parameter(column, "tenants") if of_some_tenants else true()
+
+
+def _parameters(tenants: Collection[TenantId] | None) -> dict[str, object]:
+    return {} if tenants is None else {"tenants": list(tenants)}
 
 
 def has_reclaim_holds(session: Session) -> bool:
