@@ -4,13 +4,9 @@ A server per process rather than one for all: it costs half a second, and nothin
 leave locked. Each test gets its own database, as the migrations make it (tests/databases.py).
 """
 
-import contextlib
 import gc
 import os
 import signal
-import subprocess
-import sys
-import tempfile
 from collections.abc import Generator, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -23,9 +19,11 @@ from local.binaries import POSTGRES_VARIABLE, packaged_postgres
 from local.broker import BrokerServer
 from local.postgres import PostgresServer
 from tests.databases import Databases
+from tests.forked_workers import ForkedWorkers, shared_servers
 from tests.found_examples import KeepsExamples, found_examples
 from tests.scaled import examples
-from tests.warm_python import WarmPython
+from tests.swept import swept_folder
+from tests.warm_python import WarmPython, warm_python_of
 
 if TYPE_CHECKING:
     from xdist.remote import Producer
@@ -49,44 +47,10 @@ settings.register_profile(
 )
 settings.load_profile("any speed")
 
-PARTS_OF_A_STACK = (
-    "api.serve",
-    "console.app",
-    "workers.control.scheduler_loop",
-    "workers.control.main",
-    "workers.host.main",
-    "agents.daemon",
-    "agents.probes.simulated",
-    "agents.scan.scan",
-)
-PARTS_OF_A_TRAINING = (
-    "torch._dynamo",
-    "torch.distributed.checkpoint",
-    "torch.distributed.fsdp",
-    "torch.distributed.run",
-    "torch.utils.data",
-    "muster.train.parallel.pairwise",
-)
-"""Not the runtime itself, which receives a stop from its import on. An optimizer imports dynamo at its first step."""
 TEMPLATE_DATABASE = "muster_template"
 LONG_S = 600.0
 """Up to this timeout a test stays in its place."""
 DATABASE_FIXTURES = {"postgres_server", "template_database", "database_url"}
-
-# Runs next to pytest, sees the end of its input when pytest ends in whatever way, lets the servers stop and removes
-# their folder: after a kill -9 nothing is left.
-JANITOR = """
-import pathlib, shutil, sys, time
-folder = pathlib.Path(sys.argv[1])
-sys.stdin.read()
-deadline = time.monotonic() + 60
-while list(folder.glob("*/cluster/postmaster.pid")) and time.monotonic() < deadline:
-    time.sleep(0.02)
-deadline = time.monotonic() + 60
-while folder.exists() and time.monotonic() < deadline:
-    shutil.rmtree(folder, ignore_errors=True)
-    time.sleep(0.02)
-"""
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -96,6 +60,8 @@ def pytest_configure(config: pytest.Config) -> None:
     """
     structlog.dev.ConsoleRenderer.get_active().exception_formatter = structlog.dev.plain_traceback
     config.pluginmanager.register(KeepsExamples(FOUND_EXAMPLES))
+    if not hasattr(config, "workerinput"):
+        config.pluginmanager.register(ForkedWorkers())
     packaged = packaged_postgres()
     if packaged is not None and packaged.is_dir():
         os.environ.setdefault(POSTGRES_VARIABLE, str(packaged))
@@ -146,19 +112,6 @@ def pytest_collection() -> Generator[None, object, object]:
         gc.enable()
 
 
-@contextlib.contextmanager
-def swept_folder() -> Iterator[Path]:
-    """A folder of a short name that goes with this process, and that the servers' unprivileged user may traverse."""
-    folder = Path(tempfile.mkdtemp(prefix="muster-test-"))
-    folder.chmod(0o711)
-    with subprocess.Popen(
-        [sys.executable, "-I", "-S", "-c", JANITOR, folder], stdin=subprocess.PIPE, start_new_session=True
-    ) as janitor:
-        yield folder
-        # Leaving the block closes its input and waits for it.
-        assert janitor.poll() is None
-
-
 @pytest.fixture(scope="session")
 def server_folder() -> Iterator[Path]:
     with swept_folder() as folder:
@@ -173,30 +126,22 @@ def short_folder() -> Iterator[Path]:
 
 
 @pytest.fixture(scope="session")
-def warm_python(server_folder: Path) -> Iterator[WarmPython]:
-    folder = server_folder / "warm"
-    folder.mkdir()
-    with WarmPython(folder, *PARTS_OF_A_TRAINING) as warm:
+def warm_python(server_folder: Path, pytestconfig: pytest.Config) -> Iterator[WarmPython]:
+    with warm_python_of("warm_python", server_folder, shared_servers(pytestconfig)) as warm:
         yield warm
 
 
 @pytest.fixture(scope="session")
-def warm_muster(server_folder: Path) -> Iterator[WarmPython]:
+def warm_muster(server_folder: Path, pytestconfig: pytest.Config) -> Iterator[WarmPython]:
     """For ``-m muster …``, where a test is about what a command does."""
-    folder = server_folder / "warm-muster"
-    folder.mkdir()
-    packages = ("muster.cli.*", "muster.client.rest", "local.local_stack", "control.core.unit_of_work")
-    modules = ("workers.local.local_run", "agents.scan.scan", "agents.probes.simulated")
-    with WarmPython(folder, *packages, *modules) as warm:
+    with warm_python_of("warm_muster", server_folder, shared_servers(pytestconfig)) as warm:
         yield warm
 
 
 @pytest.fixture(scope="session")
-def warm_stack(server_folder: Path) -> Iterator[WarmPython]:
+def warm_stack(server_folder: Path, pytestconfig: pytest.Config) -> Iterator[WarmPython]:
     """For the processes of a control plane and its hosts, where a test is about what they do once they run."""
-    folder = server_folder / "warm-stack"
-    folder.mkdir()
-    with WarmPython(folder, "muster.cli.host.processes", "muster.cli.framework.app", *PARTS_OF_A_STACK) as warm:
+    with warm_python_of("warm_stack", server_folder, shared_servers(pytestconfig)) as warm:
         yield warm
 
 

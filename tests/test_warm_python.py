@@ -5,9 +5,11 @@ import signal
 import subprocess
 from pathlib import Path
 
+import pytest
+
 from tests.train.marks import TRAINS
 from tests.waiting import wait_until
-from tests.warm_python import WarmPython
+from tests.warm_python import MODULES, WarmPython, WarmServer
 
 pytestmark = TRAINS
 SLEEPS = "import os, time; print(os.getpid(), flush=True); time.sleep(600)"
@@ -72,6 +74,27 @@ def test_killed_it_runs_no_longer(warm_python: WarmPython) -> None:
         pid = int(process.stdout.readline())
         process.kill()
     wait_until(lambda: not Path(f"/proc/{pid}").exists())
+
+
+def test_the_end_of_a_lease_ends_its_forks_and_no_other(short_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(MODULES, "warm_muster", ("json",))
+    folders = [short_folder / name for name in ("server", "one", "other")]
+    for folder in folders[1:]:
+        folder.mkdir()
+    with WarmServer.of("warm_muster", folders[0]), WarmPython(folders[1], folders[0]) as stays:
+        with WarmPython(folders[2], folders[0]) as ends:
+            programs = [str(lease.daemon) for lease in (stays, ends)]
+            sleeping = [subprocess.Popen([program, "-c", SLEEPS], stdout=subprocess.PIPE) for program in programs]
+            for process in sleeping:
+                assert process.stdout is not None
+                assert process.stdout.readline()
+        assert sleeping[1].wait(60) == -signal.SIGKILL
+        assert ran(ends, "print()").returncode == 1, "no lease, no fork"
+        assert sleeping[0].poll() is None
+        assert ran(stays, "print()").returncode == 0
+    for process in sleeping:
+        with process:
+            process.wait(60)
 
 
 def test_it_runs_a_script_with_its_arguments_its_own_folder_and_streams_that_keep_nothing_back(

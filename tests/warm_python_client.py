@@ -1,4 +1,4 @@
-"""``SOCKET [--forwards] [-I] [-u] SCRIPT [ARGUMENT…]``, or ``-c CODE``, ``-m MODULE``: stands for Python.
+"""``SOCKET LEASE [--forwards] [-I] [-u] SCRIPT [ARGUMENT…]``, or ``-c CODE``, ``-m MODULE``: stands for Python.
 
 With ``--forwards`` a signal is forwarded to the fork, which ends in its own time; by default it ends both at once.
 """
@@ -14,7 +14,7 @@ FORWARDED = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT, signa
 
 
 def main() -> None:
-    path, *arguments = sys.argv[1:]
+    path, lease, *arguments = sys.argv[1:]
     forwards = arguments[0] == "--forwards"
     if forwards:
         arguments.pop(0)
@@ -27,6 +27,7 @@ def main() -> None:
         given = [number for number in listed if number != channel.fileno() and _is_open(number)]
         channel.connect(path)
         order: dict[str, object] = {
+            "lease": lease,
             "arguments": arguments,
             "environment": dict(os.environ),
             "folder": os.getcwd(),  # noqa: PTH109  # as above

@@ -1,4 +1,7 @@
-"""``SOCKET MODULE…``: what ``warm_python`` forks from. Ends, and its forks with it, when its standard input does."""
+"""``DESCRIPTOR MODULE…``: what ``warm_python`` forks from. The descriptor is that of a socket which listens.
+
+Ends, and its forks with it, when its standard input does. The forks of a lease end with the lease.
+"""
 
 import contextlib
 import ctypes
@@ -16,6 +19,7 @@ import sys
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
+from types import ModuleType
 from typing import Any, Final, NoReturn
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
@@ -26,7 +30,7 @@ MOST_BYTES: Final = 1 << 18
 MOST_DESCRIPTORS: Final = 64
 
 
-def run(order: dict[str, Any], descriptors: list[int]) -> NoReturn:
+def run(order: dict[str, Any], descriptors: list[int], at_end: Callable[[], object]) -> NoReturn:
     """In the fork: as a fresh interpreter would, for as long as the process that it came from lives."""
     ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG
     os.setsid()
@@ -37,7 +41,9 @@ def run(order: dict[str, Any], descriptors: list[int]) -> NoReturn:
     show_environment(order["environment"])
     os.chdir(order["folder"])
     os.umask(order["umask"])
-    os._exit(code_of(main_of(order["arguments"])))
+    code = code_of(main_of(order["arguments"]))
+    code_of(at_end)
+    os._exit(code)
 
 
 def show_environment(environment: dict[str, str]) -> None:
@@ -56,7 +62,9 @@ def main_of(arguments: list[str]) -> Callable[[], object]:
     """Return what the interpreter's arguments ask for: ``-c CODE``, ``-m MODULE`` or a script, each with its own."""
     while arguments[0] in _FLAGS:
         if arguments.pop(0) == "-u":
-            sys.stdout, sys.stderr = (io.TextIOWrapper(io.FileIO(end, "w"), write_through=True) for end in (1, 2))
+            sys.stdout, sys.stderr = (
+                io.TextIOWrapper(io.FileIO(end, "w", closefd=False), write_through=True) for end in (1, 2)
+            )
     if arguments[0] in _MAINS:
         sys.argv = [arguments[0], *arguments[2:]]
         return partial(_MAINS[arguments[0]], arguments[1])
@@ -66,7 +74,8 @@ def main_of(arguments: list[str]) -> Callable[[], object]:
 
 
 def _as_main(program: str) -> None:
-    exec(compile(program, "<string>", "exec"), {"__name__": "__main__"})  # noqa: S102  # as -c does
+    main_module = sys.modules["__main__"] = ModuleType("__main__")
+    exec(compile(program, "<string>", "exec"), vars(main_module))  # noqa: S102  # as -c does
 
 
 def _module_as_main(name: str) -> None:
@@ -88,39 +97,72 @@ def place(came: list[int], wanted: list[int]) -> None:
 
 
 class Forks:
-    """By their clients."""
+    """Forks by their clients, and the leases for which they run."""
 
-    def __init__(self, listening: socket.socket) -> None:
+    def __init__(self, listening: socket.socket, at_end: Callable[[], object]) -> None:
         self.listening = listening
-        self.by_client: dict[socket.socket, int] = {}
+        self._at_end = at_end
+        self._came: dict[int, socket.socket] = {}
+        """By descriptor, the connections that have sent nothing yet."""
+        self._leases: dict[int, tuple[socket.socket, str]] = {}
+        self._clients: dict[int, tuple[socket.socket, int, str]] = {}
 
-    def accept(self) -> None:
-        client, _ = self.listening.accept()
-        content, descriptors, _, _ = socket.recv_fds(client, MOST_BYTES, MOST_DESCRIPTORS)
-        if content:
+    def watched(self) -> list[int]:
+        """Return the descriptors on which something may come."""
+        return [self.listening.fileno(), *self._leases, *self._clients, *self._came]
+
+    def act(self, ready: set[int]) -> None:
+        """Do what the connections ask. Ends come first: a successor may need the port of a fork that is killed."""
+        for number in self._clients.keys() & ready:
+            # The client sent everything when it came: what arrives from it now is its end.
+            os.kill(self._clients[number][1], signal.SIGKILL)
+        for number in self._leases.keys() & ready:
+            self._end_lease(number)
+        for number in self._came.keys() & ready:
+            self._receive(self._came.pop(number))
+        if self.listening.fileno() in ready:
+            connection, _ = self.listening.accept()
+            self._came[connection.fileno()] = connection
+
+    def _end_lease(self, number: int) -> None:
+        lease, name = self._leases.pop(number)
+        for _, pid, of in self._clients.values():
+            if of == name:
+                os.kill(pid, signal.SIGKILL)
+        lease.close()
+
+    def _receive(self, connection: socket.socket) -> None:
+        content, descriptors = b"", list[int]()
+        with contextlib.suppress(ConnectionError):  # it was killed as it came
+            content, descriptors, _, _ = socket.recv_fds(connection, MOST_BYTES, MOST_DESCRIPTORS)
+        order: dict[str, Any] = json.loads(content) if content else {}
+        number, lease = connection.fileno(), str(order.get("lease"))
+        if order and "arguments" not in order:
+            self._leases[number] = connection, lease
+            _send(connection, "ready")
+        elif order and any(lease == name for _, name in self._leases.values()):
             pid = os.fork()
             if pid == 0:
-                run(json.loads(content), descriptors)
-            self.by_client[client] = pid
-            self._report(client, pid)
-        for number in descriptors:
-            os.close(number)
+                run(order, descriptors, self._at_end)
+            self._clients[number] = connection, pid, lease
+            _send(connection, str(pid))
+        else:
+            connection.close()
+        for each in descriptors:
+            os.close(each)
 
     def reap(self) -> None:
-        for client, pid in list(self.by_client.items()):
+        for number, (client, pid, _) in list(self._clients.items()):
             ended, status = os.waitpid(pid, os.WNOHANG)
             if ended:
-                del self.by_client[client]
+                del self._clients[number]
                 with client:
-                    self._report(client, os.waitstatus_to_exitcode(status))
+                    _send(client, str(os.waitstatus_to_exitcode(status)))
 
-    def _report(self, client: socket.socket, number: int) -> None:
-        with contextlib.suppress(OSError):  # it was killed, and its fork is for that
-            client.send(str(number).encode())
 
-    def kill(self, client: socket.socket) -> None:
-        """The client sent everything when it came: what arrives from it now is its end."""
-        os.kill(self.by_client[client], signal.SIGKILL)
+def _send(client: socket.socket, word: str) -> None:
+    with contextlib.suppress(OSError):  # it was killed, and its fork is for that
+        client.send(word.encode())
 
 
 def load(name: str) -> None:
@@ -131,32 +173,36 @@ def load(name: str) -> None:
             importlib.import_module(found.name)
 
 
-def main(path: str, *modules: str) -> None:
-    """What is run is there before the first fork."""
-    for name in modules:
-        load(name)
-    gc.collect()
-    gc.freeze()  # what is here stays shared with each fork
-    if "torch" in sys.modules:
-        sys.modules["torch"].set_num_threads(1)
-    with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as listening:
-        listening.bind(path)
-        listening.listen(64)
-        forks = Forks(listening)
+def serve(descriptor: int, prepare: Callable[[], object], at_end: Callable[[], object] = lambda: None) -> NoReturn:
+    """Fork for each client. ``prepare`` is called when the first comes; each fork calls ``at_end`` before it ends."""
+    with socket.socket(fileno=descriptor) as listening:
+        if 0 in select.select([0, descriptor], [], [])[0]:
+            os._exit(0)
+        prepare()
+        gc.collect()
+        gc.freeze()  # what is here stays shared with each fork
+        forks = Forks(listening, at_end)
         told = wake_when_a_fork_ends()
-        print("ready", flush=True)  # noqa: T201
         while True:
-            numbers = {client.fileno(): client for client in forks.by_client}
-            ready, _, _ = select.select([0, told, listening.fileno(), *numbers], [], [])
+            ready = set(select.select([0, told, *forks.watched()], [], [])[0])
             if 0 in ready:
                 os._exit(0)
-            for number in numbers.keys() & set(ready):
-                forks.kill(numbers[number])  # first: its successor may need its port
-            if listening.fileno() in ready:
-                forks.accept()
+            forks.act(ready)
             if told in ready:
                 os.read(told, MOST_BYTES)
                 forks.reap()
+
+
+def main(descriptor: str, *modules: str) -> None:
+    """What is run is there before the first fork."""
+    serve(int(descriptor), partial(_prepare, modules))
+
+
+def _prepare(modules: tuple[str, ...]) -> None:
+    for name in modules:
+        load(name)
+    if "torch" in sys.modules:
+        sys.modules["torch"].set_num_threads(1)
 
 
 if __name__ == "__main__":

@@ -10,8 +10,8 @@ import httpx
 import pytest
 import redis
 
-from tests.conftest import swept_folder
 from tests.deploy.processes import PATIENCE_S, Machine, running_services
+from tests.swept import swept_folder
 from tests.waiting import wait_until
 from tests.warm_python import WarmPython
 

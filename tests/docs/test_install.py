@@ -6,9 +6,9 @@ import subprocess
 import pytest
 import redis
 
-from tests.conftest import swept_folder
 from tests.docs.blocks import blocks_of, undecided
 from tests.docs.installation import RELEASES, ROOT, Installation, installation
+from tests.swept import swept_folder
 from tests.waiting import wait_until
 from tests.warm_python import WarmPython
 
