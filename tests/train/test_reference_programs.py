@@ -2,8 +2,6 @@
 
 import importlib.util
 import signal
-import subprocess
-import sys
 import tomllib
 from collections.abc import Iterator, Mapping
 from contextlib import closing
@@ -138,14 +136,13 @@ def weights(generation: Path) -> dict[str, Any]:
     return {name: value for part in parts for name, value in part["model"].items()}
 
 
-def test_without_transformers_fine_tuning_states_what_to_install(tmp_path: Path) -> None:
-    hiding = (
+def test_without_transformers_fine_tuning_states_what_to_install(training: Training, tmp_path: Path) -> None:
+    hiding = tmp_path / "hiding.py"
+    hiding.write_text(
         f"import runpy, sys; sys.modules['transformers'] = None; runpy.run_path({str(FINETUNE)!r}, run_name='__main__')"
     )
-    ended = subprocess.run(
-        [sys.executable, "-c", hiding], cwd=ROOT, check=False, capture_output=True, text=True, timeout=PATIENCE_S
-    )
+    attempt = training.start(program=hiding)
     extras = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["optional-dependencies"]
     requirement = extras["huggingface"][0]
-    assert ended.returncode == 2
-    assert ended.stderr == f"finetune_hf.py needs Hugging Face's models: pip install '{requirement}'\n"
+    assert attempt.ended() == [2]
+    assert attempt.ranks[0].errors == f"finetune_hf.py needs Hugging Face's models: pip install '{requirement}'\n"
