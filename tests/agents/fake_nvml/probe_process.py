@@ -3,9 +3,12 @@
 It counts which functions pynvml looks up, so that a test can compare them with what the library exports.
 """
 
+import ctypes
 import dataclasses
 import json
+import os
 import sys
+from pathlib import Path
 from typing import Any
 
 import structlog
@@ -16,6 +19,12 @@ from agents.probes.interface import ProbeError
 from agents.probes.nvml import NvmlProbe, open_nvml_probe
 
 NOW_MS = 1_790_000_000_000
+
+
+def _load_driver() -> None:
+    """Load the library as pynvml will find it: the system's loader read the search path before this process forked."""
+    if folder := os.environ["LD_LIBRARY_PATH"]:
+        ctypes.CDLL(str(Path(folder) / "libnvidia-ml.so.1"))
 
 
 def _record_lookups() -> set[str]:
@@ -65,6 +74,7 @@ def _answer(probe: NvmlProbe, requested: set[str], command: dict[str, Any]) -> o
 def main() -> None:
     structlog.configure(logger_factory=structlog.WriteLoggerFactory(sys.stderr))  # answers alone go to stdout
     host_facts.sees_every_process = lambda: True  # the stand-in's programs are in no namespace
+    _load_driver()
     asked = _record_lookups()
     try:
         probe = open_nvml_probe(deadline_s=float(sys.argv[1]))

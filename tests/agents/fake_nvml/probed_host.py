@@ -69,20 +69,31 @@ class ProbedHost:
 
 
 class Hosts:
-    def __init__(self, folder: Path, libraries: Libraries) -> None:
+    """``warm``: an interpreter that has imported the probe's process already: most hosts are forks of it."""
+
+    def __init__(self, folder: Path, libraries: Libraries, warm: Path) -> None:
         self._folder = folder
         self._libraries = libraries
+        self._warm = warm
         self._processes: list[subprocess.Popen[str]] = []
 
     def state(self, num_gpus: int) -> FakeState:
         return map_state(self._folder / "nvml.state", num_gpus)
 
-    def open(self, state: FakeState, *, library: str | None = "today") -> ProbedHost:
-        """``library``: ``today``, ``older``, or None for a host without a driver."""
+    def open(self, state: FakeState, *, library: str | None = "today", is_fresh: bool = False) -> ProbedHost:
+        """``library``: ``today``, ``older``, or None for a host without a driver.
+
+        ``is_fresh``: an interpreter of its own, for a test of how one ends.
+        """
         variables = {**os.environ, "FAKE_NVML_STATE": str(self._folder / "nvml.state")}
         variables["LD_LIBRARY_PATH"] = str(getattr(self._libraries, library)) if library else ""
         process = subprocess.Popen(
-            [sys.executable, "-m", "tests.agents.fake_nvml.probe_process", str(DEADLINE_S)],
+            [
+                sys.executable if is_fresh else str(self._warm),
+                "-m",
+                "tests.agents.fake_nvml.probe_process",
+                str(DEADLINE_S),
+            ],
             cwd=REPOSITORY,
             env=variables,
             stdin=subprocess.PIPE,
@@ -93,8 +104,8 @@ class Hosts:
         assert process.stdout is not None
         return ProbedHost(state, process, json.loads(process.stdout.readline()))
 
-    def healthy(self, num_gpus: int = 2) -> ProbedHost:
-        host = self.open(self.state(num_gpus))
+    def healthy(self, num_gpus: int = 2, *, is_fresh: bool = False) -> ProbedHost:
+        host = self.open(self.state(num_gpus), is_fresh=is_fresh)
         assert host.opening == "open"
         return host
 

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.agents.fake_nvml.probed_host import Hosts, Libraries, build
+from tests.warm_python import WarmPython
 
 
 @pytest.fixture(scope="session")
@@ -21,8 +22,16 @@ def libraries(tmp_path_factory: pytest.TempPathFactory) -> Libraries:
     return Libraries(**folders)
 
 
+@pytest.fixture(scope="session")
+def warm_probe(server_folder: Path) -> Iterator[WarmPython]:
+    folder = server_folder / "warm-probe"
+    folder.mkdir()
+    with WarmPython(folder, "structlog", "agents.host_facts", "agents.probes.nvml") as warm:
+        yield warm
+
+
 @pytest.fixture
-def hosts(tmp_path: Path, libraries: Libraries) -> Iterator[Hosts]:
-    hosts = Hosts(tmp_path, libraries)
+def hosts(tmp_path: Path, libraries: Libraries, warm_probe: WarmPython) -> Iterator[Hosts]:
+    hosts = Hosts(tmp_path, libraries, warm_probe.path)
     yield hosts
     hosts.close()

@@ -300,7 +300,7 @@ def test_a_hanging_gpu_is_not_queried_again_until_it_returns(hosts: Hosts) -> No
 
 
 def test_a_hanging_gpu_does_not_hold_up_the_end(hosts: Hosts) -> None:
-    host = hosts.healthy(num_gpus=2)
+    host = hosts.healthy(num_gpus=2, is_fresh=True)
     host.state.gpus[0].hang_ms = 60_000
     host.check()
     host.ask("close")
