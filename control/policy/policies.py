@@ -5,20 +5,22 @@ from typing import Final
 
 import structlog
 from pydantic import ValidationError
-from sqlalchemy import Text, cast, select, text
+from sqlalchemy import select, text
 from sqlalchemy.exc import ProgrammingError
 from sqlalchemy.orm import Session
 
 from control.core.unit_of_work import SCHEDULER_CHANNEL, UnitOfWork, UnitOfWorkFactory, declare_action
 from control.policy.cohorts import rekey
 from muster.db.models import PolicyVersion
+from muster.db.pipeline.batched import query_together
+from muster.db.pipeline.pg_pipeline import Query
 from muster.domain.errors import MusterError
 from muster.domain.policy.document import DEFAULT_POLICY, LimitPolicy, Policy
 from muster.domain.strict import STORED
 
 ACTIVATE: Final = declare_action("policy.activate")
 _log = structlog.get_logger(__name__)
-_ACTIVE: Final = select(PolicyVersion.version, cast(PolicyVersion.document, Text)).where(PolicyVersion.is_active)
+_ACTIVE: Final[Query] = ("SELECT version, document::text FROM policy_versions WHERE is_active", {})
 
 
 def active_policy(session: Session) -> Policy:
@@ -26,8 +28,10 @@ def active_policy(session: Session) -> Policy:
 
     A row that no longer validates is logged and skipped.
     """
-    found = session.execute(_ACTIVE).one_or_none()
-    return DEFAULT_POLICY if found is None else stored_policy(found[0], found[1])
+    if session.autoflush:
+        session.flush()
+    (found,) = query_together(session, _ACTIVE)  # each heartbeat and step asks: SQLAlchemy's part was the most of it
+    return stored_policy(*found[0]) if found else DEFAULT_POLICY
 
 
 def limits_at_start(units: UnitOfWorkFactory) -> LimitPolicy:

@@ -2,12 +2,12 @@
 
 from pathlib import Path
 
-from sqlalchemy import create_engine
 from sqlalchemy.engine import Engine
 
 from control.core.unit_of_work import UnitOfWorkFactory
 from control.policy import policies
 from control.policy.policies import limits_at_start
+from muster.db.engine import make_engine
 from muster.domain.policy.document import DEFAULT_POLICY, LimitPolicy, Policy
 from muster.domain.principals import Principal, Role
 
@@ -31,9 +31,8 @@ def limits_of(engine: Engine) -> LimitPolicy:
 
 
 def test_a_database_without_tables_keeps_no_api_from_starting(engine: Engine) -> None:
-    elsewhere = engine.url.update_query_dict({"options": "-csearch_path=nowhere"})
-    assert limits_of(create_engine(elsewhere)) == DEFAULT_POLICY.limits
+    assert limits_of(make_engine(engine.url.set(database="postgres"))) == DEFAULT_POLICY.limits
 
 
 def test_a_database_that_is_away_keeps_no_api_from_starting(tmp_path: Path) -> None:
-    assert limits_of(create_engine(f"postgresql+psycopg:///muster?host={tmp_path}")) == DEFAULT_POLICY.limits
+    assert limits_of(make_engine(f"postgresql:///muster?host={tmp_path}")) == DEFAULT_POLICY.limits
