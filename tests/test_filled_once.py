@@ -1,6 +1,7 @@
 """Rows that were made once stand in the next database as the services stored them."""
 
 from collections.abc import Iterator
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import cast
 
@@ -10,8 +11,9 @@ from sqlalchemy import Engine, text
 from control.core.unit_of_work import UnitOfWorkFactory, utc_now
 from local.postgres import PostgresServer
 from muster.domain.ids import NodeId
+from tests.control.conftest import SetClock
 from tests.databases import Connection, Databases, rows_of, sequences_of
-from tests.filled_once import FRESH, filled
+from tests.filled_once import FRESH, filled, filled_world
 from tests.fleet_factory import enrol_host
 from tests.patient import patient_engine
 
@@ -69,6 +71,32 @@ def test_rows_of_another_time_are_made_again(two: tuple[Engine, Engine], age: ti
     first, second = filling.into(two[0], now), filling.into(two[1], now + age)
     assert first != second
     assert filling.num_fills == 2
+
+
+@dataclass
+class Made:
+    units: UnitOfWorkFactory
+    clock: SetClock
+    node_id: NodeId
+    names: list[str] = field(default_factory=list)
+
+
+def test_a_world_is_each_tests_own_and_its_clock_shows_when_it_was_made(two: tuple[Engine, Engine]) -> None:
+    node_ids = set()
+    for engine in two:
+        clock = SetClock()
+        began_at, units = clock.now, UnitOfWorkFactory(engine, clock)
+
+        def make(units: UnitOfWorkFactory = units, clock: SetClock = clock) -> Made:
+            clock.advance(7)
+            return Made(units, clock, enrol_host(units, "of-a-world"))
+
+        made = filled_world(units, clock, "a world", make)
+        assert (made.units, made.clock, made.names) == (units, clock, [])
+        assert clock.now == began_at + timedelta(seconds=7)
+        made.names.append("what a test alters stays in it")
+        node_ids.add(made.node_id)
+    assert len(node_ids) == 1, "it was made once"
 
 
 def test_a_database_that_was_reached_before_is_filled_by_the_services(two: tuple[Engine, Engine]) -> None:

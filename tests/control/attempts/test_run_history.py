@@ -1,8 +1,5 @@
 """The expected run time of a job without a wall time comes from earlier runs of its like, and the answer states it."""
 
-from datetime import datetime
-from typing import NamedTuple
-
 import pytest
 from sqlalchemy import select
 
@@ -11,16 +8,13 @@ from control.core.unit_of_work import UnitOfWorkFactory
 from control.jobs.job_plans import PLAN, JobPlan, plan_job
 from control.placement.scheduling import question
 from muster.db.models import Job
-from muster.domain.ids import NodeId, TenantId
 from muster.domain.job.spec import JobSpec
 from muster.domain.principals import Principal
 from muster.domain.states import ExpectedFrom, JobState
 from muster.domain.times import to_ms
 from tests.control.conftest import SetClock
 from tests.control.reclaim.stage import DONE, Stage, make_stage
-from tests.filled_once import filled
-from tests.fleet_factory import fleet_of
-from tests.played_host import PlayedHost
+from tests.filled_once import filled_world
 
 RUNS = 9
 
@@ -28,23 +22,10 @@ RUNS = 9
 @pytest.fixture
 def stage(units: UnitOfWorkFactory, clock: SetClock) -> Stage:
     """One host of two GPUs, on which nine jobs of one name have run, from 60 to 540 s."""
-    ran = filled(units, "nine nightly jobs", lambda: _run_nine(units, clock))
-    clock.now = ran.ended_at
-    host = PlayedHost(units, ran.node_id, boot_id=ran.boot_id, seq=ran.seq)
-    return Stage(units, clock, fleet_of(units, ran.tenant_id, ran.node_id), [host])
+    return filled_world(units, clock, "nine nightly jobs", lambda: _run_nine(units, clock))
 
 
-class Ran(NamedTuple):
-    """The ids of the stage, its host's last beat, and the time at the end."""
-
-    tenant_id: TenantId
-    node_id: NodeId
-    boot_id: str
-    seq: int
-    ended_at: datetime
-
-
-def _run_nine(units: UnitOfWorkFactory, clock: SetClock) -> Ran:
+def _run_nine(units: UnitOfWorkFactory, clock: SetClock) -> Stage:
     stage = make_stage(units, clock)
     for number in range(RUNS):
         job_id = stage.run("on_demand", name="nightly")
@@ -52,8 +33,7 @@ def _run_nine(units: UnitOfWorkFactory, clock: SetClock) -> Ran:
         stage.leave(job_id, DONE)
         stage.reconcile()
         assert stage.job(job_id).state is JobState.SUCCEEDED
-    (host,) = stage.hosts
-    return Ran(stage.fleet.tenant_id, host.node_id, host.boot_id, host.seq, clock.now)
+    return stage
 
 
 def expected(stage: Stage, *, by: Principal | None = None, **spec: object) -> float | None:

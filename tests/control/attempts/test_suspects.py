@@ -24,6 +24,7 @@ from muster.domain.principals import Principal, Role, system_principal
 from muster.domain.states import Cause, JobState, Standing
 from muster.identity import new_id
 from tests.control.conftest import SetClock
+from tests.filled_once import filled_world
 from tests.fleet_factory import OPERATOR, Fleet, make_fleet
 from tests.played_host import PlayedHost, played_host
 from tests.stored_signals import add_signal
@@ -109,6 +110,10 @@ class World(Fleet):
 
 @pytest.fixture
 def world(clock: SetClock, units: UnitOfWorkFactory) -> World:
+    return filled_world(units, clock, "three hosts under a wide policy", lambda: _make_world(units, clock))
+
+
+def _make_world(units: UnitOfWorkFactory, clock: SetClock) -> World:
     fleet = make_fleet(units)
     with units.begin(OPERATOR, ACTIVATE) as unit:
         store_policy(unit, WIDE, reason="test")

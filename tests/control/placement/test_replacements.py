@@ -13,6 +13,7 @@ from scheduler.planner import plan
 from tests.control.conftest import SetClock
 from tests.control.reclaim.stage import AFTER_MIN_RUN_S, DONE, SCHEDULER, Stage, make_stage
 from tests.control.reclaim.stage import LEFT as RECLAIMED
+from tests.filled_once import filled_world
 from tests.fleet_factory import OPERATOR
 from tests.played_host import PlayedHost
 
@@ -23,6 +24,10 @@ SHAPE = {"nodes": 2, "gpus_per_node": 2}
 @pytest.fixture
 def stage(units: UnitOfWorkFactory, clock: SetClock) -> Stage:
     """Racks ``one`` and ``two`` of two hosts each, and a host whose rack is unknown."""
+    return filled_world(units, clock, "two racks and a host", lambda: _make_stage(units, clock))
+
+
+def _make_stage(units: UnitOfWorkFactory, clock: SetClock) -> Stage:
     stage = make_stage(units, clock)
     for rack in ("one", "two"):
         for name in ("a", "b"):

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import pytest
 from sqlalchemy import text
 
+from control.core.unit_of_work import UnitOfWorkFactory
 from control.hosts import drains
 from control.placement.scheduling import question
 from control.policy.policies import active_policy
@@ -19,7 +20,9 @@ from muster.domain.principals import Principal
 from scheduler.model import Reclaim
 from scheduler.planner import plan
 from scheduler.quota.tenancy import Quota
-from tests.control.reclaim.stage import AFTER_MIN_RUN_S, LEFT, SCHEDULER, Stage
+from tests.control.conftest import SetClock
+from tests.control.reclaim.stage import AFTER_MIN_RUN_S, LEFT, SCHEDULER, Stage, make_stage
+from tests.filled_once import filled_world
 from tests.fleet_factory import OPERATOR
 
 HOST = {"gpus_per_node": 2}
@@ -65,8 +68,12 @@ class Department:
 
 
 @pytest.fixture
-def department(two_hosts: Stage) -> Department:
-    stage = two_hosts
+def department(units: UnitOfWorkFactory, clock: SetClock) -> Department:
+    return filled_world(units, clock, "department", lambda: _make_department(units, clock))
+
+
+def _make_department(units: UnitOfWorkFactory, clock: SetClock) -> Department:
+    stage = make_stage(units, clock, num_hosts=2)
     for name in ("first-owner", "second-owner"):
         stage.run("spot", by=stage.add_tenant(name), shape=HOST)
     stage.pass_time(AFTER_MIN_RUN_S)

@@ -23,6 +23,7 @@ from muster.domain.times import to_ms
 from muster.wire.host import PROTOCOL_VERSION
 from muster.wire.training import TrainBatch, TrainLine
 from tests.control.conftest import SetClock
+from tests.filled_once import filled_world
 from tests.fleet_factory import enrol_host, make_fleet
 from tests.played_host import PlayedHost
 from tests.waiting import wait_until
@@ -101,7 +102,7 @@ class Job:
 
 @pytest.fixture
 def job(units: UnitOfWorkFactory, clock: SetClock) -> Job:
-    return Job(units, clock)
+    return filled_world(units, clock, "a job in its second attempt", lambda: Job(units, clock))
 
 
 def test_one_that_none_spoke_of_is_reported_by_the_attempt_that_goes_on_from_it(job: Job) -> None:

@@ -21,6 +21,7 @@ from muster.domain.policy.document import Policy, StoragePolicy, TrainingPolicy
 from muster.domain.states import Standing
 from muster.domain.times import to_ms
 from tests.control.conftest import SetClock
+from tests.filled_once import filled_world
 from tests.fleet_factory import OPERATOR, Fleet, make_fleet
 from tests.played_host import PlayedHost, played_host
 
@@ -93,6 +94,10 @@ class World:
 @pytest.fixture
 def world(clock: SetClock, units: UnitOfWorkFactory) -> World:
     """Two hosts with two GPUs each, and on each a job that fills it."""
+    return filled_world(units, clock, "two jobs that save", lambda: _make_world(clock, units))
+
+
+def _make_world(clock: SetClock, units: UnitOfWorkFactory) -> World:
     fleet = make_fleet(units)
     hosts = [PlayedHost(units, fleet.node_id), played_host(units, "beta")]
     running = []
