@@ -19,6 +19,7 @@ from muster.domain.times import to_ms
 from muster.identity import new_id
 from muster.wire.training import TrainAnswer
 from tests.control.conftest import SetClock
+from tests.filled_once import filled_world
 from tests.fleet_factory import Fleet, make_fleet
 from tests.played_host import PlayedHost
 
@@ -62,6 +63,10 @@ class Saved:
 
 @pytest.fixture
 def saved(clock: SetClock, units: UnitOfWorkFactory) -> Saved:
+    return filled_world(units, clock, "a job that saved twice", lambda: _make_saved(units, clock))
+
+
+def _make_saved(units: UnitOfWorkFactory, clock: SetClock) -> Saved:
     fleet = make_fleet(units)
     host = PlayedHost(units, fleet.node_id)
     job_id = fleet.submit()

@@ -19,6 +19,7 @@ from muster.domain.states import Cause, JobState
 from muster.wire.host import HOST_CAPABILITIES, PreflightOrder, PreflightReport
 from tests.control.conftest import SetClock
 from tests.control.reclaim.stage import Stage, make_stage
+from tests.filled_once import filled_world
 from tests.fleet_factory import OPERATOR
 from tests.played_host import PlayedHost
 
@@ -73,6 +74,10 @@ class Looking:
 @pytest.fixture
 def looking(units: UnitOfWorkFactory, clock: SetClock) -> Looking:
     """Four hosts of two GPUs each."""
+    return filled_world(units, clock, "four hosts that check", lambda: _make_looking(units, clock))
+
+
+def _make_looking(units: UnitOfWorkFactory, clock: SetClock) -> Looking:
     stage = make_stage(units, clock, num_hosts=4)
     stage.set_policy(GANGS)
     looking = Looking(stage)

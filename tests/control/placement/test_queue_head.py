@@ -15,6 +15,7 @@ from muster.domain.principals import Principal
 from muster.domain.states import JobState, PlanOutcome
 from tests.control.conftest import SetClock
 from tests.control.reclaim.stage import Stage, make_stage
+from tests.filled_once import filled_world
 
 LARGE = {"nodes": 2, "gpus_per_node": 2}
 SMALL = {"nodes": 1, "gpus_per_node": 2}
@@ -24,6 +25,10 @@ SMALL = {"nodes": 1, "gpus_per_node": 2}
 def stage(units: UnitOfWorkFactory, clock: SetClock, monkeypatch: pytest.MonkeyPatch) -> Stage:
     """Two hosts of two GPUs, of which one is in use; a cycle takes four jobs."""
     monkeypatch.setattr(queue_head, "MAX_QUEUE", 4)
+    return filled_world(units, clock, "two hosts, one in use", lambda: _make_stage(units, clock))
+
+
+def _make_stage(units: UnitOfWorkFactory, clock: SetClock) -> Stage:
     stage = make_stage(units, clock, num_hosts=2)
     stage.run("on_demand", shape=SMALL)
     return stage
