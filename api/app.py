@@ -1,9 +1,9 @@
 """The application factory: routes, problems, documents; it refuses to start when a route declares no permission."""
 
-import functools
 import operator
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
+from typing import Final
 
 from fastapi import APIRouter, FastAPI
 from fastapi.routing import iter_route_contexts
@@ -85,7 +85,7 @@ def create_inner_app(dependencies: AppDependencies, *extensions: Extension) -> F
         openapi_url=None,
         lifespan=_lifespan,
         redirect_slashes=False,
-        routes=[*_routes()],
+        routes=[*_ROUTES],
     )
     app.state.dependencies = dependencies
     app.state.broadcast = Broadcast(dependencies.units)
@@ -100,7 +100,6 @@ def create_inner_app(dependencies: AppDependencies, *extensions: Extension) -> F
     return app
 
 
-@functools.cache
 def _routes() -> Sequence[BaseRoute]:
     """Return the routes, the same for every application: a request finds all other state in the application's.
 
@@ -160,3 +159,7 @@ async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
     yield
     app.state.broadcast.close()
     await run_in_threadpool(app.state.intake.close)
+
+
+_ROUTES: Final = _routes()
+"""Made with the import, once for every application, so that what is forked afterwards has them."""
