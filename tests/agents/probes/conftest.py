@@ -22,16 +22,8 @@ def libraries(tmp_path_factory: pytest.TempPathFactory) -> Libraries:
     return Libraries(**folders)
 
 
-@pytest.fixture(scope="session")
-def warm_probe(server_folder: Path) -> Iterator[WarmPython]:
-    folder = server_folder / "warm-probe"
-    folder.mkdir()
-    with WarmPython(folder, "structlog", "agents.host_facts", "agents.probes.nvml") as warm:
-        yield warm
-
-
 @pytest.fixture
-def hosts(tmp_path: Path, libraries: Libraries, warm_probe: WarmPython) -> Iterator[Hosts]:
-    hosts = Hosts(tmp_path, libraries, warm_probe.path)
+def hosts(tmp_path: Path, libraries: Libraries, warm_muster: WarmPython) -> Iterator[Hosts]:
+    hosts = Hosts(tmp_path, libraries, warm_muster.path)
     yield hosts
     hosts.close()
