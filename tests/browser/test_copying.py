@@ -4,7 +4,6 @@ import json
 import os
 import re
 import subprocess
-import sys
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -16,6 +15,7 @@ from muster.domain.principals import Role
 from tests.browser.browsing import Browsing
 from tests.browser.control_plane import ControlPlane
 from tests.browser.small_fleet import SmallFleet
+from tests.warm_python import WarmPython
 
 CURL = re.compile(r'curl -H "Authorization: Bearer \$MUSTER_API_KEY" "\$MUSTER_API_URL(/v1/[^"$`]+)"')
 COMMAND_S = 300
@@ -57,7 +57,7 @@ def places(fleet: SmallFleet) -> Mapping[str, str]:
 
 
 def test_what_is_copied_answers_what_the_page_shows(
-    console: Browsing, control_plane: ControlPlane, places: Mapping[str, str]
+    console: Browsing, control_plane: ControlPlane, places: Mapping[str, str], warm_muster: WarmPython
 ) -> None:
     lines = {}
     for place in places:
@@ -72,15 +72,17 @@ def test_what_is_copied_answers_what_the_page_shows(
         assert answer.status_code == 200, f"{request}: {answer.text}"
         assert places[place] in answer.text, request
     with ThreadPoolExecutor(AT_ONCE) as pool:
-        said = dict(zip(lines, pool.map(lambda line: answer_of(line[0], control_plane), lines.values()), strict=True))
+        folder = warm_muster.command("muster")
+        answers = pool.map(lambda line: answer_of(line[0], control_plane, folder), lines.values())
+        said = dict(zip(lines, answers, strict=True))
     for place, words in places.items():
         assert words.lower() in said[place].lower(), f"{lines[place][0]}: {said[place]}"
 
 
-def answer_of(command: str, control_plane: ControlPlane) -> str:
-    """What a shell says that is given the copied words."""
+def answer_of(command: str, control_plane: ControlPlane, folder: Path) -> str:
+    """What a shell says that is given the copied words. ``folder``: of the ``muster`` that it finds."""
     variables = {
-        "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
+        "PATH": f"{folder}:{os.environ['PATH']}",
         "HOME": str(control_plane.folder),
         "COLUMNS": "400",
         "MUSTER_API_URL": control_plane.url,
