@@ -1,5 +1,6 @@
 """The workers of a run import its tests once for all of them, share what is warm, and leave nothing."""
 
+import importlib
 import os
 import signal
 import subprocess
@@ -111,6 +112,12 @@ def test_a_worker_that_is_killed_takes_its_forks_along_and_the_next_is_a_fork_to
     assert "1 failed, 1 passed" in said, said
     (left,) = notes_of(tmp_path, "left")
     wait_until(lambda: not Path(f"/proc/{left}").exists())
+
+
+def test_a_module_that_differs_by_worker_is_imported_by_each_with_all_that_import_it() -> None:
+    importlib.import_module("tests.workers.host.supervisor.user_case")
+    found = [vars(module).get("UID") for module in list(sys.modules.values())]
+    assert {uid for uid in found if isinstance(uid, int)} == {1_900_000_000 + os.getpid() % 100_000 * 10}
 
 
 @pytest.fixture

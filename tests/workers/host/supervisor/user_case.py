@@ -11,6 +11,8 @@ import pytest
 
 from .attempt_case import Attempt
 
+OF_EACH_WORKER: Final = True
+"""Each worker imports this module itself: see tests/collecting_server.py."""
 UID: Final = 1_900_000_000 + os.getpid() % 100_000 * 10
 """Identity of no account of this machine, and of no other run of these tests."""
 
