@@ -132,7 +132,7 @@ def may_any_grow(session: Session, now: datetime, policy: Policy) -> bool:
     If not, no cycle is worth its snapshot.
     """
     since = now - timedelta(seconds=policy.elastic.grow_after_s)
-    if session.scalar(_ripe_to_grow(), {"since": since}) is None:
+    if session.scalar(_may_grow(), {"since": since}) is None:
         return False
     is_held = exists().where(AllocationGpu.gpu_uuid == Gpu.uuid, IS_ASSIGNED)
     idle = select(Gpu.uuid).where(Gpu.standing.not_in(OUT_OF_SERVICE), ~is_held)
@@ -140,7 +140,7 @@ def may_any_grow(session: Session, now: datetime, policy: Policy) -> bool:
 
 
 @functools.cache
-def _ripe_to_grow() -> Select[AttemptId]:
+def _may_grow() -> Select[AttemptId]:
     is_ripe = and_(_may_change_size(_HAS_ROOM), Attempt.running_at <= bindparam("since"))
     return select(Attempt.id).join(Job, Job.id == Attempt.job_id).where(is_ripe).limit(1)
 
@@ -149,12 +149,12 @@ def own_holds(session: Session) -> list[ResumeHold]:
     """Return the holds of jobs that change their size."""
     return [
         ResumeHold(job_id, tuple(sorted(uuids)), tenant_id, tier)
-        for job_id, uuids, tenant_id, tier in session.execute(_held_for_themselves())
+        for job_id, uuids, tenant_id, tier in session.execute(_own_holds())
     ]
 
 
 @functools.cache
-def _held_for_themselves() -> Select[JobId, Sequence[GpuUuid], TenantId, str]:
+def _own_holds() -> Select[JobId, Sequence[GpuUuid], TenantId, str]:
     return (
         select(Job.id, func.array_agg(GpuHold.gpu_uuid), Job.tenant_id, Job.tier)
         .join(GpuHold, GpuHold.job_id == Job.id)

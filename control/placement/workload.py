@@ -75,14 +75,14 @@ def workload(
 
 def beneficiaries(session: Session) -> list[JobId]:
     """Return the jobs for which GPUs are held after a reclaim."""
-    return list(session.scalars(_held_for()))
+    return list(session.scalars(_with_holds()))
 
 
 # The queries are built once: each planning of the queue asks them.
 
 
 @functools.cache
-def _held_for() -> Select[JobId]:
+def _with_holds() -> Select[JobId]:
     return select(Reclaim.beneficiary_job_id).where(Reclaim.hold_ended_at.is_(None)).distinct()
 
 

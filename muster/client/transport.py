@@ -88,7 +88,7 @@ def _settings(api_url: str, key: str | KeyFile, ca_file: Path | None, keep_alive
 
 
 def trusted(api_url: str, ca_file: Path | None) -> ssl.SSLContext | bool:
-    """Return the certificates to trust: those of ``ca_file``, else the system's, as httpx takes them for ``verify``.
+    """Return the certificates to trust: in ``ca_file``, else the system's, as httpx takes them for ``verify``.
 
     An http:// address has none, so that nothing is read: the system's take 25 ms of CPU, a tenth of a command.
     """

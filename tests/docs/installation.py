@@ -22,7 +22,7 @@ from tests.warm_python import WarmPython
 ROOT: Final = Path(__file__).resolve().parents[2]
 BIN: Final = Path(sys.executable).parent
 ENVIRONMENT: Final = ("lib", "pyvenv.cfg")
-"""What makes a folder a Python environment, beside `bin`: without the last, its interpreter is that of the system."""
+"""What makes a folder a Python environment, next to `bin`: without the last, its interpreter is that of the system."""
 COMMAND: Final = """\
 #!/bin/sh
 case "$1 $2" in "api "*|"scheduler "*|"worker "*|"agent run") exec {installed} "$@";; esac
