@@ -106,8 +106,12 @@ KILLS: Final[dict[str, Callable[[HostCase, Path], None]]] = {
 
 
 def orphaned_segments() -> set[Path]:
-    """Return the files in shared memory that no process has open: of all programs of this machine."""
-    return {path for path in SHARED_MEMORY.iterdir() if path.is_file()} - files_in_use()
+    """Return the files in shared memory that no process has open, of all programs of this machine but PostgreSQL.
+
+    Tests that run next to this one kill PostgreSQL, which then leaves its own.
+    """
+    files = {path for path in SHARED_MEMORY.iterdir() if path.is_file() and not path.name.startswith("PostgreSQL.")}
+    return files - files_in_use()
 
 
 def submitted(host: HostCase, folder: Path, mark: Path) -> JobId:

@@ -31,7 +31,7 @@ SHEDS_EVERYTHING = (
     "if os.fork() == 0:\n"
     "    os.setsid()\n"
     "    if os.fork() == 0:\n"
-    "        print('daemon', os.getpid(), flush=True)\n"
+    "        print(f'daemon {os.getpid()}\\n', end='', flush=True)\n"
     "        os.execve('/bin/sleep', ['sleep', '600'], {})\n"
     "    os._exit(0)\n"
     "os.wait(); os.close(writer); os.read(reader, 1)\n"  # the other end closes as the daemon becomes another program

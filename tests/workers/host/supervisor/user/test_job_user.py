@@ -163,7 +163,7 @@ def test_what_left_tree_name_and_group_is_found_by_its_user(attempt: Attempt) ->
         "import os, time\n"
         "if os.fork() == 0:\n"
         "    os.setsid()\n"
-        "    print('daemon', os.getpid(), flush=True)\n"
+        "    print(f'daemon {os.getpid()}\\n', end='', flush=True)\n"
         "    os.execve('/bin/sleep', ['sleep', '600'], {})\n" + WAITS,
     )
     attempt.wait_for_log("daemon")
