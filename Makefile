@@ -3,7 +3,7 @@
 
 PYTHON = python3
 BIN = .venv/bin
-JOBS = 5
+JOBS = 4
 ARGS =
 SOAKED = tests/agents tests/browser tests/control tests/domain tests/health tests/scheduler tests/simulator tests/train/parallel tests/train/test_reference_programs.py tests/workers/host/supervisor/test_root_causes.py tests/workers/host/launcher/test_rendezvous_host.py
 BASE = HEAD

@@ -44,14 +44,15 @@ def run_figures(root: Path) -> list[HouseFigure]:
 def reference_s(run: Mapping[str, Any]) -> float:
     """Return the seconds of a recorded run on the reference machine of every bar (``benchmarks/calibration.py``).
 
-    Of the wall time, the share in which the cores were busy is divided by the machine's slowness, by samples before
-    and after the run. The rest is waits, which count as they are. A record without samples counts as it is.
+    Of the wall time, the share in which the cores were busy is divided by the machine's slowness: by the lower of the
+    samples before and after the run, since a sample that another program disturbs makes the machine look slow. The
+    rest is waits, which count as they are. A record without samples counts as it is.
     """
     wall_s: float = run["wall_s"]
     if "calibration_ms" not in run:
         return wall_s
     busy_s: float = wall_s * run["busy_share"]
-    return wall_s - busy_s + busy_s / slowness_of(*run["calibration_ms"])
+    return wall_s - busy_s + busy_s / slowness_of(min(run["calibration_ms"]))
 
 
 def reach_figure(root: Path, graph: ImportGraph) -> HouseFigure:

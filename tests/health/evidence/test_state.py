@@ -62,7 +62,7 @@ CHANGES: Final[dict[str, Change]] = {
             [known],
             POLICY,
             at_ms,
-            EvidenceId("ev_new"),
+            EvidenceId(f"{known.id}+"),
         ).evidence
     ),
     "closed": lambda known, at_ms: close(known, Closing("nvlink_down", NODE, GPU, at_ms)),
