@@ -8,7 +8,6 @@ import atexit
 import json
 import sys
 from functools import partial
-from pathlib import Path
 from typing import Final
 
 sys.path[:] = json.loads(sys.argv[2])
@@ -17,8 +16,6 @@ import pytest  # noqa: E402  # found by that path
 
 from tests.warm_python_server import serve  # noqa: E402  # as above
 
-_TESTS: Final = Path(__file__).resolve().parent
-_OF_EACH_WORKER: Final = "OF_EACH_WORKER"
 _ONLY_IMPORTS: Final = ("--collect-only", "-n", "0", "-p", "no:cacheprovider", "-qqq")
 
 
@@ -34,21 +31,6 @@ class ImportsOnly:
 def collect(arguments: list[str]) -> None:
     """Import what a run with these arguments imports. A worker meets what fails here again, and reports it."""
     pytest.main([*arguments, *_ONLY_IMPORTS], plugins=[ImportsOnly()])
-    forget_what_differs_by_worker()
-
-
-def forget_what_differs_by_worker() -> None:
-    """Let each worker import a module with ``OF_EACH_WORKER`` itself, and each module of the tests that names it."""
-    files = {name: Path(getattr(module, "__file__", None) or ".") for name, module in list(sys.modules.items())}
-    tests = {name: file for name, file in files.items() if _TESTS in file.parents and file.name != "__init__.py"}
-    own = {file.stem for name, file in tests.items() if _OF_EACH_WORKER in vars(sys.modules[name])}
-    for name, file in tests.items():
-        text = file.read_text(encoding="utf-8")
-        if file.stem in own or any(word in text for word in own):
-            del sys.modules[name]
-            parent, _, last = name.rpartition(".")
-            if parent in sys.modules:
-                vars(sys.modules[parent]).pop(last, None)
 
 
 if __name__ == "__main__":

@@ -1,6 +1,5 @@
 """The workers of a run import its tests once for all of them, share what is warm, and leave nothing."""
 
-import importlib
 import os
 import signal
 import subprocess
@@ -24,6 +23,8 @@ HEAD: Final = """
 import os, subprocess, sys, time
 from pathlib import Path
 
+from tests.waiting import wait_until
+
 HERE = Path(__file__).parent
 
 def note(name, text):
@@ -43,7 +44,7 @@ def test_it(number, warm_python):
     note("workers", os.getpid())
     note("arguments", sys.argv)
     note("main", vars(sys.modules["__main__"]).get("__file__"))
-    time.sleep(0.5)
+    wait_until(lambda: len(set((HERE / "workers").read_text().split())) == 2)
     assert number == 7
 """
 DIES: Final = """
@@ -112,12 +113,6 @@ def test_a_worker_that_is_killed_takes_its_forks_along_and_the_next_is_a_fork_to
     assert "1 failed, 1 passed" in said, said
     (left,) = notes_of(tmp_path, "left")
     wait_until(lambda: not Path(f"/proc/{left}").exists())
-
-
-def test_a_module_that_differs_by_worker_is_imported_by_each_with_all_that_import_it() -> None:
-    importlib.import_module("tests.workers.host.supervisor.user_case")
-    found = [vars(module).get("UID") for module in list(sys.modules.values())]
-    assert {uid for uid in found if isinstance(uid, int)} == {1_900_000_000 + os.getpid() % 100_000 * 10}
 
 
 @pytest.fixture

@@ -17,7 +17,7 @@ from muster.domain.states import Cause, JobState
 from muster.settings import SettingsError, load_settings
 from tests.fleet_factory import make_fleet
 from tests.host_case import HostCase
-from tests.workers.host.supervisor.user_case import OPEN_PYTHON, UID, needs_users
+from tests.workers.host.supervisor.user_case import OPEN_PYTHON, needs_users, own_uid
 from workers.host.job_users import JobUsers, job_users, open_ways
 
 needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="NOT CHECKED: only root may have programs run as others")
@@ -89,7 +89,7 @@ def host_with_users(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> Iterator
     monkeypatch.setattr(sys, "executable", OPEN_PYTHON)
     with tempfile.TemporaryDirectory(prefix="muster-users-", dir="/tmp") as name:
         Path(name).chmod(0o711)
-        users = JobUsers(UID + 2_000_000, UID + 2_000_099)
+        users = JobUsers(own_uid() + 2_000_000, own_uid() + 2_000_099)
         open_ways(Path(name) / "host", users)
         case = HostCase(make_fleet(UnitOfWorkFactory(engine)), Path(name) / "host", users)
         yield case
@@ -102,7 +102,7 @@ def test_a_job_runs_as_the_user_of_its_number_and_keeps_its_checkpoints(host_wit
     code = "import os; os.mkdir(os.environ['MUSTER_CHECKPOINT_DIR'] + '/gen'); print(os.getuid(), os.getcwd())"
     job_id = host.submit(code)
     assert host.run(job_id) is JobState.SUCCEEDED, host.log(job_id)
-    uid = UID + 2_000_000 + host.fleet.job(job_id).number % 100
+    uid = own_uid() + 2_000_000 + host.fleet.job(job_id).number % 100
     assert host.log(job_id).split()[0] == str(uid).encode()
     assert (host.state_dir / "checkpoints" / job_id / "gen").stat().st_uid == uid
     host.run_until_clean()

@@ -11,10 +11,10 @@ import pytest
 
 from .attempt_case import Attempt
 
-OF_EACH_WORKER: Final = True
-"""Each worker imports this module itself: see tests/collecting_server.py."""
-UID: Final = 1_900_000_000 + os.getpid() % 100_000 * 10
-"""Identity of no account of this machine, and of no other run of these tests."""
+
+def own_uid() -> int:
+    """Return the identity of no account of this machine, and of no other process of tests: workers are forks."""
+    return 1_900_000_000 + os.getpid() % 100_000 * 10
 
 
 def _runs_as_another(program: str, *words: str) -> bool:
@@ -22,7 +22,13 @@ def _runs_as_another(program: str, *words: str) -> bool:
         return False
     try:
         answer = subprocess.run(
-            [program, *words], user=UID, group=UID, extra_groups=[], capture_output=True, check=False, cwd="/"
+            [program, *words],
+            user=own_uid(),
+            group=own_uid(),
+            extra_groups=[],
+            capture_output=True,
+            check=False,
+            cwd="/",
         )
     except PermissionError:
         return False
@@ -54,7 +60,8 @@ def require_torch() -> None:
         pytest.skip("NOT CHECKED: no torch here that another user may import")
 
 
-def start(attempt: Attempt, program: str, *, uid: int = UID, **fields: Any) -> None:
+def start(attempt: Attempt, program: str, *, uid: int | None = None, **fields: Any) -> None:
+    uid = own_uid() if uid is None else uid
     attempt.order(command=[OPEN_PYTHON, "-u", "-c", program], user={"uid": uid}, **fields)
     spawn(attempt)
 

@@ -12,7 +12,7 @@ from muster.domain.exit.exits import classify, parse_exit_record
 from muster.domain.states import Cause
 from tests.workers.host.burial import bury
 from tests.workers.host.supervisor.attempt_case import Attempt
-from tests.workers.host.supervisor.user_case import OPEN_PYTHON, UID, needs_users, spawn
+from tests.workers.host.supervisor.user_case import OPEN_PYTHON, needs_users, own_uid, spawn
 from workers.host.supervisor import files
 from workers.host.supervisor.container.containers import ENROOT, Engine, engine_environment
 from workers.host.supervisor.container.mounts import hand_over
@@ -38,7 +38,7 @@ def attempt(open_folder: Path, rendezvous_port: int, monkeypatch: pytest.MonkeyP
 
 
 def run(attempt: Attempt, container: dict[str, Any], **fields: Any) -> dict[str, Any]:
-    attempt.order(command=["id"], container={"image": "gpt", **container}, user={"uid": UID}, **fields)
+    attempt.order(command=["id"], container={"image": "gpt", **container}, user={"uid": own_uid()}, **fields)
     spawn(attempt)
     return attempt.ended()
 
@@ -54,7 +54,7 @@ def test_it_runs_as_its_jobs_user_with_what_is_the_jobs(attempt: Attempt, open_f
     data.mkdir(mode=0o755)
     run(attempt, {"mounts": [{"source": str(data)}]})
     words = reported_to_the_engine(attempt)
-    assert f"--user={UID}:{UID}" in words
+    assert f"--user={own_uid()}:{own_uid()}" in words
     assert f"--mount=type=bind,source={data},target={data},readonly" in words
     assert attempt.read("clean.json")["clean"]
 
@@ -71,7 +71,7 @@ def test_what_its_user_may_not_reach_is_not_mounted_either(attempt: Attempt, ope
     closed.chmod(0o700)
     verdict = classify(parse_exit_record(run(attempt, {"mounts": [{"source": str(closed / "open")}]})), None)
     assert verdict.cause is Cause.USER_ERROR
-    assert f"closed to the job's user {UID}" in verdict.proof
+    assert f"closed to the job's user {own_uid()}" in verdict.proof
 
 
 def test_secrets_are_mounted_where_the_program_is_reported(attempt: Attempt, open_folder: Path) -> None:
@@ -93,7 +93,7 @@ def test_the_checkpoint_folder_is_made_with_the_jobs_users_rights(attempt: Attem
     shared.chmod(0o777)
     run(attempt, {}, env={"MUSTER_CHECKPOINT_DIR": str(shared / "new" / "job_test")})
     made = (shared / "new" / "job_test").stat()
-    assert (made.st_uid, made.st_mode & 0o777) == (UID, 0o700)
+    assert (made.st_uid, made.st_mode & 0o777) == (own_uid(), 0o700)
 
 
 @pytest.mark.parametrize(("kind", "words"), [("closed", "cannot make the checkpoint folder"), ("link", "is a link to")])
@@ -116,7 +116,7 @@ def test_a_program_of_a_jobs_user_has_its_home(attempt: Attempt) -> None:
 
 
 def test_enroot_finds_the_home_of_the_jobs_user(monkeypatch: pytest.MonkeyPatch, attempt: Attempt) -> None:
-    attempt.order(command=["id"], container={"image": "/srv/gpt.sqsh"}, user={"uid": UID})
+    attempt.order(command=["id"], container={"image": "/srv/gpt.sqsh"}, user={"uid": own_uid()})
     monkeypatch.setenv("HOME", "/root")
     monkeypatch.setenv("XDG_RUNTIME_DIR", "/run/user/0")
     found = engine_environment(Engine(ENROOT, "/e"), read_order(attempt.folder), {"HOME": "/scratch"})
@@ -131,5 +131,10 @@ def test_what_is_handed_over_leaves_links_and_the_inside_of_checkpoints_alone(op
         place.mkdir()
     (scratch / "link").symlink_to(target)
     (checkpoints / "old").write_text("")
-    hand_over(open_folder, scratch, checkpoints, f"{UID}:{UID}")  # neither pipes nor a launch folder
-    assert [path.stat().st_uid for path in (target, scratch, checkpoints, checkpoints / "old")] == [0, UID, UID, 0]
+    hand_over(open_folder, scratch, checkpoints, f"{own_uid()}:{own_uid()}")  # neither pipes nor a launch folder
+    assert [path.stat().st_uid for path in (target, scratch, checkpoints, checkpoints / "old")] == [
+        0,
+        own_uid(),
+        own_uid(),
+        0,
+    ]

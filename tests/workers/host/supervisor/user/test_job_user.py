@@ -19,8 +19,8 @@ from tests.workers.host.supervisor.cgroup_case import needs_cgroups
 from tests.workers.host.supervisor.user_case import (
     OPEN_PYTHON,
     PACKAGES,
-    UID,
     needs_users,
+    own_uid,
     require_torch,
     spawn,
     start,
@@ -88,13 +88,13 @@ def test_a_program_runs_as_its_user_without_our_groups_and_can_gain_nothing(atte
     start(attempt, REPORTS)
     record = attempt.ended()
     said = status_of(attempt.log())
-    assert said["Uid"].split() == said["Gid"].split() == [str(UID)] * 4
+    assert said["Uid"].split() == said["Gid"].split() == [str(own_uid())] * 4
     assert [int(group) for group in said["Groups"].split()] == device_groups()
     assert (said["NoNewPrivs"], int(said["CapEff"], 16), int(said["CapPrm"], 16)) == ("1", 0, 0)
     scratch = str(files.scratch_path(attempt.folder))
     assert (said[" home"].strip() if " home" in said else said["home"], said["cwd"]) == (scratch, scratch)
-    assert (record["uid"], record["uid_reason"], record["ranks"]["0"]["exit_code"]) == (UID, None, 0)
-    assert attempt.read("clean.json")["uid"] == UID
+    assert (record["uid"], record["uid_reason"], record["ranks"]["0"]["exit_code"]) == (own_uid(), None, 0)
+    assert attempt.read("clean.json")["uid"] == own_uid()
     assert attempt.read("clean.json")["clean"]
 
 
@@ -147,7 +147,7 @@ def test_jobs_on_one_host_can_neither_signal_nor_read_each_other(make_attempt: C
         "import os\n"
         f"for act in (lambda: os.kill({pid}, 9), lambda: os.listdir({made!r}), lambda: open('/proc/{pid}/environ')):\n"
         "    try:\n        act()\n    except OSError as fault:\n        print('kept:', fault.strerror)\n",
-        uid=UID + 1,
+        uid=own_uid() + 1,
     )
     assert other.ended()["ranks"]["0"]["exit_code"] == 0
     assert other.log().count("kept:") == 3
@@ -173,10 +173,10 @@ def test_what_left_tree_name_and_group_is_found_by_its_user(attempt: Attempt) ->
         (folder / "cgroup.procs").write_text(str(daemon), encoding="ascii")
     os.kill(attempt.supervisor_pid(), signal.SIGKILL)
     until(lambda: supervisor.adopt(attempt.folder).state == "vanished", "its supervisor's death")
-    assert daemon in users_of(UID)
+    assert daemon in users_of(own_uid())
     record = supervisor.reap_vanished(attempt.folder)
-    assert (record["supervisor_vanished"], record["uid"], record["killed_descendants"] >= 1) == (True, UID, True)
-    assert users_of(UID) == set()
+    assert (record["supervisor_vanished"], record["uid"], record["killed_descendants"] >= 1) == (True, own_uid(), True)
+    assert users_of(own_uid()) == set()
     assert attempt.read("clean.json")["clean"]
 
 
@@ -198,7 +198,7 @@ def test_its_shared_memory_goes_with_it(attempt: Attempt) -> None:
     pid = attempt.read("ranks/0.json")["pid"]
     assert not list(Path("/dev/shm").glob(f"muster-test-{pid}*"))  # noqa: S108  # the kernel's name for it
     segments = [line.split() for line in Path("/proc/sysvipc/shm").read_text().splitlines()]
-    assert str(UID) not in [segment[segments[0].index("uid")] for segment in segments[1:]]
+    assert str(own_uid()) not in [segment[segments[0].index("uid")] for segment in segments[1:]]
 
 
 def test_what_checks_with_its_rights_does_so_alone() -> None:
@@ -206,7 +206,7 @@ def test_what_checks_with_its_rights_does_so_alone() -> None:
     inside, may_leave, seen = threading.Event(), threading.Event(), []
 
     def check() -> None:
-        with JobUser(UID, None).acting():
+        with JobUser(own_uid(), None).acting():
             seen.append((os.geteuid(), os.access("/etc/shadow", os.R_OK, effective_ids=True)))
             inside.set()
             may_leave.wait(60)
@@ -219,7 +219,7 @@ def test_what_checks_with_its_rights_does_so_alone() -> None:
     assert os.geteuid() == 0
     may_leave.set()
     looking.join(60)
-    assert seen == [(UID, False), (0, True)]
+    assert seen == [(own_uid(), False), (0, True)]
 
 
 def test_the_next_attempt_reads_and_removes_what_the_first_saved(make_attempt: Callable[[], Attempt]) -> None:
@@ -244,28 +244,28 @@ def test_checkpoints_from_before_a_job_had_a_user_become_its_own(attempt: Attemp
     start(attempt, f"print(open({str(checkpoints / 'gen' / 'part')!r}).read())", checkpoints=str(checkpoints))
     attempt.ended()
     assert attempt.log() == "old\n"
-    assert (checkpoints / "gen" / "link").lstat().st_uid == UID
+    assert (checkpoints / "gen" / "link").lstat().st_uid == own_uid()
     assert Path("/etc/passwd").stat().st_uid == 0
 
 
 def test_anothers_checkpoints_are_never_given_away(attempt: Attempt) -> None:
     checkpoints = attempt.folder.parent.parent / "checkpoints" / "job_test"
     checkpoints.mkdir(parents=True)
-    os.chown(checkpoints, UID + 7, UID + 7)
+    os.chown(checkpoints, own_uid() + 7, own_uid() + 7)
     start(attempt, "print('ran')", checkpoints=str(checkpoints))
     record = attempt.ended()
     assert record["spawn_fault"] == "host"
-    assert record["spawn_error"] == f"{checkpoints} belongs to user {UID + 7}, not to the job's user {UID}"
+    assert record["spawn_error"] == f"{checkpoints} belongs to user {own_uid() + 7}, not to the job's user {own_uid()}"
 
 
 def test_a_user_that_another_is_already_is_not_taken(attempt: Attempt) -> None:
-    with subprocess.Popen(["/bin/sleep", "600"], user=UID, group=UID, extra_groups=[]) as stranger:
+    with subprocess.Popen(["/bin/sleep", "600"], user=own_uid(), group=own_uid(), extra_groups=[]) as stranger:
         try:
             start(attempt, "print('ran')")
             record = attempt.wait_for("exit.json")
             assert record["spawn_fault"] == "host"
             assert (
-                f"user {UID}, which is to be this job's alone, already runs process {stranger.pid}"
+                f"user {own_uid()}, which is to be this job's alone, already runs process {stranger.pid}"
                 in (record["spawn_error"])
             )
             assert stranger.poll() is None
@@ -275,7 +275,7 @@ def test_a_user_that_another_is_already_is_not_taken(attempt: Attempt) -> None:
 
 def test_a_user_whose_last_attempt_is_not_proved_clean_is_not_taken(make_attempt: Callable[[], Attempt]) -> None:
     first, second = make_attempt(), make_attempt()
-    first.order(command=["/bin/true"], user={"uid": UID})
+    first.order(command=["/bin/true"], user={"uid": own_uid()})
     start(second, "print('ran')")
     record = second.ended()
     assert (record["spawn_fault"], second.log()) == ("host", "")
@@ -292,13 +292,13 @@ def test_what_the_user_cannot_reach_is_named(make_attempt: Callable[[], Attempt]
     closed = open_folder / "closed"
     closed.mkdir(mode=0o700)
     (closed / "program.py").write_text("print('ran')")
-    ours.order(launcher="torchrun", script=str(closed / "program.py"), python=OPEN_PYTHON, user={"uid": UID})
+    ours.order(launcher="torchrun", script=str(closed / "program.py"), python=OPEN_PYTHON, user={"uid": own_uid()})
     spawn(ours)
     record = ours.ended()
     assert record["spawn_fault"] == "program"
-    assert record["spawn_error"] == f"the script {closed / 'program.py'} is closed to the job's user {UID}"
+    assert record["spawn_error"] == f"the script {closed / 'program.py'} is closed to the job's user {own_uid()}"
     start(theirs, "print('ran')", working_dir=str(closed))
-    assert theirs.ended()["spawn_error"] == f"the working directory {closed} is closed to the job's user {UID}"
+    assert theirs.ended()["spawn_error"] == f"the working directory {closed} is closed to the job's user {own_uid()}"
     deep.folder.parent.chmod(0o700)
     start(deep, "print('ran')")
     record = deep.ended()
@@ -332,7 +332,7 @@ def test_what_we_write_next_to_the_program_is_written_with_its_rights(open_folde
     """The pid of a rank is written while the program runs already: it may have laid a link in our way."""
     ours, ranks = open_folder / "ours", open_folder / "ranks"
     ours.write_text("kept")
-    user = JobUser(UID, None)
+    user = JobUser(own_uid(), None)
     user.make_folder(ranks)
     (ranks / f".0.json.{os.getpid()}").symlink_to(ours)
     with user.acting(), pytest.raises(PermissionError):
@@ -389,7 +389,7 @@ def test_ranks_of_a_warm_and_of_a_fresh_torchrun_run_as_the_user_alike(
     found = []
     for is_warm in (False, True):
         attempt = make_attempt()
-        attempt.order(launcher="torchrun", script=str(script), python=str(python), user={"uid": UID})
+        attempt.order(launcher="torchrun", script=str(script), python=str(python), user={"uid": own_uid()})
         if is_warm:
             waiting = supervisor.WaitingSupervisor(str(python), open_folder / "standby.log")
             assert waiting.take(attempt.folder)
@@ -405,8 +405,8 @@ def test_ranks_of_a_warm_and_of_a_fresh_torchrun_run_as_the_user_alike(
         assert attempt.read("clean.json")["clean"]
     fresh, warm = found
     assert fresh == warm
-    assert fresh["uid"] == [UID] * 3
-    assert fresh["uids"] == [[str(UID)] * 4] * 2
+    assert fresh["uid"] == [own_uid()] * 3
+    assert fresh["uids"] == [[str(own_uid())] * 4] * 2
     assert (fresh["new"], fresh["death"], fresh["looks"]) == (["1", "1"], signal.SIGKILL, True)
 
 
@@ -419,9 +419,9 @@ def test_a_secret_is_its_users_alone(make_attempt: Callable[[], Attempt], open_f
     start(ours, opens + WAITS, secrets=secrets)
     ours.wait_for_log("up")
     length, path = ours.log().split()[:2]
-    assert (length, Path(path).stat().st_uid, stat.S_IMODE(Path(path).stat().st_mode)) == ("17", UID, 0o400)
+    assert (length, Path(path).stat().st_uid, stat.S_IMODE(Path(path).stat().st_mode)) == ("17", own_uid(), 0o400)
     assert stat.S_IMODE(Path(path).parent.stat().st_mode) == 0o700
-    start(other, f"open({path!r})", uid=UID + 1)
+    start(other, f"open({path!r})", uid=own_uid() + 1)
     assert "PermissionError" in other.ended()["ranks"]["0"]["error_excerpt"]
     ours.stop("cancel", 0)
     ours.ended()
