@@ -71,15 +71,15 @@ def heartbeat(unit: UnitOfWork, request: HeartbeatRequest) -> HeartbeatAnswer:
         return HeartbeatAnswer(lease_s=0.0, heartbeat_s=heartbeat_s, takes=TAKEN_IN_HEARTBEATS)
     _note_contact(unit, node)
     capabilities = list(request.capabilities)
-    told = {
+    parameters = {
         "node_id": node_id,
         "now": unit.now,
         "boot": hearing.boot_id,
         "seq": hearing.seq,
         "past_boots": list(hearing.past_boots),
-        "capable_of": capabilities,
+        "stated_capabilities": capabilities,
     }
-    unit.session.execute(_renewal(with_capabilities=capabilities != node.capabilities), told)
+    unit.session.execute(_renewal(with_capabilities=capabilities != node.capabilities), parameters)
     parts = _open_parts(unit, node_id)
     _note_listed(unit, node_id, request, parts, policy)
     notify_victims(unit, [attempt.id for part, attempt, _ in parts if part.state in PARTS_THAT_MAY_RUN], policy)
@@ -98,7 +98,7 @@ def _node_and_whether_preflights() -> Select[Node, bool]:
 
 @functools.cache
 def _renewal(*, with_capabilities: bool) -> Update:
-    """Return the statement that stores a heartbeat."""
+    """Return the statement that stores a heartbeat. No parameter has a column's name: SQLAlchemy reserves these."""
     now = bindparam("now", type_=UtcTimestamp())
     statement = (
         update(Node)
@@ -113,7 +113,7 @@ def _renewal(*, with_capabilities: bool) -> Update:
         )
         .execution_options(synchronize_session=False)
     )
-    return statement.values(capabilities=bindparam("capable_of")) if with_capabilities else statement
+    return statement.values(capabilities=bindparam("stated_capabilities")) if with_capabilities else statement
 
 
 def _note_contact(unit: UnitOfWork, node: Node) -> None:

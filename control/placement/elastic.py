@@ -134,15 +134,19 @@ def may_any_grow(session: Session, now: datetime, policy: Policy) -> bool:
     since = now - timedelta(seconds=policy.elastic.grow_after_s)
     if session.scalar(_may_grow(), {"since": since}) is None:
         return False
-    is_held = exists().where(AllocationGpu.gpu_uuid == Gpu.uuid, IS_ASSIGNED)
-    idle = select(Gpu.uuid).where(Gpu.standing.not_in(OUT_OF_SERVICE), ~is_held)
-    return session.scalar(idle.limit(1)) is not None
+    return session.scalar(_an_idle_gpu()) is not None
 
 
 @functools.cache
 def _may_grow() -> Select[AttemptId]:
-    is_ripe = and_(_may_change_size(_HAS_ROOM), Attempt.running_at <= bindparam("since"))
-    return select(Attempt.id).join(Job, Job.id == Attempt.job_id).where(is_ripe).limit(1)
+    may_grow = and_(_may_change_size(_HAS_ROOM), Attempt.running_at <= bindparam("since"))
+    return select(Attempt.id).join(Job, Job.id == Attempt.job_id).where(may_grow).limit(1)
+
+
+@functools.cache
+def _an_idle_gpu() -> Select[GpuUuid]:
+    is_assigned = exists().where(AllocationGpu.gpu_uuid == Gpu.uuid, IS_ASSIGNED)
+    return select(Gpu.uuid).where(Gpu.standing.not_in(OUT_OF_SERVICE), ~is_assigned).limit(1)
 
 
 def own_holds(session: Session) -> list[ResumeHold]:

@@ -22,45 +22,53 @@ from muster.train.report.peaks import PEAKS, Dtype
 _UNBELIEVABLE: Final = 1.0
 
 
+Params = Annotated[
+    float,
+    typer.Option(
+        min=1,
+        help="Parameters in matrix products that each token meets: with the output head, without the embedding; "
+        "of a mixture of experts with routers and shared experts.",
+    ),
+]
+Lengths = Annotated[
+    str | None, typer.Option(help="Instead, tokens of each of the sequences that are packed into one: 4096,3072,1024.")
+]
+ExpertParams = Annotated[
+    float | None, typer.Option(min=1, help="Parameters of all experts of which a token meets some, of all layers.")
+]
+NumExperts = Annotated[int | None, typer.Option("--experts", min=1, help="Experts of a layer.")]
+TopK = Annotated[int | None, typer.Option(min=1, help="Experts that a token meets in a layer.")]
+Model = Annotated[str | None, typer.Option(help="The GPU's product name, as the driver gives it.")]
+PeakTflops = Annotated[
+    float | None, typer.Option(min=0.001, help="Its dense peak instead, where the name is not known.")
+]
+Operands = Annotated[Dtype | None, typer.Option(help="Of the operands; else the half precision that the GPU has.")]
+Counted = Annotated[
+    Attention, typer.Option(help="Count all of the attention's product, or the half that a causal mask needs.")
+]
+Recomputed = Annotated[
+    Recompute, typer.Option(help="What the backward pass computes again: the attention's product (selective) or all.")
+]
+
+
 def mfu(
     *,
     tokens_per_s: Annotated[float, typer.Option(min=0, help="Tokens a second of the whole job.")],
-    params: Annotated[
-        float,
-        typer.Option(
-            min=1,
-            help="Parameters in matrix products that each token meets: with the output head, without the embedding; "
-            "of a mixture of experts with routers and shared experts.",
-        ),
-    ],
+    params: Params,
     layers: Annotated[int, typer.Option(min=1, help="Layers with attention.")],
     heads: Annotated[int, typer.Option(min=1, help="Heads of attention a layer.")],
     head_dim: Annotated[int, typer.Option(min=1, help="Width of a head.")],
     sequence: Annotated[int | None, typer.Option(min=1, help="Tokens of a sequence.")] = None,
-    lengths: Annotated[
-        str | None,
-        typer.Option(help="Instead, tokens of each of the sequences that are packed into one: 4096,3072,1024."),
-    ] = None,
-    expert_params: Annotated[
-        float | None, typer.Option(min=1, help="Parameters of all experts of which a token meets some, of all layers.")
-    ] = None,
-    num_experts: Annotated[int | None, typer.Option("--experts", min=1, help="Experts of a layer.")] = None,
-    top_k: Annotated[int | None, typer.Option(min=1, help="Experts that a token meets in a layer.")] = None,
+    lengths: Lengths = None,
+    expert_params: ExpertParams = None,
+    num_experts: NumExperts = None,
+    top_k: TopK = None,
     num_gpus: Annotated[int, typer.Option("--gpus", min=1, help="GPUs of the job.")] = 1,
-    model: Annotated[str | None, typer.Option(help="The GPU's product name, as the driver gives it.")] = None,
-    peak_tflops: Annotated[
-        float | None, typer.Option(min=0.001, help="Its dense peak instead, where the name is not known.")
-    ] = None,
-    dtype: Annotated[
-        Dtype | None, typer.Option(help="Of the operands; else the half precision that the GPU has.")
-    ] = None,
-    attention: Annotated[
-        Attention, typer.Option(help="Count all of the attention's product, or the half that a causal mask needs.")
-    ] = Attention.FULL,
-    recompute: Annotated[
-        Recompute,
-        typer.Option(help="What the backward pass computes again: the attention's product (selective) or all."),
-    ] = Recompute.NONE,
+    model: Model = None,
+    peak_tflops: PeakTflops = None,
+    dtype: Operands = None,
+    attention: Counted = Attention.FULL,
+    recompute: Recomputed = Recompute.NONE,
     as_json: AsJson = False,
     as_yaml: AsYaml = False,
     is_wide: Wide = False,
@@ -75,12 +83,7 @@ def mfu(
     matmul_params = _params(params, expert_params, num_experts, top_k)
     shape = ModelShape(matmul_params, layers, heads, head_dim, _sequence(sequence, lengths))
     found = utilisation(
-        shape,
-        tokens_per_s=tokens_per_s,
-        num_gpus=num_gpus,
-        peak_tflops=peak,
-        attention=attention,
-        recompute=recompute,
+        shape, tokens_per_s=tokens_per_s, num_gpus=num_gpus, peak_tflops=peak, attention=attention, recompute=recompute
     )
     document = {**_document(found, shape), "num_gpus": num_gpus, "peak_tflops": peak, "peak_source": source}
     page = _page(document, found, tokens_per_s, f"{num_gpus} × {peak:g} TFLOP/s dense ({source})")
