@@ -1,7 +1,7 @@
 """Accounts of a soak: how much of the time was training that counted, and what was left behind."""
 
 import contextlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -103,8 +103,7 @@ class Leftovers:
 
     def _segments(self) -> list[Path]:
         """Return segments newer than the beginning that no living process has open or mapped."""
-        new = {path for path in set(self._shared_memory.iterdir()) - self._segments_before if path.is_file()}
-        return sorted(new - files_in_use()) if new else []
+        return sorted(orphaned(set(self._shared_memory.iterdir()) - self._segments_before))
 
 
 def text_of(found: Mapping[str, Sequence[str]]) -> str:
@@ -120,7 +119,16 @@ def _is_empty(group: Path) -> bool:
         return False
 
 
-def files_in_use() -> set[Path]:
+def orphaned(segments: Iterable[Path]) -> set[Path]:
+    """Return those files in shared memory that no process has open or mapped, but none of PostgreSQL.
+
+    A PostgreSQL that was killed leaves its own until its next start, and no attempt has a file of that name.
+    """
+    files = {path for path in segments if path.is_file() and not path.name.startswith("PostgreSQL.")}
+    return files - _files_in_use() if files else files
+
+
+def _files_in_use() -> set[Path]:
     """Return the files of all processes that we may read."""
     return {path for pid in psutil.pids() for path in files_of(pid)}
 

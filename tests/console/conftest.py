@@ -1,7 +1,7 @@
 """The console in the API's application over a real database, and a browser signed in as each role."""
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from html import unescape
 
@@ -16,12 +16,12 @@ from api.app import create_app
 from api.dependencies import AppDependencies
 from console.session import COOKIE
 from control.core.unit_of_work import UnitOfWorkFactory
-from control.tenants import keys, persons, sessions, tenants
+from control.tenants import keys, persons, sessions
 from control.tenants.sessions import sign_in_by_key
-from muster.domain.ids import NodeId, TenantId
-from muster.domain.principals import Role
+from muster.domain.ids import TenantId
 from tests.filled_once import filled
-from tests.fleet_factory import OPERATOR, Fleet, fleet_of, make_fleet
+from tests.fleet_factory import Fleet
+from tests.keyed_fleet import KeyedFleet, make_keyed_fleet
 from tests.patient import patient_engine
 
 
@@ -64,17 +64,6 @@ class Console:
         return named if actor is None else {**named, "Cookie": f"{COOKIE}={self.cookies[actor]}"}
 
 
-@dataclass(frozen=True)
-class World:
-    """A fleet, another tenant, and each role's key and session."""
-
-    tenant_id: TenantId
-    node_id: NodeId
-    other_tenant: TenantId
-    cookies: Mapping[str, str]
-    made_keys: Mapping[str, keys.NewKey]
-
-
 def words_of(page: str) -> str:
     return re.sub(r"\s+", " ", unescape(re.sub(r"<[^>]*>", " ", page)))
 
@@ -96,28 +85,14 @@ def engine(database_url: str) -> Iterator[Engine]:
 @pytest.fixture
 def seen(engine: Engine) -> Iterator[Console]:
     units = UnitOfWorkFactory(engine)
-    found = filled(units, "world of the console", lambda: _fill(units))
-    fleet = fleet_of(units, found.tenant_id, found.node_id)
+    found, cookies = filled(units, "keyed fleet with sessions", lambda: _signed_in(units))
     app = create_app(AppDependencies(units=units, secret_key=b"x" * 32), console.app.install)
     with TestClient(app, base_url="http://127.0.0.1", raise_server_exceptions=False) as client:
-        yield Console(client, fleet, units, found.other_tenant, dict(found.cookies), dict(found.made_keys))
+        yield Console(client, found.fleet(units), units, found.other_tenant, dict(cookies), dict(found.made))
 
 
-def _fill(units: UnitOfWorkFactory) -> World:
-    fleet = make_fleet(units)
-    with units.begin(OPERATOR, tenants.CREATE) as unit:
-        other = tenants.create(unit, name="other").id
-    wanted: dict[str, tuple[Role, TenantId | None]] = {
-        "operator": (Role.OPERATOR, None),
-        "auditor": (Role.AUDITOR, None),
-        "tenant_member": (Role.TENANT_MEMBER, fleet.tenant_id),
-        "tenant_admin": (Role.TENANT_ADMIN, fleet.tenant_id),
-        "other_tenant": (Role.TENANT_ADMIN, other),
-    }
-    with units.begin(OPERATOR, keys.CREATE) as unit:
-        made = {
-            name: keys.create(unit, name=f"key-{name.replace('_', '-')}", role=role, tenant_id=tenant_id)
-            for name, (role, tenant_id) in wanted.items()
-        }
-    cookies = {name: sign_in_by_key(units, key.token.text, address="127.0.0.1").text for name, key in made.items()}
-    return World(fleet.tenant_id, fleet.node_id, other, cookies, made)
+def _signed_in(units: UnitOfWorkFactory) -> tuple[KeyedFleet, dict[str, str]]:
+    """Return the fleet, and the cookie of a session by each key of a person."""
+    made = make_keyed_fleet(units)
+    tokens = {name: token for name, token in made.tokens.items() if name != "node"}
+    return made, {name: sign_in_by_key(units, token, address="127.0.0.1").text for name, token in tokens.items()}

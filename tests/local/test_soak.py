@@ -134,6 +134,7 @@ def test_a_file_of_an_attempt_that_another_still_holds_is_found(leftovers: Lefto
 
 def test_shared_memory_that_none_holds_is_found(leftovers: Leftovers, shared_memory: Path) -> None:
     path = shared_memory / "torch_7"
+    (shared_memory / "PostgreSQL.7").touch()  # as one leaves it that was killed
     with path.open("wb") as held:
         held.write(b"left")
         held.flush()

@@ -12,7 +12,7 @@ import psutil
 import pytest
 
 from control.policy.policies import ACTIVATE, store_policy
-from local.soak.books import SHARED_MEMORY, files_in_use, files_of
+from local.soak.books import SHARED_MEMORY, files_of, orphaned
 from muster.domain.ids import JobId
 from muster.domain.policy.document import DispatchPolicy, Policy
 from muster.domain.states import JobState
@@ -109,15 +109,6 @@ KILLS: Final[dict[str, Callable[[HostCase, Path], None]]] = {
 }
 
 
-def orphaned_segments() -> set[Path]:
-    """Return the files in shared memory that no process has open, of all programs of this machine but PostgreSQL.
-
-    Tests that run next to this one kill PostgreSQL, which then leaves its own.
-    """
-    files = {path for path in SHARED_MEMORY.iterdir() if path.is_file() and not path.name.startswith("PostgreSQL.")}
-    return files - files_in_use()
-
-
 def submitted(host: HostCase, folder: Path, mark: Path) -> JobId:
     script = folder / "train.py"
     script.write_text(PROGRAM, encoding="utf-8")
@@ -136,7 +127,7 @@ def submitted(host: HostCase, folder: Path, mark: Path) -> JobId:
 def test_nothing_of_an_attempt_is_left_whatever_of_it_was_killed(host: HostCase, tmp_path: Path, victim: str) -> None:
     with host.fleet.units.begin(OPERATOR, ACTIVATE) as unit:
         store_policy(unit, QUICK, reason="no need to wait here")
-    fleet, mark, before = host.fleet, tmp_path / "again", orphaned_segments()
+    fleet, mark, before = host.fleet, tmp_path / "again", orphaned(SHARED_MEMORY.iterdir())
     job_id = submitted(host, tmp_path, mark)
     host.turn_until(lambda: host.log(job_id).count(b"trains") == 2)
     (folder,) = (host.state_dir / "attempts").iterdir()
@@ -158,6 +149,6 @@ def test_nothing_of_an_attempt_is_left_whatever_of_it_was_killed(host: HostCase,
     assert not [pid for pid in ran.processes if psutil.pid_exists(pid)]
     assert not ran.ports & listening_ports()
     assert not [path for path in ran.segments if path.exists()]
-    wait_until(lambda: not orphaned_segments() - before)
+    wait_until(lambda: not orphaned(SHARED_MEMORY.iterdir()) - before)
     assert not list((tmp_path / "checkpoints").rglob(".gen-*.partial"))
     assert sorted(path.name for path in host.state_dir.iterdir() if path.is_dir()) == ["attempts"]
