@@ -1,7 +1,7 @@
-"""``DESCRIPTOR PATH ARGUMENT…``: what the workers of pytest-xdist are forked from, with the test modules imported.
+"""The process that has imported the test modules, and of which the workers of pytest-xdist are forks.
 
-``PATH`` is ``sys.path`` in JSON, followed by arguments of pytest. A worker collects for itself, from modules that
-are in memory: two seconds of the processor instead of ten, or of twenty where the assertions are not rewritten yet.
+Its arguments are a descriptor, ``sys.path`` in JSON, and the arguments of pytest. Each worker collects its tests from
+the modules in memory: that takes 2 s of CPU, instead of 10 s, or of 20 s where assertions are not rewritten yet.
 """
 
 import atexit

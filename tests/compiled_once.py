@@ -14,7 +14,7 @@ MOST_STATEMENTS: Final = 5_000
 _compiled: Final[LRUCache[Any, Any]] = LRUCache(MOST_STATEMENTS)
 _dialects: Final[dict[tuple[object, ...], Dialect]] = {}
 _shared: Final[WeakKeyDictionary[Engine, Dialect]] = WeakKeyDictionary()
-"""By engine, from its first connection on: by then its dialect has asked the server."""
+"""By engine, from its first connection on: by then its dialect has read the server's settings."""
 
 
 def compile_once() -> None:

@@ -1,8 +1,8 @@
-"""What the workers of pytest-xdist have from the process that started them, once for all: imported modules.
+"""Forked workers of pytest-xdist: one process imports the test modules, and each worker is a fork of it.
 
-The workers are forks of one process that has imported the test modules (``tests/collecting_server.py``). They also
-share the servers behind ``warm_python``, ``warm_muster`` and ``warm_stack``, each of which takes seconds to import. All
-ends with the process that started them, however that ends.
+That process is ``tests/collecting_server.py``. The workers also share the servers behind ``warm_python``,
+``warm_muster`` and ``warm_stack``, each of which takes seconds to import its modules. All of these processes end with
+the process of the run, however it ends.
 """
 
 import contextlib

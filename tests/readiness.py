@@ -6,7 +6,7 @@ from typing import Final
 import httpx
 
 _NO_CERTIFICATES: Final = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-"""The URLs are http://. By default each question reads the system's certificates: 25 ms of CPU that a start needs."""
+"""The URLs are http://. By default each request reads the system's certificates, which takes 25 ms of CPU."""
 
 
 def is_ready(url: str, *, timeout_s: float = 1.0) -> bool:

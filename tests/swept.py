@@ -1,4 +1,4 @@
-"""Folders for servers of a test, of which nothing is left after the process that made them, however it ended."""
+"""Folders for the servers of a test. Nothing of them is left after the process that made them, however it ended."""
 
 import contextlib
 import subprocess

@@ -13,7 +13,7 @@ import pytest
 from tests.waiting import wait_until
 
 ROOT: Final = Path(__file__).resolve().parent.parent
-# What is warm need not import torch here.
+# The warm servers need not import torch here.
 CONFTEST: Final = """
 from tests.warm_python import MODULES
 

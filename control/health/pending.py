@@ -1,8 +1,8 @@
 """Whether a pass of the judge or of the burn-ins may find work: one statement on small indexes, for one round trip.
 
 The control worker asks this before each pass. Most passes find nothing, and their own transactions cost ten times as
-much. Each condition is wider than the pass's own: a pass too many costs milliseconds, and one too few would leave
-work undone.
+much. Each condition is wider than the pass's own: an unneeded pass costs milliseconds, but a pass that is left out
+leaves work undone.
 """
 
 from typing import Final, NamedTuple

@@ -126,7 +126,7 @@ def _woken(
 ) -> Callable[[threading.Event], None]:
     """Work until there is nothing left, then wait for a notification.
 
-    ``has_work`` asks one cheap question before each pass, since most passes would find nothing.
+    ``has_work`` asks one cheap query before each pass, since most passes would find nothing.
     """
 
     def body(stop: threading.Event) -> None:

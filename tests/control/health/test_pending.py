@@ -1,4 +1,4 @@
-"""The question before each pass: it finds nothing on an idle fleet, and all that a pass would find."""
+"""The query before each pass. It finds nothing on an idle fleet, and all the work that a pass would find."""
 
 from datetime import timedelta
 
@@ -12,29 +12,29 @@ from tests.control.conftest import SetClock
 from tests.control.health.conftest import GPU, Court
 
 
-def rest(court: Court) -> None:
+def make_idle(court: Court) -> None:
     """No GPU is due."""
     with court.units.engine.begin() as connection:
         connection.execute(update(Gpu).values(judge_at=None))
 
 
-def test_a_fleet_at_rest_has_no_work(court: Court) -> None:
-    rest(court)
+def test_an_idle_fleet_has_no_work(court: Court) -> None:
+    make_idle(court)
     assert judges_work(court.units) == (False, False)
     assert not has_burn_ins(court.units)
 
 
 def test_a_signal_is_work_until_it_is_judged(court: Court) -> None:
-    rest(court)
+    make_idle(court)
     court.signal("xid")
     assert judges_work(court.units) == (True, False)
     court.judge()
-    rest(court)
+    make_idle(court)
     assert judges_work(court.units) == (False, False)
 
 
 def test_a_gpu_is_work_from_the_time_at_which_it_is_due(court: Court, clock: SetClock) -> None:
-    rest(court)
+    make_idle(court)
     with court.units.engine.begin() as connection:
         connection.execute(update(Gpu).where(Gpu.uuid == GPU).values(judge_at=clock.now + timedelta(seconds=5)))
     assert not judges_work(court.units).to_judge
@@ -43,7 +43,7 @@ def test_a_gpu_is_work_from_the_time_at_which_it_is_due(court: Court, clock: Set
 
 
 def test_an_attempt_is_work_until_it_ends(court: Court) -> None:
-    rest(court)
+    make_idle(court)
     court.fleet.beat()
     job_id = court.fleet.submit()
     court.fleet.cycle()
