@@ -184,8 +184,7 @@ class FleetState:
         """
         other = self.fork(self.is_free, ())
         facts, distinct = self._without_cordons(nodes)
-        kept: dict[NodeId, int] = {}
-        kept_ms: list[int] = []
+        kept, kept_ms = self._closings.copy(), self._closings_ms.copy()
         for each in other._of_rule.values():  # noqa: SLF001  # of its own class
             each._facts, each._distinct, each._closings, each._closings_ms = facts, distinct, kept, kept_ms  # noqa: SLF001
         other.close({name: at_ms for name, at_ms in self._closings.items() if name not in nodes})
@@ -203,6 +202,8 @@ class FleetState:
 
     def close(self, maintenance_starts: Mapping[NodeId, int]) -> None:
         """Set from when on planned work needs these nodes without jobs."""
+        if maintenance_starts == self._closings:
+            return
         self._closings.clear()
         self._closings.update(maintenance_starts)
         for each in self._of_rule.values():

@@ -5,6 +5,7 @@ end too: a pending gang counts on them as on all running attempts, and no job th
 the gang on the GPUs that the gang needs.
 """
 
+import functools
 import math
 from collections.abc import Sequence
 from itertools import chain, repeat
@@ -43,13 +44,14 @@ class Endings:
     ) -> None:
         self._state, self._now_ms, self._attempts = state, workload.now_ms, attempts
         num_gpus = len(state.layout.uuids)
-        self.owner: Ints = np.full(num_gpus, _NONE, dtype=np.int64)
+        self.owner: Ints = _nobody(num_gpus).copy() if attempts else _nobody(num_gpus)
         sizes = [len(attempt.gpus) for attempt in attempts]
         names = chain.from_iterable([attempt.gpus for attempt in attempts])
         found = map(state.layout.index_of.get, names, repeat(_NONE))
         gpus: Ints = np.fromiter(found, dtype=np.int64, count=sum(sizes))
         is_known = gpus != _NONE
-        self.owner[gpus[is_known]] = np.arange(len(attempts)).repeat(sizes)[is_known]
+        if attempts:
+            self.owner[gpus[is_known]] = np.arange(len(attempts)).repeat(sizes)[is_known]
         self.ends_ms: Ints = _moments([attempt.ends_ms for attempt in attempts])
         self._predicted_ms: Ints = _moments([attempt.predicted_ms for attempt in attempts])
         for index in np.flatnonzero(self._predicted_ms < workload.now_ms).tolist():
@@ -57,17 +59,30 @@ class Endings:
             self._predicted_ms[index] = expected_end_ms(started_ms, predicted_ms, workload.now_ms, policy)
         self._is_cleaning: Flags = np.zeros(num_gpus, dtype=np.bool_)
         self._is_cleaning[state.layout.gpu_indices(workload.cleaning)] = True
-        self._placed_as: Ints = np.full(num_gpus, _NONE, dtype=np.int64)
+        self._placed_gpus: list[Ints] = []
+        self._placed_as_known: Ints = _nobody(num_gpus)
+        self._num_known = 0
         self._placed_ends_ms: list[int] = []
         self._placed_known_ms: list[int] = []
         self._placed: list[tuple[TenantId, str, int]] = []
 
     def placed(self, job: WaitingJob, gpus: Ints) -> None:
         """Record a placement: it runs from now on, and counts as an attempt in later decisions."""
-        self._placed_as[gpus] = len(self._placed_ends_ms)
+        self._placed_gpus.append(gpus)
         self._placed_ends_ms.append(self._in_ms(job.expected_s))
         self._placed_known_ms.append(self._in_ms(job.expected_run_s))
         self._placed.append((job.tenant_id, job.tier, len(gpus)))
+
+    @property
+    def _placed_as(self) -> Ints:
+        """Return the number of each GPU's placement, or ``_NONE``; most cycles of few jobs never ask."""
+        if self._num_known < len(self._placed_gpus):
+            if not self._num_known:
+                self._placed_as_known = self._placed_as_known.copy()
+            for number in range(self._num_known, len(self._placed_gpus)):
+                self._placed_as_known[self._placed_gpus[number]] = number
+            self._num_known = len(self._placed_gpus)
+        return self._placed_as_known
 
     @property
     def num_holders(self) -> int:
@@ -147,6 +162,14 @@ class Endings:
         of_placed = np.append(_moments(self._placed_ends_ms), self._now_ms)
         moments = np.maximum(of_attempts[self.owner[gpus]], of_placed[self._placed_as[gpus]])
         return int(moments.max(initial=self._now_ms))
+
+
+@functools.lru_cache(maxsize=4)
+def _nobody(num_gpus: int) -> Ints:
+    """Return the holder of each GPU where there is none; callers copy it before they write."""
+    nobody: Ints = np.full(num_gpus, _NONE, dtype=np.int64)
+    nobody.flags.writeable = False
+    return nobody
 
 
 def _moments(moments: Sequence[int | None]) -> Ints:
