@@ -129,8 +129,7 @@ class RunningAttempt:
     ``saved_ms`` is when its newest durable checkpoint was made. ``ends_ms`` is the latest time at which it ends for
     certain: its wall time, or the deadline of a stop request (then ``is_stopping``). ``predicted_ms`` is when others
     like it would end, if it states no wall time: holds use it, and no attempt is stopped by it. ``requested``: the
-    shape that its job requested; None if unknown. ``wall_ends_ms``: of an attempt that is stopping, the latest end that
-    its wall time allows: it runs until then if the stop is withdrawn.
+    shape that its job requested; None if unknown.
     """
 
     attempt_id: AttemptId
@@ -145,12 +144,6 @@ class RunningAttempt:
     elastic: ElasticGang | None = None
     predicted_ms: int | None = None
     requested: Shape | None = None
-    wall_ends_ms: int | None = None
-
-    @property
-    def own_end_ms(self) -> int | None:
-        """Return the latest end without a stop request."""
-        return self.wall_ends_ms if self.is_stopping else self.ends_ms
 
 
 @dataclass(frozen=True, slots=True)

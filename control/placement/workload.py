@@ -127,8 +127,7 @@ def _running_attempts(*, of_some_tenants: bool) -> Select[*tuple[Any, ...]]:
 
 
 def _attempt(row: Any, now: datetime, policy: Policy) -> RunningAttempt:
-    wall_ends_at = _wall_ends_at(row, now, policy)
-    ends_at = _ends_at(row, wall_ends_at)
+    ends_at = _ends_at(row, now, policy)
     return RunningAttempt(
         attempt_id=row.id,
         job_id=row.job_id,
@@ -140,7 +139,6 @@ def _attempt(row: Any, now: datetime, policy: Policy) -> RunningAttempt:
         ends_ms=None if ends_at is None else to_ms(ends_at),
         is_stopping=row.stop_deadline_at is not None or row.ending_cause is not None,
         requested=_requested_shape(row),
-        wall_ends_ms=None if wall_ends_at is None else to_ms(wall_ends_at),
     )
 
 
@@ -149,21 +147,15 @@ def _requested_shape(row: Any) -> Shape | None:
     return Shape(row.num_nodes, len(row.gpus) // row.num_nodes, row.required_level) if row.num_nodes else None
 
 
-def _ends_at(row: Any, wall_ends_at: datetime | None) -> datetime | None:
-    """Return the latest end: its stop's deadline, or the end of its wall time.
+def _ends_at(row: Any, now: datetime, policy: Policy) -> datetime | None:
+    """Return the latest end: its stop's deadline, or its wall time from its start on, and the grace after it.
 
     None if its job continues on its good GPUs: no other job may count on these.
     """
     if row.stop_reason in GOES_ON_THERE:
         return None
-    deadline: datetime | None = row.stop_deadline_at
-    return wall_ends_at if deadline is None else deadline
-
-
-def _wall_ends_at(row: Any, now: datetime, policy: Policy) -> datetime | None:
-    """Return the end of its wall time from its start on, and the grace after it; None without a wall time."""
-    if row.wall_time_s is None:
-        return None
+    if row.stop_deadline_at is not None or row.wall_time_s is None:
+        return row.stop_deadline_at  # type: ignore[no-any-return]  # a column of moments
     grace = timedelta(seconds=policy.dispatch.stop_grace_s if row.stop_grace_s is None else row.stop_grace_s)
     deadline: datetime = row.wall_deadline_at or now + timedelta(seconds=row.wall_time_s)
     return deadline + grace

@@ -167,6 +167,7 @@ class FleetState:
             for name, one in views.items()
         }
         forked = {name: replace(one, counts=counts[name]) for name, one in views.items()}
+        closings, closings_ms = self._closings.copy(), self._closings_ms.copy()
         twins: dict[frozenset[str] | None, FleetState] = {}
         twin_of_tier: dict[str, FleetState] = {}
         for rule, each in self._of_rule.items():
@@ -174,6 +175,7 @@ class FleetState:
             twin._fragments = each.fragments if each.mix else None  # noqa: SLF001  # all forks share the tables
             twin.is_free, twin._tiers, twin._of_rule = is_free, forked, twins  # noqa: SLF001  # of its own class
             twin._of_tier = twin_of_tier  # noqa: SLF001
+            twin._closings, twin._closings_ms = closings, closings_ms  # noqa: SLF001
             twin._tallies = Tallies(twin.layout.num_cells)  # noqa: SLF001
         return twins[None]
 
@@ -184,9 +186,8 @@ class FleetState:
         """
         other = self.fork(self.is_free, ())
         facts, distinct = self._without_cordons(nodes)
-        kept, kept_ms = self._closings.copy(), self._closings_ms.copy()
         for each in other._of_rule.values():  # noqa: SLF001  # of its own class
-            each._facts, each._distinct, each._closings, each._closings_ms = facts, distinct, kept, kept_ms  # noqa: SLF001
+            each._facts, each._distinct = facts, distinct  # noqa: SLF001
         other.close({name: at_ms for name, at_ms in self._closings.items() if name not in nodes})
         return other
 

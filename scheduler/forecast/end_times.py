@@ -97,9 +97,12 @@ class Endings:
         return NEVER_MS if run_s is None else min(self._now_ms + int(run_s * 1000), NEVER_MS)
 
     def go_on(self, index: int) -> None:
-        """Count on no notice of an attempt, which then ends as it would without one."""
-        end_ms = self._attempts[index].own_end_ms
-        self.ends_ms[index] = NEVER_MS if end_ms is None else end_ms
+        """Withdraw the notice of an attempt, which then ends as it would have without one.
+
+        An attempt that is stopping counts as endless in this cycle, since its end is that of the notice.
+        """
+        one = self._attempts[index]
+        self.ends_ms[index] = NEVER_MS if one.ends_ms is None or one.is_stopping else one.ends_ms
 
     def certain_ms(self) -> Ints:
         """Return the certain ends, also past ones: an attempt that outlasts its end may leave at any moment."""
@@ -166,7 +169,7 @@ class Endings:
 
 @functools.lru_cache(maxsize=4)
 def _nobody(num_gpus: int) -> Ints:
-    """Return the holder of each GPU where there is none; callers copy it before they write."""
+    """Return a shared, read-only array in which no GPU has a holder."""
     nobody: Ints = np.full(num_gpus, _NONE, dtype=np.int64)
     nobody.flags.writeable = False
     return nobody

@@ -158,7 +158,7 @@ def _without(attempt: RunningAttempt, kept: Collection[GpuUuid]) -> RunningAttem
 def _going_on(attempt: RunningAttempt, kept: Collection[GpuUuid]) -> RunningAttempt:
     """Return the part of a shrinking attempt with which its job continues, whatever the stop's deadline."""
     gpus = tuple(uuid for uuid in attempt.gpus if uuid in kept)
-    return replace(attempt, gpus=gpus, ends_ms=attempt.own_end_ms)
+    return replace(attempt, gpus=gpus, ends_ms=None if attempt.is_stopping else attempt.ends_ms)
 
 
 def _keeps(question: Question, decided: Plan) -> dict[AttemptId, frozenset[GpuUuid]]:

@@ -163,7 +163,6 @@ class PendingJobs:
     def try_beneficiary(self, job: WaitingJob, request: Request) -> Verdict | None:
         """Try a beneficiary by itself: it alone may take the GPUs that are held for it."""
         reclaimer, promises, self.has_hopeful = self._reclaimer, self._reclaimer.holds, True
-        reclaimer.count_on(job.job_id)
         promises.lift(job.job_id)
         least, run_s = request.at_least(), expected_s(job, self._policy)
         last = last_parts(self._state, job, promises, self._workload.now_ms)
@@ -183,7 +182,6 @@ class PendingJobs:
         held = promises.hold_of(job.job_id)
         num_awaited = int(np.count_nonzero(~self._state.is_free[held]))
         promises.hold(job.job_id, held)
-        self._queue_report.hold_again()
         if missing is not None:
             num_kept, deadline_ms = len(missing.kept), promises.deadline_ms(job.job_id)
             return explain.replacement_reclaimed(request, num_kept, deadline_ms, through, stands=True)

@@ -6,7 +6,6 @@ soon without reclaim, the job waits for them. Freed GPUs are held for the benefi
 needed is withdrawn. Within a reclaimable tier a tenant takes back what it has lent (``scheduler.reclaim.lending``).
 """
 
-from collections import defaultdict
 from collections.abc import Collection
 
 import numpy as np
@@ -19,7 +18,7 @@ from scheduler.fleet.topology import Flags, FleetState, Ints
 from scheduler.forecast.end_times import CLEANING_MS, Endings
 from scheduler.holds.outcomes import Coming, Notified, Obstacle, Outcome, Refused
 from scheduler.holds.reclaim_holds import ReclaimHolds
-from scheduler.model import Parts, Reclaim, StandingReclaim, Workload
+from scheduler.model import Parts, Reclaim, Workload
 from scheduler.reclaim.candidates import ReclaimCandidates
 from scheduler.reclaim.host_replacement import Missing
 from scheduler.reclaim.lending import Claim, Lending
@@ -48,11 +47,9 @@ class Reclaimer:
         self._owner, self._ends = self.endings.owner, self.endings.ends_ms
         self._notified: set[int] = set()
         self.lending = Lending(workload.tenancy, policy, self._attempts, _stays(workload))
-        self._deadlines_ms: dict[JobId, list[tuple[int, int]]] = defaultdict(list)
-        self.num_counted_on = 0
         for reclaim in workload.reclaims:
             if reclaim.victim in indices:
-                self._stand(reclaim, indices[reclaim.victim])
+                self._notify(indices[reclaim.victim], reclaim.deadline_ms, len(reclaim.keeps))
         self._candidates = ReclaimCandidates(self._attempts, self._notified, workload, policy)
         self.holds = ReclaimHolds(state, workload.reclaims, indices)
         for reclaim in workload.reclaims:
@@ -63,23 +60,6 @@ class Reclaimer:
         self.reach = Reach(state, self._owner, self._candidates, self.holds)
         factor = policy.reclaim.shrink_cost_factor
         self._chooser = Chooser(state, self._attempts, self._candidates, self.reach, self._now_ms, factor)
-
-    def _stand(self, reclaim: StandingReclaim, index: int) -> None:
-        """Notify the victim of a standing reclaim, on whose release no job counts yet: see ``count_on``."""
-        self._notify(index, len(reclaim.keeps))
-        self._deadlines_ms[reclaim.beneficiary].append((index, reclaim.deadline_ms))
-        if self._ends[index] >= reclaim.deadline_ms:  # no other stop ends it sooner
-            self.endings.go_on(index)
-
-    def count_on(self, job_id: JobId) -> None:
-        """Let this job and the ones behind it count on the standing reclaims for it.
-
-        The jobs ahead of it do not. They had not, when these victims were chosen. A place ahead that rests on a victim
-        would leave GPUs to the beneficiary, whose start withdraws the reclaim on which the place rests.
-        """
-        for index, deadline_ms in self._deadlines_ms.pop(job_id, ()):
-            self._ends[index] = min(self._ends.item(index), deadline_ms)
-            self.num_counted_on += 1
 
     def still_suffices(self, job_id: JobId, request: Request, run_s: float | None = None, *, last: Parts = ()) -> bool:
         """Return whether the gang will fit once every victim has released its GPUs; the job's hold must be lifted.
@@ -235,10 +215,11 @@ class Reclaimer:
                 gpus = np.flatnonzero(is_coming)
         return gpus[~self.holds.mask[gpus]]
 
-    def _notify(self, index: int, num_kept: int) -> None:
+    def _notify(self, index: int, deadline_ms: int, num_kept: int) -> None:
         if index not in self._notified and not self._attempts[index].is_stopping:
             self.lending.leaves(self._attempts[index], num_kept)
         self._notified.add(index)
+        self._ends[index] = min(self._ends.item(index), deadline_ms)
 
     def _commit(self, job_id: JobId, gpus: Ints, choice: Choice) -> Notified:
         """Commit the choice: record notices and reclaims. ``gpus``: all GPUs that are held for the job."""
@@ -250,8 +231,7 @@ class Reclaimer:
             keeps = kept_alongside(attempt, taken)
             given = tuple([uuid for uuid in attempt.gpus if uuid not in keeps]) if keeps else attempt.gpus
             notice_s = self._policy.tiers[attempt.tier].notice_s or 0.0
-            self._notify(index, len(keeps))
-            self._ends[index] = min(self._ends.item(index), self._now_ms + int(notice_s * 1000))
+            self._notify(index, self._now_ms + int(notice_s * 1000), len(keeps))
             self._candidates.loses(attempt.tenant_id, len(given))
             if keeps:
                 self.holds.mask[layout.gpu_indices(keeps)] = True

@@ -118,28 +118,25 @@ def workload_of(
 def _running(store: Store, life: AttemptLifecycle, now_ms: int) -> RunningAttempt:
     row = store.rows[life.job_id]
     started_ms = store.started_ms(life)
-    started_ms = now_ms if started_ms is None else started_ms
-    wall_ends_ms = started_ms + row.wall_time_ms + row.stop_grace_ms
     return RunningAttempt(
         attempt_id=life.attempt_id,
         job_id=life.job_id,
         tenant_id=TenantId(row.tenant),
         tier=row.tier,
         gpus=tuple(sorted(gpu for part in store.allocated[life.attempt_id].values() for gpu in part)),
-        started_ms=started_ms,
+        started_ms=now_ms if started_ms is None else started_ms,
         saved_ms=store.saved_ms.get(life.job_id),
-        ends_ms=_ends_ms(life, wall_ends_ms),
+        ends_ms=_ends_ms(row, life, now_ms if started_ms is None else started_ms),
         is_stopping=life.stop is not None or life.ending is not None,
         elastic=_elastic(store, row, life),
         requested=Shape(len(life.hosts), row.gpus_per_node, row.required_level),
-        wall_ends_ms=wall_ends_ms,
     )
 
 
-def _ends_ms(life: AttemptLifecycle, wall_ends_ms: int) -> int | None:
+def _ends_ms(row: JobRow, life: AttemptLifecycle, started_ms: int) -> int | None:
     """Return the certain end, or None if the job continues on its good GPUs: no other job may count on them."""
     if life.stop is None:
-        return wall_ends_ms
+        return started_ms + row.wall_time_ms + row.stop_grace_ms
     return None if life.stop.reason in GOES_ON_THERE else life.stop.deadline_ms
 
 

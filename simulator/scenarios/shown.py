@@ -125,5 +125,4 @@ def running_of(name: str, one: Attempt) -> RunningAttempt:
         is_stopping=one.stops_ms is not None,
         elastic=elastic,
         requested=Shape(len(one.parts), one.job.gpus_per_node, one.job.required),
-        wall_ends_ms=one.wall_ms,
     )

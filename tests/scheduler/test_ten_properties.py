@@ -58,9 +58,7 @@ def after(world: World, decided: Plan) -> World:
     )
     due_ms = {one.victim: one.deadline_ms for one in reclaims}
     told = [
-        replace(one, ends_ms=due_ms[one.attempt_id], is_stopping=True, wall_ends_ms=one.ends_ms)
-        if one.attempt_id in due_ms
-        else one
+        replace(one, ends_ms=due_ms[one.attempt_id], is_stopping=True) if one.attempt_id in due_ms else one
         for one in world.workload.running
     ]
     return replace(

@@ -9,7 +9,6 @@ from sqlalchemy.exc import IntegrityError
 from control.core.unit_of_work import UnitOfWorkFactory
 from muster.domain.policy.document import DEFAULT_POLICY, Policy, ReclaimPolicy, TierPolicy
 from muster.domain.states import JobState, ReclaimOutcome, ReclaimState
-from muster.domain.times import to_ms
 from tests.control.reclaim.stage import AFTER_MIN_RUN_S, DONE, KILLED, LEFT, Stage
 
 BOTH = {"gpus_per_node": 2}
@@ -55,18 +54,6 @@ def test_spot_gives_way_to_reserved_with_notice_and_comes_back(stage: Stage) -> 
     stage.beat_all()
     assert stage.job(spot).state is JobState.ACTIVE
     assert len(stage.reclaims()) == 1
-
-
-def test_the_planner_knows_how_long_a_notified_victim_would_run_without_the_notice(stage: Stage) -> None:
-    stage.run("spot", shape=BOTH, wall_time_s=7200, stop_grace_s=30)
-    began_at = stage.clock.now
-    stage.pass_time(AFTER_MIN_RUN_S)
-    stage.submit("reserved", shape=BOTH)
-    stage.cycle()
-    stage.beat_all()
-    (victim,) = stage.workload().running
-    assert victim.ends_ms == to_ms(stage.reclaim().deadline_at)
-    assert (victim.wall_ends_ms, victim.own_end_ms) == (to_ms(began_at + timedelta(seconds=7230)),) * 2
 
 
 @pytest.mark.parametrize("notice_s", [30.0, 600.0])
