@@ -44,7 +44,7 @@ class Endings:
     ) -> None:
         self._state, self._now_ms, self._attempts = state, workload.now_ms, attempts
         num_gpus = len(state.layout.uuids)
-        self.owner: Ints = _nobody(num_gpus).copy() if attempts else _nobody(num_gpus)
+        self.owner: Ints = _no_holders(num_gpus).copy() if attempts else _no_holders(num_gpus)
         sizes = [len(attempt.gpus) for attempt in attempts]
         names = chain.from_iterable([attempt.gpus for attempt in attempts])
         found = map(state.layout.index_of.get, names, repeat(_NONE))
@@ -60,7 +60,7 @@ class Endings:
         self._is_cleaning: Flags = np.zeros(num_gpus, dtype=np.bool_)
         self._is_cleaning[state.layout.gpu_indices(workload.cleaning)] = True
         self._placed_gpus: list[Ints] = []
-        self._placed_as_known: Ints = _nobody(num_gpus)
+        self._placed_as_known: Ints = _no_holders(num_gpus)
         self._num_known = 0
         self._placed_ends_ms: list[int] = []
         self._placed_known_ms: list[int] = []
@@ -168,11 +168,11 @@ class Endings:
 
 
 @functools.lru_cache(maxsize=4)
-def _nobody(num_gpus: int) -> Ints:
+def _no_holders(num_gpus: int) -> Ints:
     """Return a shared, read-only array in which no GPU has a holder."""
-    nobody: Ints = np.full(num_gpus, _NONE, dtype=np.int64)
-    nobody.flags.writeable = False
-    return nobody
+    found: Ints = np.full(num_gpus, _NONE, dtype=np.int64)
+    found.flags.writeable = False
+    return found
 
 
 def _moments(moments: Sequence[int | None]) -> Ints:
