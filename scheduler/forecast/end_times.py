@@ -44,13 +44,14 @@ class Endings:
     ) -> None:
         self._state, self._now_ms, self._attempts = state, workload.now_ms, attempts
         num_gpus = len(state.layout.uuids)
-        self.owner: Ints = _no_holders(num_gpus).copy() if attempts else _no_holders(num_gpus)
+        self.owner: Ints = _no_holders(num_gpus)
         sizes = [len(attempt.gpus) for attempt in attempts]
         names = chain.from_iterable([attempt.gpus for attempt in attempts])
         found = map(state.layout.index_of.get, names, repeat(_NONE))
         gpus: Ints = np.fromiter(found, dtype=np.int64, count=sum(sizes))
         is_known = gpus != _NONE
         if attempts:
+            self.owner = self.owner.copy()
             self.owner[gpus[is_known]] = np.arange(len(attempts)).repeat(sizes)[is_known]
         self.ends_ms: Ints = _moments([attempt.ends_ms for attempt in attempts])
         self._predicted_ms: Ints = _moments([attempt.predicted_ms for attempt in attempts])
@@ -59,30 +60,28 @@ class Endings:
             self._predicted_ms[index] = expected_end_ms(started_ms, predicted_ms, workload.now_ms, policy)
         self._is_cleaning: Flags = np.zeros(num_gpus, dtype=np.bool_)
         self._is_cleaning[state.layout.gpu_indices(workload.cleaning)] = True
-        self._placed_gpus: list[Ints] = []
-        self._placed_as_known: Ints = _no_holders(num_gpus)
-        self._num_known = 0
+        self._recorded: Ints = _no_holders(num_gpus)
+        self._to_record: list[tuple[int, Ints]] = []
         self._placed_ends_ms: list[int] = []
         self._placed_known_ms: list[int] = []
         self._placed: list[tuple[TenantId, str, int]] = []
 
     def placed(self, job: WaitingJob, gpus: Ints) -> None:
         """Record a placement: it runs from now on, and counts as an attempt in later decisions."""
-        self._placed_gpus.append(gpus)
+        self._to_record.append((len(self._placed_ends_ms), gpus))
         self._placed_ends_ms.append(self._in_ms(job.expected_s))
         self._placed_known_ms.append(self._in_ms(job.expected_run_s))
         self._placed.append((job.tenant_id, job.tier, len(gpus)))
 
     @property
     def _placed_as(self) -> Ints:
-        """Return the number of each GPU's placement, or ``_NONE``; most cycles of few jobs never ask."""
-        if self._num_known < len(self._placed_gpus):
-            if not self._num_known:
-                self._placed_as_known = self._placed_as_known.copy()
-            for number in range(self._num_known, len(self._placed_gpus)):
-                self._placed_as_known[self._placed_gpus[number]] = number
-            self._num_known = len(self._placed_gpus)
-        return self._placed_as_known
+        """Return the number of each GPU's placement, or ``_NONE``. It is made when first read: many cycles never do."""
+        if self._to_record and not self._recorded.flags.writeable:
+            self._recorded = self._recorded.copy()
+        for number, gpus in self._to_record:
+            self._recorded[gpus] = number
+        self._to_record.clear()
+        return self._recorded
 
     @property
     def num_holders(self) -> int:

@@ -50,8 +50,10 @@ def test_loader_workers_outlive_the_signal_that_stops_their_rank(training: Train
     first = process.stdout.readline()
     assert first.startswith("step")
     below = psutil.Process(process.pid).children(recursive=True)
-    ranks = [each for each in below if each.ppid() == process.pid]
-    loaders = [each for each in below if each.ppid() in {rank.pid for rank in ranks} and str(program) in _words(each)]
+    found = {each: _parent_and_words(each) for each in below}
+    ranks = [each for each, (parent, _) in found.items() if parent == process.pid]
+    pids = {rank.pid for rank in ranks}
+    loaders = [each for each, (parent, words) in found.items() if parent in pids and str(program) in words]
     assert (len(ranks), len(loaders)) == (2, 4)
     for each in loaders if reported == "everybody" else ():
         each.send_signal(signal.SIGTERM)
@@ -95,11 +97,11 @@ def test_loader_workers_that_are_new_interpreters_outlive_it_too_even_while_they
     assert not alive
 
 
-def _words(process: psutil.Process) -> list[str]:
-    """Return its command; nothing where it ended meanwhile, as a short program that torch starts may have."""
+def _parent_and_words(process: psutil.Process) -> tuple[int, list[str]]:
+    """Return its parent and its command; 0 and none if it ended meanwhile, as short programs that torch starts do."""
     with contextlib.suppress(psutil.Error):
-        return process.cmdline()
-    return []
+        return process.ppid(), process.cmdline()
+    return 0, []
 
 
 def _report_new_interpreters(torchrun_pid: int, reported: set[int]) -> set[int]:

@@ -9,7 +9,7 @@ import pytest
 from muster.domain.ids import JobId, NodeId, TenantId
 from muster.domain.job.wait_reasons import WaitReason
 from muster.domain.policy.document import DEFAULT_POLICY
-from scheduler.fleet.topology import FleetState
+from scheduler.fleet.topology import NEVER_MS, FleetState
 from scheduler.holds.outcomes import Coming, Obstacle, Refused
 from scheduler.model import GpuView, Parts, Plan, Reason, RunningAttempt, StandingReclaim, WaitingJob, Workload
 from scheduler.planner import plan
@@ -154,3 +154,13 @@ def test_of_two_that_ask_for_the_same_the_one_that_ends_in_time_has_a_place() ->
     workload = Workload(NOW_MS, tuple(busy), maintenance_starts=IN_AN_HOUR)
     decided = plan(racks({"r0": [0, 0]}), queue, DEFAULT_POLICY, workload)
     assert [held.job_id for held in decided.holds] == ["short"]
+
+
+def test_a_fork_and_its_fleet_close_apart() -> None:
+    state = FleetState(RACKS, DEFAULT_POLICY, ("rack",))
+    state.close(IN_AN_HOUR)
+    forked = state.fork(state.is_free.copy(), ("spot",))
+    forked.close({})
+    assert (state.closings_ms, forked.closings_ms) == ([NOW_MS + 60 * MINUTE_MS], [])
+    state.close({})
+    assert state.cell_closes_ms.tolist() == forked.cell_closes_ms.tolist() == [NEVER_MS] * 4
