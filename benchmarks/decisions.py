@@ -32,7 +32,7 @@ FILL_MIX = ((100, 1), (30, 2), (20, 4), (10, 8), (5, 16), (2, 32))
 """Gangs and their hosts: twice in each 1,024 hosts, 26 times in 12,500."""
 SLURM_FILL_S = 118.5
 ONE_JOB = "a whole cycle of one job over its placement alone"
-"""A cycle also has the work of reclaim, holds and quota, even where nothing runs: the planner has no mode without."""
+"""A cycle also prepares reclaim, holds and quota, even where nothing runs."""
 AVOIDED = frozenset(NodeId(f"node-{number:05}") for number in (5, 600, 6_000))
 IN_RACK = Request("on_demand", 8, 8, required="rack", avoid_nodes=AVOIDED)
 IN_BLOCK = Request("on_demand", 64, 8, required="pod", preferred="rack", avoid_nodes=AVOIDED)
