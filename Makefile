@@ -162,6 +162,9 @@ bench-runtime-gpu: setup
 bench-gpu-host: setup
 	@$(BIN)/python -m benchmarks gpu_host
 
+bench-gpu-stack: setup
+	@$(BIN)/python -m benchmarks gpu_stack
+
 bench-soak: setup
 	@$(BIN)/python -m benchmarks soak
 
@@ -190,4 +193,4 @@ clean:
 	rm -rf .venv .artefacts console/static/vendor .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache build dist *.egg-info
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
-.PHONY: help setup up test quick durations second-look mutants lint words types contracts migrations openapi openapi-check policy-reference policy-reference-check xid-reference xid-reference-check detector-reference detector-reference-check check layers layers-check screenshot api-cases soak bench bench-setup bench-placement bench-scheduler bench-health bench-judgement bench-host bench-tour bench-console bench-runtime bench-recovery bench-runtime-gpu bench-gpu-host bench-soak bench-house bench-ingest bench-smoke bench-stale release lock newest clean
+.PHONY: help setup up test quick durations second-look mutants lint words types contracts migrations openapi openapi-check policy-reference policy-reference-check xid-reference xid-reference-check detector-reference detector-reference-check check layers layers-check screenshot api-cases soak bench bench-setup bench-placement bench-scheduler bench-health bench-judgement bench-host bench-tour bench-console bench-runtime bench-recovery bench-runtime-gpu bench-gpu-host bench-gpu-stack bench-soak bench-house bench-ingest bench-smoke bench-stale release lock newest clean

@@ -29,6 +29,7 @@ SUITES: Final[Mapping[str, tuple[str, ...]]] = {
     "recovery": ("recovery",),
     "runtime_gpu": ("runtime_gpu",),
     "gpu_host": ("gpu_host",),
+    "gpu_stack": ("gpu_stack",),
 }
 """Name → the modules. Each has ``measure(size)`` and ``SIZES``."""
 SHORT: Final = frozenset({"placement", "decisions", "answers", "commit"})

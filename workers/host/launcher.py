@@ -45,6 +45,7 @@ from workers.host.meetings import Meetings
 from workers.host.preflight import Preflights
 from workers.host.proof_tries import ProofTries
 from workers.host.starting import Starter
+from workers.host.supervisor.proof.remains import what_is_left
 from workers.host.wake_socket import WakeupSocket
 
 BUSY_POLL_S: Final = 0.05
@@ -415,7 +416,8 @@ class Launcher:
         if record.phase is Phase.CLEAN:
             kinds.append(("cleaned", folder.read("clean.json") or {"clean": True}))
         elif record.attempt_id in self._proofs and self._proofs[record.attempt_id].is_reported:
-            kinds.append(("cleaned", {**(folder.read("clean.json") or {}), "clean": False}))
+            proof = {**(folder.read("clean.json") or {}), "clean": False}
+            kinds.append(("cleaned", {**proof, "why": what_is_left(proof)}))
         return tuple(
             HostReport(kind=kind, boot_id=record.boot_id, fence=record.fence, record=document)
             for kind, document in kinds

@@ -6,15 +6,20 @@ A launcher is killed by dropping it and starting another on the same folder: all
 import os
 import signal
 import time
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
+from sqlalchemy import select
 
+from control.jobs import jobs
+from muster.db.models import Event
 from muster.domain.states import AttemptState, Cause, JobState
 from tests.host_case import HostCase
 from tests.waiting import wait_until
 from tests.workers.host.supervisor.cgroup_case import needs_cgroups
-from workers.host import supervisor
+from workers.host import launcher, supervisor
+from workers.host.attempt_folder import AttemptFolder
 from workers.host.ledger_file import LauncherIsRunningError, LedgerFile
 
 
@@ -26,6 +31,11 @@ def until_reported(host: HostCase, last: str) -> str:
 
 def report_to_end(host: HostCase) -> None:
     (host.state_dir / "end-now").touch()
+
+
+def unclean_hosts(host: HostCase) -> Sequence[Event]:
+    with host.fleet.units.begin(host.fleet.tenant, jobs.READ) as unit:
+        return unit.session.scalars(select(Event).where(Event.kind == "attempt.host_unclean")).all()
 
 
 def test_a_program_runs_its_words_arrive_and_nothing_is_left(host: HostCase) -> None:
@@ -74,6 +84,23 @@ def test_what_ended_while_no_launcher_ran_is_reported_by_the_next(host: HostCase
 def test_two_launchers_never_share_a_folder(host: HostCase) -> None:
     with pytest.raises(LauncherIsRunningError):
         LedgerFile(host.state_dir)
+
+
+def test_a_host_that_is_not_clean_names_what_is_left(host: HostCase, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Seen on a real GPU, which another person's process used: that is no leftover of the job."""
+    left = {"clean": False, "gpu_processes": {"GPU-1": [41]}}
+    read = AttemptFolder.read
+    monkeypatch.setattr(AttemptFolder, "read", lambda self, name: left if name == "clean.json" else read(self, name))
+    monkeypatch.setattr(supervisor, "prove_clean", lambda _: left)
+    monkeypatch.setattr(launcher, "REPORT_UNCLEAN_MS", 0)
+    host.run(host.submit("pass"))
+    host.turn_until(lambda: bool(unclean_hosts(host)))
+    assert (
+        unclean_hosts(host)[0].payload["reason"]
+        == "process 41 on GPU-1, which may be another program's: `nvidia-smi` shows it"
+    )
+    monkeypatch.undo()
+    host.run_until_clean()
 
 
 def test_a_cancelled_program_gets_sigterm_and_may_end_by_itself(host: HostCase) -> None:
