@@ -41,7 +41,7 @@ class AddressLimit:
 
     def take(self, address: str | None) -> None:
         """Take one request. Raises ``RateLimitedError``, which states when to come again."""
-        name = _name_of(address)
+        name = name_of(address)
         now_s = self._clock_s()
         with self._lock:
             left, seen_s = self._buckets.pop(name, (float(self._burst), now_s))
@@ -65,7 +65,7 @@ def limited_by(name: str) -> Any:
     return Depends(refusing(take, RateLimitedError))
 
 
-def _name_of(address: str | None) -> str:
+def name_of(address: str | None) -> str:
     try:
         found = ipaddress.ip_address(address or "")
     except ValueError:

@@ -14,8 +14,11 @@ from starlette.types import ASGIApp
 from api import documents, problems
 from api.address_limit import AddressLimit
 from api.dependencies import AppDependencies
+from api.host_threads import HostThreads
+from api.log_news import LogNews
 from api.middleware import Edge
 from api.permissions import declared_routes
+from api.places import RequestPlaces, StreamPlaces
 from api.streams import Broadcast
 from api.telemetry import TelemetryFigures, TelemetryRoute
 from api.v1 import (
@@ -69,6 +72,7 @@ def create_app(dependencies: AppDependencies, *extensions: Extension) -> ASGIApp
     return Edge(
         TelemetryRoute(app, app, dependencies.units, intake),
         body_bytes=dependencies.limits.json_body_bytes,
+        places=RequestPlaces(dependencies.limits.requests_per_key),
         allowed_hosts=dependencies.allowed_hosts,
         registry=dependencies.registry,
         templates={route.endpoint: route.path or "unmatched" for route in iter_route_contexts(app.routes)},
@@ -90,7 +94,10 @@ def create_inner_app(dependencies: AppDependencies, *extensions: Extension) -> F
     app.state.dependencies = dependencies
     app.state.broadcast = Broadcast(dependencies.units)
     app.state.intake = Intake(dependencies.units, on_flushed=dependencies.on_flushed)
+    app.state.log_news = LogNews(dependencies.units)
+    app.state.host_threads = HostThreads()
     limits = dependencies.limits
+    app.state.stream_places = StreamPlaces(limits)
     app.state.joining = AddressLimit(limits.joining_burst, limits.joining_per_s)
     problems.install(app)
     documents.install(app)
@@ -158,6 +165,8 @@ def _add(root: APIRouter, prefix: str, router: APIRouter) -> None:
 async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
     yield
     app.state.broadcast.close()
+    app.state.log_news.close()
+    app.state.host_threads.close()
     await run_in_threadpool(app.state.intake.close)
 
 

@@ -1,5 +1,6 @@
 """The outermost layer, plain ASGI: request ids, Host, body limits, figures, and the last handler of failures."""
 
+import hashlib
 import re
 import time
 from bisect import bisect_left
@@ -16,6 +17,7 @@ from prometheus_client.utils import floatToGoString
 from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from api.places import RequestPlaces
 from api.problems import problem_response
 from muster.domain.errors import InternalError, MalformedRequestError, MusterError, PayloadTooLargeError
 from muster.identity import new_id
@@ -25,6 +27,8 @@ _HOST_PREFIX: Final = "/v1/hosts/"
 _TELEMETRY: Final = "/v1/telemetry"
 _HOST: Final = re.compile(rb"(?:[A-Za-z0-9](?:[A-Za-z0-9.-]{0,252})|\[[0-9A-Fa-f:.]{2,45}\])(?::[0-9]{1,5})?")
 _REQUEST_ID: Final = re.compile(rb"[A-Za-z0-9_-]{8,64}")
+_CREDENTIALS: Final = frozenset({b"authorization", b"cookie"})
+_STREAM: Final = b"text/event-stream"
 _METHODS: Final = frozenset({"GET", "POST", "PUT", "PATCH", "DELETE"})
 _BOUNDS_S: Final = (*Histogram.DEFAULT_BUCKETS[:-1], float("inf"))
 _log = structlog.get_logger(__name__)
@@ -93,12 +97,14 @@ class Edge:
         app: ASGIApp,
         *,
         body_bytes: int,
+        places: RequestPlaces,
         allowed_hosts: frozenset[str],
         registry: CollectorRegistry,
         templates: Mapping[Any, str],
     ) -> None:
         self._app = app
         self._body_bytes = body_bytes
+        self._places = places
         self._allowed_hosts = allowed_hosts
         self._figures = Figures(templates)
         registry.register(self._figures)
@@ -108,9 +114,11 @@ class Edge:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        hosts, lengths, request_id = _requested(scope["headers"])
+        hosts, lengths, credential, request_id = _requested(scope["headers"])
         exchange = _Exchange(scope, receive, send, self._limit(scope), self._figures, request_id)
         try:
+            if credential is not None:
+                exchange.take_place(self._places, credential)
             if hosts != self._host_seen:
                 self._check_host(hosts)
                 self._host_seen = hosts
@@ -124,6 +132,8 @@ class Edge:
         except Exception:  # noqa: BLE001  # the process's edge: logged with its trace, answered without
             _log.exception("request_failed", request_id=exchange.request_id, path=scope["path"][:512])
             await exchange.fail(InternalError())
+        finally:
+            exchange.leave_place()
 
     def _limit(self, scope: Scope) -> int:
         is_of_host = scope["path"].startswith(_HOST_PREFIX) or scope["path"] == _TELEMETRY
@@ -150,8 +160,20 @@ class _Exchange:
         self._started = time.perf_counter()
         self._seen_bytes = 0
         self._has_answered = False
+        self._places: RequestPlaces | None = None
+        self._credential = b""
         self.request_id = request_id
         scope.setdefault("state", {})["request_id"] = self.request_id
+
+    def take_place(self, places: RequestPlaces, credential: bytes) -> None:
+        places.take(credential)
+        self._places, self._credential = places, credential
+
+    def leave_place(self) -> None:
+        """Leave the request's place, if it still has one."""
+        if self._places is not None:
+            self._places.leave(self._credential)
+            self._places = None
 
     def check_length(self, lengths: list[bytes]) -> None:
         if not lengths[0].isdigit() or int(lengths[0][:20]) > self._limit:
@@ -180,6 +202,8 @@ class _Exchange:
                 (b"x-content-type-options", b"nosniff"),
                 (b"referrer-policy", b"no-referrer"),
             ]
+            if any(name == b"content-type" and value.startswith(_STREAM) for name, value in headers):
+                self.leave_place()  # a stream has a place of its own kind for as long as it lasts
             self._figures.note(self._scope, message["status"], time.perf_counter() - self._started)
         await self._send(message)
 
@@ -194,17 +218,20 @@ class _Exchange:
         await response(self._scope, self._receive, self.send)
 
 
-def _requested(headers: Iterable[tuple[bytes, bytes]]) -> tuple[list[bytes], list[bytes], str]:
-    """Return Hosts, Content-Lengths, and the request's id: the caller's own if short and plain, else a new one.
+def _requested(headers: Iterable[tuple[bytes, bytes]]) -> tuple[list[bytes], list[bytes], bytes | None, str]:
+    """Return Hosts, Content-Lengths, the credential, and the request's id: the caller's own if short and plain, else a
+    new one. The credential is a digest of the header that has it.
 
     They are found in one pass, since every request needs it.
     """
-    hosts, lengths, request_id = [], [], None
+    hosts, lengths, credential, request_id = [], [], None, None
     for name, value in headers:
         if name == b"host":
             hosts.append(value)
         elif name == b"content-length":
             lengths.append(value)
+        elif name in _CREDENTIALS and credential is None:
+            credential = hashlib.blake2b(value, digest_size=16).digest()
         elif name == b"x-request-id" and request_id is None and _REQUEST_ID.fullmatch(value):
             request_id = value.decode("ascii")
-    return hosts, lengths, request_id or new_id("request")
+    return hosts, lengths, credential, request_id or new_id("request")

@@ -11,6 +11,7 @@ from fastapi.dependencies.models import Dependant
 from fastapi.routing import iter_route_contexts
 
 from api.authentication import authenticated
+from api.host_threads import HostThreads
 from api.refusals import refusing
 from muster.domain.errors import ForbiddenError, UnauthenticatedError, UnavailableError
 from muster.domain.principals import Permission, Principal
@@ -33,6 +34,18 @@ def requires(permission: Permission) -> Any:
 
     def check(request: Request) -> Principal:
         principal = authenticated(request)
+        principal.require(permission)
+        return principal
+
+    return Depends(refusing(declaring(check, str(permission)), UnauthenticatedError, ForbiddenError, UnavailableError))
+
+
+def requires_of_host(permission: Permission) -> Any:
+    """Return a dependency as ``requires`` does, which asks for the key in a thread for hosts."""
+
+    async def check(request: Request) -> Principal:
+        threads: HostThreads = request.app.state.host_threads
+        principal = await threads.run(authenticated, request)
         principal.require(permission)
         return principal
 

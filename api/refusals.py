@@ -20,11 +20,12 @@ from muster.domain.errors import (
     MusterError,
     NotFoundError,
     PreconditionFailedError,
+    RateLimitedError,
     ValidationFailedError,
 )
 
 _REFUSES: Final = "__muster_refuses__"
-_ALWAYS: Final = (MalformedRequestError, InternalError)
+_ALWAYS: Final = (MalformedRequestError, InternalError, RateLimitedError)
 Kind = type[MusterError]
 
 

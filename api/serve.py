@@ -9,18 +9,21 @@ import structlog
 import uvicorn
 
 from api.app import Extension, create_app
+from api.connection_bounds import Bounds, Connections, allowed_connections, bounded
 from api.dependencies import AppDependencies
 from api.figures import DatabaseFigures
+from api.host_threads import HOST_THREADS
+from api.middleware import HOST_BODY_BYTES
 from control.attempts.reconcile import HEARTBEAT, beat
 from control.core.unit_of_work import UnitOfWorkFactory
 from control.policy.policies import limits_at_start
 from muster.domain.errors import MusterError
+from muster.domain.policy.document import LimitPolicy
 from muster.domain.principals import system_principal
 from muster.settings import Settings, is_loopback
 
 BEAT_S: Final = 5.0
 KEEP_ALIVE_S: Final = 60
-MAX_HEADER_BYTES: Final = 32 << 10
 WORKER_THREADS: Final = 40
 _log = structlog.get_logger(__name__)
 
@@ -33,12 +36,16 @@ def run(settings: Settings, *extensions: Extension) -> None:
     """
     settings.require("database_url")
     secret_key = settings.secret_key_bytes()
-    # As many connections as the thread pool has threads: a thread never waits for one.
+    # As many connections as there are threads: a thread never waits for one.
     units = UnitOfWorkFactory.connected(
-        str(settings.database_url), application_name="muster-api", pool_size=10, max_overflow=WORKER_THREADS - 10
+        str(settings.database_url),
+        application_name="muster-api",
+        pool_size=10,
+        max_overflow=WORKER_THREADS + HOST_THREADS - 10,
     )
+    limits = limits_at_start(units)
     dependencies = AppDependencies(
-        units=units, secret_key=secret_key, allowed_hosts=_allowed_hosts(settings), limits=limits_at_start(units)
+        units=units, secret_key=secret_key, allowed_hosts=_allowed_hosts(settings), limits=limits
     )
     dependencies.registry.register(DatabaseFigures(units))
     stop = threading.Event()
@@ -54,7 +61,7 @@ def run(settings: Settings, *extensions: Extension) -> None:
         host=settings.api_host,
         port=settings.api_port,
         loop="uvloop",
-        http="httptools",
+        http=bounded(Connections(bounds_of(limits), settings.api_trusted_proxies)),
         ssl_certfile=None if settings.api_tls_certificate is None else str(settings.api_tls_certificate),
         ssl_keyfile=None if settings.api_tls_key is None else str(settings.api_tls_key),
         proxy_headers=bool(settings.api_trusted_proxies),
@@ -65,10 +72,18 @@ def run(settings: Settings, *extensions: Extension) -> None:
         server_header=False,
         timeout_keep_alive=KEEP_ALIVE_S,
         timeout_graceful_shutdown=3,
-        h11_max_incomplete_event_size=MAX_HEADER_BYTES,
     )
     stop.set()
     units.close()
+
+
+def bounds_of(limits: LimitPolicy) -> Bounds:
+    """Return the bounds of connections: a request may take twice the largest body, for the framing of its chunks."""
+    return Bounds(
+        message_bytes=2 * max(limits.json_body_bytes, HOST_BODY_BYTES),
+        connections=allowed_connections(limits.connections),
+        connections_per_address=limits.connections_per_address,
+    )
 
 
 def _allowed_hosts(settings: Settings) -> frozenset[str]:

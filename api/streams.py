@@ -8,11 +8,14 @@ from contextlib import suppress
 from typing import Annotated, Any, Final, TypeVar
 
 import structlog
-from fastapi import Header
+from fastapi import Header, Request
 from starlette.responses import StreamingResponse
+from starlette.types import Receive, Scope, Send
 
+from api.places import StreamPlaces
 from control.core.unit_of_work import UnitOfWorkFactory
 from muster.domain.errors import UnavailableError
+from muster.domain.principals import Principal
 
 HEARTBEAT_S: Final = 15.0
 POLL_ANYWAY_S: Final = 1.0
@@ -100,11 +103,26 @@ COMMENT: Final = b": still here\n\n"
 
 
 class EventStream(StreamingResponse):
+    """A stream of events. ``leave`` is called when it ends."""
+
     media_type = MEDIA_TYPE
+    leave: Callable[[], None] | None = None
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        try:
+            await super().__call__(scope, receive, send)
+        finally:
+            if self.leave is not None:
+                self.leave()
 
 
-def sse(frames: AsyncIterator[bytes]) -> EventStream:
-    return EventStream(frames, headers={"X-Accel-Buffering": "no"})
+def sse(request: Request, principal: Principal, frames: AsyncIterator[bytes]) -> EventStream:
+    """Return the stream. Raises RateLimitedError: the caller or its tenant has too many of them open."""
+    places: StreamPlaces = request.app.state.stream_places
+    leave = places.take(principal)
+    stream = EventStream(frames, headers={"X-Accel-Buffering": "no"})
+    stream.leave = leave
+    return stream
 
 
 def streaming(words: str) -> dict[int | str, dict[str, Any]]:

@@ -16,9 +16,9 @@ from fastapi.routing import iter_route_contexts
 from prometheus_client.core import CounterMetricFamily
 from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
-from starlette.concurrency import run_in_threadpool
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+from api.host_threads import HostThreads
 from api.permissions import UndeclaredRouteError, declared_routes
 from api.telemetry_bodies import BodyReader, ReadReport, read_report
 from api.telemetry_patience import BodyPatience
@@ -58,6 +58,7 @@ class TelemetryRoute:
         self._units = units
         self._intake = intake
         self._permission = declared_permission(router)
+        self._threads: HostThreads = router.state.host_threads
         self._endpoint = next(route.endpoint for route in iter_route_contexts(router.routes) if route.path == PATH)
         self._known: dict[bytes, tuple[Principal, float]] = {}
         self._answers: _Answers | None = None
@@ -92,7 +93,7 @@ class TelemetryRoute:
 
     async def _ask(self, scope: Scope, token: bytes) -> tuple[Principal, float]:
         client = scope.get("client")
-        principal = await run_in_threadpool(
+        principal = await self._threads.run(
             authenticate,
             self._units,
             token.decode("latin-1"),
@@ -108,7 +109,7 @@ class TelemetryRoute:
         principal.require(self._permission)
         if principal.node_id is None:
             raise UnauthenticatedError
-        read = await _report_in(scope, receive, self._patience)
+        read = await self._report_in(scope, receive)
         report, now_ms = read.report, to_ms(self._units.clock())
         incoming = IncomingReport(
             principal.node_id, principal.key_id, report, now_ms, SetAside.of(read.set_aside, read.num_values)
@@ -126,6 +127,19 @@ class TelemetryRoute:
             interval_s=INTERVAL_S,
             set_aside=read.set_aside or msgspec.UNSET,
         )
+
+    async def _report_in(self, scope: Scope, receive: Receive) -> ReadReport:
+        reader = BodyReader(scope["headers"])
+        with self._patience:
+            is_more = True
+            while is_more:
+                message = await receive()
+                if message["type"] != "http.request":
+                    raise MalformedRequestError("the connection ended before the body did")
+                reader.feed(message.get("body", b""))
+                is_more = message.get("more_body", False)
+        body = reader.whole()
+        return read_report(body) if len(body) <= _IN_THREAD_BYTES else await self._threads.run(read_report, body)
 
 
 def declared_permission(router: FastAPI) -> Permission:
@@ -147,20 +161,6 @@ def _token_in(scope: Scope) -> bytes:
 
 def _digest(token: bytes) -> bytes:
     return hashlib.sha256(token).digest()
-
-
-async def _report_in(scope: Scope, receive: Receive, patience: BodyPatience) -> ReadReport:
-    reader = BodyReader(scope["headers"])
-    with patience:
-        is_more = True
-        while is_more:
-            message = await receive()
-            if message["type"] != "http.request":
-                raise MalformedRequestError("the connection ended before the body did")
-            reader.feed(message.get("body", b""))
-            is_more = message.get("more_body", False)
-    body = reader.whole()
-    return read_report(body) if len(body) <= _IN_THREAD_BYTES else await run_in_threadpool(read_report, body)
 
 
 class _Answers:

@@ -11,7 +11,7 @@ from api.bodies import described_by, described_by_wire, json_body, wire_body
 from api.changes import Answer, Changing
 from api.cursors import make_cursor, read_cursor
 from api.dependencies import dependencies_of
-from api.permissions import requires
+from api.permissions import requires, requires_of_host
 from api.reading import PRINTABLE, Limit, NodeNamed, page_of, reading, require_id
 from api.views import burn_in_view
 from api.wire_answers import answered
@@ -26,7 +26,7 @@ from muster.domain.strict import StrictModel, Text
 from muster.wire.burn_in import BurnInAnswer, BurnInPoll, BurnInPollAnswer, BurnInReport
 
 router = APIRouter()
-Node = Annotated[Principal, requires(Permission.HOST_REPORT)]
+Node = Annotated[Principal, requires_of_host(Permission.HOST_REPORT)]
 Reader = Annotated[Principal, requires(Permission.GPU_READ)]
 Named = Annotated[str | None, Query(max_length=128, pattern=PRINTABLE)]
 
@@ -119,9 +119,11 @@ def order_burn_in(
     response_model=None,
     openapi_extra=described_by_wire(BurnInPoll, BurnInPollAnswer),
 )
-def ask_for_burn_ins(request: Request, node: Node, message: Annotated[BurnInPoll, wire_body(BurnInPoll)]) -> Response:
+async def ask_for_burn_ins(
+    request: Request, node: Node, message: Annotated[BurnInPoll, wire_body(BurnInPoll)]
+) -> Response:
     """Return the burn-ins that this node is to run now. One that it was given and has not reported is given again."""
-    return answered(request, node, hosts.POLL, lambda unit: hosts.poll(unit, message))
+    return await answered(request, node, hosts.POLL, lambda unit: hosts.poll(unit, message))
 
 
 @router.post(
@@ -130,9 +132,9 @@ def ask_for_burn_ins(request: Request, node: Node, message: Annotated[BurnInPoll
     response_model=None,
     openapi_extra=described_by_wire(BurnInReport, BurnInAnswer),
 )
-def report_burn_in(
+async def report_burn_in(
     burn_in_id: str, request: Request, node: Node, message: Annotated[BurnInReport, wire_body(BurnInReport)]
 ) -> Response:
     """Report figures, or why there are none; a repeated report has no effect."""
     found_id = require_id("burn_in", burn_in_id)
-    return answered(request, node, hosts.REPORT, lambda unit: hosts.report(unit, found_id, message))
+    return await answered(request, node, hosts.REPORT, lambda unit: hosts.report(unit, found_id, message))

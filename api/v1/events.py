@@ -94,7 +94,7 @@ async def stream_events(
         after = await run_in_threadpool(events.newest_position, dependencies.units)
     await run_in_threadpool(_page, dependencies, principal, after, 1)
     broadcast: Broadcast = request.app.state.broadcast
-    return sse(_frames(dependencies, principal, after, broadcast))
+    return sse(request, principal, _frames(dependencies, principal, after, broadcast))
 
 
 def _page(dependencies: AppDependencies, principal: Principal, after: int, limit: int) -> Sequence[EventRecord]:

@@ -6,7 +6,7 @@ from fastapi import APIRouter, Request
 from fastapi.responses import Response
 
 from api.bodies import described_by_wire, wire_body
-from api.permissions import requires
+from api.permissions import requires_of_host
 from api.reading import require_id
 from api.wire_answers import answered
 from control.health import repair_orders
@@ -14,15 +14,17 @@ from muster.domain.principals import Permission, Principal
 from muster.wire.repair import RepairAnswer, RepairPoll, RepairPollAnswer, RepairReport
 
 router = APIRouter(tags=["hosts"])
-Node = Annotated[Principal, requires(Permission.HOST_REPORT)]
+Node = Annotated[Principal, requires_of_host(Permission.HOST_REPORT)]
 
 
 @router.post(
     "/hosts/self/repairs/ask", response_model=None, openapi_extra=described_by_wire(RepairPoll, RepairPollAnswer)
 )
-def ask_for_repair(request: Request, node: Node, message: Annotated[RepairPoll, wire_body(RepairPoll)]) -> Response:
+async def ask_for_repair(
+    request: Request, node: Node, message: Annotated[RepairPoll, wire_body(RepairPoll)]
+) -> Response:
     """Return the node's next order, if any. An order that it was given and did not report before asking has failed."""
-    return answered(request, node, repair_orders.POLL, lambda unit: repair_orders.poll(unit, message))
+    return await answered(request, node, repair_orders.POLL, lambda unit: repair_orders.poll(unit, message))
 
 
 @router.post(
@@ -30,7 +32,7 @@ def ask_for_repair(request: Request, node: Node, message: Annotated[RepairPoll, 
     response_model=None,
     openapi_extra=described_by_wire(RepairReport, RepairAnswer),
 )
-def report_repair(
+async def report_repair(
     repair_id: str, request: Request, node: Node, message: Annotated[RepairReport, wire_body(RepairReport)]
 ) -> Response:
     """Report how a repair ended; a repeated report has no effect.
@@ -38,4 +40,6 @@ def report_repair(
     `again_s`: the GPU's fault still stands; repeat then.
     """
     found_id = require_id("repair", repair_id)
-    return answered(request, node, repair_orders.REPORT, lambda unit: repair_orders.report(unit, found_id, message))
+    return await answered(
+        request, node, repair_orders.REPORT, lambda unit: repair_orders.report(unit, found_id, message)
+    )

@@ -6,7 +6,7 @@ from fastapi import APIRouter, Request
 from fastapi.responses import Response
 
 from api.bodies import described_by_wire, wire_body
-from api.permissions import requires
+from api.permissions import requires_of_host
 from api.reading import require_id
 from api.wire_answers import answered
 from control.hosts import host_reports, protocol
@@ -26,54 +26,58 @@ from muster.wire.host import (
 from muster.wire.training import TrainAnswer, TrainBatch
 
 router = APIRouter(prefix="/hosts/self", tags=["hosts"])
-Node = Annotated[Principal, requires(Permission.HOST_REPORT)]
+Node = Annotated[Principal, requires_of_host(Permission.HOST_REPORT)]
 
 
 @router.post("/heartbeat", response_model=None, openapi_extra=described_by_wire(HeartbeatRequest, HeartbeatAnswer))
-def heartbeat(
+async def heartbeat(
     request: Request, node: Node, message: Annotated[HeartbeatRequest, wire_body(HeartbeatRequest)]
 ) -> Response:
     """Renew leases; the answer lists what to claim, to stop and to forget."""
-    return answered(request, node, protocol.HEARTBEAT, lambda unit: protocol.heartbeat(unit, message), quiet=True)
+    return await answered(request, node, protocol.HEARTBEAT, lambda unit: protocol.heartbeat(unit, message), quiet=True)
 
 
 @router.post(
     "/attempts/{attempt_id}/claim", response_model=None, openapi_extra=described_by_wire(ClaimRequest, ClaimAnswer)
 )
-def claim(
+async def claim(
     attempt_id: str, request: Request, node: Node, message: Annotated[ClaimRequest, wire_body(ClaimRequest)]
 ) -> Response:
     """Claim before start: granted with the order, or refused with the reason."""
     found_id = AttemptId(require_id("attempt", attempt_id))
-    return answered(request, node, protocol.CLAIM, lambda unit: protocol.claim(unit, found_id, message))
+    return await answered(request, node, protocol.CLAIM, lambda unit: protocol.claim(unit, found_id, message))
 
 
 @router.post(
     "/attempts/{attempt_id}/reports", response_model=None, openapi_extra=described_by_wire(ReportBatch, ReportAnswer)
 )
-def report_attempt(
+async def report_attempt(
     attempt_id: str, request: Request, node: Node, message: Annotated[ReportBatch, wire_body(ReportBatch)]
 ) -> Response:
     """Report facts about the host's part; a repeated fact has no effect."""
     found_id = AttemptId(require_id("attempt", attempt_id))
-    return answered(request, node, host_reports.REPORT, lambda unit: host_reports.report(unit, found_id, message))
+    return await answered(request, node, host_reports.REPORT, lambda unit: host_reports.report(unit, found_id, message))
 
 
 @router.post("/attempts/{attempt_id}/logs", response_model=None, openapi_extra=described_by_wire(LogBatch, LogAnswer))
-def store_logs(
+async def store_logs(
     attempt_id: str, request: Request, node: Node, message: Annotated[LogBatch, wire_body(LogBatch)]
 ) -> Response:
     """Store pieces of logs, keyed by their offsets."""
     found_id = AttemptId(require_id("attempt", attempt_id))
-    return answered(request, node, protocol.LOGS, lambda unit: protocol.store_logs(unit, found_id, message), quiet=True)
+    return await answered(
+        request, node, protocol.LOGS, lambda unit: protocol.store_logs(unit, found_id, message), quiet=True
+    )
 
 
 @router.post(
     "/attempts/{attempt_id}/training", response_model=None, openapi_extra=described_by_wire(TrainBatch, TrainAnswer)
 )
-def take_training(
+async def take_training(
     attempt_id: str, request: Request, node: Node, message: Annotated[TrainBatch, wire_body(TrainBatch)]
 ) -> Response:
     """Store the ranks' reports of their training, keyed by the offset in the host's file."""
     found_id = AttemptId(require_id("attempt", attempt_id))
-    return answered(request, node, training.RECORD, lambda unit: training.take(unit, found_id, message), quiet=True)
+    return await answered(
+        request, node, training.RECORD, lambda unit: training.take(unit, found_id, message), quiet=True
+    )

@@ -17,6 +17,7 @@ from api.changes import Answer, Changing, etag_of, version_in
 from api.cursors import make_cursor, read_cursor
 from api.dependencies import AppDependencies, dependencies_of
 from api.job_views import attempt_view, job_plan_view, job_view, log_view
+from api.log_news import LogNews
 from api.permissions import requires
 from api.reading import PRINTABLE, After, Limit, id_in, page_of, reading, require_id
 from api.refusals import refusing_also
@@ -36,7 +37,6 @@ from muster.domain.states import JobState
 from muster.domain.strict import Name, StrictModel, Text
 
 router = APIRouter(tags=["jobs"])
-POLL_LOGS_S: Final = 0.25
 FOLLOW_PAGE: Final = 100
 
 
@@ -278,7 +278,7 @@ async def job_logs(
     after = position_in(last_event_id, after)
     first = await run_in_threadpool(follower.page, after, limit)
     if follow:
-        return sse(follower.frames(after))
+        return sse(request, principal, follower.frames(after, request.app.state.log_news))
     items = [log_view(chunk) for chunk in first]
     return JSONResponse({"items": items, "next_after": items[-1]["position"] if items else after})
 
@@ -301,8 +301,9 @@ class _Follower:
     def _end(self) -> JobState | None:
         return reading(self._units, self._principal, jobs.READ, lambda unit: end_of(unit, self._job_id))
 
-    async def frames(self, after: int) -> AsyncIterator[bytes]:
+    async def frames(self, after: int, news: LogNews) -> AsyncIterator[bytes]:
         pulse = Pulse(asyncio.get_running_loop().time)
+        seen = await news.wait(self._job_id, None)
         while True:
             end = await run_in_threadpool(self._end)
             while chunks := await run_in_threadpool(self.page, after, FOLLOW_PAGE):
@@ -315,4 +316,4 @@ class _Follower:
                 return
             if pulse.is_due():
                 yield COMMENT
-            await asyncio.sleep(POLL_LOGS_S)
+            seen = await news.wait(self._job_id, seen)

@@ -7,7 +7,7 @@ from fastapi.responses import Response
 
 from api.bodies import described_by_wire, wire_body
 from api.dependencies import dependencies_of
-from api.permissions import requires
+from api.permissions import requires, requires_of_host
 from api.reading import reading
 from api.wire_answers import answered
 from control.core.unit_of_work import UnitOfWork
@@ -18,7 +18,7 @@ from muster.domain.principals import Permission, Principal
 from muster.wire.pair_probes import PairProbeAnswer, PairProbePoll
 
 router = APIRouter()
-Node = Annotated[Principal, requires(Permission.HOST_REPORT)]
+Node = Annotated[Principal, requires_of_host(Permission.HOST_REPORT)]
 Reader = Annotated[Principal, requires(Permission.NODE_READ)]
 DAY_H = 24
 
@@ -46,7 +46,7 @@ def list_rack_pairs(
     response_model=None,
     openapi_extra=described_by_wire(PairProbePoll, PairProbeAnswer),
 )
-def ask_for_peers(
+async def ask_for_peers(
     request: Request, node: Node, message: Annotated[PairProbePoll, wire_body(PairProbePoll)]
 ) -> Response:
     """Return the peers that this node probes until it asks again, and the keys of requests for its own answers."""
@@ -55,7 +55,7 @@ def ask_for_peers(
     def poll(unit: UnitOfWork) -> PairProbeAnswer:
         return pair_probes.poll(unit, message, secret_key)
 
-    return answered(request, node, pair_probes.POLL, poll, quiet=True)
+    return await answered(request, node, pair_probes.POLL, poll, quiet=True)
 
 
 def _view(row: RackPairRow) -> documents.RackPair:

@@ -52,7 +52,11 @@ async def fleet_stream(
     request: Request, viewer: JobReader, mark: Annotated[str, Query(max_length=64)] = ""
 ) -> Response:
     """Stream the cells that change as server-sent events. ``Last-Event-ID`` has priority over ``mark``."""
-    return sse(_maps(request).stream(viewer.principal, request.headers.get("last-event-id", mark)[:64]))
+    return sse(
+        request,
+        viewer.principal,
+        _maps(request).stream(viewer.principal, request.headers.get("last-event-id", mark)[:64]),
+    )
 
 
 @router.get("/fleet/at/{node}/{place}")

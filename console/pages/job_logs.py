@@ -11,6 +11,7 @@ from starlette.concurrency import run_in_threadpool
 from starlette.responses import Response, StreamingResponse
 
 from api.dependencies import dependencies_of
+from api.log_news import LogNews
 from api.reading import After, reading, require_id
 from api.streams import COMMENT, LastEventId, Pulse, frame, position_in, sse
 from console.session import Viewer, sees
@@ -25,7 +26,6 @@ from muster.domain.principals import Permission, Principal
 
 router = APIRouter()
 LAST_BYTES: Final = 48 << 10
-LOG_POLL_S: Final = 0.5
 LINES_SHOWN: Final = 200
 STRETCHES: Final = 4
 """Number of stretches of a log that one page searches, each some MiB."""
@@ -141,7 +141,7 @@ async def follow(
     after = position_in(last_event_id, after)
     follower = _Follower(dependencies_of(request).units, viewer.principal, found_id, filter_in(log))
     await run_in_threadpool(follower.page, after)  # a refusal must come before the stream begins
-    return sse(follower.frames(after))
+    return sse(request, viewer.principal, follower.frames(after, request.app.state.log_news))
 
 
 class _Follower:
@@ -165,8 +165,9 @@ class _Follower:
 
         return reading(self._units, self._principal, jobs.READ, read)
 
-    async def frames(self, after: int) -> AsyncIterator[bytes]:
+    async def frames(self, after: int, news: LogNews) -> AsyncIterator[bytes]:
         pulse = Pulse(asyncio.get_running_loop().time)
+        seen = await news.wait(self._job_id, None)
         while True:
             found, over = await run_in_threadpool(self.page, after)
             for one in found:
@@ -180,7 +181,7 @@ class _Follower:
                 continue
             if pulse.is_due():
                 yield COMMENT
-            await asyncio.sleep(LOG_POLL_S)
+            seen = await news.wait(self._job_id, seen)
 
 
 @router.get("/jobs/{job_id}/logs.txt")

@@ -39,7 +39,9 @@ async def live(
     newest = viewer.signed_in.events_position
     begin = position_in(last_event_id, newest if after is None else after)
     return sse(
-        _frames(dependencies_of(request), viewer.principal, wanted, request.app.state.broadcast, (begin, newest))
+        request,
+        viewer.principal,
+        _frames(dependencies_of(request), viewer.principal, wanted, request.app.state.broadcast, (begin, newest)),
     )
 
 

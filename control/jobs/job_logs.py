@@ -3,15 +3,15 @@
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Final
+from typing import Final, NamedTuple
 
 import msgspec
-from sqlalchemy import ColumnElement, select
+from sqlalchemy import ColumnElement, func, select
 
 from control.core.records import record_of, records_of
-from control.core.unit_of_work import UnitOfWork
+from control.core.unit_of_work import UnitOfWork, UnitOfWorkFactory
 from control.jobs.read import row_of
-from muster.db.models import Attempt, AttemptHost, LogChunk, Node
+from muster.db.models import Attempt, AttemptHost, Job, LogChunk, Node
 from muster.domain.ids import AttemptId, JobId, NodeId
 from muster.domain.principals import Permission
 from muster.domain.states import TERMINAL_JOB_STATES, HostPartState, JobState
@@ -43,6 +43,17 @@ class LogFilter:
 
 
 EVERYTHING: Final = LogFilter()
+
+
+class LogMark(NamedTuple):
+    """Mark of a job's output, which changes when there is more of it or when it may have ended.
+
+    ``undelivered``: the parts of attempts whose hosts may still deliver output.
+    """
+
+    position: int
+    state: JobState
+    undelivered: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,6 +132,21 @@ def end_of(unit: UnitOfWork, job_id: JobId) -> JobState | None:
         .limit(1)
     )
     return job.state if unit.session.scalar(query) is None else None
+
+
+def log_marks(units: UnitOfWorkFactory, job_ids: Sequence[JobId]) -> dict[JobId, LogMark]:
+    """Return each job's mark. It shows no output: a follower reads that itself, with its own rights."""
+    newest = select(func.max(LogChunk.position)).where(LogChunk.job_id == Job.id).scalar_subquery()
+    undelivered = (
+        select(func.count())
+        .select_from(AttemptHost)
+        .join(Attempt, Attempt.id == AttemptHost.attempt_id)
+        .where(Attempt.job_id == Job.id, AttemptHost.state.not_in([HostPartState.EXITED, HostPartState.CLEAN]))
+        .scalar_subquery()
+    )
+    with units.read() as session:
+        rows = session.execute(select(Job.id, newest, Job.state, undelivered).where(Job.id.in_(job_ids)))
+        return {job_id: LogMark(position or 0, state, waiting) for job_id, position, state, waiting in rows}
 
 
 def _readable(unit: UnitOfWork, job_id: JobId) -> JobId:

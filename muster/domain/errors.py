@@ -104,6 +104,16 @@ class PayloadTooLargeError(MusterError):
     advice = "Send less than the limit in `limit_bytes`."
 
 
+class HeadersTooLargeError(MusterError):
+    code, status, title = "headers_too_large", 431, "The request has too many headers, or too large ones"
+    advice = "Send fewer or shorter headers, and a shorter address."
+
+
+class RequestTimeoutError(MusterError):
+    code, status, title = "request_timeout", 408, "The request did not arrive in time"
+    advice = "Send the whole request at once."
+
+
 class UnsupportedMediaTypeError(MusterError):
     code, status, title = "unsupported_media_type", 415, "The body's type or encoding is not taken here"
     advice = "Send `Content-Type: application/json`, without Content-Encoding."
@@ -135,7 +145,7 @@ class PreconditionRequiredError(MusterError):
 
 
 class RateLimitedError(MusterError):
-    code, status, title = "rate_limited", 429, "Too many requests from this credential"
+    code, status, title = "rate_limited", 429, "Too many requests, streams or connections"
     advice = "Wait Retry-After seconds."
 
 

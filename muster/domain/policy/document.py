@@ -194,7 +194,8 @@ class ReclaimPolicy(StrictModel):
 class LimitPolicy(StrictModel):
     """The limits of one request, page, stream and address.
 
-    An API process reads `json_body_bytes`, `json_depth` and `joining_*` when it starts.
+    An API process reads `json_body_bytes`, `json_depth`, `joining_*` and the bounds of connections, requests and
+    streams when it starts.
     """
 
     json_body_bytes: Annotated[int, Field(ge=1024, le=64 << 20)] = Field(
@@ -219,6 +220,23 @@ class LimitPolicy(StrictModel):
     )
     joining_per_s: Annotated[float, Field(ge=0.01, le=10_000, strict=False)] = Field(
         4.0, description="Requests a second that it may send from then on; more are answered with 429."
+    )
+    connections: Annotated[int, Field(ge=16, le=1_000_000)] = Field(
+        8_192, description="Connections that an API process holds open at once; a further one is answered with 503."
+    )
+    connections_per_address: Annotated[int, Field(ge=1, le=1_000_000)] = Field(
+        1_024,
+        description="Connections of one address among them; a further one is answered with 429. Proxies that "
+        "`api_trusted_proxies` names have no such limit.",
+    )
+    requests_per_key: Annotated[int, Field(ge=1, le=1_000)] = Field(
+        24, description="Requests of one key or session that are answered at once; a further one is answered with 429."
+    )
+    streams_per_key: Annotated[int, Field(ge=1, le=100_000)] = Field(
+        64, description="Streams of one key or person that an API process holds open at once."
+    )
+    streams_per_tenant: Annotated[int, Field(ge=1, le=100_000)] = Field(
+        256, description="Streams of one tenant that an API process holds open at once."
     )
 
 
