@@ -8,6 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from muster.cli.framework.durations import seconds_of
+from muster.cli.framework.job_names import note_submitted
 from muster.cli.framework.names import TenantOption, tenant_named
 from muster.cli.framework.options import unfit
 from muster.cli.framework.output import Done, DryRun
@@ -153,6 +154,7 @@ def _submitted(spec: dict[str, Any], tenant: str | None, *, follow: bool, must_w
             return Done(client.submit_job(spec, dry_run=True), "")
         job = once(["job", spec], spec, lambda body, key: client.submit_job(body, idempotency_key=key), what="the job")
     job_id = str(job["id"])
+    note_submitted(job_id)
     then = partial(follow_logs, job_id) if follow else partial(wait_for_end, job_id) if must_wait else None
     return Done(job, f"{job_id}  {job['name']}  {job['state']}", then=then)
 
