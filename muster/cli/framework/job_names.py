@@ -15,7 +15,7 @@ from typing import Final
 import typer
 
 from muster.cli.framework.exits import CommandError, Exit
-from muster.cli.framework.profile import find_profile, open_client
+from muster.cli.framework.profile import find_profile, is_running, open_client
 from muster.cli.framework.tables import Document
 
 LAST: Final = "-"
@@ -29,7 +29,7 @@ _MOST_STORED: Final = 16
 
 def resolved(context: typer.Context, text: str | None) -> str | None:
     """Return the id of the job that an argument or option names. Raises ``CommandError``, or a client's errors."""
-    if text is None or context.resilient_parsing or _ID.fullmatch(text):
+    if text is None or context.resilient_parsing or not is_running() or _ID.fullmatch(text):
         return text
     if text == LAST:
         return _last()

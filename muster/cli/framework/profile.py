@@ -22,6 +22,7 @@ LOCAL: Final = "local"
 LOCAL_FILE: Final = Path(".muster") / "cli.json"
 _BY_VARIABLES: Final = "environment"
 _chosen: str | None = None
+_is_running = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,8 +48,13 @@ class NothingNamedError(CommandError):
 
 def choose(name: str | None) -> None:
     """Store the name from ``--profile`` or ``MUSTER_PROFILE`` for this process."""
-    global _chosen  # noqa: PLW0603  # an option of the root, which every command below reads
-    _chosen = name or None
+    global _chosen, _is_running  # an option of the root, which every command below reads
+    _chosen, _is_running = name or None, True
+
+
+def is_running() -> bool:
+    """Return whether a command runs, whose root has stored its options; otherwise its words are only parsed."""
+    return _is_running
 
 
 def find_profile() -> Profile:
