@@ -12,13 +12,17 @@ from muster.domain.policy.document import Policy
 
 @dataclass(frozen=True, slots=True)
 class StackPlan:
-    """Plan of a stack: its hosts, its policy and its place. ``policy_name``: the policy's origin, for display."""
+    """Plan of a stack: its hosts, its policy and its place. ``policy_name``: the policy's origin, for display.
+
+    ``command``: the words with which the command reaches this stack from the folder where it was started.
+    """
 
     state_dir: Path
     port: int
     hosts: tuple[LocalHost, ...]
     policy: Policy
     policy_name: str
+    command: str = ".venv/bin/muster"
 
     @property
     def faults(self) -> Path:

@@ -6,6 +6,7 @@ and the broker are durable, and programs that still run are adopted.
 
 import fcntl
 import os
+import shlex
 import signal
 import threading
 import time
@@ -237,19 +238,27 @@ def _report_ready(console: Console, stack: LocalStack, took_s: float) -> None:
     hosts = ", ".join(f"{host.name} ({_gpu_words(host)})" for host in stack.plan.hosts)
     console.print(f"\n[bold green]Muster is up[/] after {took_s:.1f} s")
     console.print(f"  API            {stack.api_url}  (documents at /v1/docs)")
-    console.print(f"  console        {stack.api_url}/console  ({_sign_in_words(stack.identities)})", soft_wrap=True)
+    console.print(f"  console        {stack.api_url}/console  ({_sign_in_words(stack)})", soft_wrap=True)
     console.print(f"  keys           {stack.identities.tenant_key_file.parent} (operator, tenant)")
     console.print(f"  hosts          {hosts}", soft_wrap=True)
     console.print(f"  policy         {stack.plan.policy_name}")
-    console.print("  look           .venv/bin/muster gpu list")
-    console.print("  next           .venv/bin/muster job submit --follow -- examples/hello_ranks.py")
+    command = stack.plan.command
+    console.print(f"  look           {command} gpu list", soft_wrap=True, highlight=False)
+    console.print(f"  next           {command} job submit --follow -- {_example()}", soft_wrap=True, highlight=False)
     console.print("  stop           Ctrl-C\n")
 
 
-def _sign_in_words(identities: LocalIdentities) -> str:
-    if identities.operator_password is None:
-        return f"sign in as {FIRST_PERSON}; forgotten: muster person reset-password {FIRST_PERSON}"
-    return f"sign in as {FIRST_PERSON}, password {identities.operator_password}: shown once, keep it"
+def _example() -> str:
+    """Return the path of the first example as it is typed in this folder."""
+    path, here = Path(__file__).parents[1] / "examples" / "hello_ranks.py", Path.cwd()
+    return shlex.quote(str(path.relative_to(here) if here in path.parents else path))
+
+
+def _sign_in_words(stack: LocalStack) -> str:
+    password = stack.identities.operator_password
+    if password is None:
+        return f"sign in as {FIRST_PERSON}; forgotten: {stack.plan.command} person reset-password {FIRST_PERSON}"
+    return f"sign in as {FIRST_PERSON}, password {password}: shown once, keep it"
 
 
 def _gpu_words(host: LocalHost) -> str:

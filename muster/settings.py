@@ -205,7 +205,7 @@ def make_secret_key_file(path: Path) -> None:
 
 
 def load_settings(environ: Mapping[str, str] | None = None) -> Settings:
-    """Read, merge and check.
+    """Read, merge and check. An empty variable leaves a setting that may be absent as it is.
 
     Raises:
         SettingsError: with every fault: unknown names, wrong values, an unreadable file.
@@ -213,8 +213,12 @@ def load_settings(environ: Mapping[str, str] | None = None) -> Settings:
     environ = os.environ if environ is None else environ
     values = _file_values(environ.get(f"{PREFIX}SETTINGS"))
     for name, value in environ.items():
-        if name.startswith(PREFIX) and name.removeprefix(PREFIX) not in _NOT_SETTINGS:
-            values[name.removeprefix(PREFIX).lower()] = value
+        if not name.startswith(PREFIX) or name.removeprefix(PREFIX) in _NOT_SETTINGS:
+            continue
+        setting = name.removeprefix(PREFIX).lower()
+        field = Settings.model_fields.get(setting)
+        if value or field is None or field.default is not None:
+            values[setting] = value
     try:
         return Settings.model_validate(values)
     except ValidationError as error:

@@ -22,6 +22,16 @@ def test_the_environment_wins_over_the_file(tmp_path: Path) -> None:
     assert (settings.api_port, settings.log_level) == (9001, "debug")
 
 
+def test_an_empty_variable_is_as_if_it_were_not_set(tmp_path: Path) -> None:
+    """``.`` is the path that an empty text would be, and no interpreter."""
+    assert load_settings({"MUSTER_JOB_PYTHON": "", "MUSTER_SCRATCH_DIR": ""}).job_python is None
+    path = tmp_path / "settings.yaml"
+    path.write_text("job_python: /opt/python")
+    assert load_settings({"MUSTER_SETTINGS": str(path), "MUSTER_JOB_PYTHON": ""}).job_python == Path("/opt/python")
+    with pytest.raises(SettingsError, match="MUSTER_LOG_LEVEL"):
+        load_settings({"MUSTER_LOG_LEVEL": ""})
+
+
 def test_proxies_are_networks_and_none_is_one_by_himself() -> None:
     assert load_settings({}).api_trusted_proxies == ()
     named = load_settings({"MUSTER_API_TRUSTED_PROXIES": "10.0.0.5, 10.1.0.0/16"})

@@ -9,11 +9,10 @@ from starlette.responses import Response
 
 from api.dependencies import dependencies_of
 from api.reading import reading
-from console.actions import act, reason_in, require_typed_name
+from console.actions import act, reason_in
 from console.forms import Form
 from console.rendering import pages_of
 from console.session import Viewer, changes, sees
-from control.core.unit_of_work import UnitOfWork
 from control.tenants import keys, persons, read
 from control.tenants.read import KeyRecord, PersonRecord, TenantRecord
 from muster.domain.errors import ValidationFailedError
@@ -94,18 +93,12 @@ def create_key(request: Request, viewer: Maker, fields: Form) -> Response:
 @router.post("/access/keys/{key_id}/revoke")
 def revoke_key(request: Request, viewer: Maker, fields: Form, key_id: KeyName) -> Response:
     reason_in(fields)
-
-    def work(unit: UnitOfWork) -> KeyRecord:
-        key = read.get_key(unit, KeyId(key_id))
-        require_typed_name(fields, key.name)
-        return keys.revoke(unit, key.id)
-
     return act(
         request,
         viewer,
         fields,
         keys.REVOKE,
-        work,
+        lambda unit: keys.revoke(unit, KeyId(key_id)),
         back_to="/console/access",
         done="The key is revoked: it opens nothing any more.",
     )

@@ -48,7 +48,6 @@ def burn_in(request: Request, viewer: Governor, fields: Form, uuid: Uuid) -> Res
 def quarantine(request: Request, viewer: Governor, fields: Form, uuid: Uuid) -> Response:
     """Set a person's standing over the GPU's own, for a number of days: its running attempt is evacuated."""
     reason, until = reason_in(fields), datetime.now(UTC) + timedelta(days=_days_in(fields))
-    require_typed_name(fields, uuid)
     return act(
         request,
         viewer,

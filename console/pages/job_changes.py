@@ -7,7 +7,7 @@ from fastapi import APIRouter, Request
 from starlette.responses import Response
 
 from api.reading import require_id
-from console.actions import act, reason_in, require_typed_name
+from console.actions import act, reason_in
 from console.forms import Form
 from console.session import Viewer, changes
 from control.attempts.types import JobRecord
@@ -29,13 +29,15 @@ def cancel(
     request: Request, viewer: Annotated[Viewer, changes(Permission.JOB_CANCEL)], fields: Form, job_id: str
 ) -> Response:
     found_id, reason = JobId(require_id("job", job_id)), reason_in(fields)
-
-    def work(unit: UnitOfWork) -> JobRecord:
-        require_typed_name(fields, read.get(unit, found_id).name)
-        return jobs.cancel(unit, found_id, reason=reason)
-
-    back_to = BACK.format(job_id=found_id)
-    return act(request, viewer, fields, jobs.CANCEL, work, back_to=back_to, done="It is being cancelled.")
+    return act(
+        request,
+        viewer,
+        fields,
+        jobs.CANCEL,
+        lambda unit: jobs.cancel(unit, found_id, reason=reason),
+        back_to=BACK.format(job_id=found_id),
+        done="It is being cancelled.",
+    )
 
 
 @router.post("/jobs/{job_id}/release")

@@ -8,7 +8,7 @@ from starlette.responses import Response
 
 from api.dependencies import dependencies_of
 from api.reading import reading
-from console.actions import act, reason_in, require_typed_name
+from console.actions import act, reason_in
 from console.forms import Form
 from console.pages.node_maintenance import MAX_HOURS
 from console.paging import page_of, place_in
@@ -91,10 +91,6 @@ def node_page(request: Request, viewer: NodeReader, node: Named) -> Response:
 @router.post("/nodes/{node_id}/drain")
 def drain(request: Request, viewer: Keeper, fields: Form, node_id: Named) -> Response:
     reason = reason_in(fields)
-    node = reading(
-        dependencies_of(request).units, viewer.principal, nodes.READ, lambda unit: node_named(unit, node_id).name
-    )
-    require_typed_name(fields, node)
     return act(
         request,
         viewer,

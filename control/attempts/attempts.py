@@ -12,7 +12,7 @@ from typing import Final
 
 from sqlalchemy import Select, bindparam, select
 
-from control.attempts import resume_holds, suspects
+from control.attempts import ends, resume_holds, suspects
 from control.attempts.mapping import attempt_lifecycle, grace_ms, job_lifecycle, spec_of, store_attempt, store_job
 from control.attempts.reclaim_outcomes import settle
 from control.checkpoints import checkpoints
@@ -21,7 +21,6 @@ from control.fleet import cordons
 from muster.db.models import Allocation, AllocationGpu, Attempt, AttemptHost, Cordon, Job, StopRequest
 from muster.domain.errors import NotFoundError
 from muster.domain.exit.causes import CAUSE_RULES, Budget
-from muster.domain.exit.exits import classify, parse_exit_record
 from muster.domain.ids import AttemptId, JobId, NodeId
 from muster.domain.lifecycle import attempt as attempts
 from muster.domain.lifecycle import job as jobs
@@ -133,19 +132,19 @@ def _end_attempt(unit: UnitOfWork, loaded: LoadedAttempt, ended: attempts.Ended,
     cause = ended.verdict.cause
     is_counted = CAUSE_RULES[cause].budget is Budget.JOB or cause in _COUNTED_IN_A_ROW
     has_progressed = is_counted and checkpoints.has_progressed(unit.session, loaded.attempt)
-    end = jobs.AttemptEnded(ended.verdict, words, has_progressed=has_progressed, is_final=_is_final(loaded, cause))
+    known = ends.ending_of(loaded.attempt, loaded.hosts)
+    end = jobs.AttemptEnded(
+        ended.verdict,
+        words,
+        has_progressed=has_progressed,
+        is_final=known is not None and known.is_final and cause is Cause.USER_ERROR,
+        has_lacked=known is not None
+        and known.has_lacked
+        and ends.is_missing_everywhere(unit, job, loaded.hosts, cause),
+    )
     step_job(unit, job, end, policy)
     if suspicion is not None and job.state is JobState.HELD:
         suspects.open_suspicion(unit, job, suspicion)
-
-
-def _is_final(loaded: LoadedAttempt, cause: Cause) -> bool:
-    """Return whether the host whose report is the cause states that its program would end so again."""
-    if cause is not Cause.USER_ERROR:
-        return False
-    records = [parse_exit_record(host.exit_record) for host in loaded.hosts if host.exit_record]
-    verdicts = [classify(record, loaded.attempt.stop_reason) for record in records]
-    return any(each.is_final and each.proof == loaded.attempt.ending_proof for each in verdicts)
 
 
 def step_job(unit: UnitOfWork, job: Job, event: jobs.Event, policy: Policy) -> None:

@@ -5,18 +5,17 @@ from typing import Any, Final
 
 from sqlalchemy import select
 
-from control.attempts import fault_attribution, pairwise_checks
+from control.attempts import ends, fault_attribution, pairwise_checks
 from control.attempts.attempts import LoadedAttempt, cordon_unclean, step_attempt
 from control.attempts.mapping import attempt_lifecycle, spec_of
 from control.attempts.quick_checks import take_quick_check
 from control.core.unit_of_work import UnitOfWork, declare_action
 from control.hosts.protocol import node_of, own_attempt
 from control.policy.policies import active_policy
-from muster.db.models import AttemptHost, Node, PlacementPreflight
+from muster.db.models import AttemptHost, Node
 from muster.domain.errors import StaleFenceError, ValidationFailedError
 from muster.domain.exit.exits import ExitRecord, GpuFault, classify, parse_exit_record
 from muster.domain.ids import AttemptId, Fence, NodeId
-from muster.domain.job.preflight import PreflightState
 from muster.domain.lifecycle import attempt as attempts
 from muster.domain.lifecycle.model import Timers, Verdict
 from muster.domain.policy.document import Policy
@@ -150,12 +149,12 @@ def _take_ready(unit: UnitOfWork, loaded: LoadedAttempt, part: AttemptHost, item
 
 def _verdict(unit: UnitOfWork, loaded: LoadedAttempt, node_id: NodeId, item: HostReport, policy: Policy) -> Verdict:
     record = _exit_record_in(item)
-    has_data_elsewhere = record.lacks is not None and _has_data_elsewhere(unit, loaded, node_id)
+    is_elsewhere = record.lacks is not None and ends.was_found_elsewhere(unit, loaded.job, loaded.attempt, node_id)
     stop, attempt = loaded.attempt.stop_reason, loaded.attempt
     is_open = attempt.ending_cause is None or attempt.ending_is_cascade
     faults = fault_attribution.faults_of(unit, attempt, loaded.job, policy) if is_open else {}
     known = fault_attribution.known_on(faults, node_id, policy)
-    verdict = classify(record, stop, has_data_elsewhere=has_data_elsewhere, faults=known)
+    verdict = classify(record, stop, is_elsewhere=is_elsewhere, faults=known)
     if verdict.is_cascade and stop is None and (elsewhere := _first_fault(faults)) is not None:
         node_id, fault = elsewhere
         proof = f"{fault.words} on {fault.gpu_uuid}, which others missed: {verdict.proof}"
@@ -176,14 +175,6 @@ def _exit_record_in(item: HostReport) -> ExitRecord:
 def _first_fault(faults: fault_attribution.Faults) -> tuple[NodeId, GpuFault] | None:
     found = [(node_id, fault) for node_id, of_host in faults.items() for fault in of_host]
     return min(found, key=lambda each: each[1].onset_ms, default=None)
-
-
-def _has_data_elsewhere(unit: UnitOfWork, loaded: LoadedAttempt, node_id: NodeId) -> bool:
-    """Return whether another host of the attempt is ready, or the job's last preflight found all that is needed."""
-    if any(part.ready_at is not None for part in loaded.hosts if part.node_id != node_id):
-        return True
-    look = unit.session.get(PlacementPreflight, loaded.job.id)
-    return look is not None and look.state is PreflightState.PASSED and look.after_attempt >= loaded.attempt.number - 1
 
 
 def _name_in_gang(unit: UnitOfWork, loaded: LoadedAttempt, node_id: NodeId) -> str:

@@ -37,11 +37,12 @@ secret "$HOSTS/broker.password"
 [ "$(cat "$CONTROL/tls.name" 2>/dev/null)" = "$API_NAME" ] || certificate
 replace "$HOSTS/ca.pem" <"$CONTROL/tls.pem"
 
-# Without a password a client may only ping the broker. Muster's users reach only the keys that begin with "muster:".
+# Without a password a client may only ping the broker. Muster's users may do what workers/wakeup/broker_rules.py lists:
+# the control plane writes to the queues of hosts, and the hosts, which share one user here, read them.
 replace "$BROKER_SECRET/users.acl" <<ACL
 user default on nopass resetkeys resetchannels -@all +ping
-user muster-control on >$(cat "$CONTROL/broker.password") resetkeys ~muster:* resetchannels +@all -@admin -@dangerous
-user muster-host on >$(cat "$HOSTS/broker.password") resetkeys ~muster:* resetchannels +@all -@admin -@dangerous
+user muster-control on >$(cat "$CONTROL/broker.password") resetkeys ~muster:host.* ~muster:_kombu.binding*.host.* resetchannels -@all +client|setname +hello +info +ping +select +multi +exec +lpush +llen +sadd +smembers
+user muster-host on >$(cat "$HOSTS/broker.password") resetkeys ~muster:host.* ~muster:_kombu.binding*.host.* resetchannels -@all +client|setname +hello +info +ping +select +multi +exec +brpop +llen +sadd +smembers +srem +hset +hget +hdel +zadd +zrem +zrange +zrevrangebyscore +lpush +rpush +watch +unwatch +get +set +evalsha +script|load +pexpire +del
 ACL
 
 replace "$CONTROL/settings.yaml" <<YAML

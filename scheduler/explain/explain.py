@@ -242,12 +242,21 @@ def _no_room(state: FleetState, request: Request, outcome: Coming | Refused, pol
             return [_needed(request), f"the fleet has no level named {name}"]
     num_free = int(state.tier(request.tier).counts.sum())
     clauses: list[Clause] = [
+        _too_large_for_a_host(state, request),
         _needed(request),
         f"{num_free} of {num_gpus} GPUs are free to this tier{_reasons(state, request)}",
         _binding(state, request, num_free),
         _outcome(outcome, request, policy),
     ]
     return [clause for clause in clauses if clause]
+
+
+def _too_large_for_a_host(state: FleetState, request: Request) -> str:
+    """Return the cause where no host has so many GPUs, whatever becomes free: all else is of no use to the reader."""
+    most = state.layout.largest_host
+    if most >= request.gpus_per_node:
+        return ""
+    return f"no host has {request.gpus_per_node} GPUs: the largest has {most}"
 
 
 def _needed(request: Request) -> str:

@@ -1,5 +1,6 @@
 """The layout of a fleet: its GPUs in order, cell by cell, and the arrays of each level."""
 
+from collections import Counter
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import replace
 from itertools import pairwise
@@ -70,6 +71,7 @@ def _layout(ordered: Sequence[GpuView], uuids: tuple[GpuUuid, ...], levels: Sequ
         label_sets=tuple(label_sets),
         cell_label_set=np.array([label_sets[head.labels] for head in heads], dtype=np.int64),
         cells_of_node=_cells_of_node(heads),
+        largest_host=max(Counter(gpu.node_id for gpu in ordered).values(), default=0),
         groups=tuple(groups),
         first_cell=tuple(map(_first_cells, groups, num_groups)),
         last_cell=tuple(map(_last_cells, groups, num_groups)),

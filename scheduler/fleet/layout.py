@@ -76,6 +76,8 @@ class Layout:
     label_sets: tuple[Labels, ...]
     cell_label_set: Ints
     cells_of_node: Mapping[NodeId, tuple[int, ...]]
+    largest_host: int
+    """The most GPUs that any host has, of whatever cohort."""
     groups: tuple[Ints, ...]
     first_cell: tuple[Ints, ...]
     last_cell: tuple[Ints, ...]

@@ -77,6 +77,12 @@ def test_a_repair_is_started_fails_is_started_again_and_is_done(console: Browsin
 def test_a_gpu_is_retired_by_its_name_and_reinstated(console: Browsing, fleet: SmallFleet) -> None:
     gpu = fleet.free_gpus()[-7]
     console.open(f"/console/gpus/{gpu}")
+    dialog = opened(console, "Retire")
+    do = dialog.locator("button[value=do]")
+    expect(do).to_be_disabled()
+    dialog.locator("[name=typed]").fill(f"{gpu}-not")
+    expect(do).to_be_disabled()
+    dialog.get_by_role("button", name="Cancel").click()
     _, said = act(console, "Retire", reason="end of its lease", typed=gpu)
     assert said == "Retired: its running job is evacuated."
     assert standing(fleet, gpu) is Standing.RETIRED

@@ -50,6 +50,22 @@ def test_a_token_in_the_arguments_is_refused(muster: Command) -> None:
     assert "process list" in answer.stderr
 
 
+def test_a_relative_path_that_does_not_exist_is_warned_of_and_submitted(muster: Command) -> None:
+    """An absolute one may exist on the hosts alone, and a container's paths are the image's."""
+    missing = ("--workdir", "data", "--python", "/envs/python", "--", "train.py", "--steps", "4")
+    contained = ("--image", "gpt:1", "--", "train.py")
+    with serving(lambda _asked, _number: Answer(201, JOB)) as server:
+        warned = muster.run("job", "submit", *missing, url=server.url)
+        calm = muster.run("job", "submit", *contained, url=server.url)
+    assert (warned.returncode, calm.returncode) == (0, 0)
+    lines = [line for line in warned.stderr.splitlines() if line.startswith("warning: ")]
+    assert [line.split(";")[0] for line in lines] == [
+        "warning: script train.py does not exist here",
+        "warning: --workdir data does not exist here",
+    ]
+    assert calm.stderr == ""
+
+
 def test_lists_fit_narrow_terminals_and_are_json_for_programs(muster: Command) -> None:
     with serving(lambda _asked, _number: Answer(200, {"items": [JOB], "next_cursor": None})) as server:
         narrow = muster.run("job", "list", url=server.url, COLUMNS="20", LANG="C", NO_COLOR="1")

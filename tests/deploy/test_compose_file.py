@@ -94,7 +94,20 @@ def test_no_secret_stands_in_an_environment(service: Service) -> None:
 @EACH
 def test_images_are_pinned_to_a_version(service: Service) -> None:
     image = str(service.table["image"])
-    assert re.fullmatch(r"[a-z/-]+:\d+\.\d+(\.\d+)?(-bookworm)?", image), image
+    assert re.fullmatch(r"[a-z/-]+:\d+\.\d+(\.\d+)?(-bookworm)?(@sha256:[0-9a-f]{64})?", image), image
+
+
+@pytest.mark.parametrize(
+    ("name", "fixed_in"),
+    [
+        ("redis", (7, 4, 6)),  # CVE-2025-49844: a script runs code on the broker
+        ("postgres", (17, 10)),  # CVE-2026-6473 and ten others
+    ],
+)
+def test_images_of_others_are_of_a_release_without_a_known_flaw(name: str, fixed_in: tuple[int, ...]) -> None:
+    version = re.match(rf"{name}:([\d.]+)", str(SERVICES[name].table["image"]))
+    assert version is not None
+    assert tuple(map(int, version[1].split("."))) >= fixed_in
 
 
 @EACH

@@ -53,9 +53,10 @@ def the_job_outlived_the_restart_of_its_hosts_units(installed: Installation) -> 
 def muster_reaches_its_own_keys_of_the_broker_and_no_other(installed: Installation) -> None:
     password = (installed.root / "etc/muster-broker.password").read_text().strip()
     with redis.Redis(port=int(installed.ports["6379"]), username="muster", password=password) as client:
-        client.set("muster:x", 1)
-        with pytest.raises(redis.exceptions.NoPermissionError):
-            client.get("x")
+        assert client.llen("muster:host.any") == 0
+        for refused in (("GET", "x"), ("BRPOP", "muster:host.any", "1"), ("SET", "muster:x", "1")):
+            with pytest.raises(redis.exceptions.NoPermissionError):
+                client.execute_command(*refused)
         with pytest.raises(redis.exceptions.NoPermissionError):
             client.config_get("maxmemory")
 

@@ -60,12 +60,25 @@ def test_a_failing_program_fails_its_job_with_the_proof(stack: Stack, name: str,
     stack.require_order()
 
 
-def test_a_missing_program_is_the_tenants_fault(stack: Stack) -> None:
-    body = {"name": "missing", "program": {"script": "/nowhere/train.py"}, **ENDS_AT_ITS_FAULT}
-    job_id = stack.client.submit_job(body)["id"]
-    job = stack.wait_for(job_id, "FAILED")
-    assert job["attempts"][0]["cause"] == "user_error"
-    assert "/nowhere/train.py" in job["state_reason"]
+def test_a_missing_program_is_the_tenants_fault_and_holds_the_job_until_it_is_there(stack: Stack) -> None:
+    script = stack.folder / "late.py"
+    job_id = stack.client.submit_job({"name": "missing", "program": {"script": str(script)}})["id"]
+    job = stack.wait_for(job_id, "HELD")
+    assert [attempt["cause"] for attempt in job["attempts"]] == ["user_error"]
+    assert f"the script {script} does not exist; held" in job["state_reason"]
+    script.touch()
+    stack.client.release_job(job_id)
+    assert len(stack.wait_for(job_id, "SUCCEEDED")["attempts"]) == 2
+    stack.require_order()
+
+
+def test_a_jobs_arguments_are_its_programs_own(stack: Stack) -> None:
+    script = stack.folder / "args.py"
+    script.write_text("import sys; print('ARGS', sys.argv[1:], flush=True)")
+    own = ["--log", "x", "--run", "y", "--max", "3", "--node", "a", "--", "-h"]
+    job_id = stack.client.submit_job({"name": "args", "program": {"script": str(script), "args": own}})["id"]
+    assert len(stack.wait_for(job_id, "SUCCEEDED")["attempts"]) == 1
+    assert f"ARGS {own}" in "".join(piece["text"] for piece in stack.client.logs(job_id))
     stack.require_order()
 
 

@@ -157,7 +157,8 @@ class LocalRun:
         self._ended.append(_document(self.folder.num_attempts, attempt, verdict, received))
         if self._lifecycle.state is JobState.ACTIVE:
             progressed = self._has_progressed(received)
-            self._step(jobs.AttemptEnded(_counted(verdict), has_progressed=progressed, is_final=verdict.is_final))
+            is_final = verdict.is_final or verdict.has_lacked  # there is no other host
+            self._step(jobs.AttemptEnded(_counted(verdict), has_progressed=progressed, is_final=is_final))
         words = f"attempt {self.folder.num_attempts} ended: {verdict.cause}: {verdict.proof}"
         self.report(words if received.saved_step is None else f"{words}; saved up to step {received.saved_step}")
         self._note()

@@ -17,10 +17,14 @@ def host_queue(node_id: str) -> str:
     return f"host.{node_id}"
 
 
-def make_celery(broker_url: str) -> Celery:
+def make_celery(broker_url: str, node_id: str | None = None) -> Celery:
     """Return Celery for wake-ups: JSON only, no results, acknowledged late, prefetch 1, no gossip, mingle or remote
     control.
+
+    ``node_id``: of the host that listens. What it has not acknowledged stands under keys of its own, so that an access
+    rule can keep other hosts from them.
     """
+    own = {} if node_id is None else _own_keys(host_queue(node_id))
     app = Celery("muster", broker=broker_url)
     app.conf.update(
         accept_content=["json"],
@@ -42,6 +46,7 @@ def make_celery(broker_url: str) -> Celery:
         broker_connection_retry_on_startup=True,
         broker_connection_max_retries=None,
         broker_transport_options={
+            **own,
             "global_keyprefix": KEY_PREFIX,
             "visibility_timeout": VISIBILITY_S,
             "socket_connect_timeout": 2,
@@ -52,3 +57,7 @@ def make_celery(broker_url: str) -> Celery:
         enable_utc=True,
     )
     return app
+
+
+def _own_keys(queue: str) -> dict[str, str]:
+    return {f"{name}_key": f"{queue}.{name}" for name in ("unacked", "unacked_index", "unacked_mutex")}

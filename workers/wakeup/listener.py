@@ -25,8 +25,8 @@ def poke(wakeup_socket: Path, attempt_id: str) -> None:
             return
 
 
-def make_listener(broker_url: str, wakeup_socket: Path) -> Celery:
-    app = make_celery(broker_url)
+def make_listener(broker_url: str, wakeup_socket: Path, node_id: str) -> Celery:
+    app = make_celery(broker_url, node_id)
 
     @app.task(name=WAKE)
     def wake(attempt_id: str) -> None:
@@ -38,7 +38,7 @@ def make_listener(broker_url: str, wakeup_socket: Path) -> Celery:
 def main(arguments: list[str]) -> None:
     given = ListenerArguments.read(arguments)
     end_with_parent(given.launcher_pid)
-    app = make_listener(os.environ[BROKER_VARIABLE], given.wakeup_socket)
+    app = make_listener(os.environ[BROKER_VARIABLE], given.wakeup_socket, given.node_id)
     app.worker_main(
         [
             "worker",

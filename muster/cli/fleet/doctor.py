@@ -1,6 +1,5 @@
 """``muster doctor`` checks what would keep a first run from working, one line each, with what to do."""
 
-import os
 import subprocess
 import sys
 import tempfile
@@ -72,7 +71,7 @@ def _settings_words() -> str:
 
 
 def _torch() -> Finding:
-    python = str(load_settings().job_python or sys.executable) if "MUSTER_JOB_PYTHON" in os.environ else sys.executable
+    python = str(load_settings().job_python or sys.executable)
     code = "import importlib.util as u; print(u.find_spec('torch') is not None)"
     answer = subprocess.run([python, "-c", code], capture_output=True, text=True, timeout=30, check=False)  # noqa: S603  # the operator's own interpreter
     if answer.stdout.strip() == "True":

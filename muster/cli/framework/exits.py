@@ -6,6 +6,8 @@ import traceback
 from enum import IntEnum
 from typing import Final
 
+from muster.cli.framework.command_words import for_a_person
+
 
 class Exit(IntEnum):
     """Exit codes that scripts may rely on."""
@@ -62,7 +64,8 @@ def _of_the_api(fault: BaseException) -> tuple[Exit, str, str] | None:
 
     if isinstance(fault, Problem):
         by_class = Exit.SERVER_FAULT if fault.status >= 500 else Exit.FAILED
-        return _BY_STATUS.get(fault.status, by_class), str(fault), fault.suggestion
+        words, suggestion = for_a_person(fault.code, str(fault), fault.suggestion)
+        return _BY_STATUS.get(fault.status, by_class), words, suggestion
     if isinstance(fault, UnreachableError):
         advice = "Is the control plane up? `muster up` starts one here; see `muster doctor`."
         return Exit.UNREACHABLE, str(fault), advice
@@ -78,7 +81,8 @@ def _of_ours(fault: BaseException) -> tuple[Exit, str, str] | None:
     if isinstance(fault, SettingsError):
         return Exit.USAGE, str(fault), ""
     if isinstance(fault, MusterError):
-        return _BY_STATUS.get(fault.status, Exit.FAILED), fault.detail, fault.suggestion
+        words, suggestion = for_a_person(fault.code, fault.detail, fault.suggestion)
+        return _BY_STATUS.get(fault.status, Exit.FAILED), words, suggestion
     return None
 
 

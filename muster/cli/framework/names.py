@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Final
 import typer
 
 from muster.cli.framework.exits import CommandError, Exit
+from muster.cli.framework.job_names import resolved
 
 if TYPE_CHECKING:
     from muster.client.rest import RestClient
@@ -77,7 +78,10 @@ def _reclaims(client: "RestClient") -> Iterable[tuple[str, str]]:
     return [(each["id"], each["state"]) for each in islice(client.reclaims(limit=COMPLETED), COMPLETED)]
 
 
-JobId = Annotated[str, typer.Argument(metavar="JOB", help="job_…", autocompletion=_completing(_jobs))]
+_ONE_JOB: Final = "Its name or job_…, as much of either as names one, or - for the last that you submitted."
+JobId = Annotated[
+    str, typer.Argument(metavar="JOB", help=_ONE_JOB, callback=resolved, autocompletion=_completing(_jobs))
+]
 GpuName = Annotated[
     str, typer.Argument(metavar="GPU", help="GPU-…, or as much of it as names one.", autocompletion=_completing(_gpus))
 ]
@@ -99,7 +103,7 @@ GpuOption = Annotated[
     str | None, typer.Option(help="GPU-…, or as much of it as names one.", autocompletion=_completing(_gpus))
 ]
 TenantOption = Annotated[str | None, typer.Option(help="Its name or ten_….", autocompletion=_completing(_tenants))]
-JobOption = Annotated[str | None, typer.Option(help="job_…", autocompletion=_completing(_jobs))]
+JobOption = Annotated[str | None, typer.Option(help=_ONE_JOB, callback=resolved, autocompletion=_completing(_jobs))]
 
 
 def node_named(client: "RestClient", text: str) -> str:

@@ -1,11 +1,13 @@
 """Choice of the control plane and the key.
 
 In this order: ``--profile`` or ``MUSTER_PROFILE``; ``MUSTER_API_URL`` with ``MUSTER_API_KEY_FILE``; the choice of
-``muster profile use``; the local stack found upward from this folder.
+``muster profile use``; the local stack in ``MUSTER_STATE_DIR``, or found upward from this folder.
 """
 
 import json
 import os
+import shlex
+import sys
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -20,6 +22,7 @@ LOCAL: Final = "local"
 LOCAL_FILE: Final = Path(".muster") / "cli.json"
 _BY_VARIABLES: Final = "environment"
 _chosen: str | None = None
+_is_running = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,8 +48,13 @@ class NothingNamedError(CommandError):
 
 def choose(name: str | None) -> None:
     """Store the name from ``--profile`` or ``MUSTER_PROFILE`` for this process."""
-    global _chosen  # noqa: PLW0603  # an option of the root, which every command below reads
-    _chosen = name or None
+    global _chosen, _is_running  # an option of the root, which every command below reads
+    _chosen, _is_running = name or None, True
+
+
+def is_running() -> bool:
+    """Return whether a command runs, whose root has stored its options; otherwise its words are only parsed."""
+    return _is_running
 
 
 def find_profile() -> Profile:
@@ -87,13 +95,35 @@ def _by_variables() -> Profile | None:
 
 
 def local_profile() -> Profile | None:
-    """Return the profile of the stack that ``muster up`` runs in this folder or one above it."""
-    for folder in (Path.cwd(), *Path.cwd().parents):
-        document = _mapping_in(folder / LOCAL_FILE)
+    """Return the profile of the stack that ``muster up`` runs: of the folder that ``MUSTER_STATE_DIR`` names, else of
+    this folder or one above it.
+    """
+    named = os.environ.get("MUSTER_STATE_DIR")
+    nearest = [folder / LOCAL_FILE for folder in (Path.cwd(), *Path.cwd().parents)]
+    for path in [*([Path(named) / LOCAL_FILE.name] if named else []), *nearest]:
+        document = _mapping_in(path)
         if document is not None:
-            found = _profile_of(LOCAL, document, (folder / LOCAL_FILE).parent)
-            return replace(found, chosen_by=f"the stack in {folder / LOCAL_FILE.parent}")
+            return replace(_profile_of(LOCAL, document, path.parent), chosen_by=f"the stack in {path.parent}")
     return None
+
+
+def words_for_local(state_dir: Path) -> str:
+    """Return the words with which the command, typed in this folder, reaches the stack of ``state_dir``."""
+    command = Path(sys.argv[0]).absolute()
+    here = Path.cwd()
+    program = str(command.relative_to(here) if here in command.parents else command)
+    if command.name != "muster":
+        program = f"{sys.executable} -m muster"
+    places = [folder / LOCAL_FILE for folder in (here, *here.parents)]
+    own = state_dir / LOCAL_FILE.name
+    is_named = bool(os.environ.get("MUSTER_STATE_DIR"))
+    is_found = not is_named and own in places and not any(path.exists() for path in places[: places.index(own)])
+    variable = "" if is_found else f"MUSTER_STATE_DIR={shlex.quote(str(state_dir))} "
+    try:
+        is_chosen = _by_variables() is None and current_name() == LOCAL
+    except CommandError:
+        is_chosen = False
+    return f"{variable}{program}{'' if is_chosen else f' --profile {LOCAL}'}"
 
 
 def named_profile(name: str) -> Profile:

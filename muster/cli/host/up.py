@@ -7,6 +7,7 @@ import typer
 
 from muster.cli.framework.exits import CommandError, Exit
 from muster.cli.framework.policy_files import policy_of_file
+from muster.cli.framework.profile import words_for_local
 from muster.logs import configure_logs
 from muster.settings import Settings, load_settings
 
@@ -56,6 +57,7 @@ def up(
         hosts=_real_host(state_dir) if real else _simulated_hosts(hosts, gpus, state_dir),
         policy=policy_of_file(policy or TOUR_POLICY, Exit.USAGE),
         policy_name=_policy_words(policy),
+        command=words_for_local(state_dir),
     )
     try:
         return run_stack(plan, lead=lead, exit_when_steps_hold=exit_when_steps_hold)

@@ -1,6 +1,6 @@
 """``muster ckpt`` works on checkpoints on a disk or in an object store.
 
-It needs no server, no torch and no key, and it unpickles nothing.
+It needs no server, no torch and no key. ``verify`` unpacks what it can, as a resume does: tensors and plain values.
 """
 
 import threading
@@ -18,6 +18,7 @@ from muster.cli.framework.progress import progress
 from muster.cli.framework.sizes import bytes_of, size_in_words
 from muster.cli.framework.tables import Column, Document
 from muster.cli.job.checkpoint_texts import document, half_document, lineage_words, or_dash
+from muster.cli.job.checkpoint_trial import UntriedError, try_restore
 from muster.train.checkpoint.generations import Generation
 from muster.train.checkpoint.manifest import Manifest, UnusableError
 from muster.train.checkpoint.retention import PINNED, PINNED_BY_CONTROL_PLANE, PINS
@@ -31,6 +32,7 @@ COMPLETE: Final = "complete"
 VERIFIED: Final = "verified"
 DAMAGED: Final = "damaged"
 UNREADABLE: Final = "unreadable"
+UNUSABLE: Final = "unusable"
 _USABLE: Final = (COMPLETE, VERIFIED)
 _LISTED_WORDS: Final = "Only the newest was read back; of older ones the sizes are right where they are complete."
 _FAST_WORDS: Final = "By sizes alone (--fast): no file was read, and a byte that changed would not show."
@@ -83,17 +85,21 @@ def verify(
     *,
     is_all: Annotated[bool, typer.Option("--all", help="Every generation, not just back to one that is good.")] = False,
 ) -> Listing:
-    """Read back every byte and compare it: the newest, then older ones until one is as it was saved.
+    """Try what a resume tries: read back every byte, compare it and unpack it; the newest, then older ones until one is
+    as it was saved.
 
-    Exit code 0 only if the newest is.
+    Exit code 0 only if the newest is, and an attempt can begin there.
     """
     there = _opened(location)
     found: list[Document] = []
+    notes: list[str] = []
     for generation in there.generations:
-        found.append(_read_back(there, generation))
+        found.append(_tried(there, generation, notes))
         if not is_all and found[-1]["state"] == VERIFIED:
             break
-    return Listing(found, GENERATIONS, "", [_resume_words(found)], _exit_of(found[:1]))
+    fault = _fence_fault(there.store)
+    said = [_resume_words(found), *notes, *([] if fault is None else [f"{fault} No attempt can begin."])]
+    return Listing(found, GENERATIONS, "", said, _exit_of(found[:1]) if fault is None else Exit.FAILED)
 
 
 @reads(app, "show", example="muster ckpt show /mnt/checkpoints/pretrain --step 400")
@@ -247,6 +253,21 @@ def _read_back(there: _There, generation: Generation, pace: Callable[[int], None
         return _checked(there, generation, VERIFIED, partial(there.store.verify, pace=read))
 
 
+def _tried(there: _There, generation: Generation, notes: list[str]) -> Document:
+    """Read a generation back and unpack it. What this machine cannot try is added to ``notes``, each text once."""
+    found = _read_back(there, generation)
+    about = _manifest(there.store, generation)
+    if found["state"] != VERIFIED or about is None:
+        return found
+    try:
+        try_restore(there.store, about)
+    except UntriedError as fault:
+        notes.extend(str(fault) for _ in range(str(fault) not in notes))
+    except (UnusableError, OSError) as fault:
+        return {**found, "state": UNUSABLE if isinstance(fault, UnusableError) else UNREADABLE, "why": str(fault)}
+    return found
+
+
 def _checked(there: _There, generation: Generation, state: str, check: Callable[[Generation], Manifest]) -> Document:
     said = partial(document, is_good=generation.name in there.good, is_pinned=generation.name in there.pinned)
     try:
@@ -264,11 +285,18 @@ def _manifest(store: Store, generation: Generation) -> Manifest | None:
         return None
 
 
-def _fence_words(store: Store) -> str:
+def _fence_fault(store: Store) -> str | None:
     try:
-        fence = store.highest_fence()
+        store.highest_fence()
     except OSError as fault:
-        return f"The fence cannot be read: {fault}"
+        return f"The fence cannot be read: {fault}."
+    return None
+
+
+def _fence_words(store: Store) -> str:
+    if (fault := _fence_fault(store)) is not None:
+        return fault
+    fence = store.highest_fence()
     if fence == 0:
         return "No attempt has begun under a fence here."
     return f"Fence {fence} has begun: an attempt with a lower one commits nothing here any more."
@@ -280,12 +308,14 @@ def _resume_words(found: Sequence[Document]) -> str:
     num_unreadable = sum(item["state"] == UNREADABLE for item in found)
     if good is None and num_unreadable:
         return f"None of {len(found)} was verified; {num_unreadable} cannot be read here and now, and may be whole."
+    if good is None and (unfit := next((item for item in found if item["state"] == UNUSABLE), None)) is not None:
+        return f"None of {len(found)} can be used, and a resume would end: {unfit['why']}."
     if good is None:
         return f"None of {len(found)} is as it was saved; training would begin at step 0."
     if found[0]["state"] == UNREADABLE:
         return f"The newest cannot be read here and now, and may be whole; that of step {good['step']} was verified."
     if good is not found[0]:
-        return f"The newest is not as it was saved: a resume continues after step {good['step']}."
+        return f"The newest cannot be used: a resume continues after step {good['step']}."
     return f"A resume continues after step {good['step']}." if last is good else f"{len(found)} were read back."
 
 

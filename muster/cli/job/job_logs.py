@@ -1,7 +1,7 @@
 """``muster job logs``."""
 
 import threading
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import Annotated, Any, Final
 
@@ -11,7 +11,8 @@ from muster.cli.framework.exits import CommandError, Exit
 from muster.cli.framework.names import JobId
 from muster.cli.framework.output import AsJson, json_of, print_line
 from muster.cli.framework.profile import open_client
-from muster.cli.job.job_wait import END_CODES, show_wait
+from muster.cli.framework.terminal_text import plain_line
+from muster.cli.job.job_wait import END_CODES, show_wait, state_line
 
 LOG_POLL_S: Final = 2.0
 
@@ -24,22 +25,42 @@ def logs(
     is_followed: Annotated[bool, typer.Option("--follow", "-f", help="Until the job ends.")] = False,
     search: Annotated[str | None, typer.Option("--search", "-s", help="Only the lines that hold this text.")] = None,
     ignore_case: Annotated[bool, typer.Option("--ignore-case", "-i", help="In that search.")] = False,
+    is_raw: Annotated[
+        bool, typer.Option("--raw", help="As the program wrote it, with what may control your terminal.")
+    ] = False,
     as_json: AsJson = False,
 ) -> int:
-    """Show the ranks' output; a prefix distinguishes several ranks."""
+    """Show the ranks' output; a prefix distinguishes several ranks. Colours and all else that controls a terminal is
+    left out.
+    """
+    text_of = _unchanged if is_raw else plain_line
     if search is not None and is_followed:
         raise CommandError("a search reads the output so far", "Leave out --follow or --search.", Exit.USAGE)
     if search is not None:
-        return _search(job_id, search, rank, attempt, ignore_case=ignore_case, as_json=as_json)
+        return _search(job_id, search, rank, attempt, text_of, ignore_case=ignore_case, as_json=as_json)
     if is_followed:
-        return follow(job_id, rank, attempt, as_json=as_json)
+        return follow(job_id, rank, attempt, text_of, as_json=as_json)
     with open_client() as client:
         stream = None if rank is None else str(rank)
-        _print_pieces(client.logs(job_id, stream=stream, attempt_id=attempt), with_prefix=rank is None, as_json=as_json)
+        pieces = client.logs(job_id, stream=stream, attempt_id=attempt)
+        _print_pieces(pieces, text_of, with_prefix=rank is None, as_json=as_json)
     return Exit.OK
 
 
-def _search(job_id: str, text: str, rank: int | None, attempt: str | None, *, ignore_case: bool, as_json: bool) -> int:
+def _unchanged(line: str) -> str:
+    return line
+
+
+def _search(
+    job_id: str,
+    text: str,
+    rank: int | None,
+    attempt: str | None,
+    text_of: Callable[[str], str],
+    *,
+    ignore_case: bool,
+    as_json: bool,
+) -> int:
     """Search the logs. As for grep, the exit code is 0 if a line was found."""
     if not text:
         raise CommandError("--search is empty", "Give the text as it appears in the line.", Exit.USAGE)
@@ -52,19 +73,26 @@ def _search(job_id: str, text: str, rank: int | None, attempt: str | None, *, ig
         for line in lines:
             has_found = True
             prefix = "" if attempt and rank is not None else f"[{line['attempt_id'][-4:]} {line['stream']}] "
-            print_line(json_of(line) if as_json else prefix + line["text"])
+            print_line(json_of(line) if as_json else prefix + text_of(line["text"]))
     return Exit.OK if has_found else Exit.FAILED
 
 
-def follow(job_id: str, rank: int | None = None, attempt: str | None = None, *, as_json: bool = False) -> int:
+def follow(
+    job_id: str,
+    rank: int | None = None,
+    attempt: str | None = None,
+    text_of: Callable[[str], str] = plain_line,
+    *,
+    as_json: bool = False,
+) -> int:
     """Follow a job's logs to its end, and return the job's exit code."""
     stream = None if rank is None else str(rank)
     with open_client() as client:
         with _waits_shown(job_id):
             pieces = client.follow_logs(job_id, stream=stream, attempt_id=attempt)
-            _print_pieces(pieces, with_prefix=rank is None, as_json=as_json)
+            _print_pieces(pieces, text_of, with_prefix=rank is None, as_json=as_json)
         job = client.job(job_id)
-    typer.echo(f"{job['id']}  {job['state']}: {job['state_reason']}", err=True)
+    typer.echo(state_line(job), err=True)
     return END_CODES.get(job["state"], Exit.FAILED)
 
 
@@ -93,7 +121,7 @@ def _show_waits(job_id: str, is_over: threading.Event) -> None:
                 continue  # the followed stream reports it, or connects again
 
 
-def _print_pieces(pieces: Iterable[Any], *, with_prefix: bool, as_json: bool) -> None:
+def _print_pieces(pieces: Iterable[Any], text_of: Callable[[str], str], *, with_prefix: bool, as_json: bool) -> None:
     """Print whole lines, each with its stream's name; a stream's last line may lack its end."""
     rests: dict[str, str] = {}
     for piece in pieces:
@@ -103,8 +131,8 @@ def _print_pieces(pieces: Iterable[Any], *, with_prefix: bool, as_json: bool) ->
         stream = piece["stream"]
         *lines, rest = (rests.get(stream, "") + piece["text"]).split("\n")
         rests[stream] = rest
-        for line in lines:
+        for line in map(text_of, lines):
             print_line(f"[{stream}] {line}" if with_prefix else line)
     for stream, rest in rests.items():
         if rest:
-            print_line(f"[{stream}] {rest}" if with_prefix else rest)
+            print_line(f"[{stream}] {text_of(rest)}" if with_prefix else text_of(rest))

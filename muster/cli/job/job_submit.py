@@ -8,6 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from muster.cli.framework.durations import seconds_of
+from muster.cli.framework.job_names import note_submitted
 from muster.cli.framework.names import TenantOption, tenant_named
 from muster.cli.framework.options import unfit
 from muster.cli.framework.output import Done, DryRun
@@ -106,6 +107,9 @@ def submit(
     Interrupted before it was answered, the same command again is the same job.
     """
     around = environment_of(venv, image, engine, mounts, user)
+    if "container" not in around:
+        named = {"script": None if command else Path(program[0]), "--workdir": workdir, "--python": python}
+        _warn_of_missing({**named, "--venv": venv})
     place = place_of(within, near, slices, balance, layout, on_labels, not_on_labels, tp_across_nodes=tp_across_nodes)
     spec: dict[str, Any] = {
         "name": name or name_of(program[0]),
@@ -126,6 +130,17 @@ def submit(
     return _submitted(spec, tenant, follow=follow, must_wait=must_wait, dry_run=dry_run)
 
 
+def _warn_of_missing(named: dict[str, Path | None]) -> None:
+    """Warn of each relative path that does not exist here: it was completed here, and is probably a typing error.
+
+    An absolute path may exist on the hosts alone.
+    """
+    for what, path in named.items():
+        if path is not None and not path.is_absolute() and not path.exists():
+            words = f"warning: {what} {path} does not exist here; the hosts will search for {path.absolute()}"
+            typer.echo(words, err=True)
+
+
 def _given(**fields: Any) -> dict[str, Any]:
     """Return the fields with a value: a server that knows none of them then still accepts the job."""
     return {name: value for name, value in fields.items() if value}
@@ -139,6 +154,7 @@ def _submitted(spec: dict[str, Any], tenant: str | None, *, follow: bool, must_w
             return Done(client.submit_job(spec, dry_run=True), "")
         job = once(["job", spec], spec, lambda body, key: client.submit_job(body, idempotency_key=key), what="the job")
     job_id = str(job["id"])
+    note_submitted(job_id)
     then = partial(follow_logs, job_id) if follow else partial(wait_for_end, job_id) if must_wait else None
     return Done(job, f"{job_id}  {job['name']}  {job['state']}", then=then)
 

@@ -8,7 +8,7 @@ import typer
 from muster.cli.framework.exits import CommandError, Exit
 from muster.cli.framework.profile import open_client
 from muster.cli.framework.progress import Progress, progress
-from muster.cli.framework.tables import Document
+from muster.cli.framework.tables import Document, printable
 
 if TYPE_CHECKING:
     from muster.client.rest import RestClient
@@ -30,17 +30,22 @@ def wait_for_end(job_id: str, timeout_s: float = 86_400.0) -> int:
             if job["state"] == "HELD":
                 said = show_wait(job, said)
             if time.monotonic() > deadline:
-                words = f"{job_id} is still {job['state']}: {job['state_reason']}"
+                words = f"{job_id} is still {job['state']}: {printable(job['state_reason'])}"
                 raise CommandError(words, "It continues; --timeout is over.")
             _show(client, job, bar)
             time.sleep(WAIT_POLL_S)
-    typer.echo(f"{job['id']}  {job['state']}: {job['state_reason']}")
+    typer.echo(state_line(job))
     return END_CODES[job["state"]]
+
+
+def state_line(job: Document) -> str:
+    """Return a job's state with its reason, which may quote the program's last words."""
+    return f"{job['id']}  {job['state']}: {printable(job['state_reason'])}"
 
 
 def show_wait(job: Document, shown: str) -> str:
     """Show on the error stream why a job waits, each reason once, and return the last text."""
-    words = f"{job['id']}  {job['state']}: {job['state_reason']}"
+    words = state_line(job)
     if job["state"] not in _WAITS or words == shown:
         return shown
     typer.echo(words, err=True)

@@ -10,12 +10,12 @@ from muster.cli.framework.durations import seconds_of
 from muster.cli.framework.names import JobId, TenantOption, tenant_named
 from muster.cli.framework.output import Done, DryRun, Listing, Page, Table, age, changes, moment_of, reads, until
 from muster.cli.framework.profile import open_client
-from muster.cli.framework.tables import Column, Document
+from muster.cli.framework.tables import Column, Document, printable
 from muster.cli.job.job_logs import logs
 from muster.cli.job.job_pins import pin, unpin
 from muster.cli.job.job_plan import explain, plan, reasons
 from muster.cli.job.job_submit import submit
-from muster.cli.job.job_wait import wait_for_end
+from muster.cli.job.job_wait import state_line, wait_for_end
 from muster.domain.job.checkpoint_interval import interval_in_words
 from muster.domain.job.energy import energy_in_words
 from muster.domain.job.pace import PARTS, UNSEEN_EXCHANGE, pace_of
@@ -170,11 +170,11 @@ def show(job_id: JobId) -> Page:
 
 def _lines(job: Document) -> Iterator[str]:
     yield f"{job['id']}  {job['name']}  {job['state']}"
-    yield f"  {job['state_reason']}"
+    yield f"  {printable(job['state_reason'])}"
     yield from reasons(job)
     yield from _requested(job)
     for attempt in job["attempts"]:
-        cause = f"  {attempt['cause']}: {attempt['proof']}" if attempt["cause"] else ""
+        cause = f"  {attempt['cause']}: {printable(attempt['proof'] or '')}" if attempt["cause"] else ""
         yield f"  attempt {attempt['number']}  {attempt['state']}{_hosts(job, attempt)}{cause}"
         if attempt["stop_reason"] and attempt["state"] != "ENDED":
             yield f"    asked to stop: {attempt['stop_reason']}, at the latest {until(attempt['stop_deadline_at'])}"
@@ -276,7 +276,7 @@ def cancel(job_id: JobId, reason: Reason = None, *, dry_run: DryRun = False) -> 
     """Cancel a job: at once while it waits, else after its programs have stopped."""
     with open_client() as client:
         job = client.cancel_job(job_id, reason, dry_run=dry_run)
-    return Done(job, f"{job['id']}  {job['state']}: {job['state_reason']}")
+    return Done(job, state_line(job))
 
 
 @changes(app, "release", example="muster job release job_… --reason 'the data is repaired'")
@@ -284,7 +284,7 @@ def release(job_id: JobId, reason: Reason = None, *, dry_run: DryRun = False) ->
     """Release a job from HELD into the queue; only an operator may release a suspect program."""
     with open_client() as client:
         job = client.release_job(job_id, reason, dry_run=dry_run)
-    return Done(job, f"{job['id']}  {job['state']}: {job['state_reason']}")
+    return Done(job, state_line(job))
 
 
 @changes(app, "resize", example="muster job resize job_… --nodes 2 --reason 'the rest is for the others'")

@@ -8,7 +8,7 @@ import typer
 from muster.cli.framework.exits import CommandError, Exit
 from muster.cli.framework.names import GpuName, gpu_named
 from muster.cli.framework.output import Done, Listing, changes, reads
-from muster.cli.framework.profile import find_profile, open_client
+from muster.cli.framework.profile import LOCAL, find_profile, local_profile, open_client
 from muster.cli.framework.tables import Column, Document
 
 app = typer.Typer(help="Faults of the local stack's simulated GPUs.", no_args_is_help=True)
@@ -164,7 +164,14 @@ def clear(gpu: Annotated[str | None, typer.Argument(help="This GPU alone; withou
 
 
 def _faults_file() -> Path:
-    path = find_profile().faults_file
+    """Return the local stack's file of faults. A chosen profile may be that stack's under another name or key."""
+    profile, local = find_profile(), local_profile()
+    path = profile.faults_file
+    if path is None and local is not None and local.api_url == profile.api_url:
+        path = local.faults_file
+    if path is None and local is not None and local.faults_file is not None:
+        message = f"the profile {profile.name!r} ({profile.api_url}) has no simulated GPUs"
+        raise CommandError(message, f"The local stack has: `muster --profile {LOCAL} sim …`.", Exit.USAGE)
     if path is None:
         message = "there is no local stack with simulated GPUs here"
         raise CommandError(message, "Start one with `muster up`; real GPUs break by themselves.", Exit.USAGE)

@@ -29,7 +29,8 @@ class RankExit:
 class ExitRecord:
     """One host's part as its supervisor saw it end. ``launcher``: ``torchrun``, or ``command``, which is its own rank;
     None where a supervisor does not say. ``stop_reason`` is set only where the stop had taken effect:
-    SIGTERM had been sent to a program that still ran. ``lacks``: ``dataset``, where that kept it from its start.
+    SIGTERM had been sent to a program that still ran. ``lacks``: the part, such as ``dataset``, that a person has to
+    supply on this host before the program can start there.
     """
 
     launcher: str | None = None

@@ -97,6 +97,14 @@ CASCADES: Final = (
 """Messages of a rank after the failure of another rank or a GPU: never a root while any rank has another message."""
 
 
+USAGE_ERROR: Final = 2
+"""Exit code of argparse, click and others for arguments that the program does not take; any program may end with it."""
+_USAGE: Final = re.compile(r"^usage:? ", re.IGNORECASE)
+_ABOUT_ARGUMENTS: Final = re.compile(
+    r": error: (argument |unrecognized arguments: |ambiguous option: |the following arguments are required: "
+    r"|one of the arguments |invalid choice: )"
+)
+"""argparse's own messages: its usage before them may be longer than the part of a log that is kept."""
 _TRACEBACK: Final = "Traceback (most recent call last)"
 _CHAINED_EXCEPTION_LINES: Final = ("During handling of the above exception", "The above exception was the direct cause")
 
@@ -121,6 +129,14 @@ def ended_out_of_gpu_memory(text: str | None, *, was_raised: bool) -> str | None
             return None
         above = line if line.strip() and not line.rstrip().endswith("]:") else above
     return lines[said[-1]].strip()
+
+
+def is_usage_error(text: str | None) -> bool:
+    """Return whether a program that ended with ``USAGE_ERROR`` reported that its arguments are wrong."""
+    lines = [line.strip() for line in (text or "").splitlines() if line.strip()]
+    if not lines or any(_TRACEBACK in line for line in lines):
+        return False
+    return bool(_ABOUT_ARGUMENTS.search(lines[-1])) or any(_USAGE.search(line) for line in lines)
 
 
 def first_of(signs: tuple[Sign, ...], text: str | None) -> tuple[Sign, str] | None:

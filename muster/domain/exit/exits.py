@@ -20,9 +20,11 @@ from muster.domain.exit.exit_signs import (
     GPU_SIGNS,
     ROOT_CAUSES,
     TIMEOUTS,
+    USAGE_ERROR,
     Sign,
     ended_out_of_gpu_memory,
     first_of,
+    is_usage_error,
     last_words,
 )
 from muster.domain.ids import GpuUuid
@@ -98,6 +100,7 @@ class Verdict:
 
     ``is_cascade``: as in ``lifecycle.model``, with no rank that can have been the first. ``is_final``: the program
     itself states that it would end in the same way again. ``is_reported``: only the program's report blames a GPU.
+    ``has_lacked``: the host lacks a part of the start, and ends each further one in the same way until it is supplied.
     """
 
     cause: Cause
@@ -106,26 +109,27 @@ class Verdict:
     is_cascade: bool = False
     is_final: bool = False
     is_reported: bool = False
+    has_lacked: bool = False
 
 
 def classify(
     record: ExitRecord,
     stop: StopReason | None,
     *,
-    has_data_elsewhere: bool = False,
+    is_elsewhere: bool = False,
     faults: KnownFaults = KnownFaults(),
 ) -> Verdict:
     """Return why this host's part ended.
 
-    ``stop``: the most urgent reason that the server had for a stop of the attempt. ``has_data_elsewhere``: another host
-    found the job's datasets complete, so a host without them is at fault. ``faults``: the known faults of this host's
-    GPUs.
+    ``stop``: the most urgent reason that the server had for a stop of the attempt. ``is_elsewhere``: another host
+    found all parts of the job's start, so a host that lacks one is at fault. ``faults``: the known faults of this
+    host's GPUs.
 
     A program that ended by itself before the stop reached it is judged by its own end. A cancel outlasts a lost
     contact: the tenant wanted no further attempt.
     """
     if record.spawn_error is not None:
-        return _never_ran(record, stop, has_data_elsewhere=has_data_elsewhere)
+        return _never_ran(record, stop, is_elsewhere=is_elsewhere)
     if _ended_well_by_itself(record):
         return Verdict(Cause.SUCCEEDED, "every rank ended with code 0")
     if record.self_fenced or record.supervisor_vanished:
@@ -143,18 +147,21 @@ def _ended_well_by_itself(record: ExitRecord) -> bool:
     return record.launcher_exit_code == 0
 
 
-def _never_ran(record: ExitRecord, stop: StopReason | None, *, has_data_elsewhere: bool) -> Verdict:
+def _never_ran(record: ExitRecord, stop: StopReason | None, *, is_elsewhere: bool) -> Verdict:
     reason = stop or _known_stop(record.stop_reason)
     if record.spawn_fault == "refused" and reason is not None:
         return Verdict(STOP_CAUSES[reason], f"stopped ({reason}) before it started")
-    if record.spawn_fault == "program" and record.lacks == "dataset" and has_data_elsewhere:
+    has_lacked = record.lacks is not None
+    if record.spawn_fault == "program" and has_lacked and is_elsewhere:
         words = f"the host was not ready: {_last_line(record.spawn_error)}, and other hosts have it"
         return Verdict(Cause.PREFLIGHT_FAILED, words)
     if record.spawn_fault == "program":
-        return Verdict(Cause.USER_ERROR, f"the program could not be started: {_last_line(record.spawn_error)}")
-    if record.spawn_fault == "preflight":
-        return Verdict(Cause.PREFLIGHT_FAILED, f"the host was not ready: {_last_line(record.spawn_error)}")
-    return Verdict(Cause.LAUNCH_FAILED, f"the host could not start the program: {_last_line(record.spawn_error)}")
+        cause, words = Cause.USER_ERROR, "the program could not be started"
+    elif record.spawn_fault == "preflight":
+        cause, words = Cause.PREFLIGHT_FAILED, "the host was not ready"
+    else:
+        cause, words = Cause.LAUNCH_FAILED, "the host could not start the program"
+    return Verdict(cause, f"{words}: {_last_line(record.spawn_error)}", has_lacked=has_lacked)
 
 
 def _out_of_contact(record: ExitRecord, stop: StopReason | None) -> Verdict:
@@ -233,6 +240,8 @@ def _root(number: int, roots: Mapping[int, RankExit]) -> Verdict:
         is_reported = known.cause is Cause.GPU_FAULT
         proof = _proof(number, rank, words)
         return Verdict(known.cause, proof, number, is_final=known.is_final, is_reported=is_reported)
+    if rank.exit_code == USAGE_ERROR and is_usage_error(rank.error_excerpt):
+        return Verdict(Cause.USER_ERROR, _proof(number, rank, _last_words(rank)), number, is_final=True)
     if _matches(rank, ROOT_CAUSES):
         return _with_cause(number, roots, ROOT_CAUSES)
     if (said := first_of(GPU_SIGNS, rank.error_excerpt)) is not None:

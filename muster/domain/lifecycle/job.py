@@ -20,13 +20,15 @@ class AttemptEnded:
     ``suspicion``: why the program is suspected rather than the GPUs it ran on, if it is. ``has_progressed``: the
     attempt left a newer checkpoint than the one it began from, so that an occasional fault does not use up the restarts
     of a long training; one that recurs at the same place does. ``is_final``: the program itself states that it would
-    end in the same way again.
+    end in the same way again. ``has_lacked``: a part of its start is missing wherever it may run, until a person
+    supplies it.
     """
 
     verdict: Verdict
     suspicion: str | None = None
     has_progressed: bool = False
     is_final: bool = False
+    has_lacked: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,6 +72,7 @@ class StopAttempt:
 _LAUNCHES: Final = frozenset({Cause.LAUNCH_FAILED, Cause.PREFLIGHT_FAILED})
 _FREE_OF_CHARGE: Final = _LAUNCHES | {Cause.GPU_FAULT, Cause.NCCL_TIMEOUT}
 """Causes that cost no restart and yet may come again without end: in a row they are for a person."""
+_UNTIL_SUPPLIED: Final = "held, because another attempt would end the same way until this is there"
 Outcome = tuple[JobLifecycle, tuple[StopAttempt, ...]]
 _J = JobState
 
@@ -128,10 +131,10 @@ def _attempt_ended(life: JobLifecycle, ended: AttemptEnded, now_ms: int, timers:
     is_used_up = rule.budget is Budget.JOB and life.restarts_used >= life.max_restarts
     if ended.is_final or rule.next_step is NextStep.FAIL or is_used_up:
         return _moved(life, _J.FAILED, _with_advice(verdict))
-    if rule.budget is Budget.JOB:
+    if rule.budget is Budget.JOB and not ended.has_lacked:
         life = replace(life, restarts_used=life.restarts_used + 1)
-    if ended.suspicion is not None:
-        return _on_hold(life, ended.suspicion)
+    if (why := _why_on_hold(ended)) is not None:
+        return _on_hold(life, why)
     failures = life.launch_failures + 1 if verdict.cause in _FREE_OF_CHARGE else 0
     if failures >= timers.launch_failures_before_hold:
         what = "launches" if verdict.cause in _LAUNCHES else "attempts"
@@ -144,6 +147,13 @@ def _attempt_ended(life: JobLifecycle, ended: AttemptEnded, now_ms: int, timers:
         launch_failures=failures,
         next_try_ms=now_ms + pause_ms,
     )
+
+
+def _why_on_hold(ended: AttemptEnded) -> str | None:
+    """Return why no further attempt follows until a person has acted."""
+    if ended.suspicion is None and ended.has_lacked:
+        return f"{ended.verdict.cause}: {ended.verdict.proof}; {_UNTIL_SUPPLIED}"
+    return ended.suspicion
 
 
 def _in_smaller_pieces(life: JobLifecycle, verdict: Verdict, now_ms: int) -> JobLifecycle:

@@ -82,6 +82,14 @@ def shared_out(parts: Mapping[int, Part], num_files: int, trained: Trained, rank
     return made
 
 
+def require_form(part: Part) -> None:
+    """Go through a part as ``shared_out`` does, on this rank alone. Raises any exception if it has another form."""
+    for where, piece in _pieces({0: part}):
+        _entry(where, piece, 0)
+    _frame(part, is_resized=True)
+    len(part["own"])
+
+
 def _pieces(parts: Mapping[int, Part]) -> Iterator[tuple[Where, Piece]]:
     """Yield every tensor of the model and of the optimizer's state, and every piece of an extra's, with its place."""
     for file, part in sorted(parts.items()):

@@ -8,15 +8,22 @@ as on a host without network. The file stops it, without any message from the co
     begin 7   StaleFenceError
     commit 7  StaleFenceError
     commit 8  gen-8
+
+``FENCE.check`` repeats the number with its SHA-256, and names the inode of the ``FENCE`` that it belongs to. A byte
+that changes in either file shows, and the other one counts. Release 0.1.0 reads and replaces ``FENCE`` alone: then the
+inode is another one, and the higher number counts.
 """
 
 from __future__ import annotations
 
 import contextlib
 import fcntl
+import hashlib
+import json
 import os
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+from muster.train.checkpoint import plain_files
 from muster.train.runtime.durable_files import sync_folder, write_durably
 
 if TYPE_CHECKING:
@@ -24,6 +31,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 FENCE = "FENCE"
+CHECK = "FENCE.check"
+_MOST_BYTES = 1024
 _LOCK = ".fence.lock"
 
 
@@ -35,15 +44,62 @@ def highest_fence(folder: Path) -> int:
     """Return the highest fence that has begun; 0 if no attempt has begun yet.
 
     Raises:
-        OSError: it cannot be read, or is no number: then no attempt may write until a person has checked it.
+        OSError: neither of its files can be read as one: then no attempt may write until a person has checked them.
     """
+    return _read(folder)[0]
+
+
+def _read(folder: Path) -> tuple[int, bool]:
+    """Return the highest fence, and whether both files hold it. Raises OSError."""
+    checked = _checked(folder)
     try:
-        text = (folder / FENCE).read_text(encoding="ascii", errors="replace")
+        number, inode = _stored(folder)
+    except OSError:
+        if checked is None:
+            raise
+        return checked["fence"], False
+    if checked is None:
+        return number, False
+    if inode is None or inode == checked["inode"]:
+        return checked["fence"], number == checked["fence"] and inode is not None
+    return max(number, checked["fence"]), False
+
+
+def _stored(folder: Path) -> tuple[int, int | None]:
+    """Return the number in ``FENCE`` and the file's inode; 0 and None if there is no such file. Raises OSError."""
+    path = folder / FENCE
+    try:
+        inode = path.lstat().st_ino
+        text = plain_files.content(path, _MOST_BYTES).decode("ascii", "replace")
     except FileNotFoundError:
-        return 0
+        return 0, None
     if not text.isdecimal():
-        raise OSError(f"{folder / FENCE} holds {text[:40]!r} instead of a number")
-    return int(text)
+        raise OSError(f"{path} holds {text[:40]!r} instead of a number")
+    return int(text), inode
+
+
+def _checked(folder: Path) -> dict[str, Any] | None:
+    """Return the content of ``FENCE.check``; None if there is none, or none that is as it was written."""
+    try:
+        document = json.loads(plain_files.content(folder / CHECK, _MOST_BYTES))
+    except (OSError, ValueError, RecursionError):
+        return None
+    if not isinstance(document, dict) or document.pop("sha256", None) != _digest(document):
+        return None
+    is_known = isinstance(document.get("fence"), int) and isinstance(document.get("inode"), int)
+    return document if is_known else None
+
+
+def _digest(document: dict[str, Any]) -> str:
+    return hashlib.sha256(json.dumps(document, sort_keys=True).encode()).hexdigest()
+
+
+def _write(folder: Path, fence: int) -> None:
+    """Write both files. After a crash in between, the higher number counts, since the inode is another one."""
+    write_durably(folder / FENCE, str(fence).encode())
+    document = {"fence": fence, "inode": (folder / FENCE).lstat().st_ino}
+    write_durably(folder / CHECK, json.dumps({**document, "sha256": _digest(document)}).encode())
+    sync_folder(folder)
 
 
 def begin(folder: Path, fence: int | None) -> int:
@@ -55,13 +111,12 @@ def begin(folder: Path, fence: int | None) -> int:
     """
     folder.mkdir(parents=True, exist_ok=True)
     with holding(folder):
-        highest = highest_fence(folder)
+        highest, is_whole = _read(folder)
         chosen = highest + 1 if fence is None else fence
         if highest > chosen:
             raise StaleFenceError(f"fence {chosen} is older than {highest}, which has begun in {folder}")
-        if highest < chosen:
-            write_durably(folder / FENCE, str(chosen).encode())
-            sync_folder(folder)
+        if highest < chosen or not is_whole:
+            _write(folder, chosen)
     return chosen
 
 

@@ -31,8 +31,8 @@ import shutil
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from muster.train.checkpoint import fences, manifest
-from muster.train.checkpoint.manifest import MANIFEST, FileRecord, Manifest, UnusableError
+from muster.train.checkpoint import fences, manifest, plain_files
+from muster.train.checkpoint.manifest import MANIFEST, MOST_MANIFEST_BYTES, FileRecord, Manifest, UnusableError
 from muster.train.runtime.durable_files import HashingFile, sync_folder, write_durably, writing_durably
 from muster.train.runtime.failpoints import failpoint
 
@@ -166,7 +166,7 @@ def verify(folder: Path, generation: Generation, pace: Pacing | None = None) -> 
     """
     about = read_manifest(folder, generation)
     for file in about.files:
-        compare(file, *_digest(folder / generation.name / file.name, pace))
+        compare(file, *_digest(folder / generation.name / file.name, file, pace))
     return about
 
 
@@ -180,7 +180,7 @@ def measured(folder: Path, generation: Generation) -> Manifest:
     for file in about.files:
         path = folder / generation.name / file.name
         try:
-            size = path.stat().st_size
+            size = plain_files.size_of(path)
         except OSError as fault:
             raise _unreadable(path, fault) from fault
         compare(file, size, file.sha256)
@@ -199,7 +199,12 @@ def half_written(folder: Path) -> list[tuple[int, int]]:
 
 def read_manifest(folder: Path, generation: Generation) -> Manifest:
     """Return a generation's manifest. Raises UnusableError."""
-    return require_about(manifest.parse(_read(folder / generation.name / MANIFEST)), generation)
+    path = folder / generation.name / MANIFEST
+    try:
+        content = plain_files.content(path, MOST_MANIFEST_BYTES)
+    except OSError as fault:
+        raise _unreadable(path, fault) from fault
+    return require_about(manifest.parse(content), generation)
 
 
 def require_about(about: Manifest, generation: Generation) -> Manifest:
@@ -221,27 +226,43 @@ def verified_parts(folder: Path, about: Manifest) -> Iterator[bytes]:
 
 def verified_part(folder: Path, about: Manifest, file: FileRecord) -> bytes:
     """Return one file, after these very bytes were verified as saved. Raises UnusableError."""
-    content = _read(folder / Generation(about.step, about.fence).name / file.name)
+    path = folder / Generation(about.step, about.fence).name / file.name
+    try:
+        with plain_files.opened(path) as opened:
+            require_size(file, os.fstat(opened.fileno()).st_size)
+            content = plain_files.read(opened, file.size)
+    except OSError as fault:
+        raise _unreadable(path, fault) from fault
     compare(file, len(content), hashlib.sha256(content).hexdigest())
     return content
 
 
 def compare(file: FileRecord, size: int, sha256: str) -> None:
     """Raise UnusableError if size or hash differ from the saved file's."""
-    if size != file.size:
-        raise UnusableError(f"{file.name} holds {size} bytes instead of {file.size}")
+    require_size(file, size)
     if sha256 != file.sha256:
         raise UnusableError(f"{file.name} differs from what was saved")
 
 
-def _digest(path: Path, pace: Pacing | None) -> tuple[int, str]:
-    """Return size and SHA-256, read from the disk rather than from the cache that the write left."""
+def require_size(file: FileRecord, size: int) -> None:
+    """Raise UnusableError if the size differs from the saved file's: then no byte of it is read."""
+    if size != file.size:
+        raise UnusableError(f"{file.name} holds {size} bytes instead of {file.size}")
+
+
+def _digest(path: Path, saved: FileRecord, pace: Pacing | None) -> tuple[int, str]:
+    """Return size and SHA-256, read from the disk rather than from the cache that the write left.
+
+    Raises UnusableError if it has another size than was saved, before a byte is read.
+    """
     digest = hashlib.sha256()
+    size = 0
     try:
-        with path.open("rb") as file:
+        with plain_files.opened(path) as file:
             os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
-            size = os.fstat(file.fileno()).st_size
-            while piece := file.read(_PIECE_BYTES):
+            require_size(saved, os.fstat(file.fileno()).st_size)
+            while size <= saved.size and (piece := file.read(_PIECE_BYTES)):
+                size += len(piece)
                 digest.update(piece)
                 if pace is not None:
                     pace(len(piece))
@@ -250,13 +271,8 @@ def _digest(path: Path, pace: Pacing | None) -> tuple[int, str]:
     return size, digest.hexdigest()
 
 
-def _read(path: Path) -> bytes:
-    try:
-        return path.read_bytes()
-    except OSError as fault:
-        raise _unreadable(path, fault) from fault
-
-
 def _unreadable(path: Path, fault: OSError) -> UnusableError:
+    if isinstance(fault, plain_files.NoPlainFileError):
+        return UnusableError(f"{path.name} is no regular file")
     is_missing = isinstance(fault, (FileNotFoundError, NotADirectoryError, IsADirectoryError))
     return UnusableError(f"{path.name} cannot be read: {fault.strerror}", is_damage=is_missing, is_missing=is_missing)

@@ -6,7 +6,7 @@ import sys
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from muster.train.checkpoint import exchange, lineage, sealing, state
+from muster.train.checkpoint import exchange, lineage, sealing, state, trial
 from muster.train.checkpoint.generations import Generation
 from muster.train.checkpoint.keys import MissingKeyError
 from muster.train.checkpoint.manifest import Manifest, UnusableError
@@ -45,13 +45,17 @@ class Loading:
         self._resume = resume
         self._retention = retention
         self._late = LateFiles(store.late_s)
+        self._unfit = ""
         self.read_bytes = 0
 
     def load(self, trained: Trained) -> Manifest | None:
         """Restore the newest generation that verifies, on all ranks. Returns its manifest, or None if there is none.
 
+        A generation that fails before any of its content is in the model is skipped, with its reason.
+
         Raises:
-            CoverageError: it verifies and yet is not this program's: another model, no optimizer.
+            CoverageError: it is another program's (another model, no optimizer); or some verify, and none of them can
+                be unpacked here.
             MissingKeyError: it is encrypted under a key that a rank does not have. A person has to add the key or to
                 remove the checkpoint; older ones would lose work, and a start from the begin would lose all of it.
             OSError: the object store does not answer, or refuses. The checkpoint may be whole, so older ones are not
@@ -64,12 +68,20 @@ class Loading:
             if read is None:
                 continue
             about, contents = read
-            parts = exchange.shared_out(self._unpacked(about, contents), about.world_size, trained, self._ranks)
-            if not state.restore(parts, trained, rank=self._ranks.rank, world_size=self._ranks.world_size):
+            unpacked = self._unpacked(about, contents)
+            if unpacked is None:
+                continue
+            parts = exchange.shared_out(unpacked, about.world_size, trained, self._ranks)
+            content = self._prepared(about, parts, trained)
+            if content is None:
+                continue
+            if not state.restore(parts, content, trained, rank=self._ranks.rank, world_size=self._ranks.world_size):
                 rng.seed_rank(about.step, self._ranks.rank)
             if self._ranks.rank == 0:
                 self._report_found(about)
             return about
+        if self._unfit:  # it is whole, so a start from the begin would lose all of it
+            raise CoverageError(self._unfit)
         if self._ranks.rank == 0 and (found or self._resume.generation is not None):
             _print("no generation could be used: training begins at step 0")
         return None
@@ -94,6 +106,8 @@ class Loading:
                 fault = unusable
             except OSError as trouble:
                 failed = str(trouble)
+            except Exception as trouble:  # noqa: BLE001  # on one rank alone it would leave the others waiting
+                fault = _unforeseen(trouble)
         told = self._ranks.gather((failed, None if fault is None else (str(fault), fault.is_damage, file)))
         _require_answers(generation.name, *(failed_there for failed_there, _ in told))
         faults = [fault_there for _, fault_there in told]
@@ -141,21 +155,46 @@ class Loading:
         ranks = self._ranks
         return [file for file in about.files if exchange.holder_of(file.rank, ranks.world_size) == ranks.rank]
 
-    def _unpacked(self, about: Manifest, contents: dict[int, bytes | bytearray]) -> dict[int, dict[str, Any]]:
-        """Unpack the parts. Raises CoverageError on every rank if a file has unsafe content or another rank's random
-        numbers.
+    def _unpacked(self, about: Manifest, contents: dict[int, bytes | bytearray]) -> dict[int, dict[str, Any]] | None:
+        """Unpack the parts. None, on every rank, if a file cannot be unpacked, has another form or another rank's
+        random numbers.
         """
-        fault, parts = "", {}
+        why, parts = "", {}
         try:
             for rank in list(contents):
-                parts[rank] = state.unpacked(contents.pop(rank))
-                rng.require_own(parts[rank]["rng"], about.files[rank].rng_sha256, rank)
+                parts[rank] = trial.unpacked(about.files[rank], contents.pop(rank))
         except CoverageError as refused:
-            fault = str(refused)
-        for refused_there in self._ranks.gather(fault):
-            if refused_there:
-                raise CoverageError(refused_there)
-        return parts
+            why = str(refused)
+        faults = self._ranks.gather(why)
+        why = next(filter(None, faults), "")
+        if not why:
+            return parts
+        self._unfit = self._unfit or why
+        if self._ranks.rank == 0:
+            self._pass_over(Generation(about.step, about.fence), None, [(why, False, None)])
+        return None
+
+    def _prepared(self, about: Manifest, parts: list[dict[str, Any]], trained: Trained) -> state.Prepared | None:
+        """Return the content in the layout of this program's state. None, on every rank, if it does not fit on any.
+
+        It is not reported to the control plane, since it may be the program that has changed.
+        """
+        why, content = "", None
+        try:
+            content = state.prepared(parts, trained)
+        except CoverageError as refused:
+            why = str(refused)
+        except Exception as trouble:  # noqa: BLE001  # on one rank alone it would leave the others waiting
+            why = f"{type(trouble).__name__}: {trouble}"
+        why = next(filter(None, self._ranks.gather(why)), "")
+        if not why:
+            return content
+        self._unfit = self._unfit or why
+        if self._ranks.rank == 0:
+            generation = Generation(about.step, about.fence)
+            self._retention.pass_over(generation)
+            _print(f"{generation.name} is not used: {why}")
+        return None
 
     def _candidates(self) -> tuple[list[Generation], str]:
         """Return the generations to try, and an error text if the store does not answer."""
@@ -173,6 +212,8 @@ class Loading:
             return None, fault, ""
         except OSError as trouble:
             return None, None, str(trouble)
+        except Exception as trouble:  # noqa: BLE001  # the other ranks wait for the answer
+            return None, _unforeseen(trouble), ""
         if limit is not None and about.committed_at_unix_ms > limit:
             late = UnusableError("it was committed later than this attempt may resume from", is_damage=False)
             return None, late, ""
@@ -232,6 +273,11 @@ class Loading:
         except OSError:
             return None
         return None
+
+
+def _unforeseen(fault: Exception) -> UnusableError:
+    """Return the fault for a generation that cannot be read for any other reason: it may be whole."""
+    return UnusableError(f"{type(fault).__name__}: {fault}", is_damage=False)
 
 
 def _require_answers(what: str, *failed: str) -> None:

@@ -15,6 +15,8 @@ SHARDED_EXTRAS_SCHEMA = 3
 """Schema of checkpoints with sharded extras: a runtime which does not know the pieces does not restore without them."""
 NEWEST_SCHEMA = SHARDED_EXTRAS_SCHEMA
 MANIFEST = "MANIFEST.json"
+MOST_MANIFEST_BYTES = 256 << 20
+"""Most bytes of a manifest that are read: enough for a million ranks."""
 
 
 class UnusableError(Exception):
@@ -103,7 +105,7 @@ def parse(content: bytes) -> Manifest:
     """
     try:
         document = json.loads(content)
-    except ValueError as fault:
+    except (ValueError, RecursionError) as fault:
         raise UnusableError(f"{MANIFEST} is not JSON") from fault
     if not isinstance(document, dict):
         raise UnusableError(f"{MANIFEST} is no JSON object")

@@ -184,6 +184,7 @@ class RetentionWorker:
     def pass_over(self, generation: Generation) -> None:
         """Skip a generation that could not be used when training resumed."""
         self._passed_over.add(generation)
+        self._verified.discard(generation)
 
     def verify_behind(self, generation: Generation) -> None:
         """Verify a generation in the background, after the verification in progress."""

@@ -23,6 +23,7 @@ from muster.train.runtime import rng as chance
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
+    from pathlib import Path
 
     from muster.train.checkpoint.extras import Stateful
     from muster.train.checkpoint.sealing import Sink
@@ -119,9 +120,17 @@ def unpacked(part: bytes | bytearray) -> dict[str, Any]:
     return _load(io.BytesIO(part), "cpu")
 
 
-def _load(buffer: IO[bytes], device: str) -> dict[str, Any]:
+def mapped(path: Path) -> dict[str, Any]:
+    """Unpack one part from its file, whose bytes were verified before, without its tensors in memory.
+
+    Raises CoverageError.
+    """
+    return _load(str(path), "cpu", is_mapped=True)
+
+
+def _load(source: IO[bytes] | str, device: str, *, is_mapped: bool = False) -> dict[str, Any]:
     try:
-        part: dict[str, Any] = torch.load(buffer, map_location=device, weights_only=True)
+        part: dict[str, Any] = torch.load(source, map_location=device, weights_only=True, mmap=is_mapped)
     except pickle.UnpicklingError as fault:
         raise CoverageError(f"{ONLY_PLAIN}: {fault}") from fault
     return part
@@ -162,21 +171,41 @@ def _size_of(value: Any) -> int:
     return sum(_size_of(inner) for inner in value.values()) if isinstance(value, dict) else 0
 
 
-def restore(loaded: list[dict[str, Any]], trained: Trained, *, rank: int, world_size: int) -> bool:
+@dataclass(frozen=True)
+class Prepared:
+    """State of all ranks' parts in the layout of this rank's model and optimizer, before any of it is in them."""
+
+    weights: dict[str, torch.Tensor]
+    optimizer: dict[str, Any] | None
+
+
+def prepared(loaded: list[dict[str, Any]], trained: Trained) -> Prepared:
+    """Convert all ranks' parts to the layout of this rank's model and optimizer, which stay as they are.
+
+    Raises:
+        CoverageError: a parameter is of another shape, or the state of the optimizer is missing or not whole.
+    """
+    try:
+        weights = _weights(loaded, trained.model)
+    except (RuntimeError, CoverageError) as fault:
+        raise _differs(fault) from fault
+    return Prepared(weights, None if trained.optimizer is None else _optimizer_content(loaded, trained.optimizer))
+
+
+def restore(loaded: list[dict[str, Any]], content: Prepared, trained: Trained, *, rank: int, world_size: int) -> bool:
     """Restore all ranks' parts. Returns whether this rank found its own random numbers there.
 
     Raises:
-        CoverageError: a parameter is missing or of another shape, or the optimizer's state is not whole.
+        CoverageError: a parameter is missing or not the model's, or the optimizer's state is not whole.
     """
     is_known = rank < len(loaded)
     own = loaded[rank if is_known else 0]
     try:
-        weights = _weights(loaded, trained.model)
-        trained.model.load_state_dict({**weights, **own["own"]}, strict=True)
-    except (RuntimeError, CoverageError) as fault:
-        raise CoverageError(f"the model differs from the one that was saved: {fault}") from fault
-    if trained.optimizer is not None:
-        _restore_optimizer(loaded, trained.optimizer)
+        trained.model.load_state_dict({**content.weights, **own["own"]}, strict=True)
+    except RuntimeError as fault:
+        raise _differs(fault) from fault
+    if trained.optimizer is not None and content.optimizer is not None:
+        _restore_optimizer(content.optimizer, trained.optimizer)
     is_sharded = any(map(shards.is_sharded, trained.model.parameters()))
     extras.restore(
         loaded,
@@ -195,12 +224,20 @@ def was_sharded(part: Mapping[str, Any]) -> bool:
     return bool(part.get(WAS_SHARDED, part.get("model_pieces")))
 
 
-def _restore_optimizer(loaded: list[dict[str, Any]], optimizer: torch.optim.Optimizer) -> None:
+def _differs(fault: Exception) -> CoverageError:
+    return CoverageError(f"the model differs from the one that was saved: {fault}")
+
+
+def _optimizer_content(loaded: list[dict[str, Any]], optimizer: torch.optim.Optimizer) -> dict[str, Any]:
     if any("optimizer" not in part for part in loaded):
         raise CoverageError("no optimizer was saved")
-    state = _optimizer_state(loaded, optimizer)
+    groups = loaded[0]["optimizer"]["param_groups"]
+    return {"state": _optimizer_state(loaded, optimizer), "param_groups": groups}
+
+
+def _restore_optimizer(content: dict[str, Any], optimizer: torch.optim.Optimizer) -> None:
     try:
-        optimizer.load_state_dict({"state": state, "param_groups": loaded[0]["optimizer"]["param_groups"]})
+        optimizer.load_state_dict(content)
     except (ValueError, KeyError) as fault:
         raise CoverageError(f"the optimizer differs from the one that was saved: {fault}") from fault
 

@@ -2,14 +2,15 @@
 
 import pytest
 
+from muster.cli.framework.command_words import TYPED_ADVICE
 from muster.cli.framework.exits import CommandError, Exit, exit_of
 from muster.domain.errors import ForbiddenError, NotFoundError
 from muster.settings import SettingsError
 
 
-def test_a_fault_of_our_own_has_the_code_of_its_status_and_its_own_advice() -> None:
-    missing = NotFoundError()
-    assert exit_of(missing) == (Exit.NOT_FOUND, missing.detail, missing.suggestion)
+def test_a_fault_of_our_own_has_the_code_of_its_status_and_advice_for_a_person() -> None:
+    assert exit_of(NotFoundError()) == (Exit.NOT_FOUND, NotFoundError().detail, TYPED_ADVICE["not_found"])
+    assert exit_of(NotFoundError(suggestion="look there"))[2] == "look there"
     assert exit_of(ForbiddenError("not yours", permission="key.write"))[:2] == (Exit.DENIED, "not yours")
 
 

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from muster.cli.framework import profile
 from muster.cli.framework.exits import Exit
 from tests.cli.command import Command
 from tests.recorded_server import Answer, Requested, serving
@@ -91,3 +92,44 @@ def test_what_cannot_be_is_stated_with_what_is_accepted(muster: Command, words: 
     answer = muster.run("profile", *words)
     assert answer.returncode == Exit.USAGE
     assert reported in answer.stderr
+
+
+def test_a_stack_elsewhere_is_reached_by_the_words_that_are_printed(
+    muster: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    here, elsewhere = tmp_path / "here", tmp_path / "else where"
+    for folder in (here / "below", elsewhere):
+        folder.mkdir(parents=True)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    for name in ("MUSTER_STATE_DIR", "MUSTER_API_URL", "MUSTER_API_KEY_FILE", "XDG_CONFIG_HOME"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr("sys.argv", [str(here / ".venv/bin/muster")])
+    monkeypatch.chdir(here)
+    assert profile.words_for_local(here / ".muster") == ".venv/bin/muster"
+    assert profile.words_for_local(elsewhere) == f"MUSTER_STATE_DIR='{elsewhere}' .venv/bin/muster"
+    monkeypatch.chdir(here / "below")
+    assert profile.words_for_local(here / ".muster") == f"{here}/.venv/bin/muster"
+    with serving(answered) as local:
+        (elsewhere / "cli.json").write_text(json.dumps({"api_url": local.url, "key_file": str(muster.key_file)}))
+        assert muster.run("job", "list", MUSTER_STATE_DIR=str(elsewhere)).returncode == Exit.OK
+        assert len(local.requested) == 1
+        assert add(muster, "prod", local.url, "--use").returncode == Exit.OK
+        monkeypatch.setenv("HOME", str(muster.folder))
+        assert profile.words_for_local(elsewhere).endswith("muster --profile local")
+
+
+def test_faults_are_injected_into_the_local_stack_whatever_its_profile_is_called(
+    muster: Command, tmp_path: Path
+) -> None:
+    with serving(answered) as local, serving(answered) as prod:
+        local_stack(tmp_path, local.url)
+        path = tmp_path / ".muster" / "cli.json"
+        faults = {"faults_file": str(tmp_path / "faults.json")}
+        path.write_text(json.dumps({**json.loads(path.read_text()), **faults}))
+        add(muster, "mine", local.url)
+        add(muster, "prod", prod.url)
+        assert muster.run("--profile", "mine", "sim", "list").returncode == Exit.OK
+        refused = muster.run("--profile", "prod", "sim", "list")
+        assert refused.returncode == Exit.USAGE
+        assert "has no simulated GPUs" in refused.stderr
+        assert "muster --profile local sim" in refused.stderr

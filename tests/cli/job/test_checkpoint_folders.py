@@ -1,25 +1,31 @@
 """``muster ckpt``: the checkpoints on a disk, read without a server and without torch."""
 
 import errno
+import io
 import json
 import os
 import subprocess
 import sys
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from subprocess import CompletedProcess
 from typing import Any
 
 import pytest
+import torch
 
 from muster.cli.framework.exits import Exit
 from muster.cli.job import checkpoint_folders
 from muster.train.checkpoint import generations
 from muster.train.checkpoint.generations import Generation
+from muster.train.checkpoint.keys import Keyring
 from muster.train.checkpoint.manifest import MANIFEST
+from muster.train.checkpoint.sealing import Sink, sealed
+from muster.train.checkpoint.storage.disk_store import DiskStore
+from muster.train.checkpoint.storage.stores import Store
 from tests.cli.command import Command
-from tests.train.checkpoint.storage.test_object_store import commit as commit_there
-from tests.train.checkpoint.test_generations import commit, part
+from tests.train.checkpoint.test_generations import about, commit, part
 from tests.train.object_stores import SECRET, Prefix, S3Server, serving
 
 
@@ -39,6 +45,26 @@ def folder(tmp_path: Path) -> Path:
     folder = tmp_path / "checkpoints"
     for step, fence in ((10, 1), (20, 1), (30, 2)):
         commit(folder, step, fence)
+    return folder
+
+
+def restorable(store: Store, step: int, fence: int = 1, *, content: bytes | None = None) -> Generation:
+    """Commit a generation of two ranks that a resume can unpack. ``content``: that of rank 1 instead."""
+    generation = Generation(step, fence)
+    store.prepare(generation)
+    buffer = io.BytesIO()
+    torch.save({"model": {"w": torch.ones(40)}, "own": {}, "rng": {"python": [3, [1], None]}}, buffer)
+    parts = [buffer.getvalue(), buffer.getvalue() if content is None else content]
+    files = [store.write_part(generation, rank, part(each)) for rank, each in enumerate(parts)]
+    store.commit(about(step, fence, files))
+    return generation
+
+
+@pytest.fixture
+def trained(tmp_path: Path) -> Path:
+    folder = tmp_path / "trained"
+    for step, fence in ((10, 1), (20, 1), (30, 2)):
+        restorable(DiskStore(folder), step, fence)
     return folder
 
 
@@ -67,16 +93,16 @@ def test_the_newest_comes_first_and_what_was_never_committed_is_stated(muster: C
 
 
 def test_a_byte_that_changed_shows_when_it_is_read_back_and_where_a_resume_goes_on(
-    muster: Command, folder: Path
+    muster: Command, trained: Path
 ) -> None:
-    damage(folder, Generation(30, 2))
-    answer = muster.run("ckpt", "verify", str(folder))
+    damage(trained, Generation(30, 2))
+    answer = muster.run("ckpt", "verify", str(trained))
     assert answer.returncode == Exit.FAILED
     assert "rank-00001.pt differs from what was saved" in " ".join(answer.stdout.split())
     assert "a resume continues after step 20" in " ".join(answer.stdout.split())
-    states = [(one["step"], one["state"]) for one in reported(muster.run("ckpt", "verify", str(folder), "--json"))]
+    states = [(one["step"], one["state"]) for one in reported(muster.run("ckpt", "verify", str(trained), "--json"))]
     assert states == [(30, "damaged"), (20, "verified")], "back to one that is good, and no further"
-    whole = reported(muster.run("ckpt", "verify", str(folder), "--all", "--json"))
+    whole = reported(muster.run("ckpt", "verify", str(trained), "--all", "--json"))
     assert [one["state"] for one in whole] == ["damaged", "verified", "verified"]
 
 
@@ -120,10 +146,10 @@ def test_a_short_file_shows_at_once(muster: Command, folder: Path) -> None:
     assert "holds 100 bytes instead of 701" in " ".join(answer.stdout.split())
 
 
-def test_an_older_one_that_is_damaged_leaves_the_newest_good(muster: Command, folder: Path) -> None:
-    damage(folder, Generation(10, 1))
-    assert muster.run("ckpt", "verify", str(folder), "--all").returncode == Exit.OK
-    shown = muster.run("ckpt", "show", str(folder), "--step", "10")
+def test_an_older_one_that_is_damaged_leaves_the_newest_good(muster: Command, trained: Path) -> None:
+    damage(trained, Generation(10, 1))
+    assert muster.run("ckpt", "verify", str(trained), "--all").returncode == Exit.OK
+    shown = muster.run("ckpt", "show", str(trained), "--step", "10")
     assert shown.returncode == Exit.FAILED
     assert "differs from what was saved" in shown.stdout
 
@@ -143,10 +169,51 @@ def test_a_manifest_that_is_none_is_stated(muster: Command, folder: Path) -> Non
     assert "was changed after it was written" in answer.stdout
 
 
+def test_a_verification_tries_what_a_resume_tries(muster: Command, trained: Path) -> None:
+    restorable(DiskStore(trained), 40, 2, content=b"no weights at all")
+    answer = muster.run("ckpt", "verify", str(trained))
+    said = " ".join(answer.stdout.split())
+    assert answer.returncode == Exit.FAILED
+    assert "rank-00001.pt cannot be unpacked: " in said
+    assert "The newest cannot be used: a resume continues after step 30." in said
+    (found, *_) = reported(muster.run("ckpt", "verify", str(trained), "--json"))
+    assert found["state"] == "unusable"
+
+
+def no_weights(file: Sink) -> None:
+    file.write(b"no weights")
+
+
+def test_a_checkpoint_under_a_key_is_decrypted_where_the_key_is(muster: Command, tmp_path: Path) -> None:
+    keys, folder = tmp_path / "keys", tmp_path / "sealed"
+    keys.write_text("ab" * 32)
+    key = Keyring.read(keys).first
+    store, generation = DiskStore(folder), Generation(10, 1)
+    store.prepare(generation)
+    files = [
+        store.write_part(generation, rank, sealed(no_weights, key, f"{generation.name}/rank-{rank:05}.pt"))
+        for rank in range(2)
+    ]
+    store.commit(replace(about(10, 1, files), key_id=key.id))
+    assert "It is encrypted, and MUSTER_CHECKPOINT_KEY_FILE" in muster.run("ckpt", "verify", str(folder)).stdout
+    answer = muster.run("ckpt", "verify", str(folder), MUSTER_CHECKPOINT_KEY_FILE=str(keys))
+    assert answer.returncode == Exit.FAILED
+    assert "rank-00000.pt cannot be unpacked" in " ".join(answer.stdout.split()), "it was decrypted"
+
+
+def test_a_fence_that_lets_no_attempt_begin_is_no_success(muster: Command, trained: Path) -> None:
+    assert muster.run("ckpt", "verify", str(trained)).returncode == Exit.OK
+    (trained / "FENCE").write_text("seven")
+    answer = muster.run("ckpt", "verify", str(trained))
+    assert answer.returncode == Exit.FAILED
+    assert "No attempt can begin." in answer.stdout
+
+
 def test_it_needs_no_torch(muster: Command, folder: Path) -> None:
     (muster.folder / "torch.py").write_text("raise ImportError('there is no torch')")
     answer = muster.run("ckpt", "verify", str(folder), PYTHONPATH=str(muster.folder))
     assert answer.returncode == Exit.OK, answer.stderr
+    assert "torch is not installed here: the bytes were compared" in " ".join(answer.stdout.split())
 
 
 @pytest.mark.parametrize(
@@ -167,7 +234,7 @@ def test_what_is_not_there_is_named(
 
 
 def test_what_lies_in_an_object_store_is_reported_by_the_same_words(muster: Command, prefix: Prefix) -> None:
-    newest = [commit_there(prefix.store(), step) for step in (10, 20)][-1]
+    newest = [restorable(prefix.store(), step) for step in (10, 20)][-1]
     prefix.store().write_part(Generation(30, 1), 0, part(b"half"))
     environment = prefix.server.environment
     listed = reported(muster.run("ckpt", "ls", str(prefix.place), "--json", **environment))
@@ -181,14 +248,14 @@ def test_what_lies_in_an_object_store_is_reported_by_the_same_words(muster: Comm
 
 def test_what_a_busy_store_does_not_give_is_not_called_damaged(prefix: Prefix, monkeypatch: pytest.MonkeyPatch) -> None:
     store = prefix.store()
-    older, newer = (commit_there(store, step) for step in (10, 20))
+    older, newer = (restorable(store, step) for step in (10, 20))
     busy = {newer.name}
     read = store._bucket.read
 
-    def answered(key: str) -> Iterator[bytes]:
+    def answered(key: str, size: int | None = None) -> Iterator[bytes]:
         if any(key.startswith(name) and "rank" in key for name in busy):
             raise OSError(errno.EIO, "get was refused: SlowDown (HTTP 503)", key)
-        return read(key)
+        return read(key, size)
 
     monkeypatch.setattr(store._bucket, "read", answered)
     monkeypatch.setattr(checkpoint_folders, "_store", lambda _: store)
@@ -238,13 +305,13 @@ def test_a_pin_is_a_mark_next_to_the_manifest_and_shows(muster: Command, folder:
     assert muster.run("ckpt", "pin", str(folder), "--step", "30").returncode == Exit.FAILED
 
 
-def test_a_scrub_reads_all_of_them_and_one_damaged_old_one_is_no_success(muster: Command, folder: Path) -> None:
-    assert muster.run("ckpt", "scrub", str(folder)).returncode == Exit.OK
-    damage(folder, Generation(10, 1))
-    assert muster.run("ckpt", "verify", str(folder)).returncode == Exit.OK, "it asks about the newest"
-    answer = muster.run("ckpt", "scrub", str(folder), "--rate", "1GB")
+def test_a_scrub_reads_all_of_them_and_one_damaged_old_one_is_no_success(muster: Command, trained: Path) -> None:
+    assert muster.run("ckpt", "scrub", str(trained)).returncode == Exit.OK
+    damage(trained, Generation(10, 1))
+    assert muster.run("ckpt", "verify", str(trained)).returncode == Exit.OK, "it asks about the newest"
+    answer = muster.run("ckpt", "scrub", str(trained), "--rate", "1GB")
     assert answer.returncode == Exit.FAILED
     assert "2 of 3 are as they were saved" in " ".join(answer.stdout.split())
-    refused = muster.run("ckpt", "scrub", str(folder), "--rate", "0KB")
+    refused = muster.run("ckpt", "scrub", str(trained), "--rate", "0KB")
     assert refused.returncode == Exit.USAGE
     assert "nothing could be read at that rate" in " ".join(refused.stderr.split())

@@ -149,6 +149,67 @@ def test_a_dataset_that_one_host_lacks_and_another_has_is_the_hosts_fault(stage:
     assert second.node_id not in start.nodes()
 
 
+NO_SCRIPT: Reported = {
+    "spawn_error": "the script /srv/train.py does not exist", "spawn_fault": "program", "lacks": "program"
+}  # fmt: skip
+NO_ENGINE: Reported = {
+    "spawn_error": "docker: cannot connect", "spawn_fault": "preflight", "lacks": "container engine"
+}  # fmt: skip
+
+
+def lack(start: Start, record: Reported) -> None:
+    """Its second host lacks something, and the first is not ready yet."""
+    first, second = start.hosts
+    for host in start.hosts:
+        start.claim(host)
+    start.report(second, "exited", "cleaned", record=record)
+    start.report(first, "exited", "cleaned", record=RELEASED)
+
+
+def test_a_script_that_no_host_is_known_to_have_holds_the_job_at_once(stage: Stage) -> None:
+    start = Start(stage, restart={"max_restarts": 3})
+    lack(start, NO_SCRIPT)
+    job = stage.job(start.job_id)
+    assert (job.state, job.restarts_used) == (JobState.HELD, 0)
+    assert "the script /srv/train.py does not exist; held, because another attempt" in job.state_reason
+
+
+def test_a_script_that_another_host_has_run_is_missing_by_the_hosts_fault(stage: Stage) -> None:
+    start = Start(stage, restart={"max_restarts": 3})
+    for host in start.hosts:
+        start.claim(host)
+        start.report(host, "ready")
+    for host in start.hosts:
+        start.report(host, "exited", "cleaned", record={"launcher_exit_code": 1, "ranks": {"0": {"exit_code": 1}}})
+    assert start.view().attempt.cause is Cause.USER_ERROR
+    again(start)
+    lack(start, NO_SCRIPT)
+    assert start.view().attempt.cause is Cause.PREFLIGHT_FAILED
+    assert stage.job(start.job_id).state is JobState.RECOVERING
+
+
+def test_a_host_without_its_engine_is_left_for_another_and_if_there_is_none_the_job_waits_for_a_person(
+    stage: Stage,
+) -> None:
+    start = Start(stage)
+    second = start.hosts[1]
+    lack(start, NO_ENGINE)
+    assert stage.job(start.job_id).state is JobState.RECOVERING, "the third host may have one"
+    again(start)
+    assert second.node_id not in start.nodes()
+    lack(start, NO_ENGINE)
+    job = stage.job(start.job_id)
+    assert job.state is JobState.HELD, "a second in a row"
+    assert "docker: cannot connect" in job.state_reason
+    everywhere = Start(stage, shape={"nodes": 3, "gpus_per_node": 2})
+    for host in everywhere.hosts:
+        everywhere.claim(host)
+    everywhere.report(everywhere.hosts[0], "exited", "cleaned", record=NO_ENGINE)
+    for host in everywhere.hosts[1:]:
+        everywhere.report(host, "exited", "cleaned", record=RELEASED)
+    assert stage.job(everywhere.job_id).state is JobState.HELD, "no other host is in contact"
+
+
 def test_what_states_nothing_in_time_is_waited_for_no_longer(stage: Stage) -> None:
     start = Start(stage)
     first, second = start.hosts

@@ -85,6 +85,30 @@ def test_only_what_the_program_states_would_end_so_again_is_final(code: int) -> 
     assert not judged(rank(code), stop=StopReason.RECLAIM, stop_reason="reclaim").is_final
 
 
+ARGPARSE = "usage: train.py [-h] [--steps STEPS]\ntrain.py: error: unrecognized arguments: --step 4"
+CLICK = "Usage: train.py [OPTIONS]\nTry 'train.py --help' for help.\n\nError: No such option: --step"
+
+
+@pytest.mark.parametrize(
+    ("code", "words", "is_final"),
+    [
+        (2, ARGPARSE, True),
+        (2, CLICK, True),
+        (2, "  [--seed SEED]\ntrain.py: error: argument --steps: invalid int value: 'many'", True),
+        (2, "train.py: error: the following arguments are required: --data", True),
+        (1, ARGPARSE, False),
+        (2, "make: *** [kernels.o] Error 1", False),
+        (2, "kernels.cu:3: error: identifier is undefined", False),
+        (2, f"{ARGPARSE}\nTraceback (most recent call last):\nOSError: [Errno 5] Input/output error", False),
+        (2, None, False),
+    ],
+)
+def test_arguments_that_a_program_refuses_are_not_given_to_it_again(
+    code: int, words: str | None, *, is_final: bool
+) -> None:
+    assert judged(rank(code, words)) == Verdict(C.USER_ERROR, judged(rank(code, words)).proof, 0, is_final=is_final)
+
+
 def test_a_code_states_what_it_means_in_the_proof() -> None:
     assert judged(rank(93, "muster.train: a newer attempt has begun")).proof == (
         "rank 0 ended with code 93: it is not to be started again: muster.train: a newer attempt has begun"

@@ -203,13 +203,22 @@ def test_a_missing_program_is_the_users_and_a_broken_host_is_ours() -> None:
 def test_a_dataset_that_other_hosts_have_is_missing_by_the_hosts_fault() -> None:
     lacking = parse_exit_record({"spawn_error": "no corpus", "spawn_fault": "program", "lacks": "dataset"})
     assert classify(lacking, None).cause is Cause.USER_ERROR
-    verdict = classify(lacking, None, has_data_elsewhere=True)
+    verdict = classify(lacking, None, is_elsewhere=True)
     assert (verdict.cause, verdict.proof) == (
         Cause.PREFLIGHT_FAILED,
         "the host was not ready: no corpus, and other hosts have it",
     )
-    script = parse_exit_record({"spawn_error": "no script", "spawn_fault": "program"})
-    assert classify(script, None, has_data_elsewhere=True).cause is Cause.USER_ERROR
+    older = parse_exit_record({"spawn_error": "no script", "spawn_fault": "program"})
+    assert classify(older, None, is_elsewhere=True).cause is Cause.USER_ERROR, "it does not say what it lacked"
+
+
+@pytest.mark.parametrize("side", ["program", "host", "preflight"])
+def test_a_host_that_lacks_a_part_of_the_start_reports_that(side: str) -> None:
+    document = {"spawn_error": "no engine", "spawn_fault": side}
+    assert classify(parse_exit_record({**document, "lacks": "container engine"}), None).has_lacked
+    assert not classify(parse_exit_record(document), None).has_lacked, "a further start may succeed"
+    reached = classify(parse_exit_record({**document, "lacks": "program"}), None, is_elsewhere=True)
+    assert reached.has_lacked == (side != "program"), "another host has it"
 
 
 def test_what_was_stopped_before_its_start_ends_as_the_stop_states() -> None:

@@ -117,6 +117,16 @@ def test_a_program_that_states_that_it_would_end_so_again_is_not_tried_again() -
     assert after(replace(ACTIVE, max_restarts=3), final).state is J.FAILED
 
 
+@pytest.mark.parametrize("cause", [Cause.USER_ERROR, Cause.LAUNCH_FAILED, Cause.PREFLIGHT_FAILED])
+def test_a_job_whose_start_lacks_a_part_waits_for_a_person_at_once_and_keeps_its_restarts(cause: Cause) -> None:
+    lacking = replace(ended(cause), has_lacked=True)
+    waiting = after(replace(ACTIVE, max_restarts=3), lacking)
+    assert (waiting.state, waiting.restarts_used, waiting.launch_failures) == (J.HELD, 0, 0)
+    assert waiting.reason == f"{cause}: proof; held, because another attempt would end the same way until this is there"
+    last = after(replace(ACTIVE, max_restarts=0), lacking)
+    assert last.state is (J.FAILED if cause is Cause.USER_ERROR else J.HELD), "one that may not restart is not held"
+
+
 def test_a_proof_that_comes_in_the_pause_gives_the_restart_back() -> None:
     charged = after(replace(ACTIVE, max_restarts=1), ended(Cause.USER_ERROR))
     excused = after(charged, job.Excused("XID 79"))

@@ -33,6 +33,11 @@ def test_cohorts_that_are_too_small_are_named() -> None:
     )
 
 
+def test_what_no_host_could_ever_hold_is_named_first() -> None:
+    said = why([*host("a", 8), *host("b", 4)], job("j", gpus=16))
+    assert said.startswith("no host has 16 GPUs: the largest has 8; needs 1 × 16 GPUs of one cohort; ")
+
+
 def test_crumbs_are_named_where_the_number_of_free_gpus_would_do() -> None:
     said = why(racks({"r0": [4, 4, 4]}), job("j", gpus=8))
     assert said.endswith("the largest cohort has no host with 8 GPUs free")

@@ -2,6 +2,7 @@
 
 import json
 import os
+import resource
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -12,7 +13,7 @@ from muster.train.checkpoint import fences, generations, manifest, retention
 from muster.train.checkpoint.fences import StaleFenceError
 from muster.train.checkpoint.generations import Generation
 from muster.train.checkpoint.manifest import MANIFEST, FileRecord, Manifest, UnusableError
-from muster.train.runtime.durable_files import HashingFile
+from muster.train.runtime.durable_files import HashingFile, write_durably
 
 
 def about(step: int, fence: int, files: Sequence[FileRecord]) -> Manifest:
@@ -194,6 +195,90 @@ def test_an_older_fence_commits_nothing_and_nothing_is_written_twice(tmp_path: P
         commit(tmp_path, 2, fence=5)
     assert fences.begin(tmp_path, None) == 7, "a rank without a given fence takes the next"
     assert names(generations.list_generations(tmp_path)) == ["step-00000001/gen-5"]
+
+
+def test_the_fence_of_release_0_1_0_counts_and_gets_its_check(tmp_path: Path) -> None:
+    (tmp_path / fences.FENCE).write_text("6")
+    assert fences.highest_fence(tmp_path) == 6
+    assert fences.begin(tmp_path, 6) == 6
+    write_durably(tmp_path / fences.FENCE, b"8")  # as 0.1.0 replaces it, next to our check
+    assert fences.highest_fence(tmp_path) == 8
+    with pytest.raises(StaleFenceError):
+        fences.begin(tmp_path, 7)
+
+
+@pytest.mark.parametrize("name", [fences.FENCE, fences.CHECK])
+def test_no_flipped_bit_and_no_loss_of_one_file_changes_the_fence(tmp_path: Path, name: str) -> None:
+    assert fences.begin(tmp_path, 12) == 12
+    path = tmp_path / name
+    whole = path.read_bytes()
+    places = [(at, 1 << bit) for at in range(len(whole)) for bit in range(8)]
+    flipped = [bytes([*whole[:at], whole[at] ^ bit, *whole[at + 1 :]]) for at, bit in places]
+    for content in [*flipped, b"", whole[:-1], b"\x00" * len(whole)]:
+        path.write_bytes(content)
+        assert fences.highest_fence(tmp_path) == 12, content
+    assert fences.begin(tmp_path, 12) == 12
+    assert fences._read(tmp_path) == (12, True), "it is whole again"
+    path.unlink()
+    assert fences.highest_fence(tmp_path) == 12
+
+
+def test_a_death_between_the_fence_and_its_check_leaves_the_newer(tmp_path: Path) -> None:
+    fences.begin(tmp_path, 4)
+    before = (tmp_path / fences.CHECK).read_bytes()
+    fences.begin(tmp_path, 5)
+    (tmp_path / fences.CHECK).write_bytes(before)
+    assert fences.highest_fence(tmp_path) == 5
+
+
+def in_place_of(kind: str, path: Path) -> None:
+    """Put something that is no regular file of the saved size in a file's place."""
+    content = path.read_bytes()
+    path.unlink()
+    if kind == "link":
+        path.with_name("aside").write_bytes(content)
+        path.symlink_to("aside")
+    elif kind == "device":
+        path.symlink_to("/dev/zero")
+    elif kind == "pipe":
+        os.mkfifo(path)
+    elif kind == "folder":
+        path.mkdir()
+    else:
+        path.touch()
+        os.truncate(path, 40 << 30)
+
+
+@pytest.mark.parametrize("kind", ["link", "device", "pipe", "folder", "40 GB without content"])
+@pytest.mark.parametrize("name", ["rank-00001.pt", MANIFEST])
+def test_only_a_regular_file_of_the_saved_size_is_read(tmp_path: Path, kind: str, name: str) -> None:
+    """A pipe would wait without end, and a device or a sparse file would fill the memory."""
+    generation = commit(tmp_path, 10)
+    found = generations.read_manifest(tmp_path, generation)
+    in_place_of(kind, tmp_path / generation.name / name)
+    limits = resource.getrlimit(resource.RLIMIT_AS)
+    in_use = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
+    resource.setrlimit(resource.RLIMIT_AS, (in_use + (1 << 30), limits[1]))
+    try:
+        with pytest.raises(UnusableError, match=name):
+            generations.verify(tmp_path, generation)
+        with pytest.raises(UnusableError, match=name):
+            generations.measured(tmp_path, generation)
+        if name != MANIFEST:
+            with pytest.raises(UnusableError, match=name):
+                generations.verified_part(tmp_path, found, found.files[1])
+    finally:
+        resource.setrlimit(resource.RLIMIT_AS, limits)
+
+
+@pytest.mark.parametrize("kind", ["device", "pipe", "40 GB without content"])
+def test_a_fence_that_is_no_file_is_not_waited_for(tmp_path: Path, kind: str) -> None:
+    fences.begin(tmp_path, 3)
+    in_place_of(kind, tmp_path / fences.FENCE)
+    assert fences.highest_fence(tmp_path) == 3
+    (tmp_path / fences.CHECK).unlink()
+    with pytest.raises(OSError, match="FENCE"):
+        fences.begin(tmp_path, 4)
 
 
 def test_a_fence_that_is_no_number_lets_none_write(tmp_path: Path) -> None:

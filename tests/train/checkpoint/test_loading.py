@@ -67,9 +67,9 @@ class Busy:
         if self._is_refused(key):
             raise OSError(errno.EIO, "get was refused: SlowDown (HTTP 503)", key)
 
-    def get(self, key: str) -> bytes:
+    def size(self, key: str) -> int:
         self._meet(key)
-        return self._bucket.get(key)
+        return self._bucket.size(key)
 
     def listed(self, below: str = "") -> Any:
         self._meet(below)

@@ -14,6 +14,7 @@ from tests.train.marks import TRAINS
 from tests.train.train_case import HERE, Attempt, Listening, Training
 
 pytestmark = TRAINS
+UNSAFE = "rank-00000.pt cannot be unpacked: CoverageError: a state_dict holds more than"
 PROGRAM = HERE / "read_program.py"
 SLACK_BYTES = 1 << 20
 """What a process reads besides: manifests, other ranks' words."""
@@ -78,11 +79,18 @@ def test_nothing_is_unpickled_on_any_rank_before_every_file_is_verified_by_one(t
     content[-100] ^= 1
     (place / "rank-00001.pt").write_bytes(content)
     attempt = training.run("ddp", "6", num_ranks=2, program=PROGRAM)
-    assert min(attempt.steps[0]) == 3, "from the generation before: an unpickled file had been an error"
+    assert min(attempt.steps[0]) == 3, "from the generation before"
+    assert UNSAFE not in attempt.ranks[0].errors, "it was not unpickled"
     content[-100] ^= 1
     (place / "rank-00001.pt").write_bytes(content)
     for later in ("step-00000004/gen-2", "step-00000006"):
         shutil.rmtree(training.checkpoints / later)
+    skipped = training.run("ddp", "6", num_ranks=2, program=PROGRAM)
+    assert [min(steps) for steps in skipped.steps] == [3, 3], "and verified by all, it is skipped by all"
+    assert f"{generation.name} is not used: {UNSAFE}" in skipped.ranks[0].errors
+    shutil.rmtree(training.checkpoints / "step-00000002")
+    for later in ("step-00000004/gen-3", "step-00000006"):
+        shutil.rmtree(training.checkpoints / later)
     refused = training.start("ddp", "6", num_ranks=2, program=PROGRAM)
-    assert refused.ended() == [1, 1], "and verified by all, it is an error on every rank, and none hangs"
-    assert all("CoverageError: a state_dict holds more than" in rank.errors for rank in refused.ranks)
+    assert refused.ended() == [1, 1], "without another it is an error on every rank, and none hangs"
+    assert all(f"CoverageError: {UNSAFE}" in rank.errors for rank in refused.ranks)

@@ -14,18 +14,18 @@ KILLS = {
     "before its folder is there": "save.prepare",
     "before any file": "save.before_files",
     "before a rank's file": "save.write",
-    "in the middle of a rank's file": "disk.write@3",
-    "with that file not on the disk yet": "disk.before_sync@2",
-    "with that file not named yet": "disk.before_rename@2",
+    "in the middle of a rank's file": "disk.write@4",
+    "with that file not on the disk yet": "disk.before_sync@3",
+    "with that file not named yet": "disk.before_rename@3",
     "with every file there": "save.before_commit",
     "before the manifest": "save.commit",
-    "with the manifest not on the disk yet": "disk.before_sync@3",
-    "with the manifest not named yet": "disk.before_rename@3",
+    "with the manifest not on the disk yet": "disk.before_sync@4",
+    "with the manifest not named yet": "disk.before_rename@4",
     "before its name": "commit.before_rename",
     "right behind its name": "commit.renamed",
     "before a word of it": "save.after_commit",
 }
-"""Of rank 0 in an attempt's first save. Before it, the fence is the first thing that is written to the disk."""
+"""Of rank 0 in an attempt's first save. Before it, the fence and its check are written to the disk."""
 NAMED = {"commit.renamed", "save.after_commit"}
 OF_ANY_RANK = {
     "before its file": "save.write",

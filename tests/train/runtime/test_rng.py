@@ -97,7 +97,7 @@ def test_a_file_with_another_ranks_numbers_is_not_gone_on_from(training: Trainin
     (place / MANIFEST).write_bytes(manifest.dump(replace(about, files=(about.files[0], record))))
     store.verify(generation)
     attempt = training.start(num_ranks=2)
-    assert attempt.ended() == [1, 1]
+    assert attempt.ended() == [1, 1], "there is no other, and a start from the begin would lose all of it"
     assert all(REFUSED in rank.errors for rank in attempt.ranks)
 
 

@@ -128,6 +128,36 @@ def test_a_program_that_ends_well(here: Here) -> None:
     assert here.about("fine")["state"] == "SUCCEEDED"
 
 
+def test_a_programs_arguments_are_its_own(here: Here) -> None:
+    """Also the words with which options of torchrun begin, and a ``--`` of its own."""
+    program = here.folder / "args.py"
+    program.write_text("import sys; print('ARGS', sys.argv[1:])")
+    own = ("--log", "x", "--run", "y", "--max", "3", "--node", "a", "--", "-h", "--nnodes=7", "")
+    ended = here.run("--max-restarts", "0", *here.warm, "--", str(program), *own)
+    assert (ended.returncode, ended.stdout) == (0, f"ARGS {list(own)}\n"), ended.stderr
+    assert "(1 attempt" in ended.stderr
+
+
+def test_arguments_that_the_program_refuses_are_not_tried_again(here: Here) -> None:
+    program = here.folder / "args.py"
+    program.write_text("import argparse; argparse.ArgumentParser().parse_args()")
+    ended = here.run("--name", "args", *here.warm, "--", str(program), "--step", "4")
+    assert ended.returncode == 20
+    assert here.about("args")["state_reason"].endswith("args.py: error: unrecognized arguments: --step 4")
+    assert len(here.about("args")["attempts"]) == 1
+
+
+def test_an_interpreter_without_torch_is_not_tried_again(here: Here) -> None:
+    bare = here.folder / "bare"
+    bare.write_text(f'#!/bin/sh\nexec {sys.executable} -I -S "$@"\n')
+    bare.chmod(0o700)
+    (here.folder / "fine.py").touch()
+    ended = here.run("--name", "bare", "--python", str(bare), "--", "fine.py")
+    assert ended.returncode == 20
+    assert here.about("bare")["state_reason"].endswith("No module named 'torch'")
+    assert len(here.about("bare")["attempts"]) == 1
+
+
 def test_a_program_that_chooses_how_often_to_save_goes_by_what_is_expected_of_gpus(here: Here) -> None:
     program = here.folder / "rule.py"
     program.write_text('import os\nprint("rule", os.environ["MUSTER_CHECKPOINT_INTERVAL"])\n')

@@ -124,7 +124,8 @@ def torchrun_args(
     """Return the arguments for one try with a static rendezvous: restarts are ours to decide, with a new attempt and
     fence.
 
-    Only options that every torch 2 has are used: the tenant's environment need not have our version.
+    Only options that every torch 2 has are used: the tenant's environment need not have our version. The ``--`` ends
+    torchrun's own options: else its parser compares each word of the program's, too, with the beginnings of its names.
     """
     return [
         f"--nnodes={num_nodes}",
@@ -135,5 +136,6 @@ def torchrun_args(
         "--max-restarts=0",
         f"--log-dir={log_dir}",
         "--no-python",
+        "--",
         *rank_command,
     ]

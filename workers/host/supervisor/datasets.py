@@ -14,6 +14,7 @@ import time
 from pathlib import Path
 
 from workers.host.supervisor import children
+from workers.host.supervisor.missing import DATASET
 from workers.host.supervisor.preparation import UnreadyError
 
 TYPE_CHECKING = False
@@ -35,6 +36,8 @@ _SILENT_PART = 0.5
 
 class UnfitDatasetError(Exception):
     """A dataset is not as the job says: the tenant's to fix."""
+
+    lacks = DATASET
 
 
 class DatasetCheck:

@@ -11,6 +11,7 @@ import time
 from pathlib import Path
 
 from workers.host.supervisor import children
+from workers.host.supervisor.missing import ENVIRONMENT
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -41,6 +42,14 @@ print({_MARK!r} + json.dumps(found))
 
 class UnfitEnvironmentError(Exception):
     """The job's environment cannot run its program: the tenant's to fix."""
+
+    lacks: str | None = ENVIRONMENT
+
+
+class SilentInterpreterError(UnfitEnvironmentError):
+    """The interpreter does not answer in time, as on a slow file system: a later start may succeed."""
+
+    lacks = None
 
 
 def check_venv(order: Order, environment: Mapping[str, str], place: Callable[[int], None]) -> str | None:
@@ -94,7 +103,7 @@ def _ask(
     os.kill(pid, signal.SIGKILL)  # our child and not reaped yet: the number is its own; its output has been read
     os.waitpid(pid, 0)
     if said is None:
-        raise UnfitEnvironmentError(f"the interpreter {python} did not answer within {_PATIENCE_S:.0f} s")
+        raise SilentInterpreterError(f"the interpreter {python} did not answer within {_PATIENCE_S:.0f} s")
     lines = said.decode(errors="replace").strip().splitlines()
     for line in lines:
         if line.startswith(_MARK):

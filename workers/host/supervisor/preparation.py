@@ -11,6 +11,7 @@ import sys
 from pathlib import Path
 
 from workers.host.supervisor.container.containers import has_nvidia
+from workers.host.supervisor.missing import CHECKPOINTS
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -31,6 +32,8 @@ class UnreadyError(Exception):
 
 class UnfitFolderError(Exception):
     """The job's user may not write to the folder that the job names: the tenant's to fix."""
+
+    lacks = CHECKPOINTS
 
 
 def check_host(order: Order, folder: Path, preparation: Preparation) -> list[str]:

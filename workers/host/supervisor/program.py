@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import fcntl
 import os
+import shutil
 import signal
 import sys
 import time
@@ -14,6 +15,7 @@ from workers.host.supervisor.container import end as container_end
 from workers.host.supervisor.container.containers import check_container, command_of
 from workers.host.supervisor.container.mounts import MountError
 from workers.host.supervisor.interpreters import UnfitEnvironmentError, check_venv
+from workers.host.supervisor.missing import PROGRAM, PYTHON, WORKING_FOLDER, lacks_of
 from workers.host.supervisor.order import program_environment
 from workers.host.supervisor.proof.cleaning import reap_children
 from workers.host.supervisor.proof.processes import is_same_process, processes_of, read_process
@@ -35,7 +37,11 @@ _F_SETPIPE_SZ = 1031
 
 
 class MissingProgramError(Exception):
-    """The program or a path that the tenant named does not exist or may not be run."""
+    """The program or a path that the tenant named does not exist or may not be run. ``lacks``: as in ``missing``."""
+
+    def __init__(self, words: str, lacks: str | None = PROGRAM) -> None:
+        super().__init__(words)
+        self.lacks = lacks
 
 
 class Program:
@@ -79,19 +85,21 @@ class Program:
         scratch = files.scratch_path(self._folder)
         self._prepare_folders(scratch)
         if order.container is None and not order.working_dir.is_dir():
-            raise MissingProgramError(f"the working directory {order.working_dir} does not exist")
-        if order.is_torchrun:
+            raise MissingProgramError(f"the working directory {order.working_dir} does not exist", WORKING_FOLDER)
+        if order.is_torchrun and order.container is None:
             self._require_script()
         self.train_socket = TrainSocket(self._folder, scratch / files.TRAIN_SOCKET, order.host_ranks, self._redactor)
         order.user.own(self.train_socket.path)
         self._environment = {**program_environment(order, self._folder, scratch), **self._give_secrets()}
+        if order.is_torchrun and order.container is None and order.venv is None:
+            self._require_interpreter()
         try:
             if order.venv is not None:
                 self._advice = check_venv(order, self._environment, self._group.place)
             if order.container is not None:
                 check_container(order, order.container)
         except (UnfitEnvironmentError, MountError) as fault:
-            raise MissingProgramError(str(fault)) from fault
+            raise MissingProgramError(str(fault), lacks_of(fault)) from fault
         asked = {
             "working folder": order.container is None,
             "script": order.is_torchrun and order.container is None,
@@ -103,10 +111,15 @@ class Program:
 
     def _require_script(self) -> None:
         order = self._order
-        if order.container is None and not self._script.is_file():
+        if not self._script.is_file():
             raise MissingProgramError(f"the script {self._script} does not exist")
-        if order.container is None and not order.user.may(self._script, os.R_OK):
+        if not order.user.may(self._script, os.R_OK):
             raise MissingProgramError(f"the script {self._script} is closed to the job's user {order.user.uid}")
+
+    def _require_interpreter(self) -> None:
+        python = self._order.python
+        if shutil.which(python, path=self._environment["PATH"]) is None:
+            raise MissingProgramError(f"the interpreter {python} does not exist, or may not be run", PYTHON)
 
     @property
     def _script(self) -> Path:
@@ -120,7 +133,7 @@ class Program:
             else:
                 self._start_command(self._environment)
         except MountError as fault:
-            raise MissingProgramError(str(fault)) from fault
+            raise MissingProgramError(str(fault), lacks_of(fault)) from fault
 
     def _prepare_folders(self, scratch: Path) -> None:
         """Make folders: ours to pass through, the program's own to write in; its output and the records are for us
@@ -140,15 +153,14 @@ class Program:
         if self._order.working_dir == self._folder:
             self._order.working_dir = scratch
         if self._order.container is None and not user.may(self._order.working_dir, os.X_OK):
-            raise MissingProgramError(
-                f"the working directory {self._order.working_dir} is closed to the job's user {user.uid}"
-            )
+            words = f"the working directory {self._order.working_dir} is closed to the job's user {user.uid}"
+            raise MissingProgramError(words, WORKING_FOLDER)
 
     def _give_secrets(self) -> dict[str, str]:
         try:
             return self._order.secrets.give(self._folder, self._order.user)
         except MissingSecretError as fault:
-            raise MissingProgramError(str(fault)) from fault
+            raise MissingProgramError(str(fault), fault.lacks) from fault
 
     def _start_command(self, environment: dict[str, str]) -> None:
         order = self._order
@@ -295,8 +307,10 @@ class Program:
     def excerpt(self, stream: str) -> str:
         return self.streams[stream].excerpt()
 
-    def why_not_started(self) -> tuple[str, str] | None:
-        """Return why a container's engine ended without having run the program, and whose fault it is."""
+    def why_not_started(self) -> tuple[str, str, str | None] | None:
+        """Return why a container's engine ended without having run the program, whose fault it is, and what is
+        missing.
+        """
         main = _LAUNCHER if self._order.is_torchrun else str(self._order.local_ranks[0])
         return container_end.why_not_started(self._order, self._folder, self.exit_code, self.excerpt(main))
 

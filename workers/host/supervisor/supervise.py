@@ -25,6 +25,7 @@ from workers.host.supervisor.datasets import DatasetCheck, UnfitDatasetError
 from workers.host.supervisor.kernel import adopt_orphans, prefer_to_kill
 from workers.host.supervisor.lock import take_lock
 from workers.host.supervisor.meetings import Meetings
+from workers.host.supervisor.missing import TORCH, lacks_of
 from workers.host.supervisor.order import OrderError, read_order
 from workers.host.supervisor.preparation import UnfitFolderError, UnreadyError, check_host, write_and_read
 from workers.host.supervisor.program import MissingProgramError, Program
@@ -53,6 +54,9 @@ _POLL_MS = 200
 _STOPPING_POLL_MS = 20
 _PROOF_PATIENCE_S = 30.0
 _OOM_SCORE = -900
+_USAGE_ERROR = 2
+"""Exit code of torchrun where it does not know one of its arguments, as an older torch does not."""
+_NO_TORCH = "No module named 'torch"
 LEASE = "lease"
 WALL_TIME = "walltime"
 HOST_SHUTDOWN = "host_shutdown"
@@ -129,9 +133,7 @@ class Supervisor:
             if preparation is not None:
                 self._report_ready(preparation, checked)
         except (MissingProgramError, UnfitFolderError, UnfitDatasetError) as fault:
-            if isinstance(fault, UnfitDatasetError):
-                self._record["lacks"] = exit_record.DATASET
-            self._refuse(str(fault), exit_record.PROGRAM)
+            self._refuse(str(fault), exit_record.PROGRAM, lacks_of(fault))
             return False
         except UnreadyError as fault:
             if isinstance(fault, WrongResultError):
@@ -139,7 +141,8 @@ class Supervisor:
             self._refuse(str(fault), exit_record.PREFLIGHT)
             return False
         except (StartError, OSError) as fault:
-            self._refuse(str(fault), exit_record.HOST if preparation is None else exit_record.PREFLIGHT)
+            side = exit_record.HOST if preparation is None else exit_record.PREFLIGHT
+            self._refuse(str(fault), side, lacks_of(fault))
             return False
         return True
 
@@ -219,10 +222,10 @@ class Supervisor:
         try:
             self._program.start()
         except MissingProgramError as fault:
-            self._refuse(str(fault), exit_record.PROGRAM)
+            self._refuse(str(fault), exit_record.PROGRAM, lacks_of(fault))
             return False
         except (StartError, OSError) as fault:
-            self._refuse(str(fault), exit_record.HOST)
+            self._refuse(str(fault), exit_record.HOST, lacks_of(fault))
             return False
         files.note_event(self._folder, "user", **self._order.user.facts())
         files.note_event(self._folder, "cgroup", **self._group.identity(), reason=self._group.reason)
@@ -234,8 +237,8 @@ class Supervisor:
     def _isolation_facts(self) -> dict[str, Any]:
         return {} if self._device_files is None else self._device_files.facts(self._group)
 
-    def _refuse(self, why: str, fault: str) -> None:
-        self._record |= {"spawn_error": why, "spawn_fault": fault, "stop_reason": self._plan.reason}
+    def _refuse(self, why: str, fault: str, lacks: str | None = None) -> None:
+        self._record |= {"spawn_error": why, "spawn_fault": fault, "lacks": lacks, "stop_reason": self._plan.reason}
 
     def _watch(self) -> None:
         poll = select.poll()
@@ -371,13 +374,16 @@ class Supervisor:
         """Record torchrun or the container as the cause if no rank ever ran: no torch, no peer, no free port."""
         has_ended_itself = self._program.exit_code is not None and not self._record["stop_reason"]
         if has_ended_itself and (refusal := self._program.why_not_started()):
-            self._record |= dict(zip(("spawn_error", "spawn_fault"), refusal, strict=True))
+            self._record |= dict(zip(("spawn_error", "spawn_fault", "lacks"), refusal, strict=True))
             return
         if not self._order.is_torchrun or not has_ended_itself or self._program.exit_code == 0:
             return
         if not any((self._folder / files.RANKS / f"{rank}.json").exists() for rank in self._order.local_ranks):
-            why = f"torchrun ended before any rank started: {self._program.excerpt('launcher')}"
-            self._record |= {"spawn_error": why, "spawn_fault": exit_record.HOST}
+            words = self._program.excerpt("launcher")
+            lacks = TORCH if self._program.exit_code == _USAGE_ERROR or _NO_TORCH in words else None
+            side = exit_record.PROGRAM if lacks and self._order.container is not None else exit_record.HOST
+            why = f"torchrun ended before any rank started: {words}"
+            self._record |= {"spawn_error": why, "spawn_fault": side, "lacks": lacks}
 
 
 def _nothing(_number: int, _frame: FrameType | None) -> None:

@@ -78,9 +78,12 @@ class Bucket:
         """Return an object's content. Raises FileNotFoundError."""
         return b"".join(self.read(key))
 
-    def read(self, key: str) -> Iterator[bytes]:
-        """Yield an object in pieces, in order, a few of them requested at once. Raises FileNotFoundError."""
-        size = self.size(key)
+    def read(self, key: str, size: int | None = None) -> Iterator[bytes]:
+        """Yield an object in pieces, in order, a few of them requested at once. Raises FileNotFoundError.
+
+        ``size``: its size where it is known already.
+        """
+        size = self.size(key) if size is None else size
         if size == 0:
             return
         under_way: deque[BackgroundTask[bytes]] = deque()

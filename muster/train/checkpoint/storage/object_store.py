@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 from muster.train.checkpoint import generations, manifest
 from muster.train.checkpoint.fences import FENCE, StaleFenceError
 from muster.train.checkpoint.generations import Generation
-from muster.train.checkpoint.manifest import MANIFEST, FileRecord, Manifest, UnusableError
+from muster.train.checkpoint.manifest import MANIFEST, MOST_MANIFEST_BYTES, FileRecord, Manifest, UnusableError
 from muster.train.checkpoint.retention import GOOD, READ
 from muster.train.checkpoint.save_faults import Place
 from muster.train.checkpoint.storage.late_files import LATE_ELSEWHERE_S
@@ -176,7 +176,13 @@ class ObjectStore:
         return True
 
     def read_manifest(self, generation: Generation) -> Manifest:
-        return generations.require_about(manifest.parse(self._read(generation, MANIFEST)), generation)
+        key = f"{generation.name}/{MANIFEST}"
+        with _reading(MANIFEST):
+            size = self._bucket.size(key)
+            if size > MOST_MANIFEST_BYTES:
+                raise UnusableError(f"{MANIFEST} holds {size} bytes, more than {MOST_MANIFEST_BYTES}")
+            content = b"".join(self._bucket.read(key, size))
+        return generations.require_about(manifest.parse(content), generation)
 
     def measured(self, generation: Generation) -> Manifest:
         about = self.read_manifest(generation)
@@ -193,7 +199,7 @@ class ObjectStore:
         for file in about.files:
             size, digest = 0, hashlib.sha256()
             with _reading(file.name):
-                for piece in self._bucket.read(f"{generation.name}/{file.name}"):
+                for piece in self._pieces(generation, file):
                     size += len(piece)
                     digest.update(piece)
                     if pace is not None:
@@ -202,13 +208,17 @@ class ObjectStore:
         return about
 
     def verified_part(self, about: Manifest, file: FileRecord) -> bytes:
-        content = self._read(Generation(about.step, about.fence), file.name)
+        with _reading(file.name):
+            content = b"".join(self._pieces(Generation(about.step, about.fence), file))
         generations.compare(file, len(content), hashlib.sha256(content).hexdigest())
         return content
 
-    def _read(self, generation: Generation, name: str) -> bytes:
-        with _reading(name):
-            return self._bucket.get(f"{generation.name}/{name}")
+    def _pieces(self, generation: Generation, file: FileRecord) -> Iterator[bytes]:
+        """Yield a file in pieces. Raises UnusableError if it has another size than was saved, before a byte is read."""
+        key = f"{generation.name}/{file.name}"
+        size = self._bucket.size(key)
+        generations.require_size(file, size)
+        return self._bucket.read(key, size)
 
     def mark_good(self, generation: Generation) -> None:
         self._bucket.put(f"{generation.name}/{GOOD}", b"")

@@ -59,20 +59,31 @@ def test_a_driver_is_not_requested_about_simulated_gpus(attempt: Attempt, monkey
 
 
 @pytest.mark.parametrize(
-    ("fields", "fault", "words"),
+    ("fields", "fault", "words", "lacks"),
     [
-        ({"preparation": {"disk_free_bytes": 1 << 60}}, "preflight", "GiB free"),
-        ({"preparation": PREPARED, "working_dir": "/no/such/folder"}, "program", "/no/such/folder"),
-        ({"preparation": PREPARED, "launcher": "torchrun", "script": "none.py"}, "program", "none.py"),
-        ({"preparation": PREPARED, "secrets": {"names": ["token"]}}, "preflight", "keeps no secrets"),
+        ({"preparation": {"disk_free_bytes": 1 << 60}}, "preflight", "GiB free", None),
+        ({"preparation": PREPARED, "working_dir": "/no/such/folder"}, "program", "/no/such/folder", "working folder"),
+        ({"preparation": PREPARED, "launcher": "torchrun", "script": "none.py"}, "program", "none.py", "program"),
+        ({"launcher": "torchrun", "script": __file__, "python": "/no/python"}, "program", "/no/python", "interpreter"),
+        ({"venv": "/no/venv"}, "program", "/no/venv is no virtual environment", "environment"),
+        ({"container": {"image": "gpt", "engine": "docker"}}, "host", "no container engine", "container engine"),
+        ({"preparation": PREPARED, "secrets": {"names": ["token"]}}, "preflight", "keeps no secrets", "secrets"),
+        ({"secrets": {"names": ["token"], "source": "/nowhere"}}, "program", "the secret token is not", "secret"),
     ],
 )
 def test_what_is_missing_is_stated_before_anything_starts(
-    attempt: Attempt, tmp_path: Path, fields: dict[str, Any], fault: str, words: str
+    attempt: Attempt,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    fields: dict[str, Any],
+    fault: str,
+    words: str,
+    lacks: str | None,
 ) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
     attempt.start(MARK.format(tmp_path / "mark"), **fields)
     record = record_of(attempt)
-    assert record["spawn_fault"] == fault
+    assert (record["spawn_fault"], record["lacks"]) == (fault, lacks)
     assert words in record["spawn_error"]
     assert not (attempt.folder / files.READY).exists()
     assert not (tmp_path / "mark").exists()

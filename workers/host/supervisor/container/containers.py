@@ -25,6 +25,7 @@ from workers.host.supervisor.container.mounts import (
     require_there,
 )
 from workers.host.supervisor.container.process_limits import docker_limits, podman_limits
+from workers.host.supervisor.missing import ENGINE
 from workers.host.supervisor.order_parts import Mount
 
 TYPE_CHECKING = False
@@ -45,6 +46,12 @@ _ENVIRONMENT = "container.env"
 _OURS = Path(__file__).parents[1]
 """Folder of the rank entry and its imports."""
 _RDMA = Path("/dev/infiniband")
+
+
+class NoEngineError(StartError):
+    """This host has no engine that runs the job's image."""
+
+    lacks = ENGINE
 
 
 class Engine:
@@ -95,14 +102,14 @@ def find_engine(container: Container, search: str | None = None) -> Engine:
     """Return the engine that the job names, or one of the host that runs its image. ``search``: folders as in ``PATH``.
 
     Raises:
-        StartError: the host has none: its fault, and another host may.
+        NoEngineError: the host has none: its fault, and another host may.
     """
     fitting = (ENROOT,) if container.image.startswith("/") else (PODMAN, DOCKER)
     wanted = (container.engine,) if container.engine else fitting
     for kind in wanted:
         if path := shutil.which(kind, path=search):
             return Engine(kind, path)
-    raise StartError(f"this host has no container engine for the job: {' nor '.join(wanted)} is not on its path")
+    raise NoEngineError(f"this host has no container engine for the job: {' nor '.join(wanted)} is not on its path")
 
 
 def container_name(order: Order) -> str:

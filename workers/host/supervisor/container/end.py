@@ -17,6 +17,7 @@ from workers.host.supervisor.container.containers import (
     engine_environment,
     find_engine,
 )
+from workers.host.supervisor.missing import ENGINE, IMAGE
 from workers.host.supervisor.record.exit_record import HOST, PROGRAM
 
 TYPE_CHECKING = False
@@ -37,6 +38,11 @@ _TENANTS_FAULT = re.compile(
     r"|(manifest|image|repository)\b.*\bnot found|exec: \"|executable file|open executable|workdir|chdir to cwd",
     re.IGNORECASE,
 )
+_NO_DAEMON = re.compile(
+    r"(cannot|failed to) connect to (the docker|podman)|permission denied while trying to connect to the docker",
+    re.IGNORECASE,
+)
+"""The words of docker's and podman's clients without a daemon that answers them."""
 _DOCKER_REFUSED = "docker: Error response from daemon"
 _NONE_THERE = re.compile(rb"no such container|no container with name", re.IGNORECASE)
 
@@ -77,8 +83,11 @@ def code_of_program(order: Order, code: int | None) -> int | None:
     return -signal.SIGKILL if code == _KILLED and has_own_group(order) else code
 
 
-def why_not_started(order: Order, folder: Path, exit_code: int | None, stated: str) -> tuple[str, str] | None:
-    """Return why the container's program never ran and whose fault that is, by the engine's code, files and output.
+def why_not_started(
+    order: Order, folder: Path, exit_code: int | None, stated: str
+) -> tuple[str, str, str | None] | None:
+    """Return why the container's program never ran, whose fault that is, and the missing part if a person has to supply
+    it: by the engine's code, files and output.
 
     None if it ran.
     """
@@ -92,11 +101,13 @@ def why_not_started(order: Order, folder: Path, exit_code: int | None, stated: s
     if not _has_begun(engine, folder, by_engine) and not (
         is_tenants and order.is_torchrun and exit_code != ENGINE_FAILED
     ):
-        return f"the container was not started: {words}", PROGRAM if is_tenants else HOST
+        if is_tenants:
+            return f"the container was not started: {words}", PROGRAM, IMAGE
+        return f"the container was not started: {words}", HOST, ENGINE if _NO_DAEMON.search(words) else None
     has_ranks = any((folder / files.RANKS / f"{rank}.json").exists() for rank in order.local_ranks)
     if exit_code == ENGINE_FAILED or not order.is_torchrun or has_ranks:
         return None
-    return f"the container could not run {order.python}: {words}", PROGRAM
+    return f"the container could not run {order.python}: {words}", PROGRAM, IMAGE
 
 
 def remove(order: Order, folder: Path, timeout_s: float) -> bool:

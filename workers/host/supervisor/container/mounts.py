@@ -8,6 +8,7 @@ import re
 from pathlib import Path
 
 from workers.host.supervisor import files
+from workers.host.supervisor.missing import MOUNT
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -21,6 +22,8 @@ _SEPARATORS = re.compile(r"[,:\"\x00-\x1f\x7f]")
 
 class MountError(Exception):
     """A path that the job requests for its container is missing or closed to it: the tenant's to fix."""
+
+    lacks = MOUNT
 
 
 def require_plain(mounts: Sequence[Mount]) -> None:

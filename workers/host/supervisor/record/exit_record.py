@@ -24,8 +24,6 @@ PREFLIGHT = "preflight"
 """Side at fault if the program never ran: the tenant's order, our side, none (it was not to start), or this host,
 which was not ready while the others of its gang waited.
 """
-DATASET = "dataset"
-"""Kind of the missing part that the tenant's order states to be there: another host may have it."""
 
 
 def blank_record(attempt_id: str, fence: int, boot_id: str) -> dict[str, Any]:

@@ -18,6 +18,7 @@ import time
 import zlib
 from pathlib import Path
 
+from workers.host.supervisor.missing import SECRET, SECRETS
 from workers.host.supervisor.user.redaction import Redactor
 
 TYPE_CHECKING = False
@@ -38,9 +39,17 @@ _NAME = re.compile(r"[a-z0-9](?:[a-z0-9._-]{0,61}[a-z0-9])?")
 class MissingSecretError(Exception):
     """The job names a secret that its tenant does not have on this host."""
 
+    lacks = SECRET
+
 
 class SecretsError(OSError):
     """This host cannot give secrets as it should."""
+
+
+class NoSecretsError(SecretsError):
+    """This host's operator has not set it up for secrets, or not for this one."""
+
+    lacks = SECRETS
 
 
 class JobSecrets:
@@ -79,7 +88,7 @@ class JobSecrets:
             return {}
         values = {name: self._value(name) for name in self.names}
         if not is_in_memory(_MEMORY, _MOUNTS):
-            raise SecretsError(f"{_MEMORY} is no file system in memory, and secrets are put nowhere else")
+            raise NoSecretsError(f"{_MEMORY} is no file system in memory, and secrets are put nowhere else")
         place = self.place(folder)
         user.make_folder(place)
         found = place.lstat()
@@ -114,7 +123,7 @@ class JobSecrets:
 
     def _value(self, name: str) -> bytes:
         if self.source is None:
-            raise SecretsError(f"the secret {name}: this host keeps no secrets (MUSTER_JOB_SECRETS_DIR is not set)")
+            raise NoSecretsError(f"the secret {name}: this host keeps no secrets (MUSTER_JOB_SECRETS_DIR is not set)")
         path = self.source / name
         try:
             descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
@@ -123,10 +132,10 @@ class JobSecrets:
         with os.fdopen(descriptor, "rb") as file:
             found = os.fstat(descriptor)
             if not stat.S_ISREG(found.st_mode) or found.st_mode & 0o077:
-                raise SecretsError(f"the secret {name}: {path} must be a file of mode 0600 or 0400")
+                raise NoSecretsError(f"the secret {name}: {path} must be a file of mode 0600 or 0400")
             value = file.read(MOST_BYTES + 1)
         if len(value) > MOST_BYTES:
-            raise SecretsError(f"the secret {name}: {path} is larger than {MOST_BYTES >> 10} KiB")
+            raise NoSecretsError(f"the secret {name}: {path} is larger than {MOST_BYTES >> 10} KiB")
         return value
 
 

@@ -18,6 +18,7 @@ from workers.host.supervisor.order import read_order
 
 CREATED = """for word in "$@"; do case $word in --cidfile=*) echo c0ffee >"${word#--cidfile=}";; esac; done"""
 BEGUN = """for word in "$@"; do case $word in --pidfile=*) echo 4711 >"${word#--pidfile=}";; esac; done"""
+NO_ENGINE = "container engine"
 MADE = f"{CREATED}\n{BEGUN}"
 RUNC = "Error: runc: runc create failed: unable to start container process: "
 
@@ -52,22 +53,28 @@ def test_a_program_that_ran_is_not_stated_to_have_not(attempt: Attempt, engines:
 
 
 @pytest.mark.parametrize(
-    ("stated", "cause"),
+    ("stated", "cause", "lacks"),
     [
-        ("Error: unresolvable CDI devices nvidia.com/gpu=GPU-1", Cause.LAUNCH_FAILED),
-        ("Error: crun: executable not found", Cause.LAUNCH_FAILED),
-        ("Error: initializing source docker://gpt:1: reading manifest 1: manifest unknown", Cause.USER_ERROR),
-        ('Error: short-name "gpt" did not resolve to an alias', Cause.USER_ERROR),
-        ("Error: /data: duplicate mount destination", Cause.USER_ERROR),
+        ("Error: unresolvable CDI devices nvidia.com/gpu=GPU-1", Cause.LAUNCH_FAILED, None),
+        ("Error: crun: executable not found", Cause.LAUNCH_FAILED, None),
+        ("Error: initializing source docker://gpt:1: reading manifest 1: manifest unknown", Cause.USER_ERROR, "image"),
+        ('Error: short-name "gpt" did not resolve to an alias', Cause.USER_ERROR, "image"),
+        ("Error: /data: duplicate mount destination", Cause.USER_ERROR, "image"),
+        ("docker: Cannot connect to the Docker daemon at unix:///run/docker.sock.", Cause.LAUNCH_FAILED, NO_ENGINE),
+        ("docker: failed to connect to the docker API at unix:///run/docker.sock;", Cause.LAUNCH_FAILED, NO_ENGINE),
+        ("Cannot connect to Podman. Please verify your connection", Cause.LAUNCH_FAILED, NO_ENGINE),
+        ("docker: permission denied while trying to connect to the Docker daemon", Cause.LAUNCH_FAILED, NO_ENGINE),
+        ("Error: initializing source docker://gpt:1: pinging registry: i/o timeout", Cause.LAUNCH_FAILED, None),
     ],
 )
 def test_why_no_container_was_made_is_the_tenants_or_the_hosts(
-    attempt: Attempt, engines: Path, stated: str, cause: Cause
+    attempt: Attempt, engines: Path, stated: str, cause: Cause, lacks: str | None
 ) -> None:
     podman(engines, f"echo '{stated}' >&2\nexit 125")
     verdict = ended(attempt)
     assert verdict.cause is cause
     assert f"the container was not started: {stated}" in verdict.proof
+    assert attempt.read("exit.json")["lacks"] == lacks
 
 
 @pytest.mark.parametrize(

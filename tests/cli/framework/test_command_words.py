@@ -1,0 +1,29 @@
+"""An error shows the person at a terminal what to type, and not which header a program should have sent."""
+
+import re
+
+import pytest
+
+from muster.cli.framework.command_words import TYPED_ADVICE, WORDS, for_a_person
+from muster.domain.errors import REGISTRY
+
+OF_REQUESTS = re.compile(r"header|body|path|method|Content-|Accept|If-Match|ETag|Idempotency|Retry-After|cursor|JSON")
+OF_A_HOST = {"stale_fence", "internal", "upgrade_required"}
+"""Errors that no command receives, or that have no words of a request."""
+
+
+@pytest.mark.parametrize("code", REGISTRY)
+def test_no_usual_text_names_a_part_of_a_request(code: str) -> None:
+    kind = REGISTRY[code]
+    words, suggestion = for_a_person(code, kind.title, kind.advice)
+    assert not OF_REQUESTS.search(f"{words} {suggestion}")
+    assert code in TYPED_ADVICE or code in OF_A_HOST
+
+
+def test_a_text_that_is_more_than_the_usual_one_stays() -> None:
+    assert for_a_person("conflict", "the job has ended (conflict)", "submit another") == (
+        "the job has ended (conflict)",
+        "submit another",
+    )
+    assert for_a_person("of_a_newer_server", "words", "advice") == ("words", "advice")
+    assert WORDS.keys() <= REGISTRY.keys()
