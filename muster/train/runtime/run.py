@@ -114,7 +114,7 @@ class Run:
         self.rank = self._ranks.rank
         self.world_size = self._ranks.world_size
         place = (self.rank, self.world_size) if sharing.mesh is None else place_in(sharing.mesh)
-        self._samples = Samples(sharing.seed, *place)
+        self._samples = Samples(sharing.seed, *place, is_shared=place[1] < self.world_size)
         self._sizes = Sizes(around.nodes_range, self._channel, self.rank)
         self._pace = pace(ranks_per_replica=max(self.world_size // place[1], 1))
         self.model = inner = trained.model
@@ -175,6 +175,7 @@ class Run:
             self._pace.begin()
             self._loss = None
             self._faults.meet(self.step)
+            self._samples.begin()
             yield self.step
             self.step += 1
             self._load.note(samples=self._samples.advance())
@@ -245,6 +246,10 @@ class Run:
     def sample_indices(self, num_samples: int, batch_size: int) -> list[int]:
         """Return this rank's ``batch_size`` samples of this step: a pure function of seed, position and number of
         ranks.
+
+        Raises:
+            ValueError: it was called in this step before. All ranks that call it have to give one ``batch_size``;
+                otherwise the step ends with a ValueError on every rank.
         """
         return self._samples.indices(num_samples, batch_size)
 
@@ -285,9 +290,13 @@ class Run:
         orders.listen()
         told = [orders.stop_reason is not None, orders.wants_checkpoint, -orders.deadline_ms, self._is_saving]
         save_s = 0.0 if self._checkpoints is None else self._checkpoints.save_s
-        must_stop, wants_checkpoint, minus_deadline, is_busy_anywhere, is_near, *figures = self._ranks.max(
-            [*told, self._cadence.is_near(self.step, total), *self._cadence.figures(self.step, save_s)]
+        draws = self._samples.figures()
+        highest = self._ranks.max(
+            [*told, self._cadence.is_near(self.step, total), *draws, *self._cadence.figures(self.step, save_s)]
         )
+        must_stop, wants_checkpoint, minus_deadline, is_busy_anywhere, is_near, *figures = highest
+        draws, figures = figures[: len(draws)], figures[len(draws) :]
+        self._samples.agree(draws, self._ranks)
         is_due = self._cadence.agree(self.step, figures, is_busy=bool(is_busy_anywhere))
         if not is_busy_anywhere:
             self._settle_save()
