@@ -20,7 +20,7 @@ from control.core.unit_of_work import SCHEDULER_CHANNEL, WAKEUP_TOPIC, UnitOfWor
 from control.fleet import cordons
 from muster.db.models import Allocation, AllocationGpu, Attempt, AttemptHost, Cordon, Job, StopRequest
 from muster.domain.errors import NotFoundError
-from muster.domain.exit.causes import CAUSE_RULES, Budget
+from muster.domain.exit.causes import CAUSE_RULES, ENDS_THE_SECOND_TIME, Budget
 from muster.domain.exit.exits import classify, parse_exit_record
 from muster.domain.ids import AttemptId, JobId, NodeId
 from muster.domain.lifecycle import attempt as attempts
@@ -133,7 +133,8 @@ def _end_attempt(unit: UnitOfWork, loaded: LoadedAttempt, ended: attempts.Ended,
     cause = ended.verdict.cause
     is_counted = CAUSE_RULES[cause].budget is Budget.JOB or cause in _COUNTED_IN_A_ROW
     has_progressed = is_counted and checkpoints.has_progressed(unit.session, loaded.attempt)
-    end = jobs.AttemptEnded(ended.verdict, words, has_progressed=has_progressed, is_final=_is_final(loaded, cause))
+    is_final = _is_final(loaded, cause) or (not has_progressed and _is_second_in_a_row(unit, loaded.attempt, cause))
+    end = jobs.AttemptEnded(ended.verdict, words, has_progressed=has_progressed, is_final=is_final)
     step_job(unit, job, end, policy)
     if suspicion is not None and job.state is JobState.HELD:
         suspects.open_suspicion(unit, job, suspicion)
@@ -146,6 +147,14 @@ def _is_final(loaded: LoadedAttempt, cause: Cause) -> bool:
     records = [parse_exit_record(host.exit_record) for host in loaded.hosts if host.exit_record]
     verdicts = [classify(record, loaded.attempt.stop_reason) for record in records]
     return any(each.is_final and each.proof == loaded.attempt.ending_proof for each in verdicts)
+
+
+def _is_second_in_a_row(unit: UnitOfWork, attempt: Attempt, cause: Cause) -> bool:
+    """Return whether the job's attempt before ended by the same cause, and that cause ends a job the second time."""
+    if cause not in ENDS_THE_SECOND_TIME:
+        return False
+    earlier = select(Attempt.cause).where(Attempt.job_id == attempt.job_id, Attempt.fence < attempt.fence)
+    return unit.session.scalar(earlier.order_by(Attempt.fence.desc()).limit(1)) is cause
 
 
 def step_job(unit: UnitOfWork, job: Job, event: jobs.Event, policy: Policy) -> None:

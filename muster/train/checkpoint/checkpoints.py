@@ -16,6 +16,7 @@ from muster.train.checkpoint.background_save import Saving
 from muster.train.checkpoint.continuity import Continuity
 from muster.train.checkpoint.extra_pieces import PIECES
 from muster.train.checkpoint.fences import StaleFenceError
+from muster.train.checkpoint.finite import FiniteState
 from muster.train.checkpoint.generations import Generation
 from muster.train.checkpoint.loading import Loading
 from muster.train.checkpoint.manifest import FileRecord, Manifest, file_name
@@ -24,6 +25,7 @@ from muster.train.checkpoint.retention_thread import RetentionWorker
 from muster.train.checkpoint.save_faults import SaveFault, documents_of
 from muster.train.parallel.shards import CoverageError
 from muster.train.runtime import rng
+from muster.train.runtime.divergence import DivergedError
 from muster.train.runtime.failpoints import failpoint
 
 if TYPE_CHECKING:
@@ -97,6 +99,7 @@ class Checkpoints:
         self._parts = Parts(ranks.rank, ranks.world_size)
         self._saving: Saving | None = None
         self._is_first = True
+        self._finite: FiniteState | None = None
         begun = ranks.from_first(self._begin() if ranks.rank == 0 else None)
         if begun.stale:
             raise StaleFenceError(begun.stale)
@@ -125,6 +128,7 @@ class Checkpoints:
         Raises, on every rank:
             StaleFenceError: a newer attempt has begun.
             CoverageError: the state could not be loaded again.
+            DivergedError: the state holds a value that is not finite, so nothing was saved.
         """
         started = time.monotonic()
         part = self._parts.of(trained)
@@ -215,7 +219,7 @@ class Checkpoints:
         found: list[_Written] = []
         faults: list[SaveFault] = []
         for written in together.gather(self._write_own(part, generation)):
-            if isinstance(written, CoverageError):
+            if isinstance(written, (CoverageError, DivergedError)):
                 raise written
             if isinstance(written, SaveFault):
                 faults.append(written)
@@ -240,7 +244,7 @@ class Checkpoints:
             return SaveFault.of(0, fault, self._store.place)
         return None
 
-    def _write_own(self, part: Part, generation: Generation) -> _Written | SaveFault | CoverageError:
+    def _write_own(self, part: Part, generation: Generation) -> _Written | SaveFault | CoverageError | DivergedError:
         if not isinstance(part, dict):
             return part
         rank = self._ranks.rank
@@ -248,6 +252,10 @@ class Checkpoints:
             failpoint("save.write")
             rng.require_own(part["rng"], part["rng_sha256"], rank)
             state.require_loadable(part)
+            if self._finite is not None and (why := self._finite.fault_of(part)):
+                return DivergedError(
+                    f"diverged before step {generation.step}, which is not saved: {why} on rank {rank}"
+                )
             record = self._store.write_part(generation, rank, self._dump_of(part, generation))
             record = replace(record, rng_sha256=part["rng_sha256"])
             return _Written(record, volume.of_part(part), PIECES in part)
@@ -336,6 +344,7 @@ class Checkpoints:
             MissingKeyError: it is encrypted under a key that a rank does not have.
             OSError: the object store does not answer, or refuses.
         """
+        self._finite = FiniteState(trained)
         loading = Loading(
             self._store, self._ranks, self._channel, self._around.resume, self._retention, keyring=self._keyring
         )

@@ -5,13 +5,14 @@ from __future__ import annotations
 import hashlib
 from typing import TYPE_CHECKING
 
+from muster.train.parallel.naming import ranks_in_words
+
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from muster.train.parallel.ranks import Agreement
 
 _ROUNDS = 6
-_MOST_RANKS_NAMED = 4
 _NO_SAMPLES = -(1 << 62)
 """Figure of a rank whose share another rank may read."""
 
@@ -94,18 +95,12 @@ class Samples:
         counts: dict[int, list[int]] = {}
         for rank, taken in enumerate(ranks.gather(self._step_taken)):
             counts.setdefault(taken, []).append(rank)
-        words = "; ".join(f"{taken:,} on {_ranks_in_words(counts[taken])}" for taken in sorted(counts))
+        words = "; ".join(f"{taken:,} on {ranks_in_words(counts[taken])}" for taken in sorted(counts))
         raise ValueError(
             "the ranks requested different numbers of samples in one step, so some samples would be lost and others "
             f"taken twice: {words}. Call sample_indices with one batch size on every rank, or give start a data_mesh "
             "that names the ranks that read different samples"
         )
-
-
-def _ranks_in_words(ranks: Sequence[int]) -> str:
-    named = ", ".join(map(str, ranks[:_MOST_RANKS_NAMED]))
-    more = f" and {len(ranks) - _MOST_RANKS_NAMED:,} more" if len(ranks) > _MOST_RANKS_NAMED else ""
-    return f"rank{'' if len(ranks) == 1 else 's'} {named}{more}"
 
 
 def sample_at(number: int, num_samples: int, seed: int) -> int:
