@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from muster.train.checkpoint import config as keeping
-from muster.train.checkpoint import extras, lineage, sealing, state, volume
+from muster.train.checkpoint import extras, lineage, replicas, sealing, state, volume
 from muster.train.checkpoint.background_save import Saving
 from muster.train.checkpoint.continuity import Continuity
 from muster.train.checkpoint.extra_pieces import PIECES
@@ -20,7 +20,9 @@ from muster.train.checkpoint.finite import FiniteState
 from muster.train.checkpoint.generations import Generation
 from muster.train.checkpoint.loading import Loading
 from muster.train.checkpoint.manifest import FileRecord, Manifest, file_name
+from muster.train.checkpoint.own_tensors import OWN_TENSORS
 from muster.train.checkpoint.parts import Parts
+from muster.train.checkpoint.replicas import DIGESTS
 from muster.train.checkpoint.retention_thread import RetentionWorker
 from muster.train.checkpoint.save_faults import SaveFault, documents_of
 from muster.train.parallel.shards import CoverageError
@@ -33,6 +35,7 @@ if TYPE_CHECKING:
 
     from muster.train.checkpoint.lineage import Lineage
     from muster.train.checkpoint.parts import Part
+    from muster.train.checkpoint.replicas import Digests
     from muster.train.checkpoint.sealing import Sink
     from muster.train.checkpoint.state import Trained
     from muster.train.checkpoint.volume import Volume
@@ -58,6 +61,7 @@ class _Written:
     file: FileRecord
     volume: Volume
     has_sharded_extras: bool
+    has_own_tensors: bool
 
 
 @dataclass(frozen=True)
@@ -171,7 +175,7 @@ class Checkpoints:
         """Return the facts of a save. Only the first save is compared with the state itself, later ones with the one
         before.
         """
-        state_bytes = volume.of_state(trained) if self._is_first else None
+        state_bytes = volume.of_state(trained) if self._is_first and trained.own is None else None
         return _Facts(position, loss, self.continuity.spread, state_bytes)
 
     def _save(self, part: Part, generation: Generation, facts: _Facts, spent_s: float, *, waits: bool) -> bool:
@@ -213,6 +217,7 @@ class Checkpoints:
             return [fault]
         if self._ranks.rank == 0:
             self._channel.send("checkpoint", step=generation.step, generation=generation.name, status="writing")
+        self._require_replicas(part)
         divided = extras.divided(part if isinstance(part, dict) else {}, together)
         part = divided if isinstance(part, dict) else part
         failpoint("save.before_files")
@@ -237,6 +242,16 @@ class Checkpoints:
             raise StaleFenceError(fault.why)
         return [fault]
 
+    def _require_replicas(self, part: Part) -> None:
+        """Require that what one rank writes for all is alike on all, if this save compares it. Raises CoverageError on
+        every rank.
+        """
+        digests = part.pop(DIGESTS, None) if isinstance(part, dict) else None
+        if any(self._ranks.background.max([digests is not None])):
+            told: list[Digests | None] = self._ranks.background.gather(digests)
+            if all(each is not None for each in told):  # else the save of a rank without a part fails anyway
+                replicas.require_alike([each or {} for each in told])
+
     def _prepare(self, generation: Generation) -> SaveFault | None:
         try:
             self._store.prepare(generation)
@@ -258,7 +273,7 @@ class Checkpoints:
                 )
             record = self._store.write_part(generation, rank, self._dump_of(part, generation))
             record = replace(record, rng_sha256=part["rng_sha256"])
-            return _Written(record, volume.of_part(part), PIECES in part)
+            return _Written(record, volume.of_part(part), PIECES in part, OWN_TENSORS in part)
         except FileNotFoundError as fault:
             return SaveFault.own(rank, f"{fault} (is MUSTER_CHECKPOINT_DIR one folder for all hosts?)")
         except OSError as fault:
@@ -293,6 +308,7 @@ class Checkpoints:
             key_id=None if self._keyring is None else self._keyring.first.id,
             lineage=self._lineage.as_document(parent=self._parent, rng=self.rng_policy),
             has_sharded_extras=any(each.has_sharded_extras for each in written),
+            has_own_tensors=any(each.has_own_tensors for each in written),
         )
         try:
             failpoint("save.commit")

@@ -153,7 +153,7 @@ class Run:
         except StaleFenceError as fault:
             self._end("failed", EXIT_NEVER_RESTART, str(fault))
         self._checkpoints = opened
-        self._saves = Saves(opened, self._trained, self._ranks, is_asynchronous=plan.is_asynchronous)
+        self._saves = Saves(opened, self._trained, is_asynchronous=plan.is_asynchronous)
 
     @property
     def stop_requested(self) -> bool:

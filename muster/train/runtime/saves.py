@@ -1,8 +1,7 @@
-"""The saves of one run: which step is saved, when a failed save is tried again, and the last save."""
+"""The saves of one run: which step is saved, when a failed save is tried again."""
 
 from __future__ import annotations
 
-import time
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -12,23 +11,20 @@ if TYPE_CHECKING:
     from muster.train.checkpoint.background_save import Saving
     from muster.train.checkpoint.checkpoints import Checkpoints
     from muster.train.checkpoint.state import Trained
-    from muster.train.parallel.ranks import Ranks
 
 _SAVE_MARGIN = 1.5
 _UNKNOWN_SAVE_S = 1.0
 _SHORTEST_SAVE_S = 0.2
 _MOST_STEPS_TO_RETRY = 64
-_FIRST_PAUSE_S = 0.5
 
 
 class Saves:
     """Saves of one rank, which all ranks make together. ``saved_step``: the step of the newest checkpoint; -1: none."""
 
-    def __init__(self, checkpoints: Checkpoints, trained: Trained, ranks: Ranks, *, is_asynchronous: bool) -> None:
+    def __init__(self, checkpoints: Checkpoints, trained: Trained, *, is_asynchronous: bool) -> None:
         self.saved_step = -1
         self._checkpoints = checkpoints
         self._trained = trained
-        self._ranks = ranks
         self._is_asynchronous = is_asynchronous
         self._has_room = False
         self._num_failed = 0
@@ -65,19 +61,6 @@ class Saves:
             return True
         save = partial(self._checkpoints.save, self._trained, step, position, loss, is_last=is_last)
         return self._settled(step, save, now=step)
-
-    def save_last(self, step: int, position: int, loss: float | None, *, is_over: Callable[[float], bool]) -> bool:
-        """Save the last step. A save that failed is tried again after a pause, which doubles each time.
-
-        ``is_over``: whether this rank has no time for another try that begins in so many seconds.
-        """
-        pause_s = _FIRST_PAUSE_S
-        while not self.save(step, position, loss, is_last=True):
-            if any(self._ranks.max([is_over(pause_s)])):
-                return False
-            time.sleep(pause_s)
-            pause_s *= 2
-        return True
 
     def settle(self, now: int) -> None:
         """Wait for the save in progress and act on its result; on all ranks after step ``now``."""
