@@ -20,7 +20,7 @@ from control.core.unit_of_work import SCHEDULER_CHANNEL, WAKEUP_TOPIC, UnitOfWor
 from control.fleet import cordons
 from muster.db.models import Allocation, AllocationGpu, Attempt, AttemptHost, Cordon, Job, StopRequest
 from muster.domain.errors import NotFoundError
-from muster.domain.exit.causes import CAUSE_RULES, Budget
+from muster.domain.exit.causes import CAUSE_RULES, ENDS_THE_SECOND_TIME, Budget
 from muster.domain.ids import AttemptId, JobId, NodeId
 from muster.domain.lifecycle import attempt as attempts
 from muster.domain.lifecycle import job as jobs
@@ -133,11 +133,12 @@ def _end_attempt(unit: UnitOfWork, loaded: LoadedAttempt, ended: attempts.Ended,
     is_counted = CAUSE_RULES[cause].budget is Budget.JOB or cause in _COUNTED_IN_A_ROW
     has_progressed = is_counted and checkpoints.has_progressed(unit.session, loaded.attempt)
     known = ends.ending_of(loaded.attempt, loaded.hosts)
+    is_known_final = known is not None and known.is_final and cause is Cause.USER_ERROR
     end = jobs.AttemptEnded(
         ended.verdict,
         words,
         has_progressed=has_progressed,
-        is_final=known is not None and known.is_final and cause is Cause.USER_ERROR,
+        is_final=is_known_final or (not has_progressed and _is_second_in_a_row(unit, loaded.attempt, cause)),
         has_lacked=known is not None
         and known.has_lacked
         and ends.is_missing_everywhere(unit, job, loaded.hosts, cause),
@@ -145,6 +146,14 @@ def _end_attempt(unit: UnitOfWork, loaded: LoadedAttempt, ended: attempts.Ended,
     step_job(unit, job, end, policy)
     if suspicion is not None and job.state is JobState.HELD:
         suspects.open_suspicion(unit, job, suspicion)
+
+
+def _is_second_in_a_row(unit: UnitOfWork, attempt: Attempt, cause: Cause) -> bool:
+    """Return whether the job's attempt before ended by the same cause, and that cause ends a job the second time."""
+    if cause not in ENDS_THE_SECOND_TIME:
+        return False
+    earlier = select(Attempt.cause).where(Attempt.job_id == attempt.job_id, Attempt.fence < attempt.fence)
+    return unit.session.scalar(earlier.order_by(Attempt.fence.desc()).limit(1)) is cause
 
 
 def step_job(unit: UnitOfWork, job: Job, event: jobs.Event, policy: Policy) -> None:

@@ -173,6 +173,27 @@ def test_a_newer_checkpoint_gives_the_restarts_back(world: World) -> None:
         world.reconcile()
 
 
+def test_a_training_that_diverges_twice_in_a_row_without_a_newer_checkpoint_fails_with_restarts_left(
+    world: World,
+) -> None:
+    """Once, chance or a passing fault may be the reason. From the same checkpoint the same training diverges again."""
+    job_id = world.submit(restart={"max_restarts": 5})
+    words = "muster.train: diverged at step 53: the loss is nan on rank 0"
+    diverged = {"launcher_exit_code": 1, "ranks": {"0": {"exit_code": 17, "signal": None, "error_excerpt": words}}}
+    ends = ((diverged, 20), (diverged, 40), (FAILURE, 40), (diverged, 40), (diverged, 40))
+    for number, (record, saved) in enumerate(ends):
+        attempt_id, fence = world.start(job_id)
+        world.host.report_saved(attempt_id, fence, saved, at_ms=int(world.clock.now.timestamp() * 1000))
+        world.host.report(attempt_id, fence, "exited", "cleaned", record=record)
+        assert world.job(job_id).state is (JobState.FAILED if number == 4 else JobState.RECOVERING), number
+        world.clock.advance(61)
+        world.host.beat()
+        world.reconcile()
+    job = world.job(job_id)
+    assert (world.attempts(job_id)[0].attempt.cause, job.restarts_used) == (Cause.DIVERGED, 3)
+    assert f"{words}; a restart from the same checkpoint repeats it" in job.state_reason
+
+
 def test_cancel_of_a_waiting_job_is_immediate(world: World) -> None:
     job_id = world.submit()
     with world.units.begin(world.tenant, jobs.CANCEL) as unit:

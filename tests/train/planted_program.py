@@ -11,9 +11,9 @@ part_of = state.part_of
 
 
 def part_with_the_first_ranks_numbers(
-    trained: state.Trained, rng: dict[str, Any], *, rank: int, world_size: int
+    trained: state.Trained, rng: dict[str, Any], *, rank: int, world_size: int, is_compared: bool = False
 ) -> dict[str, Any]:
-    part = part_of(trained, rng, rank=rank, world_size=world_size)
+    part = part_of(trained, rng, rank=rank, world_size=world_size, is_compared=is_compared)
     if rank == 1:
         own = chance.rng_state()
         chance.seed_rank(5, 0)

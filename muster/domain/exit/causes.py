@@ -84,9 +84,15 @@ KEEPS_ITS_GPUS: Final = tuple(
 )
 """Interruptions after which its job continues at once, with the GPUs that are still good."""
 
+ENDS_THE_SECOND_TIME: Final = frozenset({Cause.DIVERGED})
+"""Causes that a restart from the same checkpoint repeats, unless chance or a passing fault of a GPU was the reason. The
+second such end in a row, without a newer checkpoint between them, ends the job."""
+
 ADVICE: Final[Mapping[Cause, str]] = {
     Cause.GPU_OOM: "less GPU memory: take each batch in more and smaller pieces and accumulate their gradients",
     Cause.HOST_OOM: "host memory, not the GPU's: ask for more of it, or use fewer loader workers and smaller buffers",
+    Cause.DIVERGED: "a restart from the same checkpoint repeats it: lower the learning rate, clip gradients, or check "
+    "the data of that step",
 }
 """Advice to a tenant about a cause that is its program's own; stated where the job fails of it."""
 

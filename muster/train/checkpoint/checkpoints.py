@@ -11,19 +11,23 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from muster.train.checkpoint import config as keeping
-from muster.train.checkpoint import extras, lineage, sealing, state, volume
+from muster.train.checkpoint import extras, lineage, replicas, sealing, state, volume
 from muster.train.checkpoint.background_save import Saving
 from muster.train.checkpoint.continuity import Continuity
 from muster.train.checkpoint.extra_pieces import PIECES
 from muster.train.checkpoint.fences import StaleFenceError
+from muster.train.checkpoint.finite import FiniteState
 from muster.train.checkpoint.generations import Generation
 from muster.train.checkpoint.loading import Loading
 from muster.train.checkpoint.manifest import FileRecord, Manifest, file_name
+from muster.train.checkpoint.own_tensors import OWN_TENSORS
 from muster.train.checkpoint.parts import Parts
+from muster.train.checkpoint.replicas import DIGESTS
 from muster.train.checkpoint.retention_thread import RetentionWorker
 from muster.train.checkpoint.save_faults import SaveFault, documents_of
 from muster.train.parallel.shards import CoverageError
 from muster.train.runtime import rng
+from muster.train.runtime.divergence import DivergedError
 from muster.train.runtime.failpoints import failpoint
 
 if TYPE_CHECKING:
@@ -31,6 +35,7 @@ if TYPE_CHECKING:
 
     from muster.train.checkpoint.lineage import Lineage
     from muster.train.checkpoint.parts import Part
+    from muster.train.checkpoint.replicas import Digests
     from muster.train.checkpoint.sealing import Sink
     from muster.train.checkpoint.state import Trained
     from muster.train.checkpoint.volume import Volume
@@ -56,6 +61,7 @@ class _Written:
     file: FileRecord
     volume: Volume
     has_sharded_extras: bool
+    has_own_tensors: bool
 
 
 @dataclass(frozen=True)
@@ -97,6 +103,7 @@ class Checkpoints:
         self._parts = Parts(ranks.rank, ranks.world_size)
         self._saving: Saving | None = None
         self._is_first = True
+        self._finite: FiniteState | None = None
         begun = ranks.from_first(self._begin() if ranks.rank == 0 else None)
         if begun.stale:
             raise StaleFenceError(begun.stale)
@@ -125,6 +132,7 @@ class Checkpoints:
         Raises, on every rank:
             StaleFenceError: a newer attempt has begun.
             CoverageError: the state could not be loaded again.
+            DivergedError: the state holds a value that is not finite, so nothing was saved.
         """
         started = time.monotonic()
         part = self._parts.of(trained)
@@ -167,7 +175,7 @@ class Checkpoints:
         """Return the facts of a save. Only the first save is compared with the state itself, later ones with the one
         before.
         """
-        state_bytes = volume.of_state(trained) if self._is_first else None
+        state_bytes = volume.of_state(trained) if self._is_first and trained.own is None else None
         return _Facts(position, loss, self.continuity.spread, state_bytes)
 
     def _save(self, part: Part, generation: Generation, facts: _Facts, spent_s: float, *, waits: bool) -> bool:
@@ -209,13 +217,14 @@ class Checkpoints:
             return [fault]
         if self._ranks.rank == 0:
             self._channel.send("checkpoint", step=generation.step, generation=generation.name, status="writing")
+        self._require_replicas(part)
         divided = extras.divided(part if isinstance(part, dict) else {}, together)
         part = divided if isinstance(part, dict) else part
         failpoint("save.before_files")
         found: list[_Written] = []
         faults: list[SaveFault] = []
         for written in together.gather(self._write_own(part, generation)):
-            if isinstance(written, CoverageError):
+            if isinstance(written, (CoverageError, DivergedError)):
                 raise written
             if isinstance(written, SaveFault):
                 faults.append(written)
@@ -233,6 +242,16 @@ class Checkpoints:
             raise StaleFenceError(fault.why)
         return [fault]
 
+    def _require_replicas(self, part: Part) -> None:
+        """Require that what one rank writes for all is alike on all, if this save compares it. Raises CoverageError on
+        every rank.
+        """
+        digests = part.pop(DIGESTS, None) if isinstance(part, dict) else None
+        if any(self._ranks.background.max([digests is not None])):
+            told: list[Digests | None] = self._ranks.background.gather(digests)
+            if all(each is not None for each in told):  # else the save of a rank without a part fails anyway
+                replicas.require_alike([each or {} for each in told])
+
     def _prepare(self, generation: Generation) -> SaveFault | None:
         try:
             self._store.prepare(generation)
@@ -240,7 +259,7 @@ class Checkpoints:
             return SaveFault.of(0, fault, self._store.place)
         return None
 
-    def _write_own(self, part: Part, generation: Generation) -> _Written | SaveFault | CoverageError:
+    def _write_own(self, part: Part, generation: Generation) -> _Written | SaveFault | CoverageError | DivergedError:
         if not isinstance(part, dict):
             return part
         rank = self._ranks.rank
@@ -248,9 +267,13 @@ class Checkpoints:
             failpoint("save.write")
             rng.require_own(part["rng"], part["rng_sha256"], rank)
             state.require_loadable(part)
+            if self._finite is not None and (why := self._finite.fault_of(part)):
+                return DivergedError(
+                    f"diverged before step {generation.step}, which is not saved: {why} on rank {rank}"
+                )
             record = self._store.write_part(generation, rank, self._dump_of(part, generation))
             record = replace(record, rng_sha256=part["rng_sha256"])
-            return _Written(record, volume.of_part(part), PIECES in part)
+            return _Written(record, volume.of_part(part), PIECES in part, OWN_TENSORS in part)
         except FileNotFoundError as fault:
             return SaveFault.own(rank, f"{fault} (is MUSTER_CHECKPOINT_DIR one folder for all hosts?)")
         except OSError as fault:
@@ -285,6 +308,7 @@ class Checkpoints:
             key_id=None if self._keyring is None else self._keyring.first.id,
             lineage=self._lineage.as_document(parent=self._parent, rng=self.rng_policy),
             has_sharded_extras=any(each.has_sharded_extras for each in written),
+            has_own_tensors=any(each.has_own_tensors for each in written),
         )
         try:
             failpoint("save.commit")
@@ -336,6 +360,7 @@ class Checkpoints:
             MissingKeyError: it is encrypted under a key that a rank does not have.
             OSError: the object store does not answer, or refuses.
         """
+        self._finite = FiniteState(trained)
         loading = Loading(
             self._store, self._ranks, self._channel, self._around.resume, self._retention, keyring=self._keyring
         )

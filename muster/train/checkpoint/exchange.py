@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING, Any, cast
 
 import torch
 
-from muster.train.checkpoint import extra_pieces, extras, state
+from muster.train.checkpoint import extra_pieces, extras, own_tensors, state
 from muster.train.checkpoint.extra_pieces import PIECES
+from muster.train.checkpoint.own_tensors import OWN_TENSORS
 from muster.train.checkpoint.staging import is_plain
 from muster.train.parallel import shards
 from muster.train.parallel.shards import CoverageError
@@ -68,8 +69,21 @@ def shared_out(parts: Mapping[int, Part], num_files: int, trained: Trained, rank
 
     ``parts``: the parts that this rank read.
     """
-    if ranks.world_size == 1:
-        return [parts[file] for file in range(num_files)]
+    holders = {file: holder_of(file, ranks.world_size) for file in range(num_files)}
+    mine = own_tensors.delivered(parts, trained.own, ranks, holders)
+    made = (
+        [{**parts[file]} for file in range(num_files)]
+        if ranks.world_size == 1
+        else _exchanged(parts, num_files, trained, ranks)
+    )
+    for part in made:
+        part.pop(OWN_TENSORS, None)
+        if mine is not None:
+            part[OWN_TENSORS] = mine
+    return made
+
+
+def _exchanged(parts: Mapping[int, Part], num_files: int, trained: Trained, ranks: Agreement) -> list[Part]:
     own = [(_entry(where, piece, ranks.rank), piece["values"]) for where, piece in _pieces(parts)]
     values = {(entry.file, entry.owner, entry.name): value for entry, value in own}
     entries = [entry for told in ranks.gather([entry for entry, _ in own]) for entry in told]

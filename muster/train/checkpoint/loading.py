@@ -181,7 +181,7 @@ class Loading:
         """
         why, content = "", None
         try:
-            content = state.prepared(parts, trained)
+            content = state.prepared(parts, trained, rank=self._ranks.rank)
         except CoverageError as refused:
             why = str(refused)
         except Exception as trouble:  # noqa: BLE001  # on one rank alone it would leave the others waiting

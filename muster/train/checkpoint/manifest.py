@@ -13,7 +13,10 @@ ENCRYPTED_SCHEMA = 2
 """Schema of encrypted checkpoints: a runtime which cannot decrypt skips them, and does not treat them as damaged."""
 SHARDED_EXTRAS_SCHEMA = 3
 """Schema of checkpoints with sharded extras: a runtime which does not know the pieces does not restore without them."""
-NEWEST_SCHEMA = SHARDED_EXTRAS_SCHEMA
+OWN_TENSORS_SCHEMA = 4
+"""Schema of checkpoints with tensors that are each rank's own: a runtime which does not know them does not restore
+without them."""
+NEWEST_SCHEMA = OWN_TENSORS_SCHEMA
 MANIFEST = "MANIFEST.json"
 MOST_MANIFEST_BYTES = 256 << 20
 """Most bytes of a manifest that are read: enough for a million ranks."""
@@ -54,8 +57,9 @@ class Manifest:
     ``loss_spread``: the deviation of the losses before it; None if too few were reported, or an older runtime made it.
     ``key_id``: the key under which its files are encrypted; None: they are not encrypted. Sizes and SHA-256 are of the
     stored bytes. ``lineage``: its origin (``muster.train.checkpoint.lineage``); None if an older runtime made it.
-    ``has_sharded_extras``: its files hold pieces of extras (``extra_pieces``). ``file_sha256``: hash of the manifest's
-    own file if it was read from one; the file does not hold it.
+    ``has_sharded_extras``: its files hold pieces of extras (``extra_pieces``). ``has_own_tensors``: they hold tensors
+    that are each rank's own (``own_tensors``). ``file_sha256``: hash of the manifest's own file if it was read from
+    one; the file does not hold it.
     """
 
     step: int
@@ -72,6 +76,7 @@ class Manifest:
     key_id: str | None = None
     lineage: dict[str, Any] | None = None
     has_sharded_extras: bool = False
+    has_own_tensors: bool = False
     file_sha256: str = field(default="", compare=False)
 
     @property
@@ -79,6 +84,8 @@ class Manifest:
         """The lowest schema with which a reader understands this manifest, so that older runtimes use it if
         they can.
         """
+        if self.has_own_tensors:
+            return OWN_TENSORS_SCHEMA
         if self.has_sharded_extras:
             return SHARDED_EXTRAS_SCHEMA
         return SCHEMA if self.key_id is None else ENCRYPTED_SCHEMA

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from muster.train.checkpoint import state
+from muster.train.checkpoint import replicas, state
 from muster.train.checkpoint.save_faults import SaveFault
 from muster.train.checkpoint.staging import Staging
 from muster.train.parallel.shards import CoverageError
@@ -28,6 +28,7 @@ class Parts:
         self._rank = rank
         self._world_size = world_size
         self._staging = Staging()
+        self._num_parts = 0
 
     def of(self, trained: Trained) -> Part:
         """Return the part with training's own tensors, which must be written before training continues.
@@ -36,8 +37,10 @@ class Parts:
         """
         rng = chance.rng_state()
         sha256 = chance.digest_of(rng)
+        is_compared = self._world_size > 1 and self._num_parts % replicas.COMPARE_EVERY == 0
+        self._num_parts += 1
         try:
-            part = state.part_of(trained, rng, rank=self._rank, world_size=self._world_size)
+            part = state.part_of(trained, rng, rank=self._rank, world_size=self._world_size, is_compared=is_compared)
         except CoverageError as fault:
             return fault
         return {**part, "rng_sha256": sha256}

@@ -15,7 +15,9 @@ from typing import IO, TYPE_CHECKING, Any, cast
 
 import torch
 
-from muster.train.checkpoint import extras
+from muster.train.checkpoint import extras, replicas
+from muster.train.checkpoint.own_tensors import OWN_TENSORS
+from muster.train.checkpoint.replicas import DIGESTS
 from muster.train.checkpoint.staging import is_plain
 from muster.train.parallel import shards
 from muster.train.parallel.shards import CoverageError
@@ -26,6 +28,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from muster.train.checkpoint.extras import Stateful
+    from muster.train.checkpoint.own_tensors import OwnRule
     from muster.train.checkpoint.sealing import Sink
     from muster.train.parallel.shards import Piece
 
@@ -37,40 +40,122 @@ ONLY_PLAIN = "a state_dict holds more than tensors and plain values"
 
 @dataclass
 class Trained:
-    """Objects that are saved and restored as one. ``extras``: other objects with a state (``checkpoint.extras``)."""
+    """Objects that are saved and restored as one. ``extras``: other objects with a state (``checkpoint.extras``).
+
+    ``own``: the tensors that are each rank's own, as the program declares them.
+    """
 
     model: torch.nn.Module
     optimizer: torch.optim.Optimizer | None
     scheduler: Stateful | None
     extras: Mapping[str, Stateful]
+    own: OwnRule | None = None
 
 
-def part_of(trained: Trained, rng: dict[str, Any], *, rank: int, world_size: int) -> dict[str, Any]:
+def part_of(
+    trained: Trained, rng: dict[str, Any], *, rank: int, world_size: int, is_compared: bool = False
+) -> dict[str, Any]:
     """Return this rank's part with training's own tensors, which must be written before training continues.
 
     It has all of the rank's schedulers and extras: ``extras.divided`` leaves the ones that the rank is to write.
     ``rng``: the rank's random numbers, taken before: a ``state_dict``, or a background thread, may draw some meanwhile.
+    ``is_compared``: with the digests of what all ranks have alike (``replicas``).
 
     Raises:
         CoverageError: it holds something that cannot be saved.
     """
-    part = tensors_of(trained, rank=rank, world_size=world_size)
+    kept = _kept(trained)
+    part = _tensors_of(kept, trained, rank=rank, world_size=world_size)
+    if is_compared:
+        part[DIGESTS] = replicas.digests_of(_replicas_of(kept, trained))
     return {**part, "rng": rng, **extras.part_of(extras.named(trained.scheduler, trained.extras))}
 
 
 def tensors_of(trained: Trained, *, rank: int, world_size: int) -> dict[str, Any]:
     """Return the part's content for model and optimizer. Raises CoverageError."""
-    alike, own = _divided(trained.model)
-    plain, pieces = _apart(alike)
-    part: dict[str, Any] = {"model": _share(plain, rank, world_size), "model_pieces": pieces, "own": own}
+    return _tensors_of(_kept(trained), trained, rank=rank, world_size=world_size)
+
+
+def _tensors_of(kept: _Kept, trained: Trained, *, rank: int, world_size: int) -> dict[str, Any]:
+    part: dict[str, Any] = {
+        "model": _share(kept.model, rank, world_size),
+        "model_pieces": kept.model_pieces,
+        "own": kept.buffers,
+    }
+    optimizer: dict[str, Any] | None = None
     if trained.optimizer is not None:
-        state = trained.optimizer.state_dict()
-        apart = {key: _apart(values) for key, values in state["state"].items()}
-        shared = _share({key: plain for key, (plain, _) in apart.items()}, rank, world_size)
-        part["optimizer"] = {"state": shared, "pieces": {key: pieces for key, (_, pieces) in apart.items() if pieces}}
+        part["optimizer"] = {"state": _share(kept.optimizer, rank, world_size), "pieces": kept.optimizer_pieces}
+        optimizer = {"param_groups": kept.param_groups}
         if rank == 0:
-            part["optimizer"]["param_groups"] = state["param_groups"]
+            part["optimizer"] |= optimizer
+    if (rule := trained.own) is not None:
+        share = (rule.sharer, rule.num_sharers)
+        optimizer = optimizer and {**optimizer, "state": _share(kept.own_optimizer, *share)}
+        part[OWN_TENSORS] = rule.frame(_share(kept.own_model, *share), optimizer)
     return part
+
+
+def _replicas_of(kept: _Kept, trained: Trained) -> dict[tuple[int, str], Any]:
+    """Return what all ranks, or all ranks of this rank's place, have whole and alike, for ``replicas.digests_of``.
+
+    One group for each parameter, and one for its state in the optimizer.
+    """
+    names = parameter_names(trained)
+    place = -1 if trained.own is None else trained.own.place
+    groups: dict[tuple[int, str], Any] = {}
+    for there, model, states in ((-1, kept.model, kept.optimizer), (place, kept.own_model, kept.own_optimizer)):
+        groups |= {(there, name): value for name, value in model.items()}
+        groups |= {
+            (there, f"the optimizer's state of {names.get(key, f'parameter {key}')}"): {"number": key, **value}
+            for key, value in states.items()
+            if value
+        }
+    return groups
+
+
+def parameter_names(trained: Trained) -> dict[int, str]:
+    """Return the names of the model's parameters by their number in the optimizer."""
+    if trained.optimizer is None:
+        return {}
+    names = {id(parameter): name for name, parameter in trained.model.named_parameters()}
+    in_order = (parameter for group in trained.optimizer.param_groups for parameter in group["params"])
+    return {number: names[id(each)] for number, each in enumerate(in_order) if id(each) in names}
+
+
+@dataclass(frozen=True)
+class _Kept:
+    """The state of model and optimizer, by how the ranks share it: ``own_`` is what each place has of its own."""
+
+    model: dict[str, Any]
+    model_pieces: dict[str, Piece]
+    buffers: dict[str, Any]
+    own_model: dict[str, Any]
+    optimizer: dict[int, dict[str, Any]]
+    optimizer_pieces: dict[int, dict[str, Piece]]
+    own_optimizer: dict[int, dict[str, Any]]
+    param_groups: list[dict[str, Any]]
+
+
+def _kept(trained: Trained) -> _Kept:
+    """Return the state of model and optimizer. Raises CoverageError."""
+    rule = trained.own
+    alike, buffers = _divided(trained.model)
+    plain, pieces = _apart(alike)
+    own_model = {name: value for name, value in plain.items() if rule is not None and rule.holds(name)}
+    state = {"state": {}, "param_groups": []} if trained.optimizer is None else trained.optimizer.state_dict()
+    apart = {key: _apart(values) for key, values in state["state"].items()}
+    names = parameter_names(trained)
+    own_keys = {key for key in apart if rule is not None and rule.holds(names.get(key, f"parameter {key}"))}
+    return _Kept(
+        {name: value for name, value in plain.items() if name not in own_model},
+        pieces,
+        buffers,
+        own_model,
+        {key: whole for key, (whole, _) in apart.items() if key not in own_keys},
+        {key: pieces for key, (_, pieces) in apart.items() if pieces},
+        {key: whole for key, (whole, _) in apart.items() if key in own_keys},
+        state["param_groups"],
+    )
 
 
 def dump(part: dict[str, Any], file: Sink) -> None:
@@ -179,17 +264,20 @@ class Prepared:
     optimizer: dict[str, Any] | None
 
 
-def prepared(loaded: list[dict[str, Any]], trained: Trained) -> Prepared:
+def prepared(loaded: list[dict[str, Any]], trained: Trained, *, rank: int) -> Prepared:
     """Convert all ranks' parts to the layout of this rank's model and optimizer, which stay as they are.
 
     Raises:
         CoverageError: a parameter is of another shape, or the state of the optimizer is missing or not whole.
     """
+    mine = loaded[rank if rank < len(loaded) else 0].get(OWN_TENSORS, {"model": {}})
     try:
-        weights = _weights(loaded, trained.model)
+        weights = {**_weights(loaded, trained.model), **mine["model"]}
     except (RuntimeError, CoverageError) as fault:
         raise _differs(fault) from fault
-    return Prepared(weights, None if trained.optimizer is None else _optimizer_content(loaded, trained.optimizer))
+    if trained.optimizer is None:
+        return Prepared(weights, None)
+    return Prepared(weights, _optimizer_content(loaded, trained.optimizer, mine.get("optimizer")))
 
 
 def restore(loaded: list[dict[str, Any]], content: Prepared, trained: Trained, *, rank: int, world_size: int) -> bool:
@@ -228,11 +316,15 @@ def _differs(fault: Exception) -> CoverageError:
     return CoverageError(f"the model differs from the one that was saved: {fault}")
 
 
-def _optimizer_content(loaded: list[dict[str, Any]], optimizer: torch.optim.Optimizer) -> dict[str, Any]:
+def _optimizer_content(
+    loaded: list[dict[str, Any]], optimizer: torch.optim.Optimizer, mine: Mapping[str, Any] | None
+) -> dict[str, Any]:
+    """Return the optimizer's content. ``mine``: what is this rank's own of it, if anything was declared so."""
     if any("optimizer" not in part for part in loaded):
         raise CoverageError("no optimizer was saved")
-    groups = loaded[0]["optimizer"]["param_groups"]
-    return {"state": _optimizer_state(loaded, optimizer), "param_groups": groups}
+    found = {"state": {}, "param_groups": loaded[0]["optimizer"]["param_groups"]} if mine is None else mine
+    state = {**_optimizer_state(loaded, optimizer), **found["state"]}
+    return {"state": state, "param_groups": found["param_groups"]}
 
 
 def _restore_optimizer(content: dict[str, Any], optimizer: torch.optim.Optimizer) -> None:

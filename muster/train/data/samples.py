@@ -3,8 +3,18 @@
 from __future__ import annotations
 
 import hashlib
+from typing import TYPE_CHECKING
+
+from muster.train.parallel.naming import ranks_in_words
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from muster.train.parallel.ranks import Agreement
 
 _ROUNDS = 6
+_NO_SAMPLES = -(1 << 62)
+"""Figure of a rank whose share another rank may read."""
 
 
 class Samples:
@@ -12,11 +22,18 @@ class Samples:
     own.
     """
 
-    def __init__(self, seed: int, rank: int, world_size: int) -> None:
+    def __init__(self, seed: int, rank: int, world_size: int, *, is_shared: bool = False) -> None:
+        """``is_shared``: several ranks read the same share, so a rank may leave its reading to another one."""
         self.position = 0
         self._seed = seed
         self._rank = rank
         self._world_size = world_size
+        self._is_shared = is_shared
+        self._taken = 0
+        self._step_taken = 0
+
+    def begin(self) -> None:
+        """Begin a step: samples that were requested before it, such as to warm up, are not counted."""
         self._taken = 0
 
     def share_of(self, global_batch: int) -> int:
@@ -38,10 +55,16 @@ class Samples:
         order.
 
         Raises:
-            ValueError: there is nothing to choose from.
+            ValueError: there is nothing to choose from, or this step's samples were requested before.
         """
         if num_samples < 1 or batch_size < 1:
             raise ValueError(f"num_samples {num_samples} and batch_size {batch_size} must be 1 or more")
+        if self._taken:
+            raise ValueError(
+                "sample_indices was called twice in one step, and would return the same samples again: request all "
+                f"samples of the step at once ({self._taken // self._world_size} + {batch_size}) and split the list, "
+                "one piece for each backward pass"
+            )
         self._taken = batch_size * self._world_size
         first = self.position + self._rank * batch_size
         return [sample_at(number, num_samples, self._seed) for number in range(first, first + batch_size)]
@@ -50,7 +73,34 @@ class Samples:
         """Count the step's global batch as seen, and return this rank's number of samples; None: it requested none."""
         taken, self._taken = self._taken, 0
         self.position += taken
-        return taken // self._world_size or None
+        self._step_taken = taken // self._world_size
+        return self._step_taken or None
+
+    def figures(self) -> list[int]:
+        """Return figures of the step that ended, of which all ranks take the highest, for ``agree``."""
+        taken = self._step_taken
+        return [self.position, taken, _NO_SAMPLES if self._is_shared and not taken else -taken]
+
+    def agree(self, highest: Sequence[int], ranks: Agreement) -> None:
+        """Take over the position that all ranks have reached together.
+
+        Raises, on every rank:
+            ValueError: the ranks requested different numbers of samples, so some samples would be lost and others
+                taken twice.
+        """
+        position, most, minus_fewest = highest
+        if most == -minus_fewest or minus_fewest == _NO_SAMPLES:
+            self.position = position
+            return
+        counts: dict[int, list[int]] = {}
+        for rank, taken in enumerate(ranks.gather(self._step_taken)):
+            counts.setdefault(taken, []).append(rank)
+        words = "; ".join(f"{taken:,} on {ranks_in_words(counts[taken])}" for taken in sorted(counts))
+        raise ValueError(
+            "the ranks requested different numbers of samples in one step, so some samples would be lost and others "
+            f"taken twice: {words}. Call sample_indices with one batch size on every rank, or give start a data_mesh "
+            "that names the ranks that read different samples"
+        )
 
 
 def sample_at(number: int, num_samples: int, seed: int) -> int:

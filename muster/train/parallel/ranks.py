@@ -13,7 +13,7 @@ import torch.distributed as dist
 from muster.train.parallel import meshes
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
 T = TypeVar("T")
 
@@ -33,6 +33,14 @@ class Agreement:
         tensor = torch.tensor(values, dtype=torch.int64)
         dist.all_reduce(tensor, dist.ReduceOp.MAX, group=self._group)
         return [int(value) for value in tensor.tolist()]
+
+    def max_of(self, *groups: Sequence[int]) -> Iterator[list[int]]:
+        """Yield the highest values of several groups, which are compared in one message."""
+        highest = self.max([value for group in groups for value in group])
+        begins = 0
+        for group in groups:
+            yield highest[begins : begins + len(group)]
+            begins += len(group)
 
     def gather(self, value: T) -> list[T]:
         """Return all ranks' values on every rank, in rank order."""

@@ -8,7 +8,7 @@ import sys
 import time
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING, NoReturn, TypeVar
 
 import torch
 
@@ -26,7 +26,9 @@ from muster.train.report.growth import MemoryGrowth
 from muster.train.report.load import Load
 from muster.train.runtime import rng as chance
 from muster.train.runtime.determinism import average_in_rank_order
+from muster.train.runtime.divergence import DivergedError, Divergence
 from muster.train.runtime.exit_codes import (
+    EXIT_DIVERGED,
     EXIT_NEVER_RESTART,
     EXIT_STOPPED_WITH_CHECKPOINT,
     EXIT_STOPPED_WITHOUT,
@@ -34,15 +36,15 @@ from muster.train.runtime.exit_codes import (
     patience_s,
 )
 from muster.train.runtime.faults import Faults
+from muster.train.runtime.saves import Saves
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Sequence
     from pathlib import Path
     from types import TracebackType
 
     from torch.distributed.device_mesh import DeviceMesh
 
-    from muster.train.checkpoint.background_save import Saving
     from muster.train.checkpoint.lineage import Lineage
     from muster.train.checkpoint.state import Trained
     from muster.train.parallel.ranks import Ranks
@@ -52,11 +54,8 @@ if TYPE_CHECKING:
     from muster.train.runtime.environment import Environment
     from muster.train.runtime.orders import Orders
 
-_SAVE_MARGIN = 1.5
-_UNKNOWN_SAVE_S = 1.0
-_SHORTEST_SAVE_S = 0.2
 _CRASH_PATIENCE_S = 10.0
-_MOST_STEPS_TO_RETRY = 64
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -114,7 +113,7 @@ class Run:
         self.rank = self._ranks.rank
         self.world_size = self._ranks.world_size
         place = (self.rank, self.world_size) if sharing.mesh is None else place_in(sharing.mesh)
-        self._samples = Samples(sharing.seed, *place)
+        self._samples = Samples(sharing.seed, *place, is_shared=place[1] < self.world_size)
         self._sizes = Sizes(around.nodes_range, self._channel, self.rank)
         self._pace = pace(ranks_per_replica=max(self.world_size // place[1], 1))
         self.model = inner = trained.model
@@ -126,36 +125,35 @@ class Run:
                 average_in_rank_order(self.model, self._pace)
         self._trained = replace(trained, model=inner)
         self._cadence = Cadence(plan.every, around.interval, self._channel, rank=self.rank, num_ranks=self.world_size)
-        self._is_asynchronous = plan.is_asynchronous
         self._pace.watch(self.model, trained.optimizer)
         self._load = Load()
         self._growth = MemoryGrowth(self._channel, self.rank, self._pace.used_bytes)
         self._adviser = Adviser(self._ranks, self._channel, place, tuned=tuned)
+        self._divergence = Divergence(trained.optimizer)
         self._loss: float | None = None
-        self._saved_step = -1
-        self._has_room = False
-        self._num_failed_saves = 0
-        self._retry_at = -1
         self._has_ended = False
         self._faults = Faults(around, inner)
         self._next_hook, sys.excepthook = sys.excepthook, self._note_crash
         atexit.register(self._wait_for_save)
         self._checkpoints: Checkpoints | None = None
-        self._checkpoints = self._open_checkpoints(around, plan)
+        self._saves: Saves | None = None
+        self._open_checkpoints(around, plan)
         ranks_before = self._resume()
         batch_before = self._samples.position / self.step if self.step else 0.0
         self._adviser.begin(
             self._trained.model, trained.optimizer, ranks_before=ranks_before, batch_before=batch_before
         )
 
-    def _open_checkpoints(self, around: Environment, plan: CheckpointPlan) -> Checkpoints | None:
-        """Return the job's checkpoints, or None if it saves none. Ends the process if a newer attempt has begun."""
+    def _open_checkpoints(self, around: Environment, plan: CheckpointPlan) -> None:
+        """Open the job's checkpoints, if it saves any. Ends the process if a newer attempt has begun."""
         if around.checkpoint_place is None:
-            return None
+            return
         try:
-            return Checkpoints(around, self._ranks, self._channel, keep=plan.keep, made_of=plan.lineage)
+            opened = Checkpoints(around, self._ranks, self._channel, keep=plan.keep, made_of=plan.lineage)
         except StaleFenceError as fault:
             self._end("failed", EXIT_NEVER_RESTART, str(fault))
+        self._checkpoints = opened
+        self._saves = Saves(opened, self._trained, is_asynchronous=plan.is_asynchronous)
 
     @property
     def stop_requested(self) -> bool:
@@ -174,7 +172,9 @@ class Run:
             started = time.monotonic()
             self._pace.begin()
             self._loss = None
+            self._divergence.begin()
             self._faults.meet(self.step)
+            self._samples.begin()
             yield self.step
             self.step += 1
             self._load.note(samples=self._samples.advance())
@@ -198,7 +198,7 @@ class Run:
         samples: int | None = None,
         grad_norm: float | torch.Tensor | None = None,
     ) -> None:
-        """Report this step's loss; a loss that is no finite number is reported as none.
+        """Report this step's loss. One that is not finite ends the run on all ranks after this step, as ``diverged``.
 
         ``tokens``: tokens that this rank trained on in this step; ``padded``: tokens that filled sequences up to equal
         lengths. ``samples``: needed if ``sample_indices`` did not choose them. ``grad_norm``: needed if
@@ -206,7 +206,10 @@ class Run:
         """
         value = float(loss.item() if isinstance(loss, torch.Tensor) else loss)
         self._loss = value if math.isfinite(value) else None
+        self._divergence.note_loss(value)
         self._pace.note(tokens=tokens, grad_norm=grad_norm)
+        if grad_norm is not None:
+            self._divergence.note_grad_norm(grad_norm)
         self._load.note(samples=samples, tokens=tokens, padded=padded)
 
     def request_resize(self, num_nodes: int) -> None:
@@ -231,6 +234,7 @@ class Run:
         """Scale the gradients to a norm over all ranks of at most ``max_norm``, in any layout. Returns the old norm."""
         norm = clip_grad_norm(self.model.parameters(), max_norm, norm_type)
         self._pace.note(grad_norm=norm)
+        self._divergence.note_grad_norm(norm)
         return norm
 
     def share_of(self, global_batch: int) -> int:
@@ -245,6 +249,10 @@ class Run:
     def sample_indices(self, num_samples: int, batch_size: int) -> list[int]:
         """Return this rank's ``batch_size`` samples of this step: a pure function of seed, position and number of
         ranks.
+
+        Raises:
+            ValueError: it was called in this step before. All ranks that call it have to give one ``batch_size``;
+                otherwise the step ends with a ValueError on every rank.
         """
         return self._samples.indices(num_samples, batch_size)
 
@@ -273,7 +281,9 @@ class Run:
         if about is None:
             self._channel.send("resumed", step=0, generation="", read_bytes=read_bytes, rng=rng)
             return 0
-        self.step = self._saved_step = about.step
+        self.step = about.step
+        if self._saves is not None:
+            self._saves.saved_step = about.step
         self._samples.position = about.position
         name = Generation(about.step, about.fence).name
         self._channel.send("resumed", step=self.step, generation=name, read_bytes=read_bytes, rng=rng)
@@ -283,12 +293,19 @@ class Run:
         """Agree with all ranks between steps: save if it is due or any rank was asked to, stop if any rank must."""
         orders = self._orders
         orders.listen()
-        told = [orders.stop_reason is not None, orders.wants_checkpoint, -orders.deadline_ms, self._is_saving]
+        is_saving = self._saves is not None and self._saves.is_busy
+        told = [orders.stop_reason is not None, orders.wants_checkpoint, -orders.deadline_ms, is_saving]
         save_s = 0.0 if self._checkpoints is None else self._checkpoints.save_s
-        must_stop, wants_checkpoint, minus_deadline, is_busy_anywhere, is_near, *figures = self._ranks.max(
-            [*told, self._cadence.is_near(self.step, total), *self._cadence.figures(self.step, save_s)]
+        of_run, of_samples, of_values, of_cadence = self._ranks.max_of(
+            [*told, self._cadence.is_near(self.step, total)],
+            self._samples.figures(),
+            self._divergence.figures(),
+            self._cadence.figures(self.step, save_s),
         )
-        is_due = self._cadence.agree(self.step, figures, is_busy=bool(is_busy_anywhere))
+        must_stop, wants_checkpoint, minus_deadline, is_busy_anywhere, is_near = of_run
+        self._samples.agree(of_samples, self._ranks)
+        self._require_convergence(of_values)
+        is_due = self._cadence.agree(self.step, of_cadence, is_busy=bool(is_busy_anywhere))
         if not is_busy_anywhere:
             self._settle_save()
         if self._checkpoints is not None and orders.pins is not None:
@@ -296,85 +313,73 @@ class Run:
             orders.pins = None
         if must_stop and self.step < total:
             self._stop(-minus_deadline)
-        if is_due or wants_checkpoint or self.step == self._retry_at:
+        if self._saves is None:
+            return
+        if is_due or wants_checkpoint or self._saves.is_retry_due(self.step):
             orders.wants_checkpoint = False
-            if self._checkpoints is not None and self._saved_step != self.step:
+            if self._saves.saved_step != self.step:
                 with self._cadence.stalling():
                     self._save()
         elif is_near:
-            self._make_room()
+            self._saves.make_room()
 
-    def _make_room(self) -> None:
-        """Allocate memory for the first save's copy, once; on all ranks after one step, since a ``state_dict`` may need
-        them all.
-        """
-        if self._checkpoints is not None and self._is_asynchronous and not self._has_room:
-            self._has_room = True
-            self._checkpoints.make_room(self._trained)
+    def _require_convergence(self, highest: Sequence[int]) -> None:
+        """End the run on all ranks if any rank has a value that is not finite. The save in progress is of before."""
+        try:
+            self._divergence.require_none(self.step, highest, self._ranks)
+        except DivergedError as fault:
+            self._settle_save()
+            self._end_diverged(fault)
 
     def _stop(self, deadline_ms: int) -> None:
         """Save if the time left is enough for one, by the slowest rank's clock and experience, and leave."""
         why = self._orders.stop_reason or "another rank was asked to stop"
-        is_stuck = self._saving is not None and not self._saving.wait(patience_s(deadline_ms))
-        known_s = self._checkpoints.longest_save_s if self._checkpoints is not None else 0.0
-        needed_s = max(known_s * _SAVE_MARGIN, _SHORTEST_SAVE_S) if known_s else _UNKNOWN_SAVE_S
+        saving = None if self._saves is None else self._saves.saving
+        is_stuck = saving is not None and not saving.wait(patience_s(deadline_ms))
+        needed_s = 0.0 if self._saves is None else self._saves.needed_s
         left_s = deadline_ms / 1000 - time.time()
         is_stuck_anywhere, is_late = self._ranks.max([is_stuck, needed_s > left_s])
         if is_stuck_anywhere:
             self._outcome("stopped_without", f"{why}; a save is still in progress", within_s=0.0)
             leave_at_once(EXIT_STOPPED_WITHOUT)  # its thread uses the ranks' group, on one of them at least
         self._settle_save()
-        has_saved = self._saved_step == self.step or (self.step > 0 and not is_late and self._save(is_last=True))
-        if has_saved:
+        is_saved = self._saves is not None and self._saves.saved_step == self.step
+        if is_saved or (self.step > 0 and not is_late and self._save(is_last=True)):
             self._end("stopped_with_checkpoint", EXIT_STOPPED_WITH_CHECKPOINT, why, within_s=patience_s(deadline_ms))
         self._end("stopped_without", EXIT_STOPPED_WITHOUT, why, within_s=patience_s(deadline_ms))
 
     def _save(self, *, is_last: bool = False) -> bool:
         """Save this step and return whether it is saved or is being saved."""
-        if self._checkpoints is None:
+        saves = self._saves
+        if saves is None:
             return False
-        self._settle_save()
-        if self._saved_step == self.step:
-            return True
-        position = self._samples.position
-        if self._is_asynchronous and not is_last:
-            self._has_room, self._retry_at = True, -1
-            self._checkpoints.begin(self._trained, self.step, position, self._loss)
-            return True
-        save = partial(self._checkpoints.save, self._trained, self.step, position, self._loss, is_last=is_last)
-        return self._settled(self.step, save)
+        return self._saved(partial(saves.save, self.step, self._samples.position, self._loss, is_last=is_last))
 
     def _settle_save(self) -> None:
         """Wait for the save in progress and act on its result; on all ranks after one step."""
-        if self._checkpoints is not None and self._saving is not None:
-            self._settled(self._saving.step, self._checkpoints.result)
+        if self._saves is not None:
+            self._saved(partial(self._saves.settle, self.step))
 
-    def _settled(self, step: int, result: Callable[[], bool]) -> bool:
+    def _saved(self, work: Callable[[], T]) -> T:
+        """Return the result of ``work``. A newer attempt, and a state that has diverged, end the process."""
         try:
-            is_saved = result()
+            return work()
         except StaleFenceError as fault:
             self._end("failed", EXIT_NEVER_RESTART, str(fault))
-        if is_saved:
-            self._saved_step, self._num_failed_saves, self._retry_at = step, 0, -1
-        else:
-            self._retry_at = self.step + min(2**self._num_failed_saves, _MOST_STEPS_TO_RETRY)
-            self._num_failed_saves += 1
-        return is_saved
+        except DivergedError as fault:
+            self._end_diverged(fault)
 
-    @property
-    def _saving(self) -> Saving | None:
-        return None if self._checkpoints is None else self._checkpoints.saving
-
-    @property
-    def _is_saving(self) -> bool:
-        return self._saving is not None and self._saving.is_busy
+    def _end_diverged(self, fault: DivergedError) -> NoReturn:
+        saved_step = -1 if self._saves is None else self._saves.saved_step
+        where = f"the newest checkpoint is of step {saved_step}" if saved_step > 0 else "there is no checkpoint"
+        self._end("failed", EXIT_DIVERGED, f"{fault}; {where}")
 
     def _wait_for_save(self) -> None:
         """Wait for the save in progress if a program ends without ``finish``, unless other ranks have ended too."""
         if self._checkpoints is None or self._has_ended:
             return
-        if self._saving is not None:
-            self._saving.wait()
+        if self._checkpoints.saving is not None:
+            self._checkpoints.saving.wait()
         self._checkpoints.settle()
         self._checkpoints.close()
 
@@ -391,16 +396,18 @@ class Run:
     def _end(self, exit_word: str, code: int, message: str, *, within_s: float | None = None) -> NoReturn:
         self._outcome(exit_word, message, within_s=within_s)
         self._leave()
+        if exit_word == "failed":
+            sys.stderr.write(f"muster.train: {message}\n")
         sys.exit(code)
 
     def _note_crash(self, kind: type[BaseException], fault: BaseException, traceback: TracebackType | None) -> None:
         """Report that the program raises, before the process ends."""
         if not self._has_ended:
-            if self._saving is not None:
-                self._saving.wait(_CRASH_PATIENCE_S)
+            if self._saves is not None and self._saves.saving is not None:
+                self._saves.saving.wait(_CRASH_PATIENCE_S)
             self._has_ended = True
             self._channel.send("outcome", exit="failed", step=self.step, message=f"{kind.__name__}: {fault}")
             self._channel.close()
         self._next_hook(kind, fault, traceback)
-        if self._is_saving:  # the interpreter may not end under a thread that writes
+        if self._saves is not None and self._saves.is_busy:  # the interpreter may not end under a thread that writes
             leave_at_once(130 if issubclass(kind, KeyboardInterrupt) else 1)

@@ -9,6 +9,8 @@
 | ``deterministic`` | repeatable kernels, and one thread a rank on the CPU: a resumed run equals an undisturbed one bit for bit at the same number of ranks |
 | ``data_parallel`` | DDP if there are several ranks and no parameter is sharded. A model that ``fully_shard`` or ``parallelize_module`` have laid out (over a ``mesh``) stays as it is, and is saved piece by piece |
 | ``data_mesh`` | the ranks that read different samples, if these are not all ranks |
+| ``own`` | names of parameters that are each rank's own, such as a pipeline's stage or experts: a parameter, a module, or a pattern (``"*"``: all). Each rank saves them, with their optimizer's state, and gets its own back. Needs ``data_parallel=False``, since DDP makes parameters alike |
+| ``own_mesh`` | the ranks along which they differ, if not all do: ``mesh["stage"]``. Ranks at one place of it have the same, and another number of ranks may continue at as many places |
 | ``patience_s`` | how long one rank may keep the others waiting |
 | ``config`` | the program's options, such as ``vars(options)``; JSON, stored with each checkpoint (``lineage``) |
 | ``data`` | the result of ``dataset``, one or several; their hashes are stored with each checkpoint |
@@ -25,8 +27,11 @@ import os
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+import torch
+
 from muster.train.checkpoint.cadence import require_cadence
 from muster.train.checkpoint.lineage import Lineage, require_config
+from muster.train.checkpoint.own_tensors import OwnRule
 from muster.train.checkpoint.state import Trained
 from muster.train.data.datasets import Dataset
 from muster.train.data.loaders import keep_loaders
@@ -46,7 +51,6 @@ from muster.train.runtime.run import CheckpointPlan, DataSharing, Joined, Run
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    import torch
     from torch.distributed.device_mesh import DeviceMesh
 
     from muster.train.checkpoint.extras import Stateful
@@ -68,6 +72,8 @@ def start(
     deterministic: bool = True,
     data_parallel: bool = True,
     data_mesh: DeviceMesh | None = None,
+    own: Sequence[str] | str = (),
+    own_mesh: DeviceMesh | None = None,
     patience_s: float = 1800.0,
     config: Mapping[str, Any] | None = None,
     data: Dataset | Sequence[Dataset] = (),
@@ -83,6 +89,7 @@ def start(
     Exits with 93 if a newer attempt of the job has begun.
 
     Raises:
+        ValueError: ``own`` names no parameter, or names one that DDP would make alike.
         ValueError: ``checkpoint_every``, ``config``, ``outlets``, or a variable of the launcher, that cannot be read.
         CoverageError: the newest checkpoint is of another program.
         MissingKeyError: it is encrypted under a key that is not available here.
@@ -93,6 +100,8 @@ def start(
     require_config(config)
     require_outlets(outlets or ())
     datasets = [data] if isinstance(data, Dataset) else list(data)
+    if own and data_parallel and not isinstance(model, torch.nn.parallel.DistributedDataParallel):
+        raise ValueError(f"own={own!r} needs data_parallel=False, since DDP makes all parameters alike")
     joined, device = _joined(model, seed=seed, deterministic=deterministic, patience_s=patience_s)
     _report_of_data(joined.channel, datasets)
     _open_outlets(joined, outlets, config)
@@ -100,12 +109,19 @@ def start(
     lineage = Lineage(config, datasets, spec_sha256=around.spec_sha256, is_requested=is_requested)
     return Run(
         joined,
-        Trained(model, optimizer, scheduler, extras or {}),
+        Trained(model, optimizer, scheduler, extras or {}, _own_rule(model, own, own_mesh, joined.ranks)),
         CheckpointPlan(cadence, asynchronous and not around.is_synchronous, keep, lineage),
         DataSharing(seed, data_parallel, data_mesh, is_steady=deterministic and device.gpu is None),
         pace=partial(StepTiming, device, is_on=is_timed, work=work),
         tuned=tuned,
     )
+
+
+def _own_rule(
+    model: torch.nn.Module, own: Sequence[str] | str, mesh: DeviceMesh | None, ranks: Ranks
+) -> OwnRule | None:
+    inner = model.module if isinstance(model, torch.nn.parallel.DistributedDataParallel) else model
+    return OwnRule.of(own, mesh, inner, ranks)
 
 
 def _open_outlets(joined: Joined, requested: Sequence[str] | None, config: Mapping[str, Any] | None) -> None:

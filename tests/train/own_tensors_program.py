@@ -1,0 +1,49 @@
+"""A program whose parameters are each rank's own and no DTensors: stages of like or of unlike names, or experts."""
+
+import argparse
+import hashlib
+
+import torch
+from torch import nn
+
+from muster import train
+
+parser = argparse.ArgumentParser()
+parser.add_argument("kind", choices=["stages", "named_stages", "experts", "alike"])
+parser.add_argument("--own", nargs="*", default=[])
+parser.add_argument("--places", type=int, default=0)
+parser.add_argument("--steps", type=int, default=6)
+options = parser.parse_args()
+mesh = train.mesh(stage=options.places, data=-1)["stage"] if options.places else None
+train.mesh(data=-1)
+rank = torch.distributed.get_rank()
+place = mesh.get_local_rank() if mesh is not None else 0 if options.kind == "alike" else rank
+torch.manual_seed(5 if options.kind == "experts" else 100 + place)
+first = 2 * place if options.kind == "named_stages" else 0
+names = ["router", "expert"] if options.kind == "experts" else [str(first), str(first + 1)]
+model = nn.ModuleDict({names[0]: nn.Linear(6, 6)})
+torch.manual_seed(100 + place)
+model[names[1]] = nn.Linear(6, 6)
+optimizer = torch.optim.Adam([each for name, each in model.named_parameters() if "router" not in name], 1e-2)
+
+
+def digest() -> str:
+    moments = [
+        each for _, state in sorted(optimizer.state_dict()["state"].items()) for _, each in sorted(state.items())
+    ]
+    found = [*model.parameters(), *moments]
+    return hashlib.sha256(b"".join(each.detach().numpy().tobytes() for each in found)).hexdigest()
+
+
+run = train.start(model, optimizer, checkpoint_every=4, data_parallel=False, seed=1, own=options.own, own_mesh=mesh)
+print("begins", run.step, digest(), flush=True)  # noqa: T201
+for step in run.steps(total=options.steps):
+    values = torch.randn(3, 6, generator=torch.Generator().manual_seed(1000 * place + step))
+    for layer in model.values():
+        values = layer(values)
+    optimizer.zero_grad()
+    torch.autograd.backward(values.square().mean())
+    optimizer.step()
+    run.report(loss=values.square().mean())
+print("ends", run.step, digest(), flush=True)  # noqa: T201
+run.finish()
