@@ -21,6 +21,7 @@ from health.xid.catalogue import entry_of
 from health.xid.recovery import SEVERITY_OF, Action
 
 SM_EXCEPTION: Final = 13
+MMU_FAULT: Final = 31
 CLEANUP: Final = 45
 CONTAINED: Final = 94
 _DRAM_ERROR: Final = 171

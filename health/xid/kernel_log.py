@@ -129,6 +129,11 @@ class KernelLogReader:
             yield LogFault(LogKind.XID, OFF_THE_BUS, pci, text, since_boot_s=since_boot_s, gpu_uuid=uuid)
 
 
+def process_in(words: str) -> str | None:
+    """Return the name of the process in the words after an XID's code; None where they name none."""
+    return _name_of(_PROCESS.search(words[:MAX_TEXT]))
+
+
 def _name_of(process: re.Match[str] | None) -> str | None:
     name = process["name"] if process is not None else None
     return name.strip() if name and name.strip() != "<unknown>" else None

@@ -6,6 +6,7 @@ after ``health.warm_up.log_wait_s``, and never if the text arrives before (``hea
 Links train when hosts boot: their XIDs of that time are kept and weigh nothing.
 """
 
+import zlib
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Final
@@ -13,8 +14,9 @@ from typing import Final
 from health.detectors.detector import NO_FINDINGS, About, Findings, SignalDetector, signal_finding
 from health.evidence.state import CODE
 from health.evidence.suppression import pending_until
-from health.xid.catalogue import entry_of
+from health.xid.catalogue import CATALOGUE, entry_of
 from health.xid.error_text import CONTAINED
+from health.xid.kernel_log import process_in
 from health.xid.nvlink import NVLINK5_CODES, NVLINK_ERROR, LinkReading
 from health.xid.reading import RECOVERY_ACTION_CHANGED, ErrorReading, read_xid
 from health.xid.recovery import SEVERITY_OF, Action
@@ -32,6 +34,12 @@ LINK: Final = "link"
 """Key in ``values`` of an NVLink error: the number of the GPU's link."""
 FOLLOWS_ERRORS: Final = "follows_errors"
 """Key in ``values`` of an XID 45 whose text states that it is the clean-up after other errors."""
+TENANT_MARK: Final = "tenant_mark"
+IMAGE_MARK: Final = "image_mark"
+_PROCESS_MARK: Final = "process_mark"
+PROGRAM_MARKS: Final = (TENANT_MARK, IMAGE_MARK, _PROCESS_MARK)
+"""Keys in ``values`` of an XID that a program may cause: a number for each tenant, image and process name."""
+PROGRAM_XIDS: Final = frozenset(code for code, entry in CATALOGUE.items() if entry.action is Action.RESTART_JOB)
 _BIT: Final = "bit_"
 _WORDLESS: Final = frozenset({Source.NVML, Source.DCGM})
 _XIDS_OF_LINKS: Final = frozenset({NVLINK_ERROR, *NVLINK5_CODES, 136})
@@ -61,11 +69,16 @@ def judge(signal: GpuSignal, policy: HealthPolicy) -> Findings:
         fault = f"{fault}:{asked}" if is_154 else fault
         summary = f"{summary}, to {asked}" if is_154 else f"{summary}: {read.decoded.get('unit', 'no unit')}, {asked}"
     is_warming_up = _is_warming_up(signal, entry.code, policy)
-    values = {CODE: float(entry.code), **_values_of(entry.code, read)}
+    values = {CODE: float(entry.code), **_values_of(entry.code, read), **_marks_of(entry.code, signal)}
     pending = None if is_warming_up else _pending(signal, entry.code, read, policy)
     found = signal_finding(NAME, signal, fault, severity, policy, summary, values=values, pending=pending)
     suppressed_by = frozenset({Suppression.WARM_UP}) if is_warming_up else NOT_SUPPRESSED
     return (replace(found, threatens_correctness=entry.threatens_correctness, suppressed_by=suppressed_by),)
+
+
+def mark_of(name: str) -> float:
+    """Return the number that stands for a tenant, an image or a process in ``values``."""
+    return float(zlib.crc32(name.encode()))
 
 
 def is_of_links(values: Mapping[str, float]) -> bool:
@@ -99,6 +112,15 @@ def _values_of(code: int, read: ErrorReading) -> dict[str, float]:
     bits = {bit_key(each.register, each.bit): 1.0 for each in read.link.bits if each.repeated is not None}
     asks = {NEEDS_DIAGNOSIS: 1.0} if read.link.action is Action.FIELD_DIAGNOSIS else {}
     return {**found, **bits, **asks, HAS_WORDS: 1.0}
+
+
+def _marks_of(code: int, signal: GpuSignal) -> dict[str, float]:
+    """Return which program had the GPU, as the event is marked, or as a text of another system names it."""
+    if code not in PROGRAM_XIDS:
+        return {}
+    found = {mark: signal.values[mark] for mark in PROGRAM_MARKS if mark in signal.values}
+    process = process_in(signal.text)
+    return found if process is None else {**found, _PROCESS_MARK: mark_of(process)}
 
 
 def _is_warming_up(signal: GpuSignal, code: int, policy: HealthPolicy) -> bool:
