@@ -153,6 +153,7 @@ _ATTRIBUTES: Final[Mapping[str, str]] = {
     "kernel_release": "Linux kernel",
     "nic_driver": "Network cards' driver",
     "nic_firmware": "Network cards' firmware",
+    "nic_rate": "Network cards' best rate",
     "nvlink_links": "NVLinks",
     "nvlink_mb_per_s": "Speed of one NVLink",
     "pcie_max_generation": "PCIe generation, at most",

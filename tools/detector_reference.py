@@ -20,7 +20,7 @@ HEAD: Final = """\
 
 # Detectors
 
-A detector is a rule from what agents report to a finding. Its numbers are in the policy under `health.detectors`, by
+A detector is a rule from reports to findings. Its numbers are in the policy under `health.detectors`, by
 its name. So is its mode: `on`; `shadow`, whose findings are stored, shown as such, and have no weight; `off`.
 
 | severity | effect |
@@ -33,18 +33,17 @@ its name. So is its mode: `on`; `shadow`, whose findings are stored, shown as su
 Findings about a node (its ports, its fabric, its host) never quarantine a GPU. *Degraded* ones keep new work off the
 whole node (`health.rule_cordon`) until they are over, or until a person releases that cordon.
 
-These findings are shown and have no weight, or not yet:
+Shown, without weight or not yet with it:
 
 - links that train and fabrics that register after a boot (`health.warm_up`);
-- an NVLink's XID from NVML without the kernel log's words;
+- an NVLink's XID, or XID 94, from NVML without the kernel log's words;
 - reports of a node about itself while it is drained for work on it;
 - findings of a rule in shadow.
 
-Each rule of the field that these come from, with its number and its test: [field-rules.md](../field-rules.md).
+Each rule of the field, with its number and test: [field-rules.md](../field-rules.md).
 
-The maxima of `temperature` are the GPU's own reports of the last three hours (NVML's thresholds GPU_MAX and MEM_MAX),
-effective at the latest a minute after the report. The policy's numbers are for a GPU that reports none.
-A GPU's own maximum below the policy's strictest number for any model counts as that number.
+The maxima of `temperature` are the GPU's own reports of the last three hours (NVML's GPU_MAX and MEM_MAX), a minute
+after the report at the latest. The policy's numbers are for a GPU that reports none, and are the least that counts.
 """
 SECTIONS: Final = {
     Nature.MOMENT: "What happened\n\nIt does not end; its weight decays.",

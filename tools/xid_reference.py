@@ -25,11 +25,11 @@ An XID is an error that NVIDIA's driver writes to the kernel log. `muster xid 95
 ## Which source decides
 
 1. The recovery action that the driver itself asks for (NVML; since R565 also an XID 154 in the log).
-2. The error's own words (NVLink registers of an XID 74, unit and status of 144 to 150).
+2. The error's own words (NVLink registers of an XID 74, unit and status of 144 to 150, resets of a memory error).
 3. The row below.
 
-NVML reports an error without its words. For an NVLink's error the judge waits ten seconds for the words of the
-log, which decide if they come. Otherwise, if both sources report one error, the more severe stands.
+NVML reports an error without its words. For an NVLink's error and for XID 94 the judge waits ten seconds for the words
+of the log, which decide if they come. Otherwise, if both sources report one error, the more severe stands.
 
 The driver's action raises the severity by itself: the fault that it names counts. It lowers the severity only by a
 drain, for an XID whose row asks for a reset or reboot. If NVML or an XID 154 first asks for the drain with the XID or
@@ -40,6 +40,20 @@ lowers one, since a driver that has not noticed the error reports it; nor does a
 before. A GPU that was quarantined before the action arrived stays quarantined until it has proved itself.
 
 An unknown code is watched and shown. It never resets or reboots anything.
+
+## The words of memory errors and clean-ups
+
+| the line of a 48, 94, 95, 171 or 172 says | action | severity |
+|---|---|---|
+| `RST: Yes` | reset_gpu | condemning |
+| `RST: No, D-RST: Yes` | drain_and_reset | degraded |
+| `Contained: …` and `RST: No, D-RST: No` | restart_job | info: the program's |
+| `Uncontained: …` and `RST: No, D-RST: No`, or none of it | the row's | the row's |
+
+The words never make an XID milder that may have made data wrong (48, 95, 171, 172). If ECC counters or remapped rows
+rise with an XID 94, those readings decide. `muster xid` also shows the unit, the memory and the parts in a line.
+
+An XID 45 is the clean-up of channels. One that states "due to previous errors" gets no advice about the fabric manager.
 
 ## Severities
 
@@ -60,8 +74,8 @@ def written() -> str:
 
 def _all_codes() -> Iterator[str]:
     yield "\n## Every code\n\nCodes without a use in the driver's catalogue are left out: they are watched.\n\n"
-    yield "| XID | what it is | class | NVIDIA's | severity | GPUs | an XID 154 comes with it |\n"
-    yield "|---|---|---|---|---|---|---|\n"
+    yield "| XID | what it is | class | action | NVIDIA's class | severity | GPUs | an XID 154 comes with it |\n"
+    yield "|---|---|---|---|---|---|---|---|\n"
     for entry in CATALOGUE.values():
         if not entry.is_in_use:
             continue
@@ -71,6 +85,7 @@ def _all_codes() -> Iterator[str]:
             str(entry.code),
             entry.name,
             entry.xid_class.value,
+            entry.action.value,
             nvidia if nvidia != entry.xid_class.value else "same",
             entry.severity.name.lower() + wrong_data,
             ", ".join(entry.scope) or "all",

@@ -21,16 +21,17 @@ import structlog
 from agents import host_facts
 from agents.kernel_log.journalctl import HOSTS_OWN, Journalctl, JournalPlace, plain_boot_id
 from agents.kernel_log.kernel_log import (
-    DRIVERS,
     KEEP_EVERY_S,
     MAX_EVENTS,
     event_of,
     host_event_of,
     nic_event_of,
 )
+from agents.kernel_log.records import is_of_a_driver
 from agents.probes.interface import ProbeEvent
 from health.host_log import HostLogReader
 from health.nic_log import read_nic
+from health.xid.kernel_lines import lines_of
 from health.xid.kernel_log import KernelLogReader
 from muster.domain.ids import GpuUuid
 from muster.durable import write_durably
@@ -123,7 +124,8 @@ class Journal:
         if isinstance(cursor, str) and cursor:
             self._newest = cursor
         words = _words_of(entry.get("MESSAGE"))
-        if entry.get("SYSLOG_FACILITY") != _KERNEL or words is None or not words.startswith(DRIVERS):
+        lines = () if words is None else lines_of(words)
+        if entry.get("SYSLOG_FACILITY") != _KERNEL or not is_of_a_driver(lines):
             return
         since_boot_us = _number(entry, "_SOURCE_MONOTONIC_TIMESTAMP")
         taken_us = _number(entry, "__MONOTONIC_TIMESTAMP")
@@ -131,10 +133,10 @@ class Journal:
         for fault in self._reader.read(f"6,0,{at_us or 0},-;{words}"):
             origin = f"journal:{at_us}:{fault.pci}:{fault.kind}:{fault.code}"
             yield event_of(fault, self._gpu_at, origin=origin, at_ms=self._at_ms(entry, since_boot_us, taken_us))
-        nic = read_nic(words)
+        nic = read_nic(lines[0])
         if nic is not None:
             yield nic_event_of(nic, origin=f"journal:{at_us}", at_ms=self._at_ms(entry, since_boot_us, taken_us))
-        own = self._host_reader.read(words, (at_us or 0) / 1e6)
+        own = self._host_reader.read(lines[0], (at_us or 0) / 1e6)
         if own is not None:
             yield host_event_of(own, origin=f"journal:{at_us}", at_ms=self._at_ms(entry, since_boot_us, taken_us))
 
@@ -170,15 +172,14 @@ def open_journal(
 
 
 def _words_of(message: object) -> str | None:
-    """Return the message's first line, None where there is none.
+    """Return the message with its backslashes as /dev/kmsg has them, None where there is none.
 
-    journald's JSON has bytes as a list of numbers, and a field that is too large as null.
+    journald has replaced the kernel's escapes by the bytes themselves. Its JSON has bytes as a list of numbers, and a
+    field that is too large as null.
     """
-    if isinstance(message, str):
-        return message.partition("\n")[0]
     if isinstance(message, list) and all(isinstance(each, int) and 0 <= each <= 255 for each in message):
-        return bytes(message).partition(b"\n")[0].decode("utf-8", "replace")
-    return None
+        message = bytes(message).decode("utf-8", "replace")
+    return message.replace("\\", r"\x5c") if isinstance(message, str) else None
 
 
 def _number(entry: Mapping[str, Any], name: str) -> int | None:

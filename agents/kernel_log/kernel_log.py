@@ -4,9 +4,9 @@
 event's id: an XID is one event across all restarts of the agent. The position in the log is kept next to the spool,
 after the events read so far are durable; without it everything is reported again, which does no harm.
 
-Only the kernel's own messages count, and only where the driver's name begins the line: otherwise a program that may
-write into the log could condemn a GPU. Records from before the agent read are dated by the kernel's clock; later ones
-by ours, since the kernel's clock drifts by seconds in a week.
+Only the kernel's own messages count, and only where the driver's name begins the record: otherwise a program that may
+write into the log, or that names a file of its own with a line break, could condemn a GPU. Records from before the
+agent read are dated by the kernel's clock; later ones by ours, since the kernel's clock drifts by seconds in a week.
 
 An SXid is an event of the host, about no GPU: an NVSwitch carries the links of all of them. So are messages of network
 cards' drivers, and the kernel's about the host's own memory, PCIe and disks.
@@ -25,11 +25,11 @@ import msgspec
 import structlog
 
 from agents import host_facts
+from agents.kernel_log.records import KmsgRecord, RecordJoiner, is_of_a_driver, read_record
 from agents.probes.interface import HostInventory, ProbeError, ProbeEvent
-from health import host_log
 from health.host_log import HostFault, HostLogReader
-from health.nic_log import NIC_LINE_BEGINNINGS, NicFault, read_nic
-from health.xid.kernel_lines import seconds_since_boot
+from health.nic_log import NicFault, read_nic
+from health.xid.kernel_lines import lines_of, seconds_since_boot
 from health.xid.kernel_log import KernelLogReader, LogFault, LogKind, address_of
 from muster.domain.evidence.findings import EventKind, Source
 from muster.domain.evidence.state_readings import SINCE_BOOT_S
@@ -42,9 +42,7 @@ MAX_EVENTS: Final = 200
 _RECORD_BYTES: Final = 64 << 10
 """More than the kernel's longest record."""
 _ASK_AGAIN_S: Final = 60.0
-_MOST_DIGITS: Final = 19
 KEEP_EVERY_S: Final = 10.0
-DRIVERS: Final = ("NVRM: ", "nvidia-nvswitch", *NIC_LINE_BEGINNINGS, *host_log.HOST_LINE_BEGINNINGS)
 _UNNAMED: Final = "of a GPU at {} that the driver does not name: "
 _NOT_NAMED: Final = re.compile(_UNNAMED.format(r"(\S{1,32})"), re.ASCII)
 _log = structlog.get_logger(__name__)
@@ -106,6 +104,7 @@ class KernelLog:
         self._descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
         self._poll = select.poll()
         self._poll.register(self._descriptor, select.POLLIN)
+        self._joiner = RecordJoiner()
         self._reader = KernelLogReader()
         self._host_reader = HostLogReader()
         self._gpu_at = gpu_at
@@ -159,40 +158,43 @@ class KernelLog:
         else:
             self._kept = self._newest
 
-    def _records(self) -> Iterator[bytes]:
+    def _records(self) -> Iterator[KmsgRecord]:
         while True:
             try:
-                record = os.read(self._descriptor, _RECORD_BYTES)
+                raw = os.read(self._descriptor, _RECORD_BYTES)
             except BlockingIOError:
-                self._is_backlog = False
-                return
+                raw = b""
             except BrokenPipeError:  # the kernel overwrote unread records: reading continues with the oldest left
                 _log.warning("kernel_log_overran", after_record=self._newest)
                 continue
-            if not record:
+            record = read_record(raw)
+            whole = self._joiner.flush() if not raw else None if record is None else self._joiner.push(record)
+            if whole is not None:
+                yield whole
+            if not raw:
+                self._is_backlog = False
                 return
-            yield record
 
-    def _events_of(self, record: bytes) -> Iterator[ProbeEvent]:
-        head, _, words = record.decode("utf-8", "replace").partition("\n")[0].partition(";")
-        priority, sequence = _numbers_of(head)
-        is_drivers = priority is not None and priority >> 3 == 0 and words.startswith(DRIVERS)
+    def _events_of(self, record: KmsgRecord) -> Iterator[ProbeEvent]:
+        head, sequence = record.head, record.sequence
+        lines = lines_of(record.text)
+        is_drivers = record.is_kernels and is_of_a_driver(lines)
         # A record that was read before may begin a sentence, or name a GPU.
-        faults = self._reader.read(f"{head};{words}") if is_drivers else ()
-        if sequence is None or sequence <= self._newest:
+        faults = self._reader.read(f"{head};{record.text}") if is_drivers else ()
+        if sequence <= self._newest:
             return
-        self._newest = sequence
+        self._newest = record.last_sequence
         if not is_drivers:
             return
         for fault in faults:
             since_boot_s = fault.since_boot_s or 0.0
             origin = f"kmsg:{sequence}:{fault.pci}:{fault.kind}:{fault.code}:{int(since_boot_s * 1e6)}"
             yield event_of(fault, self._gpu_at, origin=origin, at_ms=self._at_ms(since_boot_s))
-        nic = read_nic(words)
+        nic = read_nic(lines[0])
         since_boot_s = seconds_since_boot(f"{head};") or 0.0
         if nic is not None:
             yield nic_event_of(nic, origin=f"kmsg:{sequence}", at_ms=self._at_ms(since_boot_s))
-        own = self._host_reader.read(words, since_boot_s)
+        own = self._host_reader.read(lines[0], since_boot_s)
         if own is not None:
             yield host_event_of(own, origin=f"kmsg:{sequence}", at_ms=self._at_ms(since_boot_s))
 
@@ -277,16 +279,6 @@ def logged_until_now(inventory: HostInventory, boot_id: str, *, path: Path = KMS
         while events := log.events(0):
             found += events
     return tuple(found)
-
-
-def _numbers_of(head: str) -> tuple[int | None, int | None]:
-    """Return priority and number of a record, ``6,339,5140900,-`` before its text; None where it is malformed."""
-    fields = head.split(",", 2)
-    if len(fields) <= 2 or not all(
-        each.isascii() and each.isdigit() and len(each) <= _MOST_DIGITS for each in fields[:2]
-    ):
-        return None, None
-    return int(fields[0]), int(fields[1])
 
 
 def _kept_position(file: Path | None, boot_id: str) -> int:

@@ -12,6 +12,7 @@ from muster.domain.gpu.metrics import METRICS, value_of
 def as_document(report: ScanReport) -> dict[str, Any]:
     return {
         "is_healthy": report.is_healthy,
+        "has_warnings": report.has_warnings,
         "is_simulated": report.inventory.is_simulated,
         "at_ms": report.at_ms,
         "listened_s": report.listened_s,

@@ -50,7 +50,9 @@ class ScannedGpu:
         if self.check.is_late:
             return "LATE"
         if self.findings:
-            return "FAULT" if any(found.is_fault for found in self.findings) else "WAITS"
+            if any(found.is_fault for found in self.findings):
+                return "FAULT"
+            return "WARN" if any(found.is_warning for found in self.findings) else "WAITS"
         return "MIG" if self.identity is not None and self.identity.is_mig_enabled else "OK"
 
 
@@ -89,6 +91,11 @@ class ScanReport:
     def is_healthy(self) -> bool:
         """All of the host could be checked, and nothing is at fault."""
         return bool(self.gpus) and not self.inventory.nameless and not any(each.is_fault for each in self.findings)
+
+    @property
+    def has_warnings(self) -> bool:
+        """Return whether a finding counts that is no fault: it lowers the score, and takes no GPU out."""
+        return any(each.is_warning for each in self.findings)
 
     @property
     def findings(self) -> tuple[ScanFinding, ...]:

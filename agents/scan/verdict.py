@@ -66,7 +66,13 @@ class ScanFinding:
 
     @property
     def is_fault(self) -> bool:
-        return self.waits is None
+        """Return whether it counts now and keeps new jobs away, or worse."""
+        return self.waits is None and self.severity > Severity.WARNING
+
+    @property
+    def is_warning(self) -> bool:
+        """Return whether it counts now and only lowers the score."""
+        return self.waits is None and self.severity <= Severity.WARNING
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +88,7 @@ class Seen:
 
 
 def verdict(seen: Seen, policy: HealthPolicy) -> tuple[ScanFinding, ...]:
-    """Return faults first, then findings that wait; each by its severity and time."""
+    """Return faults first, then warnings, then findings that wait; each by its severity and time."""
     signals = tuple(signal_of(event, seen.driver_version) for event in seen.events)
     world = Replay(policy)
     for given in (*_inputs(seen, signals), Passed(seen.ended_ms)):
@@ -95,7 +101,9 @@ def verdict(seen: Seen, policy: HealthPolicy) -> tuple[ScanFinding, ...]:
         if each.severity >= Severity.WARNING and _is_reported(each, seen.ended_ms)
     ]
     found += _without_answer(seen)
-    return tuple(sorted(found, key=lambda each: (not each.is_fault, -each.severity, each.onset_ms, each.fault_key)))
+    return tuple(
+        sorted(found, key=lambda each: (each.waits is not None, -each.severity, each.onset_ms, each.fault_key))
+    )
 
 
 def signal_of(event: ProbeEvent, driver_version: str | None = None) -> GpuSignal:

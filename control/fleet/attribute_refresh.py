@@ -9,10 +9,11 @@ from typing import Final
 
 from sqlalchemy import select
 
-from control.core.unit_of_work import UnitOfWork, UnitOfWorkFactory, declare_action, retrying
-from control.fleet.drift import network_of_nodes
+from control.core.unit_of_work import SCHEDULER_CHANNEL, UnitOfWork, UnitOfWorkFactory, declare_action, retrying
+from control.fleet.drift import network_of_nodes, nic_rates_of_nodes
 from control.policy.cohorts import hold_policy, lock_all, rekey
 from control.policy.policies import active_policy
+from health.cohort.cohorts import attributes_of
 from health.cohort.reported_attributes import attributes_reported
 from muster.db.models import Gpu
 from muster.db.queries.drift import host_texts, ports, reported_rows
@@ -33,6 +34,7 @@ def refresh_attributes_once(units: UnitOfWorkFactory, principal: Principal) -> i
     def once() -> int:
         with units.begin(principal, REFRESH, quiet=True) as unit:
             unit.principal.require(Permission.SYSTEM_RUN)
+            follow_policy(unit)
             changes = _changes(unit)
             if changes:
                 _write(unit, changes)
@@ -41,14 +43,46 @@ def refresh_attributes_once(units: UnitOfWorkFactory, principal: Principal) -> i
     return retrying(once)
 
 
+def follow_policy(unit: UnitOfWork) -> int:
+    """Write the keys of all GPUs again if some have other attributes than the active policy. Return how many changed.
+
+    A policy that is activated does so itself. Where none is stored, the built-in one counts, and another release may
+    have another list. GPUs that could be mixed before may be in several cohorts then, so the event says how many.
+    """
+    unit.principal.require(Permission.SYSTEM_RUN)
+    before = set(unit.session.scalars(select(Gpu.cohort_key).distinct()))
+    wanted = set(active_policy(unit.session).health.cohort.attributes)
+    if all(set(attributes_of(key)) == wanted for key in before):
+        return 0
+    hold_policy(unit.session)
+    policy = active_policy(unit.session).health.cohort
+    num_gpus = rekey(unit.session, policy)
+    after = set(unit.session.scalars(select(Gpu.cohort_key).distinct()))
+    detail = {
+        "attributes": list(policy.attributes),
+        "num_gpus": num_gpus,
+        "num_cohorts_before": len(before),
+        "num_cohorts": len(after),
+    }
+    unit.emit("policy.cohorts_rekeyed", "policy", "built-in", payload=detail)
+    unit.audit("policy.rekey_cohorts", "policy", "built-in", reason="the release has another list", detail=detail)
+    unit.wake(SCHEDULER_CHANNEL)
+    return num_gpus
+
+
 def _changes(unit: UnitOfWork) -> dict[GpuUuid, Mapping[str, str]]:
     """Return GPU → reported attributes that differ from its row."""
-    networks = network_of_nodes(ports(unit.session, unit.now))
+    found_ports = list(ports(unit.session, unit.now))
+    networks, rates = network_of_nodes(found_ports), nic_rates_of_nodes(found_ports)
     hosts = host_texts(unit.session, unit.now)
     found = (
         (row.uuid, {name: value for name, value in told.items() if row.attributes.get(name) != value})
         for row in reported_rows(unit.session, unit.now)
-        for told in (attributes_reported(row.state, row.text, networks.get(row.node_id), hosts.get(row.node_id, "")),)
+        for told in (
+            attributes_reported(
+                row.state, row.text, networks.get(row.node_id), hosts.get(row.node_id, ""), rates.get(row.node_id)
+            ),
+        )
     )
     return dict(islice(((uuid, news) for uuid, news in found if news), BATCH))
 

@@ -53,6 +53,17 @@ def network_of_nodes(found: Iterable[tuple[NodeId, Mapping[str, Any]]]) -> dict[
     }
 
 
+def nic_rates_of_nodes(found: Iterable[tuple[NodeId, Mapping[str, Any]]]) -> dict[NodeId, str]:
+    """Return the best rate of each node's ports, such as ``400 Gb/s InfiniBand``."""
+    best: dict[NodeId, tuple[float, str]] = {}
+    for node_id, values in found:
+        rate = values.get("rate_gbps")
+        if rate:
+            one = (rate, f"{rate:g} Gb/s {'Ethernet' if values.get('is_ethernet') else 'InfiniBand'}")
+            best[node_id] = max(best.get(node_id, one), one)
+    return {node_id: text for node_id, (_, text) in best.items()}
+
+
 def _alike(row: AlikeRow, network: str | None, host_text: str) -> Alike:
     attributes: dict[str, Attribute] = {
         "memory_bytes": row.memory_bytes,

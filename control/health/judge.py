@@ -19,6 +19,7 @@ from control.core.unit_of_work import UnitOfWork, UnitOfWorkFactory, declare_act
 from control.evidence.inbox import Reported, findings_of
 from control.fleet.gpu_locks import lock_gpus
 from control.health.burn_ins.orders import order_proofs
+from control.health.programs import mark_programs
 from control.health.record_evidence import record_evidence
 from control.health.transitions import judge_gpus
 from control.health.unprocessable import close_for, set_gpu_aside, set_signal_aside
@@ -167,6 +168,7 @@ def _locked_signal(unit: UnitOfWork, key: tuple[str, str]) -> StoredSignal | Non
 
 
 def _findings_of(unit: UnitOfWork, rows: Sequence[StoredSignal]) -> list[Reported]:
+    mark_programs(unit, rows)
     return findings_of(rows, active_policy(unit.session).health)
 
 

@@ -25,6 +25,7 @@ from control.evidence.rows import (
 from control.fleet.gpu_locks import lock_gpus
 from control.fleet.maintenance import Window, windows_of
 from control.health.burn_ins.orders import order_diagnoses
+from control.health.programs import newest_diagnosis_ms
 from control.health.rule_cordons import lock_nodes, nodes_in_maintenance
 from health.detectors.detector import Closing
 from health.evidence.evidence import close, place_of
@@ -108,6 +109,7 @@ class _EvidenceIndex:
             partial(shown_on_node, self.unit, finding),
             finding.node_id in self.maintained,
             any(window.holds(finding.onset_ms) for window in self.windows.get(finding.node_id, ())),
+            partial(newest_diagnosis_ms, self.unit, finding.gpu_uuid),
         )
         for noted in merge(finding, place, self.policy, to_ms(self.unit.now), _fresh_id):
             self._store(noted.evidence, is_new=noted.is_new)

@@ -25,8 +25,9 @@ def attributes_of_gpu(gpu: Gpu) -> dict[str, Attribute]:
 
 def keying(session: Session, policy: CohortPolicy) -> KeyOf:
     """Return a function from attributes to key. Unknown attributes are presumed from all enrolled, not retired GPUs."""
-    alike = select(Gpu.model, Gpu.attributes).where(Gpu.standing != Standing.RETIRED).distinct()
-    agreed = agreed_of((row.model, row.attributes) for row in session.execute(alike))
+    alike = select(Gpu.model, Gpu.attributes, func.count()).where(Gpu.standing != Standing.RETIRED)
+    groups = session.execute(alike.group_by(Gpu.model, Gpu.attributes)).all()
+    agreed = agreed_of((model, attributes, num_gpus) for model, attributes, num_gpus in groups)
 
     def key_of(attributes: Mapping[str, Attribute]) -> str:
         return cohort_key(presumed(attributes, agreed.get(str(attributes.get("model")), {})), policy)

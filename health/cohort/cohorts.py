@@ -1,9 +1,11 @@
 """Cohorts: GPUs that may be mixed in one gang, by equal named attributes and by fingerprints within tolerance."""
 
+from collections import Counter
 from collections.abc import Collection, Iterable, Mapping
 from typing import Final
 from urllib.parse import quote, unquote
 
+from muster.domain.gpu.cohort_attributes import LINKS
 from muster.domain.policy.health import CohortPolicy
 
 Attribute = str | int | None
@@ -22,28 +24,35 @@ def cohort_key(attributes: Mapping[str, Attribute], policy: CohortPolicy) -> str
     return "|".join(f"{name}={_text(attributes.get(name))}" for name in sorted(policy.attributes))
 
 
-def agreed_of(reported: Iterable[tuple[str, Mapping[str, Attribute]]]) -> dict[str, dict[str, Attribute]]:
-    """Return model → attributes with one value among all GPUs of the model that report the attribute.
+def agreed_of(reported: Iterable[tuple[str, Mapping[str, Attribute], int]]) -> dict[str, dict[str, Attribute]]:
+    """Return model → the attributes that may be presumed of a GPU of the model that does not report them.
 
-    ``reported``: the model and attributes of each GPU.
+    That is the one value of all GPUs that report the attribute, and of ``LINKS`` the value of most of them: a wrong
+    guess about a link makes a gang slow, whereas one about a driver or firmware may make it wrong. ``reported``: model
+    and attributes, with the number of GPUs that have them.
     """
-    values: dict[str, dict[str, set[Attribute]]] = {}
-    for model, attributes in reported:
+    values: dict[str, dict[str, Counter[Attribute]]] = {}
+    for model, attributes, num_gpus in reported:
         of_model = values.setdefault(model, {})
         for name, value in attributes.items():
             if value is not None:
-                of_model.setdefault(name, set()).add(value)
+                of_model.setdefault(name, Counter())[value] += num_gpus
     return {
-        model: {name: next(iter(found)) for name, found in of_model.items() if len(found) == 1}
+        model: {name: _most(found) for name, found in of_model.items() if len(found) == 1 or name in LINKS}
         for model, of_model in values.items()
     }
 
 
-def presumed(attributes: Mapping[str, Attribute], agreed: Mapping[str, Attribute]) -> dict[str, Attribute]:
-    """Return the GPU's attributes, with unknown ones presumed equal to the value that its model agrees on (``agreed``).
+def _most(found: Mapping[Attribute, int]) -> Attribute:
+    """Return the value of most GPUs; of equal numbers the one that is first as a text."""
+    return min(found, key=lambda value: (-found[value], str(value)))
 
-    So an agent that does not report an attribute splits no uniform fleet. Where other GPUs differ in an attribute, its
-    value cannot be presumed: it stays unknown, and the GPU is mixed with none of them.
+
+def presumed(attributes: Mapping[str, Attribute], agreed: Mapping[str, Attribute]) -> dict[str, Attribute]:
+    """Return the GPU's attributes, with unknown ones as they may be presumed of its model (``agreed_of``).
+
+    So an agent that does not report an attribute splits no uniform fleet. Where other GPUs differ in an attribute that
+    is none of ``LINKS``, it stays unknown, and the GPU is mixed with none of them.
     """
     return {**agreed, **{name: value for name, value in attributes.items() if value is not None}}
 

@@ -7,11 +7,18 @@ from collections.abc import Mapping
 from typing import Any
 
 from muster.domain.evidence.state_readings import HOST_READING_TEXTS, words_in
-from muster.domain.gpu.cohort_attributes import FABRIC_CLIQUE, HOST, NETWORK, STATE_ATTRIBUTES, TEXT_ATTRIBUTES
+from muster.domain.gpu.cohort_attributes import (
+    FABRIC_CLIQUE,
+    HOST,
+    NETWORK,
+    NIC_RATE,
+    STATE_ATTRIBUTES,
+    TEXT_ATTRIBUTES,
+)
 
 
 def attributes_reported(
-    state: Mapping[str, Any], text: str, network: str | None, host_text: str = ""
+    state: Mapping[str, Any], text: str, network: str | None, host_text: str = "", nic_rate: str | None = None
 ) -> dict[str, str]:
     """Return the reported attributes by the names of ``REPORTED_ATTRIBUTES``, without unreported ones.
 
@@ -24,6 +31,8 @@ def attributes_reported(
     found |= {name: of_host[name] for name in HOST if name in of_host}
     if network is not None:
         found[NETWORK] = network
+    if nic_rate is not None:
+        found[NIC_RATE] = nic_rate
     if state.get(FABRIC_CLIQUE) is not None:
         found[FABRIC_CLIQUE] = _clique(state[FABRIC_CLIQUE], words.get("fabric_cluster"))
     return found

@@ -46,6 +46,10 @@ def _nothing_elsewhere() -> Iterable[Evidence]:
     return ()
 
 
+def _never() -> int | None:
+    return None
+
+
 @dataclass(frozen=True, slots=True)
 class Place:
     """The evidence and circumstances of the place that a finding belongs to.
@@ -53,12 +57,14 @@ class Place:
     ``known``: evidence of its GPU, or of its node where it is about no GPU; it is written to. ``elsewhere``: called for
     evidence of the node's other GPUs only if a rule needs it. ``is_in_maintenance``: people work on the node.
     ``is_in_window``: in a time that a person declared, so that nothing of the node is judged at all.
+    ``diagnosed_ms``: called only if a rule needs it; gives when the newest passed diagnosis of the GPU began.
     """
 
     known: EvidenceIndex
     elsewhere: Callable[[], Iterable[Evidence]] = _nothing_elsewhere
     is_in_maintenance: bool = False
     is_in_window: bool = False
+    diagnosed_ms: Callable[[], int | None] = _never
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +100,7 @@ def merge(
         if before is None:
             yield from _set_aside_by(evidence, known, policy)
         if before is None or _may_repeat(before, evidence):
-            waiting += in_mode(repeats_of(evidence, known, place.elsewhere, policy), policy)
+            waiting += in_mode(repeats_of(evidence, known, place.elsewhere, policy, place.diagnosed_ms), policy)
 
 
 def _may_repeat(before: Evidence, now: Evidence) -> bool:

@@ -3,6 +3,7 @@
 from typing import Final
 
 from health.detectors.gpu import xid
+from health.detectors.gpu.xid import PROGRAM_MARKS
 from health.detectors.registry import NATURES
 from health.detectors.repeats.repeat import BURST_MS
 from health.evidence.index import PLACE_IN_GPU
@@ -16,7 +17,7 @@ IDENTIFYING: Final = (CODE, *PLACE_IN_GPU)
 
 
 def is_of_its_burst(finding: Finding, evidence: Evidence, policy: HealthPolicy) -> bool:
-    """Return whether it is an XID that a program causes at will, repeated by the same source at the same place.
+    """Return whether it is an XID that a program causes at will, repeated by its source, at its place, by one program.
 
     Such evidence continues for a burst's gap from its onset, and without limit while the next follows within 15 s,
     which every rule counts as one time: the evidence counts its times itself. So a job that crashes repeatedly leaves
@@ -29,7 +30,7 @@ def is_of_its_burst(finding: Finding, evidence: Evidence, policy: HealthPolicy) 
         return False
     if evidence.is_dismissed or evidence.is_suspended or evidence.fault_key != finding.fault_key:
         return False
-    if any(evidence.values.get(name) != finding.values.get(name) for name in IDENTIFYING):
+    if any(evidence.values.get(name) != finding.values.get(name) for name in (*IDENTIFYING, *PROGRAM_MARKS)):
         return False
     gap_ms = int(policy.detectors.fatal_repeats.gap_s * 1000)
     until_ms = max(evidence.onset_ms + gap_ms, evidence.last_seen_ms + BURST_MS)

@@ -15,7 +15,7 @@ from typing import Final
 from health.detectors.gpu import gpu_lost, inforom, recovery_action, xid
 from health.detectors.links import fabric_state, nvlink_count, nvlink_down
 from health.detectors.memory import ecc_uncorrected, retired_pages, row_remap, sram_threshold
-from health.detectors.repeats import link_bit_repeats, special_rules
+from health.detectors.repeats import after_diagnosis, link_bit_repeats, special_rules
 from health.evidence.same_fault import requested_action_in
 from health.evidence.state import CODE, counts, is_open, lasts
 from health.evidence.suppression import OVERRULED
@@ -44,7 +44,7 @@ _ACTION_OF_RULE: Final[Mapping[str, Action]] = {
     **dict.fromkeys((row_remap.PENDING, retired_pages.PENDING, inforom.NAME, ecc_uncorrected.NAME), Action.RESET_GPU),
     **dict.fromkeys((nvlink_count.NAME, nvlink_down.NAME, nvlink_down.TO_NOTHING, fabric_state.NAME), Action.RESET_GPU),
     **dict.fromkeys((gpu_lost.NAME, special_rules.GSP_REBOOT), Action.REBOOT_NODE),
-    **dict.fromkeys((sram_threshold.NAME, link_bit_repeats.NAME), Action.FIELD_DIAGNOSIS),
+    **dict.fromkeys((sram_threshold.NAME, link_bit_repeats.NAME, after_diagnosis.OF_PROGRAMS), Action.FIELD_DIAGNOSIS),
 }
 """Fault key, or detector, of a fault without an XID → the requested action."""
 

@@ -48,7 +48,7 @@ from health.replay.stream import (
     Unmet,
 )
 from health.standing.breaker import GpuPlace
-from health.standing.gpu_case import GpuCase, Move, condemning_of, moved, score_of
+from health.standing.gpu_case import GpuCase, Move, condemning_of, diagnosed_ms_of, moved, score_of
 from health.standing.interventions import RefusedMoveError
 from health.standing.standing import MOVES_AT_ONCE, decide, next_evaluation_ms
 from muster.domain.evidence.findings import EventKind, Evidence, Finding, GpuSignal, Severity
@@ -285,6 +285,7 @@ class Replay:
             elsewhere,
             self._windows.hold(finding.node_id, self.now_ms, is_drain=True),
             self._windows.hold(finding.node_id, finding.onset_ms),
+            lambda: None if finding.gpu_uuid is None else diagnosed_ms_of(self._gpus[finding.gpu_uuid].case),
         )
         for noted in merge(finding, place, self.policy, self.now_ms, self._new_id):
             if noted.before is None or noted.before.sources != noted.evidence.sources:

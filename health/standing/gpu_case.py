@@ -109,6 +109,13 @@ def proof_ms_of(gpu: GpuCase) -> int | None:
     return max(proofs, default=None)
 
 
+def diagnosed_ms_of(gpu: GpuCase) -> int | None:
+    """Return when its newest passed diagnosis began: a burn-in, or a field diagnosis as a repair."""
+    passed = [result.began_ms for result in gpu.burn_ins if result.has_passed]
+    passed += [each.began_ms for each in gpu.repairs if each.is_done and each.action is RepairAction.FIELD_DIAGNOSIS]
+    return max(passed, default=None)
+
+
 def condemning_of(gpu: GpuCase) -> tuple[Evidence, ...]:
     """Return the evidence that condemns it now, the oldest first."""
     if not gpu.evidence:  # most of a fleet, most of the time

@@ -8,7 +8,8 @@ driver has them::
     NVRM: GPU 0000:29:00.0: GPU has fallen off the bus.
     nvidia-nvswitch3: SXid (PCI:0000:05:00.0): 12028, Non-fatal, Link 32 egress non-posted PRIV error
 
-Colours, control characters and bytes that are no text are skipped; a line may have any length.
+Colours, control characters and bytes that are no text are skipped; a line may have any length. A record of /dev/kmsg
+may have several lines.
 """
 
 import re
@@ -17,7 +18,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
 
-from health.xid.kernel_lines import is_about_gpus, plain, seconds_since_boot
+from health.xid.kernel_lines import is_about_gpus, lines_of, plain, seconds_since_boot, text_of_record
 
 MAX_TEXT: Final = 1000
 """Characters of a line's own text that are kept."""
@@ -76,8 +77,14 @@ class KernelLogReader:
         """Return the faults that ``line`` states; most lines state none, and cost a search for two substrings."""
         if not is_about_gpus(line):
             return ()
-        line = plain(line)
+        record = text_of_record(line)
+        if record is None:
+            line = plain(line)
+            return self._read_one(line, seconds_since_boot(line))
         since_boot_s = seconds_since_boot(line)
+        return tuple(fault for each in lines_of(record) for fault in self._read_one(plain(each), since_boot_s))
+
+    def _read_one(self, line: str, since_boot_s: float | None) -> tuple[LogFault, ...]:
         named = _UUID.search(line)
         if named is not None:
             self._uuid_at[address_of(named["pci"]).partition(".")[0]] = named["uuid"]
@@ -120,6 +127,11 @@ class KernelLogReader:
             text = "GPU has fallen off the bus."
             uuid = self._uuid_at.get(pci)
             yield LogFault(LogKind.XID, OFF_THE_BUS, pci, text, since_boot_s=since_boot_s, gpu_uuid=uuid)
+
+
+def process_in(words: str) -> str | None:
+    """Return the name of the process in the words after an XID's code; None where they name none."""
+    return _name_of(_PROCESS.search(words[:MAX_TEXT]))
 
 
 def _name_of(process: re.Match[str] | None) -> str | None:

@@ -6,12 +6,12 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from health.xid.catalogue import XidClass, entry_of
+from health.xid.error_text import read_text
 from health.xid.kernel_log import LogFault, LogKind
 from health.xid.nvlink import NVLINK5_CODES, NVLINK_ERROR, LinkReading, read_nvlink5, read_registers
 from health.xid.recovery import Action, action_of_xid_154
 
 RECOVERY_ACTION_CHANGED: Final = 154
-_SM_EXCEPTION: Final = 13
 
 _WORD: Final = r"0x[0-9a-f]{1,8}"
 _REGISTERS: Final = re.compile(
@@ -22,7 +22,6 @@ _NVLINK5: Final = re.compile(
     rf"\s+Link\s+(?P<link>-?\d{{1,3}})\s*\((?P<words>{_WORD}(?:[,\s]+{_WORD}){{1,9}})",
     re.IGNORECASE | re.ASCII,
 )
-_GPC: Final = re.compile(r"\bGPC\s*(?P<gpc>\d{1,2}),\s*TPC\s*(?P<tpc>\d{1,2})(?:,\s*SM\s*(?P<sm>\d{1,2}))?", re.ASCII)
 _SXID_WORDS: Final = re.compile(
     r"^(?P<fatal>Fatal|Non-fatal)?,?\s*(?:Link (?P<link>\d{1,3})\b)?", re.IGNORECASE | re.ASCII
 )
@@ -47,7 +46,8 @@ _CLASS_OF: Final[Mapping[Action, XidClass]] = {
 class ErrorReading:
     """An error as it is read.
 
-    ``source``: the source of the action. ``decoded``: the values in the line's text, by name.
+    ``source``: the source of the action. ``decoded``: the values in the line's text, by name. ``requested``: the action
+    that the text itself asks for, None where it names none.
     """
 
     name: str
@@ -57,6 +57,7 @@ class ErrorReading:
     source: str
     decoded: Mapping[str, object] = field(default_factory=dict)
     link: LinkReading | None = None
+    requested: Action | None = None
 
 
 def read_fault(fault: LogFault, *, driver_branch: int | None = None) -> ErrorReading:
@@ -72,31 +73,39 @@ def read_fault(fault: LogFault, *, driver_branch: int | None = None) -> ErrorRea
 def read_xid(code: int, text: str = "", *, driver_branch: int | None = None) -> ErrorReading:
     """Return the reading of an XID and the text after its code. ``driver_branch``: such as 580, where it is known."""
     entry = entry_of(code)
-    decoded, link = _words_of(code, text, driver_branch)
-    action, source = entry.action, entry.source
-    if link is not None:
-        action, source = link.action, "NVIDIA XID catalogue: the error's own words"
-    asked = action_of_xid_154(text) if code == RECOVERY_ACTION_CHANGED else None
-    if asked is not None:
-        action, source = asked, "the driver's request (XID 154)"
+    words = _read_words(code, text, driver_branch)
+    action = entry.action if words.requested is None else words.requested
     return ErrorReading(
         name=entry.name,
         xid_class=entry.xid_class if action is entry.action else _CLASS_OF[action],
         action=action,
         scope=",".join(entry.scope) or "all",
-        source=source,
-        decoded=decoded,
-        link=link,
+        source=entry.source if words.requested is None else words.source,
+        decoded=words.decoded,
+        link=words.link,
+        requested=words.requested,
     )
 
 
-def _words_of(code: int, text: str, driver_branch: int | None) -> tuple[dict[str, object], LinkReading | None]:
-    if code == NVLINK_ERROR:
-        return _read_74(text)
-    if code in NVLINK5_CODES:
-        return _read_144_to_150(code, text, driver_branch)
-    place = _GPC.search(text) if code == _SM_EXCEPTION else None
-    return ({name: int(value) for name, value in place.groupdict().items() if value} if place else {}), None
+@dataclass(frozen=True, slots=True)
+class _Words:
+    """What an error's text states: values by name, and the action that it asks for with its source."""
+
+    decoded: Mapping[str, object]
+    requested: Action | None = None
+    link: LinkReading | None = None
+    source: str = "NVIDIA XID catalogue: the error's own words"
+
+
+def _read_words(code: int, text: str, driver_branch: int | None) -> _Words:
+    if code == RECOVERY_ACTION_CHANGED:
+        return _Words({}, action_of_xid_154(text), source="the driver's request (XID 154)")
+    if code == NVLINK_ERROR or code in NVLINK5_CODES:
+        is_74 = code == NVLINK_ERROR
+        decoded, link = _read_74(text) if is_74 else _read_144_to_150(code, text, driver_branch)
+        return _Words(decoded, None if link is None else link.action, link)
+    told = read_text(code, text)
+    return _Words(told.decoded, told.requested, source="the driver's words in the line (RST, D-RST)")
 
 
 def _read_74(text: str) -> tuple[dict[str, object], LinkReading | None]:

@@ -1,29 +1,30 @@
 """XID 45 alone: channels were cleaned up, and no other XID states the cause.
 
 Source: NVIDIA's catalogue, which asks for a restart of the fabric manager where nothing else shows a fault. Together
-with another XID it is that one's clean-up, and no fault by itself. A program that is ended causes it as well, so it is
-stated, with that advice, and weighs nothing.
+with another XID it is that one's clean-up, and no fault by itself; so it is too if its own text states that it follows
+errors. A program that is ended causes it as well, so it is stated, with that advice, and weighs nothing.
 """
 
 from collections.abc import Iterable
 from typing import Final
 
 from health.detectors.detector import NO_FINDINGS, Findings
+from health.detectors.gpu.xid import FOLLOWS_ERRORS
 from health.detectors.repeats.repeat import Seen
 from health.evidence.index import EVERYTHING, EvidenceIndex, of_detector
 from health.evidence.state import CODE
 from health.evidence.suppression import suppressed
+from health.xid.error_text import CLEANUP
 from muster.domain.evidence.findings import Evidence, Severity, Suppression
 from muster.domain.policy.health import HealthPolicy
 
 NAME: Final = "cleanup_alone"
-CLEANUP: Final = 45
 
 
 def judge(seen: Seen) -> Findings:
     """Return the finding for an XID 45 without another XID near it among all evidence of its GPU."""
     newest = seen.newest
-    if newest.values.get(CODE) != CLEANUP:
+    if newest.values.get(CODE) != CLEANUP or FOLLOWS_ERRORS in newest.values:
         return NO_FINDINGS
     apart_ms = _apart_ms(seen.policy)
     near = seen.known.on(EVERYTHING, newest.last_seen_ms - apart_ms)

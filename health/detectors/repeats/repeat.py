@@ -27,6 +27,7 @@ class Seen:
     """Input of a rule. ``newest``: the evidence merged now; ``known``: all evidence of its GPU, or of its node.
 
     ``own``: the rule that found the newest, where that rule is in shadow: it alone counts what it has found itself.
+    ``diagnosed_ms``: gives when the newest burn-in or field diagnosis of its GPU began that passed; None: none has.
     """
 
     newest: Evidence
@@ -34,6 +35,7 @@ class Seen:
     elsewhere: Callable[[], Iterable[Evidence]]
     policy: HealthPolicy
     own: str | None = None
+    diagnosed_ms: Callable[[], int | None] = lambda: None
 
     def alike(
         self, window_s: float, shelf: Shelf, is_alike: Callable[[Evidence], bool] | None = None

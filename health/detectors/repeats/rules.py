@@ -8,18 +8,16 @@ from health.detectors.detector import NO_FINDINGS, About, Findings
 from health.detectors.memory import corrected_remaps, retired_pages
 from health.detectors.node import nic_driver
 from health.detectors.ports import port_degraded, port_flap
-from health.detectors.repeats import cleanup_alone, link_bit_repeats, special_rules
+from health.detectors.repeats import after_diagnosis, cleanup_alone, link_bit_repeats, special_rules
 from health.detectors.repeats.repeat import NVIDIA, NVSENTINEL, TIMES, Repeat, Seen, counts_as_time
 from health.detectors.repeats.shapes import HOLD, again, alone, of_port
 from health.evidence.index import EvidenceIndex
 from health.evidence.state import code_of
+from health.xid.error_text import MMU_FAULT
 from health.xid.kernel_log import OFF_THE_BUS
 from muster.domain.evidence.findings import Evidence, Severity, Suppression
 from muster.domain.policy.gpu_detectors import RepeatPolicy
 from muster.domain.policy.health import HealthPolicy
-
-COPY_ENGINES: Final = frozenset({*range(39, 42), *range(70, 73), *range(75, 78), 85, *range(126, 136)})
-"""XIDs of copy engines (NVIDIA's catalogue; 126 to 135 of Blackwell)."""
 
 
 def _num_times(evidence: Iterable[Evidence]) -> int:
@@ -29,9 +27,9 @@ def _num_times(evidence: Iterable[Evidence]) -> int:
 REPEAT_RULES: Final[tuple[Repeat, ...]] = (
     # Programs cause these XIDs at will: they ask for a diagnosis and weigh nothing.
     alone(
-        "mmu_fault_repeats",
+        after_diagnosis.MMU_FAULTS,
         lambda policies: policies.mmu_fault_repeats,
-        (31,),
+        (MMU_FAULT,),
         "XID 31",
         About("XID 31 again on one GPU alone", NVSENTINEL, Severity.INFO),
     ),
@@ -41,11 +39,21 @@ REPEAT_RULES: Final[tuple[Repeat, ...]] = (
         About("XID 13 again in one TPC", NVSENTINEL, Severity.INFO),
     ),
     alone(
-        "copy_engine_repeats",
+        after_diagnosis.COPY_ENGINE_FAULTS,
         lambda policies: policies.copy_engine_repeats,
-        COPY_ENGINES,
+        after_diagnosis.COPY_ENGINES,
         "an XID of a copy engine",
         About("an XID of a copy engine again on one GPU alone", NVIDIA, Severity.INFO),
+    ),
+    # The diagnosis passed and they continue: of several programs they are the GPU's.
+    Repeat(
+        after_diagnosis.NAME,
+        after_diagnosis.judge,
+        About(
+            "a program's XIDs again after a passed diagnosis",
+            "NVIDIA; our own numbers",
+            Severity.DEGRADED,
+        ),
     ),
     # Faults of the GPU.
     Repeat(
@@ -131,15 +139,20 @@ def reach_of(policy: HealthPolicy) -> Reach:
 
 
 def repeats_of(
-    newest: Evidence, known: EvidenceIndex, elsewhere: Callable[[], Iterable[Evidence]], policy: HealthPolicy
+    newest: Evidence,
+    known: EvidenceIndex,
+    elsewhere: Callable[[], Iterable[Evidence]],
+    policy: HealthPolicy,
+    diagnosed_ms: Callable[[], int | None],
 ) -> Findings:
     """Return the findings about repetitions that follow from ``newest`` and all that is ``known`` of its place.
 
-    ``elsewhere``: gives evidence of the other GPUs of its node. A rule in shadow counts what it has found itself, so
+    ``elsewhere``: gives evidence of the other GPUs of its node. ``diagnosed_ms``: gives when its GPU's newest passed
+    diagnosis began. A rule in shadow counts what it has found itself, so
     that it shows all that it would find; no other rule counts that.
     """
     own = newest.detector if Suppression.SHADOW in newest.suppressed_by else None
     if not counts_as_time(newest, own) or not (newest.detector in _SOURCE_DETECTORS or code_of(newest) is not None):
         return NO_FINDINGS
-    seen = Seen(newest, known, elsewhere, policy, own)
+    seen = Seen(newest, known, elsewhere, policy, own, diagnosed_ms)
     return tuple(finding for rule in REPEAT_RULES if own in {None, rule.name} for finding in rule.judge(seen))

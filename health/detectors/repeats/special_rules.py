@@ -9,6 +9,7 @@ from health.detectors.repeats.repeat import TIMES, Seen, num_bursts, of_codes
 from health.detectors.repeats.shapes import HOLD
 from health.evidence.index import WORSE_THAN_INFO, of_code_at, of_detector, place_in_gpu
 from health.evidence.state import code_of
+from health.xid.error_text import SM_EXCEPTION
 from muster.domain.evidence.findings import Evidence, Severity
 
 GSP: Final = "gsp_repeats"
@@ -18,7 +19,6 @@ FATAL: Final = "fatal_repeats"
 SM_EXCEPTIONS: Final = "sm_exception_repeats"
 NIC_DRIVER: Final = "nic_driver_repeats"
 _GSP_CODES: Final = (119, 120)
-_SM_EXCEPTION: Final = 13
 
 
 def gsp(seen: Seen) -> Findings:
@@ -60,9 +60,9 @@ def sm_exceptions(seen: Seen) -> Findings:
     """Return that XID 13 recurs in one TPC."""
     rule, place = seen.policy.detectors.sm_exception_repeats, place_in_gpu(seen.newest)
     gpc, tpc, _ = place
-    if gpc is None or tpc is None or code_of(seen.newest) != _SM_EXCEPTION:
+    if gpc is None or tpc is None or code_of(seen.newest) != SM_EXCEPTION:
         return NO_FINDINGS
-    times = num_bursts(seen.alike(rule.window_s, of_code_at(_SM_EXCEPTION, place)), seen.policy)
+    times = num_bursts(seen.alike(rule.window_s, of_code_at(SM_EXCEPTION, place)), seen.policy)
     if times < rule.times:
         return NO_FINDINGS
     words = f"XID 13 {times} times in GPC {gpc:.0f}, TPC {tpc:.0f}: to be diagnosed"

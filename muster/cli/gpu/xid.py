@@ -32,8 +32,8 @@ def xid(
     """Explain an XID, or the XIDs in the lines of a kernel log.
 
     With --json one object a line, SXids of NVSwitches too: `dmesg | muster xid --json`. Lines without one give nothing.
-    An XID's own text, with NVLink registers and units, takes precedence over its row in the catalogue. An unknown XID
-    is watched: it never asks for a reset or a reboot.
+    An XID's own text (NVLink registers and units, resets of a memory error) takes precedence over its row in the
+    catalogue. An unknown XID is watched: it never asks for a reset or a reboot.
     """
     if code is not None:
         from health.xid.reading import read_xid
@@ -128,7 +128,7 @@ def _line(fault: "LogFault", reading: "ErrorReading") -> str:
 
 
 def _details(reading: "ErrorReading") -> Iterator[tuple[str, object]]:
-    for name in ("unit", "link", "gpc", "tpc", "follow_up"):
+    for name in ("unit", "memory", "fbpa", "partition", "subpartition", "link", "gpc", "tpc", "follow_up"):
         if name in reading.decoded:
             yield name.replace("_", " "), reading.decoded[name]
     for bit in reading.link.bits if reading.link is not None else ():

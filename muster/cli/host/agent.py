@@ -1,6 +1,7 @@
 """``muster agent`` runs the agent of a GPU host, which works in addition to its jobs."""
 
 from contextlib import closing
+from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -23,6 +24,13 @@ if TYPE_CHECKING:
 app = typer.Typer(help="The agent of a GPU host: what its GPUs say.", no_args_is_help=True)
 
 
+class FailOn(StrEnum):
+    """The least finding of a scan that makes its exit code 1."""
+
+    WARNING = "warning"
+    FAULT = "fault"
+
+
 @app.callback()
 def root() -> None:
     """Commands of a GPU host."""
@@ -41,14 +49,19 @@ def scan(
         Path, typer.Option(exists=True, file_okay=False, help="Where this host's /proc and /sys are.")
     ] = Path("/"),
     policy: Annotated[Path | None, typer.Option(help="A policy document instead of the built-in one.")] = None,
+    fail_on: Annotated[
+        FailOn, typer.Option(help="The least finding that makes the exit code 1: a warning only lowers the score.")
+    ] = FailOn.FAULT,
     *,
     as_json: AsJson = False,
 ) -> int:
     """Check every GPU of this host twice, the host itself, and its kernel log since the boot.
 
     The server's detectors judge the result. A finding that only counts if it lasts is shown as waiting and decides
-    nothing. With --json one object on one line. Exit code 0: no fault; 1: a fault; 3: there is no driver, or it lists
-    no GPU (readings of the host itself are shown all the same).
+    nothing. With --json one object on one line.
+
+    Exit code 0: no fault, warnings at most (none with --fail-on warning); 1: a fault, or a GPU that does not answer; 3:
+    there is no driver, or it lists no GPU (readings of the host itself are shown all the same).
     """
     count = num_simulated(simulated, gpus, faults)
     exporter = None if dcgm_exporter is None else http_address("--dcgm-exporter", dcgm_exporter)
@@ -74,7 +87,8 @@ def scan(
         raise CommandError(str(report.no_driver), report.no_driver.suggestion, Exit.NOT_FOUND)
     if not report.gpus and not report.inventory.nameless:
         raise CommandError("the NVIDIA driver lists no GPU", "Look at `lspci` and the kernel log.", Exit.NOT_FOUND)
-    return Exit.OK if report.is_healthy else Exit.FAILED
+    fails = not report.is_healthy or (fail_on is FailOn.WARNING and report.has_warnings)
+    return Exit.FAILED if fails else Exit.OK
 
 
 def _rules(policy: Path | None) -> "HealthPolicy":

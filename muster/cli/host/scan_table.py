@@ -24,7 +24,15 @@ _HOST_WORDS = {
     "memory_pressure": "memory for {memory_pressure:.0%}",
     "io_pressure": "I/O for {io_pressure:.0%}",
 }
-_SCAN_STYLES = {"OK": "green", "FAULT": "red", "LOST": "red", "LATE": "yellow", "WAITS": "yellow", "MIG": "dim"}
+_SCAN_STYLES = {
+    "OK": "green",
+    "FAULT": "red",
+    "LOST": "red",
+    "LATE": "yellow",
+    "WARN": "yellow",
+    "WAITS": "yellow",
+    "MIG": "dim",
+}
 
 
 def print_report(report: ScanReport) -> None:
@@ -88,8 +96,8 @@ def _findings(report: ScanReport) -> Iterable[str]:
 
 
 def _words(found: ScanFinding, receiver: str) -> str:
-    """Return a finding as text: one that counts is a fault; one that does not yet, or never will, waits with the
-    reason.
+    """Return a finding as text: one that counts is a fault or a warning; one that does not yet, or never will, waits
+    with the reason.
     """
     told = f"{receiver}: {found.summary}"
     if Source.KERNEL_LOG in found.sources:
@@ -97,7 +105,7 @@ def _words(found: ScanFinding, receiver: str) -> str:
     if found.action is not None:
         told += f" (asks for {found.action})"
     if found.waits is None:
-        return f"fault: {told}"
+        return f"{'fault' if found.is_fault else 'warning'}: {told}"
     until_ms = found.waits.until_ms
     until = "" if until_ms is None else f", at {_when(until_ms)} UTC"
     return f"waits: {told}: {found.waits.why}{until}"
@@ -170,11 +178,13 @@ def _not_judged(report: ScanReport) -> Iterable[str]:
 
 def _summary(report: ScanReport) -> str:
     num_ill = sum(1 for gpu in report.gpus if gpu.state in {"FAULT", "LOST", "LATE"}) + len(report.inventory.nameless)
-    num_waiting = sum(1 for found in report.findings if not found.is_fault)
+    num_waiting = sum(1 for found in report.findings if found.waits is not None)
+    num_warnings = sum(1 for found in report.findings if found.is_warning)
     of_host = () if report.host is None else report.host.findings
     num_gpus = len(report.gpus) + len(report.inventory.nameless)
     parts = [f"{num_ill} with a fault"] if num_ill else []
     parts += ["this host has a fault"] if any(found.is_fault for found in of_host) else []
+    parts += [f"{num_warnings} warning{'s' if num_warnings > 1 else ''}"] if num_warnings else []
     parts += [f"{num_waiting} {'findings wait' if num_waiting > 1 else 'finding waits'}"] if num_waiting else []
     if report.no_driver is not None:
         return f"No GPU could be asked: {', '.join(['no driver', *parts])}."

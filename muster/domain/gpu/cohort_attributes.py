@@ -27,10 +27,14 @@ HOST: Final = ("kernel_release", "nic_firmware", "nic_driver")
 """Names in ``state_readings.HOST_READING_TEXTS``, likewise, about the GPU's node."""
 NETWORK: Final = "network"
 """The class of the node's network cards: their number, rate and link layer."""
+NIC_RATE: Final = "nic_rate"
+"""The best rate of the node's network cards. A port that is down changes ``network``, and not this."""
+LINKS: Final = ("nvlink_links", "nvlink_mb_per_s", "pcie_max_generation", "pcie_max_width", NIC_RATE)
+"""The attributes that determine the speed between GPUs. A difference makes a gang slow, never wrong."""
 FABRIC_CLIQUE: Final = "fabric_clique"
 """An NVLink domain of several hosts. It is a place: others elsewhere are no drift."""
 SET_UP: Final = (*STATE_ATTRIBUTES, *TEXT_ATTRIBUTES, *HOST, NETWORK)
 """Attributes in which GPUs of a model drift apart."""
-REPORTED_ATTRIBUTES: Final = (*SET_UP, FABRIC_CLIQUE)
+REPORTED_ATTRIBUTES: Final = (*SET_UP, NIC_RATE, FABRIC_CLIQUE)
 """Attributes that agents report after the enrolment."""
 COHORT_ATTRIBUTES: Final = (*ENROLLED, *REPORTED_ATTRIBUTES)

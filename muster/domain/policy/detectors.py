@@ -10,6 +10,7 @@ from muster.domain.policy.gpu_detectors import (
     CorrectedErrorsPolicy,
     CorrectedRemapPolicy,
     DetectorPolicy,
+    DiagnosedRepeatPolicy,
     IdleBusyPolicy,
     LinkBitPolicy,
     NvlinkCountPolicy,
@@ -47,6 +48,7 @@ _REPEATS = (
     "mmu_fault_repeats",
     "sm_exception_repeats",
     "copy_engine_repeats",
+    "repeats_after_diagnosis",
     "link_bit_repeats",
     "gsp_repeats",
     "bus_repeats",
@@ -131,6 +133,11 @@ class DetectorsPolicy(StrictModel):
     sm_exception_repeats: RepeatPolicy = _repeats(2, DAY_S, "XID 13 in one GPC and TPC of a GPU.")
     copy_engine_repeats: RepeatPolicy = _repeats(
         2, DAY_S, "An XID of a copy engine (39 to 41, 70 to 72, 75 to 77, 85, 126 to 135) on one GPU alone of its node."
+    )
+    repeats_after_diagnosis: DiagnosedRepeatPolicy = Field(
+        DiagnosedRepeatPolicy(times=2, window_s=DAY_S),
+        description="XID 13, 31 or one of a copy engine on one GPU alone of its node, after a diagnosis that such XIDs "
+        "ordered has passed.",
     )
     link_bit_repeats: LinkBitPolicy = Field(
         LinkBitPolicy(times=3, window_s=DAY_S), description="A bit of an XID 74's registers on one link."

@@ -194,6 +194,16 @@ class RepeatPolicy(DetectorPolicy):
     window_s: Seconds = Field(description="The time within which they occur.")
 
 
+class DiagnosedRepeatPolicy(RepeatPolicy):
+    """XIDs of programs that recur on a GPU after a passed diagnosis. ``times``: since the diagnosis began."""
+
+    programs: Annotated[int, Field(ge=2, le=1000)] = Field(
+        3,
+        description="If they are of so many tenants, or of so many images, the finding keeps new jobs away; of fewer "
+        "it is a warning.",
+    )
+
+
 class LinkBitPolicy(RepeatPolicy):
     """Bits of an XID 74 that come again on one link. ``times`` is of an ECC or parity error (NVIDIA: more than two)."""
 

@@ -8,7 +8,7 @@ from typing import Annotated, Self
 from pydantic import Field, ValidationInfo, model_validator
 
 from muster.domain.evidence.repairs import RepairAction, RepairVerb
-from muster.domain.gpu.cohort_attributes import COHORT_ATTRIBUTES
+from muster.domain.gpu.cohort_attributes import COHORT_ATTRIBUTES, LINKS
 from muster.domain.policy.detectors import DetectorsPolicy
 from muster.domain.policy.node_detectors import RuleCordonPolicy, WarmUpPolicy
 from muster.domain.policy.quantities import DAY_S, Fraction, Number, Seconds
@@ -172,6 +172,7 @@ class BurnInPolicy(StrictModel):
             "nvlink_rises",
             "link_bit_repeats",
             "corrected_remaps",
+            "repeats_after_diagnosis",
             "peers",
         ),
         strict=False,
@@ -195,15 +196,24 @@ class CohortPolicy(StrictModel):
     """The rules for the GPUs that may be mixed in one gang."""
 
     attributes: tuple[Name, ...] = Field(
-        default=("model", "memory_bytes", "compute_capability", "driver_version", "cuda_version", "vbios_version"),
+        default=(
+            "model",
+            "memory_bytes",
+            "compute_capability",
+            "driver_version",
+            "cuda_version",
+            "vbios_version",
+            *LINKS,
+        ),
         min_length=1,
         strict=False,
         description="The attributes that must be equal: model, memory_bytes, compute_capability, driver_version, "
         "cuda_version, vbios_version, gsp_firmware_version, inforom_version, board_part_number, "
         "power_limit_w, ecc_enabled, persistence_enabled, application_clock_mhz, pcie_max_generation, "
         "pcie_max_width, nvlink_links, nvlink_mb_per_s, kernel_release, nic_firmware, nic_driver, "
-        "network or fabric_clique. An attribute that an agent does not report is presumed to be that of "
-        "all others of the model, and unknown where those differ. Another list moves GPUs to other "
+        "nic_rate, network or fabric_clique. An attribute that an agent does not report is presumed to be that of "
+        "all others of the model, and unknown where those differ; a link's (nvlink_links, nvlink_mb_per_s, "
+        "pcie_max_generation, pcie_max_width, nic_rate) that of most. Another list moves GPUs to other "
         "cohorts. A tier may name fewer: `tiers.NAME.homogeneity`.",
     )
     tolerance: Fraction = Field(

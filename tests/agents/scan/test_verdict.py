@@ -88,11 +88,11 @@ def scanned(probe: SimulatedProbe, listen_s: float = 0.05, **options: Any) -> Sc
 
 
 def faults(gpu: ScannedGpu) -> dict[str, str]:
-    return {each.fault_key: each.summary for each in gpu.findings if each.is_fault}
+    return {each.fault_key: each.summary for each in gpu.findings if each.waits is None}
 
 
 def waiting(gpu: ScannedGpu) -> set[str]:
-    return {each.fault_key for each in gpu.findings if not each.is_fault}
+    return {each.fault_key for each in gpu.findings if each.waits is not None}
 
 
 def policy(**sections: Any) -> HealthPolicy:

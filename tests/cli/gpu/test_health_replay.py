@@ -117,6 +117,13 @@ def test_a_policy_is_checked_without_a_server(muster: Command, tmp_path: Path) -
     assert (good.returncode, "one value changes" in good.stdout) == (Exit.OK, True), good.stdout + good.stderr
 
 
+def test_the_policy_for_production_is_checked_without_a_server(muster: Command) -> None:
+    said = muster.run("policy", "check", str(Path(__file__).parents[3] / "policy" / "production.yaml"), "--offline")
+    assert said.returncode == Exit.OK, said.stderr
+    for path in ("/dispatch/preflight_from_nodes", "/tiers/spot/quick_check_s", "/recovery/spares/confidence"):
+        assert path in said.stdout
+
+
 def test_a_maintenance_window_is_a_record(muster: Command, tmp_path: Path) -> None:
     window = {"type": "maintenance", "node_id": "gpu-01", "at_ms": AT, "until_ms": AT + 3_600_000}
     said = muster.run("health", "replay", written(tmp_path, RECORDS[0], window, *RECORDS[1:3]), "--json")

@@ -37,6 +37,14 @@ def test_each_fault_of_a_log_is_one_object_a_line_and_other_lines_give_nothing()
     assert piped(b"").returncode == Exit.OK
 
 
+def test_the_words_of_a_contained_error_decide_class_and_action_alike() -> None:
+    line = b"NVRM: Xid (PCI:0000:07:00): 94, pid=7, name=python3, Contained: SM (0x1). RST: No, D-RST: No"
+    found = json.loads(piped(line, "--json").stdout)
+    assert (found["class"], found["action"], found["unit"]) == ("restart_app", "restart_job", "SM")
+    assert piped(line).stdout.decode().startswith("0000:07:00  XID 94  restart_job: ")
+    assert piped(line).stdout.decode().endswith(", unit SM (python3, pid 7)\n")
+
+
 def test_a_person_reads_a_line_a_fault() -> None:
     said = piped(LOG).stdout.decode().splitlines()
     assert len(said) == 4

@@ -1,17 +1,22 @@
 """What a GPU's agent reports after enrolment stands in its row, and its cohort follows."""
 
 from datetime import timedelta
+from typing import Any
 
+import pytest
 from sqlalchemy import select
 
 from control.core.unit_of_work import UnitOfWorkFactory
 from control.fleet import inventory
-from control.fleet.attribute_refresh import refresh_attributes_once
-from control.fleet.drift import drift_report
+from control.fleet.attribute_refresh import REFRESH, refresh_attributes_once
+from control.fleet.drift import drift_report, nic_rates_of_nodes
 from control.policy import policies
+from control.policy.cohorts import attributes_of_gpu
+from health.cohort.cohorts import attributes_of, cohort_key
 from muster.db.models import Event, Gpu
 from muster.domain.evidence.state_readings import HOST_READING_TEXTS, words_text
-from muster.domain.ids import GpuUuid
+from muster.domain.gpu.cohort_attributes import LINKS
+from muster.domain.ids import GpuUuid, NodeId
 from muster.domain.policy.document import DEFAULT_POLICY
 from muster.domain.policy.health import CohortPolicy, HealthPolicy
 from muster.domain.principals import system_principal
@@ -116,3 +121,73 @@ def test_a_policy_may_request_whatever_is_reported(units: UnitOfWorkFactory) -> 
     with units.begin(OPERATOR, policies.ACTIVATE) as unit:
         policies.store_policy(unit, DEFAULT_POLICY.model_copy(update={"health": asks}), reason="power matters")
     assert {key.partition("|power_limit_w=")[2] for key in keys(units)} == {"700", "650"}
+
+
+OF_0_1_0 = ("model", "memory_bytes", "compute_capability", "driver_version", "cuda_version", "vbios_version")
+
+
+def keys_of_0_1_0(units: UnitOfWorkFactory) -> None:
+    """The keys as release 0.1.0 wrote them, under its built-in policy: none is stored."""
+    with units.begin(KEEPER, REFRESH, quiet=True) as unit:
+        for gpu in unit.session.scalars(select(Gpu)):
+            gpu.cohort_key = cohort_key(attributes_of_gpu(gpu), CohortPolicy(attributes=OF_0_1_0))
+
+
+def rekeyed(units: UnitOfWorkFactory) -> list[dict[str, Any]]:
+    with units.read() as session:
+        found = session.scalars(select(Event).where(Event.kind == "policy.cohorts_rekeyed").order_by(Event.at))
+        return [event.payload for event in found]
+
+
+def test_an_upgrade_writes_all_keys_at_once_with_an_event_and_splits_no_fleet_that_is_alike(
+    units: UnitOfWorkFactory,
+) -> None:
+    """Some hosts report their links and others do not, as agents of 0.1.0 on boards without them."""
+    enrol_host(units, "alpha", num_gpus=2)
+    enrol_host(units, "silent", num_gpus=2)
+    report(units, "GPU-alpha-0", "GPU-alpha-1", vbios="96.01")
+    refresh_attributes_once(units, KEEPER)
+    keys_of_0_1_0(units)
+    assert refresh_attributes_once(units, KEEPER) == 0
+    (key,) = keys(units)
+    assert set(attributes_of(key)) == {*OF_0_1_0, *LINKS}
+    assert [(each["num_gpus"], each["num_cohorts"]) for each in rekeyed(units)] == [(4, 1)]
+    refresh_attributes_once(units, KEEPER)
+    assert len(rekeyed(units)) == 1, "once"
+
+
+def test_where_links_differ_a_host_that_reports_none_stays_with_most(units: UnitOfWorkFactory) -> None:
+    for name in ("alpha", "beta", "narrow", "silent"):
+        enrol_host(units, name, num_gpus=1)
+    report(units, "GPU-alpha-0", "GPU-beta-0", vbios="96.01", state={"pcie_max_generation": 5.0})
+    report(units, "GPU-narrow-0", vbios="96.01", state={"pcie_max_generation": 4.0})
+    refresh_attributes_once(units, KEEPER)
+    found = {uuid: gpu.cohort_key for uuid, gpu in gpus(units).items()}
+    assert found[GpuUuid("GPU-silent-0")] == found[GpuUuid("GPU-alpha-0")] == found[GpuUuid("GPU-beta-0")]
+    assert found[GpuUuid("GPU-narrow-0")] != found[GpuUuid("GPU-alpha-0")]
+
+
+def test_a_stored_policy_of_0_1_0_keeps_its_own_list(units: UnitOfWorkFactory) -> None:
+    own = HealthPolicy(cohort=CohortPolicy(attributes=OF_0_1_0))
+    with units.begin(OPERATOR, policies.ACTIVATE) as unit:
+        policies.store_policy(unit, DEFAULT_POLICY.model_copy(update={"health": own}), reason="as 0.1.0 stored it")
+    enrol_host(units, "alpha", num_gpus=1)
+    refresh_attributes_once(units, KEEPER)
+    (key,) = keys(units)
+    assert set(attributes_of(key)) == set(OF_0_1_0)
+    assert [each["version"] for each in rekeyed(units)] == [1], "as it was activated, and no more"
+
+
+@pytest.mark.parametrize(
+    ("ports", "rate"),
+    [
+        ([400.0, 400.0, 100.0], "400 Gb/s InfiniBand"),
+        ([400.0, 0.0], "400 Gb/s InfiniBand"),
+        ([0.0], None),
+        ([], None),
+    ],
+)
+def test_the_rate_of_a_nodes_cards_is_the_best_of_its_ports(ports: list[float], rate: str | None) -> None:
+    node = NodeId("node_1")
+    found = nic_rates_of_nodes((node, {"rate_gbps": each, "is_ethernet": 0.0}) for each in ports)
+    assert found.get(node) == rate

@@ -12,6 +12,7 @@ from health.cohort.cohorts import (
     part_of_key,
     presumed,
 )
+from muster.domain.gpu.cohort_attributes import LINKS
 from muster.domain.policy.health import CohortPolicy
 
 POLICY = CohortPolicy(attributes=("model", "driver_version"))
@@ -36,17 +37,33 @@ def test_keys_are_equal_exactly_when_the_attributes_are(one: dict[str, Attribute
 
 
 def test_what_one_does_not_report_is_presumed_only_where_all_others_of_its_model_agree() -> None:
-    told: list[tuple[str, dict[str, Attribute]]] = [
-        ("H100", {"vbios_version": "96.01", "cuda_version": "12.8"}),
-        ("H100", {"vbios_version": "96.02", "cuda_version": "12.8", "network": None}),
-        ("A100", {"vbios_version": "92.00"}),
-        ("L40", {}),
+    told: list[tuple[str, dict[str, Attribute], int]] = [
+        ("H100", {"vbios_version": "96.01", "cuda_version": "12.8"}, 99),
+        ("H100", {"vbios_version": "96.02", "cuda_version": "12.8", "network": None}, 1),
+        ("A100", {"vbios_version": "92.00"}, 1),
+        ("L40", {}, 1),
     ]
     agreed = agreed_of(told)
     assert agreed == {"H100": {"cuda_version": "12.8"}, "A100": {"vbios_version": "92.00"}, "L40": {}}
     silent: dict[str, Attribute] = {"model": "H100", "cuda_version": None}
     assert presumed(silent, agreed["H100"]) == {"model": "H100", "cuda_version": "12.8"}
     assert presumed({"cuda_version": "13.0"}, agreed["H100"]) == {"cuda_version": "13.0"}, "its own report counts"
+
+
+@pytest.mark.parametrize("name", LINKS)
+def test_a_link_that_one_does_not_report_is_presumed_as_most_have_it(name: str) -> None:
+    told: list[tuple[str, dict[str, Attribute], int]] = [("H100", {name: "b"}, 2), ("H100", {name: "a"}, 3)]
+    assert agreed_of(told) == {"H100": {name: "a"}}
+    assert agreed_of([*told, ("H100", {name: "b"}, 1)]) == {"H100": {name: "a"}}, "of equal numbers the first as a text"
+    assert agreed_of([*told, ("H100", {name: "b"}, 2)]) == {"H100": {name: "b"}}
+
+
+def test_by_default_gpus_with_other_links_are_in_other_cohorts() -> None:
+    base: dict[str, Attribute] = {"model": "H100", **dict.fromkeys(LINKS, "1")}
+    keys = {cohort_key({**base, name: "2"}, CohortPolicy()) for name in LINKS} | {cohort_key(base, CohortPolicy())}
+    assert len(keys) == len(LINKS) + 1
+    network: dict[str, Attribute] = {**base, "network": "7 × 400 Gb/s InfiniBand"}
+    assert cohort_key(network, CohortPolicy()) == cohort_key(base, CohortPolicy()), "a port that is down splits nothing"
 
 
 def test_a_tier_may_request_less_than_cohorts_are_distinguished_by() -> None:

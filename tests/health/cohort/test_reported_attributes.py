@@ -8,7 +8,7 @@ from muster.domain.gpu.cohort_attributes import REPORTED_ATTRIBUTES, SET_UP
 def test_states_and_words_become_texts_and_what_was_not_reported_is_not_there() -> None:
     text = words_text({"vbios_version": "96.00.A5.00.01", "cuda_version": "12.8"})
     found = attributes_reported(
-        {"power_limit_w": 700.0, "nvlink_mb_per_s": 26_562.0, "fabric_state": 3.0}, text, "1 × E"
+        {"power_limit_w": 700.0, "nvlink_mb_per_s": 26_562.0, "fabric_state": 3.0}, text, "1 × E", nic_rate="E"
     )
     assert found == {
         "power_limit_w": "700",
@@ -16,6 +16,7 @@ def test_states_and_words_become_texts_and_what_was_not_reported_is_not_there() 
         "vbios_version": "96.00.A5.00.01",
         "cuda_version": "12.8",
         "network": "1 × E",
+        "nic_rate": "E",
     }
     assert attributes_reported({}, "", None) == {}
     host = words_text({"nic_firmware": "28.39.1002", "kernel_release": "6.8.0-45-generic"}, HOST_READING_TEXTS)
@@ -30,11 +31,11 @@ def test_a_clique_is_one_of_its_nvlink_domain() -> None:
     cliques = {attributes_reported({"fabric_clique": 1.0}, text, None)["fabric_clique"] for text in (here, there)}
     assert len(cliques) == 2
     assert attributes_reported({"fabric_clique": 0.0}, "", None) == {"fabric_clique": "0"}
-    assert set(REPORTED_ATTRIBUTES) - set(SET_UP) == {"fabric_clique"}, "a place is no drift"
+    assert set(REPORTED_ATTRIBUTES) - set(SET_UP) == {"fabric_clique", "nic_rate"}, "no drift, or in another"
 
 
 def test_every_attribute_is_one_that_agents_report() -> None:
-    assert set(REPORTED_ATTRIBUTES) - {"network"} <= {*GPU_STATE, *GPU_WORDS, *HOST_READING_TEXTS}
+    assert set(REPORTED_ATTRIBUTES) - {"network", "nic_rate"} <= {*GPU_STATE, *GPU_WORDS, *HOST_READING_TEXTS}
 
 
 def test_words_go_through_a_text_whatever_signs_a_driver_gives_them() -> None:

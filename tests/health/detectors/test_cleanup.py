@@ -18,6 +18,12 @@ def test_alone_it_is_reported_with_what_to_do_and_weighs_nothing() -> None:
     assert "xid:45" in found
 
 
+def test_one_that_states_that_it_follows_errors_gets_no_advice() -> None:
+    text = "Preemptive cleanup, due to previous errors"
+    found = reported(signal(code=45, source=Source.KERNEL_LOG, text=text))(POLICY)
+    assert set(found) == {"xid:45"}
+
+
 def test_what_it_cleaned_up_after_may_be_reported_a_moment_later() -> None:
     found = one_after_the_other((45, 0), (13, 5 * SECOND))(POLICY)
     assert why_weightless(found["cleanup_alone"]) == ("it is the clean-up after another XID of the same seconds")

@@ -13,7 +13,7 @@ from health.standing.gpu_case import BurnInResult, GpuCase, MoveReason, PastRepa
 from health.standing.proof_under_load import unproved
 from health.standing.standing import decide
 from health.standing.what_if import Kind, Situation, after
-from muster.domain.evidence.findings import EventKind, Evidence, GpuSignal, Severity, Trust
+from muster.domain.evidence.findings import EventKind, Evidence, GpuSignal, Severity, Source, Trust
 from muster.domain.ids import EvidenceId
 from muster.domain.policy.document import DEFAULT_POLICY
 from muster.domain.states import Standing
@@ -100,7 +100,7 @@ def test_time_answers_what_needs_no_load(found: Evidence) -> None:
 
 def test_xid_94_reported_once_waits_for_its_burn_in_and_is_back_with_it() -> None:
     world = Replay(POLICY)
-    assert moves_of(world, signal(code=94)) == [(Standing.SUSPECT, MoveReason.LOW_SCORE)]
+    assert moves_of(world, signal(code=94, source=Source.KERNEL_LOG)) == [(Standing.SUSPECT, MoveReason.LOW_SCORE)]
     assert moves_of(world, Passed(NOW_MS + 10 * DAY)) == []
     began_ms = NOW_MS + 10 * DAY
     passed = Burned(GPU, BurnInResult(began_ms, began_ms + MINUTE, has_passed=True), NODE)
