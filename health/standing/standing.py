@@ -246,6 +246,8 @@ def _proves(burn_in: BurnInResult, gpu: GpuCase) -> bool:
     Condemning evidence is answered by a burn-in that began after it, also where the evidence came late. Anything else
     that took the GPU out (a low score, flapping, a person) is answered by a burn-in that began since.
     """
+    if condemning_of(gpu):  # it did not test what condemns
+        return False
     against = [each.last_seen_ms + 1 for each in gpu.evidence if _is_adverse(each)]
     repairs = [repair.began_ms for repair in gpu.repairs]
     is_condemned = bool(against) and _reason_of_standing(gpu) is MoveReason.CONDEMNED
@@ -260,7 +262,7 @@ def _reason_of_standing(gpu: GpuCase) -> MoveReason | None:
 
 def _is_adverse(evidence: Evidence) -> bool:
     """Return whether it condemns, or did before some proof."""
-    return is_condemning(evidence, None)
+    return is_condemning(evidence)
 
 
 def _newest_burn_in(gpu: GpuCase) -> BurnInResult | None:

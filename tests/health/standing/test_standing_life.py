@@ -8,7 +8,7 @@ from typing import Final
 from hypothesis import given
 from hypothesis import strategies as st
 
-from health.standing.gpu_case import RULE, BurnInResult, GpuCase, Move, PastRepair
+from health.standing.gpu_case import EVERY_GROUP, RULE, BurnInResult, GpuCase, Move, PastRepair
 from health.standing.interventions import (
     RefusedMoveError,
     dismiss,
@@ -22,6 +22,7 @@ from health.standing.interventions import (
 from health.standing.rest import require_rest
 from health.standing.standing import MOVES_AT_ONCE, decide, next_evaluation_ms
 from muster.domain.evidence.findings import Evidence, Severity, Trust
+from muster.domain.evidence.traits import FaultGroup
 from muster.domain.ids import EvidenceId
 from muster.domain.policy.health import HealthPolicy
 from muster.domain.states import STANDING_EDGES, Standing
@@ -50,16 +51,18 @@ class Life:
     gpu: GpuCase
     now_ms: int = NOW_MS
     policy: HealthPolicy = POLICY
+    fault: str = "xid:63"
+    covers: frozenset[FaultGroup] = EVERY_GROUP
 
     def act(self, act: tuple[str, object, object]) -> Move | None:
         name, first, second = act
         ask = {"person": "operator:ann", "reason": "because", "now_ms": self.now_ms}
         match name, first, second:
             case "evidence", Severity() as severity, Trust() as trust:
-                new = evidence(str(len(self.gpu.evidence)), severity, trust=trust, at_ms=self.now_ms)
+                new = evidence(str(len(self.gpu.evidence)), severity, trust=trust, at_ms=self.now_ms, fault=self.fault)
                 self.gpu = replace(self.gpu, evidence=(*self.gpu.evidence, new))
             case "burn_in", bool() as has_passed, int() as length_ms:
-                result = BurnInResult(self.now_ms - length_ms, self.now_ms, has_passed)
+                result = BurnInResult(self.now_ms - length_ms, self.now_ms, has_passed, self.covers)
                 self.gpu = replace(self.gpu, burn_ins=(*self.gpu.burn_ins, result))
             case "retire", _, _:
                 return retire(self.gpu, **ask)  # type: ignore[arg-type]
@@ -112,6 +115,11 @@ def check_move(gpu: GpuCase, move: Move) -> None:
             if each.severity is Severity.CONDEMNING and each.trust is Trust.MEASURED and not each.is_dismissed
         ]
         passed = [result.began_ms for result in gpu.burn_ins if result.has_passed]
+        for each in gpu.evidence:
+            if each.severity is Severity.CONDEMNING and each.trust is Trust.MEASURED and not each.is_dismissed:
+                proofs = [one.began_ms for one in gpu.burn_ins if one.has_passed and each.traits.group in one.covers]
+                proofs += [repair.ended_ms for repair in gpu.repairs if repair.is_done]
+                assert max(proofs, default=0) > each.last_seen_ms, "I11: a proof answers what it tested"
         cited = {evidence_id for came in gpu.moves[-1:] for evidence_id in came.evidence_ids}
         against += [each.last_seen_ms for each in gpu.evidence if each.id in cited and not each.is_dismissed]
         assert max(passed) > max(against, default=-1), "I11: a proof answers what was seen before it began"
@@ -176,13 +184,16 @@ def test_at_any_moment_of_a_long_life_the_rules_come_to_rest(seed: int, retires_
     repair = POLICY.repair.model_copy(update={"retires_by_rule": retires_by_rule, "attempts_max": 1})
     life = Life(GpuCase(GPU, Standing.UNPROVEN, NOW_MS), policy=POLICY.model_copy(update={"repair": repair}))
     for _ in range(150):
+        covers = frozenset(group for group in FaultGroup if rng.random() < 0.9)
         life.now_ms += rng.choice([0, 1, SECOND, MINUTE, 20 * MINUTE, HOUR, 6 * HOUR, 700 * HOUR])
         name = rng.choice(LONG_ACTS if rng.random() < 0.9 else RARE_ACTS)
         act: tuple[str, object, object] = (name, None, None)
         if name == "evidence":
             act = (name, rng.choice(list(Severity)), rng.choice([Trust.MEASURED, Trust.MEASURED, Trust.REPORTED]))
+            life.fault = rng.choice(["xid:63", "xid:95", "xid:74", "xid:79", "xid:119", "xid:13"])
         elif name == "burn_in":
             act = (name, rng.random() < 0.8, rng.choice([1, 2, SECOND, MINUTE, 3 * HOUR]))
+        life.covers = covers
         with suppress(RefusedMoveError):
             asked = life.act(act)
             if asked is not None:
