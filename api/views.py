@@ -144,6 +144,7 @@ def burn_in_view(row: BurnInRecord) -> documents.BurnIn:
         "library": figures.get("library"),
         "is_simulated": figures.get("is_simulated"),
         "rates": figures.get("rates"),
+        "covers": figures.get("covers"),
         "took_s": figures.get("took_s"),
         "reason": row.reason,
         "ordered_by": row.ordered_by,

@@ -7,24 +7,30 @@
 * **Counters** of memory and link errors must not have grown.
 * **Rates** make the fingerprint. A rate far under its peers' median fails, and so does one under the policy's floor
   for all GPUs (PCIe copies).
+* **Coverage.** A passed burn-in answers the fault groups that it tested, no others (``coverage_of``): a burn-in of one
+  GPU tests no NVLink.
 * **Vendor's tests** (``dcgmi diag``), where a host runs them: a failure on the GPU fails the burn-in.
 
 Source: bitwise comparison finds errors that ECC and vendor diagnostics miss (OSDI'26, "SDCs in the Wild" and AEGIS).
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from statistics import median
 from typing import Final
 
 from health.detectors.detector import counts_for_ms
 from muster.domain.evidence.findings import Finding, Severity, Source, Trust
+from muster.domain.evidence.traits import FaultGroup
 from muster.domain.ids import GpuUuid, NodeId
 from muster.domain.policy.health import BurnInPolicy, HealthPolicy
 from muster.domain.states import BurnInOutcome
 
 NAME: Final = "burn_in"
 VERSION: Final = 1
+MEMORY_SUMS: Final = "memory "
+"""Beginning of the names of the exact sums of memory patterns."""
+COPIES: Final = frozenset({"copy_to_device_gb_per_s", "copy_to_host_gb_per_s"})
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -103,6 +109,26 @@ def verdict_of(figures: BurnInFigures, peers: Iterable[BurnInFigures], policy: B
         is_wrong=bool(wrong_sums or wrong_bands),
         fingerprint=tuple(sorted(figures.rates.items())),
     )
+
+
+def coverage_of(
+    sums: Collection[str], rates: Collection[str], named: Collection[str] | None = None
+) -> frozenset[FaultGroup]:
+    """Return the fault groups that a burn-in tested, as its agent names them, or else as its results show.
+
+    ``sums``, ``rates``: the names of its exact sums and rates. Agents of release 0.1.0 name no groups, and read no
+    clocks under load. A group that is not known here, since the agent is newer, is left out.
+    """
+    if named is not None:
+        return frozenset(group for group in FaultGroup if group in named)
+    found = set[FaultGroup]()
+    if any(name.startswith(MEMORY_SUMS) for name in sums):
+        found.add(FaultGroup.MEMORY)
+    if not all(name.startswith(MEMORY_SUMS) for name in sums):
+        found |= {FaultGroup.DRIVER, FaultGroup.OTHER}
+    if COPIES.issubset(rates):
+        found.add(FaultGroup.BUS)
+    return frozenset(found)
 
 
 def finding_of(verdict: Verdict, node_id: NodeId, ended_ms: int, policy: HealthPolicy) -> Finding | None:

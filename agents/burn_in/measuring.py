@@ -3,6 +3,7 @@
 import threading
 import time
 from collections.abc import Callable, Mapping
+from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import Final
 
@@ -10,8 +11,11 @@ from msgspec import UNSET
 
 from agents import host_facts
 from agents.burn_in.bench_process import Bench, Measured
+from agents.burn_in.clock_watch import ClockWatch, is_throttled
 from agents.dcgm.diagnosing import DcgmDiag, Diagnosed, DiagnosingError
 from agents.probes.interface import ComputeDevice, GpuCheck, GpuIdentity, HostInventory, Probe, ProbeError
+from health.burn_in import coverage_of
+from muster.domain.evidence.traits import FaultGroup
 from muster.domain.gpu.metrics import METRICS, Values, value_of
 from muster.domain.ids import GpuUuid
 from muster.wire.burn_in import ExactSum, Figures, VendorTests
@@ -87,7 +91,13 @@ class Measuring:
     def _measure(self, batch: Mapping[GpuUuid, _Before], deadline_s: float, stop: threading.Event, take: Take) -> None:
         measured: list[Measured] = []
         until_s = time.monotonic() + deadline_s
-        self.bench.run({uuid: before.device for uuid, before in batch.items()}, deadline_s, stop, measured.append)
+        with ExitStack() as watching:
+            watches = {
+                uuid: watching.enter_context(ClockWatch(self.probe, uuid, self.wall_ms))
+                for uuid, before in batch.items()
+                if not before.device.is_simulated
+            }
+            self.bench.run({uuid: before.device for uuid, before in batch.items()}, deadline_s, stop, measured.append)
         diagnosed = {
             uuid: self._diagnosed(before.identity, until_s - time.monotonic(), stop)
             for uuid, before in batch.items()
@@ -101,7 +111,8 @@ class Measuring:
             return
         for found in measured:
             uuid = GpuUuid(found.gpu)
-            take(uuid, _result(found, batch[uuid], after.get(uuid), diagnosed.get(uuid)))
+            is_free = watches[uuid].is_free if uuid in watches else None
+            take(uuid, _result(found, batch[uuid], after.get(uuid), diagnosed.get(uuid), is_free=is_free))
 
     def _diagnosed(self, gpu: GpuIdentity, left_s: float, stop: threading.Event) -> Diagnosed | str | None:
         if self.diag is None:
@@ -116,8 +127,14 @@ class Measuring:
 
 
 def _result(
-    found: Measured, before: _Before, after: GpuCheck | None, diagnosed: Diagnosed | str | None
+    found: Measured,
+    before: _Before,
+    after: GpuCheck | None,
+    diagnosed: Diagnosed | str | None,
+    *,
+    is_free: bool | None,
 ) -> Figures | str:
+    """Return the figures, or why there are none. ``is_free``: the clocks, read under load; None for simulated GPUs."""
     if found.fault is not None:
         return _printable(found.fault)
     if isinstance(diagnosed, str):
@@ -125,6 +142,12 @@ def _result(
     if after is None or after.is_lost or after.is_late:
         return "the GPU does not answer after its burn-in"
     is_simulated = before.device.is_simulated
+    if is_free is None:  # the load is this host's, so its readings are the same as under load
+        is_free = is_throttled(after) is False
+    rates = dict(before.device.rates) if is_simulated else found.rates
+    covers = coverage_of([name for name, _, _ in found.partial_sums], rates) | (
+        {FaultGroup.CLOCKS} if is_free else set()
+    )
     return Figures(
         model=_printable(before.identity.model or "")[:128],
         driver=_printable(before.driver)[:128],
@@ -134,12 +157,13 @@ def _result(
         ),
         bands=found.bands,
         counter_deltas={name: _delta(name, before.values, after.values) for name in COUNTERS},
-        rates=dict(before.device.rates) if is_simulated else found.rates,
+        rates=rates,
         host_rates=found.rates if is_simulated else {},
         memory_bytes=found.memory_bytes,
         took_s=found.took_s,
         is_simulated=is_simulated,
         vendor_tests=UNSET if diagnosed is None else _vendor_tests(diagnosed),
+        covers=tuple(sorted(covers)),
     )
 
 

@@ -148,7 +148,7 @@ def _is_reported(evidence: Evidence, now_ms: int) -> bool:
         return Suppression.SUPERSEDED not in evidence.suppressed_by
     if is_weightless(evidence):
         return weighs_from_ms(evidence) is not None
-    return is_condemning(evidence, None) or now_ms - evidence.last_seen_ms < evidence.counts_for_ms
+    return is_condemning(evidence) or now_ms - evidence.last_seen_ms < evidence.counts_for_ms
 
 
 def _finding(evidence: Evidence, known: Iterable[Evidence], seen: Seen) -> ScanFinding:

@@ -15,7 +15,7 @@ from health.detectors.repeats.rules import reach_of
 from health.detectors.traits import traits_of
 from health.evidence.index import PLACE_IN_GPU
 from health.evidence.suppression import LastContact, outlasted
-from health.standing.gpu_case import RULE, BurnInResult, GpuCase, Move, MoveReason
+from health.standing.gpu_case import EVERY_GROUP, RULE, BurnInResult, GpuCase, Move, MoveReason
 from muster.db.base import UtcTimestamp
 from muster.db.models import EvidenceRow, GpuStandingChange, Node, StoredSignal
 from muster.db.pipeline.packed_arrays import within_parameter
@@ -30,6 +30,7 @@ from muster.domain.evidence.findings import (
     Suppression,
 )
 from muster.domain.evidence.old_keys import readings_in, with_old_keys
+from muster.domain.evidence.traits import FaultGroup
 from muster.domain.ids import EvidenceId, GpuUuid, NodeId
 from muster.domain.states import BurnInOutcome, Contact, Standing
 from muster.domain.times import to_ms, to_time
@@ -275,7 +276,8 @@ def case_from(
 
 
 def _burn_in_of(row: Row[Any] | DecidedBurnInRecord) -> BurnInResult:
-    return BurnInResult(to_ms(row.began_at), to_ms(row.ended_at), row.outcome is BurnInOutcome.PASSED)
+    covers = EVERY_GROUP if row.covers is None else frozenset(map(FaultGroup, row.covers))
+    return BurnInResult(to_ms(row.began_at), to_ms(row.ended_at), row.outcome is BurnInOutcome.PASSED, covers)
 
 
 def _move_of(change: GpuStandingChange | StandingChangeRecord) -> Move:

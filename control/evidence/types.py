@@ -57,8 +57,9 @@ class StandingChangeRecord(msgspec.Struct, frozen=True):
 
 
 class DecidedBurnInRecord(msgspec.Struct, frozen=True):
-    """A burn-in's times and result alone, as judgements need them."""
+    """A burn-in's times and result alone, as judgements need them; ``covers``: null where release 0.1.0 took it."""
 
     began_at: datetime | None
     ended_at: datetime | None
     outcome: BurnInOutcome | None
+    covers: list[str] | None = None

@@ -115,7 +115,7 @@ GPU: Final = JsonQuery(
             SELECT m.* FROM gpu_standing_changes AS m WHERE m.gpu_uuid = g.uuid ORDER BY m.id DESC LIMIT %(num_moves)s
         ) AS r), '[]'),
         'burn_ins', COALESCE((SELECT json_agg(to_json(r)) FROM (
-            SELECT b.began_at, b.ended_at, b.outcome FROM burn_ins AS b
+            SELECT b.began_at, b.ended_at, b.outcome, b.figures -> 'covers' AS covers FROM burn_ins AS b
             WHERE b.gpu_uuid = g.uuid AND b.outcome IN ('PASSED', 'FAILED')
             ORDER BY b.ordered_at DESC LIMIT %(num_burn_ins)s
         ) AS r), '[]'),

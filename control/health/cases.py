@@ -97,13 +97,19 @@ def _burn_ins_of(unit: UnitOfWork, uuids: Sequence[GpuUuid]) -> Mapping[GpuUuid,
 def _newest_burn_ins() -> Select[*tuple[Any, ...]]:
     wanted = _wanted()
     newest = (
-        select(BurnIn.began_at, BurnIn.ended_at, BurnIn.outcome, BurnIn.ordered_at)
+        select(
+            BurnIn.began_at,
+            BurnIn.ended_at,
+            BurnIn.outcome,
+            BurnIn.ordered_at,
+            BurnIn.figures["covers"].label("covers"),
+        )
         .where(BurnIn.gpu_uuid == wanted.c.uuid, BurnIn.outcome.in_([BurnInOutcome.PASSED, BurnInOutcome.FAILED]))
         .order_by(BurnIn.ordered_at.desc())
         .limit(bindparam("most", type_=Integer()))
         .lateral("newest")
     )
-    query = select(wanted.c.uuid, newest.c.began_at, newest.c.ended_at, newest.c.outcome)
+    query = select(wanted.c.uuid, newest.c.began_at, newest.c.ended_at, newest.c.outcome, newest.c.covers)
     return query.join(newest, true()).order_by(newest.c.ordered_at.desc())
 
 

@@ -17,11 +17,12 @@ from control.fleet.types import CordonRecord, GpuRecord, OverrideRecord, RepairR
 from control.health.cases import cases_of
 from control.health.repairs import REPAIRS_REMEMBERED, with_repairs
 from control.policy.policies import active_policy, stored_policy
-from health.evidence.state import is_condemning, is_open
+from health.evidence.proofs import condemns
+from health.evidence.state import is_open
 from health.remedy.remedy import Remedy, remedy_of
 from health.scoring.score import Score
 from health.scoring.unweighted import why_no_points
-from health.standing.gpu_case import GpuCase, Move, proof_ms_of, score_of
+from health.standing.gpu_case import GpuCase, Move, proofs_of, score_of
 from health.standing.standing import decide
 from muster.db.models import EvidenceRow, Gpu, GpuStandingChange
 from muster.domain.errors import NotFoundError
@@ -175,15 +176,15 @@ def _weighed_by(
     policy: HealthPolicy,
     now_ms: int,
 ) -> list[WeighedEvidence]:
-    shares, proof_ms = dict(score.shares), proof_ms_of(case)
+    shares, proofs = dict(score.shares), proofs_of(case)
     told = {row.id: evidence_of(row) for row in rows}
-    why = why_no_points(told.values(), score, policy, now_ms, proof_ms)
+    why = why_no_points(told.values(), score, policy, now_ms, proofs)
     return [
         WeighedEvidence(
             row=row,
             evidence=told[row.id],
             points=shares.get(row.id, 0.0),
-            is_condemning=is_condemning(told[row.id], proof_ms),
+            is_condemning=condemns(told[row.id], proofs),
             is_open=is_open(told[row.id]),
             why_no_points=why.get(row.id),
         )

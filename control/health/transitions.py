@@ -23,6 +23,7 @@ from health.standing import breaker
 from health.standing.breaker import BreakerState, FleetCounts, GpuPlace
 from health.standing.gpu_case import GpuCase, Move, score_of
 from health.standing.proof_under_load import unproved
+from health.standing.rest import require_rest
 from health.standing.standing import decide, next_evaluation_ms
 from muster.db.models import Allocation, AllocationGpu, Breaker, EvidenceRow, Gpu, GpuStandingChange, Node
 from muster.db.queries.gpu_standings import write_standings
@@ -43,11 +44,17 @@ RECHECK_SILENT_MS: Final = 10_000
 
 
 def judge_gpus(unit: UnitOfWork, gpus: Sequence[Gpu], policy: HealthPolicy, policy_version: int | None) -> int:
-    """Score locked GPUs and make the moves that the rules decide. Return how many moved."""
+    """Score locked GPUs and make the moves that the rules decide. Return how many moved.
+
+    Raises:
+        RestlessRulesError: the rules move a GPU to and fro. The judge sets it aside, with an incident.
+    """
     now_ms = to_ms(unit.now)
     settle_pending(unit, [gpu.uuid for gpu in gpus])
     cases = cases_of(unit, gpus)
     moves = [move for case in cases.values() if (move := decide(case, now_ms, policy)) is not None]
+    for move in moves:
+        require_rest(cases[move.gpu_uuid], move, policy)
     allowed = admitted_by_breaker(unit, moves, policy) if moves else ()
     held_back = {move.gpu_uuid: move for move in moves if move not in allowed}
     keep_holds(unit, gpus, held_back)

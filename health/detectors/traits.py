@@ -4,6 +4,7 @@ from functools import lru_cache
 from typing import Final
 
 from health.detectors.gpu import gpu_lost
+from health.detectors.groups import group_of_fault
 from health.detectors.links import pcie_link
 from health.detectors.load import clock_events
 from health.detectors.memory import retired_pages, row_remap, unrepairable_memory
@@ -42,4 +43,5 @@ def traits_of(detector: str, fault_key: str) -> FaultTraits:
         needs_replacement=fault_key in _REPLACING,
         is_read_under_load=detector in _READ_UNDER_LOAD,
         ends_unseen=detector in _RATE_DETECTORS,
+        group=group_of_fault(detector, fault_key),
     )

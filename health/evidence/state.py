@@ -24,17 +24,13 @@ def is_open(evidence: Evidence) -> bool:
     return evidence.closed_at_ms is None
 
 
-def is_condemning(evidence: Evidence, proof_ms: int | None) -> bool:
-    """Return whether it quarantines: measured, neither dismissed nor suspended, at any age until a later proof (I26).
-
-    ``proof_ms``: when the newest passed burn-in began, or the newest repair ended.
-    """
+def is_condemning(evidence: Evidence) -> bool:
+    """Return whether it quarantines: measured, neither dismissed nor suspended, at any age until a proof (I26)."""
     return (
         evidence.severity is Severity.CONDEMNING
         and evidence.trust is Trust.MEASURED
         and evidence.gpu_uuid is not None
         and counts(evidence)
-        and (proof_ms is None or evidence.last_seen_ms >= proof_ms)
     )
 
 

@@ -14,7 +14,8 @@ are equally slow, none is. A link between racks may be slower than one inside, a
 order of the hosts. So a slow group puts a host in doubt, and proves something only where each other host of the group
 has done better by that fraction in a group at least as *wide*. Such a group spans theirs, or its ends are 4 hosts and a
 third of the gang apart, and so in two racks unless a rack holds more than that. Then the link between racks was in the
-better group too, and the remaining host is to blame. Idle cleared hosts are paired for that, far apart.
+better group too, and the remaining host is to blame. Idle cleared hosts are paired for that, far apart. A wide group is
+compared with wide ones; but where most of these have a host in doubt, an equal rate clears none.
 
 Source of the idea: DLRover's node check (pairs of neighbours, then the fastest with the slowest; slow is over twice the
 median time), which cannot distinguish the two hosts of a pair.
@@ -23,10 +24,10 @@ median time), which cannot distinguish the two hosts of a pair.
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from statistics import median
-from typing import Final
+from typing import Final, Self
 
 from health.pairwise.groups import next_groups
-from health.pairwise.proof import PROOFS, Group, Host, Known, Meeting, Order, paths_of, proofs_of
+from health.pairwise.proof import PROOFS, Group, Host, Known, Meeting, Order, cleared_by, paths_of, proofs_of
 
 _ALIKE_MIN: Final = 2
 
@@ -86,7 +87,7 @@ def assess(hosts: Sequence[Host], rounds: Sequence[Round], limits: PairwiseLimit
     order = Order.of(hosts)
     meetings, is_compared = _judged(rounds, limits, order)
     silent = _silent(rounds)
-    cleared = {host for each in meetings if each.fault is None for host in each.hosts} - silent.keys()
+    cleared = cleared_by(meetings) - silent.keys()
     known = Known(order, limits.slow_fraction, meetings, cleared, silent)
     bad: dict[Host, str] = {}
     for host in hosts:
@@ -107,26 +108,62 @@ def assess(hosts: Sequence[Host], rounds: Sequence[Round], limits: PairwiseLimit
 
 
 def _judged(rounds: Sequence[Round], limits: PairwiseLimits, order: Order) -> tuple[list[Meeting], bool]:
-    """Return every conclusive group, and whether any rate had another to compare with.
-
-    A wide group is compared with the other wide ones of its round, where there are two or more.
-    """
+    """Return every conclusive group, and whether any rate had another to compare with."""
     meetings: list[Meeting] = []
     is_compared = False
     for number, groups in enumerate(rounds, start=1):
-        before = [each.rate for each in meetings if each.fault is None and each.rate is not None]
-        rated = [(group.hosts, group.rate_bytes_per_s) for group in groups if group.rate_bytes_per_s is not None]
+        rates = _Rates.of(groups, meetings, order)
         for group in groups:
             if group.silent:
                 continue
-            others = [(each, rate) for each, rate in rated if each != group.hosts]
-            alike = [rate for each, rate in others if order.is_wide(group.hosts) and order.is_wide(each)]
-            beside = (alike if len(alike) >= _ALIKE_MIN else [rate for _, rate in others]) or before
-            reference = median(beside) if beside else None
+            others = rates.compared_with(group.hosts)
+            reference = median(others) if others else None
             is_compared |= reference is not None and group.rate_bytes_per_s is not None
             fault = _fault(group, reference, limits)
-            meetings.append(Meeting(number, group.hosts, group.rate_bytes_per_s, fault))
+            is_open = fault is None and rates.leaves_open(group, limits)
+            meetings.append(Meeting(number, group.hosts, group.rate_bytes_per_s, fault, is_open))
     return meetings, is_compared
+
+
+@dataclass(frozen=True, slots=True)
+class _Rates:
+    """The rates of one round. ``before``: of groups that passed earlier; ``controls``: of wide groups of cleared hosts.
+
+    A wide group is compared with the other wide ones of its round, where there are two or more: the links between
+    racks may be slower. Most of these may have a slow host, when many hosts are in doubt. So such a group clears its
+    hosts only if it is as fast as all groups of the round, or as the wide groups of hosts that were cleared earlier.
+    """
+
+    order: Order
+    rated: Sequence[tuple[Group, float]]
+    before: Sequence[float]
+    controls: Sequence[float]
+
+    @classmethod
+    def of(cls, groups: Round, meetings: Sequence[Meeting], order: Order) -> Self:
+        rated = [(group.hosts, group.rate_bytes_per_s) for group in groups if group.rate_bytes_per_s is not None]
+        before = [each.rate for each in meetings if each.fault is None and each.rate is not None]
+        cleared = cleared_by(meetings)
+        controls = [rate for hosts, rate in rated if order.is_wide(hosts) and cleared.issuperset(hosts)]
+        return cls(order, rated, before, controls)
+
+    def compared_with(self, hosts: Group) -> Sequence[float]:
+        alike = self._alike(hosts)
+        return (alike if len(alike) >= _ALIKE_MIN else self._others(hosts)) or self.before
+
+    def leaves_open(self, group: GroupResult, limits: PairwiseLimits) -> bool:
+        """Return whether a group that is as fast as the other wide ones may be slow all the same."""
+        others = self._others(group.hosts)
+        if len(self._alike(group.hosts)) < _ALIKE_MIN or _fault(group, median(others), limits) is None:
+            return False
+        return not self.controls or _fault(group, median(self.controls), limits) is not None
+
+    def _others(self, hosts: Group) -> list[float]:
+        return [rate for each, rate in self.rated if each != hosts]
+
+    def _alike(self, hosts: Group) -> list[float]:
+        is_wide = self.order.is_wide
+        return [rate for each, rate in self.rated if each != hosts and is_wide(hosts) and is_wide(each)]
 
 
 def _silent(rounds: Sequence[Round]) -> dict[Host, list[int]]:
@@ -158,7 +195,8 @@ def _fault(group: GroupResult, reference: float | None, limits: PairwiseLimits) 
 
 def _in_words(host: Host, meeting: Meeting) -> str:
     others = ", ".join(other for other in meeting.hosts if other != host)
-    return f"round {meeting.number} with {others}: {meeting.fault}"
+    fault = "as slow as other groups between racks" if meeting.is_open else meeting.fault
+    return f"round {meeting.number} with {others}: {fault}"
 
 
 def _doubt(host: Host, known: Known) -> str:

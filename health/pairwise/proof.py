@@ -1,6 +1,6 @@
 """Proofs about a host from groups' all-gathers, where racks are unknown and only the order of the hosts is known."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, Self
 
@@ -13,12 +13,13 @@ _WIDE: Final = 4
 
 @dataclass(frozen=True, slots=True)
 class Meeting:
-    """A group as it is judged. ``fault`` None: it passed."""
+    """A group as it is judged. ``fault`` None: it passed, unless ``is_open``: then it shows nothing about its hosts."""
 
     number: int
     hosts: Group
     rate: float | None
     fault: str | None
+    is_open: bool = False
 
     @property
     def is_slow(self) -> bool:
@@ -59,6 +60,11 @@ class Known:
     meetings: Sequence[Meeting]
     cleared: set[Host]
     silent: Mapping[Host, Sequence[int]]
+
+
+def cleared_by(meetings: Iterable[Meeting]) -> set[Host]:
+    """Return the hosts of the groups that passed."""
+    return {host for each in meetings if each.fault is None and not each.is_open for host in each.hosts}
 
 
 def proofs_of(host: Host, known: Known) -> list[Meeting]:

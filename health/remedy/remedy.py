@@ -18,11 +18,12 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from health.remedy.fault_groups import BUS, fault_group_of
+from health.remedy.fault_groups import fault_group_of
 from health.remedy.requested_remedy import RequestedRemedy, requested_remedies
 from health.standing.gpu_case import GpuCase, PastRepair, condemning_of
 from health.standing.retirement import attempts_of, is_used_up, used_up_group
 from muster.domain.evidence.repairs import VERB_OF_ACTION, RepairAction, RepairBy, RepairVerb, RequestedBy
+from muster.domain.evidence.traits import FaultGroup
 from muster.domain.ids import EvidenceId
 from muster.domain.policy.health import HealthPolicy
 from muster.domain.states import Standing
@@ -108,7 +109,7 @@ def _due(requested: RequestedRemedy, gpu: GpuCase, now_ms: int, policy: HealthPo
 
 
 def _rungs(requested: RequestedRemedy) -> tuple[RepairAction, ...]:
-    ladder = _BUS_LADDER if requested.group == BUS else _LADDER
+    ladder = _BUS_LADDER if requested.group == FaultGroup.BUS else _LADDER
     return ladder[ladder.index(requested.action) :]
 
 

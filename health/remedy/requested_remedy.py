@@ -19,8 +19,7 @@ from health.detectors.repeats import after_diagnosis, link_bit_repeats, special_
 from health.evidence.same_fault import requested_action_in
 from health.evidence.state import CODE, counts, is_open, lasts
 from health.evidence.suppression import OVERRULED
-from health.remedy.fault_groups import group_of
-from health.standing.gpu_case import GpuCase, condemning_of, proof_ms_of
+from health.standing.gpu_case import GpuCase, condemning_of, proofs_of
 from health.standing.interventions import quarantining_move
 from health.standing.retirement import requires_replacement
 from health.xid.catalogue import action_of, entry_of
@@ -80,8 +79,8 @@ def _is_live(evidence: Evidence, gpu: GpuCase, now_ms: int, policy: HealthPolicy
     is_bad = evidence.severity >= Severity.DEGRADED or is_hint
     if not (is_bad and counts(evidence) and evidence.trust is Trust.MEASURED and is_open(evidence)):
         return False
-    proof_ms = proof_ms_of(gpu)
-    if proof_ms is not None and evidence.last_seen_ms < proof_ms:
+    proofs = proofs_of(gpu)
+    if proofs is not None and proofs.answer(evidence):
         return False
     stands = lasts(evidence) or evidence.detector in policy.evidence.standing_detectors
     if stands or is_hint or evidence.severity is Severity.CONDEMNING:
@@ -101,7 +100,7 @@ def _requested(evidence: Evidence, live: Collection[Evidence]) -> RequestedRemed
         return None
     is_drivers = requested_action_in(evidence.fault_key) is not None
     return RequestedRemedy(
-        evidence, action, word[1], _group_of_word(evidence, live) if is_drivers else group_of(evidence)
+        evidence, action, word[1], _group_of_word(evidence, live) if is_drivers else evidence.traits.group
     )
 
 
@@ -167,4 +166,4 @@ def _group_of_word(word: Evidence, live: Collection[Evidence]) -> str:
         each for each in live if requested_action_in(each.fault_key) is None and each.severity is Severity.CONDEMNING
     ]
     oldest = min(faults, key=lambda each: (each.onset_ms, each.id), default=word)
-    return group_of(oldest)
+    return oldest.traits.group

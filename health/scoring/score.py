@@ -15,6 +15,7 @@ from enum import StrEnum
 from typing import Final, NamedTuple
 
 from health.evidence.bursts import Line, burst_of, heaviest_apart, heaviest_in_all, in_line
+from health.evidence.proofs import Proofs
 from health.evidence.state import counts, is_condemning, lasts
 from health.evidence.suppression import weighs_from_ms
 from muster.domain.evidence.findings import Evidence, Severity, Trust
@@ -64,15 +65,14 @@ _WHOLE: Final = Weighed(_FULL / 1000, _FULL / 1000, ())
 """The score where nothing weighs, as with most GPUs most of the time."""
 
 
-def score(evidence: Iterable[Evidence], policy: HealthPolicy, now_ms: int, proof_ms: int | None = None) -> Score:
+def score(evidence: Iterable[Evidence], policy: HealthPolicy, now_ms: int, proofs: Proofs | None = None) -> Score:
     """Return the score at ``now_ms``.
 
-    ``proof_ms``: when the newest passed burn-in began, or the newest repair ended: evidence last seen before it weighs
-    nothing. Neither does dismissed or suspended evidence, nor evidence about the node alone. Evidence last seen after
-    ``now_ms`` weighs in full.
+    ``proofs``: evidence that they answer weighs nothing. Neither does dismissed or suspended evidence, nor evidence
+    about the node alone. Evidence last seen after ``now_ms`` weighs in full.
     """
     told = tuple(evidence)
-    live = [each for each in told if _weighs(each, policy.score, now_ms, proof_ms)]
+    live = [each for each in told if _weighs(each, policy.score, now_ms, proofs)]
     pending_ms = next_to_weigh_ms(told, now_ms)
     if not live:
         return Score(
@@ -95,13 +95,13 @@ def next_to_weigh_ms(evidence: Iterable[Evidence], now_ms: int) -> int | None:
     return min((at_ms for at_ms in due if at_ms is not None and at_ms > now_ms), default=None)
 
 
-def weigh(evidence: Iterable[Evidence], policy: HealthPolicy, now_ms: int, proof_ms: int | None = None) -> Weighed:
+def weigh(evidence: Iterable[Evidence], policy: HealthPolicy, now_ms: int, proofs: Proofs | None = None) -> Weighed:
     """Return the score as ``score`` gives it, without the search for how long its band lasts."""
-    return _weigh([each for each in evidence if _weighs(each, policy.score, now_ms, proof_ms)], policy, now_ms)
+    return _weigh([each for each in evidence if _weighs(each, policy.score, now_ms, proofs)], policy, now_ms)
 
 
 def weighing_as_one(
-    evidence: Iterable[Evidence], policy: HealthPolicy, now_ms: int, proof_ms: int | None = None
+    evidence: Iterable[Evidence], policy: HealthPolicy, now_ms: int, proofs: Proofs | None = None
 ) -> tuple[tuple[Evidence, ...], ...]:
     """Return all evidence that weighs, or would without the rest of its group: a group weighs once.
 
@@ -111,7 +111,7 @@ def weighing_as_one(
     live = [
         each
         for each in evidence
-        if _weighs(each, policy.score, now_ms, proof_ms) and _thousandths(each, policy.score, now_ms)
+        if _weighs(each, policy.score, now_ms, proofs) and _thousandths(each, policy.score, now_ms)
     ]
     for key, alike in _kinds(live).items():
         if key[-1]:
@@ -152,12 +152,12 @@ def _values(measured: int, reported: int, policy: ScorePolicy) -> tuple[float, f
     return max(0, _FULL - measured - reported) / 1000, max(0, _FULL - measured) / 1000
 
 
-def _weighs(evidence: Evidence, policy: ScorePolicy, now_ms: int, proof_ms: int | None) -> bool:
+def _weighs(evidence: Evidence, policy: ScorePolicy, now_ms: int, proofs: Proofs | None) -> bool:
     if evidence.gpu_uuid is None or not counts(evidence):
         return False
-    if proof_ms is not None and evidence.last_seen_ms < proof_ms:
+    if proofs is not None and proofs.answer(evidence):
         return False
-    if is_condemning(evidence, None):
+    if is_condemning(evidence):
         return True
     return now_ms < _ends_ms(evidence) and _weight_of(evidence, policy).points > 0
 
@@ -195,7 +195,7 @@ def _decay_of(evidence: Evidence, policy: ScorePolicy) -> _Decay:
         evidence.counts_for_ms,
         weight.points * 1000,
         weight.half_life_s * 1000,
-        is_condemning(evidence, None),
+        is_condemning(evidence),
     )
 
 

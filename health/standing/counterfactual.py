@@ -12,7 +12,7 @@ from typing import Final
 from health.evidence.state import counts
 from health.scoring.score import weighing_as_one
 from health.standing.admission import refusal_of
-from health.standing.gpu_case import GpuCase, condemning_of, proof_ms_of, weighed
+from health.standing.gpu_case import GpuCase, condemning_of, proofs_of, weighed
 from health.standing.interventions import quarantining_move
 from health.standing.proof_under_load import unproved
 from health.standing.what_if import Condition, Kind, Situation, faults_that_stand, foreseen, without_the_past
@@ -192,7 +192,7 @@ def _against(
     dismissible = (each for each in gpu.evidence if counts(each) or (each.id in cited and not each.is_dismissed))
     live = sorted(dismissible, key=lambda each: -shares.get(each.id, 0.0))
     against = [each for each in live if each.id in itself]
-    groups = weighing_as_one(gpu.evidence, policy, now_ms, proof_ms_of(gpu))
+    groups = weighing_as_one(gpu.evidence, policy, now_ms, proofs_of(gpu))
     others = (tuple(each for each in group if each.id not in itself) for group in groups)
     return against, tuple(filter(None, others))
 

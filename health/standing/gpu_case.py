@@ -4,16 +4,22 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Final
 
-from health.evidence.state import is_condemning
+from health.evidence.proofs import Proofs, condemns
 from health.scoring.score import Score, Weighed, score, weigh
 from muster.domain.evidence.findings import Evidence
 from muster.domain.evidence.repairs import RepairAction
+from muster.domain.evidence.traits import FaultGroup
 from muster.domain.ids import EvidenceId, GpuUuid
 from muster.domain.policy.health import HealthPolicy
 from muster.domain.states import STANDING_EDGES, Standing, require_edge
 
 RULE: Final = "rule"
 """The actor of every move that no person made."""
+
+
+EVERY_GROUP: Final = frozenset(FaultGroup)
+ALL_STAGES: Final = EVERY_GROUP - {FaultGroup.LINK}
+"""What all stages of a burn-in cover together: one GPU alone uses no NVLink."""
 
 
 class MoveReason(StrEnum):
@@ -61,11 +67,15 @@ class Move:
 
 @dataclass(frozen=True, slots=True)
 class BurnInResult:
-    """One finished burn-in. An undecided one is no result: leave it out."""
+    """One finished burn-in. An undecided one is no result: leave it out.
+
+    ``covers``: the fault groups that it tested; all in the burn-ins that release 0.1.0 stored.
+    """
 
     began_ms: int
     ended_ms: int
     has_passed: bool
+    covers: frozenset[FaultGroup] = EVERY_GROUP
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,11 +112,16 @@ class GpuCase:
     could_not_burn_in_ms: int | None = None
 
 
-def proof_ms_of(gpu: GpuCase) -> int | None:
-    """Return up to when faults are answered: when the newest passed burn-in began, or the newest repair ended."""
-    proofs = [result.began_ms for result in gpu.burn_ins if result.has_passed]
-    proofs += [repair.ended_ms for repair in gpu.repairs if repair.is_done]
-    return max(proofs, default=None)
+def proofs_of(gpu: GpuCase) -> Proofs | None:
+    """Return up to when its faults are answered: when passed burn-ins began, and when repairs ended."""
+    repaired_ms = max((repair.ended_ms for repair in gpu.repairs if repair.is_done), default=None)
+    covering_ms = {} if repaired_ms is None else dict.fromkeys(FaultGroup, repaired_ms)
+    newest_ms = repaired_ms
+    for result in gpu.burn_ins:
+        if result.has_passed:
+            newest_ms = max(result.began_ms, newest_ms or 0)
+            covering_ms |= {group: max(result.began_ms, covering_ms.get(group, 0)) for group in result.covers}
+    return None if newest_ms is None else Proofs(newest_ms, covering_ms)
 
 
 def diagnosed_ms_of(gpu: GpuCase) -> int | None:
@@ -120,18 +135,18 @@ def condemning_of(gpu: GpuCase) -> tuple[Evidence, ...]:
     """Return the evidence that condemns it now, the oldest first."""
     if not gpu.evidence:  # most of a fleet, most of the time
         return ()
-    proof_ms = proof_ms_of(gpu)
-    found = (each for each in gpu.evidence if is_condemning(each, proof_ms))
+    proofs = proofs_of(gpu)
+    found = (each for each in gpu.evidence if condemns(each, proofs))
     return tuple(sorted(found, key=lambda each: (each.onset_ms, each.id)))
 
 
 def score_of(gpu: GpuCase, policy: HealthPolicy, at_ms: int) -> Score:
-    return score(gpu.evidence, policy, at_ms, proof_ms_of(gpu))
+    return score(gpu.evidence, policy, at_ms, proofs_of(gpu))
 
 
 def weighed(gpu: GpuCase, policy: HealthPolicy, at_ms: int) -> Weighed:
     """Return ``score_of`` without the time until which its band holds: all that a decision needs."""
-    return weigh(gpu.evidence, policy, at_ms, proof_ms_of(gpu))
+    return weigh(gpu.evidence, policy, at_ms, proofs_of(gpu))
 
 
 def move_to(

@@ -4,17 +4,19 @@ A SUSPECT GPU takes no new work, so its readings get better by themselves. Score
 job, which suffers again: so it is burnt in first (``health.burn_in.needed_after``).
 
 Three things answer a finding: a burn-in that passed and began after the finding was last stated, a repair that ended
-after it, or a reading under load, in the work that the GPU still had, that shows its end. Where a burn-in cannot run
-(no torch, no agent that answers) and was ABANDONED since, time counts again, as for all other evidence: no GPU waits
-without end for a test that its host cannot run, and its falls still count as flapping.
+after it, or a reading under load, in the work that the GPU still had, that shows its end. A burn-in that does not cover
+a fault (``health.evidence.proofs``) leaves it: while it is open the GPU stays SUSPECT. Where no source could see its
+end, or where a burn-in cannot run (no torch, no agent that answers) and was ABANDONED since, time counts again, as for
+all other evidence: no GPU waits without end for a test that its host cannot run, and its falls still count as flapping.
 
 Source: NVSentinel's users ask for it (issue 695: signals that look healthy with no load un-cordon a bad node).
 """
 
 from typing import Final
 
-from health.evidence.state import code_of, counts, is_open
-from health.standing.gpu_case import GpuCase, MoveReason, proof_ms_of
+from health.evidence.proofs import Proofs
+from health.evidence.state import code_of, counts, is_open, lasts
+from health.standing.gpu_case import GpuCase, MoveReason, proofs_of
 from muster.domain.evidence.findings import Evidence, Severity, Trust
 from muster.domain.ids import EvidenceId
 from muster.domain.policy.health import BurnInPolicy, HealthPolicy
@@ -27,15 +29,28 @@ def unproved(gpu: GpuCase, policy: HealthPolicy) -> tuple[Evidence, ...]:
     """Return the evidence for which a SUSPECT GPU needs a burn-in before it recovers, oldest first; none for others."""
     if gpu.standing is not Standing.SUSPECT:
         return ()
-    cited, answered_ms = _cited(gpu), max(proof_ms_of(gpu) or 0, gpu.could_not_burn_in_ms or 0)
+    cited, could_not_ms, proofs = _cited(gpu), gpu.could_not_burn_in_ms or 0, proofs_of(gpu)
     found = [
         each
         for each in gpu.evidence
         if (each.id in cited or each.last_seen_ms >= gpu.since_ms)
         and shows_under_load(each, policy.burn_in)
-        and each.last_seen_ms >= answered_ms
+        and each.last_seen_ms >= could_not_ms
+        and not (proofs is not None and _is_settled(each, proofs))
     ]
     return tuple(sorted(found, key=lambda each: (each.onset_ms, each.id)))
+
+
+def untested(gpu: GpuCase, policy: HealthPolicy) -> tuple[Evidence, ...]:
+    """Return the ``unproved`` evidence after which no burn-in has passed: another would test no more of the rest."""
+    proofs = proofs_of(gpu)
+    return tuple(each for each in unproved(gpu, policy) if proofs is None or each.last_seen_ms >= proofs.newest_ms)
+
+
+def _is_settled(evidence: Evidence, proofs: Proofs) -> bool:
+    """Return whether the proofs answer it, or one is newer and only time can show its end."""
+    stands = lasts(evidence) and is_open(evidence)
+    return proofs.answer(evidence) or (not stands and evidence.last_seen_ms < proofs.newest_ms)
 
 
 def shows_under_load(evidence: Evidence, policy: BurnInPolicy) -> bool:

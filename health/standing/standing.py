@@ -44,8 +44,8 @@ EXPECTED_IN_REPAIR: Final = frozenset({"gpu_lost"})
 
 
 _QUARANTINED_OR_IN_REPAIR: Final = frozenset({Standing.QUARANTINED, Standing.REPAIR})
-MOVES_AT_ONCE: Final = 8
-"""No GPU makes more moves at one moment: each edge is passed once."""
+MOVES_AT_ONCE: Final = 3
+"""The most moves that the rules make of one GPU at one moment, such as a fall, a second one and its retirement."""
 
 
 def decide(gpu: GpuCase, now_ms: int, policy: HealthPolicy) -> Move | None:
@@ -241,19 +241,28 @@ def _falls(gpu: GpuCase, now_ms: int, policy: HealthPolicy) -> list[Move]:
 
 
 def _proves(burn_in: BurnInResult, gpu: GpuCase) -> bool:
-    """Return whether the burn-in began after all evidence against the GPU was seen, and no repair began since (I11).
+    """Return whether the burn-in began after all that it has to answer was seen, and no repair began since (I11).
 
-    Without condemning evidence (a low score, flapping) it must have begun in quarantine.
+    Condemning evidence is answered by a burn-in that began after it, also where the evidence came late. Anything else
+    that took the GPU out (a low score, flapping, a person) is answered by a burn-in that began since.
     """
-    against = [each.last_seen_ms for each in gpu.evidence if _is_adverse(each)]
+    if condemning_of(gpu):  # it did not test what condemns
+        return False
+    against = [each.last_seen_ms + 1 for each in gpu.evidence if _is_adverse(each)]
     repairs = [repair.began_ms for repair in gpu.repairs]
-    since_ms = max(against) + 1 if against else gpu.since_ms
-    return burn_in.began_ms >= max([since_ms, *repairs])
+    is_condemned = bool(against) and _reason_of_standing(gpu) is MoveReason.CONDEMNED
+    return burn_in.began_ms >= max([*against, *repairs, *([] if is_condemned else [gpu.since_ms])])
+
+
+def _reason_of_standing(gpu: GpuCase) -> MoveReason | None:
+    """Return why the GPU came to its standing; None where its past does not have that move."""
+    newest = gpu.moves[-1] if gpu.moves else None
+    return newest.reason if newest is not None and newest.to_standing is gpu.standing else None
 
 
 def _is_adverse(evidence: Evidence) -> bool:
     """Return whether it condemns, or did before some proof."""
-    return is_condemning(evidence, None)
+    return is_condemning(evidence)
 
 
 def _newest_burn_in(gpu: GpuCase) -> BurnInResult | None:

@@ -12,7 +12,7 @@ from typing import Final
 from health.evidence.state import counts, is_open
 from health.standing import interventions
 from health.standing.admission import AdmissionFacts
-from health.standing.gpu_case import BurnInResult, GpuCase, PastRepair, moved
+from health.standing.gpu_case import ALL_STAGES, BurnInResult, GpuCase, PastRepair, moved
 from health.standing.proof_under_load import unproved
 from health.standing.standing import MOVES_AT_ONCE, decide, is_reclaimable_only, next_evaluation_ms
 from muster.domain.evidence.findings import Evidence, Severity
@@ -180,7 +180,7 @@ def _lived(gpu: GpuCase, conditions: Collection[Condition], at_ms: int, policy: 
         gpu = _dismissed(gpu, dismissed, at_ms, policy)
     gpu = _settled(gpu, at_ms, policy)
     if Kind.BURN_IN in kinds and gpu.standing not in NOTHING_RUNS:
-        gpu = replace(gpu, burn_ins=(*gpu.burn_ins, BurnInResult(at_ms, at_ms, has_passed=True)))
+        gpu = replace(gpu, burn_ins=(*gpu.burn_ins, BurnInResult(at_ms, at_ms, has_passed=True, covers=ALL_STAGES)))
     return gpu
 
 

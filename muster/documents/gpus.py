@@ -307,7 +307,8 @@ History = TypedDict(
 class BurnIn(TypedDict):
     """A burn-in.
 
-    ``rates``: measured, higher is better, and the name has the unit. ``took_s``: the duration of the run.
+    ``rates``: measured, higher is better, and the name has the unit. ``took_s``: the duration of the run. ``covers``:
+    the fault groups that it tested and answers if it passes; null where release 0.1.0 took it, and it answers all.
     """
 
     id: str
@@ -323,6 +324,7 @@ class BurnIn(TypedDict):
     library: str | None
     is_simulated: bool | None
     rates: dict[str, float] | None
+    covers: list[str] | None
     took_s: float | None
     reason: str
     ordered_by: str

@@ -73,7 +73,8 @@ class Figures(WireMessage, frozen=True, kw_only=True):
     ``bands``: name → SHA-256 of the result's bits. ``rates``: higher is better, and the name has the unit.
     ``counter_deltas``: metric → its growth during the run, null where the GPU has no such counter. ``host_rates``: for
     a simulated GPU, the rates of the CPU that ran the work; they are not judged. ``vendor_tests``: where the host runs
-    them; omitted otherwise, so that older servers accept the rest.
+    them; omitted otherwise, so that older servers accept the rest. ``covers``: the fault groups that the burn-in tested
+    (``muster.domain.evidence.traits.FaultGroup``); agents of release 0.1.0 name none.
     """
 
     model: Printable
@@ -88,6 +89,7 @@ class Figures(WireMessage, frozen=True, kw_only=True):
     took_s: Annotated[float, Meta(ge=0, le=1e9)] = 0.0
     is_simulated: bool = False
     vendor_tests: VendorTests | UnsetType = UNSET
+    covers: Annotated[tuple[Label, ...], Meta(max_length=64)] | UnsetType = UNSET
 
 
 class BurnInReport(WireMessage, frozen=True, kw_only=True):

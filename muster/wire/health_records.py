@@ -10,6 +10,7 @@ from msgspec import Meta, Struct, field
 
 from muster.domain.evidence.findings import Source, Suppression, Trust
 from muster.domain.evidence.repairs import RepairAction, RepairOutcome
+from muster.domain.evidence.traits import FaultGroup
 from muster.domain.states import Standing
 from muster.wire.telemetry import GpuReport, Milliseconds
 
@@ -80,7 +81,11 @@ class Samples(Record, frozen=True, kw_only=True, tag="samples"):
 
 
 class BurnIn(Record, frozen=True, kw_only=True, tag="burn_in"):
-    """The end of a burn-in. ``reasons``: the failures as text; ``is_wrong``: it gave a wrong result."""
+    """The end of a burn-in.
+
+    ``reasons``: the failures as text; ``is_wrong``: it gave a wrong result. ``covers``: the fault groups tested;
+    null means all.
+    """
 
     gpu_uuid: str
     began_ms: Milliseconds
@@ -88,6 +93,7 @@ class BurnIn(Record, frozen=True, kw_only=True, tag="burn_in"):
     has_passed: bool
     reasons: tuple[Text, ...] = ()
     is_wrong: bool = False
+    covers: tuple[FaultGroup, ...] | None = None
 
 
 class Time(Record, frozen=True, kw_only=True, tag="time"):

@@ -110,6 +110,7 @@ class Judge:
     def _judge(self, cases: dict[GpuUuid, GpuCase], reported: Iterable[Finding] = ()) -> None:
         now_ms, wiring = self._wall_ms(), self._wiring
         state, moves, held_back = self._store.breaker, list[tuple[Move, GpuCase]](), set[GpuUuid]()
+        restless = list[GpuUuid]()
         for gpu, judged in cases.items():
             case = judged
             for _ in range(MOVES_AT_ONCE):
@@ -123,6 +124,8 @@ class Judge:
                     break
                 moves.append((move, case))
                 case = moved(case, move)
+            else:
+                restless += [gpu] if wiring.decide(case, now_ms, wiring.health_policy) is not None else []
             cases[gpu] = case
         self._server.failpoint("judgement.judge.before_commit")
         for finding in reported:
@@ -130,6 +133,7 @@ class Judge:
             gpu_uuid = finding.gpu_uuid or GpuUuid("")
             self.standings.condemned_ms[gpu_uuid] = max(told_ms, self.standings.condemned_ms.get(gpu_uuid, 0))
         rings = self._commit(cases, state, moves)
+        require(not restless, "rest", f"the rules move {restless} more than {MOVES_AT_ONCE} times at one moment")
         self.proposed = (self.proposed - cases.keys()) | held_back
         self._server.failpoint("judgement.judge.after_commit")
         self._server.send_wakeups(rings)

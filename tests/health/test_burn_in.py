@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from health.burn_in import BurnInFigures, ComparisonKey, PartialSum, finding_of, majority_of, verdict_of
+from health.burn_in import BurnInFigures, ComparisonKey, PartialSum, coverage_of, finding_of, majority_of, verdict_of
 from muster.domain.evidence.findings import Severity, Source, Trust
 from muster.domain.ids import GpuUuid
 from muster.domain.states import BurnInOutcome
@@ -119,3 +119,27 @@ def test_a_pcie_copy_under_4_gb_per_s_fails_without_any_peer(name: str) -> None:
     assert slow.reasons == (f"{name} is 3.99, under 4, the least rate allowed for any GPU",)
     assert not slow.is_wrong
     assert well.outcome is BurnInOutcome.PASSED
+
+
+SUMS = ("fp32 partial", "memory zeros")
+COPIES = ("copy_to_device_gb_per_s", "copy_to_host_gb_per_s")
+
+
+@pytest.mark.parametrize(
+    ("sums", "rates", "covers"),
+    [
+        (SUMS, COPIES, {"driver", "other", "memory", "bus"}),
+        (SUMS[:1], (), {"driver", "other"}),
+        (SUMS[1:], COPIES[:1], {"memory"}),
+        ((), (), set[str]()),
+    ],
+)
+def test_where_an_agent_names_no_coverage_its_results_show_it(
+    sums: tuple[str, ...], rates: tuple[str, ...], covers: set[str]
+) -> None:
+    """An agent of release 0.1.0: it reads no clocks under load, and uses no NVLink."""
+    assert coverage_of(sums, rates) == covers
+
+
+def test_the_coverage_that_an_agent_names_counts_without_what_this_release_does_not_know() -> None:
+    assert coverage_of(SUMS, COPIES, ("clocks", "memory", "photonics")) == {"clocks", "memory"}

@@ -12,7 +12,7 @@ from health.standing.gpu_case import BurnInResult, GpuCase, Move, MoveReason, Pa
 from muster.domain.evidence.repairs import RepairAction, RepairVerb
 from muster.domain.ids import GpuUuid
 from muster.domain.states import Standing
-from tests.health.case_factory import DAY, HOUR, MINUTE, NOW_MS, POLICY, case, condemning, degraded, evidence
+from tests.health.case_factory import DAY, HOUR, MINUTE, NOW_MS, POLICY, as_fault, case, condemning, degraded, evidence
 
 RESET_XID = 46
 RACK = breaker.GpuPlace(rack="rack-1")
@@ -78,7 +78,8 @@ def test_a_remedy_is_due_as_the_ladder_shows() -> None:
 
 def repaired(actions: tuple[RepairAction, ...]) -> GpuCase:
     """A GPU that an XID took out, after these repairs."""
-    xid = replace(condemning("xid", NOW_MS - MINUTE), fault_key=f"xid:{RESET_XID}", values={"code": float(RESET_XID)})
+    xid = as_fault(condemning("xid", NOW_MS - MINUTE), f"xid:{RESET_XID}")
+    xid = replace(xid, values={"code": float(RESET_XID)})
     past = tuple(
         PastRepair("driver", NOW_MS - (9 - at) * HOUR, NOW_MS - (9 - at) * HOUR + MINUTE, is_done=True, action=action)
         for at, action in enumerate(actions)

@@ -5,6 +5,7 @@ from datetime import timedelta
 from typing import Any, Final
 
 import msgspec
+from msgspec import UNSET
 from sqlalchemy import exists, select
 
 from control.core.unit_of_work import SCHEDULER_CHANNEL, UnitOfWork, UnitOfWorkFactory, declare_action, retrying
@@ -12,6 +13,7 @@ from control.fleet.gpu_locks import lock_gpus
 from control.health.burn_ins.abandoned import report_abandoned
 from control.health.burn_ins.polling import poll_again_s
 from control.policy.policies import active_policy
+from health.burn_in import coverage_of
 from muster.db.models import AllocationGpu, BurnIn, Gpu
 from muster.domain.errors import NotFoundError, UnauthenticatedError, UpgradeRequiredError, ValidationFailedError
 from muster.domain.ids import GpuUuid, NodeId
@@ -152,7 +154,9 @@ def _begin(unit: UnitOfWork, row: BurnIn, policy: BurnInPolicy) -> BurnInOrder:
 
 def _store(unit: UnitOfWork, row: BurnIn, figures: Figures) -> None:
     _move(row, BurnInState.MEASURED)
-    row.figures = msgspec.to_builtins(figures)
+    named = None if figures.covers is UNSET else figures.covers
+    covers = coverage_of([each.name for each in figures.partial_sums], figures.rates, named)
+    row.figures = {**msgspec.to_builtins(figures), "covers": sorted(covers)}
     row.comparison_key = f"{figures.model}|{figures.driver}|{figures.library}"
     row.ended_at, row.deadline_at = unit.now, None
     unit.emit("gpu.burn_in_measured", "gpu", row.gpu_uuid, payload=_payload(row, took_s=figures.took_s))

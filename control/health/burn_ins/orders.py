@@ -16,7 +16,7 @@ from control.fleet.gpu_locks import lock_gpus
 from control.health.burn_ins.read import BurnInRecord
 from control.health.cases import cases_of
 from control.policy.policies import active_policy
-from health.standing.proof_under_load import unproved
+from health.standing.proof_under_load import untested
 from muster.db.models import BurnIn, Gpu, GpuOverride, GpuStandingChange
 from muster.domain.errors import ConflictError, NotFoundError
 from muster.domain.ids import GpuUuid
@@ -111,7 +111,7 @@ def order_proofs(unit: UnitOfWork, gpus: Sequence[Gpu], policy: HealthPolicy) ->
     if not suspects:
         return
     unit.session.flush()
-    waiting = {uuid: unproved(case, policy) for uuid, case in cases_of(unit, suspects).items()}
+    waiting = {uuid: untested(case, policy) for uuid, case in cases_of(unit, suspects).items()}
     words = {uuid: "; ".join(dict.fromkeys(each.summary for each in found)) for uuid, found in waiting.items() if found}
     order_diagnoses(unit, suspects, {uuid: f"it shows under load alone: {each}" for uuid, each in words.items()})
 

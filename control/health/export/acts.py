@@ -27,6 +27,7 @@ from muster.db.models import (
 )
 from muster.domain.evidence.findings import Severity, Source
 from muster.domain.evidence.repairs import RepairOutcome
+from muster.domain.evidence.traits import FaultGroup
 from muster.domain.ids import GpuUuid, NodeId
 from muster.domain.states import BurnInOutcome
 from muster.domain.times import to_ms
@@ -127,6 +128,7 @@ def burn_in_of(unit: UnitOfWork, row: BurnIn, *, with_reasons: bool = True) -> w
         EvidenceRow.fault_key == f"{burn_in.NAME}:wrong_result",
         EvidenceRow.onset_at == ended,
     )
+    named = (row.figures or {}).get("covers")
     return wire.BurnIn(
         node_id=row.node_id,
         gpu_uuid=row.gpu_uuid,
@@ -135,6 +137,7 @@ def burn_in_of(unit: UnitOfWork, row: BurnIn, *, with_reasons: bool = True) -> w
         has_passed=row.outcome is BurnInOutcome.PASSED,
         reasons=tuple(row.reasons) if with_reasons else (),
         is_wrong=with_reasons and unit.session.scalar(is_wrong) is not None,
+        covers=None if named is None else tuple(map(FaultGroup, named)),
     )
 
 

@@ -134,6 +134,8 @@ def figure_rows(figures: Document) -> list[tuple[str, str]]:
         ("counters that changed", ", ".join(f"{name} {delta:+g}" for name, delta in grown.items()) or "none"),
         ("took", f"{figures['took_s']:.3g} s"),
     ]
+    if figures.get("covers") is not None:
+        rows.append(("covers faults of", ", ".join(figures["covers"]) or "nothing"))
     vendor = figures.get("vendor_tests")
     if vendor is not None:
         result = f"{vendor['num_passed']} passed, {len(vendor['failures'])} failed"

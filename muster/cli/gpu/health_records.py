@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 
 from health.replay.stream import BreakerClosed, Burned, Fleet, Input, Maintained, Passed, Placed, Sampled
-from health.standing.gpu_case import BurnInResult
+from health.standing.gpu_case import EVERY_GROUP, BurnInResult
 from muster.cli.gpu.health_act_records import ActError, act_of, evidence_input, finding_input
 from muster.domain.evidence.findings import EventKind, GpuSample, GpuSignal, Source
 from muster.domain.evidence.state_readings import with_driver
@@ -117,7 +117,8 @@ def _of_place(
         case wire.BurnIn():
             if record.ended_ms < record.began_ms:
                 raise RecordError(f"ended_ms: {record.ended_ms} is before began_ms")
-            result = BurnInResult(record.began_ms, record.ended_ms, record.has_passed)
+            covers = EVERY_GROUP if record.covers is None else frozenset(record.covers)
+            result = BurnInResult(record.began_ms, record.ended_ms, record.has_passed, covers)
             return Burned(GpuUuid(record.gpu_uuid), result, node_id, record.reasons, record.is_wrong)
         case wire.Maintenance():
             if record.until_ms <= record.at_ms:

@@ -24,6 +24,21 @@ class Nature(StrEnum):
     """A repetition of evidence that is there."""
 
 
+class FaultGroup(StrEnum):
+    """The part of a GPU that a fault is in. A board's repairs are counted by it, and a burn-in covers some of them."""
+
+    MEMORY = "memory"
+    BUS = "bus"
+    """PCIe, and whether the GPU is on it."""
+    LINK = "link"
+    """NVLink and its fabric."""
+    CLOCKS = "clocks"
+    """Clocks, and the heat that holds them down."""
+    DRIVER = "driver"
+    OTHER = "other"
+    """Computation, settings, and all that has no group of its own."""
+
+
 LASTING: Final = frozenset({Nature.STANDING, Nature.STATE})
 """Natures of faults that stand until their end is seen."""
 
@@ -36,7 +51,7 @@ class FaultTraits:
     share where they weigh as one. ``xid``: the XID that the fault is where its values state none.
 
     ``needs_replacement``: no repair of the board lasts. ``is_read_under_load``: its state is read under load alone.
-    ``ends_unseen``: it is stated as long as it stands, and no source states its end.
+    ``ends_unseen``: it is stated as long as it stands, and no source states its end. ``group``: the part that it is in.
     """
 
     nature: Nature
@@ -46,3 +61,4 @@ class FaultTraits:
     needs_replacement: bool = False
     is_read_under_load: bool = False
     ends_unseen: bool = False
+    group: FaultGroup = FaultGroup.OTHER

@@ -293,3 +293,13 @@ def test_a_server_that_is_away_is_queried_again_later() -> None:
             raise UnreachableError(request.boot_id)
 
     assert worker(Away([])).turn(threading.Event()) == AWAY_S
+
+
+@pytest.mark.parametrize(("reasons", "covers"), [(0.0, ("clocks", "driver", "other")), (64.0, ("driver", "other"))])
+def test_a_burn_in_names_what_it_covers(reasons: float, covers: tuple[str, ...]) -> None:
+    """A simulated GPU reads the same under load; its one exact sum tests no memory, and no copies were made."""
+    probe = PlayedProbe({ONE: [check(ONE), check(ONE, clock_event_reasons=reasons)]}, kind="cpu")
+    found, _ = measure(probe)
+    told = found[ONE]
+    assert isinstance(told, Figures)
+    assert told.covers == covers

@@ -1,20 +1,33 @@
 """What is SUSPECT by what shows under load alone gets a burn-in, and comes back by it, or by time where none runs."""
 
+import pytest
+from msgspec import UNSET, UnsetType
 from sqlalchemy import select
 
 from control.fleet import overrides
 from control.fleet.gpu_locks import lock_gpus
 from control.health.burn_ins import hosts
-from muster.db.models import BurnIn
+from control.health.burn_ins.verdicts import judge_burn_ins_once
+from control.health.gpu_details import GpuDetail, detail_of
+from health.detectors.load.clock_events import HW_THERMAL
+from muster.db.models import BurnIn, Gpu
 from muster.domain.states import BurnInOutcome, BurnInState, Standing
-from tests.control.health.conftest import GPU, JUDGE, Court
+from tests.control.burn_in_case import Host, figures, newest
+from tests.control.health.conftest import GPU, JUDGE, Court, sample
+from tests.fleet_factory import OPERATOR
 
+HOUR_S = 3_600
 WEEK_S = 8 * 86_400
 
 
 def burn_ins(court: Court) -> list[BurnIn]:
     with court.units.read() as session:
         return list(session.scalars(select(BurnIn).where(BurnIn.gpu_uuid == GPU).order_by(BurnIn.ordered_at)))
+
+
+def detail(court: Court) -> GpuDetail:
+    with court.units.begin(OPERATOR, hosts.EXPIRE, quiet=True) as unit:
+        return detail_of(unit, GPU)
 
 
 def contained(court: Court, name: str = "contained") -> None:
@@ -76,3 +89,40 @@ def test_a_passed_burn_in_brings_it_back(court: Court) -> None:
         unit.emit("gpu.burn_in_passed", "gpu", GPU, payload={})
     court.judge()
     assert court.standing() is Standing.HEALTHY
+
+
+@pytest.mark.parametrize(
+    ("named", "covers", "becomes"),
+    [
+        (UNSET, ["driver", "other"], Standing.SUSPECT),
+        (("clocks", "other"), ["clocks", "other"], Standing.HEALTHY),
+    ],
+    ids=["an agent of 0.1.0", "an agent that read clocks"],
+)
+def test_a_burn_in_answers_an_open_thermal_fault_only_if_it_read_clocks(
+    court: Court, named: tuple[str, ...] | UnsetType, covers: list[str], becomes: Standing
+) -> None:
+    """The clocks are held down to the end, so that no reading closes the evidence."""
+    court.beat()
+    with court.units.begin(JUDGE, hosts.EXPIRE) as unit:
+        lock_gpus(unit, [GPU])
+        overrides.end(unit, GPU, reason="it is judged by itself")
+    for _ in range(8):
+        court.receive(sample(clock_event_reasons=HW_THERMAL))
+        court.judge()
+    assert court.standing() is Standing.SUSPECT
+    court.judge()
+    host = Host(court.units, court.node_id, (GPU,))
+    court.clock.advance(HOUR_S)
+    court.beat()
+    host.burn_in(figures(covers=named))
+    judge_burn_ins_once(court.units, JUDGE)
+    court.judge()
+    assert court.standing() is becomes
+    assert newest(court.units, GPU).outcome is BurnInOutcome.PASSED
+    assert (newest(court.units, GPU).figures or {})["covers"] == covers
+    gpu = next(row for row in court.rows(Gpu) if row.uuid == GPU)
+    if becomes is Standing.SUSPECT:
+        assert gpu.judge_at is not None, "it is judged again"
+        assert len(burn_ins(court)) == 1, "no second burn-in that would show no more"
+        assert detail(court).proposed is None

@@ -2,11 +2,17 @@
 
 from datetime import timedelta
 
+import pytest
 from sqlalchemy import update
 
 from control.core.unit_of_work import declare_action
+from control.health import transitions
 from control.health.unprocessable import AGAIN_AFTER
+from health.standing.gpu_case import GpuCase, Move, MoveReason, move_to
+from health.standing.rest import MOVES_IN_A_LOOP
+from health.standing.standing import decide
 from muster.db.models import EvidenceRow, Gpu, GpuStandingChange, Incident, StoredSignal
+from muster.domain.policy.health import HealthPolicy
 from muster.domain.states import Standing
 from tests.control.health.conftest import GPU, JUDGE, OTHER, Court
 
@@ -94,3 +100,32 @@ def test_a_gpu_that_cannot_be_judged_keeps_the_evidence_that_came(court: Court) 
     assert ("xid:95", GPU) in court.evidence()
     assert court.standing() is Standing.HEALTHY
     assert [incident.subject_id for incident in court.open_incidents()] == [GPU]
+
+
+def to_and_fro(gpu: GpuCase, now_ms: int, policy: HealthPolicy) -> Move | None:
+    """Rules with a bug: one takes GPU out, another brings it back without a proof."""
+    if gpu.gpu_uuid != GPU:
+        return decide(gpu, now_ms, policy)
+    if gpu.standing is Standing.QUARANTINED:
+        return move_to(gpu, Standing.PROBATION, MoveReason.BURN_IN_PASSED, now_ms)
+    return move_to(gpu, Standing.QUARANTINED, MoveReason.LOW_SCORE, now_ms)
+
+
+def test_a_gpu_that_the_rules_move_to_and_fro_stays_out_with_an_incident(
+    court: Court, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(transitions, "decide", to_and_fro)
+    change(court, update(Gpu).where(Gpu.uuid == GPU).values(judge_at=court.clock.now))
+    court.signal("good", OTHER)
+    num_before = len(court.rows(GpuStandingChange))
+    for _ in range(3 * MOVES_IN_A_LOOP):
+        court.clock.advance(1)
+        court.judge()
+    assert (court.standing(), court.standing(OTHER)) == (Standing.QUARANTINED, Standing.QUARANTINED)
+    court.clock.advance(AGAIN_AFTER.total_seconds())
+    court.judge()
+    moves = [row for row in court.rows(GpuStandingChange)[num_before:] if row.gpu_uuid == GPU]
+    assert len(moves) <= MOVES_IN_A_LOOP + 1, "time alone does not start it again"
+    (incident,) = court.open_incidents()
+    assert (incident.kind, incident.subject_id) == ("judge_failed", GPU)
+    assert "the rules do not come to rest" in incident.payload["fault"]

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from health.detectors.detector import Closing
 from health.detectors.registry import closings_of, judge_signal
 from health.evidence.evidence import close, join
+from health.evidence.proofs import Proofs, condemns
 from health.evidence.state import is_condemning, is_open
 from muster.domain.evidence.findings import EventKind, Evidence, Finding, Severity, Source, Trust
 from muster.domain.ids import EvidenceId
@@ -145,7 +146,7 @@ def test_a_state_first_reported_too_late_weighs_once_it_is_reported_again_in_tim
 def test_a_condemning_finding_acts_at_any_age() -> None:
     late = join(finding(severity=Severity.CONDEMNING), (), POLICY, NOW_MS + 300 * HOUR, EvidenceId("ev_late")).evidence
     assert late.counts_for_ms > 0
-    assert is_condemning(late, None)
+    assert is_condemning(late)
 
 
 def test_an_onset_in_the_future_is_now() -> None:
@@ -155,11 +156,11 @@ def test_an_onset_in_the_future_is_now() -> None:
 
 def test_condemning_is_measured_live_about_a_gpu_and_since_the_last_proof() -> None:
     found = condemning("fault")
-    assert is_condemning(found, None)
-    assert is_condemning(found, NOW_MS)
-    assert not is_condemning(found, NOW_MS + 1)
-    assert not is_condemning(replace(found, trust=Trust.REPORTED), None)
-    assert not is_condemning(replace(found, is_dismissed=True), None)
-    assert not is_condemning(replace(found, is_suspended=True), None)
-    assert not is_condemning(replace(found, gpu_uuid=None), None)
-    assert not is_condemning(replace(found, severity=Severity.DEGRADED), None)
+    assert is_condemning(found)
+    assert condemns(found, Proofs.of_all(NOW_MS))
+    assert not condemns(found, Proofs.of_all(NOW_MS + 1))
+    assert not is_condemning(replace(found, trust=Trust.REPORTED))
+    assert not is_condemning(replace(found, is_dismissed=True))
+    assert not is_condemning(replace(found, is_suspended=True))
+    assert not is_condemning(replace(found, gpu_uuid=None))
+    assert not is_condemning(replace(found, severity=Severity.DEGRADED))

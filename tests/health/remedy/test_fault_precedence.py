@@ -145,7 +145,7 @@ def test_overruled_faults_still_count_as_repetitions() -> None:
     known, numbers = EvidenceIndex(), count()
     for finding in told:
         list(merge(finding, Place(known), POLICY, finding.onset_ms, lambda: EvidenceId(f"ev_{next(numbers):03}")))
-    assert "gsp_repeats:hold" in {each.fault_key for each in known.values() if is_condemning(each, None)}
+    assert "gsp_repeats:hold" in {each.fault_key for each in known.values() if is_condemning(each)}
 
 
 @given(
@@ -168,7 +168,7 @@ def test_a_condemning_xid_loses_its_weight_to_a_drain_in_time_alone(
         assert entry.action in {Action.RESET_GPU, Action.REBOOT_NODE}
         assert standing_after(fault, word) is Standing.SUSPECT, "its word weighs in its place"
     elif fault.severity is Severity.CONDEMNING:
-        assert any(is_condemning(each, None) for each in found)
+        assert any(is_condemning(each) for each in found)
     assert sum(counts(each) for each in found) >= 1
 
 

@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from health.evidence.proofs import Proofs
 from health.scoring.score import Band, band_of, score, weighing_as_one
 from health.standing.counterfactual import recovery_paths
 from health.standing.what_if import Kind, Situation
@@ -105,8 +106,8 @@ def test_condemning_evidence_weighs_in_full_until_a_later_proof() -> None:
     found = [condemning("one")]
     for after in (0, 28 * DAY, 500 * DAY):
         assert score(found, POLICY, NOW_MS + after).value == 0.0
-    assert score(found, POLICY, NOW_MS + DAY, proof_ms=NOW_MS + HOUR).value == 100.0
-    assert score(found, POLICY, NOW_MS + DAY, proof_ms=NOW_MS).value == 0.0
+    assert score(found, POLICY, NOW_MS + DAY, proofs=Proofs.of_all(NOW_MS + HOUR)).value == 100.0
+    assert score(found, POLICY, NOW_MS + DAY, proofs=Proofs.of_all(NOW_MS)).value == 0.0
 
 
 @pytest.mark.parametrize("change", [{"is_dismissed": True}, {"is_suspended": True}, {"gpu_uuid": None}])

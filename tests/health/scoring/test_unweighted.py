@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from health.evidence.proofs import Proofs
 from health.scoring.score import score
 from health.scoring.unweighted import why_no_points
 from muster.domain.evidence.findings import Evidence, Severity, Suppression
@@ -15,7 +16,8 @@ from tests.health.strategies import many_evidences
 
 
 def why(*reported: Evidence, proof_ms: int | None = None) -> dict[EvidenceId, str]:
-    return why_no_points(reported, score(reported, POLICY, NOW_MS, proof_ms), POLICY, NOW_MS, proof_ms)
+    proofs = None if proof_ms is None else Proofs.of_all(proof_ms)
+    return why_no_points(reported, score(reported, POLICY, NOW_MS, proofs), POLICY, NOW_MS, proofs)
 
 
 WARNS = evidence("xid:31", severity=Severity.WARNING)
@@ -54,5 +56,6 @@ def test_of_a_burst_the_one_that_weighs_stands_for_the_others() -> None:
 def test_a_reason_is_reported_exactly_where_nothing_is_taken_off(
     reported: tuple[Evidence, ...], proof_ms: int | None
 ) -> None:
-    shares = dict(score(reported, POLICY, NOW_MS, proof_ms).shares)
+    proofs = None if proof_ms is None else Proofs.of_all(proof_ms)
+    shares = dict(score(reported, POLICY, NOW_MS, proofs).shares)
     assert why(*reported, proof_ms=proof_ms).keys() == {each.id for each in reported} - shares.keys()

@@ -5,10 +5,12 @@ from dataclasses import replace
 
 import pytest
 
+from health.standing.gpu_case import GpuCase, Move, MoveReason, move_to
 from muster.domain.ids import AttemptId, Fence, GpuUuid, JobId, TenantId
 from muster.domain.job.spec import NodeLossRule
 from muster.domain.lifecycle import attempt as attempts
 from muster.domain.lifecycle.model import JobLifecycle
+from muster.domain.policy.health import HealthPolicy
 from muster.domain.states import AttemptState, HostPartState, JobState, ReclaimState, Standing
 from scheduler.quota.tenancy import Quota, Tenancy
 from simulator.planning.patches import take_the_first_listed
@@ -257,3 +259,19 @@ def test_a_host_part_that_is_over_runs_nowhere() -> None:
     world.store.attempts[attempt_id] = replace(life, hosts=hosts)
     with pytest.raises(ViolationError, match=r"^I14: "):
         check(world.inspector)
+
+
+def test_rules_that_move_a_gpu_to_and_fro_are_found() -> None:
+    """The world's own check of each judgement, not one of the table: no numbered invariant states it."""
+    world = lived_in()
+    gpu = next(iter(world.store.cases))
+    sides = {Standing.HEALTHY: Standing.SUSPECT, Standing.SUSPECT: Standing.HEALTHY}
+
+    def to_and_fro(case: GpuCase, now_ms: int, _: HealthPolicy) -> Move:
+        return move_to(case, sides[case.standing], MoveReason.RECOVERED, now_ms)
+
+    world.store.cases[gpu] = replace(world.store.cases[gpu], standing=Standing.HEALTHY)
+    judge = world.judge
+    judge._wiring = replace(TRUE_WIRING, decide=to_and_fro)  # a bug planted in the middle of a history
+    with pytest.raises(ViolationError, match=r"^rest: "):
+        judge._judge({gpu: world.store.cases[gpu]})  # what a finding would start
