@@ -185,10 +185,10 @@ def _write(
     if group.current:
         gpus = _gpus_after(connection, group, nodes, matrices, now)
         rows = [
-            node_row(group.fresh[places[-1]], group.books[node_id], group.verdict.memory_of(node_id), gpus[node_id])
+            node_row(group.fresh[places[-1]], group.books[node_id], group.verdict, gpus[node_id])
             for node_id, places in sorted(group.current.items())
         ]
-        statements.move_nodes(connection, rows, now)
+        statements.move_nodes(connection, rows, now, judge.agent_silence)
     told = (signal_rows(fresh.incoming, now, judge.is_alarming) for fresh in group.fresh)
     signals = [*group.verdict.rows, *chain.from_iterable(told)]
     if signals:
