@@ -25,6 +25,7 @@ from control.telemetry.rows import (
 )
 from muster.db.queries import telemetry as statements
 from muster.db.queries.telemetry import LockedNode
+from muster.db.queries.telemetry_gaps import add_gaps
 from muster.domain.errors import MusterError, NotFoundError, UnauthenticatedError
 
 
@@ -197,7 +198,7 @@ def _write(
         statements.add_signals(connection, sorted(signals, key=lambda row: (row["node_id"], row["signal_id"])))
     gaps = [row for fresh in group.fresh for row in gap_rows(fresh.incoming, now)]
     if gaps:
-        statements.add_gaps(connection, gaps)
+        add_gaps(connection, gaps)
 
 
 def _gpus_after(

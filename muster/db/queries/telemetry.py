@@ -96,13 +96,6 @@ FROM jsonb_to_recordset(%(rows)s::jsonb) AS one (node_id text, signal_id text, g
     judge_fault text)
 ON CONFLICT (node_id, signal_id) DO UPDATE SET is_open = false WHERE signal.is_open AND NOT excluded.is_open
 """
-_ADD_GAPS: Final = """
-INSERT INTO telemetry_gaps (node_id, boot_id, report_seq, ordinal, priority, first_seq, last_seq, num_reports, from_at,
-    until_at, why, received_at)
-VALUES (%(node_id)s, %(boot_id)s, %(report_seq)s, %(ordinal)s, %(priority)s, %(first_seq)s, %(last_seq)s,
-    %(num_reports)s, to_timestamp(%(from_ms)s / 1000.0), to_timestamp(%(until_ms)s / 1000.0), %(why)s, %(received_at)s)
-ON CONFLICT DO NOTHING
-"""
 
 
 class LockedNode(Struct, frozen=True):
@@ -305,7 +298,3 @@ def add_signals(connection: Connection, rows: Sequence[Mapping[str, Any]]) -> No
         known = found.setdefault(key, dict(row))
         known["is_open"] = known["is_open"] and row["is_open"]
     connection.exec_driver_sql(_ADD_SIGNALS, {"rows": _encode(list(found.values())).decode()})
-
-
-def add_gaps(connection: Connection, rows: Sequence[Mapping[str, Any]]) -> None:
-    connection.exec_driver_sql(_ADD_GAPS, [dict(row) for row in rows])
