@@ -8,11 +8,13 @@ from typing import Final
 
 from agents.events.gpus import GpuTeller
 from agents.events.naming import Naming
+from agents.freshness import SignsOfLife
 from agents.host.events import HostPlaces, HostTeller
 from agents.host_facts import sees_every_process
 from agents.observer import Clocks, Observer
 from agents.probes.interface import Probe, ProbeError, ProbeEvent
 from agents.telemetry_client import TelemetryClient
+from muster.domain.gpu.signal_groups import SignalGroup
 
 WINDOW_S: Final = 60.0
 INSPECT_S: Final = 10.0
@@ -33,6 +35,7 @@ class Inspector:
         clocks: Clocks,
         keep: Callable[[tuple[ProbeEvent, ...]], object],
         rng: random.Random,
+        signs: SignsOfLife | None = None,
         window_s: float = WINDOW_S,
     ) -> None:
         self._probe = probe
@@ -41,6 +44,7 @@ class Inspector:
         self._clocks = clocks
         self._keep = keep
         self._rng = rng
+        self._signs = signs or SignsOfLife(clocks.boottime_ms)
         self._window_s = window_s
         self._next_s = 0.0
 
@@ -48,6 +52,7 @@ class Inspector:
         """Run after the first sample: by then the links' counters and the present GPUs are known."""
         while not stop.is_set() and not has_sampled.wait(_FIRST_INSPECTION_S):
             pass
+        self._signs.begin_inspections()
         while not stop.is_set():
             self.turn()
             stop.wait(min(INSPECT_S, self._window_s) * self._jitter())
@@ -65,6 +70,8 @@ class Inspector:
             inspected = self._inspected()
             events += self._host.report(at_ms, now_s, self._gpus.differing()) + inspected
         self._keep(events)
+        if self._host.has_places:
+            self._signs.saw(SignalGroup.HOST)
 
     def _inspected(self) -> tuple[ProbeEvent, ...]:
         """Return the GPUs' events, none where the driver as a whole is away: the sampler reports that."""
@@ -73,6 +80,9 @@ class Inspector:
             inspections = self._probe.inspect(at_ms)
         except ProbeError:
             return ()
+        for found in inspections:
+            if found.is_answered:
+                self._signs.inspected(found.gpu_uuid)
         return self._gpus.report(inspections, at_ms, self._clocks.boottime_ms() / 1000)
 
     def _jitter(self) -> float:
@@ -99,6 +109,6 @@ def inspector_of(
         return {name: float(number) for name, number in found.items() if number is not None}
 
     host = HostTeller(naming, places, server_clock=client.server_clock, gpus=counts)
-    inspector = Inspector(probe, gpus, host, clocks=clocks, keep=observer.keep, rng=rng)
+    inspector = Inspector(probe, gpus, host, clocks=clocks, keep=observer.keep, rng=rng, signs=observer.signs)
     observer.on_change = inspector.hurry
     return inspector

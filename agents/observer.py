@@ -8,7 +8,8 @@ from typing import Final
 import structlog
 
 from agents import host_facts
-from agents.probes.interface import GpuCheck, Probe, ProbeError, ProbeEvent
+from agents.freshness import SignsOfLife
+from agents.probes.interface import GpuCheck, Probe, ProbeError, ProbeEvent, ReleasedError
 from agents.reports import Numbering, OpenEvents, events_report, sample_report
 from agents.spool.gaps import SEQ_STEP
 from agents.spool.spool import Spool
@@ -46,10 +47,12 @@ class Observer:
         self._open_events = OpenEvents()
         self._driver_version: str | None = None
         self._was_probed = True
+        self._is_released = False
         self._sampling = threading.Lock()
         self._sampled_s = 0.0
         self._has_changed = False
         self.interval_s = INTERVAL_S
+        self.signs = SignsOfLife(clocks.boottime_ms)
         self.on_checks: Callable[[tuple[GpuCheck, ...]], None] = lambda _checks: None
         """Called with the checks of each sample."""
         self.on_change: Callable[[], None] = lambda: None
@@ -75,10 +78,18 @@ class Observer:
         at_ms = self._clocks.wall_ms()
         checks = self._checks(at_ms)
         self.on_checks(checks)
+        for group, age_s in self._probe.ages_s().items():
+            self.signs.saw(group, age_s)
         node = self._node_report()
         with self._lock:
             report = sample_report(
-                checks, node, self._open_events, boot_id=self._boot_id, seq=self._next_seq(), at_ms=at_ms
+                checks,
+                node,
+                self._open_events,
+                boot_id=self._boot_id,
+                seq=self._next_seq(),
+                at_ms=at_ms,
+                signs=None if self._is_released else self.signs,
             )
             self._spool.append(report, "metrics" if report.gpus else "health")
         self._spool.sync()
@@ -123,6 +134,7 @@ class Observer:
                 self._driver_version = self._probe.identify().driver_version
             checks = self._probe.check(at_ms)
         except ProbeError as error:
+            self._is_released = isinstance(error, ReleasedError)
             if self._was_probed:
                 _log.error("gpus_cannot_be_probed", fault=str(error), suggestion=error.suggestion)
             self._was_probed = False
@@ -132,6 +144,7 @@ class Observer:
         if not self._was_probed:
             _log.info("gpus_can_be_probed_again", num_gpus=len(checks))
         self._was_probed = True
+        self._is_released = any(check.is_released for check in checks)
         self.num_gpus = sum(1 for check in checks if not check.is_lost)
         return checks
 

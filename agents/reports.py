@@ -6,7 +6,9 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final
 
 import msgspec
+from msgspec import UNSET
 
+from agents.freshness import SignsOfLife
 from agents.probes.interface import GpuCheck, ProbeEvent
 from muster.domain.evidence.findings import EventKind, Source
 from muster.domain.gpu.metrics import SCHEMA
@@ -54,9 +56,13 @@ def sample_report(
     boot_id: str,
     seq: int,
     at_ms: int,
+    signs: SignsOfLife | None = None,
 ) -> Report:
-    """Return a report of current state: each GPU, the node, and every event that is still open."""
-    gpus = tuple(gpu_report(check) for check in checks)[:MAX_GPUS]
+    """Return a report of current state: each GPU, the node, and every event that is still open.
+
+    ``signs``: the ages that it states; None where nothing may be concluded from a GPU without readings.
+    """
+    gpus = tuple(gpu_report(check, signs) for check in checks)[:MAX_GPUS]
     return Report(
         protocol=TELEMETRY_PROTOCOL,
         boot_id=boot_id,
@@ -66,6 +72,7 @@ def sample_report(
         gpus=gpus,
         node=node,
         events=tuple(open_events)[:MAX_EVENTS],
+        ages_s=UNSET if signs is None else signs.host_ages_s(),
     )
 
 
@@ -75,12 +82,16 @@ def events_report(events: tuple[EventReport, ...], *, boot_id: str, seq: int, at
     )
 
 
-def gpu_report(check: GpuCheck) -> GpuReport:
+def gpu_report(check: GpuCheck, signs: SignsOfLife | None = None) -> GpuReport:
+    """Return the report on one GPU. ``signs``: as in ``sample_report``."""
     return GpuReport(
         uuid=check.gpu_uuid,
         values=[_fit(value) for value in check.values],
         is_lost=check.is_lost,
         from_dcgm=tuple(sorted(check.from_dcgm)),
+        is_late=signs is not None and check.is_unanswered,
+        latency_ms=None if check.latency_ms is None else round(check.latency_ms, 1),
+        ages_s={} if signs is None else signs.gpu_ages_s(check.gpu_uuid),
     )
 
 

@@ -12,6 +12,7 @@ from typing import Final
 import httpx
 import msgspec
 import structlog
+from msgspec import UNSET
 
 from agents import host_facts
 from agents.host.clock import ServerClock
@@ -25,8 +26,10 @@ MAX_RETRY_AFTER_S: Final = 600.0
 KEEP_ALIVE_S: Final = 50.0
 """More than a few intervals, so that no report needs a handshake; less than the server's own 60 s."""
 
-DCGM_NAMES: Final = "from_dcgm"
-NAMELESS_FOR_S: Final = 3_600.0
+NEWER_FIELDS: Final = (("is_late", "latency_ms", "ages_s"), ("from_dcgm",))
+"""Fields that a server of an earlier release refuses, the newest first. A server that refuses one of a group
+knows no newer group."""
+PLAIN_FOR_S: Final = 3_600.0
 _log = structlog.get_logger(__name__)
 _REPEATABLE: Final = frozenset({408, 425, 429})
 _ABOUT_THE_CREDENTIAL: Final = frozenset({401, 403})
@@ -82,7 +85,8 @@ class TelemetryClient:
         self._http = open_http(api_url, "", ca_file=ca_file, keep_alive_s=KEEP_ALIVE_S)
         self._token = token
         self._invalidate = invalidate
-        self._nameless_until_s = 0.0
+        self._plain_until_s = 0.0
+        self._num_left_out = 0
         self.server_clock = ServerClock()
         """The offset of this host's clock from the server's, by each answer's date."""
 
@@ -92,19 +96,18 @@ class TelemetryClient:
     def send(self, content: bytes) -> Outcome:
         """Send a report, and return an outcome in every case. Raises nothing.
 
-        A server that is older than the names of DCGM's metrics gets reports without them, for an hour at a time.
+        A server that does not know one of ``NEWER_FIELDS`` gets reports without it and newer ones, for an hour.
         """
         now_s = time.monotonic()
-        if now_s < self._nameless_until_s:
-            return self._sent(without_names(content))
-        outcome = self._sent(content)
-        if not isinstance(outcome, Refused) or DCGM_NAMES not in outcome.reason or DCGM_NAMES.encode() not in content:
-            return outcome
-        self._nameless_until_s = now_s + NAMELESS_FOR_S
-        _log.warning(
-            "server_is_older", passed_over=DCGM_NAMES, suggestion="Upgrade the control plane before its hosts."
-        )
-        return self._sent(without_names(content))
+        if now_s >= self._plain_until_s:
+            self._num_left_out = 0
+        outcome = self._sent(without_newer_fields(content, self._num_left_out))
+        while (refused := _refused_in(outcome, content, self._num_left_out)) is not None:
+            self._num_left_out, self._plain_until_s = refused + 1, now_s + PLAIN_FOR_S
+            names = ", ".join(NEWER_FIELDS[refused])
+            _log.warning("server_is_older", passed_over=names, suggestion="Upgrade the control plane before its hosts.")
+            outcome = self._sent(without_newer_fields(content, self._num_left_out))
+        return outcome
 
     def _sent(self, content: bytes) -> Outcome:
         encoding = {}
@@ -135,13 +138,26 @@ class TelemetryClient:
         return answer
 
 
-def without_names(content: bytes) -> bytes:
-    """Return a report without the names of the metrics from DCGM: its readings stay, as if they were NVML's."""
-    if DCGM_NAMES.encode() not in content:
+def _refused_in(outcome: Outcome, content: bytes, num_left_out: int) -> int | None:
+    """Return for which group of newer fields the server refused the report; None for any other outcome."""
+    if not isinstance(outcome, Refused):
+        return None
+    for number in range(num_left_out, len(NEWER_FIELDS)):
+        if any(name in outcome.reason and name.encode() in content for name in NEWER_FIELDS[number]):
+            return number
+    return None
+
+
+def without_newer_fields(content: bytes, num_left_out: int) -> bytes:
+    """Return a report without so many groups of newer fields: its readings stay, DCGM's as if they were NVML's."""
+    left_out = [name for names in NEWER_FIELDS[:num_left_out] for name in names]
+    if not any(name.encode() in content for name in left_out):
         return content
     report = msgspec.json.decode(content, type=Report)
-    gpus = tuple(msgspec.structs.replace(gpu, from_dcgm=()) for gpu in report.gpus)
-    return msgspec.json.encode(msgspec.structs.replace(report, gpus=gpus))
+    gpus = tuple(msgspec.structs.replace(gpu, is_late=False, latency_ms=None, ages_s={}) for gpu in report.gpus)
+    if num_left_out == len(NEWER_FIELDS):
+        gpus = tuple(msgspec.structs.replace(gpu, from_dcgm=()) for gpu in gpus)
+    return msgspec.json.encode(msgspec.structs.replace(report, gpus=gpus, ages_s=UNSET))
 
 
 def outcome_of(answer: httpx.Response) -> Outcome:

@@ -7,6 +7,7 @@ from control.fleet.read import Holder
 from control.fleet.types import OverrideRecord, RepairRecord
 from control.health.breakers import BreakerView, Scope
 from control.health.gpu_details import GpuDetail, WeighedEvidence
+from control.health.signal_ages import SignalAge
 from health.remedy.remedy import Remedy
 from health.standing.counterfactual import RecoveryPath
 from health.standing.gpu_case import Move
@@ -32,6 +33,19 @@ def gpu_detail_view(found: GpuDetail) -> documents.GpuDetail:
         "cordons": [cordon_view(cordon) for cordon in found.cordons],
         "job": None if found.holder is None else _holder_view(found.holder),
         "repairs": [_repair_view(repair) for repair in found.repairs],
+        "signals": [_signal_view(each) for each in found.signals.ages],
+        "driver_latency_ms": found.signals.driver_latency_ms,
+    }
+
+
+def _signal_view(age: SignalAge) -> documents.SignalAge:
+    return {
+        "group": age.group,
+        "text": age.text,
+        "delivered_at": time_of(age.delivered_at),
+        "max_age_s": age.max_age_s,
+        "late_samples": age.num_late,
+        "is_overdue": age.is_overdue,
     }
 
 

@@ -23,6 +23,8 @@ HEAD: Final = """\
 A detector is a rule from reports to findings. Its numbers are in the policy under `health.detectors`, by
 its name. So is its mode: `on`; `shadow`, whose findings are stored, shown as such, and have no weight; `off`.
 
+## Severities
+
 | severity | effect |
 |---|---|
 | *condemning* | quarantines the GPU |

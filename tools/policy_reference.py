@@ -145,12 +145,20 @@ def _value(name: str, value: Any) -> str:
     if isinstance(value, str):
         return f"`{value}`"
     if isinstance(value, dict):
-        return ", ".join(f"`{key}`: {number:g}" for key, number in value.items())
+        return ", ".join(f"`{key}`: {_part(part)}" for key, part in value.items())
     if isinstance(value, tuple):
         return ", ".join(f"`{each}`" for each in value)
     steps = BYTE_UNITS if "bytes" in name else SPANS if name.endswith("_s") and not name.endswith("_per_s") else ()
     larger = next((f" ({value / size:g} {word})" for size, word in steps if value >= size), "")
     return f"{value:.15g}{larger}"
+
+
+def _part(value: Any) -> str:
+    """Return a value of a table: a number, a table of its own, or a record with the names of its fields."""
+    parts = value.model_dump() if isinstance(value, BaseModel) else value
+    if not isinstance(parts, dict):
+        return f"{parts:g}"
+    return "(" + ", ".join(f"`{key}`: {_part(part)}" for key, part in parts.items()) + ")"
 
 
 def _rules(model: type[BaseModel]) -> list[str]:

@@ -4,6 +4,7 @@ Off unless it is named. Where it does not answer, is slow, or sends no valid scr
 is logged once until it changes. A change of its XID gauge is an XID (``last_xid``).
 """
 
+import time
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from functools import partial
@@ -19,6 +20,7 @@ from agents.dcgm.metrics import DcgmGpu, merged, parse_metrics
 from agents.probes.deadline import Callers, NoAnswerError
 from agents.probes.interface import ComputeDevice, GpuCheck, GpuInspection, HostInventory, Probe, ProbeEvent
 from muster.domain.gpu.metrics import METRICS, NUM_METRICS
+from muster.domain.gpu.signal_groups import SignalGroup
 from muster.domain.ids import GpuUuid
 
 DEADLINE_S: Final = 2.0
@@ -40,6 +42,12 @@ class Exporter:
         self._http = httpx.Client(timeout=deadline_s, trust_env=False)
         self._callers = Callers()
         self._fault: str | None = None
+        self._answered_s: float | None = None
+
+    @property
+    def age_s(self) -> float | None:
+        """Return the seconds since its last valid scrape; None before the first."""
+        return None if self._answered_s is None else time.monotonic() - self._answered_s
 
     def gpus(self) -> Mapping[str, DcgmGpu]:
         """Return UUID → the exporter's readings now; empty where there are none."""
@@ -53,6 +61,7 @@ class Exporter:
         if self._fault is not None:
             _log.info("dcgm_exporter_answers_again", url=self._url, num_gpus=len(found))
         self._fault = None
+        self._answered_s = time.monotonic()
         return found
 
     def scrape(self) -> Mapping[str, DcgmGpu]:
@@ -117,6 +126,10 @@ class ProbeWithDcgm:
 
     def take_change(self) -> bool:
         return self._probe.take_change()
+
+    def ages_s(self) -> Mapping[SignalGroup, float]:
+        age_s = self._exporter.age_s
+        return {**self._probe.ages_s(), **({} if age_s is None else {SignalGroup.DCGM: age_s})}
 
     def compute_device(self, gpu_uuid: GpuUuid) -> ComputeDevice:
         return self._probe.compute_device(gpu_uuid)

@@ -95,6 +95,11 @@ class HostTeller:
         self._enrolled = frozenset[str]() if places is None else places.enrolled_ports
         self._missing = frozenset[str]()
 
+    @property
+    def has_places(self) -> bool:
+        """Return whether anything of the host is read."""
+        return self._places is not None
+
     def check_ports(self, at_ms: int, now_s: float) -> tuple[ProbeEvent, ...]:
         """Return the states of ports, which may change and change back within a window.
 

@@ -11,6 +11,7 @@ from agents.kernel_log.journalctl import JournalPlace
 from agents.kernel_log.kernel_log import KMSG, GpuAddresses, KernelLog, open_kernel_log
 from agents.observer import Observer
 from agents.probes.interface import Probe
+from muster.domain.gpu.signal_groups import SignalGroup
 
 EVENT_WAIT_S: Final = 1.0
 EARLY_PAUSE_S: Final = 0.25
@@ -60,10 +61,12 @@ class LogReading:
             stop.wait()
             return
         with log:
+            observer.signs.saw(SignalGroup.KERNEL_LOG)
             while not stop.is_set():
                 began_s = time.monotonic()
                 num_told = observer.keep(log.events(EVENT_WAIT_S))
                 log.keep_position(now=num_told > 0)
+                observer.signs.saw(SignalGroup.KERNEL_LOG)
                 if num_told == 0 and time.monotonic() - began_s < EVENT_WAIT_S / 2:
                     stop.wait(EARLY_PAUSE_S)
 

@@ -11,6 +11,7 @@ from typing import Final, Literal, Protocol
 
 from muster.domain.evidence.findings import EventKind, GpuSample, Source
 from muster.domain.gpu.metrics import NUM_METRICS, Values
+from muster.domain.gpu.signal_groups import SignalGroup
 from muster.domain.ids import GpuUuid
 
 NO_VALUES: Final[Values] = (None,) * NUM_METRICS
@@ -24,6 +25,13 @@ class ProbeError(Exception):
     def __init__(self, words: str, suggestion: str = "") -> None:
         self.suggestion = suggestion
         super().__init__(words)
+
+
+class ReleasedError(ProbeError):
+    """The agent has released the driver for a repair, so it does not ask it."""
+
+    def __init__(self) -> None:
+        super().__init__("the agent has released the driver for a repair")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,8 +91,9 @@ class GpuCheck:
     """One check of one GPU.
 
     ``is_lost``: the driver reports it lost, or no longer lists it. ``is_late``: it did not answer within the deadline;
-    its state is unknown. In both cases every value is None. ``unsupported`` and ``faults`` hold names of metrics, and
-    so does ``from_dcgm``: metrics that DCGM reports and NVML does not.
+    its state is unknown. In both cases every value is None. ``is_released``: the driver was not asked, for a repair.
+    ``latency_ms``: how long the call took, or has been in progress; None where none was made. ``unsupported`` and
+    ``faults`` hold names of metrics, and so does ``from_dcgm``: metrics that DCGM reports and NVML does not.
     """
 
     gpu_uuid: GpuUuid
@@ -96,6 +105,15 @@ class GpuCheck:
     from_dcgm: frozenset[str] = frozenset()
     is_lost: bool = False
     is_late: bool = False
+    is_released: bool = False
+    latency_ms: float | None = None
+
+    @property
+    def is_unanswered(self) -> bool:
+        """Return whether the driver was asked and gave no reading at all, in time or with an error."""
+        if self.is_lost or self.is_released:
+            return False
+        return self.is_late or all(value is None for value in self.values)
 
     def sample(self) -> GpuSample:
         return GpuSample(self.gpu_uuid, self.at_ms, self.values, self.is_lost, self.from_dcgm)
@@ -121,6 +139,10 @@ class GpuInspection:
     faults: Mapping[str, str] = field(default_factory=dict)
     is_lost: bool = False
     is_late: bool = False
+
+    @property
+    def is_answered(self) -> bool:
+        return not self.is_lost and not self.is_late and WHOLE_GPU not in self.faults
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -180,6 +202,9 @@ class Probe(Protocol):
 
         A change before the newest ``events`` counts. The caller is the thread that waits for events.
         """
+
+    def ages_s(self) -> Mapping[SignalGroup, float]:
+        """Return the seconds since each of its own readers last gave a sign of life; none where it has no reader."""
 
     def compute_device(self, gpu_uuid: GpuUuid) -> ComputeDevice:
         """Return the device for a burn-in of this GPU. Raises ProbeError: there is no such GPU, or it is lost."""

@@ -4,7 +4,7 @@ Each GPU is asked in a thread of its own with a deadline, so that one that is lo
 """
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
@@ -14,7 +14,6 @@ from threading import Lock
 from typing import Any, Final
 
 from agents.probes import nvml_library
-from agents.probes.deadline import NoAnswerError
 from agents.probes.interface import (
     WHOLE_GPU,
     ComputeDevice,
@@ -24,21 +23,22 @@ from agents.probes.interface import (
     HostInventory,
     ProbeError,
     ProbeEvent,
+    ReleasedError,
 )
+from agents.probes.nvml_answers import check_of, inspection_of, timed
 from agents.probes.nvml_devices import Device, DeviceList
 from agents.probes.nvml_driver import Driver
 from agents.probes.nvml_events import EventWatcher
 from agents.probes.nvml_identity import cuda_version, read_identity
-from agents.probes.nvml_inspection import Inspected, inspect
+from agents.probes.nvml_inspection import inspect
 from agents.probes.nvml_pairs import read_pairs
-from agents.probes.nvml_readings import Polled, poll
-from agents.probes.nvml_sheet import GpuLostError
+from agents.probes.nvml_readings import poll
 from agents.probes.presence import Presence
+from muster.domain.gpu.signal_groups import SignalGroup
 from muster.domain.ids import GpuUuid
 
 DEADLINE_S: Final = 2.0
 """Limit of one GPU's time for a check."""
-RELEASED: Final = "the agent has released the driver for a repair"
 _TURN_S: Final = 0.1
 XID_EVENTS: Final = "xid_events"
 """Name under which an identity states that a GPU's XIDs cannot be received."""
@@ -74,7 +74,7 @@ class NvmlProbe:
     def identify(self) -> HostInventory:
         with self._turn() as has_driver:
             if not has_driver:
-                raise ProbeError(RELEASED)
+                raise ReleasedError
             self._devices.refresh(self._devices.count())
             listed = self._devices.listed
             answers = self._driver.each(
@@ -102,11 +102,11 @@ class NvmlProbe:
             self._report(self._presence.counted(count, now_ms))
             answers = self._driver.each(
                 {
-                    uuid: partial(poll, self._nvml, device.handle, device.links)
+                    uuid: partial(timed, partial(poll, self._nvml, device.handle, device.links))
                     for uuid, device in self._devices.listed.items()
                 }
             )
-            checks = [_check_of(uuid, index, now_ms, answers.get(uuid)) for uuid, index in self._devices.slots.items()]
+            checks = [check_of(uuid, index, now_ms, answers.get(uuid)) for uuid, index in self._devices.slots.items()]
             for found in checks:
                 self._notice(found)
             return tuple(sorted(checks, key=lambda found: found.index))
@@ -123,7 +123,7 @@ class NvmlProbe:
                     for uuid, device in devices.items()
                 }
             )
-            found = [_inspection_of(uuid, device.index, answers[uuid]) for uuid, device in devices.items()]
+            found = [inspection_of(uuid, device.index, answers[uuid]) for uuid, device in devices.items()]
             found = self._with_pairs(found)
         return tuple(sorted(found, key=lambda inspection: inspection.index))
 
@@ -158,10 +158,14 @@ class NvmlProbe:
         has_changed, self._has_changed = self._has_changed, False
         return has_changed
 
+    def ages_s(self) -> Mapping[SignalGroup, float]:
+        age_s = self._watcher.age_s
+        return {} if age_s is None else {SignalGroup.XID_EVENTS: age_s}
+
     def compute_device(self, gpu_uuid: GpuUuid) -> ComputeDevice:
         with self._turn() as has_driver:
             if not has_driver:
-                raise ProbeError(RELEASED)
+                raise ReleasedError
             if gpu_uuid not in self._devices.listed:
                 raise ProbeError(f"{gpu_uuid} is not among the GPUs that the driver lists")
         return ComputeDevice("cuda")
@@ -213,7 +217,7 @@ class NvmlProbe:
 
     def _released_checks(self, now_ms: int) -> tuple[GpuCheck, ...]:
         """Return late checks, neither lost nor found. A GPU that was lost before is still lost, and has no event."""
-        known = partial(GpuCheck, at_ms=now_ms, faults={WHOLE_GPU: RELEASED})
+        known = partial(GpuCheck, at_ms=now_ms, faults={WHOLE_GPU: str(ReleasedError())}, is_released=True)
         slots = sorted(self._devices.slots.items(), key=itemgetter(1))
         lost = {uuid for uuid, is_lost in self._presence.known.items() if is_lost}
         return tuple(
@@ -251,38 +255,3 @@ def open_nvml_probe(*, deadline_s: float = DEADLINE_S, wall_ms: Callable[[], int
     probe = NvmlProbe(nvml_library.load(), deadline_s=deadline_s, wall_ms=wall_ms)
     probe.start()
     return probe
-
-
-def _check_of(uuid: GpuUuid, index: int, now_ms: int, answer: Polled | BaseException | None) -> GpuCheck:
-    """Return the check. ``answer`` is None where the driver no longer lists the GPU."""
-    found = GpuCheck(gpu_uuid=uuid, index=index, at_ms=now_ms)
-    if isinstance(answer, Polled):
-        return replace(found, values=answer.values, unsupported=answer.unsupported, faults=answer.faults)
-    if answer is None:
-        return replace(found, is_lost=True, faults={WHOLE_GPU: "the driver no longer lists it"})
-    faults = {WHOLE_GPU: str(answer) or type(answer).__name__}
-    if isinstance(answer, GpuLostError):
-        return replace(found, is_lost=True, faults=faults)
-    return replace(found, is_late=isinstance(answer, NoAnswerError), faults=faults)
-
-
-def _inspection_of(uuid: GpuUuid, index: int, answer: Inspected | BaseException) -> GpuInspection:
-    if isinstance(answer, BaseException):
-        return GpuInspection(
-            gpu_uuid=uuid,
-            index=index,
-            faults={WHOLE_GPU: str(answer) or type(answer).__name__},
-            is_lost=isinstance(answer, GpuLostError),
-            is_late=isinstance(answer, NoAnswerError),
-        )
-    return GpuInspection(
-        gpu_uuid=uuid,
-        index=index,
-        state=answer.state,
-        words=answer.words,
-        counters=answer.counters,
-        link_counters=answer.link_counters,
-        alongside=answer.alongside,
-        unsupported=answer.unsupported,
-        faults=answer.faults,
-    )

@@ -66,6 +66,12 @@ class EventWatcher:
         self._stop = threading.Event()
         self._thread: threading.Thread | None = None
         self._last_fault: int | None = None
+        self._turned_s = time.monotonic()
+
+    @property
+    def age_s(self) -> float | None:
+        """Return the seconds since its thread last came back from the driver; None where no thread waits."""
+        return None if self._thread is None else time.monotonic() - self._turned_s
 
     def start(self) -> None:
         """Start the thread. Where the driver has no events at all, each GPU's registration fails."""
@@ -106,8 +112,10 @@ class EventWatcher:
             try:
                 data = self._nvml.nvmlEventSetWait_v2(self._event_set, WAIT_MS)
             except self._nvml.NVMLError as error:
+                self._turned_s = time.monotonic()
                 self._pause_after(error)
                 continue
+            self._turned_s = time.monotonic()
             if data.eventType & XID_EVENT:
                 self._deliver(self._event_of(data))
             else:

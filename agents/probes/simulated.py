@@ -5,7 +5,7 @@ For the same seed, faults and times of the checks it gives the same values.
 
 import math
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from threading import Lock
@@ -38,6 +38,7 @@ from agents.probes.simulated_readings import (
 )
 from muster.domain.evidence.findings import EventKind, Source
 from muster.domain.gpu.metrics import METRICS
+from muster.domain.gpu.signal_groups import SignalGroup
 from muster.domain.ids import GpuUuid
 
 MIB: Final = 1024 * 1024
@@ -143,6 +144,9 @@ class SimulatedProbe:
             if found or left_s <= 0:
                 return found
             time.sleep(min(POLL_S, left_s))
+
+    def ages_s(self) -> Mapping[SignalGroup, float]:
+        return {}
 
     def take_change(self) -> bool:
         """Return False: a simulated GPU's readings show all that its driver reports."""

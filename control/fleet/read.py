@@ -35,6 +35,13 @@ class Place(msgspec.Struct, frozen=True):
     repair_verbs: list[str] = []
 
 
+class StoredSignals(msgspec.Struct, frozen=True):
+    """The newest report of the agent, and as JSON what is known of its signals' freshness."""
+
+    received_at: datetime | None
+    freshness: str | None
+
+
 class Holder(msgspec.Struct, frozen=True):
     """The job that has the GPU. ``state`` is the allocation's: CLEANING when its programs have ended."""
 
@@ -52,7 +59,7 @@ class GpuView(msgspec.Struct, frozen=True):
     ``evidence``: all that is remembered, the oldest first. ``shown``: the newest of any age. ``overrides``,
     ``cordons``: those in force. ``repairs`` of the board, ``moves`` and decided ``burn_ins``: the newest first, up to
     the requested limits. ``abandoned_at``: when a burn-in was last abandoned. ``is_burning_in``: a burn-in runs on it.
-    ``is_reported``: a signal that would condemn it is not yet judged.
+    ``is_reported``: a signal that would condemn it is not yet judged. ``signals``: None before the first report.
     """
 
     gpu: GpuRecord
@@ -69,6 +76,7 @@ class GpuView(msgspec.Struct, frozen=True):
     abandoned_at: datetime | None
     is_burning_in: bool
     is_reported: bool
+    signals: StoredSignals | None = None
 
 
 GPU: Final = JsonQuery(
@@ -120,6 +128,8 @@ GPU: Final = JsonQuery(
             ORDER BY b.ordered_at DESC LIMIT %(num_burn_ins)s
         ) AS r), '[]'),
         'abandoned_at', (SELECT max(b.ended_at) FROM burn_ins AS b WHERE b.gpu_uuid = g.uuid AND b.state = 'ABANDONED'),
+        'signals', (SELECT json_build_object('received_at', l.received_at, 'freshness', l.freshness::text)
+            FROM node_latest AS l WHERE l.node_id = g.node_id),
         'is_reported', EXISTS (
             SELECT FROM gpu_signals AS s
             WHERE s.node_id = g.node_id AND s.judged_at IS NULL AND s.is_alarming

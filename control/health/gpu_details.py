@@ -16,6 +16,7 @@ from control.fleet.read import GPU, GpuView, Holder, Place
 from control.fleet.types import CordonRecord, GpuRecord, OverrideRecord, RepairRecord
 from control.health.cases import cases_of
 from control.health.repairs import REPAIRS_REMEMBERED, with_repairs
+from control.health.signal_ages import Signals, signals_of
 from control.policy.policies import active_policy, stored_policy
 from health.evidence.proofs import condemns
 from health.evidence.state import is_open
@@ -61,7 +62,7 @@ class GpuDetail:
 
     ``admission``: to each tier, with the condition that would admit it. ``remedy``: the one that is due.
     ``attempts_max``: repairs of one fault group that its board gets. ``proposed``: a move that the rules make next, or
-    that waits for a person to close a scope of the breaker.
+    that waits for a person to close a scope of the breaker. ``signals``: the age of each group.
     """
 
     gpu: GpuRecord
@@ -78,6 +79,7 @@ class GpuDetail:
     holder: Holder | None
     repairs: Sequence[RepairRecord]
     moves: Sequence[StandingChangeRecord]
+    signals: Signals
 
 
 def query_of(uuid: GpuUuid | None) -> dict[str, Any]:
@@ -122,6 +124,7 @@ def detail_from(found: GpuView | None, now: datetime) -> GpuDetail:
         holder=found.holder,
         repairs=found.repairs[:REPAIRS_SHOWN],
         moves=found.moves[:MOVES_SHOWN],
+        signals=signals_of(found, policy.detectors.freshness, now),
     )
 
 

@@ -25,6 +25,7 @@ from control.telemetry.rows import (
 )
 from muster.db.queries import telemetry as statements
 from muster.db.queries.telemetry import LockedNode
+from muster.db.queries.telemetry_gaps import add_gaps
 from muster.domain.errors import MusterError, NotFoundError, UnauthenticatedError
 
 
@@ -185,10 +186,10 @@ def _write(
     if group.current:
         gpus = _gpus_after(connection, group, nodes, matrices, now)
         rows = [
-            node_row(group.fresh[places[-1]], group.books[node_id], group.verdict.memory_of(node_id), gpus[node_id])
+            node_row(group.fresh[places[-1]], group.books[node_id], group.verdict, gpus[node_id])
             for node_id, places in sorted(group.current.items())
         ]
-        statements.move_nodes(connection, rows, now)
+        statements.move_nodes(connection, rows, now, judge.agent_silence)
     told = (signal_rows(fresh.incoming, now, judge.is_alarming) for fresh in group.fresh)
     signals = [*group.verdict.rows, *chain.from_iterable(told)]
     if signals:
@@ -197,7 +198,7 @@ def _write(
         statements.add_signals(connection, sorted(signals, key=lambda row: (row["node_id"], row["signal_id"])))
     gaps = [row for fresh in group.fresh for row in gap_rows(fresh.incoming, now)]
     if gaps:
-        statements.add_gaps(connection, gaps)
+        add_gaps(connection, gaps)
 
 
 def _gpus_after(

@@ -9,7 +9,7 @@ import math
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any, Final
 
 import msgspec
@@ -20,6 +20,7 @@ from control.core.unit_of_work import UnitOfWorkFactory
 from control.evidence.inbox import Reported, sample_row
 from control.policy.policies import active_policy
 from control.telemetry.boots import BootBook
+from control.telemetry.freshness import NOT_KNOWN, FreshnessBook
 from control.telemetry.node_readings import known_in
 from control.telemetry.reports import FreshReport
 from health.detectors.detector import NO_OWN_HEAT, OwnHeat, own_heat_in
@@ -82,6 +83,11 @@ class Verdict:
 
     rows: list[dict[str, Any]] = field(default_factory=list)
     nodes: dict[str, SeenNode] = field(default_factory=dict)
+    freshness: FreshnessBook | None = None
+
+    def freshness_of(self, node_id: str) -> str:
+        """Return the freshness of the node's signals as JSON, for its row."""
+        return NOT_KNOWN if self.freshness is None else self.freshness.json_of(node_id)
 
     def memory_of(self, node_id: str) -> str:
         """Return the node's memory as JSON, for its row."""
@@ -121,7 +127,8 @@ class SampleJudge:
         now: datetime,
     ) -> Verdict:
         """Judge ``current``: reports that move latest state, in the order in which each node sent them."""
-        verdict = Verdict(nodes=self._as_they_stand(connection, current, nodes))
+        book = FreshnessBook(self._policy, now)
+        verdict = Verdict(nodes=self._as_they_stand(connection, current, nodes), freshness=book)
 
         def limits_of(uuid: str) -> HeatLimits:
             read_at, limits = self._limits.get(uuid, (-math.inf, UNKNOWN_LIMITS))
@@ -135,13 +142,20 @@ class SampleJudge:
             node_id = fresh.incoming.node_id
             try:
                 verdict.rows += _judge_report(verdict.nodes[node_id], fresh, self._policy, self._check, now, limits_of)
+                verdict.rows += book.take(fresh, nodes[node_id])
             except Exception:  # noqa: BLE001  # a failed judgement must never stop storage
                 self.num_failed += 1
                 _log.exception("sample_not_judged", node_id=node_id, seq=fresh.incoming.report.seq)
                 verdict.nodes[node_id] = SeenNode(0, -1, _counters(fresh.gpus), {})
+                book.drop(node_id)
         for name, seen in verdict.nodes.items():
             seen.boot_order, seen.seq = books[name].order, books[name].seq
         return verdict
+
+    @property
+    def agent_silence(self) -> timedelta:
+        """Return the time without a report after which an agent counts as silent."""
+        return timedelta(seconds=self._policy.detectors.freshness.agent_max_s)
 
     def is_alarming(self, signal: GpuSignal) -> bool:
         """Return whether an event's subject takes no new work from now on, even before the judge has read the event.

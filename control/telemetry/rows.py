@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import datetime
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 import msgspec
 import numpy as np
@@ -40,7 +40,14 @@ def pack_blocks(fresh: Sequence[FreshReport]) -> tuple[list[BlockRow], list[Matr
     return blocks, matrices
 
 
-def node_row(fresh: FreshReport, book: BootBook, memory: str, gpus: Packed) -> NodeRow:
+class Remembered(Protocol):
+    """What the judgement of samples keeps of a node, as JSON."""
+
+    def memory_of(self, node_id: str) -> str: ...
+    def freshness_of(self, node_id: str) -> str: ...
+
+
+def node_row(fresh: FreshReport, book: BootBook, remembered: Remembered, gpus: Packed) -> NodeRow:
     incoming = fresh.incoming
     report = incoming.report
     return NodeRow(
@@ -53,7 +60,8 @@ def node_row(fresh: FreshReport, book: BootBook, memory: str, gpus: Packed) -> N
         at_ms=report.at_ms,
         skew_ms=incoming.received_ms - report.at_ms,
         readings=_encode(report.node).decode(),
-        memory=memory,
+        memory=remembered.memory_of(incoming.node_id),
+        freshness=remembered.freshness_of(incoming.node_id),
         behind=gpus.behind,
         content=gpus.content,
     )

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Final
 
-from health.detectors.gpu import gpu_lost, inforom, recovery_action, xid
+from health.detectors.gpu import freshness, gpu_lost, inforom, recovery_action, xid
 from health.detectors.links import (
     fabric_health,
     fabric_state,
@@ -63,7 +63,9 @@ _OF_DETECTOR: Final[Mapping[str, FaultGroup]] = {
         FaultGroup.LINK,
     ),
     **dict.fromkeys((clock_events.NAME, throttle_seconds.NAME, heat.TEMPERATURE, heat.MARGIN), FaultGroup.CLOCKS),
-    **dict.fromkeys((recovery_action.NAME, inforom.NAME, "gsp_repeats", "reset_repeats"), FaultGroup.DRIVER),
+    **dict.fromkeys(
+        (recovery_action.NAME, freshness.NAME, inforom.NAME, "gsp_repeats", "reset_repeats"), FaultGroup.DRIVER
+    ),
 }
 _OF_XID: Final[Mapping[int, FaultGroup]] = {
     **dict.fromkeys((48, 63, 64, 92, 94, 95, 140, 156, 157, 160, 161, 168, 171, 172), FaultGroup.MEMORY),

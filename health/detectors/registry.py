@@ -18,7 +18,7 @@ from health.detectors.detector import (
     SampleDetector,
     own_heat_in,
 )
-from health.detectors.gpu import gpu_lost, recovery_action
+from health.detectors.gpu import freshness, gpu_lost, recovery_action
 from health.detectors.load import clock_events, heat
 from health.detectors.memory import corrected_remaps, ecc_history, ecc_uncorrected, row_remap
 from health.detectors.modes import in_mode
@@ -77,6 +77,10 @@ def _rules() -> tuple[Rule, ...]:
         for each in (*RISE_DETECTORS, *STANDING_DETECTORS, gpu_lost.DETECTOR)
     ]
     clocks = Rule(clock_events.NAME, clock_events.VERSION, Nature.STANDING, "samples", clock_events.ABOUT)
+    ages = [
+        Rule(freshness.NAME, freshness.VERSION, Nature.STANDING, "samples, time", freshness.ABOUT),
+        Rule(freshness.LATENCY, freshness.VERSION, Nature.STANDING, "samples", freshness.LATENCY_ABOUT),
+    ]
     events = [
         Rule(each.name, each.version, each.nature, ", ".join(each.kinds), each.about) for each in SIGNAL_DETECTORS
     ]
@@ -84,7 +88,7 @@ def _rules() -> tuple[Rule, ...]:
     together = Rule(gpus_at_fault.NAME, gpus_at_fault.VERSION, Nature.STATE, "evidence", gpus_at_fault.ABOUT)
     repairs = Rule(repair_repeats.NAME, VERSION, Nature.MOMENT, "repairs", repair_repeats.ABOUT)
     found: dict[str, Rule] = {}
-    for rule in (*samples, clocks, *events, *again, together, repairs):
+    for rule in (*samples, *ages, clocks, *events, *again, together, repairs):
         known = found.get(rule.name)
         found[rule.name] = rule if known is None else replace(known, reads=f"{known.reads}, {rule.reads}")
     return tuple(found[name] for name in sorted(found))

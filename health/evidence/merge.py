@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Final
 
-from health.detectors.gpu import xid
+from health.detectors.gpu import freshness, xid
 from health.detectors.links import fabric_health, fabric_state, nvlink_count, nvlink_down, nvlink_errors, p2p
 from health.detectors.modes import in_mode
 from health.detectors.node import gpu_count
@@ -26,6 +26,7 @@ from muster.domain.policy.health import HealthPolicy
 
 _OF_THE_NODE: Final = frozenset(
     {
+        freshness.NAME,
         nvlink_count.NAME,
         nvlink_down.NAME,
         nvlink_down.TO_NOTHING,
@@ -37,7 +38,7 @@ _OF_THE_NODE: Final = frozenset(
         nvlink_errors.RISES,
     }
 )
-"""Rules about a GPU whose findings may result from work on its node or fabric. So may the XIDs of NVLinks."""
+"""Rules about a GPU whose findings may result from work on its node, driver or fabric. So may the XIDs of NVLinks."""
 _COUNTED: Final = (TIMES, CODE)
 """Keys in ``values`` whose change may make the evidence a repetition."""
 

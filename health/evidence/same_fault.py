@@ -7,7 +7,7 @@ its own where the catalogue lists that action as the fault's remedy.
 from collections.abc import Mapping
 from typing import Final
 
-from health.detectors.gpu import gpu_lost, recovery_action, xid
+from health.detectors.gpu import freshness, gpu_lost, recovery_action, xid
 from health.detectors.links import fabric_health, fabric_state, nvlink_count, nvlink_down, p2p
 from health.detectors.memory import ecc_uncorrected, row_remap
 from health.xid.catalogue import entry_of
@@ -50,6 +50,8 @@ def requested_action_in(fault_key: str) -> Action | None:
 
 def weighs_as(fault_key: str) -> str:
     """Return the key that standing faults share where they weigh as one, though each ends by itself."""
+    if fault_key in freshness.READINGS_FAULTS:
+        return freshness.LATE
     return FABRIC if fault_key.partition(":")[0] in _OF_THE_FABRIC else fault_key
 
 

@@ -3,7 +3,8 @@
 For an XID that asks for a reset or a reboot the driver's own request has precedence over the catalogue
 (``xid.catalogue.action_of``): NVML's recovery action, then the text of an XID 154, where either was stated since the
 fault began. The remaining ones are our own rules: a pending row remap and a corrupt InfoROM ask for a reset, a lost GPU
-for a reboot. Evidence that names no action asks for none: no unknown code resets or reboots anything.
+and one that does not answer for a reboot. Evidence that names no action asks for none: no unknown code resets or
+reboots anything.
 
 Sources: NVIDIA's XID catalogue and memory error guide; DCGM and NVSentinel's mapping of it for faults without an XID.
 """
@@ -12,7 +13,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from health.detectors.gpu import gpu_lost, inforom, recovery_action, xid
+from health.detectors.gpu import freshness, gpu_lost, inforom, recovery_action, xid
 from health.detectors.links import fabric_state, nvlink_count, nvlink_down
 from health.detectors.memory import ecc_uncorrected, retired_pages, row_remap, sram_threshold
 from health.detectors.repeats import after_diagnosis, link_bit_repeats, special_rules
@@ -42,7 +43,7 @@ _REPAIR_OF_ACTION: Final[Mapping[Action, RepairAction]] = {
 _ACTION_OF_RULE: Final[Mapping[str, Action]] = {
     **dict.fromkeys((row_remap.PENDING, retired_pages.PENDING, inforom.NAME, ecc_uncorrected.NAME), Action.RESET_GPU),
     **dict.fromkeys((nvlink_count.NAME, nvlink_down.NAME, nvlink_down.TO_NOTHING, fabric_state.NAME), Action.RESET_GPU),
-    **dict.fromkeys((gpu_lost.NAME, special_rules.GSP_REBOOT), Action.REBOOT_NODE),
+    **dict.fromkeys((gpu_lost.NAME, freshness.UNRESPONSIVE, special_rules.GSP_REBOOT), Action.REBOOT_NODE),
     **dict.fromkeys((sram_threshold.NAME, link_bit_repeats.NAME, after_diagnosis.OF_PROGRAMS), Action.FIELD_DIAGNOSIS),
 }
 """Fault key, or detector, of a fault without an XID → the requested action."""

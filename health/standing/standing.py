@@ -39,7 +39,7 @@ from muster.domain.ids import EvidenceId
 from muster.domain.policy.health import DAY_S, HealthPolicy
 from muster.domain.states import Standing
 
-EXPECTED_IN_REPAIR: Final = frozenset({"gpu_lost"})
+EXPECTED_IN_REPAIR: Final = frozenset({"gpu_lost", "freshness"})
 """Detectors that do not count against a GPU under repair: a reset or reboot removes it for a while."""
 
 

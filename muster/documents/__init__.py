@@ -58,6 +58,7 @@ from muster.documents.gpus import (
     Remedy,
     Repair,
     Series,
+    SignalAge,
 )
 from muster.documents.job_submission import (
     CheckpointRule,
@@ -273,6 +274,7 @@ __all__ = [
     "Restart",
     "Series",
     "Shape",
+    "SignalAge",
     "Spread",
     "Step",
     "StepPage",

@@ -8,6 +8,7 @@ from muster.documents.fields import Json, Moment, OneOf, Page, Trial
 from muster.documents.fleet import Cordon
 from muster.domain.evidence.findings import Trust
 from muster.domain.evidence.repairs import RepairAction, RepairBy, RepairOutcome, RepairState, RepairVerb, RequestedBy
+from muster.domain.gpu.signal_groups import SignalGroup
 from muster.domain.states import AllocationState, BurnInOutcome, BurnInState, Contact, EvidenceState, Standing
 
 
@@ -247,8 +248,27 @@ class GpuHealth(Judged):
     score: float
 
 
+class SignalAge(TypedDict):
+    """The age of one group of a GPU's signals, which its agent declares.
+
+    ``delivered_at``: null if nothing was delivered yet. ``late_samples``: of ``readings``, the samples in a row for
+    which the driver gave no answer. ``is_overdue``: it is older than ``max_age_s``, or too many samples are late.
+    """
+
+    group: Annotated[str, OneOf(SignalGroup)]
+    text: str
+    delivered_at: Moment | None
+    max_age_s: float
+    late_samples: int
+    is_overdue: bool
+
+
 class GpuDetail(Gpu, Judged):
-    """``score`` is of now."""
+    """``score`` is of now.
+
+    ``signals``: none where its agent states no ages. ``driver_latency_ms``: how long the driver took to answer for it
+    in the newest sample, or has not answered.
+    """
 
     version: int
     node_name: str
@@ -258,6 +278,8 @@ class GpuDetail(Gpu, Judged):
     cordons: list[Cordon]
     job: Holder | None
     repairs: list[Repair]
+    signals: list[SignalAge]
+    driver_latency_ms: float | None
 
 
 class ChangedGpu(GpuDetail, Trial):

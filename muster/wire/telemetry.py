@@ -15,6 +15,7 @@ from muster.wire.messages import WireAnswer, WireMessage
 TELEMETRY_PROTOCOL: Final = 1
 MAX_GPUS: Final = 72
 MAX_EVENTS: Final = 1_000
+MAX_GROUPS: Final = 32
 
 Milliseconds = Annotated[int, Meta(ge=0, lt=1 << 47)]
 """Since 1970, UTC."""
@@ -23,20 +24,27 @@ Values = Annotated[
 ]
 
 
+GroupName = Annotated[str, Meta(pattern=r"^[a-z][a-z0-9_]{0,63}\Z")]
+Ages = dict[GroupName, Annotated[float, Meta(ge=0, le=1e9)]]
+"""Group of signals (``domain.gpu.signal_groups``) → s since it was last delivered. Unknown groups are ignored."""
 EventKindName = Annotated[str, Meta(pattern=r"^[a-z][a-z0-9_]{0,63}\Z")]
 
 
 class GpuReport(WireMessage, frozen=True, kw_only=True, omit_defaults=True):
     """The report on one GPU. ``is_lost``: the driver no longer answers for it; ``values`` are then all None.
 
-    ``from_dcgm``: names of the metrics that come from DCGM, since NVML lacks them. Empty fields are omitted, since an
-    older server does not know them.
+    ``from_dcgm``: names of the metrics that come from DCGM, since NVML lacks them. ``is_late``: the driver gave no
+    answer for it. ``latency_ms``: how long the call to the driver took, or has been in progress. ``ages_s``: of groups
+    that are delivered for each GPU by itself. Empty fields are omitted, since an older server does not know them.
     """
 
     uuid: ShortText
     values: Values
     is_lost: bool = False
     from_dcgm: Annotated[tuple[ShortText, ...], Meta(max_length=NUM_METRICS)] = ()
+    is_late: bool = False
+    latency_ms: Annotated[float, Meta(ge=0, le=1e12)] | None = None
+    ages_s: Annotated[Ages, Meta(max_length=MAX_GROUPS)] = field(default_factory=dict)
 
 
 class NodeReport(WireMessage, frozen=True, kw_only=True):
@@ -82,6 +90,13 @@ class GapMarker(WireMessage, frozen=True, kw_only=True):
 
 
 class Report(WireMessage, frozen=True, kw_only=True):
+    """A report.
+
+    ``ages_s``: of the groups that are delivered for the whole host. Where it is set, an empty one too, the report
+    declares that freshness may be judged by it. An older agent omits it, and so does an agent that has released the
+    driver for a repair.
+    """
+
     protocol: int
     boot_id: BootId
     seq: Count
@@ -92,6 +107,7 @@ class Report(WireMessage, frozen=True, kw_only=True):
     node: NodeReport | None = None
     events: Annotated[tuple[EventReport, ...], Meta(max_length=MAX_EVENTS)] = ()
     gaps: Annotated[tuple[GapMarker, ...], Meta(max_length=100)] = ()
+    ages_s: Annotated[Ages, Meta(max_length=MAX_GROUPS)] | UnsetType = UNSET
 
 
 class ReportAccepted(WireAnswer, frozen=True, kw_only=True):

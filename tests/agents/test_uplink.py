@@ -356,3 +356,46 @@ def test_an_older_server_is_reported_what_it_takes_without_the_names_of_what_dcg
     ], "refused once, then without"
     assert sent[0].gpus[0].values == sent[1].gpus[0].values
     assert line.spool.state().num_refused == 0
+
+
+class FormerGpu(OlderGpu, frozen=True, kw_only=True):
+    from_dcgm: tuple[str, ...] = ()
+
+
+class FormerReport(OlderReport, frozen=True, kw_only=True):
+    """What release 0.1.0 takes."""
+
+    gpus: tuple[FormerGpu, ...] = ()
+
+
+def taken_by_release_0_1_0(report: Report) -> Answer:
+    try:
+        msgspec.json.decode(msgspec.json.encode(report), type=FormerReport)
+    except msgspec.ValidationError as error:
+        return problem(422, code="validation_failed", detail=str(error))
+    return ACCEPTED
+
+
+@pytest.mark.parametrize(
+    ("takes", "num_sent", "names"), [(taken_by_release_0_1_0, 2, ("power_w",)), (taken_by_an_older_server, 2, ())]
+)
+def test_an_older_server_is_reported_what_it_takes_without_ages_and_late_marks(
+    line: Line, takes: Callable[[Report], Answer], num_sent: int, names: tuple[str, ...]
+) -> None:
+    line.answer = takes
+    plain = sample(16, line.clock.wall_ms())
+    gpus = tuple(
+        msgspec.structs.replace(gpu, is_late=True, latency_ms=2000.0, ages_s={"states": 4.0}, from_dcgm=("power_w",))
+        for gpu in plain.gpus
+    )
+    line.keep(msgspec.structs.replace(plain, gpus=gpus, ages_s={"kernel_log": 0.5}))
+    line.turn_until_idle()
+    refused, *others = map(read, line.requested)
+    assert refused.ages_s == {"kernel_log": 0.5}
+    assert len(others) == num_sent - 1
+    expected = tuple(msgspec.structs.replace(gpu, from_dcgm=names) for gpu in plain.gpus)
+    assert others[-1] == msgspec.structs.replace(plain, gpus=expected), "as that release itself would report"
+    assert line.spool.state().num_refused == 0
+    line.keep(msgspec.structs.replace(plain, seq=32, gpus=gpus, ages_s={}))
+    line.turn_until_idle()
+    assert len(line.requested) == num_sent + 1, "it is not asked again for an hour"

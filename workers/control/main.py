@@ -21,6 +21,7 @@ from control.fleet.attribute_refresh import refresh_attributes_once
 from control.fleet.driver_refresh import refresh_drivers_once
 from control.fleet.expiry import expire
 from control.fleet.failure_rates import count_once
+from control.health.agent_silence import state_silent_agents_once
 from control.health.burn_ins.hosts import expire_once
 from control.health.burn_ins.orders import order_intake_once
 from control.health.burn_ins.verdicts import judge_burn_ins_once
@@ -53,6 +54,7 @@ ENERGY_S: Final = 10.0
 PEERS_S: Final = 60.0
 KINDS_S: Final = 60.0
 REPAIRS_S: Final = 5.0
+SILENCE_S: Final = 5.0
 _log = structlog.get_logger(__name__)
 
 
@@ -75,6 +77,7 @@ def keepers(units: UnitOfWorkFactory, broker_url: str) -> list[Loop]:
         Loop("judge", _paced(JUDGE_S, lambda: judge_and_evacuate(units))),
         Loop("suspects", _paced(RECONCILE_S, lambda: hold_suspects_once(units, system_principal("judge")))),
         Loop("node_holds", _paced(RECONCILE_S, lambda: hold_nodes_once(units, system_principal("judge")))),
+        Loop("silent_agents", _paced(SILENCE_S, lambda: state_silent_agents_once(units, system_principal("judge")))),
         Loop("repairs", _paced(REPAIRS_S, lambda: start_repairs_once(units, system_principal("judge")))),
         Loop("unknown_kinds", _paced(KINDS_S, lambda: sort_unknown_kinds_once(units, system_principal("judge")))),
         Loop("burn_in", _paced(BURN_IN_S, lambda: burn_in_once(units))),

@@ -31,6 +31,7 @@ def gpu_lines(gpu: Document) -> Iterator[str]:
     yield from _section("evidence", [line for each in gpu["evidence"] for line in _evidence(each)])
     yield from _section("cordons", [f"{each['id']} by {each['owner']}: {each['reason']}" for each in gpu["cordons"]])
     yield from _section("repairs", [_repair(each) for each in gpu["repairs"]])
+    yield from _section("signals", list(_signals(gpu)))
     told = gpu.get("attributes", {})  # a server of the release before sends none
     yield from _section("set up as", [f"{name.replace('_', ' ')}: {told[name]}" for name in sorted(told)])
     yield from _section("moves", [_move(each) for each in gpu["moves"][:MOVES_SHOWN]])
@@ -113,6 +114,18 @@ def _evidence(found: Document) -> list[str]:
     if found["dismissed_at"]:
         lines.append(f"  dismissed by {found['dismissed_by']}: {found['dismiss_reason']}")
     return lines
+
+
+def _signals(gpu: Document) -> Iterator[str]:
+    """Yield the age of each group of signals; a server of the release before sends none."""
+    for each in gpu.get("signals", []):
+        came = "nothing yet" if each["delivered_at"] is None else f"{age(each['delivered_at'])} ago"
+        late = f", {each['late_samples']} samples late in a row" if each["late_samples"] else ""
+        overdue = f", overdue after {each['max_age_s']:g} s" if each["is_overdue"] else ""
+        yield f"{each['group'].replace('_', ' ')}: {came}{late}{overdue}"
+    latency_ms = gpu.get("driver_latency_ms")
+    if latency_ms is not None:
+        yield f"the driver took {latency_ms:g} ms for its newest sample"
 
 
 def _repair(repair: Document) -> str:

@@ -19,9 +19,17 @@ class NodeLatest(Base):
     samples remembers in addition to their values; of a healthy GPU that is nothing. ``gpu_readings``: the newest of
     each of its GPUs, packed (``control.telemetry.node_readings``); those in ``gpus_behind`` came with an older report
     than the row's.
+
+    ``freshness``: when each group of signals was last delivered, and what stays away
+    (``health.detectors.gpu.freshness``); None for an agent that states no ages. ``overdue_at``: no later than the time
+    at which the agent counts as silent unless a report comes. It moves in large steps, so that most reports change no
+    index. ``silence_stated_at``: when that silence was last stated; the next report ends it.
     """
 
     __tablename__ = "node_latest"
+    __table_args__ = (
+        Index("ix_node_latest_overdue_at", "overdue_at", postgresql_where=text("overdue_at IS NOT NULL")),
+    )
 
     node_id: Mapped[NodeId] = mapped_column(ForeignKey("nodes.id"), primary_key=True)
     boot_id: Mapped[str | None] = mapped_column(default=None)
@@ -36,6 +44,9 @@ class NodeLatest(Base):
     judge_memory: Mapped[dict[str, Any] | None] = mapped_column(default=None)
     gpus_behind: Mapped[dict[str, Any] | None] = mapped_column(default=None, deferred=True)
     gpu_readings: Mapped[bytes] = mapped_column(default=b"", server_default=text("''::bytea"), deferred=True)
+    freshness: Mapped[dict[str, Any] | None] = mapped_column(default=None)
+    overdue_at: Mapped[datetime | None] = mapped_column(default=None)
+    silence_stated_at: Mapped[datetime | None] = mapped_column(default=None)
 
 
 class TelemetryBlock(Base):

@@ -4,7 +4,7 @@ A group's reports travel as parallel packed arrays (``db.pipeline.packed_arrays`
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from datetime import datetime
+from datetime import datetime, timedelta
 from itertools import accumulate
 from typing import Any, Final
 
@@ -37,6 +37,7 @@ SELECT id, 0, '[]', -1, 0, 0 FROM nodes WHERE id = ANY(%(ids)s) ORDER BY id ON C
 _LOCK_NODES: Final = r"""
 SELECT latest.node_id, latest.boot_id, latest.boot_order, latest.seq, latest.newest_ms,
     NULLIF(latest.past_boot_ids, '[]'), nodes.boot_id, NULLIF(nodes.past_boot_ids, '[]'), latest.judge_memory,
+    latest.freshness::text, latest.silence_stated_at IS NOT NULL,
     (SELECT string_agg(uuid, E'\x1f') FROM gpus WHERE gpus.node_id = nodes.id)
 FROM node_latest AS latest JOIN nodes ON nodes.id = latest.node_id
 WHERE latest.node_id = ANY(string_to_array(%(ids)s, E'\x1f')) ORDER BY latest.node_id FOR NO KEY UPDATE OF latest
@@ -62,14 +63,19 @@ UPDATE node_latest AS latest SET boot_id = fresh.boot_id, boot_order = fresh.boo
     newest_ms = fresh.newest_ms, past_boot_ids = fresh.past::jsonb, at = to_timestamp(fresh.at_ms / 1000.0),
     received_at = %(now)s, skew_ms = fresh.skew_ms,
     readings = CASE fresh.readings WHEN 'null' THEN latest.readings ELSE fresh.readings::jsonb END,
-    judge_memory = NULLIF(fresh.memory, 'null')::jsonb, gpus_behind = NULLIF(fresh.behind, 'null')::jsonb,
+    judge_memory = NULLIF(fresh.memory, 'null')::jsonb, freshness = NULLIF(fresh.freshness, 'null')::jsonb,
+    silence_stated_at = NULL, overdue_at = CASE
+        WHEN fresh.freshness = 'null' THEN NULL
+        WHEN latest.overdue_at > %(overdue_soon)s AND latest.silence_stated_at IS NULL THEN latest.overdue_at
+        ELSE %(overdue)s END, gpus_behind = NULLIF(fresh.behind, 'null')::jsonb,
     gpu_readings = substring(flat.content FROM fresh.start::int FOR fresh.length::int)
 FROM unnest(string_to_array(%(node_ids)s, E'\x1f'), string_to_array(%(boot_ids)s, E'\x1f'), %(boot_orders)b, %(seqs)b,
         %(newest_ms)b, string_to_array(%(pasts)s, E'\x1f'), %(at_ms)b, %(skew_ms)b,
         string_to_array(%(readings)s, E'\x1f'), string_to_array(%(memories)s, E'\x1f'),
+        string_to_array(%(freshness)s, E'\x1f'),
         string_to_array(%(behind)s, E'\x1f'), %(starts)b, %(lengths)b)
-    AS fresh (node_id, boot_id, boot_order, seq, newest_ms, past, at_ms, skew_ms, readings, memory, behind, start,
-        length),
+    AS fresh (node_id, boot_id, boot_order, seq, newest_ms, past, at_ms, skew_ms, readings, memory,
+        freshness, behind, start, length),
     (SELECT %(content)b::bytea AS content) AS flat
 WHERE latest.node_id = fresh.node_id
 """
@@ -90,13 +96,6 @@ FROM jsonb_to_recordset(%(rows)s::jsonb) AS one (node_id text, signal_id text, g
     judge_fault text)
 ON CONFLICT (node_id, signal_id) DO UPDATE SET is_open = false WHERE signal.is_open AND NOT excluded.is_open
 """
-_ADD_GAPS: Final = """
-INSERT INTO telemetry_gaps (node_id, boot_id, report_seq, ordinal, priority, first_seq, last_seq, num_reports, from_at,
-    until_at, why, received_at)
-VALUES (%(node_id)s, %(boot_id)s, %(report_seq)s, %(ordinal)s, %(priority)s, %(first_seq)s, %(last_seq)s,
-    %(num_reports)s, to_timestamp(%(from_ms)s / 1000.0), to_timestamp(%(until_ms)s / 1000.0), %(why)s, %(received_at)s)
-ON CONFLICT DO NOTHING
-"""
 
 
 class LockedNode(Struct, frozen=True):
@@ -111,6 +110,8 @@ class LockedNode(Struct, frozen=True):
     heartbeat_boot_id: str | None
     past_heartbeat_boots: frozenset[str]
     judge_memory: dict[str, Any] | None
+    freshness: str | None
+    is_silence_stated: bool
     gpu_uuids: frozenset[str]
 
 
@@ -149,7 +150,9 @@ def lock_nodes(connection: Connection, node_ids: Sequence[str]) -> dict[str, Loc
             heartbeat_boot_id=row[6],
             past_heartbeat_boots=frozenset(row[7] or ()),
             judge_memory=row[8],
-            gpu_uuids=frozenset((row[9] or "").split("\x1f")),
+            freshness=row[9],
+            is_silence_stated=row[10],
+            gpu_uuids=frozenset((row[11] or "").split("\x1f")),
         )
         for row in rows
     }
@@ -203,7 +206,7 @@ def _joined(contents: Sequence[bytes]) -> dict[str, Any]:
 class NodeRow(Struct, frozen=True):
     """The newest report of a node in this group, and its GPUs after it (``control.telemetry.node_readings``).
 
-    ``readings``, ``past``, ``memory`` and ``behind``: JSON; ``null`` for none.
+    ``readings``, ``past``, ``memory``, ``freshness`` and ``behind``: JSON; ``null`` for none.
     """
 
     node_id: str
@@ -216,21 +219,25 @@ class NodeRow(Struct, frozen=True):
     skew_ms: int
     readings: str
     memory: str
+    freshness: str
     behind: str
     content: bytes
 
 
-def move_nodes(connection: Connection, nodes: Sequence[NodeRow], now: datetime) -> None:
+def move_nodes(connection: Connection, nodes: Sequence[NodeRow], now: datetime, silent_after: timedelta) -> None:
+    """Move the nodes' latest state. ``silent_after``: the time without a report after which an agent is silent."""
     texts = {
         "node_ids": "node_id",
         "boot_ids": "boot_id",
         "pasts": "past",
         "readings": "readings",
         "memories": "memory",
+        "freshness": "freshness",
         "behind": "behind",
     }
     numbers = {"boot_orders": "boot_order", "seqs": "seq", "newest_ms": "newest_ms", "at_ms": "at_ms"}
     parameters: dict[str, Any] = {"now": now, "skew_ms": packed_ints([node.skew_ms for node in nodes])}
+    parameters |= {"overdue": now + silent_after, "overdue_soon": now + silent_after / 2}
     parameters |= _joined([node.content for node in nodes])
     parameters |= {name: joined_texts(getattr(node, column) for node in nodes) for name, column in texts.items()}
     parameters |= {name: packed_ints([getattr(node, column) for node in nodes]) for name, column in numbers.items()}
@@ -291,7 +298,3 @@ def add_signals(connection: Connection, rows: Sequence[Mapping[str, Any]]) -> No
         known = found.setdefault(key, dict(row))
         known["is_open"] = known["is_open"] and row["is_open"]
     connection.exec_driver_sql(_ADD_SIGNALS, {"rows": _encode(list(found.values())).decode()})
-
-
-def add_gaps(connection: Connection, rows: Sequence[Mapping[str, Any]]) -> None:
-    connection.exec_driver_sql(_ADD_GAPS, [dict(row) for row in rows])

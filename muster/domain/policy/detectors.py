@@ -11,6 +11,8 @@ from muster.domain.policy.gpu_detectors import (
     CorrectedRemapPolicy,
     DetectorPolicy,
     DiagnosedRepeatPolicy,
+    DriverLatencyPolicy,
+    FreshnessPolicy,
     IdleBusyPolicy,
     LinkBitPolicy,
     NvlinkCountPolicy,
@@ -101,6 +103,8 @@ class DetectorsPolicy(StrictModel):
     host_drivers: DetectorPolicy = _plain("A kernel driver and a library of two versions.")
     node_mismatch: DetectorPolicy = _plain("GPUs of one model on one host that are not set up alike.")
 
+    freshness: FreshnessPolicy = Field(default_factory=FreshnessPolicy)
+    driver_latency: DriverLatencyPolicy = Field(default_factory=DriverLatencyPolicy)
     temperature: TemperaturePolicy = Field(default_factory=TemperaturePolicy)
     thermal_margin: ThermalMarginPolicy = Field(default_factory=ThermalMarginPolicy)
     throttle_seconds: ThrottleSecondsPolicy = Field(default_factory=ThrottleSecondsPolicy)

@@ -8,6 +8,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
+from muster.domain.gpu.signal_groups import SignalGroup
 from muster.domain.policy.quantities import DAY_S, Fraction, Number, Seconds
 from muster.domain.strict import StrictModel
 
@@ -26,6 +27,60 @@ class DetectorPolicy(StrictModel):
         "on",
         description="`on`; `shadow`: its findings are kept and shown, and weigh nothing; `off`: it finds nothing.",
     )
+
+
+class FreshnessPolicy(DetectorPolicy):
+    """The age at which a GPU's signals are no longer news. The numbers are our own.
+
+    An agent of release 0.1.0 states no ages, and a host that is silent as a whole is judged by its contact.
+    """
+
+    late_samples_max: Number = Field(
+        3,
+        description="A GPU for which the driver gives no answer in so many samples in a row gets no new work; the "
+        "first one is a warning. Agents sample each 10 s.",
+    )
+    condemned_after_s: Seconds = Field(
+        600.0, description="It is condemned after so long, if another GPU of its host answers in the same sample."
+    )
+    states_max_s: Seconds = Field(
+        240.0, description="A GPU whose last answered inspection is older gets no new work. One is due each minute."
+    )
+    xid_events_max_s: Seconds = Field(
+        60.0, description="A node gets no new work while the agent's wait for the driver's events hangs for longer."
+    )
+    kernel_log_max_s: Seconds = Field(
+        60.0, description="A node gets no new work while the reader of the kernel log gives no sign for longer."
+    )
+    dcgm_max_s: Seconds = Field(
+        600.0, description="A node gets no new work if the dcgm-exporter, once it has answered, does not for longer."
+    )
+    host_max_s: Seconds = Field(
+        240.0, description="A node gets no new work while ports, disks and clock of the host are not read for longer."
+    )
+    agent_max_s: Seconds = Field(
+        300.0,
+        description="A node in contact gets no new work if its agent sends no report for longer, counted from when "
+        "the API takes reports again.",
+    )
+
+    def max_age_s(self, group: SignalGroup) -> float:
+        """Return the age at which a group is overdue; of readings, the age at which the GPU is condemned."""
+        if group is SignalGroup.READINGS:
+            return self.condemned_after_s
+        limit: float = getattr(self, f"{group.value}_max_s")
+        return limit
+
+
+class DriverLatencyPolicy(DetectorPolicy):
+    """A driver that answers slowly. The numbers are our own."""
+
+    mode: Mode = Field(
+        "shadow",
+        description="`on`; `shadow`: its findings are kept and shown, and weigh nothing; `off`: it finds nothing.",
+    )
+    max_ms: Positive = Field(1000.0, description="ms. A sample of one GPU that takes longer is slow.")
+    samples: Number = Field(3, description="So many slow samples in a row are a finding.")
 
 
 class TemperaturePolicy(DetectorPolicy):

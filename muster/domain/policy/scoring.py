@@ -58,6 +58,7 @@ class EvidencePolicy(StrictModel):
             "row_remap",
             "clock_events",
             "gpu_lost",
+            "freshness",
             "gpu_count",
             "recovery_action",
             "sram_threshold",
@@ -129,10 +130,11 @@ class ScorePolicy(StrictModel):
     )
 
     weights_of: dict[Name, dict[SeverityName, WeightPolicy]] = Field(
-        {},
+        {"freshness": {"degraded": WeightPolicy(points=35.0, half_life_s=1800.0, counts_for_s=DAY_S)}},
         description="Weights for one detector's findings, in place of a severity's: detector, then severity (`info`, "
         "`warning`, `degraded`, `condemning`), then all three numbers. They apply to existing evidence "
-        "too, except for how long it counts, which is stored with it.",
+        "too, except for how long it counts, which is stored with it. By default missing signals weigh "
+        "half as much each 30 min after they are back.",
     )
 
     def weight(self, severity: Severity, detector: str = "") -> WeightPolicy:

@@ -25,6 +25,7 @@ from agents.probes.interface import (
 )
 from muster.client.transport import Problem, UnreachableError
 from muster.domain.gpu.metrics import INDEX, NUM_METRICS
+from muster.domain.gpu.signal_groups import SignalGroup
 from muster.domain.ids import GpuUuid
 from muster.wire.burn_in import BurnInAnswer, BurnInOrder, BurnInPoll, BurnInPollAnswer, BurnInReport, Figures
 
@@ -62,6 +63,9 @@ class PlayedProbe:
 
     def inspect(self, _now_ms: int) -> tuple[GpuInspection, ...]:
         return ()
+
+    def ages_s(self) -> Mapping[SignalGroup, float]:
+        return {}
 
     def take_change(self) -> bool:
         return False

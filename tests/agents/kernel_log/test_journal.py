@@ -12,6 +12,7 @@ from typing import Any, Final
 
 import pytest
 
+from agents.freshness import SignsOfLife
 from agents.host_facts import current_boot_id
 from agents.kernel_log.journal import Journal, open_journal
 from agents.kernel_log.journalctl import MAX_LINE_BYTES, JournalPlace
@@ -209,6 +210,7 @@ class Spooled:
 
     def __init__(self, stop: threading.Event) -> None:
         self.codes: list[int | None] = []
+        self.signs = SignsOfLife()
         self._stop = stop
 
     def keep(self, events: tuple[ProbeEvent, ...]) -> int:

@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from agents.freshness import SignsOfLife
 from agents.kernel_log.kernel_log import KMSG, MAX_EVENTS, GpuAddresses, KernelLog, logged_until_now, open_kernel_log
 from agents.kernel_log.log_reading import LogReading, LogSource
 from agents.probes.interface import GpuIdentity, HostInventory, ProbeError, ProbeEvent
@@ -275,6 +276,7 @@ class Spooled:
 
     def __init__(self, stop: threading.Event, last: int) -> None:
         self.codes: list[int | None] = []
+        self.signs = SignsOfLife()
         self._stop = stop
         self._last = last
         self._fails = [True]

@@ -7,6 +7,7 @@ from typing import Any, Self
 
 import pytest
 
+from agents.freshness import SignsOfLife
 from agents.kernel_log import log_reading
 from agents.kernel_log.log_reading import EARLY_PAUSE_S, LogReading, LogSource
 from agents.probes.profiles import PROFILES
@@ -50,6 +51,9 @@ class HastyLog:
 
 
 class Observer:
+    def __init__(self) -> None:
+        self.signs = SignsOfLife()
+
     def keep(self, events: tuple[int, ...]) -> int:
         return len(events)
 
@@ -66,3 +70,4 @@ def test_an_early_return_is_followed_by_a_pause_unless_it_brought_events(
     probe = SimulatedProbe(PROFILES["h100"], simulated_uuids(1))
     LogReading(probe, tmp_path, "boot", LogSource(tmp_path / "kmsg")).run(observer, stop)
     assert stop.pauses == pauses
+    assert observer.signs.host_ages_s().keys() == {"kernel_log"}, "an idle log gives signs too"

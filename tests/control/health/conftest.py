@@ -7,14 +7,14 @@ from functools import partial
 from typing import Any
 
 import pytest
-from sqlalchemy import select
+from sqlalchemy import select, update
 
 from control.core.unit_of_work import UnitOfWorkFactory
 from control.health.judge import judge_once
 from control.policy.policies import ACTIVATE, store_policy
 from control.telemetry.intake import Intake, IntakeLimits
 from control.telemetry.reports import IncomingReport, Outcome
-from muster.db.models import Event, EvidenceRow, Gpu, GpuStandingChange, Incident
+from muster.db.models import Event, EvidenceRow, Gpu, GpuOverride, GpuStandingChange, Incident
 from muster.domain.ids import GpuUuid, NodeId, TenantId
 from muster.domain.policy.document import Policy
 from muster.domain.principals import system_principal
@@ -97,6 +97,11 @@ class Court:
     def beat(self) -> None:
         """The heartbeat of this node's host."""
         replace(self.fleet, node_id=self.node_id).beat()
+
+    def without_overrides(self) -> None:
+        """End the standings that the factory's person has set: rules alone decide."""
+        with self.units.begin(JUDGE, ACTIVATE, quiet=True) as unit:
+            unit.session.execute(update(GpuOverride).values(ended_at=unit.now))
 
     def judge(self) -> int:
         return judge_once(self.units, JUDGE)
