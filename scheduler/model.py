@@ -151,7 +151,8 @@ class StandingReclaim:
     """A reclaim that was committed and whose beneficiary is still pending, whether or not its victim has ended by now.
 
     ``hold`` are the GPUs on which the beneficiary will run; no other job may take them. ``keeps``: the GPUs with which
-    an elastic victim continues; it gives only the others.
+    an elastic victim continues; it gives only the others. ``is_delivered``: a host of the victim has received the
+    notice, so the victim leaves in any case.
     """
 
     victim: AttemptId
@@ -159,6 +160,7 @@ class StandingReclaim:
     deadline_ms: int
     hold: tuple[GpuUuid, ...]
     keeps: tuple[GpuUuid, ...] = ()
+    is_delivered: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -351,7 +353,7 @@ class Reclaim:
 
 @dataclass(frozen=True, slots=True)
 class Withdrawal:
-    """The end of a reclaim that is no longer needed: ``victim`` continues."""
+    """The end of a reclaim that is no longer needed and whose notice no host has received: ``victim`` continues."""
 
     victim: AttemptId
     beneficiary: JobId

@@ -181,18 +181,25 @@ def _standing(session: Session, tenants: Collection[TenantId] | None) -> list[St
     """Return, for each job with a hold, every reclaim that freed GPUs for it, and all its held GPUs."""
     query = _standing_reclaims(of_some_tenants=tenants is not None)
     return [
-        StandingReclaim(victim, beneficiary, to_ms(deadline_at), tuple(sorted(gpus or ())), tuple(keeps or ()))
-        for victim, beneficiary, deadline_at, gpus, keeps in session.execute(query, _parameters(tenants))
+        StandingReclaim(
+            victim, beneficiary, to_ms(due_at), tuple(sorted(gpus or ())), tuple(keeps or ()), delivered_at is not None
+        )
+        for victim, beneficiary, due_at, gpus, keeps, delivered_at in session.execute(query, _parameters(tenants))
     ]
 
 
 @functools.cache
-def _standing_reclaims(*, of_some_tenants: bool) -> Select[Any, Any, Any, Any, Any]:
+def _standing_reclaims(*, of_some_tenants: bool) -> Select[*tuple[Any, ...]]:
     held = (
         select(func.array_agg(GpuHold.gpu_uuid)).where(GpuHold.job_id == Reclaim.beneficiary_job_id).scalar_subquery()
     )
     return select(
-        Reclaim.victim_attempt_id, Reclaim.beneficiary_job_id, Reclaim.deadline_at, held, Reclaim.keeps
+        Reclaim.victim_attempt_id,
+        Reclaim.beneficiary_job_id,
+        Reclaim.deadline_at,
+        held,
+        Reclaim.keeps,
+        Reclaim.delivered_at,
     ).where(Reclaim.hold_ended_at.is_(None), _is_of(Reclaim.victim_tenant_id, of_some_tenants=of_some_tenants))
 
 

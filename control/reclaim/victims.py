@@ -17,6 +17,7 @@ from muster.domain.ids import AttemptId, GpuUuid, ReclaimId
 from muster.domain.policy.document import Policy
 from muster.domain.principals import Permission, Principal
 from muster.domain.states import ReclaimState, StopReason
+from scheduler.reclaim.withdrawal import may_be_withdrawn
 
 WITHDRAW: Final = declare_action("reclaim.withdraw")
 _SCHEDULER: Final = "system:scheduler"
@@ -92,11 +93,10 @@ def _withdraw(units: UnitOfWorkFactory, principal: Principal, attempt_id: Attemp
         query = select(Reclaim).where(
             Reclaim.victim_attempt_id == attempt_id,
             Reclaim.state == ReclaimState.NOTIFIED,
-            Reclaim.delivered_at.is_(None),
             Reclaim.hold_ended_at.is_not(None),
         )
         reclaim = unit.session.scalar(query.execution_options(populate_existing=True))
-        if reclaim is None:
+        if reclaim is None or not may_be_withdrawn(reclaim.state, is_delivered=reclaim.delivered_at is not None):
             return False
         move(unit, reclaim, ReclaimState.WITHDRAWN, reclaim.hold_ended_why or "")
         return True

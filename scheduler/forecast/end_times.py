@@ -96,12 +96,9 @@ class Endings:
         return NEVER_MS if run_s is None else min(self._now_ms + int(run_s * 1000), NEVER_MS)
 
     def go_on(self, index: int) -> None:
-        """Withdraw the notice of an attempt, which then ends as it would have without one.
-
-        An attempt that is stopping counts as endless in this cycle, since its end is that of the notice.
-        """
-        one = self._attempts[index]
-        self.ends_ms[index] = NEVER_MS if one.ends_ms is None or one.is_stopping else one.ends_ms
+        """Withdraw the notice of an attempt, which then ends as it would have without one."""
+        end_ms = self._attempts[index].ends_ms
+        self.ends_ms[index] = NEVER_MS if end_ms is None else end_ms
 
     def certain_ms(self) -> Ints:
         """Return the certain ends, also past ones: an attempt that outlasts its end may leave at any moment."""

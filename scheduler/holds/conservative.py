@@ -219,6 +219,8 @@ class ConservativeBackfill(Holds):
             return None
         if job.keep or self._state.is_spare.any():
             return None
+        if self._reclaimer.num_counted_on or self._reclaimer.reclaims:
+            return None  # places ahead would be searched again with notices on which they must not count
         before, asked, is_booked = self._places, self._queries, self._is_reserved
         self._let_go()
         chosen = self._chosen(request)

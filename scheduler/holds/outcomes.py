@@ -34,10 +34,12 @@ class Notified:
     """Victims were chosen.
 
     By ``until_ms`` they will have released ``num_gpus``; the GPUs on which the gang will run are held for it.
+    ``frees_more``: they release others too.
     """
 
     until_ms: int
     num_gpus: int
+    frees_more: bool
 
 
 @dataclass(frozen=True, slots=True)

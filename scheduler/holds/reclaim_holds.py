@@ -6,8 +6,10 @@ from collections.abc import Collection, Iterable, Sequence
 import numpy as np
 
 from muster.domain.ids import AttemptId, JobId
+from muster.domain.states import ReclaimState
 from scheduler.fleet.topology import Flags, FleetState, Ints
 from scheduler.model import Lapse, ResumeHold, StandingReclaim, Withdrawal
+from scheduler.reclaim.withdrawal import may_be_withdrawn
 
 
 class ReclaimHolds:
@@ -71,13 +73,14 @@ class ReclaimHolds:
         self._state.give(self._taken.pop(job_id))
 
     def withdraw(self, job_id: JobId, why: str) -> list[Withdrawal]:
-        """Release the hold. A victim that still runs continues, so only its reclaim is withdrawn."""
+        """Release the hold, and return the withdrawals: of victims that run and may continue."""
         if job_id in self._taken:
             self.lift(job_id)
         withdrawals = [
             Withdrawal(reclaim.victim, job_id, why)
             for reclaim in self._standing.pop(job_id)
             if reclaim.victim in self._running
+            and may_be_withdrawn(ReclaimState.NOTIFIED, is_delivered=reclaim.is_delivered)
         ]
         self.withdrawals += withdrawals
         self.lapses.append(Lapse(job_id, why))

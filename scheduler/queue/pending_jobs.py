@@ -105,7 +105,8 @@ class PendingJobs:
             return _Found(explain.quota_reserved(job, reserved, held))
         outcome: Outcome = self._reclaim(job, request.at_least(), claim) if can_ever_fit else Refused()
         if isinstance(outcome, Notified):
-            self._queue_report.hold_again()
+            if outcome.frees_more:
+                self._queue_report.hold_again()
             return _Found(explain.reclaimed_for_it(request, outcome.until_ms, outcome.num_gpus, through))
         if can_ever_fit or self._backfill.could_be_later(request):
             refused = outcome if isinstance(outcome, Refused) else NO_REFUSAL
@@ -157,12 +158,14 @@ class PendingJobs:
             return None
         self._is_reclaimed_for(job)
         self.has_hopeful = True
-        self._queue_report.hold_again()
+        if outcome.frees_more:
+            self._queue_report.hold_again()
         return explain.replacement_reclaimed(request, len(missing.kept), outcome.until_ms, through)
 
     def try_beneficiary(self, job: WaitingJob, request: Request) -> Verdict | None:
         """Try a beneficiary by itself: it alone may take the GPUs that are held for it."""
         reclaimer, promises, self.has_hopeful = self._reclaimer, self._reclaimer.holds, True
+        frees_more = reclaimer.count_on(job.job_id)
         promises.lift(job.job_id)
         least, run_s = request.at_least(), expected_s(job, self._policy)
         last = last_parts(self._state, job, promises, self._workload.now_ms)
@@ -182,6 +185,8 @@ class PendingJobs:
         held = promises.hold_of(job.job_id)
         num_awaited = int(np.count_nonzero(~self._state.is_free[held]))
         promises.hold(job.job_id, held)
+        if frees_more:
+            self._queue_report.hold_again()
         if missing is not None:
             num_kept, deadline_ms = len(missing.kept), promises.deadline_ms(job.job_id)
             return explain.replacement_reclaimed(request, num_kept, deadline_ms, through, stands=True)

@@ -67,7 +67,7 @@ class QuotaAhead:
     def known(self) -> Returning:
         """Return the releases at the known ends. New placements are added; a notice or its withdrawal changes ends."""
         endings, reclaimer = self._reclaimer.endings, self._reclaimer
-        num_notices = len(reclaimer.reclaims), len(reclaimer.holds.withdrawals)
+        num_notices = len(reclaimer.reclaims) + reclaimer.num_counted_on, len(reclaimer.holds.withdrawals)
         if num_notices != self._num_notices:
             self._returning, self._num_returning, self._num_notices = Returning(self._holdings), 0, num_notices
         if self._num_returning < endings.num_holders:

@@ -26,6 +26,8 @@ class ReclaimCandidates:
         self, attempts: Sequence[RunningAttempt], notified: AbstractSet[int], workload: Workload, policy: Policy
     ) -> None:
         self._attempts, self._notified, self._policy, self._now_ms = attempts, notified, policy, workload.now_ms
+        self.still_open: set[int] = set()
+        """Notified attempts that remain candidates, in the search for times at which reclaim helps."""
         self.allowance = allowances(workload, policy, {attempts[index].attempt_id for index in notified})
         self.costs: npt.NDArray[np.float64] = np.array([self._cost(one) for one in attempts], dtype=np.float64)
         self._codes = {tenant: code for code, tenant in enumerate(sorted(self.allowance))}
@@ -60,7 +62,7 @@ class ReclaimCandidates:
             lent = [index for index, attempt in enumerate(self._attempts) if claim.reaches(attempt)]
             moments[lent] = self._started_ms[lent] + int(self._policy.tier(request.tier).min_run_s * 1000)
         moments[self._is_stopping] = NEVER_MS
-        moments[list(self._notified)] = NEVER_MS
+        moments[list(self._notified - self.still_open)] = NEVER_MS
         return moments
 
     def allowance_by_code(self) -> dict[int, float]:

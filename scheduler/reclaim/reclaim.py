@@ -6,7 +6,8 @@ soon without reclaim, the job waits for them. Freed GPUs are held for the benefi
 needed is withdrawn. Within a reclaimable tier a tenant takes back what it has lent (``scheduler.reclaim.lending``).
 """
 
-from collections.abc import Collection
+from collections import defaultdict
+from collections.abc import Collection, Sequence
 
 import numpy as np
 
@@ -18,7 +19,7 @@ from scheduler.fleet.topology import Flags, FleetState, Ints
 from scheduler.forecast.end_times import CLEANING_MS, Endings
 from scheduler.holds.outcomes import Coming, Notified, Obstacle, Outcome, Refused
 from scheduler.holds.reclaim_holds import ReclaimHolds
-from scheduler.model import Parts, Reclaim, Workload
+from scheduler.model import Parts, Reclaim, StandingReclaim, Workload
 from scheduler.reclaim.candidates import ReclaimCandidates
 from scheduler.reclaim.host_replacement import Missing
 from scheduler.reclaim.lending import Claim, Lending
@@ -47,10 +48,15 @@ class Reclaimer:
         self._owner, self._ends = self.endings.owner, self.endings.ends_ms
         self._notified: set[int] = set()
         self.lending = Lending(workload.tenancy, policy, self._attempts, _stays(workload))
+        self._undelivered: dict[JobId, list[tuple[int, int]]] = defaultdict(list)
+        self._standing_ms = self._ends.copy()
+        self.num_counted_on = 0
+        """How many undelivered notices of earlier cycles became counted on: each may have changed an end."""
         for reclaim in workload.reclaims:
             if reclaim.victim in indices:
-                self._notify(indices[reclaim.victim], reclaim.deadline_ms, len(reclaim.keeps))
+                self._stand(reclaim, indices[reclaim.victim])
         self._candidates = ReclaimCandidates(self._attempts, self._notified, workload, policy)
+        self._candidates.still_open = {index for own in self._undelivered.values() for index, _ in own}
         self.holds = ReclaimHolds(state, workload.reclaims, indices)
         for reclaim in workload.reclaims:
             if reclaim.victim in indices:
@@ -60,6 +66,36 @@ class Reclaimer:
         self.reach = Reach(state, self._owner, self._candidates, self.holds)
         factor = policy.reclaim.shrink_cost_factor
         self._chooser = Chooser(state, self._attempts, self._candidates, self.reach, self._now_ms, factor)
+
+    def _stand(self, reclaim: StandingReclaim, index: int) -> None:
+        """Record a standing reclaim. Jobs count on it from its delivery on: see ``count_on``."""
+        self._leaves(index, len(reclaim.keeps))
+        self._standing_ms[index] = min(self._standing_ms.item(index), reclaim.deadline_ms)
+        if reclaim.is_delivered or self._attempts[index].is_stopping:
+            self._ends[index] = self._standing_ms[index]
+        else:
+            self._undelivered[reclaim.beneficiary].append((index, reclaim.deadline_ms))
+
+    def count_on(self, job_id: JobId) -> bool:
+        """Let this job and the ones behind it count on undelivered notices for it; return whether they free more.
+
+        The jobs ahead do not count on them, as in the cycle that chose the victims. A place ahead that rested on such a
+        victim could leave idle GPUs to this job, whose start withdraws the notice on which the place rests. A delivered
+        notice is not withdrawn: all jobs count on it.
+        """
+        counted_on = self._undelivered.pop(job_id, [])
+        if not counted_on:
+            return False
+        for index, deadline_ms in counted_on:
+            self._ends[index] = min(self._ends.item(index), deadline_ms)
+            self._candidates.still_open.discard(index)
+        self.num_counted_on += len(counted_on)
+        return self._free_more([index for index, _ in counted_on])
+
+    def _free_more(self, victims: Sequence[int]) -> bool:
+        """Return whether these victims release GPUs that are held for no job."""
+        given = (self._state.layout.gpu_indices(self._attempts[index].gpus) for index in victims)
+        return any(not self.holds.mask[gpus].all() for gpus in given)
 
     def still_suffices(self, job_id: JobId, request: Request, run_s: float | None = None, *, last: Parts = ()) -> bool:
         """Return whether the gang will fit once every victim has released its GPUs; the job's hold must be lifted.
@@ -72,7 +108,9 @@ class Reclaimer:
         request = starting(self._state, request, starts_ms, run_s)
         notice_ms = int((self._candidates.longest_notice_s(request) or 0.0) * 1000)
         until_ms = max(self.holds.deadline_ms(job_id), self._now_ms + notice_ms)
-        is_coming: Flags = np.append(self._ends <= until_ms, True)[self._owner[held]]
+        # Its hold may need what a notice frees whose job is behind it now: fair shares change the order.
+        ends_ms = np.minimum(self._ends, self._standing_ms)
+        is_coming: Flags = np.append(ends_ms <= until_ms, True)[self._owner[held]]
         freed = held[is_coming & ~self._state.is_free[held]]
         return self._goes_on(freed, request, last) if last else self.reach.with_freed(freed, request) is not None
 
@@ -85,11 +123,14 @@ class Reclaimer:
                 self.withdraw(job_id, "the job that it was for is no longer pending")
 
     def withdraw(self, job_id: JobId, why: str) -> None:
-        """Withdraw the reclaims for the job: the victims continue, and none of them is chosen again in this cycle."""
+        """End the hold for the job. Victims that no host has notified continue; none is chosen again in this cycle."""
         spared = {withdrawal.victim for withdrawal in self.holds.withdraw(job_id, why)}
         for index, attempt in enumerate(self._attempts):
             if attempt.attempt_id in spared:
                 self.endings.go_on(index)
+                self._standing_ms[index] = self._ends[index]
+                self._candidates.still_open.discard(index)
+        self._undelivered.pop(job_id, None)
 
     def choose(
         self,
@@ -155,7 +196,16 @@ class Reclaimer:
         request = starting(self._state, request, latest_ms, run_s)
         self._state.give(coming)
         choice = self._chooser.victims(request, claim)
+        if isinstance(choice, Choice) and not self._candidates.still_open.isdisjoint(choice.victims):
+            choice = self._without_notified(request, claim)
         self._state.take(coming)
+        return choice
+
+    def _without_notified(self, request: Request, claim: Claim | None) -> Choice | Refused:
+        """Return the choice among attempts without a notice: no attempt is notified for two jobs."""
+        still_open, self._candidates.still_open = self._candidates.still_open, set()
+        choice = self._chooser.victims(request, claim)
+        self._candidates.still_open = still_open
         return choice
 
     def distinguishing_key(self, request: Request, claim: Claim | None, run_s: float) -> float | None:
@@ -216,10 +266,13 @@ class Reclaimer:
         return gpus[~self.holds.mask[gpus]]
 
     def _notify(self, index: int, deadline_ms: int, num_kept: int) -> None:
+        self._leaves(index, num_kept)
+        self._ends[index] = min(self._ends.item(index), deadline_ms)
+
+    def _leaves(self, index: int, num_kept: int) -> None:
         if index not in self._notified and not self._attempts[index].is_stopping:
             self.lending.leaves(self._attempts[index], num_kept)
         self._notified.add(index)
-        self._ends[index] = min(self._ends.item(index), deadline_ms)
 
     def _commit(self, job_id: JobId, gpus: Ints, choice: Choice) -> Notified:
         """Commit the choice: record notices and reclaims. ``gpus``: all GPUs that are held for the job."""
@@ -238,4 +291,4 @@ class Reclaimer:
             self.reclaims.append(Reclaim(attempt.attempt_id, job_id, notice_s, given, held, cost, runner_up, keeps))
         self.holds.hold(job_id, gpus)
         num_gpus = sum(len(one.gpus) for one in self.reclaims[-len(choice.victims) :])
-        return Notified(int(self._ends[choice.victims].max()), num_gpus)
+        return Notified(int(self._ends[choice.victims].max()), num_gpus, self._free_more(choice.victims))

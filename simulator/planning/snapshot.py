@@ -159,7 +159,9 @@ def _standing(store: Store) -> list[StandingReclaim]:
     standing = []
     for beneficiary, given in store.notices.holds().items():
         held = tuple(sorted(gpu for gpu, job_id in store.hold_of.items() if job_id == beneficiary))
-        standing += [StandingReclaim(key, beneficiary, one.deadline_ms, held, one.keeps) for key, one in given]
+        standing += [
+            StandingReclaim(key, beneficiary, one.deadline_ms, held, one.keeps, one.is_delivered) for key, one in given
+        ]
     return standing
 
 

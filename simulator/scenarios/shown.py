@@ -15,6 +15,15 @@ _START_MS: Final = 946_684_800_000
 """Second 0 is the start of the year 2000, UTC: sentences contain dates."""
 
 
+@dataclass(frozen=True, slots=True)
+class Notice:
+    """The notice of a reclaim. ``arrives_ms``: when a heartbeat brings it to the victim."""
+
+    given_ms: int
+    deadline_ms: int
+    arrives_ms: int
+
+
 @dataclass(slots=True)
 class Attempt:
     attempt_id: AttemptId
@@ -26,6 +35,10 @@ class Attempt:
     stops_ms: int | None = None
     leaves_ms: int | None = None
     keeps: tuple[GpuUuid, ...] = ()
+    notice: Notice | None = None
+    """The notice that has not arrived yet."""
+    is_reclaimed: bool = False
+    """Whether a host has received the notice of a reclaim."""
 
     @property
     def gpus(self) -> tuple[GpuUuid, ...]:
@@ -49,6 +62,12 @@ class Attempt:
         saves_s = self.job.leaves_in_s
         self.stops_ms = stops_ms
         self.leaves_ms = stops_ms if saves_s is None else min(now_ms + round(saves_s * 1000), stops_ms)
+
+    def receive(self, notice: Notice, now_ms: int) -> None:
+        """Receive the notice: from now on the attempt leaves in any case."""
+        self.notice, self.is_reclaimed = None, True
+        if self.stops_ms is None or self.stops_ms > notice.deadline_ms:
+            self.leave_by(max(notice.deadline_ms, now_ms), notice.given_ms)
 
 
 @dataclass(frozen=True, slots=True)

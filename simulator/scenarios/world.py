@@ -1,11 +1,11 @@
 """A scenario played: the planner decides at each time at which something changes, and takes effect at once.
 
-The steps of the control plane between a decision and its effect are left out here: claims, cleaning, heartbeats.
-``simulator.world.world`` has them; this world has what a plan is about.
+The steps of the control plane between a decision and its effect are left out here: claims, cleaning, and heartbeats
+other than the one that brings a notice. ``simulator.world.world`` has them; this world has what a plan is about.
 """
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import groupby
 from typing import Any, Final
@@ -33,6 +33,7 @@ from simulator.scenarios.played_fleet import PlayedFleet
 from simulator.scenarios.report import planned, reasons_of, recovery_of, runner_up_of, why_of
 from simulator.scenarios.shown import (
     Attempt,
+    Notice,
     Window,
     ms_of,
     running_of,
@@ -166,6 +167,8 @@ class _World:
         if self._waiting:
             ends.append(self._now_ms + TICK_MS)
             ends += [moment for moment in map(self._waits_no_longer_ms, self._waiting.values()) if moment is not None]
+        arrivals = [one.notice.arrives_ms for one in self._running.values() if one.notice is not None]
+        ends += [max(arrives_ms, self._crashes.up_ms) for arrives_ms in arrivals]
         ends += [edge for edge in (*self._fleet.edges_ms(), self._crashes.up_ms) if edge > self._now_ms]
         return [max(moment, self._now_ms + 1) for moment in ends]
 
@@ -193,6 +196,7 @@ class _World:
         return until_ms if until_ms > self._now_ms else None
 
     def _pass(self) -> None:
+        self._deliver()
         for name, one in sorted(self._running.items()):
             if one.ends_ms is not None and one.ends_ms <= self._now_ms:
                 self._end(name, "ended")
@@ -200,6 +204,18 @@ class _World:
                 self._requeue(name)
             elif one.wall_ms is not None and one.wall_ms <= self._now_ms:
                 self._end(name, "stopped")
+
+    def _deliver(self) -> None:
+        """Bring the notices that are due to their victims, which leave from now on whatever becomes of the job."""
+        if self._crashes.is_down(self._now_ms):
+            return
+        for attempt in self._running.values():
+            if attempt.notice is None or attempt.notice.arrives_ms > self._now_ms:
+                continue
+            attempt.receive(attempt.notice, self._now_ms)
+            reclaim = self._reclaims.get(attempt.attempt_id)
+            if reclaim is not None:
+                self._reclaims[attempt.attempt_id] = replace(reclaim, is_delivered=True)
 
     def _end(self, name: str, kind: DecisionKind) -> None:
         attempt = self._running.pop(name, None)
@@ -211,9 +227,8 @@ class _World:
     def _requeue(self, name: str, *, is_interrupted: bool = False) -> None:
         """Release its GPUs and queue it again. ``is_interrupted``: by a fault, not by a notice."""
         attempt = self._running[name]
-        if attempt.attempt_id in self._reclaims:
-            lost = len(attempt.gpus) - len(attempt.keeps)
-            self._losses.append(ReclaimLoss(TenantId(attempt.job.tenant), lost, self._now_ms))
+        if attempt.is_reclaimed:
+            self._losses.append(self._loss_of(attempt))
         if attempt.keeps and not is_interrupted:
             self._shrink(name, attempt)
             return
@@ -223,6 +238,9 @@ class _World:
         self._waiting[name] = replace(waiting, interrupted_ms=self._now_ms if is_interrupted else None)
         if is_interrupted:
             self._keep(name, attempt)
+
+    def _loss_of(self, attempt: Attempt) -> ReclaimLoss:
+        return ReclaimLoss(TenantId(attempt.job.tenant), len(attempt.gpus) - len(attempt.keeps), self._now_ms)
 
     def _keep(self, name: str, attempt: Attempt) -> None:
         """Keep the GPUs of its good hosts for it until it is placed, or cannot continue with them."""
@@ -303,7 +321,7 @@ class _World:
     def _withdraw(self, victim: str, beneficiary: JobId, why: str) -> None:
         attempt = self._running[victim]
         self._reclaims.pop(attempt.attempt_id, None)
-        attempt.stops_ms = attempt.leaves_ms = None
+        attempt.notice = None
         attempt.keeps = ()
         self._record(beneficiary, "withdrawn", victims=[victim], why=why)
 
@@ -322,13 +340,14 @@ class _World:
         self._record(job_id, "placed", nodes=[node for node, _ in parts], slots=self._fleet.slots_of(parts), **told)
 
     def _notify(self, decided: Plan, names: Mapping[AttemptId, str]) -> None:
+        heartbeat_ms = round(self._policy.contact.heartbeat_s * 1000)
         for job_id in dict.fromkeys(reclaim.beneficiary for reclaim in decided.reclaims):
             own = [reclaim for reclaim in decided.reclaims if reclaim.beneficiary == job_id]
             self._crashes.reach("reclaim.notify.before_commit", self._now_ms)
             for reclaim in own:
                 deadline_ms = self._now_ms + round(reclaim.notice_s * 1000)
                 attempt = self._running[names[reclaim.victim]]
-                attempt.leave_by(deadline_ms, self._now_ms)
+                attempt.notice = Notice(self._now_ms, deadline_ms, self._now_ms + heartbeat_ms)
                 attempt.keeps = reclaim.keeps
                 self._reclaims[reclaim.victim] = StandingReclaim(
                     reclaim.victim, job_id, deadline_ms, reclaim.hold, reclaim.keeps
@@ -371,6 +390,12 @@ class _World:
                     **reasons_of(item.verdict),
                 )
 
+    def _leaving_for_none(self) -> Iterator[ReclaimLoss]:
+        """Yield the losses of victims that leave though nothing is held for a job any more."""
+        for attempt in self._running.values():
+            if attempt.is_reclaimed and attempt.attempt_id not in self._reclaims:
+                yield self._loss_of(attempt)
+
     def _workload(self) -> Workload:
         helped = {reclaim.beneficiary for reclaim in self._reclaims.values()}  # what they kept is held with the rest
         return Workload(
@@ -378,7 +403,7 @@ class _World:
             running=tuple(running_of(name, one) for name, one in self._running.items()),
             reclaims=tuple(self._reclaims.values()),
             holds=tuple(self._kept[name] for name in sorted(self._kept.keys() - helped)),
-            losses=tuple(self._losses),
+            losses=(*self._losses, *self._leaving_for_none()),
             peak_gpus=dict(self._peaks),
             tenancy=self._tenancy,
             failures_per_gpu_hour=self._failures_per_gpu_hour,

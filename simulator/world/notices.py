@@ -8,6 +8,7 @@ from muster.domain.ids import AttemptId, JobId
 from muster.domain.lifecycle.model import AttemptLifecycle
 from muster.domain.policy.document import ReclaimPolicy
 from muster.domain.states import RECLAIM_EDGES, Cause, ReclaimState, require_edge
+from scheduler.reclaim.withdrawal import may_be_withdrawn
 from simulator.world.rows import Notice
 from simulator.world.truth import require
 
@@ -46,7 +47,7 @@ class Notices:
     def untold(self, attempt_id: AttemptId) -> Notice | None:
         """Return the notice of the attempt if it stands and none of its hosts knows of it."""
         notice = self.newest.get(attempt_id)
-        if notice is None or notice.state is not ReclaimState.NOTIFIED or notice.is_delivered:
+        if notice is None or not may_be_withdrawn(notice.state, is_delivered=notice.is_delivered):
             return None
         return notice
 

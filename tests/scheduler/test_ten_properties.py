@@ -37,7 +37,7 @@ def end_ms(run_s: float | None) -> int | None:
 
 
 def after(world: World, decided: Plan) -> World:
-    """What a control plane has stored once it has carried the plan out, in the same moment."""
+    """What a control plane has stored once it has carried the plan out, in the same moment: no notice is delivered."""
     jobs = {one.job_id: one for one in world.queue}
     begun = [
         RunningAttempt(
@@ -56,16 +56,13 @@ def after(world: World, decided: Plan) -> World:
         StandingReclaim(one.victim, one.beneficiary, NOW_MS + int(one.notice_s * 1000), one.hold, one.keeps)
         for one in decided.reclaims
     )
-    due_ms = {one.victim: one.deadline_ms for one in reclaims}
-    told = [
-        replace(one, ends_ms=due_ms[one.attempt_id], is_stopping=True) if one.attempt_id in due_ms else one
-        for one in world.workload.running
-    ]
     return replace(
         world,
         gpus=hold(world.gpus, [uuid for one in begun for uuid in one.gpus]),
         queue=[one for one in world.queue if one.job_id not in {item.job_id for item in decided.placements}],
-        workload=replace(world.workload, running=(*told, *begun), reclaims=(*world.workload.reclaims, *reclaims)),
+        workload=replace(
+            world.workload, running=(*world.workload.running, *begun), reclaims=(*world.workload.reclaims, *reclaims)
+        ),
     )
 
 

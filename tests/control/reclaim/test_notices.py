@@ -104,7 +104,9 @@ def test_cancelled_before_the_host_received_it_is_withdrawn_and_the_victim_goes_
     reserved = stage.submit("reserved", shape=BOTH)
     stage.cycle()
     stage.fleet.cancel(reserved)
-    assert stage.cycle().reclaims == (), "an empty queue does not end the cycle early"
+    decided = stage.cycle()
+    assert len(decided.withdrawals) == 1
+    assert decided.reclaims == (), "an empty queue does not end the cycle early"
     reclaim = stage.reclaim()
     assert (reclaim.state, reclaim.settled_why) == ("WITHDRAWN", "the job that it was for is no longer pending")
     assert stage.beat_all() == []
@@ -121,7 +123,7 @@ def test_cancelled_after_the_host_received_it_the_victim_leaves_and_nothing_is_o
     stage.cycle()
     assert len(stage.beat_all()) == 1
     stage.fleet.cancel(reserved)
-    stage.cycle()
+    assert stage.cycle().withdrawals == (), "nor does the planner count on the victim to continue"
     assert stage.reclaim().state is ReclaimState.NOTIFIED, "a notice that a program has got is not taken back"
     assert stage.assigned_for(reserved) == set()
     stage.leave(spot, LEFT)

@@ -56,6 +56,38 @@ def test_what_is_on_hold_goes_to_its_beneficiary_and_no_other() -> None:
     assert decided.withdrawals == (), "its victim has released its GPUs: there is nothing to give back"
 
 
+@pytest.mark.parametrize("is_delivered", [True, False])
+def test_a_job_ahead_counts_on_what_a_notice_frees_once_the_notice_is_delivered(is_delivered: bool) -> None:  # noqa: FBT001  # a parameter
+    """Until then ``behind`` could start elsewhere, and its start would withdraw the notice to ``v``."""
+    v, other = running("v", of_host("r0h0"), ends_minutes=600), running("w", of_host("r0h1"), ends_minutes=600)
+    if is_delivered:
+        v = replace(v, ends_ms=NOW_MS + MINUTE_MS, is_stopping=True)
+    queue = [job("ahead", gpus=4, tier="reserved"), job("behind", gpus=4, tier="on_demand", at=1)]
+    reclaims = [replace(standing("v", "behind", of_host("r0h0", 4)), is_delivered=is_delivered)]
+    decided = decide(racks({"r0": [8, 8]}), queue, [v, other], reclaims=reclaims)
+    assert (victims(decided), decided.withdrawals) == ([] if is_delivered else ["w"], ())
+
+
+def test_no_attempt_is_notified_for_a_job_ahead_too() -> None:
+    """``v`` would lose least, but it has a notice for ``behind``, on which ``ahead`` does not count."""
+    attempts = [running("v", of_host("r0h0"), saved_minutes=1), running("w", of_host("r0h1"), saved_minutes=50)]
+    queue = [job("ahead", gpus=4, tier="reserved"), job("behind", gpus=4, tier="on_demand", at=1)]
+    decided = decide(racks({"r0": [8, 8]}), queue, attempts, reclaims=[standing("v", "behind", of_host("r0h0", 4))])
+    assert victims(decided) == ["w"]
+
+
+def test_a_notice_stands_though_it_needs_what_another_frees_whose_job_is_behind_it_now() -> None:
+    """The hold of ``ahead`` has the other half of v's host; v was notified for ``behind``, which was ahead then."""
+    attempts = [running(name, of_host(node), ends_minutes=600) for name, node in (("v", "r0h0"), ("w", "r0h1"))]
+    queue = [job("ahead", nodes=2, gpus=4, tier="reserved"), job("behind", gpus=4, tier="reserved", at=1)]
+    reclaims = [
+        standing("v", "behind", of_host("r0h0", 4)),
+        standing("w", "ahead", [*of_host("r0h0", 4, 4), *of_host("r0h1", 4)]),
+    ]
+    decided = decide(racks({"r0": [8, 8]}), queue, attempts, reclaims=reclaims)
+    assert (victims(decided), decided.withdrawals) == ([], ())
+
+
 def test_a_beneficiary_waits_for_its_reclaim_and_notifies_none_twice() -> None:
     attempts = [running("v", of_host("r0h0")), running("w", of_host("r1h0"))]
     queue = [job("gang", gpus=8, tier="reserved"), job("other", gpus=8, at=1)]
