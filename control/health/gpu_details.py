@@ -13,7 +13,7 @@ from control.evidence.rows import BURN_INS_REMEMBERED, MOVES_REMEMBERED, REMEMBE
 from control.evidence.types import EvidenceRecord, StandingChangeRecord
 from control.fleet.gpu_admission import TierAdmission, admission_of
 from control.fleet.read import GPU, GpuView, Holder, Place
-from control.fleet.types import CordonRecord, GpuRecord, OverrideRecord, RepairRecord
+from control.fleet.types import CordonRecord, GpuRecord, OverrideRecord, ProposalRecord, RepairRecord
 from control.health.cases import cases_of
 from control.health.repairs import REPAIRS_REMEMBERED, with_repairs
 from control.policy.policies import active_policy, stored_policy
@@ -60,7 +60,7 @@ class GpuDetail:
 
     ``admission``: to each tier, with the condition that would admit it. ``remedy``: the one that is due.
     ``attempts_max``: repairs of one fault group that its board gets. ``proposed``: a move that the rules make next, or
-    that waits for a person to close a scope of the breaker.
+    that waits for a person to close a scope of the breaker. ``held_back``: what waits so, of it and of its node.
     """
 
     gpu: GpuRecord
@@ -70,6 +70,7 @@ class GpuDetail:
     evidence: Sequence[WeighedEvidence]
     admission: Sequence[TierAdmission]
     proposed: Move | None
+    held_back: Sequence[ProposalRecord]
     remedy: Remedy | None
     attempts_max: int
     overrides: Sequence[OverrideRecord]
@@ -114,6 +115,7 @@ def detail_from(found: GpuView | None, now: datetime) -> GpuDetail:
         evidence=_weighed_by(case, score, found.shown, policy, now_ms),
         admission=admission_of(found, case, whole_policy, now_ms),
         proposed=decide(case, now_ms, policy),
+        held_back=found.proposals,
         remedy=remedy_of(case, known_verbs(found.node.repair_verbs), now_ms, policy),
         attempts_max=policy.repair.attempts_max,
         overrides=found.overrides,

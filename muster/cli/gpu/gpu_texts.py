@@ -7,6 +7,11 @@ from muster.cli.framework.output import age, moment_of, until
 from muster.cli.framework.tables import Document
 
 MOVES_SHOWN: Final = 5
+_OUT_BY_RULE: Final = ("SUSPECT", "QUARANTINED")
+_HELD_BACK: Final = {
+    "node_hold": "its node would take nothing new",
+    "burn_in": "a burn-in of it would be ordered",
+}
 
 
 def standing_words(gpu: Document) -> str:
@@ -37,12 +42,24 @@ def gpu_lines(gpu: Document) -> Iterator[str]:
 
 
 def _forecast(gpu: Document) -> Iterator[str]:
-    proposed = gpu["proposed"]
-    if proposed is not None and proposed["to_standing"] == "QUARANTINED":
-        yield f"  would be {proposed['to_standing']}, if the breaker lets it: {proposed['text']}"
-        yield "  until then nothing new is placed on it; a person closes the breaker: `muster breaker list`"
+    yield from _held_back(gpu)
     if gpu["next_evaluation_at"] is not None:
         yield f"  judged again {until(gpu['next_evaluation_at'])}"
+
+
+def _held_back(gpu: Document) -> Iterator[str]:
+    """Yield what the rules would do if the breaker let them, and what holds until then."""
+    proposed, held_back = gpu["proposed"], gpu.get("held_back")  # a server of the release before sends none of these
+    words = []
+    if proposed is not None and proposed["to_standing"] in _OUT_BY_RULE:
+        words.append(f"would be {proposed['to_standing']}, if the breaker lets it: {proposed['text']}")
+    others = [each for each in held_back or [] if each["way"] in _HELD_BACK]
+    words += [f"{_HELD_BACK[each['way']]}, if the breaker lets it: {each['text']}" for each in others]
+    yield from (f"  {each}" for each in words)
+    if words:
+        is_barred = held_back is None or any(each["bars_placement"] for each in held_back)
+        until_then = "nothing new is placed on it" if is_barred else "it takes work as before"
+        yield f"  until then {until_then}; a person closes the breaker: `muster breaker list`"
 
 
 def _remedy(gpu: Document) -> Iterator[str]:
