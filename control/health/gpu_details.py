@@ -60,7 +60,7 @@ class GpuDetail:
 
     ``admission``: to each tier, with the condition that would admit it. ``remedy``: the one that is due.
     ``attempts_max``: repairs of one fault group that its board gets. ``proposed``: a move that the rules make next, or
-    that waits for a person to close a scope of the breaker. ``held_back``: what waits so, of it and of its node.
+    that waits for a person to close a scope of the breaker. ``held_back``: the proposals about it and its node.
     """
 
     gpu: GpuRecord

@@ -1,7 +1,7 @@
 """Proposals: what rules would take from new work, and the circuit breaker holds back.
 
 A proposal changes no admission. It is a row, so that a GPU's page and the breaker's list show it, and so that the
-closing of a scope finds what waits.
+closing of a scope finds the GPUs that wait.
 """
 
 from collections.abc import Collection, Mapping, Sequence

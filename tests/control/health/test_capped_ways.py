@@ -92,7 +92,7 @@ def test_a_hold_that_a_person_released_counts_as_returned(court: Court, hall: di
     (cordon,) = [each for each in court.rows(Cordon) if each.reason_code == REASON_CODE]
     court.clock.advance(1)
     with court.units.begin(OPERATOR, cordons.RELEASE) as unit:
-        cordons.release(unit, cordon.id, reason="looked at")
+        cordons.release(unit, cordon.id, reason="checked")
     hold_nodes_once(court.units, JUDGE)
     assert not any(each["is_out"] for each in court.rows(Breaker)[0].state["quarantined"])
 
