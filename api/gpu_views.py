@@ -55,7 +55,7 @@ def _judged_view(found: GpuDetail) -> documents.Judged:
         "origin_standing": found.gpu.origin_standing,
         "next_evaluation_at": time_of(found.gpu.judge_at),
         "proposed": None if found.proposed is None else _proposed_view(found.proposed),
-        "held_back": [_held_back_view(each) for each in found.held_back],
+        "breaker_proposals": [_breaker_proposal_view(each) for each in found.breaker_proposals],
         "remedy": None if found.remedy is None else _remedy_view(found.remedy, found.attempts_max),
         "evidence": [evidence_view(each) for each in found.evidence],
         "admission": [_admission_view(each) for each in found.admission],
@@ -132,7 +132,7 @@ def _proposed_view(move: Move) -> documents.Proposed:
     return {"to_standing": move.to_standing, "cause": move.reason, "text": move.text}
 
 
-def _held_back_view(found: ProposalRecord) -> documents.HeldBack:
+def _breaker_proposal_view(found: ProposalRecord) -> documents.BreakerProposal:
     return {
         "way": found.way,
         "to_standing": found.standing,

@@ -60,7 +60,7 @@ class GpuDetail:
 
     ``admission``: to each tier, with the condition that would admit it. ``remedy``: the one that is due.
     ``attempts_max``: repairs of one fault group that its board gets. ``proposed``: a move that the rules make next, or
-    that waits for a person to close a scope of the breaker. ``held_back``: the proposals about it and its node.
+    that waits for a person to close a scope of the breaker. ``breaker_proposals``: the proposals about it and its node.
     """
 
     gpu: GpuRecord
@@ -70,7 +70,7 @@ class GpuDetail:
     evidence: Sequence[WeighedEvidence]
     admission: Sequence[TierAdmission]
     proposed: Move | None
-    held_back: Sequence[ProposalRecord]
+    breaker_proposals: Sequence[ProposalRecord]
     remedy: Remedy | None
     attempts_max: int
     overrides: Sequence[OverrideRecord]
@@ -115,7 +115,7 @@ def detail_from(found: GpuView | None, now: datetime) -> GpuDetail:
         evidence=_weighed_by(case, score, found.shown, policy, now_ms),
         admission=admission_of(found, case, whole_policy, now_ms),
         proposed=decide(case, now_ms, policy),
-        held_back=found.proposals,
+        breaker_proposals=found.proposals,
         remedy=remedy_of(case, known_verbs(found.node.repair_verbs), now_ms, policy),
         attempts_max=policy.repair.attempts_max,
         overrides=found.overrides,

@@ -133,8 +133,8 @@ def _hold(units: UnitOfWorkFactory, principal: Principal, node_ids: Sequence[Nod
         admitted = _admitted(unit, new, sorted(over), policy) if new or over else frozenset[NodeId]()
         for node_id in sorted(admitted):
             cordons.stand(unit, REASON_CODE, _words(new[node_id]), node_id=node_id)
-        held_back = {node_id: Proposal(_words(found)) for node_id, found in new.items() if node_id not in admitted}
-        proposals.keep(unit, Way.NODE_HOLD, node_ids, held_back)
+        proposed = {node_id: Proposal(_words(found)) for node_id, found in new.items() if node_id not in admitted}
+        proposals.keep(unit, Way.NODE_HOLD, node_ids, proposed)
         return len(over) + len(admitted)
 
 

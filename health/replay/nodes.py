@@ -17,13 +17,13 @@ from muster.domain.policy.health import HealthPolicy
 class ReplayedNode:
     """One node.
 
-    ``cordoned_by``: as it was settled last. ``held``: the GPUs that its hold keeps from work; None: it is not held.
+    ``cordoned_by``: as it was settled last. ``cordoned_gpus``: the GPUs that its hold keeps from work; None: it is not held.
     ``evaluation_ms``: when time alone may change that, None: it does not.
     """
 
     known: EvidenceIndex = field(default_factory=EvidenceIndex)
     cordoned_by: tuple[EvidenceId, ...] = ()
-    held: tuple[GpuUuid, ...] | None = None
+    cordoned_gpus: tuple[GpuUuid, ...] | None = None
     evaluation_ms: int | None = None
 
     def settle(self, policy: HealthPolicy, now_ms: int) -> tuple[Evidence, ...] | None:

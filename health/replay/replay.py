@@ -131,7 +131,9 @@ class Replay:
     def _retry(self) -> Iterator[Output]:
         """Decide again on everything that the breaker held back."""
         yield from self._judge([uuid for uuid, gpu in self._gpus.items() if gpu.proposed is not None])
-        for node_id in [node_id for node_id, node in self._nodes.items() if node.cordoned_by and node.held is None]:
+        for node_id in [
+            node_id for node_id, node in self._nodes.items() if node.cordoned_by and node.cordoned_gpus is None
+        ]:
             yield from self._settle(node_id)
 
     def _stands(self, given: Placed | KnownBefore | Fleet | Maintained | Passed) -> Iterator[Output]:
@@ -323,18 +325,18 @@ class Replay:
     def _hold(self, node_id: NodeId, node: ReplayedNode, changed: tuple[Evidence, ...] | None) -> Iterator[Output]:
         """Hold the node by its evidence if the breaker allows it. ``changed``: that evidence, where it is another."""
         if not node.cordoned_by:
-            if node.held is not None:
-                self.breaker.end_hold(node.held, len(self._gpus), self.policy, self.now_ms)
-                node.held = None
-        elif node.held is None:
+            if node.cordoned_gpus is not None:
+                self.breaker.end_hold(node.cordoned_gpus, len(self._gpus), self.policy, self.now_ms)
+                node.cordoned_gpus = None
+        elif node.cordoned_gpus is None:
             gpus = [uuid for uuid, gpu in self._gpus_on(node_id) if gpu.case.standing is not Standing.RETIRED]
             ruling = self.breaker.hold(node_id, gpus, len(self._gpus), self.policy, self.now_ms)
             if ruling.incident is not None:
                 yield Opened(self.now_ms, ruling.incident)
             if ruling.allowed:
-                node.held, changed = tuple(gpus), changed or node.cordoning()
+                node.cordoned_gpus, changed = tuple(gpus), changed or node.cordoning()
         if changed is not None:
-            yield RuleCordon(self.now_ms, node_id, changed, is_proposed=bool(changed) and node.held is None)
+            yield RuleCordon(self.now_ms, node_id, changed, is_proposed=bool(changed) and node.cordoned_gpus is None)
 
     def _together(self, node_id: NodeId, node: ReplayedNode) -> Iterator[Output]:
         """Yield the outputs of the rule about faults of several of the node's GPUs."""

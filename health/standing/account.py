@@ -76,7 +76,7 @@ class TakenOut:
             return frozenset()
         return frozenset(self.ways or (Way.STANDING,))
 
-    def is_held_alone(self) -> bool:
+    def is_out_by_node_alone(self) -> bool:
         """Return whether only the hold of its node keeps it from work."""
         return self.out_by() == {Way.NODE_HOLD}
 
@@ -156,10 +156,10 @@ class Books:
         for uuid in gpu_uuids:
             self._put(self._taken[uuid].with_ways({*self.out_by(uuid), way}))
 
-    def take(self, gpu_uuids: Sequence[GpuUuid], way: Way, *, is_held: bool = False) -> dict[str, int] | None:
+    def take(self, gpu_uuids: Sequence[GpuUuid], way: Way, *, is_node_out: bool = False) -> dict[str, int] | None:
         """Take the GPUs out as one unit and return None, or return the caps of the scopes that the taking opened.
 
-        ``is_held``: their node is held, so that they take no more capacity: only what is out by its standing counts.
+        ``is_node_out``: their node is held, so that they take no more capacity: only what is out by its standing counts.
         """
         scopes = {uuid: self._counts.places.get(uuid, GpuPlace()).scopes() for uuid in gpu_uuids}
         before = [self._taken[uuid] for uuid in gpu_uuids if uuid in self._taken]
@@ -168,7 +168,7 @@ class Books:
         wanted = Counter(scope for own in scopes.values() for scope in own)
         closed = [scope for scope in wanted if scope not in self._open_since_ms]
         caps = {scope: cap_of(scope, self._counts, self._policy) for scope in closed}
-        counted = self._num_standing if is_held else self._num_counted
+        counted = self._num_standing if is_node_out else self._num_counted
         full = {scope: cap for scope, cap in caps.items() if not _fits(wanted[scope], counted[scope], cap)}
         if full or len(closed) < len(wanted):
             self._open_since_ms |= dict.fromkeys(full, self._now_ms)
@@ -210,7 +210,7 @@ class Books:
         for scope in taken.scopes:
             if _counts_in(scope, taken, self._closed_ms, since_ms):
                 self._num_counted[scope] += times
-                self._num_standing[scope] += 0 if taken.is_held_alone() else times
+                self._num_standing[scope] += 0 if taken.is_out_by_node_alone() else times
 
 
 def _fits(num_gpus: int, num_others: int, cap: int) -> bool:

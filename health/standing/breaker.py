@@ -207,7 +207,7 @@ def _take(move: Move, books: Books) -> dict[str, int] | None:
     if move.to_standing is Standing.SUSPECT and out_by:
         books.add_way([move.gpu_uuid], Way.STANDING)
         return None
-    return books.take([move.gpu_uuid], Way.STANDING, is_held=Way.NODE_HOLD in out_by)
+    return books.take([move.gpu_uuid], Way.STANDING, is_node_out=Way.NODE_HOLD in out_by)
 
 
 def _take_unit(taking: Taking, books: Books) -> dict[str, int] | None:

@@ -97,7 +97,7 @@ class Proposed(TypedDict):
     text: str
 
 
-class HeldBack(TypedDict):
+class BreakerProposal(TypedDict):
     """Something that rules would do, and that the circuit breaker holds back until a person closes a scope.
 
     ``way``: ``standing`` (it moves to ``to_standing``), ``burn_in`` (one is ordered) or ``node_hold`` (its node takes
@@ -246,7 +246,7 @@ class Judged(TypedDict):
     origin_standing: Annotated[str, OneOf(Standing)] | None
     next_evaluation_at: Moment | None
     proposed: Proposed | None
-    held_back: list[HeldBack]
+    breaker_proposals: list[BreakerProposal]
     remedy: Remedy | None
     evidence: list[Evidence]
     admission: list[Admission]

@@ -8,7 +8,7 @@ from muster.cli.framework.tables import Document
 
 MOVES_SHOWN: Final = 5
 _OUT_BY_RULE: Final = ("SUSPECT", "QUARANTINED")
-_HELD_BACK: Final = {
+_OTHER_WAYS: Final = {
     "node_hold": "its node would take nothing new",
     "burn_in": "a burn-in of it would be ordered",
 }
@@ -42,22 +42,25 @@ def gpu_lines(gpu: Document) -> Iterator[str]:
 
 
 def _forecast(gpu: Document) -> Iterator[str]:
-    yield from _held_back(gpu)
+    yield from _by_the_breaker(gpu)
     if gpu["next_evaluation_at"] is not None:
         yield f"  judged again {until(gpu['next_evaluation_at'])}"
 
 
-def _held_back(gpu: Document) -> Iterator[str]:
+def _by_the_breaker(gpu: Document) -> Iterator[str]:
     """Yield what the rules would do if the breaker let them, and what holds until then."""
-    proposed, held_back = gpu["proposed"], gpu.get("held_back")  # a server of the release before sends none of these
+    proposed, waiting = (
+        gpu["proposed"],
+        gpu.get("breaker_proposals"),
+    )  # a server of the release before sends none of these
     words = []
     if proposed is not None and proposed["to_standing"] in _OUT_BY_RULE:
         words.append(f"would be {proposed['to_standing']}, if the breaker lets it: {proposed['text']}")
-    others = [each for each in held_back or [] if each["way"] in _HELD_BACK]
-    words += [f"{_HELD_BACK[each['way']]}, if the breaker lets it: {each['text']}" for each in others]
+    others = [each for each in waiting or [] if each["way"] in _OTHER_WAYS]
+    words += [f"{_OTHER_WAYS[each['way']]}, if the breaker lets it: {each['text']}" for each in others]
     yield from (f"  {each}" for each in words)
     if words:
-        is_barred = held_back is None or any(each["bars_placement"] for each in held_back)
+        is_barred = waiting is None or any(each["bars_placement"] for each in waiting)
         until_then = "nothing new is placed on it" if is_barred else "it takes work as before"
         yield f"  until then {until_then}; a person closes the breaker: `muster breaker list`"
 

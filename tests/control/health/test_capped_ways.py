@@ -55,7 +55,7 @@ def blip(court: Court, hall: dict[NodeId, list[GpuUuid]]) -> None:
     court.judge()
 
 
-def held(court: Court) -> set[NodeId]:
+def cordoned_nodes(court: Court) -> set[NodeId]:
     rows = court.rows(Cordon)
     return {each.node_id for each in rows if each.reason_code == REASON_CODE and each.released_at is None}
 
@@ -70,7 +70,7 @@ def test_holds_past_the_cap_are_proposed_in_one_incident_and_begin_after_the_clo
 ) -> None:
     blip(court, hall)
     assert hold_nodes_once(court.units, JUDGE) == 1
-    (first,) = held(court)
+    (first,) = cordoned_nodes(court)
     assert hold_nodes_once(court.units, JUDGE) == 0
     (incident,) = court.rows(Incident)
     assert incident.kind == "breaker_open"
@@ -78,7 +78,7 @@ def test_holds_past_the_cap_are_proposed_in_one_incident_and_begin_after_the_clo
     assert scopes(court)["rack:r0"].num_proposed == 16
     other = next(node_id for node_id in hall if node_id != first)
     with court.units.begin(OPERATOR, READ) as unit:
-        (proposal,) = detail_of(unit, hall[other][0]).held_back
+        (proposal,) = detail_of(unit, hall[other][0]).breaker_proposals
         assert (proposal.way, proposal.subject_id) == ("node_hold", other)
     for scope in [each.name for each in scopes(court).values() if each.opened_at is not None]:
         with court.units.begin(OPERATOR, CLOSE) as unit:

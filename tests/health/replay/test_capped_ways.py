@@ -58,7 +58,7 @@ def played(world: Replay, given: Iterator[Input] | list[Input]) -> list[Output]:
     return [each for one in given for each in world.take(one)]
 
 
-def held_nodes(found: list[Output]) -> set[NodeId]:
+def cordoned_nodes(found: list[Output]) -> set[NodeId]:
     """Nodes that the outputs leave held."""
     nodes = set[NodeId]()
     for each in found:
@@ -72,7 +72,7 @@ def test_a_switch_that_restarts_holds_no_more_nodes_than_the_breaker_allows() ->
     world = Replay(POLICY)
     blip = [link_downed(number, port, NOW_MS + SECOND + port) for port in range(8) for number in range(16)]
     found = played(world, [*hall(16), *blip])
-    assert held_nodes(found) == {node(0)}
+    assert cordoned_nodes(found) == {node(0)}
     proposed = {each.node_id for each in found if isinstance(each, RuleCordon) and each.is_proposed}
     assert proposed == {node(number) for number in range(1, 16)}
     (opened,) = [each.incident for each in found if isinstance(each, Opened)]
@@ -85,10 +85,10 @@ def test_closing_the_scopes_lets_the_next_hold_begin() -> None:
     world = Replay(POLICY)
     blip = [link_downed(number, 0, NOW_MS + SECOND) for number in range(3)]
     found = played(world, [*hall(3), *blip])
-    assert held_nodes(found) == {node(0)}
+    assert cordoned_nodes(found) == {node(0)}
     for scope in (FLEET_WINDOW, "rack:r0", "fleet"):
         found += played(world, [BreakerClosed(NOW_MS + MINUTE, scope)])
-    assert held_nodes(found) == {node(0), node(1)}, "a whole unit beyond what is out now, and no more"
+    assert cordoned_nodes(found) == {node(0), node(1)}, "a whole unit beyond what is out now, and no more"
 
 
 def test_hot_clocks_in_a_hall_take_out_the_breakers_share_and_open_one_incident() -> None:
