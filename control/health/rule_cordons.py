@@ -153,8 +153,8 @@ def _admitted(
     return frozenset(node_id for node_id in new if node_id in allowed or node_id in doubtful)
 
 
-def _words(held_by: Sequence[Evidence]) -> str:
-    return "; ".join(each.summary for each in held_by)[:_REASON_LENGTH_MAX]
+def _words(evidence: Sequence[Evidence]) -> str:
+    return "; ".join(each.summary for each in evidence)[:_REASON_LENGTH_MAX]
 
 
 def _wanted(unit: UnitOfWork, node_ids: Sequence[NodeId], policy: HealthPolicy) -> dict[NodeId, tuple[Evidence, ...]]:

@@ -17,7 +17,7 @@ from muster.domain.policy.health import HealthPolicy
 class ReplayedNode:
     """One node.
 
-    ``cordoned_by``: as it was settled last. ``cordoned_gpus``: the GPUs that its hold keeps from work; None: it is not held.
+    ``cordoned_by``: as it was settled last. ``cordoned_gpus``: the GPUs of its hold; None: it has none.
     ``evaluation_ms``: when time alone may change that, None: it does not.
     """
 

@@ -159,7 +159,7 @@ class Books:
     def take(self, gpu_uuids: Sequence[GpuUuid], way: Way, *, is_node_out: bool = False) -> dict[str, int] | None:
         """Take the GPUs out as one unit and return None, or return the caps of the scopes that the taking opened.
 
-        ``is_node_out``: their node is held, so that they take no more capacity: only what is out by its standing counts.
+        ``is_node_out``: their node is held, so that they take no more capacity: only standings count.
         """
         scopes = {uuid: self._counts.places.get(uuid, GpuPlace()).scopes() for uuid in gpu_uuids}
         before = [self._taken[uuid] for uuid in gpu_uuids if uuid in self._taken]
