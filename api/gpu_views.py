@@ -4,7 +4,7 @@ from api.views import cordon_view, gpu_view, time_of
 from control.evidence.types import StandingChangeRecord
 from control.fleet.gpu_admission import TierAdmission
 from control.fleet.read import Holder
-from control.fleet.types import OverrideRecord, RepairRecord
+from control.fleet.types import OverrideRecord, ProposalRecord, RepairRecord
 from control.health.breakers import BreakerView, Scope
 from control.health.gpu_details import GpuDetail, WeighedEvidence
 from control.health.signal_ages import SignalAge
@@ -69,6 +69,7 @@ def _judged_view(found: GpuDetail) -> documents.Judged:
         "origin_standing": found.gpu.origin_standing,
         "next_evaluation_at": time_of(found.gpu.judge_at),
         "proposed": None if found.proposed is None else _proposed_view(found.proposed),
+        "breaker_proposals": [_breaker_proposal_view(each) for each in found.breaker_proposals],
         "remedy": None if found.remedy is None else _remedy_view(found.remedy, found.attempts_max),
         "evidence": [evidence_view(each) for each in found.evidence],
         "admission": [_admission_view(each) for each in found.admission],
@@ -134,6 +135,7 @@ def _scope_view(scope: Scope) -> documents.BreakerScope:
         "scope": scope.name,
         "is_open": scope.opened_at is not None,
         "num_quarantined": scope.num_counted,
+        "num_proposed": scope.num_proposed,
         "cap": scope.cap,
         "opened_at": time_of(scope.opened_at),
         "closed_at": time_of(scope.closed_at),
@@ -142,6 +144,16 @@ def _scope_view(scope: Scope) -> documents.BreakerScope:
 
 def _proposed_view(move: Move) -> documents.Proposed:
     return {"to_standing": move.to_standing, "cause": move.reason, "text": move.text}
+
+
+def _breaker_proposal_view(found: ProposalRecord) -> documents.BreakerProposal:
+    return {
+        "way": found.way,
+        "to_standing": found.standing,
+        "text": found.reason,
+        "bars_placement": found.threatens_correctness,
+        "since": time_of(found.proposed_at),
+    }
 
 
 def _remedy_view(remedy: Remedy, attempts_max: int) -> documents.Remedy:

@@ -162,4 +162,4 @@ def _quick_check_figure(uuids: Sequence[GpuUuid], seconds: float) -> Figure:
 
 
 def _job_python() -> str:
-    return os.environ.get("MUSTER_JOB_PYTHON") or sys.executable
+    return os.environ.get("MUSTER_JOB_PYTHON", sys.executable)

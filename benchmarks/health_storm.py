@@ -53,8 +53,7 @@ POLL_S: Final = 0.05
 
 _DECIDED = text("""
 SELECT count(*) FILTER (WHERE standing = 'QUARANTINED'), count(*) FILTER (WHERE standing <> 'QUARANTINED' AND EXISTS (
-    SELECT FROM cordons WHERE cordons.gpu_uuid = gpus.uuid AND released_at IS NULL
-        AND reason_code IN ('quarantine_held_back', 'correctness_at_risk')))
+    SELECT FROM breaker_proposals AS p WHERE p.subject_id = gpus.uuid AND p.way = 'standing'))
 FROM gpus WHERE uuid = ANY(:uuids)
 """)
 _JUDGED = text("SELECT count(*) FROM gpu_signals WHERE judged_at IS NOT NULL")

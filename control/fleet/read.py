@@ -13,7 +13,7 @@ from control.core.records import record_of
 from control.core.unit_of_work import UnitOfWork
 from control.evidence.types import DecidedBurnInRecord, EvidenceRecord, StandingChangeRecord
 from control.fleet.node_names import is_node
-from control.fleet.types import CordonRecord, GpuRecord, OverrideRecord, RepairRecord
+from control.fleet.types import CordonRecord, GpuRecord, OverrideRecord, ProposalRecord, RepairRecord
 from control.policy.read import PolicyRecord
 from muster.db.models import Gpu, GpuOverride
 from muster.db.stored_values import present_sql
@@ -60,6 +60,7 @@ class GpuView(msgspec.Struct, frozen=True):
     ``cordons``: those in force. ``repairs`` of the board, ``moves`` and decided ``burn_ins``: the newest first, up to
     the requested limits. ``abandoned_at``: when a burn-in was last abandoned. ``is_burning_in``: a burn-in runs on it.
     ``is_reported``: a signal that would condemn it is not yet judged. ``signals``: None before the first report.
+    ``proposals``: about it or its node, which the circuit breaker holds back.
     """
 
     gpu: GpuRecord
@@ -77,6 +78,7 @@ class GpuView(msgspec.Struct, frozen=True):
     is_burning_in: bool
     is_reported: bool
     signals: StoredSignals | None = None
+    proposals: list[ProposalRecord] = []
 
 
 GPU: Final = JsonQuery(
@@ -135,6 +137,10 @@ GPU: Final = JsonQuery(
             WHERE s.node_id = g.node_id AND s.judged_at IS NULL AND s.is_alarming
                 AND (s.gpu_uuid = g.uuid OR s.gpu_uuid IS NULL)
         ),
+        'proposals', COALESCE((
+            SELECT json_agg(to_json(p) ORDER BY p.way) FROM breaker_proposals AS p
+            WHERE p.subject_id = g.uuid OR p.subject_id = g.node_id
+        ), '[]'),
         'is_burning_in', EXISTS (SELECT FROM burn_ins AS b WHERE b.gpu_uuid = g.uuid AND b.state = 'RUNNING')
     )
     FROM gpus AS g JOIN nodes AS n ON n.id = g.node_id WHERE g.uuid = %(uuid)s

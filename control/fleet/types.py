@@ -90,6 +90,17 @@ class CordonRecord(msgspec.Struct, frozen=True):
     released_by: str | None
 
 
+class ProposalRecord(msgspec.Struct, frozen=True):
+    """Something that the circuit breaker holds back: a move of a GPU, a burn-in of it, or the hold of its node."""
+
+    subject_id: str
+    way: str
+    standing: Standing | None
+    reason: str
+    threatens_correctness: bool
+    proposed_at: datetime
+
+
 class RepairRecord(msgspec.Struct, frozen=True):
     """A repair of a GPU. ``verb``: the action of its host's agent; ``None``: a person does it."""
 

@@ -1,5 +1,6 @@
 """The circuit breaker as persons see it: which scopes are open, how full each is, and closing one."""
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
@@ -11,7 +12,8 @@ from sqlalchemy import select
 from control.core.unit_of_work import UnitOfWork, declare_action
 from control.fleet.gpu_locks import lock_gpus
 from control.health.breaker_cordons import cordoned_gpus
-from control.health.transitions import fleet_counts
+from control.health.capacity import fleet_counts
+from control.health.proposals import proposed_gpus, waiting_gpus
 from control.incidents import incidents
 from control.policy.policies import active_policy
 from health.standing import breaker
@@ -28,11 +30,15 @@ READ: Final = declare_action("breaker.read")
 
 @dataclass(frozen=True, slots=True)
 class Scope:
-    """One scope: rules took out ``num_counted`` of at most ``cap`` GPUs. ``opened_at`` is None while it is closed."""
+    """One scope: rules took out ``num_counted`` of at most ``cap`` GPUs. ``opened_at`` is None while it is closed.
+
+    ``num_proposed``: GPUs there that rules would take out, and that the breaker holds back.
+    """
 
     name: str
     cap: int
     num_counted: int
+    num_proposed: int
     opened_at: datetime | None
     closed_at: datetime | None
 
@@ -59,7 +65,8 @@ def close_scope(unit: UnitOfWork, name: str, scope: str, *, reason: str) -> Brea
         ConflictError: the scope is not open.
     """
     unit.principal.require(Permission.GPU_WRITE)
-    waiting = lock_gpus(unit, cordoned_gpus(unit))  # before the breaker, as the judge does
+    held_back = sorted({*waiting_gpus(unit), *cordoned_gpus(unit)})
+    waiting = lock_gpus(unit, held_back)  # before the breaker, as the judge does
     row = unit.session.get(Breaker, name, with_for_update=True)
     if row is None:
         raise NotFoundError("there is no such breaker")
@@ -88,13 +95,16 @@ def _close_incidents(unit: UnitOfWork, name: str, state: BreakerState, reason: s
 
 def _view(unit: UnitOfWork, row: Breaker) -> BreakerView:
     state = msgspec.convert(row.state, BreakerState)
-    policy, counts, now_ms = active_policy(unit.session).health.breaker, fleet_counts(unit.session, ()), to_ms(unit.now)
+    policy, now_ms = active_policy(unit.session).health.breaker, to_ms(unit.now)
+    counts = fleet_counts(unit.session, proposed_gpus(unit))
+    proposed = Counter(scope for place in counts.places.values() for scope in place.scopes())
     names = {FLEET, FLEET_WINDOW, *state.open_since_ms, *(scope for each in state.quarantined for scope in each.scopes)}
     scopes = [
         Scope(
             name=scope,
             cap=breaker.cap_of(scope, counts, policy),
             num_counted=breaker.num_counted(state, scope, policy, now_ms),
+            num_proposed=proposed[scope],
             opened_at=_time(state.open_since_ms.get(scope)),
             closed_at=_time(state.closed_ms.get(scope)),
         )

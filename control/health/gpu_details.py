@@ -13,7 +13,7 @@ from control.evidence.rows import BURN_INS_REMEMBERED, MOVES_REMEMBERED, REMEMBE
 from control.evidence.types import EvidenceRecord, StandingChangeRecord
 from control.fleet.gpu_admission import TierAdmission, admission_of
 from control.fleet.read import GPU, GpuView, Holder, Place
-from control.fleet.types import CordonRecord, GpuRecord, OverrideRecord, RepairRecord
+from control.fleet.types import CordonRecord, GpuRecord, OverrideRecord, ProposalRecord, RepairRecord
 from control.health.cases import cases_of
 from control.health.repairs import REPAIRS_REMEMBERED, with_repairs
 from control.health.signal_ages import Signals, signals_of
@@ -62,7 +62,8 @@ class GpuDetail:
 
     ``admission``: to each tier, with the condition that would admit it. ``remedy``: the one that is due.
     ``attempts_max``: repairs of one fault group that its board gets. ``proposed``: a move that the rules make next, or
-    that waits for a person to close a scope of the breaker. ``signals``: the age of each group.
+    that waits for a person to close a scope of the breaker. ``breaker_proposals``: the proposals about it and its node.
+    ``signals``: the age of each group.
     """
 
     gpu: GpuRecord
@@ -72,6 +73,7 @@ class GpuDetail:
     evidence: Sequence[WeighedEvidence]
     admission: Sequence[TierAdmission]
     proposed: Move | None
+    breaker_proposals: Sequence[ProposalRecord]
     remedy: Remedy | None
     attempts_max: int
     overrides: Sequence[OverrideRecord]
@@ -117,6 +119,7 @@ def detail_from(found: GpuView | None, now: datetime) -> GpuDetail:
         evidence=_weighed_by(case, score, found.shown, policy, now_ms),
         admission=admission_of(found, case, whole_policy, now_ms),
         proposed=decide(case, now_ms, policy),
+        breaker_proposals=found.proposals,
         remedy=remedy_of(case, known_verbs(found.node.repair_verbs), now_ms, policy),
         attempts_max=policy.repair.attempts_max,
         overrides=found.overrides,

@@ -10,11 +10,12 @@ from control.core.unit_of_work import UnitOfWork, declare_action
 from control.fleet import overrides
 from control.fleet.gpu_locks import lock_gpus
 from control.health import remedy_context
+from control.health.capacity import admit_moves
 from control.health.cases import cases_of
 from control.health.judge import policy_version
 from control.health.repair_orders import lock_host, require_host_ready, verb_for, verbs_of
 from control.health.repairs import begin_repair, report_repairs
-from control.health.transitions import admitted_by_breaker, apply_transition, make_audited
+from control.health.transitions import apply_transition, make_audited
 from control.policy.policies import active_policy
 from health.remedy.fault_groups import fault_group_of
 from health.remedy.remedy import Remedy, remedy_of
@@ -239,5 +240,5 @@ def _audited(unit: UnitOfWork, change: _Change, move: Move, action: str, reason:
 
 def _make(unit: UnitOfWork, change: _Change, move: Move) -> None:
     """Store a person's move. The breaker admits it, and counts the GPU as returned."""
-    for allowed in admitted_by_breaker(unit, [move], change.policy):
+    for allowed in admit_moves(unit, [move], change.policy):
         apply_transition(unit, change.gpu, allowed, policy_version(unit))

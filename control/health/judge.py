@@ -18,7 +18,7 @@ from sqlalchemy import Select, or_, select
 from control.core.unit_of_work import UnitOfWork, UnitOfWorkFactory, declare_action, retrying
 from control.evidence.inbox import Reported, findings_of
 from control.fleet.gpu_locks import lock_gpus
-from control.health.burn_ins.orders import order_proofs
+from control.health.burn_ins.orders import order_proofs, order_proposed
 from control.health.programs import mark_programs
 from control.health.record_evidence import record_evidence
 from control.health.transitions import judge_gpus
@@ -53,6 +53,7 @@ def judge_findings(unit: UnitOfWork, reported: Sequence[Reported], taken: Sequen
     gpus = record_evidence(unit, reported, policy.health, taken)
     num_moved = judge_gpus(unit, gpus, policy.health, policy_version(unit))
     order_proofs(unit, gpus, policy.health)
+    order_proposed(unit, gpus, policy.health)
     return num_moved
 
 
@@ -193,5 +194,6 @@ def _judge_gpus(unit: UnitOfWork, uuids: Sequence[GpuUuid]) -> int:
     policy = active_policy(unit.session).health
     judge_gpus(unit, gpus, policy, policy_version(unit))
     order_proofs(unit, gpus, policy)
+    order_proposed(unit, gpus, policy)
     close_for(unit, (), [gpu.uuid for gpu in gpus])
     return len(gpus)

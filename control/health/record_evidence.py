@@ -63,7 +63,7 @@ def record_evidence(
         if _place(said_now) in places:
             known.take(said_now)
     unit.session.flush()
-    order_diagnoses(unit, gpus, known.requested)
+    order_diagnoses(unit, gpus, known.requested, policy)
     told = known.changed | {_place(each) for each in heard if isinstance(each, Finding)}
     return [gpu for gpu in gpus if gpu.uuid in told]
 

@@ -9,8 +9,8 @@ from control.core.unit_of_work import UnitOfWork
 from control.fleet.cordons import those_that_stand, those_to_come
 from control.fleet.inventory import in_force
 from control.health.burn_ins.orders import OPEN_BURN_INS
+from control.health.capacity import locked_breaker
 from control.health.rule_cordons import REASON_CODE as NODE_FAULT
-from control.health.transitions import locked_breaker
 from health.remedy.remedy import Remedy
 from health.remedy.remedy_start import Around
 from health.standing.breaker import GpuPlace

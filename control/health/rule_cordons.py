@@ -1,10 +1,11 @@
 """Node holds: a node with faulty ports, fabric or host takes nothing new, and none of its GPUs is quarantined.
 
 A hold is a rule cordon that stands as long as its evidence does (``health.standing.rule_cordon``). Running programs
-continue. A person's release outlives the evidence that existed then: only later evidence holds the node again.
+continue. A person's release outlives the evidence that existed then: only later evidence holds the node again. A hold
+that the circuit breaker does not admit is a proposal, and the node takes new work as before.
 """
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Final
 
@@ -15,12 +16,17 @@ from control.core.unit_of_work import UnitOfWork, UnitOfWorkFactory, declare_act
 from control.evidence.rows import REMEMBERED, change_evidence, evidence_of, is_pending, store_outlasted
 from control.fleet import cordons, maintenance
 from control.fleet.gpu_locks import lock_gpus
+from control.health import proposals
+from control.health.capacity import NODE_FAULT, admit_takings, gpus_of, true_up_once
 from control.health.node_faults import nodes_in_question, report_gpus_together
+from control.health.proposals import Proposal
 from control.policy.policies import active_policy
 from health.detectors.registry import NATURES
 from health.evidence.evidence import after_maintenance
+from health.standing.account import Way
+from health.standing.breaker import Taking
 from health.standing.rule_cordon import holding, lookback_ms
-from muster.db.models import Cordon, EvidenceRow, Node
+from muster.db.models import BreakerProposal, Cordon, EvidenceRow, Node
 from muster.domain.evidence.findings import Evidence, Severity, Suppression
 from muster.domain.evidence.traits import LASTING
 from muster.domain.ids import NodeId
@@ -30,7 +36,7 @@ from muster.domain.states import Contact
 from muster.domain.times import to_ms
 
 CORDON: Final = declare_action("judge.cordon_nodes")
-REASON_CODE: Final = "node_fault"
+REASON_CODE: Final = NODE_FAULT
 MAINTENANCE_CODES: Final = ("drain", maintenance.REASON_CODE)
 """Cordons under which a person works on a node: reports about the node itself then have no weight."""
 NODES_AT_ONCE: Final = 200
@@ -38,7 +44,8 @@ _REASON_LENGTH_MAX: Final = 500
 
 
 def hold_nodes_once(units: UnitOfWorkFactory, principal: Principal) -> int:
-    """Hold exactly the nodes that their evidence holds. Return how many holds began or ended."""
+    """Hold exactly the nodes that their evidence holds and the breaker admits. Return how many holds began or ended."""
+    true_up_once(units, principal)
     with units.read() as session:
         maintained = _reported_in_maintenance(session, units.clock())
     for node_id in maintained:
@@ -48,8 +55,9 @@ def hold_nodes_once(units: UnitOfWorkFactory, principal: Principal) -> int:
         since = units.clock() - _lookback(policy)
         told = session.scalars(select(EvidenceRow.node_id).where(*_about_nodes(since)).distinct())
         held = session.scalars(select(Cordon.node_id).where(*_is_ours()))
+        proposed = session.scalars(select(BreakerProposal.subject_id).where(BreakerProposal.way == Way.NODE_HOLD))
         together = nodes_in_question(session, units.clock(), policy)
-        node_ids = sorted({*told, *together, *(each for each in held if each is not None)})
+        node_ids = sorted({*told, *together, *map(NodeId, proposed), *(each for each in held if each is not None)})
     changed = 0
     for start in range(0, len(node_ids), NODES_AT_ONCE):
         some = node_ids[start : start + NODES_AT_ONCE]
@@ -118,14 +126,35 @@ def _hold(units: UnitOfWorkFactory, principal: Principal, node_ids: Sequence[Nod
         wanted = _wanted(unit, node_ids, policy)
         standing = select(Cordon).where(Cordon.node_id.in_(node_ids), *_is_ours()).order_by(Cordon.id)
         held = {cordon.node_id: cordon for cordon in unit.session.scalars(standing)}
-        over = [cordon for node_id, cordon in held.items() if node_id not in wanted]
-        new = [node_id for node_id in wanted if node_id not in held]
-        for cordon in over:
+        over = {node_id: cordon for node_id, cordon in held.items() if node_id is not None and node_id not in wanted}
+        new = {node_id: found for node_id, found in wanted.items() if node_id not in held}
+        for cordon in over.values():
             cordons.end(unit, cordon, "its fault is over")
-        for node_id in new:
-            words = "; ".join(each.summary for each in wanted[node_id])
-            cordons.stand(unit, REASON_CODE, words[:_REASON_LENGTH_MAX], node_id=node_id)
-        return len(over) + len(new)
+        admitted = _admitted(unit, new, sorted(over), policy) if new or over else frozenset[NodeId]()
+        for node_id in sorted(admitted):
+            cordons.stand(unit, REASON_CODE, _words(new[node_id]), node_id=node_id)
+        proposed = {node_id: Proposal(_words(found)) for node_id, found in new.items() if node_id not in admitted}
+        proposals.keep(unit, Way.NODE_HOLD, node_ids, proposed)
+        return len(over) + len(admitted)
+
+
+def _admitted(
+    unit: UnitOfWork, new: Mapping[NodeId, tuple[Evidence, ...]], over: Sequence[NodeId], policy: HealthPolicy
+) -> frozenset[NodeId]:
+    """Return the nodes among ``new`` that may be held, also where that exceeds a cap but results may be wrong there.
+
+    ``over``: the nodes whose hold has ended.
+    """
+    gpus = gpus_of(unit.session, [*new, *over])
+    doubtful = {node_id for node_id, found in new.items() if any(each.threatens_correctness for each in found)}
+    takings = [Taking(node_id, gpus[node_id], Way.NODE_HOLD, node_id in doubtful) for node_id in new]
+    ended = {Way.NODE_HOLD: [uuid for node_id in over for uuid in gpus[node_id]]}
+    allowed = admit_takings(unit, takings, policy, ended)
+    return frozenset(node_id for node_id in new if node_id in allowed or node_id in doubtful)
+
+
+def _words(evidence: Sequence[Evidence]) -> str:
+    return "; ".join(each.summary for each in evidence)[:_REASON_LENGTH_MAX]
 
 
 def _wanted(unit: UnitOfWork, node_ids: Sequence[NodeId], policy: HealthPolicy) -> dict[NodeId, tuple[Evidence, ...]]:

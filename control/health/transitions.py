@@ -1,42 +1,35 @@
 """Decision and storage of moves of standing, within the circuit breaker (I10). One transaction a ruling."""
 
-from collections import Counter
 from collections.abc import Sequence
 from datetime import datetime
 from typing import Any, Final
 
-import msgspec
-from sqlalchemy import func, select
-from sqlalchemy.orm import Session
+from sqlalchemy import select
 
 from control.core.unit_of_work import SCHEDULER_CHANNEL, UnitOfWork
 from control.evidence.rows import REMEMBERED, is_pending, store_outlasted
-from control.health.breaker_cordons import keep_holds
+from control.health.breaker_cordons import keep_correctness_cordons
+from control.health.capacity import admit_moves
 from control.health.cases import cases_of
+from control.health.proposals import PROPOSED_AGAIN_MS, Proposal
+from control.health.proposals import keep as keep_breaker_proposals
 from control.health.repairs import end_repair
 from control.health.retirements import keep_proposals
 from control.health.tainting import taint_those_that_ended
-from control.incidents.incidents import open_incident
 from control.policy.policies import active_policy
 from health.evidence.suppression import awaits_contact
-from health.standing import breaker
-from health.standing.breaker import BreakerState, FleetCounts, GpuPlace
+from health.standing.account import Way
 from health.standing.gpu_case import GpuCase, Move, score_of
 from health.standing.proof_under_load import unproved
 from health.standing.rest import require_rest
 from health.standing.standing import decide, next_evaluation_ms
-from muster.db.models import Allocation, AllocationGpu, Breaker, EvidenceRow, Gpu, GpuStandingChange, Node
+from muster.db.models import EvidenceRow, Gpu, GpuStandingChange
 from muster.db.queries.gpu_standings import write_standings
-from muster.domain.evidence.incidents import IncidentKind
-from muster.domain.ids import GpuUuid, TenantId
+from muster.domain.ids import GpuUuid
 from muster.domain.policy.health import HealthPolicy
 from muster.domain.state_sets import OUT_OF_SERVICE
-from muster.domain.states import AllocationState, Standing
+from muster.domain.states import Standing
 from muster.domain.times import to_ms, to_time
-
-BREAKER: Final = "quarantine"
-PROPOSED_AGAIN_MS: Final = 60_000
-"""Interval after which a move that the breaker held back is decided again."""
 
 AWAITS_CONTACT: Final = (Standing.PROBATION, Standing.SUSPECT)
 RECHECK_SILENT_MS: Final = 10_000
@@ -55,9 +48,13 @@ def judge_gpus(unit: UnitOfWork, gpus: Sequence[Gpu], policy: HealthPolicy, poli
     moves = [move for case in cases.values() if (move := decide(case, now_ms, policy)) is not None]
     for move in moves:
         require_rest(cases[move.gpu_uuid], move, policy)
-    allowed = admitted_by_breaker(unit, moves, policy) if moves else ()
+    allowed = admit_moves(unit, moves, policy) if moves else ()
     held_back = {move.gpu_uuid: move for move in moves if move not in allowed}
-    keep_holds(unit, gpus, held_back)
+    keep_correctness_cordons(unit, gpus, held_back)
+    proposed = {
+        uuid: Proposal(move.text, move.to_standing, move.threatens_correctness) for uuid, move in held_back.items()
+    }
+    keep_breaker_proposals(unit, Way.STANDING, [gpu.uuid for gpu in gpus], proposed)
     keep_proposals(unit, gpus, cases, policy)
     for gpu in gpus:
         _store_score(gpu, cases[gpu.uuid], policy, now_ms, is_proposed=gpu.uuid in held_back)
@@ -136,25 +133,6 @@ def apply_transition(unit: UnitOfWork, gpu: Gpu, move: Move, policy_version: int
     unit.wake(SCHEDULER_CHANNEL)
 
 
-def admitted_by_breaker(unit: UnitOfWork, moves: Sequence[Move], policy: HealthPolicy) -> tuple[Move, ...]:
-    """Return the moves that the breaker admits. Persons' moves always pass; the breaker counts them all the same."""
-    now_ms = to_ms(unit.now)
-    row, state = locked_breaker(unit)
-    ruling = breaker.admit(moves, state, fleet_counts(unit.session, [move.gpu_uuid for move in moves]), policy, now_ms)
-    stored: dict[str, Any] = msgspec.to_builtins(ruling.state)
-    if stored != row.state:
-        row.state = stored
-    if ruling.incident is not None:
-        _open_incident(unit, ruling.incident)
-    return ruling.allowed
-
-
-def locked_breaker(unit: UnitOfWork) -> tuple[Breaker, BreakerState]:
-    """Lock the breaker's row until the commit, and return its newest state: processes count each other's moves."""
-    row = unit.session.get_one(Breaker, BREAKER, with_for_update=True, populate_existing=True)
-    return row, msgspec.convert(row.state, BreakerState)
-
-
 def make_audited(
     unit: UnitOfWork,
     gpu: Gpu,
@@ -169,51 +147,5 @@ def make_audited(
     """Store the audit entry of a move that a person, agent or repair rule requested, and the move if admitted."""
     told = {"from": move.from_standing, "to": move.to_standing, **detail}
     unit.audit(action, "gpu", gpu.uuid, reason=reason, detail=told)
-    for allowed in admitted_by_breaker(unit, [move], policy):
+    for allowed in admit_moves(unit, [move], policy):
         apply_transition(unit, gpu, allowed, version)
-
-
-def _open_incident(unit: UnitOfWork, found: breaker.BreakerIncident) -> None:
-    scopes = ", ".join(f"{scope} (cap {cap})" for scope, cap in sorted(found.caps.items()))
-    summary = f"the quarantine breaker opened: {scopes}; {len(found.gpu_uuids)} GPUs wait for a person"
-    payload = {"scopes": dict(found.caps), "gpus": list(found.gpu_uuids)}
-    open_incident(unit, IncidentKind.BREAKER_OPEN, "breaker", BREAKER, summary, payload)
-
-
-def fleet_counts(session: Session, uuids: Sequence[GpuUuid]) -> FleetCounts:
-    """Return the number of GPUs, the places of ``uuids``, and the tenants that hold them."""
-    groups = session.execute(
-        select(Node.rack, Gpu.cohort_key, func.count())
-        .join(Gpu, Gpu.node_id == Node.id)
-        .where(Gpu.standing != Standing.RETIRED)
-        .group_by(Node.rack, Gpu.cohort_key)
-    ).all()
-    by_rack, by_cohort = Counter[str](), Counter[str]()
-    for rack, cohort, count in groups:
-        by_cohort[cohort] += count
-        if rack is not None:
-            by_rack[rack] += count
-    held = AllocationGpu.state == AllocationState.ASSIGNED
-    by_tenant = session.execute(
-        select(Allocation.tenant_id, func.count())
-        .join(AllocationGpu, AllocationGpu.allocation_id == Allocation.id)
-        .where(held)
-        .group_by(Allocation.tenant_id)
-    ).all()
-    holders: dict[GpuUuid, TenantId] = dict(
-        session.execute(
-            select(AllocationGpu.gpu_uuid, Allocation.tenant_id)
-            .join(Allocation, Allocation.id == AllocationGpu.allocation_id)
-            .where(held, AllocationGpu.gpu_uuid.in_(uuids))
-        ).all()
-    )
-    places = session.execute(
-        select(Gpu.uuid, Node.rack, Gpu.cohort_key).join(Node, Node.id == Gpu.node_id).where(Gpu.uuid.in_(uuids))
-    ).all()
-    return FleetCounts(
-        num_gpus=by_cohort.total(),
-        by_rack=by_rack,
-        by_cohort=by_cohort,
-        by_tenant=dict(by_tenant),
-        places={uuid: GpuPlace(rack, cohort, holders.get(uuid)) for uuid, rack, cohort in places},
-    )

@@ -1,12 +1,21 @@
 """The circuit breaker of a replay: its memory, and the fleet whose size sets its limits."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from health.replay.stream import Fleet
 from health.standing import breaker
-from health.standing.breaker import BreakerDecision, BreakerState, FleetCounts, GpuPlace
+from health.standing.breaker import (
+    BreakerDecision,
+    BreakerState,
+    FleetCounts,
+    GpuPlace,
+    Taking,
+    TakingDecision,
+    Way,
+)
 from health.standing.gpu_case import Move
-from muster.domain.ids import GpuUuid
+from muster.domain.ids import GpuUuid, NodeId
 from muster.domain.policy.health import HealthPolicy
 
 
@@ -23,9 +32,23 @@ class ReplayedBreaker:
     _state: BreakerState = field(default_factory=BreakerState)
 
     def rule(self, move: Move, num_known: int, policy: HealthPolicy, now_ms: int) -> BreakerDecision:
-        ruling = breaker.admit([move], self._state, self._counts(move.gpu_uuid, num_known), policy, now_ms)
+        ruling = breaker.admit([move], self._state, self._counts([move.gpu_uuid], num_known), policy, now_ms)
         self._state = ruling.state
         return ruling
+
+    def hold(
+        self, node_id: NodeId, uuids: Sequence[GpuUuid], num_known: int, policy: HealthPolicy, now_ms: int
+    ) -> TakingDecision:
+        """Return whether the node, with these GPUs, may be held."""
+        taking = Taking(node_id, tuple(uuids), Way.NODE_HOLD)
+        ruling = breaker.admit_takings([taking], self._state, self._counts(uuids, num_known), policy, now_ms)
+        self._state = ruling.state
+        return ruling
+
+    def end_hold(self, uuids: Sequence[GpuUuid], num_known: int, policy: HealthPolicy, now_ms: int) -> None:
+        """Note that a node's hold has ended."""
+        counts = self._counts(uuids, num_known)
+        self._state = breaker.end_ways(self._state, {Way.NODE_HOLD: uuids}, counts, policy, now_ms)
 
     def close(self, scope: str, now_ms: int) -> bool:
         """Close a scope, and return whether it was open."""
@@ -34,13 +57,15 @@ class ReplayedBreaker:
         self._state = breaker.close(self._state, scope, now_ms)
         return True
 
-    def _counts(self, uuid: GpuUuid, num_known: int) -> FleetCounts:
-        """Return the counts of the GPU's scopes. A rack or cohort of unknown size has no scope."""
+    def _counts(self, uuids: Sequence[GpuUuid], num_known: int) -> FleetCounts:
+        """Return the counts of the GPUs' scopes. A rack or cohort of unknown size has no scope."""
         if self.fleet is None:
             return FleetCounts(num_known)
-        place, racks, cohorts = self.places.get(uuid, GpuPlace()), self.fleet.by_rack, self.fleet.by_cohort
-        rack, cohort = (
-            (place.rack if place.rack in racks else None),
-            (place.cohort if place.cohort in cohorts else None),
-        )
-        return FleetCounts(self.fleet.num_gpus, racks, cohorts, places={uuid: GpuPlace(rack, cohort)})
+        racks, cohorts = self.fleet.by_rack, self.fleet.by_cohort
+        places: dict[GpuUuid, GpuPlace] = {}
+        for uuid in uuids:
+            place = self.places.get(uuid, GpuPlace())
+            rack = place.rack if place.rack in racks else None
+            cohort = place.cohort if place.cohort in cohorts else None
+            places[uuid] = GpuPlace(rack, cohort)
+        return FleetCounts(self.fleet.num_gpus, racks, cohorts, places=places)

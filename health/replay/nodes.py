@@ -9,7 +9,7 @@ from health.evidence.suppression import outlasted, weighs_from_ms
 from health.replay.stream import Maintained
 from health.standing.rule_cordon import cordoned_until_ms, holding, lookback_ms
 from muster.domain.evidence.findings import Evidence
-from muster.domain.ids import EvidenceId, NodeId
+from muster.domain.ids import EvidenceId, GpuUuid, NodeId
 from muster.domain.policy.health import HealthPolicy
 
 
@@ -17,11 +17,13 @@ from muster.domain.policy.health import HealthPolicy
 class ReplayedNode:
     """One node.
 
-    ``cordoned_by``: as it was settled last. ``evaluation_ms``: when time alone may change that, None: it does not.
+    ``cordoned_by``: as it was settled last. ``cordoned_gpus``: the GPUs of its hold; None: it has none.
+    ``evaluation_ms``: when time alone may change that, None: it does not.
     """
 
     known: EvidenceIndex = field(default_factory=EvidenceIndex)
     cordoned_by: tuple[EvidenceId, ...] = ()
+    cordoned_gpus: tuple[GpuUuid, ...] | None = None
     evaluation_ms: int | None = None
 
     def settle(self, policy: HealthPolicy, now_ms: int) -> tuple[Evidence, ...] | None:
@@ -37,6 +39,10 @@ class ReplayedNode:
         self.evaluation_ms = min((at_ms for at_ms in due if at_ms is not None and at_ms > now_ms), default=None)
         before, self.cordoned_by = self.cordoned_by, tuple(each.id for each in found)
         return found if set(before) != set(self.cordoned_by) else None
+
+    def cordoning(self) -> tuple[Evidence, ...]:
+        """Return the evidence of ``cordoned_by``."""
+        return tuple(each for each in self.known.values() if each.id in self.cordoned_by)
 
 
 @dataclass(slots=True)

@@ -62,13 +62,16 @@ _NO_GPU = GpuUuid("")
 
 @dataclass(slots=True)
 class _Gpu:
-    """One GPU. ``case`` holds only the evidence that may weigh, as of the last judgement."""
+    """One GPU. ``case`` holds only the evidence that may weigh, as of the last judgement.
+
+    ``proposed``: the standing to which the breaker does not let it move.
+    """
 
     memory: GpuMemory
     case: GpuCase
     known: EvidenceIndex = field(default_factory=EvidenceIndex)
     score: float = 100.0
-    proposed: bool = False
+    proposed: Standing | None = None
     evaluation_ms: int | None = None
 
 
@@ -121,9 +124,17 @@ class Replay:
                 yield given
             case BreakerClosed():
                 if self.breaker.close(given.scope, self.now_ms):
-                    yield from self._judge([uuid for uuid, gpu in self._gpus.items() if gpu.proposed])
+                    yield from self._retry()
             case _:
                 yield from self._stands(given)
+
+    def _retry(self) -> Iterator[Output]:
+        """Decide again on everything that the breaker held back."""
+        yield from self._judge([uuid for uuid, gpu in self._gpus.items() if gpu.proposed is not None])
+        for node_id in [
+            node_id for node_id, node in self._nodes.items() if node.cordoned_by and node.cordoned_gpus is None
+        ]:
+            yield from self._settle(node_id)
 
     def _stands(self, given: Placed | KnownBefore | Fleet | Maintained | Passed) -> Iterator[Output]:
         """Apply an input that states a condition rather than an occurrence."""
@@ -304,14 +315,29 @@ class Replay:
     def _settle(self, node_id: NodeId) -> Iterator[Output]:
         node = self._nodes[node_id]
         yield from self._together(node_id, node)
-        held_by = node.settle(self.policy, self.now_ms)
-        if held_by is not None:
-            yield RuleCordon(self.now_ms, node_id, held_by)
+        changed = node.settle(self.policy, self.now_ms)
+        yield from self._hold(node_id, node, changed)
         if any(is_open(each) for each in node.known.on(of_detector(gpus_at_fault.NAME))):
             again_ms = self.now_ms + int(self.policy.evidence.restate_s * 1000)
             node.evaluation_ms = min(node.evaluation_ms or again_ms, again_ms)
         if node.evaluation_ms is not None:
             heapq.heappush(self._evaluations, (node.evaluation_ms, _NO_GPU, node_id))
+
+    def _hold(self, node_id: NodeId, node: ReplayedNode, changed: tuple[Evidence, ...] | None) -> Iterator[Output]:
+        """Hold the node by its evidence if the breaker allows it. ``changed``: that evidence, where it is another."""
+        if not node.cordoned_by:
+            if node.cordoned_gpus is not None:
+                self.breaker.end_hold(node.cordoned_gpus, len(self._gpus), self.policy, self.now_ms)
+                node.cordoned_gpus = None
+        elif node.cordoned_gpus is None:
+            gpus = [uuid for uuid, gpu in self._gpus_on(node_id) if gpu.case.standing is not Standing.RETIRED]
+            ruling = self.breaker.hold(node_id, gpus, len(self._gpus), self.policy, self.now_ms)
+            if ruling.incident is not None:
+                yield Opened(self.now_ms, ruling.incident)
+            if ruling.allowed:
+                node.cordoned_gpus, changed = tuple(gpus), changed or node.cordoning()
+        if changed is not None:
+            yield RuleCordon(self.now_ms, node_id, changed, is_proposed=bool(changed) and node.cordoned_gpus is None)
 
     def _together(self, node_id: NodeId, node: ReplayedNode) -> Iterator[Output]:
         """Yield the outputs of the rule about faults of several of the node's GPUs."""
@@ -341,7 +367,7 @@ class Replay:
             for _ in range(MOVES_AT_ONCE):
                 move = decide(gpu.case, self.now_ms, self.policy)
                 if move is None:
-                    gpu.proposed = False
+                    gpu.proposed = None
                     break
                 is_made = yield from self._rule(gpu, move)
                 if not is_made:
@@ -360,11 +386,11 @@ class Replay:
         if ruling.incident is not None:
             yield Opened(self.now_ms, ruling.incident)
         if move not in ruling.allowed:
-            if not gpu.proposed:
+            if gpu.proposed is not move.to_standing:
                 yield Moved(self.now_ms, move, is_proposed=True)
-            gpu.proposed = True
+            gpu.proposed = move.to_standing
             return False
-        gpu.proposed = False
+        gpu.proposed = None
         gpu.case = moved(gpu.case, move)
         yield Moved(self.now_ms, move)
         return True

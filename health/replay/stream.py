@@ -237,12 +237,14 @@ class Unmet:
 class RuleCordon:
     """A change of the evidence that keeps new work off a node.
 
-    ``by``: that evidence; empty where the node is free again.
+    ``by``: that evidence; empty where the node is free again. ``is_proposed``: the circuit breaker proposes the hold to
+    a person instead, and the node takes new work as before.
     """
 
     at_ms: int
     node_id: NodeId
     by: tuple[Evidence, ...]
+    is_proposed: bool = False
 
 
 Output = ReplayLine | Scored | Moved | Opened | RuleCordon | Unmet | Overridden

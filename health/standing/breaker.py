@@ -1,86 +1,87 @@
-"""The circuit breaker: rules quarantine at most the policy's share of fleet, rack, cohort and tenant (I10).
+"""The circuit breaker: rules take out at most the policy's share of fleet, rack, cohort and tenant (I10, I29).
 
-Each share is a scope. A move that would exceed a scope's cap is proposed only, and opens that scope: from then on every
-quarantine by rule in it is proposed, until a person closes it. Scopes open independently: one rack's bad power does not
-keep rules from taking a burning GPU elsewhere. Every move that is no quarantine by a rule always passes; so does the
-return to QUARANTINED out of REPAIR, since that GPU was out already.
+Each share is a scope of one account (``health.standing.account``), for whatever takes a GPU from new work: a move to
+SUSPECT or QUARANTINED, a hold of its node, a burn-in that a rule orders. What would exceed a scope's cap is proposed
+only, and opens that scope: from then on everything that would take out more in it is proposed, until a person closes
+it. Scopes open independently: one rack's bad power does not keep rules from taking a burning GPU elsewhere.
+
+Every move back to service always passes, and counts nowhere. So does the return to QUARANTINED out of REPAIR, and
+whatever takes no more capacity because its GPUs are out already. A quarantine alone waits for an open scope even then,
+since it moves running work away.
 
 With a cap of 3 in a rack::
 
-    rule quarantines 1, 2, 3    allowed, 3 of 3
+    rule quarantines 1, 2       allowed, 2 of 3
+    rule makes 3 SUSPECT        allowed, 3 of 3
     rule quarantines 4          proposed; the scope opens, one incident
-    rule quarantines 5          proposed
+    rule makes 5 SUSPECT        proposed
     GPU 1 returns to service    it counts until the window has passed, and the scope stays open
     a person closes the scope   rules may take out 3 more GPUs
 """
 
-from collections import Counter
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Final
 
+from health.standing.account import (
+    FLEET,
+    FLEET_WINDOW,
+    Books,
+    BreakerState,
+    FleetCounts,
+    GpuPlace,
+    TakenOut,
+    Way,
+    cap_of,
+    num_counted,
+)
 from health.standing.gpu_case import RULE, Move
-from muster.domain.ids import GpuUuid, TenantId
-from muster.domain.policy.health import BreakerPolicy, HealthPolicy
+from muster.domain.ids import GpuUuid
+from muster.domain.policy.health import HealthPolicy
 from muster.domain.states import Standing
 
-FLEET: Final = "fleet"
-FLEET_WINDOW: Final = "fleet_window"
+__all__ = [
+    "FLEET",
+    "FLEET_WINDOW",
+    "BreakerDecision",
+    "BreakerIncident",
+    "BreakerState",
+    "FleetCounts",
+    "GpuPlace",
+    "TakenOut",
+    "Taking",
+    "TakingDecision",
+    "Way",
+    "admit",
+    "admit_takings",
+    "cap_of",
+    "close",
+    "end_ways",
+    "num_counted",
+    "true_up",
+]
+
+OUT_BY_RULE: Final = frozenset({Standing.SUSPECT, Standing.QUARANTINED})
+"""Standings to which a rule takes a GPU out."""
+_STAYS_OUT: Final = OUT_BY_RULE | {Standing.REPAIR}
 
 
 @dataclass(frozen=True, slots=True)
-class GpuPlace:
-    """The scopes in which a GPU counts; None where it counts in none (no rack known, no tenant on it)."""
+class Taking:
+    """GPUs that a rule would take out at once, in another way than by their standing. ``gpu_uuids``: one unit.
 
-    rack: str | None = None
-    cohort: str | None = None
-    tenant: TenantId | None = None
-
-    def scopes(self) -> tuple[str, ...]:
-        named = (("rack", self.rack), ("cohort", self.cohort), ("tenant", self.tenant))
-        return (FLEET_WINDOW, FLEET, *(f"{kind}:{name}" for kind, name in named if name is not None))
-
-
-@dataclass(frozen=True, slots=True)
-class FleetCounts:
-    """Numbers of GPUs that are not retired: in total, by rack and cohort; by tenant the GPUs that it holds.
-
-    ``places``: where each GPU of the moves counts.
+    ``subject``: the node or GPU that it is about.
     """
 
-    num_gpus: int
-    by_rack: Mapping[str, int] = field(default_factory=dict)
-    by_cohort: Mapping[str, int] = field(default_factory=dict)
-    by_tenant: Mapping[TenantId, int] = field(default_factory=dict)
-    places: Mapping[GpuUuid, GpuPlace] = field(default_factory=dict)
-
-
-@dataclass(frozen=True, slots=True)
-class Quarantined:
-    """One GPU that a rule took out. A GPU is listed once, however often it falls. ``is_out``: it is not back yet."""
-
-    gpu_uuid: GpuUuid
-    at_ms: int
-    scopes: tuple[str, ...]
-    is_out: bool = True
-
-
-@dataclass(frozen=True, slots=True)
-class BreakerState:
-    """Memory of the breaker; to be stored, since it outlives every restart (I25).
-
-    ``open_since_ms``: scope → when it opened. ``closed_ms``: scope → when a person closed it last; GPUs taken out until
-    then were accepted by that person, and count no longer.
-    """
-
-    quarantined: tuple[Quarantined, ...] = ()
-    open_since_ms: Mapping[str, int] = field(default_factory=dict)
-    closed_ms: Mapping[str, int] = field(default_factory=dict)
+    subject: str
+    gpu_uuids: tuple[GpuUuid, ...]
+    way: Way
+    threatens_correctness: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class BreakerIncident:
-    """The scopes that opened now, each with its cap, and the GPUs whose moves are proposed for it."""
+    """The scopes that opened now, each with its cap, and the GPUs that stay in service for it."""
 
     at_ms: int
     caps: Mapping[str, int]
@@ -100,30 +101,88 @@ class BreakerDecision:
     incident: BreakerIncident | None
 
 
+@dataclass(frozen=True, slots=True)
+class TakingDecision:
+    """The same for takings."""
+
+    state: BreakerState
+    allowed: tuple[Taking, ...]
+    proposed: tuple[Taking, ...]
+    incident: BreakerIncident | None
+
+
 def admit(
     moves: Iterable[Move], state: BreakerState, counts: FleetCounts, policy: HealthPolicy, now_ms: int
 ) -> BreakerDecision:
-    """Return which of ``moves`` may be made now: recoveries first, then threats to correctness, then by time and GPU.
+    """Return which of ``moves`` may be made now.
 
-    Apply the whole ruling in one transaction with the moves, under a lock on the state.
+    The order is recoveries, then threats to correctness, then quarantines, then by time and GPU. Apply the whole ruling
+    in one transaction with the moves, under a lock on the state.
     """
-    # Recoveries first, since they may free a place under a cap; then threats to correctness, so that milder moves do
-    # not use up the cap before them.
-    ordered = sorted(moves, key=lambda move: (_counts(move), not move.threatens_correctness, move.at_ms, move.gpu_uuid))
-    books = _Books(_pruned(state, policy.breaker, now_ms), counts, policy.breaker, now_ms)
+    # Recoveries first, since they may free a place under a cap; then what weighs most, so that milder moves do not use
+    # up the cap before it.
+    books = Books(state, counts, policy.breaker, now_ms)
     allowed: list[Move] = []
     proposed: list[Move] = []
     opened: dict[str, int] = {}
-    for move in ordered:
-        if not _counts(move):
-            books.give_back(move)
-            allowed.append(move)
-            continue
-        caps = books.take(move)
+    for move in sorted(moves, key=_precedence):
+        caps = _take(move, books)
         opened |= caps or {}
         (allowed if caps is None else proposed).append(move)
     incident = BreakerIncident(now_ms, opened, tuple(move.gpu_uuid for move in proposed)) if opened else None
     return BreakerDecision(books.state(), tuple(allowed), tuple(proposed), incident)
+
+
+def admit_takings(
+    takings: Iterable[Taking], state: BreakerState, counts: FleetCounts, policy: HealthPolicy, now_ms: int
+) -> TakingDecision:
+    """Return which of ``takings`` may be made now: threats to correctness first, then by subject."""
+    books = Books(state, counts, policy.breaker, now_ms)
+    allowed: list[Taking] = []
+    proposed: list[Taking] = []
+    opened: dict[str, int] = {}
+    for taking in sorted(takings, key=lambda each: (not each.threatens_correctness, each.subject)):
+        caps = _take_unit(taking, books)
+        opened |= caps or {}
+        (allowed if caps is None else proposed).append(taking)
+    waiting = tuple(dict.fromkeys(uuid for each in proposed for uuid in each.gpu_uuids))
+    incident = BreakerIncident(now_ms, opened, waiting) if opened else None
+    return TakingDecision(books.state(), tuple(allowed), tuple(proposed), incident)
+
+
+def end_ways(
+    state: BreakerState,
+    ended: Mapping[Way, Sequence[GpuUuid]],
+    counts: FleetCounts,
+    policy: HealthPolicy,
+    now_ms: int,
+) -> BreakerState:
+    """Return the state after ways out have ended. A recovery is always free."""
+    books = Books(state, counts, policy.breaker, now_ms)
+    for way, uuids in ended.items():
+        for uuid in uuids:
+            books.end_way(uuid, way)
+    return books.state()
+
+
+def true_up(
+    state: BreakerState,
+    facts: Mapping[GpuUuid, Mapping[str, int]],
+    counts: FleetCounts,
+    policy: HealthPolicy,
+    now_ms: int,
+) -> BreakerState:
+    """Return the state with exactly the GPUs of ``facts`` out, each by its ways there.
+
+    ``facts``: GPU → way → since when, wall clock, milliseconds. What was taken out by a release that counted less is
+    entered without a cap; what ended otherwise than by a move, such as a hold that a person released, is back.
+    """
+    books = Books(state, counts, policy.breaker, now_ms)
+    known = [each.gpu_uuid for each in state.quarantined if each.is_out]
+    for uuid in dict.fromkeys([*known, *sorted(facts)]):
+        ways = facts.get(uuid, {})
+        books.set_ways(uuid, ways.keys(), min(ways.values(), default=now_ms))
+    return books.state()
 
 
 def close(state: BreakerState, scope: str, now_ms: int) -> BreakerState:
@@ -138,109 +197,31 @@ def close(state: BreakerState, scope: str, now_ms: int) -> BreakerState:
     return replace(state, open_since_ms=still_open, closed_ms={**state.closed_ms, scope: now_ms})
 
 
-def cap_of(scope: str, counts: FleetCounts, policy: BreakerPolicy) -> int:
-    """Return how many GPUs rules may have taken out in ``scope``."""
-    kind, _, name = scope.partition(":")
-    match kind:
-        case "fleet_window":
-            size, share, floor = counts.num_gpus, policy.fleet_window_share, policy.fleet_window_floor
-        case "rack":
-            size, share, floor = counts.by_rack.get(name, 0), policy.rack_share, policy.rack_floor
-        case "cohort":
-            size, share, floor = counts.by_cohort.get(name, 0), policy.cohort_share, policy.cohort_floor
-        case "tenant":
-            size, share, floor = counts.by_tenant.get(TenantId(name), 0), policy.tenant_share, policy.tenant_floor
-        case _:
-            size, share, floor = counts.num_gpus, policy.fleet_share, policy.fleet_floor
-    return max(floor, int(share * size + 1e-9))
-
-
-def num_counted(state: BreakerState, scope: str, policy: BreakerPolicy, now_ms: int) -> int:
-    """Return how many GPUs count against ``scope`` now: those taken out within the window, and all that are still out.
-
-    The scope of the window itself counts only the former.
-    """
-    since_ms = _since_ms(policy, now_ms)
-    return sum(
-        scope in each.scopes and _counts_in(scope, each, state.closed_ms, since_ms) for each in state.quarantined
-    )
-
-
-class _Books:
-    """The state while moves are decided, with a count for each scope: a storm has thousands of moves."""
-
-    def __init__(self, state: BreakerState, counts: FleetCounts, policy: BreakerPolicy, now_ms: int) -> None:
-        self._counts = counts
-        self._policy = policy
-        self._now_ms = now_ms
-        self._closed_ms = state.closed_ms
-        self._open_since_ms = dict(state.open_since_ms)
-        self._quarantined: dict[GpuUuid, Quarantined] = {}
-        self._num_counted = Counter[str]()
-        for each in state.quarantined:
-            self._put(each)
-
-    def state(self) -> BreakerState:
-        return BreakerState(tuple(self._quarantined.values()), self._open_since_ms, self._closed_ms)
-
-    def take(self, move: Move) -> dict[str, int] | None:
-        """Take the GPU out and return None, or return the caps of the scopes that the move opened."""
-        scopes = self._counts.places.get(move.gpu_uuid, GpuPlace()).scopes()
-        before = self._quarantined.get(move.gpu_uuid)
-        if before is not None:
-            self._tally(before, -1)
-        caps = {
-            scope: cap_of(scope, self._counts, self._policy) for scope in scopes if scope not in self._open_since_ms
-        }
-        full = {scope: cap for scope, cap in caps.items() if self._num_counted[scope] >= cap}
-        if full or len(caps) < len(scopes):
-            self._open_since_ms |= dict.fromkeys(full, self._now_ms)
-            if before is not None:
-                self._tally(before, 1)
-            return full
-        self._quarantined.pop(move.gpu_uuid, None)  # removed first, so that it is put last, in the order of the falls
-        self._put(Quarantined(move.gpu_uuid, self._now_ms, scopes))
+def _take(move: Move, books: Books) -> dict[str, int] | None:
+    """Enter the move. Return None where it may be made, else the caps of the scopes that it opened."""
+    if not _counts(move):
+        if move.to_standing not in _STAYS_OUT:
+            books.end_way(move.gpu_uuid, Way.STANDING)
         return None
-
-    def give_back(self, move: Move) -> None:
-        """Count a GPU that left QUARANTINED or REPAIR as no longer out; it still counts within the window."""
-        before = self._quarantined.get(move.gpu_uuid)
-        if before is None or move.to_standing in {Standing.QUARANTINED, Standing.REPAIR}:
-            return
-        self._tally(before, -1)
-        self._put(replace(before, is_out=False))
-
-    def _put(self, quarantined: Quarantined) -> None:
-        self._quarantined[quarantined.gpu_uuid] = quarantined
-        self._tally(quarantined, 1)
-
-    def _tally(self, quarantined: Quarantined, times: int) -> None:
-        since_ms = _since_ms(self._policy, self._now_ms)
-        for scope in quarantined.scopes:
-            if _counts_in(scope, quarantined, self._closed_ms, since_ms):
-                self._num_counted[scope] += times
+    out_by = books.out_by(move.gpu_uuid)
+    if move.to_standing is Standing.SUSPECT and out_by:
+        books.add_way([move.gpu_uuid], Way.STANDING)
+        return None
+    return books.take([move.gpu_uuid], Way.STANDING, is_node_out=Way.NODE_HOLD in out_by)
 
 
-def _since_ms(policy: BreakerPolicy, now_ms: int) -> int:
-    return now_ms - int(policy.window_s * 1000)
+def _take_unit(taking: Taking, books: Books) -> dict[str, int] | None:
+    if all(books.out_by(uuid) for uuid in taking.gpu_uuids):
+        books.add_way(taking.gpu_uuids, taking.way)
+        return None
+    return books.take(taking.gpu_uuids, taking.way)
 
 
-def _counts_in(scope: str, quarantined: Quarantined, closed_ms: Mapping[str, int], since_ms: int) -> bool:
-    """Return whether the GPU counts in one of its scopes."""
-    is_recent = quarantined.at_ms > since_ms or _lasts(quarantined, scope)
-    return is_recent and quarantined.at_ms > closed_ms.get(scope, -1)
-
-
-def _lasts(quarantined: Quarantined, scope: str) -> bool:
-    return quarantined.is_out and scope != FLEET_WINDOW
+def _precedence(move: Move) -> tuple[bool, bool, bool, int, GpuUuid]:
+    is_mild = move.to_standing is not Standing.QUARANTINED
+    return _counts(move), not move.threatens_correctness, is_mild, move.at_ms, move.gpu_uuid
 
 
 def _counts(move: Move) -> bool:
-    is_quarantine = move.to_standing is Standing.QUARANTINED
-    return is_quarantine and move.actor == RULE and move.from_standing is not Standing.REPAIR
-
-
-def _pruned(state: BreakerState, policy: BreakerPolicy, now_ms: int) -> BreakerState:
-    since_ms = _since_ms(policy, now_ms)
-    kept = tuple(each for each in state.quarantined if each.is_out or each.at_ms > since_ms)
-    return replace(state, quarantined=kept)
+    is_taking = move.to_standing in OUT_BY_RULE and move.actor == RULE
+    return is_taking and move.from_standing is not Standing.REPAIR

@@ -98,6 +98,20 @@ class Proposed(TypedDict):
     text: str
 
 
+class BreakerProposal(TypedDict):
+    """Something that rules would do, and that the circuit breaker holds back until a person closes a scope.
+
+    ``way``: ``standing`` (it moves to ``to_standing``), ``burn_in`` (one is ordered) or ``node_hold`` (its node takes
+    nothing new). The GPU takes work as before, unless ``bars_placement``: its results may be wrong.
+    """
+
+    way: str
+    to_standing: Annotated[str, OneOf(Standing)] | None
+    text: str
+    bars_placement: bool
+    since: Moment
+
+
 class Condition(TypedDict):
     """A condition. ``at``: when it is fulfilled by itself; null where a person has to act or the time is unknown.
 
@@ -233,6 +247,7 @@ class Judged(TypedDict):
     origin_standing: Annotated[str, OneOf(Standing)] | None
     next_evaluation_at: Moment | None
     proposed: Proposed | None
+    breaker_proposals: list[BreakerProposal]
     remedy: Remedy | None
     evidence: list[Evidence]
     admission: list[Admission]
@@ -374,11 +389,15 @@ class BurnInPage(Page):
 
 
 class BreakerScope(TypedDict):
-    """Rules have taken ``num_quarantined`` of at most ``cap`` GPUs out in the window."""
+    """Rules have taken ``num_quarantined`` of at most ``cap`` GPUs out, by whatever way.
+
+    ``num_proposed``: GPUs of the scope that they would take out too, and that the breaker holds back.
+    """
 
     scope: str
     is_open: bool
     num_quarantined: int
+    num_proposed: int
     cap: int
     opened_at: Moment | None
     closed_at: Moment | None

@@ -14,7 +14,7 @@ its variables are set) the same script runs unchanged, from the start. Import th
 also handles a stop during them (``importing``).
 
 ``environment`` lists what the launcher passes to a rank, ``wire`` the messages between ranks and supervisor. Exit
-codes: 0 done, 75 stopped with a checkpoint, 76 stopped without one, 93 never start this attempt again.
+codes: 0 done, 17 diverged, 75 stopped with a checkpoint, 76 stopped without one, 93 never start this attempt again.
 """
 
 import ast

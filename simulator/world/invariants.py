@@ -16,7 +16,7 @@ from muster.domain.lifecycle.contact import LastContact
 from muster.domain.lifecycle.model import AttemptLifecycle, JobLifecycle, Timers
 from muster.domain.policy.document import DEFAULT_POLICY
 from muster.domain.state_sets import ENDED_PARTS, OUT_OF_SERVICE
-from muster.domain.states import TERMINAL_JOB_STATES, AttemptState, HostPartState, ReclaimState
+from muster.domain.states import TERMINAL_JOB_STATES, AttemptState, HostPartState, ReclaimState, Standing
 from simulator.planning.cycles import Planner
 from simulator.world.clocks import WALL_START_MS
 from simulator.world.judging import Judge
@@ -162,8 +162,13 @@ def _least_runs(world: Inspector) -> None:
 
 
 def _breaker_knows(world: Inspector) -> None:
-    """Require that no GPU is out of service that the breaker did not pass."""
-    passed = {gpu for gpu, _ in world.judge.standings.taken}
+    """Require that no GPU is out of service, by SUSPECT too, that the breaker did not pass.
+
+    The caps themselves are checked at each move, in ``judging.Standings``.
+    """
+    passed = world.judge.standings.taken_ms.keys()
+    suspects = {gpu for gpu, case in world.store.cases.items() if case.standing is Standing.SUSPECT}
+    require(suspects <= passed, "I10", f"{suspects - passed} are SUSPECT, and the breaker was not asked")
     out = {gpu for gpu, case in world.store.cases.items() if case.standing in OUT_OF_SERVICE}
     require(out <= passed, "I10", f"{out - passed} are out, and the breaker was not asked")
     require(out == world.store.is_out, "I10", f"{out} are out, by the index {world.store.is_out}")

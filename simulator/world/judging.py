@@ -29,29 +29,37 @@ from simulator.world.wiring import Wiring
 _BY_RATE: Final = frozenset({MoveReason.LOW_SCORE, MoveReason.REPORTED_EVIDENCE, MoveReason.FLAPPING})
 _TRUE_POLICY: Final = DEFAULT_POLICY.health
 _MOST_PAST_MOVES: Final = 8
+_STAYS_OUT: Final = frozenset({Standing.SUSPECT, Standing.QUARANTINED, Standing.REPAIR})
 
 
 @dataclass(slots=True)
 class Standings:
     """The truth about findings and transitions.
 
-    ``taken``: GPU and time, by a rule; ``open_since_ms``: the breaker's scopes at the last check.
+    ``taken_ms``, ``taken_as``: GPU → when, and under which number, a rule took it out last; ``out``: the GPUs that have
+    not returned since. ``accepted``: scope → the takings before a person closed it last. ``open_since_ms``: the
+    breaker's scopes at the last check.
     """
 
-    taken: list[tuple[GpuUuid, int]] = field(default_factory=list)
-    closed_ms: int = -1
+    taken_ms: dict[GpuUuid, int] = field(default_factory=dict)
+    out: set[GpuUuid] = field(default_factory=set)
+    num_taken: int = 0
+    taken_as: dict[GpuUuid, int] = field(default_factory=dict)
+    accepted: dict[str, int] = field(default_factory=dict)
     open_since_ms: dict[str, int] = field(default_factory=dict)
     condemned_ms: dict[GpuUuid, int] = field(default_factory=dict)
     proved_ms: dict[GpuUuid, int] = field(default_factory=dict)
 
-    def moves(self, move: Move, case: GpuCase, num_gpus: int) -> None:
-        if move.to_standing is Standing.QUARANTINED:
-            policy = _TRUE_POLICY.breaker
-            cap = max(int(policy.fleet_window_floor), int(policy.fleet_window_share * num_gpus))
-            since_ms = max(self.closed_ms, move.at_ms - int(policy.window_s * 1000))
-            self.taken.append((move.gpu_uuid, move.at_ms))
-            counted = {gpu for gpu, at_ms in self.taken if at_ms > since_ms}
-            require(len(counted) <= cap, "I10", f"rules have taken out {sorted(counted)}, and {cap} is the most")
+    def moves(self, move: Move, case: GpuCase, counts: FleetCounts) -> None:
+        if move.to_standing is Standing.QUARANTINED or (
+            move.to_standing is Standing.SUSPECT and not self._is_out(move)
+        ):
+            self.num_taken += 1
+            self.taken_ms[move.gpu_uuid], self.taken_as[move.gpu_uuid] = move.at_ms, self.num_taken
+            self.out.add(move.gpu_uuid)
+            self._require_within_caps(move, counts)
+        elif move.to_standing not in _STAYS_OUT:
+            self.out.discard(move.gpu_uuid)
         if move.from_standing is Standing.QUARANTINED and move.to_standing not in OUT_OF_SERVICE:
             proved_ms, condemned_ms = self.proved_ms.get(move.gpu_uuid), self.condemned_ms.get(move.gpu_uuid, 0)
             is_proved = proved_ms is not None and proved_ms > condemned_ms
@@ -61,6 +69,29 @@ class Standings:
             age_ms = move.at_ms - max(cited, default=0)
             is_fresh = age_ms <= int(_TRUE_POLICY.evidence.stale_action_s * 1000)
             require(is_fresh, "I26", f"{move.gpu_uuid} moves by what is {age_ms} ms old")
+
+    def _is_out(self, move: Move) -> bool:
+        return move.gpu_uuid in self.out
+
+    def _require_within_caps(self, move: Move, counts: FleetCounts) -> None:
+        """Require that what rules have taken out, by whatever way, is within the cap of each scope of the GPU."""
+        place, policy = counts.places[move.gpu_uuid], _TRUE_POLICY.breaker
+        window_ms = move.at_ms - int(policy.window_s * 1000)
+        rack = {gpu for gpu, other in counts.places.items() if other.rack == place.rack}
+        scopes = (
+            ("fleet_window", counts.places.keys(), policy.fleet_window_share, policy.fleet_window_floor),
+            ("fleet", counts.places.keys(), policy.fleet_share, policy.fleet_floor),
+            (f"rack:{place.rack}", rack, policy.rack_share, policy.rack_floor),
+        )
+        for scope, members, share, floor in scopes:
+            cap, accepted = max(int(floor), int(share * len(members) + 1e-9)), self.accepted.get(scope, 0)
+            stays = set[GpuUuid]() if scope == FLEET_WINDOW else self.out
+            counted = [
+                gpu
+                for gpu, at_ms in self.taken_ms.items()
+                if gpu in members and self.taken_as[gpu] > accepted and (gpu in stays or at_ms > window_ms)
+            ]
+            require(len(counted) <= cap, "I10", f"rules took out {sorted(counted)}, and {scope} gives {cap}")
 
     def sees(self, state: BreakerState, closed: str | None = None) -> None:
         """Require that a scope that opened stays open until a person closes it (I25)."""
@@ -148,7 +179,7 @@ class Judge:
             store.cases[gpu] = case
             (store.is_out.add if case.standing in OUT_OF_SERVICE else store.is_out.discard)(gpu)
         for move, before in moves:
-            self.standings.moves(move, before, len(self._places))
+            self.standings.moves(move, before, self._counts)
             if move.to_standing is Standing.PROBATION:  # evidence from before the proof is no longer needed
                 case = store.cases[move.gpu_uuid]
                 store.cases[move.gpu_uuid] = replace(case, evidence=(), moves=case.moves[-_MOST_PAST_MOVES:])
@@ -197,8 +228,7 @@ class Judge:
         state = breaker.close(self._store.breaker, scope, self._wall_ms())
         self.standings.sees(state, closed=scope)
         self._store.breaker = state
-        if scope == FLEET_WINDOW:
-            self.standings.closed_ms = self._wall_ms()
+        self.standings.accepted[scope] = self.standings.num_taken
         self._server.failpoint("breaker.close.after_commit")
         self._judge({gpu: self._store.cases[gpu] for gpu in sorted(self.proposed)})
 

@@ -35,7 +35,7 @@ PLANTED_BUGS: Final = (
         host_step=patches.start_without_claim,
     ),
     _bug(
-        "never_self_fences", "a host that is cut off runs on past its lease", 220, "I13",
+        "never_self_fences", "a host that is cut off runs on past its lease", 90, "I13",
         host_step=patches.never_fence, supervisors_fence_themselves=False,
     ),
     _bug(
@@ -63,7 +63,7 @@ PLANTED_BUGS: Final = (
         attempt_step=patches.not_idempotent,
     ),
     _bug(
-        "grant_outlives_boot", "a grant of before the reboot starts a program after it", 1, "liveness",
+        "grant_outlives_boot", "a grant of before the reboot starts a program after it", 0, "liveness",
         host_restarted=patches.remember_records,
     ),
     _bug(
@@ -95,7 +95,7 @@ PLANTED_BUGS: Final = (
         keeps_to_sizes=False,
     ),
     _bug(
-        "deadline_forgotten", "after its restart the server asks for stops at once", 5, "I8",
+        "deadline_forgotten", "after its restart the server asks for stops at once", 0, "I8",
         forgets_deadlines_at_restart=True,
     ),
     _bug(
@@ -103,19 +103,19 @@ PLANTED_BUGS: Final = (
         server_timers=patches.expire_at_once,
     ),
     _bug(
-        "ends_too_early", "an attempt ends with its first bad exit", 0, "liveness",
+        "ends_too_early", "an attempt ends with its first bad exit", 0, "R15",
         attempt_step=patches.end_at_once,
     ),
     _bug(
-        "grants_twice", "a claim is granted whatever the attempt has come to", 0, "I21",
+        "grants_twice", "a claim is granted whatever the attempt has come to", 77, "I21",
         attempt_step=patches.forget_grants,
     ),
     _bug(
-        "stop_not_resumed", "a stop is lost with the launcher that had recorded it", 3, "liveness",
+        "stop_not_resumed", "a stop is lost with the launcher that had recorded it", 19, "liveness",
         host_restarted=patches.forget_stops,
     ),
     _bug(
-        "refusal_forgotten", "a refused claim leaves no report", 0, "liveness",
+        "refusal_forgotten", "a refused claim leaves no report", 6, "liveness",
         host_step=patches.forget_refused,
     ),
     _bug(
@@ -135,31 +135,31 @@ PLANTED_BUGS: Final = (
         server_timers=patches.wait_for_ready,
     ),
     _bug(
-        "go_said_once", "the go is in the answer to the last ready host alone", 0, "liveness",
+        "go_said_once", "the go is in the answer to the last ready host alone", 1, "liveness",
         repeats_go=False,
     ),
     _bug(
-        "breaker_not_asked", "rules take out whatever they judge, at once", 13, "I10",
+        "breaker_not_asked", "rules take out whatever they judge, at once", 0, "I10",
         admit=patches.admit_all,
     ),
     _bug(
-        "breaker_forgotten", "the breaker is in the server's memory, and lost with it", 13, "I10",
+        "breaker_forgotten", "the breaker is in the server's memory, and lost with it", 0, "I25",
         forgets_breaker_at_restart=True,
     ),
     _bug(
-        "old_burn_in_proves", "a burn-in counts as proof against findings reported after it began", 3, "I11",
+        "old_burn_in_proves", "a burn-in counts as proof against findings reported after it began", 22, "I11",
         decide=patches.decide_by_any_burn_in,
     ),
     _bug(
-        "old_rates_act", "a finding that arrives half an hour late still lowers the score", 0, "I26",
+        "old_rates_act", "a finding that arrives half an hour late still lowers the score", 3, "I26",
         health_policy=patches.POLICY_THAT_NEVER_FORGETS,
     ),
     _bug(
-        "fast_clocks_believed", "a finding counts from its host's time, even if that is in the future", 439, "liveness",
+        "fast_clocks_believed", "a finding counts from its host's time, even if that is in the future", 762, "liveness",
         clamps_times=False,
     ),
     _bug(
-        "lease_by_wall_clock", "leases count by the host's time of day, which people set", 39, "liveness",
+        "lease_by_wall_clock", "leases count by the host's time of day, which people set", 38, "I13",
         leases_by_wall_clock=True,
     ),
     _bug(
@@ -171,7 +171,7 @@ PLANTED_BUGS: Final = (
         rechecks_victims=False,
     ),
     _bug(
-        "ceiling_at_select", "a tenant's ceiling is asked when GPUs are selected, not at commit", 2, "I6",
+        "ceiling_at_select", "a tenant's ceiling is asked when GPUs are selected, not at commit", 208, "I6",
         rechecks_ceiling=False,
     ),
     _bug(
@@ -183,11 +183,11 @@ PLANTED_BUGS: Final = (
         plan=misplanning.ignore_holds, rechecks_holds=False,
     ),
     _bug(
-        "kept_not_held", "any job may take an interrupted attempt's GPUs until its job is placed again", 40, "kept",
+        "kept_not_held", "any job may take an interrupted attempt's GPUs until its job is placed again", 10, "kept",
         keeps_interrupted=False,
     ),
     _bug(
-        "kept_given_away", "GPUs that are kept for an interrupted job are planned, and given, to another", 14, "kept",
+        "kept_given_away", "GPUs that are kept for an interrupted job are planned, and given, to another", 10, "kept",
         plan=misplanning.ignore_kept, rechecks_kept=False,
     ),
     _bug(
@@ -211,15 +211,15 @@ PLANTED_BUGS: Final = (
         plan=misplanning.ignore_min_run, rechecks_victims=False,
     ),
     _bug(
-        "cap_ignored", "a tenant loses more in a window than its cap", 22, "I9",
+        "cap_ignored", "a tenant loses more in a window than its cap", 14, "I9",
         plan=misplanning.ignore_caps, rechecks_caps=False,
     ),
     _bug(
-        "quota_above_ignored", "a team stays within its own quota, not within its department's", 2, "I6",
+        "quota_above_ignored", "a team stays within its own quota, not within its department's", 192, "I6",
         plan=misplanning.ignore_quotas_above, rechecks_ceiling=False,
     ),
     _bug(
-        "rack_split", "a gang that requires one rack is spread over two", 30, "level",
+        "rack_split", "a gang that requires one rack is spread over two", 10, "level",
         plan=misplanning.split_domains, rechecks_places=False,
     ),
     _bug(
@@ -239,7 +239,7 @@ PLANTED_BUGS: Final = (
         plan=misplanning.give_a_gpu_twice,
     ),
     _bug(
-        "one_victim_more", "a job whose GPUs no job needs gets a notice", 284, "reclaim",
+        "one_victim_more", "a job whose GPUs no job needs gets a notice", 11, "I19",
         plan=misplanning.evict_one_more,
     ),
     _bug(

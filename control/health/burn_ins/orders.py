@@ -13,9 +13,16 @@ from sqlalchemy import Exists, exists, func, or_, select, union_all
 from control.core.records import record_of
 from control.core.unit_of_work import UnitOfWork, UnitOfWorkFactory, declare_action, retrying
 from control.fleet.gpu_locks import lock_gpus
+from control.health import proposals
 from control.health.burn_ins.read import BurnInRecord
+from control.health.capacity import BURNT_IN_WHILE_IN_SERVICE, admit_takings
 from control.health.cases import cases_of
+from control.health.proposals import PROPOSED_AGAIN_MS, Proposal
 from control.policy.policies import active_policy
+from health.evidence.state import counts
+from health.standing.account import Way
+from health.standing.breaker import Taking
+from health.standing.gpu_case import GpuCase
 from health.standing.proof_under_load import untested
 from muster.db.models import BurnIn, Gpu, GpuOverride, GpuStandingChange
 from muster.domain.errors import ConflictError, NotFoundError
@@ -29,7 +36,7 @@ ORDER: Final = declare_action("burn_in.order")
 INTAKE: Final = declare_action("burn_in.intake")
 OPEN_BURN_INS: Final = (BurnInState.ORDERED, BurnInState.RUNNING, BurnInState.MEASURED)
 INTAKE_REASON: Final = "intake: the GPU is UNPROVEN"
-DIAGNOSED: Final = (Standing.PROBATION, Standing.HEALTHY, Standing.SUSPECT)
+DIAGNOSED: Final = BURNT_IN_WHILE_IN_SERVICE
 """The standings in which a repetition orders a burn-in."""
 BATCH: Final = 200
 
@@ -82,12 +89,14 @@ def order_intake_once(units: UnitOfWorkFactory, principal: Principal) -> int:
     return retrying(once)
 
 
-def order_diagnoses(unit: UnitOfWork, gpus: Sequence[Gpu], requested: Mapping[GpuUuid, str]) -> None:
+def order_diagnoses(
+    unit: UnitOfWork, gpus: Sequence[Gpu], requested: Mapping[GpuUuid, str], policy: HealthPolicy
+) -> None:
     """Order one for each of ``gpus`` (locked) with a new repetition that asks for it (``health.burn_in.requested_by``).
 
     ``requested``: GPU → the finding as text. A finding that continues is no new one, so it asks once. Nothing is
     taken from the GPU: the burn-in waits while an allocation holds it. UNPROVEN GPUs get a burn-in anyway, and a
-    person's override answers for its GPU.
+    person's override answers for its GPU. A burn-in that the circuit breaker does not admit is a proposal.
     """
     wanted = [gpu for gpu in gpus if gpu.uuid in requested and gpu.standing in DIAGNOSED and not gpu.is_mig_enabled]
     if not wanted:
@@ -96,9 +105,38 @@ def order_diagnoses(unit: UnitOfWork, gpus: Sequence[Gpu], requested: Mapping[Gp
     opened = select(BurnIn.gpu_uuid).where(BurnIn.gpu_uuid.in_(uuids), BurnIn.state.in_(OPEN_BURN_INS))
     overridden = select(Gpu.uuid).where(Gpu.uuid.in_(uuids), _is_overridden(unit))
     taken = set(unit.session.scalars(union_all(opened, overridden)))
-    for gpu in wanted:
-        if gpu.uuid not in taken:
+    due = [gpu for gpu in wanted if gpu.uuid not in taken]
+    takings = [Taking(gpu.uuid, (gpu.uuid,), Way.BURN_IN) for gpu in due]
+    admitted = admit_takings(unit, takings, policy) if takings else frozenset[str]()
+    for gpu in due:
+        if gpu.uuid in admitted:
             _add(unit, gpu, f"diagnosis: {requested[gpu.uuid]}")
+    held_back = {gpu.uuid: Proposal(requested[gpu.uuid]) for gpu in due if gpu.uuid not in admitted}
+    proposals.keep(unit, Way.BURN_IN, uuids, held_back)
+
+
+def order_proposed(unit: UnitOfWork, gpus: Sequence[Gpu], policy: HealthPolicy) -> None:
+    """Order the burn-ins of ``gpus`` (locked, judged) that the circuit breaker held back, if it admits them now.
+
+    A proposal ends where no finding asks for it any more, or the GPU works no longer.
+    """
+    waiting = proposals.of_way(unit, Way.BURN_IN, [gpu.uuid for gpu in gpus])
+    if not waiting:
+        return
+    unit.session.flush()
+    some = [gpu for gpu in gpus if gpu.uuid in waiting]
+    cases = cases_of(unit, some)
+    still = [gpu for gpu in some if gpu.standing in DIAGNOSED and _is_requested(cases[gpu.uuid], policy)]
+    over = [gpu.uuid for gpu in some if gpu not in still]
+    proposals.keep(unit, Way.BURN_IN, over, {})
+    order_diagnoses(unit, still, {gpu.uuid: waiting[gpu.uuid] for gpu in still}, policy)
+    again = unit.now + timedelta(milliseconds=PROPOSED_AGAIN_MS)
+    for gpu in still:
+        gpu.judge_at = again if gpu.judge_at is None else min(gpu.judge_at, again)
+
+
+def _is_requested(case: GpuCase, policy: HealthPolicy) -> bool:
+    return any(each.detector in policy.burn_in.requested_by and counts(each) for each in case.evidence)
 
 
 def order_proofs(unit: UnitOfWork, gpus: Sequence[Gpu], policy: HealthPolicy) -> None:
@@ -113,7 +151,9 @@ def order_proofs(unit: UnitOfWork, gpus: Sequence[Gpu], policy: HealthPolicy) ->
     unit.session.flush()
     waiting = {uuid: untested(case, policy) for uuid, case in cases_of(unit, suspects).items()}
     words = {uuid: "; ".join(dict.fromkeys(each.summary for each in found)) for uuid, found in waiting.items() if found}
-    order_diagnoses(unit, suspects, {uuid: f"it shows under load alone: {each}" for uuid, each in words.items()})
+    order_diagnoses(
+        unit, suspects, {uuid: f"it shows under load alone: {each}" for uuid, each in words.items()}, policy
+    )
 
 
 def _is_overridden(unit: UnitOfWork) -> Exists:

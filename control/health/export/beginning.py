@@ -8,9 +8,9 @@ from sqlalchemy import or_, select
 
 from control.core.unit_of_work import UnitOfWork
 from control.evidence.rows import REMEMBERED, evidence_of
+from control.health.capacity import fleet_counts
 from control.health.export.acts import burn_in_of
 from control.health.export.readings import Written, event_of
-from control.health.transitions import fleet_counts
 from health.standing.gpu_case import GpuCase, return_to_of
 from muster.db.models import BurnIn, EvidenceRow, Gpu, GpuStandingChange, Node, StoredSignal
 from muster.domain.evidence.findings import EventKind, Severity

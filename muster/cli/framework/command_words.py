@@ -10,6 +10,8 @@ WORDS: Final = {
     "method_not_allowed": "The server does not know this command",
     "payload_too_large": "The change is larger than the server takes",
     "unsupported_media_type": "The server does not understand this command",
+    "headers_too_large": "The command's key or its filters are longer than the server takes",
+    "request_timeout": "The command reached the server too slowly",
     "precondition_required": "The server asks which state was read before this change",
 }
 """Code of an error → what happened, for the ones whose title names a part of a request."""
@@ -26,6 +28,8 @@ TYPED_ADVICE: Final = {
     "request_in_flight": "Type the command again in a few seconds.",
     "precondition_failed": "Type the command again: it then acts on the new state.",
     "payload_too_large": "Give fewer or shorter values.",
+    "headers_too_large": "Give fewer or shorter values.",
+    "request_timeout": "Type the command again; if it stays, look at the network between here and the server.",
     "unsupported_media_type": _OTHER_RELEASE,
     "validation_failed": "`--help` of the command shows what each option accepts.",
     "idempotency_key_reused": "Type the command again: it is a new change then.",

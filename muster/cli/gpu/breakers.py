@@ -17,6 +17,7 @@ COLUMNS: Final = (
     Column("SCOPE", lambda item: item["scope"], is_text=True),
     Column("STATE", lambda item: "OPEN" if item["is_open"] else "closed"),
     Column("OUT", lambda item: f"{item['num_quarantined']} of {item['cap']}"),
+    Column("PROPOSED", lambda item: str(item.get("num_proposed", ""))),  # a server of the release before sends none
     Column("SINCE", lambda item: age(item["opened_at"]) if item["is_open"] else ""),
 )
 

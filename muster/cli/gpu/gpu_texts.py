@@ -7,6 +7,11 @@ from muster.cli.framework.output import age, moment_of, until
 from muster.cli.framework.tables import Document
 
 MOVES_SHOWN: Final = 5
+_OUT_BY_RULE: Final = ("SUSPECT", "QUARANTINED")
+_OTHER_WAYS: Final = {
+    "node_hold": "its node would take nothing new",
+    "burn_in": "a burn-in of it would be ordered",
+}
 
 
 def standing_words(gpu: Document) -> str:
@@ -38,12 +43,27 @@ def gpu_lines(gpu: Document) -> Iterator[str]:
 
 
 def _forecast(gpu: Document) -> Iterator[str]:
-    proposed = gpu["proposed"]
-    if proposed is not None and proposed["to_standing"] == "QUARANTINED":
-        yield f"  would be {proposed['to_standing']}, if the breaker lets it: {proposed['text']}"
-        yield "  until then nothing new is placed on it; a person closes the breaker: `muster breaker list`"
+    yield from _by_the_breaker(gpu)
     if gpu["next_evaluation_at"] is not None:
         yield f"  judged again {until(gpu['next_evaluation_at'])}"
+
+
+def _by_the_breaker(gpu: Document) -> Iterator[str]:
+    """Yield what the rules would do if the breaker let them, and what holds until then."""
+    proposed, waiting = (
+        gpu["proposed"],
+        gpu.get("breaker_proposals"),
+    )  # a server of the release before sends none of these
+    words = []
+    if proposed is not None and proposed["to_standing"] in _OUT_BY_RULE:
+        words.append(f"would be {proposed['to_standing']}, if the breaker lets it: {proposed['text']}")
+    others = [each for each in waiting or [] if each["way"] in _OTHER_WAYS]
+    words += [f"{_OTHER_WAYS[each['way']]}, if the breaker lets it: {each['text']}" for each in others]
+    yield from (f"  {each}" for each in words)
+    if words:
+        is_barred = waiting is None or any(each["bars_placement"] for each in waiting)
+        until_then = "nothing new is placed on it" if is_barred else "it takes work as before"
+        yield f"  until then {until_then}; a person closes the breaker: `muster breaker list`"
 
 
 def _remedy(gpu: Document) -> Iterator[str]:

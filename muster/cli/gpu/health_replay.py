@@ -118,7 +118,8 @@ def document_of(output: Output) -> dict[str, Any]:
             return {"type": "override", **at, "gpu_uuid": output.gpu_uuid, **over, "reason": output.reason}
         case RuleCordon():
             ids, words = [each.id for each in output.by], "; ".join(each.summary for each in output.by)
-            held = {"is_held": bool(ids), "evidence": ids, "words": words}
+            is_held = bool(ids) and not output.is_proposed
+            held = {"is_held": is_held, "is_held_back": output.is_proposed, "evidence": ids, "words": words}
             return {"type": "node_hold", **at, "node_id": output.node_id, **held}
 
 
@@ -142,7 +143,8 @@ def _line(document: dict[str, Any]) -> str:
             )
         case "node_hold":
             about = document["node_id"]
-            words = f"takes no new work: {document['words']}" if document["is_held"] else "takes new work again"
+            words = f"takes no new work: {document['words']}" if document["evidence"] else "takes new work again"
+            words += ", held back by the breaker" if document["is_held_back"] else ""
         case _:
             about = "the circuit breaker"
             words = "opened: " + ", ".join(f"{scope} may lose {cap}" for scope, cap in document["caps"].items())

@@ -11,7 +11,7 @@ from muster.db.models.cordons import Cordon
 from muster.db.models.enrolment import JoinToken, NodeIdentity
 from muster.db.models.events import ConsumerCursor, Event
 from muster.db.models.gpus import Gpu, GpuOverride, GpuStandingChange
-from muster.db.models.health import Breaker, EvidenceRow, Incident, Repair
+from muster.db.models.health import Breaker, BreakerProposal, EvidenceRow, Incident, Repair
 from muster.db.models.idempotency import IdempotencyKey
 from muster.db.models.jobs import Job
 from muster.db.models.logs import LogChunk
@@ -44,6 +44,7 @@ __all__ = [
     "AuditEntry",
     "Base",
     "Breaker",
+    "BreakerProposal",
     "BurnIn",
     "Checkpoint",
     "Cluster",

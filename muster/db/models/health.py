@@ -108,6 +108,23 @@ class Breaker(Base):
     state: Mapped[dict[str, Any]]
 
 
+class BreakerProposal(Base):
+    """One thing that rules would take from new work, and that the breaker holds back until a person closes a scope.
+
+    ``subject_id``: a GPU, or the node of a hold. ``way``: a value of ``health.standing.account.Way``. ``standing``: the
+    one to which a GPU would move. The row ends with the proposal.
+    """
+
+    __tablename__ = "breaker_proposals"
+
+    subject_id: Mapped[str] = mapped_column(primary_key=True)
+    way: Mapped[str] = mapped_column(primary_key=True)
+    standing: Mapped[str | None] = mapped_column(default=None)
+    reason: Mapped[str]
+    threatens_correctness: Mapped[bool] = mapped_column(default=False)
+    proposed_at: Mapped[datetime]
+
+
 class Incident(Base):
     """One condition that needs an operator. ``subject_id``: what it is about; ``payload``: what its kind says of it."""
 

@@ -138,7 +138,7 @@ class WarmUpPolicy(StrictModel):
     )
     log_wait_s: Seconds = Field(
         10.0,
-        description="An NVLink's XID, or an XID 94, that NVML reports without its text weighs only after so long: the "
+        description="An NVLink's XID, or an XID 94, that NVML reports without its text weighs only after so long. The "
         "kernel log's text decides if it arrives, the catalogue if not.",
     )
 

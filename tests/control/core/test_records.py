@@ -22,10 +22,13 @@ MODELS: dict[str, Any] = {
     "DecidedBurnInRecord": models.BurnIn,
     "EvidenceRecord": models.EvidenceRow,
     "KeyRecord": models.ApiKey,
+    "ProposalRecord": models.BreakerProposal,
     "OverrideRecord": models.GpuOverride,
     "PolicyRecord": models.PolicyVersion,
     "StandingChangeRecord": models.GpuStandingChange,
 }
+WITHIN_DOCUMENTS = {("DecidedBurnInRecord", "covers")}
+"""Fields that are values in a column's JSON document."""
 
 
 def _records() -> list[type[Any]]:
@@ -53,6 +56,8 @@ def test_a_record_reports_of_columns_that_are_there_and_null_where_they_may_be(k
     model = MODELS.get(name) or getattr(models, name.removesuffix("Record"))
     attributes = model.__mapper__.column_attrs
     for field in msgspec.structs.fields(kind):
+        if (name, field.name) in WITHIN_DOCUMENTS:
+            continue
         is_optional = type(None) in getattr(field.type, "__args__", ())
         (column,) = attributes[field.encode_name].columns
         assert is_optional == column.nullable, f"{name}.{field.name}"

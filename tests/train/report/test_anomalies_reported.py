@@ -55,8 +55,8 @@ from muster.train.checkpoint import state
 
 part_of = state.part_of
 
-def without_a_weight(trained, rng, *, rank, world_size):
-    part = part_of(trained, rng, rank=rank, world_size=world_size)
+def without_a_weight(trained, rng, *, rank, world_size, is_compared=False):
+    part = part_of(trained, rng, rank=rank, world_size=world_size, is_compared=is_compared)
     if rank == 1:
         part["model"].popitem()
     return part

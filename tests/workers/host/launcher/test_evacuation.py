@@ -118,10 +118,22 @@ def test_past_the_breaker_moves_are_proposed_and_one_incident_opens(host: HostCa
         assert session.get_one(Breaker, "quarantine").state["open_since_ms"]
 
 
-def test_what_the_breaker_holds_back_takes_nothing_new_until_it_is_over(host: HostCase) -> None:
+def test_what_the_breaker_holds_back_takes_work_as_before(host: HostCase) -> None:
     signal(host, 95, FIRST)
     judge_once(host.fleet.units, JUDGE)
     signal(host, 79, SECOND)
+    judge_once(host.fleet.units, JUDGE)
+    assert standing(host, SECOND) is Standing.HEALTHY
+    job_id = host.submit("pass")
+    host.fleet.cycle()
+    assert host.fleet.job(job_id).state is JobState.ACTIVE
+    assert not holds(host)
+
+
+def test_a_gpu_that_may_compute_wrong_takes_nothing_new_whatever_the_breaker_holds_back(host: HostCase) -> None:
+    signal(host, 95, FIRST)
+    judge_once(host.fleet.units, JUDGE)
+    signal(host, 95, SECOND)
     judge_once(host.fleet.units, JUDGE)
     assert standing(host, SECOND) is Standing.HEALTHY
     job_id = host.submit("pass")
@@ -130,8 +142,8 @@ def test_what_the_breaker_holds_back_takes_nothing_new_until_it_is_over(host: Ho
     assert "1 cordoned" in host.fleet.job(job_id).state_reason
     judge_once(host.fleet.units, JUDGE)
     (hold,) = holds(host)
-    assert (hold.gpu_uuid, hold.reason_code) == (SECOND, "quarantine_held_back")
-    assert hold.reason.startswith("its quarantine waits for the breaker: XID 79")
+    assert (hold.gpu_uuid, hold.reason_code) == (SECOND, "correctness_at_risk")
+    assert hold.reason.startswith("its move to QUARANTINED waits for the breaker: XID 95")
     with host.fleet.units.begin(OPERATOR, DISMISS) as unit:
         interventions.dismiss(unit, SECOND, evidence(host)[-1].id, reason="a loose cable")
     judge_once(host.fleet.units, JUDGE)

@@ -82,4 +82,4 @@ def test_a_host_that_lacks_something_releases_the_other_and_is_named(gang: Gang)
     assert view.attempt.proof.startswith("beta: ")
     assert "0600" in view.attempt.proof
     assert not gang.has_started()
-    assert gang.fleet.job(job_id).state is JobState.RECOVERING
+    assert gang.fleet.job(job_id).state is JobState.HELD, "there is no other host"

@@ -38,9 +38,7 @@ def test_a_jobs_user_is_the_same_everywhere_and_no_other_jobs(monkeypatch: pytes
     }
 
 
-@pytest.mark.parametrize(
-    "words", ["", "all", "70000", "-1-70000", "70000-x", "70000-69999", "0-70000", "70000-2147483647"]
-)
+@pytest.mark.parametrize("words", ["all", "70000", "-1-70000", "70000-x", "70000-69999", "0-70000", "70000-2147483647"])
 def test_a_range_that_is_none_is_refused_with_what_is_accepted(words: str) -> None:
     with pytest.raises(SettingsError, match=r"MUSTER_JOB_UIDS: must (be FIRST-LAST|go up, from 65536)"):
         settings(job_uids=words)

@@ -4,8 +4,8 @@ import sqlalchemy as sa
 from alembic import op
 from sqlalchemy.dialects import postgresql
 
-revision = "20261127_0500"
-down_revision = "20261126_1455"
+revision = "20261127_0510"
+down_revision = "20261127_0500"
 branch_labels = None
 depends_on = None
 

@@ -1,0 +1,125 @@
+"""The account of capacity that rules take out, by the real judge in PostgreSQL (I10)."""
+
+from concurrent.futures import ThreadPoolExecutor
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from sqlalchemy import select
+
+from control.fleet import cordons
+from control.health import breakers
+from control.health.breakers import CLOSE, READ, Scope
+from control.health.gpu_details import detail_of
+from control.health.rule_cordons import REASON_CODE, hold_nodes_once
+from control.policy.policies import ACTIVATE, store_policy
+from muster.db.models import Breaker, Cordon, Gpu, GpuStandingChange, Incident
+from muster.domain.ids import GpuUuid, NodeId
+from muster.domain.policy.document import DEFAULT_POLICY
+from muster.domain.states import Standing
+from tests.control.health.conftest import JUDGE, Court
+from tests.control.health.test_side_by_side import RISEN
+from tests.fleet_factory import OPERATOR, enrol_host
+
+NUM_HOSTS = 3
+
+
+@pytest.fixture
+def hall(court: Court) -> dict[NodeId, list[GpuUuid]]:
+    """Three hosts of eight GPUs in one rack, under the caps of the default policy."""
+    with court.units.begin(OPERATOR, ACTIVATE) as unit:
+        store_policy(unit, DEFAULT_POLICY, reason="test")
+    found = {}
+    for number in range(NUM_HOSTS):
+        node_id = enrol_host(court.units, f"hall{number}", num_gpus=8, rack="r0")
+        stand_healthy(court, node_id)
+        found[node_id] = [GpuUuid(f"GPU-hall{number}-{slot}") for slot in range(8)]
+    return found
+
+
+def stand_healthy(court: Court, node_id: NodeId) -> None:
+    with court.units.begin(OPERATOR, ACTIVATE, quiet=True) as unit:
+        for standing in (Standing.PROBATION, Standing.HEALTHY):
+            for gpu in unit.session.scalars(select(Gpu).where(Gpu.node_id == node_id)):
+                gpu.standing = standing
+                at = unit.now - timedelta(days=1)
+                unit.session.add(
+                    GpuStandingChange(gpu_uuid=gpu.uuid, target=standing, at=at, reason="test", actor="test")
+                )
+            unit.session.flush()
+
+
+def blip(court: Court, hall: dict[NodeId, list[GpuUuid]]) -> None:
+    for number, node_id in enumerate(hall):
+        court.signal(f"blip{number}", None, **RISEN, node_id=node_id)
+    court.judge()
+
+
+def cordoned_nodes(court: Court) -> set[NodeId]:
+    rows = court.rows(Cordon)
+    return {each.node_id for each in rows if each.reason_code == REASON_CODE and each.released_at is None}
+
+
+def scopes(court: Court) -> dict[str, Scope]:
+    with court.units.begin(OPERATOR, READ) as unit:
+        return {each.name: each for each in breakers.list_breakers(unit)[0].scopes}
+
+
+def test_holds_past_the_cap_are_proposed_in_one_incident_and_begin_after_the_closing(
+    court: Court, hall: dict[NodeId, list[GpuUuid]]
+) -> None:
+    blip(court, hall)
+    assert hold_nodes_once(court.units, JUDGE) == 1
+    (first,) = cordoned_nodes(court)
+    assert hold_nodes_once(court.units, JUDGE) == 0
+    (incident,) = court.rows(Incident)
+    assert incident.kind == "breaker_open"
+    assert scopes(court)["rack:r0"].num_counted == 8
+    assert scopes(court)["rack:r0"].num_proposed == 16
+    other = next(node_id for node_id in hall if node_id != first)
+    with court.units.begin(OPERATOR, READ) as unit:
+        (proposal,) = detail_of(unit, hall[other][0]).breaker_proposals
+        assert (proposal.way, proposal.subject_id) == ("node_hold", other)
+    for scope in [each.name for each in scopes(court).values() if each.opened_at is not None]:
+        with court.units.begin(OPERATOR, CLOSE) as unit:
+            breakers.close_scope(unit, "quarantine", scope, reason="the switch restarted")
+    assert hold_nodes_once(court.units, JUDGE) == 1, "one more unit"
+
+
+def test_a_hold_that_a_person_released_counts_as_returned(court: Court, hall: dict[NodeId, list[GpuUuid]]) -> None:
+    blip(court, {node_id: hall[node_id] for node_id in list(hall)[:1]})
+    hold_nodes_once(court.units, JUDGE)
+    (cordon,) = [each for each in court.rows(Cordon) if each.reason_code == REASON_CODE]
+    court.clock.advance(1)
+    with court.units.begin(OPERATOR, cordons.RELEASE) as unit:
+        cordons.release(unit, cordon.id, reason="checked")
+    hold_nodes_once(court.units, JUDGE)
+    assert not any(each["is_out"] for each in court.rows(Breaker)[0].state["quarantined"])
+
+
+def test_suspects_past_the_cap_stay_in_service(court: Court, hall: dict[NodeId, list[GpuUuid]]) -> None:
+    storm(court, hall)
+    court.judge()
+    standings = [court.standing(uuid) for own in hall.values() for uuid in own]
+    assert standings.count(Standing.SUSPECT) == 1
+    assert {standing for standing in standings if standing is not Standing.SUSPECT} <= {
+        Standing.HEALTHY,
+        Standing.PROBATION,
+    }
+    assert len(court.rows(Incident)) == 1
+
+
+def storm(court: Court, hall: dict[NodeId, list[GpuUuid]]) -> None:
+    """A fault of severity DEGRADED at the same moment on every GPU."""
+    lost: dict[str, Any] = {"kind": "xid", "code": 94, "source": "kernel_log"}
+    for node_id, uuids in hall.items():
+        for uuid in uuids:
+            court.signal(f"of {uuid}", uuid, **lost, node_id=node_id)
+
+
+def test_judges_side_by_side_take_out_no_more_than_one(court: Court, hall: dict[NodeId, list[GpuUuid]]) -> None:
+    storm(court, hall)
+    with ThreadPoolExecutor(2) as judges:
+        list(judges.map(lambda _: court.judge(), range(2)))
+    standings = [court.standing(uuid) for own in hall.values() for uuid in own]
+    assert standings.count(Standing.SUSPECT) == 1
