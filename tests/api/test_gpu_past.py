@@ -71,7 +71,7 @@ def test_its_burn_ins_stand_next_to_the_cohorts_newest_figures(api: Api) -> None
     assert (rate["value"], rate["cohort"], rate["is_outlier"]) == (600.0, spread, True)
     assert [each["compared"][0]["value"] for each in found] == [600.0, 700.0, 690.0]
     first = api.client.get(f"/v1/gpus/{GPU}/burn-ins", headers=api.headers("operator")).json()
-    assert first["cohort_key"].endswith("|model=Simulated H100|vbios_version=-")
+    assert "|model=Simulated H100|" in first["cohort_key"]
     ordered = api.client.post("/v1/gpus/GPU-alpha-1/burn-in", json={"reason": "x"}, headers=api.headers("operator"))
     assert pages(api, "burn-ins", "GPU-alpha-1")[0]["compared"] == [], "not measured yet"
     assert ordered.json()["state"] == "ORDERED"
