@@ -184,7 +184,7 @@ def _until_decided(
 
 
 class _Reporter:
-    """Reports with XID 79 of each faulty GPU, one report a host, all given to the intake at once."""
+    """Reports with XID 140 of each faulty GPU, one report a host, all given to the intake at once."""
 
     def __init__(self, units: UnitOfWorkFactory, faulty: Sequence[tuple[str, str]], reported_gpus: int) -> None:
         now_ms = int(datetime.now(UTC).timestamp() * 1000)
@@ -223,13 +223,13 @@ class _Reporter:
 def _report(uuids: Sequence[str], now_ms: int) -> Report:
     events = tuple(
         EventReport(
-            event_id=f"boot:xid:79:{uuid}",
+            event_id=f"boot:xid:140:{uuid}",
             kind="xid",
             source="kernel_log",
             at_ms=now_ms,
             gpu_uuid=uuid,
-            code=79,
-            text="GPU has fallen off the bus.",
+            code=140,
+            text="Unrecovered ECC Error",
         )
         for uuid in uuids
     )
