@@ -2,9 +2,9 @@
 
 import asyncio
 import json
+import select
 import socket
 import threading
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -13,8 +13,9 @@ from typing import Any, Final
 import pytest
 import uvicorn
 
-from api.connection_bounds import SPARE_FILES, Bounds, Connections, allowed_connections, bounded
+from api.connection_bounds import SPARE_FILES, BoundedProtocol, Bounds, Connections, allowed_connections, bounded
 from muster.ports import free_port
+from tests.waiting import wait_until
 
 PATIENT: Final = Bounds(header_bytes=4096, headers=20, message_bytes=100_000)
 """Times that no test reaches."""
@@ -54,8 +55,7 @@ def serving(bounds: Bounds, trusted: tuple[str, ...] = ()) -> Iterator[Served]:
     server = uvicorn.Server(uvicorn.Config(echo, port=port, http=http, lifespan="off", log_config=None))
     thread = threading.Thread(target=server.run, daemon=True)
     thread.start()
-    while not server.started:
-        time.sleep(0.01)
+    wait_until(lambda: server.started, pause_s=0.01)
     try:
         yield Served(port, may_read)
     finally:
@@ -174,22 +174,30 @@ def test_a_body_that_trickles_ends_with_the_time_for_all_of_it(hasty: Served) ->
     num_sent = 0
     with hasty.connect() as connection:
         connection.sendall(head)
-        with suppress(BrokenPipeError, ConnectionResetError):
-            while num_sent < 1000:
-                connection.sendall(b"x")
-                num_sent += 1
-                time.sleep(0.05)
+        while num_sent < 1000 and not select.select([connection], [], [], 0.05)[0]:
+            connection.sendall(b"x")
+            num_sent += 1
+        status, _ = read_answer(connection)
+    assert status == 408
     assert num_sent < 1000
 
 
-def test_a_body_that_is_not_read_here_is_not_too_slow(hasty: Served) -> None:
+def test_a_body_that_is_not_read_here_is_not_too_slow(hasty: Served, monkeypatch: pytest.MonkeyPatch) -> None:
+    expired: list[BoundedProtocol] = []
+    expire = BoundedProtocol.expire
+
+    def noted(self: BoundedProtocol) -> None:
+        expired.append(self)
+        expire(self)
+
+    monkeypatch.setattr(BoundedProtocol, "expire", noted)
     size = 400_000  # more than is read before the application asks for it
     head = b"POST /x HTTP/1.1\r\nHost: a\r\nConnection: close\r\nContent-Length: %d\r\n\r\n" % size
     hasty.may_read.clear()
     with hasty.connect() as connection:
         sending = threading.Thread(target=connection.sendall, args=(head + b"x" * size,), daemon=True)
         sending.start()
-        time.sleep(2 * HASTY.body_s)
+        wait_until(lambda: len(expired) == 2)
         hasty.may_read.set()
         found = b""
         while piece := connection.recv(1 << 20):

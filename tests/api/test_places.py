@@ -1,10 +1,11 @@
 """Places of requests and streams: a caller fills its own, and no other caller's."""
 
 import asyncio
+import threading
 from collections.abc import Awaitable, Callable
-from functools import partial
 from typing import Any
 
+import anyio.to_thread
 import pytest
 from prometheus_client import CollectorRegistry
 from starlette.concurrency import run_in_threadpool
@@ -30,6 +31,7 @@ class Calls:
 
     def __init__(self, most: int, media_type: bytes) -> None:
         self.go = asyncio.Event()
+        self.began: asyncio.Queue[None] = asyncio.Queue()
         self._media_type = media_type
         self._edge = Edge(
             self._answer,
@@ -43,11 +45,15 @@ class Calls:
     async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
         is_stream = self._media_type.startswith(b"text/event-stream")
         if not is_stream:
-            await self.go.wait()
+            await self._wait()
         await send({"type": "http.response.start", "status": 200, "headers": [(b"content-type", self._media_type)]})
         if is_stream:
-            await self.go.wait()
+            await self._wait()
         await send({"type": "http.response.body", "body": b""})
+
+    async def _wait(self) -> None:
+        self.began.put_nowait(None)
+        await self.go.wait()
 
     async def status(self, *headers: tuple[bytes, bytes]) -> int:
         sent: list[Message] = []
@@ -74,7 +80,8 @@ def test_a_credential_has_so_many_requests_answered_at_once_and_others_are_serve
     async def run_case() -> None:
         calls = Calls(2, b"application/json")
         waiting = [asyncio.create_task(calls.status(OF_ONE)) for _ in range(2)]
-        await asyncio.sleep(0)
+        for _ in waiting:
+            await calls.began.get()
         assert await calls.status(OF_ONE) == 429
         others = asyncio.create_task(calls.status(OF_ANOTHER))
         without = asyncio.create_task(calls.status())
@@ -91,7 +98,7 @@ def test_an_open_stream_takes_no_place_of_a_request() -> None:
         streams = []
         for _ in range(5):
             streams.append(asyncio.create_task(calls.status(OF_ONE)))
-            await asyncio.sleep(0)
+            await calls.began.get()
         calls.go.set()
         assert await asyncio.gather(*streams) == [200] * 5
 
@@ -119,10 +126,17 @@ def test_streams_are_counted_by_key_and_by_tenant() -> None:
 
 def test_hosts_are_answered_while_all_other_threads_are_busy() -> None:
     async def run_case() -> None:
-        threads, end = HostThreads(1), asyncio.Event()
-        wait = partial(_wait_in_thread, end, asyncio.get_running_loop())
-        busy = [asyncio.create_task(run_in_threadpool(wait)) for _ in range(60)]  # more than there are threads
-        await asyncio.sleep(0)
+        threads, end, loop = HostThreads(1), threading.Event(), asyncio.get_running_loop()
+        began: asyncio.Queue[None] = asyncio.Queue()
+
+        def work() -> None:
+            loop.call_soon_threadsafe(began.put_nowait, None)
+            end.wait(60)
+
+        num_threads = int(anyio.to_thread.current_default_thread_limiter().total_tokens)
+        busy = [asyncio.create_task(run_in_threadpool(work)) for _ in range(num_threads)]
+        for _ in busy:
+            await began.get()
         assert await threads.run(str.upper, "heartbeat") == "HEARTBEAT"
         end.set()
         await asyncio.gather(*busy)
@@ -131,20 +145,14 @@ def test_hosts_are_answered_while_all_other_threads_are_busy() -> None:
     played(run_case)
 
 
-def _wait_in_thread(end: asyncio.Event, loop: asyncio.AbstractEventLoop) -> None:
-    asyncio.run_coroutine_threadsafe(_waited(end), loop).result(60)
-
-
-async def _waited(end: asyncio.Event) -> None:
-    await end.wait()
-
-
 def test_followers_share_one_query_and_are_woken_by_their_own_jobs_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     marks = {JobId(f"job_{number}"): LogMark(5, JobState.ACTIVE, 1) for number in range(100)}
     queries: list[tuple[JobId, ...]] = []
+    polled = threading.Semaphore(0)
 
     def marks_of(_: Any, job_ids: tuple[JobId, ...]) -> dict[JobId, LogMark]:
         queries.append(job_ids)
+        polled.release()
         return {job_id: marks[job_id] for job_id in job_ids}
 
     monkeypatch.setattr(log_news, "log_marks", marks_of)
@@ -156,7 +164,9 @@ def test_followers_share_one_query_and_are_woken_by_their_own_jobs_alone(monkeyp
         assert first == list(marks.values())
         assert len(queries) <= 2, "one query for a hundred followers"
         waiting = {job_id: asyncio.create_task(news.wait(job_id, mark)) for job_id, mark in list(marks.items())}
-        await asyncio.sleep(0.05)
+        num_before = len(queries)
+        while len(queries) < num_before + 3:  # each query begins after the answer of the one before was handed out
+            await asyncio.to_thread(polled.acquire)
         assert not any(task.done() for task in waiting.values())
         one = JobId("job_7")
         marks[one] = LogMark(6, JobState.ACTIVE, 1)
