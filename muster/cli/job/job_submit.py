@@ -1,6 +1,7 @@
 """``muster job submit``."""
 
 import re
+from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
@@ -107,8 +108,7 @@ def submit(
     Interrupted before it was answered, the same command again is the same job.
     """
     around = environment_of(venv, image, engine, mounts, user)
-    if "container" not in around:
-        _warn_of_missing(None if command else Path(program[0]), workdir, python, venv)
+    _warn_of_missing(around, None if command else Path(program[0]), workdir, python, venv)
     place = place_of(within, near, slices, balance, layout, on_labels, not_on_labels, tp_across_nodes=tp_across_nodes)
     spec: dict[str, Any] = {
         "name": name or name_of(program[0]),
@@ -129,11 +129,15 @@ def submit(
     return _submitted(spec, tenant, follow=follow, must_wait=must_wait, dry_run=dry_run)
 
 
-def _warn_of_missing(script: Path | None, workdir: Path | None, python: Path | None, venv: Path | None) -> None:
+def _warn_of_missing(
+    around: Mapping[str, Any], script: Path | None, workdir: Path | None, python: Path | None, venv: Path | None
+) -> None:
     """Warn of each relative path that does not exist here: it was completed here, and is probably a typing error.
 
-    An absolute path may exist on the hosts alone.
+    An absolute path may exist on the hosts alone, and a container's paths are in its image.
     """
+    if "container" in around:
+        return
     named = {"script": script, "--workdir": workdir, "--python": python, "--venv": venv}
     for what, path in named.items():
         if path is not None and not path.is_absolute() and not path.exists():
