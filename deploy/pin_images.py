@@ -94,7 +94,10 @@ def _token(challenge: str) -> str:
     query = urllib.parse.urlencode({name: value for name, value in offered.items() if name != "realm"})
     content, _ = _answer(urllib.request.Request(f"{offered['realm']}?{query}"))  # noqa: S310  # as checked above
     document = json.loads(content)
-    return str(document.get("token") or document["access_token"])
+    token = document.get("token") or document.get("access_token") if isinstance(document, dict) else None
+    if not token:
+        raise ValueError("the registry sent no token")
+    return str(token)
 
 
 def pinned(text: str, digest_of: Callable[[str, str], str]) -> str:

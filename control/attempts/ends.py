@@ -31,7 +31,9 @@ def is_missing_everywhere(unit: UnitOfWork, job: Job, hosts: Sequence[AttemptHos
     A tenant's part is, unless it was found elsewhere, which makes it the host's fault. A host's part may be there on
     another host in contact. If the job's last launch failed as well, it is not searched for on ever more hosts.
     """
-    if cause is Cause.USER_ERROR or job.launch_failures > 0:
+    if cause is Cause.USER_ERROR:
+        return not any(host.ready_at is not None for host in hosts)  # one may have become ready since the report
+    if job.launch_failures > 0:
         return True
     others = exists().where(Node.contact == Contact.LIVE, Node.id.not_in([host.node_id for host in hosts]))
     return not unit.session.scalar(select(others))
@@ -40,10 +42,12 @@ def is_missing_everywhere(unit: UnitOfWork, job: Job, hosts: Sequence[AttemptHos
 def was_found_elsewhere(unit: UnitOfWork, job: Job, attempt: Attempt, node_id: NodeId) -> bool:
     """Return whether another host has found all parts of the job's start.
 
-    It is ready in this attempt, its program ran in an earlier one, or it did so in the job's last preflight.
+    It is ready in this attempt, its program ran in the one before, or it did so in the job's last preflight. What an
+    older attempt found may have been removed since.
     """
     record = AttemptHost.exit_record
     has_run = and_(
+        Attempt.number == attempt.number - 1,
         record["spawn_error"].astext.is_(None),
         or_(record["launcher_exit_code"].astext.is_not(None), record["launcher_signal"].astext.is_not(None)),
     )

@@ -43,6 +43,7 @@ class LogFilter:
 
 
 EVERYTHING: Final = LogFilter()
+_MAY_DELIVER: Final = AttemptHost.state.not_in([HostPartState.EXITED, HostPartState.CLEAN])
 
 
 class LogMark(NamedTuple):
@@ -128,7 +129,7 @@ def end_of(unit: UnitOfWork, job_id: JobId) -> JobState | None:
     query = (
         select(AttemptHost.attempt_id)
         .join(Attempt, Attempt.id == AttemptHost.attempt_id)
-        .where(Attempt.job_id == job.id, AttemptHost.state.not_in([HostPartState.EXITED, HostPartState.CLEAN]))
+        .where(Attempt.job_id == job.id, _MAY_DELIVER)
         .limit(1)
     )
     return job.state if unit.session.scalar(query) is None else None
@@ -141,7 +142,7 @@ def log_marks(units: UnitOfWorkFactory, job_ids: Sequence[JobId]) -> dict[JobId,
         select(func.count())
         .select_from(AttemptHost)
         .join(Attempt, Attempt.id == AttemptHost.attempt_id)
-        .where(Attempt.job_id == Job.id, AttemptHost.state.not_in([HostPartState.EXITED, HostPartState.CLEAN]))
+        .where(Attempt.job_id == Job.id, _MAY_DELIVER)
         .scalar_subquery()
     )
     with units.read() as session:

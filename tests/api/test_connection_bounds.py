@@ -186,11 +186,11 @@ def test_a_body_that_is_not_read_here_is_not_too_slow(hasty: Served, monkeypatch
     expired: list[BoundedProtocol] = []
     expire = BoundedProtocol.expire
 
-    def noted(self: BoundedProtocol) -> None:
+    def expire_and_count(self: BoundedProtocol) -> None:
         expired.append(self)
         expire(self)
 
-    monkeypatch.setattr(BoundedProtocol, "expire", noted)
+    monkeypatch.setattr(BoundedProtocol, "expire", expire_and_count)
     size = 400_000  # more than is read before the application asks for it
     head = b"POST /x HTTP/1.1\r\nHost: a\r\nConnection: close\r\nContent-Length: %d\r\n\r\n" % size
     hasty.may_read.clear()

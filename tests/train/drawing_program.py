@@ -10,7 +10,7 @@ from muster import train
 parser = argparse.ArgumentParser()
 parser.add_argument("--batches", type=int, nargs="+", default=[4], help="by rank; 0: none; the last for further ranks")
 parser.add_argument("--calls", type=int, default=1, help="calls of sample_indices a step")
-parser.add_argument("--warm-up", action="store_true", help="a call before the first step")
+parser.add_argument("--warm-up", action="store_true", help="calls before the first step")
 parser.add_argument("--sharing", type=int, default=1, help="ranks that read the same samples")
 options = parser.parse_args()
 model = torch.nn.Linear(1, 1)
@@ -19,7 +19,8 @@ mesh = train.mesh(data=-1, tensor=options.sharing)["data"] if options.sharing > 
 run = train.start(model, optimizer, checkpoint_every=2, seed=5, data_mesh=mesh)
 batch = options.batches[min(int(os.environ["RANK"]), len(options.batches) - 1)]
 if options.warm_up:
-    run.sample_indices(64, batch)
+    for _ in range(2):
+        run.sample_indices(64, batch)
 for step in run.steps(total=4):
     drawn = [sample for _ in range(options.calls if batch else 0) for sample in run.sample_indices(64, batch)]
     optimizer.zero_grad()

@@ -2,15 +2,21 @@
 
 import argparse
 import hashlib
+import itertools
+from pathlib import Path
 
 import torch
 from torch import nn
 
 from muster import train
+from muster.train.checkpoint import generations
+from muster.train.checkpoint.generations import Generation
 
 parser = argparse.ArgumentParser()
 parser.add_argument("kind", choices=["stages", "named_stages", "experts", "alike"])
 parser.add_argument("--own", nargs="*", default=[])
+parser.add_argument("--own-layers", action="store_true", help="each rank names its own layers alone")
+parser.add_argument("--fails-first", action="store_true", help="the first save finds a full disk")
 parser.add_argument("--places", type=int, default=0)
 parser.add_argument("--steps", type=int, default=6)
 options = parser.parse_args()
@@ -27,6 +33,17 @@ model[names[1]] = nn.Linear(6, 6)
 optimizer = torch.optim.Adam([each for name, each in model.named_parameters() if "router" not in name], 1e-2)
 
 
+if options.fails_first:
+    prepare, num_tries = generations.prepare, itertools.count()
+
+    def full_at_first(folder: Path, generation: Generation) -> None:
+        if next(num_tries) == 0:
+            raise OSError("the disk is full")
+        prepare(folder, generation)
+
+    generations.prepare = full_at_first
+
+
 def digest() -> str:
     moments = [
         each for _, state in sorted(optimizer.state_dict()["state"].items()) for _, each in sorted(state.items())
@@ -35,7 +52,8 @@ def digest() -> str:
     return hashlib.sha256(b"".join(each.detach().numpy().tobytes() for each in found)).hexdigest()
 
 
-run = train.start(model, optimizer, checkpoint_every=4, data_parallel=False, seed=1, own=options.own, own_mesh=mesh)
+own = names if options.own_layers else options.own
+run = train.start(model, optimizer, checkpoint_every=4, data_parallel=False, seed=1, own=own, own_mesh=mesh)
 print("begins", run.step, digest(), flush=True)  # noqa: T201
 for step in run.steps(total=options.steps):
     values = torch.randn(3, 6, generator=torch.Generator().manual_seed(1000 * place + step))

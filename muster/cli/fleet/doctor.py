@@ -18,7 +18,7 @@ from muster.cli.framework.output import AsJson, AsYaml, Format, Page, Table, sho
 from muster.cli.framework.profile import find_profile, open_client
 from muster.cli.framework.tables import Column
 from muster.client.transport import trusted
-from muster.settings import load_settings
+from muster.settings import SettingsError, load_settings
 
 COLUMNS: Final = (
     Column("VERDICT", lambda item: item["verdict"]),
@@ -71,7 +71,10 @@ def _settings_words() -> str:
 
 
 def _torch() -> Finding:
-    python = str(load_settings().job_python or sys.executable)
+    try:
+        python = str(load_settings().job_python or sys.executable)
+    except SettingsError:  # a finding of its own
+        python = sys.executable
     code = "import importlib.util as u; print(u.find_spec('torch') is not None)"
     answer = subprocess.run([python, "-c", code], capture_output=True, text=True, timeout=30, check=False)  # noqa: S603  # the operator's own interpreter
     if answer.stdout.strip() == "True":

@@ -99,7 +99,8 @@ CASCADES: Final = (
 
 USAGE_ERROR: Final = 2
 """Exit code of argparse, click and others for arguments that the program does not take; any program may end with it."""
-_USAGE: Final = re.compile(r"^usage:? ", re.IGNORECASE)
+_USAGE: Final = re.compile(r"^usage(: | of \S+:$)", re.IGNORECASE)
+"""First words of argparse and click, and of Go's flags."""
 _ABOUT_ARGUMENTS: Final = re.compile(
     r": error: (argument |unrecognized arguments: |ambiguous option: |the following arguments are required: "
     r"|one of the arguments |invalid choice: )"

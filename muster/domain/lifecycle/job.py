@@ -134,7 +134,7 @@ def _attempt_ended(life: JobLifecycle, ended: AttemptEnded, now_ms: int, timers:
     if rule.budget is Budget.JOB and not ended.has_lacked:
         life = replace(life, restarts_used=life.restarts_used + 1)
     if (why := _why_on_hold(ended)) is not None:
-        return _on_hold(life, why)
+        return replace(_on_hold(life, why), launch_failures=0)
     failures = life.launch_failures + 1 if verdict.cause in _FREE_OF_CHARGE else 0
     if failures >= timers.launch_failures_before_hold:
         what = "launches" if verdict.cause in _LAUNCHES else "attempts"

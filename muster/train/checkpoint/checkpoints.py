@@ -193,6 +193,7 @@ class Checkpoints:
         if not faults:  # a save that failed, perhaps on storage that hung, is no measure of a save's time
             self.longest_save_s = max(self.longest_save_s, time.monotonic() - started)
             self._is_first = False
+            self._parts.num_saved += 1
         self.save_s = self.save_s if faults else time.monotonic() - began
         if faults and self._ranks.rank == 0:
             self._report_failed(generation, faults)

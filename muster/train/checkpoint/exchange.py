@@ -102,6 +102,8 @@ def require_form(part: Part) -> None:
         _entry(where, piece, 0)
     _frame(part, is_resized=True)
     len(part["own"])
+    if OWN_TENSORS in part:
+        own_tensors.require_form(part[OWN_TENSORS])
 
 
 def _pieces(parts: Mapping[int, Part]) -> Iterator[tuple[Where, Piece]]:

@@ -9,9 +9,9 @@ as on a host without network. The file stops it, without any message from the co
     commit 7  StaleFenceError
     commit 8  gen-8
 
-``FENCE.check`` repeats the number with its SHA-256, and names the inode of the ``FENCE`` that it belongs to. A byte
-that changes in either file shows, and the other one counts. Release 0.1.0 reads and replaces ``FENCE`` alone: then the
-inode is another one, and the higher number counts.
+``FENCE.check`` repeats the number with its SHA-256, and names inode and time of the ``FENCE`` that it belongs to. A
+byte that changes in either file shows, and the other one counts. Release 0.1.0 reads and replaces ``FENCE`` alone: then
+the file's time is another one, and the higher number counts. The inode alone is not enough: file systems use it again.
 """
 
 from __future__ import annotations
@@ -53,29 +53,31 @@ def _read(folder: Path) -> tuple[int, bool]:
     """Return the highest fence, and whether both files hold it. Raises OSError."""
     checked = _checked(folder)
     try:
-        number, inode = _stored(folder)
+        number, identity = _stored(folder)
     except OSError:
         if checked is None:
             raise
         return checked["fence"], False
     if checked is None:
         return number, False
-    if inode is None or inode == checked["inode"]:
-        return checked["fence"], number == checked["fence"] and inode is not None
+    if identity is None or identity == [checked["inode"], checked["mtime_ns"]]:
+        return checked["fence"], number == checked["fence"] and identity is not None
     return max(number, checked["fence"]), False
 
 
-def _stored(folder: Path) -> tuple[int, int | None]:
-    """Return the number in ``FENCE`` and the file's inode; 0 and None if there is no such file. Raises OSError."""
+def _stored(folder: Path) -> tuple[int, list[int] | None]:
+    """Return the number in ``FENCE`` with the file's inode and time; 0 and None if there is no such file. Raises
+    OSError.
+    """
     path = folder / FENCE
     try:
-        inode = path.lstat().st_ino
+        found = path.lstat()
         text = plain_files.content(path, _MOST_BYTES).decode("ascii", "replace")
     except FileNotFoundError:
         return 0, None
     if not text.isdecimal():
         raise OSError(f"{path} holds {text[:40]!r} instead of a number")
-    return int(text), inode
+    return int(text), [found.st_ino, found.st_mtime_ns]
 
 
 def _checked(folder: Path) -> dict[str, Any] | None:
@@ -86,7 +88,7 @@ def _checked(folder: Path) -> dict[str, Any] | None:
         return None
     if not isinstance(document, dict) or document.pop("sha256", None) != _digest(document):
         return None
-    is_known = isinstance(document.get("fence"), int) and isinstance(document.get("inode"), int)
+    is_known = all(isinstance(document.get(name), int) for name in ("fence", "inode", "mtime_ns"))
     return document if is_known else None
 
 
@@ -95,9 +97,10 @@ def _digest(document: dict[str, Any]) -> str:
 
 
 def _write(folder: Path, fence: int) -> None:
-    """Write both files. After a crash in between, the higher number counts, since the inode is another one."""
+    """Write both files. After a crash in between, the higher number counts, since the file is another one."""
     write_durably(folder / FENCE, str(fence).encode())
-    document = {"fence": fence, "inode": (folder / FENCE).lstat().st_ino}
+    found = (folder / FENCE).lstat()
+    document = {"fence": fence, "inode": found.st_ino, "mtime_ns": found.st_mtime_ns}
     write_durably(folder / CHECK, json.dumps({**document, "sha256": _digest(document)}).encode())
     sync_folder(folder)
 

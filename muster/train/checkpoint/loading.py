@@ -71,7 +71,11 @@ class Loading:
             unpacked = self._unpacked(about, contents)
             if unpacked is None:
                 continue
-            parts = exchange.shared_out(unpacked, about.world_size, trained, self._ranks)
+            try:
+                parts = exchange.shared_out(unpacked, about.world_size, trained, self._ranks)
+            except CoverageError as refused:  # on every rank
+                self._leave_out(about, str(refused))
+                continue
             content = self._prepared(about, parts, trained)
             if content is None:
                 continue
@@ -189,12 +193,15 @@ class Loading:
         why = next(filter(None, self._ranks.gather(why)), "")
         if not why:
             return content
+        self._leave_out(about, why)
+        return None
+
+    def _leave_out(self, about: Manifest, why: str) -> None:
         self._unfit = self._unfit or why
         if self._ranks.rank == 0:
             generation = Generation(about.step, about.fence)
             self._retention.pass_over(generation)
             _print(f"{generation.name} is not used: {why}")
-        return None
 
     def _candidates(self) -> tuple[list[Generation], str]:
         """Return the generations to try, and an error text if the store does not answer."""

@@ -55,12 +55,16 @@ class OwnRule:
     def of(
         cls, names: Sequence[str] | str, mesh: DeviceMesh | None, model: torch.nn.Module, ranks: Agreement
     ) -> OwnRule | None:
-        """Return the rule of this rank; None if the program declares none. All ranks call it.
+        """Return the rule of this rank; None if no rank declares any. All ranks call it. Each may name its own
+        tensors alone, as the stages of a pipeline do: what any rank names is each place's own.
 
         Raises, on every rank:
-            ValueError: a name fits no parameter of any rank, or there is a mesh and no name.
+            ValueError: a name fits no parameter of any rank, or there is a mesh and no name, or not on all ranks.
         """
-        listed = (names,) if isinstance(names, str) else tuple(names)
+        told = ranks.gather(((names,) if isinstance(names, str) else tuple(names), mesh is not None))
+        listed = tuple(dict.fromkeys(name for each, _ in told for name in each))
+        if len({has_mesh for _, has_mesh in told}) > 1:
+            raise ValueError("own_mesh is given on some ranks alone: give it on all of them, or on none")
         if not listed and mesh is None:
             return None
         place, num_places = (ranks.rank, ranks.world_size) if mesh is None else place_in(mesh)
@@ -86,6 +90,11 @@ class OwnRule:
 
 def _fits(name: str, names: Iterable[str]) -> bool:
     return any(name == each or name.startswith(f"{each}.") or fnmatchcase(name, each) for each in names)
+
+
+def require_form(own: Mapping[str, Any]) -> None:
+    """Go through a part's own tensors as ``delivered`` does. Raises any exception if they have another form."""
+    _Frame.of(own)
 
 
 def delivered(

@@ -22,13 +22,16 @@ Part = dict[str, Any] | SaveFault | CoverageError
 
 
 class Parts:
-    """Parts of one rank. All ranks call it after the same step, since a ``state_dict`` may need all of them."""
+    """Parts of one rank. All ranks call it after the same step, since a ``state_dict`` may need all of them.
+
+    ``num_saved``: the saves of this attempt that were committed, the same on all ranks.
+    """
 
     def __init__(self, rank: int, world_size: int) -> None:
         self._rank = rank
         self._world_size = world_size
         self._staging = Staging()
-        self._num_parts = 0
+        self.num_saved = 0
 
     def of(self, trained: Trained) -> Part:
         """Return the part with training's own tensors, which must be written before training continues.
@@ -37,8 +40,7 @@ class Parts:
         """
         rng = chance.rng_state()
         sha256 = chance.digest_of(rng)
-        is_compared = self._world_size > 1 and self._num_parts % replicas.COMPARE_EVERY == 0
-        self._num_parts += 1
+        is_compared = self._world_size > 1 and self.num_saved % replicas.COMPARE_EVERY == 0
         try:
             part = state.part_of(trained, rng, rank=self._rank, world_size=self._world_size, is_compared=is_compared)
         except CoverageError as fault:

@@ -31,10 +31,11 @@ class Samples:
         self._is_shared = is_shared
         self._taken = 0
         self._step_taken = 0
+        self._is_in_step = False
 
     def begin(self) -> None:
         """Begin a step: samples that were requested before it, such as to warm up, are not counted."""
-        self._taken = 0
+        self._taken, self._is_in_step = 0, True
 
     def share_of(self, global_batch: int) -> int:
         """Return this rank's share of a batch. Raises ``ValueError``, with possible batches, if the ranks cannot share
@@ -59,7 +60,7 @@ class Samples:
         """
         if num_samples < 1 or batch_size < 1:
             raise ValueError(f"num_samples {num_samples} and batch_size {batch_size} must be 1 or more")
-        if self._taken:
+        if self._taken and self._is_in_step:
             raise ValueError(
                 "sample_indices was called twice in one step, and would return the same samples again: request all "
                 f"samples of the step at once ({self._taken // self._world_size} + {batch_size}) and split the list, "
@@ -71,7 +72,7 @@ class Samples:
 
     def advance(self) -> int | None:
         """Count the step's global batch as seen, and return this rank's number of samples; None: it requested none."""
-        taken, self._taken = self._taken, 0
+        taken, self._taken, self._is_in_step = self._taken, 0, False
         self.position += taken
         self._step_taken = taken // self._world_size
         return self._step_taken or None

@@ -55,6 +55,13 @@ def test_a_fleet_that_is_well_is_stated_to_be(tmp_path: Path) -> None:
     assert lines["outbox"] == "ok 1 messages wait, the oldest for 0 s"
 
 
+def test_a_setting_that_cannot_be_read_is_a_finding_and_not_the_end(tmp_path: Path) -> None:
+    answer = Command(tmp_path).run("doctor", MUSTER_NO_SUCH_SETTING="1", COLUMNS="200")
+    assert answer.returncode == Exit.FAILED
+    assert "fail  settings" in answer.stdout
+    assert "torch" in answer.stdout
+
+
 def test_what_wants_a_person_is_a_warning_with_where_to_check(tmp_path: Path) -> None:
     lines = reported(tmp_path, Answer(raw=ILL.encode()), is_open=True)
     assert lines["hosts"] == "warn 1 of 4 are not LIVE (1 LOST); see `muster node list`"

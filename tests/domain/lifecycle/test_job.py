@@ -123,6 +123,8 @@ def test_a_job_whose_start_lacks_a_part_waits_for_a_person_at_once_and_keeps_its
     waiting = after(replace(ACTIVE, max_restarts=3), lacking)
     assert (waiting.state, waiting.restarts_used, waiting.launch_failures) == (J.HELD, 0, 0)
     assert waiting.reason == f"{cause}: proof; held, because another attempt would end the same way until this is there"
+    again = after(replace(ACTIVE, max_restarts=3, launch_failures=1), lacking)
+    assert (again.state, again.launch_failures) == (J.HELD, 0), "once released, it is searched for on other hosts"
     last = after(replace(ACTIVE, max_restarts=0), lacking)
     assert last.state is (J.FAILED if cause is Cause.USER_ERROR else J.HELD), "one that may not restart is not held"
 

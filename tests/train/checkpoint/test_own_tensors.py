@@ -42,6 +42,21 @@ def test_declared_ones_return_to_their_ranks_bit_for_bit_and_another_number_of_r
     assert "declare them by own= of train.start" in undeclared.ranks[0].errors
 
 
+def test_each_rank_may_name_its_own_tensors_alone(training: Training) -> None:
+    """As the stages of a pipeline do: ``own=["0", "1"]`` on one rank and ``own=["2", "3"]`` on the next."""
+    first = training.run("named_stages", "--own-layers", num_ranks=2, program=PROGRAM)
+    again = training.run("named_stages", "--own-layers", num_ranks=2, program=PROGRAM)
+    assert digests(again, "begins") == digests(first, "ends")
+
+
+def test_a_first_save_that_failed_leaves_the_comparison_to_the_next(training: Training) -> None:
+    attempt = training.start("stages", "--fails-first", num_ranks=2, program=PROGRAM)
+    assert attempt.ended() == [1, 1]
+    assert "was not saved, training continues: rank 0: the disk is full" in attempt.ranks[0].errors
+    assert "ranks differ in 0.weight" in attempt.ranks[0].errors
+    assert training.generations() == []
+
+
 def test_replicas_of_a_stage_share_its_write_and_fewer_of_them_continue(training: Training) -> None:
     first = training.run("stages", "--own", "*", "--places", "2", num_ranks=4, program=PROGRAM)
     again = training.run("stages", "--own", "*", "--places", "2", num_ranks=2, program=PROGRAM)

@@ -28,7 +28,7 @@ def test_accumulation_that_requests_each_micro_batch_by_itself_ends_instead_of_t
     assert training.generations() == []
 
 
-def test_a_request_before_the_first_step_is_no_second_one(training: Training) -> None:
+def test_requests_before_the_first_step_are_not_counted(training: Training) -> None:
     attempt = training.run("--warm-up", program=PROGRAM)
     assert samples(attempt) == [sample_at(number, 64, 5) for number in range(16)]
 
