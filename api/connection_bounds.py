@@ -1,8 +1,8 @@
 """Bounds of what a connection may send, and of how many there are, before a request is whole.
 
 uvicorn's parser on httptools holds a header until it is whole, however large it becomes, and waits for the rest of a
-request without end. Here a request that is too large ends with 431, one that is too slow with 408, and a connection
-too many with 429 (of one address) or 503 (in all).
+request without end. Here a request that is too large ends with 431 or 413, one that is too slow with 408, and a
+connection too many with 429 (of one address) or 503 (in all).
 """
 
 import asyncio
@@ -24,13 +24,15 @@ from api.problems import MEDIA_TYPE, document_of
 from muster.domain.errors import (
     HeadersTooLargeError,
     MusterError,
+    PayloadTooLargeError,
     RateLimitedError,
     RequestTimeoutError,
-    UnavailableError,
+    TooManyConnectionsError,
 )
 
 SWEEP_S: Final = 0.5
 """Period in which connections are checked for requests that are too slow: no timer is set for each of them."""
+CLOSING_S: Final = 2.0
 SPARE_FILES: Final = 256
 """Open files that connections leave to the database, logs and libraries."""
 _NEVER: Final = math.inf
@@ -52,8 +54,8 @@ class Bounds:
     header_s: float = 10.0
     body_idle_s: float = 20.0
     body_s: float = 120.0
-    connections: int = 8_192
-    connections_per_address: int = 1_024
+    connections: int = 32_768
+    connections_per_address: int = 4_096
 
 
 def allowed_connections(wanted: int) -> int:
@@ -84,7 +86,7 @@ class Connections:
         """Count a connection. Return the error to answer with if it is one too many."""
         name = None if address is None or self._is_trusted(address) else name_of(address)
         if len(self._open) >= self.bounds.connections:
-            return UnavailableError("too many connections are open", retry_after_s=1)
+            return TooManyConnectionsError("too many connections are open", retry_after_s=1)
         if name is not None:
             if self._by_address[name] >= self.bounds.connections_per_address:
                 return RateLimitedError("too many connections from this address are open", retry_after_s=1)
@@ -167,11 +169,14 @@ class BoundedProtocol(HttpToolsProtocol):
                 self._refuse(self._too_large())
         elif self._in_body:
             if self._num_bytes > self.shared.bounds.message_bytes:
-                self._refuse(HeadersTooLargeError("a request's body and its framing are too large"))
+                most = self.shared.bounds.message_bytes
+                self._refuse(PayloadTooLargeError("the body and its framing are too large", limit_bytes=most))
         elif self.until_s == _NEVER and self.timeout_keep_alive_task is None and not self._is_answering():
             self.until_s = self.loop.time() + self.shared.bounds.header_s  # bytes that begin no request
 
     def on_message_begin(self) -> None:
+        if self._is_refused:  # the parser goes through all of a read
+            return
         super().on_message_begin()
         self._in_headers, self._began_part, self._num_bytes, self._num_headers = True, True, 0, 0
         self.until_s = self.loop.time() + self.shared.bounds.header_s
@@ -182,14 +187,15 @@ class BoundedProtocol(HttpToolsProtocol):
             super().on_header(name, value)
 
     def on_headers_complete(self) -> None:
-        self._in_headers, self._in_body, self._began_part, self._num_bytes = False, True, True, 0
-        self._body_ends_s = self.loop.time() + self.shared.bounds.body_s
-        self._wait_for_body()
+        if self._is_refused:
+            return
         bounds = self.shared.bounds
         size = len(self.url) + sum(len(name) + len(value) + 4 for name, value in self.headers)
         if self._num_headers > bounds.headers or size > bounds.header_bytes:
             self._refuse(self._too_large())
             return
+        self._in_headers, self._in_body, self._began_part, self._num_bytes = False, True, True, 0
+        self._begin_body()
         super().on_headers_complete()
 
     def on_body(self, body: bytes) -> None:
@@ -203,13 +209,27 @@ class BoundedProtocol(HttpToolsProtocol):
             super().on_message_complete()
 
     def expire(self) -> None:
-        """End a request that is too slow. If its bytes are not read here at present, its time begins again."""
-        if self._in_body and self.flow.read_paused:
-            self._body_ends_s = self.loop.time() + self.shared.bounds.body_s
-            self._wait_for_body()
-            return
-        part = "body" if self._in_body else "headers"
-        self._refuse(RequestTimeoutError(f"the request's {part} did not arrive in time"))
+        """End a request that is too slow, or a connection without one.
+
+        While its bytes are not read here, or the client waits for our leave to send its body, its time begins again.
+        """
+        if self._in_body:
+            if self.flow.read_paused or self.cycle.waiting_for_100_continue:
+                self._begin_body()
+            else:
+                self._refuse(RequestTimeoutError("the request's body did not arrive in time"))
+        elif self._in_headers:
+            if self.flow.read_paused:
+                self.until_s = self.loop.time() + self.shared.bounds.header_s
+            else:
+                self._refuse(RequestTimeoutError("the request's headers did not arrive in time"))
+        else:  # as browsers connect before they have a request
+            self.until_s = _NEVER
+            self.transport.close()
+
+    def _begin_body(self) -> None:
+        self._body_ends_s = self.loop.time() + self.shared.bounds.body_s
+        self._wait_for_body()
 
     def _wait_for_body(self) -> None:
         self.until_s = min(self.loop.time() + self.shared.bounds.body_idle_s, self._body_ends_s)
@@ -224,13 +244,18 @@ class BoundedProtocol(HttpToolsProtocol):
         return HeadersTooLargeError(words, limit_bytes=bounds.header_bytes)
 
     def _refuse(self, error: MusterError) -> None:
-        """Answer with a problem unless an answer has begun, and close. Nothing more of the connection is read."""
+        """Answer with a problem, unless the client would read it as the answer to another request, and close.
+
+        Nothing more of the connection is read. A client that does not read the answer either has ``CLOSING_S`` for it.
+        """
         self._is_refused = True
         self.until_s = _NEVER
         _log.info("connection_refused", code=error.code, detail=error.detail, address=self.counted_as)
-        if not self._is_answering() or not self.cycle.response_started:
+        is_of_this_request = self._in_body and not self.cycle.response_started and not self.pipeline
+        if is_of_this_request or not self._is_answering():
             self.transport.write(_answer(error))
         self.transport.close()
+        self.loop.call_later(CLOSING_S, self.transport.abort)
 
 
 def bounded(connections: Connections) -> type[asyncio.Protocol]:

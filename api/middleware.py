@@ -1,6 +1,5 @@
 """The outermost layer, plain ASGI: request ids, Host, body limits, figures, and the last handler of failures."""
 
-import hashlib
 import re
 import time
 from bisect import bisect_left
@@ -17,7 +16,7 @@ from prometheus_client.utils import floatToGoString
 from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from api.places import RequestPlaces
+from api.places import RequestPlaces, credential_in
 from api.problems import problem_response
 from muster.domain.errors import InternalError, MalformedRequestError, MusterError, PayloadTooLargeError
 from muster.identity import new_id
@@ -114,7 +113,7 @@ class Edge:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        hosts, lengths, credential, request_id = _requested(scope["headers"])
+        hosts, lengths, credential, request_id = _requested(scope["path"], scope["headers"])
         exchange = _Exchange(scope, receive, send, self._limit(scope), self._figures, request_id)
         try:
             if credential is not None:
@@ -218,7 +217,7 @@ class _Exchange:
         await response(self._scope, self._receive, self.send)
 
 
-def _requested(headers: Iterable[tuple[bytes, bytes]]) -> tuple[list[bytes], list[bytes], bytes | None, str]:
+def _requested(path: str, headers: Iterable[tuple[bytes, bytes]]) -> tuple[list[bytes], list[bytes], bytes | None, str]:
     """Return Hosts, Content-Lengths, the credential, and the request's id: the caller's own if short and plain, else a
     new one. The credential is a digest of the header that has it.
 
@@ -231,7 +230,7 @@ def _requested(headers: Iterable[tuple[bytes, bytes]]) -> tuple[list[bytes], lis
         elif name == b"content-length":
             lengths.append(value)
         elif name in _CREDENTIALS and credential is None:
-            credential = hashlib.blake2b(value, digest_size=16).digest()
+            credential = credential_in(path, name, value)
         elif name == b"x-request-id" and request_id is None and _REQUEST_ID.fullmatch(value):
             request_id = value.decode("ascii")
     return hosts, lengths, credential, request_id or new_id("request")

@@ -41,13 +41,17 @@ def requires(permission: Permission) -> Any:
 
 
 def requires_of_host(permission: Permission) -> Any:
-    """Return a dependency as ``requires`` does, which asks for the key in a thread for hosts."""
+    """Return a dependency as ``requires`` does, which checks the key of a known host in a thread for hosts."""
+
+    def principal_of(request: Request) -> Principal:
+        principal = authenticated(request)
+        principal.require(permission)
+        return principal
 
     async def check(request: Request) -> Principal:
         threads: HostThreads = request.app.state.host_threads
-        principal = await threads.run(authenticated, request)
-        principal.require(permission)
-        return principal
+        token = request.headers.get("authorization", "").encode("latin-1")
+        return await threads.authenticate(token, principal_of, request)
 
     return Depends(refusing(declaring(check, str(permission)), UnauthenticatedError, ForbiddenError, UnavailableError))
 

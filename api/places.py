@@ -1,11 +1,32 @@
 """Places of requests and streams: no caller takes all threads of a process, or all that it holds open."""
 
+import hashlib
+import re
 from collections import Counter
 from collections.abc import Callable
+from typing import Final
 
 from muster.domain.errors import RateLimitedError
 from muster.domain.policy.document import LimitPolicy
 from muster.domain.principals import Principal
+
+SESSION_COOKIE: Final = "__Host-muster"
+"""Cookie of a person's session in the console."""
+_SESSION: Final = re.compile(rb"(?:^|; ?)" + re.escape(SESSION_COOKIE.encode()) + rb"=([^;]*)")
+_CONSOLE: Final = "/console"
+
+
+def credential_in(path: str, name: bytes, value: bytes) -> bytes | None:
+    """Return a digest of the credential that the header has for this path, as it will be checked; None: it has none.
+
+    Nothing else of a request counts, or a caller would have as many places as it sends headers.
+    """
+    if path.startswith(_CONSOLE):
+        found = _SESSION.findall(value) if name == b"cookie" else []
+        token = found[-1] if found else None  # of several the last is checked
+    else:
+        token = value.rpartition(b" ")[2] if name == b"authorization" else None
+    return None if token is None else hashlib.blake2b(token, digest_size=16).digest()
 
 
 class RequestPlaces:

@@ -3,13 +3,14 @@
 import gc
 import logging
 import threading
-from typing import Final
+from typing import Any, Final
 
 import structlog
 import uvicorn
+import uvloop
 
 from api.app import Extension, create_app
-from api.connection_bounds import Bounds, Connections, allowed_connections, bounded
+from api.connection_bounds import CLOSING_S, Bounds, Connections, allowed_connections, bounded
 from api.dependencies import AppDependencies
 from api.figures import DatabaseFigures
 from api.host_threads import HOST_THREADS
@@ -25,6 +26,9 @@ from muster.settings import Settings, is_loopback
 BEAT_S: Final = 5.0
 KEEP_ALIVE_S: Final = 60
 WORKER_THREADS: Final = 40
+HANDSHAKE_S: Final = 10.0
+OWN_THREADS: Final = 3
+"""Threads of our own that use the database: the beat, the flusher of telemetry, the listener for events."""
 _log = structlog.get_logger(__name__)
 
 
@@ -41,7 +45,7 @@ def run(settings: Settings, *extensions: Extension) -> None:
         str(settings.database_url),
         application_name="muster-api",
         pool_size=10,
-        max_overflow=WORKER_THREADS + HOST_THREADS - 10,
+        max_overflow=WORKER_THREADS + HOST_THREADS + OWN_THREADS - 10,
     )
     limits = limits_at_start(units)
     dependencies = AppDependencies(
@@ -60,7 +64,8 @@ def run(settings: Settings, *extensions: Extension) -> None:
         app,
         host=settings.api_host,
         port=settings.api_port,
-        loop="uvloop",
+        loop="api.serve:PatientLoop",
+        ws="none",
         http=bounded(Connections(bounds_of(limits), settings.api_trusted_proxies)),
         ssl_certfile=None if settings.api_tls_certificate is None else str(settings.api_tls_certificate),
         ssl_keyfile=None if settings.api_tls_key is None else str(settings.api_tls_key),
@@ -75,6 +80,16 @@ def run(settings: Settings, *extensions: Extension) -> None:
     )
     stop.set()
     units.close()
+
+
+class PatientLoop(uvloop.Loop):
+    """Event loop whose servers wait for a TLS handshake for no longer than for a request's headers."""
+
+    async def create_server(self, *arguments: Any, **named: Any) -> Any:
+        """Listen as the loop of every process does, with shorter times if there is TLS."""
+        if named.get("ssl") is not None:
+            named |= {"ssl_handshake_timeout": HANDSHAKE_S, "ssl_shutdown_timeout": CLOSING_S}
+        return await super().create_server(*arguments, **named)
 
 
 def bounds_of(limits: LimitPolicy) -> Bounds:

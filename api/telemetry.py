@@ -92,18 +92,22 @@ class TelemetryRoute:
         return await self._ask(scope, token)
 
     async def _ask(self, scope: Scope, token: bytes) -> tuple[Principal, float]:
+        principal = await self._threads.authenticate(token, self._principal_of, scope, token)
+        if len(self._known) >= MAX_KNOWN:
+            self._known.clear()
+        known = self._known[_digest(token)] = (principal, time.monotonic())
+        return known
+
+    def _principal_of(self, scope: Scope, token: bytes) -> Principal:
         client = scope.get("client")
-        principal = await self._threads.run(
-            authenticate,
+        principal = authenticate(
             self._units,
             token.decode("latin-1"),
             address=client[0] if client else None,
             request_id=scope.get("state", {}).get("request_id"),
         )
-        if len(self._known) >= MAX_KNOWN:
-            self._known.clear()
-        known = self._known[_digest(token)] = (principal, time.monotonic())
-        return known
+        principal.require(self._permission)
+        return principal
 
     async def _take(self, scope: Scope, receive: Receive, principal: Principal) -> ReportAccepted:
         principal.require(self._permission)

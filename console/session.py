@@ -9,12 +9,13 @@ from starlette.responses import Response
 
 from api.dependencies import dependencies_of
 from api.permissions import declaring
+from api.places import SESSION_COOKIE
 from console.forms import Form, csrf_token, require_csrf
 from control.tenants.sessions import LIFETIME, SignedIn, resume
 from muster.domain.errors import UnauthenticatedError
 from muster.domain.principals import Permission, Principal
 
-COOKIE: Final = "__Host-muster"
+COOKIE: Final = SESSION_COOKIE
 SIGN_IN: Final = "/console/sign-in"
 
 

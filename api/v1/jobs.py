@@ -25,7 +25,7 @@ from api.streams import COMMENT, LastEventId, Pulse, frame, position_in, sse, st
 from api.views import event_view, stretch_of
 from control.attempts.types import JobRecord
 from control.jobs import job_details, job_plans, jobs, read
-from control.jobs.job_logs import LogChunkRecord, LogFilter, chunks_after, end_of
+from control.jobs.job_logs import LogChunkRecord, LogFilter, LogMark, chunks_after, end_of
 from control.jobs.read import JOB, JobFilter, newest_jobs
 from control.placement import elastic
 from muster import documents
@@ -303,7 +303,7 @@ class _Follower:
 
     async def frames(self, after: int, news: LogNews) -> AsyncIterator[bytes]:
         pulse = Pulse(asyncio.get_running_loop().time)
-        seen = await news.wait(self._job_id, None)
+        seen: LogMark | None = None
         while True:
             end = await run_in_threadpool(self._end)
             while chunks := await run_in_threadpool(self.page, after, FOLLOW_PAGE):

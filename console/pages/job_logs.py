@@ -17,7 +17,16 @@ from api.streams import COMMENT, LastEventId, Pulse, frame, position_in, sse
 from console.session import Viewer, sees
 from control.core.unit_of_work import UnitOfWork, UnitOfWorkFactory
 from control.jobs import jobs
-from control.jobs.job_logs import LogChunkRecord, LogFilter, LogStream, chunks_after, chunks_of, end_of, streams_of
+from control.jobs.job_logs import (
+    LogChunkRecord,
+    LogFilter,
+    LogMark,
+    LogStream,
+    chunks_after,
+    chunks_of,
+    end_of,
+    streams_of,
+)
 from control.jobs.log_search import LogLine, Place, search
 from muster.domain.errors import ValidationFailedError
 from muster.domain.ids import JobId
@@ -167,7 +176,7 @@ class _Follower:
 
     async def frames(self, after: int, news: LogNews) -> AsyncIterator[bytes]:
         pulse = Pulse(asyncio.get_running_loop().time)
-        seen = await news.wait(self._job_id, None)
+        seen: LogMark | None = None
         while True:
             found, over = await run_in_threadpool(self.page, after)
             for one in found:

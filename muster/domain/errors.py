@@ -158,6 +158,11 @@ class UnavailableError(MusterError):
     advice = "Repeat the request after Retry-After seconds; with the same Idempotency-Key it happens once."
 
 
+class TooManyConnectionsError(MusterError):
+    code, status, title = "too_many_connections", 503, "Too many connections to the server are open"
+    advice = "Connect again after Retry-After seconds."
+
+
 class CursorExpiredError(MusterError):
     code, status, title = "cursor_expired", 410, "The events after that position are no longer kept"
     advice = "Start from the oldest position in `oldest_position`."

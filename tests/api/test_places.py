@@ -23,6 +23,8 @@ from muster.domain.policy.document import LimitPolicy
 from muster.domain.principals import Principal, Role
 from muster.domain.states import JobState
 
+SAME = [(b"authorization", b"BEARER one"), (b"cookie", b"x=1"), (b"authorization", b"bearer one")]
+"""Headers by which a caller could try to be another one."""
 OF_ONE, OF_ANOTHER = (b"authorization", b"Bearer one"), (b"authorization", b"Bearer another")
 
 
@@ -83,6 +85,7 @@ def test_a_credential_has_so_many_requests_answered_at_once_and_others_are_serve
         for _ in waiting:
             await calls.began.get()
         assert await calls.status(OF_ONE) == 429
+        assert [await calls.status(SAME[1], OF_ONE), *[await calls.status(each) for each in SAME[::2]]] == [429] * 3
         others = asyncio.create_task(calls.status(OF_ANOTHER))
         without = asyncio.create_task(calls.status())
         calls.go.set()
@@ -133,12 +136,18 @@ def test_hosts_are_answered_while_all_other_threads_are_busy() -> None:
             loop.call_soon_threadsafe(began.put_nowait, None)
             end.wait(60)
 
+        assert await threads.authenticate(b"known", str.lower, "NODE") == "node"
         num_threads = int(anyio.to_thread.current_default_thread_limiter().total_tokens)
         busy = [asyncio.create_task(run_in_threadpool(work)) for _ in range(num_threads)]
         for _ in busy:
             await began.get()
         assert await threads.run(str.upper, "heartbeat") == "HEARTBEAT"
+        assert await threads.authenticate(b"known", str.lower, "NODE") == "node"
+        stranger = asyncio.create_task(threads.authenticate(b"stranger", str.lower, "NODE"))
+        assert await threads.run(str.upper, "heartbeat") == "HEARTBEAT"
+        assert not stranger.done(), "it waits with everybody else's requests"
         end.set()
+        assert await stranger == "node"
         await asyncio.gather(*busy)
         threads.close()
 

@@ -26,6 +26,7 @@ from muster.db import migrate
 from muster.db.engine import make_engine
 from muster.db.models import AuditEntry
 from muster.domain.ids import AttemptId
+from muster.domain.policy.document import DEFAULT_POLICY
 from muster.ports import free_port
 from muster.settings import make_secret_key_file
 from muster.wire.host import (
@@ -157,6 +158,29 @@ def test_an_event_stream_goes_on_behind_the_last_event_seen(served: Served) -> N
                     break
     assert seen[:-1] == listed[3:], "none skipped, none twice"
     assert seen[-1] > listed[-1], "and what happens next"
+
+
+def test_a_key_has_so_many_streams_open_and_a_closed_one_is_free_again(served: Served) -> None:
+    request = f"GET /v1/events/stream HTTP/1.1\r\nHost: 127.0.0.1\r\nAuthorization: Bearer {served.token}\r\n\r\n"
+
+    def status_of(connection: socket.socket) -> bytes:
+        connection.sendall(request.encode())
+        return connection.recv(12)[9:]
+
+    def connect() -> socket.socket:
+        return socket.create_connection(("127.0.0.1", served.port), timeout=60)
+
+    def is_open() -> bool:
+        with connect() as connection:
+            return status_of(connection) == b"200"
+
+    with contextlib.ExitStack() as stack:
+        held = [stack.enter_context(connect()) for _ in range(DEFAULT_POLICY.limits.streams_per_key)]
+        assert {status_of(connection) for connection in held} == {b"200"}
+        with connect() as connection:
+            assert status_of(connection) == b"429"
+        held[0].close()
+        wait_until(is_open)
 
 
 def test_followed_logs_end_with_the_job_and_hostile_words_stay_inside_their_frame(served: Served) -> None:

@@ -2,13 +2,19 @@
 
 import pytest
 
+from agents.probes.interface import Probe, ProbeError
 from benchmarks import gpu_host
 from benchmarks.figures import NothingToMeasureError
 from muster.domain.ids import GpuUuid
 from muster.wire.burn_in import ExactSum, Figures
 
 
-def test_a_machine_without_a_driver_measures_nothing() -> None:
+def _no_driver() -> Probe:
+    raise ProbeError("there is no driver")
+
+
+def test_a_machine_without_a_driver_measures_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(gpu_host, "open_nvml_probe", _no_driver)
     with pytest.raises(NothingToMeasureError):
         list(gpu_host.measure(gpu_host.SIZES.smallest))
 

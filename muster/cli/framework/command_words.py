@@ -36,6 +36,7 @@ TYPED_ADVICE: Final = {
     "precondition_required": _OTHER_RELEASE,
     "rate_limited": "Wait a little, and type the command again.",
     "unavailable": "Check that the database runs, and type the command again: a change happens once.",
+    "too_many_connections": "Type the command again in a few seconds.",
     "cursor_expired": "Begin with the oldest event that is still kept.",
 }
 """Code of an error → what to do next."""

@@ -222,10 +222,10 @@ class LimitPolicy(StrictModel):
         4.0, description="Requests a second that it may send from then on; more are answered with 429."
     )
     connections: Annotated[int, Field(ge=16, le=1_000_000)] = Field(
-        8_192, description="Connections that an API process holds open at once; a further one is answered with 503."
+        32_768, description="Connections that an API process holds open at once; a further one is answered with 503."
     )
     connections_per_address: Annotated[int, Field(ge=1, le=1_000_000)] = Field(
-        1_024,
+        4_096,
         description="Connections of one address among them; a further one is answered with 429. Proxies that "
         "`api_trusted_proxies` names have no such limit.",
     )
