@@ -34,8 +34,8 @@ UNRESPONSIVE: Final = "freshness:readings:unresponsive"
 READINGS_FAULTS: Final = (LATE, NO_READINGS, UNRESPONSIVE)
 """Three degrees of one fault. All end with the next answer."""
 AGENT: Final = "freshness:agent"
-ABOUT: Final = About("signals of a GPU or node stay away", "ours", Severity.CONDEMNING)
-LATENCY_ABOUT: Final = About("the driver answers slowly", "ours", Severity.WARNING)
+ABOUT: Final = About("signals of a GPU or node stay away", "our own numbers", Severity.CONDEMNING)
+LATENCY_ABOUT: Final = About("the driver answers slowly", "our own numbers", Severity.WARNING)
 _SOURCES: Final[Mapping[SignalGroup, Source]] = {
     SignalGroup.KERNEL_LOG: Source.KERNEL_LOG,
     SignalGroup.DCGM: Source.DCGM,
