@@ -1,10 +1,11 @@
-"""A watch on a GPU's clocks while it computes: whether heat or hardware holds them down.
+"""A watch on the clocks of GPUs while they compute: whether heat or hardware holds them down.
 
 A burn-in that reads no clocks shows nothing about a thermal fault: its sums are right at any speed. So the clock event
 reasons are read each second while the bench runs, and samples without load do not count.
 """
 
 import threading
+from collections import Counter
 from collections.abc import Callable
 from typing import Final, Self
 
@@ -20,13 +21,13 @@ LOW_CLOCK_SHARE: Final = 0.6
 
 
 class ClockWatch:
-    """The watch on one GPU, in a thread of its own as long as the context lasts."""
+    """The watch on a host's GPUs, in one thread as long as the context lasts: one read shows all of them."""
 
-    def __init__(self, probe: Probe, gpu_uuid: GpuUuid, wall_ms: Callable[[], int]) -> None:
-        self._probe, self._gpu_uuid, self._wall_ms = probe, gpu_uuid, wall_ms
+    def __init__(self, probe: Probe, wall_ms: Callable[[], int]) -> None:
+        self._probe, self._wall_ms = probe, wall_ms
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, name="burn-in-clocks", daemon=True)
-        self._num_samples = self._num_throttled = 0
+        self._num_samples, self._num_throttled = Counter[GpuUuid](), Counter[GpuUuid]()
 
     def __enter__(self) -> Self:
         self._thread.start()
@@ -36,10 +37,10 @@ class ClockWatch:
         self._stop.set()
         self._thread.join()
 
-    @property
-    def is_free(self) -> bool:
-        """Whether clocks were read under load, and were not held down."""
-        return self._num_samples > 0 and self._num_throttled < LOW_CLOCK_SHARE * self._num_samples
+    def is_free(self, gpu_uuid: GpuUuid) -> bool:
+        """Return whether the GPU's clocks were read under load, and were not held down."""
+        num_samples = self._num_samples[gpu_uuid]
+        return num_samples > 0 and self._num_throttled[gpu_uuid] < LOW_CLOCK_SHARE * num_samples
 
     def _run(self) -> None:
         while not self._stop.wait(PAUSE_S):
@@ -48,17 +49,14 @@ class ClockWatch:
             except ProbeError:
                 continue  # the next one may be read; without any the burn-in covers no clocks
             for check in checks:
-                if (
-                    check.gpu_uuid == self._gpu_uuid
-                    and (value_of(check.values, "utilisation_percent") or 0.0) >= LOADED_PERCENT
-                ):
+                if (value_of(check.values, "utilisation_percent") or 0.0) >= LOADED_PERCENT:
                     self._count(check)
 
     def _count(self, check: GpuCheck) -> None:
         throttled = is_throttled(check)
         if throttled is not None:
-            self._num_samples += 1
-            self._num_throttled += throttled
+            self._num_samples[check.gpu_uuid] += 1
+            self._num_throttled[check.gpu_uuid] += throttled
 
 
 def is_throttled(check: GpuCheck) -> bool | None:

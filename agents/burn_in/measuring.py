@@ -3,7 +3,7 @@
 import threading
 import time
 from collections.abc import Callable, Mapping
-from contextlib import ExitStack
+from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import Final
 
@@ -91,12 +91,9 @@ class Measuring:
     def _measure(self, batch: Mapping[GpuUuid, _Before], deadline_s: float, stop: threading.Event, take: Take) -> None:
         measured: list[Measured] = []
         until_s = time.monotonic() + deadline_s
-        with ExitStack() as watching:
-            watches = {
-                uuid: watching.enter_context(ClockWatch(self.probe, uuid, self.wall_ms))
-                for uuid, before in batch.items()
-                if not before.device.is_simulated
-            }
+        watch = ClockWatch(self.probe, self.wall_ms)
+        watched = {uuid for uuid, before in batch.items() if not before.device.is_simulated}
+        with watch if watched else nullcontext():
             self.bench.run({uuid: before.device for uuid, before in batch.items()}, deadline_s, stop, measured.append)
         diagnosed = {
             uuid: self._diagnosed(before.identity, until_s - time.monotonic(), stop)
@@ -111,7 +108,7 @@ class Measuring:
             return
         for found in measured:
             uuid = GpuUuid(found.gpu)
-            is_free = watches[uuid].is_free if uuid in watches else None
+            is_free = watch.is_free(uuid) if uuid in watched else None
             take(uuid, _result(found, batch[uuid], after.get(uuid), diagnosed.get(uuid), is_free=is_free))
 
     def _diagnosed(self, gpu: GpuIdentity, left_s: float, stop: threading.Event) -> Diagnosed | str | None:

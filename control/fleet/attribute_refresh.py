@@ -15,7 +15,7 @@ from control.policy.cohorts import hold_policy, lock_all, rekey
 from control.policy.policies import active_policy
 from health.cohort.cohorts import attributes_of
 from health.cohort.reported_attributes import attributes_reported
-from muster.db.models import Gpu
+from muster.db.models import Gpu, PolicyVersion
 from muster.db.queries.drift import host_texts, ports, reported_rows
 from muster.domain.ids import GpuUuid
 from muster.domain.principals import Permission, Principal
@@ -64,8 +64,11 @@ def follow_policy(unit: UnitOfWork) -> int:
         "num_cohorts_before": len(before),
         "num_cohorts": len(after),
     }
-    unit.emit("policy.cohorts_rekeyed", "policy", "built-in", payload=detail)
-    unit.audit("policy.rekey_cohorts", "policy", "built-in", reason="the release has another list", detail=detail)
+    version = unit.session.scalar(select(PolicyVersion.version).where(PolicyVersion.is_active))
+    subject = "built-in" if version is None else str(version)
+    unit.emit("policy.cohorts_rekeyed", "policy", subject, payload=detail)
+    reason = "keys have other attributes than the active policy"
+    unit.audit("policy.rekey_cohorts", "policy", subject, reason=reason, detail=detail)
     unit.wake(SCHEDULER_CHANNEL)
     return num_gpus
 

@@ -11,6 +11,7 @@ from control.policy.policies import active_policy
 from health.cohort.cohorts import Attribute
 from health.cohort.drift import Alike, Drift, drifts_of
 from health.cohort.reported_attributes import attributes_reported
+from health.detectors.readings import PORT_ACTIVE
 from muster.db.queries.drift import AlikeRow, alike_rows, host_texts, ports
 from muster.domain.gpu.cohort_attributes import SET_UP
 from muster.domain.ids import NodeId
@@ -54,11 +55,14 @@ def network_of_nodes(found: Iterable[tuple[NodeId, Mapping[str, Any]]]) -> dict[
 
 
 def nic_rates_of_nodes(found: Iterable[tuple[NodeId, Mapping[str, Any]]]) -> dict[NodeId, str]:
-    """Return the best rate of each node's ports, such as ``400 Gb/s InfiniBand``."""
+    """Return the best rate of each node's active ports, such as ``400 Gb/s InfiniBand``.
+
+    A port that is down may have a rate too, which is not that of its link. A node without active ports has no entry.
+    """
     best: dict[NodeId, tuple[float, str]] = {}
     for node_id, values in found:
         rate = values.get("rate_gbps")
-        if rate:
+        if rate and values.get("state", PORT_ACTIVE) >= PORT_ACTIVE:
             one = (rate, f"{rate:g} Gb/s {'Ethernet' if values.get('is_ethernet') else 'InfiniBand'}")
             best[node_id] = max(best.get(node_id, one), one)
     return {node_id: text for node_id, (_, text) in best.items()}

@@ -36,8 +36,8 @@ def mark_programs(unit: UnitOfWork, signals: Sequence[StoredSignal]) -> None:
     for row in about:
         holder = _holder_of(row, attempts)
         if holder is not None:
-            image = (holder.spec["program"].get("container") or {}).get("image")
-            marks = {TENANT_MARK: mark_of(holder.tenant_id)} | ({IMAGE_MARK: mark_of(image)} if image else {})
+            of_image = {IMAGE_MARK: mark_of(holder.image)} if holder.image else {}
+            marks = {TENANT_MARK: mark_of(holder.tenant_id)} | of_image
             row.values = {**row.values, **marks}
 
 
@@ -60,8 +60,9 @@ def newest_diagnosis_ms(unit: UnitOfWork, gpu_uuid: GpuUuid | None) -> int | Non
 def _attempts_on(unit: UnitOfWork, signals: Sequence[StoredSignal]) -> list[Row[*tuple[Any, ...]]]:
     """Return the attempts that held the signals' GPUs about their times, the newest first."""
     first, last = min(row.at for row in signals), max(row.at for row in signals)
+    image = Job.spec["program"]["container"]["image"].astext.label("image")  # a specification may be long
     query = (
-        select(AllocationGpu.gpu_uuid, Attempt.placed_at, Attempt.ended_at, Attempt.tenant_id, Job.spec)
+        select(AllocationGpu.gpu_uuid, Attempt.placed_at, Attempt.ended_at, Attempt.tenant_id, image)
         .join(Allocation, Allocation.id == AllocationGpu.allocation_id)
         .join(Attempt, Attempt.id == Allocation.attempt_id)
         .join(Job, Job.id == Attempt.job_id)

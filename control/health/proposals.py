@@ -51,7 +51,11 @@ def keep(unit: UnitOfWork, way: Way, subjects: Collection[S], wanted: Mapping[S,
                 )
             )
             _report(unit, way, subject_id, "proposed", proposal.reason, proposal.standing)
-        elif (row.standing, row.reason) != (proposal.standing, proposal.reason):
+        elif (row.standing, row.reason, row.threatens_correctness) != (
+            proposal.standing,
+            proposal.reason,
+            proposal.threatens_correctness,
+        ):
             is_other = row.standing != proposal.standing
             row.standing, row.reason = proposal.standing, proposal.reason
             row.threatens_correctness = proposal.threatens_correctness

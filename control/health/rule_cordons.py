@@ -141,16 +141,15 @@ def _hold(units: UnitOfWorkFactory, principal: Principal, node_ids: Sequence[Nod
 def _admitted(
     unit: UnitOfWork, new: Mapping[NodeId, tuple[Evidence, ...]], over: Sequence[NodeId], policy: HealthPolicy
 ) -> frozenset[NodeId]:
-    """Return the nodes among ``new`` that may be held, also where that exceeds a cap but results may be wrong there.
-
-    ``over``: the nodes whose hold has ended.
-    """
+    """Return the nodes among ``new`` that may be held. ``over``: the nodes whose hold has ended."""
     gpus = gpus_of(unit.session, [*new, *over])
-    doubtful = {node_id for node_id, found in new.items() if any(each.threatens_correctness for each in found)}
-    takings = [Taking(node_id, gpus[node_id], Way.NODE_HOLD, node_id in doubtful) for node_id in new]
+    takings = [
+        Taking(node_id, gpus[node_id], Way.NODE_HOLD, any(each.threatens_correctness for each in found))
+        for node_id, found in new.items()
+    ]
     ended = {Way.NODE_HOLD: [uuid for node_id in over for uuid in gpus[node_id]]}
     allowed = admit_takings(unit, takings, policy, ended)
-    return frozenset(node_id for node_id in new if node_id in allowed or node_id in doubtful)
+    return frozenset(node_id for node_id in new if node_id in allowed)
 
 
 def _words(evidence: Sequence[Evidence]) -> str:

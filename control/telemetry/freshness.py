@@ -62,27 +62,34 @@ class FreshnessBook:
     now: datetime
     _known: dict[str, Freshness | None] = field(default_factory=dict)
 
+    def open(self, fresh: FreshReport, node: LockedNode) -> list[dict[str, Any]]:
+        """Read what is known before a node's first report, and return a row that ends the silence of its agent.
+
+        The end has the server's time, as the silence has: by the agent's clock it could be before its beginning.
+        """
+        node_id = node.node_id
+        if node_id in self._known:
+            return []
+        self._known[node_id] = stored_freshness(node.freshness, node_id)
+        if not node.is_silence_stated:
+            return []
+        return list(self._rows([agent_reports(fresh.incoming.node_id, to_ms(self.now))], fresh))
+
     def take(self, fresh: FreshReport, node: LockedNode) -> list[dict[str, Any]]:
-        """Judge a report, and return rows for the inbox."""
+        """Judge a report of an open node, and return rows for the inbox. If it raises, the facts before it stand."""
         node_id = node.node_id
         reported: list[Reported] = []
-        if node_id not in self._known:
-            self._known[node_id] = stored_freshness(node.freshness, node_id)
-            if node.is_silence_stated:
-                reported.append(agent_reports(fresh.incoming.node_id, fresh.incoming.placed_ms))
         before, report = self._known[node_id], fresh.incoming.report
+        after = before
         if report.ages_s is not UNSET:
             after, found = judge(before or NOTHING_KNOWN, _aged(fresh, node), self.policy, to_ms(self.now))
-            self._known[node_id] = after
             reported += found
         elif report.node is not None and before is not None:
-            self._known[node_id] = None
+            after = None
             reported += forget(before, fresh.incoming.node_id, fresh.incoming.placed_ms)
-        return list(self._rows(reported, fresh))
-
-    def drop(self, node_id: str) -> None:
-        """Forget what is known of a node whose report could not be judged."""
-        self._known[node_id] = None
+        rows = list(self._rows(reported, fresh))
+        self._known[node_id] = after
+        return rows
 
     def json_of(self, node_id: str) -> str:
         known = self._known.get(node_id)

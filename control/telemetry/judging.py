@@ -142,15 +142,21 @@ class SampleJudge:
             node_id = fresh.incoming.node_id
             try:
                 verdict.rows += _judge_report(verdict.nodes[node_id], fresh, self._policy, self._check, now, limits_of)
+            except Exception:  # noqa: BLE001  # a failed judgement must never stop storage
+                self._count_failure("sample_not_judged", fresh)
+                verdict.nodes[node_id] = SeenNode(0, -1, _counters(fresh.gpus), {})
+            try:
+                verdict.rows += book.open(fresh, nodes[node_id])
                 verdict.rows += book.take(fresh, nodes[node_id])
             except Exception:  # noqa: BLE001  # a failed judgement must never stop storage
-                self.num_failed += 1
-                _log.exception("sample_not_judged", node_id=node_id, seq=fresh.incoming.report.seq)
-                verdict.nodes[node_id] = SeenNode(0, -1, _counters(fresh.gpus), {})
-                book.drop(node_id)
+                self._count_failure("freshness_not_judged", fresh)
         for name, seen in verdict.nodes.items():
             seen.boot_order, seen.seq = books[name].order, books[name].seq
         return verdict
+
+    def _count_failure(self, event: str, fresh: FreshReport) -> None:
+        self.num_failed += 1
+        _log.exception(event, node_id=fresh.incoming.node_id, seq=fresh.incoming.report.seq)
 
     @property
     def agent_silence(self) -> timedelta:
@@ -230,11 +236,11 @@ def _judge_report(
 ) -> list[dict[str, Any]]:
     """Return rows for the inbox, and update ``seen``. ``limits_of``: called for a GPU that is hot."""
     rows: list[dict[str, Any]] = []
-    told = [relevant_readings(gpu.values) for gpu in fresh.gpus]
-    if _is_as_quiet(seen.quiet, fresh, told, check):
+    read = [relevant_readings(gpu.values) for gpu in fresh.gpus]
+    if _is_as_quiet(seen.quiet, fresh, read, check):
         return rows
     before, seen.watched = seen.watched, {}
-    seen.quiet = fresh.gpu_uuids, told, check
+    seen.quiet = fresh.gpu_uuids, read, check
     for gpu in fresh.gpus:
         uuid, watched = gpu.uuid, before.get(gpu.uuid, UNKNOWN)
         if uuid in seen.pasts or gpu.is_lost or not is_quiet(watched, gpu.values, check):

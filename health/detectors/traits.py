@@ -10,6 +10,7 @@ from health.detectors.load import clock_events
 from health.detectors.memory import retired_pages, row_remap, unrepairable_memory
 from health.detectors.modes import PEERS
 from health.detectors.registry import NATURES
+from health.detectors.repeats import after_diagnosis
 from health.detectors.repeats.rules import HOLDS
 from health.evidence.same_fault import shows_as, weighs_as
 from health.xid.kernel_log import OFF_THE_BUS
@@ -43,5 +44,6 @@ def traits_of(detector: str, fault_key: str) -> FaultTraits:
         needs_replacement=fault_key in _REPLACING,
         is_read_under_load=detector in _READ_UNDER_LOAD,
         ends_unseen=detector in _RATE_DETECTORS,
+        is_missed_by_burn_in=detector == after_diagnosis.NAME,
         group=group_of_fault(detector, fault_key),
     )

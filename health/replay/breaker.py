@@ -15,7 +15,7 @@ from health.standing.breaker import (
     Way,
 )
 from health.standing.gpu_case import Move
-from muster.domain.ids import GpuUuid, NodeId
+from muster.domain.ids import GpuUuid
 from muster.domain.policy.health import HealthPolicy
 
 
@@ -36,12 +36,10 @@ class ReplayedBreaker:
         self._state = ruling.state
         return ruling
 
-    def hold(
-        self, node_id: NodeId, uuids: Sequence[GpuUuid], num_known: int, policy: HealthPolicy, now_ms: int
-    ) -> TakingDecision:
-        """Return whether the node, with these GPUs, may be held."""
-        taking = Taking(node_id, tuple(uuids), Way.NODE_HOLD)
-        ruling = breaker.admit_takings([taking], self._state, self._counts(uuids, num_known), policy, now_ms)
+    def hold(self, taking: Taking, num_known: int, policy: HealthPolicy, now_ms: int) -> TakingDecision:
+        """Return whether the node of the taking may be held."""
+        counts = self._counts(taking.gpu_uuids, num_known)
+        ruling = breaker.admit_takings([taking], self._state, counts, policy, now_ms)
         self._state = ruling.state
         return ruling
 

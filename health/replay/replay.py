@@ -47,7 +47,7 @@ from health.replay.stream import (
     Scored,
     Unmet,
 )
-from health.standing.breaker import GpuPlace
+from health.standing.breaker import GpuPlace, Taking, Way
 from health.standing.gpu_case import GpuCase, Move, condemning_of, diagnosed_ms_of, moved, score_of
 from health.standing.interventions import RefusedMoveError
 from health.standing.standing import MOVES_AT_ONCE, decide, next_evaluation_ms
@@ -331,7 +331,9 @@ class Replay:
                 node.cordoned_gpus = None
         elif node.cordoned_gpus is None:
             gpus = [uuid for uuid, gpu in self._gpus_on(node_id) if gpu.case.standing is not Standing.RETIRED]
-            ruling = self.breaker.hold(node_id, gpus, len(self._gpus), self.policy, self.now_ms)
+            is_doubtful = any(each.threatens_correctness for each in node.cordoning())
+            taking = Taking(node_id, tuple(gpus), Way.NODE_HOLD, is_doubtful)
+            ruling = self.breaker.hold(taking, len(self._gpus), self.policy, self.now_ms)
             if ruling.incident is not None:
                 yield Opened(self.now_ms, ruling.incident)
             if ruling.allowed:

@@ -70,7 +70,7 @@ _STAYS_OUT: Final = OUT_BY_RULE | {Standing.REPAIR}
 class Taking:
     """GPUs that a rule would take out at once, in another way than by their standing. ``gpu_uuids``: one unit.
 
-    ``subject``: the node or GPU that it is about.
+    ``subject``: the node or GPU that it is about. ``threatens_correctness``: it passes the caps, and counts.
     """
 
     subject: str
@@ -136,7 +136,10 @@ def admit(
 def admit_takings(
     takings: Iterable[Taking], state: BreakerState, counts: FleetCounts, policy: HealthPolicy, now_ms: int
 ) -> TakingDecision:
-    """Return which of ``takings`` may be made now: threats to correctness first, then by subject."""
+    """Return which of ``takings`` may be made now: threats to correctness first, then by subject.
+
+    A threat to correctness passes a full scope too, which it opens: wrong results are worse than lost capacity.
+    """
     books = Books(state, counts, policy.breaker, now_ms)
     allowed: list[Taking] = []
     proposed: list[Taking] = []
@@ -144,7 +147,10 @@ def admit_takings(
     for taking in sorted(takings, key=lambda each: (not each.threatens_correctness, each.subject)):
         caps = _take_unit(taking, books)
         opened |= caps or {}
-        (allowed if caps is None else proposed).append(taking)
+        if caps is not None and taking.threatens_correctness:
+            for uuid in taking.gpu_uuids:
+                books.set_ways(uuid, {*books.out_by(uuid), taking.way}, now_ms)
+        (allowed if caps is None or taking.threatens_correctness else proposed).append(taking)
     waiting = tuple(dict.fromkeys(uuid for each in proposed for uuid in each.gpu_uuids))
     incident = BreakerIncident(now_ms, opened, waiting) if opened else None
     return TakingDecision(books.state(), tuple(allowed), tuple(proposed), incident)

@@ -121,7 +121,7 @@ def proofs_of(gpu: GpuCase) -> Proofs | None:
         if result.has_passed:
             newest_ms = max(result.began_ms, newest_ms or 0)
             covering_ms |= {group: max(result.began_ms, covering_ms.get(group, 0)) for group in result.covers}
-    return None if newest_ms is None else Proofs(newest_ms, covering_ms)
+    return None if newest_ms is None else Proofs(newest_ms, covering_ms, repaired_ms)
 
 
 def diagnosed_ms_of(gpu: GpuCase) -> int | None:

@@ -1,4 +1,4 @@
-"""The invariants I1 to I26 of the whole world, checked every thousand events and at its end.
+"""The invariants I1 to I26, I28 and I29 of the whole world, checked every thousand events and at its end.
 
 Each event is checked for its own changes where it happens (``store``, ``truth``, ``judging``, ``supervisors``). Here
 everything is computed again from the rows, without the indexes that the checks of an event use.
@@ -308,5 +308,9 @@ INVARIANTS: Final[Mapping[str, Check | AtItsMoment | NotOfThisWorld]] = {
     "I24": NotOfThisWorld("there is no selector: the tests of fleet.override_standing"),
     "I25": _deadlines_stand,
     "I26": AtItsMoment("judging.Standings.moves, for each move of a GPU by a rate, a score or flapping"),
+    "I28": NotOfThisWorld(
+        "readings have no ages: tests/control/health/test_freshness.py, tests/health/standing/test_coverage.py"
+    ),
+    "I29": NotOfThisWorld("rules hold no node and order no burn-in: tests/health/replay/test_capped_ways.py"),
 }
 """Number → its check of the whole world, or the reason why there is none."""

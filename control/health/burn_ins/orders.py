@@ -22,7 +22,7 @@ from control.policy.policies import active_policy
 from health.evidence.state import counts
 from health.standing.account import Way
 from health.standing.breaker import Taking
-from health.standing.gpu_case import GpuCase
+from health.standing.gpu_case import GpuCase, proofs_of
 from health.standing.proof_under_load import untested
 from muster.db.models import BurnIn, Gpu, GpuOverride, GpuStandingChange
 from muster.domain.errors import ConflictError, NotFoundError
@@ -118,7 +118,7 @@ def order_diagnoses(
 def order_proposed(unit: UnitOfWork, gpus: Sequence[Gpu], policy: HealthPolicy) -> None:
     """Order the burn-ins of ``gpus`` (locked, judged) that the circuit breaker held back, if it admits them now.
 
-    A proposal ends where no finding asks for it any more, or the GPU works no longer.
+    A proposal ends where no finding asks for it any more, a proof has answered, or the GPU works no longer.
     """
     waiting = proposals.of_way(unit, Way.BURN_IN, [gpu.uuid for gpu in gpus])
     if not waiting:
@@ -136,7 +136,10 @@ def order_proposed(unit: UnitOfWork, gpus: Sequence[Gpu], policy: HealthPolicy) 
 
 
 def _is_requested(case: GpuCase, policy: HealthPolicy) -> bool:
-    return any(each.detector in policy.burn_in.requested_by and counts(each) for each in case.evidence)
+    """Return whether a finding asks for a burn-in that no proof answers, or only load can reproduce one."""
+    proofs, asking = proofs_of(case), policy.burn_in.requested_by
+    wanted = (each for each in case.evidence if each.detector in asking and counts(each))
+    return any(proofs is None or not proofs.answer(each) for each in wanted) or bool(untested(case, policy))
 
 
 def order_proofs(unit: UnitOfWork, gpus: Sequence[Gpu], policy: HealthPolicy) -> None:

@@ -8,7 +8,8 @@ No data is not health. A report of an agent states the age of each group of sign
     30 s     late      answer    DEGRADED: no new work
     610 s    late      answer    CONDEMNING, as B answers: the driver works, and A does not
 
-A is never condemned while no other GPU of its host answers: then the driver or the host may be at fault. A report
+A is never condemned while no other GPU of its host answers: then the driver or the host may be at fault. If it answers
+for none, one finding about the node keeps all its new work away, until any GPU is answered for. A report
 without ages (of an older agent, or while the driver is released for a repair) ends what was found by ages, and a host
 without reports is judged by its contact.
 """
@@ -33,6 +34,8 @@ NO_READINGS: Final = "freshness:readings:missing"
 UNRESPONSIVE: Final = "freshness:readings:unresponsive"
 READINGS_FAULTS: Final = (LATE, NO_READINGS, UNRESPONSIVE)
 """Three degrees of one fault. All end with the next answer."""
+NO_GPU_READ: Final = "freshness:readings"
+"""About the node: the driver answers for none of its GPUs. It stands for ``NO_READINGS`` of each."""
 AGENT: Final = "freshness:agent"
 ABOUT: Final = About("signals of a GPU or node stay away", "our own numbers", Severity.CONDEMNING)
 LATENCY_ABOUT: Final = About("the driver answers slowly", "our own numbers", Severity.WARNING)
@@ -125,21 +128,21 @@ def judge(
         _place_key(found): found
         for found in in_mode(tuple(_standing(gpus, report, _Scene(report.node_id, policy, onset_ms))), policy)
     }
-    stated_ms, told = dict[str, int](), list[Finding | Closing]()
+    stated_ms, news = dict[str, int](), list[Finding | Closing]()
     for key, found in standing.items():
         last_ms = before.stated_ms.get(key)
         is_due = last_ms is None or onset_ms - last_ms >= policy.evidence.restate_s * 1000
         stated_ms[key] = onset_ms if is_due or last_ms is None else last_ms
         if is_due:
-            told.append(found)
+            news.append(found)
     for key, last_ms in before.stated_ms.items():
         if key in standing:
             continue
         if _still_lacks(key, gpus) and policy.detectors.freshness.mode != "off":
             stated_ms[key] = last_ms
         else:
-            told.append(_closing(key, report.node_id, onset_ms))
-    return Freshness(gpus, groups_ms, stated_ms), tuple(told)
+            news.append(_closing(key, report.node_id, onset_ms))
+    return Freshness(gpus, groups_ms, stated_ms), tuple(news)
 
 
 def forget(before: Freshness, node_id: NodeId, at_ms: int) -> tuple[Closing, ...]:
@@ -161,19 +164,19 @@ def agent_reports(node_id: NodeId, at_ms: int) -> Closing:
 
 def _after(before: GpuFreshness | None, uuid: GpuUuid, report: AgedReport, policy: HealthPolicy) -> GpuFreshness | None:
     """Return the GPU's facts; None where it has never delivered anything and is not in the report."""
-    told = report.gpus.get(uuid)
-    if told is None and before is None:
+    reported = report.gpus.get(uuid)
+    if reported is None and before is None:
         return None
     known = before or GpuFreshness()
-    told = told or GpuAnswer(Answer.LATE)
-    states_ms = known.states_ms if told.states_age_ms is None else report.at_ms - told.states_age_ms
-    now = replace(known, states_ms=states_ms, latency_ms=told.latency_ms)
-    if told.answer is Answer.LOST:
+    reported = reported or GpuAnswer(Answer.LATE)
+    states_ms = known.states_ms if reported.states_age_ms is None else report.at_ms - reported.states_age_ms
+    now = replace(known, states_ms=states_ms, latency_ms=reported.latency_ms)
+    if reported.answer is Answer.LOST:
         return replace(now, late_since_ms=None, num_late=0, num_slow=0)
-    if told.answer is not Answer.GIVEN:
+    if reported.answer is not Answer.GIVEN:
         since_ms = report.at_ms if known.late_since_ms is None else known.late_since_ms
         return replace(now, late_since_ms=since_ms, num_late=known.num_late + 1, num_slow=0)
-    is_slow = told.latency_ms is not None and told.latency_ms > policy.detectors.driver_latency.max_ms
+    is_slow = reported.latency_ms is not None and reported.latency_ms > policy.detectors.driver_latency.max_ms
     num_slow = known.num_slow + 1 if is_slow else 0
     return replace(now, answered_ms=report.at_ms, late_since_ms=None, num_late=0, num_slow=num_slow)
 
@@ -222,12 +225,15 @@ class _Scene:
 def _standing(gpus: Mapping[GpuUuid, GpuFreshness], report: AgedReport, scene: _Scene) -> Iterator[Finding]:
     limits = scene.policy.detectors.freshness
     is_any_given = any(each.answer is Answer.GIVEN for each in report.gpus.values())
+    is_none_read = _is_none_read(gpus, report, limits.late_samples_max)
+    if is_none_read:
+        yield _none_read(gpus, scene)
     for uuid, known in gpus.items():
-        told = report.gpus.get(uuid, GpuAnswer(Answer.LATE))
-        is_alone = told.answer is Answer.LATE and is_any_given
-        yield from _about_readings(uuid, known, scene, is_alone=is_alone)
-        if told.states_age_ms is not None and told.states_age_ms > limits.states_max_s * 1000:
-            yield scene.overdue(SignalGroup.STATES, told.states_age_ms, uuid)
+        reported = report.gpus.get(uuid, GpuAnswer(Answer.LATE))
+        is_alone = reported.answer is Answer.LATE and is_any_given
+        yield from _about_readings(uuid, known, scene, is_alone=is_alone, is_none_read=is_none_read)
+        if reported.states_age_ms is not None and reported.states_age_ms > limits.states_max_s * 1000:
+            yield scene.overdue(SignalGroup.STATES, reported.states_age_ms, uuid)
         if known.num_slow >= scene.policy.detectors.driver_latency.samples:
             yield _slow(uuid, known, scene)
     for group, age_ms in report.ages_ms.items():
@@ -235,8 +241,26 @@ def _standing(gpus: Mapping[GpuUuid, GpuFreshness], report: AgedReport, scene: _
             yield scene.overdue(group, age_ms)
 
 
-def _about_readings(uuid: GpuUuid, known: GpuFreshness, scene: _Scene, *, is_alone: bool) -> Iterator[Finding]:
-    """Yield each degree that the GPU's silence has reached. ``is_alone``: others of its host answer."""
+def _is_none_read(gpus: Mapping[GpuUuid, GpuFreshness], report: AgedReport, late_samples_max: int) -> bool:
+    """Return whether the driver has given no answer for any GPU of the host in as many samples."""
+    answers = {uuid: report.gpus.get(uuid, GpuAnswer(Answer.LATE)).answer for uuid in gpus}
+    late = [known.num_late >= late_samples_max and answers[uuid] is Answer.LATE for uuid, known in gpus.items()]
+    return bool(gpus) and all(late)
+
+
+def _none_read(gpus: Mapping[GpuUuid, GpuFreshness], scene: _Scene) -> Finding:
+    num_late = min(each.num_late for each in gpus.values())
+    words = f"the driver gave no answer for any GPU of this host in {num_late} samples in a row"
+    return scene.finding(NO_GPU_READ, Severity.DEGRADED, words, {"late_samples": float(num_late)})
+
+
+def _about_readings(
+    uuid: GpuUuid, known: GpuFreshness, scene: _Scene, *, is_alone: bool, is_none_read: bool
+) -> Iterator[Finding]:
+    """Yield each degree that the GPU's silence has reached, of which a node's own finding stands for the second.
+
+    ``is_alone``: others of its host answer. ``is_none_read``: none does, which is a finding about the node.
+    """
     if known.late_since_ms is None:
         return
     limits = scene.policy.detectors.freshness
@@ -244,7 +268,7 @@ def _about_readings(uuid: GpuUuid, known: GpuFreshness, scene: _Scene, *, is_alo
     values = {"late_samples": float(known.num_late), "silent_s": silent_s}
     words = "the driver gave no answer for this GPU in a sample"
     yield scene.finding(LATE, Severity.WARNING, words, values, gpu_uuid=uuid)
-    if known.num_late < limits.late_samples_max:
+    if known.num_late < limits.late_samples_max or is_none_read:
         return
     words = f"the driver gave no answer for this GPU in {known.num_late} samples in a row"
     yield scene.finding(NO_READINGS, Severity.DEGRADED, words, values, gpu_uuid=uuid)

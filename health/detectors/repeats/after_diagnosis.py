@@ -57,11 +57,11 @@ def judge(seen: Seen) -> Findings:
     if times < rule.times or _is_shown_elsewhere(seen, code, rule.window_s):
         return NO_FINDINGS
     programs = num_programs(since)
-    told = f"XID {code} {times} times after a passed diagnosis, on this GPU alone"
+    recurred = f"XID {code} {times} times after a passed diagnosis, on this GPU alone"
     values = {TIMES: float(times)}
     if programs < rule.programs:
-        return (seen.found(NAME, Severity.WARNING, f"{told}: the program or the GPU", values=values),)
-    words = f"{told}, of {programs} tenants or images: the field diagnosis is next"
+        return (seen.found(NAME, Severity.WARNING, f"{recurred}: the program or the GPU", values=values),)
+    words = f"{recurred}, of {programs} tenants or images: the field diagnosis is next"
     return (seen.found(NAME, Severity.DEGRADED, words, key="programs", values=values),)
 
 

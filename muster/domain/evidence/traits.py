@@ -51,7 +51,8 @@ class FaultTraits:
     share where they weigh as one. ``xid``: the XID that the fault is where its values state none.
 
     ``needs_replacement``: no repair of the board lasts. ``is_read_under_load``: its state is read under load alone.
-    ``ends_unseen``: it is stated as long as it stands, and no source states its end. ``group``: the part that it is in.
+    ``ends_unseen``: it is stated as long as it stands, and no source states its end. ``is_missed_by_burn_in``: a
+    burn-in that passed did not find it, so that a burn-in proves nothing about it. ``group``: the part that it is in.
     """
 
     nature: Nature
@@ -61,4 +62,5 @@ class FaultTraits:
     needs_replacement: bool = False
     is_read_under_load: bool = False
     ends_unseen: bool = False
+    is_missed_by_burn_in: bool = False
     group: FaultGroup = FaultGroup.OTHER

@@ -24,7 +24,7 @@ GROUP_TEXTS: Final[Mapping[SignalGroup, str]] = {
     SignalGroup.XID_EVENTS: "the agent's wait for events of the driver",
     SignalGroup.KERNEL_LOG: "the agent's reader of the kernel log",
     SignalGroup.DCGM: "the dcgm-exporter that the agent asks",
-    SignalGroup.HOST: "the agent's look at ports, disks and clock of the host",
+    SignalGroup.HOST: "the agent's readings of ports, disks and clock of the host",
     SignalGroup.AGENT: "the reports of the agent",
 }
 HOST_WIDE: Final = (SignalGroup.XID_EVENTS, SignalGroup.KERNEL_LOG, SignalGroup.DCGM, SignalGroup.HOST)

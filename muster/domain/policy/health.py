@@ -172,7 +172,6 @@ class BurnInPolicy(StrictModel):
             "nvlink_rises",
             "link_bit_repeats",
             "corrected_remaps",
-            "repeats_after_diagnosis",
             "peers",
         ),
         strict=False,

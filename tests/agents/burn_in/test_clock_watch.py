@@ -1,4 +1,4 @@
-"""The clocks of a GPU while a burn-in loads it: what is read without load, or not at all, covers nothing."""
+"""The clocks of GPUs while a burn-in loads them: what is read without load, or not at all, covers nothing."""
 
 import threading
 from dataclasses import dataclass, field
@@ -57,6 +57,7 @@ def test_clocks_are_free_where_most_samples_under_load_show_it(
 ) -> None:
     monkeypatch.setattr(clock_watch, "PAUSE_S", 0.001)
     probe = WatchedProbe({}, samples=list(samples))
-    with ClockWatch(probe, ONE, lambda: 0) as watch:
+    with ClockWatch(probe, lambda: 0) as watch:
         wait_until(probe.are_read.is_set, pause_s=0.002)
-    assert watch.is_free is is_free
+    assert watch.is_free(ONE) is is_free
+    assert watch.is_free(TWO) is any(samples), "each GPU has counts of its own"

@@ -4,7 +4,7 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
-from sqlalchemy import select
+from sqlalchemy import select, update
 
 from control.core.unit_of_work import UnitOfWorkFactory
 from control.fleet import inventory
@@ -13,7 +13,7 @@ from control.fleet.drift import drift_report, nic_rates_of_nodes
 from control.policy import policies
 from control.policy.cohorts import attributes_of_gpu
 from health.cohort.cohorts import attributes_of, cohort_key
-from muster.db.models import Event, Gpu
+from muster.db.models import AuditEntry, Event, Gpu
 from muster.domain.evidence.state_readings import HOST_READING_TEXTS, words_text
 from muster.domain.gpu.cohort_attributes import LINKS
 from muster.domain.ids import GpuUuid, NodeId
@@ -176,6 +176,15 @@ def test_a_stored_policy_of_0_1_0_keeps_its_own_list(units: UnitOfWorkFactory) -
     (key,) = keys(units)
     assert set(attributes_of(key)) == set(OF_0_1_0)
     assert [each["version"] for each in rekeyed(units)] == [1], "as it was activated, and no more"
+    with units.begin(KEEPER, REFRESH, quiet=True) as unit:
+        unit.session.execute(update(Gpu).values(cohort_key=Gpu.cohort_key + "|ecc_enabled=1"))
+    refresh_attributes_once(units, KEEPER)
+    assert keys(units) == {key}
+    with units.read() as session:
+        written = session.scalars(
+            select(AuditEntry).where(AuditEntry.action == "policy.rekey_cohorts").order_by(AuditEntry.at)
+        ).all()
+    assert (written[-1].subject_id, written[-1].reason) == ("1", "keys have other attributes than the active policy")
 
 
 @pytest.mark.parametrize(
@@ -191,3 +200,26 @@ def test_the_rate_of_a_nodes_cards_is_the_best_of_its_ports(ports: list[float], 
     node = NodeId("node_1")
     found = nic_rates_of_nodes((node, {"rate_gbps": each, "is_ethernet": 0.0}) for each in ports)
     assert found.get(node) == rate
+
+
+def test_a_port_that_is_down_has_no_rate_and_with_the_last_one_the_cohort_stays(units: UnitOfWorkFactory) -> None:
+    """A port of InfiniBand that is down states 10 Gb/s."""
+    node_id = enrol_host(units, "alpha", num_gpus=1)
+    for minute, states in enumerate([(4.0, 4.0), (1.0, 4.0), (1.0, 1.0)]):
+        with units.begin(KEEPER, inventory.READ, quiet=True) as unit:
+            for port, state in enumerate(states):
+                add_signal(
+                    unit,
+                    None,
+                    kind="port_state",
+                    code=None,
+                    source="host",
+                    signal_id=f"{minute}/{port}",
+                    node_id=node_id,
+                    at=unit.now + timedelta(minutes=minute),
+                    text=f"mlx5_{port}/1",
+                    values={"state": state, "rate_gbps": 400.0 if state == 4.0 else 10.0},
+                )
+        refresh_attributes_once(units, KEEPER)
+        (gpu,) = gpus(units).values()
+        assert gpu.attributes["nic_rate"] == "400 Gb/s InfiniBand"

@@ -86,6 +86,24 @@ def test_holds_past_the_cap_are_proposed_in_one_incident_and_begin_after_the_clo
     assert hold_nodes_once(court.units, JUDGE) == 1, "one more unit"
 
 
+def test_a_hold_where_results_may_be_wrong_passes_the_cap_and_counts(
+    court: Court, hall: dict[NodeId, list[GpuUuid]]
+) -> None:
+    """As in the replay (``tests/health/replay/test_capped_ways.py``): the GPUs of the other nodes alone wait."""
+    first, second, third = hall
+    court.signal("first", None, **RISEN, node_id=first)
+    court.judge()
+    hold_nodes_once(court.units, JUDGE)
+    court.signal("wrong", None, kind="xid", code=95, source="kernel_log", node_id=second)
+    court.signal("third", None, **RISEN, node_id=third)
+    court.judge()
+    hold_nodes_once(court.units, JUDGE)
+    assert cordoned_nodes(court) == {first, second}
+    (incident,) = court.rows(Incident)
+    assert sorted(incident.payload["gpus"]) == hall[third]
+    assert (scopes(court)["rack:r0"].num_counted, scopes(court)["rack:r0"].num_proposed) == (16, 8)
+
+
 def test_a_hold_that_a_person_released_counts_as_returned(court: Court, hall: dict[NodeId, list[GpuUuid]]) -> None:
     blip(court, {node_id: hall[node_id] for node_id in list(hall)[:1]})
     hold_nodes_once(court.units, JUDGE)

@@ -11,15 +11,15 @@ from control.attempts.reconcile import beat
 from control.health.agent_silence import state_silent_agents_once
 from control.health.gpu_details import detail_of
 from control.health.rule_cordons import hold_nodes_once
-from control.policy.policies import ACTIVATE
+from control.policy.policies import ACTIVATE, store_policy
 from muster.db.models import Cluster, Cordon, EvidenceRow, Node, NodeLatest
 from muster.domain.ids import GpuUuid
-from muster.domain.policy.document import DEFAULT_POLICY
+from muster.domain.policy.document import DEFAULT_POLICY, Policy
 from muster.domain.states import Contact, Standing
 from muster.wire.telemetry import GpuReport, NodeReport
 from tests.control.health.conftest import GPU, JUDGE, OTHER, Court, sample
 from tests.fleet_factory import OPERATOR
-from tests.telemetry_reports import reading
+from tests.telemetry_reports import reading, report
 
 LIMITS = DEFAULT_POLICY.health.detectors.freshness
 READERS = ("xid_events", "kernel_log", "dcgm", "host")
@@ -80,6 +80,20 @@ def test_a_gpu_that_does_not_answer_is_warned_then_not_admitted_then_condemned(c
     assert court.standing() is Standing.QUARANTINED, "a burn-in has to prove it"
 
 
+def test_a_driver_that_answers_for_no_gpu_holds_its_node_as_one_unit(court: Court) -> None:
+    """Under the default breaker one move a GPU would end at a cap, and most of the GPUs would be admitted."""
+    with court.units.begin(JUDGE, ACTIVATE) as unit:
+        store_policy(unit, Policy(), reason="test")
+    gpus = [GpuUuid(f"GPU-many-{number}") for number in range(8)]
+    court.receive(*map(sample, gpus), **FRESH)
+    for _ in range(70):
+        court.receive(*map(late, gpus), **FRESH)
+    assert not any(is_admitted(court, uuid) for uuid in gpus)
+    assert {court.standing(uuid) for uuid in gpus} == {Standing.HEALTHY}
+    court.receive(late(), *map(sample, gpus[1:]), **FRESH)
+    assert [is_admitted(court, uuid) for uuid in gpus] == [False, *[True] * 7]
+
+
 def _states(age_s: float) -> dict[str, Any]:
     return {"gpus": (inspected(GPU, age_s), inspected(OTHER, 1.0)), **FRESH}
 
@@ -102,8 +116,8 @@ def test_each_group_that_is_silenced_ends_admission_until_it_is_back(court: Cour
     limit_s: float = getattr(LIMITS, f"{group}_max_s")
 
     def receive(age_s: float) -> None:
-        told = SILENCED[group](age_s)
-        court.receive(*told.pop("gpus"), **told)
+        reported = SILENCED[group](age_s)
+        court.receive(*reported.pop("gpus"), **reported)
 
     receive(1.0)
     receive(limit_s)
@@ -137,6 +151,45 @@ def test_a_silent_agent_on_a_live_host_holds_its_node_until_it_reports(court: Co
     assert is_admitted(court)
     assert faults(court) == set()
     assert [cordon.released_at is None for cordon in court.rows(Cordon)] == [False]
+
+
+def test_the_report_of_an_agent_whose_clock_is_slow_ends_its_silence_too(court: Court) -> None:
+    court.receive(sample(), sample(OTHER), **FRESH)
+    court.clock.advance(LIMITS.agent_max_s + 1)
+    court.beat()
+    accept_reports(court)
+    assert state_silent_agents_once(court.units, JUDGE) == 1
+    court.clock.advance(10)
+    court.take(report(99, court.now_ms - 60_000, sample(), sample(OTHER), **FRESH))
+    assert is_admitted(court)
+    assert faults(court) == set()
+
+
+@pytest.mark.parametrize("judgement", ["judging.judged", "freshness.judge"])
+def test_a_judgement_that_fails_takes_no_other_with_it(
+    court: Court, monkeypatch: pytest.MonkeyPatch, judgement: str
+) -> None:
+    """One of two judgements of a report fails: late samples count as before, and the agent is no longer silent."""
+
+    def fail(*_: object) -> None:
+        raise ZeroDivisionError
+
+    court.receive(sample(), sample(OTHER), **FRESH)
+    for _ in range(2):
+        court.receive(late(), sample(OTHER), **FRESH)
+    court.clock.advance(LIMITS.agent_max_s + 1)
+    court.beat()
+    accept_reports(court)
+    state_silent_agents_once(court.units, JUDGE)
+    with monkeypatch.context() as patch:
+        patch.setattr(f"control.telemetry.{judgement}", fail)
+        court.receive(late(), sample(OTHER, ecc_uncorrected_aggregate=1.0), **FRESH)
+    assert court.intakes[0].judge.num_failed == 1
+    court.judge()
+    assert ("freshness:agent", None) not in faults(court)
+    court.receive(late(), sample(OTHER), **FRESH)
+    court.judge()
+    assert ("freshness:readings:missing", GPU) in faults(court)
 
 
 @pytest.mark.parametrize("contact", [Contact.SILENT, Contact.LOST])

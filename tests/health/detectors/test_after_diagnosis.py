@@ -9,10 +9,10 @@ from health.detectors.gpu.xid import IMAGE_MARK, TENANT_MARK, mark_of
 from health.detectors.repeats import after_diagnosis
 from health.remedy.requested_remedy import requested_remedies
 from health.replay.replay import Replay
-from health.replay.stream import Burned, Input, Moved, Passed, Placed
+from health.replay.stream import Burned, Input, Moved, Moving, Passed, Placed, RepairBegan, RepairEnded
 from health.standing.gpu_case import BurnInResult, GpuCase, PastRepair, diagnosed_ms_of
 from muster.domain.evidence.findings import EventKind, Evidence, GpuSignal, Severity, Source
-from muster.domain.evidence.repairs import RepairAction
+from muster.domain.evidence.repairs import RepairAction, RepairOutcome
 from muster.domain.ids import GpuUuid
 from muster.domain.policy.health import HealthPolicy
 from muster.domain.states import Standing
@@ -124,8 +124,8 @@ def test_a_burn_in_from_before_the_first_death_is_no_answer_to_them() -> None:
 def test_a_field_diagnosis_that_is_done_is_a_passed_diagnosis_too() -> None:
     done = PastRepair("other", NOW_MS, NOW_MS + HOUR, is_done=True, action=RepairAction.FIELD_DIAGNOSIS)
     repairs = [replace(done, is_done=False), replace(done, action=RepairAction.RESET), done]
-    told = [diagnosed_ms_of(replace(case(Standing.HEALTHY), repairs=(each,))) for each in repairs]
-    assert told == [None, None, NOW_MS]
+    found = [diagnosed_ms_of(replace(case(Standing.HEALTHY), repairs=(each,))) for each in repairs]
+    assert found == [None, None, NOW_MS]
 
 
 def test_what_another_gpu_of_the_node_shows_too_is_the_programs() -> None:
@@ -158,3 +158,21 @@ def test_the_rule_in_shadow_moves_nothing() -> None:
     world, moves = played(*deaths, burn_in(1), policy=shadow)
     assert moves == []
     assert found_in(world) != []
+
+
+def test_another_burn_in_is_no_answer_and_a_field_diagnosis_is() -> None:
+    """A burn-in has missed this fault, so that it passes again shows nothing; the repair that was asked for does."""
+    deaths = [death(number, program={"tenant": f"ten_{number}"}) for number in range(5)]
+    world, moves = played(*deaths, burn_in(1), burn_in(4))
+    assert (moves, gpu_in(world).standing) == ([Standing.SUSPECT], Standing.SUSPECT)
+    began_ms, ended_ms, person = world.now_ms + HOUR, world.now_ms + HOUR + 30 * MINUTE, ("asked for", "operator")
+    proof = BurnInResult(ended_ms + MINUTE, ended_ms + HOUR, has_passed=True)
+    for each in (
+        Moving(began_ms, GPU, NODE, *person, Standing.QUARANTINED),
+        RepairBegan(began_ms, GPU, NODE, *person, RepairAction.FIELD_DIAGNOSIS, "other"),
+        RepairEnded(ended_ms, GPU, NODE, *person, began_ms, "other", RepairOutcome.DONE),
+        Burned(GPU, proof, NODE),
+    ):
+        assert list(world.take(each)) != []
+    assert gpu_in(world).standing is Standing.PROBATION
+    assert requested_remedies(gpu_in(world), world.now_ms, POLICY) == ()

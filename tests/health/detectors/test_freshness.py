@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from health.detectors.detector import Closing
 from health.detectors.gpu.freshness import (
     LATE,
+    NO_GPU_READ,
     NO_READINGS,
     NOTHING_KNOWN,
     UNRESPONSIVE,
@@ -50,8 +51,8 @@ class Host:
     ) -> News:
         """Return what is new: ``fault: severity``, or ``fault: over``."""
         self.at_ms += round(after_s * 1000)
-        told = AgedReport(NODE, self.at_ms, ages_ms or {}, gpus, self.own)
-        self.known, found = judge(self.known, told, self.policy, self.at_ms)
+        reported = AgedReport(NODE, self.at_ms, ages_ms or {}, gpus, self.own)
+        self.known, found = judge(self.known, reported, self.policy, self.at_ms)
         return [self.note(each) for each in found]
 
     def note(self, each: Finding | Closing) -> tuple[str, str]:
@@ -69,8 +70,8 @@ class Host:
 def test_the_first_late_sample_warns_the_third_keeps_work_away_and_ten_minutes_condemn() -> None:
     host = Host()
     host.report({A: GIVEN, B: GIVEN})
-    told = {number: host.report({A: LATELY, B: GIVEN}) for number in range(1, 62)}
-    assert {number: said for number, said in told.items() if said} == {
+    reported = {number: host.report({A: LATELY, B: GIVEN}) for number in range(1, 62)}
+    assert {number: said for number, said in reported.items() if said} == {
         1: [(LATE, "warning")],
         3: [(NO_READINGS, "degraded")],
         61: [(LATE, "warning"), (UNRESPONSIVE, "condemning")],
@@ -89,7 +90,18 @@ def test_a_gpu_is_not_condemned_while_no_sibling_answers(others: dict[GpuUuid, G
     host.report({A: GIVEN, **dict.fromkeys(others, GIVEN)})
     for _ in range(200):
         host.report({A: LATELY, **others})
-    assert host.worst(A) is Severity.DEGRADED
+    assert max(host.worst(A), host.worst(None)) is Severity.DEGRADED
+
+
+def test_a_driver_that_answers_for_no_gpu_is_one_fault_of_its_node_until_it_answers_for_any() -> None:
+    host, warned = Host(), [(LATE, "warning"), (LATE, "warning")]
+    host.report({A: GIVEN, B: GIVEN})
+    assert [host.report({A: LATELY}) for _ in range(3)] == [warned, [], [(NO_GPU_READ, "degraded")]]
+    assert (host.worst(None), host.worst(A), host.worst(B)) == (Severity.DEGRADED, Severity.WARNING, Severity.WARNING)
+    news = host.report({A: LATELY, B: GIVEN})
+    assert news == [(NO_READINGS, "degraded"), (NO_GPU_READ, "over"), (LATE, "over")]
+    assert (host.worst(None), host.worst(A), host.worst(B)) == (Severity.INFO, Severity.DEGRADED, Severity.INFO)
+    assert host.report({A: LATELY, B: LATELY}) == [(LATE, "warning")], "what stands of A stays"
 
 
 def test_a_condemned_gpu_stays_so_when_its_sibling_goes_silent_too() -> None:
@@ -186,17 +198,20 @@ def test_whatever_is_reported_what_stands_follows_from_what_was_delivered(histor
     """Each overdue group keeps work away, no fault outlives its reason, and no GPU is condemned while none answers."""
     host, late = Host(), {A: 0, B: 0}
     for gpus, ages_ms, after_s in history:
-        told = host.report(gpus, ages_ms, after_s)
+        reported = host.report(gpus, ages_ms, after_s)
         for uuid in (A, B):
             answer = gpus[uuid].answer if uuid in gpus else Answer.LATE
             is_known = uuid in host.known.gpus
             late[uuid] = late[uuid] + 1 if is_known and answer in {Answer.LATE, Answer.UNREADABLE} else 0
             assert ((uuid, LATE) in host.open) is (late[uuid] >= 1)
-            assert ((uuid, NO_READINGS) in host.open) is (late[uuid] >= LIMITS.late_samples_max)
+            if late[uuid] < LIMITS.late_samples_max:
+                assert (uuid, NO_READINGS) not in host.open
+            else:
+                assert (uuid, NO_READINGS) in host.open or (None, NO_GPU_READ) in host.open
             states_ms = gpus[uuid].states_age_ms if uuid in gpus else None
             is_old = states_ms is not None and states_ms > LIMITS.states_max_s * 1000
             assert ((uuid, "freshness:states") in host.open) is is_old
-        if (UNRESPONSIVE, "condemning") in told:
+        if (UNRESPONSIVE, "condemning") in reported:
             assert any(each.answer is Answer.GIVEN for each in gpus.values())
         for group in HOST_WIDE:
             is_overdue = ages_ms.get(group, 0) > LIMITS.max_age_s(group) * 1000

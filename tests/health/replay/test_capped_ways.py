@@ -91,6 +91,21 @@ def test_closing_the_scopes_lets_the_next_hold_begin() -> None:
     assert cordoned_nodes(found) == {node(0), node(1)}, "a whole unit beyond what is out now, and no more"
 
 
+def test_a_hold_where_results_may_be_wrong_passes_the_cap_and_counts() -> None:
+    """As in production (``tests/control/health/test_capped_ways.py``): the GPUs of the other nodes alone wait."""
+    world = Replay(POLICY)
+    wrong = replace(signal(code=95, at_ms=NOW_MS + 2 * SECOND, gpu=None), node_id=node(1), signal_id="wrong")
+    found = played(
+        world,
+        [*hall(3), link_downed(0, 0, NOW_MS + SECOND), wrong, link_downed(2, 0, NOW_MS + 3 * SECOND)],
+    )
+    assert cordoned_nodes(found) == {node(0), node(1)}
+    opened = [(set(each.incident.caps), each.incident.gpu_uuids) for each in found if isinstance(each, Opened)]
+    assert opened == [({FLEET_WINDOW, "rack:r0", "fleet"}, ())]
+    proposed = {each.node_id for each in found if isinstance(each, RuleCordon) and each.is_proposed}
+    assert proposed == {node(2)}
+
+
 def test_hot_clocks_in_a_hall_take_out_the_breakers_share_and_open_one_incident() -> None:
     """512 GPUs at 64 nodes for two minutes: 5 % within the window become SUSPECT, the others are proposed once."""
     world, num_nodes = Replay(POLICY), 64

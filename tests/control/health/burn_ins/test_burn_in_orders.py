@@ -11,7 +11,7 @@ from control.fleet import inventory
 from control.health import interventions
 from control.health.burn_ins import hosts, orders
 from control.health.burn_ins.hosts import expire_once
-from muster.db.models import AuditEntry, Event
+from muster.db.models import AuditEntry, BreakerProposal, Event
 from muster.domain.errors import ConflictError, ForbiddenError, NotFoundError, ValidationFailedError
 from muster.domain.ids import GpuUuid
 from muster.domain.states import BurnInState, JobState, Standing
@@ -250,6 +250,31 @@ def test_a_diagnosis_that_fails_quarantines(units: UnitOfWorkFactory, clock: Set
     judge(units)
     judge_time(units)
     assert standing(units, host.gpus[0]) is Standing.QUARANTINED
+
+
+def test_a_proposed_diagnosis_ends_when_another_burn_in_has_answered(units: UnitOfWorkFactory, clock: SetClock) -> None:
+    store(units, breaker=dict.fromkeys(("fleet_window_floor", "fleet_floor", "rack_floor", "cohort_floor"), 1))
+    pair = [enrol(units, name) for name in ("alpha", "beta")]
+    order_intake(units)
+    for host in pair:
+        host.burn_in(figures())
+    judge(units)
+    (first,), (second,) = (host.gpus for host in pair)
+    for gpu in (first, second) * 2:
+        fault(units, gpu, clock)
+    assert proposed(units) == [second], "the first GPU alone is under the cap"
+    clock.advance(60)
+    order(units, second)
+    pair[1].burn_in(figures())
+    judge(units)
+    clock.advance(3600)
+    judge_time(units)
+    assert proposed(units) == []
+
+
+def proposed(units: UnitOfWorkFactory) -> list[str]:
+    with units.read() as session:
+        return list(session.scalars(select(BreakerProposal.subject_id)))
 
 
 def test_a_policy_may_ask_for_no_diagnosis(units: UnitOfWorkFactory, clock: SetClock) -> None:
