@@ -19,9 +19,8 @@ from muster.cli.framework.profile import find_profile, is_running, open_client
 from muster.cli.framework.tables import Document
 
 LAST: Final = "-"
-_ID: Final = re.compile(r"job_[0-9a-z]{26}")
-_SHORT_ID: Final = re.compile(r"job_[0-9a-z]{0,5}")
-"""Too few digits of an id to search for."""
+_ID: Final = re.compile(r"job_[0-9a-z]{26}|job_[0-9a-z]{0,5}")
+"""An id, or too few of its digits to search for: the server answers both."""
 _ENDED: Final = frozenset({"SUCCEEDED", "FAILED", "CANCELLED"})
 _MOST_SEARCHED: Final = 1000
 """Newest jobs among which a beginning is searched."""
@@ -36,7 +35,7 @@ def resolved(context: typer.Context, text: str | None) -> str | None:
         return _last()
     with open_client() as client:
         found = list(islice(client.jobs(name=text), _MOST_SEARCHED))
-        if not found and not _SHORT_ID.fullmatch(text):
+        if not found:
             newest = islice(client.jobs(limit=200), _MOST_SEARCHED)
             found = [job for job in newest if job["name"].startswith(text) or job["id"].startswith(text)]
     return _only(text, found)
