@@ -30,6 +30,9 @@ def opened(console: Console, stack: LocalStack, stop: threading.Event) -> Iterat
             state_dir=stack.plan.state_dir,
             faults=stack.plan.faults,
             taint_margin_s=stack.plan.policy.training.taint_margin_s,
+            min_run_s=max(
+                (tier.min_run_s for tier in stack.plan.policy.tiers.values() if tier.notice_s is not None), default=0.0
+            ),
             hosts=stack.plan.hosts,
             children={child.name: child for child in stack.children},
             servers={name: _pid_of(server) for name, server in stack.servers.items()},

@@ -1,5 +1,6 @@
 """Step 4: a reserved job reclaims capacity from a spot job: notice, checkpoint, release; and the spot job returns."""
 
+import time
 from pathlib import Path
 from typing import Final
 
@@ -100,6 +101,14 @@ def _start_spot(world: World, step_sleep_s: float) -> tuple[Document, Document, 
         lambda: world.saved(job_id),
         bool,
         seen=lambda _: world.progress(world.tenant.job(job_id)),
+        log="scheduler",
+    )
+    running_at_s = seconds_of(rival["attempts"][-1]["running_at"])
+    world.until(
+        "both may be reclaimed",
+        time.time,
+        lambda now_s: now_s > running_at_s + world.min_run_s + 1,
+        seen=lambda now_s: f"{RIVAL} has run for {now_s - running_at_s:.0f} s",
         log="scheduler",
     )
     job = world.tenant.job(job_id)

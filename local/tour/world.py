@@ -46,7 +46,7 @@ class EventLog:
 
 @dataclass(frozen=True, slots=True)
 class World:
-    """Access to the stack. ``taint_margin_s``: by policy.
+    """Access to the stack. ``taint_margin_s``, and ``min_run_s`` before a job may be reclaimed: by policy.
 
     ``servers``: database and broker, where they are the stack's own; 0: not running.
     """
@@ -58,6 +58,7 @@ class World:
     state_dir: Path
     faults: Path
     taint_margin_s: float
+    min_run_s: float
     hosts: tuple[LocalHost, ...]
     children: dict[str, Child]
     servers: dict[str, Callable[[], int]]

@@ -32,6 +32,7 @@ def world_of(client: RestClient, folder: Path) -> tuple[World, io.StringIO]:
         folder,
         folder / "faults.json",
         3.0,
+        5.0,
         hosts,
         {},
         {},
