@@ -19,6 +19,8 @@ parser.add_argument("--own-layers", action="store_true", help="each rank names i
 parser.add_argument("--fails-first", action="store_true", help="the first save finds a full disk")
 parser.add_argument("--places", type=int, default=0)
 parser.add_argument("--steps", type=int, default=6)
+parser.add_argument("--every", type=int, default=4, help="steps from one save to the next")
+parser.add_argument("--drift-at", type=int, help="the step at which the last rank's first weight changes")
 options = parser.parse_args()
 mesh = train.mesh(stage=options.places, data=-1)["stage"] if options.places else None
 train.mesh(data=-1)
@@ -53,7 +55,7 @@ def digest() -> str:
 
 
 own = names if options.own_layers else options.own
-run = train.start(model, optimizer, checkpoint_every=4, data_parallel=False, seed=1, own=own, own_mesh=mesh)
+run = train.start(model, optimizer, checkpoint_every=options.every, data_parallel=False, seed=1, own=own, own_mesh=mesh)
 print("begins", run.step, digest(), flush=True)  # noqa: T201
 for step in run.steps(total=options.steps):
     values = torch.randn(3, 6, generator=torch.Generator().manual_seed(1000 * place + step))
@@ -62,6 +64,9 @@ for step in run.steps(total=options.steps):
     optimizer.zero_grad()
     torch.autograd.backward(values.square().mean())
     optimizer.step()
+    if step == options.drift_at and rank == torch.distributed.get_world_size() - 1:
+        with torch.no_grad():
+            next(model.parameters()).add_(1e-3)
     run.report(loss=values.square().mean())
 print("ends", run.step, digest(), flush=True)  # noqa: T201
 run.finish()

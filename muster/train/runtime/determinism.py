@@ -63,6 +63,6 @@ def _averaged(bucket: GradBucket) -> torch.Tensor:
     for rank in range(1, world_size):
         total += shares[rank * share : (rank + 1) * share]
     total /= world_size
-    distributed.all_gather_into_tensor(padded, total)
+    distributed.all_gather_single(padded, total)
     gradients.copy_(padded[:length])
     return gradients

@@ -2,6 +2,7 @@
 
 import pytest
 
+from muster.train.checkpoint.replicas import COMPARE_EVERY
 from tests.train.marks import TRAINS
 from tests.train.train_case import HERE, Attempt, Training
 
@@ -67,3 +68,33 @@ def test_a_name_that_fits_nothing_is_refused(training: Training) -> None:
     attempt = training.start("stages", "--own", "stage", num_ranks=2, program=PROGRAM)
     assert attempt.ended() == [1, 1]
     assert "'stage' names no parameter of any rank" in attempt.ranks[0].errors
+
+
+def test_replicas_that_drift_apart_later_are_refused_at_the_next_comparison(training: Training) -> None:
+    """Saves between two comparisons do not notice it."""
+    steps = str(COMPARE_EVERY + 1)
+    attempt = training.start("alike", "--every", "1", "--drift-at", "2", "--steps", steps, num_ranks=2, program=PROGRAM)
+    assert attempt.ended() == [1, 1]
+    assert all("ranks differ in 0.weight: rank 0 unlike rank 1" in rank.errors for rank in attempt.ranks)
+    assert training.generations()[-1] == f"step-{COMPARE_EVERY:08}/gen-1"
+
+
+def test_replicas_of_one_place_that_differ_are_refused(training: Training) -> None:
+    attempt = training.start("stages", "--own", "*", "--places", "2", "--drift-at", "2", num_ranks=4, program=PROGRAM)
+    assert attempt.ended() == [1, 1, 1, 1]
+    words = "ranks at one place of own_mesh differ in 0.weight: rank 2 unlike rank 3"
+    assert all(words in rank.errors for rank in attempt.ranks)
+    assert training.generations() == []
+
+
+@pytest.mark.parametrize("kind", ["flat", "names"])
+def test_the_optimizer_of_fsdp1_is_each_ranks_own(training: Training, kind: str) -> None:
+    program = HERE / "fsdp1_program.py"
+    undeclared = training.start(kind, num_ranks=2, program=program)
+    assert undeclared.ended() == [1, 1]
+    assert "ranks differ in the optimizer's state of _fsdp_wrapped_module." in undeclared.ranks[0].errors
+    assert training.generations() == []
+    first = training.run(kind, "*", num_ranks=2, program=program)
+    again = training.run(kind, "*", num_ranks=2, program=program)
+    assert digests(again, "begins") == digests(first, "ends")
+    assert len(set(digests(first, "ends"))) == 2
