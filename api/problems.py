@@ -6,6 +6,7 @@ from typing import Any, Final
 from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
+from starlette.concurrency import run_in_threadpool
 from starlette.exceptions import HTTPException
 
 from muster.domain.errors import (
@@ -64,7 +65,7 @@ def install(app: FastAPI) -> None:
     """Let every error of this API and of the framework leave as a problem document."""
     # The last one: the framework answers with it and raises again, to the outermost layer, which logs the trace.
     for kind in (MusterError, HTTPException, RequestValidationError, Exception):
-        app.add_exception_handler(kind, _on_fault)
+        app.add_exception_handler(kind, answer_fault)
 
 
 def _respond(request: Request, error: MusterError) -> JSONResponse:
@@ -90,14 +91,15 @@ def error_of(fault: Exception) -> MusterError:
     return next((kind for kind in REGISTRY.values() if kind.status == fault.status_code), MalformedRequestError)()
 
 
-def _on_fault(request: Request, fault: Exception) -> JSONResponse:
-    answer = _respond(request, error_of(_first(request, fault)))
+async def answer_fault(request: Request, fault: Exception) -> JSONResponse:
+    """Answer in the event loop: a refused host must not wait for a thread that other requests occupy."""
+    answer = _respond(request, error_of(await _first(request, fault)))
     if isinstance(fault, HTTPException) and fault.status_code == HTTPStatus.METHOD_NOT_ALLOWED:
         answer.headers.update(fault.headers or {})
     return answer
 
 
-def _first(request: Request, fault: Exception) -> Exception:
+async def _first(request: Request, fault: Exception) -> Exception:
     """Return the refusal of the caller, if there is one, before any fault of parameters.
 
     It is needed where the key is checked together with the rows.
@@ -106,7 +108,7 @@ def _first(request: Request, fault: Exception) -> Exception:
     if asker is None or not isinstance(fault, RequestValidationError):
         return fault
     try:
-        asker.principal()
+        await run_in_threadpool(asker.principal)
     except MusterError as refusal:
         return refusal
     return fault

@@ -1,18 +1,19 @@
 """The console in the API's application: its pages, its files, and its own pages for faults."""
 
 import functools
-from collections.abc import Awaitable, Callable, Mapping, Sequence
-from typing import Any, Final
+from collections.abc import Mapping, Sequence
+from typing import Final
 
 from fastapi import APIRouter, FastAPI, Request
 from fastapi.exceptions import RequestValidationError
+from starlette.concurrency import run_in_threadpool
 from starlette.exceptions import HTTPException
 from starlette.responses import RedirectResponse, Response
 from starlette.routing import BaseRoute
 
 from api.address_limit import AddressLimit
 from api.permissions import public
-from api.problems import error_of
+from api.problems import answer_fault, error_of
 from console.live_map import LiveMaps
 from console.pages import (
     access,
@@ -74,7 +75,6 @@ _ADVICE_OF_PROBLEM: Final[Mapping[type[MusterError], str]] = {
     ValidationFailedError: "Change that and try again.",
 }
 """Advice for a person, where the API's own advice is about its documents."""
-Handler = Callable[[Request, Exception], Awaitable[Response] | Response]
 
 
 def install(app: FastAPI) -> None:
@@ -84,7 +84,7 @@ def install(app: FastAPI) -> None:
     app.state.signing_in = AddressLimit(sign_in.BURST, sign_in.PER_S)
     app.router.routes.extend(_routes())
     for kind in (MusterError, HTTPException, RequestValidationError, Exception):
-        app.add_exception_handler(kind, _faced(app.exception_handlers[kind]))
+        app.add_exception_handler(kind, _answer_fault)
 
 
 @functools.cache
@@ -114,15 +114,11 @@ def _static(request: Request, digest: str, name: str) -> Response:
     return Response(found.content, media_type=found.media_type, headers=headers)
 
 
-def _faced(of_api: Any) -> Handler:
-    """Return a handler that renders faults on a page as a page; every other fault stays the API's problem document."""
-
-    def handle(request: Request, fault: Exception) -> Any:
-        if not request.url.path.startswith(PREFIX):
-            return of_api(request, fault)
-        return _face(request, error_of(fault))
-
-    return handle
+async def _answer_fault(request: Request, fault: Exception) -> Response:
+    """Render a fault on a page as a page; every other fault stays the API's problem document."""
+    if not request.url.path.startswith(PREFIX):
+        return await answer_fault(request, fault)
+    return await run_in_threadpool(_face, request, error_of(fault))
 
 
 def _face(request: Request, error: MusterError) -> Response:
