@@ -29,10 +29,12 @@ from muster.db.models import EvidenceRow, Gpu, GpuStandingChange
 from muster.domain.errors import NotFoundError
 from muster.domain.evidence.findings import Evidence
 from muster.domain.evidence.repairs import known_verbs
+from muster.domain.gpu.effective_standing import effective_standing
 from muster.domain.ids import EvidenceId, GpuUuid
 from muster.domain.policy.document import DEFAULT_POLICY, Policy
 from muster.domain.policy.health import HealthPolicy
 from muster.domain.principals import Permission
+from muster.domain.states import Standing
 from muster.domain.times import to_ms
 
 MOVES_SHOWN: Final = 10
@@ -82,6 +84,15 @@ class GpuDetail:
     repairs: Sequence[RepairRecord]
     moves: Sequence[StandingChangeRecord]
     signals: Signals
+
+    @property
+    def override(self) -> Standing | None:
+        """The newest standing in force that a person has set."""
+        return self.overrides[0].standing if self.overrides else None
+
+    @property
+    def effective_standing(self) -> Standing:
+        return effective_standing(self.gpu.standing, self.override)
 
 
 def query_of(uuid: GpuUuid | None) -> dict[str, Any]:

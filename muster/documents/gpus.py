@@ -15,7 +15,12 @@ from muster.domain.states import AllocationState, BurnInOutcome, BurnInState, Co
 class Gpu(TypedDict):
     """A GPU.
 
-    ``override``: a person's standing for it, if one is in force. ``score``: 0 to 100, null before the first.
+    ``standing``: its own, by its evidence. ``override``: a person's standing for it, if one is in force.
+
+    ``effective_standing``: the one of both by which placement treats it; counts and filters use it. ``is_cordoned``: a
+    cordon of its own or of its node keeps it out of new placements.
+
+    ``score``: 0 to 100, null before the first.
 
     ``attributes``: other attributes that its agent reported, such as ``vbios_version``; a missing one was not reported.
     """
@@ -30,6 +35,8 @@ class Gpu(TypedDict):
     driver_version: str
     standing: Annotated[str, OneOf(Standing)]
     override: Annotated[str, OneOf(Standing)] | None
+    effective_standing: Annotated[str, OneOf(Standing)]
+    is_cordoned: bool
     score: float | None
     is_mig_enabled: bool
     is_simulated: bool
@@ -255,11 +262,15 @@ class Judged(TypedDict):
 
 
 class GpuHealth(Judged):
-    """Health and nothing else. ``score`` is of now, 0 to 100; ``override``: a person's standing in force."""
+    """Health and nothing else. ``score`` is of now, 0 to 100; ``override``: a person's standing in force.
+
+    ``effective_standing``: the one by which placement treats it.
+    """
 
     uuid: str
     standing: Annotated[str, OneOf(Standing)]
     override: Annotated[str, OneOf(Standing)] | None
+    effective_standing: Annotated[str, OneOf(Standing)]
     score: float
 
 

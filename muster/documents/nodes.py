@@ -14,6 +14,9 @@ class Node(TypedDict):
     """A node.
 
     ``num_cordons``: its own cordons in force. ``num_assigned_gpus``: assigned GPUs, until they are proved clean.
+
+    ``standings``: its GPUs by their own standing. ``effective_standings``: by the standing by which placement treats
+    them. ``num_cordoned_gpus``: GPUs that a cordon of theirs or of the node keeps out of new placements.
     """
 
     id: str
@@ -25,7 +28,9 @@ class Node(TypedDict):
     num_gpus: int
     num_assigned_gpus: int
     standings: dict[str, int]
+    effective_standings: dict[str, int]
     num_cordons: int
+    num_cordoned_gpus: int
     is_simulated: bool
     rack: str | None
     labels: Json
