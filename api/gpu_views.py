@@ -1,5 +1,6 @@
 """One GPU in full, its evidence, and the circuit breaker, as the JSON that callers see."""
 
+from api.incident_views import incident_view
 from api.views import cordon_view, gpu_view, time_of
 from control.evidence.types import StandingChangeRecord
 from control.fleet.gpu_admission import TierAdmission
@@ -33,6 +34,7 @@ def gpu_detail_view(found: GpuDetail) -> documents.GpuDetail:
         "job": None if found.holder is None else _holder_view(found.holder),
         "repairs": [_repair_view(repair) for repair in found.repairs],
         "signals": [_signal_view(each) for each in found.signals.ages],
+        "incidents": [incident_view(each) for each in found.incidents],
         "driver_latency_ms": found.signals.driver_latency_ms,
     }
 

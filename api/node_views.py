@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 
+from api.incident_views import incident_view
 from api.views import cordon_view, gpu_view, time_of
 from control.fleet.types import CordonRecord, NodeLatestRecord
 from control.hosts.read import JobOnNode, ListedNode, NodeDetail
@@ -50,6 +51,7 @@ def node_detail_view(found: NodeDetail) -> documents.NodeDetail:
         ],
         "cordons": [cordon_view(cordon) for cordon in found.cordons],
         "jobs": [_job_view(job) for job in found.jobs],
+        "incidents": [incident_view(each) for each in found.incidents],
         "failing_saves": [
             {
                 "place": each.place,

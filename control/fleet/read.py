@@ -14,6 +14,7 @@ from control.core.unit_of_work import UnitOfWork
 from control.evidence.types import DecidedBurnInRecord, EvidenceRecord, StandingChangeRecord
 from control.fleet.node_names import is_node
 from control.fleet.types import CordonRecord, GpuRecord, OverrideRecord, ProposalRecord, RepairRecord
+from control.incidents.read import OF_GPUS_SQL, IncidentRecord
 from control.policy.read import PolicyRecord
 from muster.db.models import Gpu
 from muster.db.queries.effective_standing import effective_standing as effective_standing_of_row
@@ -63,7 +64,8 @@ class GpuView(msgspec.Struct, frozen=True):
     ``cordons``: those in force. ``repairs`` of the board, ``moves`` and decided ``burn_ins``: the newest first, up to
     the requested limits. ``abandoned_at``: when a burn-in was last abandoned. ``is_burning_in``: a burn-in runs on it.
     ``is_reported``: a signal that would condemn it is not yet judged. ``signals``: None before the first report.
-    ``proposals``: about it or its node, which the circuit breaker holds back.
+    ``proposals``: about it or its node, which the circuit breaker holds back. ``incidents``: the open ones about it,
+    its node, or a breaker that holds it back.
     """
 
     gpu: GpuRecord
@@ -82,6 +84,7 @@ class GpuView(msgspec.Struct, frozen=True):
     is_reported: bool
     signals: StoredSignals | None = None
     proposals: list[ProposalRecord] = []
+    incidents: list[IncidentRecord] = []
 
 
 GPU: Final = JsonQuery(
@@ -144,6 +147,7 @@ GPU: Final = JsonQuery(
             SELECT json_agg(to_json(p) ORDER BY p.way) FROM breaker_proposals AS p
             WHERE p.subject_id = g.uuid OR p.subject_id = g.node_id
         ), '[]'),
+        'incidents', {OF_GPUS_SQL % ("SELECT g.uuid UNION ALL SELECT g.node_id", "SELECT g.uuid")},
         'is_burning_in', EXISTS (SELECT FROM burn_ins AS b WHERE b.gpu_uuid = g.uuid AND b.state = 'RUNNING')
     )
     FROM gpus AS g JOIN nodes AS n ON n.id = g.node_id WHERE g.uuid = %(uuid)s

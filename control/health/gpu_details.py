@@ -17,6 +17,7 @@ from control.fleet.types import CordonRecord, GpuRecord, OverrideRecord, Proposa
 from control.health.cases import cases_of
 from control.health.repairs import REPAIRS_REMEMBERED, with_repairs
 from control.health.signal_ages import Signals, signals_of
+from control.incidents.read import IncidentRecord
 from control.policy.policies import active_policy, stored_policy
 from health.evidence.proofs import condemns
 from health.evidence.state import is_open
@@ -65,7 +66,8 @@ class GpuDetail:
     ``admission``: to each tier, with the condition that would admit it. ``remedy``: the one that is due.
     ``attempts_max``: repairs of one fault group that its board gets. ``proposed``: a move that the rules make next, or
     that waits for a person to close a scope of the breaker. ``breaker_proposals``: the proposals about it and its node.
-    ``signals``: the age of each group.
+    ``signals``: the age of each group. ``incidents``: the open ones about it, its node, or a breaker that holds it
+    back.
     """
 
     gpu: GpuRecord
@@ -84,6 +86,7 @@ class GpuDetail:
     repairs: Sequence[RepairRecord]
     moves: Sequence[StandingChangeRecord]
     signals: Signals
+    incidents: Sequence[IncidentRecord]
 
     @property
     def override(self) -> Standing | None:
@@ -139,6 +142,7 @@ def detail_from(found: GpuView | None, now: datetime) -> GpuDetail:
         repairs=found.repairs[:REPAIRS_SHOWN],
         moves=found.moves[:MOVES_SHOWN],
         signals=signals_of(found, policy.detectors.freshness, now),
+        incidents=found.incidents,
     )
 
 

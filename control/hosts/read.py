@@ -16,6 +16,7 @@ from control.fleet import cordons
 from control.fleet.node_places import path_of
 from control.fleet.types import CordonRecord, GpuRecord, NodeLatestRecord, NodeRecord
 from control.hosts import drains
+from control.incidents.read import OF_GPUS_SQL, IncidentRecord
 from muster.db.models import AllocationGpu, Cordon, Gpu, Node
 from muster.db.queries.assignments import IS_ASSIGNED
 from muster.db.queries.effective_standing import effective_standing as effective_standing_of_row
@@ -75,7 +76,7 @@ class NodeView(msgspec.Struct, frozen=True):
     ``levels``: the policy's, widest first. ``gpus``: by slot. ``cordons``: in force on the node and its GPUs, the
     newest first. ``jobs``: the longest there first, until their GPUs are proved clean; ``num_assigned``: the number of
     these GPUs. ``failing_saves``: standing ones (``control.incidents.storage_attribution``), the newest failure
-    first; at most twenty.
+    first; at most twenty. ``incidents``: the open ones about it, its GPUs, or a breaker that holds one of them back.
     """
 
     node: NodeRecord
@@ -86,6 +87,7 @@ class NodeView(msgspec.Struct, frozen=True):
     cordons: list[CordonRecord]
     jobs: list[JobOnNode]
     failing_saves: list[FailingSaves]
+    incidents: list[IncidentRecord] = []
 
 
 NODE: Final = JsonQuery(
@@ -133,6 +135,13 @@ NODE: Final = JsonQuery(
             WHERE d.node_id = n.id
             GROUP BY l.id, a.id, j.id
         ) AS r), '[]'),
+        'incidents', {
+        OF_GPUS_SQL
+        % (
+            "SELECT n.id UNION ALL SELECT g.uuid FROM gpus AS g WHERE g.node_id = n.id",
+            "SELECT g.uuid FROM gpus AS g WHERE g.node_id = n.id",
+        )
+    },
         'failing_saves', COALESCE((
             SELECT json_agg(to_json(r) ORDER BY r.last_at DESC, r.place, r.job_id) FROM (
                 SELECT s.* FROM storage_faults AS s
@@ -195,6 +204,7 @@ class NodeDetail:
     cordons: Sequence[CordonRecord]
     jobs: Sequence[JobOnNode]
     failing_saves: Sequence[FailingSaves]
+    incidents: Sequence[IncidentRecord]
 
     @property
     def node(self) -> NodeRecord:
@@ -249,6 +259,7 @@ def detail_from(found: NodeView | None) -> NodeDetail:
         cordons=found.cordons,
         jobs=found.jobs,
         failing_saves=found.failing_saves,
+        incidents=found.incidents,
     )
 
 

@@ -5,7 +5,7 @@ from typing import Annotated
 from typing_extensions import TypedDict
 
 from muster.documents.fields import Json, Moment, OneOf, Page, Trial
-from muster.documents.fleet import Cordon
+from muster.documents.fleet import Cordon, Incident
 from muster.domain.evidence.findings import Trust
 from muster.domain.evidence.repairs import RepairAction, RepairBy, RepairOutcome, RepairState, RepairVerb, RequestedBy
 from muster.domain.gpu.signal_groups import SignalGroup
@@ -293,7 +293,8 @@ class GpuDetail(Gpu, Judged):
     """``score`` is of now.
 
     ``signals``: none where its agent states no ages. ``driver_latency_ms``: how long the driver took to answer for it
-    in the newest sample, or has not answered.
+    in the newest sample, or has not answered. ``incidents``: the open ones about it, its node, or a breaker that holds
+    it back.
     """
 
     version: int
@@ -305,6 +306,7 @@ class GpuDetail(Gpu, Judged):
     job: Holder | None
     repairs: list[Repair]
     signals: list[SignalAge]
+    incidents: list[Incident]
     driver_latency_ms: float | None
 
 

@@ -5,7 +5,7 @@ from typing import Annotated, NotRequired
 from typing_extensions import TypedDict
 
 from muster.documents.fields import Json, Moment, OneOf, Page, Trial
-from muster.documents.fleet import Cordon
+from muster.documents.fleet import Cordon, Incident
 from muster.documents.gpus import Gpu
 from muster.domain.states import AllocationState, AttemptState, Contact, StopReason
 
@@ -123,6 +123,7 @@ class NodeDetail(Node):
     jobs: list[NodeJob]
     drain: Drain | None
     failing_saves: list[FailingSaves]
+    incidents: list[Incident]
 
 
 class NewDrain(TypedDict):

@@ -35,6 +35,7 @@ def gpu_lines(gpu: Document) -> Iterator[str]:
     yield f"  score {gpu['score']:.1f} ({gpu['score_band']}), {gpu['standing']} for {age(gpu['standing_since'])}"
     yield from _forecast(gpu)
     yield from _remedy(gpu)
+    yield from _section("needs attention", list(needs_lines(gpu)))
     job = gpu["job"]
     if job is not None:
         yield f"  held by {job['job_id']} ({job['job_name']}), attempt {job['attempt_number']}, {job['state']}"
@@ -99,6 +100,12 @@ def started_words(gpu: Document, requested: str | None) -> str:
     by = f" by its agent ({begun['verb']})" if begun["by"] == "agent" else ""
     due = "" if requested is not None else ", the remedy that is due"
     return f"{_plain(begun['action'])}{by} for {begun['fault_group']}{due}"
+
+
+def needs_lines(place: Document) -> Iterator[str]:
+    """Yield the open incidents about a GPU or a node; a server of the release before sends none."""
+    for each in place.get("incidents", []):
+        yield from (f"{each['id']}: {each['summary']}", f"  {each['to_do']}")
 
 
 def _plain(action: str) -> str:

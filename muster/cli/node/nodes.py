@@ -16,7 +16,7 @@ from muster.cli.framework.pending import once
 from muster.cli.framework.profile import open_client
 from muster.cli.framework.progress import progress
 from muster.cli.framework.tables import Column, Document
-from muster.cli.gpu.gpu_texts import standing_words
+from muster.cli.gpu.gpu_texts import needs_lines, standing_words
 from muster.cli.node.node_export import export
 
 if TYPE_CHECKING:
@@ -257,6 +257,10 @@ def _parts(node: Document) -> Iterator[str | Table]:
         yield f"  agent {agent['version'] or 'of an unknown version'}, reported {_ago(agent['received_at'])}{waiting}"
     if node["drain"] is not None:
         yield f"  {_drain_words(node)}: {node['drain']['reason']}"
+    needs = list(needs_lines(node))
+    if needs:
+        yield "needs attention:"
+        yield from (f"  {line}" for line in needs)
     if node["gpus"]:
         yield "gpus:"
         yield Table(NODE_GPU_COLUMNS, node["gpus"])

@@ -22,7 +22,7 @@ from health.standing.admission import Refusal, refusals_of
 from health.standing.overrides import OVERRIDES
 from muster.db.models import Cordon, Gpu, GpuOverride, Node
 from muster.domain.gpu.effective_standing import effective_standing
-from muster.domain.ids import GpuUuid
+from muster.domain.ids import GpuUuid, NodeId
 from muster.domain.policy.document import DEFAULT_POLICY
 from muster.domain.states import STANDING_EDGES, Contact, Standing
 from muster.identity import new_id
@@ -96,7 +96,9 @@ def drawn(request: pytest.FixtureRequest, units: UnitOfWorkFactory, clock: SetCl
                 cordoned.add(uuid)
             session.add(_cordon(now, rng, is_in_force=False, gpu_uuid=uuid))
         for place, node_id in enumerate(node_ids):
-            session.execute(update(Node).where(Node.id == node_id).values(contact=rng.choice((*Contact, *[Contact.LIVE] * 3))))
+            session.execute(
+                update(Node).where(Node.id == node_id).values(contact=rng.choice((*Contact, *[Contact.LIVE] * 3)))
+            )
             session.add(_cordon(now, rng, is_in_force=False, node_id=node_id))
             if rng.random() < 0.3:
                 session.add(_cordon(now, rng, is_in_force=True, node_id=node_id))
@@ -129,14 +131,30 @@ def _overrides(uuid: GpuUuid, standing: Standing | None, now: datetime, rng: ran
     ]
 
 
-def _cordon(now: datetime, rng: random.Random, *, is_in_force: bool, **place: str) -> Cordon:
+def _cordon(
+    now: datetime,
+    rng: random.Random,
+    *,
+    is_in_force: bool,
+    node_id: NodeId | None = None,
+    gpu_uuid: GpuUuid | None = None,
+) -> Cordon:
     hour = timedelta(hours=1)
-    over = {"released_at": now - hour, "released_by": "a person"}
-    ends = rng.choice(({}, {"until": now + hour}, {"starts_at": now - hour}))
-    if not is_in_force:
-        ends = rng.choice((over, {"until": now - hour}, {"starts_at": now + hour}))
-    made = {"reason_code": "by_person", "reason": "drawn", "owner": "a person", "created_at": now - 2 * hour}
-    return Cordon(id=new_id("cordon"), **made, **place, **ends)
+    cordon = Cordon(
+        id=new_id("cordon"),
+        node_id=node_id,
+        gpu_uuid=gpu_uuid,
+        reason_code="by_person",
+        reason="drawn",
+        owner="a person",
+        created_at=now - 2 * hour,
+    )
+    kind = rng.choice(("bare", "until", "begun")) if is_in_force else rng.choice(("released", "over", "to come"))
+    cordon.until = {"until": now + hour, "over": now - hour}.get(kind)
+    cordon.starts_at = {"begun": now - hour, "to come": now + hour}.get(kind)
+    if kind == "released":
+        cordon.released_at, cordon.released_by = now - hour, "a person"
+    return cordon
 
 
 def test_filters_name_the_gpus_that_the_definition_names(drawn: Drawn) -> None:
