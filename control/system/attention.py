@@ -104,7 +104,7 @@ def _lost_nodes(session: Session, now: datetime, since: datetime) -> list[Need]:
 def _given_up(session: Session, now: datetime) -> list[Need]:
     recent = OutboxMessage.dead_at > now - GIVEN_UP_FOR
     count, last_at = session.execute(select(func.count(), func.max(OutboxMessage.dead_at)).where(recent)).one()
-    if not count:
+    if last_at is None:
         return []
     newest = select(OutboxMessage.last_error).where(OutboxMessage.dead_at == last_at).limit(1)
     why = session.scalar(newest) or "no error was recorded"
