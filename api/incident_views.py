@@ -1,9 +1,9 @@
-"""Incidents as the JSON that callers see: in their list, and beside what they are about."""
+"""Incidents as the JSON that callers see: in their list, and next to what they are about."""
 
 from api.views import time_of
 from control.incidents.read import IncidentRecord
 from muster import documents
-from muster.domain.evidence.incidents import CLOSED_BY_RULE, IncidentState
+from muster.domain.evidence.incidents import IncidentState
 
 
 def incident_view(row: IncidentRecord) -> documents.Incident:
@@ -18,7 +18,7 @@ def incident_view(row: IncidentRecord) -> documents.Incident:
         "summary": row.summary,
         "details": row.payload,
         "to_do": row.to_do,
-        "closes": CLOSED_BY_RULE.get(row.kind) if is_open else None,
+        "closes": row.closes,
         "opened_at": time_of(row.opened_at),
         "closed_at": time_of(row.closed_at),
         "closed_by": row.closed_by,

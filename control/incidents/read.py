@@ -11,7 +11,7 @@ from control.core.records import record_of, records_of
 from control.core.unit_of_work import UnitOfWork, declare_action
 from muster.db.models import Incident
 from muster.domain.errors import NotFoundError
-from muster.domain.evidence.incidents import IncidentKind, IncidentState, to_do
+from muster.domain.evidence.incidents import CLOSED_BY_RULE, IncidentKind, IncidentState, to_do
 from muster.domain.principals import Permission
 
 READ: Final = declare_action("incident.read")
@@ -49,6 +49,11 @@ class IncidentRecord(msgspec.Struct, frozen=True):
     def to_do(self) -> str | None:
         """What a person does about it; None once it is closed."""
         return to_do(self.kind, self.payload) if self.closed_at is None else None
+
+    @property
+    def closes(self) -> str | None:
+        """How it closes, if no person may close it by hand; None once it is closed."""
+        return CLOSED_BY_RULE.get(self.kind) if self.closed_at is None else None
 
 
 def list_incidents(

@@ -1,7 +1,7 @@
 """The keeper of incidents about jobs that are HELD, nodes that stay LOST, and messages that were given up.
 
-The incidents of GPUs are kept where their states are decided: the breaker's in its transaction, those of due remedies
-by ``control.health.rule_repairs``. Doctor, API and pages read all of them from one table.
+The incidents of GPUs are kept where their states are decided: the breaker's in its transaction, incidents of due
+remedies by ``control.health.rule_repairs``. Doctor, API and pages read all of them from one table.
 """
 
 from collections.abc import Sequence
@@ -22,7 +22,7 @@ from muster.domain.evidence.incidents import IncidentKind
 from muster.domain.principals import Principal
 from muster.domain.states import Contact, JobState
 
-KINDS: Final = (IncidentKind.JOB_HELD, IncidentKind.NODE_LOST, IncidentKind.MESSAGES_GIVEN_UP)
+KINDS: Final = (IncidentKind.JOB_ON_HOLD, IncidentKind.NODE_LOST, IncidentKind.MESSAGES_GIVEN_UP)
 OVER: Final = "the state has ended, or a person acts"
 GIVEN_UP_FOR: Final = timedelta(hours=1)
 """Time after the last message that was given up, in which the broker counts as one to check."""
@@ -35,12 +35,12 @@ def keep_attention_once(units: UnitOfWorkFactory, principal: Principal) -> int:
 
 def _needs(session: Session, now: datetime) -> Sequence[Need]:
     policy = active_policy(session).attention
-    held_until = now - timedelta(seconds=policy.job_held_after_s)
+    on_hold_until = now - timedelta(seconds=policy.job_on_hold_after_s)
     lost_until = now - timedelta(seconds=policy.node_lost_after_s)
-    return [*_held_jobs(session, held_until), *_lost_nodes(session, now, lost_until), *_given_up(session, now)]
+    return [*_jobs_on_hold(session, on_hold_until), *_lost_nodes(session, now, lost_until), *_given_up(session, now)]
 
 
-def _held_jobs(session: Session, since: datetime) -> list[Need]:
+def _jobs_on_hold(session: Session, since: datetime) -> list[Need]:
     """Return the jobs HELD since before that; a suspect program has an incident of its own, which says more."""
     is_suspect = exists().where(
         Incident.kind == IncidentKind.SUSPECT_PROGRAM, Incident.subject_id == Job.id, Incident.closed_at.is_(None)
@@ -52,7 +52,7 @@ def _held_jobs(session: Session, since: datetime) -> list[Need]:
     )
     return [
         Need(
-            IncidentKind.JOB_HELD,
+            IncidentKind.JOB_ON_HOLD,
             "job",
             job_id,
             f"job {job_id} ({name}) of {tenant} is HELD: {why}"[:2000],
@@ -60,7 +60,7 @@ def _held_jobs(session: Session, since: datetime) -> list[Need]:
                 "job_id": job_id,
                 "tenant_id": tenant_id,
                 "held_since": held_at.isoformat(),
-                "to_do": f"`muster job show {job_id}` has the cause. Mend it, then `muster job release {job_id}`; or "
+                "to_do": f"`muster job show {job_id}` has the cause. Remove it, then `muster job release {job_id}`; or "
                 f"`muster job cancel {job_id}`.",
             },
         )

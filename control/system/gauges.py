@@ -23,8 +23,8 @@ _OPEN_INCIDENTS: Final = Incident.closed_at.is_(None)
 class Gauges:
     """Numbers by state or kind. ``oldest_message_at``: when the oldest message that waits was written.
 
-    ``gpus``: by effective standing. ``num_cordoned_gpus``: kept out of new placements by a cordon of theirs or of their
-    node.
+    ``gpus``: by effective standing. ``num_cordoned_gpus``: kept out of new placements by a cordon of their own or of
+    their node.
     """
 
     open_jobs: Mapping[str, int]

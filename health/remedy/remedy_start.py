@@ -57,7 +57,7 @@ def needs_person(gpu: GpuCase, remedy: Remedy | None, now_ms: int, policy: Healt
 def overdue_for_person(
     gpu: GpuCase, remedy: Remedy | None, now_ms: int, policy: HealthPolicy, *, after_ms: int
 ) -> str | None:
-    """Return as text why a person has to act on a GPU of which nobody has taken care for ``after_ms``; None: not yet.
+    """Return as text why a person has to act on a GPU that has waited for its repair for ``after_ms``; None: not yet.
 
     None too where its retirement is proposed or made by a rule already: that is reported by itself.
     """

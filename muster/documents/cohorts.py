@@ -9,7 +9,7 @@ class Cohort(TypedDict):
     """A cohort. ``attributes``: the equal values of its GPUs, null if unknown.
 
     ``standings``: GPUs by their own standing. ``effective_standings``: by the standing by which placement treats them.
-    ``num_cordoned_gpus``: GPUs that a cordon of theirs or of their node keeps out of new placements.
+    ``num_cordoned_gpus``: GPUs that a cordon of their own or of their node keeps out of new placements.
 
     ``num_spare_nodes``: nodes that are kept free for gangs that lose some; null: the policy keeps none. ``dtypes``: the
     types that its tensor cores multiply, by compute capability; null if unknown.

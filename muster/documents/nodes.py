@@ -16,7 +16,7 @@ class Node(TypedDict):
     ``num_cordons``: its own cordons in force. ``num_assigned_gpus``: assigned GPUs, until they are proved clean.
 
     ``standings``: its GPUs by their own standing. ``effective_standings``: by the standing by which placement treats
-    them. ``num_cordoned_gpus``: GPUs that a cordon of theirs or of the node keeps out of new placements.
+    them. ``num_cordoned_gpus``: GPUs that a cordon of their own or of the node keeps out of new placements.
     """
 
     id: str

@@ -37,13 +37,13 @@ from tests.warm_python import WarmPython
 
 JUDGE = system_principal("judge")
 GPU, OTHER = GpuUuid("GPU-alpha-0"), GpuUuid("GPU-alpha-1")
-AT_ONCE = {"remedy_due_after_s": 0, "job_held_after_s": 0, "node_lost_after_s": 0}
+AT_ONCE = {"remedy_due_after_s": 0, "job_on_hold_after_s": 0, "node_lost_after_s": 0}
 UNLIMITED = {"fleet_window_floor": 100, "fleet_floor": 100, "rack_floor": 100, "cohort_floor": 100}
 
 
 @dataclass
 class Desk:
-    """A console, and the command of an operator who asks the same API."""
+    """A console, and the command of an operator, with the same API."""
 
     seen: Console
     command: Command
@@ -136,7 +136,7 @@ def _assert_gone(desk: Desk, page: str, *words: str) -> None:
     assert "incidents      none is open" in desk.type("doctor")
 
 
-def test_a_remedy_that_is_due_and_that_nobody_begins(desk: Desk) -> None:
+def test_a_remedy_that_is_due_and_that_is_not_begun(desk: Desk) -> None:
     _fault(desk, GPU)
     page, words = f"/console/gpus/{GPU}", f"{GPU} needs a person for its reset: "
     _assert_named(desk, page, words, f"muster gpu repair {GPU} start")
@@ -149,7 +149,7 @@ def test_a_remedy_that_is_due_and_that_nobody_begins(desk: Desk) -> None:
     _assert_gone(desk, page, words)
 
 
-def test_a_job_that_is_held(desk: Desk) -> None:
+def test_a_job_on_hold(desk: Desk) -> None:
     job_id = desk.seen.fleet.submit()
     hold = HoldRequested("its image is not there")
     desk.change(jobs.CANCEL, lambda unit: step_job(unit, lock_job(unit, job_id), hold, active_policy(unit.session)))

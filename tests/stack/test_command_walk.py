@@ -224,7 +224,7 @@ def test_a_quarantine_by_hand_shows_wherever_gpus_are_counted(shell: Shell) -> N
     assert "QUARANTINED" not in shell.type("node", "list", environment=wide)
 
 
-def test_a_job_that_is_held_is_named_by_doctor_and_list_until_it_is_released(shell: Shell) -> None:
+def test_a_job_on_hold_is_named_by_doctor_and_list_until_it_is_released(shell: Shell) -> None:
     wide = {"COLUMNS": "400"}
     node_id = json.loads(shell.type("node", "list", "--json"))[0]["id"]
     cordon_id = shell.type("cordon", "create", "--node", node_id, "--reason", "a fan", "--for", "1h").split()[0]

@@ -27,7 +27,7 @@ NODE_POLL_S: Final = 0.5
 
 
 def standings_words(counted: Document) -> str:
-    """Return the counts by effective standing, with the cordoned GPUs beside them.
+    """Return the counts by effective standing, with the cordoned GPUs after them.
 
     A server of the release before sends the GPUs' own standings alone.
     """

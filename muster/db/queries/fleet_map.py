@@ -24,7 +24,7 @@ _HOLDERS: Final = (
     .subquery("h")
 )
 # Holders are few compared with GPUs: they are read once and joined by hash, never looked up a row at a time. So are
-# cordons and overrides. The standing is read as its stored text, since a type of ours would cost more than the query.
+# cordons and overrides. The standing is read as its stored text, since our own type would cost more than the query.
 _GPUS: Final = (
     select(
         Gpu.uuid,

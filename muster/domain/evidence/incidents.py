@@ -9,7 +9,7 @@ class IncidentKind(StrEnum):
     BREAKER_OPEN = "breaker_open"
     BURN_IN_ABANDONED = "burn_in_abandoned"
     GPU_CLAIMED_TWICE = "gpu_claimed_twice"
-    JOB_HELD = "job_held"
+    JOB_ON_HOLD = "job_on_hold"
     JUDGE_FAILED = "judge_failed"
     MESSAGES_GIVEN_UP = "messages_given_up"
     NODE_LOST = "node_lost"
@@ -29,9 +29,9 @@ class IncidentState(StrEnum):
 
 CLOSED_BY_RULE: Final[Mapping[str, str]] = {
     IncidentKind.BREAKER_OPEN: "Close its scopes with `muster breaker close`: it closes with the last of them.",
-    IncidentKind.JOB_HELD: "Release its job with `muster job release`, or cancel it: it closes with that.",
+    IncidentKind.JOB_ON_HOLD: "Release its job with `muster job release`, or cancel it: it closes with that.",
     IncidentKind.JUDGE_FAILED: "It is judged again every ten minutes, and closes once that succeeds.",
-    IncidentKind.MESSAGES_GIVEN_UP: "Mend the connection to the broker: it closes an hour after the last such message.",
+    IncidentKind.MESSAGES_GIVEN_UP: "Repair the connection to the broker: it closes an hour after the last message.",
     IncidentKind.NODE_LOST: "Bring its host back, or cordon the node: it closes with that.",
     IncidentKind.REPAIR_DUE: "Do what it says and start that repair with `muster gpu repair`, or dismiss what asks for "
     "it: it closes with that.",
@@ -45,15 +45,15 @@ _THEN_CLOSE: Final = "then close the incident"
 TO_DO: Final[Mapping[str, str]] = {
     IncidentKind.BREAKER_OPEN: "`muster breaker list` shows the scopes. Find the common cause of the findings, then "
     "`muster breaker close`.",
-    IncidentKind.BURN_IN_ABANDONED: f"Mend what it names on the host and order `muster burnin run`, or {_THEN_CLOSE}.",
+    IncidentKind.BURN_IN_ABANDONED: "Repair what it names and order `muster burnin run`, or close the incident.",
     IncidentKind.GPU_CLAIMED_TWICE: "Find out which host has the board; remove the agent's state of the other host, "
     f"{_THEN_CLOSE}.",
-    IncidentKind.JOB_HELD: "`muster job show` has the cause. Mend it and `muster job release`, or `muster job cancel`.",
+    IncidentKind.JOB_ON_HOLD: "`muster job show` has the cause. Remove it and release the job, or cancel the job.",
     IncidentKind.JUDGE_FAILED: "Report the error with `muster support-bundle`. Its GPU keeps its standing until then.",
     IncidentKind.MESSAGES_GIVEN_UP: "Check the broker and its address. Hosts find their work at the next heartbeat.",
     IncidentKind.NODE_LOST: "Check the host's power, network and host worker; if it stays away, cordon the node.",
     IncidentKind.NODE_STORAGE: f"Check the host's mounts and disks, {_THEN_CLOSE}.",
-    IncidentKind.QUOTA_BELOW_HOLDINGS: f"Set a sufficient limit with `muster quota set`, or {_THEN_CLOSE}.",
+    IncidentKind.QUOTA_BELOW_HOLDINGS: "Set a sufficient limit with `muster quota set`, or close the incident.",
     IncidentKind.REPAIR_DUE: "`muster gpu show` has the evidence. Start the repair with `muster gpu repair`.",
     IncidentKind.RETIREMENT_PROPOSED: "Have the board replaced and retire it with `muster gpu retire`.",
     IncidentKind.STORAGE: f"Check space and availability of that place, {_THEN_CLOSE}.",

@@ -15,14 +15,14 @@ class AttentionPolicy(StrictModel):
     remedy_due_after_s: Wait = Field(
         3600.0,
         description="A GPU has been QUARANTINED or SUSPECT for so long, a remedy is due or nothing names one, and "
-        "neither a rule nor a person has begun anything. Where rules start repairs "
+        "neither a rule nor a person has begun a repair. Where rules start repairs "
         "(`health.repair.starts_by_rule`), a GPU that only a person can repair does not wait for it.",
     )
-    job_held_after_s: Wait = Field(
-        0.0, description="A job has been HELD for so long, and nobody has released or cancelled it."
+    job_on_hold_after_s: Wait = Field(
+        0.0, description="A job has been HELD for so long, without a release or a cancel."
     )
     node_lost_after_s: Wait = Field(
         900.0,
         description="A node has been LOST without a heartbeat for so long. A cordon, drain or maintenance by a person "
-        "on the node shows that somebody acts.",
+        "on the node shows that a person acts.",
     )

@@ -30,7 +30,7 @@ muster_outbox_oldest_seconds 75.0
 
 INCIDENTS = [
     {
-        "kind": "job_held",
+        "kind": "job_on_hold",
         "summary": "job job_1 is HELD: no image",
         "to_do": "`muster job release job_1`.",
         "closes": "",
@@ -82,7 +82,7 @@ def test_what_wants_a_person_is_a_warning_with_where_to_check(tmp_path: Path) ->
     assert lines["hosts"] == "warn 1 of 4 are not LIVE (1 LOST); see `muster node list`"
     assert lines["GPUs"] == "warn 3 of 32 are not HEALTHY (2 QUARANTINED, 1 UNPROVEN); see `muster gpu list`"
     assert lines["incidents"] == "warn 3 open (1 breaker_open, 2 judge_failed); see `muster incident list`"
-    assert lines["job held"] == "warn job job_1 is HELD: no image. `muster job release job_1`."
+    assert lines["job on hold"] == "warn job job_1 is HELD: no image. `muster job release job_1`."
     assert lines["judge failed"] == "warn GPU-1 cannot be judged. It is judged again."
     assert lines["storage"] == "warn /ckpt is full. Close it once it is handled."
     assert lines["breaker"] == "warn open in fleet_window; see `muster breaker list`"

@@ -1,4 +1,4 @@
-"""One effective standing: each count and filter of GPUs treats a GPU as the planner does, cordons counted beside it."""
+"""One effective standing: each count and filter treats a GPU as the planner does, with cordons counted next to it."""
 
 import random
 from collections import Counter

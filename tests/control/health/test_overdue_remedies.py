@@ -1,4 +1,4 @@
-"""A remedy that is due and that nobody begins needs a person, also where no rule may start one, or none does."""
+"""A remedy that is due and is not begun needs a person, also where no rule may start one, or none does."""
 
 import pytest
 
@@ -31,7 +31,7 @@ def quarantined(court: Court) -> Court:
     return court
 
 
-def test_nobody_is_asked_before_the_time_of_the_policy_and_one_incident_opens_then(quarantined: Court) -> None:
+def test_one_incident_opens_at_the_time_of_the_policy_and_none_before(quarantined: Court) -> None:
     wait(quarantined, HOUR_S - 1)
     assert once(quarantined) == 0
     assert due_incidents(quarantined) == []
@@ -53,7 +53,7 @@ def test_it_closes_once_a_person_begins(quarantined: Court) -> None:
     assert due_incidents(quarantined) == []
 
 
-def test_a_gpu_that_a_person_has_taken_out_needs_nobody_else(quarantined: Court) -> None:
+def test_a_gpu_that_a_person_has_taken_out_needs_no_other(quarantined: Court) -> None:
     take_out(quarantined, GPU, hours=9)
     wait(quarantined, HOUR_S)
     once(quarantined)
@@ -64,7 +64,7 @@ def test_a_gpu_that_a_person_has_taken_out_needs_nobody_else(quarantined: Court)
     assert len(due_incidents(quarantined)) == 1
 
 
-def test_the_policy_says_how_long(quarantined: Court) -> None:
+def test_the_policy_sets_the_time(quarantined: Court) -> None:
     document = {"attention": {"remedy_due_after_s": 60}, "health": {"breaker": UNLIMITED}}
     with quarantined.units.begin(OPERATOR, ACTIVATE) as unit:
         store_policy(unit, Policy.model_validate(document), reason="test")
@@ -73,7 +73,7 @@ def test_the_policy_says_how_long(quarantined: Court) -> None:
     assert len(due_incidents(quarantined)) == 1
 
 
-def test_a_remedy_that_a_rule_may_start_and_does_not_needs_a_person_who_learns_why(court: Court) -> None:
+def test_a_remedy_that_a_rule_may_start_and_does_not_needs_a_person_with_the_reason(court: Court) -> None:
     ask(court, *ALL)
     allow(court, *ALL)
     broken(court)
@@ -91,7 +91,7 @@ def test_a_remedy_that_a_rule_may_start_and_does_not_needs_a_person_who_learns_w
     assert (court.standing(), due_incidents(court)) == (Standing.REPAIR, [])
 
 
-def test_a_suspect_gpu_with_a_due_remedy_needs_a_person_who_quarantines_it(court: Court) -> None:
+def test_a_suspect_gpu_with_a_due_remedy_needs_its_quarantine_first(court: Court) -> None:
     court.beat()
     contained(court)
     assert court.standing() is Standing.SUSPECT

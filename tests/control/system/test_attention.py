@@ -66,9 +66,9 @@ def lose(fleet: Fleet) -> None:
 
 
 @pytest.mark.parametrize("end", [jobs.release, jobs.cancel])
-def test_a_held_job_opens_one_incident_until_it_is_held_no_more(fleet: Fleet, end: object) -> None:
+def test_a_job_on_hold_opens_one_incident_until_its_end(fleet: Fleet, end: object) -> None:
     job_id = hold(fleet)
-    assert kept(fleet) == kept(fleet) == [("job_held", job_id)]
+    assert kept(fleet) == kept(fleet) == [("job_on_hold", job_id)]
     with fleet.units.begin(OPERATOR, KEEP) as unit:
         end(unit, job_id, reason="seen to")  # type: ignore[operator]  # one of both
     assert kept(fleet) == []
@@ -103,13 +103,13 @@ def test_a_suspect_program_has_an_incident_of_its_own(fleet: Fleet) -> None:
     assert kept(fleet) == [("suspect_program", job_id)]
 
 
-def test_a_job_may_be_held_for_as_long_as_the_policy_lets_it(fleet: Fleet, clock: SetClock) -> None:
-    configure(fleet, job_held_after_s=600)
+def test_a_job_may_be_on_hold_for_as_long_as_the_policy_lets_it(fleet: Fleet, clock: SetClock) -> None:
+    configure(fleet, job_on_hold_after_s=600)
     job_id = hold(fleet)
     clock.advance(599)
     assert kept(fleet) == []
     clock.advance(1)
-    assert kept(fleet) == [("job_held", job_id)]
+    assert kept(fleet) == [("job_on_hold", job_id)]
 
 
 def test_a_node_is_lost_for_some_time_before_a_person_is_needed(fleet: Fleet, clock: SetClock) -> None:
@@ -146,7 +146,7 @@ def _maintain(unit: UnitOfWork, fleet: Fleet) -> None:
 
 
 @pytest.mark.parametrize("act", [_cordon, _drain, _maintain])
-def test_a_lost_node_on_which_a_person_acts_needs_nobody(fleet: Fleet, clock: SetClock, act: object) -> None:
+def test_a_lost_node_on_which_a_person_acts_needs_no_other(fleet: Fleet, clock: SetClock, act: object) -> None:
     lose(fleet)
     clock.advance(900)
     assert kept(fleet) == [("node_lost", fleet.node_id)]
@@ -190,6 +190,6 @@ def test_an_incident_that_follows_from_a_state_is_not_closed_by_hand(fleet: Flee
         close(unit, incident_id, reason="enough")
 
 
-def test_each_kind_says_what_to_do() -> None:
+def test_each_kind_has_what_to_do() -> None:
     assert TO_DO.keys() == set(IncidentKind)
     assert CLOSED_BY_RULE.keys() <= set(IncidentKind)

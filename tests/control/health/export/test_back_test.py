@@ -180,15 +180,15 @@ def test_the_breaker_rules_by_the_fleet_that_the_records_report_of(backtest: Bac
     assert len(moves_of(said)) == (8 if share == 100 else 5), "5 % of 100 within ten minutes"
 
 
-def test_an_override_in_force_as_the_export_begins_is_told(backtest: Backtest) -> None:
+def test_an_override_in_force_as_the_export_begins_is_reported(backtest: Backtest) -> None:
     court = backtest.court
     take_out(court, GPU, hours=2)
     take_out(court, OTHER, hours=0.5)
     court.clock.advance(3600)
     since = court.clock.now
     court.clock.advance(60)
-    told = [each for each in backtest.export(since=since) if each["type"] == "override"]
-    assert [(each["gpu_uuid"], each["standing"]) for each in told if each["standing"] == "QUARANTINED"] == [
+    overrides = [each for each in backtest.export(since=since) if each["type"] == "override"]
+    assert [(each["gpu_uuid"], each["standing"]) for each in overrides if each["standing"] == "QUARANTINED"] == [
         (GPU, "QUARANTINED")
     ], "the other's was over by then"
-    assert {each["at_ms"] for each in told} == {to_ms(since)}
+    assert {each["at_ms"] for each in overrides} == {to_ms(since)}
