@@ -29,7 +29,9 @@ class DatabaseFigures(Collector):
         yield _by_state("muster_jobs", "Open jobs by state", "state", found.open_jobs)
         yield _by_state("muster_attempts", "Live attempts by state", "state", found.live_attempts)
         yield _by_state("muster_nodes", "Nodes by contact", "contact", found.nodes)
-        yield _by_state("muster_gpus", "GPUs by standing", "standing", found.gpus)
+        yield _by_state("muster_gpus", "GPUs by effective standing", "standing", found.gpus)
+        cordoned = "GPUs that a cordon of their own or of their node keeps out of new placements"
+        yield GaugeMetricFamily("muster_gpus_cordoned", cordoned, value=found.num_cordoned_gpus)
         yield _by_state("muster_incidents_open", "Open incidents by kind", "kind", found.open_incidents)
         yield GaugeMetricFamily("muster_outbox_pending", "Messages not yet sent", value=found.num_messages)
         oldest = found.oldest_message_at

@@ -1,5 +1,6 @@
 """One GPU in full, its evidence, and the circuit breaker, as the JSON that callers see."""
 
+from api.incident_views import incident_view
 from api.views import cordon_view, gpu_view, time_of
 from control.evidence.types import StandingChangeRecord
 from control.fleet.gpu_admission import TierAdmission
@@ -15,14 +16,13 @@ from health.standing.what_if import Condition
 from muster import documents
 from muster.domain.evidence.findings import Severity, Suppression
 from muster.domain.evidence.repairs import RepairBy, state_of
-from muster.domain.states import Standing
 from muster.domain.times import to_time
 
 
 def gpu_detail_view(found: GpuDetail) -> documents.GpuDetail:
     gpu = found.gpu
     return {
-        **gpu_view(gpu, _override_of(found)),
+        **gpu_view(gpu, found.override, is_cordoned=bool(found.cordons)),
         **_judged_view(found),
         "score": round(found.score.value, 3),
         "version": gpu.version,
@@ -34,6 +34,7 @@ def gpu_detail_view(found: GpuDetail) -> documents.GpuDetail:
         "job": None if found.holder is None else _holder_view(found.holder),
         "repairs": [_repair_view(repair) for repair in found.repairs],
         "signals": [_signal_view(each) for each in found.signals.ages],
+        "incidents": [incident_view(each) for each in found.incidents],
         "driver_latency_ms": found.signals.driver_latency_ms,
     }
 
@@ -53,7 +54,8 @@ def gpu_health_view(found: GpuDetail) -> documents.GpuHealth:
     return {
         "uuid": found.gpu.uuid,
         "standing": found.gpu.standing,
-        "override": _override_of(found),
+        "override": found.override,
+        "effective_standing": found.effective_standing,
         "score": round(found.score.value, 3),
         **_judged_view(found),
     }
@@ -75,10 +77,6 @@ def _judged_view(found: GpuDetail) -> documents.Judged:
         "admission": [_admission_view(each) for each in found.admission],
         "moves": [move_view(move) for move in found.moves],
     }
-
-
-def _override_of(found: GpuDetail) -> Standing | None:
-    return found.overrides[0].standing if found.overrides else None
 
 
 def evidence_view(found: WeighedEvidence) -> documents.Evidence:

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 
+from api.incident_views import incident_view
 from api.views import cordon_view, gpu_view, time_of
 from control.fleet.types import CordonRecord, NodeLatestRecord
 from control.hosts.read import JobOnNode, ListedNode, NodeDetail
@@ -24,7 +25,9 @@ def node_view(found: ListedNode) -> documents.Node:
         "num_gpus": node.num_gpus,
         "num_assigned_gpus": found.num_assigned,
         "standings": dict(sorted(found.standings.items())),
+        "effective_standings": dict(sorted(found.effective_standings.items())),
         "num_cordons": found.num_cordons,
+        "num_cordoned_gpus": found.num_cordoned,
         "is_simulated": node.is_simulated,
         "rack": node.rack,
         "labels": node.labels,
@@ -43,9 +46,12 @@ def node_detail_view(found: NodeDetail) -> documents.NodeDetail:
         "agent": None if found.latest is None else _agent_view(found.latest),
         "driver_versions": sorted({listed.gpu.driver_version for listed in found.gpus}),
         "rdma_ports": list(node.rdma_ports),
-        "gpus": [gpu_view(listed.gpu, listed.override) for listed in found.gpus],
+        "gpus": [
+            gpu_view(listed.gpu, listed.override, is_cordoned=found.is_cordoned(listed.gpu)) for listed in found.gpus
+        ],
         "cordons": [cordon_view(cordon) for cordon in found.cordons],
         "jobs": [_job_view(job) for job in found.jobs],
+        "incidents": [incident_view(each) for each in found.incidents],
         "failing_saves": [
             {
                 "place": each.place,

@@ -10,6 +10,7 @@ from control.reclaim.read import ReclaimView
 from control.tenants.quotas import QuotaFound
 from control.tenants.read import KeyRecord, TenantRecord
 from muster import documents
+from muster.domain.gpu.effective_standing import effective_standing
 from muster.domain.states import Standing
 
 
@@ -158,7 +159,7 @@ def burn_in_view(row: BurnInRecord) -> documents.BurnIn:
     }
 
 
-def gpu_view(gpu: GpuRecord, override: Standing | None) -> documents.Gpu:
+def gpu_view(gpu: GpuRecord, override: Standing | None, *, is_cordoned: bool) -> documents.Gpu:
     return {
         "uuid": gpu.uuid,
         "node_id": gpu.node_id,
@@ -170,6 +171,8 @@ def gpu_view(gpu: GpuRecord, override: Standing | None) -> documents.Gpu:
         "driver_version": gpu.driver_version,
         "standing": gpu.standing,
         "override": override,
+        "effective_standing": effective_standing(gpu.standing, override),
+        "is_cordoned": is_cordoned,
         "score": gpu.score,
         "is_mig_enabled": gpu.is_mig_enabled,
         "is_simulated": gpu.is_simulated,

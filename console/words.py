@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
-from markupsafe import Markup
+from markupsafe import Markup, escape
 
 from console.icons import icon
 
@@ -217,6 +217,12 @@ def in_ms(at_ms: int) -> str:
     return ago(datetime.fromtimestamp(at_ms / 1000, UTC))
 
 
+def commands(text: str) -> Markup:
+    """Return a sentence in which the commands between backquotes are set as such."""
+    parts = [escape(part) for part in text.split("`")]
+    return Markup("").join(Markup("<code>{}</code>").format(part) if at % 2 else part for at, part in enumerate(parts))
+
+
 TEMPLATE_FILTERS: Final[Mapping[str, Callable[..., Any]]] = {
     "badge": badge,
     "tone": tone,
@@ -235,4 +241,5 @@ TEMPLATE_FILTERS: Final[Mapping[str, Callable[..., Any]]] = {
     "shell": shlex.quote,
     "stamp": stamp,
     "in_ms": in_ms,
+    "commands": commands,
 }

@@ -64,6 +64,8 @@ def _cohort_view(cohort: Cohort) -> documents.Cohort:
         "num_nodes": cohort.num_nodes,
         "num_spare_nodes": cohort.num_spare_nodes,
         "standings": dict(sorted(cohort.standings.items())),
+        "effective_standings": dict(sorted(cohort.effective_standings.items())),
+        "num_cordoned_gpus": cohort.num_cordoned,
         "dtypes": None if dtypes is None else list(dtypes),
     }
 

@@ -10,13 +10,12 @@ from api.bodies import described_by, json_body
 from api.changes import Answer, Changing
 from api.cursors import make_cursor, read_cursor
 from api.dependencies import dependencies_of
+from api.incident_views import incident_view
 from api.permissions import requires
 from api.reading import PRINTABLE, Limit, page_of, reading, require_id
-from api.views import time_of
 from control.incidents import incidents, read
-from control.incidents.read import IncidentRecord
 from muster import documents
-from muster.domain.evidence.incidents import CLOSED_BY_RULE, IncidentKind, IncidentState
+from muster.domain.evidence.incidents import IncidentKind, IncidentState
 from muster.domain.principals import Permission, Principal
 from muster.domain.strict import StrictModel, Text
 
@@ -88,22 +87,3 @@ def close_incident(
         lambda unit: incidents.close(unit, found_id, reason=requested.reason),
         lambda row: Answer(incident_view(row)),
     )
-
-
-def incident_view(row: IncidentRecord) -> documents.Incident:
-    """Return the incident. ``closes``: how an incident closes that no person may close by hand."""
-    is_open = row.closed_at is None
-    return {
-        "id": row.id,
-        "kind": row.kind,
-        "state": IncidentState.OPEN if is_open else IncidentState.CLOSED,
-        "subject_type": row.subject_type,
-        "subject_id": row.subject_id,
-        "summary": row.summary,
-        "details": row.payload,
-        "closes": CLOSED_BY_RULE.get(row.kind) if is_open else None,
-        "opened_at": time_of(row.opened_at),
-        "closed_at": time_of(row.closed_at),
-        "closed_by": row.closed_by,
-        "close_reason": row.close_reason,
-    }

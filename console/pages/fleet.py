@@ -76,6 +76,7 @@ def _packed(fleet: FleetMap, mark: str, *, is_compressed: bool) -> bytes:
 def _counts(fleet: FleetMap) -> dict[str, Any]:
     return {
         "counts": {standing.value: number for standing, number in fleet.count().items()},
+        "num_cordoned": fleet.count_cordoned(),
         "num_gpus": fleet.num_gpus,
         "num_nodes": len(fleet.nodes),
         "is_simulated": any(node.is_simulated for node in fleet.nodes),

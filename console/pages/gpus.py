@@ -56,6 +56,7 @@ def list_page(
     request: Request,
     viewer: GpuReader,
     standing: Annotated[list[str] | None, Query(max_length=len(Standing))] = None,
+    cordoned: Annotated[str, Query(pattern="^(yes|no)?$")] = "",
     model: Annotated[str, Query(max_length=100)] = "",
     uuid: Annotated[str, Query(max_length=128)] = "",
     cursor: Annotated[str | None, Query(max_length=1024)] = None,
@@ -63,8 +64,13 @@ def list_page(
     """Show GPUs by node and slot, a page at a time."""
     dependencies = dependencies_of(request)
     standings = _standings_in(standing or ())
-    wanted = GpuFilter(standings=standings, model=model.strip() or None, uuid=uuid.strip() or None)
-    filters = {"console": "gpus", "standing": sorted(standings), "model": model, "uuid": uuid}
+    wanted = GpuFilter(
+        standings=standings,
+        model=model.strip() or None,
+        uuid=uuid.strip() or None,
+        is_cordoned=cordoned == "yes" if cordoned else None,
+    )
+    filters = {"console": "gpus", "standing": sorted(standings), "cordoned": cordoned, "model": model, "uuid": uuid}
     after = None
     if cursor is not None:
         node_id, slot = read_cursor(dependencies.secret_key, filters, cursor, length=2)
@@ -88,6 +94,7 @@ def list_page(
         node_names=node_names,
         next_cursor=next_cursor,
         chosen=standings,
+        cordoned=cordoned,
         model=model,
         uuid=uuid,
         standings=list(Standing),

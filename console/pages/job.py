@@ -25,6 +25,7 @@ from control.attempts.types import JobRecord
 from control.checkpoints.types import CheckpointRecord
 from control.core.events import EventRecord
 from control.core.unit_of_work import UnitOfWork
+from control.incidents.read import IncidentRecord, list_incidents
 from control.jobs import job_plans, jobs, training_views
 from control.jobs import read as job_reads
 from control.jobs.job_details import ATTEMPTS_SHOWN, JobDetail, detail_of, events_of
@@ -33,6 +34,7 @@ from control.jobs.job_placement import Placement, placement_of
 from control.jobs.training_views import TrainingRankRecord
 from control.placement.hold_occupants import occupants_of
 from muster.domain.errors import ConflictError, NotFoundError
+from muster.domain.evidence.incidents import IncidentState
 from muster.domain.ids import JobId
 from muster.domain.job.pace import UNSEEN_EXCHANGE, pace_of
 from muster.domain.principals import Permission
@@ -46,6 +48,7 @@ POINTS: Final = 1_600
 CURVES: Final = 8
 PACES: Final = 240
 CHECKPOINTS_SHOWN: Final = 100
+INCIDENTS_SHOWN: Final = 10
 JobReader = Annotated[Viewer, sees(Permission.JOB_READ)]
 PAGE_PARTS: Final = {
     "attempts": "parts/job_history.html",
@@ -63,6 +66,7 @@ class _Shown:
     checkpoints: Sequence[CheckpointRecord]
     ranks: Sequence[TrainingRankRecord]
     events: Sequence[EventRecord]
+    incidents: Sequence[IncidentRecord]
     streams: Sequence[LogStream]
     log: Sequence[LogChunkRecord]
     search: Search | None
@@ -96,6 +100,7 @@ def job_page(
             checkpoints=training_views.checkpoints_of(unit, found_id, newest=CHECKPOINTS_SHOWN),
             ranks=training_views.ranks_of(unit, found_id, limit=RANKS_SHOWN + 1),
             events=events_of(unit, found_id) if viewer.may(Permission.EVENT_READ) else (),
+            incidents=_needs(unit, found_id) if viewer.may(Permission.INCIDENT_READ) else (),
             streams=streams_of(unit, found_id) if reads_logs else (),
             log=last_chunks(unit, found_id, wanted, max_bytes=LAST_BYTES) if reads_logs and not find else (),
             search=searched(unit, found_id, wanted, find, begin) if reads_logs and find else None,
@@ -109,6 +114,10 @@ def job_page(
     waits = _waits(request, viewer, shown.detail.job) if shows_attempts else None
     context = {**_context(viewer, shown, log), "waits": waits, "find": find}
     return pages_of(request).page(request, template, viewer, place="jobs", **context)
+
+
+def _needs(unit: UnitOfWork, job_id: JobId) -> Sequence[IncidentRecord]:
+    return list_incidents(unit, state=IncidentState.OPEN, subject_id=job_id, limit=INCIDENTS_SHOWN)
 
 
 def _waits(request: Request, viewer: Viewer, job: JobRecord) -> PlanShown | None:
@@ -145,6 +154,7 @@ def _context(viewer: Viewer, shown: _Shown, log: str) -> dict[str, Any]:
         "pace": pace_of([row.pace for row in shown.ranks[:RANKS_SHOWN]]),
         "has_more_ranks": len(shown.ranks) > RANKS_SHOWN,
         "events": shown.events,
+        "incidents": shown.incidents,
         "streams": shown.streams,
         "log": joined(shown_chunk(chunk, shown.streams) for chunk in shown.log),
         "log_choice": log,

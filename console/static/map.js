@@ -337,14 +337,19 @@ function swatch(standing) {
 function tellCounts() {
   const counts = new Array(fleet.standings.length).fill(0);
   for (const number of fleet.cells.standing) counts[number]++;
-  fleet.standings.forEach((name, number) => {
-    const place = document.querySelector(`[data-count="${name}"]`);
-    const text = counts[number].toLocaleString("en");
-    if (place && place.textContent !== text) {
-      place.textContent = text;
-      place.closest(".tile").classList.toggle("tile--none", counts[number] === 0);
-    }
-  });
+  fleet.standings.forEach((name, number) => tellCount(`[data-count="${name}"]`, counts[number]));
+  let cordoned = 0;
+  fleet.cells.flags.forEach((flags, index) => { if (flags & IS_CORDONED || fleet.nodes[fleet.owner[index]].isCordoned) cordoned++; });
+  tellCount("[data-count-cordoned]", cordoned);
+}
+
+function tellCount(selector, count) {
+  const place = document.querySelector(selector);
+  const text = count.toLocaleString("en");
+  if (place && place.textContent !== text) {
+    place.textContent = text;
+    place.closest(".tile").classList.toggle("tile--none", count === 0);
+  }
 }
 
 function tellSize() {

@@ -1,5 +1,6 @@
 """Queries of cohorts: which GPUs may be mixed, their standings, and the spread of their figures."""
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
@@ -12,6 +13,7 @@ from control.fleet.failure_rates import fleet_rate
 from control.policy.policies import active_policy
 from health.cohort.cohorts import attributes_of
 from muster.db.models import Gpu
+from muster.db.queries.effective_standing import effective_standing, is_cordoned
 from muster.domain.errors import NotFoundError
 from muster.domain.principals import Permission
 from muster.domain.states import Standing
@@ -26,6 +28,8 @@ MOST: Final = 1000
 class Cohort:
     """One cohort. ``attributes``: the values that all its GPUs share; None for a value that is not known.
 
+    ``standings``: its GPUs by their own standing; ``effective_standings``: as admission treats them. ``num_cordoned``:
+    GPUs that a cordon of their own or of their node keeps out of new placements.
     ``num_spare_nodes``: how many of its nodes are kept free for gangs that lose some; None: none are kept for this
     cohort.
     """
@@ -33,6 +37,8 @@ class Cohort:
     key: str
     attributes: Mapping[str, str | None]
     standings: Mapping[Standing, int]
+    effective_standings: Mapping[Standing, int]
+    num_cordoned: int
     num_nodes: int
     num_spare_nodes: int | None = None
 
@@ -67,15 +73,33 @@ def detail_of(unit: UnitOfWork, key: str) -> CohortDetail:
 
 
 def _cohorts(unit: UnitOfWork, keys: Sequence[str]) -> list[Cohort]:
-    standings: dict[str, dict[Standing, int]] = {key: {} for key in keys}
+    own: dict[str, Counter[Standing]] = {key: Counter() for key in keys}
+    effective: dict[str, Counter[Standing]] = {key: Counter() for key in keys}
+    cordoned: Counter[str] = Counter()
     of_these = Gpu.cohort_key.in_(keys)
-    counted = select(Gpu.cohort_key, Gpu.standing, func.count()).where(of_these)
-    for key, standing, count in unit.session.execute(counted.group_by(Gpu.cohort_key, Gpu.standing)):
-        standings[key][standing] = count
+    kinds = effective_standing(unit.now).label("effective"), is_cordoned(unit.now).label("is_cordoned")
+    one = select(Gpu.cohort_key, Gpu.standing, *kinds).where(of_these).subquery()
+    columns = one.c.cohort_key, one.c.standing, one.c.effective, one.c.is_cordoned
+    counted = select(*columns, func.count()).group_by(*columns)
+    for key, standing, as_admitted, has_cordon, count in unit.session.execute(counted):
+        own[key][standing] += count
+        effective[key][as_admitted] += count
+        cordoned[key] += count * has_cordon
     nodes = select(Gpu.cohort_key, func.count(distinct(Gpu.node_id))).where(of_these).group_by(Gpu.cohort_key)
     num_nodes: dict[str, int] = dict(unit.session.execute(nodes).all())
-    spares = _spares(unit, {key: (num_nodes.get(key, 0), sum(standings[key].values())) for key in keys})
-    return [Cohort(key, attributes_of(key), standings[key], num_nodes.get(key, 0), spares.get(key)) for key in keys]
+    spares = _spares(unit, {key: (num_nodes.get(key, 0), own[key].total()) for key in keys})
+    return [
+        Cohort(
+            key,
+            attributes_of(key),
+            standings=own[key],
+            effective_standings=effective[key],
+            num_cordoned=cordoned[key],
+            num_nodes=num_nodes.get(key, 0),
+            num_spare_nodes=spares.get(key),
+        )
+        for key in keys
+    ]
 
 
 def _spares(unit: UnitOfWork, sizes: Mapping[str, tuple[int, int]]) -> dict[str, int]:

@@ -10,6 +10,7 @@ from control.core.records import record_of, records_of
 from control.core.unit_of_work import SCHEDULER_CHANNEL, UnitOfWork, declare_action
 from control.fleet.types import CordonRecord
 from muster.db.models import Cordon, Gpu, Node
+from muster.db.queries.effective_standing import cordon_stands
 from muster.domain.errors import NotFoundError, ValidationFailedError
 from muster.domain.ids import GpuUuid, NodeId
 from muster.domain.principals import Permission
@@ -108,11 +109,7 @@ def list_open(unit: UnitOfWork) -> Sequence[CordonRecord]:
 
 def those_that_stand(now: datetime) -> ColumnElement[bool]:
     """Return the condition on a cordon that stands."""
-    return and_(
-        Cordon.released_at.is_(None),
-        or_(Cordon.until.is_(None), Cordon.until > now),
-        or_(Cordon.starts_at.is_(None), Cordon.starts_at <= now),
-    )
+    return and_(*cordon_stands(now))
 
 
 def those_to_come(now: datetime) -> ColumnElement[bool]:

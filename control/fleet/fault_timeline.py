@@ -30,6 +30,7 @@ from muster.db.models import (
     Node,
 )
 from muster.db.queries.assignments import IS_OR_WAS_ASSIGNED
+from muster.db.queries.effective_standing import effective_standing
 from muster.domain.ids import AttemptId, GpuUuid, JobId, TenantId
 from muster.domain.principals import Permission
 from muster.domain.states import Cause, CheckpointStatus, JobState, Standing
@@ -61,9 +62,13 @@ class HitJob:
 
 @dataclass(frozen=True, slots=True)
 class FaultTimeline:
-    """One fault. ``is_over``: the GPU serves again since ``back_at``. ``evidence``: the grounds of the move."""
+    """One fault. ``is_over``: the GPU serves again since ``back_at``. ``evidence``: the grounds of the move.
+
+    ``standing``: the GPU's effective one now.
+    """
 
     gpu: GpuRecord
+    standing: Standing
     node_name: str
     move: StandingChangeRecord
     evidence: Sequence[EvidenceRecord]
@@ -76,7 +81,7 @@ class FaultTimeline:
 
     @property
     def is_over(self) -> bool:
-        return self.back_at is not None and self.gpu.standing not in FELL_TO
+        return self.back_at is not None and self.standing not in FELL_TO
 
 
 def fault_timelines(unit: UnitOfWork, *, limit: int, gpu_uuid: GpuUuid | None = None) -> Sequence[FaultTimeline]:
@@ -84,7 +89,7 @@ def fault_timelines(unit: UnitOfWork, *, limit: int, gpu_uuid: GpuUuid | None = 
     unit.principal.require(Permission.JOB_READ)
     session = unit.session
     query = (
-        select(GpuStandingChange, Gpu, Node.name)
+        select(GpuStandingChange, Gpu, effective_standing(unit.now), Node.name)
         .join(Gpu, Gpu.uuid == GpuStandingChange.gpu_uuid)
         .join(Node, Node.id == Gpu.node_id)
         .where(GpuStandingChange.target.in_(FELL_TO))
@@ -95,12 +100,13 @@ def fault_timelines(unit: UnitOfWork, *, limit: int, gpu_uuid: GpuUuid | None = 
         query = query.where(GpuStandingChange.gpu_uuid == gpu_uuid)
     own = only_tenant_of(unit.principal)
     found: list[FaultTimeline] = []
-    for move, gpu, node_name in session.execute(query).all():
+    for move, gpu, standing, node_name in session.execute(query).all():
         hit = _hit(session, move, own)
         if own is None or hit:
             found.append(
                 FaultTimeline(
                     gpu=record_of(gpu, GpuRecord),
+                    standing=standing,
                     node_name=node_name,
                     move=record_of(move, StandingChangeRecord),
                     evidence=records_of(_evidence(session, move), EvidenceRecord),

@@ -77,17 +77,26 @@ class FleetMap:
         return zlib.crc32(text.encode())
 
     def count(self) -> dict[Standing, int]:
+        """Return the GPUs by effective standing."""
         found = np.bincount(self.cells[0], minlength=len(STANDINGS))
         return {standing: int(found[number]) for number, standing in enumerate(STANDINGS)}
+
+    def count_cordoned(self) -> int:
+        """Return how many GPUs a cordon of their own or of their node keeps out of new placements."""
+        is_cordoned = self.cells[5] & IS_CORDONED > 0
+        for node in self.nodes:
+            if node.is_cordoned:
+                is_cordoned[node.first : node.first + node.num_gpus] = True
+        return int(np.count_nonzero(is_cordoned))
 
 
 def fleet_map(units: UnitOfWorkFactory, principal: Principal) -> FleetMap:
     """Return the whole fleet; for a tenant only the GPUs that its jobs hold, and no more of the nodes around them."""
     principal.require(Permission.JOB_READ)
-    own = only_tenant_of(principal)
+    own, now = only_tenant_of(principal), units.clock()
     with units.read() as session:
         connection = session.connection()
-        gpus, nodes = gpu_rows(connection, own), node_rows(connection)
+        gpus, nodes = gpu_rows(connection, own, now), node_rows(connection, now)
         readings = reading_rows(connection, None if own is None else {row[1] for row in gpus})
         tenants = [(str(row[0]), str(row[1])) for row in tenant_rows(connection) if own in {None, row[0]}]
     return _map_of(gpus, readings, nodes, tenants)

@@ -16,6 +16,7 @@ from health.standing.admission import AdmissionFacts
 from health.standing.standing import is_reclaimable_only
 from muster.db.models import Gpu, GpuOverride, GpuStandingChange, Node
 from muster.db.queries.admission import FACTS, FACTS_OF_FEW
+from muster.db.queries.effective_standing import override_stands
 from muster.domain.errors import ConflictError
 from muster.domain.gpu.cohort_attributes import ENROLLED
 from muster.domain.ids import GpuUuid, JobId, NodeId
@@ -233,7 +234,7 @@ def end_overrides(unit: UnitOfWork, uuid: GpuUuid) -> Sequence[GpuOverride]:
 
 def in_force(now: datetime) -> ColumnElement[bool]:
     """Return the condition on an override in force."""
-    return and_(GpuOverride.ended_at.is_(None), GpuOverride.until > now)
+    return and_(*override_stands(now))
 
 
 def count_gpus(session: Session) -> int:

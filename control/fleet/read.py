@@ -14,10 +14,14 @@ from control.core.unit_of_work import UnitOfWork
 from control.evidence.types import DecidedBurnInRecord, EvidenceRecord, StandingChangeRecord
 from control.fleet.node_names import is_node
 from control.fleet.types import CordonRecord, GpuRecord, OverrideRecord, ProposalRecord, RepairRecord
+from control.incidents.read import OF_GPUS_SQL, IncidentRecord
 from control.policy.read import PolicyRecord
-from muster.db.models import Gpu, GpuOverride
+from muster.db.models import Gpu
+from muster.db.queries.effective_standing import effective_standing as effective_standing_of_row
+from muster.db.queries.effective_standing import is_cordoned, override_in_force
 from muster.db.stored_values import present_sql
-from muster.domain.ids import AttemptId, GpuUuid, JobId, NodeId, TenantId
+from muster.domain.gpu.effective_standing import effective_standing
+from muster.domain.ids import AttemptId, JobId, NodeId, TenantId
 from muster.domain.principals import Permission
 from muster.domain.states import AllocationState, Contact, Standing
 
@@ -60,7 +64,8 @@ class GpuView(msgspec.Struct, frozen=True):
     ``cordons``: those in force. ``repairs`` of the board, ``moves`` and decided ``burn_ins``: the newest first, up to
     the requested limits. ``abandoned_at``: when a burn-in was last abandoned. ``is_burning_in``: a burn-in runs on it.
     ``is_reported``: a signal that would condemn it is not yet judged. ``signals``: None before the first report.
-    ``proposals``: about it or its node, which the circuit breaker holds back.
+    ``proposals``: about it or its node, which the circuit breaker holds back. ``incidents``: the open ones about it,
+    its node, or a breaker that holds it back.
     """
 
     gpu: GpuRecord
@@ -79,6 +84,7 @@ class GpuView(msgspec.Struct, frozen=True):
     is_reported: bool
     signals: StoredSignals | None = None
     proposals: list[ProposalRecord] = []
+    incidents: list[IncidentRecord] = []
 
 
 GPU: Final = JsonQuery(
@@ -141,6 +147,7 @@ GPU: Final = JsonQuery(
             SELECT json_agg(to_json(p) ORDER BY p.way) FROM breaker_proposals AS p
             WHERE p.subject_id = g.uuid OR p.subject_id = g.node_id
         ), '[]'),
+        'incidents', {OF_GPUS_SQL % ("SELECT g.uuid UNION ALL SELECT g.node_id", "SELECT g.uuid")},
         'is_burning_in', EXISTS (SELECT FROM burn_ins AS b WHERE b.gpu_uuid = g.uuid AND b.state = 'RUNNING')
     )
     FROM gpus AS g JOIN nodes AS n ON n.id = g.node_id WHERE g.uuid = %(uuid)s
@@ -155,7 +162,8 @@ class GpuFilter:
     """Conditions on a GPU; None and empty set no condition.
 
     ``node``: the id or the name of its node. ``model``: a part of its name, in any case. ``below``: its stored score is
-    under that. ``uuid``: its beginning, its end, or both with ``..`` between.
+    under that. ``uuid``: its beginning, its end, or both with ``..`` between. ``standings``: effective ones.
+    ``is_cordoned``: by a cordon of its own or of its node.
     """
 
     standings: Sequence[Standing] = ()
@@ -163,14 +171,23 @@ class GpuFilter:
     model: str | None = None
     below: float | None = None
     uuid: str | None = None
+    is_cordoned: bool | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class ListedGpu:
-    """One GPU. ``override``: the newest standing in force that a person has set."""
+    """One GPU. ``override``: the newest standing in force that a person has set.
+
+    ``is_cordoned``: by a cordon of its own or of its node.
+    """
 
     gpu: GpuRecord
     override: Standing | None
+    is_cordoned: bool
+
+    @property
+    def effective_standing(self) -> Standing:
+        return effective_standing(self.gpu.standing, self.override)
 
 
 def list_gpus(
@@ -178,17 +195,19 @@ def list_gpus(
 ) -> Sequence[ListedGpu]:
     """Return GPUs by node and slot. ``after``: node and slot at which the last page ended."""
     unit.principal.require(Permission.GPU_READ)
-    query = select(Gpu).where(*_conditions(wanted))
+    columns = Gpu, override_in_force(unit.now), is_cordoned(unit.now)
+    query = select(*columns).where(*_conditions(wanted, unit.now))
     if after is not None:
         query = query.where(tuple_(Gpu.node_id, Gpu.slot_index) > after)
-    found = unit.session.scalars(query.order_by(Gpu.node_id, Gpu.slot_index).limit(limit)).all()
-    overrides = _overrides_of(unit, [gpu.uuid for gpu in found])
-    return [ListedGpu(record_of(gpu, GpuRecord), overrides.get(gpu.uuid)) for gpu in found]
+    found = unit.session.execute(query.order_by(Gpu.node_id, Gpu.slot_index).limit(limit))
+    return [ListedGpu(record_of(gpu, GpuRecord), override, has_cordon) for gpu, override, has_cordon in found]
 
 
-def _conditions(wanted: GpuFilter) -> Iterator[ColumnElement[bool]]:
+def _conditions(wanted: GpuFilter, now: datetime) -> Iterator[ColumnElement[bool]]:
     if wanted.standings:
-        yield Gpu.standing.in_(wanted.standings)
+        yield effective_standing_of_row(now).in_(wanted.standings)
+    if wanted.is_cordoned is not None:
+        yield is_cordoned(now) if wanted.is_cordoned else ~is_cordoned(now)
     if wanted.node is not None:
         yield is_node(Gpu.node_id, wanted.node)
     if wanted.model is not None:
@@ -205,12 +224,3 @@ def _is_named(text: str) -> ColumnElement[bool]:
     if left_out:
         return begins & Gpu.uuid.endswith(tail, autoescape=True)
     return or_(begins, Gpu.uuid.endswith(text, autoescape=True))
-
-
-def _overrides_of(unit: UnitOfWork, uuids: Sequence[GpuUuid]) -> dict[GpuUuid, Standing]:
-    query = (
-        select(GpuOverride.gpu_uuid, GpuOverride.standing)
-        .where(GpuOverride.gpu_uuid.in_(uuids), GpuOverride.ended_at.is_(None), GpuOverride.until > unit.now)
-        .order_by(GpuOverride.created_at)
-    )
-    return dict(unit.session.execute(query).all())

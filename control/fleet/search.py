@@ -9,6 +9,7 @@ from sqlalchemy import or_, select
 from control.core.unit_of_work import UnitOfWork, declare_action
 from control.core.visibility import visible_rows
 from muster.db.models import Gpu, Job, Node
+from muster.db.queries.effective_standing import effective_standing
 from muster.domain.principals import Permission
 
 READ: Final = declare_action("find.read")
@@ -59,7 +60,7 @@ def _nodes(unit: UnitOfWork, text: str, limit: int) -> list[SearchHit]:
 def _gpus(unit: UnitOfWork, text: str, limit: int) -> list[SearchHit]:
     if not unit.principal.may(Permission.GPU_READ):
         return []
-    query = select(Gpu.uuid, Gpu.standing).where(
+    query = select(Gpu.uuid, effective_standing(unit.now)).where(
         or_(
             Gpu.uuid == text,
             Gpu.serial == text,

@@ -18,7 +18,6 @@ from sqlalchemy.dialects.postgresql import distinct_on
 
 from control.attempts.attempts import LoadedAttempt, lock_attempt, stop_attempt
 from control.core.unit_of_work import UnitOfWork, UnitOfWorkFactory, declare_action, retrying
-from control.fleet.overrides import taken_out
 from control.health.breaker_cordons import MAY_COMPUTE_WRONG
 from control.health.cases import cases_of
 from control.health.tainting import taint_users, tainted_from
@@ -26,6 +25,7 @@ from control.policy.policies import active_policy
 from health.standing.gpu_case import condemning_of
 from health.standing.standing import decide
 from muster.db.models import Allocation, AllocationGpu, Attempt, EvidenceRow, Gpu, GpuStandingChange
+from muster.db.queries.effective_standing import effective_standing
 from muster.domain.ids import AttemptId, EvidenceId, GpuUuid
 from muster.domain.policy.document import Policy
 from muster.domain.principals import Principal
@@ -38,7 +38,7 @@ EVACUATE: Final = declare_action("judge.evacuate")
 
 def to_be_left(now: datetime) -> ColumnElement[bool]:
     """Return the condition on a GPU to be left: it is out, a person took it out, or it may compute wrong."""
-    return or_(Gpu.standing.in_(OUT_OF_SERVICE), MAY_COMPUTE_WRONG, taken_out(now))
+    return or_(effective_standing(now).in_(OUT_OF_SERVICE), MAY_COMPUTE_WRONG)
 
 
 def evacuate_once(units: UnitOfWorkFactory, principal: Principal) -> int:

@@ -17,6 +17,7 @@ from control.fleet.types import CordonRecord, GpuRecord, OverrideRecord, Proposa
 from control.health.cases import cases_of
 from control.health.repairs import REPAIRS_REMEMBERED, with_repairs
 from control.health.signal_ages import Signals, signals_of
+from control.incidents.read import IncidentRecord
 from control.policy.policies import active_policy, stored_policy
 from health.evidence.proofs import condemns
 from health.evidence.state import is_open
@@ -29,10 +30,12 @@ from muster.db.models import EvidenceRow, Gpu, GpuStandingChange
 from muster.domain.errors import NotFoundError
 from muster.domain.evidence.findings import Evidence
 from muster.domain.evidence.repairs import known_verbs
+from muster.domain.gpu.effective_standing import effective_standing
 from muster.domain.ids import EvidenceId, GpuUuid
 from muster.domain.policy.document import DEFAULT_POLICY, Policy
 from muster.domain.policy.health import HealthPolicy
 from muster.domain.principals import Permission
+from muster.domain.states import Standing
 from muster.domain.times import to_ms
 
 MOVES_SHOWN: Final = 10
@@ -63,7 +66,8 @@ class GpuDetail:
     ``admission``: to each tier, with the condition that would admit it. ``remedy``: the one that is due.
     ``attempts_max``: repairs of one fault group that its board gets. ``proposed``: a move that the rules make next, or
     that waits for a person to close a scope of the breaker. ``breaker_proposals``: the proposals about it and its node.
-    ``signals``: the age of each group.
+    ``signals``: the age of each group. ``incidents``: the open ones about it, its node, or a breaker that holds it
+    back.
     """
 
     gpu: GpuRecord
@@ -82,6 +86,16 @@ class GpuDetail:
     repairs: Sequence[RepairRecord]
     moves: Sequence[StandingChangeRecord]
     signals: Signals
+    incidents: Sequence[IncidentRecord]
+
+    @property
+    def override(self) -> Standing | None:
+        """The newest standing in force that a person has set."""
+        return self.overrides[0].standing if self.overrides else None
+
+    @property
+    def effective_standing(self) -> Standing:
+        return effective_standing(self.gpu.standing, self.override)
 
 
 def query_of(uuid: GpuUuid | None) -> dict[str, Any]:
@@ -128,6 +142,7 @@ def detail_from(found: GpuView | None, now: datetime) -> GpuDetail:
         repairs=found.repairs[:REPAIRS_SHOWN],
         moves=found.moves[:MOVES_SHOWN],
         signals=signals_of(found, policy.detectors.freshness, now),
+        incidents=found.incidents,
     )
 
 

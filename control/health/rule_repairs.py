@@ -4,13 +4,15 @@ The work is found from the database, so the next round carries on a round that w
 processes may run. Each start is one unit under the locks of the host's GPUs and the breaker's row, and decides again
 there. A GPU whose repair failed or timed out is QUARANTINED again, and the next remedy of its ladder is due. Where a
 GPU needs a person, one incident is open for as long; no person's ticket is started. While the policy names no verb (the
-default), rules start nothing and open no incident.
+default), rules start nothing, and an incident opens after ``attention.remedy_due_after_s``. The
+same holds for a GPU that is SUSPECT with a due remedy, and for one that a rule may repair and does not.
 """
 
 from collections.abc import Callable, Iterator, Sequence
+from datetime import datetime, timedelta
 from typing import Any, Final
 
-from sqlalchemy import Select, select
+from sqlalchemy import Select, and_, or_, select
 
 from control.core.unit_of_work import UnitOfWork, UnitOfWorkFactory, declare_action, retrying
 from control.fleet.gpu_locks import lock_gpus
@@ -24,7 +26,7 @@ from control.health.transitions import make_audited
 from control.incidents import incidents
 from control.policy.policies import active_policy
 from health.remedy.remedy import Remedy, named, remedy_of
-from health.remedy.remedy_start import needs_person, waits_for
+from health.remedy.remedy_start import needs_person, overdue_for_person, waits_for
 from health.standing import interventions
 from health.standing.gpu_case import RULE, GpuCase
 from muster.db.models import Gpu, Incident
@@ -49,9 +51,11 @@ def start_repairs_once(units: UnitOfWorkFactory, principal: Principal) -> int:
     One that fails does not stop the others: its fault is raised after all have had their turn.
     """
     with units.read() as session:
-        may_start = bool(active_policy(session).health.repair.starts_by_rule)
+        policy = active_policy(session)
         asked_about = set(session.scalars(_open_incidents()))
-        out = session.scalars(_quarantined()).all() if may_start else []
+        overdue_since = units.clock() - timedelta(seconds=policy.attention.remedy_due_after_s)
+        may_start = bool(policy.health.repair.starts_by_rule)
+        out = session.scalars(_to_be_checked(overdue_since, may_start=may_start)).all()
     left = sorted(asked_about.difference(out))
     due, told = list[GpuUuid](), list[GpuUuid](map(GpuUuid, left))
     for some in _batches(out):
@@ -76,8 +80,14 @@ def _all_of(works: Sequence[Callable[[], int]]) -> int:
     return total
 
 
-def _quarantined() -> Select[GpuUuid]:
-    query = select(Gpu.uuid).where(Gpu.standing == Standing.QUARANTINED)
+def _to_be_checked(overdue_since: datetime, *, may_start: bool) -> Select[GpuUuid]:
+    """Return the query of GPUs that a rule may repair now, or that may wait for a person."""
+    is_overdue = and_(
+        Gpu.standing.in_((Standing.QUARANTINED, Standing.SUSPECT)),
+        or_(Gpu.standing_since.is_(None), Gpu.standing_since <= overdue_since),
+    )
+    is_out = Gpu.standing == Standing.QUARANTINED
+    query = select(Gpu.uuid).where(or_(is_out, is_overdue) if may_start else is_overdue)
     return query.order_by(Gpu.standing_since.nulls_first(), Gpu.uuid)
 
 
@@ -97,23 +107,27 @@ def _find(
         unit.principal.require(Permission.SYSTEM_RUN)
         found = {gpu.uuid: gpu for gpu in unit.session.scalars(select(Gpu).where(Gpu.uuid.in_(uuids)))}
         words = _remedies_to_request(unit, [found[uuid] for uuid in uuids if uuid in found])
-    by_rule = [uuid for uuid, (remedy, why) in words.items() if why is None and remedy is not None]
+        may_start = active_policy(unit.session).health.repair.starts_by_rule
+        by_rule = [uuid for uuid, (remedy, _) in words.items() if remedy is not None and remedy.verb in may_start]
     changed = [uuid for uuid, (_, why) in words.items() if (why is not None) != (uuid in checked)]
     return by_rule, changed
 
 
 def _remedies_to_request(unit: UnitOfWork, gpus: Sequence[Gpu]) -> dict[GpuUuid, tuple[Remedy | None, str | None]]:
     """Return each GPU's due remedy, and why a person has to act; None where a rule may, or a person took it out."""
-    policy, now_ms = active_policy(unit.session).health, to_ms(unit.now)
+    whole_policy, now_ms = active_policy(unit.session), to_ms(unit.now)
+    policy, after_ms = whole_policy.health, round(whole_policy.attention.remedy_due_after_s * 1000)
     verbs = verbs_of(unit, [gpu.node_id for gpu in gpus])
     cases, uuids = cases_of(unit, gpus), [gpu.uuid for gpu in gpus]
     held = set(unit.session.scalars(select(Gpu.uuid).where(Gpu.uuid.in_(uuids), taken_out(unit.now))))
     asks = bool(policy.repair.starts_by_rule)
     found = dict[GpuUuid, tuple[Remedy | None, str | None]]()
     for gpu in gpus:
-        remedy = remedy_of(cases[gpu.uuid], verbs[gpu.node_id], now_ms, policy)
-        why = needs_person(cases[gpu.uuid], remedy, now_ms, policy)
-        found[gpu.uuid] = remedy, why if asks and gpu.uuid not in held else None
+        case = cases[gpu.uuid]
+        remedy = remedy_of(case, verbs[gpu.node_id], now_ms, policy)
+        why = needs_person(case, remedy, now_ms, policy) if asks else None
+        why = why or overdue_for_person(case, remedy, now_ms, policy, after_ms=after_ms)
+        found[gpu.uuid] = remedy, why if gpu.uuid not in held else None
     return found
 
 
@@ -161,10 +175,20 @@ def _keep_incidents(units: UnitOfWorkFactory, principal: Principal, uuids: Seque
         for gpu in gpus:
             (remedy, why), incident = words[gpu.uuid], standing.get(gpu.uuid)
             if why is not None and incident is None:
-                _ask(unit, gpu, remedy, why)
+                _ask(unit, gpu, remedy, why + _because(unit, gpu, remedy))
             elif why is None and incident is not None:
                 incidents.close_incident(unit, incident, reason=_over(gpu))
     return 0
+
+
+def _because(unit: UnitOfWork, gpu: Gpu, remedy: Remedy | None) -> str:
+    """Return as text what keeps a rule from starting the remedy; nothing where no rule may start it."""
+    policy = active_policy(unit.session).health
+    if remedy is None or remedy.verb not in policy.repair.starts_by_rule:
+        return ""
+    around = around_of(unit, gpu, remedy, policy)
+    waits = waits_for(cases_of(unit, [gpu])[gpu.uuid], remedy, around, to_ms(unit.now), policy)
+    return "" if waits is None else f": {waits}"
 
 
 def _over(gpu: Gpu) -> str:
@@ -172,6 +196,8 @@ def _over(gpu: Gpu) -> str:
 
 
 def _ask(unit: UnitOfWork, gpu: Gpu, remedy: Remedy | None, why: str) -> None:
+    is_suspect = gpu.standing is Standing.SUSPECT
+    first = f"Quarantine it first: `muster gpu quarantine {gpu.uuid}`. " if is_suspect else ""
     payload: dict[str, Any] = {
         "severity": Severity.CONDEMNING.name.lower(),
         "gpu_uuid": gpu.uuid,
@@ -181,8 +207,9 @@ def _ask(unit: UnitOfWork, gpu: Gpu, remedy: Remedy | None, why: str) -> None:
         "remedy": None if remedy is None else remedy.action,
         "fault_group": None if remedy is None else remedy.fault_group,
         "evidence_ids": [] if remedy is None else list(remedy.evidence_ids),
-        "to_do": f"`muster gpu show {gpu.uuid}` has the evidence. `muster gpu repair {gpu.uuid} start` begins what is "
-        "due, `muster burnin run` proves the GPU as it is, `muster gpu dismiss` says that its evidence is wrong.",
+        "to_do": f"`muster gpu show {gpu.uuid}` has the evidence. {first}`muster gpu repair {gpu.uuid} start` begins "
+        "what is due, `muster burnin run` proves the GPU as it is, `muster gpu dismiss` says that its evidence is "
+        "wrong.",
     }
     due = "needs a person" if remedy is None else f"needs a person for its {named(remedy.action)}"
     incidents.open_incident(unit, KIND, "gpu", gpu.uuid, f"{gpu.uuid} {due}: {why}", payload)

@@ -16,10 +16,14 @@ from control.fleet import cordons
 from control.fleet.node_places import path_of
 from control.fleet.types import CordonRecord, GpuRecord, NodeLatestRecord, NodeRecord
 from control.hosts import drains
+from control.incidents.read import OF_GPUS_SQL, IncidentRecord
 from muster.db.models import AllocationGpu, Cordon, Gpu, Node
 from muster.db.queries.assignments import IS_ASSIGNED
+from muster.db.queries.effective_standing import effective_standing as effective_standing_of_row
+from muster.db.queries.effective_standing import is_cordoned
 from muster.db.stored_values import present_sql
 from muster.domain.errors import NotFoundError
+from muster.domain.gpu.effective_standing import effective_standing
 from muster.domain.ids import AttemptId, GpuUuid, JobId, NodeId, TenantId
 from muster.domain.principals import Permission
 from muster.domain.states import AllocationState, AttemptState, Contact, Standing, StopReason
@@ -32,6 +36,10 @@ class GpuOnNode(msgspec.Struct, frozen=True):
 
     gpu: GpuRecord
     override: Standing | None
+
+    @property
+    def effective_standing(self) -> Standing:
+        return effective_standing(self.gpu.standing, self.override)
 
 
 class JobOnNode(msgspec.Struct, frozen=True):
@@ -68,7 +76,7 @@ class NodeView(msgspec.Struct, frozen=True):
     ``levels``: the policy's, widest first. ``gpus``: by slot. ``cordons``: in force on the node and its GPUs, the
     newest first. ``jobs``: the longest there first, until their GPUs are proved clean; ``num_assigned``: the number of
     these GPUs. ``failing_saves``: standing ones (``control.incidents.storage_attribution``), the newest failure
-    first; at most twenty.
+    first; at most twenty. ``incidents``: the open ones about it, its GPUs, or a breaker that holds one of them back.
     """
 
     node: NodeRecord
@@ -79,6 +87,7 @@ class NodeView(msgspec.Struct, frozen=True):
     cordons: list[CordonRecord]
     jobs: list[JobOnNode]
     failing_saves: list[FailingSaves]
+    incidents: list[IncidentRecord] = []
 
 
 NODE: Final = JsonQuery(
@@ -126,6 +135,13 @@ NODE: Final = JsonQuery(
             WHERE d.node_id = n.id
             GROUP BY l.id, a.id, j.id
         ) AS r), '[]'),
+        'incidents', {
+        OF_GPUS_SQL
+        % (
+            "SELECT n.id UNION ALL SELECT g.uuid FROM gpus AS g WHERE g.node_id = n.id",
+            "SELECT g.uuid FROM gpus AS g WHERE g.node_id = n.id",
+        )
+    },
         'failing_saves', COALESCE((
             SELECT json_agg(to_json(r) ORDER BY r.last_at DESC, r.place, r.job_id) FROM (
                 SELECT s.* FROM storage_faults AS s
@@ -160,15 +176,18 @@ class NodeFilter:
 
 @dataclass(frozen=True, slots=True)
 class ListedNode:
-    """One node. ``standings``: its GPUs by standing.
+    """One node. ``standings``: its GPUs by their own standing; ``effective_standings``: as admission treats them.
 
-    ``num_assigned``: GPUs that an attempt has, or that are being cleaned.
+    ``num_assigned``: GPUs that an attempt has, or that are being cleaned. ``num_cordoned``: GPUs that a cordon of their
+    own or of the node keeps out of new placements.
     """
 
     node: NodeRecord
     standings: Mapping[Standing, int]
+    effective_standings: Mapping[Standing, int]
     num_assigned: int
     num_cordons: int
+    num_cordoned: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -185,10 +204,14 @@ class NodeDetail:
     cordons: Sequence[CordonRecord]
     jobs: Sequence[JobOnNode]
     failing_saves: Sequence[FailingSaves]
+    incidents: Sequence[IncidentRecord]
 
     @property
     def node(self) -> NodeRecord:
         return self.listed.node
+
+    def is_cordoned(self, gpu: GpuRecord) -> bool:
+        return _is_cordoned(gpu, self.cordons)
 
     @property
     def drain(self) -> CordonRecord | None:
@@ -220,15 +243,28 @@ def detail_from(found: NodeView | None) -> NodeDetail:
     path = path_of(found.levels, node.rack, node.labels)
     place = ((level, name) for level, name in zip(found.levels, path, strict=True) if name)
     own_cordons = sum(cordon.node_id == node.id for cordon in found.cordons)
+    listed = ListedNode(
+        node,
+        standings=Counter(each.gpu.standing for each in found.gpus),
+        effective_standings=Counter(each.effective_standing for each in found.gpus),
+        num_assigned=found.num_assigned,
+        num_cordons=own_cordons,
+        num_cordoned=sum(_is_cordoned(each.gpu, found.cordons) for each in found.gpus),
+    )
     return NodeDetail(
-        listed=ListedNode(node, Counter(each.gpu.standing for each in found.gpus), found.num_assigned, own_cordons),
+        listed=listed,
         place=(*place, ("node", node.name)),
         latest=found.latest,
         gpus=found.gpus,
         cordons=found.cordons,
         jobs=found.jobs,
         failing_saves=found.failing_saves,
+        incidents=found.incidents,
     )
+
+
+def _is_cordoned(gpu: GpuRecord, in_force: Sequence[CordonRecord]) -> bool:
+    return any(cordon.gpu_uuid == gpu.uuid or cordon.node_id == gpu.node_id for cordon in in_force)
 
 
 def _conditions(wanted: NodeFilter, now: datetime) -> Iterator[ColumnElement[bool]]:
@@ -245,16 +281,29 @@ def _conditions(wanted: NodeFilter, now: datetime) -> Iterator[ColumnElement[boo
 
 def _listed(unit: UnitOfWork, nodes: Sequence[Node]) -> list[ListedNode]:
     ids = [node.id for node in nodes]
-    by_standing = select(Gpu.node_id, Gpu.standing, func.count()).where(Gpu.node_id.in_(ids))
-    standings: dict[NodeId, dict[Standing, int]] = {node_id: {} for node_id in ids}
-    for node_id, standing, count in unit.session.execute(by_standing.group_by(Gpu.node_id, Gpu.standing)):
-        standings[node_id][standing] = count
+    columns = Gpu.node_id, Gpu.standing, effective_standing_of_row(unit.now), is_cordoned(unit.now)
+    own: dict[NodeId, Counter[Standing]] = {node_id: Counter() for node_id in ids}
+    effective: dict[NodeId, Counter[Standing]] = {node_id: Counter() for node_id in ids}
+    cordoned: Counter[NodeId] = Counter()
+    for node_id, standing, as_admitted, has_cordon in unit.session.execute(
+        select(*columns).where(Gpu.node_id.in_(ids))
+    ):
+        own[node_id][standing] += 1
+        effective[node_id][as_admitted] += 1
+        cordoned[node_id] += has_cordon
     on_nodes = select(Gpu.node_id, func.count()).where(Gpu.node_id.in_(ids)).group_by(Gpu.node_id)
     held = _counts(unit, on_nodes.join(AllocationGpu, and_(AllocationGpu.gpu_uuid == Gpu.uuid, IS_ASSIGNED)))
     standing_now = (Cordon.node_id.in_(ids), cordons.those_that_stand(unit.now))
     num_cordons = _counts(unit, select(Cordon.node_id, func.count()).where(*standing_now).group_by(Cordon.node_id))
     return [
-        ListedNode(record_of(node, NodeRecord), standings[node.id], held.get(node.id, 0), num_cordons.get(node.id, 0))
+        ListedNode(
+            record_of(node, NodeRecord),
+            standings=own[node.id],
+            effective_standings=effective[node.id],
+            num_assigned=held.get(node.id, 0),
+            num_cordons=num_cordons.get(node.id, 0),
+            num_cordoned=cordoned[node.id],
+        )
         for node in nodes
     ]
 

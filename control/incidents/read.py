@@ -11,10 +11,24 @@ from control.core.records import record_of, records_of
 from control.core.unit_of_work import UnitOfWork, declare_action
 from muster.db.models import Incident
 from muster.domain.errors import NotFoundError
-from muster.domain.evidence.incidents import IncidentKind, IncidentState
+from muster.domain.evidence.incidents import CLOSED_BY_RULE, IncidentKind, IncidentState, to_do
 from muster.domain.principals import Permission
 
 READ: Final = declare_action("incident.read")
+
+
+OF_GPUS_SQL: Final = """
+    COALESCE((
+        SELECT json_agg(to_json(i) ORDER BY i.id DESC) FROM incidents AS i
+        WHERE i.closed_at IS NULL AND (
+            i.subject_id IN (%s) OR (i.kind = 'breaker_open' AND jsonb_exists_any(i.payload -> 'gpus', ARRAY(%s)))
+        )
+    ), '[]')
+"""
+"""The open incidents about any subject of the first subquery, or about a breaker that holds back a GPU of the second.
+
+Pages and documents of one place show these of the list. A JSON query has them in its own statement.
+"""
 
 
 class IncidentRecord(msgspec.Struct, frozen=True):
@@ -30,6 +44,16 @@ class IncidentRecord(msgspec.Struct, frozen=True):
     closed_at: datetime | None
     closed_by: str | None
     close_reason: str | None
+
+    @property
+    def to_do(self) -> str | None:
+        """What a person does about it; None once it is closed."""
+        return to_do(self.kind, self.payload) if self.closed_at is None else None
+
+    @property
+    def closes(self) -> str | None:
+        """How it closes, if no person may close it by hand; None once it is closed."""
+        return CLOSED_BY_RULE.get(self.kind) if self.closed_at is None else None
 
 
 def list_incidents(

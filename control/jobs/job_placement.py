@@ -10,6 +10,7 @@ from control.attempts.mapping import spec_of
 from control.core.unit_of_work import UnitOfWork
 from control.jobs.read import row_of
 from muster.db.models import Allocation, AllocationGpu, Attempt, AttemptHost, Event, Gpu, Node
+from muster.db.queries.effective_standing import effective_standing
 from muster.domain.ids import AttemptId, GpuUuid, JobId, NodeId
 from muster.domain.states import AllocationState, HostPartState, Standing
 
@@ -19,7 +20,9 @@ HOSTS_DRAWN: Final = 96
 
 @dataclass(frozen=True, slots=True)
 class AssignedGpu:
-    """One GPU. ``rank``: the global rank that the launcher gives it by its place; None where the host has fewer ranks.
+    """One GPU. ``standing``: the effective one now.
+
+    ``rank``: the global rank that the launcher gives it by its place; None where the host has fewer ranks.
 
     ``is_new``: the attempt before did not hold it. ``is_left``: the attempt after does not. ``is_blamed``: the attempt
     was taken off because of it.
@@ -80,13 +83,13 @@ def placement_of(unit: UnitOfWork, job_id: JobId, *, number: int | None = None) 
     before, after = _assigned_to(unit, job_id, attempt.number - 1), _assigned_to(unit, job_id, attempt.number + 1)
     blamed = _blamed(unit, attempt.id)
     gpus: dict[NodeId, list[AssignedGpu]] = {}
-    for held, gpu in _gpus(unit, attempt.id):
+    for held, gpu, standing in _gpus(unit, attempt.id):
         local = held.local_index
         gpus.setdefault(held.node_id, []).append(
             AssignedGpu(
                 uuid=gpu.uuid,
                 slot_index=gpu.slot_index,
-                standing=gpu.standing,
+                standing=standing,
                 rank=held.node_rank * per_host + local if local < per_host else None,
                 state=held.state,
                 is_new=bool(before) and gpu.uuid not in before,
@@ -122,15 +125,15 @@ def _hosts(
     ]
 
 
-def _gpus(unit: UnitOfWork, attempt_id: AttemptId) -> Sequence[tuple[AllocationGpu, Gpu]]:
+def _gpus(unit: UnitOfWork, attempt_id: AttemptId) -> Sequence[tuple[AllocationGpu, Gpu, Standing]]:
     query = (
-        select(AllocationGpu, Gpu)
+        select(AllocationGpu, Gpu, effective_standing(unit.now))
         .join(Allocation, Allocation.id == AllocationGpu.allocation_id)
         .join(Gpu, Gpu.uuid == AllocationGpu.gpu_uuid)
         .where(Allocation.attempt_id == attempt_id, AllocationGpu.node_rank < HOSTS_DRAWN)
         .order_by(AllocationGpu.node_rank, AllocationGpu.local_index)
     )
-    return [(held, gpu) for held, gpu in unit.session.execute(query)]
+    return [(held, gpu, standing) for held, gpu, standing in unit.session.execute(query)]
 
 
 def _assigned_to(unit: UnitOfWork, job_id: JobId, number: int) -> frozenset[GpuUuid]:

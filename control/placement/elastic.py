@@ -30,8 +30,10 @@ from control.policy.policies import active_policy
 from control.tenants.quotas import quota_refusal
 from health.cohort.cohorts import may_be_mixed
 from health.standing.admission import refusal_of
+from muster.db.base import UtcTimestamp
 from muster.db.models import Allocation, AllocationGpu, Attempt, Gpu, GpuHold, Job, Reclaim
 from muster.db.queries.assignments import IS_ASSIGNED
+from muster.db.queries.effective_standing import effective_standing
 from muster.domain.errors import ConflictError, NotFoundError, PreconditionFailedError, ValidationFailedError
 from muster.domain.ids import AttemptId, GpuUuid, JobId, NodeId, TenantId
 from muster.domain.job.elastic import Sizes, sizes_of
@@ -134,7 +136,7 @@ def may_any_grow(session: Session, now: datetime, policy: Policy) -> bool:
     since = now - timedelta(seconds=policy.elastic.grow_after_s)
     if session.scalar(_may_grow(), {"since": since}) is None:
         return False
-    return session.scalar(_an_idle_gpu()) is not None
+    return session.scalar(_an_idle_gpu(), {"now": now}) is not None
 
 
 @functools.cache
@@ -146,7 +148,8 @@ def _may_grow() -> Select[AttemptId]:
 @functools.cache
 def _an_idle_gpu() -> Select[GpuUuid]:
     is_assigned = exists().where(AllocationGpu.gpu_uuid == Gpu.uuid, IS_ASSIGNED)
-    return select(Gpu.uuid).where(Gpu.standing.not_in(OUT_OF_SERVICE), ~is_assigned).limit(1)
+    standing = effective_standing(bindparam("now", type_=UtcTimestamp()))
+    return select(Gpu.uuid).where(standing.not_in(OUT_OF_SERVICE), ~is_assigned).limit(1)
 
 
 def own_holds(session: Session) -> list[ResumeHold]:

@@ -24,6 +24,7 @@ from control.placement.wait_records import note_waiting
 from control.policy.policies import active_policy
 from muster.db.models import Attempt, AttemptHost, Cordon, Gpu, GpuHold, Job, Node, PlacementPreflight
 from muster.db.pipeline.packed_arrays import within
+from muster.db.queries.effective_standing import effective_standing
 from muster.domain.exit.causes import CAUSE_RULES, Avoidance
 from muster.domain.ids import AttemptId, JobId, NodeId
 from muster.domain.job.preflight import Ask, Decision, GiveUp, MayBePlaced, Preflight, PreflightState, Waits, decide
@@ -161,7 +162,9 @@ class _Able:
 
     def __init__(self, session: Session, waiting: Sequence[Job], now: datetime) -> None:
         num_usable = (
-            select(func.count()).where(Gpu.node_id == Node.id, Gpu.standing.not_in(OUT_OF_SERVICE)).scalar_subquery()
+            select(func.count())
+            .where(Gpu.node_id == Node.id, effective_standing(now).not_in(OUT_OF_SERVICE))
+            .scalar_subquery()
         )
         is_cordoned = exists().where(Cordon.node_id == Node.id, those_that_stand(now))
         query = select(Node.id, Node.name, Node.capabilities, num_usable).where(

@@ -54,6 +54,24 @@ def needs_person(gpu: GpuCase, remedy: Remedy | None, now_ms: int, policy: Healt
     return None
 
 
+def overdue_for_person(
+    gpu: GpuCase, remedy: Remedy | None, now_ms: int, policy: HealthPolicy, *, after_ms: int
+) -> str | None:
+    """Return as text why a person has to act on a GPU that has waited for its repair for ``after_ms``; None: not yet.
+
+    None too where its retirement is proposed or made by a rule already: that is reported by itself.
+    """
+    if now_ms - gpu.since_ms < after_ms or retirement_of(gpu, now_ms, policy) is not None:
+        return None
+    if gpu.standing is Standing.SUSPECT:
+        return None if remedy is None else f"{remedy.text}; it is SUSPECT, and no repair begins before its quarantine"
+    if gpu.standing is not Standing.QUARANTINED:
+        return None
+    if remedy is not None and remedy.verb in policy.repair.starts_by_rule:
+        return f"{remedy.text}; a rule may start it, and has not"
+    return needs_person(gpu, remedy, now_ms, policy)
+
+
 def waits_for(gpu: GpuCase, remedy: Remedy, around: Around, now_ms: int, policy: HealthPolicy) -> str | None:
     """Return as text why a rule does not start ``remedy`` now; None: it does."""
     if gpu.standing is not Standing.QUARANTINED:

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
 
+from muster.domain.gpu.effective_standing import effective_standing
 from muster.domain.policy.document import TierPolicy
-from muster.domain.state_sets import OUT_OF_SERVICE
 from muster.domain.states import Contact, Standing
 
 
@@ -59,7 +59,7 @@ def refusals_of(facts: AdmissionFacts, tier: TierPolicy) -> tuple[Refusal, ...]:
 def _refusals(facts: AdmissionFacts, tier: TierPolicy) -> Iterator[Refusal]:
     if facts.is_mig_enabled:
         yield Refusal.MIG_ENABLED
-    if effective_standing(facts) not in tier.standings:
+    if effective_standing(facts.standing, facts.override) not in tier.standings:
         yield Refusal.STANDING
     elif facts.is_reclaimable_only and facts.override is None and tier.notice_s is None:
         yield Refusal.RECLAIMABLE_ONLY
@@ -75,16 +75,11 @@ def _refusals(facts: AdmissionFacts, tier: TierPolicy) -> Iterator[Refusal]:
         yield Refusal.ASSIGNED
 
 
-def effective_standing(facts: AdmissionFacts) -> Standing:
-    """Return the standing that admission uses: a person's, unless the GPU's own is out."""
-    return facts.standing if facts.override is None or facts.standing in OUT_OF_SERVICE else facts.override
-
-
 def text_of(refusal: Refusal, facts: AdmissionFacts, tier: TierPolicy) -> str:
     """Return the reason why one GPU is not admitted as text for people."""
     if refusal is Refusal.STANDING:
         taken = " or ".join(tier.standings)
-        return f"its standing is {effective_standing(facts)}, and this tier accepts {taken}"
+        return f"its standing is {effective_standing(facts.standing, facts.override)}, and this tier accepts {taken}"
     return _REFUSAL_TEXTS[refusal]
 
 

@@ -16,15 +16,16 @@ class GpuCalls:
         model: str | None = None,
         below: float | None = None,
         uuid: str | None = None,
+        cordoned: bool | None = None,
         limit: int | None = None,
     ) -> Call[documents.Gpu]:
         """List GPUs by node and slot.
 
-        ``model``: a part of its name. ``below``: only scores under this. ``uuid``: its beginning, its end, or both with
-        ``..`` between.
+        ``standing``: effective ones. ``model``: a part of its name. ``below``: only scores under this. ``uuid``: its
+        beginning, its end, or both with ``..`` between. ``cordoned``: by a cordon of its own or of its node, or not.
         """
         query = {"standing": standing, "node": node, "model": model, "below": below, "uuid": uuid}
-        paging = {"limit": limit, "cursor": None}
+        paging = {"cordoned": cordoned, "limit": limit, "cursor": None}
         return pages("/v1/gpus", documents.GpuPage, documents.Gpu, query={**query, **paging})
 
     @answered

@@ -6,7 +6,10 @@ from muster.documents.fields import Page
 
 
 class Cohort(TypedDict):
-    """A cohort. ``attributes``: the equal values of its GPUs, null if unknown. ``standings``: GPUs by standing.
+    """A cohort. ``attributes``: the equal values of its GPUs, null if unknown.
+
+    ``standings``: GPUs by their own standing. ``effective_standings``: by the standing by which placement treats them.
+    ``num_cordoned_gpus``: GPUs that a cordon of their own or of their node keeps out of new placements.
 
     ``num_spare_nodes``: nodes that are kept free for gangs that lose some; null: the policy keeps none. ``dtypes``: the
     types that its tensor cores multiply, by compute capability; null if unknown.
@@ -18,6 +21,8 @@ class Cohort(TypedDict):
     num_nodes: int
     num_spare_nodes: int | None
     standings: dict[str, int]
+    effective_standings: dict[str, int]
+    num_cordoned_gpus: int
     dtypes: list[str] | None
 
 

@@ -49,7 +49,10 @@ class CordonPage(Page):
 
 
 class Incident(TypedDict):
-    """An incident. ``closes``: how it closes if no person may close it. ``details`` depend on its kind."""
+    """An incident. ``summary``: what happened and why. ``to_do``: what a person does about it, null once it is closed.
+
+    ``closes``: how it closes if no person may close it. ``details`` depend on its kind.
+    """
 
     id: str
     kind: str
@@ -58,6 +61,7 @@ class Incident(TypedDict):
     subject_id: str
     summary: str
     details: Json
+    to_do: str | None
     closes: str | None
     opened_at: Moment
     closed_at: Moment | None

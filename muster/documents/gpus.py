@@ -5,7 +5,7 @@ from typing import Annotated
 from typing_extensions import TypedDict
 
 from muster.documents.fields import Json, Moment, OneOf, Page, Trial
-from muster.documents.fleet import Cordon
+from muster.documents.fleet import Cordon, Incident
 from muster.domain.evidence.findings import Trust
 from muster.domain.evidence.repairs import RepairAction, RepairBy, RepairOutcome, RepairState, RepairVerb, RequestedBy
 from muster.domain.gpu.signal_groups import SignalGroup
@@ -15,7 +15,12 @@ from muster.domain.states import AllocationState, BurnInOutcome, BurnInState, Co
 class Gpu(TypedDict):
     """A GPU.
 
-    ``override``: a person's standing for it, if one is in force. ``score``: 0 to 100, null before the first.
+    ``standing``: its own, by its evidence. ``override``: a person's standing for it, if one is in force.
+
+    ``effective_standing``: the one of both by which placement treats it; counts and filters use it. ``is_cordoned``: a
+    cordon of its own or of its node keeps it out of new placements.
+
+    ``score``: 0 to 100, null before the first.
 
     ``attributes``: other attributes that its agent reported, such as ``vbios_version``; a missing one was not reported.
     """
@@ -30,6 +35,8 @@ class Gpu(TypedDict):
     driver_version: str
     standing: Annotated[str, OneOf(Standing)]
     override: Annotated[str, OneOf(Standing)] | None
+    effective_standing: Annotated[str, OneOf(Standing)]
+    is_cordoned: bool
     score: float | None
     is_mig_enabled: bool
     is_simulated: bool
@@ -255,11 +262,15 @@ class Judged(TypedDict):
 
 
 class GpuHealth(Judged):
-    """Health and nothing else. ``score`` is of now, 0 to 100; ``override``: a person's standing in force."""
+    """Health and nothing else. ``score`` is of now, 0 to 100; ``override``: a person's standing in force.
+
+    ``effective_standing``: the one by which placement treats it.
+    """
 
     uuid: str
     standing: Annotated[str, OneOf(Standing)]
     override: Annotated[str, OneOf(Standing)] | None
+    effective_standing: Annotated[str, OneOf(Standing)]
     score: float
 
 
@@ -282,7 +293,8 @@ class GpuDetail(Gpu, Judged):
     """``score`` is of now.
 
     ``signals``: none where its agent states no ages. ``driver_latency_ms``: how long the driver took to answer for it
-    in the newest sample, or has not answered.
+    in the newest sample, or has not answered. ``incidents``: the open ones about it, its node, or a breaker that holds
+    it back.
     """
 
     version: int
@@ -294,6 +306,7 @@ class GpuDetail(Gpu, Judged):
     job: Holder | None
     repairs: list[Repair]
     signals: list[SignalAge]
+    incidents: list[Incident]
     driver_latency_ms: float | None
 
 

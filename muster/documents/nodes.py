@@ -5,7 +5,7 @@ from typing import Annotated, NotRequired
 from typing_extensions import TypedDict
 
 from muster.documents.fields import Json, Moment, OneOf, Page, Trial
-from muster.documents.fleet import Cordon
+from muster.documents.fleet import Cordon, Incident
 from muster.documents.gpus import Gpu
 from muster.domain.states import AllocationState, AttemptState, Contact, StopReason
 
@@ -14,6 +14,9 @@ class Node(TypedDict):
     """A node.
 
     ``num_cordons``: its own cordons in force. ``num_assigned_gpus``: assigned GPUs, until they are proved clean.
+
+    ``standings``: its GPUs by their own standing. ``effective_standings``: by the standing by which placement treats
+    them. ``num_cordoned_gpus``: GPUs that a cordon of their own or of the node keeps out of new placements.
     """
 
     id: str
@@ -25,7 +28,9 @@ class Node(TypedDict):
     num_gpus: int
     num_assigned_gpus: int
     standings: dict[str, int]
+    effective_standings: dict[str, int]
     num_cordons: int
+    num_cordoned_gpus: int
     is_simulated: bool
     rack: str | None
     labels: Json
@@ -118,6 +123,7 @@ class NodeDetail(Node):
     jobs: list[NodeJob]
     drain: Drain | None
     failing_saves: list[FailingSaves]
+    incidents: list[Incident]
 
 
 class NewDrain(TypedDict):

@@ -14,6 +14,7 @@ from starlette.testclient import TestClient
 import console.app
 from api.app import create_app
 from api.dependencies import AppDependencies
+from api.figures import DatabaseFigures
 from console.session import COOKIE
 from control.core.unit_of_work import UnitOfWorkFactory
 from control.tenants import keys, persons, sessions
@@ -86,7 +87,9 @@ def engine(database_url: str) -> Iterator[Engine]:
 def seen(engine: Engine) -> Iterator[Console]:
     units = UnitOfWorkFactory(engine)
     found, cookies = filled(units, "keyed fleet with sessions", lambda: _signed_in(units))
-    app = create_app(AppDependencies(units=units, secret_key=b"x" * 32), console.app.install)
+    dependencies = AppDependencies(units=units, secret_key=b"x" * 32)
+    dependencies.registry.register(DatabaseFigures(units))
+    app = create_app(dependencies, console.app.install)
     with TestClient(app, base_url="http://127.0.0.1", raise_server_exceptions=False) as client:
         yield Console(client, found.fleet(units), units, found.other_tenant, dict(cookies), dict(found.made))
 

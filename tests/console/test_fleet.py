@@ -41,7 +41,9 @@ def test_the_map_holds_every_gpu_of_the_fleet_in_rack_order(seen: Console) -> No
     assert answer.headers["content-type"] == "application/octet-stream"
     assert [node[0] for node in head["nodes"]]
     assert sum(node[2] for node in head["nodes"]) == len(cells["standing"]) == 2
-    assert {head["standings"][number] for number in cells["standing"]} == {"UNPROVEN"}
+    assert {head["standings"][number] for number in cells["standing"]} == {"HEALTHY"}, (
+        "an operator set it over UNPROVEN"
+    )
     assert set(cells["utilisation"]) == {NONE}, "nothing was reported yet: no reading is not zero"
 
 

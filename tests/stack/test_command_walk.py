@@ -13,8 +13,18 @@ from pathlib import Path
 import pytest
 from sqlalchemy import text
 
+from control.attempts.attempts import lock_job, step_job
 from control.core.unit_of_work import UnitOfWorkFactory
+from control.fleet.fleet_map import fleet_map
+from control.incidents.keeping import KEEP
+from control.policy.policies import active_policy
 from muster.cli.framework.exits import Exit
+from muster.client.rest import RestClient
+from muster.domain.ids import JobId
+from muster.domain.lifecycle.job import HoldRequested
+from muster.domain.principals import system_principal
+from muster.domain.states import Standing
+from tests.fleet_factory import OPERATOR
 from tests.stack.harness import Stack, own_folder, running_stack
 from tests.waiting import wait_until
 from tests.warm_python import WarmPython
@@ -191,6 +201,47 @@ def test_a_cordon_keeps_new_work_away_until_it_is_released(shell: Shell) -> None
     assert "No cordons" in shell.type("cordon", "list")
     assert "No checkpoint" in shell.type("job", "checkpoints", job_id)
     shell.type("cordon", "create", "--reason", "nowhere", code=Exit.INVALID)
+
+
+def test_a_quarantine_by_hand_shows_wherever_gpus_are_counted(shell: Shell) -> None:
+    wide = {"COLUMNS": "400"}
+    gpus = json.loads(shell.type("gpu", "list", "--json"))
+    gpu, num_healthy = gpus[0]["uuid"], len(gpus) - 1
+    shell.type("gpu", "quarantine", gpu, "--reason", "it smells", "--for", "1h")
+    counted = f"{num_healthy} HEALTHY, 1 QUARANTINED" if num_healthy else "1 QUARANTINED"
+    assert counted in shell.type("node", "list", environment=wide)
+    assert counted in shell.type("cohort", "list", environment=wide)
+    assert f"1 of {len(gpus)} are not HEALTHY (1 QUARANTINED)" in shell.type("doctor", environment=wide)
+    (listed,) = json.loads(shell.type("gpu", "list", "--standing", "quarantined", "--json"))
+    assert (listed["uuid"], listed["effective_standing"]) == (gpu, "QUARANTINED")
+    assert listed["standing"] != "QUARANTINED", "its own stays what the rules say"
+    key = shell.stack.identities.operator_key_file.read_text().strip()
+    with RestClient(f"http://127.0.0.1:{shell.stack.port}", key) as client:
+        assert 'muster_gpus{standing="QUARANTINED"} 1.0' in client.figures()
+    fleet = fleet_map(shell.stack.units, OPERATOR)
+    assert fleet.count()[Standing.QUARANTINED] == 1, "the map and the tiles"
+    shell.type("gpu", "release", gpu, "--reason", "it does not")
+    assert "QUARANTINED" not in shell.type("node", "list", environment=wide)
+
+
+def test_a_job_on_hold_is_named_by_doctor_and_list_until_it_is_released(shell: Shell) -> None:
+    wide = {"COLUMNS": "400"}
+    node_id = json.loads(shell.type("node", "list", "--json"))[0]["id"]
+    cordon_id = shell.type("cordon", "create", "--node", node_id, "--reason", "a fan", "--for", "1h").split()[0]
+    job_id = JobId(shell.submit("--command", "--", "true"))
+    units = shell.stack.units
+    with units.begin(system_principal("test"), KEEP) as unit:
+        step_job(unit, lock_job(unit, job_id), HoldRequested("its image is not there"), active_policy(unit.session))
+    wait_until(lambda: job_id in shell.type("incident", "list", "--wide", environment=wide), pause_s=0.2)
+    for command in (("doctor",), ("incident", "list", "--wide")):
+        said = shell.type(*command, environment=wide)
+        assert "is HELD: its image is not there" in said
+        assert f"muster job release {job_id}" in said
+    shell.type("job", "release", job_id)
+    wait_until(lambda: job_id not in shell.type("incident", "list", "--wide", environment=wide), pause_s=0.2)
+    assert job_id not in shell.type("doctor", environment=wide)
+    shell.type("cordon", "release", cordon_id)
+    shell.type("job", "wait", job_id)
 
 
 def test_a_past_that_was_touched_is_found(shell: Shell) -> None:

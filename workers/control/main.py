@@ -34,6 +34,7 @@ from control.health.rule_repairs import start_repairs_once
 from control.health.suspicion import hold_suspects_once
 from control.hosts.maintenance_evacuation import evacuate_for_maintenance_once
 from control.jobs.energy_records import keep_energy_once
+from control.system.attention import keep_attention_once
 from control.system.retention import sweep_once
 from control.telemetry.retention import keep_once
 from control.training.storage_faults import settle_once
@@ -79,6 +80,7 @@ def keepers(units: UnitOfWorkFactory, broker_url: str) -> list[Loop]:
         Loop("node_holds", _paced(RECONCILE_S, lambda: hold_nodes_once(units, system_principal("judge")))),
         Loop("silent_agents", _paced(SILENCE_S, lambda: state_silent_agents_once(units, system_principal("judge")))),
         Loop("repairs", _paced(REPAIRS_S, lambda: start_repairs_once(units, system_principal("judge")))),
+        Loop("attention", _paced(RECONCILE_S, lambda: keep_attention_once(units, principal))),
         Loop("unknown_kinds", _paced(KINDS_S, lambda: sort_unknown_kinds_once(units, system_principal("judge")))),
         Loop("burn_in", _paced(BURN_IN_S, lambda: burn_in_once(units))),
         Loop("reconciler", _paced(RECONCILE_S, lambda: reconcile(units, principal))),

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from datetime import UTC, datetime
 from typing import Final
 
-from sqlalchemy import Select, or_, select
+from sqlalchemy import Select, func, or_, select
 
 from control.core.unit_of_work import UnitOfWork
 from control.evidence.rows import evidence_of
@@ -102,10 +102,29 @@ def _overrides(unit: UnitOfWork, node_id: NodeId, begin: datetime, end: datetime
     at = GpuOverride.created_at
     query = select(GpuOverride).where(GpuOverride.gpu_uuid.in_(_gpus_of(node_id)), at >= begin, at < end)
     for row in unit.session.scalars(query.order_by(at, GpuOverride.id)):
-        until_ms = to_ms(min(row.until, row.ended_at or row.until))
-        about = {"node_id": node_id, "gpu_uuid": row.gpu_uuid, "by": row.actor, "reason": row.reason}
-        over = wire.Override(**about, at_ms=to_ms(row.created_at), standing=row.standing, until_ms=until_ms)
-        yield row.created_at, over
+        yield row.created_at, _override_of(row, node_id, row.created_at)
+
+
+def overrides_at(unit: UnitOfWork, node_id: NodeId, since: datetime) -> Iterator[wire.Override]:
+    """Yield the overrides that were in force as the export begins."""
+    over_at = func.least(GpuOverride.until, func.coalesce(GpuOverride.ended_at, GpuOverride.until))
+    query = select(GpuOverride).where(
+        GpuOverride.gpu_uuid.in_(_gpus_of(node_id)), GpuOverride.created_at < since, over_at > since
+    )
+    for row in unit.session.scalars(query.order_by(GpuOverride.created_at, GpuOverride.id)):
+        yield _override_of(row, node_id, since)
+
+
+def _override_of(row: GpuOverride, node_id: NodeId, at: datetime) -> wire.Override:
+    return wire.Override(
+        node_id=node_id,
+        gpu_uuid=row.gpu_uuid,
+        by=row.actor,
+        reason=row.reason,
+        at_ms=to_ms(at),
+        standing=row.standing,
+        until_ms=to_ms(min(row.until, row.ended_at or row.until)),
+    )
 
 
 def _burn_ins(unit: UnitOfWork, node_id: NodeId, begin: datetime, end: datetime) -> Acts:

@@ -9,7 +9,7 @@ from sqlalchemy import or_, select
 from control.core.unit_of_work import UnitOfWork
 from control.evidence.rows import REMEMBERED, evidence_of
 from control.health.capacity import fleet_counts
-from control.health.export.acts import burn_in_of
+from control.health.export.acts import burn_in_of, overrides_at
 from control.health.export.readings import Written, event_of
 from health.standing.gpu_case import GpuCase, return_to_of
 from muster.db.models import BurnIn, EvidenceRow, Gpu, GpuStandingChange, Node, StoredSignal
@@ -35,6 +35,7 @@ def beginning_of(unit: UnitOfWork, node: Node, since: datetime) -> Iterator[Writ
     )
     for gpu in gpus:
         yield _gpu_of(unit, gpu, node, since)
+    yield from overrides_at(unit, node.id, since)
     yield from _burn_ins_of(unit, gpus, since)
     yield from _evidence_at(unit, gpus, node, since)
     yield from _states_before(unit, node, since)

@@ -2,8 +2,10 @@
 failure.
 """
 
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from typing import Final, Literal
 
 from muster.cli.framework.exits import exit_of
@@ -13,6 +15,8 @@ from muster.client.transport import Problem
 
 Counts = Mapping[str, float]
 OUTBOX_LATE_S: Final = 30.0
+MOST_INCIDENTS: Final = 20
+"""The newest open incidents that the doctor names; `muster incident list` has all."""
 _OUT_OF_SORTS: Final = ("SUSPECT", "QUARANTINED", "REPAIR")
 
 
@@ -28,13 +32,14 @@ def fleet_findings() -> Iterator[Finding]:
     try:
         with open_client(as_operator=True) as client:
             figures, breakers = _figures(client.figures()), client.breakers()
+            incidents = list(islice(client.incidents(state="open", limit=MOST_INCIDENTS), MOST_INCIDENTS))
     except Exception as fault:  # noqa: BLE001  # any fault is the finding
         if not (isinstance(fault, Problem) and fault.status == 403):
             yield Finding("fleet", "warn", f"cannot be read: {exit_of(fault)[1]}")
         return
     yield _hosts(figures.get("muster_nodes", {}))
     yield _gpus(figures.get("muster_gpus", {}))
-    yield _incidents(figures.get("muster_incidents_open", {}))
+    yield from _incidents(figures.get("muster_incidents_open", {}), incidents)
     yield _breakers(breakers)
     yield _outbox(_one(figures, "muster_outbox_pending"), _one(figures, "muster_outbox_oldest_seconds"))
 
@@ -74,10 +79,19 @@ def _gpus(standings: Counts) -> Finding:
     return Finding("GPUs", "ok", words)
 
 
-def _incidents(kinds: Counts) -> Finding:
-    if not kinds:
-        return Finding("incidents", "ok", "none is open")
-    return Finding("incidents", "warn", f"{sum(kinds.values()):.0f} open ({_words(kinds)}); see `muster incident list`")
+def _incidents(kinds: Counts, newest: Sequence[Document]) -> Iterator[Finding]:
+    """Yield how many are open, then the newest by name, each with what to do."""
+    if not kinds and not newest:
+        yield Finding("incidents", "ok", "none is open")
+        return
+    # Both were read at about the same time: the list alone names an incident that opened in between.
+    counts = kinds or Counter(each["kind"] for each in newest)
+    yield Finding(
+        "incidents", "warn", f"{sum(counts.values()):.0f} open ({_words(counts)}); see `muster incident list`"
+    )
+    for each in newest:
+        to_do = each.get("to_do") or each["closes"] or "Close it once it is handled."  # the release before has no to_do
+        yield Finding(each["kind"].replace("_", " "), "warn", f"{each['summary']}. {to_do}")
 
 
 def _breakers(breakers: Sequence[Document]) -> Finding:

@@ -20,6 +20,7 @@ COLUMNS: Final = (
     Column("ABOUT", lambda item: _short(item["subject_id"]), wide=lambda item: item["subject_id"]),
     Column("AGE", lambda item: age(item["opened_at"]) if _is_open(item) else "closed"),
     Column("SUMMARY", lambda item: item["summary"], only_wide=True),
+    Column("TO DO", lambda item: item.get("to_do"), only_wide=True),  # 0.1.0 sends none
 )
 
 
@@ -49,7 +50,7 @@ def show(incident_id: IncidentId) -> Page:
     ]
     if _is_open(item):
         way = f"Close it with `muster incident close {item['id']} --reason …`."
-        said.append(f"  {item['closes'] or way}")
+        said += [f"  {words}" for words in (item.get("to_do"), item["closes"] or way) if words]  # 0.1.0 sends no to_do
     else:
         why = item["close_reason"] or "no reason given"
         said.append(f"  closed by {item['closed_by']} {age(item['closed_at'])} ago: {why}")

@@ -32,7 +32,7 @@ def list_cohorts() -> Listing:
         Column("GPUS", lambda item: item["num_gpus"]),
         Column("NODES", lambda item: item["num_nodes"]),
         Column("SPARES", lambda item: "-" if item.get("num_spare_nodes") is None else item["num_spare_nodes"]),
-        Column("STANDINGS", lambda item: standings_words(item["standings"]), is_text=True),
+        Column("STANDINGS", standings_words, is_text=True),
         Column("KEY", lambda item: item["key"], only_wide=True),
     )
     return Listing(found, columns, "There are no cohorts, since there are no GPUs.")
@@ -61,7 +61,7 @@ def show(cohort: Annotated[str, typer.Argument(help="Its key, or a part of it th
         found["key"],
         f"  {_counted(found['num_gpus'], 'GPU')} on {_counted(found['num_nodes'], 'node')}",
     ]
-    said.append(f"  {standings_words(found['standings'])}")
+    said.append(f"  {standings_words(found)}")
     if found["dtypes"] is not None:
         said.append(f"  tensor cores multiply {', '.join(found['dtypes'])}")
     said.append("equal of all of them:")

@@ -5,6 +5,8 @@ from typing import Final
 
 from muster.cli.framework.output import age, moment_of, until
 from muster.cli.framework.tables import Document
+from muster.domain.gpu.effective_standing import effective_standing
+from muster.domain.states import Standing
 
 MOVES_SHOWN: Final = 5
 _OUT_BY_RULE: Final = ("SUSPECT", "QUARANTINED")
@@ -15,8 +17,16 @@ _OTHER_WAYS: Final = {
 
 
 def standing_words(gpu: Document) -> str:
-    """Return the standing, with a person's override after it: an override never hides the standing."""
-    return f"{gpu['standing']}, set {gpu['override']}" if gpu["override"] else str(gpu["standing"])
+    """Return the effective standing; where a person has set one, with the GPU's own after it.
+
+    A server of the release before sends neither the effective standing nor whether the GPU is cordoned.
+    """
+    own = Standing(gpu["standing"])
+    override = None if gpu["override"] is None else Standing(gpu["override"])
+    words = str(effective_standing(own, override))
+    if override is not None:
+        words += f" (own: {own})" if override == words else f" ({override} set, without effect)"
+    return f"{words}, cordoned" if gpu.get("is_cordoned") else words
 
 
 def gpu_lines(gpu: Document) -> Iterator[str]:
@@ -25,6 +35,7 @@ def gpu_lines(gpu: Document) -> Iterator[str]:
     yield f"  score {gpu['score']:.1f} ({gpu['score_band']}), {gpu['standing']} for {age(gpu['standing_since'])}"
     yield from _forecast(gpu)
     yield from _remedy(gpu)
+    yield from _section("needs attention", list(needs_lines(gpu)))
     job = gpu["job"]
     if job is not None:
         yield f"  held by {job['job_id']} ({job['job_name']}), attempt {job['attempt_number']}, {job['state']}"
@@ -89,6 +100,12 @@ def started_words(gpu: Document, requested: str | None) -> str:
     by = f" by its agent ({begun['verb']})" if begun["by"] == "agent" else ""
     due = "" if requested is not None else ", the remedy that is due"
     return f"{_plain(begun['action'])}{by} for {begun['fault_group']}{due}"
+
+
+def needs_lines(place: Document) -> Iterator[str]:
+    """Yield the open incidents about a GPU or a node; a server of the release before sends none."""
+    for each in place.get("incidents", []):
+        yield from (f"{each['id']}: {each['summary']}", f"  {each['to_do']}")
 
 
 def _plain(action: str) -> str:

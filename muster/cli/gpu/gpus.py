@@ -30,17 +30,24 @@ By = Literal["person", "agent"]
 
 @reads(app, "list", example="muster gpu list --standing suspect --standing quarantined --watch")
 def list_gpus(
-    standing: Annotated[list[str] | None, typer.Option(help="HEALTHY, SUSPECT, …; may be repeated.")] = None,
+    standing: Annotated[
+        list[str] | None, typer.Option(help="HEALTHY, SUSPECT, …: the effective one; may be repeated.")
+    ] = None,
     node: NodeOption = None,
     model: Annotated[str | None, typer.Option(help="A part of its model's name.")] = None,
     below: Annotated[float | None, typer.Option(help="Only scores under this.", min=0, max=101)] = None,
+    *,
+    is_cordoned: Annotated[
+        bool | None,
+        typer.Option("--cordoned/--not-cordoned", help="Only those with a cordon, also of the node, or without one."),
+    ] = None,
 ) -> Listing:
-    """List every GPU with its standing and score."""
+    """List every GPU with its effective standing and its score: a person's standing counts over its own."""
     standings = [name.upper() for name in standing or []] or None
     with open_client(as_operator=True) as client:
         node_id = None if node is None else node_named(client, node)
-        found = client.gpus(standing=standings, node=node_id, model=model, below=below)
-    is_whole_fleet = all(value is None for value in (standings, node, model, below))
+        found = client.gpus(standing=standings, node=node_id, model=model, below=below, cordoned=is_cordoned)
+    is_whole_fleet = all(value is None for value in (standings, node, model, below, is_cordoned))
     short = shortened([gpu["uuid"] for gpu in found], is_whole_fleet=is_whole_fleet)
     columns = (
         Column("GPU", lambda gpu: short[gpu["uuid"]], wide=lambda gpu: gpu["uuid"]),

@@ -16,7 +16,7 @@ from muster.cli.framework.pending import once
 from muster.cli.framework.profile import open_client
 from muster.cli.framework.progress import progress
 from muster.cli.framework.tables import Column, Document
-from muster.cli.gpu.gpu_texts import standing_words
+from muster.cli.gpu.gpu_texts import needs_lines, standing_words
 from muster.cli.node.node_export import export
 
 if TYPE_CHECKING:
@@ -26,8 +26,14 @@ app = typer.Typer(help="Nodes: the GPU hosts.", no_args_is_help=True)
 NODE_POLL_S: Final = 0.5
 
 
-def standings_words(counts: Document) -> str:
-    return ", ".join(f"{count} {standing}" for standing, count in counts.items())
+def standings_words(counted: Document) -> str:
+    """Return the counts by effective standing, with the cordoned GPUs after them.
+
+    A server of the release before sends the GPUs' own standings alone.
+    """
+    counts, num_cordoned = counted.get("effective_standings", counted["standings"]), counted.get("num_cordoned_gpus")
+    words = ", ".join(f"{count} {standing}" for standing, count in counts.items())
+    return f"{words}; {num_cordoned} cordoned" if num_cordoned else words
 
 
 COLUMNS: Final = (
@@ -36,7 +42,7 @@ COLUMNS: Final = (
     Column("SEEN", lambda item: age(item["last_heartbeat_at"])),
     Column("ASSIGNED", lambda item: f"{item['num_assigned_gpus']} of {item['num_gpus']}"),
     Column("CORDONS", lambda item: item["num_cordons"] or ""),
-    Column("GPUS", lambda item: standings_words(item["standings"]), is_text=True),
+    Column("GPUS", standings_words, is_text=True),
     Column("ID", lambda item: item["id"], only_wide=True),
     Column("KIND", lambda item: "simulated" if item["is_simulated"] else "real", only_wide=True),
     Column("RACK", lambda item: item["rack"], only_wide=True),
@@ -251,6 +257,10 @@ def _parts(node: Document) -> Iterator[str | Table]:
         yield f"  agent {agent['version'] or 'of an unknown version'}, reported {_ago(agent['received_at'])}{waiting}"
     if node["drain"] is not None:
         yield f"  {_drain_words(node)}: {node['drain']['reason']}"
+    needs = list(needs_lines(node))
+    if needs:
+        yield "needs attention:"
+        yield from (f"  {line}" for line in needs)
     if node["gpus"]:
         yield "gpus:"
         yield Table(NODE_GPU_COLUMNS, node["gpus"])

@@ -14,19 +14,25 @@ from sqlalchemy import (
     and_,
     any_,
     bindparam,
-    case,
     exists,
     literal_column,
     or_,
     select,
     true,
-    tuple_,
 )
 from sqlalchemy.orm import InstrumentedAttribute
 
 from muster.db.base import UtcTimestamp
 from muster.db.models import AllocationGpu, BurnIn, Cordon, Gpu, GpuOverride, Node, StoredSignal
 from muster.db.queries.assignments import IS_ASSIGNED
+from muster.db.queries.effective_standing import (
+    among,
+    cordon_stands,
+    is_cordoned,
+    newest_override,
+    override_in_force,
+    override_stands,
+)
 from muster.domain.states import BurnInState, Contact
 
 _NOW: Final = bindparam("now", type_=UtcTimestamp())
@@ -36,20 +42,10 @@ _BURNING_IN: Final = select(BurnIn.gpu_uuid).where(BurnIn.gpu_uuid == Gpu.uuid, 
 _IS_SILENT: Final = Node.contact.in_(
     literal_column(f"'{contact.value}'") for contact in Contact if contact is not Contact.LIVE
 )
-_CORDON_STANDS: Final = (
-    Cordon.released_at.is_(None),
-    or_(Cordon.until.is_(None), Cordon.until > _NOW),
-    or_(Cordon.starts_at.is_(None), Cordon.starts_at <= _NOW),
-)
+_CORDON_STANDS: Final = cordon_stands(_NOW)
 _CORDONED: Final = exists().where(or_(Cordon.node_id == Gpu.node_id, Cordon.gpu_uuid == Gpu.uuid), *_CORDON_STANDS)
-_OVERRIDE_STANDS: Final = (GpuOverride.ended_at.is_(None), GpuOverride.until > _NOW)
-_OVERRIDE: Final = (
-    select(GpuOverride.standing)
-    .where(GpuOverride.gpu_uuid == Gpu.uuid, *_OVERRIDE_STANDS)
-    .order_by(GpuOverride.created_at.desc())
-    .limit(literal_column("1"))
-    .scalar_subquery()
-)
+_OVERRIDE_STANDS: Final = override_stands(_NOW)
+_OVERRIDE: Final = newest_override(_NOW)
 _ALARMS: Final = (StoredSignal.judged_at.is_(None), StoredSignal.is_alarming)
 _REPORTED: Final = or_(
     Gpu.uuid.in_(select(StoredSignal.gpu_uuid).where(*_ALARMS, StoredSignal.gpu_uuid.is_not(None))),
@@ -66,20 +62,11 @@ def one_by_one(query: Select[*tuple[Any, ...]]) -> Exists:
     return query.offset(literal_column("0")).exists()
 
 
-def among(query: Select[*tuple[Any, ...]], *columns: InstrumentedAttribute[Any]) -> ColumnElement[bool]:
-    """Return whether ``query`` finds a GPU's own ``columns``, in a result that is read once.
-
-    IS TRUE keeps the planner from making a join of it, and so a look-up for each row.
-    """
-    is_found: ColumnElement[bool] = tuple_(*columns).in_(query).is_(true())
-    return is_found
-
-
 def _facts(
     is_assigned: ColumnElement[bool],
     is_burning_in: ColumnElement[bool],
     is_reported: ColumnElement[bool],
-    is_cordoned: ColumnElement[bool] = _CORDONED,
+    has_cordon: ColumnElement[bool] = _CORDONED,
     override: ColumnElement[str | None] = _OVERRIDE,
 ) -> Select[*tuple[Any, ...]]:
     """Return the facts of GPUs alone; ``_with_node`` adds the facts of their nodes."""
@@ -92,7 +79,7 @@ def _facts(
         Gpu.standing_since,
         Gpu.is_mig_enabled,
         is_assigned.label("is_assigned"),
-        is_cordoned.label("is_cordoned"),
+        has_cordon.label("is_cordoned"),
         override.label("override"),
         is_burning_in.label("is_burning_in"),
         is_reported.label("is_reported"),
@@ -131,14 +118,12 @@ def facts_of_gang(nodes: ColumnElement[Any], gpus: ColumnElement[Any]) -> Select
 
 
 def _read_once(assigned: Select[*tuple[Any, ...]]) -> Select[*tuple[Any, ...]]:
-    cordoned_nodes = select(Cordon.node_id).where(Cordon.node_id.is_not(None), *_CORDON_STANDS)
-    cordoned_gpus = select(Cordon.gpu_uuid).where(Cordon.gpu_uuid.is_not(None), *_CORDON_STANDS)
     return _facts(
         among(assigned, Gpu.uuid),
         among(select(BurnIn.gpu_uuid).where(_RUNS), Gpu.uuid),
         _REPORTED,
-        or_(among(cordoned_nodes, Gpu.node_id), among(cordoned_gpus, Gpu.uuid)),
-        case((among(select(GpuOverride.gpu_uuid).where(*_OVERRIDE_STANDS), Gpu.uuid), _OVERRIDE)),
+        is_cordoned(_NOW),
+        override_in_force(_NOW),
     )
 
 

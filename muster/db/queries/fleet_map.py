@@ -1,33 +1,43 @@
 """Every GPU of the fleet, or of one tenant's holdings, in topology order: one plain query, read as tuples."""
 
 from collections.abc import Collection
+from datetime import datetime
 from typing import Any, Final
 
-from sqlalchemy import Connection, text
+from sqlalchemy import Connection, Text, bindparam, exists, func, select, text, type_coerce
 
+from muster.db.base import UtcTimestamp
+from muster.db.models import Allocation, AllocationGpu, Cordon, Gpu, Node
+from muster.db.queries.assignments import IS_ASSIGNED
+from muster.db.queries.effective_standing import cordon_stands, effective_standing, has_own_cordon
 from muster.domain.gpu.metrics import INDEX
 from muster.domain.ids import TenantId
 
 _UTILISATION: Final = INDEX["utilisation_percent"]
 _TEMPERATURE: Final = INDEX["temperature_c"]
 
-# Cordons and holders are few compared with GPUs: each is read once and joined by hash, never looked up a row at a time.
-_GPUS: Final = text("""
-SELECT g.uuid, g.node_id, g.standing, g.score, h.tenant_id, c.gpu_uuid IS NOT NULL
-FROM gpus g
-JOIN nodes n ON n.id = g.node_id
-LEFT JOIN (
-    SELECT ag.gpu_uuid, a.tenant_id FROM allocation_gpus ag JOIN allocations a ON a.id = ag.allocation_id
-    WHERE ag.state IN ('HELD', 'CLEANING')
-) h ON h.gpu_uuid = g.uuid
-LEFT JOIN (
-    SELECT DISTINCT gpu_uuid FROM cordons
-    WHERE gpu_uuid IS NOT NULL AND released_at IS NULL AND (until IS NULL OR until > now())
-        AND (starts_at IS NULL OR starts_at <= now())
-) c ON c.gpu_uuid = g.uuid
-WHERE CAST(:tenant_id AS text) IS NULL OR h.tenant_id = :tenant_id
-ORDER BY n.rack, n.name, n.id, g.slot_index
-""")
+_NOW: Final = bindparam("now", type_=UtcTimestamp())
+_HOLDERS: Final = (
+    select(AllocationGpu.gpu_uuid, Allocation.tenant_id)
+    .join(Allocation, Allocation.id == AllocationGpu.allocation_id)
+    .where(IS_ASSIGNED)
+    .subquery("h")
+)
+# Holders are few compared with GPUs: they are read once and joined by hash, never looked up a row at a time. So are
+# cordons and overrides. The standing is read as its stored text, since our own type would cost more than the query.
+_GPUS: Final = (
+    select(
+        Gpu.uuid,
+        Gpu.node_id,
+        type_coerce(effective_standing(_NOW), Text),
+        Gpu.score,
+        _HOLDERS.c.tenant_id,
+        has_own_cordon(_NOW),
+    )
+    .join(Node, Node.id == Gpu.node_id)
+    .outerjoin(_HOLDERS, _HOLDERS.c.gpu_uuid == Gpu.uuid)
+    .order_by(Node.rack, Node.name, Node.id, Gpu.slot_index)
+)
 # Cut out of what ``control.telemetry.node_readings`` packs: a node's GPUs side by side.
 _READINGS: Final = text(f"""
 SELECT convert_from(substring(gpu_readings FROM 5 + 8 * num * width + num), 'UTF8'),
@@ -40,18 +50,21 @@ FROM node_latest, LATERAL (
 ) AS head
 WHERE gpu_readings <> '' AND (CAST(:node_ids AS text[]) IS NULL OR node_id = ANY(:node_ids))
 """)  # noqa: S608  # the positions of two metrics, from our own table
-_NODES: Final = text("""
-SELECT n.id, n.name, coalesce(n.rack, ''), n.contact, n.is_simulated,
-       EXISTS (SELECT 1 FROM cordons c WHERE c.node_id = n.id AND c.released_at IS NULL
-               AND (c.until IS NULL OR c.until > now()) AND (c.starts_at IS NULL OR c.starts_at <= now()))
-FROM nodes n ORDER BY n.rack, n.name, n.id
-""")
+_NODES: Final = select(
+    Node.id,
+    Node.name,
+    func.coalesce(Node.rack, ""),
+    type_coerce(Node.contact, Text),
+    Node.is_simulated,
+    exists().where(Cordon.node_id == Node.id, *cordon_stands(_NOW)),
+).order_by(Node.rack, Node.name, Node.id)
 _TENANTS: Final = text("SELECT id, name FROM tenants ORDER BY name")
 
 
-def gpu_rows(connection: Connection, tenant_id: TenantId | None) -> list[Any]:
-    """Return (uuid, node id, standing, score, tenant id, is cordoned) for each GPU."""
-    return list(connection.execute(_GPUS, {"tenant_id": tenant_id}))
+def gpu_rows(connection: Connection, tenant_id: TenantId | None, now: datetime) -> list[Any]:
+    """Return (uuid, node id, effective standing, score, tenant id, has a cordon of its own) for each GPU."""
+    query = _GPUS if tenant_id is None else _GPUS.where(_HOLDERS.c.tenant_id == tenant_id)
+    return list(connection.execute(query, {"now": now}))
 
 
 def reading_rows(connection: Connection, node_ids: Collection[str] | None) -> list[Any]:
@@ -63,9 +76,9 @@ def reading_rows(connection: Connection, node_ids: Collection[str] | None) -> li
     return list(connection.execute(_READINGS, {"node_ids": wanted}))
 
 
-def node_rows(connection: Connection) -> list[Any]:
+def node_rows(connection: Connection, now: datetime) -> list[Any]:
     """Return (id, name, rack, contact, is simulated, is cordoned) for each node, in the GPUs' order."""
-    return list(connection.execute(_NODES))
+    return list(connection.execute(_NODES, {"now": now}))
 
 
 def tenant_rows(connection: Connection) -> list[Any]:

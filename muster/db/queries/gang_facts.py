@@ -27,12 +27,12 @@ from muster.db.models import Attempt, Gpu, GpuHold, Job, Node, Quota, Reclaim, T
 from muster.db.queries.admission import (
     FACTS_OF_FEW,
     GangColumns,
-    among,
     anything_about,
     facts_of_gang,
     is_among,
     one_by_one,
 )
+from muster.db.queries.effective_standing import among
 from muster.domain.states import Standing
 
 _BETWEEN_GPUS: Final[ColumnElement[str]] = literal_column(r"E'\x1f'")

@@ -1,4 +1,4 @@
-"""Lists the kinds of incidents, which are conditions that need an operator, and which kinds a rule closes."""
+"""Lists the kinds of incidents, which are conditions that need a person, and what a person does about each."""
 
 from collections.abc import Mapping
 from enum import StrEnum
@@ -9,7 +9,10 @@ class IncidentKind(StrEnum):
     BREAKER_OPEN = "breaker_open"
     BURN_IN_ABANDONED = "burn_in_abandoned"
     GPU_CLAIMED_TWICE = "gpu_claimed_twice"
+    JOB_ON_HOLD = "job_on_hold"
     JUDGE_FAILED = "judge_failed"
+    MESSAGES_GIVEN_UP = "messages_given_up"
+    NODE_LOST = "node_lost"
     NODE_STORAGE = "node_storage"
     QUOTA_BELOW_HOLDINGS = "quota_below_holdings"
     REPAIR_DUE = "repair_due"
@@ -26,7 +29,10 @@ class IncidentState(StrEnum):
 
 CLOSED_BY_RULE: Final[Mapping[str, str]] = {
     IncidentKind.BREAKER_OPEN: "Close its scopes with `muster breaker close`: it closes with the last of them.",
+    IncidentKind.JOB_ON_HOLD: "Release its job with `muster job release`, or cancel it: it closes with that.",
     IncidentKind.JUDGE_FAILED: "It is judged again every ten minutes, and closes once that succeeds.",
+    IncidentKind.MESSAGES_GIVEN_UP: "Repair the connection to the broker: it closes an hour after the last message.",
+    IncidentKind.NODE_LOST: "Bring its host back, or cordon the node: it closes with that.",
     IncidentKind.REPAIR_DUE: "Do what it says and start that repair with `muster gpu repair`, or dismiss what asks for "
     "it: it closes with that.",
     IncidentKind.RETIREMENT_PROPOSED: "Retire it with `muster gpu retire`, dismiss what asks for it, or repair it: it "
@@ -34,3 +40,30 @@ CLOSED_BY_RULE: Final[Mapping[str, str]] = {
     IncidentKind.SUSPECT_PROGRAM: "Release its job with `muster job release`: it closes with that.",
 }
 """Kind → how an incident of this kind closes. Operators close incidents of the other kinds."""
+
+_THEN_CLOSE: Final = "then close the incident"
+TO_DO: Final[Mapping[str, str]] = {
+    IncidentKind.BREAKER_OPEN: "`muster breaker list` shows the scopes. Find the common cause of the findings, then "
+    "`muster breaker close`.",
+    IncidentKind.BURN_IN_ABANDONED: "Repair what it names and order `muster burnin run`, or close the incident.",
+    IncidentKind.GPU_CLAIMED_TWICE: "Find out which host has the board; remove the agent's state of the other host, "
+    f"{_THEN_CLOSE}.",
+    IncidentKind.JOB_ON_HOLD: "`muster job show` has the cause. Remove it and release the job, or cancel the job.",
+    IncidentKind.JUDGE_FAILED: "Report the error with `muster support-bundle`. Its GPU keeps its standing until then.",
+    IncidentKind.MESSAGES_GIVEN_UP: "Check the broker and its address. Hosts find their work at the next heartbeat.",
+    IncidentKind.NODE_LOST: "Check the host's power, network and host worker; if it stays away, cordon the node.",
+    IncidentKind.NODE_STORAGE: f"Check the host's mounts and disks, {_THEN_CLOSE}.",
+    IncidentKind.QUOTA_BELOW_HOLDINGS: "Set a sufficient limit with `muster quota set`, or close the incident.",
+    IncidentKind.REPAIR_DUE: "`muster gpu show` has the evidence. Start the repair with `muster gpu repair`.",
+    IncidentKind.RETIREMENT_PROPOSED: "Have the board replaced and retire it with `muster gpu retire`.",
+    IncidentKind.STORAGE: f"Check space and availability of that place, {_THEN_CLOSE}.",
+    IncidentKind.SUSPECT_PROGRAM: "Check the program. `muster job release` states that it is not to blame.",
+    IncidentKind.UNREADABLE_READINGS: f"Check the host's agent and driver, {_THEN_CLOSE}.",
+}
+"""Kind → what a person does. An incident whose own facts say more has ``to_do`` among them."""
+
+
+def to_do(kind: str, facts: Mapping[str, object]) -> str:
+    """Return what a person does about an open incident of this kind with these facts."""
+    own = facts.get("to_do")
+    return own if isinstance(own, str) else TO_DO.get(kind, "Read its details, act on them, and close it.")

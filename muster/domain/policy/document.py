@@ -5,6 +5,7 @@ from typing import Annotated, Any, Final, Self
 
 from pydantic import Field, ValidationInfo, model_validator
 
+from muster.domain.policy.attention import AttentionPolicy
 from muster.domain.policy.former_keys import with_present_keys
 from muster.domain.policy.health import HealthPolicy
 from muster.domain.policy.placement import PlacementPolicy
@@ -408,6 +409,7 @@ class Policy(StrictModel):
     elastic: ElasticPolicy = Field(default_factory=ElasticPolicy)
     recovery: RecoveryPolicy = Field(default_factory=RecoveryPolicy)
     suspicion: SuspicionPolicy = Field(default_factory=SuspicionPolicy)
+    attention: AttentionPolicy = Field(default_factory=AttentionPolicy)
     health: HealthPolicy = Field(default_factory=HealthPolicy)
 
     @model_validator(mode="before")

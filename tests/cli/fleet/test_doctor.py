@@ -28,6 +28,19 @@ muster_outbox_oldest_seconds 75.0
 """
 
 
+INCIDENTS = [
+    {
+        "kind": "job_on_hold",
+        "summary": "job job_1 is HELD: no image",
+        "to_do": "`muster job release job_1`.",
+        "closes": "",
+    },
+    {"kind": "judge_failed", "summary": "GPU-1 cannot be judged", "closes": "It is judged again."},
+    {"kind": "storage", "summary": "/ckpt is full", "closes": None},
+]
+"""As this release sends one, and as 0.1.0 does."""
+
+
 def reported(folder: Path, figures: Answer, *, is_open: bool = False) -> dict[str, str]:
     """Name → verdict and words of a doctor that ends well."""
 
@@ -36,6 +49,8 @@ def reported(folder: Path, figures: Answer, *, is_open: bool = False) -> dict[st
             return Answer(200, {"status": "ready", "version": "1"})
         if requested.path == "/metrics":
             return figures
+        if requested.path.startswith("/v1/incidents"):
+            return Answer(200, {"items": INCIDENTS if is_open else [], "next_cursor": None})
         scope = {"scope": "fleet_window", "is_open": is_open}
         breakers = {"items": [{"name": "quarantine", "scopes": [scope]}], "next_cursor": None}
         return Answer(200, {"name": "ann", "role": "operator"} if requested.path == "/v1/whoami" else breakers)
@@ -67,6 +82,9 @@ def test_what_wants_a_person_is_a_warning_with_where_to_check(tmp_path: Path) ->
     assert lines["hosts"] == "warn 1 of 4 are not LIVE (1 LOST); see `muster node list`"
     assert lines["GPUs"] == "warn 3 of 32 are not HEALTHY (2 QUARANTINED, 1 UNPROVEN); see `muster gpu list`"
     assert lines["incidents"] == "warn 3 open (1 breaker_open, 2 judge_failed); see `muster incident list`"
+    assert lines["job on hold"] == "warn job job_1 is HELD: no image. `muster job release job_1`."
+    assert lines["judge failed"] == "warn GPU-1 cannot be judged. It is judged again."
+    assert lines["storage"] == "warn /ckpt is full. Close it once it is handled."
     assert lines["breaker"] == "warn open in fleet_window; see `muster breaker list`"
     assert lines["outbox"] == "warn 3 messages wait, the oldest for 75 s"
 

@@ -16,9 +16,11 @@ from muster.domain.gpu.metrics import INDEX
 from muster.domain.ids import GpuUuid
 from muster.domain.policy.health import HealthPolicy
 from muster.domain.states import BurnInOutcome, BurnInState, Standing
+from muster.domain.times import to_ms
 from muster.wire.telemetry import EventReport, GpuReport
 from tests.control.health.conftest import GPU, JUDGE, OTHER, Court, sample
 from tests.control.health.export.conftest import Backtest, moves_of
+from tests.control.health.test_taken_out import take_out
 from tests.fleet_factory import OPERATOR
 
 LOST, CALM = GpuUuid("GPU-many-2"), GpuUuid("GPU-many-3")
@@ -176,3 +178,17 @@ def test_the_breaker_rules_by_the_fleet_that_the_records_report_of(backtest: Bac
             record["cohorts"], record["racks"] = {}, {}
     _, said = backtest.replay(HealthPolicy.model_validate({"breaker": {"fleet_floor": 1, "fleet_window_floor": 1}}))
     assert len(moves_of(said)) == (8 if share == 100 else 5), "5 % of 100 within ten minutes"
+
+
+def test_an_override_in_force_as_the_export_begins_is_reported(backtest: Backtest) -> None:
+    court = backtest.court
+    take_out(court, GPU, hours=2)
+    take_out(court, OTHER, hours=0.5)
+    court.clock.advance(3600)
+    since = court.clock.now
+    court.clock.advance(60)
+    overrides = [each for each in backtest.export(since=since) if each["type"] == "override"]
+    assert [(each["gpu_uuid"], each["standing"]) for each in overrides if each["standing"] == "QUARANTINED"] == [
+        (GPU, "QUARANTINED")
+    ], "the other's was over by then"
+    assert {each["at_ms"] for each in overrides} == {to_ms(since)}

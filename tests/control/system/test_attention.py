@@ -1,0 +1,195 @@
+"""Incidents follow from states: one as long as the state lasts, from the time on that the policy names."""
+
+import threading
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from sqlalchemy import select, update
+
+from control.attempts.attempts import lock_job, step_job
+from control.core.unit_of_work import UnitOfWork, UnitOfWorkFactory
+from control.fleet import cordons, maintenance
+from control.hosts import drains
+from control.incidents.incidents import close, open_incident
+from control.incidents.keeping import KEEP
+from control.jobs import jobs
+from control.policy.policies import active_policy, store_policy
+from control.system.attention import keep_attention_once
+from muster.db.models import Cluster, Event, Incident, Node, OutboxMessage
+from muster.domain.errors import ConflictError
+from muster.domain.evidence.incidents import CLOSED_BY_RULE, TO_DO, IncidentKind, to_do
+from muster.domain.ids import JobId
+from muster.domain.lifecycle.job import HoldRequested
+from muster.domain.policy.document import Policy
+from muster.domain.principals import system_principal
+from muster.domain.states import Contact
+from tests.control.conftest import SetClock
+from tests.fleet_factory import OPERATOR, Fleet, make_fleet
+
+KEEPER = system_principal("reconciler")
+
+
+@pytest.fixture
+def fleet(units: UnitOfWorkFactory) -> Fleet:
+    """Its host is LIVE, and nothing needs a person."""
+    found = make_fleet(units)
+    found.beat()
+    assert keep_attention_once(units, KEEPER) == 0
+    return found
+
+
+def kept(fleet: Fleet) -> list[tuple[str, str]]:
+    """The open incidents after a round."""
+    keep_attention_once(fleet.units, KEEPER)
+    with fleet.units.read() as session:
+        rows = session.scalars(select(Incident).where(Incident.closed_at.is_(None)).order_by(Incident.id)).all()
+    return [(row.kind, row.subject_id) for row in rows]
+
+
+def configure(fleet: Fleet, **attention: float) -> None:
+    with fleet.units.begin(OPERATOR, KEEP) as unit:
+        store_policy(unit, Policy.model_validate({"attention": attention}), reason="test")
+
+
+def hold(fleet: Fleet) -> JobId:
+    job_id = fleet.submit()
+    with fleet.units.begin(OPERATOR, KEEP, quiet=True) as unit:
+        step_job(unit, lock_job(unit, job_id), HoldRequested("its image is not there"), active_policy(unit.session))
+    return job_id
+
+
+def lose(fleet: Fleet) -> None:
+    """Its host was last in contact now."""
+    with fleet.units.begin(OPERATOR, KEEP, quiet=True) as unit:
+        unit.session.execute(update(Node).values(contact=Contact.LOST, last_heartbeat_at=unit.now))
+
+
+@pytest.mark.parametrize("end", [jobs.release, jobs.cancel])
+def test_a_job_on_hold_opens_one_incident_until_its_end(fleet: Fleet, end: object) -> None:
+    job_id = hold(fleet)
+    assert kept(fleet) == kept(fleet) == [("job_on_hold", job_id)]
+    with fleet.units.begin(OPERATOR, KEEP) as unit:
+        end(unit, job_id, reason="seen to")  # type: ignore[operator]  # one of both
+    assert kept(fleet) == []
+    with fleet.units.read() as session:
+        events = session.scalars(select(Event.kind).where(Event.subject_type == "incident").order_by(Event.id)).all()
+        (incident,) = session.scalars(select(Incident)).all()
+    assert sorted(events) == ["incident.closed", "incident.opened"]
+    assert incident.close_reason
+    assert str(job_id) in to_do(incident.kind, incident.payload)
+
+
+def test_keepers_at_once_open_one(fleet: Fleet) -> None:
+    job_id, begun = hold(fleet), threading.Barrier(3)
+
+    def keep() -> None:
+        begun.wait()
+        keep_attention_once(fleet.units, KEEPER)
+
+    threads = [threading.Thread(target=keep) for _ in range(3)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    with fleet.units.read() as session:
+        assert session.scalars(select(Incident.subject_id)).all() == [job_id]
+
+
+def test_a_suspect_program_has_an_incident_of_its_own(fleet: Fleet) -> None:
+    job_id = hold(fleet)
+    with fleet.units.begin(KEEPER, KEEP) as unit:
+        open_incident(unit, IncidentKind.SUSPECT_PROGRAM, "job", job_id, "it breaks GPUs", {"evidence_ids": []})
+    assert kept(fleet) == [("suspect_program", job_id)]
+
+
+def test_a_job_may_be_on_hold_for_as_long_as_the_policy_lets_it(fleet: Fleet, clock: SetClock) -> None:
+    configure(fleet, job_on_hold_after_s=600)
+    job_id = hold(fleet)
+    clock.advance(599)
+    assert kept(fleet) == []
+    clock.advance(1)
+    assert kept(fleet) == [("job_on_hold", job_id)]
+
+
+def test_a_node_is_lost_for_some_time_before_a_person_is_needed(fleet: Fleet, clock: SetClock) -> None:
+    lose(fleet)
+    clock.advance(899)
+    assert kept(fleet) == []
+    clock.advance(1)
+    assert kept(fleet) == [("node_lost", fleet.node_id)]
+    fleet.beat()
+    assert kept(fleet) == []
+
+
+def test_an_outage_of_the_control_plane_is_no_fault_of_a_host(fleet: Fleet, clock: SetClock) -> None:
+    lose(fleet)
+    clock.advance(3600)
+    with fleet.units.begin(OPERATOR, KEEP, quiet=True) as unit:
+        unit.session.execute(update(Cluster).values(accepts_heartbeats_since=unit.now))
+    clock.advance(899)
+    assert kept(fleet) == []
+    clock.advance(1)
+    assert kept(fleet) == [("node_lost", fleet.node_id)]
+
+
+def _cordon(unit: UnitOfWork, fleet: Fleet) -> None:
+    cordons.create(unit, node_id=fleet.node_id, reason="its board is away")
+
+
+def _drain(unit: UnitOfWork, fleet: Fleet) -> None:
+    drains.drain(unit, fleet.node_id, reason="its board is away")
+
+
+def _maintain(unit: UnitOfWork, fleet: Fleet) -> None:
+    maintenance.declare(unit, fleet.node_id, reason="its board is away", until=unit.now + timedelta(hours=1))
+
+
+@pytest.mark.parametrize("act", [_cordon, _drain, _maintain])
+def test_a_lost_node_on_which_a_person_acts_needs_no_other(fleet: Fleet, clock: SetClock, act: object) -> None:
+    lose(fleet)
+    clock.advance(900)
+    assert kept(fleet) == [("node_lost", fleet.node_id)]
+    with fleet.units.begin(OPERATOR, KEEP) as unit:
+        act(unit, fleet)  # type: ignore[operator]  # one of these
+    assert kept(fleet) == []
+
+
+def test_a_rule_that_holds_a_lost_node_is_no_person(fleet: Fleet, clock: SetClock) -> None:
+    lose(fleet)
+    with fleet.units.begin(KEEPER, KEEP) as unit:
+        cordons.stand(unit, "node_fault", "a link is down", node_id=fleet.node_id)
+    clock.advance(900)
+    assert kept(fleet) == [("node_lost", fleet.node_id)]
+
+
+def test_messages_that_were_given_up_need_a_person_for_an_hour(fleet: Fleet, clock: SetClock) -> None:
+    with fleet.units.begin(OPERATOR, KEEP, quiet=True) as unit:
+        told: dict[str, Any] = {
+            "topic": "wake",
+            "key": "n",
+            "payload": {},
+            "created_at": unit.now,
+            "next_try_at": unit.now,
+            "tries": 9,
+        }
+        unit.session.add(OutboxMessage(**told, dead_at=unit.now, last_error="no broker answers"))
+    assert kept(fleet) == [("messages_given_up", "outbox")]
+    with fleet.units.read() as session:
+        assert "no broker answers" in session.scalars(select(Incident.summary)).one()
+    clock.advance(3600)
+    assert kept(fleet) == []
+
+
+def test_an_incident_that_follows_from_a_state_is_not_closed_by_hand(fleet: Fleet) -> None:
+    hold(fleet)
+    kept(fleet)
+    with fleet.units.read() as session:
+        incident_id = session.scalars(select(Incident.id)).one()
+    with pytest.raises(ConflictError, match="not closed by hand"), fleet.units.begin(OPERATOR, KEEP) as unit:
+        close(unit, incident_id, reason="enough")
+
+
+def test_each_kind_has_what_to_do() -> None:
+    assert TO_DO.keys() == set(IncidentKind)
+    assert CLOSED_BY_RULE.keys() <= set(IncidentKind)
