@@ -11,6 +11,7 @@ from starlette.responses import RedirectResponse, Response
 from starlette.routing import BaseRoute
 
 from api.address_limit import AddressLimit
+from api.declared_query import add_strict_routes
 from api.permissions import public
 from api.problems import error_of
 from console.live_map import LiveMaps
@@ -91,15 +92,16 @@ def install(app: FastAPI) -> None:
 def _routes() -> Sequence[BaseRoute]:
     """Return the routes, the same for every application: FastAPI needs long to compute them."""
     root = APIRouter()
-    root.add_api_route(
+    files = APIRouter()
+    files.add_api_route(
         f"{PREFIX}/static/{{digest}}/{{name:path}}",
         _static,
-        include_in_schema=False,
         response_model=None,
         dependencies=[public("the pages' own style, scripts and fonts")],
     )
+    add_strict_routes(root, "", files, is_in_schema=False)
     for module in _PAGE_MODULES:
-        root.include_router(module.router, prefix=PREFIX, include_in_schema=False)
+        add_strict_routes(root, PREFIX, module.router, is_in_schema=False)
     return root.routes
 
 
