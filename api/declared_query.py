@@ -22,17 +22,26 @@ CODE: Final = "unknown_parameter"
 
 
 class StrictRoute(APIRoute):
-    """Route that refuses query parameters other than its own and its dependencies'."""
+    """Route that refuses query parameters other than its own, its dependencies', and ``of_every_route``."""
+
+    of_every_route: tuple[str, ...] = ()
 
     def __init__(self, path: str, endpoint: Callable[..., Any], **settings: Any) -> None:
         super().__init__(path, endpoint, **settings)
-        self.query_names = tuple(sorted(set(_names_in(self.dependant))))
+        self.query_names = tuple(sorted({*_names_in(self.dependant), *self.of_every_route}))
         check = refusing(_check_of(self.query_names), ValidationFailedError)
         last = get_parameterless_sub_dependant(depends=Depends(check), path=self.path_format)
         self.dependant.dependencies.append(last)
 
 
-def add_strict_routes(root: APIRouter, prefix: str, router: APIRouter, *, is_in_schema: bool = True) -> None:
+def add_strict_routes(
+    root: APIRouter,
+    prefix: str,
+    router: APIRouter,
+    *,
+    kind: type[StrictRoute] = StrictRoute,
+    is_in_schema: bool = True,
+) -> None:
     """Add the routes of ``router`` to ``root`` as strict ones, in one router. ``is_in_schema``: in the API's document.
 
     Raises:
@@ -56,7 +65,7 @@ def add_strict_routes(root: APIRouter, prefix: str, router: APIRouter, *, is_in_
             response_class=found.response_class,
             openapi_extra=found.openapi_extra,
             include_in_schema=is_in_schema and found.include_in_schema,
-            route_class_override=StrictRoute,
+            route_class_override=kind,
         )
 
 

@@ -11,7 +11,7 @@ from starlette.responses import RedirectResponse, Response
 from starlette.routing import BaseRoute
 
 from api.address_limit import AddressLimit
-from api.declared_query import add_strict_routes
+from api.declared_query import StrictRoute, add_strict_routes
 from api.permissions import public
 from api.problems import error_of
 from console.live_map import LiveMaps
@@ -72,10 +72,16 @@ _PAGE_MODULES: Final = (
 _ADVICE_OF_PROBLEM: Final[Mapping[type[MusterError], str]] = {
     ForbiddenError: "Sign in as a person whose role has that permission.",
     NotFoundError: "Look for it by its name or id, in the field on top.",
-    ValidationFailedError: "Change that and try again.",
+    ValidationFailedError: "Change that and try again; of an old bookmark, leave out what the page does not know.",
 }
 """Advice for a person, where the API's own advice is about its documents."""
 Handler = Callable[[Request, Exception], Awaitable[Response] | Response]
+
+
+class PageRoute(StrictRoute):
+    """Route of a page: after a change, its script reads from ``done`` the words about it."""
+
+    of_every_route = ("done",)
 
 
 def install(app: FastAPI) -> None:
@@ -99,9 +105,9 @@ def _routes() -> Sequence[BaseRoute]:
         response_model=None,
         dependencies=[public("the pages' own style, scripts and fonts")],
     )
-    add_strict_routes(root, "", files, is_in_schema=False)
+    add_strict_routes(root, "", files, kind=PageRoute, is_in_schema=False)
     for module in _PAGE_MODULES:
-        add_strict_routes(root, PREFIX, module.router, is_in_schema=False)
+        add_strict_routes(root, PREFIX, module.router, kind=PageRoute, is_in_schema=False)
     return root.routes
 
 

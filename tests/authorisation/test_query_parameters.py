@@ -15,7 +15,7 @@ from tests.authorisation.routes import HOLDERS, PUBLIC, SIGNED_IN, read_table
 def test_every_route_of_the_api_and_the_console_is_a_strict_one(whole_app: FastAPI) -> None:
     """So none can be added that ignores a filter: the routers know no other way to a route."""
     routes = iter_route_contexts(whole_app.routes)
-    others = [each.path for each in routes if type(each.original_route) is not StrictRoute]
+    others = [each.path for each in routes if not isinstance(each.original_route, StrictRoute)]
     assert others == []
 
 
