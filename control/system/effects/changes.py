@@ -15,7 +15,7 @@ from sqlalchemy.orm import Session
 from control.system.effects.follow_ons import Event
 from muster.db.models import Job, Node, Tenant
 from muster.domain.ids import JobId
-from muster.domain.states import Standing
+from muster.domain.states import JobState, Standing
 
 Payload = Mapping[str, Any]
 
@@ -40,11 +40,11 @@ def named_in(session: Session, events: Sequence[Event]) -> Named:
 
 
 def sentences_of(named: Named, told: AbstractSet[JobId]) -> tuple[str, ...]:
-    """Return a sentence for each event, in their order, except those of attempts and of the jobs that were ``told``."""
+    """Return a sentence for each event, in their order, but none on attempts or on what was ``told`` of jobs."""
     found = [
         _sentence(event, named.names)
         for event in named.events
-        if event["subject_type"] != "attempt" and event["subject_id"] not in told
+        if event["subject_type"] != "attempt" and not (event["subject_id"] in told and event["kind"] in _TOLD_OF_JOBS)
     ]
     return tuple(dict.fromkeys(found))
 
@@ -118,6 +118,11 @@ def _key(subject: str, payload: Payload) -> str:
     return f"a key {payload['name']} of the role {payload['role']} is made"
 
 
+def _resized(subject: str, payload: Payload) -> str:
+    nodes = payload["nodes"]
+    return f"job {subject} is to have {nodes} host{'' if nodes == 1 else 's'} from now on"
+
+
 SENTENCES: Final[Mapping[str, str | Callable[[str, Payload], str]]] = {
     "breaker.closed": "the breaker {subject} closes in {scope}: rules act there again, up to its cap",
     "checkpoint.pinned": "the checkpoint of step {step} of {job} is kept until it is unpinned",
@@ -138,7 +143,7 @@ SENTENCES: Final[Mapping[str, str | Callable[[str, Payload], str]]] = {
     "job.queued": "job {subject} is QUEUED",
     "job.held": "job {subject} is HELD",
     "job.released": "job {subject} is released to the queue",
-    "job.resize_requested": "job {subject} is to have {nodes} hosts from now on",
+    "job.resize_requested": _resized,
     "join_token.created": "a join token for the host {host_name} is made, valid until {expires_at}",
     "key.created": _key,
     "key.revoked": "the key {name} opens nothing any more",
@@ -157,3 +162,5 @@ SENTENCES: Final[Mapping[str, str | Callable[[str, Payload], str]]] = {
     "tenant.quota_set": _quota,
 }
 """Kind of event → its sentence: a format of the event's payload, or a function of subject and payload."""
+_TOLD_OF_JOBS: Final = frozenset({"job.cancel_requested", *(f"job.{state.lower()}" for state in JobState)})
+"""Kinds of events that the effect on a job states already."""
