@@ -19,6 +19,8 @@ from api.refusals import refusing
 from muster.domain.errors import FieldFault, ValidationFailedError
 
 CODE: Final = "unknown_parameter"
+NEAR: Final = 0.4
+"""Likeness from which a parameter is named as the one that was meant: `status` is not far from `standing`."""
 
 
 class StrictRoute(APIRoute):
@@ -28,8 +30,8 @@ class StrictRoute(APIRoute):
 
     def __init__(self, path: str, endpoint: Callable[..., Any], **settings: Any) -> None:
         super().__init__(path, endpoint, **settings)
-        self.query_names = tuple(sorted({*_names_in(self.dependant), *self.of_every_route}))
-        check = refusing(_check_of(self.query_names), ValidationFailedError)
+        self.query_names = tuple(sorted(set(_names_in(self.dependant))))
+        check = refusing(_check_of(self.query_names, self.of_every_route), ValidationFailedError)
         last = get_parameterless_sub_dependant(depends=Depends(check), path=self.path_format)
         self.dependant.dependencies.append(last)
 
@@ -69,13 +71,16 @@ def add_strict_routes(
         )
 
 
-def unknown_parameters(query: bytes, accepted: Sequence[str]) -> tuple[FieldFault, ...]:
-    """Return the fault of each parameter in ``query`` that is not among ``accepted``, in their order."""
+def unknown_parameters(query: bytes, accepted: Sequence[str], unnamed: Sequence[str] = ()) -> tuple[FieldFault, ...]:
+    """Return the fault of each parameter in ``query`` that is not among ``accepted``, in their order.
+
+    ``unnamed`` are accepted too, but of no use to a person, so no text names them.
+    """
     if not query:
         return ()
     given = dict.fromkeys(name for name, _ in parse_qsl(query.decode("latin-1"), keep_blank_values=True))
     return tuple(
-        FieldFault(f"query/{name}", CODE, _words(name, accepted)) for name in given if name not in set(accepted)
+        FieldFault(f"query/{name}", CODE, _words(name, accepted)) for name in given if name not in {*accepted, *unnamed}
     )
 
 
@@ -91,9 +96,9 @@ def _names_in(dependant: Dependant) -> Iterator[str]:
         yield from _names_in(inner)
 
 
-def _check_of(accepted: Sequence[str]) -> Callable[[Request], Any]:
+def _check_of(accepted: Sequence[str], unnamed: Sequence[str]) -> Callable[[Request], Any]:
     async def check(request: Request) -> None:
-        if faults := unknown_parameters(request.scope["query_string"], accepted):
+        if faults := unknown_parameters(request.scope["query_string"], accepted, unnamed):
             found = [{"loc": each.pointer.split("/", 1), "type": each.code, "msg": each.detail} for each in faults]
             raise RequestValidationError(found)
 
@@ -103,6 +108,6 @@ def _check_of(accepted: Sequence[str]) -> Callable[[Request], Any]:
 def _words(name: str, accepted: Sequence[str]) -> str:
     if not accepted:
         return "there is no such parameter; this address accepts none"
-    near = get_close_matches(name.lower(), accepted, n=1)
+    near = get_close_matches(name.lower(), accepted, n=1, cutoff=NEAR)
     question = f"did you mean {near[0]}? " if near else ""
     return f"there is no such parameter; {question}this address accepts {', '.join(accepted)}"

@@ -51,8 +51,8 @@ def _job_lines(job: Mapping[str, Any]) -> Iterator[str]:
     of_job = f"{job['name']} ({job['job_id']}) of {job['tenant']}, {job['tier']}, {_gpus(job['num_gpus'])}"
     yield f"{of_job}: {_WAYS.get(job['effect'], job['effect'])}{_reason(job)}"
     if job["deadline_s"] is not None:
-        asked = f"asked at {job['asked_at']}, " if job["asked_at"] else ""
-        yield f"  {asked}deadline in {_span(job['deadline_s'])} ({job['deadline_at']})"
+        asked = f"asked at {_second(job['asked_at'])}, " if job["asked_at"] else ""
+        yield f"  {asked}deadline in {_span(job['deadline_s'])} ({_second(job['deadline_at'])})"
         yield f"  {_lost(job)}"
     if job["onward"] is not None:
         yield f"  {_onward(job['onward'], has_left=job['effect'] == JobEffectKind.LEAVES)}"
@@ -65,7 +65,11 @@ def _reason(job: Mapping[str, Any]) -> str:
 def _lost(job: Mapping[str, Any]) -> str:
     if not job["lost_gpu_s"]:
         return "no work is lost"
-    since = f"since its checkpoint of {job['saved_at']}" if job["saved_at"] else "since its start: it has no checkpoint"
+    since = (
+        f"since its checkpoint of {_second(job['saved_at'])}"
+        if job["saved_at"]
+        else "since its start: it has no checkpoint"
+    )
     hours = job["lost_gpu_s"] / 3600
     return f"work {since}: {hours:.2g} GPU-hours, lost if it saves none before the deadline"
 
@@ -75,7 +79,7 @@ def _onward(onward: Mapping[str, Any], *, has_left: bool) -> str:
     if onward["outcome"] == PlanOutcome.STARTS:
         return f"{'continues at once' if has_left else 'starts at once'}{hosts}, {_gpus(onward['num_gpus'])}"
     told = OUTCOMES[Tense.CONDITIONAL][PlanOutcome(onward["outcome"])]
-    due = f", free at about {onward['starts_at']}" if onward["starts_at"] else ""
+    due = f", free at about {_second(onward['starts_at'])}" if onward["starts_at"] else ""
     why = f": {onward['why']}" if onward["why"] else ""
     return f"{'then ' if has_left else ''}{told}{hosts}{due}{why}"
 
@@ -83,6 +87,11 @@ def _onward(onward: Mapping[str, Any], *, has_left: bool) -> str:
 def _tier_line(tier: Mapping[str, Any]) -> str:
     change = f"{tier['before']} now, {tier['after']} then" if tier["before"] != tier["after"] else f"{tier['after']}"
     return f"{tier['tier']}: {change}, of them {tier['idle']} without a job"
+
+
+def _second(moment: str) -> str:
+    """Return a time to the second, without the fraction."""
+    return f"{moment.partition('.')[0].rstrip('Z')}Z"
 
 
 def _gpus(number: int) -> str:

@@ -47,6 +47,7 @@ def test_one_whose_key_opens_nothing_learns_nothing_of_the_parameters(house: Hou
 @pytest.mark.parametrize(
     ("query", "words"),
     [
+        (b"status=x", "there is no such parameter; did you mean standing? this address accepts limit, standing"),
         (b"standings=x", "there is no such parameter; did you mean standing? this address accepts limit, standing"),
         (b"zzz", "there is no such parameter; this address accepts limit, standing"),
         (b"=1", "there is no such parameter; this address accepts limit, standing"),

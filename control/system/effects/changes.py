@@ -7,6 +7,7 @@ A kind of event without a sentence of its own is named by its subject alone, so 
 from collections.abc import Callable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from typing import Any, Final
 
 from sqlalchemy import select
@@ -60,15 +61,21 @@ def _sentence(event: Event, names: Mapping[str, str]) -> str:
 
 def _told(payload: Payload, names: Mapping[str, str]) -> dict[str, Any]:
     told = {name: "–" if value is None else value for name, value in payload.items()}
+    if "expires_at" in payload:
+        told["expires_at"] = _second(payload["expires_at"])
     return {**told, "job": names.get(str(payload.get("job_id")), payload.get("job_id"))}
 
 
+def _second(moment: str) -> str:
+    return datetime.fromisoformat(moment).astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
 def _until(payload: Payload) -> str:
-    return f" until {payload['until']}" if payload.get("until") else ""
+    return f" until {_second(payload['until'])}" if payload.get("until") else ""
 
 
 def _cordoned(subject: str, payload: Payload) -> str:
-    starts = f" from {payload['starts_at']}" if payload.get("starts_at") else ""
+    starts = f" from {_second(payload['starts_at'])}" if payload.get("starts_at") else ""
     return f"{subject} takes no new job{starts}{_until(payload)}"
 
 
