@@ -27,7 +27,7 @@ def _job_view(found: JobEffect, effect: Effect) -> documents.JobEffect:
         "tier": found.job.tier,
         "num_gpus": found.num_gpus,
         "why": None if found.why is None else found.why.value,
-        "asked_at": time_of(found.asked_at),
+        "requested_at": time_of(found.requested_at),
         "deadline_at": time_of(found.deadline_at),
         "deadline_s": deadline_s,
         "saved_at": time_of(found.saved_at),

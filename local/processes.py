@@ -85,7 +85,7 @@ class ServerProcess:
         Raises:
             EmbeddedServerError: it hangs. ``expected`` names what was waited for.
         """
-        patience = Patience(expected, lambda: work_of(self.pid), tell=lambda words: log.info("waiting", words=words))
+        patience = Patience(expected, lambda: work_of(self.pid), report=lambda words: log.info("waiting", words=words))
         while self.is_running():
             if is_ready():
                 return True

@@ -16,8 +16,8 @@ from local.errors import EmbeddedServerError
 
 PATIENCE_S: Final = 60.0
 """Time without progress after which a process counts as hung."""
-LOOK_EACH_S: Final = 1.0
-TELL_EACH_S: Final = 10.0
+CHECK_EACH_S: Final = 1.0
+REPORT_EACH_S: Final = 10.0
 LEAST_CPU_S: Final = 0.1
 """Less CPU than this is no progress: a process that only tries again and again uses a few milliseconds a try."""
 LEAST_BYTES: Final = 1 << 20
@@ -50,23 +50,23 @@ def work_of(pid: int) -> Work:
 
 
 class Patience:
-    """Patience with what ``expected`` names. ``tell``: gets a sentence each ten seconds of waiting."""
+    """Patience with what ``expected`` names. ``report``: gets a sentence each ten seconds of waiting."""
 
     def __init__(
         self,
         expected: str,
         work: Callable[[], Work],
         *,
-        tell: Callable[[str], None] | None = None,
+        report: Callable[[str], None] | None = None,
         patience_s: float = PATIENCE_S,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._expected = expected
         self._work = work
-        self._tell = tell
+        self._report = report
         self._patience_s = patience_s
         self._clock = clock
-        self._began_s = self._moved_s = self._looked_s = self._told_s = clock()
+        self._began_s = self._moved_s = self._checked_s = self._reported_s = clock()
         self._mark = work()
 
     def require_progress(self) -> None:
@@ -76,15 +76,15 @@ class Patience:
             EmbeddedServerError: there was none for the time of this patience.
         """
         now_s = self._clock()
-        if now_s - self._looked_s < LOOK_EACH_S:
+        if now_s - self._checked_s < CHECK_EACH_S:
             return
-        self._looked_s, found = now_s, self._work()
+        self._checked_s, found = now_s, self._work()
         if found.differs_from(self._mark):
             self._mark, self._moved_s = found, now_s
         if now_s - self._moved_s >= self._patience_s:
             message = f"{self._expected}: no progress for {self._patience_s:g} s, so it is not waited for any longer"
             raise EmbeddedServerError(message)
-        if self._tell is not None and now_s - self._told_s >= TELL_EACH_S:
-            self._told_s = now_s
+        if self._report is not None and now_s - self._reported_s >= REPORT_EACH_S:
+            self._reported_s = now_s
             used = f", {found.cpu_s:.1f} s of CPU used so far" if found.cpu_s else ""
-            self._tell(f"waiting for {self._expected}: {now_s - self._began_s:.0f} s{used}")
+            self._report(f"waiting for {self._expected}: {now_s - self._began_s:.0f} s{used}")

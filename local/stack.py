@@ -207,7 +207,7 @@ def wait_ready(
     servants: Sequence[Child],
     servers: Mapping[str, Server],
     stop: threading.Event,
-    tell: Callable[[str], None],
+    report: Callable[[str], None],
 ) -> None:
     """Wait until the API, the first of ``servants``, is ready, as long as it works.
 
@@ -217,7 +217,7 @@ def wait_ready(
     """
     url, api = f"{api_url}/readyz", servants[0]
     awaited = f"the API at {url}, whose log is {api.log_path}"
-    starting = Patience(awaited, lambda: Work() if api.pid is None else work_of(api.pid), tell=tell)
+    starting = Patience(awaited, lambda: Work() if api.pid is None else work_of(api.pid), report=report)
     answer, answering = "", Patience(awaited, Work)
     # One client for all polls: to make one reads the system's certificates, 25 ms of CPU that the API needs to start.
     with httpx.Client(timeout=1.0, trust_env=False) as client:
@@ -225,7 +225,7 @@ def wait_ready(
             _go_on_unless(stop)
             _require_running(servants, servers)
             if said and said != answer:
-                answer, answering = said, Patience(f"{awaited}, which answers {said}", Work, tell=tell)
+                answer, answering = said, Patience(f"{awaited}, which answers {said}", Work, report=report)
             # Once it answers, our own requests make it work: then only another answer is progress.
             _require_progress(answering if said else starting)
             time.sleep(0.05)

@@ -28,7 +28,7 @@ _REASONS: Final[Mapping[str, str]] = {
 }
 _WAYS: Final[Mapping[str, str]] = {
     JobEffectKind.LEAVES: "has to leave",
-    JobEffectKind.ENDS: "ends for good",
+    JobEffectKind.ENDS: "ends permanently",
     JobEffectKind.STARTS: "would start",
     JobEffectKind.WAITS: "would wait",
 }
@@ -51,8 +51,8 @@ def _job_lines(job: Mapping[str, Any]) -> Iterator[str]:
     of_job = f"{job['name']} ({job['job_id']}) of {job['tenant']}, {job['tier']}, {_gpus(job['num_gpus'])}"
     yield f"{of_job}: {_WAYS.get(job['effect'], job['effect'])}{_reason(job)}"
     if job["deadline_s"] is not None:
-        asked = f"asked at {_second(job['asked_at'])}, " if job["asked_at"] else ""
-        yield f"  {asked}deadline in {_span(job['deadline_s'])} ({_second(job['deadline_at'])})"
+        requested = f"asked to leave at {_second(job['requested_at'])}, " if job["requested_at"] else ""
+        yield f"  {requested}deadline in {_span(job['deadline_s'])} ({_second(job['deadline_at'])})"
         yield f"  {_lost(job)}"
     if job["onward"] is not None:
         yield f"  {_onward(job['onward'], has_left=job['effect'] == JobEffectKind.LEAVES)}"
@@ -78,10 +78,10 @@ def _onward(onward: Mapping[str, Any], *, has_left: bool) -> str:
     hosts = f" on {', '.join(onward['hosts'])}" if onward["hosts"] else ""
     if onward["outcome"] == PlanOutcome.STARTS:
         return f"{'continues at once' if has_left else 'starts at once'}{hosts}, {_gpus(onward['num_gpus'])}"
-    told = OUTCOMES[Tense.CONDITIONAL][PlanOutcome(onward["outcome"])]
+    planned = OUTCOMES[Tense.CONDITIONAL][PlanOutcome(onward["outcome"])]
     due = f", free at about {_second(onward['starts_at'])}" if onward["starts_at"] else ""
     why = f": {onward['why']}" if onward["why"] else ""
-    return f"{'then ' if has_left else ''}{told}{hosts}{due}{why}"
+    return f"{'then ' if has_left else ''}{planned}{hosts}{due}{why}"
 
 
 def _tier_line(tier: Mapping[str, Any]) -> str:

@@ -9,7 +9,7 @@ from muster.domain.states import JobEffectKind, PlanOutcome, StopReason
 
 
 class Onward(TypedDict):
-    """Where a job goes on, as the planner would decide now.
+    """Where a job continues, as the planner would decide now.
 
     ``hosts``: names in rank order, with ``num_gpus`` of it. ``starts_at``: when GPUs held or reclaimed for it are free.
     ``why``: why it would wait; null if it starts at once.
@@ -23,9 +23,9 @@ class Onward(TypedDict):
 
 
 class JobEffect(TypedDict):
-    """The effect on one job: it ``leaves`` its GPUs, ``ends`` for good, ``starts``, or ``waits`` where it would start.
+    """The effect on one job: it ``leaves`` its GPUs, ``ends``, ``starts``, or ``waits`` where it would start.
 
-    ``why``: why its attempt is stopped. ``asked_at``: when it gets the request to leave, null for at once.
+    ``why``: why its attempt is stopped. ``requested_at``: when it gets the request to leave, null for at once.
     ``deadline_at``, in ``deadline_s``: by when its programs have to end. ``saved_at``: its newest durable checkpoint.
     ``lost_gpu_s``: GPU-seconds since then, which are lost if it saves none before the deadline. ``onward`` null: it
     ends.
@@ -39,7 +39,7 @@ class JobEffect(TypedDict):
     tier: str
     num_gpus: int
     why: Annotated[str, OneOf(StopReason)] | None
-    asked_at: Moment | None
+    requested_at: Moment | None
     deadline_at: Moment | None
     deadline_s: float | None
     saved_at: Moment | None

@@ -1,7 +1,7 @@
 """What-if of departures: the planner's input as it is once some attempts have left their GPUs.
 
 A drain, a quarantine or a reclaim asks attempts to leave. Their GPUs are then free, each job waits with the right to
-its good GPUs, and the planner states where it goes on. Before and after, where ``a`` has to leave node 1:
+its good GPUs, and the planner states where it continues. Before and after, where ``a`` has to leave node 1:
 
     node 1   a a        node 1   . .  (cordoned)
     node 2   . .        node 2   . .                queue   a
@@ -17,7 +17,7 @@ from scheduler.model import GpuView, Question, ResumeHold, RunningAttempt, Waiti
 
 @dataclass(frozen=True, slots=True)
 class Departure:
-    """One attempt that leaves, and its job as it waits afterwards; None: it ends for good.
+    """One attempt that leaves, and its job as it waits afterwards; None: it ends permanently.
 
     ``keeps_its_gpus``: no other job takes them.
     """

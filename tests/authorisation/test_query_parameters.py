@@ -21,7 +21,7 @@ def test_every_route_of_the_api_and_the_console_is_a_strict_one(whole_app: FastA
 
 @pytest.mark.timeout(600)
 def test_each_route_refuses_a_parameter_that_it_does_not_declare_and_names_it(house: House) -> None:
-    """Each row of the table is asked by the first caller who may call it."""
+    """Each row of the table is asked by the first caller that may call it."""
     faults, num_asked = [], 0
     for row in read_table():
         holders = set(Role) if row.may_call in {PUBLIC, SIGNED_IN} else HOLDERS[row.may_call]

@@ -297,7 +297,14 @@ def test_a_plan_states_how_ranks_would_stand_and_an_older_server_reports_none(mu
 
 def test_a_dry_run_of_a_submission_is_the_plan_of_the_same_job(muster: Command) -> None:
     plan = {"outcome": "waits", "why": "no host has 16 GPUs", "binding": None, "starts_at": None, "num_ahead": 0}
-    told = {**plan, "earliest_at": None, "latest_at": None, "hosts": [], "victims": [], "changes": []}
+    told: dict[str, object] = {
+        **plan,
+        "earliest_at": None,
+        "latest_at": None,
+        "hosts": [],
+        "victims": [],
+        "changes": [],
+    }
     shape = ("--nodes", "2", "--gpus", "16", "--name", "train")
     with serving(lambda _asked, _number: Answer(200, told)) as server:
         planned = muster.run("job", "plan", *shape, url=server.url)

@@ -276,7 +276,7 @@ def test_cancelling_requests_a_reason_and_shows_first_what_it_would_do(seen: Con
     preview = seen.post(where, "tenant_member", reason="enough", step="preview")
     assert preview.status_code == 200
     told = words_of(preview.text)
-    assert "ends for good" in told
+    assert "ends permanently" in told
     assert "deadline in" in told
     assert "job.cancel_requested" not in told
     assert seen.fleet.job(job.job_id).cancel_requested_at is None

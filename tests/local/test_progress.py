@@ -18,13 +18,15 @@ from muster.ports import free_port
 BURNS = "s = 0\nfor n in range(4_000_000):\n    s += n\nprint('done', flush=True)\ninput()"
 
 
-class Told:
-    """A clock that the test moves, the work of a process by it, and what a person is told."""
+class Waited:
+    """A clock that the test moves, the work of a process by it, and what a person is waited."""
 
     def __init__(self, work: Callable[[float], Work]) -> None:
         self.now_s = 0.0
         self.words: list[str] = []
-        self.patience = Patience("the API", lambda: work(self.now_s), tell=self.words.append, clock=lambda: self.now_s)
+        self.patience = Patience(
+            "the API", lambda: work(self.now_s), report=self.words.append, clock=lambda: self.now_s
+        )
 
     def wait(self, seconds: float) -> None:
         for _ in range(round(seconds / 0.5)):
@@ -32,24 +34,24 @@ class Told:
             self.patience.require_progress()
 
 
-def test_a_process_that_works_is_waited_for_however_long_and_what_for_is_told() -> None:
-    told = Told(lambda now_s: Work(cpu_s=now_s / 50))
-    told.wait(20 * PATIENCE_S)
-    assert len(told.words) == 20 * PATIENCE_S / 10
-    assert told.words[0] == "waiting for the API: 10 s, 0.2 s of CPU used so far"
+def test_a_process_that_works_is_waited_for_however_long_and_what_for_is_reported() -> None:
+    waited = Waited(lambda now_s: Work(cpu_s=now_s / 50))
+    waited.wait(20 * PATIENCE_S)
+    assert len(waited.words) == 20 * PATIENCE_S / 10
+    assert waited.words[0] == "waiting for the API: 10 s, 0.2 s of CPU used so far"
 
 
 def test_a_slow_disk_is_progress_and_so_is_a_child_that_ended() -> None:
-    Told(lambda now_s: Work(1.0, int(now_s) << 16)).wait(10 * PATIENCE_S)
-    Told(lambda now_s: Work(5.0 - now_s // 50)).wait(4 * PATIENCE_S)
+    Waited(lambda now_s: Work(1.0, int(now_s) << 16)).wait(10 * PATIENCE_S)
+    Waited(lambda now_s: Work(5.0 - now_s // 50)).wait(4 * PATIENCE_S)
 
 
 @pytest.mark.parametrize("cpu_per_s", [0.0, 0.001], ids=["hangs", "tries again and again"])
 def test_one_without_progress_is_given_up_after_its_time_and_named(cpu_per_s: float) -> None:
-    told = Told(lambda now_s: Work(cpu_s=min(now_s, 30) + cpu_per_s * now_s))
+    waited = Waited(lambda now_s: Work(cpu_s=min(now_s, 30) + cpu_per_s * now_s))
     with pytest.raises(EmbeddedServerError, match=r"the API: no progress for 60 s"):
-        told.wait(1_000)
-    assert told.now_s == pytest.approx(30 + PATIENCE_S, abs=2)
+        waited.wait(1_000)
+    assert waited.now_s == pytest.approx(30 + PATIENCE_S, abs=2)
 
 
 def test_the_work_of_a_process_includes_its_childrens() -> None:

@@ -40,12 +40,13 @@ def named_in(session: Session, events: Sequence[Event]) -> Named:
     return Named(events, names)
 
 
-def sentences_of(named: Named, told: AbstractSet[JobId]) -> tuple[str, ...]:
-    """Return a sentence for each event, in their order, but none on attempts or on what was ``told`` of jobs."""
+def sentences_of(named: Named, reported: AbstractSet[JobId]) -> tuple[str, ...]:
+    """Return a sentence for each event, in their order, but none on attempts or on what was ``reported`` of jobs."""
     found = [
         _sentence(event, named.names)
         for event in named.events
-        if event["subject_type"] != "attempt" and not (event["subject_id"] in told and event["kind"] in _TOLD_OF_JOBS)
+        if event["subject_type"] != "attempt"
+        and not (event["subject_id"] in reported and event["kind"] in _STATED_OF_JOBS)
     ]
     return tuple(dict.fromkeys(found))
 
@@ -56,14 +57,14 @@ def _sentence(event: Event, names: Mapping[str, str]) -> str:
     words = SENTENCES.get(kind)
     if words is None:
         return f"{event['subject_type'].replace('_', ' ')} {subject} changes"
-    return words(subject, payload) if callable(words) else words.format(subject=subject, **_told(payload, names))
+    return words(subject, payload) if callable(words) else words.format(subject=subject, **_fields_of(payload, names))
 
 
-def _told(payload: Payload, names: Mapping[str, str]) -> dict[str, Any]:
-    told = {name: "–" if value is None else value for name, value in payload.items()}
+def _fields_of(payload: Payload, names: Mapping[str, str]) -> dict[str, Any]:
+    reported = {name: "–" if value is None else value for name, value in payload.items()}
     if "expires_at" in payload:
-        told["expires_at"] = _second(payload["expires_at"])
-    return {**told, "job": names.get(str(payload.get("job_id")), payload.get("job_id"))}
+        reported["expires_at"] = _second(payload["expires_at"])
+    return {**reported, "job": names.get(str(payload.get("job_id")), payload.get("job_id"))}
 
 
 def _second(moment: str) -> str:
@@ -169,5 +170,5 @@ SENTENCES: Final[Mapping[str, str | Callable[[str, Payload], str]]] = {
     "tenant.quota_set": _quota,
 }
 """Kind of event → its sentence: a format of the event's payload, or a function of subject and payload."""
-_TOLD_OF_JOBS: Final = frozenset({"job.cancel_requested", *(f"job.{state.lower()}" for state in JobState)})
+_STATED_OF_JOBS: Final = frozenset({"job.cancel_requested", *(f"job.{state.lower()}" for state in JobState)})
 """Kinds of events that the effect on a job states already."""

@@ -4,8 +4,8 @@ The change and its follow-ons are done in a unit that is rolled back. Two plans 
 the state after, in which the jobs that have to leave have left:
 
     drain node 1    before   job a runs on node 1             job b waits
-                    after    job a goes on on node 2          job b waits
-    effect          a leaves by 12:10, and goes on on node 2; b is not named, since nothing changes for it
+                    after    job a continues on node 2          job b waits
+    effect          a leaves by 12:10, and continues on node 2; b is not named, since nothing changes for it
 """
 
 from collections.abc import Sequence
@@ -79,8 +79,8 @@ class _Compared:
             stop.job_id: stop for stop in after.stops if not (stop.is_evacuation and stop.attempt_id in before.leaving)
         }
         self._was = _planned(before.question)
-        self._asked = after_departures(after.question, after.departures)
-        self._is = _planned(self._asked)
+        self._cycle = after_departures(after.question, after.departures)
+        self._is = _planned(self._cycle)
         self._reclaims = self._new_reclaims()
         self._facts = dict(after.jobs)
         self._names: dict[NodeId, str] = {}
@@ -115,11 +115,11 @@ class _Compared:
             job=facts,
             num_gpus=0 if running is None else len(running.gpus),
             why=stop.reason,
-            asked_at=stop.asked_at,
+            requested_at=stop.requested_at,
             deadline_at=stop.deadline_at,
             saved_at=_saved_at(running),
             lost_gpu_s=_lost_gpu_s(running, self._after.now),
-            onward=None if facts.ends else self._onward(stop.job_id, self._is, self._asked),
+            onward=None if facts.ends else self._onward(stop.job_id, self._is, self._cycle),
         )
 
     def _has_ended_waiting(self, facts: JobFacts) -> bool:
@@ -130,7 +130,7 @@ class _Compared:
 
     def _reclaimed(self, item: Reclaim) -> JobEffect:
         running = self._running[item.victim]
-        plan, asked = self._after_reclaims
+        plan, cycle = self._after_reclaims
         return JobEffect(
             kind=JobEffectKind.LEAVES,
             job=self._facts[running.job_id],
@@ -139,7 +139,7 @@ class _Compared:
             deadline_at=self._after.now + timedelta(seconds=item.notice_s),
             saved_at=_saved_at(running),
             lost_gpu_s=_lost_gpu_s(running, self._after.now),
-            onward=self._kept(item) if item.keeps else self._onward(running.job_id, plan, asked),
+            onward=self._kept(item) if item.keeps else self._onward(running.job_id, plan, cycle),
         )
 
     def _moved(self) -> list[JobEffect]:
@@ -153,33 +153,33 @@ class _Compared:
             if facts.state is JobState.QUEUED and facts.job_id not in self._known_before()
         }
         found = []
-        for job in self._asked.queue:
+        for job in self._cycle.queue:
             if job.job_id not in self._facts or job.job_id in self._stops:
                 continue
             begins = job.job_id in starts - started or job.job_id in beneficiaries
             stops = job.job_id in started - starts
             if begins or stops or job.job_id in submitted:
                 kind = JobEffectKind.STARTS if job.job_id in starts | beneficiaries else JobEffectKind.WAITS
-                onward = self._onward(job.job_id, self._is, self._asked)
+                onward = self._onward(job.job_id, self._is, self._cycle)
                 found.append(JobEffect(kind, self._facts[job.job_id], num_gpus=job.fewest_gpus, onward=onward))
         return found
 
     def _known_before(self) -> set[JobId]:
         return {job.job_id for job in self._before.question.queue}
 
-    def _onward(self, job_id: JobId, plan: Plan, asked: Question) -> Onward:
+    def _onward(self, job_id: JobId, plan: Plan, cycle: Question) -> Onward:
         for placed in plan.placements:
             if placed.job_id == job_id:
                 return self._on(PlanOutcome.STARTS, placed.parts)
         for reclaim in plan.reclaims:
             if reclaim.beneficiary == job_id:
-                parts = _parts(reclaim.hold, asked)
+                parts = _parts(reclaim.hold, cycle)
                 notice_s = max(item.notice_s for item in plan.reclaims if item.beneficiary == job_id)
                 return self._on(PlanOutcome.RECLAIMS, parts, self._after.now + timedelta(seconds=notice_s))
         why = next((one.verdict.in_tense(Tense.CONDITIONAL) for one in plan.waiting if one.job_id == job_id), None)
         for hold in plan.holds:
             if hold.job_id == job_id:
-                found = self._on(PlanOutcome.HOLD, _parts(hold.gpus, asked), to_time(hold.until_ms))
+                found = self._on(PlanOutcome.HOLD, _parts(hold.gpus, cycle), to_time(hold.until_ms))
                 return replace(found, why=why)
         return Onward(PlanOutcome.WAITS, why=why)
 
@@ -188,7 +188,7 @@ class _Compared:
         return Onward(outcome, hosts, sum(len(part) for _, part in parts), starts_at)
 
     def _kept(self, item: Reclaim) -> Onward:
-        return self._on(PlanOutcome.STARTS, _parts(item.keeps, self._asked))
+        return self._on(PlanOutcome.STARTS, _parts(item.keeps, self._cycle))
 
     def _new_reclaims(self) -> list[Reclaim]:
         known = {item.victim for item in self._was.reclaims}
@@ -197,27 +197,27 @@ class _Compared:
     def _replanned(self) -> tuple[Plan, Question]:
         """Return the plan that begins when the new victims have left too."""
         if not self._reclaims:
-            return self._is, self._asked
+            return self._is, self._cycle
         now_ms = to_ms(self._after.now)
         standing = tuple(
             StandingReclaim(item.victim, item.beneficiary, now_ms, item.hold, item.keeps) for item in self._reclaims
         )
-        workload = replace(self._asked.workload, reclaims=(*self._asked.workload.reclaims, *standing))
-        asked = replace(self._asked, workload=workload)
+        workload = replace(self._cycle.workload, reclaims=(*self._cycle.workload.reclaims, *standing))
+        cycle = replace(self._cycle, workload=workload)
         leaving = {self._running[item.victim].job_id: (item.victim, False) for item in self._reclaims if not item.keeps}
         with self._units.read() as session:
-            departures = departures_of(session, self._after.now, leaving, asked)
-        asked = after_departures(asked, departures)
-        return _planned(asked), asked
+            departures = departures_of(session, self._after.now, leaving, cycle)
+        cycle = after_departures(cycle, departures)
+        return _planned(cycle), cycle
 
     def _read_names(self) -> None:
-        """Read the names of nodes that jobs go on on, and the facts of jobs that the unit itself did not touch."""
+        """Read the names of nodes that jobs continue on, and the facts of jobs that the unit itself did not touch."""
         plans = (self._was, self._is, self._after_reclaims[0])
         placed = [item for plan in plans for item in plan.placements]
         held = {uuid for plan in plans for item in (*plan.holds,) for uuid in item.gpus}
         held.update(uuid for plan in plans for item in plan.reclaims for uuid in (*item.hold, *item.keeps))
         node_ids = {node_id for item in placed for node_id, _ in item.parts}
-        node_ids.update(gpu.node_id for gpu in self._asked.gpus if gpu.uuid in held)
+        node_ids.update(gpu.node_id for gpu in self._cycle.gpus if gpu.uuid in held)
         job_ids = {item.job_id for item in placed} | {item.beneficiary for item in self._reclaims}
         job_ids.update(self._running[item.victim].job_id for item in self._reclaims)
         with self._units.read() as session:
@@ -226,14 +226,14 @@ class _Compared:
             self._facts.update(facts_of(session, rows))
 
 
-def _planned(asked: Question) -> Plan:
-    return plan_on(FleetState(asked.gpus, asked.policy), asked.queue, asked.policy, asked.workload)
+def _planned(cycle: Question) -> Plan:
+    return plan_on(FleetState(cycle.gpus, cycle.policy), cycle.queue, cycle.policy, cycle.workload)
 
 
-def _parts(uuids: Sequence[GpuUuid], asked: Question) -> Parts:
+def _parts(uuids: Sequence[GpuUuid], cycle: Question) -> Parts:
     wanted = set(uuids)
     parts: dict[NodeId, list[GpuUuid]] = {}
-    for gpu in asked.gpus:
+    for gpu in cycle.gpus:
         if gpu.uuid in wanted:
             parts.setdefault(gpu.node_id, []).append(gpu.uuid)
     return tuple((node_id, tuple(own)) for node_id, own in parts.items())

@@ -29,13 +29,13 @@ Event = Mapping[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class Stop:
-    """A request to stop one attempt. ``asked_at``: None for at once. ``is_evacuation``: the keeper's, not its own."""
+    """A request to stop one attempt. ``requested_at``: None for at once. ``is_evacuation``: made by that keeper."""
 
     attempt_id: AttemptId
     job_id: JobId
     reason: StopReason
     deadline_at: datetime
-    asked_at: datetime | None = None
+    requested_at: datetime | None = None
     is_evacuation: bool = False
 
 
@@ -49,7 +49,7 @@ def follow(unit: UnitOfWork, events: Sequence[Event]) -> list[Stop]:
         if evacuate_at is not None:
             num_before = len(unit.consequences)
             ask_all_to_leave(unit, cordon_id)
-            found += _stops_in(unit.consequences[num_before:], asked_at=evacuate_at)
+            found += _stops_in(unit.consequences[num_before:], requested_at=evacuate_at)
     unit.session.flush()
     for attempt_id in evacuation.attempts_to_leave(unit.session, unit.now):
         num_before = len(unit.consequences)
@@ -60,7 +60,7 @@ def follow(unit: UnitOfWork, events: Sequence[Event]) -> list[Stop]:
 
 
 def _judge_at_once(unit: UnitOfWork) -> None:
-    """Judge the GPUs that the unit wants judged at once, such as those that a closed breaker held back."""
+    """Judge the GPUs that are due because of the unit, such as what a closed breaker held back."""
     due = unit.session.scalars(select(Gpu.uuid).where(Gpu.judge_at == unit.now).order_by(Gpu.uuid)).all()
     if due:
         # For rules that do not come to rest the judge opens an incident: they move nothing.
@@ -68,14 +68,16 @@ def _judge_at_once(unit: UnitOfWork) -> None:
             judge_gpus(unit, lock_gpus(unit, due), active_policy(unit.session).health, policy_version(unit))
 
 
-def _stops_in(events: Sequence[Event], *, asked_at: datetime | None = None, is_evacuation: bool = False) -> list[Stop]:
+def _stops_in(
+    events: Sequence[Event], *, requested_at: datetime | None = None, is_evacuation: bool = False
+) -> list[Stop]:
     return [
         Stop(
             AttemptId(event["subject_id"]),
             JobId(event["payload"]["job_id"]),
             StopReason(event["payload"]["reason"]),
             datetime.fromisoformat(event["payload"]["deadline_at"]),
-            asked_at,
+            requested_at,
             is_evacuation,
         )
         for event in events

@@ -44,7 +44,7 @@ class Before:
 
 @dataclass(frozen=True, slots=True)
 class After:
-    """``events``: of the change itself, without its follow-ons. ``departures``: the jobs that leave and go on."""
+    """``events``: of the change itself, without its follow-ons. ``departures``: the jobs that leave and continue."""
 
     now: datetime
     events: Sequence[Event]
@@ -64,7 +64,7 @@ def observe_after(unit: UnitOfWork, events: Sequence[Event]) -> After:
     """Do the follow-ons of the change and read what is then; the unit is rolled back afterwards."""
     stops = follow(unit, events)
     session = unit.session
-    asked = question_at(session, unit.now)
+    cycle = question_at(session, unit.now)
     touched = {stop.job_id for stop in stops} | {
         JobId(event["subject_id"]) for event in unit.consequences if event.get("subject_type") == "job"
     }
@@ -74,17 +74,17 @@ def observe_after(unit: UnitOfWork, events: Sequence[Event]) -> After:
         now=unit.now,
         events=events,
         stops=stops,
-        question=asked,
-        capacity=capacity_of(asked),
+        question=cycle,
+        capacity=capacity_of(cycle),
         jobs=facts,
-        departures=_departures(session, unit.now, stops, facts, asked),
+        departures=_departures(session, unit.now, stops, facts, cycle),
     )
 
 
 def observe_before(units: UnitOfWorkFactory, now: datetime) -> Before:
     with units.read() as session:
-        asked = question_at(session, now)
-        return Before(asked, capacity_of(asked), frozenset(evacuation.attempts_to_leave(session, now)))
+        cycle = question_at(session, now)
+        return Before(cycle, capacity_of(cycle), frozenset(evacuation.attempts_to_leave(session, now)))
 
 
 def question_at(session: Session, now: datetime) -> Question:
@@ -94,14 +94,14 @@ def question_at(session: Session, now: datetime) -> Question:
     return found
 
 
-def capacity_of(asked: Question) -> dict[str, Capacity]:
+def capacity_of(cycle: Question) -> dict[str, Capacity]:
     """Return the capacity of each tier, the highest priority first."""
     kinds: dict[int, tuple[AdmissionFacts, int]] = {}
-    for gpu in asked.gpus:
+    for gpu in cycle.gpus:
         facts, count = kinds.get(id(gpu.facts), (gpu.facts, 0))
         kinds[id(gpu.facts)] = (facts, count + 1)
     found = {}
-    for name, tier in sorted(asked.policy.tiers.items(), key=lambda item: (-item[1].priority, item[0])):
+    for name, tier in sorted(cycle.policy.tiers.items(), key=lambda item: (-item[1].priority, item[0])):
         admitted = idle = 0
         for facts, count in kinds.values():
             refusals = refusals_of(facts, tier)
@@ -134,12 +134,12 @@ def node_names_of(session: Session, node_ids: Collection[NodeId]) -> dict[NodeId
 
 
 def departures_of(
-    session: Session, now: datetime, leaving: Mapping[JobId, tuple[AttemptId, bool]], asked: Question
+    session: Session, now: datetime, leaving: Mapping[JobId, tuple[AttemptId, bool]], cycle: Question
 ) -> list[Departure]:
     """Return the departures of these jobs. ``leaving``: the attempt, and whether the job keeps its good GPUs."""
     rows = session.scalars(select(Job).where(Job.id.in_(leaving)).order_by(Job.id)).all()
     keeping = {job_id for job_id, (_, keeps) in leaving.items() if keeps}
-    waiting = waiting_after(session, rows, keeping, to_ms(now), asked.workload.holds)
+    waiting = waiting_after(session, rows, keeping, to_ms(now), cycle.workload.holds)
     return [Departure(leaving[one.job_id][0], one, keeps_its_gpus=one.job_id in keeping) for one in waiting]
 
 
@@ -148,14 +148,14 @@ def _departures(
     now: datetime,
     stops: Sequence[Stop],
     facts: Mapping[JobId, JobFacts],
-    asked: Question,
+    cycle: Question,
 ) -> list[Departure]:
     """Return the departures of all that were asked to leave; of jobs, unless they wait in the queue already."""
-    queued = {job.job_id for job in asked.queue}
+    queued = {job.job_id for job in cycle.queue}
     leaving, ended = {}, []
     for stop in stops:
         if facts[stop.job_id].ends:
             ended.append(Departure(stop.attempt_id, None))
         elif stop.job_id not in queued:
             leaving[stop.job_id] = (stop.attempt_id, stop.reason in GOES_ON_THERE)
-    return [*departures_of(session, now, leaving, asked), *ended]
+    return [*departures_of(session, now, leaving, cycle), *ended]

@@ -9,7 +9,7 @@ from muster.domain.states import JobEffectKind, JobState, PlanOutcome, StopReaso
 
 @dataclass(frozen=True, slots=True)
 class Onward:
-    """Where a job goes on. ``hosts``: names in rank order. ``starts_at``: when its held or reclaimed GPUs are free.
+    """Where a job continues. ``hosts``: names in rank order. ``starts_at``: when its held or reclaimed GPUs are free.
 
     ``why``: why it would wait, and None where it starts at once.
     """
@@ -36,17 +36,17 @@ class JobFacts:
 
 @dataclass(frozen=True, slots=True)
 class JobEffect:
-    """The effect on one job. ``why``: why its attempt is stopped. ``asked_at``: when it gets the request to leave.
+    """The effect on one job. ``why``: why its attempt is stopped. ``requested_at``: when it gets the request to leave.
 
     ``deadline_at``: by when its programs have to end. ``saved_at``: its newest durable checkpoint. ``lost_gpu_s``: the
-    work since then, which is lost if it saves none before the deadline. ``onward``: None if it ends for good.
+    work since then, which is lost if it saves none before the deadline. ``onward``: None if it ends permanently.
     """
 
     kind: JobEffectKind
     job: JobFacts
     num_gpus: int
     why: StopReason | None = None
-    asked_at: datetime | None = None
+    requested_at: datetime | None = None
     deadline_at: datetime | None = None
     saved_at: datetime | None = None
     lost_gpu_s: float = 0.0

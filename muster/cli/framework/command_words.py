@@ -43,7 +43,7 @@ TYPED_ADVICE: Final = {
 """Code of an error → what to do next."""
 
 
-OPTIONS: Final = {
+OPTIONS_OF_FIELDS: Final = {
     "shape": "--nodes, --gpus",
     "tier": "--tier",
     "reason": "--reason",
@@ -76,4 +76,4 @@ def for_a_person(code: str, words: str, suggestion: str) -> tuple[str, str]:
 
 def _option_of(found: re.Match[str]) -> str:
     field = found["field"].replace("/", ".")
-    return f"{OPTIONS.get(field, field)}: "
+    return f"{OPTIONS_OF_FIELDS.get(field, field)}: "

@@ -75,10 +75,10 @@ def capacities(stage: Stage) -> dict[str, tuple[int, int]]:
     return {tier: (each.admitted, each.idle) for tier, each in found.items()}
 
 
-def leave(stage: Stage, told: JobEffect) -> None:
-    """Its programs end as they were asked to, unless no host had claimed them yet."""
-    if told.job.job_id in stage.running:
-        stage.leave(told.job.job_id, {**LEFT, "stop_reason": told.why})
+def leave(stage: Stage, reported: JobEffect) -> None:
+    """Its programs end as they were requested to, unless no host had claimed them yet."""
+    if reported.job.job_id in stage.running:
+        stage.leave(reported.job.job_id, {**LEFT, "stop_reason": reported.why})
     stage.reconcile()
 
 
@@ -119,42 +119,42 @@ def test_a_job_that_has_to_leave_is_named_with_its_deadline_its_loss_and_its_nex
     stage.pass_time(60)
     action, work, reason = ways_out(stage, host_of(stage, job_id))[way]
     effect = tried(stage, action, work)
-    (told,) = effect.jobs
-    assert (told.kind, told.job.name, told.job.job_id, told.num_gpus, told.why) == (
+    (reported,) = effect.jobs
+    assert (reported.kind, reported.job.name, reported.job.job_id, reported.num_gpus, reported.why) == (
         JobEffectKind.LEAVES,
         "bert",
         job_id,
         2,
         reason,
     )
-    assert told.lost_gpu_s == 120, "two GPUs for the minute since its checkpoint"
-    assert told.onward is not None
-    assert told.onward.outcome is PlanOutcome.STARTS
-    assert not stage.stop_requests(), "nothing was asked to leave"
+    assert reported.lost_gpu_s == 120, "two GPUs for the minute since its checkpoint"
+    assert reported.onward is not None
+    assert reported.onward.outcome is PlanOutcome.STARTS
+    assert not stage.stop_requests(), "nothing was requested to leave"
     done(stage, action, work)
-    (asked,) = stage.stop_requests()
-    assert (asked.reason, asked.deadline_at) == (told.why, told.deadline_at)
+    (requested,) = stage.stop_requests()
+    assert (requested.reason, requested.deadline_at) == (reported.why, reported.deadline_at)
     assert {each.tier: (each.after, each.idle) for each in effect.tiers} == capacities(stage)
     stage.beat_all()
-    leave(stage, told)
+    leave(stage, reported)
     stage.cycle()
     stage.beat_all()
-    assert names_of(stage, job_id) == sorted(told.onward.hosts)
+    assert names_of(stage, job_id) == sorted(reported.onward.hosts)
 
 
-def test_where_no_place_is_left_it_is_told_to_wait_and_why(stage: Stage) -> None:
+def test_where_no_place_is_left_it_is_reported_to_wait_and_why(stage: Stage) -> None:
     found = [stage.run("on_demand", shape=PAIR, name=f"job-{number}") for number in range(3)]
     action, work, _ = ways_out(stage, host_of(stage, found[0]))["drain"]
     effect = tried(stage, action, work)
-    (told,) = effect.jobs
-    assert told.onward is not None
-    assert (told.job.job_id, told.onward.outcome) == (found[0], PlanOutcome.WAITS)
-    assert told.onward.why
+    (reported,) = effect.jobs
+    assert reported.onward is not None
+    assert (reported.job.job_id, reported.onward.outcome) == (found[0], PlanOutcome.WAITS)
+    assert reported.onward.why
     assert effect.tiers[0].before - effect.tiers[0].after == 2
     assert effect.changes == ("alpha takes no new job", "node alpha is drained: 1 job has to leave")
 
 
-def test_a_window_to_come_states_when_each_job_is_asked(stage: Stage) -> None:
+def test_a_window_to_come_states_when_each_job_is_requested_to_leave(stage: Stage) -> None:
     job_id = stage.run("on_demand", shape=PAIR)
     starts_at = stage.clock.now + timedelta(hours=5)
     effect = tried(
@@ -169,8 +169,8 @@ def test_a_window_to_come_states_when_each_job_is_asked(stage: Stage) -> None:
             evacuate_lead_s=3600,
         ),
     )
-    (told,) = effect.jobs
-    assert (told.asked_at, told.deadline_at) == (starts_at - timedelta(hours=1), starts_at)
+    (reported,) = effect.jobs
+    assert (reported.requested_at, reported.deadline_at) == (starts_at - timedelta(hours=1), starts_at)
 
 
 def test_a_cancelled_job_ends_and_the_job_that_gets_its_gpus_is_named(stage: Stage) -> None:
@@ -200,9 +200,13 @@ def test_a_released_cordon_names_the_job_that_it_lets_start(stage: Stage) -> Non
         return cordons.release(unit, made.id)
 
     effect = tried(stage, cordons.RELEASE, work)
-    (told,) = effect.jobs
-    assert told.onward is not None
-    assert (told.kind, told.job.name, told.onward.hosts) == (JobEffectKind.STARTS, "large", ("alpha", "beta", "gamma"))
+    (reported,) = effect.jobs
+    assert reported.onward is not None
+    assert (reported.kind, reported.job.name, reported.onward.hosts) == (
+        JobEffectKind.STARTS,
+        "large",
+        ("alpha", "beta", "gamma"),
+    )
     done(stage, cordons.RELEASE, work)
     (placed,) = stage.cycle().placements
     assert (placed.job_id, len(placed.parts)) == (job_id, 3)
@@ -223,9 +227,9 @@ def test_a_guarantee_that_reclaims_names_the_victim_and_where_it_goes_on(stage: 
         return quotas.set_quota(unit, stage.fleet.tenant_id, "on_demand", Quota(guaranteed=2), reason="paid")
 
     effect = tried(stage, quotas.SET, work)
-    told = {each.kind: each for each in effect.jobs}
-    assert told[JobEffectKind.STARTS].job.name == "entitled"
-    victim = told[JobEffectKind.LEAVES]
+    reported = {each.kind: each for each in effect.jobs}
+    assert reported[JobEffectKind.STARTS].job.name == "entitled"
+    victim = reported[JobEffectKind.LEAVES]
     assert (victim.why, victim.job.tenant) == (StopReason.RECLAIM, "other")
     assert victim.onward is not None
     assert victim.onward.outcome is PlanOutcome.WAITS
@@ -270,9 +274,9 @@ def test_whatever_is_tried_does_to_jobs_and_capacity_what_it_stated(stage: Stage
     effect = tried(stage, action, work)
     done(stage, action, work)
     assert {each.tier: (each.after, each.idle) for each in effect.tiers} == capacities(stage)
-    asked = {(stage.job_of(one.attempt_id), one.reason, one.deadline_at) for one in stage.stop_requests()}
+    requested = {(stage.job_of(one.attempt_id), one.reason, one.deadline_at) for one in stage.stop_requests()}
     left = [each for each in effect.jobs if each.kind is JobEffectKind.LEAVES]
-    assert {(each.job.job_id, each.why, each.deadline_at) for each in left} == asked
+    assert {(each.job.job_id, each.why, each.deadline_at) for each in left} == requested
     stage.beat_all()
     for each in left:
         leave(stage, each)

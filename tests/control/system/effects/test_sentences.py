@@ -81,7 +81,7 @@ def test_a_sentence_is_words_without_the_name_of_the_event(kind: str) -> None:
     assert not re.search(r"[{}]|None\b", sentence), sentence
 
 
-def test_a_kind_without_a_sentence_is_named_by_its_subject_and_a_told_job_not_at_all() -> None:
+def test_a_kind_without_a_sentence_is_named_by_its_subject_and_a_reported_job_not_at_all() -> None:
     def event(kind: str, subject: str) -> dict[str, object]:
         subject_type = kind.split(".", maxsplit=1)[0]
         return {"type": "event", "kind": kind, "subject_type": subject_type, "subject_id": subject, "payload": {}}
