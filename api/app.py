@@ -13,6 +13,7 @@ from starlette.types import ASGIApp
 
 from api import documents, problems
 from api.address_limit import AddressLimit
+from api.declared_query import add_strict_routes
 from api.dependencies import AppDependencies
 from api.host_threads import HostThreads
 from api.log_news import LogNews
@@ -133,32 +134,10 @@ def _routes() -> Sequence[BaseRoute]:
     records = (events, audit, policies, system_figures)
     of_tenants = (log_lines, training, reclaims, keys, persons, tenants, quotas)
     for module in (jobs, gpus, nodes, *of_tenants, *fleet_wide, *records, *of_hosts):
-        _add(root, "/v1", module.router)
-    _add(root, "/v1", system.v1)
-    _add(root, "", system.router)
+        add_strict_routes(root, "/v1", module.router)
+    add_strict_routes(root, "/v1", system.v1)
+    add_strict_routes(root, "", system.router)
     return root.routes
-
-
-def _add(root: APIRouter, prefix: str, router: APIRouter) -> None:
-    for found in iter_route_contexts(router.routes):
-        if found.path is None or found.endpoint is None:
-            raise TypeError(f"{found.original_route!r} is no route with a path")
-        root.add_api_route(
-            prefix + found.path,
-            found.endpoint,
-            response_model=found.response_model,
-            status_code=found.status_code,
-            tags=found.tags,
-            dependencies=found.dependencies,
-            summary=found.summary,
-            description=found.description,
-            responses=found.responses,
-            methods=found.methods,
-            name=found.name,
-            response_class=found.response_class,
-            openapi_extra=found.openapi_extra,
-            include_in_schema=found.include_in_schema,
-        )
 
 
 @asynccontextmanager

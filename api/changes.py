@@ -14,10 +14,12 @@ from fastapi import Depends, Header, Query, Request
 from fastapi.responses import JSONResponse
 
 from api.dependencies import dependencies_of
+from api.effect_views import effect_view
 from api.refusals import refusing
 from control.core import idempotency
 from control.core.idempotency import StoredAnswer
 from control.core.unit_of_work import UnitOfWork, UnitOfWorkFactory, retrying
+from control.system.effects import effects
 from muster.domain.errors import (
     ConflictError,
     IdempotencyKeyReusedError,
@@ -67,21 +69,32 @@ class Change:
         self, principal: Principal, action: str, work: Callable[[UnitOfWork], T], render: Callable[[T], Answer]
     ) -> JSONResponse:
         """Do ``work`` once and answer; begin again where it met another unit on the same rows."""
+        if self.is_dry_run:
+            return retrying(lambda: self._tried(principal, action, work, render))
         return retrying(lambda: self._once(principal, action, work, render))
+
+    def _tried(
+        self, principal: Principal, action: str, work: Callable[[UnitOfWork], T], render: Callable[[T], Answer]
+    ) -> JSONResponse:
+        """Return the answer of the change with its effect; all of it is rolled back."""
+        with self.units.begin(principal, action, dry_run=True) as unit:
+            answer = render(work(unit))
+            consequences = unit.consequences
+            tried = effects.observe(unit)
+        effect = effect_view(effects.effect_of(self.units, principal, tried))
+        body = {**answer.body, "dry_run": True, "effect": effect, "consequences": consequences}
+        return JSONResponse(body, status_code=200)
 
     def _once(
         self, principal: Principal, action: str, work: Callable[[UnitOfWork], T], render: Callable[[T], Answer]
     ) -> JSONResponse:
-        key = None if self.is_dry_run else self.key
-        with self.units.begin(principal, action, dry_run=self.is_dry_run) as unit:
+        key = self.key
+        with self.units.begin(principal, action) as unit:
             if key is not None:
                 earlier = idempotency.claim(unit, key, method_path=self.method_path, body_sha256=self.body_sha256)
                 if earlier is not None:
                     return self._replay(earlier)
             answer = render(work(unit))
-            if self.is_dry_run:
-                body = {**answer.body, "dry_run": True, "consequences": unit.consequences}
-                return JSONResponse(body, status_code=200)
             if key is not None:
                 idempotency.store(
                     unit,
@@ -110,7 +123,7 @@ def change_of(
     request: Request,
     idempotency_key: Annotated[str | None, Header(description="makes a repetition safe: one key, one effect")] = None,
     *,
-    dry_run: Annotated[bool, Query(description="the same path, rolled back, with its consequences")] = False,
+    dry_run: Annotated[bool, Query(description="the same path, rolled back, with its effect")] = False,
 ) -> Change:
     """Return the request's change. Raises ``InvalidIdempotencyKeyError``.
 

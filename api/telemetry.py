@@ -18,6 +18,7 @@ from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+from api.declared_query import refusal_of, unknown_parameters
 from api.host_threads import HostThreads
 from api.permissions import UndeclaredRouteError, declared_routes
 from api.telemetry_bodies import BodyReader, ReadReport, read_report
@@ -113,6 +114,8 @@ class TelemetryRoute:
         principal.require(self._permission)
         if principal.node_id is None:
             raise UnauthenticatedError
+        if faults := unknown_parameters(scope["query_string"], ()):
+            raise refusal_of(faults)
         read = await self._report_in(scope, receive)
         report, now_ms = read.report, to_ms(self._units.clock())
         incoming = IncomingReport(

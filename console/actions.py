@@ -8,9 +8,13 @@ from fastapi import Request
 from starlette.responses import RedirectResponse, Response
 
 from api.dependencies import dependencies_of
+from api.effect_views import effect_view
 from console.rendering import is_fragment, pages_of
 from console.session import Viewer
-from control.core.unit_of_work import UnitOfWork, retrying
+from control.core.unit_of_work import UnitOfWork, UnitOfWorkFactory, retrying
+from control.system.effects import effects
+from control.system.effects.types import Effect
+from muster.documents.effect_lines import effect_parts
 from muster.domain.errors import ValidationFailedError
 
 MAX_REASON: Final = 500
@@ -27,27 +31,34 @@ def act(
     back_to: str,
     done: str,
 ) -> Response:
-    """Show the consequences of ``work``, rolled back, with ``step=preview``; else do it, and redirect with ``done``.
+    """Show the effect of ``work``, rolled back, with ``step=preview``; else do it, and redirect with ``done``.
 
     Raises:
         MusterError: as the service raises it; shown in the dialog of the change.
     """
-    is_preview = fields.get("step") == PREVIEW
     units = dependencies_of(request).units
-
-    def once() -> list[dict[str, Any]]:
-        with units.begin(viewer.principal, action, dry_run=is_preview) as unit:
-            work(unit)
-        return unit.consequences
-
-    consequences = retrying(once)
-    if is_preview:
+    if fields.get("step") == PREVIEW:
+        effect = retrying(lambda: _tried(units, viewer, action, work))
         template = "parts/preview.html" if is_fragment(request) else "preview.html"
-        return pages_of(request).page(request, template, viewer, consequences=consequences, back_to=back_to)
+        parts = effect_parts(effect_view(effect))
+        return pages_of(request).page(request, template, viewer, parts=parts, back_to=back_to)
+    retrying(lambda: _done(units, viewer, action, work))
     where = f"{back_to}{'&' if '?' in back_to else '?'}done={quote(done)}"
     if is_fragment(request):
         return Response(status_code=204, headers={"HX-Redirect": where})
     return RedirectResponse(where, status_code=303)
+
+
+def _tried(units: UnitOfWorkFactory, viewer: Viewer, action: str, work: Callable[[UnitOfWork], Any]) -> Effect:
+    with units.begin(viewer.principal, action, dry_run=True) as unit:
+        work(unit)
+        tried = effects.observe(unit)
+    return effects.effect_of(units, viewer.principal, tried)
+
+
+def _done(units: UnitOfWorkFactory, viewer: Viewer, action: str, work: Callable[[UnitOfWork], Any]) -> None:
+    with units.begin(viewer.principal, action) as unit:
+        work(unit)
 
 
 def reason_in(fields: Mapping[str, str]) -> str:

@@ -12,6 +12,7 @@ from starlette.responses import RedirectResponse, Response
 from starlette.routing import BaseRoute
 
 from api.address_limit import AddressLimit
+from api.declared_query import StrictRoute, add_strict_routes
 from api.permissions import public
 from api.problems import answer_fault, error_of
 from console.live_map import LiveMaps
@@ -72,9 +73,15 @@ _PAGE_MODULES: Final = (
 _ADVICE_OF_PROBLEM: Final[Mapping[type[MusterError], str]] = {
     ForbiddenError: "Sign in as a person whose role has that permission.",
     NotFoundError: "Look for it by its name or id, in the field on top.",
-    ValidationFailedError: "Change that and try again.",
+    ValidationFailedError: "Change that and try again; of an old bookmark, leave out what the page does not know.",
 }
 """Advice for a person, where the API's own advice is about its documents."""
+
+
+class PageRoute(StrictRoute):
+    """Route of a page: after a change, its script reads from ``done`` the words about it."""
+
+    of_every_route = ("done",)
 
 
 def install(app: FastAPI) -> None:
@@ -91,15 +98,16 @@ def install(app: FastAPI) -> None:
 def _routes() -> Sequence[BaseRoute]:
     """Return the routes, the same for every application: FastAPI needs long to compute them."""
     root = APIRouter()
-    root.add_api_route(
+    files = APIRouter()
+    files.add_api_route(
         f"{PREFIX}/static/{{digest}}/{{name:path}}",
         _static,
-        include_in_schema=False,
         response_model=None,
         dependencies=[public("the pages' own style, scripts and fonts")],
     )
+    add_strict_routes(root, "", files, kind=PageRoute, is_in_schema=False)
     for module in _PAGE_MODULES:
-        root.include_router(module.router, prefix=PREFIX, include_in_schema=False)
+        add_strict_routes(root, PREFIX, module.router, kind=PageRoute, is_in_schema=False)
     return root.routes
 
 

@@ -19,7 +19,6 @@ from local.errors import EmbeddedServerError
 from local.processes import ServerProcess, end_orphan
 from local.server_files import ServerHome, prepare_home
 
-START_TIMEOUT_S = 60.0
 _SOCKET_NAME = "broker.sock"
 _BROKER_SETTINGS = {
     "port": "0",
@@ -87,7 +86,7 @@ class BrokerServer:
             working_dir=home.path,
         )
         try:
-            if process.wait_until(self._answers, timeout_s=START_TIMEOUT_S):
+            if process.wait_until(self._answers, expected=f"the broker, whose log is {self.log_path}"):
                 return process
         except BaseException:
             process.end((signal.SIGTERM, 5.0))

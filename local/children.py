@@ -40,6 +40,13 @@ class Child:
     def is_running(self) -> bool:
         return self._process is not None and self._process.is_running()
 
+    @property
+    def how_it_ended(self) -> str | None:
+        """Text on the end of a process that has ended by itself; None for one that runs or was never started."""
+        if self._process is None or self._process.is_running():
+            return None
+        return _exit_words(self._process.exit_status)
+
     def start(self) -> None:
         self._started_at = time.monotonic()
         self._process = ServerProcess(

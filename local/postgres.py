@@ -18,7 +18,6 @@ from local.server_files import prepare_home
 
 DEFAULT_DATABASE = "muster"
 # Recovery after a crash replays at most max_wal_size.
-START_TIMEOUT_S = 120.0
 # It names the socket, and is given to server and clients alike: PGPORT in the environment would change it for them.
 _PORT = 5432
 _SOCKET_NAME = f".s.PGSQL.{_PORT}.lock"
@@ -112,7 +111,10 @@ class PostgresServer:
                 working_dir=home.path,
             )
             try:
-                if process.wait_until(lambda: cluster.is_ready(process.pid), timeout_s=START_TIMEOUT_S):  # noqa: B023
+                if process.wait_until(
+                    lambda: cluster.is_ready(process.pid),  # noqa: B023
+                    expected=f"PostgreSQL, whose log is {self.log_path}",
+                ):
                     return process
             except BaseException:
                 process.end((signal.SIGQUIT, 5.0))

@@ -11,13 +11,16 @@ from functools import cache
 from pathlib import Path
 
 import psutil
+import structlog
 
 from local.errors import EmbeddedServerError
+from local.progress import Patience, work_of
 from local.server_files import Owner
 
 POLL_S = 0.005
 # A killed server's own children, and a server that shuts down because its parent died, have ended within this.
 ORPHAN_PATIENCE_S = 3.0
+log = structlog.get_logger(__name__)
 _SHIM = Path(__file__).with_name("die_with_parent.py")
 
 
@@ -76,16 +79,19 @@ class ServerProcess:
     def is_running(self) -> bool:
         return self.exit_status is None
 
-    def wait_until(self, is_ready: Callable[[], bool], *, timeout_s: float) -> bool:
-        """Return True once ready, False where the process ended first; raise where neither happens in time."""
-        deadline = time.monotonic() + timeout_s
-        while time.monotonic() < deadline:
-            if not self.is_running():
-                return False
+    def wait_until(self, is_ready: Callable[[], bool], *, expected: str) -> bool:
+        """Return True once ready, False where the process ended first. It is waited for as long as it works.
+
+        Raises:
+            EmbeddedServerError: it hangs. ``expected`` names what was waited for.
+        """
+        patience = Patience(expected, lambda: work_of(self.pid), report=lambda words: log.info("waiting", words=words))
+        while self.is_running():
             if is_ready():
                 return True
+            patience.require_progress()
             time.sleep(POLL_S)
-        raise EmbeddedServerError(f"process {self.pid} was not ready after {timeout_s:g} s; see its log")
+        return False
 
     def end(self, *steps: tuple[signal.Signals, float]) -> None:
         """Send each signal and wait so many seconds for its effect, until one works; SIGKILL is always the last."""

@@ -10,7 +10,7 @@ import shlex
 import signal
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Final
@@ -23,9 +23,11 @@ from control.core.unit_of_work import UnitOfWorkFactory
 from local.bootstrap import FIRST_PERSON, OPERATOR, LocalIdentities, bootstrap
 from local.broker import BrokerServer
 from local.children import Child, child_environment
+from local.errors import EmbeddedServerError
 from local.hosts import LocalHost, host_children, write_join_tokens
 from local.local_stack import LocalStack, StackPlan
 from local.postgres import PostgresServer
+from local.progress import Patience, Work, work_of
 from local.restarts import Keeper, Server
 from local.shutdown import stop_children, stop_programs
 from muster.db import migrate
@@ -35,7 +37,9 @@ from muster.ports import free_port, port_is_taken
 from muster.processes import stop_on_signals
 from muster.settings import make_secret_key_file
 
-READY_TIMEOUT_S: Final = 60.0
+READY: Final = "ready"
+LAST_LINES: Final = 4
+"""Lines of the log of a process that ended, which its error shows."""
 Lead = Callable[[Console, LocalStack, threading.Event], bool]
 """Called with the stack once it is up, and ends when the event is set: returns whether it held."""
 
@@ -104,8 +108,8 @@ def _start(plan: StackPlan, console: Console, ending: ExitStack, stop: threading
     ending.callback(stop_children, stack.children)
     ending.callback(keeper.close)
     _start_all(servants)
+    wait_ready(api_url, servants, servers, stop, lambda words: console.print(words, soft_wrap=True))
     keeper.start()
-    _wait_ready(stack, stop)
     _start_all(hosts)  # now: before the API answers they would only wait, with growing pauses
     keeper.watch(hosts)
     _write_profile(stack)
@@ -198,29 +202,58 @@ def _go_on_unless(stop: threading.Event) -> None:
         raise KeyboardInterrupt
 
 
-def _wait_ready(stack: LocalStack, stop: threading.Event) -> None:
-    """Wait until the API is ready.
+def wait_ready(
+    api_url: str,
+    servants: Sequence[Child],
+    servers: Mapping[str, Server],
+    stop: threading.Event,
+    report: Callable[[str], None],
+) -> None:
+    """Wait until the API, the first of ``servants``, is ready, as long as it works.
 
     Raises:
-        StackError: it does not answer in time.
+        StackError: one of them ended by itself, or the API hangs.
         KeyboardInterrupt: a signal has come.
     """
-    url = f"{stack.api_url}/readyz"
-    deadline = time.monotonic() + READY_TIMEOUT_S
+    url, api = f"{api_url}/readyz", servants[0]
+    awaited = f"the API at {url}, whose log is {api.log_path}"
+    starting = Patience(awaited, lambda: Work() if api.pid is None else work_of(api.pid), report=report)
+    answer, answering = "", Patience(awaited, Work)
     # One client for all polls: to make one reads the system's certificates, 25 ms of CPU that the API needs to start.
     with httpx.Client(timeout=1.0, trust_env=False) as client:
-        while not _answers(client, url):
+        while (said := _answer(client, url)) != READY:
             _go_on_unless(stop)
-            if time.monotonic() > deadline:
-                raise StackError(f"the API did not become ready at {url}; its log: {stack.children[0].log_path}")
+            _require_running(servants, servers)
+            if said and said != answer:
+                answer, answering = said, Patience(f"{awaited}, which answers {said}", Work, report=report)
+            # Once it answers, our own requests make it work: then only another answer is progress.
+            _require_progress(answering if said else starting)
             time.sleep(0.05)
 
 
-def _answers(client: httpx.Client, url: str) -> bool:
+def _require_progress(patience: Patience) -> None:
     try:
-        return client.get(url).status_code == httpx.codes.OK
+        patience.require_progress()
+    except EmbeddedServerError as fault:
+        raise StackError(str(fault)) from fault
+
+
+def _require_running(servants: Sequence[Child], servers: Mapping[str, Server]) -> None:
+    if ended := [name for name, server in servers.items() if not server.is_running()]:
+        raise StackError(f"the {ended[0]} ended before the stack was up")
+    for child in servants:
+        if (how := child.how_it_ended) is not None:
+            last = " | ".join(child.log_path.read_text(errors="replace").splitlines()[-LAST_LINES:])
+            raise StackError(f"{child.name} ended ({how}) before the stack was up; {child.log_path} ends: {last}")
+
+
+def _answer(client: httpx.Client, url: str) -> str:
+    """Return READY, the text of another answer, or nothing where none came."""
+    try:
+        answer = client.get(url)
     except httpx.HTTPError:
-        return False
+        return ""
+    return READY if answer.status_code == httpx.codes.OK else f"{answer.status_code}: {answer.text[:200]}"
 
 
 def _write_profile(stack: LocalStack) -> None:

@@ -98,6 +98,11 @@ class UnitOfWork:
         """The unit's events and outbox messages, in order."""
         return self._consequences.described()
 
+    @property
+    def concerns_placement(self) -> bool:
+        """True if the unit wakes the scheduler: what it changes may change a plan."""
+        return SCHEDULER_CHANNEL in self._channels
+
     def emit(
         self,
         kind: str,

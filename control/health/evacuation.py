@@ -15,6 +15,7 @@ from typing import Final
 
 from sqlalchemy import ColumnElement, Select, and_, or_, select
 from sqlalchemy.dialects.postgresql import distinct_on
+from sqlalchemy.orm import Session
 
 from control.attempts.attempts import LoadedAttempt, lock_attempt, stop_attempt
 from control.core.unit_of_work import UnitOfWork, UnitOfWorkFactory, declare_action, retrying
@@ -49,7 +50,7 @@ def evacuate_once(units: UnitOfWorkFactory, principal: Principal) -> int:
     One that fails does not stop the others: its fault is raised after all have had their turn.
     """
     with units.read() as session:
-        attempt_ids = session.scalars(_to_be_checked(units.clock())).all()
+        attempt_ids = attempts_to_leave(session, units.clock())
     faults: list[Exception] = []
     num_stopped = 0
     for attempt_id in attempt_ids:
@@ -61,6 +62,11 @@ def evacuate_once(units: UnitOfWorkFactory, principal: Principal) -> int:
     if faults:
         raise faults[0]
     return num_stopped
+
+
+def attempts_to_leave(session: Session, now: datetime) -> Sequence[AttemptId]:
+    """Return the attempts that are tainted or hold a GPU to be left, and that ``evacuate`` has to check."""
+    return session.scalars(_to_be_checked(now)).all()
 
 
 def _to_be_checked(now: datetime) -> Select[AttemptId]:
@@ -92,30 +98,34 @@ def _to_be_checked(now: datetime) -> Select[AttemptId]:
 
 
 def _evacuate(units: UnitOfWorkFactory, principal: Principal, attempt_id: AttemptId) -> bool:
-    """Ask the attempt to leave, or to leave sooner. Return whether it was asked."""
     with units.begin(principal, EVACUATE) as unit:
-        loaded = lock_attempt(unit, attempt_id)
-        out = _gpus_out(unit, loaded)
-        is_tainted = loaded.attempt.tainted_since is not None
-        if loaded.attempt.state is AttemptState.ENDED or not (out or is_tainted):
-            return False
-        policy = active_policy(unit.session)
-        threats = [row for row in _grounds(unit, out) if row.threatens_correctness]
-        onset = min((row.onset_at for row in threats), default=None)
-        threatens_correctness = is_tainted or onset is not None
-        grace_s = policy.evacuation.correctness_grace_s if threatens_correctness else policy.evacuation.grace_s
-        grace = timedelta(seconds=grace_s)
-        if _is_stopped_as_urgently(loaded.attempt) and (
-            not threatens_correctness or _is_settled(loaded.attempt, unit.now + grace, onset, policy)
-        ):
-            return False
-        payload = {"job_id": loaded.job.id, "gpus": out, "threatens_correctness": threatens_correctness}
-        if onset is not None:
-            payload["tainted"] = taint_users(unit, out, onset, policy, alongside=[loaded.attempt.id])
-        tenant_id = loaded.attempt.tenant_id
-        unit.emit("attempt.evacuating", "attempt", loaded.attempt.id, tenant_id=tenant_id, payload=payload)
-        stop_attempt(unit, loaded, StopReason.EVACUATION, policy, grace=grace)
-        return True
+        return evacuate(unit, attempt_id)
+
+
+def evacuate(unit: UnitOfWork, attempt_id: AttemptId) -> bool:
+    """Ask the attempt to leave, or to leave sooner. Return whether it was asked."""
+    loaded = lock_attempt(unit, attempt_id)
+    out = _gpus_out(unit, loaded)
+    is_tainted = loaded.attempt.tainted_since is not None
+    if loaded.attempt.state is AttemptState.ENDED or not (out or is_tainted):
+        return False
+    policy = active_policy(unit.session)
+    threats = [row for row in _grounds(unit, out) if row.threatens_correctness]
+    onset = min((row.onset_at for row in threats), default=None)
+    threatens_correctness = is_tainted or onset is not None
+    grace_s = policy.evacuation.correctness_grace_s if threatens_correctness else policy.evacuation.grace_s
+    grace = timedelta(seconds=grace_s)
+    if _is_stopped_as_urgently(loaded.attempt) and (
+        not threatens_correctness or _is_settled(loaded.attempt, unit.now + grace, onset, policy)
+    ):
+        return False
+    payload = {"job_id": loaded.job.id, "gpus": out, "threatens_correctness": threatens_correctness}
+    if onset is not None:
+        payload["tainted"] = taint_users(unit, out, onset, policy, alongside=[loaded.attempt.id])
+    tenant_id = loaded.attempt.tenant_id
+    unit.emit("attempt.evacuating", "attempt", loaded.attempt.id, tenant_id=tenant_id, payload=payload)
+    stop_attempt(unit, loaded, StopReason.EVACUATION, policy, grace=grace)
+    return True
 
 
 def _is_stopped_as_urgently(attempt: Attempt) -> bool:

@@ -8,7 +8,7 @@ from typing import Final
 
 from sqlalchemy import or_, select
 
-from control.core.unit_of_work import UnitOfWorkFactory, declare_action, retrying
+from control.core.unit_of_work import UnitOfWork, UnitOfWorkFactory, declare_action, retrying
 from control.hosts import drains
 from control.policy.policies import active_policy
 from muster.db.models import Allocation, AllocationGpu, Attempt, Cordon
@@ -53,22 +53,27 @@ def evacuate_for_maintenance_once(units: UnitOfWorkFactory, principal: Principal
 def _clear(units: UnitOfWorkFactory, principal: Principal, cordon_id: str) -> bool:
     with units.begin(principal, CLEAR) as unit:
         unit.principal.require(Permission.SYSTEM_RUN)
-        node_id = unit.session.scalar(select(Cordon.node_id).where(Cordon.id == cordon_id))
-        if node_id is None:
-            return False
-        jobs = drains.lock_those_on(unit, node_id)
-        cordon = unit.session.get_one(Cordon, cordon_id, populate_existing=True)
-        if cordon.released_at is not None or cordon.starts_at is None:
-            return False
-        policy = active_policy(unit.session)
-        deadline_s = max((cordon.starts_at - unit.now) / timedelta(seconds=1), policy.evacuation.grace_s)
-        asked = [
-            job.id
-            for job in jobs
-            if drains.ask_to_leave(unit, job, policy, deadline_s, cordon.reason, ends_by=cordon.starts_at)
-        ]
-        if not asked:
-            return False
-        told = {"cordon_id": cordon.id, "reason": cordon.reason, "jobs": asked, "deadline_s": deadline_s}
-        unit.emit("node.maintenance_evacuation", "node", node_id, payload=told)
-        return True
+        return ask_all_to_leave(unit, cordon_id)
+
+
+def ask_all_to_leave(unit: UnitOfWork, cordon_id: str) -> bool:
+    """Ask the jobs to leave that would still run when the window of this cordon begins. Return whether any was."""
+    node_id = unit.session.scalar(select(Cordon.node_id).where(Cordon.id == cordon_id))
+    if node_id is None:
+        return False
+    jobs = drains.lock_those_on(unit, node_id)
+    cordon = unit.session.get_one(Cordon, cordon_id, populate_existing=True)
+    if cordon.released_at is not None or cordon.starts_at is None:
+        return False
+    policy = active_policy(unit.session)
+    deadline_s = max((cordon.starts_at - unit.now) / timedelta(seconds=1), policy.evacuation.grace_s)
+    asked = [
+        job.id
+        for job in jobs
+        if drains.ask_to_leave(unit, job, policy, deadline_s, cordon.reason, ends_by=cordon.starts_at)
+    ]
+    if not asked:
+        return False
+    told = {"cordon_id": cordon.id, "reason": cordon.reason, "jobs": asked, "deadline_s": deadline_s}
+    unit.emit("node.maintenance_evacuation", "node", node_id, payload=told)
+    return True

@@ -1,7 +1,7 @@
 """Pending jobs as the planner needs them: request, last allocation, and hosts that were at fault."""
 
 import functools
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Final
@@ -44,22 +44,43 @@ def waiting_jobs(
     missing = {*hold_of, *(own.job_id for own in own_holds)}.difference(job.id for job in rows)
     if missing:
         rows += session.scalars(queued.where(within(Job.id, sorted(missing))).order_by(Job.created_at, Job.id))
+    num_hold_gpus = {own.job_id: len(own.gpus) for own in own_holds}
+    wished = _as_waiting(session, rows, policy, num_hold_gpus)
+    if alongside is not None and head.sees_thought:
+        wished.append(waiting_job(alongside.spec, alongside.job_id, alongside.tenant_id, to_ms(alongside.at), policy))
+    return wished
+
+
+def waiting_after(
+    session: Session, jobs: Sequence[Job], interrupted: Collection[JobId], now_ms: int, own_holds: Sequence[ResumeHold]
+) -> list[WaitingJob]:
+    """Return jobs that run now as they wait once their live attempts have left.
+
+    ``interrupted``: the jobs that a fault or maintenance makes leave: they continue on their good GPUs, and the GPUs
+    held for them do not determine their size.
+    """
+    num_hold_gpus = {own.job_id: len(own.gpus) for own in own_holds if own.job_id not in interrupted}
+    waiting = _as_waiting(session, jobs, active_policy(session), num_hold_gpus)
+    return [replace(one, interrupted_ms=now_ms) if one.job_id in interrupted else one for one in waiting]
+
+
+def _as_waiting(
+    session: Session, rows: Sequence[Job], policy: Policy, num_hold_gpus: Mapping[JobId, int]
+) -> list[WaitingJob]:
+    """Return the jobs of these rows. ``num_hold_gpus``: GPUs held for each job's next size."""
     avoided = nodes_at_fault(session, [job.id for job in rows])
-    held = _last_parts(session, [job.id for job in rows])
+    last_parts = _last_parts(session, [job.id for job in rows])
     num_nodes = session.scalar(select(func.count()).select_from(Node)) or 0
-    num_held = {own.job_id: len(own.gpus) for own in own_holds}
     wished = []
     for job in rows:
         one = waiting_job(
             spec_of(job), job.id, job.tenant_id, to_ms(job.created_at), policy, wanted_nodes=job.wanted_nodes
         )
-        last = held.get(job.id, _NO_LAST)
+        last = last_parts.get(job.id, _NO_LAST)
         one = replace(one, version=job.version, keep=last.parts, interrupted_ms=last.interrupted_ms)
         # GPUs held since an interruption are kept by the job, and do not determine its size.
-        next_size = 0 if last.interrupted_ms is not None else num_held.get(job.id, 0)
+        next_size = 0 if last.interrupted_ms is not None else num_hold_gpus.get(job.id, 0)
         wished.append(_fitted(one, avoided.get(job.id, frozenset()), num_nodes, next_size))
-    if alongside is not None and head.sees_thought:
-        wished.append(waiting_job(alongside.spec, alongside.job_id, alongside.tenant_id, to_ms(alongside.at), policy))
     return wished
 
 

@@ -29,12 +29,17 @@ from scheduler.queue.order import in_order
 
 
 def question(
-    session: Session, now: datetime, unlooked: Collection[JobId] = (), *, alongside: InThought | None = None
+    session: Session,
+    now: datetime,
+    unlooked: Collection[JobId] = (),
+    *,
+    alongside: InThought | None = None,
+    is_what_if: bool = False,
 ) -> Question | None:
     """Return the planner's input; None: no job is pending, may grow or has a hold, so no plan could do anything.
 
     ``unlooked``: jobs that are placed without a preflight. ``alongside``: a job that is not submitted. It is in the
-    queue if a cycle would read it.
+    queue if a cycle would read it. ``is_what_if``: there is always a result, since the caller adds jobs to it.
     """
     policy = active_policy(session)
     promised, own_holds = beneficiaries(session), elastic.own_holds(session)
@@ -44,7 +49,7 @@ def question(
     queue = [job for job in queue if job.job_id not in not_yet]
     queue = with_predictions(session, with_overtaken_work(session, queue, now, policy), policy)
     may_grow = not not_yet and elastic.may_any_grow(session, now, policy)
-    if not queue and not may_grow and not has_reclaim_holds(session):
+    if not (queue or may_grow or is_what_if or has_reclaim_holds(session)):
         return None
     running = workload(
         session,

@@ -14,7 +14,8 @@ from muster.documents.cohorts import (
     DriftPage,
     Spread,
 )
-from muster.documents.fields import Consequence, Json, Moment, OneOf, Page, Stretch, Trial
+from muster.documents.effects import Effect, JobEffect, Onward, TierCapacity, Trial
+from muster.documents.fields import Consequence, Json, Moment, OneOf, Page, Stretch
 from muster.documents.fleet import (
     ChangedCordon,
     ChangedIncident,
@@ -190,6 +191,7 @@ __all__ = [
     "DriftNode",
     "DriftOther",
     "DriftPage",
+    "Effect",
     "Event",
     "EventPage",
     "EventStretch",
@@ -211,6 +213,7 @@ __all__ = [
     "IncidentPage",
     "Job",
     "JobDetail",
+    "JobEffect",
     "JobEnergy",
     "JobPage",
     "JobPlan",
@@ -243,6 +246,7 @@ __all__ = [
     "NodeJob",
     "NodePage",
     "OneOf",
+    "Onward",
     "OrderedBurnIn",
     "Override",
     "Pace",
@@ -284,6 +288,7 @@ __all__ = [
     "System",
     "Tenant",
     "TenantPage",
+    "TierCapacity",
     "TopologyRule",
     "Trial",
     "WaitingReason",

@@ -45,7 +45,7 @@ class Stretch(TypedDict):
 
 
 class Consequence(TypedDict):
-    """A consequence of a change: an event (``kind`` and subject), or a message (``topic`` and key)."""
+    """A record of a change for programs: an event (``kind`` and subject), or a message (``topic`` and key)."""
 
     type: str
     payload: Json
@@ -54,10 +54,3 @@ class Consequence(TypedDict):
     subject_id: NotRequired[str]
     topic: NotRequired[str]
     key: NotRequired[str]
-
-
-class Trial(TypedDict):
-    """The addition to the answer of a change that was requested with ``dry_run``: nothing happened."""
-
-    dry_run: NotRequired[bool]
-    consequences: NotRequired[list[Consequence]]

@@ -4,7 +4,8 @@ from typing import Annotated, NotRequired
 
 from typing_extensions import TypedDict
 
-from muster.documents.fields import Json, Moment, OneOf, Page, Trial
+from muster.documents.effects import Trial
+from muster.documents.fields import Json, Moment, OneOf, Page
 from muster.domain.evidence.incidents import IncidentState
 
 

@@ -4,7 +4,8 @@ from typing import Annotated
 
 from typing_extensions import TypedDict
 
-from muster.documents.fields import Json, Moment, OneOf, Page, Trial
+from muster.documents.effects import Trial
+from muster.documents.fields import Json, Moment, OneOf, Page
 from muster.documents.fleet import Cordon, Incident
 from muster.domain.evidence.findings import Trust
 from muster.domain.evidence.repairs import RepairAction, RepairBy, RepairOutcome, RepairState, RepairVerb, RequestedBy

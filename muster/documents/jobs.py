@@ -4,7 +4,8 @@ from typing import Annotated, Literal, NotRequired
 
 from typing_extensions import TypedDict
 
-from muster.documents.fields import Json, Moment, OneOf, Page, Stretch, Trial
+from muster.documents.effects import Trial
+from muster.documents.fields import Json, Moment, OneOf, Page, Stretch
 from muster.domain.job.wait_reasons import WaitReason
 from muster.domain.states import (
     AttemptState,

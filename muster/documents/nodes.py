@@ -4,7 +4,8 @@ from typing import Annotated, NotRequired
 
 from typing_extensions import TypedDict
 
-from muster.documents.fields import Json, Moment, OneOf, Page, Trial
+from muster.documents.effects import Trial
+from muster.documents.fields import Json, Moment, OneOf, Page
 from muster.documents.fleet import Cordon, Incident
 from muster.documents.gpus import Gpu
 from muster.domain.states import AllocationState, AttemptState, Contact, StopReason

@@ -4,7 +4,8 @@ from typing import Any, NotRequired
 
 from typing_extensions import TypedDict
 
-from muster.documents.fields import Json, Moment, Page, Trial
+from muster.documents.effects import Trial
+from muster.documents.fields import Json, Moment, Page
 
 
 class PolicyVersion(TypedDict):

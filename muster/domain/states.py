@@ -122,6 +122,15 @@ class ExpectedFrom(StrEnum):
     POLICY = "policy"
 
 
+class JobEffectKind(StrEnum):
+    """The effects that a tried change may have on a job."""
+
+    LEAVES = "leaves"
+    ENDS = "ends"
+    STARTS = "starts"
+    WAITS = "waits"
+
+
 class PlanOutcome(StrEnum):
     """The effect of a plan on a job if it were submitted now."""
 

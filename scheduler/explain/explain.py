@@ -1,4 +1,4 @@
-"""The text and tokens of why a job is pending: what it needs, what is free and what binds."""
+"""The text and tokens of why a job is pending. Each text begins with the cause; what the job needs follows."""
 
 from collections import Counter
 from collections.abc import Iterator, Mapping
@@ -53,7 +53,7 @@ def unknown_tier(tier: str) -> Verdict:
 def over_quota(job: WaitingJob, limit: Limit) -> Verdict:
     """Return the verdict for a job over its quota; its count is the GPUs by which the job exceeds the limit."""
     is_own = limit.tenant_id == job.tenant_id
-    why = f"needs {job.fewest_gpus} GPUs, but {limit_in_use(limit, job.tier, is_own=is_own)}"
+    why = f"no quota is left for {_gpus(job.fewest_gpus)}: {limit_in_use(limit, job.tier, is_own=is_own)}"
     token = WaitReason.BORROWING if not limit.is_ceiling else WaitReason.QUOTA if is_own else WaitReason.QUOTA_ABOVE
     return _alone(why, Reason(token, job.fewest_gpus - limit.left))
 
@@ -112,12 +112,12 @@ def reclaimed_for_it(
     due = f"due by {moment(deadline_ms)}"
     being = f"GPUs are being reclaimed for it, {due}"
     deed = being if stands else ClausePair(being, f"GPUs would be reclaimed for it, {due}")
-    return verdict_of([_needed(request), deed], through, Reason(WaitReason.RECLAIM_NOTIFIED, num_gpus))
+    return verdict_of([deed, _needed(request)], through, Reason(WaitReason.RECLAIM_NOTIFIED, num_gpus))
 
 
 def planned_again(request: Request, through: Funnel) -> Verdict:
     told = "the GPUs that were being reclaimed for it no longer suffice, so it is planned again"
-    return verdict_of([_needed(request), told], through, Reason(WaitReason.TRIED_AGAIN))
+    return verdict_of([told, _needed(request)], through, Reason(WaitReason.TRIED_AGAIN))
 
 
 def hold_for_it(request: Request, hold: Hold, through: Funnel) -> Verdict:
@@ -126,14 +126,14 @@ def hold_for_it(request: Request, hold: Hold, through: Funnel) -> Verdict:
     The time is an estimate if jobs there state no wall time. It is rounded up to half a minute, so that the text stays
     the same from cycle to cycle.
     """
-    free = f"enough of them become free by {_rounded(hold.until_ms, 30_000)} without reclaim{_work(hold)}"
+    free = f"enough GPUs become free by {_rounded(hold.until_ms, 30_000)} without reclaim{_work(hold)}"
     own = f"{hold.num_free} of the {len(hold.gpus)} that it"
     place = ClausePair(
         f"{free}, and {own} will start on are idle and held for it{_before(hold)}",
         f"{free}, and {own} would start on are idle and would be held for it{_before(hold)}",
     )
     num_hosts = len(hold.gpus) // request.gpus_per_node
-    return verdict_of([_needed(request), place], through, Reason(WaitReason.HOLD, len(hold.gpus), num_hosts))
+    return verdict_of([place, _needed(request)], through, Reason(WaitReason.HOLD, len(hold.gpus), num_hosts))
 
 
 def _work(hold: Hold) -> str:
@@ -155,7 +155,7 @@ def awaits_replacement(request: Request, hold: Hold, through: Funnel) -> Verdict
         f"{moment(hold.until_ms)} it waits for others of that {request.required} to replace the lost ones: "
         "then the whole gang is placed again"
     )
-    return verdict_of([_needed(request), told], through, Reason(WaitReason.REPLACEMENT, len(hold.gpus), num_hosts))
+    return verdict_of([told, _needed(request)], through, Reason(WaitReason.REPLACEMENT, len(hold.gpus), num_hosts))
 
 
 def replacement_reclaimed(
@@ -172,7 +172,7 @@ def replacement_reclaimed(
     deed = being if stands else ClausePair(being, f"{kept} would be {due}")
     missing = request.nodes - num_hosts
     reclaimed = Reason(WaitReason.RECLAIM_NOTIFIED, missing * request.gpus_per_node, missing)
-    return verdict_of([_needed(request), deed], through, Reason(WaitReason.REPLACEMENT, num_kept, num_hosts), reclaimed)
+    return verdict_of([deed, _needed(request)], through, Reason(WaitReason.REPLACEMENT, num_kept, num_hosts), reclaimed)
 
 
 def passed_enough(verdict: Verdict) -> Verdict:
@@ -236,19 +236,25 @@ def _no_room(state: FleetState, request: Request, outcome: Coming | Refused, pol
     state = state.for_tier(request.tier)
     num_gpus = len(state.layout.uuids)
     if not num_gpus:
-        return [_needed(request), "no host is enrolled"]
+        return ["no host is enrolled", _needed(request)]
     for name in (request.required, *request.rule.levels):
         if name is not None and state.layout.level(name) is None:
-            return [_needed(request), f"the fleet has no level named {name}"]
+            return [f"the fleet has no level named {name}", _needed(request)]
     num_free = int(state.tier(request.tier).counts.sum())
-    clauses: list[Clause] = [
-        _too_large_for_a_host(state, request),
-        _needed(request),
-        f"{num_free} of {num_gpus} GPUs are free to this tier{_reasons(state, request)}",
-        _binding(state, request, num_free),
-        _outcome(outcome, request, policy),
-    ]
+    free = f"{_free(num_free, num_gpus, request)} to this tier{_reasons(state, request)}"
+    binding = _binding(state, request, num_free)
+    cause = _too_large_for_a_host(state, request) or binding or free
+    others = [clause for clause in (free, binding) if clause != cause]
+    clauses: list[Clause] = [cause, _needed(request), *others, _outcome(outcome, request, policy)]
     return [clause for clause in clauses if clause]
+
+
+def _free(num_free: int, num_gpus: int, request: Request) -> str:
+    if not num_free:
+        return f"none of {num_gpus} GPUs is free"
+    is_too_few = num_free < min(request.fewest_nodes * request.gpus_per_node, num_gpus)
+    only = "only " if is_too_few else ""
+    return f"{only}{num_free} of {num_gpus} GPUs are free"
 
 
 def _too_large_for_a_host(state: FleetState, request: Request) -> str:
@@ -334,7 +340,7 @@ def _apart(state: FleetState, admitted: Ints) -> str:
 def _has(request: Request, most: int, condition: str, unrounded: int) -> str:
     """Return the text about the largest place; ``unrounded``: the hosts that it would have without slices."""
     what = "cohort" if request.required is None else f"cohort in one {request.required}"
-    gpus = f"{request.gpus_per_node} GPU{'' if request.gpus_per_node == 1 else 's'} {condition}"
+    gpus = f"{_gpus(request.gpus_per_node)} {condition}"
     hosts = "no host" if not most else f"only {most} of {request.nodes} hosts"
     rounded = f", of {unrounded} before they are rounded down to whole slices" if unrounded > most else ""
     return f"the largest {what} has {hosts} with {gpus}{rounded}"
@@ -364,6 +370,10 @@ def _outcome(outcome: Coming | Refused, request: Request, policy: Policy) -> Cla
             until, when = f"{until} at the earliest", f"{when}, and helps jobs before it first"
         return ClausePair(f"reclaim waits until {until}, {when}", f"reclaim would wait until {until}, {when}")
     return ""
+
+
+def _gpus(number: int) -> str:
+    return "1 GPU" if number == 1 else f"{number} GPUs"
 
 
 def moment(at_ms: int) -> str:

@@ -64,6 +64,9 @@ def test_a_dry_run_states_its_consequences_and_changes_nothing(api: Api) -> None
     answer = api.client.post("/v1/jobs?dry_run=true", json=GOOD_JOB, headers=api.headers())
     assert answer.status_code == 200
     assert [item["kind"] for item in answer.json()["consequences"]] == ["job.queued"]
+    (job,) = answer.json()["effect"]["jobs"]
+    assert (job["name"], job["tenant"]) == ("train", "acme")
+    assert (job["effect"], job["onward"]["outcome"]) in {("starts", "starts"), ("waits", "waits")}
     assert num_jobs(api) == 0
 
 

@@ -295,6 +295,28 @@ def test_a_plan_states_how_ranks_would_stand_and_an_older_server_reports_none(mu
     assert "local ranks are on rails 3 on 1 of 2 hosts" in after[len(before) + 1]
 
 
+def test_a_dry_run_of_a_submission_is_the_plan_of_the_same_job(muster: Command) -> None:
+    plan = {"outcome": "waits", "why": "no host has 16 GPUs", "binding": None, "starts_at": None, "num_ahead": 0}
+    told: dict[str, object] = {
+        **plan,
+        "earliest_at": None,
+        "latest_at": None,
+        "hosts": [],
+        "victims": [],
+        "changes": [],
+    }
+    shape = ("--nodes", "2", "--gpus", "16", "--name", "train")
+    with serving(lambda _asked, _number: Answer(200, told)) as server:
+        planned = muster.run("job", "plan", *shape, url=server.url)
+        tried = muster.run("job", "submit", "--dry-run", *shape, "--", "/srv/train.py", url=server.url)
+        first, second = server.requested
+    assert (tried.returncode, tried.stdout) == (planned.returncode, planned.stdout)
+    assert "no host has 16 GPUs" in tried.stdout
+    assert (first.path, second.path) == ("/v1/job-plans", "/v1/job-plans")
+    asked = json.loads(second.body)
+    assert json.loads(first.body).items() <= {**asked, "program": None}.items()
+
+
 @pytest.mark.parametrize(
     ("words", "reported"),
     [

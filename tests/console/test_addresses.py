@@ -1,36 +1,45 @@
-"""Pages that are asked for what they do not know. The matrix of tests/authorisation checks permissions."""
+"""Every address that a page offers, by a link, a form or a part that it loads, is one that the console accepts."""
 
-import pytest
+import re
+from collections.abc import Iterator
+from html import unescape
+from urllib.parse import urlsplit
 
-from muster.domain.states import Standing
 from tests.console.conftest import Console
 
+_LINKS = re.compile(r'(?:href|hx-get|src|data-[a-z-]*)="(/console[^"#]*)')
+_FORMS = re.compile(r"<form(?![^>]*method=.?post)([^>]*)>(.*?)</form>", re.DOTALL | re.IGNORECASE)
+_NAMES = re.compile(r'<(?:input|select|button|textarea)[^>]*\bname="([^"]+)"')
+_ENDLESS = ("/console/live", "/console/fleet/stream", "/logs/follow", "/console/static")
+MOST_PAGES = 60
 
-@pytest.mark.parametrize("standing", ["", *Standing])
-def test_each_standing_can_be_requested_and_any_of_them(seen: Console, standing: str) -> None:
-    assert seen.get(f"/console/gpus?standing={standing}").status_code == 200
+
+def test_no_address_that_a_page_offers_is_refused_for_its_parameters(seen: Console) -> None:
+    seen.fleet.submit()
+    seen.fleet.beat()
+    seen.fleet.cycle()
+    waiting, visited, refused = ["/console", "/console/jobs?done=Submitted"], set[str](), []
+    while waiting and len(visited) < MOST_PAGES:
+        address = waiting.pop(0)
+        kind = re.sub(r"[a-z]+_[0-9a-z]{26}|GPU-[0-9a-z-]+", "*", address)
+        if kind in visited or any(part in address for part in _ENDLESS):
+            continue
+        visited.add(kind)
+        answer = seen.get(address)
+        if answer.status_code == 422 and "no such parameter" in answer.text:
+            refused.append(address)
+        if answer.headers.get("content-type", "").startswith("text/html"):
+            waiting += _offered(address, answer.text)
+    assert refused == []
+    assert {"/console/jobs?done=Submitted", "/console/gpus?standing=HEALTHY"} <= visited, "filters were followed"
+    assert any(urlsplit(one).path == "/console/plan" and urlsplit(one).query for one in visited), "forms were sent"
 
 
-@pytest.mark.parametrize(
-    "page",
-    [
-        "/gpus?standing=BROKEN",
-        "/gpus?cursor=x",
-        "/events?cursor=zz",
-        "/audit?cursor=%00",
-        "/nodes?cursor=x",
-        "/gpus/%00",
-        "/gpus/" + "x" * 300,
-        "/jobs/job_x",
-        "/fleet/at/x/-1",
-        "/fleet/at/x/99999999999999999999",
-        "/find?q=%00",
-        "/find?q=" + "x" * 300,
-        "/nowhere",
-    ],
-)
-def test_a_bad_address_is_a_page_that_reports_it(seen: Console, page: str) -> None:
-    answer = seen.get(f"/console{page}")
-    assert answer.status_code in {200, 400, 404, 422}, page
-    assert answer.headers["content-type"].startswith("text/html")
-    assert "Traceback" not in answer.text
+def _offered(address: str, html: str) -> Iterator[str]:
+    yield from (unescape(found) for found in _LINKS.findall(html))
+    for attributes, inner in _FORMS.findall(html):
+        action = re.search(r'action="([^"]*)"', attributes)
+        path = unescape(action.group(1)) if action else urlsplit(address).path
+        names = dict.fromkeys(_NAMES.findall(inner))
+        if names and path.startswith("/console"):
+            yield f"{path}?{'&'.join(f'{name}=' for name in names)}"

@@ -275,7 +275,10 @@ def test_cancelling_requests_a_reason_and_shows_first_what_it_would_do(seen: Con
     assert seen.post(where, "tenant_member").status_code == 422
     preview = seen.post(where, "tenant_member", reason="enough", step="preview")
     assert preview.status_code == 200
-    assert "job.cancel_requested" in preview.text
+    told = words_of(preview.text)
+    assert "ends permanently" in told
+    assert "deadline in" in told
+    assert "job.cancel_requested" not in told
     assert seen.fleet.job(job.job_id).cancel_requested_at is None
     done = seen.post(where, "tenant_member", reason="enough")
     assert done.status_code == 303
@@ -317,7 +320,7 @@ def test_an_elastic_job_is_resized_by_its_own_tenant_that_saw_what_it_would_do(s
     assert f'action="{where}"' in page
     assert 'min="1" max="4" value="2"' in page
     preview = seen.post(where, "tenant_member", reason="the rest is for others", nodes="1", step="preview")
-    assert "job.resize_requested" in preview.text
+    assert "job elastic is to have 1 host from now on" in words_of(preview.text)
     assert seen.fleet.job(job_id).wanted_nodes is None
     assert seen.post(where, "tenant_member", csrf="", reason="the rest is for others", nodes="1").status_code == 403
     assert seen.post(where, "other_tenant", reason="mine", nodes="1").status_code == 404

@@ -328,7 +328,7 @@ def test_impossible_jobs_are_refused_and_possible_ones_state_why_they_wait(world
     world.submit(shape={"gpus_per_node": 2})
     waiting = world.submit()
     world.cycle()
-    assert world.job(waiting).state_reason.startswith("needs 1 × 1 GPUs of one cohort; 0 of 2 GPUs are free")
+    assert world.job(waiting).state_reason.startswith("none of 2 GPUs is free to this tier")
 
 
 def test_another_tenants_job_is_not_found(world: World) -> None:

@@ -64,8 +64,8 @@ def test_a_gang_is_placed_whole_on_one_cohort() -> None:
 def test_a_gang_that_does_not_fit_takes_nothing_and_states_why() -> None:
     decided = plan(host("a", 4), [job("j", nodes=2, gpus=3)], DEFAULT_POLICY)
     assert decided.placements == ()
-    why = "needs 2 × 3 GPUs of one cohort; 4 of 4 GPUs are free to this tier; "
-    why += "even with every GPU idle, the largest cohort has only 1 of 2 hosts with 3 GPUs that this tier admits"
+    why = "even with every GPU idle, the largest cohort has only 1 of 2 hosts with 3 GPUs that this tier admits; "
+    why += "needs 2 × 3 GPUs of one cohort; 4 of 4 GPUs are free to this tier"
     assert decided.waiting[0].why == why
 
 

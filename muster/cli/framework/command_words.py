@@ -1,5 +1,6 @@
 """Texts for a person who types a command, where an error's own are for a program that sends requests."""
 
+import re
 from typing import Final
 
 WORDS: Final = {
@@ -42,13 +43,37 @@ TYPED_ADVICE: Final = {
 """Code of an error → what to do next."""
 
 
+OPTIONS_OF_FIELDS: Final = {
+    "shape": "--nodes, --gpus",
+    "tier": "--tier",
+    "reason": "--reason",
+    "until": "--for",
+    "starts_at": "--in",
+    "deadline_s": "--deadline",
+    "evacuate_lead_s": "--evacuate",
+    "wall_time_s": "--wall-time",
+    "guaranteed_gpus": "--guaranteed",
+    "borrowable_gpus": "--borrowable",
+    "tenant_id": "--tenant",
+    "limits.memory_bytes": "--memory",
+}
+"""Field of a request → the option that gives it, where the option's name is not the field's."""
+_POINTER: Final = re.compile(r"^(?:query|path|header)?/(?P<field>[^:\s]+): ")
+
+
 def for_a_person(code: str, words: str, suggestion: str) -> tuple[str, str]:
     """Return what happened and what to do. A text that is more than the error's usual one stays."""
     from muster.domain.errors import REGISTRY
 
+    words = _POINTER.sub(_option_of, words)
     kind = REGISTRY.get(code)
     if kind is None:
         return words, suggestion
     if code in WORDS:
         words = words.replace(kind.title, WORDS[code])
     return words, TYPED_ADVICE.get(code, suggestion) if suggestion in {"", kind.advice} else suggestion
+
+
+def _option_of(found: re.Match[str]) -> str:
+    field = found["field"].replace("/", ".")
+    return f"{OPTIONS_OF_FIELDS.get(field, field)}: "

@@ -16,6 +16,7 @@ import typer
 
 from muster.cli.framework.exits import CommandError, Exit
 from muster.cli.framework.tables import Column, Document, paragraphs, table_lines
+from muster.documents.effect_lines import effect_parts
 from muster.durable import write_durably
 
 AsJson = Annotated[bool, typer.Option("--json", help="The API's objects as JSON, for programs.")]
@@ -148,7 +149,7 @@ class Done:
         elif shape.as_yaml:
             yield yaml_of(self.found)
         elif self.found.get("dry_run"):
-            yield from paragraphs(list(consequences(self.found)), is_wide=shape.is_wide)
+            yield from paragraphs(list(effect_lines(self.found)), is_wide=shape.is_wide)
         else:
             yield from paragraphs([self.words], is_wide=False)
 
@@ -327,8 +328,12 @@ def until(moment: str) -> str:
     return f"in {seconds:.0f} s"
 
 
-def consequences(document: Document) -> Iterator[str]:
-    yield "dry run: nothing was changed. It would have:"
-    for item in document.get("consequences", []):
-        words = item.get("kind") or f"message to {item.get('key')}"
-        yield f"  - {words} {item.get('subject_id', '')}".rstrip()
+def effect_lines(document: Document) -> Iterator[str]:
+    """Yield the effect of a dry run as its server states it."""
+    yield "dry run: nothing was changed."
+    if "effect" not in document:
+        yield "This server is of an earlier release: it does not say what the change would do."
+        return
+    for part in effect_parts(document["effect"]):
+        yield part.title
+        yield from (f"  {line}" for line in part.lines)

@@ -75,7 +75,11 @@ def plan(
     with open_client() as client:
         if tenant is not None:
             question["tenant_id"] = tenant_named(client, tenant)
-        found = client.plan_job(question)
+        return plan_shown(client.plan_job(question))
+
+
+def plan_shown(found: Mapping[str, Any]) -> Page:
+    """Return the plan of a job that is not submitted; a dry run of ``muster job submit`` is one too."""
     return Page(found, lines_of(found, Tense.CONDITIONAL))
 
 

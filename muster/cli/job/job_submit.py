@@ -12,7 +12,7 @@ from muster.cli.framework.durations import seconds_of
 from muster.cli.framework.job_names import note_submitted
 from muster.cli.framework.names import TenantOption, tenant_named
 from muster.cli.framework.options import unfit
-from muster.cli.framework.output import Done, DryRun
+from muster.cli.framework.output import Answer, Done, DryRun
 from muster.cli.framework.pending import once
 from muster.cli.framework.profile import open_client
 from muster.cli.framework.sizes import bytes_of
@@ -42,6 +42,7 @@ from muster.cli.job.job_options import (
     WallTime,
     Workdir,
 )
+from muster.cli.job.job_plan import plan_shown
 from muster.cli.job.job_wait import wait_for_end
 from muster.cli.job.placement_options import (
     Balance,
@@ -102,10 +103,10 @@ def submit(
     follow: Annotated[bool, typer.Option("--follow", "-f", help="Print its logs until it ends.")] = False,
     must_wait: Annotated[bool, typer.Option("--wait", help="Show how far it is until it ends.")] = False,
     dry_run: DryRun = False,
-) -> Done:
+) -> Answer:
     """Submit a job. With --follow or --wait the exit code is the job's: 0, 20 failed, 21 cancelled.
 
-    Interrupted before it was answered, the same command again is the same job.
+    Interrupted before it was answered, the same command again is the same job. A dry run is `muster job plan`.
     """
     around = environment_of(venv, image, engine, mounts, user)
     _warn_of_missing(around, None if command else Path(program[0]), workdir, python, venv)
@@ -150,12 +151,12 @@ def _given(**fields: Any) -> dict[str, Any]:
     return {name: value for name, value in fields.items() if value}
 
 
-def _submitted(spec: dict[str, Any], tenant: str | None, *, follow: bool, must_wait: bool, dry_run: bool) -> Done:
+def _submitted(spec: dict[str, Any], tenant: str | None, *, follow: bool, must_wait: bool, dry_run: bool) -> Answer:
     with open_client() as client:
         if tenant is not None:
             spec["tenant_id"] = tenant_named(client, tenant)
         if dry_run:
-            return Done(client.submit_job(spec, dry_run=True), "")
+            return plan_shown(client.plan_job(spec))
         job = once(["job", spec], spec, lambda body, key: client.submit_job(body, idempotency_key=key), what="the job")
     job_id = str(job["id"])
     note_submitted(job_id)

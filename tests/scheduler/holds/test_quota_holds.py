@@ -57,7 +57,7 @@ def test_of_two_jobs_for_one_of_which_there_is_quota_one_alone_reclaims() -> Non
     verdict = reported(decided, "second").verdict
     assert (verdict.binding, verdict.reasons[0].num_gpus) == (WaitReason.QUOTA, 8)
     assert verdict.why == (
-        "needs 8 GPUs, but its tenant holds 0 of the 8 GPUs that its quota allows in the tier reserved, "
+        "no quota is left for 8 GPUs: its tenant holds 0 of the 8 GPUs that its quota allows in the tier reserved, "
         "and 8 are kept for pending jobs"
     )
     assert beneficiaries(decide([reserved("first"), reserved("second", at=1)], at_most(16))) == ["first", "second"]

@@ -251,7 +251,7 @@ def test_what_ends_within_the_notice_is_waited_for() -> None:
     attempts = [running("v", of_host("r0h0")), running("ending", of_host("r0h1"), tier="reserved", ends_minutes=1.5)]
     decided = decide(racks({"r0": [8, 8]}), [job("j", gpus=8, tier="reserved")], attempts)
     assert decided.reclaims == ()
-    assert "enough of them become free by 1970-01-01T16:41:30Z without reclaim" in decided.waiting[0].why
+    assert "enough GPUs become free by 1970-01-01T16:41:30Z without reclaim" in decided.waiting[0].why
 
 
 def test_what_ends_later_than_the_notice_is_not_waited_for() -> None:
@@ -288,7 +288,7 @@ def test_a_job_over_its_quota_neither_runs_nor_reclaims_and_is_reported() -> Non
     decided = plan(gpus, [job("j", gpus=8, tier="reserved")], DEFAULT_POLICY, workload)
     assert (decided.placements, decided.reclaims) == ((), ())
     assert decided.waiting[0].why == (
-        "needs 8 GPUs, but its tenant holds 8 of the 12 GPUs that its quota allows in the tier reserved"
+        "no quota is left for 8 GPUs: its tenant holds 8 of the 12 GPUs that its quota allows in the tier reserved"
     )
 
 

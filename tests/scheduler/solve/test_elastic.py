@@ -64,7 +64,7 @@ def test_a_quota_makes_it_smaller_before_it_makes_it_wait() -> None:
     limited = replace(NONE, tenancy=Tenancy.of_ceilings({(TenantId("waiter"), "on_demand"): 20}))
     assert sizes(plan(fleet(6, []), [elastic("j", 1, 4, 6)], DEFAULT_POLICY, limited)) == {"j": 2}
     decided = plan(fleet(6, []), [elastic("j", 3, 4, 6)], DEFAULT_POLICY, limited)
-    assert decided.waiting[0].why.startswith("needs 24 GPUs, but its tenant holds 0 of the 20 GPUs")
+    assert decided.waiting[0].why.startswith("no quota is left for 24 GPUs: its tenant holds 0 of the 20 GPUs")
 
 
 def test_after_a_fault_it_goes_on_at_once_on_what_is_left_of_its_hosts() -> None:

@@ -1,0 +1,1 @@
+"""Effects of changes that are only tried."""
