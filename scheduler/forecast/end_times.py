@@ -13,7 +13,7 @@ from typing import Final
 
 import numpy as np
 
-from muster.domain.ids import TenantId
+from muster.domain.ids import JobId, TenantId
 from muster.domain.policy.document import Policy
 from scheduler.fleet.topology import NEVER_MS, Flags, FleetState, Ints
 from scheduler.model import RunningAttempt, WaitingJob, Workload
@@ -65,6 +65,7 @@ class Endings:
         self._placed_ends_ms: list[int] = []
         self._placed_known_ms: list[int] = []
         self._placed: list[tuple[TenantId, str, int]] = []
+        self._placed_jobs: set[JobId] = set()
 
     def placed(self, job: WaitingJob, gpus: Ints) -> None:
         """Record a placement: it runs from now on, and counts as an attempt in later decisions."""
@@ -72,6 +73,17 @@ class Endings:
         self._placed_ends_ms.append(self._in_ms(job.expected_s))
         self._placed_known_ms.append(self._in_ms(job.expected_run_s))
         self._placed.append((job.tenant_id, job.tier, len(gpus)))
+        self._placed_jobs.add(job.job_id)
+
+    def has_placed(self, job_id: JobId) -> bool:
+        return job_id in self._placed_jobs
+
+    def tier_of(self, gpu: int) -> str:
+        """Return the tier of the attempt or placement that has the GPU; empty if neither has."""
+        placed, owner = self._placed_as.item(gpu), self.owner.item(gpu)
+        if placed != _NONE:
+            return self._placed[placed][1]
+        return "" if owner == _NONE else self._attempts[owner].tier
 
     @property
     def _placed_as(self) -> Ints:

@@ -146,6 +146,7 @@ class Planner:
             self._soon(self._reclaims.notify_all, snapshot.seen[job_id], tuple(chosen), snapshot.at_ms)
         for growth in plan.growths:
             self._soon(self._reclaims.grow, growth)
+        self._store.firm_starts.update({one.job_id: (one.firm_start, one.postponed) for one in plan.waiting})
 
     def _soon(self, commit: Action, *args: object) -> None:
         """Commit after a random delay: several commits may be in progress at once."""
