@@ -78,12 +78,11 @@ class Endings:
     def has_placed(self, job_id: JobId) -> bool:
         return job_id in self._placed_jobs
 
-    def tier_of(self, gpu: int) -> str:
-        """Return the tier of the attempt or placement that has the GPU; empty if neither has."""
-        placed, owner = self._placed_as.item(gpu), self.owner.item(gpu)
-        if placed != _NONE:
-            return self._placed[placed][1]
-        return "" if owner == _NONE else self._attempts[owner].tier
+    def new_tier(self, gpus: Ints) -> str | None:
+        """Return the tier of the first placement of this cycle on any of these GPUs; None if there is none."""
+        placed = self._placed_as[gpus]
+        number = int(placed[placed != _NONE].min(initial=len(self._placed)))
+        return self._placed[number][1] if number < len(self._placed) else None
 
     @property
     def _placed_as(self) -> Ints:

@@ -131,15 +131,14 @@ class FirmStarts:
         coming = reclaimer.coming(firm_start.latest_ms)
         late = np.setdiff1d(gpus[~state.is_free[gpus]], coming)
         if len(late) or self._now_ms > firm_start.latest_ms:
-            return self._why_late(job, late)
+            return self._why_late(late)
         if not self._backfill.lets_start(job, firm_start.latest_ms):
             return "its tenant's quota, or one above it, is in use for longer"
         return None
 
-    def _why_late(self, job: WaitingJob, late: Ints) -> str:
+    def _why_late(self, late: Ints) -> str:
         """Return why these GPUs are in use for longer than was reported."""
-        own = self._policy.tiers[job.tier].priority
-        for tier in sorted({self._reclaimer.endings.tier_of(gpu) for gpu in late.tolist()} & self._policy.tiers.keys()):
-            if self._policy.tiers[tier].priority > own:
-                return f"a job of the tier {tier}, which goes before it, runs on GPUs that were held for it"
+        tier = self._reclaimer.endings.new_tier(late)
+        if tier is not None:
+            return f"a job that goes before it, of the tier {tier}, has started there"
         return "GPUs that were held for it are in use for longer than the jobs there had stated"
