@@ -149,6 +149,8 @@ class _Cycle:
                 verdict = self._decide(job)
             if verdict is not None:
                 self.queue_report.report(job, verdict)
+            elif job.firm_start is not None:
+                self.queue_report.hold_again()  # the hold that its place was may be another job's now
         # No job gets more than it requests while a pending one could use the GPUs.
         if self.pending.has_hopeful or self.workload.others_wait:
             return

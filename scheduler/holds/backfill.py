@@ -71,7 +71,8 @@ class EasyBackfill(Holds):
             return None
         chosen, until_ms = found
         cohort = self._cohort_of(chosen.gpus)
-        if not is_coming and sum(self._cohort_of(held.gpus) == cohort for held in self._places) >= most:
+        is_beyond = sum(self._cohort_of(held.gpus) == cohort for held in self._places) >= most
+        if is_beyond and not is_coming:
             return None
         free = chosen.gpus[self._state.is_free[chosen.gpus]]
         starts_ms = at_most(until_ms, refused)
@@ -82,9 +83,8 @@ class EasyBackfill(Holds):
         place = Place(job, chosen.gpus, free, starts_ms, is_by_reclaim=is_by_reclaim)
         if is_by_reclaim and not self._num_idle(place):
             return None  # no job can start there in the meantime
-        latest_ms = None if is_by_reclaim else self._latest_ms(job, chosen.gpus, starts_ms)
-        if latest_ms is not None and latest_ms <= self._now_ms + self._policy.queue.firm_within_s * 1000 + MARGIN_MS:
-            place.latest_ms = latest_ms
+        if not is_by_reclaim and not is_beyond:
+            place.latest_ms = self._soon_latest_ms(job, chosen.gpus, starts_ms)
         return self._keep(place)
 
     def reserve(self, job: WaitingJob, gpus: Ints, latest_ms: int) -> None:
@@ -152,6 +152,12 @@ class EasyBackfill(Holds):
         last_ms = max(self._reclaimer.endings.last_ms(gpus), until_ms)
         is_certain = last_ms < NEVER_MS and bool(self._state.tier(job.tier).admitted[gpus].all())
         return last_ms + MARGIN_MS if is_certain else None
+
+    def _soon_latest_ms(self, job: WaitingJob, gpus: Ints, until_ms: int) -> int | None:
+        """Return the latest start if that is certain, and soon enough to be firm."""
+        latest_ms = self._latest_ms(job, gpus, until_ms)
+        soon_ms = self._now_ms + self._policy.queue.firm_within_s * 1000 + MARGIN_MS
+        return latest_ms if latest_ms is not None and latest_ms <= soon_ms else None
 
     def _again(self, place: Place) -> Hold:
         """Hold the place, or what of it is idle now."""
