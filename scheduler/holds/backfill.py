@@ -150,7 +150,8 @@ class EasyBackfill(Holds):
     def _latest_ms(self, job: WaitingJob, gpus: Ints, until_ms: int) -> int | None:
         """Return when the job has started on these GPUs for certain; None if that is only expected."""
         last_ms = max(self._reclaimer.endings.last_ms(gpus), until_ms)
-        is_certain = last_ms < NEVER_MS and bool(self._state.tier(job.tier).admitted[gpus].all())
+        is_usable = self._state.tier(job.tier).admitted[gpus].all() and not self._num_worked_on(gpus, until_ms)
+        is_certain = last_ms < NEVER_MS and bool(is_usable)
         return last_ms + MARGIN_MS if is_certain else None
 
     def _soon_latest_ms(self, job: WaitingJob, gpus: Ints, until_ms: int) -> int | None:

@@ -141,12 +141,17 @@ class Holds(ABC):
     def _hold(self, one: Place) -> Hold:
         layout = self._state.layout
         gpus = tuple(layout.uuids[gpu] for gpu in one.gpus)
-        nodes = {layout.cell_node[cell] for cell in layout.cell_of_gpu[one.gpus].tolist()}
-        num_worked_on = len(nodes & self._reopenings.nodes_until(one.until_ms))
+        num_worked_on = self._num_worked_on(one.gpus, one.until_ms)
         idle = self._num_idle(one)
         return Hold(
             one.job.job_id, gpus, idle, one.until_ms, one.num_before, one.is_by_reclaim, num_worked_on, one.latest_ms
         )
+
+    def _num_worked_on(self, gpus: Ints, until_ms: int) -> int:
+        """Return on how many of the hosts planned work ends by then."""
+        layout = self._state.layout
+        nodes = {layout.cell_node[cell] for cell in layout.cell_of_gpu[gpus].tolist()}
+        return len(nodes & self._reopenings.nodes_until(until_ms))
 
     def _num_idle(self, one: Place) -> int:
         """Return how many GPUs others could use meanwhile, without GPUs that are still cordoned for planned work."""

@@ -69,7 +69,7 @@ class QueuePolicy(StrictModel):
         "it pending.",
     )
     firm_within_s: Annotated[float, Field(ge=0, le=604_800, strict=False)] = Field(
-        3600.0,
+        7200.0,
         description="By `easy` the start of a job is firm once its place is free within so long, if the jobs there all "
         "state wall times: later jobs of equal or lower right run there only if they end before. A longer "
         "time makes more starts firm, and short jobs wait longer. 0: no start is firm.",

@@ -110,7 +110,7 @@ def test_a_place_would_be_kept_for_one_that_is_only_requested() -> None:
 
 
 def test_the_start_on_a_place_that_is_due_late_is_not_firm() -> None:
-    ending = running("v", of_host("r0h0"), tier="on_demand", ends_minutes=62)
+    ending = running("v", of_host("r0h0"), tier="on_demand", ends_minutes=122)
     verdict = verdict_of(job("gang", nodes=2, gpus=8, tier="on_demand"), Workload(NOW_MS, (ending,)))
     assert verdict.why.endswith("; that start is expected and not firm: a more urgent job may go before it")
 

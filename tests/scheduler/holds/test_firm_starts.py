@@ -73,7 +73,7 @@ def test_a_start_is_firm_where_every_end_is_certain_and_soon() -> None:
 
 
 def _not_firm() -> Iterator[tuple[str, list[RunningAttempt], Policy]]:
-    yield "late", [ending(61)], DEFAULT_POLICY
+    yield "late", [ending(121)], DEFAULT_POLICY
     yield "predicted", [replace(ending(None), predicted_ms=NOW_MS + MINUTE_MS)], DEFAULT_POLICY
     yield "switched off", [ending(60)], queueing(firm_within_s=0)
     yield "conservative", [ending(60)], queueing(backfill=CONSERVATIVE)
@@ -143,7 +143,7 @@ def test_a_job_within_its_guarantee_goes_before_one_that_is_not() -> None:
     ("fleet", "attempts", "why"),
     [
         (hold(host("r0h0", 8, path=("r0",)), of_host("r0h0")), [ending(60)], "8 of the 16 GPUs"),
-        (FLEET, [ending(75)], "in use for longer than the jobs there had stated"),
+        (FLEET, [ending(130)], "in use for longer than the jobs there had stated"),
     ],
     ids=["a host is gone", "a job runs on"],
 )
@@ -164,7 +164,7 @@ def test_another_place_that_is_free_in_time_keeps_the_start_firm() -> None:
 
 
 def test_a_postponed_start_may_become_firm_again_and_the_reason_stays() -> None:
-    wanted = as_reported(firm_gang(), decide([firm_gang()], [ending(75)]))
+    wanted = as_reported(firm_gang(), decide([firm_gang()], [ending(130)]))
     entry = reported(decide([wanted], [ending(50)]))
     assert entry.firm_start is not None
     assert entry.firm_start.latest_ms == NOW_MS + 50 * MINUTE_MS + CLEANING_MS
@@ -175,6 +175,15 @@ def test_planned_work_that_would_meet_it_postpones_it() -> None:
     workload = Workload(NOW_MS, (ending(60),), maintenance_starts={NodeId("r0h1"): NOW_MS + 2 * HOUR_MS})
     entry = reported(plan(FLEET, [firm_gang()], DEFAULT_POLICY, workload))
     assert "closes for planned work before it would end" in entry.why
+
+
+def test_a_start_that_counts_on_the_end_of_planned_work_is_not_firm() -> None:
+    node = NodeId("r0h1")
+    starts, ends = {node: NOW_MS + MINUTE_MS}, {node: NOW_MS + 10 * MINUTE_MS}
+    workload = Workload(NOW_MS, (ending(5),), maintenance_starts=starts, maintenance_ends=ends)
+    entry = reported(plan(FLEET, [gang()], DEFAULT_POLICY, workload))
+    assert "once planned work on 1 host is over" in entry.why
+    assert entry.firm_start is None
 
 
 def test_a_quarantined_gpu_postpones_it() -> None:
