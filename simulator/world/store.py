@@ -87,6 +87,8 @@ class Store:
             require(life == before, "I21", f"{life.job_id} changes after its end")
         self.num_changes += before is None or before.state is not life.state
         self.jobs[life.job_id] = life
+        if life.state is not JobState.QUEUED:
+            self.firm_starts.pop(life.job_id, None)
         if life.state in TERMINAL_JOB_STATES or life.state is JobState.HELD:
             self.let_go(life.job_id, "the job that it was for is no longer pending")
 
