@@ -64,7 +64,7 @@ def test_a_job_that_ends_before_runs_there(stage: Stage) -> None:
     assert firm_start_of(job_of(stage, gang).wait_verdict) is not None
 
 
-def test_a_policy_without_firm_starts_postpones_it_and_says_so(stage: Stage) -> None:
+def test_a_policy_without_firm_starts_postpones_it_with_a_reason(stage: Stage) -> None:
     gang = firm_gang(stage)
     queue = DEFAULT_POLICY.queue.model_copy(update={"backfill": "conservative"})
     stage.set_policy(DEFAULT_POLICY.model_copy(update={"queue": queue}))

@@ -145,9 +145,9 @@ def test_a_job_within_its_guarantee_goes_before_one_that_is_not() -> None:
         (hold(host("r0h0", 8, path=("r0",)), of_host("r0h0")), [ending(60)], "8 of the 16 GPUs"),
         (FLEET, [ending(130)], "in use for longer than the jobs there had stated"),
     ],
-    ids=["a host is gone", "a job runs on"],
+    ids=["a host has failed", "a job runs on"],
 )
-def test_a_lost_place_postpones_the_start_and_says_why(
+def test_a_lost_place_postpones_the_start_with_a_reason(
     fleet: list[GpuView], attempts: list[RunningAttempt], why: str
 ) -> None:
     entry = reported(decide([firm_gang()], attempts, fleet))
