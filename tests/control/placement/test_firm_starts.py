@@ -74,6 +74,15 @@ def test_a_policy_without_firm_starts_postpones_it_with_a_reason(stage: Stage) -
     assert "was postponed: the policy makes no start firm any more" in view["state_reason"]
 
 
+def test_a_policy_that_turns_the_preflight_on_does_not_take_the_place_away(stage: Stage) -> None:
+    gang = firm_gang(stage)
+    first = job_view(job_of(stage, gang))["firm_start_at"]
+    dispatch = DEFAULT_POLICY.dispatch.model_copy(update={"preflight_from_nodes": 2})
+    stage.set_policy(DEFAULT_POLICY.model_copy(update={"dispatch": dispatch}))
+    stage.cycle()
+    assert job_view(job_of(stage, gang))["firm_start_at"] == first
+
+
 def test_a_long_queue_never_leaves_it_out(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
     gang = firm_gang(stage)
     for wall_time_s in (7200.0, 72_000.0):
