@@ -14,6 +14,7 @@ from muster.db.models import Job
 from muster.domain.ids import JobId
 from muster.domain.policy.document import DEFAULT_POLICY
 from muster.domain.states import JobState
+from muster.wire.host import HOST_CAPABILITIES
 from tests.control.conftest import SetClock
 from tests.control.reclaim.stage import Stage, make_stage
 
@@ -77,9 +78,15 @@ def test_a_policy_without_firm_starts_postpones_it_with_a_reason(stage: Stage) -
 def test_a_policy_that_turns_the_preflight_on_does_not_take_the_place_away(stage: Stage) -> None:
     gang = firm_gang(stage)
     first = job_view(job_of(stage, gang))["firm_start_at"]
+    for host in stage.hosts:
+        own = [item for parts in stage.running.values() for where, item in parts if where is host]
+        host.beat(*own, capabilities=HOST_CAPABILITIES)
     dispatch = DEFAULT_POLICY.dispatch.model_copy(update={"preflight_from_nodes": 2})
     stage.set_policy(DEFAULT_POLICY.model_copy(update={"dispatch": dispatch}))
     stage.cycle()
+    later = stage.submit("on_demand", shape=ONE, wall_time_s=7200.0)
+    stage.cycle()
+    assert job_of(stage, later).state is JobState.QUEUED
     assert job_view(job_of(stage, gang))["firm_start_at"] == first
 
 
