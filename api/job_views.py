@@ -13,7 +13,7 @@ from control.jobs.job_plans import JobPlan
 from control.jobs.log_search import LogLine
 from control.jobs.read import AttemptView
 from control.jobs.training_views import TrainingRankRecord, TrainingStepRecord
-from control.placement.wait_records import binding_of, reasons_of
+from control.placement.wait_records import binding_of, firm_start_at, reasons_of
 from muster import documents
 from muster.domain.ids import TenantId
 from muster.domain.job.energy import J_PER_KWH
@@ -42,6 +42,7 @@ def job_view(job: JobRecord) -> documents.Job:
         "wanted_nodes": job.wanted_nodes,
         "binding": binding_of(job.state, job.wait_verdict),
         "reasons": [_reason_view(reason) for reason in reasons_of(job.state, job.wait_verdict)],
+        "firm_start_at": time_of(firm_start_at(job.state, job.wait_verdict)),
         "next_try_at": time_of(job.next_try_at),
         "cancel_requested_at": time_of(job.cancel_requested_at),
         "version": job.version,
@@ -109,6 +110,7 @@ def job_plan_view(plan: JobPlan, principal: Principal) -> documents.JobPlan:
         "starts_at": time_of(plan.starts_at),
         "earliest_at": time_of(plan.earliest_at),
         "latest_at": time_of(plan.latest_at),
+        "firm_start_at": time_of(plan.firm_start_at),
         "num_ahead": plan.num_ahead,
         "gpus_ahead": plan.gpus_ahead,
         "ahead": [

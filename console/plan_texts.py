@@ -58,6 +58,7 @@ class PlanShown:
     gpus_ahead: int
     earliest_at: datetime | None
     latest_at: datetime | None
+    firm_start_at: datetime | None
     until: datetime | None
     hosts: Sequence[PlannedHost]
     standing: Sequence[str]
@@ -80,6 +81,7 @@ def shown(viewer: Viewer, plan: JobPlan, *, since: datetime | None, occupants: S
         gpus_ahead=plan.gpus_ahead,
         earliest_at=plan.earliest_at,
         latest_at=plan.latest_at,
+        firm_start_at=plan.firm_start_at,
         until=None if plan.outcome is PlanOutcome.STARTS else plan.starts_at,
         hosts=view["hosts"],
         standing=list(alignment_words(view["groups"], view["rails"], len(view["hosts"]))),

@@ -42,6 +42,26 @@ class GpuView:
 
 
 @dataclass(frozen=True, slots=True)
+class FirmStart:
+    """A firm start: the job starts by ``latest_ms``. ``gpus``: the place that is held for it.
+
+    ``is_guaranteed``: its tenant was within its guarantee at the job's last turn, so it goes before other jobs.
+    """
+
+    latest_ms: int
+    gpus: tuple[GpuUuid, ...]
+    is_guaranteed: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Postponed:
+    """A firm start that was postponed, and why."""
+
+    latest_ms: int
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
 class WaitingJob:
     """One pending job.
 
@@ -50,7 +70,8 @@ class WaitingJob:
     alone. ``expected_s``: its wall time, None if it states none; an attempt runs no longer. ``predicted_s``: for a job
     without a wall time, the run time of others of its ``name`` and shape; it may run longer. ``overtaken_gpu_s``:
     GPU-seconds of later jobs of its tier that ran while it was pending (overtaken work). ``interrupted_ms``: when a
-    fault or maintenance ended its last attempt; None if something else did.
+    fault or maintenance ended its last attempt; None if something else did. ``firm_start``: of the newest cycle;
+    ``postponed``: the last firm start that was.
     """
 
     job_id: JobId
@@ -72,6 +93,8 @@ class WaitingJob:
     interrupted_ms: int | None = None
     predicted_s: float | None = None
     name: str = ""
+    firm_start: FirmStart | None = None
+    postponed: Postponed | None = None
 
     @property
     def expected_run_s(self) -> float | None:
@@ -295,11 +318,16 @@ class Turn(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class Waiting:
-    """A pending job with its verdict. ``turn``: the turn within its tier in which it was tried."""
+    """A pending job with its verdict. ``turn``: the turn within its tier in which it was tried.
+
+    ``firm_start``: if its start is firm; ``postponed``: the last firm start that was.
+    """
 
     job_id: JobId
     verdict: Verdict
     turn: Turn = Turn.UNDER
+    firm_start: FirmStart | None = None
+    postponed: Postponed | None = None
 
     @property
     def why(self) -> str:
@@ -313,6 +341,7 @@ class Hold:
     ``num_free`` of them are idle until then. ``num_before``: how many earlier jobs have places on some of them until
     then. ``is_by_reclaim``: not all of them become free by themselves by then; the others may be reclaimed.
     ``num_in_maintenance``: on how many of its hosts planned work ends by then, whether it has begun or not.
+    ``latest_ms``: the latest start if that is firm, else None.
     """
 
     job_id: JobId
@@ -322,6 +351,7 @@ class Hold:
     num_before: int = 0
     is_by_reclaim: bool = False
     num_in_maintenance: int = 0
+    latest_ms: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -34,6 +34,7 @@ from scheduler.fleet.maintenance_start import maintenance_start_of
 from scheduler.fleet.topology import FleetState
 from scheduler.holds.backfill import EasyBackfill
 from scheduler.holds.conservative import ConservativeBackfill
+from scheduler.holds.firm_starts import FirmStarts
 from scheduler.holds.places import Holds
 from scheduler.holds.reclaim_holds import ReclaimHolds
 from scheduler.holds.spares import Spares
@@ -129,14 +130,27 @@ class _Cycle:
             state, policy, workload, self.holdings, self.placing, self.queue_report, self.reclaimer, self.backfill
         )
         self.growths: list[Growth] = []
+        self.firm_starts = FirmStarts(
+            state,
+            policy,
+            self.reclaimer,
+            workload,
+            self.backfill,
+            ordered,
+            self._request,
+            self.placing.on_capacity_added,
+        )
 
     def run(self) -> None:
         for job, turn in in_turns(self.ordered, self.shares, self.policy, self._is_passed_enough):
+            self.firm_starts.hold_before(job, turn)
             self.queue_report.is_on(job, turn)
-            with self.spares.open_to(job):
+            with self.spares.open_to(job), self.firm_starts.open_to(job):
                 verdict = self._decide(job)
             if verdict is not None:
                 self.queue_report.report(job, verdict)
+            elif job.firm_start is not None:
+                self.queue_report.hold_again()  # the hold that its place was may be another job's now
         # No job gets more than it requests while a pending one could use the GPUs.
         if self.pending.has_hopeful or self.workload.others_wait:
             return
@@ -180,10 +194,10 @@ class _Cycle:
         return is_passed_enough(job, self.policy, len(self.state.layout.uuids))
 
     def plan(self) -> Plan:
-        holds = self.reclaimer.holds
+        holds, places = self.reclaimer.holds, self.backfill.places()
         return Plan(
             placements=tuple(self.placing.placements),
-            waiting=tuple(self.queue_report.waiting),
+            waiting=tuple([self.firm_starts.with_firm_start(one, places) for one in self.queue_report.waiting]),
             reclaims=tuple(self.reclaimer.reclaims),
             withdrawals=tuple(holds.withdrawals),
             lapses=tuple(holds.lapses),

@@ -78,7 +78,8 @@ class Before:
 class JobPlan:
     """The plan of one job. ``verdict``, ``earliest_at``, ``latest_at``: of a pending job, None where not known.
 
-    ``starts_at``: when its held or reclaimed GPUs are free. ``hosts``: in the order of ranks; empty for a pending job.
+    ``starts_at``: when its held or reclaimed GPUs are free. ``firm_start_at``: it starts by then. ``hosts``: in the
+    order of ranks; empty for a pending job.
     ``ahead``: the first jobs before it. ``expected_run_s``: the run time that determines its place in the queue, with
     ``expected_from``; None for a job that the cycle does not read. ``alignment``: how the ranks of one that starts at
     once are placed. ``tense``: whether its texts state what is done, or what would be.
@@ -94,6 +95,7 @@ class JobPlan:
     ahead: tuple[Before, ...] = ()
     earliest_at: datetime | None = None
     latest_at: datetime | None = None
+    firm_start_at: datetime | None = None
     changes: tuple[Change, ...] = ()
     expected_run_s: float | None = None
     expected_from: ExpectedFrom | None = None
@@ -198,6 +200,7 @@ def _answered(unit: UnitOfWork, planned: Planned, job: WaitingJob, spec: JobSpec
         ahead=tuple(Before(one.job_id, one.tenant_id, one.tier, one.fewest_gpus) for one in found.ahead[:AHEAD_SHOWN]),
         earliest_at=None if found.starts is None else moment(found.starts.earliest_ms),
         latest_at=None if found.starts is None else moment(found.starts.latest_ms),
+        firm_start_at=None if found.firm_start is None else moment(found.firm_start.latest_ms),
         changes=found.changes,
         expected_run_s=expected_s(job, asked.policy),
         expected_from=_expected_from(job),

@@ -12,6 +12,7 @@ from sqlalchemy.orm import Session, aliased
 
 from control.attempts.mapping import spec_of
 from control.placement.queue_head import InThought, queue_head
+from control.placement.wait_records import firm_start_of, postponed_of
 from control.policy.policies import active_policy
 from muster.db.models import Allocation, AllocationGpu, Attempt, AttemptHost, Job, Node
 from muster.db.pipeline.packed_arrays import within, within_parameter
@@ -77,7 +78,15 @@ def _as_waiting(
             spec_of(job), job.id, job.tenant_id, to_ms(job.created_at), policy, wanted_nodes=job.wanted_nodes
         )
         last = last_parts.get(job.id, _NO_LAST)
-        one = replace(one, version=job.version, keep=last.parts, interrupted_ms=last.interrupted_ms)
+        firm_start, postponed = firm_start_of(job.wait_verdict), postponed_of(job.wait_verdict)
+        one = replace(
+            one,
+            version=job.version,
+            keep=last.parts,
+            interrupted_ms=last.interrupted_ms,
+            firm_start=firm_start,
+            postponed=postponed,
+        )
         # GPUs held since an interruption are kept by the job, and do not determine its size.
         next_size = 0 if last.interrupted_ms is not None else num_hold_gpus.get(job.id, 0)
         wished.append(_fitted(one, avoided.get(job.id, frozenset()), num_nodes, next_size))

@@ -10,7 +10,7 @@ from datetime import datetime, timedelta
 from operator import itemgetter
 from typing import Any, Final
 
-from sqlalchemy import ColumnElement, and_, exists, func, or_, select
+from sqlalchemy import ColumnElement, and_, exists, false, func, or_, select
 from sqlalchemy.orm import Session
 
 from control.attempts.attempts import lock_job, step_job, wake
@@ -118,7 +118,7 @@ def _words(waits: Waits, names: dict[NodeId, str]) -> str:
 def _unseen(policy: Policy) -> tuple[ColumnElement[bool], ...] | None:
     """Return the conditions on jobs that need a preflight; None: the policy has it off.
 
-    A job with a hold waits for no preflight: the hold would lapse.
+    A job with a hold or a firm start waits for no preflight: it would lose its place.
     """
     least = policy.dispatch.preflight_from_nodes
     if least is None:
@@ -129,6 +129,7 @@ def _unseen(policy: Policy) -> tuple[ColumnElement[bool], ...] | None:
         Job.state == JobState.QUEUED,
         nodes >= least,
         ~exists().where(GpuHold.job_id == Job.id),
+        ~func.coalesce(func.jsonb_exists(Job.wait_verdict, "firm_start"), false()),
         or_(PlacementPreflight.job_id.is_(None), ~is_seen, _has_lacked_since()),
     )
 

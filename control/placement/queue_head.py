@@ -2,7 +2,8 @@
 
 Jobs of one kind fit or fail together, so the oldest stand for the others: ten thousand that cannot start hide no job
 that can, of another kind, tenant or tier. Within one kind, and where one tenant's jobs are all of different kinds, the
-oldest are first. With places for four jobs, ``a1 a2 a3`` of one kind and ``b1 b2`` of another, in that order of age:
+oldest are first. Jobs with a firm start come before all others. With places for four jobs, ``a1 a2 a3`` of one kind
+and ``b1 b2`` of another, in that order of age:
 
     number in its kind   a1 1   a2 2   a3 3   b1 1   b2 2
     the head             a1     a2            b1     b2
@@ -29,28 +30,30 @@ MAX_QUEUE: Final = 10_000
 _RANKED: Final = text(
     """
     WITH waiting AS (
-        SELECT id, tenant_id, tier, created_at, spec FROM jobs WHERE state = 'QUEUED'
+        SELECT id, tenant_id, tier, created_at, spec,
+            coalesce(jsonb_exists(wait_verdict, 'firm_start'), false) AS is_firm
+        FROM jobs WHERE state = 'QUEUED'
         UNION ALL
-        SELECT id, tenant_id, tier, created_at, spec::jsonb
+        SELECT id, tenant_id, tier, created_at, spec::jsonb, false
         FROM unnest(CAST(:ids AS text[]), CAST(:tenants AS text[]), CAST(:tiers AS text[]),
             CAST(:moments AS timestamptz[]), CAST(:specs AS text[]))
             AS in_thought (id, tenant_id, tier, created_at, spec)
     ), of_kind AS (
-        SELECT id, tenant_id, tier, created_at, row_number() OVER (
+        SELECT id, tenant_id, tier, created_at, is_firm, row_number() OVER (
             PARTITION BY tenant_id, tier, spec->'shape', spec->'topology', spec->'layout', spec->'node_labels',
                 round(ln(coalesce((spec->>'wall_time_s')::float, 0) + 1))
             ORDER BY created_at, id
         ) AS number
         FROM waiting
     ), of_line AS (
-        SELECT id, tier, created_at, row_number() OVER (
+        SELECT id, tier, created_at, is_firm, row_number() OVER (
             PARTITION BY tenant_id, tier ORDER BY number, created_at, id
         ) AS number
         FROM of_kind
     )
     SELECT id FROM of_line LEFT JOIN unnest(CAST(:by_priority AS text[])) WITH ORDINALITY AS tiers (name, place)
         ON tiers.name = of_line.tier
-    ORDER BY number, place NULLS LAST, created_at, id
+    ORDER BY is_firm DESC, number, place NULLS LAST, created_at, id
     LIMIT :most
     """
 )

@@ -1,10 +1,15 @@
 """Wait reasons of a job as stored in its row: the sentence, the binding token, and all tokens with their counts.
 
+A firm start is stored with them, with the GPUs of its place, so that the next cycle keeps it
+(``scheduler.holds.firm_starts``).
+
 Tokens are stored as ``db.stored_values`` says.
 """
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict
+from datetime import UTC, datetime
 from typing import Any, Final
 
 from sqlalchemy import select, text
@@ -14,10 +19,10 @@ from control.core.unit_of_work import UnitOfWork
 from muster.db.models import Job
 from muster.db.pipeline.packed_arrays import within
 from muster.db.stored_values import member_of, stored_value
-from muster.domain.ids import JobId
+from muster.domain.ids import GpuUuid, JobId
 from muster.domain.job.wait_reasons import WaitReason
 from muster.domain.states import JobState
-from scheduler.model import Reason, Turn, Waiting
+from scheduler.model import FirmStart, Postponed, Reason, Turn, Waiting
 
 WITHOUT_PREFLIGHT: Final[Mapping[JobState, WaitReason]] = {
     JobState.HELD: WaitReason.RELEASE_NEEDED,
@@ -80,6 +85,26 @@ def reasons_of(state: JobState, kept: Mapping[str, Any] | None) -> tuple[Reason,
     return tuple(_reasons(kept)) if kept is not None and state is JobState.QUEUED else ()
 
 
+def firm_start_of(kept: Mapping[str, Any] | None) -> FirmStart | None:
+    """Return the firm start of a QUEUED job, by the newest cycle."""
+    told = None if kept is None else kept.get("firm_start")
+    if told is None:
+        return None
+    return FirmStart(told["latest_ms"], tuple(map(GpuUuid, told["gpus"])), told["is_guaranteed"])
+
+
+def postponed_of(kept: Mapping[str, Any] | None) -> Postponed | None:
+    """Return the last firm start of a QUEUED job that was postponed."""
+    told = None if kept is None else kept.get("postponed")
+    return None if told is None else Postponed(told["latest_ms"], told["why"])
+
+
+def firm_start_at(state: JobState, kept: Mapping[str, Any] | None) -> datetime | None:
+    """Return by when the job starts; None if its start is not firm."""
+    firm_start = firm_start_of(kept) if state is JobState.QUEUED else None
+    return None if firm_start is None else datetime.fromtimestamp(firm_start.latest_ms / 1000, UTC)
+
+
 def turns(session: Session, job_ids: Sequence[JobId]) -> dict[JobId, Turn]:
     """Return each job's turn in the newest cycle. A job that the cycle did not try has none."""
     turn = Job.wait_verdict["turn"].as_integer()
@@ -97,4 +122,13 @@ def _kept(waiting: Waiting) -> dict[str, Any]:
     verdict = waiting.verdict
     told = verdict.reasons or (Reason(verdict.binding),)
     reasons = [[stored_value(reason.token), reason.num_gpus, reason.num_hosts] for reason in told]
-    return {"binding": stored_value(verdict.binding), "reasons": reasons, "turn": waiting.turn.value}
+    kept: dict[str, Any] = {
+        "binding": stored_value(verdict.binding),
+        "reasons": reasons,
+        "turn": waiting.turn.value,
+    }
+    if waiting.firm_start is not None:
+        kept["firm_start"] = asdict(waiting.firm_start)
+    if waiting.postponed is not None:
+        kept["postponed"] = asdict(waiting.postponed)
+    return kept

@@ -25,7 +25,8 @@ class Job(TypedDict):
     ``accumulation``: the factor of pieces per batch in its next attempt, relative to the program's own number.
     ``wanted_nodes``: the largest number of hosts of an elastic job, as requested since it was submitted.
     ``binding``, ``reasons``: why a pending job waits, by the scheduler's newest cycle that considered it; null and
-    empty if it is not pending, or no cycle has considered it yet.
+    empty if it is not pending, or no cycle has considered it yet. ``firm_start_at``: a pending job starts by then; null
+    if its start is not firm.
     """
 
     id: str
@@ -44,6 +45,7 @@ class Job(TypedDict):
     wanted_nodes: int | None
     binding: Annotated[str, OneOf(WaitReason)] | None
     reasons: list["WaitingReason"]
+    firm_start_at: Moment | None
     next_try_at: Moment | None
     cancel_requested_at: Moment | None
     version: int
@@ -256,7 +258,8 @@ class JobPlan(TypedDict):
     ``reasons``: why it waits, the filters first and in their order. ``binding``: the first reason without which, and
     without the reasons after it, the job would fit. ``starts_at``: when the GPUs held or reclaimed for it are free.
     ``earliest_at``, ``latest_at``: about eight of ten such jobs start between them, by the expected run times of the
-    running jobs and of the jobs before it; null if unknown. ``num_ahead``: pending jobs before it, for ``gpus_ahead``
+    running jobs and of the jobs before it; null if unknown. ``firm_start_at``: it starts by then, and ``latest_at`` is
+    then no later; null if its start is not firm. ``num_ahead``: pending jobs before it, for ``gpus_ahead``
     GPUs; ``ahead``: the first 20 of them, in their order; empty if their order is unknown. ``changes``: each would let
     it start at once, the cheapest first. ``expected_run_s``: its expected run time, by its wall time, by the run times
     of its tenant's jobs of the same name and shape (no job is stopped by that), or by the policy; null if it starts at
@@ -271,6 +274,7 @@ class JobPlan(TypedDict):
     starts_at: Moment | None
     earliest_at: Moment | None
     latest_at: Moment | None
+    firm_start_at: Moment | None
     num_ahead: int
     gpus_ahead: int
     ahead: list[JobBefore]

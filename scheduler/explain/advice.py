@@ -13,7 +13,7 @@ from scheduler.fleet.maintenance_start import maintenance_start_of
 from scheduler.fleet.topology import FleetState, Ints
 from scheduler.forecast.queue_snapshot import QueueSnapshot
 from scheduler.forecast.start_range import StartForecast
-from scheduler.model import Hold, Plan, Question, StartRange, Verdict, WaitingJob
+from scheduler.model import FirmStart, Hold, Plan, Question, StartRange, Verdict, WaitingJob
 from scheduler.queue.order import LEAST_RUN_S
 from scheduler.quota.tenancy import Holdings, Quota
 from scheduler.solve.elastic import nodes_within
@@ -57,7 +57,7 @@ class Answer:
     """The answer for one pending job.
 
     ``ahead``: the jobs before it, in order; ``gpus_ahead``: the GPUs that they need at least. ``starts``: None if
-    unknown. ``changes``: in the order in which they were tried.
+    unknown. ``changes``: in the order in which they were tried. ``firm_start``: then ``starts`` ends with it.
     """
 
     verdict: Verdict
@@ -65,6 +65,7 @@ class Answer:
     gpus_ahead: int
     starts: StartRange | None
     changes: tuple[Change, ...]
+    firm_start: FirmStart | None = None
 
 
 def answer(
@@ -85,8 +86,19 @@ def answer(
     starts = forecast.start_range(job.job_id)
     holdings = _with_kept(question, decided, job, forecast)
     changes = _Advice(question, state, job, decided, grace_s, holdings, forecast).changes()
-    line, verdict = forecast.line, decided.waiting[number].verdict
-    return Answer(verdict, line.jobs[:number], line.gpus_before[number], starts, tuple(changes))
+    line, told = forecast.line, decided.waiting[number]
+    starts = _by_firm_start(starts, told.firm_start, question.workload.now_ms)
+    return Answer(told.verdict, line.jobs[:number], line.gpus_before[number], starts, tuple(changes), told.firm_start)
+
+
+def _by_firm_start(starts: StartRange | None, firm_start: FirmStart | None, now_ms: int) -> StartRange | None:
+    """Return the range, which ends with the firm start at the latest."""
+    if firm_start is None:
+        return starts
+    if starts is None:
+        return StartRange(now_ms, firm_start.latest_ms)
+    known_ms = firm_start.latest_ms if starts.latest_ms is None else min(starts.latest_ms, firm_start.latest_ms)
+    return StartRange(min(starts.earliest_ms, known_ms), known_ms)
 
 
 def _with_kept(question: Question, decided: Plan, job: WaitingJob, forecast: StartForecast) -> Holdings:

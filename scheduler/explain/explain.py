@@ -16,7 +16,7 @@ from scheduler.explain.clauses import Clause, ClausePair, and_also, verdict_of
 from scheduler.explain.exclusions import Funnel
 from scheduler.fleet.topology import FleetState, Ints
 from scheduler.holds.outcomes import Coming, Obstacle, Refused
-from scheduler.model import Hold, Reason, Verdict, WaitingJob
+from scheduler.model import Hold, Postponed, Reason, Verdict, WaitingJob
 from scheduler.quota.tenancy import Limit
 from scheduler.solve.solver import Request, has_labels, most_nodes, most_unrounded
 
@@ -74,7 +74,8 @@ def quota_reserved(job: WaitingJob, limit: Limit, hold: Hold | None) -> Verdict:
         return over
     from_then = f"held for it from about {_rounded(hold.until_ms, 30_000)} on"
     num_hosts = len(hold.gpus) // job.gpus_per_node
-    told = and_also(over, ClausePair(f"a place is {from_then}", f"a place would be {from_then}"))
+    placed = and_also(over, ClausePair(f"a place is {from_then}", f"a place would be {from_then}"))
+    told = and_also(placed, _firm(hold))
     return replace(told, reasons=(*over.reasons, Reason(WaitReason.HOLD, len(hold.gpus), num_hosts)))
 
 
@@ -133,7 +134,24 @@ def hold_for_it(request: Request, hold: Hold, through: Funnel) -> Verdict:
         f"{free}, and {own} would start on are idle and would be held for it{_before(hold)}",
     )
     num_hosts = len(hold.gpus) // request.gpus_per_node
-    return verdict_of([place, _needed(request)], through, Reason(WaitReason.HOLD, len(hold.gpus), num_hosts))
+    clauses: list[Clause] = [place, _firm(hold), _needed(request)]
+    return verdict_of(clauses, through, Reason(WaitReason.HOLD, len(hold.gpus), num_hosts))
+
+
+def _firm(hold: Hold) -> Clause:
+    """Return whether the start is firm."""
+    if hold.latest_ms is None:
+        return "that start is expected and not firm: a more urgent job may go before it"
+    by = f"by {_rounded(hold.latest_ms, 30_000)} at the latest"
+    rest = "its start is firm, and no later job of its tier delays it"
+    return ClausePair(f"it starts {by}: {rest}", f"it would start {by}: {rest}")
+
+
+def start_postponed(verdict: Verdict, postponed: Postponed) -> Verdict:
+    """Return the verdict with the reason why its firm start was postponed."""
+    return and_also(
+        verdict, f"its firm start by {_rounded(postponed.latest_ms, 30_000)} was postponed: {postponed.why}"
+    )
 
 
 def _work(hold: Hold) -> str:

@@ -13,7 +13,7 @@ from typing import Final
 
 import numpy as np
 
-from muster.domain.ids import TenantId
+from muster.domain.ids import JobId, TenantId
 from muster.domain.policy.document import Policy
 from scheduler.fleet.topology import NEVER_MS, Flags, FleetState, Ints
 from scheduler.model import RunningAttempt, WaitingJob, Workload
@@ -65,6 +65,7 @@ class Endings:
         self._placed_ends_ms: list[int] = []
         self._placed_known_ms: list[int] = []
         self._placed: list[tuple[TenantId, str, int]] = []
+        self._placed_jobs: set[JobId] = set()
 
     def placed(self, job: WaitingJob, gpus: Ints) -> None:
         """Record a placement: it runs from now on, and counts as an attempt in later decisions."""
@@ -72,6 +73,16 @@ class Endings:
         self._placed_ends_ms.append(self._in_ms(job.expected_s))
         self._placed_known_ms.append(self._in_ms(job.expected_run_s))
         self._placed.append((job.tenant_id, job.tier, len(gpus)))
+        self._placed_jobs.add(job.job_id)
+
+    def has_placed(self, job_id: JobId) -> bool:
+        return job_id in self._placed_jobs
+
+    def new_tier(self, gpus: Ints) -> str | None:
+        """Return the tier of the first placement of this cycle on any of these GPUs; None if there is none."""
+        placed = self._placed_as[gpus]
+        number = int(placed[placed != _NONE].min(initial=len(self._placed)))
+        return self._placed[number][1] if number < len(self._placed) else None
 
     @property
     def _placed_as(self) -> Ints:

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from muster.domain.ids import JobId
 from muster.domain.policy.document import Policy
 from scheduler.fleet.topology import NEVER_MS, FleetState, Ints
 from scheduler.holds.outcomes import NO_REFUSAL, Refused
@@ -26,7 +27,8 @@ class Place:
     """One hold. ``free``: its idle GPUs without an earlier place, which are taken in the fleet's state.
 
     ``until_ms``: when its job starts there; ``end_ms``: when it has ended; ``num_before``: how many earlier places have
-    some of its GPUs; ``is_by_reclaim``: some of them become free by then only by a reclaim.
+    some of its GPUs; ``is_by_reclaim``: some of them become free by then only by a reclaim. ``latest_ms``: the latest
+    start, if the start is firm; else None.
     """
 
     job: WaitingJob
@@ -36,6 +38,7 @@ class Place:
     end_ms: int = NEVER_MS
     num_before: int = 0
     is_by_reclaim: bool = False
+    latest_ms: int | None = None
 
 
 def at_most(until_ms: int, refused: Refused) -> int:
@@ -78,6 +81,44 @@ class Holds(ABC):
         Return from when on no later job has the quota that it needs; None if that is unknown.
         """
 
+    has_firm_starts = False
+    """Whether the rule can keep a firm start (``scheduler.holds.firm_starts``)."""
+
+    def reserve(self, job: WaitingJob, gpus: Ints, latest_ms: int) -> None:
+        """Hold the place of a firm start again, which will be free in time."""
+        raise NotImplementedError
+
+    def seek(self, job: WaitingJob, request: Request, latest_ms: int) -> bool:
+        """Hold another place for the same latest start; return whether there is one."""
+        del job, request, latest_ms
+        return False
+
+    def improve(self, job: WaitingJob, request: Request) -> None:
+        """Hold a better place for the job instead of its own, if there is one that is free as early."""
+        del job, request
+
+    def lift(self, job_id: JobId) -> bool:
+        """Lift the place of the job's firm start, where it may then start; return whether it has one."""
+        del job_id
+        return False
+
+    def settle(self, job_id: JobId, *, is_served: bool) -> None:
+        """Hold a lifted place again, unless the job has started, or has GPUs reclaimed for it."""
+        del job_id, is_served
+
+    def is_lifted(self, job: WaitingJob) -> bool:
+        """Return whether the place of its firm start is lifted, so that ``hold`` returns it."""
+        del job
+        return False
+
+    def lets_start(self, job: WaitingJob, from_ms: int) -> bool:
+        """Return whether its limits let the job start then."""
+        del job, from_ms
+        return True
+
+    def places(self) -> dict[JobId, Place]:
+        return {one.job.job_id: one for one in self._places}
+
     def limit(self, job: WaitingJob) -> Limit | None:
         """Return the limit that leaves the job least, given the quota kept for starts before its end."""
         del job
@@ -100,10 +141,17 @@ class Holds(ABC):
     def _hold(self, one: Place) -> Hold:
         layout = self._state.layout
         gpus = tuple(layout.uuids[gpu] for gpu in one.gpus)
-        nodes = {layout.cell_node[cell] for cell in layout.cell_of_gpu[one.gpus].tolist()}
-        num_worked_on = len(nodes & self._reopenings.nodes_until(one.until_ms))
+        num_worked_on = self._num_worked_on(one.gpus, one.until_ms)
         idle = self._num_idle(one)
-        return Hold(one.job.job_id, gpus, idle, one.until_ms, one.num_before, one.is_by_reclaim, num_worked_on)
+        return Hold(
+            one.job.job_id, gpus, idle, one.until_ms, one.num_before, one.is_by_reclaim, num_worked_on, one.latest_ms
+        )
+
+    def _num_worked_on(self, gpus: Ints, until_ms: int) -> int:
+        """Return on how many of the hosts planned work ends by then."""
+        layout = self._state.layout
+        nodes = {layout.cell_node[cell] for cell in layout.cell_of_gpu[gpus].tolist()}
+        return len(nodes & self._reopenings.nodes_until(until_ms))
 
     def _num_idle(self, one: Place) -> int:
         """Return how many GPUs others could use meanwhile, without GPUs that are still cordoned for planned work."""
@@ -127,13 +175,18 @@ class Holds(ABC):
         del job, request
         return None
 
-    def open_to(self, run_s: float | None) -> tuple[int, ...]:
-        """Return the holds, by number, before whose start a job that runs for so long ends; None: unknown."""
-        if run_s is None:
+    def open_to(self, job: WaitingJob) -> tuple[int, ...]:
+        """Return the holds, by number, before whose start the job ends; none if its run time is unknown.
+
+        A firm start relies on wall times alone: a job that is only expected to end may run longer.
+        """
+        if job.expected_run_s is None:
             return ()
-        end_ms = self._now_ms + int(run_s * 1000)
+        end_ms = self._now_ms + int(job.expected_run_s * 1000)
         return tuple(
-            number for number, place in enumerate(self._places) if end_ms <= place.until_ms and len(place.free)
+            number
+            for number, place in enumerate(self._places)
+            if end_ms <= place.until_ms and len(place.free) and (place.latest_ms is None or job.expected_s is not None)
         )
 
     def place(self, request: Request, numbers: tuple[int, ...]) -> Chosen | None:

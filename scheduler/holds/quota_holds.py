@@ -29,6 +29,11 @@ class KeptQuota:
             self._kept[job.job_id] = Holding(job.tenant_id, job.tier, job.fewest_gpus, from_ms, end_ms)
             self._num_kept += 1
 
+    def drop(self, job_id: JobId) -> None:
+        """Keep no quota for the job any more."""
+        if self._kept.pop(job_id, None) is not None:
+            self._num_kept += 1
+
     def limit(self, job: WaitingJob) -> Limit | None:
         """Return the limit that leaves least to the job until it ends, if any quota is kept in that time."""
         end_ms = self._ahead.end_ms(job, self._now_ms)

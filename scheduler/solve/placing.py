@@ -58,8 +58,9 @@ class Placing:
         return is_placed
 
     def on_capacity_added(self) -> None:
-        """Forget which requests failed: GPUs are free that were not."""
+        """Forget which requests failed: GPUs are free that were not, and holds may have other numbers."""
         self._unplaceable.clear()
+        self._unpassable.clear()
 
     def exempting(self, request: Request) -> Request:
         """Return the request with fewer hosts to avoid, if the gang could never be placed without them.
@@ -91,7 +92,7 @@ class Placing:
 
     def _pass(self, job: WaitingJob, request: Request) -> bool:
         """Run the job on held GPUs if it ends before the hold's job starts."""
-        holds = self._backfill.open_to(job.expected_run_s)
+        holds = self._backfill.open_to(job)
         if not holds or (request, holds) in self._unpassable:
             return False
         with self._backfill.lifted(holds):

@@ -9,7 +9,7 @@ from typing import Final
 from muster.domain.ids import NodeId
 from muster.domain.states import Contact, StopReason
 from scheduler.model import Plan, Question, Swap
-from simulator.planning.keeping import fault_of_kept
+from simulator.planning.keeping import fault_of_firm_starts, fault_of_kept
 from simulator.planning.snapshot import Snapshot, take
 from simulator.world.kernel import Action, Kernel
 from simulator.world.placing import Placer
@@ -101,6 +101,8 @@ class Planner:
         self._newest = snapshot.question, plan
         fault = fault_of_kept(snapshot.question, plan)
         require(fault is None, "given back", f"{fault}")
+        fault = fault_of_firm_starts(snapshot.question, plan)
+        require(fault is None, "I31", f"{fault}")
         self._count(plan)
         self._carry_out(snapshot, plan)
 
@@ -114,6 +116,7 @@ class Planner:
             "lapse": plan.lapses,
             "growth": plan.growths,
             "hold": plan.holds,
+            "firm start": [one for one in plan.waiting if one.firm_start is not None],
         }
         self.num_decided.update({kind: len(found) for kind, found in decided.items()})
 
@@ -146,6 +149,7 @@ class Planner:
             self._soon(self._reclaims.notify_all, snapshot.seen[job_id], tuple(chosen), snapshot.at_ms)
         for growth in plan.growths:
             self._soon(self._reclaims.grow, growth)
+        self._store.firm_starts.update({one.job_id: (one.firm_start, one.postponed) for one in plan.waiting})
 
     def _soon(self, commit: Action, *args: object) -> None:
         """Commit after a random delay: several commits may be in progress at once."""

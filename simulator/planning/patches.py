@@ -26,6 +26,11 @@ def ignore_kept(question: Question) -> Plan:
     return plan_of(replace(question, workload=replace(question.workload, holds=holds)))
 
 
+def forget_firm_starts(question: Question) -> Plan:
+    """Plan as if no start had been firm."""
+    return plan_of(replace(question, queue=[replace(job, firm_start=None) for job in question.queue]))
+
+
 def count_on_evacuees(question: Question) -> Plan:
     """Plan with the GPUs of evacuated attempts open to any job from their deadline on."""
     now_ms = question.workload.now_ms

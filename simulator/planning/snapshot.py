@@ -225,6 +225,7 @@ def _waiting(store: Store, job: JobLifecycle, now_ms: int, num_assigned: int) ->
     avoided = _at_fault(store, job.job_id)
     # GPUs that are held since an interruption are the ones it keeps; they do not change its size.
     held_nodes = 0 if is_interrupted else num_assigned // row.gpus_per_node
+    firm_start, postponed = store.firm_starts.get(job.job_id, (None, None))
     waiting = WaitingJob(
         job_id=job.job_id,
         version=0,
@@ -243,6 +244,8 @@ def _waiting(store: Store, job: JobLifecycle, now_ms: int, num_assigned: int) ->
         expected_s=(row.wall_time_ms + row.stop_grace_ms) / 1000,
         overtaken_gpu_s=_passed_gpu_s(store, row, now_ms),
         rule=row.placement,
+        firm_start=firm_start,
+        postponed=postponed,
     )
     if last is not None and is_interrupted:
         return replace(waiting, interrupted_ms=store.ended_ms[last.attempt_id])

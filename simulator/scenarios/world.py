@@ -373,6 +373,9 @@ class _World:
         """Report why each job is pending if the reason is new; with a hold, also its nodes and time."""
         held = {one.job_id: one for one in decided.holds}
         for item in decided.waiting:
+            self._waiting[item.job_id] = replace(
+                self._waiting[item.job_id], firm_start=item.firm_start, postponed=item.postponed
+            )
             why = why_of(item.why, item.verdict, self._fleet.windows, self._now_ms)
             if self._reported.get(item.job_id) == why:
                 continue

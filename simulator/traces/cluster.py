@@ -24,6 +24,7 @@ class Cluster:
     ``left_s``: work that each job has left. ``attempts``: how often it started. ``num_interrupted``: interruptions of
     all jobs. ``saves_every_s``: work between two checkpoints.
 
+    ``has_wall_times``: no job runs longer than its estimate; ``firm``: then the job whose start is firm, if any.
     ``notices``: (job, its deadline), until they are handled; ``reported``: jobs with a notice; ``losses``: (time of the
     notice, job) of the last while. ``idle``: GPUs of each node, by ``counts``.
     """
@@ -50,6 +51,8 @@ class Cluster:
     assigned: dict[int, int] = field(default_factory=dict)
     num_interrupted: int = 0
     saves_every_s: float = math.inf
+    has_wall_times: bool = False
+    firm: int | None = None
     _since_s: dict[int, float] = field(default_factory=dict)
     _expected_s: dict[int, float] = field(default_factory=dict)
 
@@ -76,6 +79,12 @@ class Cluster:
                 if nodes.fits(num_nodes, each):
                     return True
         return False
+
+    @property
+    def may_become_firm(self) -> bool:
+        """Return whether the next start may become firm. Tiers and interrupted jobs would go before it."""
+        has_others = self.waiting.has_tiers or self.num_interrupted
+        return self.has_wall_times and self.firm is None and not has_others
 
     def submit(self, number: int) -> None:
         self.waiting.add(number)

@@ -66,8 +66,15 @@ class PlannedQueue:
                     self._end(number, now_ms)
             decision = self._check(now_ms)
             note(decision)
+            self._remember(decision.decided)
             for number in self._start(decision, now_ms):
                 heappush(moments, (now_ms + max(round(self.jobs[number].duration_s * 1000), 1), 0, number))
+
+    def _remember(self, decided: Plan) -> None:
+        """Keep what the plan promises, as the control plane does."""
+        for told in decided.waiting:
+            number, job = self._waiting[told.job_id]
+            self._waiting[told.job_id] = number, replace(job, firm_start=told.firm_start, postponed=told.postponed)
 
     def _submit(self, number: int, now_ms: int) -> None:
         job, job_id = self.jobs[number], JobId(f"{number:06}")

@@ -61,25 +61,37 @@ def muster(cluster: Cluster) -> list[int]:
     """Start the most urgent jobs first, and hold a place for the most urgent one that does not fit.
 
     Interrupted jobs go before the others, and so do jobs that the policy's bound of work overtook, in order of
-    submission. A job that outlasts its expected run time gets a new one.
+    submission. A job that outlasts its expected run time gets a new one. Where all jobs state wall times, and none was
+    interrupted, a start becomes firm as in the planner (``scheduler.holds.firm_starts``).
     """
     started: list[int] = []
     cluster.expect_again()
-    if not (cluster.waiting.has_tiers and cluster.queue) and not cluster.may_start_any():
+    is_read = cluster.queue and (cluster.waiting.has_tiers or cluster.may_become_firm)
+    if not is_read and not cluster.may_start_any():
         return started
     worth = _worth(cluster)
+    if cluster.firm is not None:
+        started, worth = pass_by(cluster, cluster.firm, worth)
+        if cluster.firm is not None:
+            return started
     while len(worth):
         first = int(worth.argmax())
         number = cluster.queue[first]
         if not cluster.fits(number):
             take_back(cluster, number)
-            if started and not cluster.may_start_any():
+            if started and not cluster.may_become_firm and not cluster.may_start_any():
                 return started
-            return started + pass_by(cluster, number, worth)
+            return started + pass_by(cluster, number, worth)[0]
         started.append(cluster.start(number))
         worth[first:-1] = worth[first + 1 :]
         worth = worth[:-1]
     return started
+
+
+def muster_by_wall_times(cluster: Cluster) -> list[int]:
+    """Start jobs as ``muster`` does where each estimate is a wall time, so that starts become firm."""
+    cluster.has_wall_times = True
+    return muster(cluster)
 
 
 def _worth(cluster: Cluster) -> Floats:

@@ -1,4 +1,4 @@
-"""The invariants I1 to I26, I28 and I29 of the whole world, checked every thousand events and at its end.
+"""The invariants I1 to I26, I28, I29 and I31 of the whole world, checked every thousand events and at its end.
 
 Each event is checked for its own changes where it happens (``store``, ``truth``, ``judging``, ``supervisors``). Here
 everything is computed again from the rows, without the indexes that the checks of an event use.
@@ -312,5 +312,6 @@ INVARIANTS: Final[Mapping[str, Check | AtItsMoment | NotOfThisWorld]] = {
         "readings have no ages: tests/control/health/test_freshness.py, tests/health/standing/test_coverage.py"
     ),
     "I29": NotOfThisWorld("rules hold no node and order no burn-in: tests/health/replay/test_capped_ways.py"),
+    "I31": AtItsMoment("cycles.Planner._cycle, for each plan; tests/simulator/traces/test_firm_starts.py"),
 }
 """Number → its check of the whole world, or the reason why there is none."""

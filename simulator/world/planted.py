@@ -195,6 +195,10 @@ PLANTED_BUGS: Final = (
         plan=misplanning.count_on_evacuees, rechecks_staying=False,
     ),
     _bug(
+        "firm_starts_forgotten", "a later job moves a start that was firm, and nothing says why", 9, "I31",
+        plan=misplanning.forget_firm_starts,
+    ),
+    _bug(
         "kept_for_ever", "a job that cannot continue on its kept GPUs never gives them back", 14, "given back",
         plan=misplanning.never_give_back,
     ),

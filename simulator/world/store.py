@@ -23,7 +23,7 @@ from muster.domain.states import (
     JobState,
     require_edge,
 )
-from scheduler.model import GpuView
+from scheduler.model import FirmStart, GpuView, Postponed
 from simulator.planning.keeping import Kept
 from simulator.planning.rules import RANDOM_RULES, Rules, Window
 from simulator.world.notices import Notices
@@ -70,6 +70,7 @@ class Store:
     ended_ms: dict[AttemptId, int] = field(default_factory=dict)
     attempts_of: dict[JobId, list[AttemptId]] = field(default_factory=dict)
     views: dict[GpuUuid, GpuView] = field(default_factory=dict)
+    firm_starts: dict[JobId, tuple[FirmStart | None, Postponed | None]] = field(default_factory=dict)
     num_changes: int = 0
     is_calm: bool = False
     """People keep everything in service: there is no planned work, and every GPU that a rule doubts is admitted."""
@@ -86,6 +87,8 @@ class Store:
             require(life == before, "I21", f"{life.job_id} changes after its end")
         self.num_changes += before is None or before.state is not life.state
         self.jobs[life.job_id] = life
+        if life.state is not JobState.QUEUED:
+            self.firm_starts.pop(life.job_id, None)
         if life.state in TERMINAL_JOB_STATES or life.state is JobState.HELD:
             self.let_go(life.job_id, "the job that it was for is no longer pending")
 

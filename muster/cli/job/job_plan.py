@@ -130,7 +130,9 @@ def _start_range(found: Mapping[str, Any], starts: str) -> Iterator[str]:
     if not found.get("earliest_at"):
         return
     earliest, latest = moment_of(found["earliest_at"]), found["latest_at"]
-    if latest:
+    if found.get("firm_start_at"):
+        yield f"  {starts} between {earliest} and {moment_of(found['firm_start_at'])}, which is firm"
+    elif latest:
         yield f"  {starts} between {earliest} and {moment_of(latest)}, in about 8 of 10 cases"
     else:
         yield f"  {starts} at {earliest} at the earliest; the latest is not known"

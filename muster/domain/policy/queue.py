@@ -68,6 +68,12 @@ class QueuePolicy(StrictModel):
         "later jobs. It counts from submission, also while the job is HELD or its tenant's quota keeps "
         "it pending.",
     )
+    firm_within_s: Annotated[float, Field(ge=0, le=604_800, strict=False)] = Field(
+        7200.0,
+        description="By `easy` the start of a job is firm once its place is free within so long. The jobs there must "
+        "all state wall times. Later jobs of equal or lower right then run there only if they end before. "
+        "A longer time makes more starts firm, and short jobs wait longer. 0: no start is firm.",
+    )
     reservation_window_s: Seconds = Field(
         604_800.0,
         description="By `conservative` no hold begins later than so long from now.",

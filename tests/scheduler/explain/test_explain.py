@@ -7,10 +7,11 @@ import pytest
 
 from muster.domain.job.plan_texts import Tense
 from muster.domain.policy.document import DEFAULT_POLICY
+from scheduler.explain.explain import moment
 from scheduler.model import GpuView, Verdict, WaitingJob, Workload
 from scheduler.planner import plan
 from scheduler.quota.tenancy import Tenancy
-from tests.scheduler.fleets import NOW_MS, hold, host, job, of_host, racks, running, standing
+from tests.scheduler.fleets import MINUTE_MS, NOW_MS, hold, host, job, of_host, racks, running, standing
 
 
 def why(gpus: list[GpuView], wanted: WaitingJob) -> str:
@@ -101,10 +102,19 @@ def test_a_reclaim_whose_notice_was_given_is_reported_as_it_is_to_whoever_reques
 def test_a_place_would_be_kept_for_one_that_is_only_requested() -> None:
     ending = running("v", of_host("r0h0"), tier="on_demand", ends_minutes=60)
     verdict = verdict_of(job("gang", nodes=2, gpus=8, tier="on_demand"), Workload(NOW_MS, (ending,)))
-    assert "8 of the 16 that it will start on are idle and held for it; needs" in verdict.in_tense(Tense.DONE)
-    assert "8 of the 16 that it would start on are idle and would be held for it; needs" in verdict.in_tense(
-        Tense.CONDITIONAL
+    by = (
+        f"by {moment(NOW_MS + 61 * MINUTE_MS)} at the latest: its start is firm, and no later job of its tier delays it"
     )
+    words = f"8 of the 16 that it will start on are idle and held for it; it starts {by}; needs"
+    assert words in verdict.in_tense(Tense.DONE)
+    words = f"8 of the 16 that it would start on are idle and would be held for it; it would start {by}; needs"
+    assert words in verdict.in_tense(Tense.CONDITIONAL)
+
+
+def test_the_start_on_a_place_that_is_due_late_is_not_firm() -> None:
+    ending = running("v", of_host("r0h0"), tier="on_demand", ends_minutes=122)
+    verdict = verdict_of(job("gang", nodes=2, gpus=8, tier="on_demand"), Workload(NOW_MS, (ending,)))
+    assert "; that start is expected and not firm: a more urgent job may go before it" in verdict.why
 
 
 def test_what_states_how_the_fleet_is_is_so_in_either_tense() -> None:

@@ -41,11 +41,11 @@ def test_within_a_tier_a_job_whose_like_were_short_goes_early_unless_it_states_a
 
 
 def test_it_runs_where_a_place_is_on_hold_until_after_its_like_had_ended() -> None:
-    busy = running("busy", [f"b-{slot}" for slot in range(8)], tier="on_demand", ends_minutes=60)
+    busy = running("busy", [f"b-{slot}" for slot in range(8)], tier="on_demand", ends_minutes=150)  # not firm
     gpus = hold([*host("a", 8), *host("b", 8)], of_host("b"))
     gang = replace(job("gang", nodes=2, gpus=8), queued_ms=NOW_MS - 600 * MINUTE_MS, expected_s=HOUR_S)
     starts = []
-    for believed_s in (None, 0.5 * HOUR_S, 2 * HOUR_S):
+    for believed_s in (None, 0.5 * HOUR_S, 3 * HOUR_S):
         behind = replace(job("behind", gpus=8), queued_ms=NOW_MS, predicted_s=believed_s)
         if believed_s is not None:
             behind = replace(behind, tier="spot")

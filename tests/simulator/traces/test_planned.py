@@ -11,7 +11,7 @@ from simulator.traces.generated import LAWS, generated
 from simulator.traces.jobs import TraceJob
 from simulator.traces.planned import Expected, PlannedQueue
 from simulator.traces.playing import estimates_of, play
-from simulator.traces.rules import QUEUE_RULES
+from simulator.traces.rules import QUEUE_RULES, muster_by_wall_times
 
 NUM_NODES, GPUS_PER_NODE, NUM_JOBS = 24, 8, 120
 
@@ -38,6 +38,22 @@ def by_rule(jobs: list[TraceJob], estimates_s: list[float]) -> list[float]:
     return list(
         play(jobs, estimates_s, QUEUE_RULES["muster"], num_nodes=NUM_NODES, gpus_per_node=GPUS_PER_NODE).started_s
     )
+
+
+@pytest.mark.parametrize("seed", [0, 1, 2])
+@pytest.mark.parametrize("law", LAWS)
+def test_both_keep_the_same_firm_starts_where_all_state_wall_times(law: str, seed: int) -> None:
+    jobs = whole_hosts(law, seed)
+    walls = [job.duration_s for job in jobs]
+    # Without a tier that a rule may reclaim from, no GPUs are held in addition that become free within a notice.
+    tiers = {name: tier.model_copy(update={"notice_s": None}) for name, tier in DEFAULT_POLICY.tiers.items()}
+    policy = DEFAULT_POLICY.model_copy(update={"tiers": tiers})
+    queue = PlannedQueue(jobs, Expected(walls, [None] * len(jobs)), NUM_NODES, GPUS_PER_NODE, policy)
+    firm: set[str] = set()
+    queue.play(lambda one: firm.update(entry.job_id for entry in one.decided.waiting if entry.firm_start is not None))
+    played = play(jobs, walls, muster_by_wall_times, num_nodes=NUM_NODES, gpus_per_node=GPUS_PER_NODE)
+    assert [queue.started_ms[number] / 1000 for number in range(len(jobs))] == list(played.started_s)
+    assert firm
 
 
 def estimates(jobs: list[TraceJob], seed: int) -> list[float]:

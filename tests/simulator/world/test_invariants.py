@@ -249,7 +249,7 @@ def test_an_eviction_for_a_job_that_was_never_placed_is_found() -> None:
 
 
 def test_all_guarantees_stand_in_the_table_and_each_check_is_tried() -> None:
-    assert list(INVARIANTS) == [f"I{number}" for number in (*range(1, 27), 28, 29)]
+    assert list(INVARIANTS) == [f"I{number}" for number in (*range(1, 27), 28, 29, 31)]
     assert {*FAULTS, "I19"} == CHECKED
     assert all(check.why for check in INVARIANTS.values() if isinstance(check, NotOfThisWorld))
 

@@ -1,0 +1,192 @@
+"""Firm starts: a place that is free soon is kept against jobs of equal or lower right, and postponed with a reason."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+
+import pytest
+
+from muster.domain.ids import GpuUuid, NodeId, TenantId
+from muster.domain.policy.document import DEFAULT_POLICY, Policy
+from muster.domain.policy.queue import CONSERVATIVE
+from muster.domain.states import Standing
+from scheduler.forecast.end_times import CLEANING_MS
+from scheduler.model import GpuView, Plan, RunningAttempt, Waiting, WaitingJob, Workload
+from scheduler.planner import plan
+from scheduler.quota.tenancy import Quota, Tenancy
+from tests.scheduler.fleets import MINUTE_MS, NOW_MS, hold, host, job, of_host, queueing, racks, running
+
+HOUR_MS = 60 * MINUTE_MS
+FLEET = racks({"r0": [0, 8]})
+"""Host r0h0 has an attempt that ends within an hour, host r0h1 is idle."""
+
+
+def ending(minutes: float | None, name: str = "a0", node: str = "r0h0", tier: str = "on_demand") -> RunningAttempt:
+    return running(name, of_host(node), tier=tier, ends_minutes=minutes)
+
+
+def gang(*, tier: str = "on_demand", tenant: str = "waiter") -> WaitingJob:
+    return replace(job("gang", nodes=2, gpus=8, tier=tier, tenant=tenant, at=NOW_MS), expected_s=36_000.0)
+
+
+def urgent(name: str = "urgent", *, minutes: float = 90, tier: str = "on_demand") -> WaitingJob:
+    """A job of one host that is shorter, and has waited for longer, than the gang."""
+    came = job(name, gpus=8, tier=tier, tenant="other", at=NOW_MS - 10 * HOUR_MS)
+    return replace(came, expected_s=minutes * 60)
+
+
+def decide(
+    queue: Sequence[WaitingJob],
+    attempts: Sequence[RunningAttempt],
+    fleet: Sequence[GpuView] = FLEET,
+    policy: Policy = DEFAULT_POLICY,
+    tenancy: Tenancy | None = None,
+) -> Plan:
+    return plan(fleet, queue, policy, Workload(NOW_MS, tuple(attempts), tenancy=tenancy or Tenancy()))
+
+
+def reported(decided: Plan, name: str = "gang") -> Waiting:
+    return next(one for one in decided.waiting if one.job_id == name)
+
+
+def as_reported(one: WaitingJob, decided: Plan) -> WaitingJob:
+    """The job as the next cycle reads it."""
+    entry = reported(decided, one.job_id)
+    return replace(one, firm_start=entry.firm_start, postponed=entry.postponed)
+
+
+def firm_gang(attempts: Sequence[RunningAttempt] = (ending(60),), **fields: str) -> WaitingJob:
+    wanted = gang(**fields)
+    found = as_reported(wanted, decide([wanted], attempts))
+    assert found.firm_start is not None
+    return found
+
+
+def placed(decided: Plan) -> list[str]:
+    return [item.job_id for item in decided.placements]
+
+
+def test_a_start_is_firm_where_every_end_is_certain_and_soon() -> None:
+    found = firm_gang().firm_start
+    assert found is not None
+    assert found.latest_ms == NOW_MS + HOUR_MS + CLEANING_MS
+    assert set(found.gpus) == {*of_host("r0h0"), *of_host("r0h1")}
+
+
+def _not_firm() -> Iterator[tuple[str, list[RunningAttempt], Policy]]:
+    yield "late", [ending(121)], DEFAULT_POLICY
+    yield "predicted", [replace(ending(None), predicted_ms=NOW_MS + MINUTE_MS)], DEFAULT_POLICY
+    yield "switched off", [ending(60)], queueing(firm_within_s=0)
+    yield "conservative", [ending(60)], queueing(backfill=CONSERVATIVE)
+
+
+@pytest.mark.parametrize(("attempts", "policy"), [pytest.param(*case, id=name) for name, *case in _not_firm()])
+def test_another_start_is_reported_as_expected_alone(attempts: list[RunningAttempt], policy: Policy) -> None:
+    entry = reported(decide([gang()], attempts, policy=policy))
+    assert entry.firm_start is None
+    assert "that start is expected and not firm" in entry.why
+
+
+def test_a_more_urgent_job_that_comes_later_runs_there_only_if_it_ends_before() -> None:
+    for minutes, starts in ((60, ["urgent"]), (61, [])):
+        assert placed(decide([gang(), urgent(minutes=minutes)], [ending(60)])) == ["urgent"], "it is more urgent"
+        decided = decide([firm_gang(), urgent(minutes=minutes)], [ending(60)])
+        assert placed(decided) == starts
+        assert reported(decided).firm_start == firm_gang().firm_start
+
+
+def test_a_run_time_that_is_only_predicted_is_not_relied_on() -> None:
+    unsure = replace(urgent(), expected_s=None, predicted_s=600.0)
+    assert placed(decide([firm_gang(), unsure], [ending(60)])) == []
+
+
+def test_it_starts_on_its_place_once_that_is_free_whoever_is_more_urgent() -> None:
+    idle = racks({"r0": [8, 8]})
+    assert placed(decide([firm_gang(), urgent()], [], idle)) == ["gang"]
+
+
+def test_two_firm_places_both_stand_whichever_is_tried_first() -> None:
+    fleet = racks({"r0": [0, 8], "r1": [0, 8]})
+    attempts = [ending(60), ending(30, "a1", "r1h0")]
+    policy = queueing(holds_per_cohort=2)
+    first = replace(gang(), required_level="rack")
+    second = replace(first, job_id=job("second").job_id, queued_ms=NOW_MS + 1)
+    decided = decide([first, second], attempts, fleet, policy)
+    first, second = as_reported(first, decided), as_reported(second, decided)
+    assert first.firm_start is not None
+    assert second.firm_start is not None
+    assert not set(first.firm_start.gpus) & set(second.firm_start.gpus)
+    again = decide([second, first, urgent()], attempts, fleet, policy)
+    assert placed(again) == []
+    assert [reported(again, name).firm_start for name in ("gang", "second")] == [first.firm_start, second.firm_start]
+
+
+def test_a_job_of_a_higher_tier_goes_before_it_and_is_named_as_the_reason() -> None:
+    wanted = firm_gang()
+    decided = decide([wanted, urgent(tier="reserved")], [ending(60)])
+    assert placed(decided) == ["urgent"]
+    entry = reported(decided)
+    assert entry.postponed is not None
+    assert wanted.firm_start is not None
+    assert entry.postponed.latest_ms == wanted.firm_start.latest_ms
+    assert "a job that goes before it, of the tier reserved, has started there" in entry.why
+    assert "its firm start by " in entry.why
+
+
+def test_a_job_within_its_guarantee_goes_before_one_that_is_not() -> None:
+    tenancy = Tenancy(quotas={(TenantId("other"), "on_demand"): Quota(guaranteed=8)})
+    decided = decide([firm_gang(), urgent()], [ending(60)], tenancy=tenancy)
+    assert placed(decided) == ["urgent"]
+    assert "a job that goes before it, of the tier on_demand, has started there" in reported(decided).why
+
+
+@pytest.mark.parametrize(
+    ("fleet", "attempts", "why"),
+    [
+        (hold(host("r0h0", 8, path=("r0",)), of_host("r0h0")), [ending(60)], "8 of the 16 GPUs"),
+        (FLEET, [ending(130)], "in use for longer than the jobs there had stated"),
+    ],
+    ids=["a host has failed", "a job runs on"],
+)
+def test_a_lost_place_postpones_the_start_with_a_reason(
+    fleet: list[GpuView], attempts: list[RunningAttempt], why: str
+) -> None:
+    entry = reported(decide([firm_gang()], attempts, fleet))
+    assert entry.firm_start is None
+    assert why in entry.why
+
+
+def test_another_place_that_is_free_in_time_keeps_the_start_firm() -> None:
+    fleet = [*racks({"r0": [0]}), *host("r0h2", 8, path=("r0",))]
+    entry = reported(decide([firm_gang()], [ending(60)], fleet))
+    assert entry.postponed is None
+    assert entry.firm_start is not None
+    assert GpuUuid("r0h2-0") in entry.firm_start.gpus
+
+
+def test_a_postponed_start_may_become_firm_again_and_the_reason_stays() -> None:
+    wanted = as_reported(firm_gang(), decide([firm_gang()], [ending(130)]))
+    entry = reported(decide([wanted], [ending(50)]))
+    assert entry.firm_start is not None
+    assert entry.firm_start.latest_ms == NOW_MS + 50 * MINUTE_MS + CLEANING_MS
+    assert "was postponed: GPUs that were held for it are in use for longer" in entry.why
+
+
+def test_planned_work_that_would_meet_it_postpones_it() -> None:
+    workload = Workload(NOW_MS, (ending(60),), maintenance_starts={NodeId("r0h1"): NOW_MS + 2 * HOUR_MS})
+    entry = reported(plan(FLEET, [firm_gang()], DEFAULT_POLICY, workload))
+    assert "closes for planned work before it would end" in entry.why
+
+
+def test_a_start_that_counts_on_the_end_of_planned_work_is_not_firm() -> None:
+    node = NodeId("r0h1")
+    starts, ends = {node: NOW_MS + MINUTE_MS}, {node: NOW_MS + 10 * MINUTE_MS}
+    workload = Workload(NOW_MS, (ending(5),), maintenance_starts=starts, maintenance_ends=ends)
+    entry = reported(plan(FLEET, [gang()], DEFAULT_POLICY, workload))
+    assert "once planned work on 1 host is over" in entry.why
+    assert entry.firm_start is None
+
+
+def test_a_quarantined_gpu_postpones_it() -> None:
+    sick = [replace(one, facts=replace(one.facts, standing=Standing.QUARANTINED)) for one in FLEET[8:9]]
+    entry = reported(decide([firm_gang()], [ending(60)], [*FLEET[:8], *sick, *FLEET[9:]]))
+    assert "1 of the 16 GPUs that were held for it may not be used any more" in entry.why

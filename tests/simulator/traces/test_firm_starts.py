@@ -1,0 +1,59 @@
+"""Where wall times are exact, and nothing is lost, each job starts by its first firm start (I31)."""
+
+from dataclasses import dataclass, field
+
+import pytest
+
+from muster.domain.policy.document import DEFAULT_POLICY, Policy
+from simulator.traces.generated import LAWS, generated
+from simulator.traces.jobs import TraceJob
+from simulator.traces.planned import Decision, Expected, PlannedQueue
+
+NUM_NODES, GPUS_PER_NODE, NUM_JOBS = 24, 8, 100
+
+
+def policy_with(**fields: object) -> Policy:
+    return DEFAULT_POLICY.model_copy(update={"queue": DEFAULT_POLICY.queue.model_copy(update=fields)})
+
+
+def whole_hosts(law: str, seed: int) -> list[TraceJob]:
+    """Of a generated trace: single GPUs become some hosts, so that many jobs have to wait."""
+    jobs = generated(
+        LAWS[law], num_jobs=NUM_JOBS, num_nodes=NUM_NODES, gpus_per_node=GPUS_PER_NODE, load=1.0, seed=seed
+    )
+    sized = [(job, job.num_nodes if job.num_nodes > 1 else 1 + job.gpus % 5) for job in jobs]
+    return [TraceJob(job.submit_s, job.duration_s, nodes * GPUS_PER_NODE, nodes, GPUS_PER_NODE) for job, nodes in sized]
+
+
+@dataclass
+class Reported:
+    """The first firm start of each job of one play, and the jobs whose firm start was postponed."""
+
+    queue: PlannedQueue
+    first_ms: dict[int, int] = field(default_factory=dict)
+    postponed: set[int] = field(default_factory=set)
+
+    def note(self, decision: Decision) -> None:
+        for one in decision.decided.waiting:
+            number = decision.numbers[one.job_id]
+            if one.firm_start is not None:
+                self.first_ms.setdefault(number, one.firm_start.latest_ms)
+            if one.postponed is not None:
+                self.postponed.add(number)
+
+
+def played(jobs: list[TraceJob], policy: Policy = DEFAULT_POLICY, padding: float = 1.0) -> Reported:
+    """``padding``: the wall time of each job in its run time."""
+    wall_times_s = [job.duration_s * padding for job in jobs]
+    told = Reported(PlannedQueue(jobs, Expected(wall_times_s, [None] * len(jobs)), NUM_NODES, GPUS_PER_NODE, policy))
+    told.queue.play(told.note)
+    return told
+
+
+@pytest.mark.parametrize("holds_per_cohort", [1, 3])
+@pytest.mark.parametrize("law", LAWS)
+def test_no_job_starts_after_its_first_firm_start(law: str, holds_per_cohort: int) -> None:
+    told = played(whole_hosts(law, 5), policy_with(holds_per_cohort=holds_per_cohort, firm_within_s=14_400))
+    assert len(told.first_ms) >= NUM_JOBS / 20
+    late = {number for number, latest_ms in told.first_ms.items() if told.queue.started_ms[number] > latest_ms}
+    assert (late, told.postponed) == (set(), set())
