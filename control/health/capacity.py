@@ -17,6 +17,7 @@ from sqlalchemy.orm import Session
 from control.core.unit_of_work import UnitOfWork, UnitOfWorkFactory, declare_action, retrying
 from control.incidents import incidents
 from control.policy.policies import active_policy
+from health.cohort.cohorts import attributes_of
 from health.standing import breaker
 from health.standing.breaker import BreakerIncident, BreakerState, FleetCounts, GpuPlace, Taking, Way
 from health.standing.gpu_case import Move
@@ -29,6 +30,8 @@ from muster.domain.states import AllocationState, BurnInState, Standing
 from muster.domain.times import to_ms
 
 BREAKER: Final = "quarantine"
+COHORT: Final = "cohort:"
+"""Beginning of the name of a scope that is a cohort."""
 NODE_FAULT: Final = "node_fault"
 """Reason code of the cordon that is a node hold."""
 BURNT_IN_WHILE_IN_SERVICE: Final = (Standing.PROBATION, Standing.HEALTHY, Standing.SUSPECT)
@@ -206,8 +209,14 @@ def _enter(unit: UnitOfWork, incident: Incident, scopes: dict[str, int], uuids: 
 
 
 def _summary(scopes: Mapping[str, int], uuids: Sequence[GpuUuid]) -> str:
-    words = ", ".join(f"{scope} (cap {cap})" for scope, cap in sorted(scopes.items()))
+    words = ", ".join(f"{_short(scope)} (cap {cap})" for scope, cap in sorted(scopes.items()))
     return f"the circuit breaker opened: {words}; {len(uuids)} GPUs wait for a person"
+
+
+def _short(scope: str) -> str:
+    """Return a scope's name for a sentence: a cohort's by its model, since its whole key is longer than a line."""
+    model = attributes_of(scope.removeprefix(COHORT)).get("model") if scope.startswith(COHORT) else None
+    return scope if model is None else f"{COHORT}{model}"
 
 
 def _payload(scopes: Mapping[str, int], uuids: Sequence[GpuUuid]) -> dict[str, Any]:

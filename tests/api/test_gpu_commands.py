@@ -119,9 +119,9 @@ def test_a_repair_a_retirement_and_a_return(api: Api, command: Type) -> None:
         with pytest.raises(CommandError, match=f"--by agent goes with start, not with {step}"):
             gpus.repair(GPU, step, "no better", by="agent")
     command(gpus.app, "repair", GPU, "start", "--reason", "again")
-    assert "is UNPROVEN" in command(gpus.app, "repair", GPU, "finish", "--reason", "new board")
+    assert "own: UNPROVEN" in command(gpus.app, "repair", GPU, "finish", "--reason", "new board")
     assert "is RETIRED" in command(gpus.app, "retire", OTHER, "--reason", "old")
-    assert "is UNPROVEN" in command(gpus.app, "reinstate", OTHER, "--reason", "needed")
+    assert "own: UNPROVEN" in command(gpus.app, "reinstate", OTHER, "--reason", "needed")
 
 
 def test_show_names_the_remedy_that_is_due_and_a_repair_without_an_action_takes_it(api: Api, command: Type) -> None:

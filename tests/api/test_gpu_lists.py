@@ -4,10 +4,10 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
-from sqlalchemy import select
+from sqlalchemy import select, update
 
 from control.fleet import inventory
-from muster.db.models import Gpu
+from muster.db.models import Gpu, GpuOverride
 from muster.domain.ids import GpuUuid
 from muster.domain.states import Standing
 from tests.api.conftest import Api
@@ -24,9 +24,10 @@ def listed(api: Api, **filters: Any) -> list[str]:
 
 @pytest.fixture
 def beta(api: Api) -> str:
-    """A second host of twelve GPUs: one of another model, one with a score of 40, one SUSPECT."""
+    """A second host of twelve GPUs: one of another model, one with a score of 40, one SUSPECT. No override stands."""
     node_id = enrol_host(api.units, "beta", num_gpus=12)
     with api.units.begin(JUDGE, inventory.READ, quiet=True) as unit:
+        unit.session.execute(update(GpuOverride).values(ended_at=unit.now))
         gpus = {gpu.uuid: gpu for gpu in unit.session.scalars(select(Gpu))}
         gpus[GpuUuid("GPU-beta-1")].model = "NVIDIA 100%_B200"
         gpus[GpuUuid("GPU-beta-2")].score = 40
