@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import Any, cast
 
 from api.views import time_of
-from control.attempts.types import JobRecord, ListedJobRecord, SubmittedJob
+from control.attempts.types import JobRecord, LabelledJob, SubmittedJob
 from control.checkpoints.types import CheckpointRecord
 from control.core.visibility import may_see
 from control.jobs.job_energy import AttemptEnergy
@@ -29,7 +29,7 @@ def job_view(job: SubmittedJob) -> documents.Job:
     return _view(job, job.spec)
 
 
-def listed_job_view(job: ListedJobRecord) -> documents.Job:
+def listed_job_view(job: LabelledJob) -> documents.Job:
     """Return the job as lists show it: its specification without the program and the parts that only a host reads."""
     return _view(job, listed_spec(job.request, job.labels))
 

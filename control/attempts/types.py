@@ -50,7 +50,7 @@ class SubmittedJob(JobRecord, frozen=True):
         return JobSpec.model_validate(self.spec, strict=False)
 
 
-class ListedJobRecord(JobRecord, frozen=True):
+class LabelledJob(JobRecord, frozen=True):
     """A job of a list, with its labels."""
 
     labels: dict[str, str]

@@ -14,6 +14,7 @@ from control.core.unit_of_work import SCHEDULER_CHANNEL, UnitOfWork, declare_act
 from control.core.visibility import may_see
 from control.fleet.inventory import count_gpus
 from control.policy.policies import active_policy
+from control.tenants.job_limits import admit_submission
 from muster.db.models import Job, Node, Tenant
 from muster.domain.errors import (
     ConflictError,
@@ -22,7 +23,7 @@ from muster.domain.errors import (
     ValidationFailedError,
 )
 from muster.domain.ids import JobId, TenantId
-from muster.domain.job.request import request_of_spec
+from muster.domain.job.request import MAX_LISTED_BYTES, listed_bytes, request_of_spec
 from muster.domain.job.spec import JobSpec
 from muster.domain.lifecycle import job as jobs
 from muster.domain.principals import Permission
@@ -45,11 +46,26 @@ def submit(
 
     Raises:
         ValidationFailedError: a tier that the policy does not define, a gang larger than the fleet, no such tenant.
+        TenantLimitError: the tenant has reached a limit of the policy.
     """
     unit.principal.require(Permission.JOB_SUBMIT)
     owner = owner_of(unit, tenant_id)
     spec = settled(unit, spec)
     require_possible(unit, spec)
+    job = _row_of(unit, spec, owner)
+    admit_submission(unit, owner, job.spec_bytes or 0)
+    unit.session.add(job)
+    emit_job(unit, job, None)
+    detail: dict[str, object] = {"name": spec.name, "tier": spec.tier}
+    if has_tp_across_nodes(spec):
+        detail["tp_across_nodes"] = True
+    unit.audit("job.submit", "job", job.id, tenant_id=owner, reason=reason, detail=detail)
+    unit.wake(SCHEDULER_CHANNEL)
+    unit.session.flush()
+    return submitted_job(unit.session, job)
+
+
+def _row_of(unit: UnitOfWork, spec: JobSpec, owner: TenantId) -> Job:
     document, request = spec.model_dump(mode="json"), request_of_spec(spec).model_dump(mode="json")
     job = Job(
         id=JobId(new_id("job")),
@@ -64,18 +80,10 @@ def submit(
         updated_at=unit.now,
         stored_request=request,
         labels=document["labels"],
-        spec_bytes=len(json.dumps(document).encode()),
+        spec_bytes=len(spec.model_dump_json().encode()),
     )
     set_committed_value(job, "request", request)
-    unit.session.add(job)
-    emit_job(unit, job, None)
-    detail: dict[str, object] = {"name": spec.name, "tier": spec.tier}
-    if has_tp_across_nodes(spec):
-        detail["tp_across_nodes"] = True
-    unit.audit("job.submit", "job", job.id, tenant_id=owner, reason=reason, detail=detail)
-    unit.wake(SCHEDULER_CHANNEL)
-    unit.session.flush()
-    return submitted_job(unit.session, job)
+    return job
 
 
 def owner_of(unit: UnitOfWork, requested: TenantId | None) -> TenantId:
@@ -108,6 +116,10 @@ def require_possible(unit: UnitOfWork, spec: JobSpec) -> None:
         )
     for fault in faults_of(spec, policy.placement):
         raise ValidationFailedError.at(*fault)
+    if (num_bytes := listed_bytes(spec)) > MAX_LISTED_BYTES:
+        pointer = "/labels" if len(json.dumps(spec.labels)) * 2 > num_bytes else "/node_labels"
+        most = f"the job without its program may have {MAX_LISTED_BYTES:,} bytes as JSON; this one has {num_bytes:,}"
+        raise ValidationFailedError.at(pointer, "too_long", f"{most}: shorten its labels")
     num_gpus = count_gpus(unit.session)
     least = spec.shape.sizes[0] * spec.shape.gpus_per_node
     if num_gpus and least > num_gpus:

@@ -14,7 +14,7 @@ import msgspec
 from sqlalchemy import ColumnElement, func, select, tuple_
 
 from control.attempts.mapping import submitted_job
-from control.attempts.types import AttemptHostRecord, AttemptRecord, JobRecord, ListedJobRecord, SubmittedJob
+from control.attempts.types import AttemptHostRecord, AttemptRecord, JobRecord, LabelledJob, SubmittedJob
 from control.core.json_query import JsonQuery
 from control.core.records import record_of
 from control.core.unit_of_work import UnitOfWork
@@ -138,7 +138,7 @@ class ListedJob:
     node_names: Sequence[str]
 
 
-def newest_jobs(wanted: JobFilter, *, limit: int) -> tuple[JsonQuery[list[ListedJobRecord]], dict[str, Any]]:
+def newest_jobs(wanted: JobFilter, *, limit: int) -> tuple[JsonQuery[list[LabelledJob]], dict[str, Any]]:
     """Return the query for a page of jobs as ``list_jobs`` orders and filters them, and its parameters.
 
     The query runs with the key of its caller.
@@ -167,7 +167,7 @@ _CONDITIONS: Final = {
 
 
 @functools.cache
-def _newest(filters: frozenset[str]) -> JsonQuery[list[ListedJobRecord]]:
+def _newest(filters: frozenset[str]) -> JsonQuery[list[LabelledJob]]:
     conditions = [_CONDITIONS[name] for name in sorted(filters)]
 
     def page(is_visible: str) -> str:
@@ -179,7 +179,7 @@ def _newest(filters: frozenset[str]) -> JsonQuery[list[ListedJobRecord]]:
             ) AS page
         """  # noqa: S608  # words of ours; what a caller sends is bound
 
-    return JsonQuery(visible_to_key(page, "j.tenant_id"), list[ListedJobRecord])
+    return JsonQuery(visible_to_key(page, "j.tenant_id"), list[LabelledJob])
 
 
 def list_jobs(unit: UnitOfWork, wanted: JobFilter, *, limit: int) -> Sequence[ListedJob]:

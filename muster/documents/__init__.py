@@ -140,6 +140,8 @@ from muster.documents.tenants import (
     Reclaim,
     ReclaimPage,
     Tenant,
+    TenantLimit,
+    TenantLimitPage,
     TenantPage,
     Whoami,
 )
@@ -283,6 +285,8 @@ __all__ = [
     "Stretch",
     "System",
     "Tenant",
+    "TenantLimit",
+    "TenantLimitPage",
     "TenantPage",
     "TopologyRule",
     "Trial",

@@ -13,6 +13,14 @@ _OPEN = "state NOT IN ('SUCCEEDED', 'FAILED', 'CANCELLED')"
 
 
 def upgrade() -> None:
+    op.create_table(
+        "tenant_submissions",
+        sa.Column("tenant_id", sa.Text(), nullable=False),
+        sa.Column("remaining", sa.Double(), nullable=False),
+        sa.Column("at", sa.DateTime(timezone=True), nullable=False),
+        sa.PrimaryKeyConstraint("tenant_id", name="pk_tenant_submissions"),
+        sa.ForeignKeyConstraint(["tenant_id"], ["tenants.id"], name="fk_tenant_submissions_tenant_id_tenants"),
+    )
     op.add_column("jobs", sa.Column("request", postgresql.JSONB(), nullable=True))
     op.add_column("jobs", sa.Column("labels", postgresql.JSONB(), nullable=True))
     op.add_column("jobs", sa.Column("spec_bytes", sa.Integer(), nullable=True))
@@ -24,3 +32,4 @@ def downgrade() -> None:
     op.drop_column("jobs", "spec_bytes")
     op.drop_column("jobs", "labels")
     op.drop_column("jobs", "request")
+    op.drop_table("tenant_submissions")

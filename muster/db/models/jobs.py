@@ -1,9 +1,9 @@
 """Jobs: what tenants submit, and where each stands."""
 
 from datetime import datetime
-from typing import Any
+from typing import Any, Final
 
-from sqlalchemy import BigInteger, CheckConstraint, ForeignKey, Identity, Index, func, text
+from sqlalchemy import BigInteger, Boolean, CheckConstraint, ForeignKey, Identity, Index, func, literal_column, text
 from sqlalchemy.dialects.postgresql import JSONB
 from sqlalchemy.orm import Mapped, column_property, mapped_column, relationship
 from sqlalchemy.sql.elements import Grouping
@@ -14,6 +14,10 @@ from muster.domain.ids import JobId, TenantId
 from muster.domain.states import TERMINAL_JOB_STATES, JobState
 
 _TERMINAL = ", ".join(f"'{state}'" for state in JobState if state in TERMINAL_JOB_STATES)
+
+
+IS_OPEN: Final = literal_column(f"jobs.state NOT IN ({_TERMINAL})", Boolean())
+"""The condition that a job has not ended, in the words of the index of open jobs: a parameter would not match it."""
 
 
 class Job(Base):

@@ -4,6 +4,7 @@ The planner, lists and pages read this part in each cycle and page. Program, env
 long; they are read only when a host starts the job and when a person asks for that one job.
 """
 
+import json
 from collections.abc import Mapping
 from typing import Any, Final
 
@@ -67,6 +68,11 @@ def request_of_spec(spec: JobSpec) -> JobRequest:
         capabilities=tuple(name for name, is_needed in needed.items() if is_needed),
         image=None if container is None else container.image,
     )
+
+
+def listed_bytes(spec: JobSpec) -> int:
+    """Return the bytes of the specification's request and labels as JSON."""
+    return len(request_of_spec(spec).model_dump_json().encode()) + len(json.dumps(spec.labels).encode())
 
 
 def read_request(document: Mapping[str, Any]) -> JobRequest:
