@@ -19,7 +19,7 @@ def upgrade() -> None:
         sa.Column("remaining", sa.Double(), nullable=False),
         sa.Column("at", sa.DateTime(timezone=True), nullable=False),
         sa.PrimaryKeyConstraint("tenant_id", name="pk_tenant_submissions"),
-        sa.ForeignKeyConstraint(["tenant_id"], ["tenants.id"], name="fk_tenant_submissions_tenant_id_tenants"),
+        sa.ForeignKeyConstraint(["tenant_id"], ["tenants.id"], name="fk_tenant_submissions_tenant_id"),
     )
     op.add_column("jobs", sa.Column("request", postgresql.JSONB(), nullable=True))
     op.add_column("jobs", sa.Column("labels", postgresql.JSONB(), nullable=True))

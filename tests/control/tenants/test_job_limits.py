@@ -62,7 +62,7 @@ def test_the_bytes_of_open_jobs_are_bounded_in_all(stage: Stage) -> None:
     stage.submit("on_demand", program=long)
 
 
-def test_submissions_beyond_the_rate_are_told_when_to_come_again(stage: Stage) -> None:
+def test_submissions_beyond_the_rate_state_when_to_come_again(stage: Stage) -> None:
     limit(stage, submissions_per_minute=6)
     for _ in range(6):
         stage.submit("on_demand")
