@@ -1,10 +1,10 @@
 """Jobs as the JSON that callers see: their attempts, checkpoints, training and logs."""
 
 from collections.abc import Sequence
-from typing import cast
+from typing import Any, cast
 
 from api.views import time_of
-from control.attempts.types import JobRecord
+from control.attempts.types import JobRecord, LabelledJob, SubmittedJob
 from control.checkpoints.types import CheckpointRecord
 from control.core.visibility import may_see
 from control.jobs.job_energy import AttemptEnergy
@@ -18,13 +18,23 @@ from muster import documents
 from muster.domain.ids import TenantId
 from muster.domain.job.energy import J_PER_KWH
 from muster.domain.job.plan_texts import Tense, reason_text
+from muster.domain.job.request import listed_spec
 from muster.domain.principals import Principal
 from muster.domain.states import PlanOutcome
 from scheduler.model import Reason
 from scheduler.solve.alignment import Alignment
 
 
-def job_view(job: JobRecord) -> documents.Job:
+def job_view(job: SubmittedJob) -> documents.Job:
+    return _view(job, job.spec)
+
+
+def listed_job_view(job: LabelledJob) -> documents.Job:
+    """Return the job as lists show it: its specification without the program and the parts that only a host reads."""
+    return _view(job, listed_spec(job.request, job.labels))
+
+
+def _view(job: JobRecord, spec: dict[str, Any]) -> documents.Job:
     return {
         "id": job.id,
         "tenant_id": job.tenant_id,
@@ -32,7 +42,7 @@ def job_view(job: JobRecord) -> documents.Job:
         "tier": job.tier,
         "state": job.state,
         "state_reason": job.state_reason,
-        "spec": job.spec,
+        "spec": spec,
         "submitted_by": job.submitted_by,
         "created_at": time_of(job.created_at),
         "updated_at": time_of(job.updated_at),

@@ -12,6 +12,7 @@ SUITES: Final[Mapping[str, tuple[str, ...]]] = {
         "decisions",
         "answers",
         "snapshot",
+        "tenant_limits",
         "commit",
         "queue_rules",
         "queue_breadth",

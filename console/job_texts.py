@@ -159,7 +159,7 @@ def why(detail: JobDetail) -> str:
 
 
 def _active(detail: JobDetail, last: AttemptDetail) -> str:
-    where = hosts_in_words(last, last.attempt.num_nodes or detail.job.specification().shape.nodes)
+    where = hosts_in_words(last, last.attempt.num_nodes or detail.job.requested().shape.nodes)
     if detail.job.cancel_requested_at is not None:
         return f"Cancelled: its programs on {where} are being stopped."
     if last.attempt.stop_reason is not None:

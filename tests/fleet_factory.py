@@ -9,7 +9,7 @@ from typing import Final
 from sqlalchemy import select
 
 from control.attempts.reconcile import HEARTBEAT, beat, reconcile
-from control.attempts.types import JobRecord
+from control.attempts.types import SubmittedJob
 from control.core.unit_of_work import UnitOfWorkFactory
 from control.fleet import inventory
 from control.hosts import protocol
@@ -48,15 +48,15 @@ class Fleet:
         with self.units.begin(self.tenant, jobs.SUBMIT) as unit:
             return jobs.submit(unit, JobSpec.model_validate(document, strict=False)).id
 
-    def job(self, job_id: JobId) -> JobRecord:
+    def job(self, job_id: JobId) -> SubmittedJob:
         with self.units.begin(self.tenant, jobs.READ) as unit:
-            return job_reads.get(unit, job_id)
+            return job_reads.submitted(unit, job_id)
 
     def attempts(self, job_id: JobId) -> list[AttemptView]:
         with self.units.begin(self.tenant, jobs.READ) as unit:
             return job_reads.attempts_of(unit, job_id)
 
-    def cancel(self, job_id: JobId) -> JobRecord:
+    def cancel(self, job_id: JobId) -> SubmittedJob:
         with self.units.begin(self.tenant, jobs.CANCEL) as unit:
             return jobs.cancel(unit, job_id, reason="enough")
 

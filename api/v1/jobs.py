@@ -16,14 +16,14 @@ from api.bodies import described_by, json_body
 from api.changes import Answer, Changing, etag_of, version_in
 from api.cursors import make_cursor, read_cursor
 from api.dependencies import AppDependencies, dependencies_of
-from api.job_views import attempt_view, job_plan_view, job_view, log_view
+from api.job_views import attempt_view, job_plan_view, job_view, listed_job_view, log_view
 from api.log_news import LogNews
 from api.permissions import requires
 from api.reading import PRINTABLE, After, Limit, id_in, page_of, reading, require_id
 from api.refusals import refusing_also
 from api.streams import COMMENT, LastEventId, Pulse, frame, position_in, sse, streaming
 from api.views import event_view, stretch_of
-from control.attempts.types import JobRecord
+from control.attempts.types import SubmittedJob
 from control.jobs import job_details, job_plans, jobs, read
 from control.jobs.job_logs import LogChunkRecord, LogFilter, LogMark, chunks_after, end_of
 from control.jobs.read import JOB, JobFilter, newest_jobs
@@ -76,7 +76,7 @@ class JobRelease(StrictModel):
     reason: Annotated[Text, Field(max_length=500)] | None = None
 
 
-def _answer(job: JobRecord, status: int = 200) -> Answer:
+def _answer(job: SubmittedJob, status: int = 200) -> Answer:
     return Answer(job_view(job), status, etag_of(job.version), f"/v1/jobs/{job.id}" if status == 201 else None)
 
 
@@ -153,7 +153,7 @@ def list_jobs(
     page = page_of(
         answered.found or [],
         limit,
-        job_view,
+        listed_job_view,
         lambda last: make_cursor(secret_key, of_whom, [last.created_at.isoformat(), last.id]),
     )
     return answer(page)

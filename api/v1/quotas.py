@@ -12,7 +12,7 @@ from api.dependencies import dependencies_of
 from api.permissions import requires
 from api.reading import reading, require_id
 from api.views import quota_view
-from control.tenants import quotas
+from control.tenants import job_limits, quotas
 from muster import documents
 from muster.domain.ids import TenantId
 from muster.domain.principals import Permission, Principal
@@ -71,3 +71,14 @@ def list_quotas(
     units = dependencies_of(request).units
     found = reading(units, principal, quotas.READ, lambda unit: quotas.list_quotas(unit, found_id))
     return {"items": [quota_view(quota) for quota in found], "next_cursor": None}
+
+
+@router.get("/tenants/{tenant_id}/limits")
+def list_tenant_limits(
+    tenant_id: str, request: Request, principal: Annotated[Principal, requires(Permission.TENANT_READ)]
+) -> documents.TenantLimitPage:
+    """List how much one tenant has submitted, and how much it may: the policy's `limits.tenant`."""
+    found_id, units = TenantId(require_id("tenant", tenant_id)), dependencies_of(request).units
+    found = reading(units, principal, job_limits.READ, lambda unit: job_limits.limits_of(unit, found_id))
+    items: list[documents.TenantLimit] = [{"field": one.field, "used": one.used, "most": one.most} for one in found]
+    return {"items": items, "next_cursor": None}

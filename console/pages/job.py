@@ -62,6 +62,7 @@ class _Shown:
     """Everything on the page, read in one transaction."""
 
     detail: JobDetail
+    spec: dict[str, Any] | None
     placement: Placement | None
     checkpoints: Sequence[CheckpointRecord]
     ranks: Sequence[TrainingRankRecord]
@@ -95,6 +96,7 @@ def job_page(
     def read(unit: UnitOfWork) -> _Shown:
         reads_logs = viewer.may(Permission.LOG_READ) and not is_fragment(request)
         return _Shown(
+            spec=None if is_fragment(request) else job_reads.submitted(unit, found_id).spec,
             detail=detail_of(unit, found_id, limit=ALL_ATTEMPTS if attempts == "all" else ATTEMPTS_SHOWN),
             placement=placement_of(unit, found_id, number=attempt),
             checkpoints=training_views.checkpoints_of(unit, found_id, newest=CHECKPOINTS_SHOWN),
@@ -138,13 +140,14 @@ def _waits(request: Request, viewer: Viewer, job: JobRecord) -> PlanShown | None
 
 def _context(viewer: Viewer, shown: _Shown, log: str) -> dict[str, Any]:
     detail, job = shown.detail, shown.detail.job
-    spec = job.specification()
+    asked = job.requested()
     return {
         "job": job,
-        "spec": spec,
+        "asked": asked,
+        "datasets": (shown.spec or {}).get("datasets", ()),
         "detail": detail,
         "why": job_texts.why(detail),
-        "place_requests": list(place_words(spec)),
+        "place_requests": list(place_words(asked)),
         "life": life_of(detail, shown.checkpoints, datetime.now(UTC)),
         "placement": shown.placement,
         "placed_numbers": [each.attempt.number for each in detail.attempts],
@@ -163,7 +166,7 @@ def _context(viewer: Viewer, shown: _Shown, log: str) -> dict[str, Any]:
         "words": job_texts,
         "unseen_exchange": UNSEEN_EXCHANGE,
         "tones": TONES,
-        "spec_text": json.dumps(job.spec, indent=2, ensure_ascii=False),
+        "spec_text": json.dumps(shown.spec, indent=2, ensure_ascii=False),
         "is_over": job.state in TERMINAL_JOB_STATES,
         "is_waiting": job.state in WAITING_STATES,
         "shows_slots": viewer.principal.sees_all_tenants,

@@ -10,7 +10,7 @@ from api.reading import require_id
 from console.actions import act, reason_in
 from console.forms import Form
 from console.session import Viewer, changes
-from control.attempts.types import JobRecord
+from control.attempts.types import SubmittedJob
 from control.core.unit_of_work import UnitOfWork
 from control.jobs import jobs, read
 from control.placement import elastic
@@ -82,8 +82,8 @@ def submit_copy(request: Request, viewer: Submitter, fields: Form, job_id: str) 
     """Submit the same specification as a new job of the same tenant."""
     found_id, reason = JobId(require_id("job", job_id)), reason_in(fields)
 
-    def work(unit: UnitOfWork) -> JobRecord:
-        job = read.get(unit, found_id)
+    def work(unit: UnitOfWork) -> SubmittedJob:
+        job = read.submitted(unit, found_id)
         return jobs.submit(unit, job.specification(), tenant_id=job.tenant_id, reason=reason)
 
     done = "A copy is submitted: it is the newest in the list."

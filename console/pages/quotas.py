@@ -1,5 +1,6 @@
 """Page of quotas: limits and GPUs of each tenant, tier by tier, in the order of the tree."""
 
+from collections.abc import Sequence
 from typing import Annotated, Final
 
 from fastapi import APIRouter, Request
@@ -9,7 +10,10 @@ from api.dependencies import dependencies_of
 from api.reading import reading
 from console.rendering import is_fragment, pages_of
 from console.session import Viewer, sees
-from control.tenants import quota_views
+from control.core.unit_of_work import UnitOfWork
+from control.tenants import job_limits, quota_views
+from control.tenants.job_limits import TenantLimitsInUse
+from control.tenants.quota_views import QuotaLine
 from muster.domain.principals import Permission
 
 router = APIRouter()
@@ -18,6 +22,18 @@ SHOWN: Final = 500
 
 @router.get("/quotas")
 def quotas_page(request: Request, viewer: Annotated[Viewer, sees(Permission.TENANT_READ)]) -> Response:
-    found = reading(dependencies_of(request).units, viewer.principal, quota_views.READ, quota_views.quota_lines)
+    def read(unit: UnitOfWork) -> tuple[list[QuotaLine], Sequence[TenantLimitsInUse]]:
+        return quota_views.quota_lines(unit), job_limits.limits_of_all(unit)
+
+    found, limits = reading(dependencies_of(request).units, viewer.principal, quota_views.READ, read)
     template = "parts/quota_table.html" if is_fragment(request) else "quotas.html"
-    return pages_of(request).page(request, template, viewer, place="jobs", lines=found[:SHOWN], num_lines=len(found))
+    return pages_of(request).page(
+        request,
+        template,
+        viewer,
+        place="jobs",
+        lines=found[:SHOWN],
+        num_lines=len(found),
+        limits=limits[:SHOWN],
+        num_limits=len(limits),
+    )

@@ -13,7 +13,7 @@ from typing import Final
 from sqlalchemy import Select, bindparam, select
 
 from control.attempts import ends, resume_holds, suspects
-from control.attempts.mapping import attempt_lifecycle, grace_ms, job_lifecycle, spec_of, store_attempt, store_job
+from control.attempts.mapping import attempt_lifecycle, grace_ms, job_lifecycle, job_request, store_attempt, store_job
 from control.attempts.reclaim_outcomes import settle
 from control.checkpoints import checkpoints
 from control.core.unit_of_work import SCHEDULER_CHANNEL, WAKEUP_TOPIC, UnitOfWork
@@ -106,7 +106,7 @@ def step_attempt(
 ) -> tuple[attempts.Command, ...]:
     """Apply one event to a locked attempt, with all its consequences: job, allocation, wake-ups, events."""
     timers = Timers.of(policy)
-    before = attempt_lifecycle(loaded.attempt, loaded.hosts, spec_of(loaded.job), timers)
+    before = attempt_lifecycle(loaded.attempt, loaded.hosts, job_request(loaded.job), timers)
     after, commands = attempts.step(before, event, to_ms(unit.now), timers)
     if after != before:
         store_attempt(unit, loaded.attempt, loaded.hosts, after)
@@ -181,7 +181,7 @@ def stop_attempt(
     """Ask a locked attempt to stop: the request is a row of its own, with the deadline that the attempt was given."""
     timers = Timers.of(policy)
     if grace is None:
-        grace = timedelta(milliseconds=grace_ms(spec_of(loaded.job), timers))
+        grace = timedelta(milliseconds=grace_ms(job_request(loaded.job), timers))
     deadline = unit.now + grace
     unit.session.add(
         StopRequest(

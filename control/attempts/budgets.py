@@ -16,7 +16,7 @@ from sqlalchemy import ColumnElement, Select, bindparam, func, or_, select
 from sqlalchemy.orm import Session, aliased
 
 from control.attempts.attempts import lock_attempt, stop_attempt
-from control.attempts.mapping import spec_of
+from control.attempts.mapping import job_request
 from control.core.unit_of_work import UnitOfWorkFactory, declare_action
 from control.policy.policies import active_policy
 from muster.db.base import UtcTimestamp
@@ -52,7 +52,7 @@ def _overspent(session: Session, now: datetime) -> Sequence[AttemptId]:
 @functools.cache
 def _live_and_overspent() -> Select[AttemptId]:
     """Return the query, built once: each reconciliation asks it."""
-    budget, now = Job.spec["budget_gpu_hours"].as_float(), bindparam("now", type_=UtcTimestamp())
+    budget, now = Job.request["budget_gpu_hours"].as_float(), bindparam("now", type_=UtcTimestamp())
     return (
         select(Attempt.id)
         .join(Job, Job.id == Attempt.job_id)
@@ -88,7 +88,7 @@ def _stop(units: UnitOfWorkFactory, principal: Principal, attempt_id: AttemptId)
     """
     with units.begin(principal, STOP) as unit:
         loaded = lock_attempt(unit, attempt_id)
-        budget = spec_of(loaded.job).budget_gpu_hours
+        budget = job_request(loaded.job).budget_gpu_hours
         found = select(Attempt.id).where(Attempt.id == attempt_id, _may_be_stopped())
         if budget is None or unit.session.scalar(found) is None:
             return False

@@ -11,7 +11,7 @@ from typing import Final
 
 from sqlalchemy import select
 
-from control.attempts.mapping import spec_of
+from control.attempts.mapping import job_request
 from control.core.unit_of_work import UnitOfWork
 from control.evidence.rows import signal_of, weighs
 from health.detectors.gpu import gpu_lost, xid
@@ -43,7 +43,7 @@ def faults_of(unit: UnitOfWork, attempt: Attempt, job: Job, policy: Policy) -> F
     measured = [*_by_evidence(unit, attempt, policy), *_not_yet_judged(unit, attempt, policy)]
     if not measured:
         return {}
-    shape = spec_of(job).shape
+    shape = job_request(job).shape
     has_own = shape.num_ranks_per_node == shape.gpus_per_node
     found: dict[NodeId, list[GpuFault]] = {}
     for gpu, words, onset_ms in sorted(measured, key=lambda each: (each[2], each[0].gpu_uuid)):

@@ -1,31 +1,57 @@
 """Mapping between rows and the pure machines' data. Decisions of the machines become column values and events here."""
 
 from collections.abc import Sequence
-from typing import Final
+from typing import Any, Final
 
+from sqlalchemy import inspect, select
+from sqlalchemy.orm import Session
+from sqlalchemy.orm.attributes import set_committed_value
+
+from control.attempts.types import SubmittedJob
+from control.core.records import record_of
 from control.core.unit_of_work import UnitOfWork
 from health.pairwise.start import CheckState
 from muster.db.models import Attempt, AttemptHost, Job, Node
+from muster.domain.ids import JobId
+from muster.domain.job.request import JobRequest, read_request
 from muster.domain.job.spec import JobSpec
 from muster.domain.lifecycle.contact import LastContact
 from muster.domain.lifecycle.model import AttemptLifecycle, HostPart, JobLifecycle, StopRequest, Timers, Verdict
 from muster.domain.states import TERMINAL_JOB_STATES, AttemptState, HostPartState, JobState
 from muster.domain.times import to_ms, to_time
 
-_READ_SPEC: Final = "_muster_read_spec"
+_READ_REQUEST: Final = "_muster_read_request"
 _MET: Final = (CheckState.PASSED, CheckState.SKIPPED)
 
 
-def spec_of(job: Job) -> JobSpec:
-    """Return the job's specification.
+def job_request(job: Job) -> JobRequest:
+    """Return the job's request.
 
     It is parsed once for each loaded row, since it is read often and never changes.
     """
-    known: JobSpec | None = getattr(job, _READ_SPEC, None)
+    known: JobRequest | None = getattr(job, _READ_REQUEST, None)
     if known is None:
-        known = JobSpec.model_validate(job.spec, strict=False)
-        setattr(job, _READ_SPEC, known)
+        known = read_request(job.request)
+        setattr(job, _READ_REQUEST, known)
     return known
+
+
+def stored_spec(session: Session, job_id: JobId) -> dict[str, Any]:
+    """Read the specification with its program, which may be long: for a host that starts it, and for its own page."""
+    spec: dict[str, Any] = session.scalars(select(Job.spec).where(Job.id == job_id)).one()
+    return spec
+
+
+def spec_of(session: Session, job: Job) -> JobSpec:
+    """Return the specification of ``stored_spec``."""
+    return JobSpec.model_validate(stored_spec(session, job.id), strict=False)
+
+
+def submitted_job(session: Session, job: Job) -> SubmittedJob:
+    """Return the record of a loaded job with its specification."""
+    if "spec" in inspect(job).unloaded:
+        set_committed_value(job, "spec", stored_spec(session, job.id))
+    return record_of(job, SubmittedJob)
 
 
 def last_contact_of(node: Node) -> LastContact | None:
@@ -35,7 +61,7 @@ def last_contact_of(node: Node) -> LastContact | None:
 
 
 def job_lifecycle(job: Job) -> JobLifecycle:
-    restart = spec_of(job).restart
+    restart = job_request(job).restart
     return JobLifecycle(
         job_id=job.id,
         state=job.state,
@@ -51,7 +77,7 @@ def job_lifecycle(job: Job) -> JobLifecycle:
 
 
 def attempt_lifecycle(
-    attempt: Attempt, hosts: Sequence[AttemptHost], spec: JobSpec, timers: Timers
+    attempt: Attempt, hosts: Sequence[AttemptHost], request: JobRequest, timers: Timers
 ) -> AttemptLifecycle:
     stop = None
     if attempt.stop_reason is not None:
@@ -73,8 +99,8 @@ def attempt_lifecycle(
         state=attempt.state,
         resume_state=attempt.resume_state,
         on_node_loss=attempt.on_node_loss,
-        stop_grace_ms=grace_ms(spec, timers),
-        wall_time_ms=None if spec.wall_time_s is None else round(spec.wall_time_s * 1000),
+        stop_grace_ms=grace_ms(request, timers),
+        wall_time_ms=None if request.wall_time_s is None else round(request.wall_time_s * 1000),
         wall_deadline_ms=None if attempt.wall_deadline_at is None else to_ms(attempt.wall_deadline_at),
         stop=stop,
         ending=ending,
@@ -83,9 +109,9 @@ def attempt_lifecycle(
     )
 
 
-def grace_ms(spec: JobSpec, timers: Timers) -> int:
+def grace_ms(request: JobRequest, timers: Timers) -> int:
     """Return how long the job's programs may take to end after SIGTERM."""
-    return timers.stop_grace_ms if spec.stop_grace_s is None else round(spec.stop_grace_s * 1000)
+    return timers.stop_grace_ms if request.stop_grace_s is None else round(request.stop_grace_s * 1000)
 
 
 def _host_part(host: AttemptHost) -> HostPart:

@@ -3,12 +3,13 @@
 import hashlib
 import json
 from collections.abc import Sequence
+from typing import Any
 
 import msgspec
 from sqlalchemy import func, select
 
 from control.attempts.attempts import LoadedAttempt
-from control.attempts.mapping import grace_ms, spec_of
+from control.attempts.mapping import grace_ms, job_request, spec_of, stored_spec
 from control.checkpoints.checkpoints import resume_of
 from control.core.unit_of_work import UnitOfWork
 from control.fleet.failure_rates import rule_for_attempt
@@ -23,8 +24,10 @@ from muster.wire.host import Order, PartContainer, PartDataset, PartLimits, Prep
 
 
 def order_of(unit: UnitOfWork, loaded: LoadedAttempt, node_id: NodeId, policy: Policy) -> Order:
-    job, attempt, spec = loaded.job, loaded.attempt, spec_of(loaded.job)
-    host = loaded.host(node_id)
+    job, attempt, host = loaded.job, loaded.attempt, loaded.host(node_id)
+    document = stored_spec(unit.session, job.id)
+    spec = JobSpec.model_validate(document, strict=False)
+    training = {**_training_environment(unit, loaded, spec, policy), "MUSTER_SPEC_SHA256": _sha256_of(document)}
     gpus = unit.session.scalars(
         select(AllocationGpu.gpu_uuid)
         .join(Allocation, Allocation.id == AllocationGpu.allocation_id)
@@ -32,25 +35,25 @@ def order_of(unit: UnitOfWork, loaded: LoadedAttempt, node_id: NodeId, policy: P
         .order_by(AllocationGpu.local_index)
     ).all()
     return msgspec.structs.replace(
-        _order_of_program(unit, job, policy),
+        _order_of_program(unit, job, spec, policy),
         attempt_id=attempt.id,
         fence=attempt.fence,
         node_rank=host.node_rank if host is not None else 0,
         num_nodes=len(loaded.hosts),
         gpus=tuple(gpus),
-        env={**spec.program.env, **environment_of(spec.datasets), **_training_environment(unit, loaded, policy)},
+        env={**spec.program.env, **environment_of(spec.datasets), **training},
         rendezvous=Rendezvous(host=attempt.rendezvous_address, port=attempt.rendezvous_port),
         wall_time_s=spec.wall_time_s,
-        grace_s=grace_ms(spec, Timers.of(policy)) / 1000,
+        grace_s=grace_ms(job_request(job), Timers.of(policy)) / 1000,
         preparation=_preparation(unit, loaded, host, gpus, policy),
     )
 
 
 def preflight_order_of(unit: UnitOfWork, job: Job, preflight_id: str, number: int, policy: Policy) -> Order:
     """Return the order of a preflight, before the job has any GPU: its first host's alone, and never started."""
-    spec = spec_of(job)
+    spec = spec_of(unit.session, job)
     return msgspec.structs.replace(
-        _order_of_program(unit, job, policy),
+        _order_of_program(unit, job, spec, policy),
         attempt_id=preflight_id,
         fence=number,
         dataset_check_s=min(policy.dispatch.dataset_check_s, policy.dispatch.preflight_within_s / 2),
@@ -59,9 +62,8 @@ def preflight_order_of(unit: UnitOfWork, job: Job, preflight_id: str, number: in
     )
 
 
-def _order_of_program(unit: UnitOfWork, job: Job, policy: Policy) -> Order:
+def _order_of_program(unit: UnitOfWork, job: Job, spec: JobSpec, policy: Policy) -> Order:
     """Return the part of an order that depends on the job's specification alone, for one host and without a GPU."""
-    spec = spec_of(job)
     return Order(
         attempt_id="",
         job_id=job.id,
@@ -112,32 +114,23 @@ def quick_check_s(job: Job, policy: Policy) -> float:
     return 0.0 if tier is None else tier.quick_check_s
 
 
-def capabilities_of(spec: JobSpec) -> frozenset[str]:
-    """Return the ``HOST_CAPABILITIES`` that a host needs for this job: other hosts would ignore these parts."""
-    needed = {
-        "container": spec.program.container is not None,
-        "datasets": bool(spec.datasets),
-        "secrets": bool(spec.secrets),
-        "venv": spec.program.venv is not None,
-    }
-    return frozenset(name for name, is_needed in needed.items() if is_needed)
+def _sha256_of(document: dict[str, Any]) -> str:
+    return hashlib.sha256(json.dumps(document, sort_keys=True).encode()).hexdigest()
 
 
-def _training_environment(unit: UnitOfWork, loaded: LoadedAttempt, policy: Policy) -> dict[str, str]:
+def _training_environment(unit: UnitOfWork, loaded: LoadedAttempt, spec: JobSpec, policy: Policy) -> dict[str, str]:
     """Return the checkpoints' place, the one to continue from, the interval of saves, and the pieces of a batch."""
-    job, spec, num_nodes = loaded.job, spec_of(loaded.job), len(loaded.hosts)
+    job, num_nodes = loaded.job, len(loaded.hosts)
     kept = {"good_after_steps": policy.training.good_after_steps, "hold_s": policy.training.fault_detection_s}
     resume = json.dumps({**resume_of(unit.session, job.id), **kept})
     place = _checkpoint_environment(spec.checkpoint, job.id)
     num_pieces = pieces(spec.shape, num_nodes) << job.oom_doublings
     smaller = {"MUSTER_ACCUMULATION": str(num_pieces)} if num_pieces > 1 else {}
     interval = json.dumps(rule_for_attempt(unit, job.id, num_nodes * spec.shape.gpus_per_node, policy))
-    sha256 = hashlib.sha256(json.dumps(job.spec, sort_keys=True).encode()).hexdigest()
     told = {
         "MUSTER_RESUME": resume,
         "MUSTER_CHECKPOINT_INTERVAL": interval,
         "MUSTER_SCRUB": json.dumps(policy.training.scrub.model_dump()),
-        "MUSTER_SPEC_SHA256": sha256,
         "MUSTER_NODES_RANGE": f"{spec.shape.sizes[0]}-{spec.shape.sizes[-1]}",
     }
     return {**told, **smaller, **place}

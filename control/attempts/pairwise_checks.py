@@ -12,7 +12,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from sqlalchemy import select
 
 from control.attempts.attempts import LoadedAttempt, step_attempt, wake
-from control.attempts.mapping import attempt_lifecycle, spec_of
+from control.attempts.mapping import attempt_lifecycle, job_request
 from control.core.lease_grace import lease_grace_since_ms
 from control.core.unit_of_work import UnitOfWork
 from control.evidence.inbox import sample_row
@@ -137,7 +137,7 @@ def move_on(unit: UnitOfWork, loaded: LoadedAttempt, policy: Policy) -> None:
     check = _read(loaded.attempt)
     if check is None or check.state not in OPEN_CHECKS:
         return
-    life = attempt_lifecycle(loaded.attempt, loaded.hosts, spec_of(loaded.job), Timers.of(policy))
+    life = attempt_lifecycle(loaded.attempt, loaded.hosts, job_request(loaded.job), Timers.of(policy))
     if not attempts.are_all_ready(life) or life.ending is not None or life.stop is not None:
         return
     after = moved_on(check, to_ms(unit.now), lease_grace_since_ms(unit))

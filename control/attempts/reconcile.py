@@ -10,7 +10,7 @@ from datetime import datetime, timedelta
 from typing import Final
 
 import structlog
-from sqlalchemy import Select, and_, bindparam, or_, select, update
+from sqlalchemy import CompoundSelect, Select, and_, bindparam, or_, select, union, update
 from sqlalchemy.orm import Session
 
 from control.attempts import budgets, fault_attribution, pairwise_checks
@@ -81,8 +81,11 @@ def _due_attempts(session: Session, now: datetime, policy: Policy) -> Sequence[A
 
 
 @functools.cache
-def _attempts_due() -> Select[AttemptId]:
-    """Return the query, built once: each round asks it."""
+def _attempts_due() -> CompoundSelect[AttemptId]:
+    """Return the query, built once: each round asks it.
+
+    Two queries, each with an index of its own: by one with both conditions every attempt of the past would be read.
+    """
     has_rebooted = and_(AttemptHost.boot_id.is_not(None), Node.boot_id != AttemptHost.boot_id)
     is_unheard = and_(
         AttemptHost.state.in_(PARTS_THAT_MAY_RUN),
@@ -97,13 +100,12 @@ def _attempts_due() -> Select[AttemptId]:
         ),
     )
     was_rebooted = and_(Attempt.state == AttemptState.ENDED, AttemptHost.state != HostPartState.CLEAN, has_rebooted)
-    return (
+    hosts = (
         select(Attempt.id)
         .join(AttemptHost, AttemptHost.attempt_id == Attempt.id)
         .join(Node, Node.id == AttemptHost.node_id)
-        .where(or_(is_live, was_rebooted))
-        .distinct()
     )
+    return union(hosts.where(is_live), hosts.where(was_rebooted))
 
 
 def _tick_job(units: UnitOfWorkFactory, principal: Principal, job_id: JobId) -> None:

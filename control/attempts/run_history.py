@@ -28,14 +28,14 @@ _RUNS: Final = text(
             FROM attempts WHERE attempts.job_id = jobs.id
         ) AS run_s
         FROM (
-            SELECT id, spec, finished_at
+            SELECT id, COALESCE(request, spec)->'shape' AS shape, finished_at
             FROM jobs AS named
             WHERE named.tenant_id = wanted.tenant_id AND named.name = wanted.name AND named.state = 'SUCCEEDED'
             ORDER BY named.finished_at DESC
             LIMIT :newest_of_name
         ) AS jobs
-        WHERE (jobs.spec->'shape'->>'nodes')::int = wanted.nodes
-            AND (jobs.spec->'shape'->>'gpus_per_node')::int = wanted.gpus_per_node
+        WHERE (jobs.shape->>'nodes')::int = wanted.nodes
+            AND (jobs.shape->>'gpus_per_node')::int = wanted.gpus_per_node
         ORDER BY jobs.finished_at DESC
         LIMIT :newest
     ) AS run
@@ -49,9 +49,10 @@ _Kind = tuple[str, str, int, int]
 """Tenant, name, and the shape by hosts and GPUs of each."""
 _KINDS_OF: Final = text(
     """
-    SELECT attempts.id, jobs.tenant_id, jobs.name,
-        (jobs.spec->'shape'->>'nodes')::int, (jobs.spec->'shape'->>'gpus_per_node')::int
-    FROM attempts JOIN jobs ON jobs.id = attempts.job_id WHERE attempts.id = ANY(:attempts)
+    SELECT attempts.id, jobs.tenant_id, jobs.name, (shape->>'nodes')::int, (shape->>'gpus_per_node')::int
+    FROM attempts JOIN jobs ON jobs.id = attempts.job_id
+        CROSS JOIN LATERAL (SELECT COALESCE(jobs.request, jobs.spec)->'shape') AS requested (shape)
+    WHERE attempts.id = ANY(:attempts)
     """
 )
 

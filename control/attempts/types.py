@@ -6,12 +6,13 @@ from typing import Any
 import msgspec
 
 from muster.domain.ids import AttemptId, Fence, JobId, NodeId, TenantId
+from muster.domain.job.request import JobRequest, read_request
 from muster.domain.job.spec import JobSpec
 from muster.domain.states import AttemptState, Cause, HostPartState, JobState, StopReason
 
 
 class JobRecord(msgspec.Struct, frozen=True):
-    """A job. ``spec``: the submitted JSON. ``wait_verdict``: as ``control.placement.wait_records`` stores it."""
+    """A job, without its program. ``wait_verdict``: as ``control.placement.wait_records`` stores it."""
 
     id: JobId
     tenant_id: TenantId
@@ -19,7 +20,7 @@ class JobRecord(msgspec.Struct, frozen=True):
     tier: str
     state: JobState
     state_reason: str
-    spec: dict[str, Any]
+    request: dict[str, Any]
     submitted_by: str
     created_at: datetime
     updated_at: datetime
@@ -34,9 +35,25 @@ class JobRecord(msgspec.Struct, frozen=True):
     number: int
     version: int
 
+    def requested(self) -> JobRequest:
+        """Return ``request``, read."""
+        return read_request(self.request)
+
+
+class SubmittedJob(JobRecord, frozen=True):
+    """A job with ``spec``, the submitted JSON, which may be long: for a reader of this one job."""
+
+    spec: dict[str, Any]
+
     def specification(self) -> JobSpec:
         """Return ``spec``, read."""
         return JobSpec.model_validate(self.spec, strict=False)
+
+
+class LabelledJob(JobRecord, frozen=True):
+    """A job of a list, with its labels."""
+
+    labels: dict[str, str]
 
 
 class AttemptRecord(msgspec.Struct, frozen=True):

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 from datetime import timedelta
 from typing import Any, Final
 
-from sqlalchemy import Row, or_, select
+from sqlalchemy import Row, func, or_, select
 
 from control.core.unit_of_work import UnitOfWork
 from health.detectors.gpu.xid import IMAGE_MARK, PROGRAM_XIDS, TENANT_MARK, mark_of
@@ -60,7 +60,8 @@ def newest_diagnosis_ms(unit: UnitOfWork, gpu_uuid: GpuUuid | None) -> int | Non
 def _attempts_on(unit: UnitOfWork, signals: Sequence[StoredSignal]) -> list[Row[*tuple[Any, ...]]]:
     """Return the attempts that held the signals' GPUs about their times, the newest first."""
     first, last = min(row.at for row in signals), max(row.at for row in signals)
-    image = Job.spec["program"]["container"]["image"].astext.label("image")  # a specification may be long
+    request = Job.request  # in a row of release 0.1.0 the whole specification, with the image in its program
+    image = func.coalesce(request["image"].astext, request["program"]["container"]["image"].astext).label("image")
     query = (
         select(AllocationGpu.gpu_uuid, Attempt.placed_at, Attempt.ended_at, Attempt.tenant_id, image)
         .join(Allocation, Allocation.id == AllocationGpu.allocation_id)

@@ -11,7 +11,7 @@ from typing import Final
 from sqlalchemy import select
 
 from control.attempts.attempts import live_attempt_of, lock_job, stop_attempt
-from control.attempts.mapping import grace_ms, spec_of
+from control.attempts.mapping import grace_ms, job_request
 from control.core.unit_of_work import UnitOfWork, declare_action
 from control.fleet import cordons
 from control.fleet.gpu_locks import lock_gpus
@@ -116,7 +116,7 @@ def ask_to_leave(
         return False
     stopped_by = loaded.attempt.stop_reason
     if stopped_by is None or STOP_URGENCY[stopped_by] < STOP_URGENCY[StopReason.MAINTENANCE]:
-        own_s = grace_ms(spec_of(job), Timers.of(policy)) / 1000
+        own_s = grace_ms(job_request(job), Timers.of(policy)) / 1000
         grace = timedelta(seconds=deadline_s or max(policy.evacuation.grace_s, own_s))
         stop_attempt(unit, loaded, StopReason.MAINTENANCE, policy, grace=grace, detail=reason)
     return True

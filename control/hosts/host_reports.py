@@ -7,7 +7,7 @@ from sqlalchemy import select
 
 from control.attempts import ends, fault_attribution, pairwise_checks
 from control.attempts.attempts import LoadedAttempt, cordon_unclean, step_attempt
-from control.attempts.mapping import attempt_lifecycle, spec_of
+from control.attempts.mapping import attempt_lifecycle, job_request
 from control.attempts.quick_checks import take_quick_check
 from control.core.unit_of_work import UnitOfWork, declare_action
 from control.hosts.protocol import node_of, own_attempt
@@ -61,7 +61,7 @@ def _may_go(loaded: LoadedAttempt, node_id: NodeId, policy: Policy) -> bool:
     part = loaded.host(node_id)
     if part is None or not part.awaits_go or loaded.attempt.go_at is None:
         return False
-    life = attempt_lifecycle(loaded.attempt, loaded.hosts, spec_of(loaded.job), Timers.of(policy))
+    life = attempt_lifecycle(loaded.attempt, loaded.hosts, job_request(loaded.job), Timers.of(policy))
     return attempts.may_go(life, node_id)
 
 

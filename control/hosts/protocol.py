@@ -10,8 +10,8 @@ from sqlalchemy.dialects.postgresql import insert
 
 from control.attempts import pairwise_checks
 from control.attempts.attempts import LoadedAttempt, lock_attempt, step_attempt
-from control.attempts.mapping import attempt_lifecycle, last_contact_of, spec_of
-from control.attempts.orders import capabilities_of, order_of, quick_check_s
+from control.attempts.mapping import attempt_lifecycle, job_request, last_contact_of
+from control.attempts.orders import order_of, quick_check_s
 from control.core.unit_of_work import UnitOfWork, declare_action
 from control.placement import preflight
 from control.policy.policies import active_policy
@@ -216,7 +216,7 @@ def _next_beat_s(policy: Policy, node_id: NodeId, seq: int) -> float:
 
 def _lifecycle(attempt: Attempt, part: AttemptHost, job: Job, timers: Timers) -> AttemptLifecycle:
     """Return the attempt with this host's part alone: enough for one host's answer."""
-    return attempt_lifecycle(attempt, [part], spec_of(job), timers)
+    return attempt_lifecycle(attempt, [part], job_request(job), timers)
 
 
 def claim(unit: UnitOfWork, attempt_id: AttemptId, request: ClaimRequest) -> ClaimAnswer:
@@ -239,7 +239,7 @@ def claim(unit: UnitOfWork, attempt_id: AttemptId, request: ClaimRequest) -> Cla
         request.nonce,
         can_wait="ready" in request.capabilities,
         is_checked=quick_check_s(loaded.job, policy) > 0,
-        lacks=tuple(sorted(capabilities_of(spec_of(loaded.job)).difference(request.capabilities))),
+        lacks=tuple(sorted({*job_request(loaded.job).capabilities}.difference(request.capabilities))),
     )
     for command in step_attempt(unit, loaded, event, policy):
         if isinstance(command, attempts.Grant):

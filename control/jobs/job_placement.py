@@ -6,7 +6,7 @@ from typing import Final
 
 from sqlalchemy import func, select
 
-from control.attempts.mapping import spec_of
+from control.attempts.mapping import job_request
 from control.core.unit_of_work import UnitOfWork
 from control.jobs.read import row_of
 from muster.db.models import Allocation, AllocationGpu, Attempt, AttemptHost, Event, Gpu, Node
@@ -79,7 +79,7 @@ def placement_of(unit: UnitOfWork, job_id: JobId, *, number: int | None = None) 
     attempt = unit.session.scalar(query if number is None else query.where(Attempt.number == number))
     if attempt is None:
         return None
-    per_host = spec_of(job).shape.num_ranks_per_node
+    per_host = job_request(job).shape.num_ranks_per_node
     before, after = _assigned_to(unit, job_id, attempt.number - 1), _assigned_to(unit, job_id, attempt.number + 1)
     blamed = _blamed(unit, attempt.id)
     gpus: dict[NodeId, list[AssignedGpu]] = {}

@@ -11,7 +11,7 @@ from typing import Final
 
 from sqlalchemy import func, select, tuple_
 
-from control.attempts.mapping import spec_of
+from control.attempts.mapping import job_request
 from control.core.unit_of_work import UnitOfWork, declare_action
 from control.jobs import jobs
 from control.jobs.read import row_of
@@ -26,6 +26,7 @@ from muster.db.models import Job, Node
 from muster.domain.errors import ConflictError
 from muster.domain.ids import GpuUuid, JobId, NodeId, TenantId
 from muster.domain.job.plan_texts import Tense, reason_text
+from muster.domain.job.request import JobRequest, request_of_spec
 from muster.domain.job.spec import JobSpec
 from muster.domain.job.wait_reasons import WaitReason
 from muster.domain.principals import Permission
@@ -113,15 +114,15 @@ def plan_job(unit: UnitOfWork, spec: JobSpec, *, tenant_id: TenantId | None = No
     owner = jobs.owner_of(unit, tenant_id)
     is_sum, spec = spec.shape.gpus is not None, jobs.settled(unit, spec)
     jobs.require_possible(unit, spec)
-    policy = active_policy(unit.session)
-    thought = InThought(JobId(new_id("job")), owner, spec, unit.now)
+    policy, request = active_policy(unit.session), request_of_spec(spec)
+    thought = InThought(JobId(new_id("job")), owner, request, unit.now)
     asked = _question(unit, alongside=thought)
     found = None if asked is None else next((one for one in asked.queue if one.job_id == thought.job_id), None)
     if asked is None or found is None:
         far = WaitReason.FAR_BEHIND
         unseen = JobPlan(PlanOutcome.WAITS, Verdict(reason_text(far, Tense.CONDITIONAL), far, (Reason(far),)))
         return _with_all_before(unit, unseen, thought.at, thought.job_id)
-    told = _answered(unit, Planned(asked), found, spec, stop_grace_s(spec, policy))
+    told = _answered(unit, Planned(asked), found, request, stop_grace_s(request, policy))
     if is_sum:  # it has no number of hosts that it could be advised to change
         told = replace(told, changes=tuple(one for one in told.changes if one.field != "shape.nodes"))
     return told
@@ -146,8 +147,8 @@ def explain_job(unit: UnitOfWork, job_id: JobId) -> JobPlan:
         reason = WITHOUT_PREFLIGHT.get(job.state) or why_not_planned(unit.session, unit.now, job.id)
         unseen = _not_planned(job, reason)
         return _with_all_before(unit, unseen, job.created_at, job.id) if reason is WaitReason.FAR_BEHIND else unseen
-    spec = spec_of(job)
-    told = _answered(unit, planned, found, spec, stop_grace_s(spec, planned.question.policy))
+    request = job_request(job)
+    told = _answered(unit, planned, found, request, stop_grace_s(request, planned.question.policy))
     return told if told.victims else replace(told, tense=Tense.DONE)  # a victim of this plan has had no notice yet
 
 
@@ -171,7 +172,7 @@ def _with_all_before(unit: UnitOfWork, found: JobPlan, since: datetime, job_id: 
 
     The scheduler reads the oldest of each kind: among all jobs that wait longer, the order is not known.
     """
-    shape = Job.spec["shape"]
+    shape = Job.request["shape"]
     nodes = func.coalesce(shape["min_nodes"].as_integer(), shape["nodes"].as_integer())
     is_before = tuple_(Job.created_at, Job.id) < tuple_(since, job_id)
     query = select(func.count(), func.coalesce(func.sum(nodes * shape["gpus_per_node"].as_integer()), 0))
@@ -179,12 +180,12 @@ def _with_all_before(unit: UnitOfWork, found: JobPlan, since: datetime, job_id: 
     return replace(found, num_ahead=count, gpus_ahead=num_gpus)
 
 
-def _answered(unit: UnitOfWork, planned: Planned, job: WaitingJob, spec: JobSpec, grace_s: float) -> JobPlan:
+def _answered(unit: UnitOfWork, planned: Planned, job: WaitingJob, request: JobRequest, grace_s: float) -> JobPlan:
     asked, decided = planned.question, planned.decided
     placed = next((item for item in decided.placements if item.job_id == job.job_id), None)
     if placed is not None:
         hosts = _hosts(unit, placed.parts)
-        alignment = alignment_of(planned.state, job.tier, spec, asked.policy.placement, placed.parts)
+        alignment = alignment_of(planned.state, job.tier, request, asked.policy.placement, placed.parts)
         return JobPlan(PlanOutcome.STARTS, starts_at=unit.now, hosts=hosts, alignment=alignment)
     found = planned.answer(job, grace_s)
 

@@ -1,18 +1,20 @@
 """Jobs as their tenants use them: submit, read, cancel, logs."""
 
+import json
 from typing import Final
 
 from sqlalchemy import func, select
+from sqlalchemy.orm.attributes import set_committed_value
 
 from control.attempts import suspects
 from control.attempts.attempts import lock_job, step_job
-from control.attempts.mapping import emit_job
-from control.attempts.types import JobRecord
-from control.core.records import record_of
+from control.attempts.mapping import emit_job, submitted_job
+from control.attempts.types import SubmittedJob
 from control.core.unit_of_work import SCHEDULER_CHANNEL, UnitOfWork, declare_action
 from control.core.visibility import may_see
 from control.fleet.inventory import count_gpus
 from control.policy.policies import active_policy
+from control.tenants.job_limits import admit_submission
 from muster.db.models import Job, Node, Tenant
 from muster.domain.errors import (
     ConflictError,
@@ -21,6 +23,7 @@ from muster.domain.errors import (
     ValidationFailedError,
 )
 from muster.domain.ids import JobId, TenantId
+from muster.domain.job.request import MAX_LISTED_BYTES, listed_bytes, request_of_spec
 from muster.domain.job.spec import JobSpec
 from muster.domain.lifecycle import job as jobs
 from muster.domain.principals import Permission
@@ -38,28 +41,19 @@ LARGEST_HOST_GPUS: Final = 8
 
 def submit(
     unit: UnitOfWork, spec: JobSpec, *, tenant_id: TenantId | None = None, reason: str | None = None
-) -> JobRecord:
+) -> SubmittedJob:
     """Accept a job: from this commit on it is never lost (I12). ``reason``: a person's, for the audit.
 
     Raises:
         ValidationFailedError: a tier that the policy does not define, a gang larger than the fleet, no such tenant.
+        TenantLimitError: the tenant has reached a limit of the policy.
     """
     unit.principal.require(Permission.JOB_SUBMIT)
     owner = owner_of(unit, tenant_id)
     spec = settled(unit, spec)
     require_possible(unit, spec)
-    job = Job(
-        id=JobId(new_id("job")),
-        tenant_id=owner,
-        name=spec.name,
-        tier=spec.tier,
-        state=JobState.QUEUED,
-        state_reason="waiting for the scheduler",
-        spec=spec.model_dump(mode="json"),
-        submitted_by=unit.principal.name,
-        created_at=unit.now,
-        updated_at=unit.now,
-    )
+    job = _row_of(unit, spec, owner)
+    admit_submission(unit, owner, job.spec_bytes or 0)
     unit.session.add(job)
     emit_job(unit, job, None)
     detail: dict[str, object] = {"name": spec.name, "tier": spec.tier}
@@ -68,7 +62,28 @@ def submit(
     unit.audit("job.submit", "job", job.id, tenant_id=owner, reason=reason, detail=detail)
     unit.wake(SCHEDULER_CHANNEL)
     unit.session.flush()
-    return record_of(job, JobRecord)
+    return submitted_job(unit.session, job)
+
+
+def _row_of(unit: UnitOfWork, spec: JobSpec, owner: TenantId) -> Job:
+    document, request = spec.model_dump(mode="json"), request_of_spec(spec).model_dump(mode="json")
+    job = Job(
+        id=JobId(new_id("job")),
+        tenant_id=owner,
+        name=spec.name,
+        tier=spec.tier,
+        state=JobState.QUEUED,
+        state_reason="waiting for the scheduler",
+        spec=document,
+        submitted_by=unit.principal.name,
+        created_at=unit.now,
+        updated_at=unit.now,
+        stored_request=request,
+        labels=document["labels"],
+        spec_bytes=len(spec.model_dump_json().encode()),
+    )
+    set_committed_value(job, "request", request)
+    return job
 
 
 def owner_of(unit: UnitOfWork, requested: TenantId | None) -> TenantId:
@@ -101,6 +116,10 @@ def require_possible(unit: UnitOfWork, spec: JobSpec) -> None:
         )
     for fault in faults_of(spec, policy.placement):
         raise ValidationFailedError.at(*fault)
+    if (num_bytes := listed_bytes(spec)) > MAX_LISTED_BYTES:
+        pointer = "/labels" if len(json.dumps(spec.labels)) * 2 > num_bytes else "/node_labels"
+        most = f"the job without its program may have {MAX_LISTED_BYTES:,} bytes as JSON; this one has {num_bytes:,}"
+        raise ValidationFailedError.at(pointer, "too_long", f"{most}: shorten its labels")
     num_gpus = count_gpus(unit.session)
     least = spec.shape.sizes[0] * spec.shape.gpus_per_node
     if num_gpus and least > num_gpus:
@@ -111,7 +130,7 @@ def require_possible(unit: UnitOfWork, spec: JobSpec) -> None:
 
 def cancel(
     unit: UnitOfWork, job_id: JobId, *, reason: str | None = None, expected_version: int | None = None
-) -> JobRecord:
+) -> SubmittedJob:
     """Cancel: at once while it waits, else when its programs have stopped. Cancelling twice is the same as once.
 
     Raises:
@@ -128,7 +147,7 @@ def cancel(
     if job.state is JobState.CANCELLED or (
         job.cancel_requested_at is not None and job.state not in TERMINAL_JOB_STATES
     ):
-        return record_of(job, JobRecord)
+        return submitted_job(unit.session, job)
     if job.state in TERMINAL_JOB_STATES:
         message = f"the job has ended already: {job.state}"
         raise ConflictError(message, suggestion="There is nothing to cancel.")
@@ -136,10 +155,10 @@ def cancel(
     unit.emit("job.cancel_requested", "job", job.id, tenant_id=job.tenant_id, payload={"reason": reason})
     step_job(unit, job, jobs.CancelRequested(), active_policy(unit.session))
     unit.session.flush()
-    return record_of(job, JobRecord)
+    return submitted_job(unit.session, job)
 
 
-def release(unit: UnitOfWork, job_id: JobId, *, reason: str | None = None) -> JobRecord:
+def release(unit: UnitOfWork, job_id: JobId, *, reason: str | None = None) -> SubmittedJob:
     """Release a HELD job to the queue. Only an operator releases a suspect program, also once it is cancelled.
 
     Raises:
@@ -162,4 +181,4 @@ def release(unit: UnitOfWork, job_id: JobId, *, reason: str | None = None) -> Jo
     unit.emit("job.released", "job", job.id, tenant_id=job.tenant_id, payload={"reason": reason})
     step_job(unit, job, jobs.ReleaseRequested(), active_policy(unit.session))
     unit.session.flush()
-    return record_of(job, JobRecord)
+    return submitted_job(unit.session, job)

@@ -13,7 +13,8 @@ from typing import Any, Final
 import msgspec
 from sqlalchemy import ColumnElement, func, select, tuple_
 
-from control.attempts.types import AttemptHostRecord, AttemptRecord, JobRecord
+from control.attempts.mapping import submitted_job
+from control.attempts.types import AttemptHostRecord, AttemptRecord, JobRecord, LabelledJob, SubmittedJob
 from control.core.json_query import JsonQuery
 from control.core.records import record_of
 from control.core.unit_of_work import UnitOfWork
@@ -55,13 +56,23 @@ class AttemptView(msgspec.Struct, frozen=True):
 class JobView(msgspec.Struct, frozen=True):
     """The rows about one job. ``attempts``: the first one first, each with its hosts by rank."""
 
-    job: JobRecord
+    job: SubmittedJob
     attempts: list[AttemptView]
 
 
-JOB: Final = JsonQuery(
-    """
-    SELECT json_build_object('job', to_json(j), 'attempts', COALESCE((
+class _Attempts(msgspec.Struct, frozen=True):
+    """A job's owner and its attempts as in ``JobView``."""
+
+    tenant_id: TenantId
+    attempts: list[AttemptView]
+
+
+_COLUMNS: Final = """
+    j.id, j.tenant_id, j.name, j.tier, j.state, j.state_reason, COALESCE(j.request, j.spec) AS request, j.submitted_by,
+    j.created_at, j.updated_at, j.finished_at, j.restarts_used, j.launch_failures, j.oom_doublings, j.wanted_nodes,
+    j.wait_verdict, j.next_try_at, j.cancel_requested_at, j.number, j.version
+"""  # of JobRecord
+_ATTEMPTS_OF_JOB: Final = """COALESCE((
         SELECT json_agg(json_build_object('attempt', to_json(a), 'hosts', COALESCE((
             SELECT json_agg(json_build_object(
                 'part', to_json(h), 'node_name', n.name, 'gpus', COALESCE(held.gpus, '[]')
@@ -79,12 +90,23 @@ JOB: Final = JsonQuery(
             ) AS held ON held.node_id = h.node_id
         ), '[]')) ORDER BY a.number)
         FROM attempts AS a WHERE a.job_id = j.id
-    ), '[]'))
-    FROM jobs AS j WHERE j.id = %(job_id)s
-    """,
+    ), '[]')
+"""
+JOB: Final = JsonQuery(
+    f"""
+    SELECT json_build_object('job', to_json(j), 'attempts', {_ATTEMPTS_OF_JOB})
+    FROM (SELECT {_COLUMNS}, j.spec FROM jobs AS j WHERE j.id = %(job_id)s) AS j
+    """,  # noqa: S608  # words of ours; what a caller sends is bound
     JobView,
 )
 """The job ``job_id``, whosever it is."""
+_ATTEMPTS: Final = JsonQuery(
+    f"""
+    SELECT json_build_object('tenant_id', j.tenant_id, 'attempts', {_ATTEMPTS_OF_JOB})
+    FROM jobs AS j WHERE j.id = %(job_id)s
+    """,  # noqa: S608  # words of ours; what a caller sends is bound
+    _Attempts,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,7 +138,7 @@ class ListedJob:
     node_names: Sequence[str]
 
 
-def newest_jobs(wanted: JobFilter, *, limit: int) -> tuple[JsonQuery[list[JobRecord]], dict[str, Any]]:
+def newest_jobs(wanted: JobFilter, *, limit: int) -> tuple[JsonQuery[list[LabelledJob]], dict[str, Any]]:
     """Return the query for a page of jobs as ``list_jobs`` orders and filters them, and its parameters.
 
     The query runs with the key of its caller.
@@ -145,18 +167,19 @@ _CONDITIONS: Final = {
 
 
 @functools.cache
-def _newest(filters: frozenset[str]) -> JsonQuery[list[JobRecord]]:
+def _newest(filters: frozenset[str]) -> JsonQuery[list[LabelledJob]]:
     conditions = [_CONDITIONS[name] for name in sorted(filters)]
 
     def page(is_visible: str) -> str:
         return f"""
             SELECT COALESCE(json_agg(to_json(page)), '[]') FROM (
-                SELECT * FROM jobs AS j WHERE {" AND ".join([is_visible, *conditions])}
+                SELECT {_COLUMNS}, COALESCE(j.labels, j.spec->'labels', '{{}}') AS labels
+                FROM jobs AS j WHERE {" AND ".join([is_visible, *conditions])}
                 ORDER BY j.created_at DESC, j.id DESC LIMIT %(limit)s
             ) AS page
         """  # noqa: S608  # words of ours; what a caller sends is bound
 
-    return JsonQuery(visible_to_key(page, "j.tenant_id"), list[JobRecord])
+    return JsonQuery(visible_to_key(page, "j.tenant_id"), list[LabelledJob])
 
 
 def list_jobs(unit: UnitOfWork, wanted: JobFilter, *, limit: int) -> Sequence[ListedJob]:
@@ -184,6 +207,11 @@ def get(unit: UnitOfWork, job_id: JobId) -> JobRecord:
     return record_of(row_of(unit, job_id), JobRecord)
 
 
+def submitted(unit: UnitOfWork, job_id: JobId) -> SubmittedJob:
+    """Return the job with its specification. Raise ``NotFoundError`` as ``get`` does."""
+    return submitted_job(unit.session, row_of(unit, job_id))
+
+
 def row_of(unit: UnitOfWork, job_id: JobId) -> Job:
     """Return the row of a visible job, for use within `control`. Raise ``NotFoundError`` as ``get`` does."""
     unit.principal.require(Permission.JOB_READ)
@@ -197,7 +225,10 @@ def attempts_of(unit: UnitOfWork, job_id: JobId) -> list[AttemptView]:
     """Return every attempt of a visible job, the first one first, with hosts and GPUs."""
     unit.principal.require(Permission.JOB_READ)
     unit.session.flush()
-    return seen_by(unit.principal, JOB.ask(unit.session, {"job_id": job_id})).attempts
+    found = _ATTEMPTS.ask(unit.session, {"job_id": job_id})
+    if found is None or not may_see(unit.principal, found.tenant_id):
+        raise NotFoundError
+    return found.attempts
 
 
 def seen_by(principal: Principal, found: JobView | None) -> JobView:

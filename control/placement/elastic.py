@@ -18,9 +18,8 @@ from sqlalchemy.dialects.postgresql import aggregate_order_by
 from sqlalchemy.orm import Session
 
 from control.attempts.attempts import LoadedAttempt, live_attempt_of, lock_attempt, lock_job, stop_attempt
-from control.attempts.mapping import grace_ms, spec_of
-from control.attempts.types import JobRecord
-from control.core.records import record_of
+from control.attempts.mapping import grace_ms, job_request, submitted_job
+from control.attempts.types import SubmittedJob
 from control.core.unit_of_work import SCHEDULER_CHANNEL, UnitOfWork, UnitOfWorkFactory, declare_action, retrying
 from control.core.visibility import may_see
 from control.fleet.inventory import gpu_views
@@ -49,14 +48,14 @@ GROW: Final = declare_action("elastic.grow")
 RESIZE: Final = declare_action("job.resize")
 LET_GO: Final = declare_action("elastic.let_go")
 IS_ELASTIC: Final[ColumnElement[bool]] = or_(
-    Job.spec["shape"]["min_nodes"].astext.is_not(None), Job.spec["shape"]["max_nodes"].astext.is_not(None)
+    Job.request["shape"]["min_nodes"].astext.is_not(None), Job.request["shape"]["max_nodes"].astext.is_not(None)
 )
-_NODES: Final = Job.spec["shape"]["nodes"].as_integer()
+_NODES: Final = Job.request["shape"]["nodes"].as_integer()
 _HAS_ROOM: Final[ColumnElement[bool]] = Attempt.num_nodes < func.coalesce(
-    Job.wanted_nodes, Job.spec["shape"]["max_nodes"].as_integer(), _NODES
+    Job.wanted_nodes, Job.request["shape"]["max_nodes"].as_integer(), _NODES
 )
 _HAS_SURPLUS: Final[ColumnElement[bool]] = Attempt.num_nodes > func.coalesce(
-    Job.spec["shape"]["min_nodes"].as_integer(), _NODES
+    Job.request["shape"]["min_nodes"].as_integer(), _NODES
 )
 _SOON: Final = timedelta(seconds=10)
 """A job that waits longer than this for its next try loses its hold."""
@@ -72,7 +71,7 @@ class GrowthLostError(ConflictError):
 
 
 def sizes(job: Job) -> Sizes:
-    return sizes_of(spec_of(job).shape, job.wanted_nodes)
+    return sizes_of(job_request(job).shape, job.wanted_nodes)
 
 
 def elastic_gangs(session: Session) -> dict[AttemptId, ElasticGang]:
@@ -81,7 +80,7 @@ def elastic_gangs(session: Session) -> dict[AttemptId, ElasticGang]:
     avoided = nodes_at_fault(session, [job.id for _, job, _, _ in found])
     gangs, placement = {}, active_policy(session).placement
     for attempt_id, job, nodes, uuids in found:
-        shape, topology, range_of = spec_of(job).shape, spec_of(job).topology, sizes(job)
+        shape, topology, range_of = job_request(job).shape, job_request(job).topology, sizes(job)
         parts: dict[NodeId, list[GpuUuid]] = {}
         for node_id, uuid in zip(nodes, uuids, strict=True):
             parts.setdefault(node_id, []).append(uuid)
@@ -93,7 +92,7 @@ def elastic_gangs(session: Session) -> dict[AttemptId, ElasticGang]:
             required_level=topology.required,
             preferred_level=topology.preferred,
             avoid_nodes=avoided.get(job.id, frozenset()),
-            rule=rule_of(spec_of(job), placement),
+            rule=rule_of(job_request(job), placement),
         )
     return gangs
 
@@ -236,7 +235,7 @@ def _change_size(
     payload = {"job_id": loaded.job.id, "from_nodes": len(loaded.hosts), "to_nodes": to_nodes, "reason": why}
     tenant_id = loaded.attempt.tenant_id
     unit.emit("attempt.resizing", "attempt", loaded.attempt.id, tenant_id=tenant_id, payload=payload)
-    own_s = grace_ms(spec_of(loaded.job), Timers.of(policy)) / 1000
+    own_s = grace_ms(job_request(loaded.job), Timers.of(policy)) / 1000
     grace = timedelta(seconds=max(policy.elastic.grace_s, own_s))
     words = f"continues with {to_nodes} instead of {len(loaded.hosts)} hosts: {why}"
     stop_attempt(unit, loaded, StopReason.RESIZE, policy, grace=grace, detail=words)
@@ -244,7 +243,7 @@ def _change_size(
 
 def resize(
     unit: UnitOfWork, job_id: JobId, nodes: int, *, reason: str | None = None, expected_version: int | None = None
-) -> JobRecord:
+) -> SubmittedJob:
     """Set the number of hosts that the job is to have from now on. A repeated request has no further effect.
 
     If it has more hosts, it saves and continues with ``nodes`` of them; if it has fewer, it grows as GPUs are idle.
@@ -267,7 +266,7 @@ def resize(
     if fault := _size_fault(job, nodes):
         raise ValidationFailedError.at("/nodes", *fault)
     _request_size(unit, job, nodes, reason, {})
-    return record_of(job, JobRecord)
+    return submitted_job(unit.session, job)
 
 
 def resize_by_program(unit: UnitOfWork, loaded: LoadedAttempt, nodes: int) -> None:
@@ -312,7 +311,7 @@ def _request_size(unit: UnitOfWork, job: Job, nodes: int, reason: str | None, re
 
 def _size_fault(job: Job, nodes: int) -> tuple[str, str] | None:
     """Return code and text of the fault; None for a number that the job accepts."""
-    shape = spec_of(job).shape
+    shape = job_request(job).shape
     if not shape.is_elastic:
         return (
             "not_elastic",
@@ -327,7 +326,7 @@ def _shrink(unit: UnitOfWork, loaded: LoadedAttempt, nodes: int, policy: Policy)
     """Hold the job's first hosts for it, except GPUs held for another job. A stopping attempt is not asked again."""
     if loaded.attempt.stop_reason is not None or loaded.attempt.ending_cause is not None:
         return
-    per_node = spec_of(loaded.job).shape.gpus_per_node
+    per_node = job_request(loaded.job).shape.gpus_per_node
     kept = sorted(_gpus_of(unit, loaded.attempt.id)[: nodes * per_node])
     _lock_gpus(unit, kept)
     on_hold = set(holds.hold_gpus_of_others(unit, kept))

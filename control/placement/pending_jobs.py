@@ -10,7 +10,7 @@ from sqlalchemy import Select, and_, case, exists, func, or_, select
 from sqlalchemy.dialects.postgresql import distinct_on
 from sqlalchemy.orm import Session, aliased
 
-from control.attempts.mapping import spec_of
+from control.attempts.mapping import job_request
 from control.placement.queue_head import InThought, queue_head
 from control.placement.wait_records import firm_start_of, postponed_of
 from control.policy.policies import active_policy
@@ -19,7 +19,7 @@ from muster.db.pipeline.packed_arrays import within, within_parameter
 from muster.domain.exit.causes import CAUSE_RULES, INTERRUPTIONS, Avoidance
 from muster.domain.ids import AttemptId, GpuUuid, JobId, NodeId, TenantId
 from muster.domain.job.elastic import sizes_of
-from muster.domain.job.spec import JobSpec
+from muster.domain.job.request import JobRequest
 from muster.domain.policy.document import Policy
 from muster.domain.states import Cause, JobState
 from muster.domain.times import to_ms
@@ -48,7 +48,9 @@ def waiting_jobs(
     num_hold_gpus = {own.job_id: len(own.gpus) for own in own_holds}
     wished = _as_waiting(session, rows, policy, num_hold_gpus)
     if alongside is not None and head.sees_thought:
-        wished.append(waiting_job(alongside.spec, alongside.job_id, alongside.tenant_id, to_ms(alongside.at), policy))
+        wished.append(
+            waiting_job(alongside.request, alongside.job_id, alongside.tenant_id, to_ms(alongside.at), policy)
+        )
     return wished
 
 
@@ -75,7 +77,7 @@ def _as_waiting(
     wished = []
     for job in rows:
         one = waiting_job(
-            spec_of(job), job.id, job.tenant_id, to_ms(job.created_at), policy, wanted_nodes=job.wanted_nodes
+            job_request(job), job.id, job.tenant_id, to_ms(job.created_at), policy, wanted_nodes=job.wanted_nodes
         )
         last = last_parts.get(job.id, _NO_LAST)
         firm_start, postponed = firm_start_of(job.wait_verdict), postponed_of(job.wait_verdict)
@@ -93,19 +95,19 @@ def _as_waiting(
     return wished
 
 
-def longest_run_s(spec: JobSpec, policy: Policy) -> float | None:
+def longest_run_s(request: JobRequest, policy: Policy) -> float | None:
     """Return the longest run of an attempt: its wall time and the grace after it. None where it states no wall time."""
-    if spec.wall_time_s is None:
+    if request.wall_time_s is None:
         return None
-    return spec.wall_time_s + stop_grace_s(spec, policy)
+    return request.wall_time_s + stop_grace_s(request, policy)
 
 
-def stop_grace_s(spec: JobSpec, policy: Policy) -> float:
-    return policy.dispatch.stop_grace_s if spec.stop_grace_s is None else spec.stop_grace_s
+def stop_grace_s(request: JobRequest, policy: Policy) -> float:
+    return policy.dispatch.stop_grace_s if request.stop_grace_s is None else request.stop_grace_s
 
 
 def waiting_job(
-    spec: JobSpec,
+    request: JobRequest,
     job_id: JobId,
     tenant_id: TenantId,
     queued_ms: int,
@@ -114,22 +116,22 @@ def waiting_job(
     wanted_nodes: int | None = None,
 ) -> WaitingJob:
     """Return a job as the planner sees it just after submission. ``wanted_nodes``: the size requested since then."""
-    sizes = sizes_of(spec.shape, wanted_nodes)
+    sizes = sizes_of(request.shape, wanted_nodes)
     return WaitingJob(
         job_id=job_id,
         version=0,
-        tier=spec.tier,
+        tier=request.tier,
         queued_ms=queued_ms,
         nodes=sizes.preferred,
-        gpus_per_node=spec.shape.gpus_per_node,
+        gpus_per_node=request.shape.gpus_per_node,
         tenant_id=tenant_id,
-        required_level=spec.topology.required,
-        preferred_level=spec.topology.preferred,
-        min_nodes=sizes.fewest if spec.shape.is_elastic else None,
-        max_nodes=sizes.most if spec.shape.is_elastic else None,
-        expected_s=longest_run_s(spec, policy),
-        rule=rule_of(spec, policy.placement),
-        name=spec.name,
+        required_level=request.topology.required,
+        preferred_level=request.topology.preferred,
+        min_nodes=sizes.fewest if request.shape.is_elastic else None,
+        max_nodes=sizes.most if request.shape.is_elastic else None,
+        expected_s=longest_run_s(request, policy),
+        rule=rule_of(request, policy.placement),
+        name=request.name,
     )
 
 

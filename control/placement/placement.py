@@ -9,7 +9,7 @@ from collections.abc import Collection, Sequence
 from typing import Any, Final
 
 from control.attempts.attempts import step_job, wake
-from control.attempts.mapping import spec_of
+from control.attempts.mapping import job_request
 from control.core.unit_of_work import UnitOfWork, declare_action
 from control.fleet.inventory import facts_of
 from control.fleet.node_places import path_of
@@ -89,7 +89,7 @@ def _require_there(num_gpus: int, kinds: Sequence[gangs.Kind], homogeneity: Coll
 
 def _require_size(job: Job, placement: Placement) -> None:
     """Check that the job may have this number of hosts (I5)."""
-    if len(placement.parts) not in spec_of(job).shape.sizes:
+    if len(placement.parts) not in job_request(job).shape.sizes:
         message = f"{len(placement.parts)} hosts are no size of {job.id}"
         raise PlacementLostError(message)
 
@@ -112,7 +112,7 @@ def _require_place(unit: UnitOfWork, job: Job, placement: Placement, policy: Pol
 
     A change of these takes the locks of their GPUs first.
     """
-    asked = required_place(spec_of(job), policy.placement, len(placement.parts))
+    asked = required_place(job_request(job), policy.placement, len(placement.parts))
     if asked is None:
         return
     rows = places_of(unit.session, (node_id for node_id, _ in placement.parts), asked.names)
@@ -135,7 +135,7 @@ def _gang(job: Job, placement: Placement, locked: gangs.Locked) -> gang_rows.Gan
         allocation_id=AllocationId(new_id("allocation")),
         number=(locked.of_job.last_number or 0) + 1,
         fence=locked.fence,
-        on_node_loss=spec_of(job).on_node_loss or NodeLossRule.WAIT,
+        on_node_loss=job_request(job).on_node_loss or NodeLossRule.WAIT,
         address=locked.of_job.address,
         # A gang on one host meets on a port that the host itself finds free.
         ports=range(1) if len(placement.parts) == 1 else RENDEZVOUS_PORTS,
@@ -164,7 +164,7 @@ def _report(unit: UnitOfWork, job: Job, gang: gang_rows.Gang, swap: Swap | None)
 
 def _recovery(job: Job, swap: Swap) -> dict[str, Any]:
     """Return how the job continues after a fault or maintenance: with its good hosts, or as a whole elsewhere."""
-    level = spec_of(job).topology.required
+    level = job_request(job).topology.required
     if swap.kept_nodes and swap.resized is not None:
         return _resizing(swap, swap.resized)
     if swap.kept_nodes:

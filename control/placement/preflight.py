@@ -14,8 +14,8 @@ from sqlalchemy import ColumnElement, and_, exists, false, func, or_, select
 from sqlalchemy.orm import Session
 
 from control.attempts.attempts import lock_job, step_job, wake
-from control.attempts.mapping import spec_of
-from control.attempts.orders import capabilities_of, preflight_order_of
+from control.attempts.mapping import job_request
+from control.attempts.orders import preflight_order_of
 from control.core.unit_of_work import SCHEDULER_CHANNEL, UnitOfWork, UnitOfWorkFactory, declare_action, retrying
 from control.fleet.cordons import those_that_stand
 from control.placement.pending_jobs import nodes_at_fault
@@ -123,7 +123,7 @@ def _unseen(policy: Policy) -> tuple[ColumnElement[bool], ...] | None:
     least = policy.dispatch.preflight_from_nodes
     if least is None:
         return None
-    nodes = func.coalesce(Job.wanted_nodes, Job.spec["shape"]["nodes"].as_integer())
+    nodes = func.coalesce(Job.wanted_nodes, Job.request["shape"]["nodes"].as_integer())
     is_seen = PlacementPreflight.state.in_(_DECIDED)
     return (
         Job.state == JobState.QUEUED,
@@ -187,12 +187,12 @@ class _Able:
         self._free.discard(node_id)
 
     def of(self, job: Job) -> list[NodeId]:
-        spec, avoided = spec_of(job), self._at_fault.get(job.id, frozenset())
-        words = capabilities_of(spec)
+        request, avoided = job_request(job), self._at_fault.get(job.id, frozenset())
+        words = frozenset(request.capabilities)
         return [
             node_id
             for node_id, knows, num_gpus in self._nodes
-            if words <= knows and num_gpus >= spec.shape.gpus_per_node and node_id not in avoided
+            if words <= knows and num_gpus >= request.shape.gpus_per_node and node_id not in avoided
         ]
 
 

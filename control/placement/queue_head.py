@@ -20,7 +20,7 @@ from sqlalchemy.orm import Session
 from muster.db.models import Job
 from muster.db.pipeline.packed_arrays import within
 from muster.domain.ids import JobId, TenantId
-from muster.domain.job.spec import JobSpec
+from muster.domain.job.request import JobRequest
 from muster.domain.policy.document import Policy
 from muster.domain.states import JobState
 
@@ -30,18 +30,19 @@ MAX_QUEUE: Final = 10_000
 _RANKED: Final = text(
     """
     WITH waiting AS (
-        SELECT id, tenant_id, tier, created_at, spec,
+        SELECT id, tenant_id, tier, created_at, COALESCE(request, spec) AS request,
             coalesce(jsonb_exists(wait_verdict, 'firm_start'), false) AS is_firm
         FROM jobs WHERE state = 'QUEUED'
         UNION ALL
-        SELECT id, tenant_id, tier, created_at, spec::jsonb, false
+        SELECT id, tenant_id, tier, created_at, request::jsonb, false
         FROM unnest(CAST(:ids AS text[]), CAST(:tenants AS text[]), CAST(:tiers AS text[]),
-            CAST(:moments AS timestamptz[]), CAST(:specs AS text[]))
-            AS in_thought (id, tenant_id, tier, created_at, spec)
+            CAST(:moments AS timestamptz[]), CAST(:requests AS text[]))
+            AS in_thought (id, tenant_id, tier, created_at, request)
     ), of_kind AS (
         SELECT id, tenant_id, tier, created_at, is_firm, row_number() OVER (
-            PARTITION BY tenant_id, tier, spec->'shape', spec->'topology', spec->'layout', spec->'node_labels',
-                round(ln(coalesce((spec->>'wall_time_s')::float, 0) + 1))
+            PARTITION BY tenant_id, tier, request->'shape', request->'topology', request->'layout',
+                request->'node_labels',
+                round(ln(coalesce((request->>'wall_time_s')::float, 0) + 1))
             ORDER BY created_at, id
         ) AS number
         FROM waiting
@@ -65,7 +66,7 @@ class InThought:
 
     job_id: JobId
     tenant_id: TenantId
-    spec: JobSpec
+    request: JobRequest
     at: datetime
 
 
@@ -96,9 +97,9 @@ def _parameters(policy: Policy, thoughts: Sequence[InThought]) -> Mapping[str, A
     return {
         "ids": [each.job_id for each in thoughts],
         "tenants": [each.tenant_id for each in thoughts],
-        "tiers": [each.spec.tier for each in thoughts],
+        "tiers": [each.request.tier for each in thoughts],
         "moments": [each.at for each in thoughts],
-        "specs": [each.spec.model_dump_json() for each in thoughts],
+        "requests": [each.request.model_dump_json() for each in thoughts],
         "by_priority": tiers,
         "most": MAX_QUEUE,
     }

@@ -112,9 +112,9 @@ def _running_attempts(*, of_some_tenants: bool) -> Select[*tuple[Any, ...]]:
             Attempt.wall_deadline_at,
             Attempt.ending_cause,
             Attempt.num_nodes,
-            Job.spec["topology"]["required"].as_string().label("required_level"),
-            Job.spec["wall_time_s"].as_float().label("wall_time_s"),
-            Job.spec["stop_grace_s"].as_float().label("stop_grace_s"),
+            Job.request["topology"]["required"].as_string().label("required_level"),
+            Job.request["wall_time_s"].as_float().label("wall_time_s"),
+            Job.request["stop_grace_s"].as_float().label("stop_grace_s"),
             saved.label("saved_at"),
             func.array_agg(AllocationGpu.gpu_uuid).label("gpus"),
         )

@@ -12,7 +12,7 @@ from typing import Any, Final
 from sqlalchemy import and_, or_, select
 
 from control.attempts.attempts import LoadedAttempt, lock_attempt, lock_job, wake
-from control.attempts.mapping import spec_of
+from control.attempts.mapping import job_request
 from control.attempts.reclaim_outcomes import record_event
 from control.core.unit_of_work import UnitOfWork, declare_action
 from control.fleet.inventory import gpu_views
@@ -117,7 +117,7 @@ def _require_victim(unit: UnitOfWork, wanted: Reclaim, loaded: LoadedAttempt, jo
     )
     if set(unit.session.scalars(query)) != {*wanted.gpus, *wanted.keeps}:
         raise ReclaimLostError(f"{attempt.id} holds other GPUs now")
-    if wanted.keeps and len(wanted.keeps) // spec_of(loaded.job).shape.gpus_per_node < sizes(loaded.job).fewest:
+    if wanted.keeps and len(wanted.keeps) // job_request(loaded.job).shape.gpus_per_node < sizes(loaded.job).fewest:
         raise ReclaimLostError(f"{loaded.job.id} may not continue with so few hosts")
 
 

@@ -17,7 +17,7 @@ import msgspec
 from sqlalchemy import select, tuple_
 
 from control.attempts.attempts import LoadedAttempt
-from control.attempts.mapping import spec_of
+from control.attempts.mapping import job_request
 from control.checkpoints.checkpoints import RESUMABLE, drop_failed, move_checkpoint, tainted_words
 from control.checkpoints.taint_lineage import taint_lineage, taint_range
 from control.core.unit_of_work import UnitOfWork
@@ -111,7 +111,7 @@ class CheckpointReports:
         if attempt.training_began_at is not None:
             return
         attempt.training_began_at = at
-        if spec_of(self._loaded.job).on_node_loss is None and (attempt.num_nodes or 1) > 1:
+        if job_request(self._loaded.job).on_node_loss is None and (attempt.num_nodes or 1) > 1:
             attempt.on_node_loss = NodeLossRule.FENCED
 
     def note_resumed(self, generation: str, at: datetime) -> None:

@@ -14,7 +14,7 @@ from sqlalchemy import ColumnElement, select, update
 from sqlalchemy.dialects.postgresql import insert
 
 from control.attempts.attempts import LoadedAttempt
-from control.attempts.mapping import spec_of
+from control.attempts.mapping import job_request
 from control.core.unit_of_work import UnitOfWork, UnitOfWorkFactory, declare_action
 from control.incidents.incidents import close_incident, open_about, open_incident
 from control.incidents.storage_attribution import (
@@ -63,7 +63,7 @@ def note_failed(
     if at <= window_begins(unit.now, policy):
         return
     faults = [fault for each in reported if (fault := _fault_in(each)) is not None]
-    ranks_per_node = spec_of(loaded.job).shape.num_ranks_per_node
+    ranks_per_node = job_request(loaded.job).shape.num_ranks_per_node
     by_host = {
         (fault.place, loaded.hosts[fault.rank // ranks_per_node].node_id): fault
         for fault in faults

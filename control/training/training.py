@@ -9,7 +9,7 @@ from typing import Any, Final
 import msgspec
 
 from control.attempts.attempts import LoadedAttempt, lock_attempt
-from control.attempts.mapping import spec_of
+from control.attempts.mapping import job_request
 from control.attempts.reclaim_outcomes import accept_late_report
 from control.checkpoints.checkpoints import pinned_of
 from control.core.unit_of_work import UnitOfWork, declare_action
@@ -87,7 +87,7 @@ class _Taker:
         self._unit = unit
         self._loaded = loaded
         self._policy = policy
-        self._num_ranks = len(loaded.hosts) * spec_of(loaded.job).shape.num_ranks_per_node
+        self._num_ranks = len(loaded.hosts) * job_request(loaded.job).shape.num_ranks_per_node
         self._progress = Progress(unit.session, loaded.attempt, node_id)
         self._checkpoints = CheckpointReports(unit, loaded, policy)
         self._wanted_nodes: int | None = None

@@ -84,3 +84,9 @@ class TenantCalls:
         """List a tenant's quotas; a tier that is not listed has none."""
         path = "/v1/tenants/{tenant_id}/quotas"
         return pages(path, documents.QuotaPage, documents.Quota, {"tenant_id": tenant_id})
+
+    @listed
+    def tenant_limits(self, tenant_id: str) -> Call[documents.TenantLimit]:
+        """List how much a tenant has submitted, and how much it may."""
+        path = "/v1/tenants/{tenant_id}/limits"
+        return pages(path, documents.TenantLimitPage, documents.TenantLimit, {"tenant_id": tenant_id})

@@ -141,6 +141,8 @@ from muster.documents.tenants import (
     Reclaim,
     ReclaimPage,
     Tenant,
+    TenantLimit,
+    TenantLimitPage,
     TenantPage,
     Whoami,
 )
@@ -287,6 +289,8 @@ __all__ = [
     "Stretch",
     "System",
     "Tenant",
+    "TenantLimit",
+    "TenantLimitPage",
     "TenantPage",
     "TierCapacity",
     "TopologyRule",

@@ -22,6 +22,8 @@ from muster.domain.states import (
 class Job(TypedDict):
     """``state_reason`` is the reason for its state as text; ``spec`` is the job as it was submitted.
 
+    In a list, ``spec`` has name, tier, shape, place, rules and labels. The job's own document has the program too.
+
     ``accumulation``: the factor of pieces per batch in its next attempt, relative to the program's own number.
     ``wanted_nodes``: the largest number of hosts of an elastic job, as requested since it was submitted.
     ``binding``, ``reasons``: why a pending job waits, by the scheduler's newest cycle that considered it; null and

@@ -51,6 +51,22 @@ class QuotaPage(Page):
     items: list[Quota]
 
 
+class TenantLimit(TypedDict):
+    """A limit on what a tenant submits. ``field``: in the policy, below ``limits.tenant``. ``used``: of ``most``, now.
+
+    ``open_jobs`` and ``stored_bytes`` count jobs that have not ended. Of ``submissions_per_minute`` less is used with
+    each second.
+    """
+
+    field: str
+    used: int
+    most: int
+
+
+class TenantLimitPage(Page):
+    items: list[TenantLimit]
+
+
 class NewKey(TypedDict):
     name: str
     role: Annotated[str, OneOf(Role)]

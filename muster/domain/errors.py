@@ -149,6 +149,11 @@ class RateLimitedError(MusterError):
     advice = "Wait Retry-After seconds."
 
 
+class TenantLimitError(MusterError):
+    code, status, title = "tenant_limit", 429, "The tenant has reached a limit of the policy"
+    advice = "Each entry of `errors` names the limit. Wait Retry-After seconds, or ask the operator for a higher limit."
+
+
 class InternalError(MusterError):
     code, status, title = "internal", 500, "Something failed on our side"
 

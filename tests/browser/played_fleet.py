@@ -9,7 +9,7 @@ from typing import Any, Final
 from sqlalchemy import select
 
 from control.attempts.reconcile import reconcile
-from control.attempts.types import JobRecord
+from control.attempts.types import SubmittedJob
 from control.core.unit_of_work import utc_now
 from control.health.evacuation import evacuate_once
 from control.health.judge import SIGNALS, judge_once
@@ -89,9 +89,9 @@ class PlayedFleet(Fleet):
         with self.units.begin(OPERATOR, jobs.READ) as unit:
             return job_reads.attempts_of(unit, job_id)
 
-    def job(self, job_id: JobId) -> JobRecord:
+    def job(self, job_id: JobId) -> SubmittedJob:
         with self.units.begin(OPERATOR, jobs.READ) as unit:
-            return job_reads.get(unit, job_id)
+            return job_reads.submitted(unit, job_id)
 
     def run(self, job_id: JobId) -> AttemptId:
         """Placed, claimed and started on whichever hosts it came to."""

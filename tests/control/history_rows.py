@@ -8,7 +8,7 @@ from typing import Any, Final
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
-from control.attempts.mapping import attempt_lifecycle, job_lifecycle, spec_of
+from control.attempts.mapping import attempt_lifecycle, job_lifecycle, job_request
 from muster.db.models import Allocation, AllocationGpu, Attempt, AttemptHost, GpuHold, Job, Reclaim
 from muster.domain.ids import AttemptId, GpuUuid, JobId, NodeId
 from muster.domain.lifecycle.model import AttemptLifecycle, JobLifecycle, Timers
@@ -88,7 +88,7 @@ class Rows:
 
     def _attempt(self, attempt: Attempt, policy: Policy) -> AttemptLifecycle:
         parts = select(AttemptHost).where(AttemptHost.attempt_id == attempt.id).order_by(AttemptHost.node_rank)
-        spec = spec_of(self.session.get_one(Job, attempt.job_id))
+        spec = job_request(self.session.get_one(Job, attempt.job_id))
         real = attempt_lifecycle(attempt, self.session.scalars(parts).all(), spec, Timers.of(policy))
         name = self.names.attempts[attempt.id]
         hosts = tuple(replace(self._shifted(part), node_id=self.names.nodes[part.node_id]) for part in real.hosts)

@@ -21,6 +21,12 @@ COLUMNS: Final = (
     Column("AGE", lambda item: age(item["created_at"])),
 )
 
+LIMIT_COLUMNS: Final = (
+    Column("LIMIT", lambda item: item["field"]),
+    Column("USED", lambda item: f"{item['used']:,}"),
+    Column("MOST", lambda item: f"{item['most']:,}"),
+)
+
 
 @changes(app, "create", example="muster tenant create acme")
 def create(
@@ -63,3 +69,10 @@ def list_tenants() -> Listing:
     """List the tenants that this key sees."""
     with open_client(as_operator=True) as client:
         return Listing(client.tenants(), COLUMNS, "No tenants. `muster tenant create NAME` makes one.")
+
+
+@reads(app, "limits", example="muster tenant limits acme")
+def list_limits(tenant: TenantName) -> Listing:
+    """List how many jobs and bytes a tenant has open, and how many the policy allows (`limits.tenant`)."""
+    with open_client(as_operator=True) as client:
+        return Listing(client.tenant_limits(tenant_named(client, tenant)), LIMIT_COLUMNS, "There are no limits.")

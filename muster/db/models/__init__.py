@@ -32,7 +32,7 @@ from muster.db.models.telemetry import (
     TelemetryGap,
     TelemetryPlace,
 )
-from muster.db.models.tenants import ApiKey, Tenant
+from muster.db.models.tenants import ApiKey, Tenant, TenantSubmissions
 from muster.db.models.training import TrainingHost, TrainingRank, TrainingStep
 
 __all__ = [
@@ -83,6 +83,7 @@ __all__ = [
     "TelemetryGap",
     "TelemetryPlace",
     "Tenant",
+    "TenantSubmissions",
     "TrainingHost",
     "TrainingRank",
     "TrainingStep",

@@ -27,6 +27,20 @@ class Tenant(Base):
     weight: Mapped[float] = mapped_column(Double, default=1.0, server_default=text("1"))
 
 
+class TenantSubmissions(Base):
+    """The number of jobs that a tenant may submit at once: ``remaining`` at ``at``; it grows by the policy's rate.
+
+    A submission holds the row's lock until its commit, so that two of one tenant count each other. Other tenants have
+    rows of their own.
+    """
+
+    __tablename__ = "tenant_submissions"
+
+    tenant_id: Mapped[TenantId] = mapped_column(ForeignKey("tenants.id"), primary_key=True)
+    remaining: Mapped[float] = mapped_column(Double)
+    at: Mapped[datetime]
+
+
 class ApiKey(Base):
     """``prefix`` is public and finds the row; of the secret only its SHA-256 is stored (I17)."""
 

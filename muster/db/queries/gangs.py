@@ -14,6 +14,7 @@ from datetime import datetime
 from typing import Any, Final
 
 from sqlalchemy.orm import Session
+from sqlalchemy.orm.attributes import set_committed_value
 
 from muster.db.models import Job
 from muster.db.pipeline.batched import query_together
@@ -28,14 +29,18 @@ LARGE: Final = 64
 the commit.
 """
 _LOCK: Final = r"""
-WITH job AS (SELECT * FROM jobs WHERE id = %%(job_id)s FOR NO KEY UPDATE),
+WITH job AS (
+        SELECT id, tenant_id, name, tier, state, state_reason, COALESCE(request, spec) AS request, submitted_by,
+            created_at, updated_at, restarts_used, launch_failures, oom_doublings, next_try_at, cancel_requested_at,
+            version
+        FROM jobs WHERE id = %%(job_id)s FOR NO KEY UPDATE),
     tenant AS (SELECT id FROM tenants WHERE id = (SELECT tenant_id FROM job) FOR KEY SHARE),
     gpu AS (
         SELECT uuid, cohort_key, standing, standing_since, is_mig_enabled
         FROM gpus WHERE %s AND EXISTS (SELECT FROM tenant)
         ORDER BY uuid FOR NO KEY UPDATE
     )
-SELECT job.id, tenant_id, name, tier, state, state_reason, spec, submitted_by, created_at, updated_at, restarts_used,
+SELECT job.id, tenant_id, name, tier, state, state_reason, request, submitted_by, created_at, updated_at, restarts_used,
     launch_failures, oom_doublings, next_try_at, cancel_requested_at, version, kind.*
 FROM job LEFT JOIN (%s) AS kind ON true
 """  # none is locked before the job is
@@ -143,7 +148,7 @@ def _job_of(row: Any) -> Job:
         tier=row.tier,
         state=JobState(row.state),
         state_reason=row.state_reason,
-        spec=row.spec,
+        spec={},  # not read: the change of the row that follows does not contain it
         submitted_by=row.submitted_by,
         created_at=row.created_at,
         updated_at=row.updated_at,
@@ -153,5 +158,6 @@ def _job_of(row: Any) -> Job:
         next_try_at=row.next_try_at,
         cancel_requested_at=row.cancel_requested_at,
     )
+    set_committed_value(job, "request", row.request)
     job.version = row.version
     return job

@@ -120,7 +120,7 @@ def used(session: Session, until: datetime, half_life_s: float) -> dict[tuple[Te
     faded = math.log(2) / half_life_s
     began, ended = age_s(Attempt.placed_at), age_s(func.coalesce(Attempt.ended_at, until))
     counts = func.exp(-faded * ended) - func.exp(-faded * began)  # the integral of 2^(-age ÷ half-life), × faded
-    num_gpus = Attempt.num_nodes * Job.spec["shape"]["gpus_per_node"].astext.cast(Integer)
+    num_gpus = Attempt.num_nodes * Job.request["shape"]["gpus_per_node"].astext.cast(Integer)
     query = (
         select(Attempt.tenant_id, Job.tier, func.sum(num_gpus * counts))
         .join(Job, Job.id == Attempt.job_id)

@@ -27,8 +27,8 @@ MODELS: dict[str, Any] = {
     "PolicyRecord": models.PolicyVersion,
     "StandingChangeRecord": models.GpuStandingChange,
 }
-WITHIN_DOCUMENTS = {("DecidedBurnInRecord", "covers")}
-"""Fields that are values in a column's JSON document."""
+WITHIN_DOCUMENTS = {("DecidedBurnInRecord", "covers"), ("JobRecord", "request")}
+"""Fields that are values in a column's JSON document, or that one of two columns has."""
 
 
 def _records() -> list[type[Any]]:

@@ -3,8 +3,8 @@
 import pytest
 
 from api.job_views import job_plan_view, job_view
-from control.attempts.types import JobRecord
-from control.core.records import record_of
+from control.attempts.mapping import submitted_job
+from control.attempts.types import SubmittedJob
 from control.core.unit_of_work import UnitOfWorkFactory
 from control.jobs.job_plans import EXPLAIN, explain_job
 from control.placement import queue_head
@@ -30,9 +30,9 @@ def stage(units: UnitOfWorkFactory, clock: SetClock) -> Stage:
     return made
 
 
-def job_of(stage: Stage, job_id: JobId) -> JobRecord:
+def job_of(stage: Stage, job_id: JobId) -> SubmittedJob:
     with stage.units.read() as session:
-        return record_of(session.get_one(Job, job_id), JobRecord)
+        return submitted_job(session, session.get_one(Job, job_id))
 
 
 def firm_gang(stage: Stage) -> JobId:

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 import pytest
 from sqlalchemy import insert, select, update
 
-from control.attempts.mapping import spec_of
+from control.attempts.mapping import job_request
 from control.core.unit_of_work import UnitOfWorkFactory
 from control.hosts import node_labels
 from control.hosts.read import NodeDetail
@@ -79,7 +79,7 @@ def test_a_sum_of_gpus_becomes_hosts_by_the_largest_that_are_enrolled(stage: Sta
     job_id = submit(stage, shape={"gpus": 6})
     assert len(hosts_of(stage, job_id)) == 3
     with stage.units.read() as session:
-        shape = spec_of(session.get_one(Job, job_id)).shape
+        shape = job_request(session.get_one(Job, job_id)).shape
     assert (shape.nodes, shape.gpus_per_node, shape.gpus) == (3, 2, None)
 
 

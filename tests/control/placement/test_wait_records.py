@@ -4,8 +4,8 @@ import pytest
 from sqlalchemy import event
 
 from api.job_views import job_view
-from control.attempts.types import JobRecord
-from control.core.records import record_of
+from control.attempts.mapping import submitted_job
+from control.attempts.types import SubmittedJob
 from control.core.unit_of_work import UnitOfWorkFactory
 from control.jobs import jobs
 from control.jobs.job_plans import EXPLAIN, explain_job
@@ -26,9 +26,9 @@ def stage(units: UnitOfWorkFactory, clock: SetClock) -> Stage:
     return make_stage(units, clock, num_hosts=2)
 
 
-def job_of(stage: Stage, job_id: JobId) -> JobRecord:
+def job_of(stage: Stage, job_id: JobId) -> SubmittedJob:
     with stage.units.read() as session:
-        return record_of(session.get_one(Job, job_id), JobRecord)
+        return submitted_job(session, session.get_one(Job, job_id))
 
 
 def test_a_waiting_job_keeps_the_reasons_that_its_explanation_reports(stage: Stage) -> None:
