@@ -91,15 +91,15 @@ class Consequences:
     def add_message(self, topic: str, key: str, payload: dict[str, Any]) -> None:
         self._messages.append({"topic": topic, "key": key, "payload": payload})
 
+    def described_events(self) -> list[dict[str, Any]]:
+        names = ("kind", "subject_type", "subject_id", "payload")
+        return [{"type": "event", **{name: row[name] for name in names}} for row in self._events]
+
     def described(self) -> list[dict[str, Any]]:
-        events = [
-            {"type": "event", **{name: row[name] for name in ("kind", "subject_type", "subject_id", "payload")}}
-            for row in self._events
-        ]
         messages = [
             {"type": "message", **{name: row[name] for name in ("topic", "key", "payload")}} for row in self._messages
         ]
-        return events + messages
+        return self.described_events() + messages
 
     def written(self, channels: Collection[str]) -> Query | None:
         """Return one statement for events, audit entries, messages and notifications; None where there is none of them.

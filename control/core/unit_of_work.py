@@ -99,6 +99,11 @@ class UnitOfWork:
         return self._consequences.described()
 
     @property
+    def events(self) -> list[dict[str, Any]]:
+        """The unit's events alone, in order: what is done next is added at the end."""
+        return self._consequences.described_events()
+
+    @property
     def concerns_placement(self) -> bool:
         """True if the unit wakes the scheduler: what it changes may change a plan."""
         return SCHEDULER_CHANNEL in self._channels

@@ -44,6 +44,22 @@ def test_an_open_breaker_is_reported_and_closed_by_a_person(api: Api) -> None:
     assert show(api, OTHER)["standing"] == "QUARANTINED", "what waited for the breaker is judged at once"
 
 
+def test_a_dry_run_of_the_last_close_states_which_gpu_then_leaves_service(api: Api) -> None:
+    api.fleet.beat()
+    trip(api)
+    *others, last = [each["scope"] for each in breaker(api)["scopes"] if each["is_open"]]
+    for scope in others:
+        close(api, scope)
+    body = {"scope": last, "reason": "inspected it"}
+    path = "/v1/breakers/quarantine/close?dry_run=true"
+    effect = api.client.post(path, json=body, headers=api.headers("operator")).json()["effect"]
+    assert f"GPU {OTHER} moves from HEALTHY to QUARANTINED" in effect["changes"]
+    assert show(api, OTHER)["standing"] == "HEALTHY"
+    close(api, last)
+    judge_once(api.units, JUDGE)
+    assert show(api, OTHER)["standing"] == "QUARANTINED"
+
+
 def test_a_scope_that_is_not_open_is_not_closed(api: Api) -> None:
     refused = close(api, "fleet", 409)
     assert refused["open_scopes"] == []

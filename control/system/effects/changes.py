@@ -131,6 +131,8 @@ def _resized(subject: str, payload: Payload) -> str:
     return f"job {subject} is to have {nodes} host{'' if nodes == 1 else 's'} from now on"
 
 
+MOVES: Final = {f"gpu.{standing.lower()}": _moved(standing) for standing in Standing}
+"""Kind of event → the sentence of a GPU's move. Rules may make some because of the change, which are stated too."""
 SENTENCES: Final[Mapping[str, str | Callable[[str, Payload], str]]] = {
     "breaker.closed": "the breaker {subject} closes in {scope}: rules act there again, up to its cap",
     "checkpoint.pinned": "the checkpoint of step {step} of {job} is kept until it is unpinned",
@@ -143,7 +145,7 @@ SENTENCES: Final[Mapping[str, str | Callable[[str, Payload], str]]] = {
     "gpu.overridden": _overridden,
     "gpu.override_released": "the override of GPU {subject} ends; its own standing counts",
     "gpu.uncordoned": "a cordon of GPU {subject} ends",
-    **{f"gpu.{standing.lower()}": _moved(standing) for standing in Standing},
+    **MOVES,
     "incident.closed": "the incident {subject} is closed",
     "incident.opened": "an incident opens: {reason}",
     "job.cancel_requested": "job {subject} is cancelled",

@@ -16,7 +16,7 @@ from sqlalchemy import select
 
 from control.core.unit_of_work import UnitOfWork, UnitOfWorkFactory
 from control.core.visibility import may_see
-from control.system.effects.changes import Named, named_in, sentences_of
+from control.system.effects.changes import MOVES, Named, named_in, sentences_of
 from control.system.effects.follow_ons import Stop
 from control.system.effects.observed import (
     After,
@@ -52,10 +52,11 @@ class Tried:
 
 def observe(unit: UnitOfWork) -> Tried:
     """Read the effects of the unit's change. The unit must be rolled back: keepers' work is done in it too."""
-    events = [event for event in unit.consequences if event["type"] == "event"]
+    events = unit.events
     unit.session.flush()
-    named = named_in(unit.session, events)
-    return Tried(unit.now, named, observe_after(unit, events) if concerns_placement(unit, events) else None)
+    after = observe_after(unit, events) if concerns_placement(unit, events) else None
+    moves = [event for event in unit.events[len(events) :] if event["kind"] in MOVES]
+    return Tried(unit.now, named_in(unit.session, [*events, *moves]), after)
 
 
 def effect_of(units: UnitOfWorkFactory, principal: Principal, tried: Tried) -> Effect:

@@ -47,14 +47,14 @@ def follow(unit: UnitOfWork, events: Sequence[Event]) -> list[Stop]:
     for cordon_id in _cordons_in(events):
         evacuate_at = unit.session.scalar(select(Cordon.evacuate_at).where(Cordon.id == cordon_id))
         if evacuate_at is not None:
-            num_before = len(unit.consequences)
+            num_before = len(unit.events)
             ask_all_to_leave(unit, cordon_id)
-            found += _stops_in(unit.consequences[num_before:], requested_at=evacuate_at)
+            found += _stops_in(unit.events[num_before:], requested_at=evacuate_at)
     unit.session.flush()
     for attempt_id in evacuation.attempts_to_leave(unit.session, unit.now):
-        num_before = len(unit.consequences)
+        num_before = len(unit.events)
         evacuation.evacuate(unit, attempt_id)
-        found += _stops_in(unit.consequences[num_before:], is_evacuation=True)
+        found += _stops_in(unit.events[num_before:], is_evacuation=True)
     unit.session.flush()
     return found
 

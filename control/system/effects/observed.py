@@ -66,7 +66,7 @@ def observe_after(unit: UnitOfWork, events: Sequence[Event]) -> After:
     session = unit.session
     cycle = question_at(session, unit.now)
     touched = {stop.job_id for stop in stops} | {
-        JobId(event["subject_id"]) for event in unit.consequences if event.get("subject_type") == "job"
+        JobId(event["subject_id"]) for event in unit.events if event.get("subject_type") == "job"
     }
     rows = session.scalars(select(Job).where(Job.id.in_(touched)).order_by(Job.id)).all()
     facts = facts_of(session, rows)

@@ -240,3 +240,11 @@ def test_an_exhausted_pool_is_unavailable(database_url: str) -> None:
 def test_no_relationship_loads_by_itself() -> None:
     strategies = {relationship.lazy for mapper in Base.registry.mappers for relationship in mapper.relationships}
     assert strategies == {"raise"}
+
+
+def test_an_event_after_a_message_is_the_last_of_the_events(units: UnitOfWorkFactory) -> None:
+    with units.begin(OPERATOR, ACTION, dry_run=True) as unit:
+        unit.enqueue("ring", "node_1")
+        num_before = len(unit.events)
+        unit.emit("node.live", "node", "node_1")
+        assert [event["kind"] for event in unit.events[num_before:]] == ["node.live"]
