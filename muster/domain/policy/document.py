@@ -357,6 +357,11 @@ class TrainingPolicy(StrictModel):
     fault_detection_s: Seconds = Field(
         600.0, description="How late a fault may be found; the newest checkpoint that is older than that is kept."
     )
+    last_save_retry_s: Annotated[float, Field(ge=0, le=86_400, strict=False)] = Field(
+        300.0,
+        description="For how long a program's last save is tried again when it fails, with pauses of 1 s that double "
+        "up to 30 s. Its GPUs wait meanwhile. Then the attempt ends as `save_failed`. 0: it is tried once.",
+    )
     checkpoint_interval: CheckpointIntervalPolicy = Field(default_factory=CheckpointIntervalPolicy)
     scrub: ScrubPolicy = Field(default_factory=ScrubPolicy)
     storage: StoragePolicy = Field(default_factory=StoragePolicy)
