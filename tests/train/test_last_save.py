@@ -56,10 +56,12 @@ def test_where_the_storage_recovers_in_between_the_run_succeeds(training: Traini
     assert "was not saved: rank 0: [Errno" in attempt.ranks[0].errors, "no training continues"
 
 
-@pytest.mark.parametrize("who", ["all ranks", "one rank"])
-def test_where_it_does_not_all_ranks_end_with_the_code_of_that(training: Training, tmp_path: Path, who: str) -> None:
-    only = {1: {"MUSTER_TRAIN_FAILPOINT": "save.write=EDQUOT@3"}} if who == "one rank" else {}
-    if who == "all ranks":
+@pytest.mark.parametrize("failing", ["all ranks", "one rank"])
+def test_where_it_does_not_all_ranks_end_with_the_code_of_that(
+    training: Training, tmp_path: Path, failing: str
+) -> None:
+    only = {1: {"MUSTER_TRAIN_FAILPOINT": "save.write=EDQUOT@3"}} if failing == "one rank" else {}
+    if failing == "all ranks":
         blocked(training, 10)
     with Listening(tmp_path / "supervisor") as supervisor:
         attempt = training.start(
@@ -68,15 +70,15 @@ def test_where_it_does_not_all_ranks_end_with_the_code_of_that(training: Trainin
         )  # fmt: skip
         assert attempt.ended() == [74, 74], attempt.ranks[0].errors
     last = attempt.ranks[0].errors.splitlines()[-1]
-    rank = "rank 1: [Errno 122] Disk quota exceeded" if who == "one rank" else "rank 0: [Errno 20] Not a directory"
+    rank = "rank 1: [Errno 122] Disk quota exceeded" if failing == "one rank" else "rank 0: [Errno 20] Not a directory"
     assert last.startswith(f"muster.train: the last checkpoint, of step 10, could not be saved (1 try in 0 s): {rank}")
     assert last.endswith("; the newest checkpoint is of step 8")
-    told = supervisor.received("outcome", exit="failed")
-    assert [f"muster.train: {each['message']}" for each in told] == [last] * 2
+    reports = supervisor.received("outcome", exit="failed")
+    assert [f"muster.train: {each['message']}" for each in reports] == [last] * 2
     assert training.generations()[-1] == "step-00000008/gen-1"
 
 
-def test_a_full_disk_is_told_at_every_save_and_fails_the_last_one(training: Training) -> None:
+def test_a_full_disk_is_reported_at_every_save_and_fails_the_last_one(training: Training) -> None:
     """Under a real limit of the kernel. The saves in the middle stop nothing."""
     limit = """
 import resource, signal
@@ -93,8 +95,8 @@ resource.setrlimit(resource.RLIMIT_FSIZE, (65536, 65536))
 
 def test_a_save_that_fails_after_a_program_ended_without_finish_is_no_success(tmp_path: Path) -> None:
     """In an interpreter of its own, since forks of a warm one run no exit functions."""
-    told = {"MUSTER_TRAIN_FAILPOINT": "save.write=EIO", "MUSTER_CHECKPOINT_DIR": str(tmp_path), "OMP_NUM_THREADS": "1"}
-    environment = {"PATH": os.environ["PATH"], "PYTHONPATH": str(ROOT), **told}
+    own = {"MUSTER_TRAIN_FAILPOINT": "save.write=EIO", "MUSTER_CHECKPOINT_DIR": str(tmp_path), "OMP_NUM_THREADS": "1"}
+    environment = {"PATH": os.environ["PATH"], "PYTHONPATH": str(ROOT), **own}
     command = [sys.executable, str(PROGRAM), "--leave-at", "4"]
     ended = subprocess.run(command, env=environment, check=False, capture_output=True, text=True, timeout=180)
     assert ended.returncode == 74, ended.stderr
@@ -133,9 +135,9 @@ def test_a_stop_while_the_last_save_is_tried_again_ends_in_time(training: Traini
         until(lambda: "tried again in 1 s" in attempt.ranks[0].errors, "second try")
         supervisor.report({"type": "stop", "reason": "reclaim", "deadline_unix_ms": 1})
         assert attempt.ended() == [76, 76], attempt.ranks[0].errors
-    told = sorted(each["message"].split("; ")[:2] for each in supervisor.received("outcome", exit="stopped_without"))
-    assert [reason for reason, _ in told] == ["another rank was asked to stop", "reclaim"]
-    assert all(words.startswith("the last checkpoint, of step 12, could not be saved (") for _, words in told)
+    reports = sorted(each["message"].split("; ")[:2] for each in supervisor.received("outcome", exit="stopped_without"))
+    assert [reason for reason, _ in reports] == ["another rank was asked to stop", "reclaim"]
+    assert all(words.startswith("the last checkpoint, of step 12, could not be saved (") for _, words in reports)
 
 
 def test_under_torchrun_the_attempt_ends_as_save_failed_and_the_second_one_is_the_last(

@@ -91,7 +91,7 @@ second such end in a row, without a newer checkpoint between them, ends the job.
 
 HOLDS_THE_SECOND_TIME: Final = frozenset({Cause.SAVE_FAILED})
 """Causes whose restart costs the job nothing and repeats its work since the newest checkpoint. The second such end in a
-row, without a newer checkpoint between them, holds the job until a person has supplied what it lacks."""
+row, without a newer checkpoint between them, holds the job until a person has repaired the storage."""
 
 MATTERS_TWICE: Final = ENDS_THE_SECOND_TIME | HOLDS_THE_SECOND_TIME
 """Causes after which the job does something else at the second such end in a row."""

@@ -191,6 +191,34 @@ class ReclaimPolicy(StrictModel):
     )
 
 
+class AttemptLimitPolicy(StrictModel):
+    """The limits on what the program of one attempt may store. What is beyond them is counted and left out."""
+
+    events: Annotated[int, Field(ge=100, le=10_000_000)] = Field(
+        10_000, description="Events by its program's reports, such as checkpoints, warnings and failed saves."
+    )
+    events_per_hour: Annotated[int, Field(ge=0, le=1_000_000)] = Field(
+        1_000,
+        description="So many more for each hour since its placement. A checkpoint is charged with six, so this is one "
+        "each 22 s.",
+    )
+    checkpoints: Annotated[int, Field(ge=512, le=1_000_000)] = Field(
+        5_000,
+        description="Checkpoints that are recorded. Beyond, the oldest whose files were removed are deleted; if none "
+        "is, further ones are not recorded. A resume finds them in their store.",
+    )
+    steps: Annotated[int, Field(ge=1_000, le=100_000_000)] = Field(
+        2_000_000, description="Steps, a row each. Later ones are only in the thinned history of each rank."
+    )
+    log_bytes: Annotated[int, Field(ge=65_536, le=1 << 40)] = Field(
+        1 << 30, description="The output of all its ranks together. A line states where it was cut."
+    )
+    late_reports_s: Annotated[float, Field(ge=0, le=31_536_000, strict=False)] = Field(
+        86_400.0,
+        description="The time after its end for which last lines and reports of hosts that were cut off are stored.",
+    )
+
+
 class LimitPolicy(StrictModel):
     """The limits of one request, page, stream and address.
 
@@ -229,6 +257,7 @@ class LimitPolicy(StrictModel):
         description="Connections of one address among them; a further one is answered with 429. Proxies that "
         "`api_trusted_proxies` names have no such limit.",
     )
+    attempt: AttemptLimitPolicy = Field(default_factory=AttemptLimitPolicy)
     requests_per_key: Annotated[int, Field(ge=1, le=1_000)] = Field(
         24, description="Requests of one key or session that are answered at once; a further one is answered with 429."
     )
