@@ -38,7 +38,7 @@ def test_a_round_repeats_its_batches_until_nothing_is_left_or_it_has_made_its_sh
     sequence_once(units)
     events = count(units, Event)
     clock.advance(91 * DAY_S)
-    assert sweep(units, batch=2)["events"] == events > 4
+    assert sweep(units, batch=2)["events"] == events > 2
     assert in_batches(lambda: {"events": BATCH, "logs": 0}, BATCH, MOST_BATCHES) == {"events": 200_000, "logs": 0}
 
 
