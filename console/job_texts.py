@@ -47,6 +47,7 @@ CAUSES: Final[Mapping[Cause, str]] = {
     Cause.BUDGET: "its budget was used up",
     Cause.CANCELLED: "it was cancelled",
     Cause.CHECKPOINT_CORRUPT: "its checkpoint could not be read",
+    Cause.SAVE_FAILED: "its last checkpoint could not be saved",
     Cause.RESIZE: "it was given another size",
     Cause.HOT_SWAP: "one of its GPUs was swapped",
 }

@@ -20,7 +20,7 @@ from control.core.unit_of_work import SCHEDULER_CHANNEL, WAKEUP_TOPIC, UnitOfWor
 from control.fleet import cordons
 from muster.db.models import Allocation, AllocationGpu, Attempt, AttemptHost, Cordon, Job, StopRequest
 from muster.domain.errors import NotFoundError
-from muster.domain.exit.causes import CAUSE_RULES, ENDS_THE_SECOND_TIME, Budget
+from muster.domain.exit.causes import CAUSE_RULES, MATTERS_TWICE, Budget
 from muster.domain.ids import AttemptId, JobId, NodeId
 from muster.domain.lifecycle import attempt as attempts
 from muster.domain.lifecycle import job as jobs
@@ -130,7 +130,7 @@ def _end_attempt(unit: UnitOfWork, loaded: LoadedAttempt, ended: attempts.Ended,
     suspicion = suspects.suspicion_about(unit, job, policy)
     words = None if suspicion is None else suspects.text_of(suspicion)
     cause = ended.verdict.cause
-    is_counted = CAUSE_RULES[cause].budget is Budget.JOB or cause in _COUNTED_IN_A_ROW
+    is_counted = CAUSE_RULES[cause].budget is Budget.JOB or cause in {*_COUNTED_IN_A_ROW, *MATTERS_TWICE}
     has_progressed = is_counted and checkpoints.has_progressed(unit.session, loaded.attempt)
     known = ends.ending_of(loaded.attempt, loaded.hosts)
     is_known_final = known is not None and known.is_final and cause is Cause.USER_ERROR
@@ -138,7 +138,8 @@ def _end_attempt(unit: UnitOfWork, loaded: LoadedAttempt, ended: attempts.Ended,
         ended.verdict,
         words,
         has_progressed=has_progressed,
-        is_final=is_known_final or (not has_progressed and _is_second_in_a_row(unit, loaded.attempt, cause)),
+        is_final=is_known_final,
+        recurs=not has_progressed and _is_second_in_a_row(unit, loaded.attempt, cause),
         has_lacked=known is not None
         and known.has_lacked
         and ends.is_missing_everywhere(unit, job, loaded.hosts, cause),
@@ -149,8 +150,8 @@ def _end_attempt(unit: UnitOfWork, loaded: LoadedAttempt, ended: attempts.Ended,
 
 
 def _is_second_in_a_row(unit: UnitOfWork, attempt: Attempt, cause: Cause) -> bool:
-    """Return whether the job's attempt before ended by the same cause, and that cause ends a job the second time."""
-    if cause not in ENDS_THE_SECOND_TIME:
+    """Return whether the job's attempt before ended by the same cause, if that changes what follows."""
+    if cause not in MATTERS_TWICE:
         return False
     earlier = select(Attempt.cause).where(Attempt.job_id == attempt.job_id, Attempt.fence < attempt.fence)
     return unit.session.scalar(earlier.order_by(Attempt.fence.desc()).limit(1)) is cause

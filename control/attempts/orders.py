@@ -131,6 +131,7 @@ def _training_environment(unit: UnitOfWork, loaded: LoadedAttempt, spec: JobSpec
         "MUSTER_RESUME": resume,
         "MUSTER_CHECKPOINT_INTERVAL": interval,
         "MUSTER_SCRUB": json.dumps(policy.training.scrub.model_dump()),
+        "MUSTER_LAST_SAVE_RETRY_S": f"{policy.training.last_save_retry_s:g}",
         "MUSTER_NODES_RANGE": f"{spec.shape.sizes[0]}-{spec.shape.sizes[-1]}",
     }
     return {**told, **smaller, **place}

@@ -38,9 +38,13 @@ def move_checkpoint(unit: UnitOfWork, row: Checkpoint, status: CheckpointStatus)
     unit.emit(f"checkpoint.{status.lower()}", "checkpoint", row.id, tenant_id=row.tenant_id, payload=payload)
 
 
-def drop_failed(session: Session, attempt: Attempt, generation: str) -> None:
-    """Delete the row of a save that failed, for which another report is made: the same generation may yet be saved."""
-    session.execute(_unfinished(attempt).where(Checkpoint.generation == generation))
+def drop_failed(session: Session, attempt: Attempt, generation: str) -> bool:
+    """Delete the row of a save that failed, for which another report is made, and return whether there was one.
+
+    The same generation may yet be saved.
+    """
+    failed = _unfinished(attempt).where(Checkpoint.generation == generation)
+    return session.execute(failed.returning(Checkpoint.id)).first() is not None
 
 
 def drop_unfinished(unit: UnitOfWork, attempt: Attempt) -> None:

@@ -2,23 +2,23 @@
 
 import functools
 from collections.abc import Sequence
-from typing import Any, Final
+from typing import Final
 
 from msgspec import structs
-from sqlalchemy import Row, Select, Text, Update, bindparam, func, select, update
-from sqlalchemy.dialects.postgresql import insert
+from sqlalchemy import Row, Select, Text, Update, bindparam, select, update
 
 from control.attempts import pairwise_checks
 from control.attempts.attempts import LoadedAttempt, lock_attempt, step_attempt
 from control.attempts.mapping import attempt_lifecycle, job_request, last_contact_of
 from control.attempts.orders import order_of, quick_check_s
 from control.core.unit_of_work import UnitOfWork, declare_action
+from control.hosts import log_intake
 from control.placement import preflight
 from control.policy.policies import active_policy
 from control.reclaim.victims import notify_victims
 from muster.db.base import UtcTimestamp
-from muster.db.models import Attempt, AttemptHost, Job, LogChunk, Node
-from muster.domain.errors import NotFoundError, StaleFenceError, UpgradeRequiredError
+from muster.db.models import Attempt, AttemptHost, Job, Node
+from muster.domain.errors import NotFoundError, UpgradeRequiredError
 from muster.domain.ids import AttemptId, Fence, NodeId
 from muster.domain.lifecycle import attempt as attempts
 from muster.domain.lifecycle.contact import accept_heartbeat, next_beat_s
@@ -264,37 +264,9 @@ def own_attempt(unit: UnitOfWork, attempt_id: AttemptId, node_id: NodeId) -> Loa
 
 
 def store_logs(unit: UnitOfWork, attempt_id: AttemptId, batch: LogBatch) -> LogAnswer:
-    """Store pieces of logs; a piece that came before has no effect. Begin the unit ``quiet``: logs leave no events.
+    """Store pieces of logs; a piece that came before has no effect. Begin the unit ``quiet``: mostly no event follows.
 
     Raises:
         StaleFenceError: the fence is not this attempt's, or the host holds no part of it.
     """
-    node_id = node_of(unit, batch.protocol)
-    owner = unit.session.execute(
-        select(Attempt.tenant_id, Attempt.job_id)
-        .join(AttemptHost, AttemptHost.attempt_id == Attempt.id)
-        .where(Attempt.id == attempt_id, Attempt.fence == batch.fence, AttemptHost.node_id == node_id)
-    ).one_or_none()
-    if owner is None:
-        raise StaleFenceError
-    if not batch.chunks:
-        return LogAnswer(stored=0)
-    # One writer a job at a time: pieces become visible in the order of their positions, so a follower skips none.
-    unit.session.execute(select(func.pg_advisory_xact_lock(func.hashtextextended(owner.job_id, 0))))
-    rows: list[dict[str, Any]] = [
-        {
-            "attempt_id": attempt_id,
-            "node_id": node_id,
-            "stream": chunk.stream,
-            "byte_offset": chunk.offset,
-            "tenant_id": owner.tenant_id,
-            "job_id": owner.job_id,
-            "content": chunk.content,
-            "received_at": unit.now,
-        }
-        for chunk in batch.chunks
-    ]
-    stored = unit.session.execute(
-        insert(LogChunk).values(rows).on_conflict_do_nothing().returning(LogChunk.byte_offset)
-    ).all()
-    return LogAnswer(stored=len(stored))
+    return log_intake.store(unit, node_of(unit, batch.protocol), attempt_id, batch)

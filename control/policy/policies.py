@@ -1,7 +1,8 @@
 """The active policy: one row of ``policy_versions``, validated once in each process that reads it."""
 
 import functools
-from typing import Final
+from collections.abc import Sequence
+from typing import Any, Final
 
 import structlog
 from pydantic import ValidationError
@@ -28,11 +29,16 @@ def active_policy(session: Session) -> Policy:
 
     A row that no longer validates is logged and skipped.
     """
+    # By the driver: each heartbeat and each step reads it, and SQLAlchemy took more than half of that time.
+    return active_policy_with(session)[0]
+
+
+def active_policy_with(session: Session, *queries: Query) -> tuple[Policy, list[Sequence[Any]]]:
+    """Return the active policy and the rows of further queries, all in one round trip."""
     if session.autoflush:
         session.flush()
-    # By the driver: each heartbeat and each step reads it, and SQLAlchemy took more than half of that time.
-    (found,) = query_together(session, _ACTIVE)
-    return stored_policy(*found[0]) if found else DEFAULT_POLICY
+    found, *rows = query_together(session, _ACTIVE, *queries)
+    return stored_policy(*found[0]) if found else DEFAULT_POLICY, rows
 
 
 def limits_at_start(units: UnitOfWorkFactory) -> LimitPolicy:

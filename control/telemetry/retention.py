@@ -6,6 +6,7 @@ from typing import Any, Final
 
 from sqlalchemy import ColumnElement, delete, or_, select, tuple_
 
+from control.core.batches import in_batches
 from control.core.unit_of_work import UnitOfWork, UnitOfWorkFactory, declare_action
 from control.policy.policies import active_policy
 from control.telemetry.compaction import compact_once
@@ -14,12 +15,15 @@ from muster.domain.principals import system_principal
 
 SWEEP: Final = declare_action("telemetry.sweep")
 BATCH: Final = 2_000
+MOST_BATCHES: Final = 25
+"""Batches of a round: 200,000 rows of each kind a minute, at a round each 15 s."""
 _PRINCIPAL: Final = system_principal("telemetry")
 
 
 def keep_once(units: UnitOfWorkFactory) -> dict[str, int]:
     """Run one round. Return how many hours were compacted, and how many rows of each kind were deleted."""
-    return {"compacted": compact_once(units), **sweep_once(units)}
+    deleted = in_batches(lambda: sweep_once(units), BATCH, MOST_BATCHES)
+    return {"compacted": compact_once(units), **deleted}
 
 
 def sweep_once(units: UnitOfWorkFactory, *, batch: int = BATCH) -> dict[str, int]:

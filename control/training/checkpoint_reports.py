@@ -16,6 +16,7 @@ from typing import Any, Final
 import msgspec
 from sqlalchemy import select, tuple_
 
+from control.attempts.allowance import Allowance
 from control.attempts.attempts import LoadedAttempt
 from control.attempts.mapping import job_request
 from control.checkpoints.checkpoints import RESUMABLE, drop_failed, move_checkpoint, tainted_words
@@ -49,10 +50,11 @@ _STALE: Final = "it was committed under an older fence, when a newer attempt had
 class CheckpointReports:
     """Checkpoint reports in one batch of one attempt, whose job is locked."""
 
-    def __init__(self, unit: UnitOfWork, loaded: LoadedAttempt, policy: Policy) -> None:
+    def __init__(self, unit: UnitOfWork, loaded: LoadedAttempt, policy: Policy, allowance: Allowance) -> None:
         self._unit = unit
         self._loaded = loaded
         self._policy = policy
+        self._allowance = allowance
 
     def note(self, message: AnyCheckpointMessage, at: datetime) -> None:
         match message:
@@ -81,6 +83,8 @@ class CheckpointReports:
             return
         if row is None or row.status is CheckpointStatus.WRITING:
             row = row or self._new_row(attempt, message)
+            if row is None:
+                return
             self._commit(row, attempt, message, at, save_s=message.seconds)
             if message.place:
                 note_saved(self._unit, self._loaded, message.place, self._policy.training.storage)
@@ -99,6 +103,8 @@ class CheckpointReports:
         row = self._row_of(message.generation)
         if row is None or row.status is CheckpointStatus.WRITING:
             row = row or self._new_row(maker, message)
+            if row is None:
+                return
             self._commit(row, maker, message, at, found_by=self._loaded.attempt.id)
         self._note_verified(row, at)
 
@@ -185,10 +191,10 @@ class CheckpointReports:
             move_checkpoint(self._unit, row, CheckpointStatus.GOOD)
 
     def _note_failed(self, message: CheckpointDone, at: datetime) -> None:
-        drop_failed(self._unit.session, self._loaded.attempt, message.generation)
+        had_row = drop_failed(self._unit.session, self._loaded.attempt, message.generation)
         payload = {"generation": message.generation, "step": message.step, "why": message.why}
         faults = message.faults[:MOST_FAULTS]
-        self._report("checkpoint.failed", {**payload, "faults": list(faults)})
+        self._report("checkpoint.failed", {**payload, "faults": list(faults)}, is_charged=had_row)
         note_failed(self._unit, self._loaded, faults, at, self._policy.training.storage)
 
     def _note_verified(self, row: Checkpoint, at: datetime) -> None:
@@ -196,7 +202,10 @@ class CheckpointReports:
             move_checkpoint(self._unit, row, CheckpointStatus.VERIFIED)
             row.verified_at = at
 
-    def _new_row(self, attempt: Attempt, message: CheckpointDone | CheckpointFound) -> Checkpoint:
+    def _new_row(self, attempt: Attempt, message: CheckpointDone | CheckpointFound) -> Checkpoint | None:
+        """Return a new row; None where the attempt may have no more. A resume finds that generation in its store."""
+        if not self._allowance.takes_checkpoint(attempt):
+            return None
         row = Checkpoint(
             id=CheckpointId(new_id("checkpoint")),
             job_id=attempt.job_id,
@@ -211,7 +220,7 @@ class CheckpointReports:
         )
         self._unit.session.add(row)
         self._unit.session.flush()
-        self._report("checkpoint.writing", {"generation": row.generation, "step": row.step})
+        self._report("checkpoint.writing", {"generation": row.generation, "step": row.step}, is_charged=True)
         return row
 
     def _commit(
@@ -225,7 +234,8 @@ class CheckpointReports:
         self._unit.session.flush()
         told = {"generation": row.generation, "step": row.step, "bytes": row.num_bytes}
         is_own = maker.id == self._loaded.attempt.id
-        self._report("checkpoint.committed", told if is_own else {**told, "made_by": maker.id})
+        payload = told if is_own else {**told, "made_by": maker.id}
+        self._report("checkpoint.committed", payload, is_charged=True)
         if maker.tainted_since is not None and committed_at >= maker.tainted_since:
             row.reason = tainted_words(maker.tainted_since)
             move_checkpoint(self._unit, row, CheckpointStatus.TAINTED)
@@ -259,7 +269,10 @@ class CheckpointReports:
         query = select(Checkpoint).where(Checkpoint.job_id == self._loaded.job.id, Checkpoint.generation == generation)
         return self._unit.session.scalar(query)
 
-    def _report(self, kind: str, payload: dict[str, Any]) -> None:
+    def _report(self, kind: str, payload: dict[str, Any], *, is_charged: bool = False) -> None:
+        """Add an event, within the attempt's allowance. ``is_charged``: it was charged when its row was made."""
+        if not is_charged and not self._allowance.takes_event():
+            return
         attempt = self._loaded.attempt
         payload = {"job_id": attempt.job_id, **payload}
         self._unit.emit(kind, "attempt", attempt.id, tenant_id=attempt.tenant_id, payload=payload)

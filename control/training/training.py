@@ -8,6 +8,7 @@ from typing import Any, Final
 
 import msgspec
 
+from control.attempts.allowance import Allowance, is_over
 from control.attempts.attempts import LoadedAttempt, lock_attempt
 from control.attempts.mapping import job_request
 from control.attempts.reclaim_outcomes import accept_late_report
@@ -19,7 +20,7 @@ from control.training.checkpoint_reports import CheckpointReports
 from control.training.training_progress import Progress
 from muster.db.models import TrainingHost
 from muster.domain.errors import NotFoundError, StaleFenceError
-from muster.domain.ids import AttemptId, NodeId
+from muster.domain.ids import AttemptId
 from muster.domain.job.checkpoint_interval import interval_in_words
 from muster.domain.policy.document import Policy
 from muster.domain.principals import Permission
@@ -58,11 +59,14 @@ def take(unit: UnitOfWork, attempt_id: AttemptId, batch: TrainBatch) -> TrainAns
     loaded = _loaded(unit, attempt_id)
     if node_id is None or loaded is None or loaded.host(node_id) is None or loaded.attempt.fence != batch.fence:
         raise StaleFenceError
+    policy = active_policy(unit.session)
+    if is_over(loaded.attempt.ended_at, unit.now, policy.limits.attempt):  # skipped, so that no host repeats it
+        return TrainAnswer(offset=batch.next_offset, pinned=pinned_of(unit.session, loaded.job.id))
     host = unit.session.get(TrainingHost, (attempt_id, node_id)) or TrainingHost(attempt_id=attempt_id, node_id=node_id)
     if batch.offset != host.line_offset or batch.next_offset < batch.offset:
         return TrainAnswer(offset=host.line_offset, pinned=pinned_of(unit.session, loaded.job.id))
     unit.session.add(host)
-    taker = _Taker(unit, loaded, node_id, active_policy(unit.session))
+    taker = _Taker(unit, loaded, host, policy)
     for line in batch.lines:
         host.num_refused += not taker.take(line)
     host.num_refused += batch.num_skipped
@@ -83,13 +87,14 @@ def _loaded(unit: UnitOfWork, attempt_id: AttemptId) -> LoadedAttempt | None:
 class _Taker:
     """One batch's lines: progress is gathered and stored once, checkpoints and outcomes as they come."""
 
-    def __init__(self, unit: UnitOfWork, loaded: LoadedAttempt, node_id: NodeId, policy: Policy) -> None:
+    def __init__(self, unit: UnitOfWork, loaded: LoadedAttempt, host: TrainingHost, policy: Policy) -> None:
         self._unit = unit
         self._loaded = loaded
-        self._policy = policy
+        self._host = host
+        self._allowance = Allowance(unit, loaded.attempt, policy.limits.attempt)
         self._num_ranks = len(loaded.hosts) * job_request(loaded.job).shape.num_ranks_per_node
-        self._progress = Progress(unit.session, loaded.attempt, node_id)
-        self._checkpoints = CheckpointReports(unit, loaded, policy)
+        self._progress = Progress(unit.session, loaded.attempt, host.node_id)
+        self._checkpoints = CheckpointReports(unit, loaded, policy, self._allowance)
         self._wanted_nodes: int | None = None
 
     def take(self, line: TrainLine) -> bool:
@@ -147,12 +152,17 @@ class _Taker:
             self._report("attempt.training_ended", payload)
 
     def _report(self, kind: str, payload: dict[str, Any]) -> None:
+        if not self._allowance.takes_event():
+            return
         attempt = self._loaded.attempt
         payload = {"job_id": attempt.job_id, **payload}
         self._unit.emit(kind, "attempt", attempt.id, tenant_id=attempt.tenant_id, payload=payload)
 
     def store(self) -> None:
-        self._progress.store()
+        num_new = self._progress.num_steps
+        is_within = self._allowance.takes_steps(self._host.num_steps, num_new)
+        self._progress.store(has_steps=is_within)
+        self._host.num_steps += num_new if is_within else 0
         if self._progress.newest_step is not None:
             self._checkpoints.promote(self._progress.newest_step)
         if self._wanted_nodes is not None:  # only the newest request of the batch counts: a program may ask in a loop

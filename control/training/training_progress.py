@@ -35,6 +35,11 @@ class Progress:
         """The newest step that rank 0 reported in this batch."""
         return max(self._steps, default=None)
 
+    @property
+    def num_steps(self) -> int:
+        """The number of different steps that rank 0 reported in this batch."""
+        return len(self._steps)
+
     def note_hello(self, rank: int, message: Hello, at: datetime) -> None:
         self._note(rank, at, world_size=message.world_size)
 
@@ -66,13 +71,16 @@ class Progress:
         self._note(rank, at, warnings=known)
         return True
 
-    def store(self) -> None:
+    def store(self, *, has_steps: bool = True) -> None:
+        """Store the batch. ``has_steps``: with a row for each step of rank 0."""
         self._lengthen_histories()
         for rank, fields in sorted(self._ranks.items()):
             keys = {"attempt_id": self._attempt.id, "rank": rank}
             row = {**keys, "tenant_id": self._attempt.tenant_id, "node_id": self._node_id, **fields}
             upsert = insert(TrainingRank).values(row)
             self._session.execute(upsert.on_conflict_do_update(index_elements=list(keys), set_=fields))
+        if not has_steps:
+            return
         if self._steps:
             self._session.execute(insert(TrainingStep).values(self._rows(self._steps)).on_conflict_do_nothing())
         if self._paces:

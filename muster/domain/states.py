@@ -178,6 +178,7 @@ class Cause(StrEnum):
     BUDGET = "budget"
     CANCELLED = "cancelled"
     CHECKPOINT_CORRUPT = "checkpoint_corrupt"
+    SAVE_FAILED = "save_failed"
     RESIZE = "resize"
     HOT_SWAP = "hot_swap"
 

@@ -12,7 +12,7 @@ from tests.played_host import PlayedHost
 @pytest.fixture
 def lines(api: Api) -> str:
     """Where the lines of a job are that has printed on two ranks."""
-    job_id = api.fleet.submit()
+    job_id = api.fleet.submit(shape={"gpus_per_node": 2})
     host = PlayedHost(api.units, api.fleet.node_id, boot_id="boot-of-alpha")
     host.beat()
     api.fleet.cycle()

@@ -194,6 +194,28 @@ def test_a_training_that_diverges_twice_in_a_row_without_a_newer_checkpoint_fail
     assert f"{words}; a restart from the same checkpoint repeats it" in job.state_reason
 
 
+def test_a_job_whose_last_save_fails_costs_no_restart_and_waits_for_a_person_the_second_time(world: World) -> None:
+    """The storage may recover once. A newer checkpoint, and an end of another cause, begin the count again."""
+    job_id = world.submit(restart={"max_restarts": 0})
+    words = "muster.train: the last checkpoint, of step 90, could not be saved (1 try in 0 s): rank 0: [Errno 28]"
+    failed = {"launcher_exit_code": 1, "ranks": {"0": {"exit_code": 74, "signal": None, "error_excerpt": words}}}
+    for number, saved in enumerate((20, 40, 40)):
+        attempt_id, fence = world.start(job_id)
+        world.host.report_saved(attempt_id, fence, saved, at_ms=int(world.clock.now.timestamp() * 1000))
+        world.host.report(attempt_id, fence, "exited", "cleaned", record=failed)
+        assert world.job(job_id).state is (JobState.HELD if number == 2 else JobState.RECOVERING), number
+        world.clock.advance(61)
+        world.host.beat()
+        world.reconcile()
+    job = world.job(job_id)
+    assert (world.attempts(job_id)[-1].attempt.cause, job.restarts_used) == (Cause.SAVE_FAILED, 0)
+    assert job.state_reason == (
+        f"save_failed: rank 0 ended with code 74: its results could not be saved: {words}; free space in the place of "
+        "its checkpoints, or repair it, and release the job; held, because it is the second such end without a newer "
+        "checkpoint"
+    )
+
+
 def test_cancel_of_a_waiting_job_is_immediate(world: World) -> None:
     job_id = world.submit()
     with world.units.begin(world.tenant, jobs.CANCEL) as unit:

@@ -34,8 +34,8 @@ from control.health.rule_repairs import start_repairs_once
 from control.health.suspicion import hold_suspects_once
 from control.hosts.maintenance_evacuation import evacuate_for_maintenance_once
 from control.jobs.energy_records import keep_energy_once
+from control.system import retention
 from control.system.attention import keep_attention_once
-from control.system.retention import sweep_once
 from control.telemetry.retention import keep_once
 from control.training.storage_faults import settle_once
 from muster.db.engine import make_engine
@@ -110,7 +110,7 @@ def sweep(units: UnitOfWorkFactory) -> None:
     refresh_drivers_once(units, system_principal("reconciler"))
     while refresh_attributes_once(units, system_principal("reconciler")) >= ATTRIBUTES_BATCH:
         pass
-    sweep_once(units)
+    retention.sweep(units)
 
 
 def burn_in_once(units: UnitOfWorkFactory) -> None:

@@ -26,8 +26,8 @@ NODE: Final = "this-host"
 CLEAN_PATIENCE_S: Final = 35.0
 START_PATIENCE_MS: Final = 20_000
 _POLL_S: Final = 0.05
-_OF_THIS_MACHINE: Final = ("MUSTER_SCRATCH_DIR", "MUSTER_SCRATCH_BYTES")
-"""Variables that a host worker takes from its settings."""
+_OF_THIS_MACHINE: Final = ("MUSTER_SCRATCH_DIR", "MUSTER_SCRATCH_BYTES", "MUSTER_LAST_SAVE_RETRY_S")
+"""Variables that a host worker takes from its settings, and the control plane from its policy."""
 
 
 @dataclass(slots=True)
@@ -140,6 +140,7 @@ class LocalAttempt:
         pieces = {"MUSTER_ACCUMULATION": str(self.accumulation)} if self.accumulation > 1 else {}
         ours = {
             **pieces,
+            "MUSTER_LAST_SAVE_RETRY_S": f"{plan.last_save_retry_s:g}",
             **{name: os.environ[name] for name in _OF_THIS_MACHINE if name in os.environ},
             "MUSTER_CHECKPOINT_DIR": str(self.run_folder.checkpoints),
             "MUSTER_RESUME": json.dumps(kept),

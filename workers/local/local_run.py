@@ -11,7 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
-from muster.domain.exit.causes import ENDS_THE_SECOND_TIME
+from muster.domain.exit.causes import MATTERS_TWICE
 from muster.domain.exit.exits import Verdict as ExitVerdict
 from muster.domain.ids import AttemptId, Fence
 from muster.domain.job.failure_rate import LOST_WORK, Record
@@ -159,15 +159,15 @@ class LocalRun:
         if self._lifecycle.state is JobState.ACTIVE:
             progressed = self._has_progressed(received)
             is_final = verdict.is_final or verdict.has_lacked  # there is no other host
-            is_final = is_final or (not progressed and self._is_second_in_a_row(verdict.cause))
-            self._step(jobs.AttemptEnded(_counted(verdict), has_progressed=progressed, is_final=is_final))
+            recurs = not progressed and self._is_second_in_a_row(verdict.cause)
+            self._step(jobs.AttemptEnded(_counted(verdict), None, progressed, is_final, recurs=recurs))
         words = f"attempt {self.folder.num_attempts} ended: {verdict.cause}: {verdict.proof}"
         self.report(words if received.saved_step is None else f"{words}; saved up to step {received.saved_step}")
         self._note()
         self._forget_old()
 
     def _is_second_in_a_row(self, cause: Cause) -> bool:
-        return cause in ENDS_THE_SECOND_TIME and [each["cause"] for each in self._ended[-2:]] == [cause, cause]
+        return cause in MATTERS_TWICE and [each["cause"] for each in self._ended[-2:]] == [cause, cause]
 
     def _has_progressed(self, received: Received) -> bool:
         """Return whether it left a checkpoint beyond all that any attempt before it had or left."""

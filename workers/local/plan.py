@@ -12,7 +12,7 @@ from muster.domain.errors import ConflictError
 from muster.domain.ids import JobId
 from muster.domain.job.spec import JobSpec
 from muster.domain.lifecycle.model import Timers
-from muster.domain.policy.document import CheckpointIntervalPolicy, ScrubPolicy
+from muster.domain.policy.document import CheckpointIntervalPolicy, ScrubPolicy, TrainingPolicy
 from muster.durable import write_durably
 from muster.identity import new_id
 from workers.host.supervisor.lock import take_lock
@@ -41,6 +41,7 @@ class RunPlan:
     lease_ms: int = 30_000
     interval: CheckpointIntervalPolicy = field(default_factory=CheckpointIntervalPolicy)
     scrub: ScrubPolicy = field(default_factory=ScrubPolicy)
+    last_save_retry_s: float = TrainingPolicy().last_save_retry_s
     variables: Mapping[str, str] = field(default_factory=dict)
 
 

@@ -174,6 +174,7 @@ def plan_of(
         hold_s=training.fault_detection_s,
         interval=training.checkpoint_interval,
         scrub=training.scrub,
+        last_save_retry_s=training.last_save_retry_s,
         variables=variables or {},
     )
 

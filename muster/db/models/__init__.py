@@ -2,6 +2,7 @@
 
 from muster.db.base import Base
 from muster.db.models.allocations import Allocation, AllocationGpu
+from muster.db.models.attempt_usage import AttemptUsage
 from muster.db.models.attempts import Attempt, AttemptHost, StopRequest
 from muster.db.models.audit import AuditEntry
 from muster.db.models.burn_ins import BurnIn
@@ -41,6 +42,7 @@ __all__ = [
     "ApiKey",
     "Attempt",
     "AttemptHost",
+    "AttemptUsage",
     "AuditEntry",
     "Base",
     "Breaker",

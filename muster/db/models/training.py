@@ -13,7 +13,8 @@ from muster.domain.ids import AttemptId, JobId, NodeId, TenantId
 class TrainingHost(Base):
     """The state of a host's file.
 
-    ``line_offset``: bytes that have had effect; ``num_refused``: lines that did not fit.
+    ``line_offset``: bytes that have had effect; ``num_refused``: lines that did not fit; ``num_steps``: rows of steps
+    that its rank 0 has left.
     """
 
     __tablename__ = "training_hosts"
@@ -23,6 +24,7 @@ class TrainingHost(Base):
     node_id: Mapped[NodeId] = mapped_column(primary_key=True)
     line_offset: Mapped[int] = mapped_column(BigInteger, default=0)
     num_refused: Mapped[int] = mapped_column(BigInteger, default=0)
+    num_steps: Mapped[int] = mapped_column(BigInteger, default=0, server_default=text("0"))
 
 
 class TrainingRank(Base):

@@ -56,6 +56,7 @@ CAUSE_RULES: Final[Mapping[Cause, CauseRule]] = {
     Cause.HANG: _JOBS_OWN,
     Cause.DIVERGED: _JOBS_OWN,
     Cause.CHECKPOINT_CORRUPT: _JOBS_OWN,
+    Cause.SAVE_FAILED: CauseRule(Budget.INFRASTRUCTURE, NextStep.RETRY_AFTER_PAUSE),
     Cause.NCCL_TIMEOUT: CauseRule(Budget.INFRASTRUCTURE, NextStep.RETRY_AFTER_PAUSE),
     Cause.GPU_FAULT: CauseRule(Budget.INFRASTRUCTURE, NextStep.RETRY_AT_ONCE, Avoidance.GPUS),
     Cause.NODE_LOST: CauseRule(Budget.INFRASTRUCTURE, NextStep.RETRY_AT_ONCE, Avoidance.NODE),
@@ -88,13 +89,21 @@ ENDS_THE_SECOND_TIME: Final = frozenset({Cause.DIVERGED})
 """Causes that a restart from the same checkpoint repeats, unless chance or a passing fault of a GPU was the reason. The
 second such end in a row, without a newer checkpoint between them, ends the job."""
 
+HOLDS_THE_SECOND_TIME: Final = frozenset({Cause.SAVE_FAILED})
+"""Causes whose restart costs the job nothing and repeats its work since the newest checkpoint. The second such end in a
+row, without a newer checkpoint between them, holds the job until a person has repaired the storage."""
+
+MATTERS_TWICE: Final = ENDS_THE_SECOND_TIME | HOLDS_THE_SECOND_TIME
+"""Causes after which the job does something else at the second such end in a row."""
+
 ADVICE: Final[Mapping[Cause, str]] = {
     Cause.GPU_OOM: "less GPU memory: take each batch in more and smaller pieces and accumulate their gradients",
     Cause.HOST_OOM: "host memory, not the GPU's: ask for more of it, or use fewer loader workers and smaller buffers",
     Cause.DIVERGED: "a restart from the same checkpoint repeats it: lower the learning rate, clip gradients, or check "
     "the data of that step",
+    Cause.SAVE_FAILED: "free space in the place of its checkpoints, or repair it, and release the job",
 }
-"""Advice to a tenant about a cause that is its program's own; stated where the job fails of it."""
+"""Advice to a tenant about a cause; stated where the job fails of it or is held."""
 
 STOP_CAUSES: Final[Mapping[StopReason, Cause]] = {
     StopReason.RECLAIM: Cause.RECLAIMED,

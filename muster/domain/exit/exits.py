@@ -65,9 +65,11 @@ EXIT_CLASSES: Final[Mapping[int, ExitClass]] = {
     16: ExitClass(Cause.GPU_FAULT, "it asks to compute the same again on another GPU"),
     17: ExitClass(Cause.DIVERGED, "its results did not pass their validation"),
     64: ExitClass(Cause.USER_ERROR, "its command or configuration is wrong", is_final=True),
+    74: ExitClass(Cause.SAVE_FAILED, "its results could not be saved"),
     93: ExitClass(Cause.USER_ERROR, "it is not to be started again", is_final=True),
 }
-"""16, 17 and 93 as Megatron-LM and NVRx have them, 64 as sysexits.h; 75 and 76 say that the rank was asked to stop."""
+"""16, 17 and 93 as Megatron-LM and NVRx have them, 64 and 74 as sysexits.h; 75 and 76 say that the rank was asked to
+stop."""
 
 
 @dataclass(frozen=True, slots=True)

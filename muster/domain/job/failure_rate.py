@@ -23,6 +23,7 @@ LOST_WORK: Final = (
     Cause.HANG,
     Cause.DIVERGED,
     Cause.CHECKPOINT_CORRUPT,
+    Cause.SAVE_FAILED,
 )
 """The causes that end an attempt without notice, by any fault: the training since the last checkpoint is lost."""
 

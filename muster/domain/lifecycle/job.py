@@ -3,7 +3,7 @@
 from dataclasses import dataclass, replace
 from typing import Final
 
-from muster.domain.exit.causes import ADVICE, CAUSE_RULES, Budget, NextStep
+from muster.domain.exit.causes import ADVICE, CAUSE_RULES, ENDS_THE_SECOND_TIME, HOLDS_THE_SECOND_TIME, Budget, NextStep
 from muster.domain.lifecycle.model import JobLifecycle, Timers, Verdict
 from muster.domain.states import JOB_EDGES, Cause, JobState, require_edge
 
@@ -21,7 +21,7 @@ class AttemptEnded:
     attempt left a newer checkpoint than the one it began from, so that an occasional fault does not use up the restarts
     of a long training; one that recurs at the same place does. ``is_final``: the program itself states that it would
     end in the same way again. ``has_lacked``: a part of its start is missing wherever it may run, until a person
-    supplies it.
+    supplies it. ``recurs``: the attempt before it ended by the same cause, and it has not progressed since.
     """
 
     verdict: Verdict
@@ -29,6 +29,7 @@ class AttemptEnded:
     has_progressed: bool = False
     is_final: bool = False
     has_lacked: bool = False
+    recurs: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,7 +130,8 @@ def _attempt_ended(life: JobLifecycle, ended: AttemptEnded, now_ms: int, timers:
     if verdict.cause is Cause.GPU_OOM and life.oom_doublings < life.max_oom_doublings and ended.suspicion is None:
         return _in_smaller_pieces(life, verdict, now_ms)
     is_used_up = rule.budget is Budget.JOB and life.restarts_used >= life.max_restarts
-    if ended.is_final or rule.next_step is NextStep.FAIL or is_used_up:
+    is_final = ended.is_final or (ended.recurs and verdict.cause in ENDS_THE_SECOND_TIME)
+    if is_final or rule.next_step is NextStep.FAIL or is_used_up:
         return _moved(life, _J.FAILED, _with_advice(verdict))
     if rule.budget is Budget.JOB and not ended.has_lacked:
         life = replace(life, restarts_used=life.restarts_used + 1)
@@ -153,6 +155,8 @@ def _why_on_hold(ended: AttemptEnded) -> str | None:
     """Return why no further attempt follows until a person has acted."""
     if ended.suspicion is None and ended.has_lacked:
         return f"{ended.verdict.cause}: {ended.verdict.proof}; {_UNTIL_SUPPLIED}"
+    if ended.suspicion is None and ended.recurs and ended.verdict.cause in HOLDS_THE_SECOND_TIME:
+        return f"{_with_advice(ended.verdict)}; held, because it is the second such end without a newer checkpoint"
     return ended.suspicion
 
 

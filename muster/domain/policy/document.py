@@ -212,6 +212,34 @@ class TenantLimits(StrictModel):
     )
 
 
+class AttemptLimitPolicy(StrictModel):
+    """The limits on what the program of one attempt may store. What is beyond them is counted and left out."""
+
+    events: Annotated[int, Field(ge=100, le=10_000_000)] = Field(
+        10_000, description="Events by its program's reports, such as checkpoints, warnings and failed saves."
+    )
+    events_per_hour: Annotated[int, Field(ge=0, le=1_000_000)] = Field(
+        1_000,
+        description="So many more for each hour since its placement. A checkpoint is charged with six, so this is one "
+        "each 22 s.",
+    )
+    checkpoints: Annotated[int, Field(ge=512, le=1_000_000)] = Field(
+        5_000,
+        description="Checkpoints that are recorded. Beyond, the oldest whose files were removed are deleted; if none "
+        "is, further ones are not recorded. A resume finds them in their store.",
+    )
+    steps: Annotated[int, Field(ge=1_000, le=100_000_000)] = Field(
+        2_000_000, description="Steps, a row each. Later ones are only in the thinned history of each rank."
+    )
+    log_bytes: Annotated[int, Field(ge=65_536, le=1 << 40)] = Field(
+        1 << 30, description="The output of all its ranks together. A line states where it was cut."
+    )
+    late_reports_s: Annotated[float, Field(ge=0, le=31_536_000, strict=False)] = Field(
+        86_400.0,
+        description="The time after its end for which last lines and reports of hosts that were cut off are stored.",
+    )
+
+
 class LimitPolicy(StrictModel):
     """The limits of one request, page, stream, address and tenant.
 
@@ -250,6 +278,7 @@ class LimitPolicy(StrictModel):
         description="Connections of one address among them; a further one is answered with 429. Proxies that "
         "`api_trusted_proxies` names have no such limit.",
     )
+    attempt: AttemptLimitPolicy = Field(default_factory=AttemptLimitPolicy)
     requests_per_key: Annotated[int, Field(ge=1, le=1_000)] = Field(
         24, description="Requests of one key or session that are answered at once; a further one is answered with 429."
     )
@@ -378,6 +407,11 @@ class TrainingPolicy(StrictModel):
     )
     fault_detection_s: Seconds = Field(
         600.0, description="How late a fault may be found; the newest checkpoint that is older than that is kept."
+    )
+    last_save_retry_s: Annotated[float, Field(ge=0, le=86_400, strict=False)] = Field(
+        300.0,
+        description="For how long a program's last save is tried again when it fails, with pauses of 1 s that double "
+        "up to 30 s. Its GPUs wait meanwhile. Then the attempt ends as `save_failed`. 0: it is tried once.",
     )
     checkpoint_interval: CheckpointIntervalPolicy = Field(default_factory=CheckpointIntervalPolicy)
     scrub: ScrubPolicy = Field(default_factory=ScrubPolicy)

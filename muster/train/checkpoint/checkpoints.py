@@ -78,7 +78,7 @@ class Checkpoints:
 
     ``save_s``: the time of the newest save, with its wait until the one before was read back; 0 before the first.
     ``read_bytes``: bytes of files that this rank read to resume. ``rng_policy``: how the ranks got their random
-    numbers.
+    numbers. ``why_failed``: why the newest save failed, the same on all ranks; empty if it was committed.
     """
 
     def __init__(self, around: Environment, ranks: Ranks, channel: Channel, *, keep: int, made_of: Lineage) -> None:
@@ -96,6 +96,7 @@ class Checkpoints:
         self.longest_save_s = 0.0
         self.save_s = 0.0
         self.read_bytes = 0
+        self.why_failed = ""
         self.rng_policy = rng.policy(0, ranks.world_size)
         self.continuity = Continuity(channel, ranks.rank)
         self._lineage = made_of
@@ -195,11 +196,12 @@ class Checkpoints:
             self._is_first = False
             self._parts.num_saved += 1
         self.save_s = self.save_s if faults else time.monotonic() - began
+        self.why_failed = faults[0].why if faults else ""
         if faults and self._ranks.rank == 0:
-            self._report_failed(generation, faults)
+            self._report_failed(generation, faults, is_last=not waits)
         return not faults
 
-    def _report_failed(self, generation: Generation, faults: list[SaveFault]) -> None:
+    def _report_failed(self, generation: Generation, faults: list[SaveFault], *, is_last: bool) -> None:
         self._channel.send(
             "checkpoint",
             step=generation.step,
@@ -208,7 +210,8 @@ class Checkpoints:
             why=faults[0].why,
             faults=documents_of(faults),
         )
-        _print(f"{generation.name} was not saved, training continues: {faults[0].why}")
+        onward = "" if is_last else ", training continues"
+        _print(f"{generation.name} was not saved{onward}: {faults[0].why}")
 
     def _write(self, part: Part, generation: Generation, facts: _Facts, started: float) -> list[SaveFault]:
         """Return the faults of a save, the same on all ranks; an empty list if it was committed."""
@@ -258,6 +261,8 @@ class Checkpoints:
             self._store.prepare(generation)
         except OSError as fault:
             return SaveFault.of(0, fault, self._store.place)
+        except Exception as fault:  # noqa: BLE001  # as in ``_write_own``
+            return _unexpected(0, fault)
         return None
 
     def _write_own(self, part: Part, generation: Generation) -> _Written | SaveFault | CoverageError | DivergedError:
@@ -283,6 +288,8 @@ class Checkpoints:
             return SaveFault.own(rank, str(fault))
         except CoverageError as fault:
             return fault
+        except Exception as fault:  # noqa: BLE001  # all other ranks wait for this one's answer
+            return _unexpected(rank, fault)
 
     def _dump_of(self, part: dict[str, Any], generation: Generation) -> Callable[[Sink], None]:
         dump = partial(state.dump, part)
@@ -320,6 +327,8 @@ class Checkpoints:
             return SaveFault.own(0, str(fault)), False
         except OSError as fault:
             return SaveFault.of(0, fault, self._store.place), False
+        except Exception as fault:  # noqa: BLE001  # as in ``_write_own``
+            return _unexpected(0, fault), False
         failpoint("save.after_commit")
         self._channel.send(
             "checkpoint",
@@ -379,6 +388,11 @@ class Checkpoints:
                     about.lineage, self._lineage.as_document(parent=self._parent, rng=self.rng_policy)
                 )
         return about
+
+
+def _unexpected(rank: int, fault: Exception) -> SaveFault:
+    """Return a fault of no known kind. It fails the save on all ranks; raised, it would end one alone."""
+    return SaveFault.own(rank, f"{type(fault).__name__}: {fault}")
 
 
 def _print(sentence: str) -> None:

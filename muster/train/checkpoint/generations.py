@@ -23,6 +23,7 @@ If the host stops before step 4, only ``.gen-7.partial`` remains: it is never li
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import hashlib
 import os
@@ -116,8 +117,9 @@ def abandon_older(folder: Path, fence: int) -> None:
 
 def _remove(place: Path) -> None:
     shutil.rmtree(place, ignore_errors=True)
-    if not any(place.parent.glob("*")):
-        shutil.rmtree(place.parent, ignore_errors=True)
+    with contextlib.suppress(OSError):  # the disk may have failed; that must not end the rank that cleans up
+        if not any(place.parent.glob("*")):
+            shutil.rmtree(place.parent, ignore_errors=True)
 
 
 def write_part(folder: Path, generation: Generation, rank: int, dump: Callable[[HashingFile], None]) -> FileRecord:

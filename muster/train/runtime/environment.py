@@ -15,6 +15,7 @@
 | ``MUSTER_RESUME`` | JSON, all fields optional: ``generation`` (try this one, then older ones), ``may_be_newer`` (``generation`` is the newest that was reported: a newer one is tried first), ``refuse`` (never these), ``not_after_unix_ms`` (nothing committed later), ``tainted_since_unix_ms`` (by fence: nothing that this attempt committed from then on), ``overtaken_since_unix_ms`` (likewise), ``good_after_steps`` (20), ``hold_s`` (600), ``pinned`` (never removed) | the newest that verifies |
 | ``MUSTER_CHECKPOINT_INTERVAL`` | for ``checkpoint_every="auto"``: JSON, all fields optional: ``failures_per_gpu_hour``, ``num_gpus``, ``min_s``, ``max_s`` | ``interval``'s prior, as many GPUs as ranks, 30, 3600 |
 | ``MUSTER_SCRUB`` | how stored checkpoints are read again (``scrub``): JSON, all fields optional: ``interval_s`` (0: never), ``bytes_per_s`` | each day, 50 MB/s |
+| ``MUSTER_LAST_SAVE_RETRY_S`` | for how long the last save of a program is tried again (``last_save``) | 300 |
 | ``MUSTER_ACCUMULATION`` | the factor by which each batch is cut into more pieces, because an earlier attempt ran out of GPU memory | 1 |
 | ``MUSTER_NODES_RANGE`` | the fewest and the most hosts that the job may have: ``1-4`` | their number does not change |
 | ``MUSTER_JOB_ID`` | gives a job one run in each outlet | a new run each time |
@@ -99,6 +100,7 @@ class Environment:
     resume: Resume = field(default_factory=Resume)
     interval: IntervalRule = field(default_factory=IntervalRule)
     scrub: ScrubRule = field(default_factory=ScrubRule)
+    last_save_retry_s: float = 300.0
     accumulation: int = 1
     is_synchronous: bool = False
     spec_sha256: str | None = None
@@ -122,6 +124,7 @@ class Environment:
         """
         environ = os.environ if environ is None else environ
         require_rank(environ)
+        retry_s = _seconds(environ, "MUSTER_LAST_SAVE_RETRY_S")
         return cls(
             rank=_number(environ, "RANK") or 0,
             world_size=_number(environ, "WORLD_SIZE") or 1,
@@ -137,6 +140,7 @@ class Environment:
             resume=_resume(environ.get("MUSTER_RESUME")),
             interval=_interval(environ.get("MUSTER_CHECKPOINT_INTERVAL")),
             scrub=_scrub(environ.get("MUSTER_SCRUB")),
+            last_save_retry_s=cls.last_save_retry_s if retry_s is None else retry_s,
             accumulation=_number(environ, "MUSTER_ACCUMULATION") or 1,
             is_synchronous=bool(_number(environ, "MUSTER_TRAIN_SYNCHRONOUS")),
             nodes_range=_range(environ, "MUSTER_NODES_RANGE"),

@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from muster.train.report.wire import Channel
 
 EXIT_DIVERGED: Final = 17
+EXIT_SAVE_FAILED: Final = 74
 EXIT_STOPPED_WITH_CHECKPOINT: Final = 75
 EXIT_STOPPED_WITHOUT: Final = 76
 EXIT_NEVER_RESTART: Final = 93

@@ -30,12 +30,14 @@ from muster.train.runtime.divergence import DivergedError, Divergence
 from muster.train.runtime.exit_codes import (
     EXIT_DIVERGED,
     EXIT_NEVER_RESTART,
+    EXIT_SAVE_FAILED,
     EXIT_STOPPED_WITH_CHECKPOINT,
     EXIT_STOPPED_WITHOUT,
     leave_at_once,
     patience_s,
 )
 from muster.train.runtime.faults import Faults
+from muster.train.runtime.last_save import LastSave
 from muster.train.runtime.saves import Saves
 
 if TYPE_CHECKING:
@@ -45,6 +47,7 @@ if TYPE_CHECKING:
 
     from torch.distributed.device_mesh import DeviceMesh
 
+    from muster.train.checkpoint.background_save import Saving
     from muster.train.checkpoint.lineage import Lineage
     from muster.train.checkpoint.state import Trained
     from muster.train.parallel.ranks import Ranks
@@ -126,6 +129,7 @@ class Run:
         self._trained = replace(trained, model=inner)
         self._cadence = Cadence(plan.every, around.interval, self._channel, rank=self.rank, num_ranks=self.world_size)
         self._pace.watch(self.model, trained.optimizer)
+        self._last_save_retry_s = around.last_save_retry_s
         self._load = Load()
         self._growth = MemoryGrowth(self._channel, self.rank, self._pace.used_bytes)
         self._adviser = Adviser(self._ranks, self._channel, place, tuned=tuned)
@@ -257,10 +261,28 @@ class Run:
         return self._samples.indices(num_samples, batch_size)
 
     def finish(self) -> None:
-        """Save a last checkpoint if this step has none, and report the outcome: all steps are done."""
-        is_kept = self._save(is_last=True) or self._checkpoints is None
-        self._outcome("done", "" if is_kept else "the last checkpoint could not be saved")
+        """Save a last checkpoint if this step has none, and report the outcome: all steps are done.
+
+        A save that fails is tried again for ``MUSTER_LAST_SAVE_RETRY_S``. If none succeeds, the process ends with
+        ``EXIT_SAVE_FAILED`` on all ranks, and the job continues from an older checkpoint.
+        """
+        if self._saves is not None and not (last := self._last_save(self._saves)).is_saved:
+            if last.is_stopping:
+                self._end("stopped_without", EXIT_STOPPED_WITHOUT, f"{self._why_stop()}; {self._not_saved(last)}")
+            self._end("failed", EXIT_SAVE_FAILED, self._not_saved(last))
+        self._outcome("done", "")
         self._leave()
+
+    def _last_save(self, saves: Saves) -> LastSave:
+        """Save this step as the program's last, with as many tries as time allows."""
+        last = LastSave(saves, self._ranks, self._orders, self._last_save_retry_s)
+        last.save(partial(self._save, is_last=True), self.step)
+        return last
+
+    def _not_saved(self, last: LastSave) -> str:
+        tries = f"{last.num_tries} {'try' if last.num_tries == 1 else 'tries'} in {last.spent_s:.0f} s"
+        why = "" if self._checkpoints is None else self._checkpoints.why_failed
+        return f"the last checkpoint, of step {self.step}, could not be saved ({tries}): {why}; {self._newest()}"
 
     def _report_pace(self, *, is_last: bool = False) -> None:
         if said := self._pace.word(is_last=is_last):
@@ -333,7 +355,7 @@ class Run:
 
     def _stop(self, deadline_ms: int) -> None:
         """Save if the time left is enough for one, by the slowest rank's clock and experience, and leave."""
-        why = self._orders.stop_reason or "another rank was asked to stop"
+        why = self._why_stop()
         saving = None if self._saves is None else self._saves.saving
         is_stuck = saving is not None and not saving.wait(patience_s(deadline_ms))
         needed_s = 0.0 if self._saves is None else self._saves.needed_s
@@ -344,9 +366,15 @@ class Run:
             leave_at_once(EXIT_STOPPED_WITHOUT)  # its thread uses the ranks' group, on one of them at least
         self._settle_save()
         is_saved = self._saves is not None and self._saves.saved_step == self.step
-        if is_saved or (self.step > 0 and not is_late and self._save(is_last=True)):
+        if self._saves is not None and not is_saved and self.step > 0 and not is_late:
+            last = self._last_save(self._saves)
+            is_saved, why = last.is_saved, why if last.is_saved else f"{why}; {self._not_saved(last)}"
+        if is_saved:
             self._end("stopped_with_checkpoint", EXIT_STOPPED_WITH_CHECKPOINT, why, within_s=patience_s(deadline_ms))
         self._end("stopped_without", EXIT_STOPPED_WITHOUT, why, within_s=patience_s(deadline_ms))
+
+    def _why_stop(self) -> str:
+        return self._orders.stop_reason or "another rank was asked to stop"
 
     def _save(self, *, is_last: bool = False) -> bool:
         """Save this step and return whether it is saved or is being saved."""
@@ -370,18 +398,25 @@ class Run:
             self._end_diverged(fault)
 
     def _end_diverged(self, fault: DivergedError) -> NoReturn:
+        self._end("failed", EXIT_DIVERGED, f"{fault}; {self._newest()}")
+
+    def _newest(self) -> str:
         saved_step = -1 if self._saves is None else self._saves.saved_step
-        where = f"the newest checkpoint is of step {saved_step}" if saved_step > 0 else "there is no checkpoint"
-        self._end("failed", EXIT_DIVERGED, f"{fault}; {where}")
+        return f"the newest checkpoint is of step {saved_step}" if saved_step > 0 else "there is no checkpoint"
 
     def _wait_for_save(self) -> None:
-        """Wait for the save in progress if a program ends without ``finish``, unless other ranks have ended too."""
+        """Wait for the save in progress if a program ends without ``finish``, unless other ranks have ended too.
+
+        If it fails, the process ends with ``EXIT_SAVE_FAILED``: no later save makes up for it.
+        """
         if self._checkpoints is None or self._has_ended:
             return
-        if self._checkpoints.saving is not None:
-            self._checkpoints.saving.wait()
+        saving = self._checkpoints.saving
+        is_saved = saving is None or _succeeds(saving)
         self._checkpoints.settle()
         self._checkpoints.close()
+        if not is_saved:
+            leave_at_once(EXIT_SAVE_FAILED)
 
     def _outcome(self, exit_word: str, message: str, *, within_s: float | None = None) -> None:
         self._has_ended = True
@@ -411,3 +446,12 @@ class Run:
         self._next_hook(kind, fault, traceback)
         if self._saves is not None and self._saves.is_busy:  # the interpreter may not end under a thread that writes
             leave_at_once(130 if issubclass(kind, KeyboardInterrupt) else 1)
+
+
+def _succeeds(saving: Saving) -> bool:
+    """Wait for a save in progress and return whether it was committed."""
+    try:
+        return saving.result()
+    except Exception as fault:  # noqa: BLE001  # whatever it is, nothing was committed
+        sys.stderr.write(f"muster.train: step {saving.step} was not saved: {fault}\n")
+        return False

@@ -21,7 +21,7 @@ class World:
         self.units = units
         self.fleet: Fleet = make_fleet(units)
         self.host = PlayedHost(units, self.fleet.node_id, boot_id="boot-of-alpha")
-        self.job_id = self.fleet.submit()
+        self.job_id = self.fleet.submit(shape={"gpus_per_node": 1, "ranks_per_node": 11})
         self.host.beat()
         self.fleet.cycle()
         self.attempt = self.fleet.attempts(self.job_id)[-1].attempt

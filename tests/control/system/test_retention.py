@@ -4,9 +4,10 @@ from typing import Any
 
 from sqlalchemy import func, select
 
+from control.core.batches import in_batches
 from control.core.sequencer import sequence_once
 from control.core.unit_of_work import UnitOfWorkFactory
-from control.system.retention import sweep_once
+from control.system.retention import BATCH, MOST_BATCHES, sweep, sweep_once
 from muster.db.models import AuditEntry, Event, IdempotencyKey, Job, OutboxMessage
 from tests.control.conftest import SetClock
 from tests.fleet_factory import make_fleet
@@ -28,6 +29,17 @@ def test_what_is_past_its_time_goes_and_what_was_done_stays(units: UnitOfWorkFac
     assert sweep_once(units, batch=2)["events"] == 2, "in small batches"
     assert sweep_once(units)["events"] == events - 2
     assert (count(units, AuditEntry), count(units, Job)) == (audits, 1)
+
+
+def test_a_round_repeats_its_batches_until_nothing_is_left_or_it_has_made_its_share(
+    units: UnitOfWorkFactory, clock: SetClock
+) -> None:
+    make_fleet(units).submit()
+    sequence_once(units)
+    events = count(units, Event)
+    clock.advance(91 * DAY_S)
+    assert sweep(units, batch=2)["events"] == events > 2
+    assert in_batches(lambda: {"events": BATCH, "logs": 0}, BATCH, MOST_BATCHES) == {"events": 200_000, "logs": 0}
 
 
 def test_an_event_without_a_position_is_never_dropped(units: UnitOfWorkFactory, clock: SetClock) -> None:

@@ -8,6 +8,7 @@ from datetime import timedelta
 import pytest
 from sqlalchemy import select, text
 
+from control.attempts.allowance import Allowance
 from control.attempts.attempts import lock_attempt
 from control.checkpoints.checkpoints import resume_of
 from control.core.unit_of_work import UnitOfWorkFactory
@@ -306,5 +307,7 @@ def test_several_hosts_that_train_by_our_runtime_do_not_wait_for_a_lost_one(
         assert host.claim(first.id, first.fence).granted
     with units.begin(system_principal("test"), training.RECORD, quiet=True) as unit:
         loaded = lock_attempt(unit, first.id)
-        CheckpointReports(unit, loaded, active_policy(unit.session)).note_begun(unit.now)
+        policy = active_policy(unit.session)
+        allowance = Allowance(unit, loaded.attempt, policy.limits.attempt)
+        CheckpointReports(unit, loaded, policy, allowance).note_begun(unit.now)
     assert rule_of(units, first.id) == expected

@@ -33,20 +33,20 @@ def fault(*ranks: int, before_ms: int = 1000, uuid: str = "GPU-1") -> GpuFault:
     return GpuFault(GpuUuid(uuid), "XID 79: the GPU has fallen off the bus", END_MS - before_ms, frozenset(ranks))
 
 
-CODES = (16, 17, 64, 75, 76, 93, 1, 3, 70)
+CODES = (16, 17, 64, 74, 75, 76, 93, 1, 3, 70)
 SITUATIONS: Mapping[str, Mapping[int, Cause]] = {
     "alone": {
-        16: C.GPU_FAULT, 17: C.DIVERGED, 64: C.USER_ERROR, 75: C.LAUNCH_FAILED, 76: C.LAUNCH_FAILED,
+        16: C.GPU_FAULT, 17: C.DIVERGED, 64: C.USER_ERROR, 74: C.SAVE_FAILED, 75: C.LAUNCH_FAILED, 76: C.LAUNCH_FAILED,
         93: C.USER_ERROR, 1: C.USER_ERROR, 3: C.USER_ERROR, 70: C.USER_ERROR,
     },
     "a stop took effect": dict.fromkeys(CODES, C.RECLAIMED),
     "a stop stands and had not reached it": {
-        16: C.GPU_FAULT, 17: C.DIVERGED, 64: C.USER_ERROR, 75: C.RECLAIMED, 76: C.RECLAIMED,
+        16: C.GPU_FAULT, 17: C.DIVERGED, 64: C.USER_ERROR, 74: C.SAVE_FAILED, 75: C.RECLAIMED, 76: C.RECLAIMED,
         93: C.USER_ERROR, 1: C.USER_ERROR, 3: C.USER_ERROR, 70: C.USER_ERROR,
     },
     "another rank raised before it": dict.fromkeys(CODES, C.USER_ERROR),
     "another rank missed it": {
-        16: C.GPU_FAULT, 17: C.DIVERGED, 64: C.USER_ERROR, 75: C.LAUNCH_FAILED, 76: C.LAUNCH_FAILED,
+        16: C.GPU_FAULT, 17: C.DIVERGED, 64: C.USER_ERROR, 74: C.SAVE_FAILED, 75: C.LAUNCH_FAILED, 76: C.LAUNCH_FAILED,
         93: C.USER_ERROR, 1: C.USER_ERROR, 3: C.USER_ERROR, 70: C.USER_ERROR,
     },
     "its GPU failed": {**dict.fromkeys(CODES, C.GPU_FAULT), 75: C.LAUNCH_FAILED, 76: C.LAUNCH_FAILED},

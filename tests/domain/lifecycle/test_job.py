@@ -117,6 +117,15 @@ def test_a_program_that_states_that_it_would_end_so_again_is_not_tried_again() -
     assert after(replace(ACTIVE, max_restarts=3), final).state is J.FAILED
 
 
+@pytest.mark.parametrize(
+    ("cause", "state"), [(Cause.DIVERGED, J.FAILED), (Cause.SAVE_FAILED, J.HELD), (Cause.USER_ERROR, J.RECOVERING)]
+)
+def test_the_second_end_in_a_row_ends_or_holds_by_its_cause(cause: Cause, state: JobState) -> None:
+    life = replace(ACTIVE, max_restarts=3)
+    assert after(life, ended(cause)).state is J.RECOVERING
+    assert after(life, replace(ended(cause), recurs=True)).state is state
+
+
 @pytest.mark.parametrize("cause", [Cause.USER_ERROR, Cause.LAUNCH_FAILED, Cause.PREFLIGHT_FAILED])
 def test_a_job_whose_start_lacks_a_part_waits_for_a_person_at_once_and_keeps_its_restarts(cause: Cause) -> None:
     lacking = replace(ended(cause), has_lacked=True)
