@@ -1,10 +1,16 @@
-"""Structured logs of every process: one event a line, with ids, secrets struck out."""
+"""Structured logs of every process: one event a line, with ids, secrets struck out.
 
+No line may stop what it is about: a full or closed log device takes nothing, and the next line that it takes is
+preceded by the number of lines that were lost.
+"""
+
+import io
 import logging
 import re
 import sys
+import threading
 from collections.abc import MutableMapping
-from typing import Any, Final
+from typing import Any, Final, TextIO
 
 import structlog
 
@@ -16,8 +22,63 @@ _URL_PASSWORD: Final = re.compile(r"(?<=://)([^:/@\s]*):([^@\s]+)@")
 STRUCK: Final = "[struck out]"
 
 
+class LogStream(io.TextIOBase):
+    """A stream of text whose ``write`` and ``flush`` never raise. What the device does not take is counted."""
+
+    def __init__(self, stream: TextIO) -> None:
+        super().__init__()
+        self._stream = stream
+        self._lock = threading.Lock()
+        self.num_lost = 0
+
+    @property
+    def encoding(self) -> str:  # type: ignore[override]  # the base class has a plain attribute
+        return self._stream.encoding
+
+    def write(self, text: str, /) -> int:
+        with self._lock:
+            lost = f"{self.num_lost} writes to this log were lost: its device took nothing\n" if self.num_lost else ""
+            try:
+                self._stream.write(lost + text)
+                self._stream.flush()
+            except (OSError, ValueError):  # full, broken or closed
+                self.num_lost += 1
+            else:
+                self.num_lost = 0
+        return len(text)
+
+    def flush(self) -> None:
+        """Do nothing: each write is flushed."""
+
+    def writable(self) -> bool:
+        return True
+
+    def isatty(self) -> bool:
+        try:
+            return self._stream.isatty()
+        except ValueError:
+            return False
+
+    def fileno(self) -> int:
+        return self._stream.fileno()
+
+
+def keep_streams_open() -> None:
+    """Let nothing that this process prints, by whatever library, raise for the device's sake."""
+    for name in ("stdout", "stderr"):
+        stream = getattr(sys, name)
+        if stream is not None and not isinstance(stream, LogStream):
+            kept = LogStream(stream)
+            setattr(sys, name, kept)
+            setattr(sys, f"__{name}__", kept)
+
+
 def configure_logs(settings: Settings, component: str) -> None:
-    """JSON lines, or coloured words on a terminal; the standard library's loggers go the same way."""
+    """JSON lines, or coloured words on a terminal; the standard library's loggers go the same way.
+
+    Afterwards neither a line nor a print raises.
+    """
+    keep_streams_open()
     shared: list[Any] = [
         structlog.contextvars.merge_contextvars,
         structlog.processors.add_log_level,
@@ -31,7 +92,7 @@ def configure_logs(settings: Settings, component: str) -> None:
     level = logging.getLevelNamesMapping()[settings.log_level.upper()]
     structlog.configure(
         processors=[*shared, renderer],
-        wrapper_class=structlog.make_filtering_bound_logger(level),
+        wrapper_class=_unfailing(structlog.make_filtering_bound_logger(level)),
         logger_factory=structlog.WriteLoggerFactory(sys.stderr),
         cache_logger_on_first_use=True,
     )
@@ -45,6 +106,21 @@ def configure_logs(settings: Settings, component: str) -> None:
     root = logging.getLogger()
     root.handlers[:] = [handler]
     root.setLevel(max(level, logging.WARNING))
+
+
+def _unfailing(logger: Any) -> Any:
+    """Return the class of loggers with methods that raise nothing, whatever is in an event."""
+
+    def _proxy_to_logger(self: Any, method: str, event: str | None = None, *words: Any, **named: Any) -> Any:
+        try:
+            return logger._proxy_to_logger(self, method, event, *words, **named)  # noqa: SLF001  # structlog's own hook
+        except structlog.DropEvent:
+            return None
+        except Exception as fault:  # noqa: BLE001  # a line that cannot be made must not stop its subject
+            sys.stderr.write(f"a log line could not be made: {event!r}: {type(fault).__name__}\n")
+            return None
+
+    return type("UnfailingLogger", (logger,), {"_proxy_to_logger": _proxy_to_logger})
 
 
 def _with_component(component: str) -> Any:

@@ -34,6 +34,7 @@ from control.health.rule_repairs import start_repairs_once
 from control.health.suspicion import hold_suspects_once
 from control.hosts.maintenance_evacuation import evacuate_for_maintenance_once
 from control.jobs.energy_records import keep_energy_once
+from control.system.liveness import Reporter
 from control.system.retention import sweep_once
 from control.telemetry.retention import keep_once
 from control.training.storage_faults import settle_once
@@ -62,9 +63,11 @@ def run(settings: Settings) -> None:
     """Run the keepers until SIGTERM or SIGINT."""
     settings.require("database_url", "broker_url")
     engine = make_engine(str(settings.database_url), application_name="muster-control")
-    loops = keepers(UnitOfWorkFactory(engine), str(settings.broker_url))
+    units = UnitOfWorkFactory(engine)
+    stop = stop_on_signals()
+    loops = keepers(units, str(settings.broker_url))
     _log.info("control_worker_started", keeps=[loop.name for loop in loops])
-    run_loops(loops, stop_on_signals())
+    run_loops(loops, stop, report=Reporter(units, "worker-control").report)
     engine.dispose()
 
 

@@ -10,6 +10,7 @@ class IncidentKind(StrEnum):
     BURN_IN_ABANDONED = "burn_in_abandoned"
     GPU_CLAIMED_TWICE = "gpu_claimed_twice"
     JUDGE_FAILED = "judge_failed"
+    LOOP_STALLED = "loop_stalled"
     NODE_STORAGE = "node_storage"
     QUOTA_BELOW_HOLDINGS = "quota_below_holdings"
     REPAIR_DUE = "repair_due"
@@ -27,6 +28,7 @@ class IncidentState(StrEnum):
 CLOSED_BY_RULE: Final[Mapping[str, str]] = {
     IncidentKind.BREAKER_OPEN: "Close its scopes with `muster breaker close`: it closes with the last of them.",
     IncidentKind.JUDGE_FAILED: "It is judged again every ten minutes, and closes once that succeeds.",
+    IncidentKind.LOOP_STALLED: "Start the process that it names again: it closes once the loop advances.",
     IncidentKind.REPAIR_DUE: "Do what it says and start that repair with `muster gpu repair`, or dismiss what asks for "
     "it: it closes with that.",
     IncidentKind.RETIREMENT_PROPOSED: "Retire it with `muster gpu retire`, dismiss what asks for it, or repair it: it "
