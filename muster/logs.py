@@ -4,73 +4,21 @@ No line may stop what it is about: a full or closed log device takes nothing, an
 preceded by the number of lines that were lost.
 """
 
-import io
 import logging
 import re
 import sys
-import threading
 from collections.abc import MutableMapping
-from typing import Any, Final, TextIO
+from typing import Any, Final
 
 import structlog
 
+from muster.log_streams import keep_streams_open
 from muster.settings import Settings
 
 _SECRET_NAMES: Final = re.compile(r"(?i)(secret|token|password|authorization|api_key)$")
 _TOKEN: Final = re.compile(r"mst_[0-9A-Za-z]{6,}")
 _URL_PASSWORD: Final = re.compile(r"(?<=://)([^:/@\s]*):([^@\s]+)@")
 STRUCK: Final = "[struck out]"
-
-
-class LogStream(io.TextIOBase):
-    """A stream of text whose ``write`` and ``flush`` never raise. What the device does not take is counted."""
-
-    def __init__(self, stream: TextIO) -> None:
-        super().__init__()
-        self._stream = stream
-        self._lock = threading.Lock()
-        self.num_lost = 0
-
-    @property
-    def encoding(self) -> str:  # type: ignore[override]  # the base class has a plain attribute
-        return self._stream.encoding
-
-    def write(self, text: str, /) -> int:
-        with self._lock:
-            lost = f"{self.num_lost} writes to this log were lost: its device took nothing\n" if self.num_lost else ""
-            try:
-                self._stream.write(lost + text)
-                self._stream.flush()
-            except (OSError, ValueError):  # full, broken or closed
-                self.num_lost += 1
-            else:
-                self.num_lost = 0
-        return len(text)
-
-    def flush(self) -> None:
-        """Do nothing: each write is flushed."""
-
-    def writable(self) -> bool:
-        return True
-
-    def isatty(self) -> bool:
-        try:
-            return self._stream.isatty()
-        except ValueError:
-            return False
-
-    def fileno(self) -> int:
-        return self._stream.fileno()
-
-
-def keep_streams_open() -> None:
-    """Let nothing that this process prints, by whatever library, raise for the device's sake."""
-    for name in ("stdout", "stderr"):
-        stream = getattr(sys, name)
-        if stream is not None and not isinstance(stream, LogStream):
-            kept = LogStream(stream)
-            setattr(sys, name, kept)
-            setattr(sys, f"__{name}__", kept)
 
 
 def configure_logs(settings: Settings, component: str) -> None:
