@@ -12,8 +12,8 @@ from control.policy.policies import ACTIVATE
 from control.system import liveness
 from control.telemetry.node_readings import GpuReadings, ReportedIn, pack_known
 from muster.db import migrate
-from muster.db.models import Node, NodeLatest, OutboxMessage, TelemetryBlock
 from muster.db.leader_lease import LeaderLease
+from muster.db.models import Node, NodeLatest, OutboxMessage, TelemetryBlock
 from muster.domain.ids import GpuUuid
 from muster.domain.states import Contact
 from muster.domain.times import to_ms
