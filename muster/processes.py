@@ -64,7 +64,7 @@ class Loop:
 
 
 class Runs(Protocol):
-    """What runs a loop: a thread, or an object that knows one."""
+    """The runner of a loop: a thread, or an object that knows one."""
 
     def is_alive(self) -> bool: ...
 
@@ -124,7 +124,7 @@ def reporter(report: Callable[[Sequence[Progress]], None], beats: Sequence[Progr
 
 @dataclass(slots=True)
 class Watch:
-    """The look at a process's loops. One thread uses it. ``end`` ends the process; it is replaced in tests."""
+    """The check of a process's loops. One thread uses it. ``end`` ends the process; it is replaced in tests."""
 
     watched: Sequence[Watched]
     clock: Callable[[], float] = time.monotonic

@@ -112,7 +112,7 @@ def _age_of(loop: str, started_by: str, newest: tuple[datetime, float] | None, n
 
 
 def judge(units: UnitOfWorkFactory) -> None:
-    """Open an incident for each loop that stands still, and close those of loops that advance again."""
+    """Open an incident for each loop that stands still, and close the incident of each that advances again."""
     with units.read() as session:
         stalled = {each.loop for each in loop_ages(session.connection(), units.clock()) if each.is_stalled}
     known = {row.subject_id for row in units.ask(_OPEN, {"kind": KIND})}
