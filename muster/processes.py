@@ -22,7 +22,7 @@ from muster.progress import STALLED_S, Progress, WatchedStop, bound
 
 FAULT_PAUSE_S: Final = 1.0
 LOOK_S: Final = 0.5
-"""Interval at which the main thread looks at the loops."""
+"""Interval at which the main thread checks the loops."""
 NOTIFY_S: Final = 5.0
 """Interval of words to the service manager; a third of the units' WatchdogSec at most."""
 EXIT_LOOP_DEAD: Final = 70

@@ -96,7 +96,7 @@ def plan(
 
     ``queue`` holds every pending job that a standing reclaim is for. If one is missing, it is no longer pending, and
     its reclaim is withdrawn. ``levels`` name the entries of the GPUs' paths, widest first; by default the policy's.
-    ``advanced`` is called after each job, so that a caller can tell a long plan from one that hangs.
+    ``advanced`` is called after each job, so that a caller can distinguish a long plan from one that hangs.
     """
     return plan_on(FleetState(gpus, policy, levels), queue, policy, workload, advanced=advanced)
 

@@ -1,4 +1,4 @@
-"""A database that vanishes without a word: each way to ask it ends by a deadline, with the cause, and the next one works."""
+"""A database that vanishes without a word: each exchange ends by a deadline, with its cause, and the next one works."""
 
 import threading
 from collections.abc import Callable

@@ -93,7 +93,7 @@ class Connection(psycopg.Connection[Any]):
 
     ``patience_s``: how long the server may keep silent. The server's own limits end a statement before. A server that
     keeps silent for longer has vanished without a word, as in a fail-over or behind a firewall, and no error of the
-    network says so: the connection is closed. None: no deadline.
+    network reports it: the connection is closed. None: no deadline.
     """
 
     patience_s: float | None = None
