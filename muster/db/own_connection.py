@@ -1,4 +1,4 @@
-"""A connection of one's own, beside the pool: for a loop that holds it as long as it runs."""
+"""A connection of one's own, next to the pool: for a loop that holds it as long as it runs."""
 
 from typing import Any, Final
 

@@ -175,7 +175,7 @@ def _end(why: str) -> None:
     raise SystemExit(why)
 
 
-def test_without_a_service_manager_there_is_nothing_to_tell(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_without_a_service_manager_nothing_is_sent(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.delenv("NOTIFY_SOCKET", raising=False)
     assert not service_manager.notify(service_manager.READY)
     monkeypatch.setenv("NOTIFY_SOCKET", str(tmp_path / "gone"))

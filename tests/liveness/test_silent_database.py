@@ -91,7 +91,7 @@ def test_a_lead_that_cannot_be_renewed_ends_by_itself(proxy: SilentProxy, behind
         lease.require()
 
 
-def test_the_scheduler_says_why_it_pauses_and_goes_on_afterwards(
+def test_the_scheduler_reports_why_it_pauses_and_works_afterwards(
     proxy: SilentProxy, behind_proxy: Engine, engine: Engine
 ) -> None:
     stop = threading.Event()
