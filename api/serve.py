@@ -37,7 +37,7 @@ OWN_THREADS: Final = 4
 for events."""
 STARTUP_FAILURE: Final = 3
 """Exit code of a server that did not start, as uvicorn's own command has it."""
-START_LOOK_S: Final = 0.05
+START_CHECK_S: Final = 0.05
 _log = structlog.get_logger(__name__)
 
 
@@ -103,7 +103,7 @@ def _watch(units: UnitOfWorkFactory, state: State, server: uvicorn.Server, stop:
     beating, _ = start_loop(Loop("beat", lambda stop: _beat(units, stop)), stop)
     state.loops.append(beating.progress)
     reporting, _ = start_loop(reporter(Reporter(units, "api").report, state.loops), stop)
-    while not server.started and not stop.wait(START_LOOK_S):
+    while not server.started and not stop.wait(START_CHECK_S):
         pass
     watched = [Watched(state.requests, threading.main_thread()), Watched(state.intake.progress, state.intake)]
     service_manager.notify(service_manager.READY)

@@ -21,7 +21,7 @@ from muster.domain.errors import MusterError
 from muster.progress import STALLED_S, Progress, WatchedStop, bound
 
 FAULT_PAUSE_S: Final = 1.0
-LOOK_S: Final = 0.5
+CHECK_S: Final = 0.5
 """Interval at which the main thread checks the loops."""
 NOTIFY_S: Final = 5.0
 """Interval of words to the service manager; a third of the units' WatchdogSec at most."""
@@ -107,8 +107,8 @@ def run_loops(
 def watch_until(stop: threading.Event, watched: Sequence[Watched]) -> None:
     """Look at the loops until ``stop``."""
     watch = Watch(watched)
-    while not stop.wait(LOOK_S):
-        watch.look()
+    while not stop.wait(CHECK_S):
+        watch.check()
 
 
 def reporter(report: Callable[[Sequence[Progress]], None], beats: Sequence[Progress]) -> Loop:
@@ -129,16 +129,16 @@ class Watch:
     watched: Sequence[Watched]
     clock: Callable[[], float] = time.monotonic
     end: Callable[[str], None] = field(default_factory=lambda: end_process)
-    _looked_s: float = field(init=False)
+    _checked_s: float = field(init=False)
     _notified_s: float = float("-inf")
 
     def __post_init__(self) -> None:
-        self._looked_s = self.clock()
+        self._checked_s = self.clock()
 
-    def look(self) -> None:
+    def check(self) -> None:
         """End the process if a loop is dead; else report to the service manager that it works."""
         now_s = self.clock()
-        stood_still_s, self._looked_s = now_s - self._looked_s - LOOK_S, now_s
+        stood_still_s, self._checked_s = now_s - self._checked_s - CHECK_S, now_s
         if stood_still_s > NOTIFY_S:  # stopped or starved as a whole: that is no fault of one loop
             _log.warning("process_stood_still", seconds=round(stood_still_s, 1))
             for each in self.watched:

@@ -72,7 +72,7 @@ class LeaderLease:
         self._lease_s = lease_s
         self._clock = clock
         self._term: int | None = None
-        self._asked_s = self._renewed_s = float("-inf")
+        self._sent_s = self._renewed_s = float("-inf")
         self._connection: Connection | None = None
 
     @property
@@ -84,19 +84,19 @@ class LeaderLease:
         """Return whether this process leads from now on. Raises ``UnavailableError``."""
         sent_s = self._clock()
         try:
-            self._term = self._asked(_TAKE, {"holder": self._holder})
+            self._term = self._query(_TAKE, {"holder": self._holder})
         except psycopg.Error as error:
             raise UnavailableError(retry_after_s=1) from error
-        self._asked_s = self._renewed_s = sent_s
+        self._sent_s = self._renewed_s = sent_s
         return self._term is not None
 
     def advance(self) -> None:
         """Renew the lease if it was renewed more than a second ago. A fault is logged; ``require`` raises it."""
-        if self._term is None or self._clock() - self._asked_s < min(RENEW_S, self._lease_s / 4):
+        if self._term is None or self._clock() - self._sent_s < min(RENEW_S, self._lease_s / 4):
             return
-        self._asked_s = sent_s = self._clock()
+        self._sent_s = sent_s = self._clock()
         try:
-            renewed = self._asked(_RENEW, {"term": self._term})
+            renewed = self._query(_RENEW, {"term": self._term})
         except psycopg.Error as error:
             _log.warning("lead_not_renewed", name=self._name, term=self._term, cause=str(error))
             return
@@ -121,14 +121,14 @@ class LeaderLease:
         """Give the lead up, so that another process need not wait for its end."""
         try:
             if self._term is not None:
-                self._asked(_RENEW, {"term": self._term, "lease_s": 0.0})
+                self._query(_RENEW, {"term": self._term, "lease_s": 0.0})
         except psycopg.Error as error:
             _log.warning("lead_not_given_up", name=self._name, cause=str(error))
         finally:
             self._term = None
             self._drop_connection()
 
-    def _asked(self, statement: str, parameters: dict[str, object]) -> int | None:
+    def _query(self, statement: str, parameters: dict[str, object]) -> int | None:
         """Return the term in the answer; None: the condition did not hold."""
         named = {"name": self._name, "lease_s": self._lease_s, **parameters}
         try:

@@ -23,7 +23,7 @@ class Notifications:
         self._engine = engine
         self._channels = channels
         self._connection: Connection | None = None
-        self._heard_s = 0.0
+        self._received_s = 0.0
 
     def __enter__(self) -> Self:
         return self
@@ -43,10 +43,10 @@ class Notifications:
             notices = list(connection.notifies(timeout=timeout_s, stop_after=1))
             notices += connection.notifies(timeout=0)
             if notices:
-                self._heard_s = time.monotonic()
-            elif time.monotonic() - self._heard_s >= CHECK_S:
+                self._received_s = time.monotonic()
+            elif time.monotonic() - self._received_s >= CHECK_S:
                 connection.exchange([("SELECT 1", {})])
-                self._heard_s = time.monotonic()
+                self._received_s = time.monotonic()
         except psycopg.Error as error:
             self._close()
             raise UnavailableError(retry_after_s=1) from error
@@ -57,7 +57,7 @@ class Notifications:
             self._connection = connect(self._engine)
             for channel in self._channels:
                 self._connection.execute(sql.SQL("LISTEN {}").format(sql.Identifier(channel)))
-            self._heard_s = time.monotonic()
+            self._received_s = time.monotonic()
         return self._connection
 
     def _close(self) -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from sqlalchemy import make_url
 
-LOOK_S = 0.02
+CHECK_S = 0.02
 
 
 class SilentProxy:
@@ -47,9 +47,9 @@ class SilentProxy:
         kept: list[socket.socket] = []
         while not self._is_over.is_set():
             if self._is_silent.wait(0):
-                self._is_over.wait(LOOK_S)
+                self._is_over.wait(CHECK_S)
                 continue
-            ready, _, _ = select.select([self._listener, *self._peers], [], [], LOOK_S)
+            ready, _, _ = select.select([self._listener, *self._peers], [], [], CHECK_S)
             for each in ready:
                 if each is self._listener:
                     kept += self._connect()

@@ -169,7 +169,7 @@ class _Full(io.StringIO):
         return super().write(text)
 
 
-def test_what_was_lost_is_counted_and_said_once_there_is_room() -> None:
+def test_what_was_lost_is_counted_and_reported_once_there_is_room() -> None:
     device = _Full()
     stream = LogStream(device)
     for _ in range(3):

@@ -13,7 +13,7 @@ from structlog.testing import capture_logs
 
 from control.system.liveness import KEEPERS
 from muster import service_manager
-from muster.processes import EXIT_LOOP_DEAD, LOOK_S, Watch, Watched
+from muster.processes import EXIT_LOOP_DEAD, CHECK_S, Watch, Watched
 from muster.progress import Progress, WatchedStop, advance, bound
 from muster.progress_file import ProgressFile, marked_s_ago
 
@@ -55,11 +55,11 @@ class Process:
         self.watch = Watch(watched, clock=self.clock, end=self.ended.append)
 
     def live(self, seconds: float, *advancing: Progress) -> None:
-        for _ in range(round(seconds / LOOK_S)):
-            self.clock.now_s += LOOK_S
+        for _ in range(round(seconds / CHECK_S)):
+            self.clock.now_s += CHECK_S
             for progress in advancing:
                 progress.advance()
-            self.watch.look()
+            self.watch.check()
 
 
 @pytest.fixture
@@ -155,7 +155,7 @@ def manager(short_folder: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Cal
         yield received
 
 
-def test_the_service_manager_hears_of_progress_alone(process: Process, manager: Callable[[], list[str]]) -> None:
+def test_the_service_manager_receives_progress_alone(process: Process, manager: Callable[[], list[str]]) -> None:
     process.live(30, process.judge, process.inspector)
     words = manager()
     assert set(words) == {service_manager.WORKING}
