@@ -13,7 +13,7 @@ from structlog.testing import capture_logs
 
 from control.system.liveness import KEEPERS
 from muster import service_manager
-from muster.processes import EXIT_LOOP_DEAD, CHECK_S, Watch, Watched
+from muster.processes import CHECK_S, EXIT_LOOP_DEAD, Watch, Watched
 from muster.progress import Progress, WatchedStop, advance, bound
 from muster.progress_file import ProgressFile, marked_s_ago
 
