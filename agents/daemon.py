@@ -2,7 +2,8 @@
 
 The sampler, the watcher, the inspector and, on a real host, the reader of the kernel log put reports into the spool and
 wake the uplink, each in a thread of its own; burn-ins ask and report by themselves. Nothing else is shared: when the
-control plane, the disk or a GPU does not answer, the others continue.
+control plane, the disk or a GPU does not answer, the others continue. So only the sampler and the uplink are vital: a
+restart for another loop that hangs in the driver would take the whole agent away, since such a process does not end.
 """
 
 import random
@@ -49,12 +50,15 @@ from agents.telemetry_client import TelemetryClient
 from agents.tokens import NodeIdentity, NoTokenError, TokenKeeper
 from agents.uplink import Uplink
 from muster.client.transport import Problem, UnreachableError
-from muster.processes import Loop, run_loops, stop_on_signals
+from muster.processes import Loop, run_loops, state_waiting, stop_on_signals
+from muster.progress_file import ProgressFile
 from muster.settings import Settings, SettingsError
-from muster.wire.enrolment import AGENT_FOLDER, TOKEN_FILE
+from muster.wire.enrolment import AGENT_FOLDER, PROGRESS_FILE, TOKEN_FILE
 
 JITTER: Final = 0.1
 ENROL_RETRY_S: Final = 5.0
+BURN_IN_STALLED_S: Final = 3_600.0
+"""A diagnosis, a burn-in or a repair in progress asks little: none takes an hour."""
 REPAIR_FILE: Final = "repair.json"
 _log = structlog.get_logger(__name__)
 
@@ -141,7 +145,7 @@ def _background_loops(
     turn_taking = threading.Lock()
     burn_ins = BurnInWorker(HttpBurnInServer(client.post), measuring, agent.boot_id, agent.rng, turn_taking)
     if hands is None:
-        return [Loop("burn_in", burn_ins.run)]
+        return [Loop("burn_in", burn_ins.run, is_vital=False, stalled_s=BURN_IN_STALLED_S)]
     repairs = RepairWorker(
         HttpRepairServer(client.post),
         agent.probe,
@@ -151,7 +155,10 @@ def _background_loops(
         rng=agent.rng,
         turn_taking=turn_taking,
     )
-    return [Loop("burn_in", burn_ins.run), Loop("repair", repairs.run)]
+    return [
+        Loop("burn_in", burn_ins.run, is_vital=False, stalled_s=BURN_IN_STALLED_S),
+        Loop("repair", repairs.run, is_vital=False, stalled_s=BURN_IN_STALLED_S),
+    ]
 
 
 def _places(agent: AgentProcess) -> HostPlaces | None:
@@ -194,20 +201,20 @@ def _observe(
     )
     loops = [
         Loop("sampler", lambda ending: keep_sampling(observer, ending, rng)),
-        Loop("watcher", lambda ending: keep_watching(observer, ending)),
-        Loop("inspector", lambda ending: inspector.run(observer.has_sampled, ending)),
+        Loop("watcher", lambda ending: keep_watching(observer, ending), is_vital=False),
+        Loop("inspector", lambda ending: inspector.run(observer.has_sampled, ending), is_vital=False),
         Loop("uplink", uplink.run),
         *background,
     ]
     if reading is not None:
-        loops.append(Loop("kernel_log", lambda ending: reading.run(observer, ending)))
+        loops.append(Loop("kernel_log", lambda ending: reading.run(observer, ending), is_vital=False))
     port = agent.settings.pair_probe_port
     if port is not None:
         server = HttpPairProbeServer(client.post)
         pairs = PairProbeWorker(server, port, boot_id, clocks=clocks, rng=rng, keep=observer.keep)
-        loops.append(Loop("pair_probes", pairs.run))
+        loops.append(Loop("pair_probes", pairs.run, is_vital=False))
     _log.info("agent_started", boot_id=boot_id, num_reports_kept=spool.state().num_reports)
-    run_loops(loops, agent.stop)
+    run_loops(loops, agent.stop, report=ProgressFile(agent.folder / PROGRESS_FILE).report)
 
 
 def keep_sampling(observer: Observer, stop: threading.Event, rng: random.Random) -> None:
@@ -270,6 +277,7 @@ def _enrolled(agent: AgentProcess, client: EnrolmentClient, joining: Joining) ->
     inventory = agent.probe.identify()
     ports = rdma_ports_under(agent.host_root)
     while not agent.stop.is_set():
+        state_waiting("waits until this host can enrol")
         try:
             return enrol(
                 agent.folder, client, join_token=join_token, host_name=host_name, inventory=inventory, rdma_ports=ports

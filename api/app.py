@@ -1,5 +1,7 @@
 """The application factory: routes, problems, documents; it refuses to start when a route declares no permission."""
 
+import asyncio
+import math
 import operator
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
@@ -57,7 +59,9 @@ from api.v1 import (
 )
 from control.telemetry.intake import Intake
 from muster import __version__
+from muster.progress import Progress
 
+TICK_S: Final = 1.0
 Extension = Callable[[FastAPI], None]
 
 
@@ -95,6 +99,9 @@ def create_inner_app(dependencies: AppDependencies, *extensions: Extension) -> F
     app.state.dependencies = dependencies
     app.state.broadcast = Broadcast(dependencies.units)
     app.state.intake = Intake(dependencies.units, on_flushed=dependencies.on_flushed)
+    app.state.requests = Progress("requests")
+    app.state.requests.rest(math.inf)  # until the event loop runs
+    app.state.loops = [app.state.requests, app.state.intake.progress]
     app.state.log_news = LogNews(dependencies.units)
     app.state.host_threads = HostThreads()
     limits = dependencies.limits
@@ -142,11 +149,20 @@ def _routes() -> Sequence[BaseRoute]:
 
 @asynccontextmanager
 async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
+    ticking = asyncio.create_task(_tick(app.state.requests))
     yield
+    ticking.cancel()
     app.state.broadcast.close()
     app.state.log_news.close()
     app.state.host_threads.close()
     await run_in_threadpool(app.state.intake.close)
+
+
+async def _tick(requests: Progress) -> None:
+    """Note that the event loop runs: a request that blocks it keeps all others waiting."""
+    while True:
+        requests.advance()
+        await asyncio.sleep(TICK_S)
 
 
 _ROUTES: Final = _routes()

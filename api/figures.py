@@ -37,12 +37,13 @@ class DatabaseFigures(Collector):
         oldest = found.oldest_message_at
         age_s = 0.0 if oldest is None else (self._units.clock() - oldest).total_seconds()
         yield GaugeMetricFamily("muster_outbox_oldest_seconds", "Age of the oldest unsent message", value=age_s)
+        yield _by_state("muster_loop_age_seconds", "Age of each loop's newest progress", "loop", found.loop_ages_s)
         unsequenced = found.num_unsequenced
         yield GaugeMetricFamily("muster_events_unsequenced", "Committed events without a position", value=unsequenced)
         yield GaugeMetricFamily("muster_database_up", "Whether the database answers", value=1)
 
 
-def _by_state(name: str, words: str, label: str, counts: Mapping[str, int]) -> GaugeMetricFamily:
+def _by_state(name: str, words: str, label: str, counts: Mapping[str, float]) -> GaugeMetricFamily:
     family = GaugeMetricFamily(name, words, labels=[label])
     for state, count in sorted(counts.items()):
         family.add_metric([str(state)], count)

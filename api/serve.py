@@ -2,12 +2,15 @@
 
 import gc
 import logging
+import sys
 import threading
+from contextlib import suppress
 from typing import Any, Final
 
 import structlog
 import uvicorn
 import uvloop
+from starlette.datastructures import State
 
 from api.app import Extension, create_app
 from api.connection_bounds import CLOSING_S, Bounds, Connections, allowed_connections, bounded
@@ -18,17 +21,23 @@ from api.middleware import HOST_BODY_BYTES
 from control.attempts.reconcile import HEARTBEAT, beat
 from control.core.unit_of_work import UnitOfWorkFactory
 from control.policy.policies import limits_at_start
-from muster.domain.errors import MusterError
+from control.system.liveness import Reporter
+from muster import service_manager
 from muster.domain.policy.document import LimitPolicy
 from muster.domain.principals import system_principal
+from muster.processes import Loop, Watched, reporter, start_loop, watch_until
 from muster.settings import Settings, is_loopback
 
 BEAT_S: Final = 5.0
 KEEP_ALIVE_S: Final = 60
 WORKER_THREADS: Final = 40
 HANDSHAKE_S: Final = 10.0
-OWN_THREADS: Final = 3
-"""Threads of our own that use the database: the beat, the flusher of telemetry, the listener for events."""
+OWN_THREADS: Final = 4
+"""Threads of our own that use the database: the beat, the report of progress, the flusher of telemetry, the listener
+for events."""
+STARTUP_FAILURE: Final = 3
+"""Exit code of a server that did not start, as uvicorn's own command has it."""
+START_CHECK_S: Final = 0.05
 _log = structlog.get_logger(__name__)
 
 
@@ -53,14 +62,14 @@ def run(settings: Settings, *extensions: Extension) -> None:
     )
     dependencies.registry.register(DatabaseFigures(units))
     stop = threading.Event()
-    threading.Thread(target=_beat, args=(units, stop), name="api-beat", daemon=True).start()
-    app = create_app(dependencies, *extensions)
+    states: list[State] = []
+    app = create_app(dependencies, lambda made: states.append(made.state), *extensions)
     # Objects made at the start are never garbage: left out of every later collection, which then costs a tenth.
     gc.collect()
     gc.freeze()
     has_tls = settings.api_tls_certificate is not None
     _log.info("api_starting", host=settings.api_host, port=settings.api_port, has_tls=has_tls)
-    uvicorn.run(
+    config = uvicorn.Config(
         app,
         host=settings.api_host,
         port=settings.api_port,
@@ -78,8 +87,27 @@ def run(settings: Settings, *extensions: Extension) -> None:
         timeout_keep_alive=KEEP_ALIVE_S,
         timeout_graceful_shutdown=3,
     )
+    server = uvicorn.Server(config)
+    threading.Thread(target=_watch, args=(units, states[0], server, stop), name="watch", daemon=True).start()
+    with suppress(KeyboardInterrupt):
+        server.run()
     stop.set()
+    service_manager.notify(service_manager.ENDING)
     units.close()
+    if not server.started:
+        sys.exit(STARTUP_FAILURE)
+
+
+def _watch(units: UnitOfWorkFactory, state: State, server: uvicorn.Server, stop: threading.Event) -> None:
+    """Run and watch this process's loops until ``stop``."""
+    beating, _ = start_loop(Loop("beat", lambda stop: _beat(units, stop)), stop)
+    state.loops.append(beating.progress)
+    reporting, _ = start_loop(reporter(Reporter(units, "api").report, state.loops), stop)
+    while not server.started and not stop.wait(START_CHECK_S):
+        pass
+    watched = [Watched(state.requests, threading.main_thread()), Watched(state.intake.progress, state.intake)]
+    service_manager.notify(service_manager.READY)
+    watch_until(stop, [*watched, beating, reporting])
 
 
 class PatientLoop(uvloop.Loop):
@@ -114,11 +142,7 @@ def _allowed_hosts(settings: Settings) -> frozenset[str]:
 def _beat(units: UnitOfWorkFactory, stop: threading.Event) -> None:
     """Store periodically that this API takes heartbeats: no lease ends soon after it did not (R15)."""
     principal = system_principal("api")
-    while True:
-        try:
-            with units.begin(principal, HEARTBEAT, quiet=True) as unit:
-                beat(unit)
-        except MusterError as error:
-            _log.warning("beat_missed", fault=error.detail)
-        if stop.wait(BEAT_S):
-            return
+    while not stop.is_set():
+        with units.begin(principal, HEARTBEAT, quiet=True) as unit:
+            beat(unit)
+        stop.wait(BEAT_S)

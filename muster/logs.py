@@ -1,4 +1,8 @@
-"""Structured logs of every process: one event a line, with ids, secrets struck out."""
+"""Structured logs of every process: one event a line, with ids, secrets struck out.
+
+No line may stop what it is about: a full or closed log device takes nothing, and the next line that it takes is
+preceded by the number of lines that were lost.
+"""
 
 import logging
 import re
@@ -8,6 +12,7 @@ from typing import Any, Final
 
 import structlog
 
+from muster.log_streams import keep_streams_open
 from muster.settings import Settings
 
 _SECRET_NAMES: Final = re.compile(r"(?i)(secret|token|password|authorization|api_key)$")
@@ -17,7 +22,11 @@ STRUCK: Final = "[struck out]"
 
 
 def configure_logs(settings: Settings, component: str) -> None:
-    """JSON lines, or coloured words on a terminal; the standard library's loggers go the same way."""
+    """JSON lines, or coloured words on a terminal; the standard library's loggers go the same way.
+
+    Afterwards neither a line nor a print raises.
+    """
+    keep_streams_open()
     shared: list[Any] = [
         structlog.contextvars.merge_contextvars,
         structlog.processors.add_log_level,
@@ -31,7 +40,7 @@ def configure_logs(settings: Settings, component: str) -> None:
     level = logging.getLevelNamesMapping()[settings.log_level.upper()]
     structlog.configure(
         processors=[*shared, renderer],
-        wrapper_class=structlog.make_filtering_bound_logger(level),
+        wrapper_class=_unfailing(structlog.make_filtering_bound_logger(level)),
         logger_factory=structlog.WriteLoggerFactory(sys.stderr),
         cache_logger_on_first_use=True,
     )
@@ -45,6 +54,21 @@ def configure_logs(settings: Settings, component: str) -> None:
     root = logging.getLogger()
     root.handlers[:] = [handler]
     root.setLevel(max(level, logging.WARNING))
+
+
+def _unfailing(logger: Any) -> Any:
+    """Return the class of loggers with methods that raise nothing, whatever is in an event."""
+
+    def _proxy_to_logger(self: Any, method: str, event: str | None = None, *words: Any, **named: Any) -> Any:
+        try:
+            return logger._proxy_to_logger(self, method, event, *words, **named)  # noqa: SLF001  # structlog's own hook
+        except structlog.DropEvent:
+            return None
+        except Exception as fault:  # noqa: BLE001  # a line that cannot be made must not stop its subject
+            sys.stderr.write(f"a log line could not be made: {event!r}: {type(fault).__name__}\n")
+            return None
+
+    return type("UnfailingLogger", (logger,), {"_proxy_to_logger": _proxy_to_logger})
 
 
 def _with_component(component: str) -> Any:

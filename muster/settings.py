@@ -124,6 +124,8 @@ class Settings(StrictModel):
     api_url: Annotated[str, AfterValidator(_http_url)] | None = None
     api_key_file: Annotated[Path, Field(strict=False)] | None = None
     api_ca_file: Annotated[Path, Field(strict=False)] | None = None
+    scheduler_lease_s: Annotated[float, Field(ge=0.5, le=60.0, strict=False)] = 8.0
+    """Time after which another scheduler takes the lead from one whose cycle does not advance."""
     state_dir: Annotated[Path, Field(strict=False)] = Path(".muster")
     simulated_boot_id: Annotated[str, Field(min_length=1, max_length=64)] | None = None
     checkpoints_dir: Annotated[Path, Field(strict=False)] | None = None

@@ -21,7 +21,7 @@ One cycle with four pending jobs, in their order, on two racks of two hosts:
     r1h1  short      short      gang
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from functools import partial
 
@@ -91,20 +91,29 @@ def plan(
     workload: Workload = NO_WORKLOAD,
     *,
     levels: Sequence[str] | None = None,
+    advanced: Callable[[], None] | None = None,
 ) -> Plan:
     """Place what fits, in order; give a reason for each other job; reclaim and withdraw by the policy.
 
     ``queue`` holds every pending job that a standing reclaim is for. If one is missing, it is no longer pending, and
     its reclaim is withdrawn. ``levels`` name the entries of the GPUs' paths, widest first; by default the policy's.
+    ``advanced`` is called after each job, so that a caller can distinguish a long plan from one that hangs.
     """
-    return plan_on(FleetState(gpus, policy, levels), queue, policy, workload)
+    return plan_on(FleetState(gpus, policy, levels), queue, policy, workload, advanced=advanced)
 
 
-def plan_on(state: FleetState, queue: Iterable[WaitingJob], policy: Policy, workload: Workload = NO_WORKLOAD) -> Plan:
+def plan_on(
+    state: FleetState,
+    queue: Iterable[WaitingJob],
+    policy: Policy,
+    workload: Workload = NO_WORKLOAD,
+    *,
+    advanced: Callable[[], None] | None = None,
+) -> Plan:
     """Return the plan as ``plan`` does, on a prepared state, which afterwards has the placements and holds."""
     ordered = in_order(list(queue), policy, workload.now_ms, len(state.layout.uuids))
     cycle = _Cycle(state, policy, workload, ordered)
-    cycle.run()
+    cycle.run(advanced)
     return cycle.plan()
 
 
@@ -141,8 +150,10 @@ class _Cycle:
             self.placing.on_capacity_added,
         )
 
-    def run(self) -> None:
+    def run(self, advanced: Callable[[], None] | None) -> None:
         for job, turn in in_turns(self.ordered, self.shares, self.policy, self._is_passed_enough):
+            if advanced is not None:
+                advanced()
             self.firm_starts.hold_before(job, turn)
             self.queue_report.is_on(job, turn)
             with self.spares.open_to(job), self.firm_starts.open_to(job):

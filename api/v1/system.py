@@ -22,8 +22,16 @@ CSP: Final = (
 )
 
 
-@router.get("/healthz", dependencies=[public("a load balancer asks whether the process lives")])
-def healthz() -> documents.Health:
+@router.get(
+    "/healthz",
+    dependencies=[public("a load balancer asks whether the process lives"), refusing_also(UnavailableError)],
+)
+def healthz(request: Request) -> documents.Health:
+    """Check that each loop of this process advances; 503 otherwise: then start the process again."""
+    stalled = [f"{each.name} for {each.age_s:.0f} s" for each in request.app.state.loops if each.is_stalled]
+    if stalled:
+        message = f"these loops of the API have not advanced: {', '.join(stalled)}"
+        raise UnavailableError(message, suggestion="Start the process again; its log may name the cause.")
     return {"status": "ok", "version": __version__}
 
 

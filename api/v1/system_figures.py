@@ -51,6 +51,10 @@ def _view(found: SystemFigures) -> documents.System:
         "sequencer": {**_waiting_view(found.events, found.now), "position": found.events_position},
         "sealer": {**_waiting_view(found.audit, found.now), "position": found.audit_position},
         "judge": {**_waiting_view(found.signals, found.now), "num_set_aside": found.num_signals_set_aside},
+        "loops": [
+            {"name": each.loop, "started_by": each.started_by, "age_s": each.age_s, "is_stalled": each.is_stalled}
+            for each in found.loops
+        ],
         "breakers": [breaker_view(breaker) for breaker in found.breakers],
     }
 

@@ -27,6 +27,19 @@ from muster.domain.principals import Principal, Role
 from muster.failpoints import declare, failpoint, is_declared
 from muster.identity import new_id as born_id
 
+
+@dataclass(frozen=True, slots=True)
+class Guard:
+    """A condition of every change: ``statement`` fails by ``constraint`` where it does not hold, and raises ``error``.
+
+    It runs with the COMMIT, in one round trip. So it holds at the commit, however long this process was stopped before.
+    """
+
+    statement: Query
+    constraint: str
+    error: MusterError
+
+
 Channel = Literal["muster_scheduler", "muster_outbox", "muster_events", "muster_sequenced"]
 SCHEDULER_CHANNEL: Final = "muster_scheduler"
 """Channel that wakes the scheduler. Every change that placement depends on uses it."""
@@ -81,6 +94,7 @@ class UnitOfWork:
         new_id: Callable[[str], str],
         dry_run: bool,
         quiet: bool,
+        guard: Guard | None = None,
     ) -> None:
         self.session = session
         self.principal = principal
@@ -88,6 +102,7 @@ class UnitOfWork:
         self.now = now
         self.dry_run = dry_run
         self._quiet = quiet
+        self._guard = guard
         self._consequences = Consequences(principal=principal, now=now, new_id=new_id)
         self._channels: set[Channel] = set()
         self._last: list[Query] = []
@@ -175,6 +190,9 @@ class UnitOfWork:
         self._assert_traces()
         left = self._consequences.written(self._channels)
         last = self._last if left is None else [*self._last, left]
+        if self._guard is not None and (last or has_changed_state(self.session)):
+            last = [*last, self._guard.statement]
+            self._refusals[self._guard.constraint] = self._guard.error
         if not self.dry_run:
             failpoint(f"{self.action}.before_commit")
         if last:
@@ -205,11 +223,15 @@ class UnitOfWork:
 
 @dataclass(frozen=True, slots=True)
 class UnitOfWorkFactory:
-    """Factory of units of work on one database, under one clock and one source of ids."""
+    """Factory of units of work on one database, under one clock and one source of ids.
+
+    ``guard``: a condition of each of their changes.
+    """
 
     engine: Engine
     clock: Callable[[], datetime] = utc_now
     new_id: Callable[[str], str] = born_id
+    guard: Guard | None = None
 
     @classmethod
     def connected(cls, database_url: str, *, application_name: str, pool_size: int, max_overflow: int) -> Self:
@@ -229,7 +251,14 @@ class UnitOfWorkFactory:
             raise AssertionError(f'unit of work {action!r} has no failpoints: add declare_action("{action}")')
         session = TrackedSession(self.engine, expire_on_commit=False)
         return UnitOfWork(
-            session, principal, action, now=self.clock(), new_id=self.new_id, dry_run=dry_run, quiet=quiet
+            session,
+            principal,
+            action,
+            now=self.clock(),
+            new_id=self.new_id,
+            dry_run=dry_run,
+            quiet=quiet,
+            guard=self.guard,
         )
 
     def ask(self, statement: str, parameters: Mapping[str, Any]) -> Sequence[Any]:

@@ -9,6 +9,7 @@ from sqlalchemy import ColumnElement, func, select
 from sqlalchemy.orm import InstrumentedAttribute, Session
 
 from control.core.unit_of_work import UnitOfWorkFactory
+from control.system.liveness import loop_ages
 from muster.db.models import Attempt, Event, Gpu, Incident, Job, Node, OutboxMessage
 from muster.db.queries.effective_standing import effective_standing, is_cordoned
 from muster.domain.states import TERMINAL_JOB_STATES, AttemptState
@@ -36,6 +37,7 @@ class Gauges:
     num_messages: int
     oldest_message_at: datetime | None
     num_unsequenced: int
+    loop_ages_s: Mapping[str, float]
 
 
 def read_gauges(units: UnitOfWorkFactory) -> Gauges:
@@ -54,6 +56,11 @@ def read_gauges(units: UnitOfWorkFactory) -> Gauges:
             num_messages=num,
             oldest_message_at=oldest_at,
             num_unsequenced=session.scalar(select(func.count()).where(Event.position.is_(None))) or 0,
+            loop_ages_s={
+                each.loop: each.age_s
+                for each in loop_ages(session.connection(), units.clock())
+                if each.age_s is not None
+            },
         )
 
 

@@ -43,6 +43,7 @@ FROM node_latest WHERE received_at > :since AND gpu_readings <> ''
 """)
 _QUEUE: Final = text("SELECT count(*), min(created_at) FROM jobs WHERE state = 'QUEUED'")
 _HEADS: Final = text("SELECT name, position FROM sequence_heads")
+_LEADER: Final = text("SELECT EXISTS (SELECT FROM leader_leases WHERE name = :name AND expires_at > clock_timestamp())")
 _CLUSTER: Final = text("SELECT api_alive_at, accepting_since FROM cluster")
 _REVISION: Final = text("SELECT version_num FROM alembic_version")
 _SERVER: Final = text("SELECT current_setting('server_version')")
@@ -109,6 +110,11 @@ def ingest(connection: Connection, since: datetime) -> Ingest:
 
 def queued_jobs(connection: Connection) -> Waiting:
     return _waiting(connection, _QUEUE)
+
+
+def has_leader(connection: Connection, name: str) -> bool:
+    """Return whether a process has the lead ``name`` now."""
+    return bool(connection.scalar(_LEADER, {"name": name}))
 
 
 def sequence_heads(connection: Connection) -> dict[str, int]:

@@ -8,23 +8,23 @@ from typing import Final
 from control.core.unit_of_work import UnitOfWork, declare_action
 from control.health import breakers
 from control.health.breakers import BreakerView
+from control.system import liveness
 from control.system import read as system
+from control.system.liveness import LoopAge
 from control.system.read import Contacts, Ingest, Waiting
 from muster import __version__
-from muster.db.notifications import is_locked
 from muster.domain.principals import Permission
 
 READ: Final = declare_action("system.read")
 INGEST_WINDOW: Final = timedelta(minutes=1)
-SCHEDULER_LOCK: Final = "scheduler"
-"""Name of the lock whose holder runs the cycles; the scheduler's loop takes it."""
 
 
 @dataclass(frozen=True, slots=True)
 class SystemFigures:
     """Figures of the instant ``now``. ``events_position`` and ``audit_position``: the last ones given out.
 
-    ``schema_needed``: by this version. ``is_scheduler_active``: some process holds the scheduler's lock now.
+    ``schema_needed``: by this version. ``is_scheduler_active``: some process has the scheduler's lead now, and its
+    work advances.
     """
 
     now: datetime
@@ -46,6 +46,7 @@ class SystemFigures:
     num_signals_set_aside: int
     queue: Waiting
     is_scheduler_active: bool
+    loops: Sequence[LoopAge]
     breakers: Sequence[BreakerView]
 
 
@@ -76,6 +77,7 @@ def figures(unit: UnitOfWork) -> SystemFigures:
         signals=signals,
         num_signals_set_aside=num_set_aside,
         queue=system.queued_jobs(connection),
-        is_scheduler_active=is_locked(connection, SCHEDULER_LOCK),
+        is_scheduler_active=system.has_leader(connection, liveness.SCHEDULER),
+        loops=liveness.loop_ages(connection, unit.now),
         breakers=breakers.list_breakers(unit),
     )

@@ -11,6 +11,7 @@ A catch-up after an outage is cut into groups of at most twice ``group_rows`` ro
 tried again report by report, so that one report's fault is not another's.
 """
 
+import math
 import threading
 import time
 from collections import Counter
@@ -34,6 +35,7 @@ from muster.db.pipeline.packed_arrays import register
 from muster.domain.errors import InternalError, MusterError, RateLimitedError, UnavailableError, ValidationFailedError
 from muster.domain.principals import system_principal
 from muster.failpoints import failpoint
+from muster.progress import Progress, bound
 
 FLUSH: Final = declare_action("telemetry.flush")
 
@@ -100,6 +102,11 @@ class Intake:
         self._is_stopping = False
         self._thread: threading.Thread | None = None
         self._connection: Connection | None = None
+        self.progress = Progress("ingest")
+
+    def is_alive(self) -> bool:
+        """Return whether reports are stored: by the flusher's thread, which starts with the first of them."""
+        return self._thread is None or self._thread.is_alive() or self._is_stopping
 
     # --- arriving reports
 
@@ -137,12 +144,15 @@ class Intake:
     # --- the flusher's thread
 
     def _run(self) -> None:
-        while True:
-            group = self._next_group()
-            if not group:
-                self._drop_connection()
-                return
-            self._take(group)
+        with bound(self.progress):
+            while True:
+                self.progress.rest(math.inf)
+                group = self._next_group()
+                self.progress.advance()
+                if not group:
+                    self._drop_connection()
+                    return
+                self._take(group)
 
     def _next_group(self) -> list[_Waiting]:
         """Return the waiting reports as a group; empty only at the end."""

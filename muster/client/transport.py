@@ -9,7 +9,7 @@ from urllib.parse import urlsplit
 
 import httpx
 
-from muster import __version__
+from muster import __version__, progress
 from muster.client.key_file import KeyFile
 
 CONNECT_TIMEOUT_S: Final = 2.0
@@ -108,6 +108,8 @@ def send(http: httpx.Client, method: str, path: str, **request: Any) -> httpx.Re
         answer = http.request(method, path, **request)
     except httpx.HTTPError as error:
         raise unreachable(http.base_url, error) from error
+    finally:
+        progress.advance()
     raise_for_problem(answer)
     return answer
 

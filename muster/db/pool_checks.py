@@ -14,8 +14,15 @@ from psycopg.pq import TransactionStatus
 from sqlalchemy import Engine, event
 from sqlalchemy.exc import InvalidatePoolError
 
+from muster.db.pipeline.pg_pipeline import SILENCE
+
 SURE_FOR_S: Final = 5.0
-"""A connection given back less than this ago is lent again without a question, if its socket is quiet."""
+"""A connection given back less than this ago is lent again without a question, if its socket is quiet.
+
+After a connection of this process was given up as silent, each has to answer once.
+"""
+PING_S: Final = 2.0
+"""Longest time for the answer to that question."""
 _IDLE_SINCE: Final = "muster_idle_since"
 _POLLER: Final = "muster_poller"
 
@@ -37,7 +44,8 @@ def check_before_lending(engine: Engine) -> None:
     @event.listens_for(engine, "checkout")
     def check(connection: Any, record: Any, _fairy: Any) -> None:
         """Raise ``InvalidatePoolError`` for a broken connection, so that the pool opens a new one."""
-        is_fresh = time.monotonic() - record.info[_IDLE_SINCE] < SURE_FOR_S
+        idle_since_s = record.info[_IDLE_SINCE]
+        is_fresh = time.monotonic() - idle_since_s < SURE_FOR_S and idle_since_s > SILENCE.newest_s
         if not (is_fresh and _is_quiet(connection, record.info)) and not _answers(engine, connection):
             raise InvalidatePoolError
 
@@ -59,7 +67,11 @@ def _is_quiet(connection: Any, info: dict[str, Any]) -> bool:
 
 
 def _answers(engine: Engine, connection: Any) -> bool:
+    patience_s = connection.patience_s
     try:
+        connection.patience_s = PING_S if patience_s is None else min(patience_s, PING_S)
         return engine.dialect.do_ping(connection)
     except psycopg.Error:
         return False
+    finally:
+        connection.patience_s = patience_s

@@ -57,6 +57,18 @@ class Scheduler(TypedDict):
     queued: Waiting
 
 
+class SystemLoop(TypedDict):
+    """A loop of the control plane. ``age_s``: of its newest progress in any process; null: none has reported it.
+
+    ``started_by``: the command whose process runs it.
+    """
+
+    name: str
+    started_by: str
+    age_s: float | None
+    is_stalled: bool
+
+
 class Schema(TypedDict):
     revision: str
     needed: str
@@ -83,4 +95,5 @@ class System(TypedDict):
     sequencer: Sequence
     sealer: Sequence
     judge: Signals
+    loops: list[SystemLoop]
     breakers: list[Breaker]

@@ -16,6 +16,8 @@ AGENT_FOLDER: Final = "agent"
 NODE_FILE: Final = "identity.json"
 TOKEN_FILE: Final = "node.token"  # noqa: S105  # a file's name
 """In a host's state folder: the files with its agent's node and a valid token."""
+PROGRESS_FILE: Final = "progress"
+"""Name of the file, next to the token, whose age shows how long ago the loops of the agent advanced."""
 ENROLMENT_PROTOCOL: Final = 1
 MAX_RDMA_PORTS: Final = 256
 

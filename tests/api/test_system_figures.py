@@ -9,14 +9,15 @@ from sqlalchemy import update
 from control.core.sealer import seal_once
 from control.core.sequencer import sequence_once
 from control.policy.policies import ACTIVATE
-from control.system.system_figures import SCHEDULER_LOCK
+from control.system import liveness
 from control.telemetry.node_readings import GpuReadings, ReportedIn, pack_known
 from muster.db import migrate
+from muster.db.leader_lease import LeaderLease
 from muster.db.models import Node, NodeLatest, OutboxMessage, TelemetryBlock
-from muster.db.notifications import advisory_lock
 from muster.domain.ids import GpuUuid
 from muster.domain.states import Contact
 from muster.domain.times import to_ms
+from muster.progress import Progress
 from tests.api.conftest import GOOD_JOB, Api
 from tests.api.judged_fleet import GPU, JUDGE, OTHER, fault
 from tests.api.judged_fleet import api as api  # noqa: PLC0414  # the fixture
@@ -108,13 +109,31 @@ def test_ingest_is_that_of_the_last_minute(api: Api) -> None:
     assert found["newest_age_s"] >= 0
 
 
-def test_the_scheduler_is_active_while_another_holds_its_lock(api: Api) -> None:
+def test_the_scheduler_is_active_while_its_lease_is_renewed(api: Api) -> None:
     assert not read(api)["scheduler"]["is_active"]
-    with advisory_lock(api.units.engine, SCHEDULER_LOCK) as is_held:
-        assert is_held
-        assert read(api)["scheduler"]["is_active"]
-    with advisory_lock(api.units.engine, "another"):
-        assert not read(api)["scheduler"]["is_active"]
+    another = LeaderLease(api.units.engine, "another", "a")
+    lease = LeaderLease(api.units.engine, liveness.SCHEDULER, "a")
+    assert another.take()
+    assert not read(api)["scheduler"]["is_active"]
+    assert lease.take()
+    assert read(api)["scheduler"]["is_active"]
+    lease.close()
+    assert not read(api)["scheduler"]["is_active"]
+    another.close()
+
+
+def test_a_loop_is_stalled_where_no_process_has_advanced_it(api: Api) -> None:
+    assert {loop["age_s"] for loop in read(api)["loops"]} == {None}
+    clock = [0.0]
+    judge = Progress("judge", clock=lambda: clock[0])
+    ours, other = (liveness.Reporter(api.units, "worker-control", instance=name) for name in "ab")
+    clock[0] = 61.0
+    ours.report([judge])
+    first = read(api)["loops"][0]
+    assert (first["name"], first["started_by"], first["is_stalled"]) == ("judge", "muster worker control", True)
+    assert first["age_s"] >= 61
+    other.report([Progress("judge")])
+    assert not any(loop["is_stalled"] for loop in read(api)["loops"]), "one process that advances it is enough"
 
 
 def test_the_breaker_and_the_versions_are_reported(api: Api) -> None:

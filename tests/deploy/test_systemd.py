@@ -9,6 +9,7 @@ from typing import Final
 
 import pytest
 
+from muster.processes import NOTIFY_S
 from tests.deploy.compose_file import ROOT
 from tests.docs.systemctl import Unit
 
@@ -119,3 +120,10 @@ def test_a_worker_that_gives_jobs_users_keeps_no_more_of_root_than_that_takes() 
     assert powers.split() == [f"CAP_{name}" for name in wanted.split()]
     assert not unit.settings.get("StateDirectory")
     assert unit_of(folder / "muster-agent.service").last("StateDirectoryMode") == "0711"
+
+
+@EACH
+def test_a_unit_whose_loops_do_not_advance_is_started_again(path: Path) -> None:
+    unit = unit_of(path)
+    assert (unit.last("Type"), unit.last("NotifyAccess"), unit.last("Restart")) == ("notify", "main", "always")
+    assert int(unit.last("WatchdogSec") or 0) >= 3 * NOTIFY_S

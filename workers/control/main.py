@@ -36,6 +36,7 @@ from control.hosts.maintenance_evacuation import evacuate_for_maintenance_once
 from control.jobs.energy_records import keep_energy_once
 from control.system import retention
 from control.system.attention import keep_attention_once
+from control.system.liveness import Reporter
 from control.telemetry.retention import keep_once
 from control.training.storage_faults import settle_once
 from muster.db.engine import make_engine
@@ -63,9 +64,11 @@ def run(settings: Settings) -> None:
     """Run the keepers until SIGTERM or SIGINT."""
     settings.require("database_url", "broker_url")
     engine = make_engine(str(settings.database_url), application_name="muster-control")
-    loops = keepers(UnitOfWorkFactory(engine), str(settings.broker_url))
+    units = UnitOfWorkFactory(engine)
+    stop = stop_on_signals()
+    loops = keepers(units, str(settings.broker_url))
     _log.info("control_worker_started", keeps=[loop.name for loop in loops])
-    run_loops(loops, stop_on_signals())
+    run_loops(loops, stop, report=Reporter(units, "worker-control").report)
     engine.dispose()
 
 

@@ -1,20 +1,20 @@
 """The scheduler's loop: snapshot → plan → commit, on a notification of the database or after a pause.
 
-Two schedulers are safe, since the commit checks again and the indexes refuse a double; one is efficient, so an
-advisory lock keeps one active.
+Two schedulers are safe, since the commit checks again and the indexes refuse a double; one is efficient, so a lease
+keeps one active. The progress of the cycle renews it (``muster.db.leader_lease``).
 """
 
-import signal
 import threading
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from itertools import groupby
 from typing import Final
 
 import structlog
 
-from control.core.unit_of_work import SCHEDULER_CHANNEL, UnitOfWork, UnitOfWorkFactory, retrying
+from control.core.unit_of_work import SCHEDULER_CHANNEL, Guard, UnitOfWork, UnitOfWorkFactory, retrying
 from control.placement import elastic, preflight
 from control.placement.holds import LAPSE, lapse
 from control.placement.placement import NOTE_WAITING, PLACE, place
@@ -22,12 +22,16 @@ from control.placement.scheduling import question
 from control.placement.wait_records import note_waiting
 from control.reclaim.notices import NOTIFY, notify
 from control.reclaim.victims import withdraw_idle
-from control.system.system_figures import SCHEDULER_LOCK
+from control.system import liveness
+from control.system.liveness import Reporter
 from muster.db.engine import make_engine
-from muster.db.notifications import Notifications, advisory_lock
-from muster.domain.errors import ConflictError, MusterError
+from muster.db.leader_lease import CONSTRAINT, LEASE_S, RENEW_S, LeaderLease, LeadLostError
+from muster.db.notifications import Notifications
+from muster.domain.errors import ConflictError
 from muster.domain.ids import JobId
 from muster.domain.principals import Principal, system_principal
+from muster.processes import Loop, run_loops, stop_on_signals
+from muster.progress import advance, on_advance
 from muster.settings import Settings
 from scheduler.planner import Plan, plan
 
@@ -39,11 +43,15 @@ STANDBY_PAUSE_S: Final = 1.0
 _log = structlog.get_logger(__name__)
 
 
-def run_cycle(units: UnitOfWorkFactory, principal: Principal) -> Plan:
+def _nothing() -> None:
+    """Do nothing: this cycle needs no lead."""
+
+
+def run_cycle(units: UnitOfWorkFactory, principal: Principal, *, advanced: Callable[[], None] = _nothing) -> Plan:
     """Run one cycle: jobs that fit are placed, the others get a reason. The next cycle repeats a lost race.
 
     First, holds that are no longer needed are released for other jobs, and preflights of new jobs are requested.
-    Notices and growth come last.
+    Notices and growth come last. ``advanced`` is called as the cycle advances; it raises where the lead has ended.
     """
     for job_id in elastic.let_go_of_idle(units, principal):
         _log.info("hold_lapsed", job_id=job_id)
@@ -53,7 +61,7 @@ def run_cycle(units: UnitOfWorkFactory, principal: Principal) -> Plan:
     if asked is None:
         return Plan()
     policy = asked.policy
-    decided = plan(asked.gpus, asked.queue, policy, asked.workload)
+    decided = plan(asked.gpus, asked.queue, policy, asked.workload, advanced=advanced)
     placed = {placement.job_id for placement in decided.placements}
     for lapsed in decided.lapses:
         if lapsed.beneficiary not in placed:
@@ -110,35 +118,49 @@ def pause_s(decided: Plan, cpu_s: float) -> float:
 class SchedulerLoop:
     """Loop of cycles until ``stop``: at once when a job or GPU has changed, else after ``pause_s``."""
 
-    def __init__(self, units: UnitOfWorkFactory) -> None:
+    def __init__(self, units: UnitOfWorkFactory, *, instance: str = "", lease_s: float = LEASE_S) -> None:
         self._units = units
         self._principal = system_principal("scheduler")
+        self._lease = LeaderLease(units.engine, liveness.SCHEDULER, instance, lease_s=lease_s)
 
     def run(self, stop: threading.Event) -> None:
+        """Lead where no other process does, else ask again each second. Raises ``UnavailableError``."""
         while not stop.is_set():
-            try:
-                with advisory_lock(self._units.engine, SCHEDULER_LOCK) as is_active:
-                    if is_active:
-                        self._run_active(stop)
-            except MusterError as error:
-                _log.warning("scheduler_pauses", fault=error.detail)
+            if self._lease.take():
+                try:
+                    self._run_active(stop)
+                finally:
+                    self._lease.close()
             stop.wait(STANDBY_PAUSE_S)
 
     def _run_active(self, stop: threading.Event) -> None:
         _log.info("scheduler_active")
-        with Notifications(self._units.engine, SCHEDULER_CHANNEL) as wakeups:
+        lost = LeadLostError("another scheduler has the lead: nothing of this change was stored")
+        units = replace(self._units, guard=Guard(self._lease.guard, CONSTRAINT, lost))
+        with on_advance(self._lease.advance), Notifications(self._units.engine, SCHEDULER_CHANNEL) as wakeups:
             while not stop.is_set():
                 began_s = time.process_time()
-                decided = run_cycle(self._units, self._principal)
-                wakeups.wait(pause_s(decided, time.process_time() - began_s))
+                decided = run_cycle(units, self._principal, advanced=self._advanced)
+                self._rest(wakeups, pause_s(decided, time.process_time() - began_s))
+
+    def _advanced(self) -> None:
+        advance()
+        self._lease.require()
+
+    def _rest(self, wakeups: Notifications, pause_s: float) -> None:
+        """Wait for a notification, in parts: the lease is renewed in between."""
+        until_s = time.monotonic() + pause_s
+        while (left_s := until_s - time.monotonic()) > 0 and not wakeups.wait(min(left_s, RENEW_S)):
+            self._lease.require()
 
 
 def run(settings: Settings) -> None:
     """Run the process ``muster scheduler`` until SIGTERM or SIGINT."""
     settings.require("database_url")
+    stop = stop_on_signals()
     engine = make_engine(str(settings.database_url), application_name="muster-scheduler")
-    stop = threading.Event()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, lambda *_: stop.set())
-    SchedulerLoop(UnitOfWorkFactory(engine)).run(stop)
+    units = UnitOfWorkFactory(engine)
+    reporter = Reporter(units, "scheduler")
+    loop = SchedulerLoop(units, instance=reporter.instance, lease_s=settings.scheduler_lease_s)
+    run_loops([Loop(liveness.SCHEDULER, loop.run)], stop, report=reporter.report)
     engine.dispose()

@@ -8,6 +8,7 @@ from typing import Final
 import msgspec
 import structlog
 
+from muster.processes import state_waiting
 from muster.settings import Settings
 from muster.wire.enrolment import AGENT_FOLDER, NODE_FILE, TOKEN_FILE
 
@@ -39,6 +40,7 @@ def host_identity(settings: Settings, node_id: str | None, stop: threading.Event
         if not is_said:
             _log.info("waiting_for_enrolment", identity=str(agent / NODE_FILE), key=str(key_file))
             is_said = True
+        state_waiting("waits until this host's agent has enrolled")
         stop.wait(_POLL_S)
     return None
 

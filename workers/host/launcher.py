@@ -14,6 +14,7 @@ from typing import Any, Final, Literal
 import structlog
 from msgspec import structs
 
+from muster import progress
 from muster.client.host import HostClient
 from muster.client.transport import Problem, UnreachableError
 from muster.domain.ids import AttemptId, Fence, JobId
@@ -163,15 +164,22 @@ class Launcher:
         """Continue after the last launcher."""
         for place in supervisor.sweep_secrets():
             _log.warning("secrets_swept", folder=str(place))
-        self._ledger, commands = host.restarted(self._ledger, self._config.boot_id)
-        self._file.save(self._ledger)
-        self._carry_out(commands)
+        self._take(host.restarted(self._ledger, self._config.boot_id), is_to_save=True)
 
     def _apply(self, event: host.Event) -> None:
-        before = self._ledger
-        self._ledger, commands = host.step(before, event, boottime_ms())
-        if self._ledger != before:
-            self._file.save(self._ledger)
+        outcome = host.step(self._ledger, event, boottime_ms())
+        self._take(outcome, is_to_save=outcome[0] != self._ledger)
+
+    def _take(self, outcome: host.Outcome, *, is_to_save: bool) -> None:
+        """Save the ledger, then use it, then carry out its commands.
+
+        Where it cannot be saved, this launcher continues from what the next one would find. Otherwise its next answers
+        and commands would rest on a claim, a go or a stop that a crash takes back.
+        """
+        ledger, commands = outcome
+        if is_to_save:
+            self._file.save(ledger)
+        self._ledger = ledger
         self._carry_out(commands)
 
     def _carry_out(self, commands: tuple[host.Command, ...]) -> None:
@@ -347,6 +355,7 @@ class Launcher:
 
     def _check_programs(self) -> None:
         for record in tuple(self._ledger.records.values()):
+            progress.advance()  # a proof may take seconds, and there may be many
             if record.phase in {Phase.CLAIMED, Phase.STARTED}:
                 self._check(record)
             elif record.phase is Phase.EXITED:

@@ -14,12 +14,14 @@ import structlog
 from muster.client.host import HostClient
 from muster.client.key_file import KeyFile
 from muster.processes import Loop, run_loops, stop_on_signals
+from muster.progress_file import ProgressFile
 from muster.settings import Settings, SettingsError
 from workers.host.identity import HostIdentity, host_identity
 from workers.host.job_users import JobUsers, job_users, open_ways
 from workers.host.launcher import HostConfig, Launcher
 from workers.host.ledger_file import LedgerFile, current_boot_id
 from workers.host.log_relay import LogRelay
+from workers.host.progress import PROGRESS_FILE
 from workers.host.wake_socket import WakeupSocket
 from workers.wakeup.command import BROKER_VARIABLE, ListenerArguments
 
@@ -72,10 +74,11 @@ def _launch(settings: Settings, identity: HostIdentity, users: JobUsers, stop: t
         Loop("log_relay", lambda stop: _relay_logs(relay, stop)),
     ]
     if settings.broker_url is not None:
-        loops.append(Loop("wakeups", ListenerLoop(node_id, wakeup_socket.path, settings.broker_url)))
+        listener = ListenerLoop(node_id, wakeup_socket.path, settings.broker_url)
+        loops.append(Loop("wakeups", listener, is_vital=False))
     _log.info("host_worker_started", node_id=node_id, boot_id=config.boot_id)
     try:
-        run_loops(loops, stop)
+        run_loops(loops, stop, report=ProgressFile(state_dir / PROGRESS_FILE).report)
     finally:
         wakeup_socket.close()
         ledger_file.close()

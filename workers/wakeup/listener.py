@@ -11,6 +11,7 @@ from pathlib import Path
 
 from celery import Celery
 
+from muster.log_streams import keep_streams_open
 from muster.processes import end_with_parent
 from workers.wakeup.celery_app import WAKE, host_queue, make_celery
 from workers.wakeup.command import BROKER_VARIABLE, ListenerArguments
@@ -38,6 +39,7 @@ def make_listener(broker_url: str, wakeup_socket: Path, node_id: str) -> Celery:
 def main(arguments: list[str]) -> None:
     given = ListenerArguments.read(arguments)
     end_with_parent(given.launcher_pid)
+    keep_streams_open()
     app = make_listener(os.environ[BROKER_VARIABLE], given.wakeup_socket, given.node_id)
     app.worker_main(
         [

@@ -1,5 +1,6 @@
-"""Findings of the doctor about a fleet: hosts, GPUs, incidents, breakers, unsent messages. None of them is a
-failure.
+"""Findings of the doctor about a fleet: loops of the control plane, hosts, GPUs, incidents, breakers, unsent messages.
+
+A loop that stands still is a failure; none of the others is.
 """
 
 from collections import Counter
@@ -31,17 +32,37 @@ def fleet_findings() -> Iterator[Finding]:
     """Yield the findings; none if the key may not read the fleet."""
     try:
         with open_client(as_operator=True) as client:
-            figures, breakers = _figures(client.figures()), client.breakers()
+            figures, breakers, system = _figures(client.figures()), client.breakers(), client.system()
             incidents = list(islice(client.incidents(state="open", limit=MOST_INCIDENTS), MOST_INCIDENTS))
     except Exception as fault:  # noqa: BLE001  # any fault is the finding
         if not (isinstance(fault, Problem) and fault.status == 403):
             yield Finding("fleet", "warn", f"cannot be read: {exit_of(fault)[1]}")
         return
+    yield _loops(system.get("loops", ()))  # a server of the release before has none
     yield _hosts(figures.get("muster_nodes", {}))
     yield _gpus(figures.get("muster_gpus", {}))
     yield from _incidents(figures.get("muster_incidents_open", {}), incidents)
     yield _breakers(breakers)
     yield _outbox(_one(figures, "muster_outbox_pending"), _one(figures, "muster_outbox_oldest_seconds"))
+
+
+def _loops(loops: Sequence[Document]) -> Finding:
+    """Return the finding about the control plane's loops, by the age of their progress."""
+    if not loops:
+        return Finding("loops", "ok", "this server reports none")
+    stalled = [each for each in loops if each["is_stalled"]]
+    if stalled:
+        words = ", ".join(f"{each['name']} for {each['age_s']:.0f} s" for each in stalled)
+        return Finding("loops", "fail", f"not advanced: {words}; start again: {_commands(stalled)}")
+    unseen = [each for each in loops if each["age_s"] is None]
+    if unseen:
+        words = ", ".join(str(each["name"]) for each in unseen)
+        return Finding("loops", "warn", f"never reported: {words}; start: {_commands(unseen)}")
+    return Finding("loops", "ok", "each advances")
+
+
+def _commands(loops: Sequence[Document]) -> str:
+    return ", ".join(f"`{command}`" for command in dict.fromkeys(each["started_by"] for each in loops))
 
 
 def _figures(text: str) -> dict[str, dict[str, float]]:

@@ -50,6 +50,10 @@ def _parts(found: Document) -> Iterator[str | Table]:
         yield "  NO SCHEDULER RUNS: nothing new is placed; start `muster scheduler`"
     if found["accepts_heartbeats_since"] is not None:
         yield f"  heartbeats have been accepted for {age(found['accepts_heartbeats_since'])}"
+    for loop in found.get("loops", ()):  # a server of the release before has none
+        if loop["is_stalled"]:
+            since = f"has not advanced for {loop['age_s']:.0f} s"
+            yield f"  THE LOOP {loop['name']} {since}: start `{loop['started_by']}` again"
     yield Table(QUEUE_COLUMNS, list(_waiting(found)), indent="")
     open_scopes = [scope["scope"] for each in found["breakers"] for scope in each["scopes"] if scope["is_open"]]
     yield f"breaker: {'OPEN in ' + ', '.join(open_scopes) if open_scopes else 'closed'}"

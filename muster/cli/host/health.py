@@ -61,54 +61,78 @@ def _api(settings: Settings) -> str:
 
 
 def _scheduler(settings: Settings) -> str:
-    _require_connection(settings, "muster-scheduler")
-    return "connected"
+    oldest_s, _ = _require_progress(settings, Part.SCHEDULER)
+    return f"its loop advanced {oldest_s:.0f} s ago"
 
 
 def _worker_control(settings: Settings) -> str:
-    waited_s = _require_connection(settings, "muster-control")
+    oldest_s, waited_s = _require_progress(settings, Part.WORKER_CONTROL)
     if waited_s > LATE_S:
         raise CommandError(f"an event has waited {waited_s:.0f} s for its position")
-    return "connected, and no event waits"
+    return f"each of its loops advanced in the last {oldest_s:.0f} s, and no event waits"
 
 
-def _require_connection(settings: Settings, application_name: str) -> float:
-    """Return the age of the oldest event. Raises CommandError: no such process of this machine is connected."""
+def _require_progress(settings: Settings, part: Part) -> tuple[float, float]:
+    """Return the greatest age of its loops' progress, and the age of the oldest event.
+
+    Raises CommandError: no such process of this machine has reported, or one of its loops stands still.
+    """
     from muster.db.engine import make_engine
     from muster.db.errors import translated_errors
-    from muster.db.queries.liveness import is_connected, oldest_unsequenced_s
+    from muster.db.queries.liveness import loops_of, oldest_unsequenced_s
 
     engine = make_engine(str(settings.require("database_url").database_url), application_name="muster-health")
     try:
         with translated_errors(), engine.connect() as connection:
-            if not is_connected(connection, application_name):
-                raise CommandError(f"no {application_name} of this machine is connected to the database")
-            return oldest_unsequenced_s(connection)
+            ages = loops_of(connection, part.value, socket.gethostname())
+            waited_s = oldest_unsequenced_s(connection)
     finally:
         engine.dispose()
+    if not ages:
+        raise CommandError(f"no {part.value} of this machine has reported its progress")
+    stalled = [f"{loop} for {age_s:.0f} s" for loop, (age_s, limit_s) in ages.items() if age_s > limit_s]
+    if stalled:
+        raise CommandError(f"these loops have not advanced: {', '.join(stalled)}")
+    return max(age_s for age_s, _ in ages.values()), waited_s
 
 
 def _agent(settings: Settings) -> str:
-    from muster.wire.enrolment import AGENT_FOLDER, TOKEN_FILE
+    from muster.wire.enrolment import AGENT_FOLDER, PROGRESS_FILE, TOKEN_FILE
 
-    token = settings.state_dir.absolute() / AGENT_FOLDER / TOKEN_FILE
+    folder = settings.state_dir.absolute() / AGENT_FOLDER
+    token = folder / TOKEN_FILE
     try:
         age_s = time.time() - token.stat().st_mtime
     except OSError as error:
         raise CommandError(f"the host has not enrolled, or has no token yet ({error})") from error
     if age_s > TOKEN_LIFE_S:
         raise CommandError(f"{token} was last renewed {age_s:.0f} s ago: the control plane was not reached since")
-    return f"its token was renewed {age_s:.0f} s ago"
+    _require_mark(folder / PROGRESS_FILE, "the agent")
+    return f"its loops advance; its token was renewed {age_s:.0f} s ago"
+
+
+def _require_mark(path: Path, process: str) -> None:
+    """Raise CommandError: the process has no loops yet, or one of them has not advanced."""
+    from muster.progress_file import marked_s_ago
+
+    age_s = marked_s_ago(path)
+    if age_s is None:
+        raise CommandError(f"{process} has not marked its progress in {path}")
+    if age_s > LATE_S:
+        raise CommandError(f"a loop of {process} has not advanced for {age_s:.0f} s; the log names it")
 
 
 def _worker_host(settings: Settings) -> str:
+    from workers.host.progress import PROGRESS_FILE
+
     wakeup_path = settings.state_dir.absolute() / "wakeup.sock"
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as line:
         try:
             line.connect(str(wakeup_path))  # nothing is sent: only a living launcher has the other end open
         except OSError as error:
             raise CommandError(f"no launcher listens at {wakeup_path} ({error})") from error
-    return f"listens at {wakeup_path}"
+    _require_mark(settings.state_dir.absolute() / PROGRESS_FILE, "the launcher")
+    return f"its loops advance, and it listens at {wakeup_path}"
 
 
 _CHECKS: Final[dict[Part, Callable[[Settings], str]]] = {

@@ -15,6 +15,7 @@ from muster.db.models.gpus import Gpu, GpuOverride, GpuStandingChange
 from muster.db.models.health import Breaker, BreakerProposal, EvidenceRow, Incident, Repair
 from muster.db.models.idempotency import IdempotencyKey
 from muster.db.models.jobs import Job
+from muster.db.models.liveness import LeaderLeaseRow, LoopProgress
 from muster.db.models.logs import LogChunk
 from muster.db.models.nodes import Node
 from muster.db.models.outbox import OutboxMessage
@@ -63,7 +64,9 @@ __all__ = [
     "Incident",
     "Job",
     "JoinToken",
+    "LeaderLeaseRow",
     "LogChunk",
+    "LoopProgress",
     "Node",
     "NodeIdentity",
     "NodeLatest",

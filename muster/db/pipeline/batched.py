@@ -31,7 +31,12 @@ def query_together(session: Session, *queries: Query, commit: bool = False) -> l
     try:
         rows = driver.exchange([*before, *queries, *after])
     except StatementError as failed:
-        raise DBAPIError.instance(failed.statement, None, failed.error, psycopg.Error) from failed.error
+        is_gone = driver.closed  # the server is no primary any more
+        if is_gone:
+            connection.invalidate(failed.error)
+        raise DBAPIError.instance(
+            failed.statement, None, failed.error, psycopg.Error, connection_invalidated=is_gone
+        ) from failed.error
     except psycopg.Error as error:
         is_gone = driver.closed
         if is_gone:

@@ -9,6 +9,7 @@ ROLLBACK, so at the end of each transaction that only read; and what it forgets 
 
 import re
 import select
+import time
 from collections import namedtuple
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -16,12 +17,15 @@ from functools import lru_cache
 from typing import Any, Final
 
 import psycopg
+import structlog
 from psycopg import adapt
 from psycopg.abc import Buffer, PQGen, Transformer
 from psycopg.adapt import PyFormat
 from psycopg.errors import FeatureNotSupported, InvalidSqlStatementName, error_from_result
 from psycopg.pq import ConnStatus, ExecStatus, Format, PipelineStatus, TransactionStatus
 from psycopg.pq.abc import PGconn, PGresult
+
+from muster import progress
 
 Query = tuple[str, Mapping[str, Any]]
 """A statement in the driver's own words (``%(name)s``), and its parameters."""
@@ -34,6 +38,10 @@ _UNPREPARED: Final = (b"BEGIN", b"COMMIT", b"ROLLBACK")
 """Beginnings of statements that are read faster than a name is looked up; ROLLBACK always has to work."""
 _CHECK_MS: Final = 1000
 """Interval in which libpq is asked at least: a poll of the socket does not show data that TLS has already read."""
+_INTERVAL_S: Final = 0.1
+"""Interval at which the driver looks for an interruption while it waits."""
+_READ_ONLY: Final = "25006"
+_log = structlog.get_logger(__name__)
 _PLACEHOLDER: Final = re.compile(r"%(?:\((?P<name>\w+)\)s|(?P<other>.|\Z))", re.DOTALL)
 
 
@@ -70,10 +78,46 @@ class StatementError(Exception):
         self.statement, self.error = statement, error
 
 
-class Connection(psycopg.Connection[Any]):
-    """The driver's connection, with exchanges."""
+@dataclass(slots=True)
+class Silence:
+    """When a database last kept silent past a deadline in this process, by the monotonic clock."""
 
+    newest_s: float = float("-inf")
+
+
+SILENCE: Final = Silence()
+
+
+class Connection(psycopg.Connection[Any]):
+    """The driver's connection, with exchanges, each of which has a deadline.
+
+    ``patience_s``: how long the server may keep silent. The server's own limits end a statement before. A server that
+    keeps silent for longer has vanished without a word, as in a fail-over or behind a firewall, and no error of the
+    network reports it: the connection is closed. None: no deadline.
+    """
+
+    patience_s: float | None = None
     _kept: _Kept | None = None
+
+    def wait(self, gen: PQGen[Any], interval: float = _INTERVAL_S, timeout: float | None = None) -> Any:
+        """Wait as the driver does, within the deadline. Each answer is progress of the loop that asked."""
+        own_s = self.patience_s if timeout is None else timeout
+        try:
+            answer = super().wait(gen, interval, own_s)
+        except psycopg.errors._WaitTimeout:  # noqa: SLF001  # the driver has no other name for it
+            if timeout is not None:
+                raise
+            raise self._silent() from None
+        progress.advance()
+        return answer
+
+    def _silent(self) -> psycopg.OperationalError:
+        """Close the connection, and return the error to raise."""
+        where = f"{self.pgconn.host.decode() or 'a socket'}:{self.pgconn.port.decode()}"
+        self.pgconn.finish()
+        SILENCE.newest_s = time.monotonic()
+        _log.warning("database_silent", server=where, waited_s=self.patience_s, then="the connection is closed")
+        return psycopg.OperationalError(f"the database at {where} has not answered for {self.patience_s:.1f} s")
 
     def exchange(self, queries: Sequence[Query]) -> list[Sequence[Any]]:
         """Run statements in one round trip, and return the rows of each as named tuples.
@@ -100,12 +144,18 @@ class Connection(psycopg.Connection[Any]):
     def _exchanged(self, kept: _Kept, queries: Sequence[Query]) -> list[Sequence[Any]]:
         with self.lock:
             bound = [_bound(kept.transformer, *one) for one in queries]
-            keys, results = _exchanged(self.pgconn, kept, bound)
+            try:
+                keys, results = _exchanged(self.pgconn, kept, bound, self.patience_s)
+            except _SilentError:
+                raise self._silent() from None
+            progress.advance()
             _forget_unprepared(kept, keys, results)
             answers: list[Sequence[Any]] = []
             for key, result in zip(keys, results, strict=True):
                 if result.status == ExecStatus.FATAL_ERROR:
                     error = error_from_result(result, encoding=self.info.encoding)
+                    if error.sqlstate == _READ_ONLY and not self.read_only:
+                        self.close()  # this server is no primary any more: the next connection finds that one
                     raise StatementError(queries[len(answers)][0], error)
                 if key is None:
                     answers.append(_rows(kept.transformer, result))
@@ -186,8 +236,17 @@ def _bound(transformer: Transformer, statement: str, parameters: Mapping[str, An
     return _Bound(query, transformer.types or (), values, transformer.formats)
 
 
-def _exchanged(pgconn: PGconn, kept: _Kept, bound: Sequence[_Bound]) -> tuple[list[_Key | None], list[PGresult]]:
-    """Return a result for each statement, preceded by that of its preparation, with its key, where it was new."""
+class _SilentError(Exception):
+    """The server has kept silent past the deadline."""
+
+
+def _exchanged(
+    pgconn: PGconn, kept: _Kept, bound: Sequence[_Bound], patience_s: float | None
+) -> tuple[list[_Key | None], list[PGresult]]:
+    """Return a result for each statement, preceded by that of its preparation, with its key, where it was new.
+
+    Raises ``_SilentError`` when the server keeps silent for longer than ``patience_s``.
+    """
     keys: list[_Key | None] = []
     try:
         pgconn.enter_pipeline_mode()
@@ -206,23 +265,29 @@ def _exchanged(pgconn: PGconn, kept: _Kept, bound: Sequence[_Bound]) -> tuple[li
             else:
                 pgconn.send_query_prepared(name, one.values, one.formats)
         pgconn.pipeline_sync()
-        results = _results(pgconn)
+        results = _results(pgconn, patience_s)
         pgconn.exit_pipeline_mode()
+    except _SilentError:
+        raise
     except BaseException:
         pgconn.finish()  # or it would give the answers to these as those to the next
         raise
     return keys, results
 
 
-def _results(pgconn: PGconn) -> list[PGresult]:
+def _results(pgconn: PGconn, patience_s: float | None) -> list[PGresult]:
     """Return the results of all statements before the sync. The server's limits bound the time of each."""
+    heard_s, check_ms = time.monotonic(), _check_ms(patience_s)
     poller = select.poll()
     is_sent = pgconn.flush() == 0
     poller.register(pgconn.socket, select.POLLIN if is_sent else select.POLLIN | select.POLLOUT)
     results: list[PGresult] = []
     while True:
         while pgconn.is_busy() or not is_sent:
-            poller.poll(_CHECK_MS)
+            if poller.poll(check_ms):
+                heard_s = time.monotonic()
+            elif patience_s is not None and time.monotonic() - heard_s >= patience_s:
+                raise _SilentError
             pgconn.consume_input()
             if not is_sent and (is_sent := pgconn.flush() == 0):
                 poller.modify(pgconn.socket, select.POLLIN)
@@ -234,6 +299,10 @@ def _results(pgconn: PGconn) -> list[PGresult]:
         if result.status == ExecStatus.PIPELINE_SYNC:
             return results
         results.append(result)
+
+
+def _check_ms(patience_s: float | None) -> int:
+    return _CHECK_MS if patience_s is None else min(_CHECK_MS, max(1, int(patience_s * 250)))
 
 
 def _rows(transformer: Transformer, result: PGresult) -> Sequence[Any]:

@@ -1,21 +1,28 @@
-"""The state of our processes in the database: whether one of this machine is connected, and the work that waits.
+"""The state of our processes in the database: when their loops last advanced, and the work that waits.
 
 The statements are plain text: a check runs every few seconds, and to import the models costs more than the check.
 """
 
+from typing import Final
+
 from sqlalchemy import Connection, text
 
+NEWEST: Final = """
+    SELECT DISTINCT ON (loop) loop, advanced_at, limit_s FROM loop_progress ORDER BY loop, advanced_at DESC
+"""
+"""Each loop that a process has reported, with its newest progress in any process."""
 
-def is_connected(connection: Connection, application_name: str) -> bool:
-    """Return whether a process of that name holds a connection from the address of this one."""
-    found = connection.scalar(
+
+def loops_of(connection: Connection, component: str, host: str) -> dict[str, tuple[float, float]]:
+    """Return loop → (seconds since its newest progress, the age that is a standstill), for one part on one host."""
+    found = connection.execute(
         text(
-            "SELECT count(*) FROM pg_stat_activity"
-            " WHERE application_name = :name AND client_addr IS NOT DISTINCT FROM inet_client_addr()"
+            "SELECT DISTINCT ON (loop) loop, extract(epoch FROM clock_timestamp() - advanced_at), limit_s"
+            " FROM loop_progress WHERE component = :component AND host = :host ORDER BY loop, advanced_at DESC"
         ),
-        {"name": application_name},
+        {"component": component, "host": host},
     )
-    return bool(found)
+    return {loop: (float(age_s), limit_s) for loop, age_s, limit_s in found}
 
 
 def oldest_unsequenced_s(connection: Connection) -> float:

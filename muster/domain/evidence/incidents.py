@@ -11,6 +11,7 @@ class IncidentKind(StrEnum):
     GPU_CLAIMED_TWICE = "gpu_claimed_twice"
     JOB_ON_HOLD = "job_on_hold"
     JUDGE_FAILED = "judge_failed"
+    LOOP_STALLED = "loop_stalled"
     MESSAGES_GIVEN_UP = "messages_given_up"
     NODE_LOST = "node_lost"
     NODE_STORAGE = "node_storage"
@@ -31,6 +32,7 @@ CLOSED_BY_RULE: Final[Mapping[str, str]] = {
     IncidentKind.BREAKER_OPEN: "Close its scopes with `muster breaker close`: it closes with the last of them.",
     IncidentKind.JOB_ON_HOLD: "Release its job with `muster job release`, or cancel it: it closes with that.",
     IncidentKind.JUDGE_FAILED: "It is judged again every ten minutes, and closes once that succeeds.",
+    IncidentKind.LOOP_STALLED: "Start the process that it names again: it closes once the loop advances.",
     IncidentKind.MESSAGES_GIVEN_UP: "Repair the connection to the broker: it closes an hour after the last message.",
     IncidentKind.NODE_LOST: "Bring its host back, or cordon the node: it closes with that.",
     IncidentKind.REPAIR_DUE: "Do what it says and start that repair with `muster gpu repair`, or dismiss what asks for "
@@ -50,6 +52,7 @@ TO_DO: Final[Mapping[str, str]] = {
     f"{_THEN_CLOSE}.",
     IncidentKind.JOB_ON_HOLD: "`muster job show` has the cause. Remove it and release the job, or cancel the job.",
     IncidentKind.JUDGE_FAILED: "Report the error with `muster support-bundle`. Its GPU keeps its standing until then.",
+    IncidentKind.LOOP_STALLED: "Read the log of the process that it names, then start that process again.",
     IncidentKind.MESSAGES_GIVEN_UP: "Check the broker and its address. Hosts find their work at the next heartbeat.",
     IncidentKind.NODE_LOST: "Check the host's power, network and host worker; if it stays away, cordon the node.",
     IncidentKind.NODE_STORAGE: f"Check the host's mounts and disks, {_THEN_CLOSE}.",

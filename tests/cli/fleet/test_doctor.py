@@ -1,5 +1,6 @@
 """What ``muster doctor`` says of a fleet: short lines, and none that changes the exit code."""
 
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -41,14 +42,27 @@ INCIDENTS = [
 """As this release sends one, and as 0.1.0 does."""
 
 
-def reported(folder: Path, figures: Answer, *, is_open: bool = False) -> dict[str, str]:
-    """Name → verdict and words of a doctor that ends well."""
+def loop(name: str, age_s: float | None, *, is_stalled: bool = False) -> dict[str, object]:
+    return {"name": name, "started_by": f"muster {name}", "age_s": age_s, "is_stalled": is_stalled}
+
+
+def reported(
+    folder: Path,
+    figures: Answer,
+    *,
+    is_open: bool = False,
+    loops: Sequence[object] = (),
+    code: Exit = Exit.OK,
+) -> dict[str, str]:
+    """Name → verdict and words of a doctor that ends with ``code``."""
 
     def answered(requested: Requested, _number: int) -> Answer:
         if requested.path == "/readyz":
             return Answer(200, {"status": "ready", "version": "1"})
         if requested.path == "/metrics":
             return figures
+        if requested.path == "/v1/system" and loops:
+            return Answer(200, {"loops": list(loops)})
         if requested.path.startswith("/v1/incidents"):
             return Answer(200, {"items": INCIDENTS if is_open else [], "next_cursor": None})
         scope = {"scope": "fleet_window", "is_open": is_open}
@@ -57,7 +71,7 @@ def reported(folder: Path, figures: Answer, *, is_open: bool = False) -> dict[st
 
     with serving(answered) as server:
         answer = Command(folder).run("doctor", url=server.url, COLUMNS="200")
-    assert answer.returncode == Exit.OK, answer.stdout
+    assert answer.returncode == code, answer.stdout
     lines = [line.split(maxsplit=1) for line in answer.stdout.splitlines()]
     return {words[:14].strip(): f"{verdict} {words[14:].strip()}" for verdict, words in lines}
 
@@ -87,6 +101,17 @@ def test_what_wants_a_person_is_a_warning_with_where_to_check(tmp_path: Path) ->
     assert lines["storage"] == "warn /ckpt is full. Close it once it is handled."
     assert lines["breaker"] == "warn open in fleet_window; see `muster breaker list`"
     assert lines["outbox"] == "warn 3 messages wait, the oldest for 75 s"
+
+
+def test_a_loop_that_stands_still_is_a_failure(tmp_path: Path) -> None:
+    seen = reported(tmp_path, Answer(raw=b""), loops=[loop("api", 0.2), loop("scheduler", 0.0)])
+    assert seen["loops"] == "ok each advances"
+    unseen = reported(tmp_path, Answer(raw=b""), loops=[loop("api", 0.2), loop("scheduler", None)])
+    assert unseen["loops"] == "warn never reported: scheduler; start: `muster scheduler`"
+    loops = [loop("scheduler", 61.2, is_stalled=True), loop("api", 0.2)]
+    stalled = reported(tmp_path, Answer(raw=b""), loops=loops, code=Exit.FAILED)
+    assert stalled["loops"] == "fail not advanced: scheduler for 61 s; start again: `muster scheduler`"
+    assert reported(tmp_path, Answer(raw=b""))["loops"] == "ok this server reports none"
 
 
 def test_an_empty_fleet_is_no_fault(tmp_path: Path) -> None:
