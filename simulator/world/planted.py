@@ -219,6 +219,10 @@ PLANTED_BUGS: Final = (
         plan=misplanning.ignore_quotas_above, rechecks_ceiling=False,
     ),
     _bug(
+        "guarantee_lent", "a guarantee in a tier without notice is lent to jobs that stay", 10, "guarantee",
+        plan=misplanning.lend_guarantees,
+    ),
+    _bug(
         "rack_split", "a gang that requires one rack is spread over two", 10, "level",
         plan=misplanning.split_domains, rechecks_places=False,
     ),
