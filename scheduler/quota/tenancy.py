@@ -88,6 +88,10 @@ class Tenancy:
 
         return {tenant: guaranteed(tenant) for tenant in concerned}
 
+    def all_guaranteed(self, tier: str) -> int:
+        """Return the GPUs that are guaranteed in the tier to all tenants together."""
+        return sum(number for tenant, number in self.guarantees(tier).items() if self.member(tenant).parent is None)
+
 
 _ALONE: Final = Member()
 
