@@ -203,7 +203,7 @@ PLANTED_BUGS: Final = (
         plan=misplanning.wait_for_ever,
     ),
     _bug(
-        "reserved_reclaimed", "GPUs are reclaimed from a tier that no rule may reclaim", 40, "I7",
+        "reserved_reclaimed", "GPUs are reclaimed from a tier that no rule may reclaim", 70, "I7",
         plan=misplanning.reclaim_from_any_tier, rechecks_victims=False,
     ),
     _bug(
