@@ -231,7 +231,7 @@ PLANTED_BUGS: Final = (
         plan=misplanning.split_slices, rechecks_places=False,
     ),
     _bug(
-        "spread_over_unknown", "an even spread has hosts whose place is unknown", 236, "level",
+        "spread_over_unknown", "an even spread has hosts whose place is unknown", 237, "level",
         plan=misplanning.spread_over_unknown, rechecks_places=False,
     ),
     _bug(
