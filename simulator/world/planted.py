@@ -251,7 +251,7 @@ PLANTED_BUGS: Final = (
         rechecks_beneficiary=False,
     ),
     _bug(
-        "told_and_withdrawn", "a reclaim is withdrawn though its victim knows of it", 202, "withdrawal",
+        "told_and_withdrawn", "a reclaim is withdrawn though its victim knows of it", 981, "withdrawal",
         rechecks_delivered=False,
     ),
     _bug(
