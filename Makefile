@@ -16,7 +16,7 @@ help:
 	@echo 'make quick       lint, types and the tests that a change can reach, within a minute (BASE=rev, BUDGET=seconds)'
 	@echo 'make durations   tests/durations.json from the last make test of all tests, by which make quick chooses'
 	@echo 'make second-look  the few tests that failed in the last run, again and alone; records each that passes now'
-	@echo 'make mutants     60 seeded one-line changes, each against its nearest tests: nothing caught before is missed now (30 min)'
+	@echo 'make mutants     25 seeded one-line changes of the code that decides, each against its nearest tests: none survives (20 min)'
 	@echo 'make lint        style and formatting'
 	@echo 'make words       refused words of docs/glossary.md: there must be none (ARGS=PATH, ARGS=--count)'
 	@echo 'make types       static types'
@@ -58,7 +58,7 @@ second-look: setup
 	@$(BIN)/python -m tools.second_check
 
 mutants: setup
-	@nice -n 10 $(BIN)/python -m tools.mutants $(ARGS)
+	@nice -n 10 $(BIN)/python -m tools.mutants --decisions $(ARGS)
 
 lint: setup
 	@$(BIN)/ruff check
@@ -120,6 +120,7 @@ soak: setup
 	@$(BIN)/python -m simulator --seeds 10000 --jobs $(JOBS) $(ARGS)
 	@$(BIN)/python -m simulator --bugs --jobs $(JOBS)
 	@MUSTER_SOAK=1 $(BIN)/python -m pytest -n $(JOBS) $(SOAKED)
+	@$(BIN)/python -m tools.mutants --decisions --number 200 --jobs 2
 	@MUSTER_API_CASES=10000 $(BIN)/python -m pytest -n $(JOBS) tests/api/test_any_request.py
 	@$(BIN)/python -m benchmarks soak
 

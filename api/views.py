@@ -61,6 +61,7 @@ def quota_view(found: QuotaFound) -> documents.Quota:
         "borrowable_gpus": row.borrowable_gpus,
         "ceiling_gpus": row.ceiling_gpus,
         "assigned_gpus": found.assigned_gpus,
+        "lent_gpus": found.lent_gpus,
         "updated_at": time_of(row.updated_at),
     }
 

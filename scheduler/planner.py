@@ -59,6 +59,7 @@ from scheduler.queue.fair_share import FairShares, in_turns
 from scheduler.queue.order import in_order, is_passed_enough
 from scheduler.queue.pending_jobs import PendingJobs, comes_to, funnel_alongside
 from scheduler.queue.report import QueueReport
+from scheduler.quota.firm_tiers import firm_guarantees
 from scheduler.quota.gate import QuotaGate
 from scheduler.quota.tenancy import Holdings
 from scheduler.reclaim.reclaim import Reclaimer
@@ -122,13 +123,16 @@ class _Cycle:
 
     def __init__(self, state: FleetState, policy: Policy, workload: Workload, ordered: Sequence[WaitingJob]) -> None:
         self.state, self.policy, self.workload, self.ordered = state, policy, workload, ordered
-        self.holdings = Holdings(workload.tenancy)
+        self.firm = firm_guarantees(state, policy, workload.tenancy, workload.running)
+        self.holdings = Holdings(workload.tenancy, self.firm)
         state.close(workload.maintenance_starts)
         state.expect(mix_of(policy.placement.fragmentation, workload.running, ordered))
         self.reclaimer = Reclaimer(state, policy, workload)
         self.backfill = self._rule()
         self._keep_holds()
         self.spares = self._keep_spares()
+        if self.firm is not None:
+            self.firm.leave_out(state.is_spare)
         self._count_gpus()
         self.shares = FairShares(state, policy, workload.running, ordered, self.holdings)
         self.quota = QuotaGate(state, self.holdings, self._is_passed_enough, self.reclaimer, self.backfill)
@@ -251,8 +255,9 @@ class _Cycle:
         over_quota = self.quota.refusal(job, limit)
         if limit is not None and over_quota is not None:
             if job.job_id in self.reclaimer.holds:
-                self.pending.withdraw(job, "its tenant has reached its quota")
-            return self.pending.later(job, self._request(job), limit) or over_quota
+                self.pending.withdraw(job, explain.why_withdrawn(limit))
+            later = None if limit.is_firm else self.pending.later(job, self._request(job), limit)
+            return later or over_quota
         request = self._request(job)
         unforgiving = request.sized(min(job.nodes, within))
         request = self.placing.exempting(unforgiving) if job.avoid_nodes else unforgiving

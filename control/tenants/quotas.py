@@ -1,7 +1,7 @@
 """Quotas of a tenant in a tier: its guarantee, its borrowable GPUs and its ceiling (I6), for it and all below it."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from sqlalchemy import select, text
@@ -12,15 +12,17 @@ from control.core.visibility import may_see
 from control.incidents import incidents
 from control.policy.policies import active_policy
 from control.tenants.read import QuotaRecord
-from control.tenants.tenancy import limit_refusal, quota_of
+from control.tenants.tenancy import limit_refusal, quota_of, tenancy
 from muster.db.models import Quota as QuotaRow
 from muster.db.models import Tenant
-from muster.db.queries.tenants import assigned_in_tier, lock_below
+from muster.db.queries.tenants import assigned_in_tier, fleet_gpus, idle_gpus, lock_below
 from muster.domain.errors import NotFoundError, ValidationFailedError
 from muster.domain.evidence.incidents import IncidentKind
 from muster.domain.ids import JobId, TenantId
+from muster.domain.policy.document import Policy
 from muster.domain.principals import Permission
 from scheduler.explain.explain import limit_in_use
+from scheduler.quota.firm_tiers import is_firm
 from scheduler.quota.tenancy import Quota
 
 SET: Final = declare_action("quota.set")
@@ -30,10 +32,14 @@ BELOW_HOLDINGS: Final = IncidentKind.QUOTA_BELOW_HOLDINGS
 
 @dataclass(frozen=True, slots=True)
 class QuotaFound:
-    """One quota. ``assigned_gpus``: by the tenant and all below it, now."""
+    """One quota. ``assigned_gpus``: by the tenant and all below it, now.
+
+    ``lent_gpus``: the GPUs of its unused guarantee that are not idle, since jobs of others run there.
+    """
 
     row: QuotaRecord
     assigned_gpus: int
+    lent_gpus: int
 
 
 def set_quota(unit: UnitOfWork, tenant_id: TenantId, tier: str, wanted: Quota, *, reason: str) -> QuotaFound:
@@ -43,12 +49,15 @@ def set_quota(unit: UnitOfWork, tenant_id: TenantId, tier: str, wanted: Quota, *
 
     Raises:
         NotFoundError: there is no such tenant.
-        ValidationFailedError: the policy does not define the tier, or more is guaranteed than the ceiling allows.
+        ValidationFailedError: the policy does not define the tier, or more is guaranteed than the ceiling allows or the
+            fleet has.
     """
     unit.principal.require(Permission.TENANT_WRITE)
     if unit.session.get(Tenant, tenant_id) is None:
         raise NotFoundError
-    _require_possible(unit, tier, wanted)
+    policy = active_policy(unit.session)
+    _require_possible(policy, tier, wanted)
+    _require_in_fleet(unit, policy, tenant_id, tier, wanted)
     row = _locked(unit, tenant_id, tier)
     before = None if row is None else quota_of(row)
     if row is None:
@@ -68,7 +77,7 @@ def set_quota(unit: UnitOfWork, tenant_id: TenantId, tier: str, wanted: Quota, *
     held = assigned_in_tier(unit.session, tenant_id, tier)
     report_holdings(unit, row, held)
     unit.session.flush()
-    return QuotaFound(record_of(row, QuotaRecord), held)
+    return QuotaFound(record_of(row, QuotaRecord), held, _lent(unit, row, held))
 
 
 def _locked(unit: UnitOfWork, tenant_id: TenantId, tier: str) -> QuotaRow | None:
@@ -85,8 +94,37 @@ def _locked(unit: UnitOfWork, tenant_id: TenantId, tier: str) -> QuotaRow | None
     return unit.session.get(QuotaRow, (tenant_id, tier), with_for_update={"key_share": True})
 
 
-def _require_possible(unit: UnitOfWork, tier: str, wanted: Quota) -> None:
-    tiers = active_policy(unit.session).tiers
+def _require_in_fleet(unit: UnitOfWork, policy: Policy, tenant_id: TenantId, tier: str, wanted: Quota) -> None:
+    """Refuse a higher guarantee if the fleet cannot meet it together with the others.
+
+    Guarantees in tiers that no rule reclaims are met side by side, so they count together. A lower guarantee is always
+    accepted: the fleet may have become smaller.
+    """
+    if wanted.guaranteed:
+        unit.session.execute(text("LOCK TABLE quotas IN SHARE ROW EXCLUSIVE MODE"))  # no two exceed it together
+    tree = tenancy(unit.session)
+    before = tree.quotas.get((tenant_id, tier))
+    if wanted.guaranteed <= (0 if before is None else before.guaranteed):
+        return
+    tree = replace(tree, quotas={**tree.quotas, (tenant_id, tier): wanted})
+    tiers = sorted(one for one in policy.tiers if is_firm(policy, one)) if is_firm(policy, tier) else [tier]
+    needed, num_gpus = sum(tree.all_guaranteed(one) for one in tiers), fleet_gpus(unit.session)
+    if needed > num_gpus:
+        most = max(wanted.guaranteed - (needed - num_gpus), 0)
+        detail = (
+            f"with {wanted.guaranteed} GPUs {needed} would be guaranteed in {', '.join(tiers)} together, and the fleet "
+            f"has {num_gpus}: guarantee at most {most} here, or add hosts first"
+        )
+        raise ValidationFailedError.at("/guaranteed_gpus", "beyond_fleet", detail)
+
+
+def _lent(unit: UnitOfWork, row: QuotaRow, assigned: int) -> int:
+    unused = row.guaranteed_gpus - assigned
+    return max(unused - idle_gpus(unit.session), 0) if unused > 0 else 0
+
+
+def _require_possible(policy: Policy, tier: str, wanted: Quota) -> None:
+    tiers = policy.tiers
     if tier not in tiers:
         detail = f"the policy defines: {', '.join(sorted(tiers))}"
         raise ValidationFailedError.at("/tier", "unknown_tier", detail)
@@ -111,9 +149,11 @@ def list_quotas(unit: UnitOfWork, tenant_id: TenantId) -> Sequence[QuotaFound]:
     if not may_see(unit.principal, tenant_id) or unit.session.get(Tenant, tenant_id) is None:
         raise NotFoundError
     rows = unit.session.scalars(select(QuotaRow).where(QuotaRow.tenant_id == tenant_id).order_by(QuotaRow.tier))
-    return [
-        QuotaFound(record_of(row, QuotaRecord), assigned_in_tier(unit.session, tenant_id, row.tier)) for row in rows
-    ]
+    found = []
+    for row in rows:
+        held = assigned_in_tier(unit.session, tenant_id, row.tier)
+        found.append(QuotaFound(record_of(row, QuotaRecord), held, _lent(unit, row, held)))
+    return found
 
 
 def quota_refusal(

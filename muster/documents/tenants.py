@@ -31,6 +31,7 @@ class TenantPage(Page):
 class Quota(TypedDict):
     """The quota of a tenant and all below it; ``assigned_gpus``: the GPUs that they use now.
 
+    ``lent_gpus``: the GPUs of the unused guarantee on which jobs of others run; 0 if they are idle.
     ``borrowable_gpus``, beyond the guarantee, and ``ceiling_gpus``: null: no limit.
     """
 
@@ -40,6 +41,7 @@ class Quota(TypedDict):
     borrowable_gpus: int | None
     ceiling_gpus: int | None
     assigned_gpus: int
+    lent_gpus: int
     updated_at: Moment
 
 

@@ -16,7 +16,7 @@ from scheduler.forecast.start_range import StartForecast
 from scheduler.model import FirmStart, Hold, Plan, Question, StartRange, Verdict, WaitingJob
 from scheduler.queue.order import LEAST_RUN_S
 from scheduler.quota.tenancy import Holdings, Quota
-from scheduler.solve.elastic import nodes_within
+from scheduler.solve.elastic import nodes_of, nodes_within
 from scheduler.solve.placement_rule import LabelRule
 from scheduler.solve.solver import Request, most_nodes, place, request_of
 
@@ -289,6 +289,9 @@ class _Advice:
         binding = [limit for limit in limits if limit.left < self.job.fewest_gpus]
         if len(binding) != 1 or not self._fits(self.job):
             return
+        now = self.holdings.limit_now(self.job.tenant_id, self.job.tier)
+        if now is not None and now.is_firm:
+            return  # others' guarantees would still keep it pending
         (limit,) = binding
         needed = limit.most - limit.left + self.job.fewest_gpus
         quota = self.question.workload.tenancy.quotas[limit.tenant_id, self.job.tier]
@@ -300,18 +303,18 @@ class _Advice:
             yield Change("quota.borrowable_gpus" if is_own else "quota_above.borrowable_gpus", borrowed)
 
     def _more_hosts(self) -> Iterator[Change]:
-        """Yield how many hosts are missing.
+        """Yield how many hosts are missing, also of those that no other tenant is guaranteed.
 
         Nothing is yielded if enough idle hosts of its cohort are in a domain of its level, or no host is large enough.
         """
-        if nodes_within(self.job, self.holdings) < self.job.fewest_nodes:
+        if nodes_of(self.job, self.holdings.limit(self.job.tenant_id, self.job.tier)) < self.job.fewest_nodes:
             return
         request = request_of(self.job).at_least()
         layout = self.state.for_tier(self.job.tier).layout
         if int(layout.cell_size.max(initial=0)) < request.gpus_per_node:
             return
         is_level = request.required is None or self.state.layout.level(request.required) is not None
-        missing = request.nodes - most_nodes(self.state, request)
+        missing = request.nodes - min(most_nodes(self.state, request), nodes_within(self.job, self.holdings))
         if missing > 0 and is_level:
             yield Change("fleet.nodes", missing)
 

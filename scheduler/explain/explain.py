@@ -25,7 +25,13 @@ _ALONGSIDE_WORK: Final = (
     "with every GPU idle it fits if it ends before hosts close for planned work, or starts once that is over"
 )
 _BEFORE_ANY_GPU: Final = frozenset(
-    {WaitReason.UNKNOWN_TIER, WaitReason.QUOTA, WaitReason.QUOTA_ABOVE, WaitReason.BORROWING}
+    {
+        WaitReason.UNKNOWN_TIER,
+        WaitReason.QUOTA,
+        WaitReason.QUOTA_ABOVE,
+        WaitReason.BORROWING,
+        WaitReason.FIRM_GUARANTEES,
+    }
 )
 _REFUSAL_PHRASES: Final[Mapping[Refusal, str]] = {
     Refusal.MIG_ENABLED: "in MIG mode",
@@ -56,6 +62,20 @@ def over_quota(job: WaitingJob, limit: Limit) -> Verdict:
     why = f"no quota is left for {_gpus(job.fewest_gpus)}: {limit_in_use(limit, job.tier, is_own=is_own)}"
     token = WaitReason.BORROWING if not limit.is_ceiling else WaitReason.QUOTA if is_own else WaitReason.QUOTA_ABOVE
     return _alone(why, Reason(token, job.fewest_gpus - limit.left))
+
+
+def not_lent(job: WaitingJob, limit: Limit) -> Verdict:
+    """Return the verdict for a job that would borrow what is guaranteed to others, which no rule would take back."""
+    why = (
+        f"needs {job.fewest_gpus} GPUs, and {limit.left} are not guaranteed to other tenants: "
+        f"jobs of the tier {job.tier} do not borrow those, since no rule would take them back"
+    )
+    return _alone(why, Reason(WaitReason.FIRM_GUARANTEES, job.fewest_gpus - limit.left))
+
+
+def why_withdrawn(limit: Limit) -> str:
+    """Return why nothing is reclaimed any more for a job that ``limit`` keeps pending."""
+    return "other tenants' guarantees leave too little" if limit.is_firm else "its tenant has reached its quota"
 
 
 def quota_kept(over: Verdict, from_ms: int) -> Verdict:

@@ -21,6 +21,7 @@ from scheduler.fleet.topology import NEVER_MS, Flags, FleetState, Ints
 from scheduler.forecast.end_times import CLEANING_MS, LEAST_LEFT_MS, OVERDUE_MS, expected_end_ms
 from scheduler.model import Plan, Question, Reclaim, RunningAttempt, StandingReclaim, WaitingJob
 from scheduler.queue.order import expected_s
+from scheduler.quota.firm_tiers import firm_guarantees
 from scheduler.quota.tenancy import Holdings
 
 EARLY_SHARE: Final = 0.1
@@ -110,7 +111,7 @@ class Releases:
         self._is_known = self._gpus >= 0
         self.is_busy: Flags = np.zeros(len(state.layout.uuids), dtype=np.bool_)
         self.is_busy[self._gpus[self._is_known]] = True
-        self.holdings = _holdings(question, entries.holders, sizes)
+        self.holdings = _holdings(state, question, entries)
 
     def moments_ms(self, pace: Pace) -> Ints:
         """Return when each releases its GPUs."""
@@ -167,11 +168,12 @@ def _keeps(question: Question, decided: Plan) -> dict[AttemptId, frozenset[GpuUu
     return {item.victim: frozenset(item.keeps) for item in reclaims if item.keeps}
 
 
-def _holdings(question: Question, holders: Sequence[Holder], sizes: Sequence[int]) -> Holdings:
+def _holdings(state: FleetState, question: Question, entries: _Entries) -> Holdings:
     held: Counter[Holder] = Counter()
-    for holder, size in zip(holders, sizes, strict=True):
-        held[holder] += size
-    holdings = Holdings(question.workload.tenancy)
+    for holder, uuids in zip(entries.holders, entries.uuids, strict=True):
+        held[holder] += len(uuids)
+    tenancy = question.workload.tenancy
+    holdings = Holdings(tenancy, firm_guarantees(state, question.policy, tenancy, question.workload.running))
     for holder, num_gpus in held.items():
         holdings.add(*holder, num_gpus)
     return holdings

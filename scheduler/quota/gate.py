@@ -35,7 +35,7 @@ class QuotaGate:
 
     def limit(self, job: WaitingJob) -> Limit | None:
         """Return the limit that leaves it least, now or with the jobs that start before it would have ended."""
-        limit = self._holdings.limit(job.tenant_id, job.tier)
+        limit = self._holdings.limit_now(job.tenant_id, job.tier)
         if limit is None or job.job_id in self._reclaimer.holds:
             return limit
         kept = self._backfill.limit(job)
@@ -48,9 +48,21 @@ class QuotaGate:
         """
         if limit is None or nodes_of(job, limit) >= job.fewest_nodes:
             return None
+        if limit.is_firm:
+            return self._not_lent(job, limit)
         refused = explain.over_quota(job, limit)
         from_ms = self._keep(job, limit)
         return refused if from_ms is None else explain.quota_kept(refused, from_ms)
+
+    def _not_lent(self, job: WaitingJob, limit: Limit) -> Verdict:
+        """Return the verdict of a job that others' firm guarantees keep pending.
+
+        Once enough work overtook it, later jobs borrow nothing: else small ones would use up what it needs for ever.
+        """
+        firm = self._holdings.firm
+        if firm is not None and self._is_passed_enough(job) and could_be(self._state, request_of(job)):
+            firm.keep_rest(job.tenant_id, job.tier, job.fewest_gpus)
+        return explain.not_lent(job, limit)
 
     def close(self) -> None:
         """Count the kept quota, so that no attempt grows by it. All jobs have had their turn."""

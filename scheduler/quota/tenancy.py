@@ -7,9 +7,12 @@ department, and so on upwards, so that a limit above binds every tenant below it
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Final, Self
+from typing import TYPE_CHECKING, Final, Self
 
 from muster.domain.ids import TenantId
+
+if TYPE_CHECKING:
+    from scheduler.quota.firm_guarantees import FirmGuarantees
 
 MOST_LEVELS: Final = 8
 """A tenant has fewer ancestors than this."""
@@ -85,6 +88,10 @@ class Tenancy:
 
         return {tenant: guaranteed(tenant) for tenant in concerned}
 
+    def all_guaranteed(self, tier: str) -> int:
+        """Return the GPUs that are guaranteed in the tier to all tenants together."""
+        return sum(number for tenant, number in self.guarantees(tier).items() if self.member(tenant).parent is None)
+
 
 _ALONE: Final = Member()
 
@@ -94,7 +101,7 @@ class Limit:
     """A limit on ``tenant_id`` and all below it: ``assigned`` of ``most`` GPUs.
 
     ``is_ceiling``: the limit is a ceiling, else what may be borrowed. ``kept``: for pending jobs, in addition to
-    ``assigned``.
+    ``assigned``. ``is_firm``: more is guaranteed to others, and not lent to the job's tier.
     """
 
     tenant_id: TenantId
@@ -102,6 +109,7 @@ class Limit:
     most: int
     is_ceiling: bool
     kept: int = 0
+    is_firm: bool = False
 
     @property
     def left(self) -> int:
@@ -116,19 +124,20 @@ class Limit:
 class Holdings:
     """GPUs by tenant and tier, which count for all tenants above too. ``num_changes`` only grows.
 
-    GPUs that are kept for pending jobs are not in use yet, but no other job may have them of a limit.
+    GPUs that are kept for pending jobs are not in use yet, but no other job may have them of a limit. ``firm``: the
+    account of firm guarantees, which counts both; None if there are none, or a commit asks.
     """
 
-    __slots__ = ("_gpus", "_kept", "_lines", "num_changes", "tenancy")
+    __slots__ = ("_gpus", "_kept", "_lines", "firm", "num_changes", "tenancy")
 
-    def __init__(self, tenancy: Tenancy) -> None:
-        self.tenancy, self.num_changes = tenancy, 0
+    def __init__(self, tenancy: Tenancy, firm: "FirmGuarantees | None" = None) -> None:
+        self.tenancy, self.firm, self.num_changes = tenancy, firm, 0
         self._gpus: dict[tuple[TenantId, str], int] = {}
         self._kept: dict[tuple[TenantId, str], int] = {}
         self._lines: dict[TenantId, tuple[TenantId, ...]] = {}
 
     def copy(self) -> "Holdings":
-        other = Holdings(self.tenancy)
+        other = Holdings(self.tenancy, None if self.firm is None else self.firm.copy())
         other._gpus, other._kept, other._lines = self._gpus.copy(), self._kept.copy(), self._lines
         return other
 
@@ -141,12 +150,16 @@ class Holdings:
         self.num_changes += 1
         for above in self.line(tenant_id):
             self._gpus[above, tier] = self._gpus.get((above, tier), 0) + num_gpus
+        if self.firm is not None:
+            self.firm.add(tenant_id, tier, num_gpus)
 
     def keep(self, tenant_id: TenantId, tier: str, num_gpus: int) -> None:
         """Keep GPUs for a pending job, counted as by ``add``; a negative number ends it."""
         self.num_changes += 1
         for above in self.line(tenant_id):
             self._kept[above, tier] = self._kept.get((above, tier), 0) + num_gpus
+        if self.firm is not None:
+            self.firm.add(tenant_id, tier, num_gpus)
 
     def set(self, tenant_id: TenantId, tier: str, num_gpus: int, num_kept: int = 0) -> None:
         """Set the GPUs of one tenant, known with all below it, and the ones kept for their pending jobs."""
@@ -162,6 +175,15 @@ class Holdings:
         if not self.tenancy.quotas:
             return None
         return min(self.limits(tenant_id, tier), key=lambda limit: limit.left, default=None)
+
+    def limit_now(self, tenant_id: TenantId, tier: str) -> Limit | None:
+        """Return the limit that leaves least for a start now: of the quotas, or what others' firm guarantees leave."""
+        limit = self.limit(tenant_id, tier)
+        room = None if self.firm is None else self.firm.room(tenant_id, tier)
+        if room is None or (limit is not None and limit.left <= room):
+            return limit
+        assigned = self.of(tenant_id, tier)
+        return Limit(tenant_id, assigned, assigned + room, is_ceiling=False, is_firm=True)
 
     def limits(self, tenant_id: TenantId, tier: str) -> list[Limit]:
         """Return the limits of the tenant and all above it, from below."""

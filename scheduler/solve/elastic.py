@@ -21,8 +21,8 @@ MAX_GROWTHS: Final = 16
 
 
 def nodes_within(job: WaitingJob, holdings: Holdings) -> int:
-    """Return the most hosts that the job takes, within the quotas of its tenant and all above (I6)."""
-    return nodes_of(job, holdings.limit(job.tenant_id, job.tier))
+    """Return the most hosts that the job takes now, within quotas (I6) and others' firm guarantees."""
+    return nodes_of(job, holdings.limit_now(job.tenant_id, job.tier))
 
 
 def nodes_of(job: WaitingJob, limit: Limit | None) -> int:
@@ -97,7 +97,7 @@ def _request(attempt: RunningAttempt, gang: ElasticGang, maintenance_start_ms: i
 
 
 def _most(holdings: Holdings, attempt: RunningAttempt, gang: ElasticGang) -> int:
-    limit = holdings.limit(attempt.tenant_id, attempt.tier)
+    limit = holdings.limit_now(attempt.tenant_id, attempt.tier)
     if limit is None:
         return gang.max_nodes
     return min(gang.max_nodes, max(limit.left + len(attempt.gpus), 0) // gang.gpus_per_node)

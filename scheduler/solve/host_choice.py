@@ -1,9 +1,8 @@
 """The hosts of its home that a gang takes, level by level.
 
-It takes the fewest domains. The last one has the least left over that others cannot use.
+It takes the fewest domains, and of these the smallest (``scheduler.solve.fewest_domains``).
 """
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 
@@ -12,6 +11,7 @@ import numpy as np
 from scheduler.fleet.fragmentation import rises as rises_of
 from scheduler.fleet.topology import FleetState, Ints, Layout
 from scheduler.solve.balance import even_shares
+from scheduler.solve.fewest_domains import fewest_shares
 from scheduler.solve.request import Request
 from scheduler.solve.slices import in_whole_slices, rooms_of_domains
 
@@ -38,7 +38,7 @@ def unit_below(layout: Layout, request: Request, level: int) -> int:
 def descend(state: FleetState, request: Request, level: int, cells: Ints, costs: Ints | None) -> Ints:
     """Return the gang's hosts in topology order, of ``cells`` in one domain of ``level``.
 
-    It takes the fewest domains below, the last one by best fit; an even spread where it asks for one. ``costs``: of
+    It takes the fewest domains below, the smallest that suffice; an even spread where it asks for one. ``costs``: of
     each cell of the fleet; None if no GPU is less sound than others.
     """
     if len(cells) == request.nodes:
@@ -77,7 +77,7 @@ class _Descent:
         if below == self.balanced:
             shares = even_shares(rooms, nodes, unit_below(layout, request, below))
         else:
-            shares = _fewest(rooms, sizes, nodes, partial(self._rises, below, first, sizes))
+            shares = fewest_shares(rooms, sizes, nodes, partial(self._rises, below, first, sizes))
         return self._shared_out(below, cells, domain, sizes, shares)
 
     def _shared_out(self, level: int, cells: Ints, domain: Ints, sizes: Ints, shares: Ints) -> Ints:
@@ -138,25 +138,3 @@ def _first_of_each(cells: Ints, domain: Ints, sizes: Ints, shares: Ints) -> Ints
 def _by_cost(request: Request, costs: Ints) -> Ints:
     """Return the key by which the cells that the request prefers come first."""
     return -costs if request.prefers_weak else costs
-
-
-def _fewest(rooms: Ints, sizes: Ints, nodes: int, rises: Callable[[Ints, int], Ints]) -> Ints:
-    """Return the hosts that each domain gives, with the fewest domains: the largest whole, the last the rest.
-
-    ``rooms``: hosts in whole slices; of equal domains the one with fewer hosts (``sizes``) is taken, which leaves
-    fewest over. ``rises``: what the rest adds to the fragments of some domains; of the domains with the least rise the
-    tightest gives the rest.
-    """
-    largest_first = np.lexsort((sizes, -rooms))
-    by_room = rooms[largest_first]
-    reached = by_room.cumsum()
-    num_whole = int(reached.searchsorted(nodes))
-    shares = np.zeros(len(rooms), dtype=np.int64)
-    shares[largest_first[:num_whole]] = by_room[:num_whole]
-    rest = nodes - (int(reached[num_whole - 1]) if num_whole else 0)
-    num_able = int((-by_room[num_whole:]).searchsorted(-rest, side="right"))
-    able, of_each = largest_first[num_whole : num_whole + num_able], by_room[num_whole : num_whole + num_able]
-    if num_able > 1 and of_each[-1] > rest:  # else nothing is left over in the last one, which no other can better
-        of_each = rises(able, rest) * (by_room[0] + 1) + of_each
-    shares[able[of_each.argmin()]] = rest
-    return shares

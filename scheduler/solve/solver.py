@@ -7,7 +7,7 @@ Each gang by itself on a fleet of three racks (the least fragmenting home first,
     r1    8 8 8 0            1 × 8  r1h0                      4, 2 and 2 free hosts remain, all in pairs
     r2    8 8 2 0            2 × 8  r2h0 r2h1                 its free hosts are used up
                              3 × 8  r1h0 r1h1 r1h2            its free hosts are used up
-                             5 × 8  r0h0 r0h1 r0h2 r0h3 r1h0  no rack holds it: one rack whole, the rest as 1 × 8
+                             5 × 8  r1h0 r1h1 r1h2 r2h0 r2h1  no rack holds it: r1 and r2 do, and r0 stays whole
 
 Pure, on counts, the same function for placement, what-if, reclaim and recovery. Ties are broken by best fit, then by
 place, so that the same state gives the same answer (I19).

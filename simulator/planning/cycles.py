@@ -10,6 +10,7 @@ from muster.domain.ids import NodeId
 from muster.domain.states import Contact, StopReason
 from scheduler.model import Plan, Question, Swap
 from simulator.planning.keeping import fault_of_firm_starts, fault_of_kept
+from simulator.planning.lending import fault_of_lent
 from simulator.planning.snapshot import Snapshot, take
 from simulator.world.kernel import Action, Kernel
 from simulator.world.placing import Placer
@@ -103,6 +104,8 @@ class Planner:
         require(fault is None, "given back", f"{fault}")
         fault = fault_of_firm_starts(snapshot.question, plan)
         require(fault is None, "I31", f"{fault}")
+        lent = fault_of_lent(snapshot.question, plan)
+        require(lent is None, "guarantee", f"{lent}")
         self._count(plan)
         self._carry_out(snapshot, plan)
 

@@ -9,6 +9,7 @@ from typing import Any
 
 from muster.domain.policy.document import Policy, TierPolicy
 from scheduler.model import Parts, Plan, Question
+from scheduler.quota.tenancy import Quota
 from scheduler.solve.placement_rule import ANYWHERE
 from simulator.world.wiring import plan_of
 
@@ -74,6 +75,16 @@ def ignore_quotas_above(question: Question) -> Plan:
     """Plan with a team's own quota alone, without its department's."""
     tenancy = replace(question.workload.tenancy, members={})
     return plan_of(replace(question, workload=replace(question.workload, tenancy=tenancy)))
+
+
+def lend_guarantees(question: Question) -> Plan:
+    """Plan with guarantees that only order the queue: jobs that no rule takes back borrow them."""
+    tenancy, quotas = question.workload.tenancy, {}
+    for (tenant, tier), quota in tenancy.quotas.items():
+        is_firm = question.policy.tier(tier).notice_s is None
+        quotas[tenant, tier] = Quota(ceiling=quota.most) if is_firm else quota
+    workload = replace(question.workload, tenancy=replace(tenancy, quotas=quotas))
+    return plan_of(replace(question, workload=workload))
 
 
 def split_domains(question: Question) -> Plan:

@@ -12,6 +12,7 @@ from typing import Final
 
 from muster.domain.ids import NodeId, TenantId
 from muster.domain.policy.document import DEFAULT_POLICY, Policy, TierPolicy
+from scheduler.quota.firm_tiers import most_in_idle_fleet
 from scheduler.quota.tenancy import Member, Quota, Tenancy
 from scheduler.solve.placement_rule import ANYWHERE, PlacementRule, Slice
 from simulator.world.rows import JobRow
@@ -24,6 +25,8 @@ _PLANNED_SHARE: Final = 1 / 4
 _COHORT: Final = "model=H100"
 _FRESH: Final = ("HEALTHY", "PROBATION")
 _LARGEST_GANG: Final = 4
+_GUARANTEED_OF_DRAWN: Final = 4
+"""Three tenants with guarantees in two firm tiers have at most three quarters of a fleet."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,11 +67,16 @@ class Rules:
         """Return the host's domain; empty if unknown."""
         return self.paths[node_id][LEVELS.index(level)]
 
-    def most_gpus(self, tenant: str, tier: str) -> int | None:
-        """Return the most GPUs that the tenant may have within its own quota and those above it; None: no limit."""
+    def most_gpus(self, tenant: str, tier: str, num_gpus: int) -> int | None:
+        """Return the most GPUs that the tenant may have in an idle fleet of so many; None: no limit.
+
+        Limits are its own quota, those above it, and what is guaranteed to others.
+        """
         line = self.tenancy.line(TenantId(tenant))
         quotas = (self.tenancy.quotas.get((above, tier)) for above in line)
-        return min((one.most for one in quotas if one is not None and one.most is not None), default=None)
+        limits = [one.most for one in quotas if one is not None and one.most is not None]
+        left = most_in_idle_fleet(self.policy, self.tenancy, TenantId(tenant), tier, num_gpus)
+        return min(limits if left is None else [*limits, left], default=None)
 
 
 RANDOM_RULES: Final = Rules()
@@ -144,6 +152,7 @@ def _draw_tiers(rng: Random, beat_s: float) -> dict[str, TierPolicy]:
 
 
 def _draw_tenancy(rng: Random, settings: Settings) -> Tenancy:
+    """Return the tenants and their quotas. All that is guaranteed leaves a part of the fleet to jobs of others."""
     total = settings.num_hosts * settings.gpus_per_host
     members = {
         TenantId(name): Member(CORP if rng.random() < 0.5 else None, rng.choice((1.0, 1.0, 3.0))) for name in TENANTS
@@ -152,7 +161,7 @@ def _draw_tenancy(rng: Random, settings: Settings) -> Tenancy:
     for tenant in (CORP, *members):
         for tier in ("reserved", "on_demand", "spot"):
             if rng.random() < 0.5:
-                guaranteed = rng.randint(0, total // 2)
+                guaranteed = rng.randint(0, total // 2) // _GUARANTEED_OF_DRAWN
                 borrowable = rng.choice((None, rng.randint(1, total)))
                 ceiling = rng.choice((None, rng.randint(max(guaranteed, 1), total)))
                 quotas[tenant, tier] = Quota(guaranteed, borrowable, ceiling)
@@ -194,7 +203,7 @@ def shaped(row: JobRow, rules: Rules, settings: Settings, wanted: Random) -> Job
     tier = wanted.choice(("reserved", "on_demand", "spot", "spot"))
     level = wanted.choice((None, None, None, "rack", "rack", "block"))
     hosts = _hosts_by_domain(rules, level)
-    most_gpus = rules.most_gpus(row.tenant, tier)
+    most_gpus = rules.most_gpus(row.tenant, tier, settings.num_hosts * settings.gpus_per_host)
     if not hosts:
         level, hosts = None, _hosts_by_domain(rules, None)
     per_node = wanted.choice((row.gpus_per_node, settings.gpus_per_host))

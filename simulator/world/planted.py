@@ -171,7 +171,7 @@ PLANTED_BUGS: Final = (
         rechecks_victims=False,
     ),
     _bug(
-        "ceiling_at_select", "a tenant's ceiling is asked when GPUs are selected, not at commit", 208, "I6",
+        "ceiling_at_select", "a tenant's ceiling is asked when GPUs are selected, not at commit", 226, "I6",
         rechecks_ceiling=False,
     ),
     _bug(
@@ -183,11 +183,11 @@ PLANTED_BUGS: Final = (
         plan=misplanning.ignore_holds, rechecks_holds=False,
     ),
     _bug(
-        "kept_not_held", "any job may take an interrupted attempt's GPUs until its job is placed again", 10, "kept",
+        "kept_not_held", "any job may take an interrupted attempt's GPUs until its job is placed again", 16, "kept",
         keeps_interrupted=False,
     ),
     _bug(
-        "kept_given_away", "GPUs that are kept for an interrupted job are planned, and given, to another", 10, "kept",
+        "kept_given_away", "GPUs that are kept for an interrupted job are planned, and given, to another", 14, "kept",
         plan=misplanning.ignore_kept, rechecks_kept=False,
     ),
     _bug(
@@ -207,7 +207,7 @@ PLANTED_BUGS: Final = (
         plan=misplanning.wait_for_ever,
     ),
     _bug(
-        "reserved_reclaimed", "GPUs are reclaimed from a tier that no rule may reclaim", 40, "I7",
+        "reserved_reclaimed", "GPUs are reclaimed from a tier that no rule may reclaim", 70, "I7",
         plan=misplanning.reclaim_from_any_tier, rechecks_victims=False,
     ),
     _bug(
@@ -219,11 +219,15 @@ PLANTED_BUGS: Final = (
         plan=misplanning.ignore_caps, rechecks_caps=False,
     ),
     _bug(
-        "quota_above_ignored", "a team stays within its own quota, not within its department's", 192, "I6",
+        "quota_above_ignored", "a team stays within its own quota, not within its department's", 226, "I6",
         plan=misplanning.ignore_quotas_above, rechecks_ceiling=False,
     ),
     _bug(
-        "rack_split", "a gang that requires one rack is spread over two", 10, "level",
+        "guarantee_lent", "a guarantee in a tier without notice is lent to jobs that stay", 16, "guarantee",
+        plan=misplanning.lend_guarantees,
+    ),
+    _bug(
+        "rack_split", "a gang that requires one rack is spread over two", 30, "level",
         plan=misplanning.split_domains, rechecks_places=False,
     ),
     _bug(
@@ -231,7 +235,7 @@ PLANTED_BUGS: Final = (
         plan=misplanning.split_slices, rechecks_places=False,
     ),
     _bug(
-        "spread_over_unknown", "an even spread has hosts whose place is unknown", 236, "level",
+        "spread_over_unknown", "an even spread has hosts whose place is unknown", 237, "level",
         plan=misplanning.spread_over_unknown, rechecks_places=False,
     ),
     _bug(
@@ -251,7 +255,7 @@ PLANTED_BUGS: Final = (
         rechecks_beneficiary=False,
     ),
     _bug(
-        "told_and_withdrawn", "a reclaim is withdrawn though its victim knows of it", 202, "withdrawal",
+        "told_and_withdrawn", "a reclaim is withdrawn though its victim knows of it", 981, "withdrawal",
         rechecks_delivered=False,
     ),
     _bug(

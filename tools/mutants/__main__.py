@@ -15,7 +15,16 @@ from tools.git import git
 from tools.mutants.campaign import Campaign
 from tools.mutants.mutant import Mutant
 from tools.mutants.placing import Checkout
-from tools.mutants.records import BEFORE, Choice, draw, read_choice, read_results, write_choice, write_results
+from tools.mutants.records import (
+    BEFORE,
+    Choice,
+    draw,
+    draw_decisions,
+    read_choice,
+    read_results,
+    write_choice,
+    write_results,
+)
 from tools.mutants.report import figures, lost, show_one
 from tools.mutants.trial import CPU_S, TrialResult
 
@@ -30,6 +39,8 @@ def main(words: list[str] | None = None) -> int:
         # In a script's background SIGINT is ignored, and the end by SIGTERM would leave the copy of the checkout.
         signal.signal(number, signal.default_int_handler)
     choice = read_choice(given.tree, given.seed, given.number)
+    if given.decisions:
+        choice = draw_decisions(given.tree, given.seed, given.number)
     if given.reject:
         rejected = {**choice.rejected, **dict(given.reject)}
         choice = draw(given.tree, choice.seed, choice.number, rejected)
@@ -42,13 +53,23 @@ def main(words: list[str] | None = None) -> int:
     now = _run(given, choice, mutants, before)
     if given.before:
         before = read_results(BEFORE)
-    return _end(choice, mutants, before, now)
+    is_as_before = _end(choice, mutants, before, now) == 0
+    return 0 if is_as_before and not (given.decisions and _survivors(mutants, now)) else 1
+
+
+def _survivors(mutants: list[Mutant], now: dict[str, TrialResult]) -> int:
+    """Print each change that no test caught: a test kills it, or ``--reject KEY WHY`` explains it."""
+    survived = [one for one in mutants if not now[one.key].is_caught]
+    for mutant in survived:
+        sys.stdout.write(f"SURVIVED {mutant.key} {mutant.path}::{mutant.function}: add a test, or --reject it\n")
+    return len(survived)
 
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m tools.mutants", description=__doc__)
     parser.add_argument("--seed", type=int, help="of the choice; another than the stored one chooses again")
     parser.add_argument("--number", type=int, help="how many changes are chosen")
+    parser.add_argument("--decisions", action="store_true", help="choose in the code that decides; none may survive")
     parser.add_argument("--only", nargs="+", metavar="KEY", help="try these alone")
     parser.add_argument("--tests", nargs="+", default=[], metavar="FILE", help="run these instead of the nearest")
     parser.add_argument("--jobs", type=int, default=1, help="how many are tried at once, at most 2")

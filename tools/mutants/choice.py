@@ -27,15 +27,17 @@ WEIGHTS: Final = {
 DECIDES: Final = frozenset({"comparison", "junction", "guard", "negation", "membership", "extreme"})
 """A package's share is counted in these."""
 MAX_IN_FILE: Final = 2
+DECISIONS: Final = ("health/", "scheduler/", "muster/domain/lifecycle/", "control/", "muster/train/")
+"""Health, scheduler, lifecycle, use cases and train: a survivor here is killed by a test, or explained."""
 NOT_CHOSEN: Final = ("muster/bench/",)
 """Programs that measure GPUs: no test without one runs them."""
 
 
-def all_mutants(root: Path) -> list[Mutant]:
-    """Return every change of the product's code that the operators know."""
+def all_mutants(root: Path, within: tuple[str, ...] = ("",)) -> list[Mutant]:
+    """Return every change of the product's code that the operators know. ``within``: in these folders alone."""
     found: list[Mutant] = []
     for path in product_files(root):
-        if not path.startswith(NOT_CHOSEN):
+        if path.startswith(within) and not path.startswith(NOT_CHOSEN):
             found += mutants_of(path, (root / path).read_text(encoding="utf-8"))
     return found
 

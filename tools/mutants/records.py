@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from tools.mutants.choice import all_mutants, choose
+from tools.mutants.choice import DECISIONS, all_mutants, choose
 from tools.mutants.mutant import Mutant
 from tools.mutants.trial import TrialResult
 
@@ -16,6 +16,7 @@ CHOSEN: Final = Path(__file__).with_name("chosen.json")
 BEFORE: Final = Path(__file__).with_name("before.json")
 SEED: Final = 7
 NUMBER: Final = 60
+DECIDING: Final = 25
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,9 +49,16 @@ def stored_choice() -> Choice | None:
     return Choice(held["seed"], held["number"], mutants, {row["key"]: row["why"] for row in held["rejected"]})
 
 
-def draw(root: Path, seed: int, number: int, rejected: Mapping[str, str]) -> Choice:
-    """Choose from a checkout."""
-    return Choice(seed, number, tuple(choose(all_mutants(root), seed, number, rejected)), rejected)
+def draw(root: Path, seed: int, number: int, rejected: Mapping[str, str], within: tuple[str, ...] = ("",)) -> Choice:
+    """Choose from a checkout. ``within``: in these folders alone."""
+    return Choice(seed, number, tuple(choose(all_mutants(root, within), seed, number, rejected)), rejected)
+
+
+def draw_decisions(root: Path, seed: int | None, number: int | None) -> Choice:
+    """Choose from the code that decides. What ``chosen.json`` rejects is explained there, and not drawn."""
+    stored = stored_choice()
+    rejected = {} if stored is None else stored.rejected
+    return draw(root, SEED if seed is None else seed, DECIDING if number is None else number, rejected, DECISIONS)
 
 
 def write_choice(root: Path, choice: Choice) -> None:

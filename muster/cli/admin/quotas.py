@@ -23,6 +23,7 @@ COLUMNS: Final = (
     Column("BORROWABLE", lambda item: _limit(item["borrowable_gpus"])),
     Column("CEILING", lambda item: _limit(item["ceiling_gpus"])),
     Column("ASSIGNED", lambda item: item["assigned_gpus"]),
+    Column("LENT", lambda item: item.get("lent_gpus", 0), only_wide=True),
     Column("SET", lambda item: age(item["updated_at"]), only_wide=True),
 )
 
@@ -54,7 +55,15 @@ def set_quota(
             borrowable_gpus=borrowable,
             dry_run=dry_run,
         )
-    return Done(quota, f"{quota['tenant_id']}: {_limits_text(quota)} in the tier {quota['tier']}")
+    return Done(quota, f"{quota['tenant_id']}: {_limits_text(quota)} in the tier {quota['tier']}{_lent_text(quota)}")
+
+
+def _lent_text(quota: Mapping[str, Any]) -> str:
+    lent = quota.get("lent_gpus", 0)  # a server of 0.1.0 does not say
+    if not lent:
+        return ""
+    back = "as these end or are reclaimed"
+    return f"; {lent} of the guaranteed GPUs are in use by jobs of others now, and come back {back}"
 
 
 def _limits_text(quota: Mapping[str, Any]) -> str:

@@ -5,13 +5,14 @@ from collections.abc import Sequence
 from datetime import datetime, timedelta
 from typing import Any, Final
 
-from sqlalchemy import CTE, Integer, func, literal, literal_column, or_, select
+from sqlalchemy import CTE, Integer, exists, func, literal, literal_column, or_, select
 from sqlalchemy.orm import Session, aliased
 
-from muster.db.models import Allocation, AllocationGpu, Attempt, GpuHold, Job, Quota, Tenant
+from muster.db.models import Allocation, AllocationGpu, Attempt, Gpu, GpuHold, Job, Quota, Tenant
+from muster.db.queries.assignments import IS_ASSIGNED
 from muster.db.stored_values import stored_value
 from muster.domain.ids import JobId, TenantId
-from muster.domain.states import AllocationState, JobState
+from muster.domain.states import AllocationState, JobState, Standing
 
 HALF_LIVES: Final = 5
 """Number of half-lives after which use, below a thirtieth by then, no longer counts."""
@@ -95,6 +96,19 @@ def hold_in_tier(session: Session, tenant_id: TenantId, tier: str, *, alongside:
         )
     )
     return session.scalar(query) or 0
+
+
+def fleet_gpus(session: Session) -> int:
+    """Return the GPUs of the fleet that are not retired."""
+    query = select(func.count()).select_from(Gpu).where(Gpu.standing != Standing.RETIRED)
+    return int(session.scalar(query) or 0)
+
+
+def idle_gpus(session: Session) -> int:
+    """Return the GPUs of the fleet on which no job runs and that are not being cleaned."""
+    is_taken = exists().where(AllocationGpu.gpu_uuid == Gpu.uuid, IS_ASSIGNED)
+    query = select(func.count()).select_from(Gpu).where(Gpu.standing != Standing.RETIRED, ~is_taken)
+    return int(session.scalar(query) or 0)
 
 
 def assigned_by_tier(session: Session) -> dict[tuple[TenantId, str], int]:

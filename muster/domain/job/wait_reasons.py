@@ -16,6 +16,7 @@ class WaitReason(StrEnum):
     QUOTA = "quota"
     QUOTA_ABOVE = "quota_above"
     BORROWING = "borrowing"
+    FIRM_GUARANTEES = "firm_guarantees"
     FAIR_SHARE = "fair_share"
 
     CAPACITY = "capacity"
@@ -64,6 +65,7 @@ WAIT_REASON_TEXTS: Final[Mapping[WaitReason, str]] = {
     WaitReason.QUOTA: "above its tenant's quota in this tier",
     WaitReason.QUOTA_ABOVE: "above the quota in this tier of the department that its tenant belongs to",
     WaitReason.BORROWING: "above what its tenant, or the tenant's department, may borrow in this tier",
+    WaitReason.FIRM_GUARANTEES: "guaranteed to other tenants, and not lent to a tier that no rule reclaims",
     WaitReason.FAIR_SHARE: "held by its tenant beyond its fair share of the tier: jobs of tenants with less go first",
     WaitReason.CAPACITY: "the whole fleet, idle and fit, would not hold it",
     WaitReason.LABELS: "on hosts that its label rule excludes",

@@ -14,6 +14,7 @@ QUOTA = {
     "guaranteed_gpus": 8,
     "borrowable_gpus": None,
     "assigned_gpus": 3,
+    "lent_gpus": 0,
     "updated_at": "2026-01-01T00:00:00Z",
 }
 
@@ -31,6 +32,13 @@ def test_a_ceiling_is_set_with_its_reason(tmp_path: Path) -> None:
     numbers = {"ceiling_gpus": 16, "guaranteed_gpus": 8, "borrowable_gpus": None}
     assert json.loads(asked.body) == {**numbers, "reason": "contract"}
     assert said.stdout == "ten_1: 8 GPUs guaranteed, at most 16 GPUs in the tier spot\n"
+
+
+def test_what_is_lent_of_a_new_guarantee_is_said(tmp_path: Path) -> None:
+    with serving(lambda _asked, _number: Answer(200, {**QUOTA, "lent_gpus": 5})) as server:
+        words = ("tenant", "quota", "set", "ten_1", "spot", "16", "--guaranteed", "8", "--reason", "contract")
+        said = Command(tmp_path).run(*words, url=server.url)
+    assert "5 of the guaranteed GPUs are in use by jobs of others now" in " ".join(said.stdout.split())
 
 
 def test_a_tenant_is_put_under_another_one(tmp_path: Path) -> None:

@@ -10,6 +10,7 @@ from control.placement.placement import PLACE, PlacementLostError, place
 from control.policy.policies import active_policy
 from control.tenants import quotas
 from muster.db.models import Incident
+from muster.db.queries.tenants import fleet_gpus
 from muster.domain.errors import ForbiddenError, NotFoundError, ValidationFailedError
 from muster.domain.ids import TenantId
 from muster.domain.principals import Principal
@@ -99,3 +100,42 @@ def test_a_tenant_reads_its_own_and_no_other(stage: Stage) -> None:
         ] == [("on_demand", 3)]
     with stage.units.begin(stage.add_tenant("rival"), quotas.READ, quiet=True) as unit, pytest.raises(NotFoundError):
         quotas.list_quotas(unit, stage.fleet.tenant_id)
+
+
+def guarantee(stage: Stage, guaranteed: int, *, tier: str = "reserved", to: Principal | None = None) -> int:
+    """Return how many of them are lent."""
+    tenant_id = stage.fleet.tenant_id if to is None else to.tenant_id
+    assert tenant_id is not None
+    with stage.units.begin(OPERATOR, quotas.SET) as unit:
+        return quotas.set_quota(unit, tenant_id, tier, Quota(guaranteed), reason="contract").lent_gpus
+
+
+def all_gpus(stage: Stage) -> int:
+    stage.add_host("more")
+    with stage.units.read() as session:
+        return fleet_gpus(session)
+
+
+def test_no_more_is_guaranteed_than_the_fleet_has(stage: Stage) -> None:
+    """In tiers that no rule reclaims together, in a reclaimable tier by itself. A lower guarantee is accepted."""
+    num_gpus, rival = all_gpus(stage), stage.add_tenant("rival")
+    guarantee(stage, num_gpus - 1)
+    with pytest.raises(ValidationFailedError, match=f"^/guaranteed_gpus: .* has {num_gpus}: guarantee at most 1"):
+        guarantee(stage, 2, tier="on_demand", to=rival)
+    guarantee(stage, 1, tier="on_demand", to=rival)
+    guarantee(stage, num_gpus, tier="spot", to=rival)
+    with pytest.raises(ValidationFailedError, match="in spot together"):
+        guarantee(stage, 1, tier="spot")
+    guarantee(stage, num_gpus - 2)
+
+
+def test_a_guarantee_says_what_is_lent_of_it(stage: Stage) -> None:
+    num_gpus, rival = all_gpus(stage), stage.add_tenant("rival")
+    assert guarantee(stage, 2, to=rival) == 0
+    guarantee(stage, 0, to=rival)
+    for _ in range(num_gpus):
+        stage.run("on_demand")
+    assert guarantee(stage, 2, to=rival) == 2
+    assert rival.tenant_id is not None
+    with stage.units.begin(rival, quotas.READ, quiet=True) as unit:
+        assert [found.lent_gpus for found in quotas.list_quotas(unit, rival.tenant_id)] == [2]

@@ -34,7 +34,7 @@ from scheduler.planner import plan
 from scheduler.quota.tenancy import MOST_LEVELS, Quota
 from tests.control.conftest import SetClock
 from tests.control.reclaim.stage import AFTER_MIN_RUN_S, LEFT, SCHEDULER, Stage, make_stage
-from tests.fleet_factory import OPERATOR
+from tests.fleet_factory import OPERATOR, enrol_host
 from tests.waiting import wait_until
 
 HOUR_S = 3600
@@ -195,6 +195,7 @@ def test_lending_is_queried_again_at_the_commit(stage: Stage) -> None:
             notify(unit, chosen, asked.policy)
 
     commit()
+    enrol_host(stage.units, "more", num_gpus=2)  # a fleet that could meet both guarantees
     limit(stage, stage.fleet.tenant_id, "spot", Quota(guaranteed=4))
     with pytest.raises(ReclaimLostError, match="what is borrowed in the tier spot is no longer as it was"):
         commit()
@@ -220,6 +221,7 @@ def test_what_has_notice_already_is_lent_no_more(stage: Stage) -> None:
     for _ in range(2):
         stage.run("spot", shape={"gpus_per_node": 2})
     stage.pass_time(AFTER_MIN_RUN_S)
+    enrol_host(stage.units, "silent", num_gpus=2)  # a fleet that could meet all guarantees
     limit(stage, stage.fleet.tenant_id, "spot", Quota(guaranteed=2))
     (first,) = chosen_for(stage, stage.add_tenant("rival"))
     with stage.units.begin(SCHEDULER, NOTIFY) as unit:

@@ -13,9 +13,14 @@ from health.standing.breaker import (
     BreakerState,
     FleetCounts,
     GpuPlace,
+    TakenOut,
+    Taking,
+    Way,
     admit,
+    admit_takings,
     cap_of,
     close,
+    num_counted,
 )
 from health.standing.gpu_case import Move, MoveReason
 from muster.domain.ids import GpuUuid, TenantId
@@ -213,3 +218,24 @@ def test_rules_never_quarantine_more_than_the_breaker_allows(steps: list[tuple[i
     for after_ms, numbers, back in steps:
         world.step(after_ms, numbers, back)
         world.check()
+
+
+def test_the_window_ends_at_its_millisecond() -> None:
+    window_ms = int(BREAKER.window_s * 1000)
+    state = ruled([quarantine(1)], fleet()).state
+    assert num_counted(state, FLEET_WINDOW, BREAKER, NOW_MS + window_ms - 1) == 1
+    assert num_counted(state, FLEET_WINDOW, BREAKER, NOW_MS + window_ms) == 0
+    assert num_counted(state, FLEET, BREAKER, NOW_MS + window_ms) == 1, "it is still out"
+
+
+def test_an_account_of_the_release_before_counts_by_standings_and_is_given_back() -> None:
+    """Its entries have no ways."""
+    old = BreakerState(tuple(TakenOut(uuid(n), NOW_MS - 24 * HOUR, (FLEET,)) for n in range(200)))
+    full = ruled([quarantine(300)], fleet(), old)
+    assert full.allowed == ()
+    freed = ruled([recovery(0), quarantine(300)], fleet(), old)
+    assert [move.gpu_uuid for move in freed.allowed] == [uuid(0), uuid(300)]
+    held = admit_takings([Taking("node", (uuid(7),), Way.NODE_HOLD)], old, fleet(), POLICY, NOW_MS)
+    assert len(held.allowed) == 1, "it is out already, so the hold of its node takes no more"
+    (entry,) = [each for each in held.state.quarantined if each.gpu_uuid == uuid(7)]
+    assert entry.out_by() == {Way.STANDING, Way.NODE_HOLD}

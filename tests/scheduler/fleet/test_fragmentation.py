@@ -166,9 +166,9 @@ def test_a_rack_that_others_ask_for_as_a_whole_is_left_to_them() -> None:
 
 
 def test_the_rest_of_a_gang_over_several_racks_goes_where_fewest_others_lose_a_place() -> None:
-    gpus, eight = racks({"r0": [8] * 4, "r1": [8] * 5, "r2": [8] * 6}), job("j", nodes=9, gpus=8)
-    assert racks_of(gpus, eight, FragmentationPolicy(is_weighed=False)) == ["r0"] * 3 + ["r2"] * 6
-    assert racks_of(gpus, eight, FragmentationPolicy(typical=FOURS)) == ["r1"] * 3 + ["r2"] * 6
+    gpus, eight = racks({"r0": [8] * 4, "r1": [8] * 5, "r2": [8] * 5}), job("j", nodes=8, gpus=8)
+    assert racks_of(gpus, eight, FragmentationPolicy(is_weighed=False)) == ["r0"] * 3 + ["r1"] * 5
+    assert racks_of(gpus, eight, FragmentationPolicy(typical=FOURS)) == ["r1"] * 5 + ["r2"] * 3
 
 
 def test_two_gpus_are_kept_together_for_what_requests_two() -> None:

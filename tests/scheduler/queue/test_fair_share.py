@@ -10,11 +10,12 @@ from hypothesis import strategies as st
 from muster.domain.ids import JobId, TenantId
 from muster.domain.job.wait_reasons import WaitReason
 from muster.domain.policy.document import DEFAULT_POLICY
+from scheduler.fleet.topology import FleetState
 from scheduler.model import WaitingJob, Workload
 from scheduler.planner import plan
-from scheduler.queue.fair_share import by_turns, entitlements, water_filled
+from scheduler.queue.fair_share import FairShares, by_turns, entitlements, water_filled
 from scheduler.queue.order import in_order
-from scheduler.quota.tenancy import Member, Quota, Tenancy
+from scheduler.quota.tenancy import Holdings, Member, Quota, Tenancy
 from tests.scaled import examples
 from tests.scheduler.fleets import MINUTE_MS, NOW_MS, host, job
 from tests.scheduler.test_plan_properties import World, worlds
@@ -92,7 +93,9 @@ def test_what_is_guaranteed_goes_before_a_pending_job_longer_and_no_further_than
     assert started(queue, 1, Tenancy()) == ["a0"]
     assert started(queue, 1, Tenancy(quotas={(B, "on_demand"): Quota(guaranteed=8)})) == ["b0"]
     assert started(queue, 2, Tenancy(quotas={(B, "on_demand"): Quota(guaranteed=8)})) == ["b0", "a0"]
-    assert started(queue, 1, Tenancy(quotas={(B, "on_demand"): Quota(guaranteed=7)})) == ["a0"], "not with a whole gang"
+    assert started(queue, 2, Tenancy(quotas={(B, "on_demand"): Quota(guaranteed=7)}))[0] == "a0", (
+        "not with a whole gang"
+    )
 
 
 def test_a_gang_goes_past_its_share_by_less_than_one_gang() -> None:
@@ -150,3 +153,14 @@ def test_a_pending_job_stands_in_the_plan_as_its_turns_put_the_queue_in_order(wo
     ordered = in_order(queue, DEFAULT_POLICY, world.workload.now_ms, len(world.gpus))
     shown = [one.job_id for one in by_turns(ordered, turns, DEFAULT_POLICY) if one.job_id in turns]
     assert shown == [one.job_id for one in decided.waiting]
+
+
+def test_a_tenant_alone_in_a_tier_has_its_guarantee_there() -> None:
+    """Its jobs within it go before its larger ones, though it shares with no other tenant."""
+    queue = [of(A, "large", 90), of(A, "small", 1)]
+    queue[0] = replace(queue[0], nodes=2)
+    assert started(queue, 1, Tenancy(quotas={(A, "on_demand"): Quota(guaranteed=8)})) == ["small"]
+    state = FleetState([view for number in range(3) for view in host(f"h{number}", 8)], DEFAULT_POLICY)
+    holdings = Holdings(Tenancy(quotas={(A, "on_demand"): Quota(guaranteed=8)}))
+    shares = FairShares(state, DEFAULT_POLICY, (), queue, holdings)
+    assert [shares.is_guaranteed(one) for one in queue] == [False, True]

@@ -238,3 +238,19 @@ def test_of_many_candidates_all_are_found_where_all_are_needed() -> None:
     asked = VictimCandidates(owner, np.array(costs, dtype=np.float64), [2] * 48, [0] * 48, {0: 96.0})
     (cover,) = cheapest_covers(full_fleet(), Request(tier="reserved", nodes=12, gpus_per_node=8), asked)
     assert sorted(cover.victims) == list(range(48))
+
+
+def test_of_many_equal_victims_a_sliced_gang_takes_the_ones_on_the_soundest_hosts() -> None:
+    """More victims than an exact search tries, and all but one rack has weak GPUs."""
+    names = [f"r{number}" for number in range(8)]
+    gpus = [
+        replace(view, health_cost=0 if view.node_id.startswith("r5") else 40_000)
+        for view in racks({name: [0, 0] for name in names})
+    ]
+    owner = np.arange(len(gpus), dtype=np.int64) // 8
+    number = len(gpus) // 8
+    each = VictimCandidates(owner, np.ones(number), [8] * number, [0] * number, {0: 1_000.0})
+    rule = PlacementRule(slices=(Slice("rack", 2),))
+    request = Request("reserved", nodes=2, gpus_per_node=8, rule=rule, expected_s=864_000.0)
+    best, *_ = cheapest_covers(FleetState(gpus, DEFAULT_POLICY), request, each)
+    assert best.victims == (10, 11)

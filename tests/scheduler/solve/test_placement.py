@@ -34,7 +34,7 @@ def nodes_of(gpus: list[GpuView], wanted: WaitingJob, *, levels: tuple[str, ...]
         (1, 8, "r1h0"),
         (2, 8, "r2h0 r2h1"),
         (3, 8, "r1h0 r1h1 r1h2"),
-        (5, 8, "r0h0 r0h1 r0h2 r0h3 r1h0"),
+        (5, 8, "r1h0 r1h1 r1h2 r2h0 r2h1"),
     ],
 )
 def test_the_example_that_opens_the_solver(nodes: int, gpus: int, chosen: str) -> None:

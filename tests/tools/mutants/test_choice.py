@@ -1,8 +1,9 @@
 """The choice repeats by its seed, shares out by decisions, and skips what was rejected."""
 
 from collections import Counter
+from pathlib import Path
 
-from tools.mutants.choice import MAX_IN_FILE, choose
+from tools.mutants.choice import DECISIONS, MAX_IN_FILE, all_mutants, choose
 from tools.mutants.mutant import Mutant
 
 
@@ -38,3 +39,12 @@ def test_the_next_takes_the_place_of_a_rejected_one_and_the_others_stay() -> Non
     assert first[2] not in again
     assert again[:4] == [*first[:2], *first[3:]]
     assert len(again) == 5
+
+
+def test_only_the_code_that_decides_is_chosen(tmp_path: Path) -> None:
+    paths = ("health/a.py", "muster/domain/lifecycle/b.py", "muster/domain/c.py", "muster/train/d.py", "agents/e.py")
+    for path in paths:
+        (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / path).write_text("def f(a):\n    if a < 3:\n        return 1\n", encoding="utf-8")
+    assert {one.path for one in all_mutants(tmp_path)} == set(paths)
+    assert {one.path for one in all_mutants(tmp_path, DECISIONS)} == {paths[0], paths[1], paths[3]}

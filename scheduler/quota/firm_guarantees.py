@@ -1,0 +1,147 @@
+"""Firm guarantees: those in tiers that no rule reclaims. They are not lent to jobs that cannot be reclaimed.
+
+Two tenants have 16 of 32 reserved GPUs guaranteed each. The first submits four jobs of 8 GPUs that never end:
+
+    job  available  unused guarantees  borrows  decision
+    x0   32         16 + 16            0        starts within its guarantee
+    x1   24          8 + 16            0        starts within its guarantee
+    x2   16          0 + 16            8        waits: the 16 available GPUs are guaranteed to the other tenant
+
+A spot job would start in place of ``x2``: a reserved job of the other tenant reclaims it, by the policy's notice, least
+run and cap. Available are the GPUs that a tier admits without the ones of jobs that it cannot reclaim. Counts are of
+GPUs, not of places: a gang may still wait for whole hosts.
+"""
+
+from collections import defaultdict
+from collections.abc import Sequence
+from copy import deepcopy
+from dataclasses import dataclass
+
+import numpy as np
+
+from muster.domain.ids import TenantId
+from scheduler.fleet.topology import Flags
+from scheduler.quota.tenancy import Tenancy
+
+
+@dataclass(slots=True)
+class FirmPool:
+    """The GPUs from which the guarantees of ``tiers`` are met together.
+
+    ``reclaims``: the tiers from which one of ``tiers`` reclaims. ``gpus``: the GPUs that one of ``tiers`` admits, in
+    use or not. ``available``: how many of them no job of another tier uses.
+    """
+
+    tiers: frozenset[str]
+    reclaims: frozenset[str]
+    gpus: Flags
+    available: int
+
+
+class _Unused:
+    """The unused guarantees of one tier: of each tenant the larger of its own and the sum of its teams'."""
+
+    def __init__(self, tenancy: Tenancy, tier: str) -> None:
+        self._own = {tenant: quota.guaranteed for (tenant, name), quota in tenancy.quotas.items() if name == tier}
+        self._lines: dict[TenantId, tuple[TenantId, ...]] = {}
+        self._tenancy = tenancy
+        self._held: dict[TenantId, int] = defaultdict(int)
+        self._of_teams: dict[TenantId | None, int] = defaultdict(int)
+        self._unused: dict[TenantId, int] = defaultdict(int)
+        for tenant in self._own:
+            self._count(self._line(tenant))
+        self.most = self.total
+        """The sum while no tenant has a GPU."""
+
+    @property
+    def total(self) -> int:
+        return self._of_teams[None]
+
+    def add(self, tenant: TenantId, num_gpus: int) -> None:
+        """Count GPUs of the tenant and of all above it."""
+        line = self._line(tenant)
+        for above in line:
+            self._held[above] += num_gpus
+        self._count(line)
+
+    def left_for(self, tenant: TenantId) -> int:
+        """Return how many more GPUs of the tenant are within guarantees of its line."""
+        fewer, line = 0, self._line(tenant)
+        for above in line:
+            fewer = self._unused[above] - max(self._of_teams[above] - fewer, 0)
+        return fewer
+
+    def _count(self, line: Sequence[TenantId]) -> None:
+        for tenant, above in zip(line, (*line[1:], None), strict=True):
+            unused = max(self._own.get(tenant, 0) - self._held[tenant], self._of_teams[tenant])
+            self._of_teams[above] += unused - self._unused[tenant]
+            self._unused[tenant] = unused
+
+    def _line(self, tenant: TenantId) -> tuple[TenantId, ...]:
+        if tenant not in self._lines:
+            self._lines[tenant] = self._tenancy.line(tenant)
+        return self._lines[tenant]
+
+
+class FirmGuarantees:
+    """The account of one cycle: what each tenant may still get without borrowing what is guaranteed to others.
+
+    ``pools``: sets of the tiers that have such guarantees, each tier alone and all together among them.
+    """
+
+    def __init__(self, tenancy: Tenancy, pools: Sequence[FirmPool]) -> None:
+        self._tenancy, self._pools = tenancy, list(pools)
+        self._unused = {tier: _Unused(tenancy, tier) for tier in {tier for pool in pools for tier in pool.tiers}}
+        self._capacity = [pool.available for pool in pools]
+        self._is_rest_kept = False
+
+    def add(self, tenant: TenantId, tier: str, num_gpus: int) -> None:
+        """Count GPUs that the tenant has, or that are held for its jobs."""
+        if tier in self._unused:
+            self._unused[tier].add(tenant, num_gpus)
+        for pool in self._pools:
+            if tier not in pool.reclaims:
+                pool.available -= num_gpus
+
+    def leave_out(self, gpus: Flags) -> None:
+        """Count these GPUs as not there: spares, on which no new job of a tenant starts."""
+        for number, pool in enumerate(self._pools):
+            num_gpus = int(np.count_nonzero(pool.gpus & gpus))
+            pool.available -= num_gpus
+            self._capacity[number] -= num_gpus
+
+    def room(self, tenant: TenantId, tier: str) -> int | None:
+        """Return how many more GPUs the tenant may have in the tier; None: any number."""
+        own = self._unused.get(tier)
+        slacks = [pool.available - self._unused_in(pool) for pool in self._pools if self._is_about(pool, tier)]
+        if not slacks:
+            return None
+        lent = 0 if self._is_rest_kept else max(min(slacks), 0)
+        return lent + (0 if own is None else own.left_for(tenant))
+
+    def keep_rest(self, tenant: TenantId, tier: str, num_gpus: int) -> bool:
+        """Lend nothing more in this cycle, if the tenant could borrow for so many GPUs once others have ended."""
+        own = self._unused.get(tier)
+        borrowed = num_gpus - (0 if own is None else own.left_for(tenant))
+        most = min(
+            capacity - sum(self._unused[one].most for one in pool.tiers)
+            for pool, capacity in zip(self._pools, self._capacity, strict=True)
+            if self._is_about(pool, tier)
+        )
+        self._is_rest_kept = self._is_rest_kept or borrowed <= most
+        return borrowed <= most
+
+    def copy(self) -> "FirmGuarantees":
+        """Return a copy that counts by itself."""
+        shared = [self._tenancy, *(pool.gpus for pool in self._pools)]
+        return deepcopy(self, {id(one): one for one in shared})
+
+    def _is_about(self, pool: FirmPool, tier: str) -> bool:
+        """Return whether a job of the tier borrows from the pool.
+
+        It does if no tier there reclaims it. If it has guarantees in its own tier, only pools count that include them.
+        """
+        return tier not in pool.reclaims and (tier in pool.tiers or tier not in self._unused)
+
+    def _unused_in(self, pool: FirmPool) -> int:
+        return sum(self._unused[tier].total for tier in pool.tiers)
