@@ -118,7 +118,7 @@ class Holds(ABC):
     def _keep(self, found: Place) -> Hold:
         """Hold the place. ``free`` is its idle part; it has no GPUs of other places or of reclaims for others."""
         self._state.take(found.free)
-        self._reclaimer.holds.mask[found.gpus] = True
+        self._reclaimer.holds.cover(found.gpus)
         self._places.append(found)
         return self._hold(found)
 

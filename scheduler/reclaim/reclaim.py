@@ -60,7 +60,7 @@ class Reclaimer:
         self.holds = ReclaimHolds(state, workload.reclaims, indices)
         for reclaim in workload.reclaims:
             if reclaim.victim in indices:
-                self.holds.mask[state.layout.gpu_indices(reclaim.keeps)] = True
+                self.holds.cover(state.layout.gpu_indices(reclaim.keeps))
         self.reclaims: list[Reclaim] = []
         self.reopenings = MaintenanceEnds(state, workload)
         self.reach = Reach(state, self._owner, self._candidates, self.holds)
@@ -287,7 +287,7 @@ class Reclaimer:
             self._notify(index, self._now_ms + int(notice_s * 1000), len(keeps))
             self._candidates.loses(attempt.tenant_id, len(given))
             if keeps:
-                self.holds.mask[layout.gpu_indices(keeps)] = True
+                self.holds.cover(layout.gpu_indices(keeps))
             self.reclaims.append(Reclaim(attempt.attempt_id, job_id, notice_s, given, held, cost, runner_up, keeps))
         self.holds.hold(job_id, gpus)
         num_gpus = sum(len(one.gpus) for one in self.reclaims[-len(choice.victims) :])
