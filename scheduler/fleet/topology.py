@@ -91,7 +91,8 @@ class FleetState:
 
     ``was_assigned``: the GPUs that were in use when the state was made, whatever was taken and given since.
     ``is_spare``: kept for gangs that lose hosts. ``cell_closes_ms``: when planned work begins there. ``mix``:
-    requests that are expected of other jobs.
+    requests that are expected of other jobs. ``lasting``: numbers that do not depend on which GPUs are free, by the key
+    of the reader.
     """
 
     __slots__ = (
@@ -111,6 +112,7 @@ class FleetState:
         "cell_closes_ms",
         "is_free",
         "is_spare",
+        "lasting",
         "layout",
         "mix",
         "policy",
@@ -137,6 +139,7 @@ class FleetState:
         self._of_rule: dict[frozenset[str] | None, FleetState] = {None: self}
         self._of_tier: dict[str, FleetState] = {}
         self._stamp = Stamp(len(self._ordered))
+        self.lasting: dict[Hashable, int] = {}
 
     def for_tier(self, name: str) -> "FleetState":
         """Return the same fleet, laid out by what the tier requires of its gangs; all layouts share the free GPUs.
@@ -173,7 +176,7 @@ class FleetState:
         closings, closings_ms = self._closings.copy(), self._closings_ms.copy()
         twins: dict[frozenset[str] | None, FleetState] = {}
         twin_of_tier: dict[str, FleetState] = {}
-        stamp = Stamp(len(is_free))
+        stamp, lasting = Stamp(len(is_free)), dict[Hashable, int]()
         for rule, each in self._of_rule.items():
             twin = twins[rule] = copy(each)
             twin._fragments = each.fragments if each.mix else None  # noqa: SLF001  # all forks share the tables
@@ -181,7 +184,7 @@ class FleetState:
             twin._of_tier = twin_of_tier  # noqa: SLF001
             twin._closings, twin._closings_ms = closings, closings_ms  # noqa: SLF001
             twin._tallies = Tallies(twin.layout.num_cells)  # noqa: SLF001
-            twin._stamp = stamp  # noqa: SLF001
+            twin._stamp, twin.lasting = stamp, lasting  # noqa: SLF001
         return twins[None]
 
     def reopened(self, nodes: Collection[NodeId]) -> "FleetState":
@@ -210,6 +213,7 @@ class FleetState:
         """Set from when on planned work needs these nodes without jobs."""
         if maintenance_starts == self._closings:
             return
+        self.lasting.clear()
         self._closings.clear()
         self._closings.update(maintenance_starts)
         for each in self._of_rule.values():

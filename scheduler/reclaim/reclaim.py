@@ -74,7 +74,7 @@ class Reclaimer:
     def stamp(self) -> Hashable:
         """The key of all that reclaim depends on, apart from the job: equal ones make equal choices."""
         holds = self.holds
-        changes = holds.num_changes, self.lending.num_changes, self.num_counted_on
+        changes = holds.num_changes, self.lending.num_changes, self.num_counted_on, self.endings.num_holders
         return (self._state.stamp, len(self.reclaims), len(holds.lapses), *changes)
 
     def _stand(self, reclaim: StandingReclaim, index: int) -> None:
