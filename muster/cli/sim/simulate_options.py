@@ -12,7 +12,9 @@ from muster.domain.policy.quantities import MOST_S
 class QueueRule(StrEnum):
     FIFO = "fifo"
     SKIP = "skip"
+    SJF = "sjf"
     EASY = "easy"
+    CONSERVATIVE = "conservative"
     MUSTER = "muster"
 
 
