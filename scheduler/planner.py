@@ -123,18 +123,10 @@ class _Cycle:
         self.shares = FairShares(state, policy, workload.running, ordered, self.holdings)
         self.quota = QuotaGate(state, self.holdings, self._is_passed_enough, self.reclaimer, self.backfill)
         self.placing = Placing(state, policy, self.holdings, self.reclaimer, self.backfill)
-        self.reasons = KeptReasons(state, self.reclaimer)
-        self.queue_report = QueueReport(self.shares, self._is_passed_enough, self.reasons.funnel, self.backfill)
+        reasons = KeptReasons(state, self.reclaimer)
+        self.queue_report = QueueReport(self.shares, self._is_passed_enough, reasons, self.backfill)
         self.pending = PendingJobs(
-            state,
-            policy,
-            workload,
-            self.holdings,
-            self.placing,
-            self.queue_report,
-            self.reclaimer,
-            self.backfill,
-            self.reasons,
+            state, policy, workload, self.holdings, self.placing, self.queue_report, self.reclaimer, self.backfill
         )
         self.growths: list[Growth] = []
 

@@ -193,8 +193,8 @@ def no_room(
 ) -> Verdict:
     """Return the verdict for a gang that was tried and did not fit; ``outcome``: the effect of reclaim.
 
-    ``room``: of its family; ``hold_until_ms``: until when GPUs on which it would fit are held for others; ``hold``: the GPUs held for it until a
-    reclaim may help.
+    ``room``: of its family; ``hold_until_ms``: until when GPUs on which it would fit are held for others; ``hold``: the
+    GPUs held for it until a reclaim may help.
     """
     clauses = [clause for clause in _no_room(room, request, outcome, policy) if clause]
     if hold is not None:

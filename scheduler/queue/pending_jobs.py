@@ -10,7 +10,6 @@ from muster.domain.ids import TenantId
 from muster.domain.policy.document import Policy
 from scheduler.explain import explain
 from scheduler.explain.exclusions import Funnel
-from scheduler.explain.kept_reasons import KeptReasons
 from scheduler.fleet.topology import FleetState
 from scheduler.holds.outcomes import NO_REFUSAL, Coming, Notified, Obstacle, Outcome, Refused
 from scheduler.holds.places import Holds
@@ -53,11 +52,10 @@ class PendingJobs:
         queue_report: QueueReport,
         reclaimer: Reclaimer,
         backfill: Holds,
-        reasons: KeptReasons,
     ) -> None:
         self._state, self._policy, self._workload, self._holdings = state, policy, workload, holdings
         self._placing, self._queue_report, self._reclaimer, self._backfill = placing, queue_report, reclaimer, backfill
-        self._reasons = reasons
+        self._reasons = queue_report.reasons
         self._verdicts: dict[tuple[Request, TenantId, bool, Hashable, Hashable], Verdict] = {}
         self._hold_over: set[tuple[TenantId, str]] = set()
         self._num_beneficiaries = 0

@@ -18,8 +18,8 @@ from scheduler.solve.request import Request
 class ReclaimCandidates:
     """Candidates by the index of an attempt.
 
-    ``costs`` in GPU-seconds; ``num_gpus``; ``tenants``: a code of its tenant, also as ``tenant_codes``. ``notified``: attempts with a notice; the
-    caller adds to the set. ``elastic``: attempts with more hosts than they need.
+    ``costs`` in GPU-seconds; ``num_gpus``; ``tenants``: a code of its tenant, also as ``tenant_codes``. ``notified``:
+    attempts with a notice; the caller adds to the set. ``elastic``: attempts with more hosts than they need.
     """
 
     def __init__(

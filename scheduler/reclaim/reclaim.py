@@ -222,9 +222,7 @@ class Reclaimer:
         if self.reopenings.num_until(latest_ms) or then is not request:
             return None
         claim_key = None if claim is None else claim.key
-        room = self._rooms.get(
-            self.stamp, (request.family, claim_key), lambda: self._room(request, claim, latest_ms)
-        )
+        room = self._rooms.get(self.stamp, (request.family, claim_key), lambda: self._room(request, claim, latest_ms))
         return room.refusal(request.nodes)
 
     def _room(self, request: Request, claim: Claim | None, latest_ms: int) -> ReclaimRoom:

@@ -6,7 +6,6 @@ from muster.domain.ids import NodeId
 from scheduler.model import WaitingJob
 from scheduler.solve.placement_rule import ANYWHERE, PlacementRule, Preference
 
-
 Family = tuple[str, int, str | None, frozenset[NodeId], PlacementRule, int | None, bool]
 """What requests of one family have in common (``Request.family``)."""
 

@@ -1,4 +1,4 @@
-"""Places from a time on for jobs in order, as conservative backfill holds them, on named nodes while a trace is played."""
+"""Places from a time on for jobs in order, on named nodes, as conservative backfill holds them in a played trace."""
 
 from bisect import bisect_left
 
@@ -61,11 +61,11 @@ class Places:
                 return index + 1, 0
         return None, common
 
-    def _hold(self, first: int, end_s: float, held: int) -> None:
+    def _hold(self, first: int, end_s: float, assigned: int) -> None:
         """Take these GPUs from the moment until the end."""
         after = bisect_left(self._from_s, end_s, first + 1)
         if after == len(self._from_s) or self._from_s[after] > end_s:
             self._from_s.insert(after, end_s)
             self._free.insert(after, self._free[after - 1])
         for at in range(first, after):
-            self._free[at] -= held
+            self._free[at] -= assigned

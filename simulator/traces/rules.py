@@ -63,7 +63,7 @@ def easy(cluster: Cluster) -> list[int]:
 
 
 def shortest(cluster: Cluster) -> list[int]:
-    """Start the job with the least expected run time of those that fit: nothing is held for any job.
+    """Start the job with the least expected run time, if it fits: nothing is held for any job.
 
     It has about the least mean wait, and large or long jobs may wait without end.
     """

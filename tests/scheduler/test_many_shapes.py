@@ -1,4 +1,4 @@
-"""A queue of many shapes: what is kept for a family of requests changes no plan, and saves the work of each size."""
+"""A queue of many shapes: counts for a family of requests change no plan, and save the work of each size."""
 
 from collections.abc import Callable, Hashable
 from dataclasses import replace
