@@ -20,6 +20,7 @@ from muster.domain.ids import GpuUuid, JobId, NodeId
 from muster.domain.policy.document import DEFAULT_POLICY
 from scheduler.explain import explain
 from scheduler.explain.exclusions import funnel
+from scheduler.explain.free_room import free_room
 from scheduler.fleet.topology import Flags, FleetState
 from scheduler.holds.outcomes import Refused
 from scheduler.model import GpuView, WaitingJob
@@ -135,7 +136,7 @@ def _refuse(state: FleetState, request: Request, none: Flags) -> None:
     if place(state, request) is not None:
         message = f"the fleet of the benchmark has a place for {request}"
         raise AssertionError(message)
-    explain.no_room(state, request, Refused(), DEFAULT_POLICY, funnel(state, request, none))
+    explain.no_room(free_room(state, request), request, Refused(), DEFAULT_POLICY, funnel(state, request, none))
 
 
 def _one_waiting() -> WaitingJob:

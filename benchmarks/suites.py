@@ -16,6 +16,7 @@ SUITES: Final[Mapping[str, tuple[str, ...]]] = {
         "commit",
         "queue_rules",
         "queue_breadth",
+        "queue_shapes",
         "start_ranges",
         "fragmentation",
     ),

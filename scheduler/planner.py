@@ -23,12 +23,12 @@ One cycle with four pending jobs, in their order, on two racks of two hosts:
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
-from functools import partial
 
 from muster.domain.job.wait_reasons import WaitReason
 from muster.domain.policy.document import Policy
 from muster.domain.policy.queue import CONSERVATIVE
 from scheduler.explain import explain
+from scheduler.explain.kept_reasons import KeptReasons
 from scheduler.fleet.fragmentation import mix_of
 from scheduler.fleet.maintenance_start import maintenance_start_of
 from scheduler.fleet.topology import FleetState
@@ -57,7 +57,7 @@ from scheduler.model import (
 )
 from scheduler.queue.fair_share import FairShares, in_turns
 from scheduler.queue.order import in_order, is_passed_enough
-from scheduler.queue.pending_jobs import PendingJobs, comes_to, funnel_alongside
+from scheduler.queue.pending_jobs import PendingJobs, comes_to
 from scheduler.queue.report import QueueReport
 from scheduler.quota.firm_tiers import firm_guarantees
 from scheduler.quota.gate import QuotaGate
@@ -137,8 +137,8 @@ class _Cycle:
         self.shares = FairShares(state, policy, workload.running, ordered, self.holdings)
         self.quota = QuotaGate(state, self.holdings, self._is_passed_enough, self.reclaimer, self.backfill)
         self.placing = Placing(state, policy, self.holdings, self.reclaimer, self.backfill)
-        beside = partial(funnel_alongside, state, self.reclaimer)
-        self.queue_report = QueueReport(self.shares, self._is_passed_enough, beside, self.backfill)
+        reasons = KeptReasons(state, self.reclaimer)
+        self.queue_report = QueueReport(self.shares, self._is_passed_enough, reasons, self.backfill)
         self.pending = PendingJobs(
             state, policy, workload, self.holdings, self.placing, self.queue_report, self.reclaimer, self.backfill
         )

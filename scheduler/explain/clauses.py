@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from datetime import UTC, datetime
 
 from scheduler.explain.exclusions import Funnel
 from scheduler.model import Reason, Verdict
@@ -40,3 +41,8 @@ def _done(clause: Clause) -> str:
 
 def _conditional(clause: Clause) -> str:
     return clause.conditional if isinstance(clause, ClausePair) else clause
+
+
+def moment(at_ms: int) -> str:
+    """Return the time in UTC, to the second."""
+    return datetime.fromtimestamp(at_ms / 1000, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

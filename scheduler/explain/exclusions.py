@@ -5,7 +5,7 @@ one after which the gang no longer fits, although it would fit with all GPUs tha
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Final
 
@@ -66,32 +66,112 @@ class Funnel:
     num_hosts: int
 
 
+@dataclass(frozen=True, slots=True)
+class _Left:
+    """The GPUs that remain after a mask, as far as any gang of the family can use them.
+
+    ``most_nodes``: hosts in the best home, and ``unrounded`` without slices; ``num_suitable``: hosts that give one
+    host's part, ``in_cohort`` of them in one cohort; ``crumbs``: GPUs on the other hosts.
+    """
+
+    num_gpus: int
+    most_nodes: int
+    unrounded: int
+    num_suitable: int
+    in_cohort: int
+    crumbs: int
+
+
+@dataclass(frozen=True, slots=True)
+class Exclusions:
+    """The exclusions of one family of requests, which differ in the number of hosts alone.
+
+    ``reasons``: each reason that excludes any GPU, in order; ``left``: the GPUs in all, then after each mask;
+    ``num_gpus``, ``num_hosts``: what remains in the best home; ``size``: hosts that have one host's part in all.
+    """
+
+    reasons: tuple[Reason, ...]
+    left: tuple[_Left, ...]
+    num_gpus: int
+    num_hosts: int
+    size: int
+    gpus_per_node: int
+    _funnels: dict[WaitReason, Funnel] = field(default_factory=dict, compare=False, repr=False)
+
+    def funnel(self, nodes: int) -> Funnel:
+        """Return the funnel of a gang of so many hosts at least."""
+        binding = self._binding(nodes)
+        if binding not in self._funnels:
+            told = list(self.reasons)
+            if all(reason.token is not binding for reason in told):
+                told.append(Reason(binding))
+            in_order = sorted(told, key=lambda reason: _ORDER.index(reason.token))
+            self._funnels[binding] = Funnel(tuple(in_order), binding, self.num_gpus, self.num_hosts)
+        return self._funnels[binding]
+
+    def _binding(self, nodes: int) -> WaitReason:
+        if self.left[-1].most_nodes >= nodes:
+            return WaitReason.TRIED_AGAIN
+        number = next(number for number, left in enumerate(self.left) if left.most_nodes < nodes)
+        mask = MASKS_IN_ORDER[number - 1] if number else WaitReason.CAPACITY
+        if number and mask not in {WaitReason.IN_USE, WaitReason.SPARE, WaitReason.HOLD_OF_OTHERS}:
+            return mask
+        return self._shape(nodes, self.left[number]) or mask
+
+    def _shape(self, nodes: int, left: _Left) -> WaitReason | None:
+        """Return why enough GPUs are in the wrong places; None: there are too few."""
+        if left.num_gpus < nodes * self.gpus_per_node:
+            return None
+        if left.num_suitable < nodes:
+            if self.size < nodes:
+                return WaitReason.CAPACITY
+            is_scattered = left.num_suitable * self.gpus_per_node + left.crumbs >= nodes * self.gpus_per_node
+            return WaitReason.FRAGMENTATION if is_scattered else None
+        if left.in_cohort < nodes:
+            return WaitReason.COHORT
+        return WaitReason.SLICES if left.unrounded >= nodes else WaitReason.TOPOLOGY
+
+
 def funnel(state: FleetState, request: Request, hold_of_others: Flags) -> Funnel:
     """Return the funnel of a gang that does not fit. ``hold_of_others``: GPUs that are held for others, free or not."""
+    return exclusions(state, request, hold_of_others).funnel(request.fewest_nodes)
+
+
+def exclusions(state: FleetState, request: Request, hold_of_others: Flags) -> Exclusions:
+    """Return the exclusions of the request's family (``Request.family``), whatever number of hosts it asks for."""
     rule = replace(request.rule, labels=LabelRule(), preferred=())
     wanted = replace(request.at_least(), avoid_nodes=frozenset(), maintenance_start_ms=None, rule=rule)
     state = state.for_tier(request.tier)
     left = _left_after(state, request, hold_of_others)
-    num_gpus, suitable = (
-        _of_each(left, lambda counts: int(counts.sum())),
-        _of_each(left, partial(_num_suitable, request)),
-    )
+    stages = _of_each(left, partial(_left, state, wanted))
     reasons = [
-        Reason(reason, num_gpus[number] - num_gpus[number + 1], suitable[number] - suitable[number + 1])
-        for number, reason in enumerate(MASKS_IN_ORDER)
+        Reason(reason, before.num_gpus - after.num_gpus, before.num_suitable - after.num_suitable)
+        for reason, before, after in zip(MASKS_IN_ORDER, stages, stages[1:], strict=False)
     ]
     shape, gpus_at_home, hosts_at_home = _misplaced(state, wanted, left[-1])
-    told = [reason for reason in (*reasons, *shape) if reason.num_gpus]
-    binding = _binding(state, wanted, left)
-    if all(reason.token is not binding for reason in told):
-        told.append(Reason(binding))
-    in_order = sorted(told, key=lambda reason: _ORDER.index(reason.token))
-    return Funnel(tuple(in_order), binding, gpus_at_home, hosts_at_home)
+    told = sorted(
+        (reason for reason in (*reasons, *shape) if reason.num_gpus), key=lambda reason: _ORDER.index(reason.token)
+    )
+    size = _num_suitable(wanted, state.layout.cell_size)
+    return Exclusions(tuple(told), tuple(stages), gpus_at_home, hosts_at_home, size, wanted.gpus_per_node)
 
 
-def _of_each(left: list[Ints], value: Callable[[Ints], int]) -> list[int]:
+def _left(state: FleetState, wanted: Request, counts: Ints) -> _Left:
+    is_suitable = counts >= wanted.gpus_per_node
+    num_gpus, most = int(counts.sum()), most_nodes(state, wanted, counts)
+    return _Left(
+        num_gpus=num_gpus,
+        most_nodes=most,
+        unrounded=most_unrounded(state, wanted, counts) if wanted.rule.slices else most,
+        num_suitable=int(np.count_nonzero(is_suitable)),
+        in_cohort=int(np.bincount(state.layout.cell_cohort[is_suitable]).max(initial=0)),
+        crumbs=num_gpus - int(counts[is_suitable].sum()),
+    )
+
+
+def _of_each(left: list[Ints], value: Callable[[Ints], _Left]) -> list[_Left]:
     """Return the value of each entry; entries that are one array, whose masks exclude nothing, share one call."""
-    values: list[int] = []
+    values: list[_Left] = []
     for number, counts in enumerate(left):
         values.append(values[-1] if number and counts is left[number - 1] else value(counts))
     return values
@@ -139,33 +219,6 @@ def _leave_out(layout: Layout, out: Ints, cells: list[int], code: int) -> None:
 
 def _num_suitable(request: Request, counts: Ints) -> int:
     return int(np.count_nonzero(counts >= request.gpus_per_node))
-
-
-def _binding(state: FleetState, wanted: Request, left: list[Ints]) -> WaitReason:
-    fits = _of_each(left, lambda counts: most_nodes(state, wanted, counts) >= wanted.nodes)
-    if fits[-1]:
-        return WaitReason.TRIED_AGAIN
-    number = fits.index(False)
-    if number and MASKS_IN_ORDER[number - 1] not in {WaitReason.IN_USE, WaitReason.SPARE, WaitReason.HOLD_OF_OTHERS}:
-        return MASKS_IN_ORDER[number - 1]
-    return _shape(state, wanted, left[number]) or (MASKS_IN_ORDER[number - 1] if number else WaitReason.CAPACITY)
-
-
-def _shape(state: FleetState, wanted: Request, counts: Ints) -> WaitReason | None:
-    """Return why enough GPUs are in the wrong places; None: there are too few."""
-    if int(counts.sum()) < wanted.nodes * wanted.gpus_per_node:
-        return None
-    num_suitable = _num_suitable(wanted, counts)
-    if num_suitable < wanted.nodes:
-        if _num_suitable(wanted, state.layout.cell_size) < wanted.nodes:
-            return WaitReason.CAPACITY
-        crumbs = int(counts[counts < wanted.gpus_per_node].sum())
-        is_scattered = num_suitable * wanted.gpus_per_node + crumbs >= wanted.nodes * wanted.gpus_per_node
-        return WaitReason.FRAGMENTATION if is_scattered else None
-    suitable = state.layout.cell_cohort[counts >= wanted.gpus_per_node]
-    if int(np.bincount(suitable).max(initial=0)) < wanted.nodes:
-        return WaitReason.COHORT
-    return WaitReason.SLICES if most_unrounded(state, wanted, counts) >= wanted.nodes else WaitReason.TOPOLOGY
 
 
 def _misplaced(state: FleetState, wanted: Request, counts: Ints) -> tuple[list[Reason], int, int]:

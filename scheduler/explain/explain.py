@@ -1,29 +1,19 @@
 """The text and tokens of why a job is pending. Each text begins with the cause; what the job needs follows."""
 
-from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
-from datetime import UTC, datetime
 from typing import Final
 
-import numpy as np
-
-from health.cohort.cohorts import attributes_of
-from health.standing.admission import Refusal
 from muster.domain.job.wait_reasons import WaitReason
 from muster.domain.policy.document import Policy
-from scheduler.explain.clauses import Clause, ClausePair, and_also, verdict_of
+from scheduler.explain.clauses import Clause, ClausePair, and_also, moment, verdict_of
 from scheduler.explain.exclusions import Funnel
-from scheduler.fleet.topology import FleetState, Ints
+from scheduler.explain.free_room import FreeRoom, largest_place
 from scheduler.holds.outcomes import Coming, Obstacle, Refused
 from scheduler.model import Hold, Postponed, Reason, Verdict, WaitingJob
 from scheduler.quota.tenancy import Limit
-from scheduler.solve.solver import Request, has_labels, most_nodes, most_unrounded
+from scheduler.solve.request import Request
 
-DIFFERENCES_SHOWN: Final = 2
-_ALONGSIDE_WORK: Final = (
-    "with every GPU idle it fits if it ends before hosts close for planned work, or starts once that is over"
-)
 _BEFORE_ANY_GPU: Final = frozenset(
     {
         WaitReason.UNKNOWN_TIER,
@@ -33,16 +23,6 @@ _BEFORE_ANY_GPU: Final = frozenset(
         WaitReason.FIRM_GUARANTEES,
     }
 )
-_REFUSAL_PHRASES: Final[Mapping[Refusal, str]] = {
-    Refusal.MIG_ENABLED: "in MIG mode",
-    Refusal.NODE_CONTACT: "on hosts that are silent or lost",
-    Refusal.CORDONED: "cordoned",
-    Refusal.BURN_IN: "in burn-in just now",
-    Refusal.REPORTED: "reported as broken, and about to be judged",
-    Refusal.ASSIGNED: "held by other jobs or being cleaned",
-    Refusal.RECLAIMABLE_ONLY: "in the first part of a probation, which is for reclaimable tiers",
-    Refusal.STANDING: "without a standing that this tier admits",
-}
 _OBSTACLES: Final[Mapping[Obstacle | None, WaitReason]] = {
     Obstacle.CAP: WaitReason.RECLAIM_CAP,
     Obstacle.MIN_RUN: WaitReason.RECLAIM_MIN_RUN,
@@ -240,7 +220,7 @@ def _rounded(at_ms: int, by_ms: int) -> str:
 
 
 def no_room(
-    state: FleetState,
+    room: FreeRoom,
     request: Request,
     outcome: Coming | Refused,
     policy: Policy,
@@ -251,10 +231,10 @@ def no_room(
 ) -> Verdict:
     """Return the verdict for a gang that was tried and did not fit; ``outcome``: the effect of reclaim.
 
-    ``hold_until_ms``: until when GPUs on which it would fit are held for others; ``hold``: the GPUs held for it until a
-    reclaim may help.
+    ``room``: of its family; ``hold_until_ms``: until when GPUs on which it would fit are held for others; ``hold``: the
+    GPUs held for it until a reclaim may help.
     """
-    clauses = _no_room(state, request, outcome, policy)
+    clauses = [clause for clause in _no_room(room, request, outcome, policy) if clause]
     if hold is not None:
         idle = f"{hold.num_free} idle GPUs"
         clauses.append(ClausePair(f"{idle} are held for it until then", f"{idle} would be held for it until then"))
@@ -270,37 +250,14 @@ def _obstacle(outcome: Coming | Refused) -> Iterator[Reason]:
         yield Reason(_OBSTACLES[outcome.obstacle], outcome.num_gpus)
 
 
-def _no_room(state: FleetState, request: Request, outcome: Coming | Refused, policy: Policy) -> list[Clause]:
-    state = state.for_tier(request.tier)
-    num_gpus = len(state.layout.uuids)
-    if not num_gpus:
-        return ["no host is enrolled", _needed(request)]
-    for name in (request.required, *request.rule.levels):
-        if name is not None and state.layout.level(name) is None:
-            return [f"the fleet has no level named {name}", _needed(request)]
-    num_free = int(state.tier(request.tier).counts.sum())
-    free = f"{_free(num_free, num_gpus, request)} to this tier{_reasons(state, request)}"
-    binding = _binding(state, request, num_free)
-    cause = _too_large_for_a_host(state, request) or binding or free
+def _no_room(room: FreeRoom, request: Request, outcome: Coming | Refused, policy: Policy) -> list[Clause]:
+    if room.is_of_no_use:
+        return [room.is_of_no_use, _needed(request)]
+    free, binding = room.free(request), room.binding(request.at_least())
+    cause = room.too_large_for_a_host or binding or free
     others = [clause for clause in (free, binding) if clause != cause]
     clauses: list[Clause] = [cause, _needed(request), *others, _outcome(outcome, request, policy)]
     return [clause for clause in clauses if clause]
-
-
-def _free(num_free: int, num_gpus: int, request: Request) -> str:
-    if not num_free:
-        return f"none of {num_gpus} GPUs is free"
-    is_too_few = num_free < min(request.fewest_nodes * request.gpus_per_node, num_gpus)
-    only = "only " if is_too_few else ""
-    return f"{only}{num_free} of {num_gpus} GPUs are free"
-
-
-def _too_large_for_a_host(state: FleetState, request: Request) -> str:
-    """Return the cause where no host has so many GPUs, whatever becomes free: all else is of no use to the reader."""
-    most = state.layout.largest_host
-    if most >= request.gpus_per_node:
-        return ""
-    return f"no host has {request.gpus_per_node} GPUs: the largest has {most}"
 
 
 def _needed(request: Request) -> str:
@@ -319,71 +276,6 @@ def _rule(request: Request) -> str:
     return f", {', '.join(told)}" if told else ""
 
 
-def _reasons(state: FleetState, request: Request) -> str:
-    refused = sorted(state.refused(request.tier).items(), key=lambda item: -item[1])
-    reasons = [f"{count} {_REFUSAL_PHRASES[refusal]}" for refusal, count in refused]
-    if request.rule.labels:
-        num_gpus = int(state.layout.cell_size[~has_labels(state.layout, request)].sum())
-        reasons.append(f"{num_gpus} on hosts whose labels leave them out")
-    if request.avoid_nodes:
-        reasons.append(f"{len(request.avoid_nodes)} hosts avoided after a fault there")
-    num_spares = int(np.count_nonzero(state.is_spare & ~state.is_free))
-    if num_spares and not request.may_use_spares:
-        reasons.append(f"{num_spares} of the held GPUs are spares for gangs that lose hosts")
-    if request.maintenance_start_ms is not None:
-        closes = state.cell_closes_ms <= request.maintenance_start_ms
-        num_closing = int(state.tier(request.tier).counts[closes].sum())
-        if num_closing:
-            first_ms = int(state.cell_closes_ms[closes].min())
-            reasons.append(
-                f"{num_closing} of the free GPUs on hosts that close for planned work before it would end, the first "
-                f"at {moment(first_ms)}"
-            )
-    return f" ({', '.join(reasons)})" if reasons else ""
-
-
-def _binding(state: FleetState, request: Request, num_free: int) -> str:
-    """Return why there is no place although enough GPUs are free, or why there is none even with all of them free."""
-    request, tier = request.at_least(), state.tier(request.tier)
-    admitted = tier.admitted_counts
-    most = most_nodes(state, request, admitted)
-    if most < request.nodes:
-        anytime = replace(request, maintenance_start_ms=None)
-        most = most if request.maintenance_start_ms is None else most_nodes(state, anytime, admitted)
-        if most >= request.nodes:
-            return _ALONGSIDE_WORK
-        told = _has(request, most, "that this tier admits", most_unrounded(state, anytime, admitted))
-        return f"even with every GPU idle, {told}{_apart(state, admitted)}"
-    if num_free < request.nodes * request.gpus_per_node:
-        return ""
-    return _has(request, most_nodes(state, request), "free", most_unrounded(state, request, tier.counts))
-
-
-def _apart(state: FleetState, admitted: Ints) -> str:
-    """Return in which attributes GPUs of other cohorts differ from those in the largest: the most GPUs first."""
-    keys = state.layout.cohort_keys
-    of_cohort = np.bincount(state.layout.cell_cohort, weights=admitted, minlength=len(keys))
-    largest = attributes_of(keys[int(of_cohort.argmax())]) if keys else {}
-    differing: Counter[str] = Counter()
-    for key, count in zip(keys, of_cohort, strict=True):
-        own = attributes_of(key)
-        names = [name for name in largest if name in own and own[name] != largest[name]]
-        if names and count:
-            differing[" and ".join(names)] += int(count)
-    most_first = sorted(differing.items(), key=lambda item: (-item[1], item[0]))
-    told = [f"{count} GPUs differ from it in {names}" for names, count in most_first[:DIFFERENCES_SHOWN]]
-    return f" ({', '.join(told)})" if told else ""
-
-
-def _has(request: Request, most: int, condition: str, unrounded: int) -> str:
-    """Return the text about the largest place; ``unrounded``: the hosts that it would have without slices."""
-    what = "cohort" if request.required is None else f"cohort in one {request.required}"
-    gpus = f"{_gpus(request.gpus_per_node)} {condition}"
-    hosts = "no host" if not most else f"only {most} of {request.nodes} hosts"
-    rounded = f", of {unrounded} before they are rounded down to whole slices" if unrounded > most else ""
-    return f"the largest {what} has {hosts} with {gpus}{rounded}"
-
-
 def _outcome(outcome: Coming | Refused, request: Request, policy: Policy) -> Clause:
     if isinstance(outcome, Coming):
         return f"enough of them become free by {moment(outcome.until_ms)} without reclaim"
@@ -391,7 +283,7 @@ def _outcome(outcome: Coming | Refused, request: Request, policy: Policy) -> Cla
         window_min = policy.reclaim.window_s / 60
         return f"the cap on what a tenant may lose to reclaim in {window_min:g} minutes leaves too little for it"
     if outcome.obstacle is Obstacle.TOO_LITTLE:
-        told = _has(request.at_least(), outcome.most_nodes, "free", outcome.most_unrounded)
+        told = largest_place(request.at_least(), outcome.most_nodes, "free", outcome.most_unrounded)
         return f"reclaim cannot help: even with the GPUs of all reclaimable jobs, {told}"
     if outcome.obstacle is Obstacle.CLOSING:
         return "reclaim would help if it ended before hosts close for planned work"
@@ -412,8 +304,3 @@ def _outcome(outcome: Coming | Refused, request: Request, policy: Policy) -> Cla
 
 def _gpus(number: int) -> str:
     return "1 GPU" if number == 1 else f"{number} GPUs"
-
-
-def moment(at_ms: int) -> str:
-    """Return the time in UTC, to the second."""
-    return datetime.fromtimestamp(at_ms / 1000, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

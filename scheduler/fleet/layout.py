@@ -91,6 +91,9 @@ class Layout:
     admitted_by: dict[LabelRule, Flags] = field(default_factory=dict)
     """Results of ``scheduler.solve.node_filter.labelled``: hosts may differ in labels, and many jobs share a rule."""
 
+    sets_by_label: dict[tuple[str, str], list[int]] = field(default_factory=dict)
+    """The label sets, by number, that have each label with this value; made when first read."""
+
     arounds: dict[tuple[int, int], Ints] = field(default_factory=dict)
     """Results of ``around``."""
     nestings: dict[tuple[int, int], Nesting] = field(default_factory=dict)

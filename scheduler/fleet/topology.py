@@ -24,6 +24,7 @@ from scheduler.fleet.layout import NOWHERE as NOWHERE  # noqa: PLC0414  # every 
 from scheduler.fleet.layout import Flags as Flags  # noqa: PLC0414
 from scheduler.fleet.layout import Layout as Layout  # noqa: PLC0414
 from scheduler.fleet.rails import DeclaredRails, Rails
+from scheduler.fleet.stamp import Stamp
 from scheduler.fleet.tally import NO_CELLS, Tally
 from scheduler.fleet.tally import Ints as Ints  # noqa: PLC0414
 from scheduler.model import GpuView
@@ -90,7 +91,8 @@ class FleetState:
 
     ``was_assigned``: the GPUs that were in use when the state was made, whatever was taken and given since.
     ``is_spare``: kept for gangs that lose hosts. ``cell_closes_ms``: when planned work begins there. ``mix``:
-    requests that are expected of other jobs.
+    requests that are expected of other jobs. ``lasting``: numbers that do not depend on which GPUs are free, by the key
+    of the reader.
     """
 
     __slots__ = (
@@ -104,11 +106,13 @@ class FleetState:
         "_of_tier",
         "_ordered",
         "_rails",
+        "_stamp",
         "_tallies",
         "_tiers",
         "cell_closes_ms",
         "is_free",
         "is_spare",
+        "lasting",
         "layout",
         "mix",
         "policy",
@@ -134,6 +138,8 @@ class FleetState:
         self._fragments: Fragments | None = None
         self._of_rule: dict[frozenset[str] | None, FleetState] = {None: self}
         self._of_tier: dict[str, FleetState] = {}
+        self._stamp = Stamp(len(self._ordered))
+        self.lasting: dict[Hashable, int] = {}
 
     def for_tier(self, name: str) -> "FleetState":
         """Return the same fleet, laid out by what the tier requires of its gangs; all layouts share the free GPUs.
@@ -170,6 +176,7 @@ class FleetState:
         closings, closings_ms = self._closings.copy(), self._closings_ms.copy()
         twins: dict[frozenset[str] | None, FleetState] = {}
         twin_of_tier: dict[str, FleetState] = {}
+        stamp, lasting = Stamp(len(is_free)), dict[Hashable, int]()
         for rule, each in self._of_rule.items():
             twin = twins[rule] = copy(each)
             twin._fragments = each.fragments if each.mix else None  # noqa: SLF001  # all forks share the tables
@@ -177,6 +184,7 @@ class FleetState:
             twin._of_tier = twin_of_tier  # noqa: SLF001
             twin._closings, twin._closings_ms = closings, closings_ms  # noqa: SLF001
             twin._tallies = Tallies(twin.layout.num_cells)  # noqa: SLF001
+            twin._stamp, twin.lasting = stamp, lasting  # noqa: SLF001
         return twins[None]
 
     def reopened(self, nodes: Collection[NodeId]) -> "FleetState":
@@ -205,6 +213,7 @@ class FleetState:
         """Set from when on planned work needs these nodes without jobs."""
         if maintenance_starts == self._closings:
             return
+        self.lasting.clear()
         self._closings.clear()
         self._closings.update(maintenance_starts)
         for each in self._of_rule.values():
@@ -235,6 +244,11 @@ class FleetState:
     def closings_ms(self) -> Sequence[int]:
         """The times at which nodes of the fleet close, in order."""
         return self._closings_ms
+
+    @property
+    def stamp(self) -> int:
+        """A number that is the same if the same GPUs are free: a what-if that is undone leaves it as it was."""
+        return self._stamp.value
 
     def last_closing_ms(self, end_ms: float) -> int | None:
         """Return the last closing before ``end_ms``, or None.
@@ -283,11 +297,13 @@ class FleetState:
     def take(self, gpus: Ints) -> None:
         """Mark ``gpus``, distinct indices, all free, as used."""
         self.is_free[gpus] = False
+        self._stamp.changes(gpus)
         self._adjust(gpus, -1)
 
     def give(self, gpus: Ints) -> None:
         """Mark ``gpus``, distinct indices, none free, as free."""
         self.is_free[gpus] = True
+        self._stamp.changes(gpus)
         self._adjust(gpus, 1)
 
     def _adjust(self, gpus: Ints, sign: int) -> None:

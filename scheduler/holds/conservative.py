@@ -232,7 +232,8 @@ class ConservativeBackfill(Holds):
             self._let_go()
         self._never_alongside.add(alike)
         self._places, self._queries, self._is_reserved = before, asked, is_booked
-        self._reclaimer.holds.mask |= is_booked
+        self._num_changes += 1
+        self._reclaimer.holds.cover(is_booked)
         for one in before:
             self._state.take(one.free)
         return None
@@ -251,7 +252,8 @@ class ConservativeBackfill(Holds):
     def _let_go(self) -> None:
         for one in self._places:
             self._state.give(one.free)
-        self._reclaimer.holds.mask &= ~self._is_reserved
+        self._reclaimer.holds.uncover(self._is_reserved)
         self._is_reserved = np.zeros_like(self._is_reserved)
         self._places, self._queries = [], []
+        self._num_changes += 1
         self._not_before.clear()

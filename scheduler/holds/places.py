@@ -14,12 +14,13 @@ import numpy as np
 
 from muster.domain.ids import JobId
 from muster.domain.policy.document import Policy
+from scheduler.fleet.kept_values import KeptValues
 from scheduler.fleet.topology import NEVER_MS, FleetState, Ints
 from scheduler.holds.outcomes import NO_REFUSAL, Refused
 from scheduler.model import Hold, WaitingJob, Workload
 from scheduler.quota.tenancy import Limit
 from scheduler.reclaim.reclaim import Reclaimer
-from scheduler.solve.solver import Chosen, Request, place
+from scheduler.solve.solver import Chosen, Request, most_nodes, place
 
 
 @dataclass(slots=True)
@@ -53,6 +54,9 @@ class Holds(ABC):
         self._state, self._policy, self._reclaimer, self._now_ms = state, policy, reclaimer, workload.now_ms
         self._reopenings = reclaimer.reopenings
         self._places: list[Place] = []
+        self._most_lifted: KeptValues[int] = KeptValues()
+        self._num_changes = 0
+        """How often the places or their idle parts changed."""
 
     def books_for_quota(self) -> bool:
         """Return whether a job that waits for quota alone has a place, too."""
@@ -166,8 +170,9 @@ class Holds(ABC):
     def _keep(self, found: Place) -> Hold:
         """Hold the place. ``free`` is its idle part; it has no GPUs of other places or of reclaims for others."""
         self._state.take(found.free)
-        self._reclaimer.holds.mask[found.gpus] = True
+        self._reclaimer.holds.cover(found.gpus)
         self._places.append(found)
+        self._num_changes += 1
         return self._hold(found)
 
     def alongside(self, job: WaitingJob, request: Request) -> Chosen | None:
@@ -199,6 +204,16 @@ class Holds(ABC):
         inside = place(self._state, request, np.unique(layout.cell_of_gpu[free]))
         return inside or place(self._state, request)
 
+    def most_nodes(self, request: Request, numbers: tuple[int, ...]) -> int:
+        """Return the most hosts that one home of the request's family has once these holds are lifted."""
+
+        def count() -> int:
+            with self.lifted(numbers):
+                return most_nodes(self._state, request)
+
+        stamp = self._state.stamp, self._num_changes
+        return self._most_lifted.get(stamp, (request.family, numbers), count)
+
     @contextmanager
     def lifted(self, numbers: tuple[int, ...]) -> Iterator[None]:
         """Free these holds inside the context; GPUs that are still free afterwards are held again."""
@@ -209,13 +224,18 @@ class Holds(ABC):
             yield
         finally:
             for held in places:
-                held.free = held.free[self._state.is_free[held.free]]
+                still_free = held.free[self._state.is_free[held.free]]
+                self._num_changes += len(still_free) != len(held.free)
+                held.free = still_free
                 self._state.take(held.free)
 
     def in_the_way(self, request: Request) -> int | None:
         """Return until when the GPUs are held on which the gang would fit; None if holds do not prevent it."""
-        if not any(len(held.free) for held in self._places):
+        held_idle = [held for held in self._places if len(held.free)]
+        if not held_idle or self.most_nodes(request, tuple(range(len(self._places)))) < request.nodes:
             return None
+        if len(held_idle) == 1 and most_nodes(self._state, request) < request.nodes:
+            return held_idle[0].until_ms
         with self.lifted(tuple(range(len(self._places)))):
             chosen = place(self._state, request)
         return None if chosen is None else self._first_of(chosen)

@@ -13,7 +13,10 @@ from scheduler.reclaim.withdrawal import may_be_withdrawn
 
 
 class ReclaimHolds:
-    """The holds of one cycle. ``mask``: the held GPUs. The free ones among them are taken in the fleet's state."""
+    """The holds of one cycle. ``mask``: the held GPUs. The free ones among them are taken in the fleet's state.
+
+    ``num_changes`` of the mask, which ``cover`` and ``uncover`` alone change, only grows.
+    """
 
     def __init__(self, state: FleetState, reclaims: Sequence[StandingReclaim], running: Collection[AttemptId]) -> None:
         self._state, self._running = state, running
@@ -22,16 +25,27 @@ class ReclaimHolds:
             self._standing[reclaim.beneficiary].append(reclaim)
         self._taken: dict[JobId, Ints] = {}
         self.mask: Flags = np.zeros(len(state.layout.uuids), dtype=np.bool_)
+        self.num_changes = 0
         self.withdrawals: list[Withdrawal] = []
         self.lapses: list[Lapse] = []
         self._own: dict[JobId, tuple[ResumeHold, Ints]] = {}
+
+    def cover(self, gpus: Ints | Flags) -> None:
+        """Mark these GPUs as held."""
+        self.mask[gpus] = True
+        self.num_changes += 1
+
+    def uncover(self, gpus: Ints | Flags) -> None:
+        """Mark these GPUs as held no longer."""
+        self.mask[gpus] = False
+        self.num_changes += 1
 
     def hold_own(self, own: ResumeHold) -> None:
         """Hold the GPUs of a job that changes its size or was interrupted."""
         gpus = np.unique(self._state.layout.gpu_indices(own.gpus))
         free = gpus[self._state.is_free[gpus]]
         self._state.take(free)
-        self.mask[gpus] = True
+        self.cover(gpus)
         self._own[own.job_id] = own, free
 
     def lift_own(self, job_id: JobId) -> ResumeHold | None:
@@ -39,7 +53,7 @@ class ReclaimHolds:
         if job_id not in self._own:
             return None
         own, free = self._own.pop(job_id)
-        self.mask[self._state.layout.gpu_indices(own.gpus)] = False
+        self.uncover(self._state.layout.gpu_indices(own.gpus))
         self._state.give(free)
         return own
 
@@ -65,11 +79,11 @@ class ReclaimHolds:
         free = gpus[self._state.is_free[gpus]]
         self._state.take(free)
         self._taken[job_id] = free
-        self.mask[gpus] = True
+        self.cover(gpus)
 
     def lift(self, job_id: JobId) -> None:
         """Free the held GPUs, so that the beneficiary itself can choose among them; ``hold`` undoes this."""
-        self.mask[self.hold_of(job_id)] = False
+        self.uncover(self.hold_of(job_id))
         self._state.give(self._taken.pop(job_id))
 
     def withdraw(self, job_id: JobId, why: str) -> list[Withdrawal]:

@@ -9,7 +9,7 @@ import numpy as np
 from muster.domain.ids import TenantId
 from muster.domain.policy.document import Policy
 from scheduler.explain import explain
-from scheduler.explain.exclusions import Funnel, funnel
+from scheduler.explain.exclusions import Funnel
 from scheduler.fleet.topology import FleetState
 from scheduler.holds.outcomes import NO_REFUSAL, Coming, Notified, Obstacle, Outcome, Refused
 from scheduler.holds.places import Holds
@@ -55,6 +55,7 @@ class PendingJobs:
     ) -> None:
         self._state, self._policy, self._workload, self._holdings = state, policy, workload, holdings
         self._placing, self._queue_report, self._reclaimer, self._backfill = placing, queue_report, reclaimer, backfill
+        self._reasons = queue_report.reasons
         self._verdicts: dict[tuple[Request, TenantId, bool, Hashable, Hashable], Verdict] = {}
         self._hold_over: set[tuple[TenantId, str]] = set()
         self._num_beneficiaries = 0
@@ -76,7 +77,7 @@ class PendingJobs:
             self._hold_over.add(alike)
         if not could_be(self._state, request):
             return None
-        through = funnel_alongside(self._state, self._reclaimer, request)
+        through = self._reasons.funnel(request)
         held = self._queue_report.hold(job, request, through, reserved=limit)
         return None if held is None else explain.quota_reserved(job, limit, held)
 
@@ -101,7 +102,7 @@ class PendingJobs:
         """Reclaim for the job, or hold a place for it; else the verdict is that of all jobs with its request."""
         can_ever_fit = could_be(self._state, request)
         self.has_hopeful = self.has_hopeful or can_ever_fit
-        through = funnel_alongside(self._state, self._reclaimer, request)
+        through = self._reasons.funnel(request)
         reserved = self._backfill.reserved(job)
         if reserved is not None:  # no reclaim would help
             held = self._queue_report.hold(job, request, through, reserved=reserved) if can_ever_fit else None
@@ -116,7 +117,8 @@ class PendingJobs:
             held = self._queue_report.hold(job, request, through, refused, is_coming=isinstance(outcome, Coming))
             if held is not None and held.is_by_reclaim:
                 helped = replace(refused, until_ms=held.until_ms)
-                return _Found(explain.no_room(self._state, request, helped, self._policy, through, hold=held))
+                room = self._reasons.room(request)
+                return _Found(explain.no_room(room, request, helped, self._policy, through, hold=held))
             if held is not None:
                 return _Found(explain.hold_for_it(request, held, through))
         return self._refused(request, outcome, through)
@@ -128,7 +130,8 @@ class PendingJobs:
             is_first, self._awaits_min_run = not self._awaits_min_run, True
             outcome = replace(outcome, is_behind=not is_first)
         passed = self._backfill.in_the_way(request.at_least())
-        verdict = explain.no_room(self._state, request, outcome, self._policy, through, hold_until_ms=passed)
+        room = self._reasons.room(request)
+        verdict = explain.no_room(room, request, outcome, self._policy, through, hold_until_ms=passed)
         return _Found(verdict, is_of_all=not is_first)
 
     def swap_or_wait(self, job: WaitingJob, request: Request) -> Verdict | None:
@@ -142,7 +145,7 @@ class PendingJobs:
         reclaimed = self._replacement_reclaimed(job, request)
         if reclaimed is not None:
             return reclaimed
-        through, uuids = funnel_alongside(self._state, self._reclaimer, request), self._state.layout.uuids
+        through, uuids = self._reasons.funnel(request), self._state.layout.uuids
         self._state.take(kept)
         held = Hold(job.job_id, tuple(uuids[gpu] for gpu in kept), len(kept), until_ms)
         self._queue_report.holds.append(held)
@@ -154,7 +157,7 @@ class PendingJobs:
         reclaimer, missing = self._reclaimer, missing_hosts(self._state, request, job.keep)
         if missing is None or self._backfill.reserved(job) is not None or self._num_beneficiaries == MAX_BENEFICIARIES:
             return None
-        through, run_s = funnel_alongside(self._state, self._reclaimer, request), expected_s(job, self._policy)
+        through, run_s = self._reasons.funnel(request), expected_s(job, self._policy)
         claim = reclaimer.lending.claim(job.tenant_id, job.tier, job.fewest_gpus)
         outcome = reclaimer.replace_hosts(job.job_id, request, missing, job.keep, claim, run_s=run_s)
         if not isinstance(outcome, Notified):
@@ -180,7 +183,7 @@ class PendingJobs:
         if is_ready and self._placing.start_from_hold(job, request):
             reclaimer.withdraw(job.job_id, "the job that it was for has been placed")
             return None
-        through = funnel_alongside(self._state, self._reclaimer, request)
+        through = self._reasons.funnel(request)
         if not is_swap and not reclaimer.still_suffices(job.job_id, least, run_s):
             self.withdraw(job, "it would no longer free enough GPUs for the job that it was for")
             return explain.planned_again(request, through)
@@ -205,7 +208,7 @@ class PendingJobs:
         awaited = self.swap_or_wait(job, request)
         if awaited is not None or self._placing.start_from_hold(job, request):
             return awaited
-        return explain.planned_again(request, funnel_alongside(self._state, self._reclaimer, request))
+        return explain.planned_again(request, self._reasons.funnel(request))
 
     def _reclaim(self, job: WaitingJob, request: Request, claim: Claim | None) -> Outcome:
         if self._num_beneficiaries == MAX_BENEFICIARIES:
@@ -223,11 +226,6 @@ class PendingJobs:
     def _is_beyond(self, job: WaitingJob, claim: Claim | None) -> bool:
         """Return whether it may take nothing back: its tenant, or one above it, would then exceed the guarantee."""
         return claim is None and self._reclaimer.lending.has_guarantee(job.tenant_id, job.tier)
-
-
-def funnel_alongside(state: FleetState, reclaimer: Reclaimer, request: Request) -> Funnel:
-    """Return the funnel of a gang that does not fit, given the GPUs that are held for others."""
-    return funnel(state, request, reclaimer.holds.mask)
 
 
 def comes_to(holdings: Holdings, reclaimer: Reclaimer, job: WaitingJob, num_gpus: int) -> None:

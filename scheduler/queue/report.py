@@ -10,6 +10,7 @@ from typing import Final
 from muster.domain.ids import JobId
 from scheduler.explain import explain
 from scheduler.explain.exclusions import Funnel
+from scheduler.explain.kept_reasons import KeptReasons
 from scheduler.holds.outcomes import NO_REFUSAL, Refused
 from scheduler.holds.places import Holds
 from scheduler.model import Hold, Turn, Verdict, Waiting, WaitingJob
@@ -39,17 +40,17 @@ class _Tried:
 class QueueReport:
     """The queue report. ``waiting``: in the order of the tries; ``holds``: in the order in which they were found.
 
-    ``funnel_of``: the reasons that exclude GPUs for a request, as the fleet is by then.
+    ``reasons``: the ones that exclude GPUs for a request, as the fleet is by then.
     """
 
     def __init__(
         self,
         shares: FairShares,
         is_passed_enough: Callable[[WaitingJob], bool],
-        funnel_of: Callable[[Request], Funnel],
+        reasons: KeptReasons,
         backfill: Holds,
     ) -> None:
-        self._shares, self._is_passed_enough, self._funnel_of = shares, is_passed_enough, funnel_of
+        self._shares, self._is_passed_enough, self.reasons = shares, is_passed_enough, reasons
         self._backfill = backfill
         self._turns: dict[JobId, Turn] = {}
         self._hold_for: dict[JobId, _Tried] = {}
@@ -92,7 +93,7 @@ class QueueReport:
         one.
         """
         for job, request in list(self._unheld.values()):
-            through = self._funnel_of(request)
+            through = self.reasons.funnel(request)
             held = self._backfill.hold(job, request)
             if held is not None:
                 del self._unheld[job.job_id]

@@ -18,8 +18,8 @@ from scheduler.solve.request import Request
 class ReclaimCandidates:
     """Candidates by the index of an attempt.
 
-    ``costs`` in GPU-seconds; ``num_gpus``; ``tenants``: a code of its tenant. ``notified``: attempts with a notice; the
-    caller adds to the set. ``elastic``: attempts with more hosts than they need.
+    ``costs`` in GPU-seconds; ``num_gpus``; ``tenants``: a code of its tenant, also as ``tenant_codes``. ``notified``:
+    attempts with a notice; the caller adds to the set. ``elastic``: attempts with more hosts than they need.
     """
 
     def __init__(
@@ -32,7 +32,7 @@ class ReclaimCandidates:
         self.costs: npt.NDArray[np.float64] = np.array([self._cost(one) for one in attempts], dtype=np.float64)
         self._codes = {tenant: code for code, tenant in enumerate(sorted(self.allowance))}
         self.tenants = [self._codes[attempt.tenant_id] for attempt in attempts]
-        self._tenant_codes: Ints = np.array(self.tenants, dtype=np.int64)
+        self.tenant_codes: Ints = np.array(self.tenants, dtype=np.int64)
         self.num_gpus = [len(attempt.gpus) for attempt in attempts]
         self._sizes: Ints = np.array(self.num_gpus, dtype=np.int64)
         self._started_ms: Ints = np.array([attempt.started_ms for attempt in attempts], dtype=np.int64)
@@ -72,7 +72,7 @@ class ReclaimCandidates:
     def is_within_cap(self) -> Flags:
         """Return for each attempt whether it alone is no more than its tenant may still lose."""
         allowed = np.array(list(self.allowance_by_code().values()), dtype=np.float64)
-        is_within: Flags = self._sizes <= allowed[self._tenant_codes]
+        is_within: Flags = self._sizes <= allowed[self.tenant_codes]
         return is_within
 
     def loses(self, tenant_id: TenantId, num_gpus: int) -> None:

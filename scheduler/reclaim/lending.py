@@ -52,6 +52,11 @@ class Lending:
         """Count GPUs that the tenant got by a placement, or will get by reclaim, as its own."""
         self._assigned.add(tenant_id, tier, num_gpus)
 
+    @property
+    def num_changes(self) -> int:
+        """How often GPUs came or left; it only grows."""
+        return self._assigned.num_changes + self._leaving.num_changes
+
     def over(self, tenant_id: TenantId, tier: str) -> int:
         """Return the GPUs beyond its guarantee, negative if under it, without the ones under notice."""
         guaranteed = self._guarantees[tier].get(tenant_id, 0)
@@ -93,6 +98,11 @@ class Claim:
     within: frozenset[TenantId]
     attempts: Sequence[RunningAttempt]
     _candidates: dict[TenantId, tuple[TenantId, ...]] = field(default_factory=dict)
+
+    @property
+    def key(self) -> tuple[str, tuple[TenantId, ...], frozenset[TenantId]]:
+        """The key of all claims that reach the same attempts, while no GPUs come or leave."""
+        return self.tier, self.line, self.within
 
     def reaches(self, attempt: RunningAttempt) -> bool:
         """Return whether the attempt runs on lent GPUs and may be reclaimed for the claim."""

@@ -7,12 +7,13 @@ needed is withdrawn. Within a reclaimable tier a tenant takes back what it has l
 """
 
 from collections import defaultdict
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Hashable, Sequence
 
 import numpy as np
 
 from muster.domain.ids import AttemptId, JobId
 from muster.domain.policy.document import Policy
+from scheduler.fleet.kept_values import KeptValues
 from scheduler.fleet.maintenance_end import MaintenanceEnds
 from scheduler.fleet.maintenance_start import starting
 from scheduler.fleet.topology import Flags, FleetState, Ints
@@ -23,6 +24,7 @@ from scheduler.model import Parts, Reclaim, StandingReclaim, Workload
 from scheduler.reclaim.candidates import ReclaimCandidates
 from scheduler.reclaim.host_replacement import Missing
 from scheduler.reclaim.lending import Claim, Lending
+from scheduler.reclaim.reclaim_room import ReclaimRoom
 from scheduler.reclaim.release_effect import Reach
 from scheduler.reclaim.shrinking import kept_alongside
 from scheduler.reclaim.victim_choice import Choice, Chooser
@@ -50,6 +52,7 @@ class Reclaimer:
         self.lending = Lending(workload.tenancy, policy, self._attempts, _stays(workload))
         self._undelivered: dict[JobId, list[tuple[int, int]]] = defaultdict(list)
         self._standing_ms = self._ends.copy()
+        self._rooms: KeptValues[ReclaimRoom] = KeptValues()
         self.num_counted_on = 0
         """How many undelivered notices of earlier cycles became counted on: each may have changed an end."""
         for reclaim in workload.reclaims:
@@ -60,12 +63,19 @@ class Reclaimer:
         self.holds = ReclaimHolds(state, workload.reclaims, indices)
         for reclaim in workload.reclaims:
             if reclaim.victim in indices:
-                self.holds.mask[state.layout.gpu_indices(reclaim.keeps)] = True
+                self.holds.cover(state.layout.gpu_indices(reclaim.keeps))
         self.reclaims: list[Reclaim] = []
         self.reopenings = MaintenanceEnds(state, workload)
         self.reach = Reach(state, self._owner, self._candidates, self.holds)
         factor = policy.reclaim.shrink_cost_factor
         self._chooser = Chooser(state, self._attempts, self._candidates, self.reach, self._now_ms, factor)
+
+    @property
+    def stamp(self) -> Hashable:
+        """The key of all that reclaim depends on, apart from the job: equal ones make equal choices."""
+        holds = self.holds
+        changes = holds.num_changes, self.lending.num_changes, self.num_counted_on, self.endings.num_holders
+        return (self._state.stamp, len(self.reclaims), len(holds.lapses), *changes)
 
     def _stand(self, reclaim: StandingReclaim, index: int) -> None:
         """Record a standing reclaim. Jobs count on it from its delivery on: see ``count_on``."""
@@ -189,6 +199,9 @@ class Reclaimer:
         if notice_s is None:
             return Refused(Obstacle.OWN_GUARANTEE if is_beyond else None)
         latest_ms = self._now_ms + int(notice_s * 1000)
+        refused = self._refused_by_room(request, claim, latest_ms, run_s)
+        if refused is not None:
+            return refused
         coming = self.reach.open_to(request, self.coming(latest_ms))
         until_ms = self._comes_by_itself(request, coming, latest_ms, run_s)
         if until_ms is not None:
@@ -200,6 +213,21 @@ class Reclaimer:
             choice = self._without_notified(request, claim)
         self._state.take(coming)
         return choice
+
+    def _refused_by_room(
+        self, request: Request, claim: Claim | None, latest_ms: int, run_s: float | None
+    ) -> Refused | None:
+        """Return the refusal of a gang that even all candidates together would not help, by its family alone."""
+        then = starting(self._state, request, latest_ms, run_s)
+        if self.reopenings.num_until(latest_ms) or then is not request:
+            return None
+        claim_key = None if claim is None else claim.key
+        room = self._rooms.get(self.stamp, (request.family, claim_key), lambda: self._room(request, claim, latest_ms))
+        return room.refusal(request.nodes)
+
+    def _room(self, request: Request, claim: Claim | None, latest_ms: int) -> ReclaimRoom:
+        coming = self.reach.open_to(request, self.coming(latest_ms))
+        return ReclaimRoom(self._state, self.reach, self._candidates, request, claim, coming, self._now_ms)
 
     def _without_notified(self, request: Request, claim: Claim | None) -> Choice | Refused:
         """Return the choice among attempts without a notice: no attempt is notified for two jobs."""
@@ -287,7 +315,7 @@ class Reclaimer:
             self._notify(index, self._now_ms + int(notice_s * 1000), len(keeps))
             self._candidates.loses(attempt.tenant_id, len(given))
             if keeps:
-                self.holds.mask[layout.gpu_indices(keeps)] = True
+                self.holds.cover(layout.gpu_indices(keeps))
             self.reclaims.append(Reclaim(attempt.attempt_id, job_id, notice_s, given, held, cost, runner_up, keeps))
         self.holds.hold(job_id, gpus)
         num_gpus = sum(len(one.gpus) for one in self.reclaims[-len(choice.victims) :])

@@ -1,6 +1,5 @@
 """The GPUs that a gang would get if others released theirs, and whether they suffice. Pure: the state is unchanged."""
 
-from collections import Counter
 from collections.abc import Mapping
 
 import numpy as np
@@ -59,10 +58,21 @@ class Reach:
 
     def num_over_caps(self, is_victim: Flags, request: Request) -> int:
         """Return how many of these GPUs exceed what their tenants may still lose."""
-        owner = self.owners_if(is_victim, request)
-        given = Counter(self._candidates.tenants[index] for index in owner[owner >= 0].tolist())
+        given = self._given_by_tenant(is_victim, request)
         allowance = self._candidates.allowance_by_code()
-        return sum(max(num_gpus - int(max(allowance[code], 0)), 0) for code, num_gpus in given.items())
+        return sum(max(num_gpus - int(max(allowance[code], 0)), 0) for code, num_gpus in enumerate(given) if num_gpus)
+
+    def num_within_caps(self, is_victim: Flags, request: Request) -> float:
+        """Return the most of these GPUs that their tenants together may still lose."""
+        given = self._given_by_tenant(is_victim, request)
+        allowance = self._candidates.allowance_by_code()
+        return sum(min(num_gpus, max(allowance[code], 0.0)) for code, num_gpus in enumerate(given) if num_gpus)
+
+    def _given_by_tenant(self, is_victim: Flags, request: Request) -> list[int]:
+        owner = self.owners_if(is_victim, request)
+        codes = self._candidates.tenant_codes[owner[owner >= 0]]
+        given: list[int] = np.bincount(codes).tolist()
+        return given
 
     def candidates(self, owner: Ints, allowance: Mapping[int, float]) -> VictimCandidates:
         return VictimCandidates(

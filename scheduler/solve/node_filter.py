@@ -3,7 +3,7 @@
 Many requests exclude the same nodes, so each distinct filter is counted once (``FleetState.tally``).
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -65,6 +65,26 @@ def has_labels(layout: Layout, request: Request) -> Flags:
 def labelled(layout: Layout, rule: LabelRule) -> Flags:
     """Return the cells on whose nodes a gang may be by this rule."""
     if rule not in layout.admitted_by:
-        admitted = np.array([rule.admits(labels) for labels in layout.label_sets], dtype=np.bool_)
-        layout.admitted_by[rule] = admitted[layout.cell_label_set]
+        layout.admitted_by[rule] = _admitted(layout, rule)
     return layout.admitted_by[rule]
+
+
+def _admitted(layout: Layout, rule: LabelRule) -> Flags:
+    """Return the same as ``LabelRule.admits`` of each cell's labels, by the cells of each value that the rule names."""
+    is_admitted = np.ones(len(layout.label_sets), dtype=np.bool_)
+    for name, wanted in rule.required:
+        has_value = np.zeros_like(is_admitted)
+        has_value[_sets_with(layout, name, wanted)] = True
+        is_admitted &= has_value
+    for name, barred in rule.forbidden:
+        is_admitted[_sets_with(layout, name, barred)] = False
+    return is_admitted[layout.cell_label_set]
+
+
+def _sets_with(layout: Layout, name: str, values: Iterable[str]) -> list[int]:
+    """Return the label sets, by number, in which the label has one of these values."""
+    if not layout.sets_by_label:
+        for number, labels in enumerate(layout.label_sets):
+            for label in dict(labels).items():
+                layout.sets_by_label.setdefault(label, []).append(number)
+    return [number for value in values for number in layout.sets_by_label.get((name, value), ())]

@@ -95,6 +95,8 @@ class Placing:
         holds = self._backfill.open_to(job)
         if not holds or (request, holds) in self._unpassable:
             return False
+        if not job.keep and self._backfill.most_nodes(request, holds) < request.fewest_nodes:
+            return False
         with self._backfill.lifted(holds):
             kept = replan(self._state, request, job.keep) if job.keep else None
             chosen = kept or self._backfill.place(request, holds) or self._smaller(job, request)

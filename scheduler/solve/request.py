@@ -6,6 +6,9 @@ from muster.domain.ids import NodeId
 from scheduler.model import WaitingJob
 from scheduler.solve.placement_rule import ANYWHERE, PlacementRule, Preference
 
+Family = tuple[str, int, str | None, frozenset[NodeId], PlacementRule, int | None, bool]
+"""What requests of one family have in common (``Request.family``)."""
+
 
 @dataclass(frozen=True, slots=True)
 class Request:
@@ -29,6 +32,22 @@ class Request:
     maintenance_start_ms: int | None = None
     may_use_spares: bool = False
     expected_s: float | None = field(default=None, compare=False)
+
+    @property
+    def family(self) -> "Family":
+        """All by which places differ, except for the number of hosts and the order in which places are preferred.
+
+        Of one family more hosts never fit where fewer do not.
+        """
+        return (
+            self.tier,
+            self.gpus_per_node,
+            self.required,
+            self.avoid_nodes,
+            self.rule,
+            self.maintenance_start_ms,
+            self.may_use_spares,
+        )
 
     @property
     def fewest_nodes(self) -> int:

@@ -118,8 +118,11 @@ def narrowed(state: FleetState, request: Request) -> Request:
 
 def could_ever_fit(state: FleetState, request: Request) -> bool:
     """Return whether the request would fit with every GPU idle that its tier admits."""
-    state = state.for_tier(request.tier)
-    return most_nodes(state, request, state.tier(request.tier).admitted_counts) >= request.nodes
+    most = state.lasting.get(request.family)
+    if most is None:
+        own = state.for_tier(request.tier)
+        most = state.lasting[request.family] = most_nodes(own, request, own.tier(request.tier).admitted_counts)
+    return most >= request.nodes
 
 
 def place(state: FleetState, request: Request, within: Ints | None = None, *, in_order: bool = False) -> Chosen | None:

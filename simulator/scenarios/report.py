@@ -7,7 +7,7 @@ from muster.domain.ids import AttemptId
 from muster.domain.job.plan_texts import Tense
 from muster.domain.job.wait_reasons import WaitReason
 from scheduler.explain.advice import answer
-from scheduler.explain.explain import moment
+from scheduler.explain.clauses import moment
 from scheduler.fleet.topology import FleetState
 from scheduler.model import Question, RunnerUp, StartRange, Swap, Verdict, WaitingJob
 from scheduler.planner import plan_on

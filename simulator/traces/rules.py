@@ -1,7 +1,8 @@
-"""Rules of a queue: our own, and the ones for comparison: strict order, skipping, and EASY backfill.
+"""Rules of a queue: our own, and the ones for comparison: strict order, skipping, shortest first, EASY, conservative.
 
 Each rule reads the queue after the changes of one moment, and starts jobs until it would start no more. The expected
-run time of a job is an estimate; it is exact only in a clairvoyant trace. ``muster`` has the planner's order
+run time of a job is an estimate; it is exact only in a clairvoyant trace. All rules have the same information: a job
+that outlasts its estimate gets a new one under each (``Cluster.expect_again``). ``muster`` has the planner's order
 (``scheduler.queue.order``, by the default policy) and its one hold (``simulator.traces.holding``). If jobs have tiers,
 only ``muster`` uses them: the higher goes first, and reclaims from the reclaimable ones below.
 """
@@ -17,10 +18,13 @@ from scheduler.queue.order import urgency
 from simulator.traces.cluster import Cluster
 from simulator.traces.holding import first_room, pass_by
 from simulator.traces.reclaiming import take_back
+from simulator.traces.reserving import Places
 from simulator.traces.waiting import Floats
 
 LOOKAHEAD: Final = 300
 """Number of jobs after the queue's head that skip and EASY try; Slurm's bound, bf_max_job_test, is 500."""
+RESERVED: Final = 64
+"""Number of jobs that have places under conservative backfill, as by ``queue.reservations_max``."""
 
 
 Rule = Callable[[Cluster], list[int]]
@@ -51,10 +55,41 @@ def easy(cluster: Cluster) -> list[int]:
 
     EASY: Lifka, "The ANL/IBM SP scheduling system" (1995).
     """
+    cluster.expect_again()
     started = fifo(cluster)
     if not cluster.queue or not cluster.nodes.num_free:
         return started
     return started + _behind(cluster, cluster.queue[0])
+
+
+def shortest(cluster: Cluster) -> list[int]:
+    """Start the job with the least expected run time, if it fits: nothing is held for any job.
+
+    It has about the least mean wait, and large or long jobs may wait without end.
+    """
+    started: list[int] = []
+    while cluster.may_start_any():
+        waiting = cluster.waiting
+        fits = (np.array(cluster.nodes.at_least).take(waiting.gpus_per_node) >= waiting.num_nodes).nonzero()[0]
+        started.append(cluster.start(cluster.queue[int(fits[waiting.estimates_s[fits].argmin()])]))
+    return started
+
+
+def conservative(cluster: Cluster) -> list[int]:
+    """Hold a place for each of the first jobs, from its earliest time on; no job may delay one before it.
+
+    Mu'alem and Feitelson, "Utilization, predictability, workloads, and user runtime estimates in scheduling the IBM SP2
+    with backfilling", IEEE TPDS 2001. The first ``RESERVED`` jobs have places, and later jobs do not start.
+    """
+    cluster.expect_again()
+    started = fifo(cluster)
+    if not cluster.queue or not cluster.may_start_any():
+        return started
+    places = Places(cluster)
+    for number in cluster.queue[:RESERVED]:
+        if places.reserve(number):
+            started.append(number)
+    return started
 
 
 def muster(cluster: Cluster) -> list[int]:
@@ -127,4 +162,11 @@ def _behind(cluster: Cluster, head: int) -> list[int]:
     return started
 
 
-QUEUE_RULES: Final[Mapping[str, Rule]] = {"fifo": fifo, "skip": skip, "easy": easy, "muster": muster}
+QUEUE_RULES: Final[Mapping[str, Rule]] = {
+    "fifo": fifo,
+    "skip": skip,
+    "sjf": shortest,
+    "easy": easy,
+    "conservative": conservative,
+    "muster": muster,
+}

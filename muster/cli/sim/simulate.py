@@ -23,6 +23,7 @@ from muster.cli.framework.tables import Column, table_lines
 from muster.cli.sim import scenarios
 from muster.cli.sim.drawn import require_folder, write_charts
 from muster.cli.sim.failure_options import document_of, requested_failures
+from muster.cli.sim.played_rule import Fleet, PlayedRule, StatedWallTimes, rule_of, stated_wall_times
 from muster.cli.sim.simulate_options import (
     Arrivals,
     AsJson,
@@ -35,13 +36,17 @@ from muster.cli.sim.simulate_options import (
     NodesPerRack,
     Plots,
     QueueRule,
+    Quotas,
     Repair,
     Restart,
     Rule,
     ScenarioFile,
     Seed,
+    Shares,
     Trace,
+    WallTimes,
 )
+from simulator.traces.by_policy import UnplayableError
 from simulator.traces.course import EndlessError
 from simulator.traces.failing import Failures
 from simulator.traces.jobs import MOST_FAULTS, SURPLUS, TraceError, TraceJob, jobs_of, require_columns
@@ -67,8 +72,11 @@ def simulate(
     nodes: Nodes = None,
     gpus_per_node: GpusPerNode = 8,
     nodes_per_rack: NodesPerRack = None,
-    policy: Rule = QueueRule.MUSTER,
+    policy: Rule = QueueRule.MUSTER.value,
     estimate_error: EstimateError = 1.0,
+    wall_times: WallTimes = None,
+    quota: Quotas = None,
+    share: Shares = None,
     arrivals: Arrivals = 1.0,
     failures: FailureRate = "0",
     checkpoint_every: CheckpointEvery = None,
@@ -101,23 +109,19 @@ def simulate(
     what_fails = requested_failures(
         failures, every_s=checkpoint_every, stall_s=checkpoint_stall, restart_s=restart, repair_s=repair
     )
-    asked = _Options(trace, _Fleet(nodes, gpus_per_node, nodes_per_rack), policy, estimate_error, arrivals, seed)
-    _write_trace(asked, what_fails, plots, as_json)
+    fleet = Fleet(nodes, gpus_per_node, nodes_per_rack)
+    rule = rule_of(policy, quota or (), share or (), fails=what_fails.per_1000_node_days > 0)
+    stated = stated_wall_times(wall_times, estimate_error)
+    _write_trace(_Options(trace, fleet, rule, stated, estimate_error, arrivals, seed), what_fails, plots, as_json)
     return Exit.OK
-
-
-@dataclass(frozen=True, slots=True)
-class _Fleet:
-    nodes: int
-    gpus_per_node: int
-    nodes_per_rack: int | None
 
 
 @dataclass(frozen=True, slots=True)
 class _Options:
     trace: Path
-    fleet: _Fleet
-    policy: QueueRule
+    fleet: Fleet
+    rule: PlayedRule
+    stated: StatedWallTimes
     estimate_error: float
     arrivals: float
     seed: int
@@ -127,10 +131,11 @@ def _write_trace(options: _Options, what_fails: Failures, plots: Path | None, as
     """Play it; write the requested files, and print the rest."""
     fleet = options.fleet
     jobs = _jobs_of(options.trace, fleet.nodes, fleet.gpus_per_node, options.arrivals)
-    report, pace = _played(jobs, fleet, options.policy, what_fails, error=options.estimate_error, seed=options.seed)
+    report, pace = _played(jobs, options, what_fails)
     told: dict[str, object] = {
         "trace": options.trace.name,
-        "policy": options.policy.value,
+        "policy": options.rule.name,
+        "wall_times": options.stated.name,
         **asdict(fleet),
         "arrivals": options.arrivals,
         "estimate_error": options.estimate_error,
@@ -150,27 +155,31 @@ def _other_options(context: typer.Context, *names: str) -> list[str]:
     return sorted(words[name] for name in given if name not in names)
 
 
-def _played(
-    jobs: Sequence[TraceJob], fleet: _Fleet, policy: QueueRule, what_fails: Failures, *, error: float, seed: int
-) -> tuple[Report, dict[str, Any]]:
+def _played(jobs: Sequence[TraceJob], options: _Options, what_fails: Failures) -> tuple[Report, dict[str, Any]]:
     """Return the report, compared with FIFO on the same trace, and the speed of the simulation."""
-    started_s = time.perf_counter()
+    started_s, fleet = time.perf_counter(), options.fleet
+    estimates_s = estimates_of(jobs, error=options.estimate_error, seed=options.seed)
     played_by = partial(
         play,
         jobs,
-        estimates_of(jobs, error=error, seed=seed),
+        options.stated.as_estimates(jobs, estimates_s),
         num_nodes=fleet.nodes,
         gpus_per_node=fleet.gpus_per_node,
         nodes_per_rack=fleet.nodes_per_rack,
         failures=what_fails,
-        seed=seed,
+        seed=options.seed,
     )
     try:
-        played = played_by(QUEUE_RULES[policy])
+        if options.rule.policy is None:
+            played = played_by(QUEUE_RULES[options.rule.name])
+        else:
+            played = options.rule.play(jobs, options.stated.run_times(jobs, estimates_s), fleet)
         pace = {"events": played.num_events, "wall_s": round(time.perf_counter() - started_s, 3)}
         in_order = played_by(QUEUE_RULES["fifo"])
     except EndlessError as fault:
         raise CommandError(f"the simulation has no end: {fault}", code=Exit.INVALID) from None
+    except UnplayableError as fault:
+        raise CommandError(f"{options.rule.name}: {fault}", code=Exit.INVALID) from None
     num_gpus = fleet.nodes * fleet.gpus_per_node
     return report_of(jobs, played, in_order, num_gpus=num_gpus, nodes_per_rack=fleet.nodes_per_rack), pace
 

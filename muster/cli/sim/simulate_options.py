@@ -12,7 +12,9 @@ from muster.domain.policy.quantities import MOST_S
 class QueueRule(StrEnum):
     FIFO = "fifo"
     SKIP = "skip"
+    SJF = "sjf"
     EASY = "easy"
+    CONSERVATIVE = "conservative"
     MUSTER = "muster"
 
 
@@ -29,9 +31,34 @@ NodesPerRack = Annotated[
     int | None,
     typer.Option(min=1, max=1_000_000, help="Nodes of a rack: gangs of whole nodes then prefer one rack."),
 ]
-Rule = Annotated[QueueRule, typer.Option(help="The rule of the queue; muster is ours.")]
+Rule = Annotated[
+    str,
+    typer.Option(
+        metavar="RULE|FILE",
+        help=f"The rule of the queue: {', '.join(QueueRule)} (ours); or a policy file, by which the planner plays.",
+    ),
+]
 EstimateError = Annotated[
     float, typer.Option(min=1, max=1000, help="A job is expected to take up to so many times more, or less.")
+]
+WallTimes = Annotated[
+    str | None,
+    typer.Option(
+        metavar="exact|unknown|FACTOR",
+        help="What jobs state: their duration, nothing, or so many times their duration; without --estimate-error.",
+    ),
+]
+Quotas = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--quota",
+        metavar="TENANT/TIER=GUARANTEED[:CEILING]",
+        help="GPUs of a tenant in a tier, with a policy file; repeat it.",
+    ),
+]
+Shares = Annotated[
+    list[str] | None,
+    typer.Option("--share", metavar="TENANT=WEIGHT", help="A tenant's weight, with a policy file; 1 by default."),
 ]
 Arrivals = Annotated[
     float, typer.Option(min=0.0001, max=10_000, help="Stretch the times of submission: 0.2 is five times denser.")

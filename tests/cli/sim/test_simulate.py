@@ -256,3 +256,51 @@ def test_a_result_is_written_whole_or_not_at_all_and_never_over_what_is_read(tmp
     assert sorted(path.name for path in tmp_path.iterdir()) == ["out.json", "trace.csv"]
     assert simulate(*asked, str(out)).returncode == 0
     assert json.loads(out.read_text())["jobs"] == 3
+
+
+TIERS = "submit_s,gpus,duration_s,tenant,tier\n0,32,5000,a,spot\n100,16,100,b,reserved\n200,8,300,c,\n"
+
+
+def played(tmp_path: Path, *words: str, trace: str = TIERS) -> subprocess.CompletedProcess[str]:
+    path, policy = tmp_path / "tiers.csv", tmp_path / "mine.yaml"
+    path.write_text(trace)
+    policy.write_text("queue: {backfill: conservative}\n")
+    return simulate("--trace", str(path), "--nodes", "4", "--policy", str(policy), *words)
+
+
+def test_a_trace_is_played_by_the_planner_under_a_policy_file(tmp_path: Path) -> None:
+    done = played(tmp_path, "--json", "-", "--quota", "b/reserved=8:32", "--share", "a=2.5", "--wall-times", "2")
+    assert (done.returncode, done.stderr) == (0, "")
+    found = json.loads(done.stdout)
+    assert (found["policy"], found["wall_times"], found["jobs"]) == ("mine.yaml", "2", 3)
+    assert [(one["tenant"], one["tier"], one["reclaims"]) for one in found["reclaims"]] == [("a", "spot", 1)]
+
+
+@pytest.mark.parametrize(
+    ("words", "text"),
+    [
+        (("--quota", "b/reserved"), "is no quota"),
+        (("--quota", "b/gold=8"), "has no tier 'gold'"),
+        (("--quota", "b/reserved=8:4"), "ceiling 4 is less"),
+        (("--share", "a=0"), "is no share"),
+        (("--wall-times", "0.5"), "a factor from 1 to 1000"),
+        (("--wall-times", "2", "--estimate-error", "2"), "both say"),
+        (("--failures", "rsc-1"), "not played under a policy file"),
+        (("--quota", "b/reserved=0:8"), "never starts under this policy"),
+    ],
+)
+def test_options_that_do_not_fit_a_policy_file_are_named(tmp_path: Path, words: tuple[str, ...], text: str) -> None:
+    done = played(tmp_path, *words)
+    assert done.returncode != 0
+    assert text in " ".join(done.stderr.split())
+
+
+def test_a_policy_is_a_rule_or_a_file_and_knows_the_tiers_of_the_trace(tmp_path: Path) -> None:
+    for words, text in (
+        (("--policy", "fair"), "neither a rule nor a file: the rules are fifo"),
+        (("--policy", "easy", "--share", "a=2"), "knows no quotas"),
+    ):
+        done = played(tmp_path, *words)
+        assert (done.returncode, text in " ".join(done.stderr.split())) == (2, True), done.stderr
+    done = played(tmp_path, trace="submit_s,gpus,duration_s,tier\n0,8,10,gold\n")
+    assert "has no tier 'gold', which the trace names" in " ".join(done.stderr.split())

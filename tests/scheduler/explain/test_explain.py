@@ -7,7 +7,7 @@ import pytest
 
 from muster.domain.job.plan_texts import Tense
 from muster.domain.policy.document import DEFAULT_POLICY
-from scheduler.explain.explain import moment
+from scheduler.explain.clauses import moment
 from scheduler.model import GpuView, Verdict, WaitingJob, Workload
 from scheduler.planner import plan
 from scheduler.quota.tenancy import Tenancy

@@ -199,3 +199,29 @@ def test_tenants_that_are_slowed_down_alike_are_treated_fairly() -> None:
     assert [(own.tenant, own.mean_wait_s, own.mean_slowdown) for own in found.by_tenant] == [("a", 0, 1), ("b", 100, 2)]
     assert found.fairness == pytest.approx(9 / 10)
     assert found.p95_jct_s == 200
+
+
+def test_backfill_knows_of_an_overrun_what_our_rule_knows() -> None:
+    """Node 0 is expected back after 100 s and is not: until its new end, 150 s, a job of 40 s may use node 1."""
+    jobs = [job(0, 1, 1_000), job(1, 2, 10), job(105, 1, 40)]
+    for rule in ("easy", "conservative", "muster"):
+        played = play(jobs, [100.0, 10.0, 40.0], QUEUE_RULES[rule], num_nodes=2, gpus_per_node=8)
+        assert list(played.started_s) == [0, 1_000, 105], rule
+
+
+def test_the_shortest_goes_first_whatever_waits_longer() -> None:
+    jobs = [job(0, 1, 100), job(1, 1, 50), job(2, 1, 10), job(3, 2, 5)]
+    assert starts("sjf", jobs, 1 + 1) == [0, 1, 51, 100]
+
+
+def test_conservative_backfill_delays_no_place_of_an_earlier_job() -> None:
+    """On 2 nodes: job 1 has both from 100 s on, job 2 both after it. Job 3 would end before either, job 4 would not."""
+    jobs = [job(0, 1, 100), job(1, 2, 50), job(2, 2, 50), job(3, 1, 90), job(4, 1, 120)]
+    assert starts("conservative", jobs, 2) == [0, 100, 150, 3, 200]
+
+
+def test_conservative_backfill_moves_no_gang_behind_the_first_where_easy_does() -> None:
+    """Job 4 ends after job 1 starts, on the node that job 1 leaves. By EASY job 2, the second gang, waits for it."""
+    jobs = [job(0, 2, 100), job(1, 2, 10), job(2, 3, 10), job(3, 1, 500)]
+    by_conservative, by_easy = starts("conservative", jobs, 3), starts("easy", jobs, 3)
+    assert (by_conservative[1:], by_easy[1:]) == ([100, 110, 120], [100, 503, 3])

@@ -1,0 +1,100 @@
+"""A queue of many shapes: counts for a family of requests change no plan, and save the work of each size."""
+
+from collections.abc import Callable, Hashable
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+
+from muster.domain.ids import AttemptId, JobId, TenantId
+from muster.domain.policy.document import DEFAULT_POLICY
+from scheduler.fleet.kept_values import KeptValues
+from scheduler.holds.places import Holds
+from scheduler.model import RunningAttempt, WaitingJob, Workload
+from scheduler.planner import plan
+from scheduler.reclaim.reclaim import Reclaimer
+from scheduler.solve import solver
+from scheduler.solve.solver import Request, place
+from tests.scaled import examples
+from tests.scheduler.fleets import MINUTE_MS, NOW_MS, racks
+from tests.scheduler.test_all_features import full_worlds
+from tests.scheduler.test_plan_properties import World
+
+MANY = settings(max_examples=examples(600))
+ANY_NUMBER = 1_000_000
+
+
+def larger(job: WaitingJob) -> WaitingJob:
+    most = None if job.max_nodes is None else job.max_nodes * 2
+    return replace(job, job_id=JobId(f"{job.job_id}-again"), nodes=job.nodes * 2, max_nodes=most)
+
+
+def made_again(self: KeptValues[Any], stamp: Hashable, key: Hashable, make: Callable[[], Any]) -> Any:
+    del self, stamp, key
+    return make()
+
+
+def searched(self: Holds, request: Request) -> int | None:
+    """The search of ``Holds.in_the_way`` for each request, whatever its family could have."""
+    numbers = tuple(range(len(self._places)))
+    with self.lifted(numbers):
+        chosen = place(self._state, request)
+    return None if chosen is None else self._first_of(chosen)
+
+
+@MANY
+@given(full_worlds())
+def test_what_is_kept_and_left_out_for_a_family_changes_no_plan(world: World) -> None:
+    # Each job twice, the second larger: it finds what the first one left, as the state was by then.
+    again = [larger(one) for one in world.queue]
+    many = replace(world, queue=[*world.queue, *again])
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(KeptValues, "get", made_again)
+        patch.setattr(Reclaimer, "_refused_by_room", lambda *_: None)
+        patch.setattr(Holds, "most_nodes", lambda *_: ANY_NUMBER)
+        patch.setattr(Holds, "in_the_way", searched)
+        searched_for_each = many.plan()
+    assert many.plan() == searched_for_each
+
+
+def counted_plan(num_sizes: int, monkeypatch: pytest.MonkeyPatch) -> int:
+    """Plan jobs of so many sizes by 8 numbers of GPUs a host; return how often all hosts were examined."""
+    passes = 0
+    examined = solver.fitting_cells
+
+    def fitting_cells(*arguments: Any) -> Any:
+        nonlocal passes
+        passes += 1
+        return examined(*arguments)
+
+    gpus = racks({f"r{number}": [0] * 16 for number in range(4)})
+    running = tuple(
+        RunningAttempt(
+            AttemptId(f"a{number}"),
+            JobId(f"r{number}"),
+            TenantId("t"),
+            "spot" if number % 2 else "on_demand",
+            tuple(gpu.uuid for gpu in gpus[number * 8 : number * 8 + 8]),
+            NOW_MS - 90 * MINUTE_MS,
+            ends_ms=NOW_MS + number * MINUTE_MS if number % 4 else None,
+        )
+        for number in range(64)
+    )
+    queue = [
+        WaitingJob(JobId(f"j{nodes}-{width}"), 1, "on_demand", nodes, 40 + nodes, width)
+        for nodes in range(num_sizes)
+        for width in range(1, 9)
+    ]
+    with monkeypatch.context() as patch:
+        for module in ("scheduler.solve.solver", "scheduler.explain.exclusions", "scheduler.reclaim.victims"):
+            patch.setattr(f"{module}.fitting_cells", fitting_cells)
+        decided = plan(gpus, queue, DEFAULT_POLICY, Workload(NOW_MS, running))
+    assert (len(decided.waiting), len({one.why for one in decided.waiting})) == (len(queue), len(queue))
+    return passes
+
+
+def test_ten_times_as_many_sizes_need_no_further_pass_over_the_fleet(monkeypatch: pytest.MonkeyPatch) -> None:
+    few = counted_plan(12, monkeypatch)
+    assert few <= 8 * 20  # some counts for each of 8 families
+    assert counted_plan(120, monkeypatch) == few
