@@ -12,7 +12,7 @@ from typing import Final
 
 from muster.domain.ids import NodeId, TenantId
 from muster.domain.policy.document import DEFAULT_POLICY, Policy, TierPolicy
-from scheduler.quota.firm_tiers import most_in_idle_fleet
+from scheduler.quota.firm_tiers import is_firm, most_in_idle_fleet
 from scheduler.quota.tenancy import Member, Quota, Tenancy
 from scheduler.solve.placement_rule import ANYWHERE, PlacementRule, Slice
 from simulator.world.rows import JobRow
@@ -25,7 +25,7 @@ _PLANNED_SHARE: Final = 1 / 4
 _COHORT: Final = "model=H100"
 _FRESH: Final = ("HEALTHY", "PROBATION")
 _LARGEST_GANG: Final = 4
-_GUARANTEED_OF_DRAWN: Final = 4
+_FIRM_OF_DRAWN: Final = 4
 """Three tenants with guarantees in two firm tiers have at most three quarters of a fleet."""
 
 
@@ -93,7 +93,7 @@ def draw_rules(rng: Random, settings: Settings, nodes: Sequence[NodeId], *, is_p
         num_schedulers=rng.choice((1, 1, 2)),
         pause_beats=rng.choice((1, 2, 4)),
         policy=policy,
-        tenancy=_draw_tenancy(rng, settings),
+        tenancy=_draw_tenancy(rng, settings, policy),
         paths=_draw_paths(rng, nodes),
         cohorts=_draw_cohorts(rng, nodes),
         costs={node_id: rng.choice((0, 0, 0, 2_000, 10_000)) for node_id in nodes},
@@ -151,8 +151,8 @@ def _draw_tiers(rng: Random, beat_s: float) -> dict[str, TierPolicy]:
     }
 
 
-def _draw_tenancy(rng: Random, settings: Settings) -> Tenancy:
-    """Return the tenants and their quotas. All that is guaranteed leaves a part of the fleet to jobs of others."""
+def _draw_tenancy(rng: Random, settings: Settings, policy: Policy) -> Tenancy:
+    """Return the tenants and their quotas. Firm guarantees leave a part of the fleet to jobs of others."""
     total = settings.num_hosts * settings.gpus_per_host
     members = {
         TenantId(name): Member(CORP if rng.random() < 0.5 else None, rng.choice((1.0, 1.0, 3.0))) for name in TENANTS
@@ -161,7 +161,7 @@ def _draw_tenancy(rng: Random, settings: Settings) -> Tenancy:
     for tenant in (CORP, *members):
         for tier in ("reserved", "on_demand", "spot"):
             if rng.random() < 0.5:
-                guaranteed = rng.randint(0, total // 2) // _GUARANTEED_OF_DRAWN
+                guaranteed = rng.randint(0, total // 2) // (_FIRM_OF_DRAWN if is_firm(policy, tier) else 1)
                 borrowable = rng.choice((None, rng.randint(1, total)))
                 ceiling = rng.choice((None, rng.randint(max(guaranteed, 1), total)))
                 quotas[tenant, tier] = Quota(guaranteed, borrowable, ceiling)

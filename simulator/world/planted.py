@@ -171,7 +171,7 @@ PLANTED_BUGS: Final = (
         rechecks_victims=False,
     ),
     _bug(
-        "ceiling_at_select", "a tenant's ceiling is asked when GPUs are selected, not at commit", 226, "I6",
+        "ceiling_at_select", "a tenant's ceiling is asked when GPUs are selected, not at commit", 225, "I6",
         rechecks_ceiling=False,
     ),
     _bug(
@@ -219,7 +219,7 @@ PLANTED_BUGS: Final = (
         plan=misplanning.ignore_caps, rechecks_caps=False,
     ),
     _bug(
-        "quota_above_ignored", "a team stays within its own quota, not within its department's", 226, "I6",
+        "quota_above_ignored", "a team stays within its own quota, not within its department's", 192, "I6",
         plan=misplanning.ignore_quotas_above, rechecks_ceiling=False,
     ),
     _bug(
@@ -227,7 +227,7 @@ PLANTED_BUGS: Final = (
         plan=misplanning.lend_guarantees,
     ),
     _bug(
-        "rack_split", "a gang that requires one rack is spread over two", 30, "level",
+        "rack_split", "a gang that requires one rack is spread over two", 10, "level",
         plan=misplanning.split_domains, rechecks_places=False,
     ),
     _bug(
@@ -235,11 +235,11 @@ PLANTED_BUGS: Final = (
         plan=misplanning.split_slices, rechecks_places=False,
     ),
     _bug(
-        "spread_over_unknown", "an even spread has hosts whose place is unknown", 237, "level",
+        "spread_over_unknown", "an even spread has hosts whose place is unknown", 236, "level",
         plan=misplanning.spread_over_unknown, rechecks_places=False,
     ),
     _bug(
-        "cohorts_mixed", "a gang has GPUs of two models", 10, "I4",
+        "cohorts_mixed", "a gang has GPUs of two models", 40, "I4",
         plan=misplanning.mix_cohorts, rechecks_places=False,
     ),
     _bug(
@@ -255,7 +255,7 @@ PLANTED_BUGS: Final = (
         rechecks_beneficiary=False,
     ),
     _bug(
-        "told_and_withdrawn", "a reclaim is withdrawn though its victim knows of it", 981, "withdrawal",
+        "told_and_withdrawn", "a reclaim is withdrawn though its victim knows of it", 202, "withdrawal",
         rechecks_delivered=False,
     ),
     _bug(
