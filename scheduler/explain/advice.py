@@ -303,7 +303,7 @@ class _Advice:
             yield Change("quota.borrowable_gpus" if is_own else "quota_above.borrowable_gpus", borrowed)
 
     def _more_hosts(self) -> Iterator[Change]:
-        """Yield how many hosts are missing, also of those that no other tenant is guaranteed.
+        """Yield how many hosts are missing, also of hosts that no other tenant is guaranteed.
 
         Nothing is yielded if enough idle hosts of its cohort are in a domain of its level, or no host is large enough.
         """

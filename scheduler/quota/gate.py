@@ -57,7 +57,7 @@ class QuotaGate:
     def _not_lent(self, job: WaitingJob, limit: Limit) -> Verdict:
         """Return the verdict of a job that others' firm guarantees keep pending.
 
-        Once enough work overtook it, later jobs borrow nothing: else small ones would use up what it needs for ever.
+        Once enough work overtook it, later jobs borrow nothing: else small ones would use up what it needs permanently.
         """
         firm = self._holdings.firm
         if firm is not None and self._is_passed_enough(job) and could_be(self._state, request_of(job)):

@@ -1,4 +1,4 @@
-"""A check of plans, apart from the scheduler's own account: nothing that is firmly guaranteed is lent for good."""
+"""A check of plans, apart from the scheduler's own account: nothing that is firmly guaranteed is lent permanently."""
 
 from collections import Counter
 from collections.abc import Mapping
@@ -68,7 +68,7 @@ def _unused(tenancy: Tenancy, tier: str, held: Mapping[tuple[TenantId, str], int
 
 
 def _available(question: Question, firm: set[str]) -> int:
-    """Return the GPUs that a firm tier admits, without those of jobs that none takes back."""
+    """Return the GPUs that a firm tier admits, without the GPUs of jobs that none takes back."""
     policy = question.policy
     used = {
         gpu

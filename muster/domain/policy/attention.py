@@ -14,8 +14,8 @@ class AttentionPolicy(StrictModel):
 
     remedy_due_after_s: Wait = Field(
         3600.0,
-        description="A GPU has been QUARANTINED or SUSPECT for so long, a remedy is due or nothing names one, and "
-        "neither a rule nor a person has begun a repair. Where rules start repairs "
+        description="A GPU has been QUARANTINED or SUSPECT for so long without a repair. A remedy is due, or "
+        "nothing names one. Where rules start repairs "
         "(`health.repair.starts_by_rule`), a GPU that only a person can repair does not wait for it.",
     )
     job_on_hold_after_s: Wait = Field(
