@@ -171,8 +171,9 @@ class EasyBackfill(Holds):
         for number, one in enumerate(self._places):
             if one.job.job_id == job_id:
                 self._state.give(one.free)
-                self._reclaimer.holds.mask[one.gpus] = False
+                self._reclaimer.holds.uncover(one.gpus)
                 self._quota.drop(job_id)
+                self._num_changes += 1
                 return self._places.pop(number)
         return None
 
