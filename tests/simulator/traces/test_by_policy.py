@@ -41,9 +41,10 @@ def test_a_higher_tier_takes_its_gpus_back_after_minimum_run_and_notice() -> Non
 
 
 def test_a_job_within_its_guarantee_goes_before_one_that_borrows() -> None:
-    first = TraceJob(0, 100, 32, 4, 8, "x")
-    both = [TraceJob(1, 100, 32, 4, 8, "a"), TraceJob(2, 100, 32, 4, 8, "b")]
-    tenancy = Tenancy(quotas={(TenantId("b"), "on_demand"): Quota(guaranteed=32)})
+    # In a tier whose jobs are taken back, so that its guarantees may be lent.
+    first = TraceJob(0, 100, 32, 4, 8, "x", "spot")
+    both = [TraceJob(1, 100, 32, 4, 8, "a", "spot"), TraceJob(2, 100, 32, 4, 8, "b", "spot")]
+    tenancy = Tenancy(quotas={(TenantId("b"), "spot"): Quota(guaranteed=32)})
     assert list(play([first, *both]).started_s) == [0, 100, 200]
     assert list(play([first, *both], tenancy).started_s) == [0, 200, 100]
 
