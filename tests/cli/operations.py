@@ -83,6 +83,7 @@ COMMANDS: Final = {
     "GET /v1/system": "system",
     "GET /v1/tenants": "tenant list",
     "POST /v1/tenants": "tenant create",
+    "GET /v1/tenants/{tenant_id}/limits": "tenant limits",
     "GET /v1/tenants/{tenant_id}/quotas": "tenant quota list",
     "PUT /v1/tenants/{tenant_id}/place": "tenant place",
     "PUT /v1/tenants/{tenant_id}/quotas/{tier}": "tenant quota set",

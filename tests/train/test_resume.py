@@ -15,6 +15,7 @@ from muster.train.checkpoint.generations import Generation
 from muster.train.checkpoint.manifest import MANIFEST
 from muster.train.checkpoint.storage.disk_store import DiskStore
 from muster.train.data.samples import sample_at
+from muster.train.runtime.exit_codes import EXIT_SAVE_FAILED
 from tests.train.checkpoint.test_generations import rewritten
 
 from .marks import TRAINS
@@ -199,8 +200,9 @@ def test_what_one_host_alone_cannot_read_is_skipped_and_not_condemned(
             num_ranks=2,
             only={1: {"MUSTER_CHECKPOINT_DIR": str(elsewhere)}},
             MUSTER_TRAIN_SOCKET=str(supervisor.path),
+            MUSTER_LAST_SAVE_RETRY_S="0",
         )
-        assert attempt.ended() == [0, 0], "what cannot be saved is no reason to stop"
+        assert attempt.ended() == [EXIT_SAVE_FAILED] * 2, "it trained to its end, and its results are not saved"
     assert supervisor.received("checkpoint_rejected") == []
     (skipped,) = supervisor.received("checkpoint_unreadable")
     assert skipped["why"] == "rank 1: rank-00001.pt differs from what was saved"

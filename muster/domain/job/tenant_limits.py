@@ -51,7 +51,7 @@ def require_within(limits: TenantLimits, use: TenantUse, num_bytes: int) -> None
     if use.submissions_left < 1:
         wait_s = max(math.ceil((1 - use.submissions_left) * 60 / limits.submissions_per_minute), 1)
         most = f"the tenant may submit {limits.submissions_per_minute:,} jobs a minute"
-        raise _refusal("submissions_per_minute", "", most, "Submit again after Retry-After seconds.", wait_s)
+        raise _refusal("submissions_per_minute", "", most, f"Submit again in {wait_s} s.", wait_s)
     if use.open_jobs >= limits.open_jobs:
         found = f"the tenant has {use.open_jobs:,} jobs that have not ended, of at most {limits.open_jobs:,}"
         raise _refusal("open_jobs", "", found, "Wait until jobs have ended, or cancel some.", ASK_AGAIN_S)
