@@ -103,6 +103,7 @@ class Intake:
         self._thread: threading.Thread | None = None
         self._connection: Connection | None = None
         self.progress = Progress("ingest")
+        self.progress.rest(math.inf)  # until the first report starts the flusher's thread
 
     def is_alive(self) -> bool:
         """Return whether reports are stored: by the flusher's thread, which starts with the first of them."""

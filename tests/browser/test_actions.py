@@ -28,7 +28,9 @@ def test_a_gpu_is_quarantined_by_a_person_that_saw_what_it_would_do(console: Bro
     console.open(f"/console/gpus/{gpu}")
     dialog = opened(console, "Quarantine")
     dialog.get_by_label("Reason").fill("it smells")
-    assert "gpu." in previewed(dialog)
+    would = previewed(dialog)
+    assert "none: no job has to leave, ends, or starts because of it" in would
+    assert f"GPU {gpu} counts as QUARANTINED until" in would
     console.require_accessible()
     console.keep("previewed")
     assert not is_taken_out(fleet, gpu), "a preview changes nothing"
@@ -65,7 +67,7 @@ def test_a_gpu_is_cordoned_and_released_again(console: Browsing, fleet: SmallFle
     gpu = fleet.free_gpus()[-3]
     console.open(f"/console/gpus/{gpu}")
     would, said = act(console, "Cordon", reason="cable is being changed")
-    assert "cordon" in would
+    assert f"GPU {gpu} takes no new job" in would
     assert said.startswith("Cordoned")
     console.see("cable is being changed")
     act(console, "Release", reason="cable is in", within=":has(> header > #cordons-title)")
@@ -79,7 +81,7 @@ def test_the_way_back_of_a_gpu_that_is_out_is_ordered_and_seen(
     fleet.report(gpu)
     console.open(f"/console/gpus/{gpu}")
     would, said = act(console, "Burn-in", reason="reseated")
-    assert "burn" in would
+    assert f"GPU {gpu} gets a burn-in" in would
     assert said.startswith("A burn-in is ordered")
     assert "ORDERED" in console.words(":has(> header > #burn-title)")
     console.inspect("ordered")
@@ -118,7 +120,9 @@ def test_a_node_is_drained_by_its_name_and_taken_back(
     part = fleet.attempts(job_id)[-1].hosts[0]
     console.open(f"/console/nodes/{part.part.node_id}")
     would, said = act(console, "Drain", reason="new firmware")
-    assert "stop_requested" in would
+    assert f"in-the-way ({job_id})" in would
+    assert "has to leave: its node is needed empty" in would
+    assert "is drained: 1 job has to leave" in would
     assert said == "Draining: its running jobs save and leave."
     console.see("in-the-way")
     console.see("maintenance")
@@ -135,7 +139,7 @@ def test_a_node_is_drained_by_its_name_and_taken_back(
 def test_a_maintenance_window_is_declared_for_later_and_ended(console: Browsing, fleet: SmallFleet) -> None:
     console.open("/console/nodes/h100-7")
     would, said = act(console, "Maintenance", reason="new optics", fields={"begins_in": "2", "lasts": "3"})
-    assert "cordon" in would
+    assert "h100-7 takes no new job from" in would
     assert said.startswith("The window is declared")
     console.see("new optics")
     console.see("findings in it do not count")

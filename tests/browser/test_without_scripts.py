@@ -50,7 +50,7 @@ def test_a_change_is_previewed_on_a_page_of_its_own_and_done(browse: Browse, fle
     gpu = fleet.free_gpus()[-7]
     operator.open(f"/console/gpus/{gpu}")
     ask(operator, "Cordon", reason="no scripts here").get_by_role("button", name="What would it do?").click()
-    operator.see("Nothing is changed yet. It would leave:")
+    operator.see("Nothing is changed yet. It would do this:")
     operator.keep("preview")
     operator.page.get_by_role("link", name="Back").click()
     operator.see("None. Placement here depends on its standing alone.")

@@ -263,3 +263,10 @@ def test_a_hook_that_fails_stops_nothing(units: UnitOfWorkFactory, stored: Store
         (outcome,) = broken.take(report(seq, stored.now_ms, reading(GPU, power_w=float(seq))))
         assert isinstance(outcome, AcceptedReport)
     intake.close()
+
+
+def test_an_intake_without_any_report_is_not_stalled(units: UnitOfWorkFactory, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A stalled loop ends the process: an API that no agent reports to would end each minute."""
+    idle = Intake(units)
+    monkeypatch.setattr(idle.progress, "_clock", lambda: time.monotonic() + 2 * idle.progress.limit_s)
+    assert not idle.progress.is_stalled
