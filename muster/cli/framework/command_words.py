@@ -36,7 +36,7 @@ TYPED_ADVICE: Final = {
     "idempotency_key_reused": "Type the command again: it is a new change then.",
     "precondition_required": _OTHER_RELEASE,
     "rate_limited": "Wait a little, and type the command again.",
-    "tenant_limit": "Wait until jobs have ended, or ask the operator for a higher limit: `muster tenant limits` shows them.",
+    "tenant_limit": "Wait until jobs have ended, or ask for a higher limit: see `muster tenant limits`.",
     "unavailable": "Check that the database runs, and type the command again: a change happens once.",
     "too_many_connections": "Type the command again in a few seconds.",
     "cursor_expired": "Begin with the oldest event that is still kept.",

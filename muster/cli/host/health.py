@@ -61,29 +61,31 @@ def _api(settings: Settings) -> str:
 
 
 def _scheduler(settings: Settings) -> str:
-    oldest_s, _ = _require_progress(settings, Part.SCHEDULER)
+    oldest_s, _ = _require_progress(settings, Part.SCHEDULER, "muster-scheduler")
     return f"its loop advanced {oldest_s:.0f} s ago"
 
 
 def _worker_control(settings: Settings) -> str:
-    oldest_s, waited_s = _require_progress(settings, Part.WORKER_CONTROL)
+    oldest_s, waited_s = _require_progress(settings, Part.WORKER_CONTROL, "muster-control")
     if waited_s > LATE_S:
         raise CommandError(f"an event has waited {waited_s:.0f} s for its position")
     return f"each of its loops advanced in the last {oldest_s:.0f} s, and no event waits"
 
 
-def _require_progress(settings: Settings, part: Part) -> tuple[float, float]:
+def _require_progress(settings: Settings, part: Part, application_name: str) -> tuple[float, float]:
     """Return the greatest age of its loops' progress, and the age of the oldest event.
 
-    Raises CommandError: no such process of this machine has reported, or one of its loops stands still.
+    Raises CommandError: no such process of this machine is connected or has reported, or a loop of it stands still.
     """
     from muster.db.engine import make_engine
     from muster.db.errors import translated_errors
-    from muster.db.queries.liveness import loops_of, oldest_unsequenced_s
+    from muster.db.queries.liveness import is_connected, loops_of, oldest_unsequenced_s
 
     engine = make_engine(str(settings.require("database_url").database_url), application_name="muster-health")
     try:
         with translated_errors(), engine.connect() as connection:
+            if not is_connected(connection, application_name):
+                raise CommandError(f"no {application_name} of this machine is connected to the database")
             ages = loops_of(connection, part.value, socket.gethostname())
             waited_s = oldest_unsequenced_s(connection)
     finally:

@@ -8,13 +8,15 @@ import time
 from pathlib import Path
 
 import pytest
-from sqlalchemy import text
+from sqlalchemy import Engine, text
 
 from muster.cli.framework.exits import Exit
 from muster.db.engine import make_engine
 from muster.ports import free_port
+from muster.wire.enrolment import PROGRESS_FILE
 from tests.cli.command import Command
 from tests.patient import PATIENT
+from workers.host import progress as launcher
 
 ROOT = Path(__file__).resolve().parents[3]
 AT_THE_END = """
@@ -26,17 +28,37 @@ main()
 """
 
 
+REPORT = """
+    INSERT INTO loop_progress (loop, instance, component, host, advanced_at, reported_at, limit_s)
+    VALUES ('loop-of-it', 'i', :part, :host, clock_timestamp() - make_interval(secs => :age_s), clock_timestamp(), 60)
+    ON CONFLICT (loop, instance) DO UPDATE SET advanced_at = excluded.advanced_at
+"""
+
+
+def report(engine: Engine, part: str, age_s: float) -> None:
+    with engine.begin() as connection:
+        connection.execute(text(REPORT), {"part": part, "host": socket.gethostname(), "age_s": age_s})
+
+
 @pytest.mark.parametrize(("part", "name"), [("scheduler", "muster-scheduler"), ("worker-control", "muster-control")])
-def test_a_process_is_well_while_it_is_connected(muster: Command, database_url: str, part: str, name: str) -> None:
-    gone = muster.run("health", part, MUSTER_DATABASE_URL=database_url)
-    assert gone.returncode == Exit.FAILED
-    assert f"no {name} of this machine" in gone.stderr
+def test_a_process_is_well_while_its_loops_advance(muster: Command, database_url: str, part: str, name: str) -> None:
+    def health() -> tuple[int, str]:
+        answer = muster.run("health", part, MUSTER_DATABASE_URL=database_url)
+        return answer.returncode, answer.stdout + answer.stderr
+
+    code, words = health()
+    assert (code, f"no {name} of this machine is connected" in words) == (Exit.FAILED, True)
     engine = make_engine(database_url, application_name=name, limits=PATIENT)
     with engine.connect() as connection:
         connection.execute(text("SELECT 1"))
-        answer = muster.run("health", part, MUSTER_DATABASE_URL=database_url)
+        code, words = health()
+        assert (code, f"no {part} of this machine has reported its progress" in words) == (Exit.FAILED, True)
+        report(engine, part, 70)
+        code, words = health()
+        assert (code, "these loops have not advanced: loop-of-it for 7" in words) == (Exit.FAILED, True)
+        report(engine, part, 1)
+        assert health()[0] == Exit.OK
     engine.dispose()
-    assert answer.returncode == Exit.OK, answer.stderr
 
 
 def test_a_control_worker_that_leaves_events_waiting_is_not_well(muster: Command, database_url: str) -> None:
@@ -47,6 +69,7 @@ def test_a_control_worker_that_leaves_events_waiting_is_not_well(muster: Command
              FROM events LIMIT 1"""
     with engine.begin() as connection:
         connection.execute(text(old))
+    report(engine, "worker-control", 1)
     answer = muster.run("health", "worker-control", MUSTER_DATABASE_URL=database_url)
     engine.dispose()
     assert answer.returncode == Exit.FAILED
@@ -66,6 +89,8 @@ def test_an_agent_is_well_while_its_token_is_renewed(muster: Command, tmp_path: 
     token = tmp_path / "state" / "agent" / "node.token"
     token.parent.mkdir(parents=True)
     token.write_text("mst_x")
+    assert "has not marked its progress" in muster.run("health", "agent", **settings).stderr
+    (token.parent / PROGRESS_FILE).touch()
     assert muster.run("health", "agent", **settings).returncode == Exit.OK
     os.utime(token, (time.time() - 7200, time.time() - 7200))
     late = muster.run("health", "agent", **settings)
@@ -78,6 +103,12 @@ def test_a_host_worker_is_well_while_it_listens(muster: Command, short_folder: P
     assert "no launcher listens" in muster.run("health", "worker-host", **settings).stderr
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as listening:
         listening.bind(str(short_folder / "wakeup.sock"))
+        assert "has not marked its progress" in muster.run("health", "worker-host", **settings).stderr
+        mark = short_folder / launcher.PROGRESS_FILE
+        mark.touch()
+        os.utime(mark, (time.time() - 3600, time.time() - 3600))
+        assert "a loop of the launcher has not advanced" in muster.run("health", "worker-host", **settings).stderr
+        mark.touch()
         assert muster.run("health", "worker-host", **settings).returncode == Exit.OK
         listening.setblocking(False)
         with pytest.raises(BlockingIOError):
