@@ -25,7 +25,7 @@ def test_spot_gives_way_to_reserved_with_notice_and_comes_back(stage: Stage) -> 
     assert reclaim.deadline_at == stage.clock.now + timedelta(seconds=120), "I8: commit time and the tier's notice"
     assert stage.assigned_for(reserved) == {"GPU-alpha-0", "GPU-alpha-1"}
     until = reclaim.deadline_at.strftime("%H:%M:%SZ")
-    assert stage.job(reserved).state_reason.endswith(f"GPUs are being reclaimed for it, due by 2026-11-21T{until}")
+    assert stage.job(reserved).state_reason.startswith(f"GPUs are being reclaimed for it, due by 2026-11-21T{until};")
 
     (stop,) = stage.beat_all()
     assert (stop.reason, stop.kill_after_s) == ("reclaim", 120.0)
