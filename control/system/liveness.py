@@ -37,7 +37,9 @@ STARTED_BY: Final[Mapping[str, str]] = {
 }
 """The loops that a control plane needs, and the command that starts each."""
 GRACE: Final = timedelta(seconds=60)
-"""How long a process runs before it judges others: after an outage of all, each needs time to start."""
+"""How long a process reports before it judges others: after an outage of all, each needs time to start."""
+GAP: Final = timedelta(seconds=30)
+"""Longest time between two reports of a process that reports: after more, others may not have reported either."""
 KEPT: Final = timedelta(days=1)
 _PRINCIPAL: Final = system_principal("liveness")
 _STORE: Final = text("""
@@ -73,7 +75,8 @@ class Reporter:
     component: str
     host: str = field(default_factory=socket.gethostname)
     instance: str = field(default_factory=instance_name)
-    _first_at: datetime | None = None
+    _since: datetime | None = None
+    _reported_at: datetime | None = None
 
     def report(self, beats: Sequence[Progress]) -> None:
         """Store the progress of this process's loops, and judge that of all. Raises ``UnavailableError``."""
@@ -81,9 +84,10 @@ class Reporter:
             connection = unit.session.connection()
             connection.execute(_STORE, [self._row(beat, unit.now) for beat in beats])
             connection.execute(_FORGET, {"before": unit.now - KEPT})
-            self._first_at = self._first_at or unit.now
-            is_to_judge = unit.now - self._first_at >= GRACE
-        if is_to_judge:
+        if self._since is None or self._reported_at is None or unit.now - self._reported_at > GAP:
+            self._since = unit.now
+        self._reported_at = unit.now
+        if unit.now - self._since >= GRACE:
             judge(self.units)
 
     def _row(self, beat: Progress, now: datetime) -> dict[str, Any]:

@@ -89,6 +89,21 @@ def test_a_process_that_has_just_started_judges_none(units: UnitOfWorkFactory, c
     assert open_incidents(units) == []
 
 
+def test_after_an_outage_of_the_database_each_has_time_to_report(
+    units: UnitOfWorkFactory, clock: SetClock, worker: Loops
+) -> None:
+    api, both = Loops(units, "api", "requests"), ("judge", "relay")
+    for _ in range(3):
+        live(clock, (api, ("requests",)), (worker, both))
+    clock.advance(300)  # no process could report, or all were suspended
+    live(clock, (api, ("requests",)))
+    live(clock, (api, ("requests",)), (worker, both))
+    assert open_incidents(units) == []
+    for _ in range(3):
+        live(clock, (api, ("requests",)))
+    assert open_incidents(units) == [("loop_stalled", "judge"), ("loop_stalled", "relay")]
+
+
 def test_what_no_process_has_reported_for_a_day_is_forgotten(
     units: UnitOfWorkFactory, clock: SetClock, worker: Loops
 ) -> None:
