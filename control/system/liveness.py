@@ -44,11 +44,12 @@ KEPT: Final = timedelta(days=1)
 _PRINCIPAL: Final = system_principal("liveness")
 _STORE: Final = text("""
     INSERT INTO loop_progress (loop, instance, component, host, advanced_at, reported_at, limit_s)
-    VALUES (:loop, :instance, :component, :host, :advanced_at, :now, :limit_s)
+    VALUES (:loop, :instance, :component, :host, clock_timestamp() - make_interval(secs => :age_s), clock_timestamp(),
+        :limit_s)
     ON CONFLICT (loop, instance) DO UPDATE SET advanced_at = excluded.advanced_at, reported_at = excluded.reported_at,
         limit_s = excluded.limit_s
 """)
-_FORGET: Final = text("DELETE FROM loop_progress WHERE reported_at < :before")
+_FORGET: Final = text("DELETE FROM loop_progress WHERE reported_at < clock_timestamp() - CAST(:kept AS interval)")
 _TURN: Final = text("SELECT pg_try_advisory_xact_lock(hashtext('muster liveness'))")
 _OPEN: Final = "SELECT subject_id FROM incidents WHERE kind = %(kind)s AND closed_at IS NULL"
 
@@ -82,44 +83,43 @@ class Reporter:
         """Store the progress of this process's loops, and judge that of all. Raises ``UnavailableError``."""
         with self.units.begin(_PRINCIPAL, REPORT, quiet=True) as unit:
             connection = unit.session.connection()
-            connection.execute(_STORE, [self._row(beat, unit.now) for beat in beats])
-            connection.execute(_FORGET, {"before": unit.now - KEPT})
+            connection.execute(_STORE, [self._row(beat) for beat in beats])
+            connection.execute(_FORGET, {"kept": KEPT})
         if self._since is None or self._reported_at is None or unit.now - self._reported_at > GAP:
             self._since = unit.now
         self._reported_at = unit.now
         if unit.now - self._since >= GRACE:
             judge(self.units)
 
-    def _row(self, beat: Progress, now: datetime) -> dict[str, Any]:
+    def _row(self, beat: Progress) -> dict[str, Any]:
         return {
             "loop": beat.name,
             "instance": self.instance,
             "component": self.component,
             "host": self.host,
-            "advanced_at": now - timedelta(seconds=beat.age_s),
-            "now": now,
+            "age_s": beat.age_s,
             "limit_s": beat.limit_s,
         }
 
 
-def loop_ages(connection: Connection, now: datetime) -> list[LoopAge]:
-    """Return every loop that a control plane needs, the ones that stand still first."""
-    found = {loop: (advanced_at, limit_s) for loop, advanced_at, limit_s in connection.execute(text(NEWEST))}
-    ages = [_age_of(loop, started_by, found.get(loop), now) for loop, started_by in STARTED_BY.items()]
+def loop_ages(connection: Connection) -> list[LoopAge]:
+    """Return every loop that a control plane needs, the ones that stand still first, by the database's clock alone."""
+    found = {loop: (float(age_s), limit_s) for loop, age_s, limit_s in connection.execute(text(NEWEST))}
+    ages = [_age_of(loop, started_by, found.get(loop)) for loop, started_by in STARTED_BY.items()]
     return sorted(ages, key=lambda each: not each.is_stalled)
 
 
-def _age_of(loop: str, started_by: str, newest: tuple[datetime, float] | None, now: datetime) -> LoopAge:
+def _age_of(loop: str, started_by: str, newest: tuple[float, float] | None) -> LoopAge:
     if newest is None:
         return LoopAge(loop, started_by, None, None)
-    advanced_at, limit_s = newest
-    return LoopAge(loop, started_by, max(0.0, (now - advanced_at).total_seconds()), limit_s)
+    age_s, limit_s = newest
+    return LoopAge(loop, started_by, max(0.0, age_s), limit_s)
 
 
 def judge(units: UnitOfWorkFactory) -> None:
     """Open an incident for each loop that stands still, and close the incident of each that advances again."""
     with units.read() as session:
-        stalled = {each.loop for each in loop_ages(session.connection(), units.clock()) if each.is_stalled}
+        stalled = {each.loop for each in loop_ages(session.connection()) if each.is_stalled}
     known = {row.subject_id for row in units.ask(_OPEN, {"kind": KIND})}
     if stalled == known:
         return
@@ -129,7 +129,7 @@ def judge(units: UnitOfWorkFactory) -> None:
 
 
 def _apply(unit: UnitOfWork) -> None:
-    ages = loop_ages(unit.session.connection(), unit.now)
+    ages = loop_ages(unit.session.connection())
     stalled = {each.loop: each for each in ages if each.is_stalled}
     known = {incident.subject_id: incident for incident in incidents.open_about(unit, KIND, STARTED_BY)}
     for loop, incident in known.items():
