@@ -3,7 +3,10 @@
 import io
 import sys
 import threading
-from typing import TextIO
+from typing import Final, TextIO
+
+LOCK_S: Final = 1.0
+"""Longest time that a line waits for the lines of other threads: a pipe that no process reads takes none."""
 
 
 class LogStream(io.TextIOBase):
@@ -20,15 +23,20 @@ class LogStream(io.TextIOBase):
         return self._stream.encoding
 
     def write(self, text: str, /) -> int:
-        with self._lock:
-            lost = f"{self.num_lost} writes to this log were lost: its device took nothing\n" if self.num_lost else ""
-            try:
-                self._stream.write(lost + text)
-                self._stream.flush()
-            except (OSError, ValueError):  # full, broken or closed
-                self.num_lost += 1
-            else:
-                self.num_lost = 0
+        if not self._lock.acquire(timeout=LOCK_S):  # another thread's line is stuck in the device
+            self.num_lost += 1
+            return len(text)
+        try:
+            num_lost = self.num_lost
+            lost = f"{num_lost} writes to this log were lost: its device took nothing\n" if num_lost else ""
+            self._stream.write(lost + text)
+            self._stream.flush()
+        except (OSError, ValueError):  # full, broken or closed
+            self.num_lost += 1
+        else:
+            self.num_lost -= num_lost
+        finally:
+            self._lock.release()
         return len(text)
 
     def flush(self) -> None:

@@ -8,7 +8,8 @@ import logging
 import re
 import sys
 from collections.abc import MutableMapping
-from typing import Any, Final
+from functools import partial
+from typing import Any, Final, TextIO
 
 import structlog
 
@@ -19,6 +20,18 @@ _SECRET_NAMES: Final = re.compile(r"(?i)(secret|token|password|authorization|api
 _TOKEN: Final = re.compile(r"mst_[0-9A-Za-z]{6,}")
 _URL_PASSWORD: Final = re.compile(r"(?<=://)([^:/@\s]*):([^@\s]+)@")
 STRUCK: Final = "[struck out]"
+
+
+class _Lines:
+    """Write each event as a line. The stream has its own lock, whose wait ends: structlog's loggers add one without."""
+
+    def __init__(self, stream: TextIO, *_names: Any) -> None:
+        self._stream = stream
+
+    def msg(self, message: str) -> None:
+        self._stream.write(message + "\n")
+
+    log = debug = info = warn = warning = fatal = failure = err = error = critical = exception = msg
 
 
 def configure_logs(settings: Settings, component: str) -> None:
@@ -41,7 +54,7 @@ def configure_logs(settings: Settings, component: str) -> None:
     structlog.configure(
         processors=[*shared, renderer],
         wrapper_class=_unfailing(structlog.make_filtering_bound_logger(level)),
-        logger_factory=structlog.WriteLoggerFactory(sys.stderr),
+        logger_factory=partial(_Lines, sys.stderr),
         cache_logger_on_first_use=True,
     )
     handler = logging.StreamHandler(sys.stderr)

@@ -27,6 +27,8 @@ NOTIFY_S: Final = 5.0
 """Interval of words to the service manager; a third of the units' WatchdogSec at most."""
 EXIT_LOOP_DEAD: Final = 70
 """Exit code of a process whose loop stands still or has ended: EX_SOFTWARE of sysexits.h."""
+LAST_LINE_S: Final = 1.0
+"""Longest time that the last line of an ending process may take."""
 _PR_SET_PDEATHSIG: Final = 1
 _log = structlog.get_logger(__name__)
 
@@ -169,9 +171,14 @@ def state_waiting(why: str) -> None:
 
 def end_process(why: str) -> None:
     """End this process at once, with its exit code and a sentence: a loop that hangs would not let it end in order."""
-    _log.critical("process_ends", why=why, exit_code=EXIT_LOOP_DEAD)
-    service_manager.notify(service_manager.ENDING, f"STATUS={why}")
-    os._exit(EXIT_LOOP_DEAD)
+    try:
+        service_manager.notify(service_manager.ENDING, f"STATUS={why}")
+        timer = threading.Timer(LAST_LINE_S, os._exit, (EXIT_LOOP_DEAD,))
+        timer.daemon = True
+        timer.start()  # a log device whose reader has stopped would take the line below never
+        _log.critical("process_ends", why=why, exit_code=EXIT_LOOP_DEAD)
+    finally:
+        os._exit(EXIT_LOOP_DEAD)
 
 
 def _keep(loop: Loop, stop: threading.Event, progress: Progress) -> None:

@@ -30,7 +30,7 @@ from muster.identity import new_id as born_id
 
 @dataclass(frozen=True, slots=True)
 class Guard:
-    """A condition of every change: ``statement`` fails by ``constraint`` where it does not hold, and raises ``error``.
+    """A condition of every unit: ``statement`` fails by ``constraint`` where it does not hold, and raises ``error``.
 
     It runs with the COMMIT, in one round trip. So it holds at the commit, however long this process was stopped before.
     """
@@ -190,7 +190,7 @@ class UnitOfWork:
         self._assert_traces()
         left = self._consequences.written(self._channels)
         last = self._last if left is None else [*self._last, left]
-        if self._guard is not None and (last or has_changed_state(self.session)):
+        if self._guard is not None:  # in each unit: what raw text has changed is not known
             last = [*last, self._guard.statement]
             self._refusals[self._guard.constraint] = self._guard.error
         if not self.dry_run:
@@ -225,7 +225,7 @@ class UnitOfWork:
 class UnitOfWorkFactory:
     """Factory of units of work on one database, under one clock and one source of ids.
 
-    ``guard``: a condition of each of their changes.
+    ``guard``: a condition of each of them.
     """
 
     engine: Engine

@@ -56,11 +56,7 @@ def read_gauges(units: UnitOfWorkFactory) -> Gauges:
             num_messages=num,
             oldest_message_at=oldest_at,
             num_unsequenced=session.scalar(select(func.count()).where(Event.position.is_(None))) or 0,
-            loop_ages_s={
-                each.loop: each.age_s
-                for each in loop_ages(session.connection(), units.clock())
-                if each.age_s is not None
-            },
+            loop_ages_s={each.loop: each.age_s for each in loop_ages(session.connection()) if each.age_s is not None},
         )
 
 

@@ -26,8 +26,9 @@ KIND: Final = IncidentKind.LOOP_STALLED
 SCHEDULER: Final = "scheduler"
 API_LOOPS: Final = ("requests", "beat", "ingest")
 KEEPERS: Final = (
-    *("sequencer", "sealer", "relay", "judge", "suspects", "node_holds", "silent_agents", "repairs", "unknown_kinds"),
-    *("burn_in", "reconciler", "clearings", "expiry", "retention", "telemetry", "energy", "peers", "failure_rates"),
+    *("sequencer", "sealer", "relay", "judge", "suspects", "node_holds", "silent_agents", "repairs", "attention"),
+    *("unknown_kinds", "burn_in", "reconciler", "clearings", "expiry", "retention", "telemetry", "energy", "peers"),
+    "failure_rates",
 )
 STARTED_BY: Final[Mapping[str, str]] = {
     **dict.fromkeys(API_LOOPS, "muster api"),
@@ -36,16 +37,19 @@ STARTED_BY: Final[Mapping[str, str]] = {
 }
 """The loops that a control plane needs, and the command that starts each."""
 GRACE: Final = timedelta(seconds=60)
-"""How long a process runs before it judges others: after an outage of all, each needs time to start."""
+"""How long a process reports before it judges others: after an outage of all, each needs time to start."""
+GAP: Final = timedelta(seconds=30)
+"""Longest time between two reports of a process that reports: after more, others may not have reported either."""
 KEPT: Final = timedelta(days=1)
 _PRINCIPAL: Final = system_principal("liveness")
 _STORE: Final = text("""
     INSERT INTO loop_progress (loop, instance, component, host, advanced_at, reported_at, limit_s)
-    VALUES (:loop, :instance, :component, :host, :advanced_at, :now, :limit_s)
+    VALUES (:loop, :instance, :component, :host, clock_timestamp() - make_interval(secs => :age_s), clock_timestamp(),
+        :limit_s)
     ON CONFLICT (loop, instance) DO UPDATE SET advanced_at = excluded.advanced_at, reported_at = excluded.reported_at,
         limit_s = excluded.limit_s
 """)
-_FORGET: Final = text("DELETE FROM loop_progress WHERE reported_at < :before")
+_FORGET: Final = text("DELETE FROM loop_progress WHERE reported_at < clock_timestamp() - CAST(:kept AS interval)")
 _TURN: Final = text("SELECT pg_try_advisory_xact_lock(hashtext('muster liveness'))")
 _OPEN: Final = "SELECT subject_id FROM incidents WHERE kind = %(kind)s AND closed_at IS NULL"
 
@@ -72,49 +76,50 @@ class Reporter:
     component: str
     host: str = field(default_factory=socket.gethostname)
     instance: str = field(default_factory=instance_name)
-    _first_at: datetime | None = None
+    _since: datetime | None = None
+    _reported_at: datetime | None = None
 
     def report(self, beats: Sequence[Progress]) -> None:
         """Store the progress of this process's loops, and judge that of all. Raises ``UnavailableError``."""
         with self.units.begin(_PRINCIPAL, REPORT, quiet=True) as unit:
             connection = unit.session.connection()
-            connection.execute(_STORE, [self._row(beat, unit.now) for beat in beats])
-            connection.execute(_FORGET, {"before": unit.now - KEPT})
-            self._first_at = self._first_at or unit.now
-            is_to_judge = unit.now - self._first_at >= GRACE
-        if is_to_judge:
+            connection.execute(_STORE, [self._row(beat) for beat in beats])
+            connection.execute(_FORGET, {"kept": KEPT})
+        if self._since is None or self._reported_at is None or unit.now - self._reported_at > GAP:
+            self._since = unit.now
+        self._reported_at = unit.now
+        if unit.now - self._since >= GRACE:
             judge(self.units)
 
-    def _row(self, beat: Progress, now: datetime) -> dict[str, Any]:
+    def _row(self, beat: Progress) -> dict[str, Any]:
         return {
             "loop": beat.name,
             "instance": self.instance,
             "component": self.component,
             "host": self.host,
-            "advanced_at": now - timedelta(seconds=beat.age_s),
-            "now": now,
+            "age_s": beat.age_s,
             "limit_s": beat.limit_s,
         }
 
 
-def loop_ages(connection: Connection, now: datetime) -> list[LoopAge]:
-    """Return every loop that a control plane needs, the ones that stand still first."""
-    found = {loop: (advanced_at, limit_s) for loop, advanced_at, limit_s in connection.execute(text(NEWEST))}
-    ages = [_age_of(loop, started_by, found.get(loop), now) for loop, started_by in STARTED_BY.items()]
+def loop_ages(connection: Connection) -> list[LoopAge]:
+    """Return every loop that a control plane needs, the ones that stand still first, by the database's clock alone."""
+    found = {loop: (float(age_s), limit_s) for loop, age_s, limit_s in connection.execute(text(NEWEST))}
+    ages = [_age_of(loop, started_by, found.get(loop)) for loop, started_by in STARTED_BY.items()]
     return sorted(ages, key=lambda each: not each.is_stalled)
 
 
-def _age_of(loop: str, started_by: str, newest: tuple[datetime, float] | None, now: datetime) -> LoopAge:
+def _age_of(loop: str, started_by: str, newest: tuple[float, float] | None) -> LoopAge:
     if newest is None:
         return LoopAge(loop, started_by, None, None)
-    advanced_at, limit_s = newest
-    return LoopAge(loop, started_by, max(0.0, (now - advanced_at).total_seconds()), limit_s)
+    age_s, limit_s = newest
+    return LoopAge(loop, started_by, max(0.0, age_s), limit_s)
 
 
 def judge(units: UnitOfWorkFactory) -> None:
     """Open an incident for each loop that stands still, and close the incident of each that advances again."""
     with units.read() as session:
-        stalled = {each.loop for each in loop_ages(session.connection(), units.clock()) if each.is_stalled}
+        stalled = {each.loop for each in loop_ages(session.connection()) if each.is_stalled}
     known = {row.subject_id for row in units.ask(_OPEN, {"kind": KIND})}
     if stalled == known:
         return
@@ -124,7 +129,7 @@ def judge(units: UnitOfWorkFactory) -> None:
 
 
 def _apply(unit: UnitOfWork) -> None:
-    ages = loop_ages(unit.session.connection(), unit.now)
+    ages = loop_ages(unit.session.connection())
     stalled = {each.loop: each for each in ages if each.is_stalled}
     known = {incident.subject_id: incident for incident in incidents.open_about(unit, KIND, STARTED_BY)}
     for loop, incident in known.items():

@@ -78,6 +78,6 @@ def figures(unit: UnitOfWork) -> SystemFigures:
         num_signals_set_aside=num_set_aside,
         queue=system.queued_jobs(connection),
         is_scheduler_active=system.has_leader(connection, liveness.SCHEDULER),
-        loops=liveness.loop_ages(connection, unit.now),
+        loops=liveness.loop_ages(connection),
         breakers=breakers.list_breakers(unit),
     )

@@ -122,6 +122,7 @@ def make_engine(
     def connect(_dialect: Any, _record: Any, arguments: list[Any], named: dict[str, Any]) -> Connection:
         connection = Connection.connect(*arguments, **named)
         connection.patience_s = limits.patience_s
+        connection.statement_s = limits.statement_ms / 1000
         return connection
 
     @event.listens_for(engine, "handle_error")

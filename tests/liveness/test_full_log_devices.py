@@ -5,7 +5,9 @@ import logging
 import os
 import signal
 import socket
+import subprocess
 import sys
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -18,10 +20,12 @@ from sqlalchemy import Engine, select
 from control.core.unit_of_work import UnitOfWorkFactory, utc_now
 from local.children import Child, child_environment
 from local.processes import ServerProcess
+from muster import log_streams
 from muster.db.models import Event, LeaderLeaseRow, LoopProgress
 from muster.log_streams import LogStream
 from muster.logs import configure_logs
 from muster.ports import free_port
+from muster.processes import EXIT_LOOP_DEAD
 from muster.progress_file import marked_s_ago
 from muster.settings import Settings, make_secret_key_file
 from muster.wire.enrolment import AGENT_FOLDER, PROGRESS_FILE
@@ -184,6 +188,60 @@ def test_what_was_lost_is_counted_and_reported_once_there_is_room() -> None:
     ]
     device.close()
     stream.write("closed\n")
+
+
+class _Stuck(io.StringIO):
+    """A pipe that no process reads, until its reader continues."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.is_met, self.is_read = threading.Event(), threading.Event()
+
+    def write(self, text: str, /) -> int:
+        self.is_met.set()
+        self.is_read.wait()
+        return super().write(text)
+
+
+def test_a_line_waits_for_no_line_that_is_stuck(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(log_streams, "LOCK_S", 0.01)
+    device = _Stuck()
+    stream = LogStream(device)
+    stuck = threading.Thread(target=stream.write, args=("stuck\n",))
+    stuck.start()
+    device.is_met.wait()
+    stream.write("lost\n")
+    stream.write("lost\n")
+    device.is_read.set()
+    stuck.join()
+    stream.write("next\n")
+    assert device.getvalue().splitlines() == [
+        "stuck",
+        "2 writes to this log were lost: its device took nothing",
+        "next",
+    ]
+
+
+TALKS = """
+import sys, threading
+import structlog
+from muster.logs import configure_logs
+from muster.processes import Loop, run_loops
+from muster.settings import Settings
+configure_logs(Settings(), "test")
+def body(stop):
+    while True:
+        structlog.get_logger("test").info("line", text="x" * 2000)
+run_loops([Loop("talker", body, stalled_s=0.2)], threading.Event())
+"""
+
+
+def test_a_loop_that_is_stuck_in_its_log_ends_its_process() -> None:
+    with subprocess.Popen([sys.executable, "-c", TALKS], stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+        try:
+            assert process.wait(timeout=60) == EXIT_LOOP_DEAD
+        finally:
+            process.kill()
 
 
 @pytest.fixture

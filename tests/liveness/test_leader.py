@@ -120,6 +120,24 @@ def test_a_former_leader_writes_nothing(fleet: Fleet, engine: Engine, leases: li
     assert len(run_cycle(fleet.units, SCHEDULER).placements) == 1
 
 
+def test_a_former_leader_notes_no_reason_to_wait(fleet: Fleet, engine: Engine, leases: list[LeaderLease]) -> None:
+    former, newer = leases
+    assert former.take()
+    units = replace(fleet.units, guard=Guard(former.guard, CONSTRAINT, LeadLostError("another leads")))
+    for _ in range(3):
+        fleet.submit()
+    assert len(run_cycle(units, SCHEDULER).placements) == 2, "the third waits"
+    let_it_expire(engine)
+    assert newer.take()
+    with engine.begin() as connection:
+        connection.execute(text("UPDATE jobs SET state_reason = 'by the newer', wait_verdict = NULL"))
+    with pytest.raises(LeadLostError):
+        run_cycle(units, SCHEDULER)
+    with engine.connect() as connection:
+        query = text("SELECT state_reason, wait_verdict FROM jobs WHERE state = 'QUEUED'")
+        assert connection.execute(query).all() == [("by the newer", None)]
+
+
 def test_a_lead_that_was_not_taken_meanwhile_continues(engine: Engine, leases: list[LeaderLease], clock: Clock) -> None:
     lease = leases[0]
     assert lease.take()

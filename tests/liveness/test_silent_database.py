@@ -41,9 +41,9 @@ def alone(engine: Engine) -> object:
     return UnitOfWorkFactory(engine).ask(*ONE)[0].one
 
 
-@pytest.mark.parametrize("ask", [by_the_orm, by_the_pipeline, alone])
+@pytest.mark.parametrize(("ask", "waited_s"), [(by_the_orm, 0.5), (by_the_pipeline, 0.7), (alone, 0.5)])
 def test_each_exchange_ends_by_its_deadline_and_the_next_one_works(
-    ask: Callable[[Engine], object], proxy: SilentProxy, behind_proxy: Engine
+    ask: Callable[[Engine], object], waited_s: float, proxy: SilentProxy, behind_proxy: Engine
 ) -> None:
     with behind_proxy.connect(), behind_proxy.connect():
         pass  # two connections of the pool, which a moment ago were good
@@ -51,10 +51,27 @@ def test_each_exchange_ends_by_its_deadline_and_the_next_one_works(
     proxy.silence()
     with capture_logs() as lines, pytest.raises(UnavailableError) as raised:
         ask(behind_proxy)
-    assert cause_of(raised.value) == f"the database at 127.0.0.1:{proxy.port} has not answered for 0.5 s"
+    assert cause_of(raised.value) == f"the database at 127.0.0.1:{proxy.port} has not answered for {waited_s} s"
     assert [line["server"] for line in lines if line["event"] == "database_silent"] == [f"127.0.0.1:{proxy.port}"]
     proxy.speak()
     assert ask(behind_proxy) == 1, "the other connection is asked before it is lent"
+
+
+def many(session: Session, pauses_s: list[float]) -> None:
+    session.execute(text("SELECT pg_sleep(:pause_s)"), [{"pause_s": each} for each in pauses_s])
+
+
+def pipelined(session: Session, pauses_s: list[float]) -> None:
+    query_together(session, *(("SELECT pg_sleep(%(pause_s)s)::text AS slept", {"pause_s": each}) for each in pauses_s))
+
+
+@pytest.mark.parametrize("ask", [many, pipelined])
+def test_statements_that_each_keep_their_limit_are_no_silence(
+    ask: Callable[[Session, list[float]], None], behind_proxy: Engine
+) -> None:
+    with Session(behind_proxy) as session:
+        ask(session, [0.1] * 8)  # more than the 0.5 s of one
+        assert session.scalar(text("SELECT 1")) == 1
 
 
 def test_a_transaction_in_progress_ends_too(proxy: SilentProxy, behind_proxy: Engine) -> None:

@@ -34,7 +34,8 @@ BEGIN: Final[Query] = ("BEGIN", {})
 COMMIT: Final[Query] = ("COMMIT", {})
 ROLLBACK: Final[Query] = ("ROLLBACK", {})
 MAX_PREPARED: Final = 256
-_UNPREPARED: Final = (b"BEGIN", b"COMMIT", b"ROLLBACK")
+_BEGIN: Final = b"BEGIN"
+_UNPREPARED: Final = (_BEGIN, b"COMMIT", b"ROLLBACK")
 """Beginnings of statements that are read faster than a name is looked up; ROLLBACK always has to work."""
 _CHECK_MS: Final = 1000
 """Interval in which libpq is asked at least: a poll of the socket does not show data that TLS has already read."""
@@ -88,36 +89,75 @@ class Silence:
 SILENCE: Final = Silence()
 
 
+@dataclass(slots=True)
+class _Heard:
+    """When the other end of a connection last took or sent something, by the monotonic clock."""
+
+    at_s: float = field(default_factory=time.monotonic)
+
+    def noting(self, gen: PQGen[Any]) -> PQGen[Any]:
+        """Run the driver's generator, and note each time that its socket is ready."""
+        ready: Any = None
+        try:
+            while True:
+                ready = yield gen.send(ready)
+                if ready:
+                    self.at_s = time.monotonic()
+        except StopIteration as done:
+            return done.value
+
+
 class Connection(psycopg.Connection[Any]):
     """The driver's connection, with exchanges, each of which has a deadline.
 
     ``patience_s``: how long the server may keep silent. The server's own limits end a statement before. A server that
     keeps silent for longer has vanished without a word, as in a fail-over or behind a firewall, and no error of the
     network reports it: the connection is closed. None: no deadline.
+
+    ``statement_s``: the server's limit of each further statement in a pipeline, whose answers may come together.
     """
 
     patience_s: float | None = None
+    statement_s: float = 0.0
     _kept: _Kept | None = None
 
     def wait(self, gen: PQGen[Any], interval: float = _INTERVAL_S, timeout: float | None = None) -> Any:
         """Wait as the driver does, within the deadline. Each answer is progress of the loop that asked."""
-        own_s = self.patience_s if timeout is None else timeout
-        try:
-            answer = super().wait(gen, interval, own_s)
-        except psycopg.errors._WaitTimeout:  # noqa: SLF001  # the driver has no other name for it
-            if timeout is not None:
-                raise
-            raise self._silent() from None
+        if timeout is not None or self.patience_s is None:
+            answer = super().wait(gen, interval, timeout)
+        else:
+            answer = self._waited(gen, interval)
         progress.advance()
         return answer
 
-    def _silent(self) -> psycopg.OperationalError:
+    def _waited(self, gen: PQGen[Any], interval: float) -> Any:
+        heard = _Heard()
+        noting, left_s = heard.noting(gen), self._deadline_s(self._num_pending())
+        while True:
+            try:
+                return super().wait(noting, interval, left_s)
+            except psycopg.errors._WaitTimeout:  # noqa: SLF001  # the driver has no other name for it
+                deadline_s = self._deadline_s(self._num_pending())
+                left_s = heard.at_s + deadline_s - time.monotonic()
+                if left_s <= 0:
+                    raise self._silent(deadline_s) from None
+
+    def _num_pending(self) -> int:
+        """Return how many statements of the driver's own pipeline await their answers."""
+        pipeline = self._pipeline
+        return 1 if pipeline is None else len(pipeline.result_queue) + len(pipeline.command_queue)
+
+    def _deadline_s(self, num_statements: int) -> float:
+        """Return how long the server may keep silent while it runs these, each within its limit."""
+        return (self.patience_s or 0.0) + max(0, num_statements - 1) * self.statement_s
+
+    def _silent(self, waited_s: float) -> psycopg.OperationalError:
         """Close the connection, and return the error to raise."""
         where = f"{self.pgconn.host.decode() or 'a socket'}:{self.pgconn.port.decode()}"
         self.pgconn.finish()
         SILENCE.newest_s = time.monotonic()
-        _log.warning("database_silent", server=where, waited_s=self.patience_s, then="the connection is closed")
-        return psycopg.OperationalError(f"the database at {where} has not answered for {self.patience_s:.1f} s")
+        _log.warning("database_silent", server=where, waited_s=waited_s, then="the connection is closed")
+        return psycopg.OperationalError(f"the database at {where} has not answered for {waited_s:.1f} s")
 
     def exchange(self, queries: Sequence[Query]) -> list[Sequence[Any]]:
         """Run statements in one round trip, and return the rows of each as named tuples.
@@ -144,10 +184,12 @@ class Connection(psycopg.Connection[Any]):
     def _exchanged(self, kept: _Kept, queries: Sequence[Query]) -> list[Sequence[Any]]:
         with self.lock:
             bound = [_bound(kept.transformer, *one) for one in queries]
+            limited = [one for one in bound if not one.query.startswith(_BEGIN)]
+            deadline_s = None if self.patience_s is None else self._deadline_s(len(limited))
             try:
-                keys, results = _exchanged(self.pgconn, kept, bound, self.patience_s)
+                keys, results = _exchanged(self.pgconn, kept, bound, deadline_s)
             except _SilentError:
-                raise self._silent() from None
+                raise self._silent(deadline_s or 0.0) from None
             progress.advance()
             _forget_unprepared(kept, keys, results)
             answers: list[Sequence[Any]] = []

@@ -8,9 +8,10 @@ from typing import Final
 from sqlalchemy import Connection, text
 
 NEWEST: Final = """
-    SELECT DISTINCT ON (loop) loop, advanced_at, limit_s FROM loop_progress ORDER BY loop, advanced_at DESC
+    SELECT DISTINCT ON (loop) loop, extract(epoch FROM clock_timestamp() - advanced_at), limit_s
+    FROM loop_progress ORDER BY loop, advanced_at DESC
 """
-"""Each loop that a process has reported, with its newest progress in any process."""
+"""Each loop that a process has reported, with the age of its newest progress in any process."""
 
 
 def loops_of(connection: Connection, component: str, host: str) -> dict[str, tuple[float, float]]:
