@@ -117,6 +117,7 @@ def _cut(
     (found,) = query_together(unit.session, (_NEW, {**keys, **_columns(chunks)}))
     unstored = {(row.stream, row.byte_offset) for row in found}
     kept: list[LogChunk] = []
+    mere_lines: list[LogChunk] = []
     ends: dict[str, int] = {}
     num_dropped = 0
     for chunk in chunks:
@@ -129,8 +130,8 @@ def _cut(
             kept.append(chunk)
         elif chunk.stream not in ends:
             ends[chunk.stream] = chunk.offset + len(fitting)
-            kept.append(_last_piece(chunk, fitting, limits))
-    return _first_cuts(unit, keys, kept, ends, limits), num_dropped
+            (kept if fitting else mere_lines).append(_last_piece(chunk, fitting, limits))
+    return kept + _first_cuts(unit, keys, mere_lines, ends, limits), num_dropped
 
 
 def _last_piece(chunk: LogChunk, fitting: bytes, limits: AttemptLimitPolicy) -> LogChunk:
@@ -141,16 +142,16 @@ def _last_piece(chunk: LogChunk, fitting: bytes, limits: AttemptLimitPolicy) -> 
 
 
 def _first_cuts(
-    unit: UnitOfWork, keys: dict[str, Any], kept: list[LogChunk], ends: dict[str, int], limits: AttemptLimitPolicy
+    unit: UnitOfWork, keys: dict[str, Any], lines: list[LogChunk], ends: dict[str, int], limits: AttemptLimitPolicy
 ) -> list[LogChunk]:
-    """Record the cuts, and return the pieces, without pieces of streams that were cut by an earlier batch."""
+    """Record the cuts, and return the mere lines of streams that no earlier batch cut."""
     cuts = {"streams": list(ends), "offsets": list(ends.values())}
     (rows,) = query_together(unit.session, (_CUT, {**keys, **cuts}))
     new = {row.subject.rpartition("/")[2] for row in rows}
     if new and not _was_cut_before(unit, keys, num_new=len(new)):
         reason = f"the attempt has printed {limits.log_bytes:,} bytes: further output is counted and left out"
         note_dropped(unit, keys["attempt_id"], keys["job_id"], keys["tenant_id"], what=LOG_BYTES, reason=reason)
-    return [each for each in kept if each.stream not in ends or each.stream in new]
+    return [each for each in lines if each.stream in new]
 
 
 def _was_cut_before(unit: UnitOfWork, keys: dict[str, Any], *, num_new: int) -> bool:

@@ -188,6 +188,17 @@ def test_output_beyond_the_limit_is_cut_with_a_line_with_the_place(world: World)
     assert [what for what, _ in world.dropped()] == ["log_bytes"]
 
 
+def test_what_fits_a_raised_limit_is_stored_also_of_a_stream_that_was_cut_before(world: World) -> None:
+    world.print(("0", 0, b"a" * 65_000), ("0", 65_000, b"b" * 1_000))
+    dropped, stored = world.usage("log_bytes").num_dropped, world.usage("log_bytes").amount
+    with world.units.begin(Principal(name="test", role=Role.OPERATOR), ACTIVATE) as unit:
+        raised = LIMITS.model_copy(update={"log_bytes": stored + 150})
+        store_policy(unit, Policy(limits=LimitPolicy(attempt=raised)), reason="more output")
+    assert world.print(("0", 66_000, b"c" * 100), ("0", 66_100, b"d" * 100), ("0", 66_200, b"e" * 100)) == 2
+    assert b"c" * 100 + b"d" * 50 + b"\n[muster: the output is cut here, at byte 66,150:" in world.output("0")
+    assert world.usage("log_bytes").num_dropped == dropped + 150
+
+
 def test_hosts_that_send_at_once_do_not_pass_the_limit_together(world: World) -> None:
     """The second one reads what is stored once the first has committed: it waits for its turn before."""
     world.print(("0", 0, b"a" * 60_000))
