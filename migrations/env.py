@@ -4,6 +4,7 @@ A backfill after an ALTER keeps its table locked until its transaction ends. Wit
 upgrade over several would hold the locks of the first until the last has filled its columns.
 """
 
+import time
 from typing import Final
 
 from alembic import context
@@ -13,11 +14,14 @@ from muster.db.engine import NO_LIMITS, make_engine
 from muster.db.models import Base
 
 _LOCK_KEY: Final = 0x6D757374_6D696772  # "must", "migr"
+_PAUSE_S: Final = 0.1
 
 
 def _migrate(connection: Connection) -> None:
     # The lock ends with the connection, which is closed after the migrations, or by a process that dies in them.
-    connection.execute(text("SELECT pg_advisory_lock(:key)"), {"key": _LOCK_KEY})
+    while not connection.scalar(text("SELECT pg_try_advisory_lock(:key)"), {"key": _LOCK_KEY}):
+        connection.rollback()  # a statement that waits here would hold up an index that is made concurrently
+        time.sleep(_PAUSE_S)
     connection.commit()
     context.configure(connection=connection, target_metadata=Base.metadata, transaction_per_migration=True)
     with context.begin_transaction():

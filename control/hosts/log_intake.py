@@ -35,7 +35,11 @@ FROM attempts AS attempt
         ON usage.attempt_id = attempt.id AND usage.kind = 'log_bytes' AND usage.subject = ''
 WHERE attempt.id = %(attempt_id)s AND attempt.fence = %(fence)s
 """
-_LOCK: Final = "SELECT pg_advisory_xact_lock(hashtextextended(%(job_id)s, 0)) IS NULL AS is_locked"
+_LOCK: Final = """
+SELECT pg_advisory_xact_lock(hashtextextended(attempt.job_id, 0)) IS NULL AS is_locked
+FROM attempts AS attempt JOIN attempt_hosts AS host ON host.attempt_id = attempt.id AND host.node_id = %(node_id)s
+WHERE attempt.id = %(attempt_id)s AND attempt.fence = %(fence)s
+"""
 _GIVEN: Final = """
 unnest(%(streams)s::text[], %(offsets)s::bigint[], %(contents)s::bytea[]) AS given (stream, byte_offset, content)
 """
@@ -78,7 +82,9 @@ def store(unit: UnitOfWork, node_id: NodeId, attempt_id: AttemptId, batch: LogBa
         StaleFenceError: the fence is not this attempt's, or the host holds no part of it.
     """
     named = {"attempt_id": attempt_id, "node_id": node_id, "fence": batch.fence}
-    policy, (owners,) = active_policy_with(unit.session, (_OWNER, named))
+    # One writer a job at a time. So pieces become visible in the order of their positions, and a follower skips none;
+    # and what is stored is read after the writer before has committed, so that several hosts do not pass the limit.
+    policy, (_, owners) = active_policy_with(unit.session, (_LOCK, named), (_OWNER, named))
     if not owners:
         raise StaleFenceError
     owner, limits = owners[0], policy.limits.attempt
@@ -91,9 +97,8 @@ def store(unit: UnitOfWork, node_id: NodeId, attempt_id: AttemptId, batch: LogBa
     num_dropped = 0
     if owner.num_bytes + sum(len(each.content) for each in chunks) > limits.log_bytes:
         chunks, num_dropped = _cut(unit, keys, chunks, limits, room=max(0, limits.log_bytes - owner.num_bytes))
-    # One writer a job at a time: pieces become visible in the order of their positions, so a follower skips none.
     store_these = (_STORE, {**keys, **_columns(chunks), "num_dropped": num_dropped})
-    _, ((num_stored,),) = query_together(unit.session, (_LOCK, {"job_id": owner.job_id}), store_these)
+    (((num_stored,),),) = query_together(unit.session, store_these)
     return LogAnswer(stored=num_stored)
 
 
@@ -112,6 +117,7 @@ def _cut(
     (found,) = query_together(unit.session, (_NEW, {**keys, **_columns(chunks)}))
     unstored = {(row.stream, row.byte_offset) for row in found}
     kept: list[LogChunk] = []
+    mere_lines: list[LogChunk] = []
     ends: dict[str, int] = {}
     num_dropped = 0
     for chunk in chunks:
@@ -124,8 +130,8 @@ def _cut(
             kept.append(chunk)
         elif chunk.stream not in ends:
             ends[chunk.stream] = chunk.offset + len(fitting)
-            kept.append(_last_piece(chunk, fitting, limits))
-    return _first_cuts(unit, keys, kept, ends, limits), num_dropped
+            (kept if fitting else mere_lines).append(_last_piece(chunk, fitting, limits))
+    return kept + _first_cuts(unit, keys, mere_lines, ends, limits), num_dropped
 
 
 def _last_piece(chunk: LogChunk, fitting: bytes, limits: AttemptLimitPolicy) -> LogChunk:
@@ -136,16 +142,16 @@ def _last_piece(chunk: LogChunk, fitting: bytes, limits: AttemptLimitPolicy) -> 
 
 
 def _first_cuts(
-    unit: UnitOfWork, keys: dict[str, Any], kept: list[LogChunk], ends: dict[str, int], limits: AttemptLimitPolicy
+    unit: UnitOfWork, keys: dict[str, Any], lines: list[LogChunk], ends: dict[str, int], limits: AttemptLimitPolicy
 ) -> list[LogChunk]:
-    """Record the cuts, and return the pieces, without pieces of streams that were cut by an earlier batch."""
+    """Record the cuts, and return the mere lines of streams that no earlier batch cut."""
     cuts = {"streams": list(ends), "offsets": list(ends.values())}
     (rows,) = query_together(unit.session, (_CUT, {**keys, **cuts}))
     new = {row.subject.rpartition("/")[2] for row in rows}
     if new and not _was_cut_before(unit, keys, num_new=len(new)):
         reason = f"the attempt has printed {limits.log_bytes:,} bytes: further output is counted and left out"
         note_dropped(unit, keys["attempt_id"], keys["job_id"], keys["tenant_id"], what=LOG_BYTES, reason=reason)
-    return [each for each in kept if each.stream not in ends or each.stream in new]
+    return [each for each in lines if each.stream in new]
 
 
 def _was_cut_before(unit: UnitOfWork, keys: dict[str, Any], *, num_new: int) -> bool:

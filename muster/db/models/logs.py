@@ -28,5 +28,5 @@ class LogChunk(Base):
     tenant_id: Mapped[TenantId]
     job_id: Mapped[JobId]
     content: Mapped[bytes]
-    received_at: Mapped[datetime]
+    received_at: Mapped[datetime] = mapped_column(index=True)
     position: Mapped[int] = mapped_column(BigInteger, Identity(always=True), init=False)

@@ -16,6 +16,7 @@ class OutboxMessage(Base):
     __table_args__ = (
         Index("ix_outbox_pending", "next_try_at", "id", postgresql_where=text("sent_at IS NULL AND dead_at IS NULL")),
         Index("ix_outbox_dead", "id", postgresql_where=text("dead_at IS NOT NULL")),
+        Index("ix_outbox_over", text("LEAST(sent_at, dead_at)")),
     )
 
     id: Mapped[int] = mapped_column(BigInteger, Identity(always=True), primary_key=True, init=False)

@@ -1,6 +1,7 @@
 """What one attempt's program may store: a limit is stated once, nothing is refused, and what is needed stays."""
 
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from sqlalchemy import func, select, text
@@ -10,6 +11,7 @@ from control.core.unit_of_work import UnitOfWorkFactory
 from control.hosts import protocol
 from control.policy.policies import ACTIVATE, store_policy
 from muster.db.models import AttemptUsage, Checkpoint, Event, LogChunk, TrainingHost, TrainingRank, TrainingStep
+from muster.db.pipeline.single_query import query_once
 from muster.domain.ids import AttemptId
 from muster.domain.policy.document import AttemptLimitPolicy, LimitPolicy, Policy
 from muster.domain.principals import Principal, Role
@@ -21,11 +23,13 @@ from tests.control.conftest import SetClock
 from tests.filled_once import filled_world
 from tests.fleet_factory import make_fleet
 from tests.played_host import PlayedHost
+from tests.waiting import wait_until
 
 LIMITS = AttemptLimitPolicy(
     events=100, events_per_hour=10, checkpoints=512, steps=1_000, log_bytes=65_536, late_reports_s=600
 )
 GRACE_S = 600
+WAITING = "SELECT 1 AS one FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'"
 ENDED: dict[str, object] = {"launcher_exit_code": 1, "ranks": {"0": {"exit_code": 3, "signal": None}}}
 
 
@@ -182,6 +186,32 @@ def test_output_beyond_the_limit_is_cut_with_a_line_with_the_place(world: World)
     assert world.output("launcher") == b"b" * 5_000
     assert world.usage("log_bytes").num_dropped == 464 + 9 + 9 + 1
     assert [what for what, _ in world.dropped()] == ["log_bytes"]
+
+
+def test_what_fits_a_raised_limit_is_stored_also_of_a_stream_that_was_cut_before(world: World) -> None:
+    world.print(("0", 0, b"a" * 65_000), ("0", 65_000, b"b" * 1_000))
+    dropped, stored = world.usage("log_bytes").num_dropped, world.usage("log_bytes").amount
+    with world.units.begin(Principal(name="test", role=Role.OPERATOR), ACTIVATE) as unit:
+        raised = LIMITS.model_copy(update={"log_bytes": stored + 150})
+        store_policy(unit, Policy(limits=LimitPolicy(attempt=raised)), reason="more output")
+    assert world.print(("0", 66_000, b"c" * 100), ("0", 66_100, b"d" * 100), ("0", 66_200, b"e" * 100)) == 2
+    assert b"c" * 100 + b"d" * 50 + b"\n[muster: the output is cut here, at byte 66,150:" in world.output("0")
+    assert world.usage("log_bytes").num_dropped == dropped + 150
+
+
+def test_hosts_that_send_at_once_do_not_pass_the_limit_together(world: World) -> None:
+    """The second one reads what is stored once the first has committed: it waits for its turn before."""
+    world.print(("0", 0, b"a" * 60_000))
+    first = LogBatch(
+        protocol=PROTOCOL_VERSION, fence=world.fence, chunks=(Piece(stream="1", offset=0, content=b"b" * 5_000),)
+    )
+    with ThreadPoolExecutor(1) as other:
+        with world.units.begin(world.host.principal, protocol.LOGS, quiet=True) as unit:
+            protocol.store_logs(unit, world.attempt_id, first)
+            second = other.submit(world.print, ("1", 5_000, b"c" * 5_000))
+            wait_until(lambda: bool(query_once(world.units.engine, WAITING, {})))
+        assert second.result() == 1
+    assert world.output("1").partition(b"\n")[0] == b"b" * 5_000 + b"c" * 536
 
 
 def test_nothing_is_stored_for_ranks_that_do_not_exist(world: World) -> None:

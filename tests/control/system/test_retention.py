@@ -1,8 +1,11 @@
 """Retention: what is past its time goes, and nothing that a reader still needs."""
 
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
-from sqlalchemy import func, select
+import pytest
+from sqlalchemy import event, func, select, text
 
 from control.core.batches import in_batches
 from control.core.sequencer import sequence_once
@@ -29,6 +32,72 @@ def test_what_is_past_its_time_goes_and_what_was_done_stays(units: UnitOfWorkFac
     assert sweep_once(units, batch=2)["events"] == 2, "in small batches"
     assert sweep_once(units)["events"] == events - 2
     assert (count(units, AuditEntry), count(units, Job)) == (audits, 1)
+
+
+MANY = """
+    SET LOCAL session_replication_role = replica;
+    INSERT INTO log_chunks (attempt_id, node_id, stream, byte_offset, tenant_id, job_id, content, received_at)
+        SELECT 'a', 'n', '0', at, 't', 'j', '', now() - at * interval '1 s' FROM generate_series(1, 20000) AS made (at);
+    INSERT INTO events (id, position, at, kind, subject_type, subject_id, payload)
+        SELECT 'e' || at, 1000 + at, now() - at * interval '1 s', 'k', 's', 's', '{}'
+        FROM generate_series(1, 20000) AS made (at);
+    INSERT INTO outbox (topic, key, payload, created_at, next_try_at, tries, sent_at)
+        SELECT 't', 'k', '{}', now(), now(), 1, now() - at * interval '1 s'
+        FROM generate_series(1, 20000) AS made (at);
+    INSERT INTO idempotency_keys (principal_scope, key, method_path, body_sha256, created_at)
+        SELECT 's', 'k' || at, 'm', '', now() - at * interval '1 s' FROM generate_series(1, 20000) AS made (at);
+    ANALYZE log_chunks, events, outbox, idempotency_keys
+"""
+
+
+@contextmanager
+def before_each(units: UnitOfWorkFactory, hook: Callable[[Any, str, Any], None]) -> Iterator[None]:
+    """Call ``hook`` with the cursor, the statement and its parameters before each statement."""
+
+    def listener(*given: Any) -> None:
+        hook(*given[1:4])
+
+    event.listen(units.engine, "before_cursor_execute", listener)
+    try:
+        yield
+    finally:
+        event.remove(units.engine, "before_cursor_execute", listener)
+
+
+def test_no_batch_reads_a_whole_table(units: UnitOfWorkFactory, clock: SetClock) -> None:
+    """A scan of a table of millions of rows would pass the limit on a statement, so that nothing was deleted."""
+    plans: list[tuple[str, str]] = []
+
+    def explain(cursor: Any, statement: str, parameters: Any) -> None:
+        if statement.startswith("DELETE"):
+            cursor.execute("EXPLAIN " + statement, parameters)
+            plans.append((statement.split()[2], "\n".join(line for (line,) in cursor.fetchall())))
+
+    with units.engine.begin() as connection:
+        for statement in MANY.split(";"):
+            connection.execute(text(statement))
+    with before_each(units, explain):
+        assert sweep_once(units)["logs"] == 0
+        clock.advance(400 * DAY_S)
+        assert sweep_once(units)["logs"] == BATCH
+    of_tables = [(table, plan) for table, plan in plans if table != "storage_faults"]
+    assert [table for table, _ in of_tables] == ["events", "outbox", "log_chunks", "idempotency_keys"] * 2
+    assert [plan for _, plan in of_tables if "Seq Scan" in plan or "Tid Scan" not in plan] == []
+
+
+def test_a_kind_that_cannot_be_deleted_leaves_the_others_to_go(units: UnitOfWorkFactory, clock: SetClock) -> None:
+    def refuse(_cursor: Any, statement: str, _parameters: Any) -> None:
+        if statement.startswith("DELETE FROM events"):
+            raise RuntimeError("too slow")
+
+    with units.begin(make_fleet(units).node_principal, "retention.sweep", quiet=True) as unit:
+        given: dict[str, Any] = {"method_path": "p", "body_sha256": b"", "created_at": unit.now}
+        unit.session.add(IdempotencyKey(principal_scope="t", key="k", **given))
+    clock.advance(91 * DAY_S)
+    with before_each(units, refuse), pytest.raises(RuntimeError, match="too slow") as raised:
+        sweep(units)
+    assert raised.value.__notes__ == ["deleting events"]
+    assert count(units, IdempotencyKey) == 0
 
 
 def test_a_round_repeats_its_batches_until_nothing_is_left_or_it_has_made_its_share(
