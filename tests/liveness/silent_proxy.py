@@ -66,6 +66,8 @@ class SilentProxy:
         return [client, server]
 
     def _pass(self, each: socket.socket) -> None:
+        if each.fileno() < 0:
+            return  # its peer ended in this same round
         peer = self._peers.get(each)
         content = each.recv(65_536)
         if peer is None:
