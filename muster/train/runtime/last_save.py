@@ -6,7 +6,7 @@
     ``MUSTER_LAST_SAVE_RETRY_S`` is over                 all ranks end with ``EXIT_SAVE_FAILED``
 
 A save is one agreement of all ranks: where one rank fails, it fails on all. So is each decision to try again, because
-the ranks' clocks differ, and each second of a pause, because one rank alone may hear of a stop.
+the ranks' clocks differ, and each second of a pause, because one rank alone may receive a stop.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class LastSave:
     def save(self, try_once: Callable[[], bool], step: int) -> None:
         """Try until a save succeeds or the time is over. ``try_once`` saves ``step``, on all ranks together.
 
-        After a stop request without a deadline, the save is tried once more at most: the kill may come at any time.
+        After a stop request without a deadline, the save is tried again once at most: the kill may come at any time.
         """
         pause_s, failed_at = _FIRST_PAUSE_S, None
         while True:

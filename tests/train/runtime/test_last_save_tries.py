@@ -31,8 +31,8 @@ class Clocks:
 
 
 @dataclass
-class Heard:
-    """Orders of one rank: a stop request that it hears at ``stop_at_s``."""
+class Received:
+    """Orders of one rank: a stop request that it receives at ``stop_at_s``."""
 
     clocks: Clocks
     stop_at_s: float | None
@@ -50,13 +50,13 @@ class Together:
     """The agreements of two ranks. It fails, instead of waiting, where one rank makes fewer than the other."""
 
     barrier: Barrier = field(default_factory=lambda: Barrier(2, timeout=60))
-    told: dict[int, list[int]] = field(default_factory=dict)
+    reported: dict[int, list[int]] = field(default_factory=dict)
 
     def of(self, rank: int) -> Any:
         def highest(values: list[int]) -> list[int]:
-            self.told[rank] = values
+            self.reported[rank] = values
             self.barrier.wait()
-            found = [max(pair) for pair in zip(self.told[0], self.told[1], strict=True)]
+            found = [max(pair) for pair in zip(self.reported[0], self.reported[1], strict=True)]
             self.barrier.wait()
             return found
 
@@ -64,7 +64,7 @@ class Together:
 
 
 def tries_of(monkeypatch: pytest.MonkeyPatch, stop_at_s: float, notice_ms: int) -> list[list[float]]:
-    """Return the times of both ranks' tries, which all fail. Only rank 0 hears of the stop."""
+    """Return the times of both ranks' tries, which all fail. Only rank 0 receives the stop."""
     clocks, together = Clocks(), Together()
     monkeypatch.setattr(last_save, "time", clocks)
     found: list[list[float]] = [[], []]
@@ -78,7 +78,7 @@ def tries_of(monkeypatch: pytest.MonkeyPatch, stop_at_s: float, notice_ms: int) 
         return try_once
 
     def save(rank: int) -> None:
-        orders: Any = Heard(clocks, stop_at_s if rank == 0 else None, notice_ms)
+        orders: Any = Received(clocks, stop_at_s if rank == 0 else None, notice_ms)
         saves: Any = SimpleNamespace(needed_s=NEEDED_S)
         last = LastSave(saves, together.of(rank), orders, 300.0)
         last.save(failing(rank), 10)
@@ -93,7 +93,7 @@ def tries_of(monkeypatch: pytest.MonkeyPatch, stop_at_s: float, notice_ms: int) 
     return found
 
 
-def test_a_stop_that_one_rank_hears_ends_the_pause_of_all_in_time_for_one_more_try(
+def test_a_stop_that_one_rank_receives_ends_the_pause_of_all_in_time_for_one_more_try(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """The pause from 7 s on would be over at 15 s. After 10 s no slice and save would fit before 11 s."""
