@@ -93,13 +93,34 @@ resource.setrlimit(resource.RLIMIT_FSIZE, (65536, 65536))
     assert said.splitlines()[-1].endswith("[Errno 27] File too large; there is no checkpoint")
 
 
-def test_a_save_that_fails_after_a_program_ended_without_finish_is_no_success(tmp_path: Path) -> None:
-    """In an interpreter of its own, since forks of a warm one run no exit functions."""
+LEAVING = f"""
+import runpy, sys
+code = int(sys.argv.pop(1))
+runpy.run_path({str(PROGRAM)!r}, run_name="__main__")
+try:
+    sys.exit(5)
+except SystemExit as asked:
+    assert asked.code == 5  # caught, so the program does not end with it
+if code:
+    sys.exit(code)
+"""
+
+
+@pytest.mark.parametrize(
+    ("mode", "own_code", "code"),
+    [("", 0, 74), ("--synchronous", 0, 74), ("", 3, 3), ("--synchronous", 93, 93)],
+)
+def test_a_save_that_fails_before_a_program_ends_without_finish_is_no_success(
+    tmp_path: Path, mode: str, own_code: int, code: int
+) -> None:
+    """In an interpreter of its own, since forks of a warm one run no exit functions. The program's own code remains."""
     own = {"MUSTER_TRAIN_FAILPOINT": "save.write=EIO", "MUSTER_CHECKPOINT_DIR": str(tmp_path), "OMP_NUM_THREADS": "1"}
     environment = {"PATH": os.environ["PATH"], "PYTHONPATH": str(ROOT), **own}
-    command = [sys.executable, str(PROGRAM), "--leave-at", "4"]
+    program = tmp_path / "program.py"
+    program.write_text(LEAVING, encoding="utf-8")
+    command = [sys.executable, str(program), str(own_code), "--leave-at", "4", *([mode] if mode else [])]
     ended = subprocess.run(command, env=environment, check=False, capture_output=True, text=True, timeout=180)
-    assert ended.returncode == 74, ended.stderr
+    assert ended.returncode == code, ended.stderr
 
 
 def program_after(training: Training, lines: str) -> Path:

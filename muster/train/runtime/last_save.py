@@ -6,7 +6,7 @@
     ``MUSTER_LAST_SAVE_RETRY_S`` is over                 all ranks end with ``EXIT_SAVE_FAILED``
 
 A save is one agreement of all ranks: where one rank fails, it fails on all. So is each decision to try again, because
-the ranks' clocks differ.
+the ranks' clocks differ, and each second of a pause, because one rank alone may receive a stop.
 """
 
 from __future__ import annotations
@@ -14,6 +14,8 @@ from __future__ import annotations
 import sys
 import time
 from typing import TYPE_CHECKING
+
+from muster.train.runtime.orders import NO_DEADLINE_MS
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -24,7 +26,7 @@ if TYPE_CHECKING:
 
 _FIRST_PAUSE_S = 1.0
 _LONGEST_PAUSE_S = 30.0
-_SLICE_S = 0.2
+_SLICE_S = 1.0
 
 
 class LastSave:
@@ -39,13 +41,17 @@ class LastSave:
         self.is_stopping = False
         self.num_tries = 0
         self.spent_s = 0.0
+        self._may_be_killed = False
         self._saves = saves
         self._ranks = ranks
         self._orders = orders
         self._within_s = within_s
 
     def save(self, try_once: Callable[[], bool], step: int) -> None:
-        """Try until a save succeeds or the time is over. ``try_once`` saves ``step``, on all ranks together."""
+        """Try until a save succeeds or the time is over. ``try_once`` saves ``step``, on all ranks together.
+
+        After a stop request without a deadline, the save is tried again once at most: the kill may come at any time.
+        """
         pause_s, failed_at = _FIRST_PAUSE_S, None
         while True:
             self.num_tries += 1
@@ -56,10 +62,9 @@ class LastSave:
             self.spent_s = time.monotonic() - failed_at
             left_s = self._within_s - self.spent_s
             pause_s = min(pause_s, max(left_s, 0.0))
-            is_over = left_s <= 0 or self._is_late(pause_s)
-            is_over_anywhere, is_stopping = self._ranks.max([is_over, self._orders.stop_reason is not None])
-            self.is_stopping = bool(is_stopping)
-            if is_over_anywhere:
+            was_last_try = self._may_be_killed
+            is_over = left_s <= 0 or self._is_late()
+            if self._agree(is_over=is_over) or was_last_try:
                 return
             if self._ranks.rank == 0:
                 sys.stderr.write(
@@ -69,13 +74,30 @@ class LastSave:
             self._pause(pause_s)
             pause_s = min(pause_s * 2, _LONGEST_PAUSE_S)
 
-    def _is_late(self, pause_s: float) -> bool:
-        """Return whether a stop request leaves no time for a pause and one more save."""
+    def _agree(self, *, is_over: bool) -> bool:
+        """Return whether it is over on any rank, and note a stop that any rank was asked for and its deadline."""
+        orders = self._orders
+        told = [is_over, orders.stop_reason is not None, -orders.deadline_ms]
+        is_over_anywhere, is_stopping, minus_deadline = self._ranks.max(told)
+        self.is_stopping = bool(is_stopping)
+        self._may_be_killed = self.is_stopping and -minus_deadline >= NO_DEADLINE_MS
+        return bool(is_over_anywhere)
+
+    def _is_late(self) -> bool:
+        """Return whether a stop request leaves no time for a slice of a pause and one more save."""
         self._orders.listen()
-        return time.time() + pause_s + self._saves.needed_s > self._orders.deadline_ms / 1000
+        return time.time() + _SLICE_S + self._saves.needed_s > self._orders.deadline_ms / 1000
 
     def _pause(self, seconds: float) -> None:
-        """Wait, but not past the time at which a save has to begin before a stop's deadline."""
+        """Wait, on all ranks for as long, but not past the time at which a save has to begin before a stop's deadline.
+
+        A request without a deadline ends the pause if it comes within it.
+        """
+        knew_of_kill = self._may_be_killed
         until = time.monotonic() + seconds
-        while (left_s := until - time.monotonic()) > 0 and not self._is_late(_SLICE_S):
+        while True:
+            left_s = until - time.monotonic()
+            is_over = left_s <= 0 or self._is_late()
+            if self._agree(is_over=is_over) or (self._may_be_killed and not knew_of_kill):
+                return
             time.sleep(min(_SLICE_S, left_s))

@@ -38,6 +38,7 @@ from muster.train.runtime.exit_codes import (
 )
 from muster.train.runtime.faults import Faults
 from muster.train.runtime.last_save import LastSave
+from muster.train.runtime.program_exit import ProgramExit
 from muster.train.runtime.saves import Saves
 
 if TYPE_CHECKING:
@@ -138,6 +139,8 @@ class Run:
         self._has_ended = False
         self._faults = Faults(around, inner)
         self._next_hook, sys.excepthook = sys.excepthook, self._note_crash
+        self._program_exit = ProgramExit()
+        self._program_exit.watch()
         atexit.register(self._wait_for_save)
         self._checkpoints: Checkpoints | None = None
         self._saves: Saves | None = None
@@ -407,15 +410,16 @@ class Run:
     def _wait_for_save(self) -> None:
         """Wait for the save in progress if a program ends without ``finish``, unless other ranks have ended too.
 
-        If it fails, the process ends with ``EXIT_SAVE_FAILED``: no later save makes up for it.
+        If it or the newest save before it failed, the process ends with ``EXIT_SAVE_FAILED``: no later save makes up
+        for it. A code other than 0 that the program chose remains.
         """
-        if self._checkpoints is None or self._has_ended:
+        if self._checkpoints is None or self._saves is None or self._has_ended:
             return
         saving = self._checkpoints.saving
-        is_saved = saving is None or _succeeds(saving)
+        is_saved = not self._saves.has_newest_failed if saving is None else _succeeds(saving)
         self._checkpoints.settle()
         self._checkpoints.close()
-        if not is_saved:
+        if not is_saved and not self._program_exit.has_failed:
             leave_at_once(EXIT_SAVE_FAILED)
 
     def _outcome(self, exit_word: str, message: str, *, within_s: float | None = None) -> None:

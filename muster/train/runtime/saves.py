@@ -39,6 +39,11 @@ class Saves:
     def is_busy(self) -> bool:
         return self.saving is not None and self.saving.is_busy
 
+    @property
+    def has_newest_failed(self) -> bool:
+        """Whether the newest save that has ended has failed."""
+        return self._num_failed > 0
+
     def is_retry_due(self, step: int) -> bool:
         return step == self._retry_at
 
