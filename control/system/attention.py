@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from datetime import datetime, timedelta
 from typing import Final
 
-from sqlalchemy import ColumnElement, exists, func, select
+from sqlalchemy import ColumnElement, exists, func, or_, select
 from sqlalchemy.orm import Session
 
 from control.core.unit_of_work import UnitOfWorkFactory
@@ -71,15 +71,19 @@ def _jobs_on_hold(session: Session, since: datetime) -> list[Need]:
 def _lost_nodes(session: Session, now: datetime, since: datetime) -> list[Need]:
     """Return the nodes LOST since before that, unless a person acts on the node.
 
-    Time counts only while some API accepts heartbeats: an outage of the control plane is no fault of a host.
+    Time counts only while some API accepts heartbeats: an outage of the control plane is no fault of a host. It decides
+    on the opening alone: an open incident is over when the host is in contact again, however often an API restarts.
     """
     accepting = select(Cluster.accepts_heartbeats_since).limit(1).scalar_subquery()
     last_at: ColumnElement[datetime] = func.greatest(func.coalesce(Node.last_heartbeat_at, Node.created_at), accepting)
     person_acts = exists().where(
         Cordon.node_id == Node.id, Cordon.reason_code.in_((BY_PERSON, MAINTENANCE, DRAIN)), those_that_stand(now)
     )
+    is_open = exists().where(
+        Incident.kind == IncidentKind.NODE_LOST, Incident.subject_id == Node.id, Incident.closed_at.is_(None)
+    )
     query = select(Node.id, Node.name, Node.rack, Node.num_gpus, Node.last_heartbeat_at).where(
-        Node.contact == Contact.LOST, last_at <= since, ~person_acts
+        Node.contact == Contact.LOST, or_(last_at <= since, is_open), ~person_acts
     )
     return [
         Need(

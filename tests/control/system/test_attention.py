@@ -133,6 +133,19 @@ def test_an_outage_of_the_control_plane_is_no_fault_of_a_host(fleet: Fleet, cloc
     assert kept(fleet) == [("node_lost", fleet.node_id)]
 
 
+def test_an_incident_of_a_lost_node_outlasts_an_outage_of_the_control_plane(fleet: Fleet, clock: SetClock) -> None:
+    lose(fleet)
+    clock.advance(900)
+    assert kept(fleet) == [("node_lost", fleet.node_id)]
+    with fleet.units.begin(OPERATOR, KEEP, quiet=True) as unit:
+        unit.session.execute(update(Cluster).values(accepts_heartbeats_since=unit.now))
+    assert kept(fleet) == [("node_lost", fleet.node_id)]
+    with fleet.units.read() as session:
+        assert len(session.scalars(select(Incident.id)).all()) == 1, "it was neither closed nor opened again"
+    fleet.beat()
+    assert kept(fleet) == []
+
+
 def _cordon(unit: UnitOfWork, fleet: Fleet) -> None:
     cordons.create(unit, node_id=fleet.node_id, reason="its board is away")
 
