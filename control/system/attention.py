@@ -17,7 +17,7 @@ from control.fleet.maintenance import REASON_CODE as MAINTENANCE
 from control.hosts.drains import REASON_CODE as DRAIN
 from control.incidents.keeping import Need, keep_once
 from control.policy.policies import active_policy
-from muster.db.models import Cluster, Cordon, Incident, Job, Node, OutboxMessage, Tenant
+from muster.db.models import Cluster, Cordon, Event, Incident, Job, Node, OutboxMessage, Tenant
 from muster.domain.evidence.incidents import IncidentKind
 from muster.domain.principals import Principal
 from muster.domain.states import Contact, JobState
@@ -45,10 +45,13 @@ def _jobs_on_hold(session: Session, since: datetime) -> list[Need]:
     is_suspect = exists().where(
         Incident.kind == IncidentKind.SUSPECT_PROGRAM, Incident.subject_id == Job.id, Incident.closed_at.is_(None)
     )
+    # A job's ``updated_at`` is later than its move where something else of it was written since.
+    moved_at = select(func.max(Event.at)).where(Event.subject_id == Job.id, Event.kind == "job.held").scalar_subquery()
+    held_since = func.coalesce(moved_at, Job.updated_at)
     query = (
-        select(Job.id, Job.name, Job.tenant_id, Tenant.name, Job.state_reason, Job.updated_at)
+        select(Job.id, Job.name, Job.tenant_id, Tenant.name, Job.state_reason, held_since)
         .join(Tenant, Tenant.id == Job.tenant_id)
-        .where(Job.state == JobState.HELD, Job.updated_at <= since, ~is_suspect)
+        .where(Job.state == JobState.HELD, held_since <= since, ~is_suspect)
     )
     return [
         Need(
