@@ -78,9 +78,10 @@ class Change:
     ) -> JSONResponse:
         """Return the answer of the change with its effect; all of it is rolled back."""
         with self.units.begin(principal, action, dry_run=True) as unit:
+            leaving = effects.leaving_before(unit)
             answer = render(work(unit))
             consequences = unit.consequences
-            tried = effects.observe(unit)
+            tried = effects.observe(unit, leaving)
         effect = effect_view(effects.effect_of(self.units, principal, tried))
         body = {**answer.body, "dry_run": True, "effect": effect, "consequences": consequences}
         return JSONResponse(body, status_code=200)

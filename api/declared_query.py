@@ -21,6 +21,10 @@ from muster.domain.errors import FieldFault, ValidationFailedError
 CODE: Final = "unknown_parameter"
 NEAR: Final = 0.4
 """Likeness from which a parameter is named as the one that was meant: `status` is not far from `standing`."""
+MAX_FAULTS: Final = 8
+"""Unknown parameters of one request that are named."""
+MAX_NAME: Final = 64
+"""Characters of an unknown parameter's name that are repeated."""
 
 
 class StrictRoute(APIRoute):
@@ -74,14 +78,19 @@ def add_strict_routes(
 def unknown_parameters(query: bytes, accepted: Sequence[str], unnamed: Sequence[str] = ()) -> tuple[FieldFault, ...]:
     """Return the fault of each parameter in ``query`` that is not among ``accepted``, in their order.
 
-    ``unnamed`` are accepted too, but of no use to a person, so no text names them.
+    ``unnamed`` are accepted too, but of no use to a person, so no text names them. After ``MAX_FAULTS`` one fault
+    states how many more there are: anyone may send any number.
     """
     if not query:
         return ()
     given = dict.fromkeys(name for name, _ in parse_qsl(query.decode("latin-1"), keep_blank_values=True))
-    return tuple(
-        FieldFault(f"query/{name}", CODE, _words(name, accepted)) for name in given if name not in {*accepted, *unnamed}
-    )
+    known = {*accepted, *unnamed}
+    strange = [name for name in given if name not in known]
+    named = [name if len(name) <= MAX_NAME else f"{name[: MAX_NAME - 1]}…" for name in strange[:MAX_FAULTS]]
+    faults = [FieldFault(f"query/{name}", CODE, _words(name, accepted)) for name in named]
+    if num_more := len(strange) - len(faults):
+        faults.append(FieldFault("query", CODE, f"and {num_more} more that this address does not accept"))
+    return tuple(faults)
 
 
 def refusal_of(faults: Sequence[FieldFault]) -> ValidationFailedError:

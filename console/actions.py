@@ -51,8 +51,9 @@ def act(
 
 def _tried(units: UnitOfWorkFactory, viewer: Viewer, action: str, work: Callable[[UnitOfWork], Any]) -> Effect:
     with units.begin(viewer.principal, action, dry_run=True) as unit:
+        leaving = effects.leaving_before(unit)
         work(unit)
-        tried = effects.observe(unit)
+        tried = effects.observe(unit, leaving)
     return effects.effect_of(units, viewer.principal, tried)
 
 

@@ -91,9 +91,13 @@ class Consequences:
     def add_message(self, topic: str, key: str, payload: dict[str, Any]) -> None:
         self._messages.append({"topic": topic, "key": key, "payload": payload})
 
-    def described_events(self) -> list[dict[str, Any]]:
+    @property
+    def num_events(self) -> int:
+        return len(self._events)
+
+    def described_events(self, start: int = 0) -> list[dict[str, Any]]:
         names = ("kind", "subject_type", "subject_id", "payload")
-        return [{"type": "event", **{name: row[name] for name in names}} for row in self._events]
+        return [{"type": "event", **{name: row[name] for name in names}} for row in self._events[start:]]
 
     def described(self) -> list[dict[str, Any]]:
         messages = [

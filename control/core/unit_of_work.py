@@ -119,6 +119,14 @@ class UnitOfWork:
         return self._consequences.described_events()
 
     @property
+    def num_events(self) -> int:
+        return self._consequences.num_events
+
+    def events_since(self, num_before: int) -> list[dict[str, Any]]:
+        """Return the events after the first ``num_before``."""
+        return self._consequences.described_events(num_before)
+
+    @property
     def concerns_placement(self) -> bool:
         """True if the unit wakes the scheduler: what it changes may change a plan."""
         return SCHEDULER_CHANNEL in self._channels

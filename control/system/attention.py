@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from datetime import datetime, timedelta
 from typing import Final
 
-from sqlalchemy import ColumnElement, exists, func, select
+from sqlalchemy import ColumnElement, exists, func, or_, select
 from sqlalchemy.orm import Session
 
 from control.core.unit_of_work import UnitOfWorkFactory
@@ -17,7 +17,7 @@ from control.fleet.maintenance import REASON_CODE as MAINTENANCE
 from control.hosts.drains import REASON_CODE as DRAIN
 from control.incidents.keeping import Need, keep_once
 from control.policy.policies import active_policy
-from muster.db.models import Cluster, Cordon, Incident, Job, Node, OutboxMessage, Tenant
+from muster.db.models import Cluster, Cordon, Event, Incident, Job, Node, OutboxMessage, Tenant
 from muster.domain.evidence.incidents import IncidentKind
 from muster.domain.principals import Principal
 from muster.domain.states import Contact, JobState
@@ -45,10 +45,13 @@ def _jobs_on_hold(session: Session, since: datetime) -> list[Need]:
     is_suspect = exists().where(
         Incident.kind == IncidentKind.SUSPECT_PROGRAM, Incident.subject_id == Job.id, Incident.closed_at.is_(None)
     )
+    # A job's ``updated_at`` is later than its move where something else of it was written since.
+    moved_at = select(func.max(Event.at)).where(Event.subject_id == Job.id, Event.kind == "job.held").scalar_subquery()
+    held_since = func.coalesce(moved_at, Job.updated_at)
     query = (
-        select(Job.id, Job.name, Job.tenant_id, Tenant.name, Job.state_reason, Job.updated_at)
+        select(Job.id, Job.name, Job.tenant_id, Tenant.name, Job.state_reason, held_since)
         .join(Tenant, Tenant.id == Job.tenant_id)
-        .where(Job.state == JobState.HELD, Job.updated_at <= since, ~is_suspect)
+        .where(Job.state == JobState.HELD, held_since <= since, ~is_suspect)
     )
     return [
         Need(
@@ -71,15 +74,19 @@ def _jobs_on_hold(session: Session, since: datetime) -> list[Need]:
 def _lost_nodes(session: Session, now: datetime, since: datetime) -> list[Need]:
     """Return the nodes LOST since before that, unless a person acts on the node.
 
-    Time counts only while some API accepts heartbeats: an outage of the control plane is no fault of a host.
+    Time counts only while some API accepts heartbeats: an outage of the control plane is no fault of a host. It decides
+    on the opening alone: an open incident is over when the host is in contact again, however often an API restarts.
     """
     accepting = select(Cluster.accepts_heartbeats_since).limit(1).scalar_subquery()
     last_at: ColumnElement[datetime] = func.greatest(func.coalesce(Node.last_heartbeat_at, Node.created_at), accepting)
     person_acts = exists().where(
         Cordon.node_id == Node.id, Cordon.reason_code.in_((BY_PERSON, MAINTENANCE, DRAIN)), those_that_stand(now)
     )
+    is_open = exists().where(
+        Incident.kind == IncidentKind.NODE_LOST, Incident.subject_id == Node.id, Incident.closed_at.is_(None)
+    )
     query = select(Node.id, Node.name, Node.rack, Node.num_gpus, Node.last_heartbeat_at).where(
-        Node.contact == Contact.LOST, last_at <= since, ~person_acts
+        Node.contact == Contact.LOST, or_(last_at <= since, is_open), ~person_acts
     )
     return [
         Need(

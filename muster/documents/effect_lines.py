@@ -1,6 +1,6 @@
 """The effect of a tried change as titled lines: the command and the console show the same ones."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sized
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -33,18 +33,27 @@ _WAYS: Final[Mapping[str, str]] = {
     JobEffectKind.WAITS: "would wait",
 }
 
+MAX_NAMED: Final = 50
+"""Jobs, and changes, that the lines name; the document has all of them."""
+
 
 def effect_parts(effect: Mapping[str, Any]) -> list[Part]:
-    """Return the effect as titled lines, for the command and for a page."""
-    jobs = [line for job in effect["jobs"] for line in _job_lines(job)]
+    """Return the effect as titled lines, for the command and for a page; of many jobs or changes, the first ones."""
+    jobs = [line for job in effect["jobs"][:MAX_NAMED] for line in _job_lines(job)]
+    jobs += _rest(effect["jobs"])
+    changes = [*effect["changes"][:MAX_NAMED], *_rest(effect["changes"])]
     if not jobs and effect["tiers"]:
         jobs = ["none: no job has to leave, ends, or starts because of it"]
     parts = [
         Part("Jobs", tuple(jobs)),
         Part("GPUs that each tier admits", tuple(map(_tier_line, effect["tiers"]))),
-        Part("Changes", tuple(effect["changes"]) or ("none: this is already the case",) * (not effect["jobs"])),
+        Part("Changes", tuple(changes) or ("none: this is already the case",) * (not effect["jobs"])),
     ]
     return [part for part in parts if part.lines]
+
+
+def _rest(found: Sized) -> list[str]:
+    return [f"and {len(found) - MAX_NAMED} more"] if len(found) > MAX_NAMED else []
 
 
 def _job_lines(job: Mapping[str, Any]) -> Iterator[str]:

@@ -6,7 +6,7 @@ import pytest
 from fastapi import FastAPI
 from fastapi.routing import iter_route_contexts
 
-from api.declared_query import StrictRoute, unknown_parameters
+from api.declared_query import MAX_FAULTS, MAX_NAME, StrictRoute, unknown_parameters
 from muster.domain.principals import Role
 from tests.authorisation.conftest import House
 from tests.authorisation.routes import HOLDERS, PUBLIC, SIGNED_IN, read_table
@@ -62,3 +62,11 @@ def test_what_is_declared_or_empty_is_no_fault_and_nothing_is_accepted_where_not
     assert unknown_parameters(b"limit=1&limit=2&standing=", ("limit", "standing")) == ()
     (fault,) = unknown_parameters(b"a=1&a=2", ())
     assert (fault.pointer, fault.detail) == ("query/a", "there is no such parameter; this address accepts none")
+
+
+def test_a_request_of_many_strange_parameters_has_a_short_refusal() -> None:
+    query = "&".join(f"{number}{'x' * 1000}=1" for number in range(500)).encode()
+    faults = unknown_parameters(query, ("limit",))
+    assert len(faults) == MAX_FAULTS + 1
+    assert {len(fault.pointer) for fault in faults[:-1]} == {len("query/") + MAX_NAME}
+    assert (faults[-1].pointer, faults[-1].detail) == ("query", "and 492 more that this address does not accept")

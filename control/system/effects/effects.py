@@ -8,7 +8,7 @@ the state after, in which the jobs that have to leave have left:
     effect          a leaves by 12:10, and continues on node 2; b is not named, since nothing changes for it
 """
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
@@ -16,6 +16,7 @@ from sqlalchemy import select
 
 from control.core.unit_of_work import UnitOfWork, UnitOfWorkFactory
 from control.core.visibility import may_see
+from control.health import evacuation
 from control.system.effects.changes import MOVES, Named, named_in, sentences_of
 from control.system.effects.follow_ons import Stop
 from control.system.effects.observed import (
@@ -30,7 +31,7 @@ from control.system.effects.observed import (
 )
 from control.system.effects.types import Effect, JobEffect, JobFacts, Onward, TierCapacity
 from muster.db.models import Job
-from muster.domain.ids import GpuUuid, JobId, NodeId
+from muster.domain.ids import AttemptId, GpuUuid, JobId, NodeId
 from muster.domain.job.plan_texts import Tense
 from muster.domain.principals import Principal
 from muster.domain.states import JobEffectKind, JobState, PlanOutcome, StopReason
@@ -50,12 +51,20 @@ class Tried:
     after: After | None
 
 
-def observe(unit: UnitOfWork) -> Tried:
-    """Read the effects of the unit's change. The unit must be rolled back: keepers' work is done in it too."""
+def leaving_before(unit: UnitOfWork) -> frozenset[AttemptId]:
+    """Return the attempts that have to leave before the unit changes anything: no effect of what it does."""
+    return frozenset(evacuation.attempts_to_leave(unit.session, unit.now))
+
+
+def observe(unit: UnitOfWork, leaving: Collection[AttemptId]) -> Tried:
+    """Read the effects of the unit's change. The unit must be rolled back: keepers' work is done in it too.
+
+    ``leaving``: from ``leaving_before``, read before the change.
+    """
     events = unit.events
     unit.session.flush()
-    after = observe_after(unit, events) if concerns_placement(unit, events) else None
-    moves = [event for event in unit.events[len(events) :] if event["kind"] in MOVES]
+    after = observe_after(unit, events, leaving) if concerns_placement(unit, events) else None
+    moves = [event for event in unit.events_since(len(events)) if event["kind"] in MOVES]
     return Tried(unit.now, named_in(unit.session, [*events, *moves]), after)
 
 
@@ -75,10 +84,10 @@ class _Compared:
         self._units = units
         self._before = before
         self._after = after
-        self._running = {each.attempt_id: each for each in before.question.workload.running}
-        self._stops = {
-            stop.job_id: stop for stop in after.stops if not (stop.is_evacuation and stop.attempt_id in before.leaving)
-        }
+        # The state before is read after the rollback: attempts may have ended since, and others begun.
+        both = (*before.question.workload.running, *after.question.workload.running)
+        self._running = {each.attempt_id: each for each in both}
+        self._stops = {stop.job_id: stop for stop in after.stops}
         self._was = _planned(before.question)
         self._cycle = after_departures(after.question, after.departures)
         self._is = _planned(self._cycle)
@@ -147,16 +156,19 @@ class _Compared:
         """Return the waiting jobs that the next cycle would treat otherwise than without the change."""
         started = {item.job_id for item in self._was.placements}
         starts = {item.job_id for item in self._is.placements}
+        known = self._known_before()
         beneficiaries = {item.beneficiary for item in self._reclaims}
         submitted = {
             facts.job_id
             for facts in self._after.jobs.values()
-            if facts.state is JobState.QUEUED and facts.job_id not in self._known_before()
+            if facts.state is JobState.QUEUED and facts.job_id not in known
         }
         found = []
         for job in self._cycle.queue:
             if job.job_id not in self._facts or job.job_id in self._stops:
                 continue
+            if job.job_id not in known and job.job_id not in self._after.jobs:
+                continue  # it left the queue between both readings, and not because of the change
             begins = job.job_id in starts - started or job.job_id in beneficiaries
             stops = job.job_id in started - starts
             if begins or stops or job.job_id in submitted:

@@ -9,7 +9,6 @@ from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from control.core.unit_of_work import UnitOfWork, UnitOfWorkFactory
-from control.health import evacuation
 from control.placement.pending_jobs import waiting_after
 from control.placement.preflight import without_preflight
 from control.placement.scheduling import question
@@ -39,7 +38,6 @@ class Capacity:
 class Before:
     question: Question
     capacity: Mapping[str, Capacity]
-    leaving: frozenset[AttemptId]
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,9 +58,9 @@ def concerns_placement(unit: UnitOfWork, events: Sequence[Event]) -> bool:
     return unit.concerns_placement or any(event.get("subject_type") in _SUBJECTS_OF_CAPACITY for event in events)
 
 
-def observe_after(unit: UnitOfWork, events: Sequence[Event]) -> After:
+def observe_after(unit: UnitOfWork, events: Sequence[Event], leaving: Collection[AttemptId]) -> After:
     """Do the follow-ons of the change and read what is then; the unit is rolled back afterwards."""
-    stops = follow(unit, events)
+    stops = follow(unit, events, leaving)
     session = unit.session
     cycle = question_at(session, unit.now)
     touched = {stop.job_id for stop in stops} | {
@@ -84,7 +82,7 @@ def observe_after(unit: UnitOfWork, events: Sequence[Event]) -> After:
 def observe_before(units: UnitOfWorkFactory, now: datetime) -> Before:
     with units.read() as session:
         cycle = question_at(session, now)
-        return Before(cycle, capacity_of(cycle), frozenset(evacuation.attempts_to_leave(session, now)))
+        return Before(cycle, capacity_of(cycle))
 
 
 def question_at(session: Session, now: datetime) -> Question:

@@ -3,7 +3,7 @@
 from typing import Any
 
 from muster.cli.framework.output import Done, Format
-from muster.documents.effect_lines import Part, effect_parts
+from muster.documents.effect_lines import MAX_NAMED, Part, effect_parts
 
 LEAVING: dict[str, Any] = {
     "effect": "leaves",
@@ -68,3 +68,10 @@ def test_the_command_prints_these_lines_and_no_event() -> None:
 def test_of_a_server_of_release_0_1_0_the_command_names_the_release() -> None:
     lines = "\n".join(Done({"dry_run": True, "consequences": []}, "drained").lines(Format()))
     assert "earlier release" in lines
+
+
+def test_of_many_jobs_and_changes_the_first_are_named() -> None:
+    ends = {**LEAVING, "effect": "ends", "deadline_s": None, "onward": None}
+    jobs, changes = effect_parts(effect(jobs=[ends] * 53, changes=[f"change {number}" for number in range(51)]))
+    assert (len(jobs.lines), jobs.lines[-1]) == (MAX_NAMED + 1, "and 3 more")
+    assert (len(changes.lines), changes.lines[-1]) == (MAX_NAMED + 1, "and 1 more")

@@ -16,7 +16,7 @@ from control.incidents.keeping import KEEP
 from control.jobs import jobs
 from control.policy.policies import active_policy, store_policy
 from control.system.attention import keep_attention_once
-from muster.db.models import Cluster, Event, Incident, Node, OutboxMessage
+from muster.db.models import Cluster, Event, Incident, Job, Node, OutboxMessage
 from muster.domain.errors import ConflictError
 from muster.domain.evidence.incidents import CLOSED_BY_RULE, TO_DO, IncidentKind, to_do
 from muster.domain.ids import JobId
@@ -112,6 +112,15 @@ def test_a_job_may_be_on_hold_for_as_long_as_the_policy_lets_it(fleet: Fleet, cl
     assert kept(fleet) == [("job_on_hold", job_id)]
 
 
+def test_a_later_change_of_a_job_does_not_restart_its_time_on_hold(fleet: Fleet, clock: SetClock) -> None:
+    configure(fleet, job_on_hold_after_s=600)
+    job_id = hold(fleet)
+    clock.advance(600)
+    with fleet.units.begin(OPERATOR, KEEP, quiet=True) as unit:
+        unit.session.execute(update(Job).where(Job.id == job_id).values(updated_at=unit.now))
+    assert kept(fleet) == [("job_on_hold", job_id)]
+
+
 def test_a_node_is_lost_for_some_time_before_a_person_is_needed(fleet: Fleet, clock: SetClock) -> None:
     lose(fleet)
     clock.advance(899)
@@ -131,6 +140,19 @@ def test_an_outage_of_the_control_plane_is_no_fault_of_a_host(fleet: Fleet, cloc
     assert kept(fleet) == []
     clock.advance(1)
     assert kept(fleet) == [("node_lost", fleet.node_id)]
+
+
+def test_an_incident_of_a_lost_node_outlasts_an_outage_of_the_control_plane(fleet: Fleet, clock: SetClock) -> None:
+    lose(fleet)
+    clock.advance(900)
+    assert kept(fleet) == [("node_lost", fleet.node_id)]
+    with fleet.units.begin(OPERATOR, KEEP, quiet=True) as unit:
+        unit.session.execute(update(Cluster).values(accepts_heartbeats_since=unit.now))
+    assert kept(fleet) == [("node_lost", fleet.node_id)]
+    with fleet.units.read() as session:
+        assert len(session.scalars(select(Incident.id)).all()) == 1, "it was neither closed nor opened again"
+    fleet.beat()
+    assert kept(fleet) == []
 
 
 def _cordon(unit: UnitOfWork, fleet: Fleet) -> None:

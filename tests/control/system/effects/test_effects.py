@@ -40,8 +40,9 @@ def stage(units: UnitOfWorkFactory, clock: SetClock) -> Stage:
 
 def tried(stage: Stage, action: str, work: Work, by: Principal = OPERATOR) -> Effect:
     with stage.units.begin(by, action, dry_run=True) as unit:
+        leaving = effects.leaving_before(unit)
         work(unit)
-        found = effects.observe(unit)
+        found = effects.observe(unit, leaving)
     return effects.effect_of(stage.units, by, found)
 
 

@@ -1,0 +1,86 @@
+"""A dry run names what its change does, whatever others do between its two readings of the fleet."""
+
+from datetime import timedelta
+
+import pytest
+from sqlalchemy import select
+
+from control.core.unit_of_work import UnitOfWorkFactory
+from control.fleet import cordons, overrides
+from control.health import evacuation
+from control.system.effects import effects
+from control.tenants import quotas
+from muster.db.models import AllocationGpu
+from muster.domain.ids import JobId
+from muster.domain.principals import system_principal
+from muster.domain.states import JobEffectKind, Standing
+from scheduler.quota.tenancy import Quota
+from tests.control.conftest import SetClock
+from tests.control.reclaim.stage import LEFT, Stage, make_stage
+from tests.fleet_factory import OPERATOR
+
+KEEPER = system_principal("keeper")
+ONE = {"nodes": 1, "gpus_per_node": 1}
+PAIR = {"nodes": 1, "gpus_per_node": 2}
+
+
+@pytest.fixture
+def stage(units: UnitOfWorkFactory, clock: SetClock) -> Stage:
+    """Three hosts of two GPUs each."""
+    return make_stage(units, clock, num_hosts=3)
+
+
+def run_on_a_bad_gpu(stage: Stage) -> JobId:
+    """It has to leave, and the judge has not requested that yet."""
+    job_id = stage.run("on_demand", shape=ONE)
+    with stage.units.begin(OPERATOR, overrides.OVERRIDE) as unit:
+        gpu = unit.session.scalars(select(AllocationGpu.gpu_uuid)).one()
+        overrides.override(unit, gpu, Standing.QUARANTINED, until=unit.now + timedelta(hours=2), reason="smoke")
+    return job_id
+
+
+def cordon_another(stage: Stage, job_id: JobId) -> effects.Tried:
+    node_id = next(host.node_id for host in stage.hosts if host.node_id not in stage.nodes_of(job_id))
+    with stage.units.begin(OPERATOR, cordons.CREATE, dry_run=True) as unit:
+        leaving = effects.leaving_before(unit)
+        cordons.create(unit, reason="fans", node_id=node_id)
+        return effects.observe(unit, leaving)
+
+
+def test_an_evacuation_that_was_due_before_is_no_effect(stage: Stage) -> None:
+    tried = cordon_another(stage, run_on_a_bad_gpu(stage))
+    assert evacuation.evacuate_once(stage.units, KEEPER) == 1
+    assert effects.effect_of(stage.units, OPERATOR, tried).jobs == ()
+
+
+def test_a_victim_that_ends_before_the_second_reading_is_still_named(stage: Stage) -> None:
+    other = stage.add_tenant("other")
+    for _ in range(3):
+        stage.run("spot", shape=PAIR, by=other)
+    stage.pass_time(1_900)
+    with stage.units.begin(OPERATOR, quotas.SET) as unit:
+        quotas.set_quota(unit, stage.fleet.tenant_id, "on_demand", Quota(ceiling=0), reason="none yet")
+    stage.submit("on_demand", shape=PAIR, name="entitled")
+    stage.cycle()
+    with stage.units.begin(OPERATOR, quotas.SET, dry_run=True) as unit:
+        leaving = effects.leaving_before(unit)
+        quotas.set_quota(unit, stage.fleet.tenant_id, "on_demand", Quota(guaranteed=2), reason="paid")
+        tried = effects.observe(unit, leaving)
+    for job_id in list(stage.running):
+        stage.leave(job_id, LEFT)
+    stage.reconcile()
+    found = effects.effect_of(stage.units, OPERATOR, tried).jobs
+    assert [each.job.tenant for each in found if each.kind is JobEffectKind.LEAVES] == ["other"]
+
+
+def test_one_evacuation_that_fails_breaks_no_dry_run(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: object) -> bool:
+        raise RuntimeError("an odd row of evidence")
+
+    job_id = run_on_a_bad_gpu(stage)
+    monkeypatch.setattr(evacuation, "evacuate", fail)
+    effects.effect_of(stage.units, OPERATOR, cordon_another(stage, job_id))
+    with stage.units.begin(OPERATOR, cordons.CREATE, dry_run=True) as unit:
+        cordons.create(unit, reason="fans", node_id=stage.hosts[0].node_id)
+        tried = effects.observe(unit, leaving=())
+    assert effects.effect_of(stage.units, OPERATOR, tried).changes
