@@ -120,6 +120,8 @@ class FirmStarts:
         state, reclaimer = self._state, self._reclaimer
         if not self._backfill.has_firm_starts:
             return "the policy makes no start firm any more"
+        if self._backfill.may_be_refused(job):
+            return "guarantees of other tenants may keep it pending when its place is free"
         num_out = len(firm_start.gpus) - int(np.count_nonzero(state.tier(job.tier).admitted[gpus]))
         if num_out:
             return f"{num_out} of the {len(firm_start.gpus)} GPUs that were held for it may not be used any more"
