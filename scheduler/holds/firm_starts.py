@@ -132,6 +132,8 @@ class FirmStarts:
             return "a job that goes before it has got GPUs that were held for it"
         coming = reclaimer.coming(firm_start.latest_ms)
         late = np.setdiff1d(gpus[~state.is_free[gpus]], coming)
+        if self._now_ms <= firm_start.latest_ms:
+            late = np.setdiff1d(late, reclaimer.endings.cleaned())  # the margin is for that
         if len(late) or self._now_ms > firm_start.latest_ms:
             return self._why_late(late)
         if not self._backfill.lets_start(job, firm_start.latest_ms):
@@ -139,7 +141,11 @@ class FirmStarts:
         return None
 
     def _why_late(self, late: Ints) -> str:
-        """Return why these GPUs are in use for longer than was reported."""
+        """Return why these GPUs are in use for longer than was reported; none: why it has not started on free ones."""
+        if not len(late):
+            return "a limit, or the order of the queue, kept it from starting there by then"
+        if np.isin(late, self._reclaimer.endings.cleaned()).all():
+            return "GPUs that were held for it are still being cleaned"
         tier = self._reclaimer.endings.new_tier(late)
         if tier is not None:
             return f"a job that goes before it, of the tier {tier}, has started there"

@@ -205,7 +205,8 @@ def test_a_start_that_guarantees_of_others_may_refuse_is_not_firm(tier: str, own
 
 def test_a_tenants_own_guarantee_does_not_keep_its_start_from_being_firm() -> None:
     tenancy = Tenancy(quotas={(TenantId("waiter"), "on_demand"): Quota(8)})
-    assert reported(decide([gang()], [ending(60)], tenancy=tenancy)).firm_start is not None
+    fleet = [*FLEET, *racks({"r1": [4, 4, 4, 4]})]
+    assert reported(decide([gang()], [ending(60)], fleet, tenancy=tenancy)).firm_start is not None
 
 
 def test_a_guarantee_that_another_tenant_gets_later_postpones_it() -> None:
@@ -217,3 +218,26 @@ def test_a_guarantee_that_another_tenant_gets_later_postpones_it() -> None:
     assert wanted.firm_start is not None
     assert entry.postponed.latest_ms == wanted.firm_start.latest_ms
     assert "guarantees of other tenants may keep it pending" in entry.why
+
+
+def at_minute(minute: float, one: WaitingJob, fleet: Sequence[GpuView], *, cleaned: bool) -> Waiting:
+    """The report at this minute, once the attempt on host r0h0 has ended."""
+    now_ms = NOW_MS + int(minute * MINUTE_MS)
+    cleaning = tuple(map(GpuUuid, of_host("r0h0"))) if cleaned else ()
+    return reported(plan(fleet, [one], DEFAULT_POLICY, Workload(now_ms, cleaning=cleaning)))
+
+
+def test_gpus_that_are_being_cleaned_postpone_it_only_after_its_latest_start() -> None:
+    wanted = firm_gang()
+    for minute in (10, 60, 60.9, 61):
+        entry = at_minute(minute, wanted, FLEET, cleaned=True)
+        assert (entry.firm_start, entry.postponed) == (wanted.firm_start, None)
+    assert "GPUs that were held for it are still being cleaned" in at_minute(62, wanted, FLEET, cleaned=True).why
+
+
+def test_a_start_that_its_quota_keeps_from_free_gpus_is_not_said_to_await_other_jobs() -> None:
+    wanted, now_ms = firm_gang(), NOW_MS + 62 * MINUTE_MS
+    tenancy = Tenancy(quotas={(TenantId("waiter"), "on_demand"): Quota(0, None, 8)})
+    idle = racks({"r0": [8, 8]})
+    entry = reported(plan(idle, [wanted], DEFAULT_POLICY, Workload(now_ms, tenancy=tenancy)))
+    assert "a limit, or the order of the queue, kept it from starting there by then" in entry.why
