@@ -49,7 +49,7 @@ class EasyBackfill(Holds):
     ) -> None:
         super().__init__(state, policy, reclaimer, workload)
         now_ms = workload.now_ms
-        self._quota = KeptQuota(reclaimer, holdings, now_ms)
+        self._quota, self._firm = KeptQuota(reclaimer, holdings, now_ms), holdings.firm
         self._num_searches = 0
         self._lifted: dict[JobId, Place] = {}
         notices_s = [tier.notice_s or 0.0 for tier in policy.tiers.values()]
@@ -83,7 +83,7 @@ class EasyBackfill(Holds):
         place = Place(job, chosen.gpus, free, starts_ms, is_by_reclaim=is_by_reclaim)
         if is_by_reclaim and not self._num_idle(place):
             return None  # no job can start there in the meantime
-        if not is_by_reclaim and not is_beyond:
+        if not is_by_reclaim and not is_beyond and not self.may_be_refused(job):
             place.latest_ms = self._soon_latest_ms(job, chosen.gpus, starts_ms)
         return self._keep(place)
 
@@ -121,6 +121,10 @@ class EasyBackfill(Holds):
     def lets_start(self, job: WaitingJob, from_ms: int) -> bool:
         return self._quota.lets_start(job, from_ms)
 
+    def may_be_refused(self, job: WaitingJob) -> bool:
+        # A place keeps no share of a guarantee or of what guarantees leave over: other jobs may use that up before.
+        return self._firm is not None and self._firm.may_refuse(job.tenant_id, job.tier)
+
     def distinguishing_key(self, job: WaitingJob) -> Hashable:
         """Return the key of the closings that the job would meet if it started later than now."""
         has_more = self._state.closings_ms and self._num_searches < MAX_SEARCHES and self._policy.queue.holds_per_cohort
@@ -137,6 +141,8 @@ class EasyBackfill(Holds):
 
     def _found(self, job: WaitingJob, request: Request, latest_ms: int) -> Place | None:
         """Return the place that is free first, if it is certain to be free in time for this latest start."""
+        if self.may_be_refused(job):
+            return None
         self._num_searches += 1
         found = self._first_room(job, request.at_least(), None)
         if found is None:

@@ -120,6 +120,8 @@ class FirmStarts:
         state, reclaimer = self._state, self._reclaimer
         if not self._backfill.has_firm_starts:
             return "the policy makes no start firm any more"
+        if self._backfill.may_be_refused(job):
+            return "guarantees of other tenants may keep it pending when its place is free"
         num_out = len(firm_start.gpus) - int(np.count_nonzero(state.tier(job.tier).admitted[gpus]))
         if num_out:
             return f"{num_out} of the {len(firm_start.gpus)} GPUs that were held for it may not be used any more"
@@ -130,6 +132,8 @@ class FirmStarts:
             return "a job that goes before it has got GPUs that were held for it"
         coming = reclaimer.coming(firm_start.latest_ms)
         late = np.setdiff1d(gpus[~state.is_free[gpus]], coming)
+        if self._now_ms <= firm_start.latest_ms:
+            late = np.setdiff1d(late, reclaimer.endings.cleaned())  # the margin is for that
         if len(late) or self._now_ms > firm_start.latest_ms:
             return self._why_late(late)
         if not self._backfill.lets_start(job, firm_start.latest_ms):
@@ -137,7 +141,11 @@ class FirmStarts:
         return None
 
     def _why_late(self, late: Ints) -> str:
-        """Return why these GPUs are in use for longer than was reported."""
+        """Return why these GPUs are in use for longer than was reported; none: why it has not started on free ones."""
+        if not len(late):
+            return "a limit, or the order of the queue, kept it from starting there by then"
+        if np.isin(late, self._reclaimer.endings.cleaned()).all():
+            return "GPUs that were held for it are still being cleaned"
         tier = self._reclaimer.endings.new_tier(late)
         if tier is not None:
             return f"a job that goes before it, of the tier {tier}, has started there"

@@ -120,6 +120,11 @@ class Holds(ABC):
         del job, from_ms
         return True
 
+    def may_be_refused(self, job: WaitingJob) -> bool:
+        """Return whether firm guarantees of other tenants may refuse the job when its place is free."""
+        del job
+        return False
+
     def places(self) -> dict[JobId, Place]:
         return {one.job.job_id: one for one in self._places}
 

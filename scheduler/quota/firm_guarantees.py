@@ -71,6 +71,10 @@ class _Unused:
             fewer = self._unused[above] - max(self._of_teams[above] - fewer, 0)
         return fewer
 
+    def has_others(self, line: Sequence[TenantId]) -> bool:
+        """Return whether a tenant outside of the line has a guarantee."""
+        return any(guaranteed and tenant not in line for tenant, guaranteed in self._own.items())
+
     def _count(self, line: Sequence[TenantId]) -> None:
         for tenant, above in zip(line, (*line[1:], None), strict=True):
             unused = max(self._own.get(tenant, 0) - self._held[tenant], self._of_teams[tenant])
@@ -118,6 +122,19 @@ class FirmGuarantees:
             return None
         lent = 0 if self._is_rest_kept else max(min(slacks), 0)
         return lent + (0 if own is None else own.left_for(tenant))
+
+    def may_refuse(self, tenant: TenantId, tier: str) -> bool:
+        """Return whether guarantees of others may refuse a job of the tenant later.
+
+        That its own guarantee has enough left now does not matter: other jobs of the tenant may use that before.
+        """
+        line = self._tenancy.line(tenant)
+        return any(
+            self._unused[one].has_others(line if one == tier else ())
+            for pool in self._pools
+            if self._is_about(pool, tier)
+            for one in pool.tiers
+        )
 
     def keep_rest(self, tenant: TenantId, tier: str, num_gpus: int) -> bool:
         """Lend nothing more in this cycle, if the tenant could borrow for so many GPUs once others have ended."""

@@ -7,7 +7,7 @@ a hundred thousand (``simulator.traces.rules`` has the default policy's order fo
 
 import math
 from array import array
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from heapq import heapify, heappop, heappush
 from typing import Final
@@ -107,8 +107,8 @@ class PolicyQueue:
         self._attempts, self._num_racks = [0] * number, [1] * number
         self._tiers = [tier_of(job, self.policy) for job in self.jobs]
 
-    def play(self) -> Played:
-        """Play to the end of the last job.
+    def play(self, note: Callable[[Plan], None] = lambda _: None) -> Played:
+        """Play to the end of the last job. ``note`` receives each plan.
 
         Raises:
             UnplayableError: a job never starts under this policy.
@@ -122,6 +122,7 @@ class PolicyQueue:
                 self._happens(*heappop(self._moments))
             decided = self._decide(now_ms)
             self._note(now_ms)
+            note(decided)
             is_timed = any(_TIMED & {reason.token for reason in one.verdict.reasons} for one in decided.waiting)
             if is_timed and not (self._moments and self._moments[0][0] <= now_ms + TICK_MS):
                 heappush(self._moments, (now_ms + TICK_MS, 3, -1, 0))
@@ -212,6 +213,9 @@ class PolicyQueue:
             heappush(self._moments, (deadline_ms, 1, number, self._attempts[number]))
         for placed in decided.placements:
             self._start(placed.job_id, tuple(uuid for _, own in placed.parts for uuid in own), now_ms)
+        for told in decided.waiting:  # the next cycle reads them, as in the control plane; a start clears them
+            number, job = self._waiting[told.job_id]
+            self._waiting[told.job_id] = number, replace(job, firm_start=told.firm_start, postponed=told.postponed)
         return decided
 
     def _queued(self, now_ms: int) -> Iterator[tuple[int, WaitingJob]]:

@@ -11,7 +11,7 @@ from muster.domain.ids import AttemptId, JobId, TenantId
 from muster.domain.policy.document import DEFAULT_POLICY
 from scheduler.fleet.kept_values import KeptValues
 from scheduler.holds.places import Holds
-from scheduler.model import RunningAttempt, WaitingJob, Workload
+from scheduler.model import Plan, RunningAttempt, WaitingJob, Workload
 from scheduler.planner import plan
 from scheduler.reclaim.reclaim import Reclaimer
 from scheduler.solve import solver
@@ -49,13 +49,27 @@ def test_what_is_kept_and_left_out_for_a_family_changes_no_plan(world: World) ->
     # Each job twice, the second larger: it finds what the first one left, as the state was by then.
     again = [larger(one) for one in world.queue]
     many = replace(world, queue=[*world.queue, *again])
+    decided = many.plan()
+    assert decided == searched_for_each(many)
+    told = {one.job_id: one for one in decided.waiting}
+    # The next cycle lifts, removes and holds again the places of firm starts.
+    carried = [
+        replace(one, firm_start=told[one.job_id].firm_start, postponed=told[one.job_id].postponed)
+        for one in many.queue
+        if one.job_id in told
+    ]
+    later = replace(world, queue=[*carried, *(replace(one, job_id=JobId(f"{one.job_id}-new")) for one in world.queue)])
+    assert later.plan() == searched_for_each(later)
+
+
+def searched_for_each(world: World) -> Plan:
+    """The plan with nothing kept and nothing left out."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(KeptValues, "get", made_again)
         patch.setattr(Reclaimer, "_refused_by_room", lambda *_: None)
         patch.setattr(Holds, "most_nodes", lambda *_: ANY_NUMBER)
         patch.setattr(Holds, "in_the_way", searched)
-        searched_for_each = many.plan()
-    assert many.plan() == searched_for_each
+        return world.plan()
 
 
 def counted_plan(num_sizes: int, monkeypatch: pytest.MonkeyPatch) -> int:

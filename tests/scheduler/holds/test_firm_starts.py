@@ -133,10 +133,10 @@ def test_a_job_of_a_higher_tier_goes_before_it_and_is_named_as_the_reason() -> N
 
 
 def test_a_job_within_its_guarantee_goes_before_one_that_is_not() -> None:
-    tenancy = Tenancy(quotas={(TenantId("other"), "on_demand"): Quota(guaranteed=8)})
-    decided = decide([firm_gang(), urgent()], [ending(60)], tenancy=tenancy)
+    tenancy = Tenancy(quotas={(TenantId("other"), "spot"): Quota(guaranteed=8)})
+    decided = decide([firm_gang(tier="spot"), urgent(tier="spot")], [ending(60)], tenancy=tenancy)
     assert placed(decided) == ["urgent"]
-    assert "a job that goes before it, of the tier on_demand, has started there" in reported(decided).why
+    assert "a job that goes before it, of the tier spot, has started there" in reported(decided).why
 
 
 @pytest.mark.parametrize(
@@ -190,3 +190,54 @@ def test_a_quarantined_gpu_postpones_it() -> None:
     sick = [replace(one, facts=replace(one.facts, standing=Standing.QUARANTINED)) for one in FLEET[8:9]]
     entry = reported(decide([firm_gang()], [ending(60)], [*FLEET[:8], *sick, *FLEET[9:]]))
     assert "1 of the 16 GPUs that were held for it may not be used any more" in entry.why
+
+
+@pytest.mark.parametrize("tier", ["reserved", "on_demand"])
+@pytest.mark.parametrize("own", [0, 16])
+def test_a_start_that_guarantees_of_others_may_refuse_is_not_firm(tier: str, own: int) -> None:
+    # Until then others may borrow what is left over, and other jobs of its tenant may use the tenant's guarantee.
+    fleet = [*FLEET, *racks({"r1": [4, 4, 4, 4]})]
+    tenancy = Tenancy(quotas={(TenantId("other"), tier): Quota(8), (TenantId("waiter"), tier): Quota(own)})
+    entry = reported(decide([gang(tier=tier)], [ending(60)], fleet, tenancy=tenancy))
+    assert entry.firm_start is None
+    assert "that start is expected and not firm" in entry.why
+
+
+def test_a_tenants_own_guarantee_does_not_keep_its_start_from_being_firm() -> None:
+    tenancy = Tenancy(quotas={(TenantId("waiter"), "on_demand"): Quota(8)})
+    fleet = [*FLEET, *racks({"r1": [4, 4, 4, 4]})]
+    assert reported(decide([gang()], [ending(60)], fleet, tenancy=tenancy)).firm_start is not None
+
+
+def test_a_guarantee_that_another_tenant_gets_later_postpones_it() -> None:
+    wanted = firm_gang()
+    tenancy = Tenancy(quotas={(TenantId("other"), "on_demand"): Quota(8)})
+    entry = reported(decide([wanted], [ending(60)], tenancy=tenancy))
+    assert entry.firm_start is None
+    assert entry.postponed is not None
+    assert wanted.firm_start is not None
+    assert entry.postponed.latest_ms == wanted.firm_start.latest_ms
+    assert "guarantees of other tenants may keep it pending" in entry.why
+
+
+def at_minute(minute: float, one: WaitingJob, fleet: Sequence[GpuView], *, cleaned: bool) -> Waiting:
+    """The report at this minute, once the attempt on host r0h0 has ended."""
+    now_ms = NOW_MS + int(minute * MINUTE_MS)
+    cleaning = tuple(map(GpuUuid, of_host("r0h0"))) if cleaned else ()
+    return reported(plan(fleet, [one], DEFAULT_POLICY, Workload(now_ms, cleaning=cleaning)))
+
+
+def test_gpus_that_are_being_cleaned_postpone_it_only_after_its_latest_start() -> None:
+    wanted = firm_gang()
+    for minute in (10, 60, 60.9, 61):
+        entry = at_minute(minute, wanted, FLEET, cleaned=True)
+        assert (entry.firm_start, entry.postponed) == (wanted.firm_start, None)
+    assert "GPUs that were held for it are still being cleaned" in at_minute(62, wanted, FLEET, cleaned=True).why
+
+
+def test_a_start_that_its_quota_keeps_from_free_gpus_is_not_said_to_await_other_jobs() -> None:
+    wanted, now_ms = firm_gang(), NOW_MS + 62 * MINUTE_MS
+    tenancy = Tenancy(quotas={(TenantId("waiter"), "on_demand"): Quota(0, None, 8)})
+    idle = racks({"r0": [8, 8]})
+    entry = reported(plan(idle, [wanted], DEFAULT_POLICY, Workload(now_ms, tenancy=tenancy)))
+    assert "a limit, or the order of the queue, kept it from starting there by then" in entry.why

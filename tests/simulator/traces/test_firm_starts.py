@@ -5,6 +5,9 @@ from dataclasses import dataclass, field
 import pytest
 
 from muster.domain.policy.document import DEFAULT_POLICY, Policy
+from scheduler.model import Plan
+from scheduler.quota.tenancy import Tenancy
+from simulator.traces.by_policy import PolicyQueue, RunTimes
 from simulator.traces.generated import LAWS, generated
 from simulator.traces.jobs import TraceJob
 from simulator.traces.planned import Decision, Expected, PlannedQueue
@@ -57,3 +60,19 @@ def test_no_job_starts_after_its_first_firm_start(law: str, holds_per_cohort: in
     assert len(told.first_ms) >= NUM_JOBS / 20
     late = {number for number, latest_ms in told.first_ms.items() if told.queue.started_ms[number] > latest_ms}
     assert (late, told.postponed) == (set(), set())
+
+
+def test_the_player_of_any_policy_keeps_them_too() -> None:
+    jobs, policy = whole_hosts("steady", 5), policy_with(firm_within_s=14_400)
+    known = RunTimes([job.duration_s for job in jobs], [None] * NUM_JOBS)
+    queue = PolicyQueue(jobs, known, policy, Tenancy(), NUM_NODES, GPUS_PER_NODE)
+    first_ms: dict[int, int] = {}
+
+    def note(decided: Plan) -> None:
+        for one in decided.waiting:
+            if one.firm_start is not None:
+                first_ms.setdefault(int(one.job_id), one.firm_start.latest_ms)
+
+    played_by = queue.play(note)
+    assert len(first_ms) >= NUM_JOBS / 20
+    assert [number for number, latest_ms in first_ms.items() if played_by.started_s[number] * 1000 > latest_ms] == []
