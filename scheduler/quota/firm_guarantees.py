@@ -45,7 +45,7 @@ class _Unused:
         self._own = {tenant: quota.guaranteed for (tenant, name), quota in tenancy.quotas.items() if name == tier}
         self._lines: dict[TenantId, tuple[TenantId, ...]] = {}
         self._tenancy = tenancy
-        self._held: dict[TenantId, int] = defaultdict(int)
+        self._in_use: dict[TenantId, int] = defaultdict(int)
         self._of_teams: dict[TenantId | None, int] = defaultdict(int)
         self._unused: dict[TenantId, int] = defaultdict(int)
         for tenant in self._own:
@@ -61,7 +61,7 @@ class _Unused:
         """Count GPUs of the tenant and of all above it."""
         line = self._line(tenant)
         for above in line:
-            self._held[above] += num_gpus
+            self._in_use[above] += num_gpus
         self._count(line)
 
     def left_for(self, tenant: TenantId) -> int:
@@ -77,7 +77,7 @@ class _Unused:
 
     def _count(self, line: Sequence[TenantId]) -> None:
         for tenant, above in zip(line, (*line[1:], None), strict=True):
-            unused = max(self._own.get(tenant, 0) - self._held[tenant], self._of_teams[tenant])
+            unused = max(self._own.get(tenant, 0) - self._in_use[tenant], self._of_teams[tenant])
             self._of_teams[above] += unused - self._unused[tenant]
             self._unused[tenant] = unused
 

@@ -10,7 +10,7 @@ from muster.domain.policy.document import Policy
 from scheduler.model import Plan, Question
 from scheduler.quota.tenancy import Tenancy
 
-Held = Counter[tuple[TenantId, str]]
+InUse = Counter[tuple[TenantId, str]]
 
 
 def fault_of_lent(question: Question, decided: Plan) -> str | None:
@@ -27,7 +27,7 @@ def fault_of_lent(question: Question, decided: Plan) -> str | None:
     }
     if not firm:
         return None
-    before, comes = _held(question), _comes(question, decided, firm)
+    before, comes = _in_use(question), _comes(question, decided, firm)
     after = before + comes
     unused = sum(_unused(tenancy, tier, after) for tier in firm)
     covered = sum(_unused(tenancy, tier, before) for tier in firm) - unused
@@ -37,29 +37,29 @@ def fault_of_lent(question: Question, decided: Plan) -> str | None:
     return None
 
 
-def _held(question: Question) -> Held:
-    held: Held = Counter()
+def _in_use(question: Question) -> InUse:
+    in_use: InUse = Counter()
     for attempt in question.workload.running:
-        held[attempt.tenant_id, attempt.tier] += len(attempt.gpus)
-    return held
+        in_use[attempt.tenant_id, attempt.tier] += len(attempt.gpus)
+    return in_use
 
 
-def _comes(question: Question, decided: Plan, firm: set[str]) -> Held:
+def _comes(question: Question, decided: Plan, firm: set[str]) -> InUse:
     """Return the GPUs that the plan gives to jobs which no firm tier takes back."""
     queue = {job.job_id: (job.tenant_id, job.tier) for job in question.queue}
-    comes: Held = Counter()
+    comes: InUse = Counter()
     for placement in decided.placements:
         comes[queue[placement.job_id]] += sum(len(part) for _, part in placement.parts)
     return Counter({key: number for key, number in comes.items() if not _is_lent_on(question.policy, key[1], firm)})
 
 
-def _unused(tenancy: Tenancy, tier: str, held: Mapping[tuple[TenantId, str], int]) -> int:
+def _unused(tenancy: Tenancy, tier: str, in_use: Mapping[tuple[TenantId, str], int]) -> int:
     """Return the unused guarantees: of a department no less than its teams' together."""
     concerned = {above for tenant, name in tenancy.quotas if name == tier for above in tenancy.line(tenant)}
 
     @cache
     def of(tenant: TenantId) -> int:
-        has = sum(number for (one, name), number in held.items() if name == tier and tenant in tenancy.line(one))
+        has = sum(number for (one, name), number in in_use.items() if name == tier and tenant in tenancy.line(one))
         quota = tenancy.quotas.get((tenant, tier))
         teams = sum(of(team) for team in concerned if tenancy.member(team).parent == tenant)
         return max(0 if quota is None else quota.guaranteed - has, teams)

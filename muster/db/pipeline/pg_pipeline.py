@@ -90,12 +90,12 @@ SILENCE: Final = Silence()
 
 
 @dataclass(slots=True)
-class _Heard:
+class _Contact:
     """When the other end of a connection last took or sent something, by the monotonic clock."""
 
     at_s: float = field(default_factory=time.monotonic)
 
-    def noting(self, gen: PQGen[Any]) -> PQGen[Any]:
+    def watched(self, gen: PQGen[Any]) -> PQGen[Any]:
         """Run the driver's generator, and note each time that its socket is ready."""
         ready: Any = None
         try:
@@ -131,14 +131,14 @@ class Connection(psycopg.Connection[Any]):
         return answer
 
     def _waited(self, gen: PQGen[Any], interval: float) -> Any:
-        heard = _Heard()
-        noting, left_s = heard.noting(gen), self._deadline_s(self._num_pending())
+        contact = _Contact()
+        watched, left_s = contact.watched(gen), self._deadline_s(self._num_pending())
         while True:
             try:
-                return super().wait(noting, interval, left_s)
+                return super().wait(watched, interval, left_s)
             except psycopg.errors._WaitTimeout:  # noqa: SLF001  # the driver has no other name for it
                 deadline_s = self._deadline_s(self._num_pending())
-                left_s = heard.at_s + deadline_s - time.monotonic()
+                left_s = contact.at_s + deadline_s - time.monotonic()
                 if left_s <= 0:
                     raise self._silent(deadline_s) from None
 
@@ -319,7 +319,7 @@ def _exchanged(
 
 def _results(pgconn: PGconn, patience_s: float | None) -> list[PGresult]:
     """Return the results of all statements before the sync. The server's limits bound the time of each."""
-    heard_s, check_ms = time.monotonic(), _check_ms(patience_s)
+    contact_s, check_ms = time.monotonic(), _check_ms(patience_s)
     poller = select.poll()
     is_sent = pgconn.flush() == 0
     poller.register(pgconn.socket, select.POLLIN if is_sent else select.POLLIN | select.POLLOUT)
@@ -327,8 +327,8 @@ def _results(pgconn: PGconn, patience_s: float | None) -> list[PGresult]:
     while True:
         while pgconn.is_busy() or not is_sent:
             if poller.poll(check_ms):
-                heard_s = time.monotonic()
-            elif patience_s is not None and time.monotonic() - heard_s >= patience_s:
+                contact_s = time.monotonic()
+            elif patience_s is not None and time.monotonic() - contact_s >= patience_s:
                 raise _SilentError
             pgconn.consume_input()
             if not is_sent and (is_sent := pgconn.flush() == 0):

@@ -34,7 +34,7 @@ def test_a_ceiling_is_set_with_its_reason(tmp_path: Path) -> None:
     assert said.stdout == "ten_1: 8 GPUs guaranteed, at most 16 GPUs in the tier spot\n"
 
 
-def test_what_is_lent_of_a_new_guarantee_is_said(tmp_path: Path) -> None:
+def test_what_is_lent_of_a_new_guarantee_is_reported(tmp_path: Path) -> None:
     with serving(lambda _asked, _number: Answer(200, {**QUOTA, "lent_gpus": 5})) as server:
         words = ("tenant", "quota", "set", "ten_1", "spot", "16", "--guaranteed", "8", "--reason", "contract")
         said = Command(tmp_path).run(*words, url=server.url)

@@ -129,7 +129,7 @@ def test_no_more_is_guaranteed_than_the_fleet_has(stage: Stage) -> None:
     guarantee(stage, num_gpus - 2)
 
 
-def test_a_guarantee_says_what_is_lent_of_it(stage: Stage) -> None:
+def test_a_guarantee_reports_what_is_lent_of_it(stage: Stage) -> None:
     num_gpus, rival = all_gpus(stage), stage.add_tenant("rival")
     assert guarantee(stage, 2, to=rival) == 0
     guarantee(stage, 0, to=rival)

@@ -195,7 +195,7 @@ def test_a_quarantined_gpu_postpones_it() -> None:
 @pytest.mark.parametrize("tier", ["reserved", "on_demand"])
 @pytest.mark.parametrize("own", [0, 16])
 def test_a_start_that_guarantees_of_others_may_refuse_is_not_firm(tier: str, own: int) -> None:
-    # Until then others may borrow what is left over, and other jobs of its tenant may use the tenant's guarantee.
+    # Until then others may borrow the rest, and other jobs of its tenant may use the tenant's guarantee.
     fleet = [*FLEET, *racks({"r1": [4, 4, 4, 4]})]
     tenancy = Tenancy(quotas={(TenantId("other"), tier): Quota(8), (TenantId("waiter"), tier): Quota(own)})
     entry = reported(decide([gang(tier=tier)], [ending(60)], fleet, tenancy=tenancy))
@@ -235,7 +235,7 @@ def test_gpus_that_are_being_cleaned_postpone_it_only_after_its_latest_start() -
     assert "GPUs that were held for it are still being cleaned" in at_minute(62, wanted, FLEET, cleaned=True).why
 
 
-def test_a_start_that_its_quota_keeps_from_free_gpus_is_not_said_to_await_other_jobs() -> None:
+def test_a_start_that_its_quota_keeps_from_free_gpus_does_not_await_other_jobs() -> None:
     wanted, now_ms = firm_gang(), NOW_MS + 62 * MINUTE_MS
     tenancy = Tenancy(quotas={(TenantId("waiter"), "on_demand"): Quota(0, None, 8)})
     idle = racks({"r0": [8, 8]})

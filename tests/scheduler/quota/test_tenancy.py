@@ -25,7 +25,9 @@ def test_a_department_is_guaranteed_no_less_than_its_own_and_no_less_than_its_te
 
 
 @pytest.mark.parametrize(("limit", "left", "then"), [(9, 3, 3), (9, 8, 5), (2, 3, -2), (2, -9, -2), (9, -1, 0)])
-def test_a_limit_leaves_no_more_than_asked_and_never_less_than_nothing_for_it(limit: int, left: int, then: int) -> None:
+def test_a_limit_leaves_no_more_than_requested_and_never_less_than_nothing_for_it(
+    limit: int, left: int, then: int
+) -> None:
     assert Limit(A, 4, limit, is_ceiling=True).leaving(left).left == then
 
 
