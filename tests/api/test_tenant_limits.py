@@ -21,7 +21,8 @@ def test_a_job_beyond_a_limit_is_answered_with_429_and_what_to_do(api: Api) -> N
         assert api.client.post("/v1/jobs", json=JOB, headers=api.headers()).status_code == 201
     key = {**api.headers(), "Idempotency-Key": "one"}
     refused = api.client.post("/v1/jobs", json=JOB, headers=key)
-    assert (refused.status_code, refused.headers["Retry-After"]) == (429, "30")
+    # One is allowed each 30 s; a part of that may have passed.
+    assert (refused.status_code, int(refused.headers["Retry-After"]) in range(1, 31)) == (429, True)
     problem = refused.json()
     assert (problem["code"], problem["limit"]) == ("tenant_limit", "limits.tenant.submissions_per_minute")
     assert "An operator may raise" in problem["suggestion"]
