@@ -7,7 +7,8 @@ from prometheus_client import CollectorRegistry
 
 from control.core.unit_of_work import UnitOfWorkFactory
 from control.telemetry.reports import OnFlushed
-from muster.domain.policy.document import DEFAULT_POLICY, LimitPolicy
+from muster.domain.policy.document import DEFAULT_POLICY
+from muster.domain.policy.limits import LimitPolicy
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Final
 
 from muster.domain.errors import RateLimitedError
-from muster.domain.policy.document import LimitPolicy
+from muster.domain.policy.limits import LimitPolicy
 from muster.domain.principals import Principal
 
 SESSION_COOKIE: Final = "__Host-muster"

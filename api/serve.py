@@ -23,7 +23,7 @@ from control.core.unit_of_work import UnitOfWorkFactory
 from control.policy.policies import limits_at_start
 from control.system.liveness import Reporter
 from muster import service_manager
-from muster.domain.policy.document import LimitPolicy
+from muster.domain.policy.limits import LimitPolicy
 from muster.domain.principals import system_principal
 from muster.processes import Loop, Watched, reporter, start_loop, watch_until
 from muster.settings import Settings, is_loopback

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from muster.domain.ids import JobId, NodeId
-from muster.domain.policy.document import StoragePolicy
+from muster.domain.policy.training import StoragePolicy
 
 
 class Blamed(StrEnum):

@@ -19,7 +19,7 @@ from sqlalchemy import delete, func, select
 from control.core.unit_of_work import UnitOfWork
 from muster.db.models import Attempt, AttemptUsage, Checkpoint
 from muster.domain.ids import AttemptId, JobId, TenantId
-from muster.domain.policy.document import AttemptLimitPolicy
+from muster.domain.policy.limits import AttemptLimitPolicy
 from muster.domain.states import CheckpointStatus
 
 EVENTS: Final = "events"

@@ -12,8 +12,9 @@ from health.standing.gpu_case import GpuCase
 from health.standing.standing import is_reclaimable_only
 from health.standing.what_if import Cordon, SetStanding, Situation
 from muster.domain.ids import GpuUuid
-from muster.domain.policy.document import Policy, TierPolicy
+from muster.domain.policy.document import Policy
 from muster.domain.policy.health import HealthPolicy
+from muster.domain.policy.tiers import TierPolicy
 from muster.domain.times import to_ms
 
 _MINUTE_MS: Final = 60_000

@@ -22,7 +22,7 @@ from muster.db.models import AttemptHost, Job
 from muster.db.pipeline.batched import query_together
 from muster.domain.errors import StaleFenceError
 from muster.domain.ids import AttemptId, JobId, NodeId
-from muster.domain.policy.document import AttemptLimitPolicy
+from muster.domain.policy.limits import AttemptLimitPolicy
 from muster.wire.host import LogAnswer, LogBatch, LogChunk
 
 LAUNCHER: Final = "launcher"

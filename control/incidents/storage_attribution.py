@@ -14,7 +14,7 @@ from control.core.unit_of_work import UnitOfWork
 from health.storage import Blamed, Failing, blamed_for
 from muster.db.models import StorageFault
 from muster.domain.evidence.incidents import IncidentKind
-from muster.domain.policy.document import StoragePolicy
+from muster.domain.policy.training import StoragePolicy
 
 BLAMED_BY: Final[Mapping[str, Blamed]] = {
     IncidentKind.STORAGE: Blamed.STORAGE,

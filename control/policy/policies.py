@@ -16,7 +16,8 @@ from muster.db.models import PolicyVersion
 from muster.db.pipeline.batched import query_together
 from muster.db.pipeline.pg_pipeline import Query
 from muster.domain.errors import MusterError
-from muster.domain.policy.document import DEFAULT_POLICY, LimitPolicy, Policy
+from muster.domain.policy.document import DEFAULT_POLICY, Policy
+from muster.domain.policy.limits import LimitPolicy
 from muster.domain.strict import STORED
 
 ACTIVATE: Final = declare_action("policy.activate")

@@ -30,7 +30,8 @@ from muster.db.queries.assignments import IS_ASSIGNED
 from muster.domain.errors import ConflictError
 from muster.domain.exit.causes import GOES_ON_THERE
 from muster.domain.ids import AttemptId, GpuUuid, JobId, ReclaimId, TenantId
-from muster.domain.policy.document import Policy, TierPolicy
+from muster.domain.policy.document import Policy
+from muster.domain.policy.tiers import TierPolicy
 from muster.domain.principals import Permission
 from muster.domain.state_sets import PARTS_THAT_MAY_RUN
 from muster.domain.states import AllocationState, JobState, ReclaimState

@@ -21,7 +21,7 @@ from muster.db.models.jobs import IS_OPEN
 from muster.domain.errors import NotFoundError
 from muster.domain.ids import TenantId
 from muster.domain.job.tenant_limits import LimitInUse, TenantUse, left_at, limits_in_use, require_within
-from muster.domain.policy.document import TenantLimits
+from muster.domain.policy.limits import TenantLimits
 from muster.domain.principals import Permission
 
 READ: Final = declare_action("tenant.limits")

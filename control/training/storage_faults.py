@@ -31,7 +31,7 @@ from health.storage import Blamed, Failing
 from muster.db.models import Incident, Job, Node, StorageFault
 from muster.domain.evidence.incidents import IncidentKind
 from muster.domain.ids import NodeId
-from muster.domain.policy.document import StoragePolicy
+from muster.domain.policy.training import StoragePolicy
 from muster.domain.principals import system_principal
 from muster.domain.states import TERMINAL_JOB_STATES
 from muster.wire.training import SaveFault

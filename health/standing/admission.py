@@ -9,7 +9,7 @@ from enum import StrEnum
 from typing import Final
 
 from muster.domain.gpu.effective_standing import effective_standing
-from muster.domain.policy.document import TierPolicy
+from muster.domain.policy.tiers import TierPolicy
 from muster.domain.states import Contact, Standing
 
 

@@ -17,8 +17,8 @@ from health.standing.interventions import quarantining_move
 from health.standing.proof_under_load import unproved
 from health.standing.what_if import Condition, Kind, Situation, faults_that_stand, foreseen, without_the_past
 from muster.domain.evidence.findings import Evidence
-from muster.domain.policy.document import TierPolicy
 from muster.domain.policy.health import HealthPolicy
+from muster.domain.policy.tiers import TierPolicy
 from muster.domain.states import Contact, Standing
 
 WAYS_MAX: Final = 4

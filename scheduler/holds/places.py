@@ -89,8 +89,8 @@ class Holds(ABC):
     """Whether the rule can keep a firm start (``scheduler.holds.firm_starts``)."""
 
     def reserve(self, job: WaitingJob, gpus: Ints, latest_ms: int) -> None:
-        """Hold the place of a firm start again, which will be free in time."""
-        raise NotImplementedError
+        """Hold the place of a firm start again, which will be free in time. A rule without firm starts holds none."""
+        del job, gpus, latest_ms
 
     def seek(self, job: WaitingJob, request: Request, latest_ms: int) -> bool:
         """Hold another place for the same latest start; return whether there is one."""

@@ -7,7 +7,8 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from muster.domain.policy.document import Policy, TierPolicy
+from muster.domain.policy.document import Policy
+from muster.domain.policy.tiers import TierPolicy
 from scheduler.model import Parts, Plan, Question
 from scheduler.quota.tenancy import Quota
 from scheduler.solve.placement_rule import ANYWHERE

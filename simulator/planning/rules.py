@@ -11,7 +11,8 @@ from random import Random
 from typing import Final
 
 from muster.domain.ids import NodeId, TenantId
-from muster.domain.policy.document import DEFAULT_POLICY, Policy, TierPolicy
+from muster.domain.policy.document import DEFAULT_POLICY, Policy
+from muster.domain.policy.tiers import TierPolicy
 from scheduler.quota.firm_tiers import is_firm, most_in_idle_fleet
 from scheduler.quota.tenancy import Member, Quota, Tenancy
 from scheduler.solve.placement_rule import ANYWHERE, PlacementRule, Slice

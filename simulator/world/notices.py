@@ -6,7 +6,7 @@ from typing import Final
 
 from muster.domain.ids import AttemptId, JobId
 from muster.domain.lifecycle.model import AttemptLifecycle
-from muster.domain.policy.document import ReclaimPolicy
+from muster.domain.policy.tiers import ReclaimPolicy
 from muster.domain.states import RECLAIM_EDGES, Cause, ReclaimState, require_edge
 from scheduler.reclaim.withdrawal import may_be_withdrawn
 from simulator.world.rows import Notice

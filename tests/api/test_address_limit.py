@@ -9,7 +9,7 @@ from api.app import create_app
 from api.dependencies import AppDependencies
 from control.core.unit_of_work import UnitOfWorkFactory
 from muster.domain.errors import RateLimitedError
-from muster.domain.policy.document import LimitPolicy
+from muster.domain.policy.limits import LimitPolicy
 
 GUESS = {"protocol": 1, "token": "guessed", "host_name": "gpu-9", "public_key": "A" * 43 + "="}
 

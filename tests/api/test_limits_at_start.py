@@ -8,7 +8,8 @@ from control.core.unit_of_work import UnitOfWorkFactory
 from control.policy import policies
 from control.policy.policies import limits_at_start
 from muster.db.engine import make_engine
-from muster.domain.policy.document import DEFAULT_POLICY, LimitPolicy, Policy
+from muster.domain.policy.document import DEFAULT_POLICY, Policy
+from muster.domain.policy.limits import LimitPolicy
 from muster.domain.principals import Principal, Role
 
 OPERATOR = Principal(name="operator:test", role=Role.OPERATOR)

@@ -19,7 +19,7 @@ from api.places import RequestPlaces, StreamPlaces
 from control.jobs.job_logs import LogMark
 from muster.domain.errors import RateLimitedError
 from muster.domain.ids import JobId, KeyId, TenantId
-from muster.domain.policy.document import LimitPolicy
+from muster.domain.policy.limits import LimitPolicy
 from muster.domain.principals import Principal, Role
 from muster.domain.states import JobState
 

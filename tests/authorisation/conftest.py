@@ -16,7 +16,7 @@ from api.permissions import declared_routes
 from console.pages import sign_in
 from console.static_files import StaticFiles
 from control.core.unit_of_work import UnitOfWorkFactory
-from muster.domain.policy.document import LimitPolicy
+from muster.domain.policy.limits import LimitPolicy
 from tests.api.conformance import Conformance
 from tests.authorisation.callers import SECRET_KEY, Caller, every_caller
 from tests.authorisation.estates import Estates, make_estates

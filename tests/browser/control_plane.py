@@ -15,8 +15,9 @@ from local.bootstrap import FIRST_PERSON, LocalIdentities, bootstrap, key_file
 from local.children import Child, child_environment
 from local.postgres import PostgresServer
 from muster.db.engine import make_engine
-from muster.domain.policy.document import DEFAULT_POLICY, Policy, ReclaimPolicy, TierPolicy
+from muster.domain.policy.document import DEFAULT_POLICY, Policy
 from muster.domain.policy.health import BreakerPolicy, HealthPolicy
+from muster.domain.policy.tiers import ReclaimPolicy, TierPolicy
 from muster.domain.principals import Role
 from muster.ports import free_port
 from muster.settings import make_secret_key_file

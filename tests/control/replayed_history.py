@@ -19,7 +19,8 @@ from control.reclaim.victims import withdraw_idle
 from muster.db.models import Attempt, Job
 from muster.domain.ids import AttemptId, Fence, GpuUuid, JobId, NodeId
 from muster.domain.lifecycle.host import Phase
-from muster.domain.policy.document import ElasticPolicy, Policy, ReclaimPolicy, TierPolicy
+from muster.domain.policy.document import ElasticPolicy, Policy
+from muster.domain.policy.tiers import ReclaimPolicy, TierPolicy
 from muster.domain.principals import system_principal
 from muster.domain.states import StopReason
 from muster.domain.times import to_ms

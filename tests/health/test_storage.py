@@ -2,7 +2,7 @@
 
 from health.storage import Blamed, Failing, blamed_for
 from muster.domain.ids import JobId, NodeId
-from muster.domain.policy.document import StoragePolicy
+from muster.domain.policy.training import StoragePolicy
 
 POLICY = StoragePolicy()
 NFS = "nfs01:/export"

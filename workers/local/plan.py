@@ -12,7 +12,7 @@ from muster.domain.errors import ConflictError
 from muster.domain.ids import JobId
 from muster.domain.job.spec import JobSpec
 from muster.domain.lifecycle.model import Timers
-from muster.domain.policy.document import CheckpointIntervalPolicy, ScrubPolicy, TrainingPolicy
+from muster.domain.policy.training import CheckpointIntervalPolicy, ScrubPolicy, TrainingPolicy
 from muster.durable import write_durably
 from muster.identity import new_id
 from workers.host.supervisor.lock import take_lock

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Final
 
-from muster.domain.policy.document import CheckpointIntervalPolicy
+from muster.domain.policy.training import CheckpointIntervalPolicy
 from muster.domain.states import Cause
 
 FAILURES: Final = (Cause.GPU_FAULT, Cause.NODE_LOST, Cause.EVACUATED)

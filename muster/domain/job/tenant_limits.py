@@ -7,7 +7,7 @@ from datetime import datetime
 from typing import Final
 
 from muster.domain.errors import FieldFault, TenantLimitError
-from muster.domain.policy.document import TenantLimits
+from muster.domain.policy.limits import TenantLimits
 
 ASK_AGAIN_S: Final = 60
 """Seconds until a submission beyond the open jobs or stored bytes is worth repeating: a job may have ended by then."""

@@ -8,11 +8,14 @@ from pydantic import Field, ValidationInfo, model_validator
 from muster.domain.policy.attention import AttentionPolicy
 from muster.domain.policy.former_keys import with_present_keys
 from muster.domain.policy.health import HealthPolicy
+from muster.domain.policy.limits import LimitPolicy
 from muster.domain.policy.placement import PlacementPolicy
 from muster.domain.policy.quantities import Days, Seconds
 from muster.domain.policy.queue import QueuePolicy
 from muster.domain.policy.recovery import RecoveryPolicy
 from muster.domain.policy.start import PAIRWISE_LATE_S, PairwisePolicy
+from muster.domain.policy.tiers import ReclaimPolicy, TierPolicy, default_tiers
+from muster.domain.policy.training import TrainingPolicy
 from muster.domain.strict import Name, StrictModel, is_stored
 
 QUICK_CHECK_START_S: Final = 30.0
@@ -131,166 +134,6 @@ class DispatchPolicy(StrictModel):
     )
 
 
-class TierPolicy(StrictModel):
-    """One class of service."""
-
-    priority: Annotated[int, Field(ge=0, le=1000)] = Field(
-        description="Higher is placed first, and may reclaim from reclaimable tiers below it."
-    )
-    notice_s: Seconds | None = Field(
-        None, description="The notice before GPUs are taken back. Null: no rule ever reclaims from this tier (I7)."
-    )
-    min_run_s: Annotated[float, Field(ge=0, le=31_536_000, strict=False)] = Field(
-        1800.0, description="No attempt is reclaimed before it has run that long (I9)."
-    )
-    quick_check_s: Annotated[float, Field(ge=0, le=30, strict=False)] = Field(
-        0.0,
-        description="For how long each host computes known sums on a job's GPUs before it is ready to start. 0: not "
-        "at all, since each start waits for it: torch alone takes 2 s of a core, and a start without it "
-        "0.2 s. Up to 30 s more pass until torch has started. A GPU that computes wrong is quarantined "
-        "by it.",
-    )
-    pairwise_check_s: Annotated[float, Field(ge=0, le=600, strict=False)] = Field(
-        0.0,
-        description="How long a round of the pairwise check may take, which the hosts of a gang make once all are "
-        "ready and before any starts, the import of torch included. 0: there is none. At most "
-        "`dispatch.pairwise.rounds_max` rounds are made, one if all is well. A host that is named is "
-        "avoided, and the job is placed elsewhere.",
-    )
-    standings: tuple[str, ...] = Field(
-        default=("HEALTHY",), strict=False, description="The standings of GPUs on which it may be placed."
-    )
-    homogeneity: tuple[Name, ...] | None = Field(
-        default=None,
-        min_length=1,
-        strict=False,
-        description="The attributes in which all GPUs of one gang must be equal, out of `health.cohort.attributes`; "
-        "null: all of these. A swapped board with another VBIOS, for example, keeps its host whole for a "
-        "tier that does not name `vbios_version`.",
-    )
-
-
-class ReclaimPolicy(StrictModel):
-    """The limits of reclaim (I9), and the estimated loss of an interrupted attempt."""
-
-    cap_fraction: Annotated[float, Field(ge=0, le=1)] = Field(
-        0.25,
-        description="In any `window_s` a tenant loses at most this fraction of its peak of GPUs in that window, or its "
-        "smallest running job where that is more.",
-    )
-    window_s: Seconds = Field(3600.0, description="The window of `cap_fraction`.")
-    restart_cost_s: Annotated[float, Field(ge=0, le=86_400, strict=False)] = Field(
-        120.0,
-        description="The estimated loss of each GPU of a victim in addition to its unsaved work. Victims are chosen "
-        "by the least sum.",
-    )
-    shrink_cost_factor: Annotated[float, Field(ge=0, le=1_000_000, strict=False)] = Field(
-        10.0,
-        description="Elastic gangs give hosts and continue with fewer before any gang has to end, if that loses at "
-        "most so many times what the cheapest whole victims would lose. 0: never; 1: only if it loses no "
-        "more.",
-    )
-
-
-class TenantLimits(StrictModel):
-    """The limits of what one tenant submits, without the tenants below it; a job beyond one is answered with 429.
-
-    The defaults are far beyond a real tenant: in the Philly trace (82,247 jobs of 15 groups) the busiest group had 755
-    jobs open at once, and submitted 98 in one minute.
-    """
-
-    open_jobs: Annotated[int, Field(ge=1, le=1_000_000)] = Field(
-        2_000, description="Jobs that have not ended. A cycle of the scheduler reads at most 10,000 pending jobs."
-    )
-    stored_bytes: Annotated[int, Field(ge=1024, le=1 << 40)] = Field(
-        64 << 20,
-        description="Bytes of the specifications of these jobs, with programs and environments: on average 32 KiB for "
-        "each of 2,000.",
-    )
-    submissions_per_minute: Annotated[int, Field(ge=1, le=1_000_000)] = Field(
-        600, description="Jobs that it may submit at once, and in each minute after that."
-    )
-
-
-class AttemptLimitPolicy(StrictModel):
-    """The limits on what the program of one attempt may store. What is beyond them is counted and left out."""
-
-    events: Annotated[int, Field(ge=100, le=10_000_000)] = Field(
-        10_000, description="Events by its program's reports, such as checkpoints, warnings and failed saves."
-    )
-    events_per_hour: Annotated[int, Field(ge=0, le=1_000_000)] = Field(
-        1_000,
-        description="So many more for each hour since its placement. A checkpoint is charged with six, so this is one "
-        "each 22 s.",
-    )
-    checkpoints: Annotated[int, Field(ge=512, le=1_000_000)] = Field(
-        5_000,
-        description="Checkpoints that are recorded. Beyond, the oldest whose files were removed are deleted; if none "
-        "is, further ones are not recorded. A resume finds them in their store.",
-    )
-    steps: Annotated[int, Field(ge=1_000, le=100_000_000)] = Field(
-        2_000_000, description="Steps, a row each. Later ones are only in the thinned history of each rank."
-    )
-    log_bytes: Annotated[int, Field(ge=65_536, le=1 << 40)] = Field(
-        1 << 30, description="The output of all its ranks together. A line states where it was cut."
-    )
-    late_reports_s: Annotated[float, Field(ge=0, le=31_536_000, strict=False)] = Field(
-        86_400.0,
-        description="The time after its end for which last lines and reports of hosts that were cut off are stored.",
-    )
-
-
-class LimitPolicy(StrictModel):
-    """The limits of one request, page, stream, address and tenant.
-
-    An API process reads `json_body_bytes`, `json_depth`, `joining_*` and the bounds of connections, requests and
-    streams when it starts.
-    """
-
-    json_body_bytes: Annotated[int, Field(ge=1024, le=64 << 20)] = Field(
-        1 << 20, description="The largest JSON body that is read; a larger one is answered with 413."
-    )
-    json_depth: Annotated[int, Field(ge=4, le=256)] = Field(
-        32, description="Levels of nesting in a JSON body; a deeper one is refused."
-    )
-    page_items: Annotated[int, Field(ge=1, le=1000)] = Field(
-        200, description="Items of a page. Not applied in this release: each list names its own limit in OpenAPI."
-    )
-    log_bytes_per_stream: Annotated[int, Field(ge=4096, le=1 << 30)] = Field(
-        8 << 20,
-        description="How much of each stream (stdout, stderr) of each rank of an attempt is kept; of a longer one "
-        "its last 16 KiB too.",
-    )
-    idempotency_hours: Annotated[int, Field(ge=24, le=720)] = Field(
-        24, description="For how long an idempotency key is known; a repetition within it has no second effect (I12)."
-    )
-    joining_burst: Annotated[int, Field(ge=1, le=100_000)] = Field(
-        120, description="Requests to enrol and for a node's token that one address may send at once."
-    )
-    joining_per_s: Annotated[float, Field(ge=0.01, le=10_000, strict=False)] = Field(
-        4.0, description="Requests a second that it may send from then on; more are answered with 429."
-    )
-    connections: Annotated[int, Field(ge=16, le=1_000_000)] = Field(
-        32_768, description="Connections that an API process holds open at once; a further one is answered with 503."
-    )
-    connections_per_address: Annotated[int, Field(ge=1, le=1_000_000)] = Field(
-        4_096,
-        description="Connections of one address among them; a further one is answered with 429. Proxies that "
-        "`api_trusted_proxies` names have no such limit.",
-    )
-    attempt: AttemptLimitPolicy = Field(default_factory=AttemptLimitPolicy)
-    requests_per_key: Annotated[int, Field(ge=1, le=1_000)] = Field(
-        24, description="Requests of one key or session that are answered at once; a further one is answered with 429."
-    )
-    streams_per_key: Annotated[int, Field(ge=1, le=100_000)] = Field(
-        64, description="Streams of one key or person that an API process holds open at once."
-    )
-    streams_per_tenant: Annotated[int, Field(ge=1, le=100_000)] = Field(
-        256, description="Streams of one tenant that an API process holds open at once."
-    )
-    tenant: TenantLimits = Field(default_factory=TenantLimits)
-
-
 class RetentionPolicy(StrictModel):
     """The time for which records of the past are kept. Jobs, attempts and the audit chain are kept permanently."""
 
@@ -328,103 +171,6 @@ class ElasticPolicy(StrictModel):
     )
 
 
-class CheckpointIntervalPolicy(StrictModel):
-    """The interval of checkpoints (`checkpoint_every="auto"`), and the expected failure rate of GPUs.
-
-    The interval is Young's and Daly's for the measured stall and the attempt's number of GPUs. The failure rate is the
-    fleet's own record, and the expectation here before there is one.
-    """
-
-    min_s: Seconds = Field(30.0, description="The shortest interval.")
-    max_s: Seconds = Field(3600.0, description="The longest interval.")
-    window_days: Days = Field(28, description="How far back the fleet's record goes.")
-    prior_gpu_hours_per_failure: Annotated[float, Field(gt=0, le=1e9, strict=False)] = Field(
-        50_000.0,
-        description="The expected GPU-hours between failures. Llama 3: 419 in 54 days of 16,384 GPUs, one in 50,700; "
-        "Meta's RSC-1 and RSC-2: one in 29,500 and 82,100.",
-    )
-    prior_failures: Annotated[float, Field(gt=0, le=1e6, strict=False)] = Field(
-        0.1,
-        description="The weight of that expectation, as a number of the fleet's own failures. It is small, so that "
-        "the record of a worse or better fleet soon counts more.",
-    )
-
-    @model_validator(mode="after")
-    def _bounds_in_order(self) -> Self:
-        """`min_s` ≤ `max_s`."""
-        if self.max_s < self.min_s:
-            raise ValueError("min_s must not exceed max_s")
-        return self
-
-
-class StoragePolicy(StrictModel):
-    """The rule by which failed saves count as a fault of the storage, of one host, or of the job's own rights."""
-
-    min_failures: Annotated[int, Field(ge=1, le=1_000)] = Field(
-        2, description="An incident opens after so many failed saves at a place without a successful one between them."
-    )
-    min_hosts: Annotated[int, Field(ge=2, le=1_000)] = Field(
-        2,
-        description="A place that hosts share is at fault once saves of so many hosts failed there; with fewer the "
-        "hosts are at fault.",
-    )
-    min_jobs_refused: Annotated[int, Field(ge=1, le=1_000)] = Field(
-        2, description="A refusal counts as the job's own fault until so many jobs are refused at one place."
-    )
-    clears_after_saves: Annotated[int, Field(ge=1, le=1_000)] = Field(
-        2,
-        description="So many successful saves clear a host's fault at a place: saves of the same job from that host "
-        "to any place, of another job at the same place, and, for a shared place that was full or "
-        "read-only, of any host.",
-    )
-    window_s: Seconds = Field(
-        86_400.0, description="Failures of a job on a host at a place no longer count once the last one is so long ago."
-    )
-
-
-class ScrubPolicy(StrictModel):
-    """The rule by which the running job reads stored checkpoints again in the background."""
-
-    interval_s: Annotated[float, Field(ge=0, le=31_536_000, strict=False)] = Field(
-        86_400.0, description="A checkpoint is read again so long after it was written or last read; 0: never."
-    )
-    bytes_per_s: Annotated[float, Field(ge=1_000, le=1e12, strict=False)] = Field(
-        50e6,
-        description="At most so many bytes of a job's checkpoints are read a second, and none while one is saved.",
-    )
-
-
-class TrainingPolicy(StrictModel):
-    """The rules by which checkpoints are good, kept or never used again, and the interval at which they are made."""
-
-    good_after_steps: Annotated[int, Field(ge=1, le=1_000_000)] = Field(
-        20, description="Steps after which a VERIFIED checkpoint is GOOD."
-    )
-    taint_margin_s: Annotated[float, Field(ge=0, le=86_400, strict=False)] = Field(
-        60.0,
-        description="The effects of a correctness fault may have begun so long before it was seen: checkpoints since "
-        "then are TAINTED.",
-    )
-    fault_detection_s: Seconds = Field(
-        600.0, description="How late a fault may be found; the newest checkpoint that is older than that is kept."
-    )
-    last_save_retry_s: Annotated[float, Field(ge=0, le=86_400, strict=False)] = Field(
-        300.0,
-        description="For how long a program's last save is tried again when it fails, with pauses of 1 s that double "
-        "up to 30 s. Its GPUs wait meanwhile. Then the attempt ends as `save_failed`. 0: it is tried once.",
-    )
-    checkpoint_interval: CheckpointIntervalPolicy = Field(default_factory=CheckpointIntervalPolicy)
-    scrub: ScrubPolicy = Field(default_factory=ScrubPolicy)
-    storage: StoragePolicy = Field(default_factory=StoragePolicy)
-
-    @model_validator(mode="after")
-    def _one_from_before_a_fault_stays(self) -> Self:
-        """`taint_margin_s` < `fault_detection_s`: a fault leaves a checkpoint from before it."""
-        if self.fault_detection_s <= self.taint_margin_s:
-            raise ValueError("hold_s must exceed taint_margin_s, or a fault leaves no checkpoint from before it")
-        return self
-
-
 class SuspicionPolicy(StrictModel):
     """A program is suspected when its attempts end with one GPU-side symptom on so many disjoint sets of GPUs.
 
@@ -438,21 +184,13 @@ class SuspicionPolicy(StrictModel):
     window_s: Seconds = Field(86_400.0, description="The time within which those attempts ended.")
 
 
-def _default_tiers() -> dict[str, TierPolicy]:
-    return {
-        "reserved": TierPolicy(priority=300),
-        "on_demand": TierPolicy(priority=200),
-        "spot": TierPolicy(priority=100, notice_s=120.0, standings=("HEALTHY", "PROBATION")),
-    }
-
-
 class Policy(StrictModel):
     """The whole document. A field that it does not name has its default."""
 
     contact: ContactPolicy = Field(default_factory=ContactPolicy)
     dispatch: DispatchPolicy = Field(default_factory=DispatchPolicy)
     tiers: dict[Name, TierPolicy] = Field(
-        default_factory=_default_tiers, min_length=1, description="Name of a tier → its class of service."
+        default_factory=default_tiers, min_length=1, description="Name of a tier → its class of service."
     )
     queue: QueuePolicy = Field(default_factory=QueuePolicy)
     placement: PlacementPolicy = Field(default_factory=PlacementPolicy)

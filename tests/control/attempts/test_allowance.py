@@ -13,7 +13,8 @@ from control.policy.policies import ACTIVATE, store_policy
 from muster.db.models import AttemptUsage, Checkpoint, Event, LogChunk, TrainingHost, TrainingRank, TrainingStep
 from muster.db.pipeline.single_query import query_once
 from muster.domain.ids import AttemptId
-from muster.domain.policy.document import AttemptLimitPolicy, LimitPolicy, Policy
+from muster.domain.policy.document import Policy
+from muster.domain.policy.limits import AttemptLimitPolicy, LimitPolicy
 from muster.domain.principals import Principal, Role
 from muster.domain.states import CheckpointStatus
 from muster.domain.times import to_ms

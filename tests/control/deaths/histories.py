@@ -16,14 +16,8 @@ from control.placement import elastic
 from muster.db.models import Gpu
 from muster.domain.errors import ConflictError
 from muster.domain.ids import GpuUuid
-from muster.domain.policy.document import (
-    ContactPolicy,
-    DispatchPolicy,
-    ElasticPolicy,
-    Policy,
-    ReclaimPolicy,
-    TierPolicy,
-)
+from muster.domain.policy.document import ContactPolicy, DispatchPolicy, ElasticPolicy, Policy
+from muster.domain.policy.tiers import ReclaimPolicy, TierPolicy
 from muster.domain.principals import system_principal
 from muster.domain.states import JobState, Standing
 from muster.wire.host import HOST_CAPABILITIES

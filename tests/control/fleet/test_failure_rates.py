@@ -9,7 +9,8 @@ from control.fleet.failure_rates import count_once
 from control.policy.policies import ACTIVATE, store_policy
 from muster.domain.ids import JobId
 from muster.domain.job.failure_rate import Record
-from muster.domain.policy.document import CheckpointIntervalPolicy, Policy, TrainingPolicy
+from muster.domain.policy.document import Policy
+from muster.domain.policy.training import CheckpointIntervalPolicy, TrainingPolicy
 from muster.domain.states import Cause
 from tests.control.conftest import SetClock
 from tests.fleet_factory import OPERATOR, Fleet, make_fleet

@@ -7,7 +7,8 @@ from control.hosts import drains
 from control.placement.scheduling import question
 from control.reclaim.notices import NOTIFY, ReclaimLostError, notify
 from muster.domain.ids import JobId
-from muster.domain.policy.document import Policy, ReclaimPolicy
+from muster.domain.policy.document import Policy
+from muster.domain.policy.tiers import ReclaimPolicy
 from muster.domain.states import Cause
 from scheduler.planner import plan
 from tests.control.conftest import SetClock

@@ -18,7 +18,8 @@ from control.policy.policies import active_policy
 from control.reclaim.notices import NOTIFY, ReclaimLostError, notify
 from control.reclaim.victims import withdraw_idle
 from control.tenants import quotas
-from muster.domain.policy.document import DEFAULT_POLICY, Policy, ReclaimPolicy, TierPolicy
+from muster.domain.policy.document import DEFAULT_POLICY, Policy
+from muster.domain.policy.tiers import ReclaimPolicy, TierPolicy
 from muster.domain.states import JobState, ReclaimState
 from muster.failpoints import FailpointError, arming
 from scheduler.model import Lapse, Plan, Reclaim, Shape

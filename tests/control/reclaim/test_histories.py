@@ -13,7 +13,8 @@ from control.core.unit_of_work import UnitOfWorkFactory
 from control.tenants import quotas
 from muster.db.models import Allocation, AllocationGpu, Attempt, GpuHold, Job, Quota, Reclaim
 from muster.domain.ids import JobId, TenantId
-from muster.domain.policy.document import Policy, ReclaimPolicy, TierPolicy
+from muster.domain.policy.document import Policy
+from muster.domain.policy.tiers import ReclaimPolicy, TierPolicy
 from muster.domain.principals import Principal
 from muster.domain.states import AllocationState, AttemptState, JobState, ReclaimState
 from muster.failpoints import FailpointError, arming

@@ -7,7 +7,8 @@ from sqlalchemy import text
 from sqlalchemy.exc import IntegrityError
 
 from control.core.unit_of_work import UnitOfWorkFactory
-from muster.domain.policy.document import DEFAULT_POLICY, Policy, ReclaimPolicy, TierPolicy
+from muster.domain.policy.document import DEFAULT_POLICY, Policy
+from muster.domain.policy.tiers import ReclaimPolicy, TierPolicy
 from muster.domain.states import JobState, ReclaimOutcome, ReclaimState
 from tests.control.reclaim.stage import AFTER_MIN_RUN_S, DONE, KILLED, LEFT, Stage
 

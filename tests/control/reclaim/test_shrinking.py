@@ -4,7 +4,8 @@ import pytest
 
 from control.core.unit_of_work import UnitOfWorkFactory
 from muster.domain.ids import JobId
-from muster.domain.policy.document import Policy, ReclaimPolicy
+from muster.domain.policy.document import Policy
+from muster.domain.policy.tiers import ReclaimPolicy
 from muster.domain.states import Cause, JobState, ReclaimState
 from muster.failpoints import FailpointError, arming
 from tests.control.conftest import SetClock

@@ -25,7 +25,8 @@ from muster.db.models import Quota as QuotaRow
 from muster.db.queries import tenants as tree
 from muster.domain.errors import ForbiddenError, NotFoundError, ValidationFailedError
 from muster.domain.ids import TenantId
-from muster.domain.policy.document import DEFAULT_POLICY, ReclaimPolicy
+from muster.domain.policy.document import DEFAULT_POLICY
+from muster.domain.policy.tiers import ReclaimPolicy
 from muster.domain.principals import Principal
 from muster.domain.states import JobState, ReclaimState
 from muster.identity import new_id

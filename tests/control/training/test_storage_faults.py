@@ -17,7 +17,8 @@ from control.training.storage_faults import MOST_PLACES, SETTLE, settle_once
 from muster.db.models import Event, EvidenceRow, Gpu, Incident, StorageFault
 from muster.domain.evidence.incidents import IncidentState
 from muster.domain.ids import JobId, NodeId
-from muster.domain.policy.document import Policy, StoragePolicy, TrainingPolicy
+from muster.domain.policy.document import Policy
+from muster.domain.policy.training import StoragePolicy, TrainingPolicy
 from muster.domain.states import Standing
 from muster.domain.times import to_ms
 from tests.control.conftest import SetClock

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from muster.domain.job.checkpoint_interval import interval_in_words
 from muster.domain.job.failure_rate import Record, failures_per_gpu_hour, own_failures_per_gpu_hour, rule_for_program
-from muster.domain.policy.document import CheckpointIntervalPolicy
+from muster.domain.policy.training import CheckpointIntervalPolicy
 from muster.train.checkpoint.interval import PRIOR_FAILURES_PER_GPU_HOUR, IntervalRule
 from muster.wire.training import CheckpointInterval
 

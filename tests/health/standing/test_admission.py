@@ -5,7 +5,8 @@ from dataclasses import replace
 import pytest
 
 from health.standing.admission import AdmissionFacts, Refusal, refusal_of
-from muster.domain.policy.document import DEFAULT_POLICY, TierPolicy
+from muster.domain.policy.document import DEFAULT_POLICY
+from muster.domain.policy.tiers import TierPolicy
 from muster.domain.states import Contact, Standing
 
 ON_DEMAND = DEFAULT_POLICY.tier("on_demand")

@@ -22,7 +22,8 @@ from health.standing.what_if import (
 )
 from muster.domain.evidence.findings import Evidence, Severity
 from muster.domain.ids import EvidenceId
-from muster.domain.policy.document import DEFAULT_POLICY, TierPolicy
+from muster.domain.policy.document import DEFAULT_POLICY
+from muster.domain.policy.tiers import TierPolicy
 from muster.domain.states import Contact, Standing
 from tests.health.case_factory import (
     DAY,

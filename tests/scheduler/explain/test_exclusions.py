@@ -8,7 +8,8 @@ from hypothesis import strategies as st
 
 from muster.domain.ids import NodeId, TenantId
 from muster.domain.job.wait_reasons import WAIT_REASON_TEXTS, WaitReason
-from muster.domain.policy.document import DEFAULT_POLICY, Policy, ReclaimPolicy
+from muster.domain.policy.document import DEFAULT_POLICY, Policy
+from muster.domain.policy.tiers import ReclaimPolicy
 from muster.domain.states import Standing
 from scheduler.explain.exclusions import Funnel, funnel
 from scheduler.fleet.topology import FleetState

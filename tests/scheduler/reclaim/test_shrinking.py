@@ -8,7 +8,8 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from muster.domain.ids import GpuUuid, NodeId, TenantId
-from muster.domain.policy.document import DEFAULT_POLICY, Policy, ReclaimPolicy
+from muster.domain.policy.document import DEFAULT_POLICY, Policy
+from muster.domain.policy.tiers import ReclaimPolicy
 from scheduler.model import ElasticGang, GpuView, Plan, RunningAttempt, StandingReclaim, WaitingJob, Workload
 from scheduler.planner import plan
 from scheduler.solve.placement_rule import PlacementRule, Slice

@@ -7,7 +7,8 @@ import pytest
 
 from muster.domain.ids import GpuUuid, JobId, NodeId, TenantId
 from muster.domain.job.wait_reasons import WaitReason
-from muster.domain.policy.document import DEFAULT_POLICY, Policy, ReclaimPolicy
+from muster.domain.policy.document import DEFAULT_POLICY, Policy
+from muster.domain.policy.tiers import ReclaimPolicy
 from muster.domain.states import Standing
 from scheduler.model import Plan, ResumeHold, RunningAttempt, StandingReclaim, WaitingJob, Workload
 from scheduler.planner import plan

@@ -13,7 +13,7 @@ from muster.db.models import BurnIn, Event, EvidenceRow, GpuStandingChange
 from muster.domain.errors import ConflictError
 from muster.domain.evidence.repairs import RepairAction
 from muster.domain.ids import GpuUuid
-from muster.domain.policy.document import TierPolicy
+from muster.domain.policy.tiers import TierPolicy
 from muster.domain.states import BurnInOutcome, BurnInState, Standing
 from muster.wire.burn_in import VendorTests
 from tests.control.burn_in_case import (

@@ -15,8 +15,9 @@ from control.core.unit_of_work import UnitOfWorkFactory
 from control.policy.policies import ACTIVATE, store_policy
 from muster.db.models import Event
 from muster.domain.ids import JobId
-from muster.domain.policy.document import DispatchPolicy, Policy, TierPolicy
+from muster.domain.policy.document import DispatchPolicy, Policy
 from muster.domain.policy.start import PairwisePolicy
+from muster.domain.policy.tiers import TierPolicy
 from muster.domain.states import Cause, JobState
 from tests.fleet_factory import OPERATOR, enrol_host, make_fleet
 from tests.host_case import HostCase
