@@ -101,5 +101,5 @@ class TrainingPolicy(StrictModel):
     def _one_from_before_a_fault_stays(self) -> Self:
         """`taint_margin_s` < `fault_detection_s`: a fault leaves a checkpoint from before it."""
         if self.fault_detection_s <= self.taint_margin_s:
-            raise ValueError("fault_detection_s must exceed taint_margin_s, or a fault leaves no checkpoint from before it")
+            raise ValueError("fault_detection_s must exceed taint_margin_s: else a fault leaves no earlier checkpoint")
         return self
