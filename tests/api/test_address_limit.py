@@ -10,16 +10,9 @@ from api.dependencies import AppDependencies
 from control.core.unit_of_work import UnitOfWorkFactory
 from muster.domain.errors import RateLimitedError
 from muster.domain.policy.limits import LimitPolicy
+from tests.hand_clock import HandClock
 
 GUESS = {"protocol": 1, "token": "guessed", "host_name": "gpu-9", "public_key": "A" * 43 + "="}
-
-
-class Clock:
-    def __init__(self) -> None:
-        self.now_s = 1000.0
-
-    def __call__(self) -> float:
-        return self.now_s
 
 
 def _refused_for_s(limit: AddressLimit, address: str) -> int | None:
@@ -29,7 +22,7 @@ def _refused_for_s(limit: AddressLimit, address: str) -> int | None:
 
 
 def test_an_address_has_its_burst_and_then_its_rate() -> None:
-    clock = Clock()
+    clock = HandClock(1000.0)
     limit = AddressLimit(3, 0.5, clock_s=clock)
     for _ in range(3):
         limit.take("10.0.0.1")
@@ -45,7 +38,7 @@ def test_an_address_has_its_burst_and_then_its_rate() -> None:
 
 
 def test_requesting_while_refused_costs_nothing_more() -> None:
-    clock = Clock()
+    clock = HandClock(1000.0)
     limit = AddressLimit(1, 1.0, clock_s=clock)
     limit.take("10.0.0.1")
     for _ in range(50):
@@ -55,7 +48,7 @@ def test_requesting_while_refused_costs_nothing_more() -> None:
 
 
 def test_one_host_of_ipv6_is_one_address_however_many_it_takes() -> None:
-    limit = AddressLimit(1, 1.0, clock_s=Clock())
+    limit = AddressLimit(1, 1.0, clock_s=HandClock(1000.0))
     limit.take("2001:db8:0:1::1")
     _refused_for_s(limit, "2001:db8:0:1:ffff::2")
     limit.take("2001:db8:0:2::1")
@@ -64,7 +57,7 @@ def test_one_host_of_ipv6_is_one_address_however_many_it_takes() -> None:
 
 
 def test_the_memory_of_addresses_is_bounded() -> None:
-    limit = AddressLimit(1, 1.0, clock_s=Clock(), max_addresses=100)
+    limit = AddressLimit(1, 1.0, clock_s=HandClock(1000.0), max_addresses=100)
     for number in range(1000):
         limit.take(f"10.0.{number // 250}.{number % 250}")
     _refused_for_s(limit, "10.0.3.249")

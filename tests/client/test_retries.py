@@ -15,26 +15,19 @@ from muster.client.retries import (
     Retries,
     RetryPolicy,
 )
+from tests.hand_clock import HandClock
 
 SILENT = UnreachableError("refused")
 FULL = Problem(503, "unavailable", "full")
 
 
-class Clock:
-    def __init__(self) -> None:
-        self.now_s = 100.0
-
-    def __call__(self) -> float:
-        return self.now_s
+@pytest.fixture
+def clock() -> HandClock:
+    return HandClock(100.0)
 
 
 @pytest.fixture
-def clock() -> Clock:
-    return Clock()
-
-
-@pytest.fixture
-def policy(clock: Clock) -> RetryPolicy:
+def policy(clock: HandClock) -> RetryPolicy:
     return RetryPolicy("https://muster.example", clock, random.Random(1))  # noqa: S311  # seeded, so that a test repeats
 
 
@@ -68,7 +61,7 @@ def test_a_pause_is_never_shorter_than_the_server_requests_and_clients_do_not_co
     assert len(pauses) > 1
 
 
-def test_a_call_ends_with_its_budget_of_time(policy: RetryPolicy, clock: Clock) -> None:
+def test_a_call_ends_with_its_budget_of_time(policy: RetryPolicy, clock: HandClock) -> None:
     tries = begun(policy)
     tries.pause_after(FULL)
     clock.now_s += CALL_BUDGET_S
@@ -93,7 +86,9 @@ def test_repetitions_are_a_small_part_of_what_is_sent(policy: RetryPolicy) -> No
     assert repetitions_of(200) == 6, "and one for each eight successes"
 
 
-def test_a_silent_server_is_left_alone_for_a_while_and_then_requested_by_one(policy: RetryPolicy, clock: Clock) -> None:
+def test_a_silent_server_is_left_alone_for_a_while_and_then_requested_by_one(
+    policy: RetryPolicy, clock: HandClock
+) -> None:
     for _ in range(FAILURES_TO_OPEN // UNREACHABLE_TRIES):
         silence(policy)
     with pytest.raises(UnreachableError, match=r"https://muster\.example has not answered"):
@@ -106,7 +101,7 @@ def test_a_silent_server_is_left_alone_for_a_while_and_then_requested_by_one(pol
     begun(policy)
 
 
-def test_each_check_in_vain_makes_the_pause_longer_up_to_a_limit(policy: RetryPolicy, clock: Clock) -> None:
+def test_each_check_in_vain_makes_the_pause_longer_up_to_a_limit(policy: RetryPolicy, clock: HandClock) -> None:
     pauses = []
     for _ in range(FAILURES_TO_OPEN):
         policy.note_silence()

@@ -18,6 +18,7 @@ from muster.db.models import Job
 from muster.domain.principals import system_principal
 from muster.progress import Progress, advance, bound, on_advance
 from tests.fleet_factory import Fleet, make_fleet
+from tests.hand_clock import HandClock
 from tests.waiting import wait_until
 from tests.warm_python import WarmPython
 from workers.control.scheduler_loop import STANDBY_PAUSE_S, run_cycle
@@ -25,17 +26,9 @@ from workers.control.scheduler_loop import STANDBY_PAUSE_S, run_cycle
 SCHEDULER = system_principal("scheduler")
 
 
-class Clock:
-    def __init__(self) -> None:
-        self.now_s = 0.0
-
-    def __call__(self) -> float:
-        return self.now_s
-
-
 @pytest.fixture
-def clock() -> Clock:
-    return Clock()
+def clock() -> HandClock:
+    return HandClock()
 
 
 @pytest.fixture
@@ -46,7 +39,7 @@ def fleet(engine: Engine) -> Fleet:
 
 
 @pytest.fixture
-def leases(engine: Engine, clock: Clock) -> Iterator[list[LeaderLease]]:
+def leases(engine: Engine, clock: HandClock) -> Iterator[list[LeaderLease]]:
     made = [LeaderLease(engine, "scheduler", name, clock=clock) for name in "ab"]
     yield made
     for lease in made:
@@ -68,7 +61,9 @@ def test_another_process_leads_within_ten_seconds_of_the_last_progress() -> None
     assert RENEW_S * 4 <= LEASE_S, "several renewals may fail before the lead is lost"
 
 
-def test_each_progress_renews_the_lead_and_only_that(engine: Engine, leases: list[LeaderLease], clock: Clock) -> None:
+def test_each_progress_renews_the_lead_and_only_that(
+    engine: Engine, leases: list[LeaderLease], clock: HandClock
+) -> None:
     lease, standby = leases
     assert lease.take()
     with bound(Progress("scheduler", clock=clock)), on_advance(lease.advance):
@@ -85,7 +80,7 @@ def test_each_progress_renews_the_lead_and_only_that(engine: Engine, leases: lis
 
 
 def test_a_long_cycle_that_advances_keeps_the_lead(
-    fleet: Fleet, engine: Engine, leases: list[LeaderLease], clock: Clock
+    fleet: Fleet, engine: Engine, leases: list[LeaderLease], clock: HandClock
 ) -> None:
     lease, standby = leases
     assert lease.take()
@@ -138,7 +133,9 @@ def test_a_former_leader_notes_no_reason_to_wait(fleet: Fleet, engine: Engine, l
         assert connection.execute(query).all() == [("by the newer", None)]
 
 
-def test_a_lead_that_was_not_taken_meanwhile_continues(engine: Engine, leases: list[LeaderLease], clock: Clock) -> None:
+def test_a_lead_that_was_not_taken_meanwhile_continues(
+    engine: Engine, leases: list[LeaderLease], clock: HandClock
+) -> None:
     lease = leases[0]
     assert lease.take()
     let_it_expire(engine)

@@ -16,6 +16,7 @@ from muster import service_manager
 from muster.processes import CHECK_S, EXIT_LOOP_DEAD, Watch, Watched
 from muster.progress import Progress, WatchedStop, advance, bound
 from muster.progress_file import ProgressFile, marked_s_ago
+from tests.hand_clock import HandClock
 
 HANGS = """
 import sys, threading
@@ -24,14 +25,6 @@ def body(stop):
     threading.Event().wait() if sys.argv[1] == "hangs" else sys.exit(0)
 run_loops([Loop("judge", body, stalled_s=0.2)], threading.Event())
 """
-
-
-class Clock:
-    def __init__(self) -> None:
-        self.now_s = 0.0
-
-    def __call__(self) -> float:
-        return self.now_s
 
 
 class Thread:
@@ -46,7 +39,7 @@ class Process:
     """A process of two loops, one of them vital, as its main thread sees it."""
 
     def __init__(self) -> None:
-        self.clock = Clock()
+        self.clock = HandClock()
         self.ended: list[str] = []
         self.judge = Progress("judge", clock=self.clock)
         self.inspector = Progress("inspector", is_vital=False, clock=self.clock)
@@ -97,7 +90,7 @@ def test_a_process_that_was_stopped_as_a_whole_gives_its_loops_time(process: Pro
 
 
 def test_a_pause_that_is_announced_is_no_standstill() -> None:
-    clock, stop = Clock(), threading.Event()
+    clock, stop = HandClock(), threading.Event()
     progress = Progress("peers", clock=clock)
 
     class Stop(threading.Event):
@@ -112,7 +105,7 @@ def test_a_pause_that_is_announced_is_no_standstill() -> None:
 
 
 def test_progress_is_that_of_the_thread_s_own_loop() -> None:
-    clock = Clock()
+    clock = HandClock()
     ours, other = Progress("ours", clock=clock), Progress("other", clock=clock)
     clock.now_s = 10
     with bound(ours):
@@ -183,7 +176,7 @@ def test_without_a_service_manager_nothing_is_sent(monkeypatch: pytest.MonkeyPat
 
 
 def test_the_mark_is_renewed_while_every_loop_advances(tmp_path: Path) -> None:
-    path, clock = tmp_path / "progress", Clock()
+    path, clock = tmp_path / "progress", HandClock()
     progress = Progress("sampler", clock=clock)
     assert marked_s_ago(path) is None
     ProgressFile(path).report([progress])

@@ -7,21 +7,14 @@ import pytest
 from muster.train.checkpoint.cadence import Cadence, require_cadence
 from muster.train.checkpoint.interval import IntervalRule, daly_s
 from muster.train.report.wire import Channel
-
-
-class Clock:
-    def __init__(self) -> None:
-        self.now_s = 100.0
-
-    def __call__(self) -> float:
-        return self.now_s
+from tests.hand_clock import HandClock
 
 
 class Rank:
     """A training of which each step takes a second."""
 
     def __init__(self, rule: IntervalRule, every: int | str = "auto") -> None:
-        self.clock = Clock()
+        self.clock = HandClock(100.0)
         self.rule = rule
         self.cadence = Cadence(every, rule, Channel(None), rank=0, num_ranks=4, now=self.clock)
         self.step = 0

@@ -17,11 +17,11 @@ from muster.domain.states import JobEffectKind, Standing
 from scheduler.quota.tenancy import Quota
 from tests.control.conftest import SetClock
 from tests.control.reclaim.stage import LEFT, Stage, make_stage
+from tests.control.system.effects.entitled import wait_for_a_guarantee
 from tests.fleet_factory import OPERATOR
 
 KEEPER = system_principal("keeper")
 ONE = {"nodes": 1, "gpus_per_node": 1}
-PAIR = {"nodes": 1, "gpus_per_node": 2}
 
 
 @pytest.fixture
@@ -54,14 +54,7 @@ def test_an_evacuation_that_was_due_before_is_no_effect(stage: Stage) -> None:
 
 
 def test_a_victim_that_ends_before_the_second_reading_is_still_named(stage: Stage) -> None:
-    other = stage.add_tenant("other")
-    for _ in range(3):
-        stage.run("spot", shape=PAIR, by=other)
-    stage.pass_time(1_900)
-    with stage.units.begin(OPERATOR, quotas.SET) as unit:
-        quotas.set_quota(unit, stage.fleet.tenant_id, "on_demand", Quota(ceiling=0), reason="none yet")
-    stage.submit("on_demand", shape=PAIR, name="entitled")
-    stage.cycle()
+    wait_for_a_guarantee(stage)
     with stage.units.begin(OPERATOR, quotas.SET, dry_run=True) as unit:
         leaving = effects.leaving_before(unit)
         quotas.set_quota(unit, stage.fleet.tenant_id, "on_demand", Quota(guaranteed=2), reason="paid")

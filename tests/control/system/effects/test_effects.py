@@ -24,11 +24,11 @@ from muster.domain.states import JobEffectKind, JobState, PlanOutcome, Standing,
 from scheduler.quota.tenancy import Quota
 from tests.control.conftest import SetClock
 from tests.control.reclaim.stage import LEFT, Stage, make_stage
+from tests.control.system.effects.entitled import PAIR, wait_for_a_guarantee
 from tests.fleet_factory import OPERATOR
 
 KEEPER = system_principal("keeper")
 Work = Callable[[UnitOfWork], object]
-PAIR = {"nodes": 1, "gpus_per_node": 2}
 ONE = {"nodes": 1, "gpus_per_node": 1}
 
 
@@ -214,14 +214,7 @@ def test_a_released_cordon_names_the_job_that_it_lets_start(stage: Stage) -> Non
 
 
 def test_a_guarantee_that_reclaims_names_the_victim_and_where_it_goes_on(stage: Stage) -> None:
-    other = stage.add_tenant("other")
-    for _ in range(3):
-        stage.run("spot", shape=PAIR, by=other)
-    stage.pass_time(1_900)
-    with stage.units.begin(OPERATOR, quotas.SET) as unit:
-        quotas.set_quota(unit, stage.fleet.tenant_id, "on_demand", Quota(ceiling=0), reason="none yet")
-    waiting = stage.submit("on_demand", shape=PAIR, name="entitled")
-    stage.cycle()
+    waiting = wait_for_a_guarantee(stage)
     assert stage.job(waiting).state is JobState.QUEUED
 
     def work(unit: UnitOfWork) -> object:
