@@ -1,4 +1,4 @@
-"""A fleet in use by one tenant's spot jobs, and a job of another tenant that a guarantee would entitle to their GPUs."""
+"""A fleet in use by spot jobs of one tenant, and a pending job of another tenant that a guarantee would entitle."""
 
 from control.tenants import quotas
 from muster.domain.ids import JobId
