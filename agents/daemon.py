@@ -144,8 +144,9 @@ def _background_loops(
     """Return the loops that use the host's GPUs in addition to observation, one at a time."""
     turn_taking = threading.Lock()
     burn_ins = BurnInWorker(HttpBurnInServer(client.post), measuring, agent.boot_id, agent.rng, turn_taking)
+    loops = [Loop("burn_in", burn_ins.run, is_vital=False, stalled_s=BURN_IN_STALLED_S)]
     if hands is None:
-        return [Loop("burn_in", burn_ins.run, is_vital=False, stalled_s=BURN_IN_STALLED_S)]
+        return loops
     repairs = RepairWorker(
         HttpRepairServer(client.post),
         agent.probe,
@@ -155,10 +156,7 @@ def _background_loops(
         rng=agent.rng,
         turn_taking=turn_taking,
     )
-    return [
-        Loop("burn_in", burn_ins.run, is_vital=False, stalled_s=BURN_IN_STALLED_S),
-        Loop("repair", repairs.run, is_vital=False, stalled_s=BURN_IN_STALLED_S),
-    ]
+    return [*loops, Loop("repair", repairs.run, is_vital=False, stalled_s=BURN_IN_STALLED_S)]
 
 
 def _places(agent: AgentProcess) -> HostPlaces | None:

@@ -19,7 +19,7 @@ from api.refusals import refusing
 from control.core import idempotency
 from control.core.idempotency import StoredAnswer
 from control.core.unit_of_work import UnitOfWork, UnitOfWorkFactory, retrying
-from control.system.effects import effects
+from control.system.effects.effects import try_change
 from muster.domain.errors import (
     ConflictError,
     IdempotencyKeyReusedError,
@@ -77,13 +77,8 @@ class Change:
         self, principal: Principal, action: str, work: Callable[[UnitOfWork], T], render: Callable[[T], Answer]
     ) -> JSONResponse:
         """Return the answer of the change with its effect; all of it is rolled back."""
-        with self.units.begin(principal, action, dry_run=True) as unit:
-            leaving = effects.leaving_before(unit)
-            answer = render(work(unit))
-            consequences = unit.consequences
-            tried = effects.observe(unit, leaving)
-        effect = effect_view(effects.effect_of(self.units, principal, tried))
-        body = {**answer.body, "dry_run": True, "effect": effect, "consequences": consequences}
+        answer, consequences, effect = try_change(self.units, principal, action, lambda unit: render(work(unit)))
+        body = {**answer.body, "dry_run": True, "effect": effect_view(effect), "consequences": consequences}
         return JSONResponse(body, status_code=200)
 
     def _once(

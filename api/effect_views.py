@@ -7,7 +7,7 @@ from muster.documents import effects as documents
 
 def effect_view(effect: Effect) -> documents.Effect:
     return {
-        "at": effect.at.isoformat().replace("+00:00", "Z"),
+        "at": time_of(effect.at),
         "jobs": [_job_view(each, effect) for each in effect.jobs],
         "tiers": [
             {"tier": each.tier, "before": each.before, "after": each.after, "idle": each.idle} for each in effect.tiers

@@ -12,8 +12,7 @@ from api.effect_views import effect_view
 from console.rendering import is_fragment, pages_of
 from console.session import Viewer
 from control.core.unit_of_work import UnitOfWork, UnitOfWorkFactory, retrying
-from control.system.effects import effects
-from control.system.effects.types import Effect
+from control.system.effects.effects import try_change
 from muster.documents.effect_lines import effect_parts
 from muster.domain.errors import ValidationFailedError
 
@@ -38,7 +37,7 @@ def act(
     """
     units = dependencies_of(request).units
     if fields.get("step") == PREVIEW:
-        effect = retrying(lambda: _tried(units, viewer, action, work))
+        _, _, effect = retrying(lambda: try_change(units, viewer.principal, action, work))
         template = "parts/preview.html" if is_fragment(request) else "preview.html"
         parts = effect_parts(effect_view(effect))
         return pages_of(request).page(request, template, viewer, parts=parts, back_to=back_to)
@@ -47,14 +46,6 @@ def act(
     if is_fragment(request):
         return Response(status_code=204, headers={"HX-Redirect": where})
     return RedirectResponse(where, status_code=303)
-
-
-def _tried(units: UnitOfWorkFactory, viewer: Viewer, action: str, work: Callable[[UnitOfWork], Any]) -> Effect:
-    with units.begin(viewer.principal, action, dry_run=True) as unit:
-        leaving = effects.leaving_before(unit)
-        work(unit)
-        tried = effects.observe(unit, leaving)
-    return effects.effect_of(units, viewer.principal, tried)
 
 
 def _done(units: UnitOfWorkFactory, viewer: Viewer, action: str, work: Callable[[UnitOfWork], Any]) -> None:

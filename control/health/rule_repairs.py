@@ -4,8 +4,8 @@ The work is found from the database, so the next round carries on a round that w
 processes may run. Each start is one unit under the locks of the host's GPUs and the breaker's row, and decides again
 there. A GPU whose repair failed or timed out is QUARANTINED again, and the next remedy of its ladder is due. Where a
 GPU needs a person, one incident is open for as long; no person's ticket is started. While the policy names no verb (the
-default), rules start nothing, and an incident opens after ``attention.remedy_due_after_s``. The
-same holds for a GPU that is SUSPECT with a due remedy, and for one that a rule may repair and does not.
+default), rules start nothing, and an incident opens after ``attention.remedy_due_after_s``. One opens then too for a
+GPU that is SUSPECT with a due remedy, and for a GPU that a rule may repair and does not.
 """
 
 from collections.abc import Callable, Iterator, Sequence

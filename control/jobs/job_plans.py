@@ -6,7 +6,7 @@ is placed as its plan states. Nothing is written.
 
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from typing import Final
 
 from sqlalchemy import func, select, tuple_
@@ -31,6 +31,7 @@ from muster.domain.job.spec import JobSpec
 from muster.domain.job.wait_reasons import WaitReason
 from muster.domain.principals import Permission
 from muster.domain.states import ExpectedFrom, JobState, PlanOutcome
+from muster.domain.times import to_time
 from muster.identity import new_id
 from scheduler.explain.advice import Change
 from scheduler.fleet.topology import FleetState
@@ -191,7 +192,7 @@ def _answered(unit: UnitOfWork, planned: Planned, job: WaitingJob, request: JobR
 
     def moment(at_ms: int | None) -> datetime | None:
         # The times count from the plan's own time: it may have been made for an earlier request.
-        return None if at_ms is None else datetime.fromtimestamp(at_ms / 1000, UTC)
+        return None if at_ms is None else to_time(at_ms)
 
     return replace(
         _outcome(unit, job, asked, decided),

@@ -9,7 +9,7 @@ Tokens are stored as ``db.stored_values`` says.
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Any, Final
 
 from sqlalchemy import select, text
@@ -22,6 +22,7 @@ from muster.db.stored_values import member_of, stored_value
 from muster.domain.ids import GpuUuid, JobId
 from muster.domain.job.wait_reasons import WaitReason
 from muster.domain.states import JobState
+from muster.domain.times import to_time
 from scheduler.model import FirmStart, Postponed, Reason, Turn, Waiting
 
 WITHOUT_PREFLIGHT: Final[Mapping[JobState, WaitReason]] = {
@@ -102,7 +103,7 @@ def postponed_of(kept: Mapping[str, Any] | None) -> Postponed | None:
 def firm_start_at(state: JobState, kept: Mapping[str, Any] | None) -> datetime | None:
     """Return by when the job starts; None if its start is not firm."""
     firm_start = firm_start_of(kept) if state is JobState.QUEUED else None
-    return None if firm_start is None else datetime.fromtimestamp(firm_start.latest_ms / 1000, UTC)
+    return None if firm_start is None else to_time(firm_start.latest_ms)
 
 
 def turns(session: Session, job_ids: Sequence[JobId]) -> dict[JobId, Turn]:

@@ -115,12 +115,13 @@ def _given_up(session: Session, now: datetime) -> list[Need]:
         return []
     newest = select(OutboxMessage.last_error).where(OutboxMessage.dead_at == last_at).limit(1)
     why = session.scalar(newest) or "no error was recorded"
+    messages = "1 message to hosts was" if count == 1 else f"{count} messages to hosts were"
     return [
         Need(
             IncidentKind.MESSAGES_GIVEN_UP,
             "outbox",
             "outbox",
-            f"{count} messages to hosts were given up in the last hour: {why}"[:2000],
+            f"{messages} given up in the last hour: {why}"[:2000],
             {"num_messages": count, "last_at": last_at.isoformat()},
         )
     ]

@@ -60,9 +60,7 @@ def read_gauges(units: UnitOfWorkFactory) -> Gauges:
         )
 
 
-def _counted(
-    session: Session, column: ColumnElement[Any] | InstrumentedAttribute[Any], *which: ColumnElement[bool]
-) -> dict[str, int]:
+def _counted(session: Session, column: _Column, *which: ColumnElement[bool]) -> dict[str, int]:
     each = select(column.label("state")).where(*which).subquery()
     return dict(session.execute(select(each.c.state, func.count()).group_by(each.c.state)).all())
 

@@ -77,7 +77,7 @@ def set_quota(unit: UnitOfWork, tenant_id: TenantId, tier: str, wanted: Quota, *
     held = assigned_in_tier(unit.session, tenant_id, tier)
     report_holdings(unit, row, held)
     unit.session.flush()
-    return QuotaFound(record_of(row, QuotaRecord), held, _lent(unit, row, held))
+    return QuotaFound(record_of(row, QuotaRecord), held, _lent(row, held, idle_gpus(unit.session)))
 
 
 def _locked(unit: UnitOfWork, tenant_id: TenantId, tier: str) -> QuotaRow | None:
@@ -118,9 +118,8 @@ def _require_in_fleet(unit: UnitOfWork, policy: Policy, tenant_id: TenantId, tie
         raise ValidationFailedError.at("/guaranteed_gpus", "beyond_fleet", detail)
 
 
-def _lent(unit: UnitOfWork, row: QuotaRow, assigned: int) -> int:
-    unused = row.guaranteed_gpus - assigned
-    return max(unused - idle_gpus(unit.session), 0) if unused > 0 else 0
+def _lent(row: QuotaRow, assigned: int, num_idle: int) -> int:
+    return max(row.guaranteed_gpus - assigned - num_idle, 0)
 
 
 def _require_possible(policy: Policy, tier: str, wanted: Quota) -> None:
@@ -149,10 +148,10 @@ def list_quotas(unit: UnitOfWork, tenant_id: TenantId) -> Sequence[QuotaFound]:
     if not may_see(unit.principal, tenant_id) or unit.session.get(Tenant, tenant_id) is None:
         raise NotFoundError
     rows = unit.session.scalars(select(QuotaRow).where(QuotaRow.tenant_id == tenant_id).order_by(QuotaRow.tier))
-    found = []
+    found, num_idle = [], idle_gpus(unit.session)
     for row in rows:
         held = assigned_in_tier(unit.session, tenant_id, row.tier)
-        found.append(QuotaFound(record_of(row, QuotaRecord), held, _lent(unit, row, held)))
+        found.append(QuotaFound(record_of(row, QuotaRecord), held, _lent(row, held, num_idle)))
     return found
 
 

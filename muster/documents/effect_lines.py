@@ -44,10 +44,12 @@ def effect_parts(effect: Mapping[str, Any]) -> list[Part]:
     changes = [*effect["changes"][:MAX_NAMED], *_rest(effect["changes"])]
     if not jobs and effect["tiers"]:
         jobs = ["none: no job has to leave, ends, or starts because of it"]
+    if not changes and not effect["jobs"]:
+        changes = ["none: this is already the case"]
     parts = [
         Part("Jobs", tuple(jobs)),
         Part("GPUs that each tier admits", tuple(map(_tier_line, effect["tiers"]))),
-        Part("Changes", tuple(changes) or ("none: this is already the case",) * (not effect["jobs"])),
+        Part("Changes", tuple(changes)),
     ]
     return [part for part in parts if part.lines]
 

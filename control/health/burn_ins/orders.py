@@ -13,6 +13,7 @@ from sqlalchemy import Exists, exists, func, or_, select, union_all
 from control.core.records import record_of
 from control.core.unit_of_work import UnitOfWork, UnitOfWorkFactory, declare_action, retrying
 from control.fleet.gpu_locks import lock_gpus
+from control.fleet.inventory import in_force
 from control.health import proposals
 from control.health.burn_ins.read import BurnInRecord
 from control.health.capacity import BURNT_IN_WHILE_IN_SERVICE, admit_takings
@@ -160,9 +161,7 @@ def order_proofs(unit: UnitOfWork, gpus: Sequence[Gpu], policy: HealthPolicy) ->
 
 
 def _is_overridden(unit: UnitOfWork) -> Exists:
-    return exists().where(
-        GpuOverride.gpu_uuid == Gpu.uuid, GpuOverride.ended_at.is_(None), GpuOverride.until > unit.now
-    )
+    return exists().where(GpuOverride.gpu_uuid == Gpu.uuid, in_force(unit.now))
 
 
 def _unproven(unit: UnitOfWork, only: list[GpuUuid] | None = None) -> list[GpuUuid]:

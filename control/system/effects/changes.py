@@ -1,7 +1,7 @@
 """Sentences about what a tried change does besides jobs: a cordon, a quota, a key. Events are never named to a person.
 
 A kind of event without a sentence of its own is named by its subject alone, so that a later kind needs no change here;
-``tests/control/system/test_effect_sentences.py`` finds kinds of the changes that persons make and that lack one.
+``tests/control/system/effects/test_sentences.py`` finds kinds of the changes that persons make and that lack one.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -61,10 +61,10 @@ def _sentence(event: Event, names: Mapping[str, str]) -> str:
 
 
 def _fields_of(payload: Payload, names: Mapping[str, str]) -> dict[str, Any]:
-    reported = {name: "–" if value is None else value for name, value in payload.items()}
+    fields = {name: "–" if value is None else value for name, value in payload.items()}
     if "expires_at" in payload:
-        reported["expires_at"] = _second(payload["expires_at"])
-    return {**reported, "job": names.get(str(payload.get("job_id")), payload.get("job_id"))}
+        fields["expires_at"] = _second(payload["expires_at"])
+    return {**fields, "job": names.get(str(payload.get("job_id")), payload.get("job_id"))}
 
 
 def _second(moment: str) -> str:

@@ -8,9 +8,10 @@ the state after, in which the jobs that have to leave have left:
     effect          a leaves by 12:10, and continues on node 2; b is not named, since nothing changes for it
 """
 
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
+from typing import Any, TypeVar
 
 from sqlalchemy import select
 
@@ -41,6 +42,8 @@ from scheduler.fleet.topology import FleetState
 from scheduler.model import Parts, Plan, Question, Reclaim, RunningAttempt, StandingReclaim
 from scheduler.planner import plan_on
 
+T = TypeVar("T")
+
 
 @dataclass(frozen=True, slots=True)
 class Tried:
@@ -66,6 +69,17 @@ def observe(unit: UnitOfWork, leaving: Collection[AttemptId]) -> Tried:
     after = observe_after(unit, events, leaving) if concerns_placement(unit, events) else None
     moves = [event for event in unit.events_since(len(events)) if event["kind"] in MOVES]
     return Tried(unit.now, named_in(unit.session, [*events, *moves]), after)
+
+
+def try_change(
+    units: UnitOfWorkFactory, principal: Principal, action: str, work: Callable[[UnitOfWork], T]
+) -> tuple[T, list[dict[str, Any]], Effect]:
+    """Do ``work`` in a unit that is rolled back. Return its result, its consequences and its effect."""
+    with units.begin(principal, action, dry_run=True) as unit:
+        leaving = leaving_before(unit)
+        done, consequences = work(unit), unit.consequences
+        tried = observe(unit, leaving)
+    return done, consequences, effect_of(units, principal, tried)
 
 
 def effect_of(units: UnitOfWorkFactory, principal: Principal, tried: Tried) -> Effect:
@@ -227,7 +241,7 @@ class _Compared:
         """Read the names of nodes that jobs continue on, and the facts of jobs that the unit itself did not touch."""
         plans = (self._was, self._is, self._after_reclaims[0])
         placed = [item for plan in plans for item in plan.placements]
-        held = {uuid for plan in plans for item in (*plan.holds,) for uuid in item.gpus}
+        held = {uuid for plan in plans for item in plan.holds for uuid in item.gpus}
         held.update(uuid for plan in plans for item in plan.reclaims for uuid in (*item.hold, *item.keeps))
         node_ids = {node_id for item in placed for node_id, _ in item.parts}
         node_ids.update(gpu.node_id for gpu in self._cycle.gpus if gpu.uuid in held)

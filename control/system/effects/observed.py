@@ -42,10 +42,9 @@ class Before:
 
 @dataclass(frozen=True, slots=True)
 class After:
-    """``events``: of the change itself, without its follow-ons. ``departures``: the jobs that leave and continue."""
+    """``departures``: the jobs that leave and continue."""
 
     now: datetime
-    events: Sequence[Event]
     stops: Sequence[Stop]
     question: Question
     capacity: Mapping[str, Capacity]
@@ -70,7 +69,6 @@ def observe_after(unit: UnitOfWork, events: Sequence[Event], leaving: Collection
     facts = facts_of(session, rows)
     return After(
         now=unit.now,
-        events=events,
         stops=stops,
         question=cycle,
         capacity=capacity_of(cycle),
