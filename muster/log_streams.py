@@ -14,7 +14,8 @@ class LogStream(io.TextIOBase):
 
     def __init__(self, stream: TextIO) -> None:
         super().__init__()
-        self._stream = stream
+        self._kept = stream  # its end would close the device
+        self._stream = _unbuffered(stream)
         self._lock = threading.Lock()
         self.num_lost = 0
 
@@ -53,6 +54,17 @@ class LogStream(io.TextIOBase):
 
     def fileno(self) -> int:
         return self._stream.fileno()
+
+
+def _unbuffered(stream: TextIO) -> TextIO:
+    """Return a stream that keeps nothing of a write that failed, as ``python -u`` has it.
+
+    A buffer would hold the line, which is counted as lost, and write it later.
+    """
+    raw = getattr(getattr(stream, "buffer", None), "raw", None)
+    if raw is None:
+        return stream
+    return io.TextIOWrapper(raw, encoding=stream.encoding, errors=stream.errors, write_through=True)
 
 
 def keep_streams_open() -> None:

@@ -22,6 +22,7 @@ from tests.api.conftest import GOOD_JOB, Api
 from tests.api.judged_fleet import GPU, JUDGE, OTHER, fault
 from tests.api.judged_fleet import api as api  # noqa: PLC0414  # the fixture
 from tests.fleet_factory import enrol_host
+from tests.hand_clock import HandClock
 from tests.stored_signals import add_signal
 
 
@@ -124,10 +125,10 @@ def test_the_scheduler_is_active_while_its_lease_is_renewed(api: Api) -> None:
 
 def test_a_loop_is_stalled_where_no_process_has_advanced_it(api: Api) -> None:
     assert {loop["age_s"] for loop in read(api)["loops"]} == {None}
-    clock = [0.0]
-    judge = Progress("judge", clock=lambda: clock[0])
+    clock = HandClock()
+    judge = Progress("judge", clock=clock)
     ours, other = (liveness.Reporter(api.units, "worker-control", instance=name) for name in "ab")
-    clock[0] = 61.0
+    clock.now_s = 61.0
     ours.report([judge])
     first = read(api)["loops"][0]
     assert (first["name"], first["started_by"], first["is_stalled"]) == ("judge", "muster worker control", True)

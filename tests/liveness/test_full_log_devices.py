@@ -190,6 +190,34 @@ def test_what_was_lost_is_counted_and_reported_once_there_is_room() -> None:
     stream.write("closed\n")
 
 
+class _FullRaw(io.RawIOBase):
+    """The same beneath a buffer, as a log file is."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.is_full, self.content = True, b""
+
+    def writable(self) -> bool:
+        return True
+
+    def write(self, content: Any, /) -> int:
+        if self.is_full:
+            raise OSError(28, "No space left on device")
+        self.content += bytes(content)
+        return len(content)
+
+
+def test_a_line_that_is_counted_as_lost_is_not_written_later() -> None:
+    device = _FullRaw()
+    stream = LogStream(io.TextIOWrapper(io.BufferedWriter(device), line_buffering=True))
+    for _ in range(3):
+        stream.write("lost\n")
+    device.is_full = False
+    stream.write("first\n")
+    lines = device.content.decode().splitlines()
+    assert lines == ["3 writes to this log were lost: its device took nothing", "first"]
+
+
 class _Stuck(io.StringIO):
     """A pipe that no process reads, until its reader continues."""
 

@@ -13,6 +13,7 @@ from muster.progress import Progress
 from tests.control.conftest import SetClock
 from tests.control.conftest import clock as clock  # noqa: PLC0414  # the fixture
 from tests.control.conftest import units as units  # noqa: PLC0414  # the fixture
+from tests.hand_clock import HandClock
 
 
 class Time:
@@ -42,12 +43,12 @@ class Loops:
     """Of one process."""
 
     def __init__(self, units: UnitOfWorkFactory, component: str, *names: str) -> None:
-        self._now_s = 0.0
+        self._clock = HandClock()
         self._reporter = Reporter(units, component)
-        self.beats = {name: Progress(name, clock=lambda: self._now_s) for name in names}
+        self.beats = {name: Progress(name, clock=self._clock) for name in names}
 
     def live(self, seconds: float, *advancing: str) -> None:
-        self._now_s += seconds
+        self._clock.now_s += seconds
         for name in advancing:
             self.beats[name].advance()
         self._reporter.report(list(self.beats.values()))

@@ -20,6 +20,7 @@ from muster.domain.errors import UnavailableError
 from muster.ports import free_port
 from muster.processes import Loop, cause_of, start_loop
 from tests.fleet_factory import enrol_host
+from tests.hand_clock import HandClock
 from tests.liveness.silent_proxy import SilentProxy
 from tests.waiting import wait_until
 from workers.control.scheduler_loop import SchedulerLoop
@@ -97,13 +98,13 @@ def test_a_listener_whose_connection_is_dead_notices_it(
 
 
 def test_a_lead_that_cannot_be_renewed_ends_by_itself(proxy: SilentProxy, behind_proxy: Engine) -> None:
-    clock = [0.0]
-    lease = LeaderLease(behind_proxy, "scheduler", "a", clock=lambda: clock[0])
+    clock = HandClock()
+    lease = LeaderLease(behind_proxy, "scheduler", "a", clock=clock)
     assert lease.take()
     proxy.silence()
-    clock[0] = 2.0
+    clock.now_s = 2.0
     lease.require()
-    clock[0] = 8.1
+    clock.now_s = 8.1
     with pytest.raises(LeadLostError, match="could not be renewed in time"):
         lease.require()
 
@@ -131,20 +132,15 @@ def test_the_scheduler_reports_why_it_pauses_and_works_afterwards(
     assert enrol_host(units, "alpha")
 
 
-def test_the_first_host_that_answers_is_used(database_url: str, proxy: SilentProxy) -> None:
-    name = proxy.url.rpartition("/")[2]
-    user = proxy.url.partition("://")[2].rpartition("@")[0]
-    told = f"{user}@" if user else ""
-    url = f"postgresql://{told}127.0.0.1:{free_port()},127.0.0.1:{proxy.port}/{name}"
+def test_the_first_host_that_answers_is_used(proxy: SilentProxy) -> None:
+    url = proxy.url.replace(f":{proxy.port}/", f":{free_port()},127.0.0.1:{proxy.port}/")
     engine = make_engine(url)
     assert by_the_orm(engine) == 1
     engine.dispose()
     assert "target_session_attrs=read-write" in str(driver_url(url))
 
 
-def test_of_several_hosts_none_that_takes_no_writes_is_used(
-    database_url: str, proxy: SilentProxy, engine: Engine
-) -> None:
+def test_of_several_hosts_none_that_takes_no_writes_is_used(proxy: SilentProxy, engine: Engine) -> None:
     with engine.connect().execution_options(isolation_level="AUTOCOMMIT") as connection:
         name = connection.scalar(text("SELECT current_database()"))
         connection.execute(text(f'ALTER DATABASE "{name}" SET default_transaction_read_only = on'))

@@ -38,13 +38,12 @@ def main(words: list[str] | None = None) -> int:
     for number in (signal.SIGINT, signal.SIGTERM):
         # In a script's background SIGINT is ignored, and the end by SIGTERM would leave the copy of the checkout.
         signal.signal(number, signal.default_int_handler)
-    choice = read_choice(given.tree, given.seed, given.number)
-    if given.decisions:
-        choice = draw_decisions(given.tree, given.seed, given.number)
     if given.reject:
-        rejected = {**choice.rejected, **dict(given.reject)}
-        choice = draw(given.tree, choice.seed, choice.number, rejected)
-    if given.keep or given.reject:
+        stored = read_choice(given.tree, None, None)
+        rejected = {**stored.rejected, **dict(given.reject)}
+        write_choice(given.tree, draw(given.tree, stored.seed, stored.number, rejected))
+    choice = (draw_decisions if given.decisions else read_choice)(given.tree, given.seed, given.number)
+    if given.keep and not given.decisions:
         write_choice(given.tree, choice)
     mutants = [one for one in choice.mutants if not given.only or one.key in given.only]
     if given.list:

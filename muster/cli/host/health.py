@@ -114,14 +114,17 @@ def _agent(settings: Settings) -> str:
 
 
 def _require_mark(path: Path, process: str) -> None:
-    """Raise CommandError: the process has no loops yet, or one of them has not advanced."""
+    """Raise CommandError: the process has never marked its progress, or not recently."""
     from muster.progress_file import marked_s_ago
 
     age_s = marked_s_ago(path)
     if age_s is None:
         raise CommandError(f"{process} has not marked its progress in {path}")
     if age_s > LATE_S:
-        raise CommandError(f"a loop of {process} has not advanced for {age_s:.0f} s; the log names it")
+        raise CommandError(
+            f"{process} has not marked its progress for {age_s:.0f} s: it has ended, or its log names a loop that "
+            "stands still"
+        )
 
 
 def _worker_host(settings: Settings) -> str:

@@ -12,9 +12,8 @@ from muster.cli.sim.simulate_options import QueueRule
 from muster.domain.ids import TenantId
 from muster.domain.policy.document import DEFAULT_POLICY, Policy
 from scheduler.quota.tenancy import Member, Quota, Tenancy
-from simulator.traces.by_policy import PolicyQueue, RunTimes
+from simulator.traces.by_policy import RunTimes
 from simulator.traces.jobs import TraceJob
-from simulator.traces.playing import Played
 
 MOST_PADDING: Final = 1000.0
 _QUOTA_FORM: Final = "--quota is TENANT/TIER=GUARANTEED or TENANT/TIER=GUARANTEED:CEILING, in whole GPUs"
@@ -35,12 +34,6 @@ class PlayedRule:
     name: str
     policy: Policy | None = None
     tenancy: Tenancy = field(default_factory=Tenancy)
-
-    def play(self, jobs: Sequence[TraceJob], known: RunTimes, fleet: Fleet) -> Played:
-        """Play by the policy. Raises UnplayableError: it cannot play this trace."""
-        policy = DEFAULT_POLICY if self.policy is None else self.policy
-        queue = PolicyQueue(jobs, known, policy, self.tenancy, fleet.nodes, fleet.gpus_per_node, fleet.nodes_per_rack)
-        return queue.play()
 
 
 @dataclass(frozen=True, slots=True)

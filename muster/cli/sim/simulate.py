@@ -46,7 +46,7 @@ from muster.cli.sim.simulate_options import (
     Trace,
     WallTimes,
 )
-from simulator.traces.by_policy import UnplayableError
+from simulator.traces.by_policy import PolicyQueue, UnplayableError
 from simulator.traces.course import EndlessError
 from simulator.traces.failing import Failures
 from simulator.traces.jobs import MOST_FAULTS, SURPLUS, TraceError, TraceJob, jobs_of, require_columns
@@ -170,10 +170,14 @@ def _played(jobs: Sequence[TraceJob], options: _Options, what_fails: Failures) -
         seed=options.seed,
     )
     try:
-        if options.rule.policy is None:
-            played = played_by(QUEUE_RULES[options.rule.name])
+        rule = options.rule
+        if rule.policy is None:
+            played = played_by(QUEUE_RULES[rule.name])
         else:
-            played = options.rule.play(jobs, options.stated.run_times(jobs, estimates_s), fleet)
+            known = options.stated.run_times(jobs, estimates_s)
+            played = PolicyQueue(
+                jobs, known, rule.policy, rule.tenancy, fleet.nodes, fleet.gpus_per_node, fleet.nodes_per_rack
+            ).play()
         pace = {"events": played.num_events, "wall_s": round(time.perf_counter() - started_s, 3)}
         in_order = played_by(QUEUE_RULES["fifo"])
     except EndlessError as fault:

@@ -107,7 +107,7 @@ def test_a_host_worker_is_well_while_it_listens(muster: Command, short_folder: P
         mark = short_folder / launcher.PROGRESS_FILE
         mark.touch()
         os.utime(mark, (time.time() - 3600, time.time() - 3600))
-        assert "a loop of the launcher has not advanced" in muster.run("health", "worker-host", **settings).stderr
+        assert "the launcher has not marked its progress for" in muster.run("health", "worker-host", **settings).stderr
         mark.touch()
         assert muster.run("health", "worker-host", **settings).returncode == Exit.OK
         listening.setblocking(False)
