@@ -69,13 +69,16 @@ class SilentProxy:
         if each.fileno() < 0:
             return  # its peer ended in this same round
         peer = self._peers.get(each)
-        content = each.recv(65_536)
+        content = b""
+        with contextlib.suppress(ConnectionError):  # it was reset: an end as any other
+            content = each.recv(65_536)
         if peer is None:
             return
         if content:
-            peer.sendall(content)
+            with contextlib.suppress(ConnectionError):
+                peer.sendall(content)
             return
-        self._peers.pop(each)
+        self._peers.pop(each, None)
         self._peers.pop(peer, None)
         peer.close()
         each.close()

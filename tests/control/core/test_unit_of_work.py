@@ -174,7 +174,8 @@ def test_a_deadlock_is_retried_until_both_succeed(units: UnitOfWorkFactory) -> N
 
     with ThreadPoolExecutor(2) as pool:
         list(pool.map(lambda order: retrying(lambda: touch(order)), [ids, ids[::-1]]))
-    assert len(tries) == 3, "one of the two had to begin again"
+    # Three, or more: the one that begins again may lock its first row before the other has woken.
+    assert len(tries) > 2, "one of the two had to begin again"
     assert counts(units)[1] == 4
 
 
