@@ -37,7 +37,7 @@ def test_a_gpu_is_quarantined_by_a_person_that_saw_what_it_would_do(console: Bro
     expect(dialog.locator("[name=typed]")).to_have_count(0)
     assert confirmed(console, dialog) == "Quarantined by you: its running job is evacuated."
     assert is_taken_out(fleet, gpu)
-    console.see("set QUARANTINED by")
+    console.see("QUARANTINED set by")
     console.inspect("quarantined")
     _, said = act(console, "Release", reason="it was the cable")
     assert said == "Released: its own standing counts again."

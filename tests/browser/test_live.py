@@ -28,7 +28,7 @@ def test_a_gpus_page_shows_what_another_person_did_to_it(
         until = unit.now + timedelta(days=365)
         overrides.override(unit, gpu, Standing.SUSPECT, until=until, reason="seen from elsewhere")
     control_plane.report_events()
-    console.see("set SUSPECT by")
+    console.see("SUSPECT set by")
     assert console.page.evaluate("window.isTheSamePage === true"), "it was not loaded again"
     with fleet.units.begin(OPERATOR, overrides.RELEASE) as unit:
         overrides.release(unit, gpu, reason="done")
