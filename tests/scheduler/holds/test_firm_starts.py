@@ -10,7 +10,7 @@ from muster.domain.policy.document import DEFAULT_POLICY, Policy
 from muster.domain.policy.queue import CONSERVATIVE
 from muster.domain.states import Standing
 from scheduler.forecast.end_times import CLEANING_MS
-from scheduler.model import GpuView, Plan, RunningAttempt, Waiting, WaitingJob, Workload
+from scheduler.model import FirmStart, GpuView, Plan, RunningAttempt, Waiting, WaitingJob, Workload
 from scheduler.planner import plan
 from scheduler.quota.tenancy import Quota, Tenancy
 from tests.scheduler.fleets import MINUTE_MS, NOW_MS, hold, host, job, of_host, queueing, racks, running
@@ -102,6 +102,17 @@ def test_a_run_time_that_is_only_predicted_is_not_relied_on() -> None:
 def test_it_starts_on_its_place_once_that_is_free_whoever_is_more_urgent() -> None:
     idle = racks({"r0": [8, 8]})
     assert placed(decide([firm_gang(), urgent()], [], idle)) == ["gang"]
+
+
+def test_a_place_that_is_idle_already_makes_no_start_firm() -> None:
+    fleet = racks({"r0": [8, 8], "r1": [8]})
+    kept = FirmStart(NOW_MS + MINUTE_MS, tuple(map(GpuUuid, of_host("r0h0"))), is_guaranteed=False)
+    elsewhere = replace(urgent("elsewhere"), queued_ms=NOW_MS, firm_start=kept)
+    tried_first = replace(gang(), queued_ms=NOW_MS - 100 * HOUR_MS, required_level="rack")
+    decided = decide([tried_first, elsewhere], [], fleet)
+    assert placed(decided) == ["elsewhere"]
+    assert [(one.num_free, one.latest_ms) for one in decided.holds] == [(16, None)]
+    assert reported(decided).firm_start is None
 
 
 def test_two_firm_places_both_stand_whichever_is_tried_first() -> None:
