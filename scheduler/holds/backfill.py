@@ -83,7 +83,8 @@ class EasyBackfill(Holds):
         place = Place(job, chosen.gpus, free, starts_ms, is_by_reclaim=is_by_reclaim)
         if is_by_reclaim and not self._num_idle(place):
             return None  # no job can start there in the meantime
-        if not is_by_reclaim and not is_beyond and not self.may_be_refused(job):
+        is_awaited = len(free) < len(chosen.gpus)  # else it can start in the next cycle, whenever that is
+        if is_awaited and not is_by_reclaim and not is_beyond and not self.may_be_refused(job):
             place.latest_ms = self._soon_latest_ms(job, chosen.gpus, starts_ms)
         return self._keep(place)
 

@@ -48,7 +48,7 @@ class FirmStarts:
         due = [
             (self._right(job, is_guaranteed=job.firm_start.is_guaranteed), job.firm_start.latest_ms, job.job_id)
             for job in self._jobs.values()
-            if job.firm_start is not None and job.tier in policy.tiers and job.job_id not in reclaimer.holds
+            if job.firm_start is not None and job.tier in policy.tiers and not reclaimer.holds.are_for(job.job_id)
         ]
         self._due = sorted(due, reverse=True)
         self._postponed: dict[JobId, Postponed] = {}
@@ -79,17 +79,22 @@ class FirmStarts:
     def with_firm_start(self, waiting: Waiting, places: dict[JobId, Place]) -> Waiting:
         """Return the entry with the firm start, and the last one that was postponed."""
         job, place = self._jobs.get(waiting.job_id), places.get(waiting.job_id)
-        firm_start = None
-        if place is not None and place.latest_ms is not None:
-            uuids = tuple(self._state.layout.uuids[gpu] for gpu in place.gpus.tolist())
-            firm_start = FirmStart(place.latest_ms, uuids, waiting.turn is Turn.GUARANTEED)
-        elif job is not None and job.job_id not in self._postponed and job.firm_start is not None:
-            firm_start = job.firm_start  # GPUs are being reclaimed for it meanwhile
+        # Without a place it stands while GPUs are reclaimed or kept for the job; the next cycle finds if it is lost.
+        firm_start = None if job is None or job.job_id in self._postponed else job.firm_start
+        found = None if place is None else self._made_firm(place, waiting.turn)
+        if found is not None and (firm_start is None or found.latest_ms <= firm_start.latest_ms):
+            firm_start = found
         postponed = self._postponed.get(waiting.job_id) or (None if job is None else job.postponed)
         if firm_start is None and postponed is None:
             return waiting
         verdict = waiting.verdict if postponed is None else explain.start_postponed(waiting.verdict, postponed)
         return replace(waiting, verdict=verdict, firm_start=firm_start, postponed=postponed)
+
+    def _made_firm(self, place: Place, turn: Turn) -> FirmStart | None:
+        if place.latest_ms is None:
+            return None
+        uuids = tuple(self._state.layout.uuids[gpu] for gpu in place.gpus.tolist())
+        return FirmStart(place.latest_ms, uuids, turn is Turn.GUARANTEED)
 
     def _right(self, job: WaitingJob, *, is_guaranteed: bool) -> _Right:
         tier = self._policy.tiers.get(job.tier)

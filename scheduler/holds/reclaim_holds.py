@@ -63,6 +63,10 @@ class ReclaimHolds:
     def __contains__(self, job_id: JobId) -> bool:
         return job_id in self._standing
 
+    def are_for(self, job_id: JobId) -> bool:
+        """Return whether GPUs are held for the job, by a reclaim or since an attempt of its own."""
+        return job_id in self._standing or job_id in self._own
+
     def deadline_ms(self, job_id: JobId) -> int:
         return max(reclaim.deadline_ms for reclaim in self._standing[job_id])
 

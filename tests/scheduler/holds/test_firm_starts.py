@@ -10,7 +10,7 @@ from muster.domain.policy.document import DEFAULT_POLICY, Policy
 from muster.domain.policy.queue import CONSERVATIVE
 from muster.domain.states import Standing
 from scheduler.forecast.end_times import CLEANING_MS
-from scheduler.model import GpuView, Plan, RunningAttempt, Waiting, WaitingJob, Workload
+from scheduler.model import FirmStart, GpuView, Plan, ResumeHold, RunningAttempt, Waiting, WaitingJob, Workload
 from scheduler.planner import plan
 from scheduler.quota.tenancy import Quota, Tenancy
 from tests.scheduler.fleets import MINUTE_MS, NOW_MS, hold, host, job, of_host, queueing, racks, running
@@ -102,6 +102,39 @@ def test_a_run_time_that_is_only_predicted_is_not_relied_on() -> None:
 def test_it_starts_on_its_place_once_that_is_free_whoever_is_more_urgent() -> None:
     idle = racks({"r0": [8, 8]})
     assert placed(decide([firm_gang(), urgent()], [], idle)) == ["gang"]
+
+
+def test_a_place_that_is_idle_already_makes_no_start_firm() -> None:
+    fleet = racks({"r0": [8, 8], "r1": [8]})
+    kept = FirmStart(NOW_MS + MINUTE_MS, tuple(map(GpuUuid, of_host("r0h0"))), is_guaranteed=False)
+    elsewhere = replace(urgent("elsewhere"), queued_ms=NOW_MS, firm_start=kept)
+    tried_first = replace(gang(), queued_ms=NOW_MS - 100 * HOUR_MS, required_level="rack")
+    decided = decide([tried_first, elsewhere], [], fleet)
+    assert placed(decided) == ["elsewhere"]
+    assert [(one.num_free, one.latest_ms) for one in decided.holds] == [(16, None)]
+    assert reported(decided).firm_start is None
+
+
+def decide_with_own_gpus(one: WaitingJob, attempt: RunningAttempt) -> Plan:
+    """The plan where host r0h1 is kept for the job, which cannot continue there."""
+    own = ResumeHold(one.job_id, tuple(map(GpuUuid, of_host("r0h1"))), one.tenant_id, one.tier)
+    return plan(FLEET, [one], DEFAULT_POLICY, Workload(NOW_MS, (attempt,), holds=(own,)))
+
+
+def test_gpus_that_the_job_itself_had_kept_do_not_postpone_it() -> None:
+    wanted = firm_gang()
+    decided = decide_with_own_gpus(wanted, ending(60))
+    assert [one.beneficiary for one in decided.lapses] == ["gang"]
+    entry = reported(decided)
+    assert (entry.firm_start, entry.postponed) == (wanted.firm_start, None)
+
+
+def test_a_later_place_in_the_cycle_that_releases_its_own_gpus_does_not_replace_the_firm_start() -> None:
+    wanted = firm_gang()
+    decided = decide_with_own_gpus(wanted, ending(90))
+    assert reported(decided).firm_start == wanted.firm_start
+    entry = reported(decide([as_reported(wanted, decided)], [ending(90)]))
+    assert "in use for longer than the jobs there had stated" in entry.why
 
 
 def test_two_firm_places_both_stand_whichever_is_tried_first() -> None:

@@ -167,13 +167,11 @@ def test_whatever_came_first_each_tenant_gets_what_it_is_guaranteed_at_once(
         )
         for one in decided(queue, tenancy, policy=policy).placements
     ]
-    asked = [
-        job(f"{tenant}-{tier}-{number}", tenant=tenant, tier=tier)
-        for (tenant, tier), quota in tenancy.quotas.items()
-        if tier != "spot"
-        for number in range(
-            quota.guaranteed
-            - sum(len(one.gpus) for one in there if one.tier == tier and tenant in tenancy.line(one.tenant_id))
-        )
-    ]
+    asked, has = list[WaitingJob](), [(one.tenant_id, one.tier, len(one.gpus)) for one in there]
+    for (tenant, tier), quota in sorted(tenancy.quotas.items(), key=lambda one: one[0][0] == TOP):
+        if tier != "spot":  # what a team gets is its department's too
+            used = sum(number for one, name, number in has if name == tier and tenant in tenancy.line(one))
+            left = max(quota.guaranteed - used, 0)
+            asked += [job(f"{tenant}-{tier}-{number}", tenant=tenant, tier=tier) for number in range(left)]
+            has.append((tenant, tier, left))
     assert {JobId(name) for name in placed(decided(asked, tenancy, there, policy))} == {one.job_id for one in asked}
