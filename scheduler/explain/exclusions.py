@@ -162,7 +162,7 @@ def _left(state: FleetState, wanted: Request, counts: Ints) -> _Left:
     return _Left(
         num_gpus=num_gpus,
         most_nodes=most,
-        unrounded=most_unrounded(state, wanted, counts) if wanted.rule.slices else most,
+        unrounded=most_unrounded(state, wanted, counts, most),
         num_suitable=int(np.count_nonzero(is_suitable)),
         in_cohort=int(np.bincount(state.layout.cell_cohort[is_suitable]).max(initial=0)),
         crumbs=num_gpus - int(counts[is_suitable].sum()),

@@ -47,7 +47,7 @@ def over_quota(job: WaitingJob, limit: Limit) -> Verdict:
 def not_lent(job: WaitingJob, limit: Limit) -> Verdict:
     """Return the verdict for a job that would borrow what is guaranteed to others, which no rule would take back."""
     why = (
-        f"needs {job.fewest_gpus} GPUs, and {limit.left} are not guaranteed to other tenants: "
+        f"needs {_gpus(job.fewest_gpus)}, and {limit.left} are not guaranteed to other tenants: "
         f"jobs of the tier {job.tier} do not borrow those, since no rule would take them back"
     )
     return _alone(why, Reason(WaitReason.FIRM_GUARANTEES, job.fewest_gpus - limit.left))
@@ -234,7 +234,7 @@ def no_room(
     ``room``: of its family; ``hold_until_ms``: until when GPUs on which it would fit are held for others; ``hold``: the
     GPUs held for it until a reclaim may help.
     """
-    clauses = [clause for clause in _no_room(room, request, outcome, policy) if clause]
+    clauses = _no_room(room, request, outcome, policy)
     if hold is not None:
         idle = f"{hold.num_free} idle GPUs"
         clauses.append(ClausePair(f"{idle} are held for it until then", f"{idle} would be held for it until then"))

@@ -106,7 +106,7 @@ def free_room(state: FleetState, request: Request) -> FreeRoom:
 
 def _most(state: FleetState, request: Request, counts: Ints) -> _Most:
     most = most_nodes(state, request, counts)
-    return _Most(most, most_unrounded(state, request, counts) if request.rule.slices else most)
+    return _Most(most, most_unrounded(state, request, counts, most))
 
 
 def _too_large_for_a_host(state: FleetState, request: Request) -> str:

@@ -9,13 +9,11 @@ Value = TypeVar("Value")
 class KeptValues(Generic[Value]):
     """The values of one stamp: a change of the stamp forgets them."""
 
-    __slots__ = ("_stamp", "_values", "num_made")
+    __slots__ = ("_stamp", "_values")
 
     def __init__(self) -> None:
         self._stamp: Hashable = None
         self._values: dict[Hashable, Value] = {}
-        self.num_made = 0
-        """How many values were computed, the work that this saves or does not."""
 
     def get(self, stamp: Hashable, key: Hashable, make: Callable[[], Value]) -> Value:
         """Return the value of the key for this stamp. ``make`` computes it."""
@@ -25,5 +23,4 @@ class KeptValues(Generic[Value]):
         found = self._values.get(key)
         if found is None:
             found = self._values[key] = make()
-            self.num_made += 1
         return found

@@ -83,10 +83,9 @@ class PendingJobs:
 
     def verdict(self, job: WaitingJob, request: Request) -> Verdict:
         """Return the verdict of a job that found no place: equal jobs get the same one."""
-        if self._backfill.is_lifted(job):
-            claim = self._reclaimer.lending.claim(job.tenant_id, job.tier, job.fewest_gpus)
-            return self._refused_or_hold(job, request, claim).verdict
         claim = self._reclaimer.lending.claim(job.tenant_id, job.tier, job.fewest_gpus)
+        if self._backfill.is_lifted(job):
+            return self._refused_or_hold(job, request, claim).verdict
         told_apart_by = self._backfill.distinguishing_key(job)
         meets = self._reclaimer.distinguishing_key(request, claim, expected_s(job, self._policy))
         tenant = NO_TENANT if claim is None else job.tenant_id

@@ -136,7 +136,7 @@ class FirmGuarantees:
             for one in pool.tiers
         )
 
-    def keep_rest(self, tenant: TenantId, tier: str, num_gpus: int) -> bool:
+    def keep_rest(self, tenant: TenantId, tier: str, num_gpus: int) -> None:
         """Lend nothing more in this cycle, if the tenant could borrow for so many GPUs once others have ended."""
         own = self._unused.get(tier)
         borrowed = num_gpus - (0 if own is None else own.left_for(tenant))
@@ -145,8 +145,8 @@ class FirmGuarantees:
             for pool, capacity in zip(self._pools, self._capacity, strict=True)
             if self._is_about(pool, tier)
         )
-        self._is_rest_kept = self._is_rest_kept or borrowed <= most
-        return borrowed <= most
+        if borrowed <= most:
+            self._is_rest_kept = True
 
     def copy(self) -> "FirmGuarantees":
         """Return a copy that counts by itself."""

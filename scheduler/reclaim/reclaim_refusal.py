@@ -53,6 +53,6 @@ class Refusals:
         most = self._reach.most_nodes_by(may_give, anytime)
         if most >= request.nodes:
             return Refused(Obstacle.CLOSING)
-        unrounded = most_unrounded(self._state, anytime, self._reach.counts_by(may_give, request))
+        unrounded = most_unrounded(self._state, anytime, self._reach.counts_by(may_give, request), most)
         num_gpus = self._reach.num_given(may_give, request)
         return Refused(Obstacle.TOO_LITTLE, num_gpus=num_gpus, most_nodes=most, most_unrounded=unrounded)

@@ -72,7 +72,7 @@ class ReclaimRoom:
         state, counts = self._state, self._reach.counts_by(may_give, self._request)
         anytime = replace(self._request, maintenance_start_ms=None)
         most = most_nodes(state, anytime, counts)
-        unrounded = most_unrounded(state, anytime, counts) if anytime.rule.slices else most
+        unrounded = most_unrounded(state, anytime, counts, most)
         num_gpus = self._reach.num_given(may_give, self._request)
         return Refused(Obstacle.TOO_LITTLE, num_gpus=num_gpus, most_nodes=most, most_unrounded=unrounded)
 

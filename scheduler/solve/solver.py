@@ -97,8 +97,13 @@ def most_nodes(state: FleetState, request: Request, counts: Ints | None = None) 
     return int(room_of(state.layout, request, cells, span[-1]).max(initial=0))
 
 
-def most_unrounded(state: FleetState, request: Request, counts: Ints) -> int:
-    """Return the most hosts without rounding to slices; the places at the slices' levels must be known all the same."""
+def most_unrounded(state: FleetState, request: Request, counts: Ints, most: int) -> int:
+    """Return the most hosts without rounding to slices; the places at the slices' levels must be known all the same.
+
+    ``most``: the most hosts with rounding.
+    """
+    if not request.rule.slices:
+        return most
     in_slices = fitting_cells(state, request, counts)
     known = np.zeros_like(counts)
     known[in_slices] = counts[in_slices]

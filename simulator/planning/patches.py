@@ -10,6 +10,7 @@ from typing import Any
 from muster.domain.policy.document import Policy
 from muster.domain.policy.tiers import TierPolicy
 from scheduler.model import Parts, Plan, Question
+from scheduler.quota.firm_tiers import is_firm
 from scheduler.quota.tenancy import Quota
 from scheduler.solve.placement_rule import ANYWHERE
 from simulator.world.wiring import plan_of
@@ -82,8 +83,7 @@ def lend_guarantees(question: Question) -> Plan:
     """Plan with guarantees that only order the queue: jobs that no rule takes back borrow them."""
     tenancy, quotas = question.workload.tenancy, {}
     for (tenant, tier), quota in tenancy.quotas.items():
-        is_firm = question.policy.tier(tier).notice_s is None
-        quotas[tenant, tier] = Quota(ceiling=quota.most) if is_firm else quota
+        quotas[tenant, tier] = Quota(ceiling=quota.most) if is_firm(question.policy, tier) else quota
     workload = replace(question.workload, tenancy=replace(tenancy, quotas=quotas))
     return plan_of(replace(question, workload=workload))
 
