@@ -27,17 +27,15 @@ from control.core.unit_of_work import UnitOfWorkFactory
 from control.jobs import jobs
 from control.placement.scheduling import question
 from control.policy.policies import ACTIVATE, store_policy
+from control.tenants import keys, tenants
 from local.postgres import PostgresServer
 from muster.db import migrate
 from muster.db.engine import make_engine
-from muster.db.models import ApiKey, Tenant
 from muster.domain.errors import TenantLimitError
-from muster.domain.ids import KeyId, TenantId
+from muster.domain.ids import TenantId
 from muster.domain.job.spec import JobSpec
 from muster.domain.policy.document import Policy
 from muster.domain.principals import Principal, Role
-from muster.identity import new_id
-from muster.tokens import new_token
 from scheduler.planner import plan
 
 BAR: Final = 1.10
@@ -166,25 +164,11 @@ def _submit_beyond(units: UnitOfWorkFactory, tenant_id: TenantId, allowed: int) 
 
 
 def _tenant(units: UnitOfWorkFactory) -> TenantId:
-    tenant_id = TenantId(new_id("tenant"))
-    with units.begin(_OPERATOR, ACTIVATE) as unit:
-        unit.session.add(Tenant(id=tenant_id, name="greedy", created_at=unit.now))
-        unit.audit("tenant.create", "tenant", tenant_id)
-    return tenant_id
+    with units.begin(_OPERATOR, tenants.CREATE) as unit:
+        return tenants.create(unit, name="greedy").id
 
 
 def _key_of(units: UnitOfWorkFactory, tenant_id: TenantId) -> dict[str, str]:
-    token = new_token()
-    with units.begin(_OPERATOR, ACTIVATE) as unit:
-        key = ApiKey(
-            id=KeyId(new_id("key")),
-            prefix=token.public,
-            secret_sha256=token.digest,
-            name="bench",
-            role=Role.TENANT_MEMBER,
-            tenant_id=tenant_id,
-            created_at=unit.now,
-        )
-        unit.session.add(key)
-        unit.audit("key.create", "key", key.id)
-    return {"Authorization": f"Bearer {token.text}"}
+    with units.begin(_OPERATOR, keys.CREATE) as unit:
+        made = keys.create(unit, name="bench", role=Role.TENANT_MEMBER, tenant_id=tenant_id)
+    return {"Authorization": f"Bearer {made.token.text}"}
