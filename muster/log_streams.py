@@ -1,5 +1,6 @@
 """Output streams whose writes never raise: a full log device must not stop what it is about."""
 
+import contextlib
 import io
 import sys
 import threading
@@ -64,6 +65,11 @@ def _unbuffered(stream: TextIO) -> TextIO:
     raw = getattr(getattr(stream, "buffer", None), "raw", None)
     if raw is None:
         return stream
+    with contextlib.suppress(OSError):  # what it had was written, or is lost with its device
+        stream.flush()
+    with contextlib.suppress(OSError):
+        # An object of its own for the descriptor: the old one may remember a file that stood there before.
+        raw = io.FileIO(raw.fileno(), "w", closefd=False)
     return io.TextIOWrapper(raw, encoding=stream.encoding, errors=stream.errors, write_through=True)
 
 

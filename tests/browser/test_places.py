@@ -28,7 +28,6 @@ EMPTY = {
     "gpus?model=none": "No such GPU",
     "nodes?name=none": "No such node",
     "reclaims?state=WITHDRAWN": "No such reclaim",
-    "incidents?state=closed": "No such incident",
     "events?kind=nothing.": "No such event",
     "audit?actor=nobody": "No such entry",
     "find?q=nothing-is-called-so": "Nothing was found",

@@ -151,6 +151,7 @@ def test_a_remedy_that_is_due_and_that_is_not_begun(desk: Desk) -> None:
 
 
 def test_a_job_on_hold(desk: Desk) -> None:
+    assert "None has been closed yet" in desk.seen.text("/console/incidents?state=closed")
     job_id = desk.seen.fleet.submit()
     hold = HoldRequested("its image is not there")
     desk.change(jobs.CANCEL, lambda unit: step_job(unit, lock_job(unit, job_id), hold, active_policy(unit.session)))
