@@ -14,7 +14,14 @@ from dataclasses import dataclass
 from typing import Final
 
 from muster.domain.exit.causes import STOP_CAUSES
-from muster.domain.exit.exit_record import ExitRecord, RankExit, parse_exit_record
+from muster.domain.exit.exit_record import (
+    CORRUPTION,
+    CORRUPTION_CODE,
+    SAVE_FAILED,
+    ExitRecord,
+    RankExit,
+    parse_exit_record,
+)
 from muster.domain.exit.exit_signs import (
     CASCADES,
     GPU_SIGNS,
@@ -47,8 +54,6 @@ _SIGABRT: Final = 6
 _SIGKILL: Final = 9
 _SIGTERM: Final = 15
 _SIGNAL_NAMES: Final[Mapping[int, str]] = {6: "SIGABRT", 9: "SIGKILL", 11: "SIGSEGV", 15: "SIGTERM"}
-_STOPPED_ON_REQUEST: Final = frozenset({75, 76})
-"""Exit codes of ``muster.train`` after a stop request, with and without a checkpoint."""
 _LONGEST_LINE: Final = 300
 
 
@@ -62,14 +67,14 @@ class ExitClass:
 
 
 EXIT_CLASSES: Final[Mapping[int, ExitClass]] = {
-    16: ExitClass(Cause.GPU_FAULT, "it asks to compute the same again on another GPU"),
+    CORRUPTION_CODE: ExitClass(Cause.GPU_FAULT, "it asks to compute the same again on another GPU"),
     17: ExitClass(Cause.DIVERGED, "its results did not pass their validation"),
     64: ExitClass(Cause.USER_ERROR, "its command or configuration is wrong", is_final=True),
-    74: ExitClass(Cause.SAVE_FAILED, "its results could not be saved"),
+    SAVE_FAILED: ExitClass(Cause.SAVE_FAILED, "its results could not be saved"),
     93: ExitClass(Cause.USER_ERROR, "it is not to be started again", is_final=True),
 }
-"""16, 17 and 93 as Megatron-LM and NVRx have them, 64 and 74 as sysexits.h; 75 and 76 say that the rank was asked to
-stop."""
+"""16, 17 and 93 as Megatron-LM and NVRx have them, 64 as sysexits.h. 74, and 75 and 76 of a rank that was asked to
+stop, are ``muster.train``'s own: another program may end with them for its own reasons (``RankExit.meant_code``)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -213,7 +218,7 @@ def _failed(record: ExitRecord, stop: StopReason | None, faults: KnownFaults) ->
 
 def _fault_behind(roots: Mapping[int, RankExit], own: Mapping[int, RankExit], faults: KnownFaults) -> GpuFault | None:
     """Return the first fault of a GPU that explains the end. Ranks that only waited may have waited for hours."""
-    if not roots and any(rank.exit_code in _STOPPED_ON_REQUEST for rank in own.values()):
+    if not roots and any(rank.was_stopped for rank in own.values()):
         return None
     if not roots:
         return min(faults.found, key=lambda fault: fault.onset_ms, default=None)
@@ -236,7 +241,9 @@ def _of_gpu(fault: GpuFault, own: Mapping[int, RankExit]) -> Verdict:
 def _root(number: int, roots: Mapping[int, RankExit]) -> Verdict:
     """Return the verdict on the first rank: by its exit code, by a line of its log, else as the program's own fault."""
     rank = roots[number]
-    if (known := EXIT_CLASSES.get(-1 if rank.exit_code is None else rank.exit_code)) is not None:
+    if rank.outcome == CORRUPTION and rank.code == CORRUPTION_CODE:
+        return Verdict(Cause.CORRUPTION, _proof(number, rank, _last_line(rank.error_excerpt)), number, is_reported=True)
+    if (known := EXIT_CLASSES.get(-1 if rank.meant_code is None else rank.meant_code)) is not None:
         last = _last_line(rank.error_excerpt)
         words = f"{known.words}: {last}" if last else known.words
         is_reported = known.cause is Cause.GPU_FAULT
@@ -324,15 +331,15 @@ def _left_early(record: ExitRecord, failing: Mapping[int, RankExit]) -> int | No
 
 
 def _stopped_on_request(rank: RankExit) -> bool:
-    """Return whether the rank was asked to stop: by its exit code, or by SIGTERM if the program ignores it."""
-    return rank.exit_code in _STOPPED_ON_REQUEST or rank.signal == _SIGTERM
+    """Return whether the rank was asked to stop: by its outcome, or by SIGTERM if the program ignores it."""
+    return rank.was_stopped or rank.signal == _SIGTERM
 
 
 def _is_cascade(rank: RankExit) -> bool:
     """Return whether the rank ended because of another rank. Any cause of its own takes precedence."""
     if _stopped_on_request(rank):
         return True
-    says_why = rank.exit_code in EXIT_CLASSES or _matches(rank, ROOT_CAUSES) or _matches(rank, GPU_SIGNS)
+    says_why = rank.meant_code in EXIT_CLASSES or _matches(rank, ROOT_CAUSES) or _matches(rank, GPU_SIGNS)
     return _matches(rank, CASCADES) and not says_why
 
 
