@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 from typing import TYPE_CHECKING
 
 from muster.train.checkpoint import fences, generations, retention
@@ -51,6 +52,9 @@ class DiskStore:
         return generations.half_written(self.folder)
 
     def prepare(self, generation: Generation) -> None:
+        final = self.folder / generation.name
+        if final.exists():
+            raise FileExistsError(errno.EEXIST, "exists already", str(final))
         generations.prepare(self.folder, generation)
 
     def abandon(self, generation: Generation) -> None:

@@ -47,7 +47,7 @@ class Store(Protocol):
         """Return (step, fence) of generations that were never committed, the newest first; one may be in progress."""
 
     def prepare(self, generation: Generation) -> None:
-        """Make a place to write the generation to."""
+        """Make a place to write the generation to. Raises FileExistsError if it was committed before."""
 
     def abandon(self, generation: Generation) -> None:
         """Remove the written files of a generation, unless it was committed."""
