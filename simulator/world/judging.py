@@ -1,103 +1,30 @@
-"""The health of the world's GPUs: findings from hosts, the real rules under the real breaker, burn-ins.
-
-``Standings`` computes independently what the invariants I10, I11, I25 and I26 are checked against.
-"""
+"""The health of the world's GPUs: findings from hosts, the real rules under the real breaker, burn-ins."""
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from random import Random
 from typing import Final
 
 from health.evidence.evidence import join
 from health.standing import breaker
-from health.standing.breaker import FLEET_WINDOW, BreakerState, FleetCounts, GpuPlace
-from health.standing.gpu_case import BurnInResult, GpuCase, Move, MoveReason, moved
+from health.standing.breaker import BreakerState, FleetCounts, GpuPlace
+from health.standing.gpu_case import BurnInResult, GpuCase, Move, moved
 from health.standing.standing import MOVES_AT_ONCE
 from muster.domain.evidence.findings import Finding, Severity, Trust
 from muster.domain.ids import EvidenceId, GpuUuid
 from muster.domain.lifecycle.attempt import Command
-from muster.domain.policy.document import DEFAULT_POLICY
 from muster.domain.state_sets import OUT_OF_SERVICE
 from muster.domain.states import Standing, StopReason
 from simulator.world.clocks import WALL_START_MS
 from simulator.world.kernel import Kernel
+from simulator.world.node_holds import NodeHolds
 from simulator.world.server import Server
 from simulator.world.settings import Settings
+from simulator.world.standings import Standings
 from simulator.world.truth import require
 from simulator.world.wiring import Wiring
 
-_BY_RATE: Final = frozenset({MoveReason.LOW_SCORE, MoveReason.REPORTED_EVIDENCE, MoveReason.FLAPPING})
-_TRUE_POLICY: Final = DEFAULT_POLICY.health
 _MOST_PAST_MOVES: Final = 8
-_STAYS_OUT: Final = frozenset({Standing.SUSPECT, Standing.QUARANTINED, Standing.REPAIR})
-
-
-@dataclass(slots=True)
-class Standings:
-    """The truth about findings and transitions.
-
-    ``taken_ms``, ``taken_as``: GPU → when, and under which number, a rule took it out last; ``out``: the GPUs that have
-    not returned since. ``accepted``: scope → the takings before a person closed it last. ``open_since_ms``: the
-    breaker's scopes at the last check.
-    """
-
-    taken_ms: dict[GpuUuid, int] = field(default_factory=dict)
-    out: set[GpuUuid] = field(default_factory=set)
-    num_taken: int = 0
-    taken_as: dict[GpuUuid, int] = field(default_factory=dict)
-    accepted: dict[str, int] = field(default_factory=dict)
-    open_since_ms: dict[str, int] = field(default_factory=dict)
-    condemned_ms: dict[GpuUuid, int] = field(default_factory=dict)
-    proved_ms: dict[GpuUuid, int] = field(default_factory=dict)
-
-    def moves(self, move: Move, case: GpuCase, counts: FleetCounts) -> None:
-        if move.to_standing is Standing.QUARANTINED or (
-            move.to_standing is Standing.SUSPECT and not self._is_out(move)
-        ):
-            self.num_taken += 1
-            self.taken_ms[move.gpu_uuid], self.taken_as[move.gpu_uuid] = move.at_ms, self.num_taken
-            self.out.add(move.gpu_uuid)
-            self._require_within_caps(move, counts)
-        elif move.to_standing not in _STAYS_OUT:
-            self.out.discard(move.gpu_uuid)
-        if move.from_standing is Standing.QUARANTINED and move.to_standing not in OUT_OF_SERVICE:
-            proved_ms, condemned_ms = self.proved_ms.get(move.gpu_uuid), self.condemned_ms.get(move.gpu_uuid, 0)
-            is_proved = proved_ms is not None and proved_ms > condemned_ms
-            require(is_proved, "I11", f"{move.gpu_uuid} is back: condemned {condemned_ms}, passed {proved_ms}")
-        if move.reason in _BY_RATE:
-            cited = [each.last_seen_ms for each in case.evidence if each.id in move.evidence_ids]
-            age_ms = move.at_ms - max(cited, default=0)
-            is_fresh = age_ms <= int(_TRUE_POLICY.evidence.stale_action_s * 1000)
-            require(is_fresh, "I26", f"{move.gpu_uuid} moves by what is {age_ms} ms old")
-
-    def _is_out(self, move: Move) -> bool:
-        return move.gpu_uuid in self.out
-
-    def _require_within_caps(self, move: Move, counts: FleetCounts) -> None:
-        """Require that what rules have taken out, by whatever way, is within the cap of each scope of the GPU."""
-        place, policy = counts.places[move.gpu_uuid], _TRUE_POLICY.breaker
-        window_ms = move.at_ms - int(policy.window_s * 1000)
-        rack = {gpu for gpu, other in counts.places.items() if other.rack == place.rack}
-        scopes = (
-            ("fleet_window", counts.places.keys(), policy.fleet_window_share, policy.fleet_window_floor),
-            ("fleet", counts.places.keys(), policy.fleet_share, policy.fleet_floor),
-            (f"rack:{place.rack}", rack, policy.rack_share, policy.rack_floor),
-        )
-        for scope, members, share, floor in scopes:
-            cap, accepted = max(int(floor), int(share * len(members) + 1e-9)), self.accepted.get(scope, 0)
-            stays = set[GpuUuid]() if scope == FLEET_WINDOW else self.out
-            counted = [
-                gpu
-                for gpu, at_ms in self.taken_ms.items()
-                if gpu in members and self.taken_as[gpu] > accepted and (gpu in stays or at_ms > window_ms)
-            ]
-            require(len(counted) <= cap, "I10", f"rules took out {sorted(counted)}, and {scope} gives {cap}")
-
-    def sees(self, state: BreakerState, closed: str | None = None) -> None:
-        """Require that a scope that opened stays open until a person closes it (I25)."""
-        lost = [scope for scope in self.open_since_ms if scope not in state.open_since_ms and scope != closed]
-        require(not lost, "I25", f"the breaker has forgotten that {lost} is open")
-        self.open_since_ms = dict(state.open_since_ms)
 
 
 class Judge:
@@ -106,7 +33,7 @@ class Judge:
     def __init__(self, kernel: Kernel, rng: Random, settings: Settings, wiring: Wiring, server: Server) -> None:
         self._kernel, self._rng, self._settings, self._wiring, self._server = kernel, rng, settings, wiring, server
         self._store = store = server.store
-        self.standings = Standings()
+        self.standings = Standings({gpu: node_id for node_id, part in store.gpus.items() for gpu in part})
         self.is_calm = False
         racks = {node_id: f"rack{number % 2}" for number, node_id in enumerate(store.gpus)}
         self._places = {gpu: GpuPlace(rack=racks[node_id]) for node_id, part in store.gpus.items() for gpu in part}
@@ -114,6 +41,7 @@ class Judge:
         for place in self._places.values():
             by_rack[place.rack or ""] = by_rack.get(place.rack or "", 0) + 1
         self._counts = FleetCounts(len(self._places), by_rack=by_rack, places=self._places)
+        self.node_holds = NodeHolds(kernel, wiring, server, self.standings, self._counts)
         store.cases = {gpu: GpuCase(gpu, Standing.HEALTHY, self._wall_ms()) for gpu in self._places}
         self.proposed: set[GpuUuid] = set()
         self._burning: dict[GpuUuid, int] = {}
@@ -195,6 +123,7 @@ class Judge:
 
     def keep_up(self) -> None:
         """Start burn-ins on free GPUs that are out of service; now and then close the breaker as a person does."""
+        self.node_holds.keep()
         if not self._store.is_out and not self._store.breaker.open_since_ms and not self.proposed:
             return
         now_ms, again_ms = self._wall_ms(), 10 * self._settings.timers.heartbeat_ms
@@ -234,7 +163,7 @@ class Judge:
 
     def is_at_rest(self) -> bool:
         """Return whether every GPU is back, and nothing needs a person."""
-        return not self._store.is_out and not self.proposed
+        return not self._store.is_out and not self.proposed and not self._store.nodes_on_hold
 
 
 def _condemns(finding: Finding) -> bool:

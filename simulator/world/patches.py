@@ -1,13 +1,13 @@
 """The planted bugs that are code: each is a step of the core with one fault. ``planted`` describes them."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Final
 
 from health.standing import standing
-from health.standing.breaker import BreakerDecision, BreakerState, FleetCounts
+from health.standing.breaker import BreakerDecision, BreakerState, FleetCounts, Taking, TakingDecision, Way
 from health.standing.gpu_case import GpuCase, Move, MoveReason, move_to
-from muster.domain.ids import JobId
+from muster.domain.ids import GpuUuid, JobId
 from muster.domain.lifecycle import attempt, contact, host
 from muster.domain.lifecycle.host import HostLedger, Phase
 from muster.domain.lifecycle.model import AttemptLifecycle, Timers
@@ -138,6 +138,18 @@ def admit_all(
     moves: Iterable[Move], state: BreakerState, _: FleetCounts, __: HealthPolicy, ___: int
 ) -> BreakerDecision:
     return BreakerDecision(state, tuple(moves), (), None)
+
+
+def admit_all_takings(
+    takings: Iterable[Taking], state: BreakerState, _: FleetCounts, __: HealthPolicy, ___: int
+) -> TakingDecision:
+    return TakingDecision(state, tuple(takings), (), None)
+
+
+def never_give_back(
+    state: BreakerState, _: Mapping[Way, Sequence[GpuUuid]], __: FleetCounts, ___: HealthPolicy, ____: int
+) -> BreakerState:
+    return state
 
 
 def decide_by_any_burn_in(gpu: GpuCase, now_ms: int, policy: HealthPolicy) -> Move | None:

@@ -156,6 +156,10 @@ def forget_an_open_breaker(world: World) -> None:
     world.judge.standings.open_since_ms = {"rack:unknown": 1}
 
 
+def hold_uncounted(world: World) -> None:
+    world.store.nodes_on_hold.add(next(iter(world.store.gpus)))
+
+
 FAULTS: dict[str, Callable[[World], None]] = {
     "I1": lose_a_holder,
     "I2": revive,
@@ -174,6 +178,7 @@ FAULTS: dict[str, Callable[[World], None]] = {
     "I22": free_what_is_used,
     "I23": count_again,
     "I25": forget_an_open_breaker,
+    "I29": hold_uncounted,
 }
 
 
