@@ -11,6 +11,7 @@ from control.hosts import host_reports, protocol
 from control.jobs import jobs
 from control.jobs.job_logs import EVERYTHING, chunks_after
 from control.training import training
+from control.watch import line_intake
 from muster.client.transport import Problem, UnreachableError
 from muster.domain.errors import MusterError
 from muster.domain.ids import AttemptId, JobId
@@ -25,7 +26,7 @@ from muster.wire.host import (
     ReportAnswer,
     ReportBatch,
 )
-from muster.wire.training import TrainAnswer, TrainBatch
+from muster.wire.training import FindingsAnswer, FindingsBatch, TrainAnswer, TrainBatch
 from tests.fleet_factory import Fleet
 from workers.host.job_users import JobUsers
 from workers.host.launcher import HostConfig, Launcher
@@ -56,6 +57,9 @@ class DirectClient:
 
     def send_training(self, attempt_id: AttemptId, batch: TrainBatch) -> TrainAnswer:
         return self._call(training.RECORD, lambda unit: training.take(unit, attempt_id, batch), quiet=True)
+
+    def send_findings(self, attempt_id: AttemptId, batch: FindingsBatch) -> FindingsAnswer:
+        return self._call(line_intake.RECORD, lambda unit: line_intake.take(unit, attempt_id, batch), quiet=True)
 
     def _call(self, action: str, work: Callable[[UnitOfWork], Answer], *, quiet: bool = False) -> Answer:
         if self.is_cut:

@@ -13,6 +13,7 @@ from muster.domain.ids import JobId
 from muster.domain.job.spec import JobSpec
 from muster.domain.lifecycle.model import Timers
 from muster.domain.policy.training import CheckpointIntervalPolicy, ScrubPolicy, TrainingPolicy
+from muster.domain.policy.watch import HangRule, WatchPolicy
 from muster.durable import write_durably
 from muster.identity import new_id
 from workers.host.supervisor.lock import take_lock
@@ -43,6 +44,11 @@ class RunPlan:
     scrub: ScrubPolicy = field(default_factory=ScrubPolicy)
     last_save_retry_s: float = TrainingPolicy().last_save_retry_s
     variables: Mapping[str, str] = field(default_factory=dict)
+    watch: WatchPolicy = field(default_factory=WatchPolicy)
+
+    @property
+    def on_hang(self) -> HangRule:
+        return self.spec.on_hang or self.watch.on_hang
 
 
 class RunFolder:

@@ -162,6 +162,8 @@ def program_environment(order: Order, folder: Path, scratch: Path) -> dict[str, 
         "MUSTER_NUM_NODES": str(order.num_nodes),
         "CUDA_VISIBLE_DEVICES": ",".join(order.gpus),
         "MUSTER_TRAIN_SOCKET": str(scratch / files.TRAIN_SOCKET),
+        "MUSTER_WATCH_SOCKET": str(scratch / files.WATCH_SOCKET),
+        "MUSTER_TAKES_OUTCOME": "1",
         "TMPDIR": str(scratch),
     }
     if order.venv is not None:

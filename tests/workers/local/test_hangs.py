@@ -1,0 +1,129 @@
+"""``muster run`` of programs that hang: the rank that is named, the evidence, and what follows by the job's rule."""
+
+import json
+import random
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from muster.domain.exit.exits import Verdict as ExitVerdict
+from muster.domain.job.spec import JobSpec
+from muster.domain.lifecycle.model import Timers
+from muster.domain.policy.document import Policy
+from muster.domain.policy.watch import KnownLimits, UnknownLimits, WatchPolicy
+from muster.domain.states import Cause
+from tests.scaled import examples
+from tests.warm_python import WarmPython
+from tests.workers.host.burial import bury
+from tests.workers.local.runs import Runs
+from workers.local import hangs, local_run
+from workers.local.local_run import LocalRun
+from workers.local.plan import RunFolder, RunPlan
+
+PROGRAM = Path(__file__).with_name("hanging_program.py")
+SHORT = KnownLimits(step_s=2.5, data_s=2.5, eval_s=2.5, first_step_s=15)
+LATE = UnknownLimits(first_step_s=15)
+"""For a tracker whose first look is past the first step."""
+QUIET = "import time; print('here', flush=True); time.sleep(600)"
+
+
+@pytest.fixture
+def runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Runs]:
+    monkeypatch.setattr(hangs, "TURN_S", 0.2)
+    monkeypatch.setattr(local_run, "HUNG_GRACE_MS", 100)
+    yield Runs(tmp_path)
+    for folder in tmp_path.rglob("attempts/*/"):
+        bury(folder)
+
+
+WORDS = {
+    "endless": "stand_still (",
+    "loader": "__iter__ (",
+    "skipped": "all_reduce",
+    "gather": "all_gather",
+    "storage": "stand_still (",
+    "stopped": "stopped",
+}
+
+
+def hung(runs: Runs, warm: WarmPython, kind: str, *, ranks: int, culprit: int, at: int) -> tuple[str, dict[str, Any]]:
+    """Run a program that hangs in one of the ways, and return the sentence about it and its attempt."""
+    program = {"script": str(PROGRAM), "args": [kind, str(culprit), str(at)], "python": str(warm.daemon)}
+    ended = runs.run(program, WatchPolicy(known=SHORT, unknown=LATE), ranks=ranks, restart={"max_restarts": 0})
+    (attempt,) = ended["attempts"]
+    assert (ended["state"], attempt["cause"]) == ("FAILED", "hang"), runs.reported
+    (sentence,) = runs.sentences()
+    return sentence, attempt
+
+
+@pytest.mark.parametrize("kind", ["endless", "loader", "skipped", "gather", "storage"])
+def test_one_sentence_names_the_rank_that_the_others_wait_for(runs: Runs, warm_python: WarmPython, kind: str) -> None:
+    """``tests/workers/local/test_faults_on_purpose.py`` has a rank that is stopped, and one that sleeps."""
+    ranks = 3 if kind == "gather" else 2  # of two other operations, either may be the false one
+    sentence, attempt = hung(runs, warm_python, kind, ranks=ranks, culprit=1, at=12)
+    assert attempt["culprit_rank"] == 1, runs.reported
+    assert sentence.startswith("hang: Rank 1 on this-host")
+    assert WORDS[kind] in sentence
+    assert attempt["saved_step"] == 10
+    found = json.loads((Path(attempt["folder"]) / "watch" / "host-this-host.json").read_text())
+    assert [rank["rank"] for rank in found["ranks"]] == list(range(ranks))
+
+
+@pytest.mark.parametrize("number", range(examples(500, quick=1)))
+def test_a_hang_of_any_kind_rank_and_step_is_named(runs: Runs, warm_python: WarmPython, number: int) -> None:
+    draw = random.Random(number)  # noqa: S311  # the same hangs in each run
+    kind = [*WORDS][(number + 5) % len(WORDS)]
+    ranks = draw.randrange(3 if kind == "gather" else 2, 5)
+    culprit = draw.randrange(ranks)
+    sentence, attempt = hung(runs, warm_python, kind, ranks=ranks, culprit=culprit, at=draw.randrange(10, 30))
+    assert attempt["culprit_rank"] == culprit, runs.reported
+    assert WORDS[kind] in sentence
+
+
+def bare(code: str) -> dict[str, Any]:
+    return {"launcher": "command", "argv": [sys.executable, "-u", "-c", code]}
+
+
+def test_a_hang_is_tried_again_as_often_as_the_policy_allows(runs: Runs) -> None:
+    ended = runs.run(bare(QUIET), WatchPolicy(quiet_s=0.5, hang_restarts=1, known=SHORT), restart={"max_restarts": 5})
+    assert [each["cause"] for each in ended["attempts"]] == ["hang", "hang"]
+    assert (ended["state"], ended["state_reason"].endswith("it hung 2 times in a row, and 1 may be repeated")) == (
+        "FAILED",
+        True,
+    )
+
+
+@pytest.mark.parametrize(
+    ("causes", "is_last"), [(["hang", "user_error", "hang"], False), (["user_error", "hang", "hang"], True)]
+)
+def test_hangs_count_in_a_row(tmp_path: Path, causes: list[str], *, is_last: bool) -> None:
+    spec = JobSpec.model_validate({"name": "job", "program": bare(QUIET), "shape": {"ranks_per_node": 1}})
+    watch = WatchPolicy(hang_restarts=1)
+    plan = RunPlan(spec, (), sys.executable, Timers.of(Policy()), 1 << 20, 20, 600.0, watch=watch)
+    folder = RunFolder(tmp_path / "run", spec)
+    try:
+        run = LocalRun(plan, folder, lambda _words: None, lambda _stream, _line: None)
+    finally:
+        folder.close()
+    run._ended = [{"cause": cause} for cause in causes]
+    assert (run._ends_by_hang(ExitVerdict(Cause.HANG, "stands still")) is not None) is is_last
+
+
+def test_a_job_that_holds_keeps_its_stacks_and_is_not_tried_again(runs: Runs) -> None:
+    ended = runs.run(bare(QUIET), WatchPolicy(quiet_s=0.5, known=SHORT), on_hang="hold", restart={"max_restarts": 5})
+    (attempt,) = ended["attempts"]
+    assert ended["state_reason"].endswith("its rule is to hold")
+    assert (Path(attempt["folder"]) / "watch" / "host-this-host.json").exists()
+
+
+def test_a_job_that_is_to_be_notified_goes_on(runs: Runs) -> None:
+    wait = "while not os.path.exists({!r}): time.sleep(0.05)"
+    hung, moves = (wait.format(str(runs.file_of(kind))) for kind in ("hang: ", "makes progress"))
+    code = f"import os, time\nprint('here', flush=True)\n{hung}\nprint('again', flush=True)\n{moves}"
+    ended = runs.run(bare(code), WatchPolicy(quiet_s=1.0, known=SHORT), on_hang="notify")
+    assert ended["state"] == "SUCCEEDED"
+    assert runs.sentences()
+    assert any(words.startswith("makes progress again after ") for words in runs.reported)
