@@ -10,6 +10,7 @@ from sqlalchemy import func, select
 
 from control.attempts.attempts import LoadedAttempt
 from control.attempts.mapping import grace_ms, job_request, spec_of, stored_spec
+from control.attempts.reruns import order_for
 from control.checkpoints.checkpoints import resume_of
 from control.core.unit_of_work import UnitOfWork
 from control.fleet.failure_rates import rule_for_attempt
@@ -91,6 +92,7 @@ def _order_of_program(unit: UnitOfWork, job: Job, spec: JobSpec, policy: Policy)
         venv=spec.program.venv,
         datasets=tuple(PartDataset(**dataset.model_dump(mode="json")) for dataset in spec.datasets),
         dataset_check_s=min(policy.dispatch.dataset_check_s, policy.dispatch.ready_within_s / 2),
+        watch=policy.watch.model_dump(mode="json", exclude={"stragglers"}),
         container=PartContainer.of(spec.model_dump(mode="json")["program"]["container"]),
     )
 
@@ -134,6 +136,10 @@ def _training_environment(unit: UnitOfWork, loaded: LoadedAttempt, spec: JobSpec
         "MUSTER_LAST_SAVE_RETRY_S": f"{policy.training.last_save_retry_s:g}",
         "MUSTER_NODES_RANGE": f"{spec.shape.sizes[0]}-{spec.shape.sizes[-1]}",
     }
+    if spec.on_value_fault is not None:
+        told["MUSTER_ON_VALUE_FAULT"] = spec.on_value_fault
+    if (rerun := order_for(unit.session, loaded.attempt, policy)) is not None:
+        told["MUSTER_RERUN"] = rerun
     return {**told, **smaller, **place}
 
 

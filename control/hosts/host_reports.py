@@ -8,9 +8,10 @@ from sqlalchemy import select
 from control.attempts import ends, fault_attribution, pairwise_checks
 from control.attempts.attempts import LoadedAttempt, cordon_unclean, step_attempt
 from control.attempts.mapping import attempt_lifecycle, job_request
+from control.attempts.own_parts import own_attempt
 from control.attempts.quick_checks import take_quick_check
 from control.core.unit_of_work import UnitOfWork, declare_action
-from control.hosts.protocol import node_of, own_attempt
+from control.hosts.protocol import node_of
 from control.policy.policies import active_policy
 from muster.db.models import AttemptHost, Node
 from muster.domain.errors import StaleFenceError, ValidationFailedError

@@ -8,9 +8,10 @@ from msgspec import structs
 from sqlalchemy import Row, Select, Text, Update, bindparam, select, update
 
 from control.attempts import pairwise_checks
-from control.attempts.attempts import LoadedAttempt, lock_attempt, step_attempt
+from control.attempts.attempts import lock_attempt, step_attempt
 from control.attempts.mapping import attempt_lifecycle, job_request, last_contact_of
 from control.attempts.orders import order_of, quick_check_s
+from control.attempts.own_parts import own_attempt
 from control.core.unit_of_work import UnitOfWork, declare_action
 from control.hosts import log_intake
 from control.placement import preflight
@@ -253,14 +254,6 @@ def claim(unit: UnitOfWork, attempt_id: AttemptId, request: ClaimRequest) -> Cla
         if isinstance(command, attempts.Refuse):
             return ClaimAnswer(granted=False, refusal=command.why)
     return ClaimAnswer(granted=False, refusal="the attempt cannot be claimed")
-
-
-def own_attempt(unit: UnitOfWork, attempt_id: AttemptId, node_id: NodeId) -> LoadedAttempt | None:
-    try:
-        loaded = lock_attempt(unit, attempt_id)
-    except NotFoundError:
-        return None
-    return loaded if loaded.host(node_id) is not None else None
 
 
 def store_logs(unit: UnitOfWork, attempt_id: AttemptId, batch: LogBatch) -> LogAnswer:

@@ -1,0 +1,154 @@
+"""False alarms by rule: how often verdicts were dismissed, and which rules therefore only notify of a job.
+
+A dismissal counts for as long as the policy's ``watch.false_alarms_days``, unless an operator resets the job's rules.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Final
+
+from sqlalchemy import ColumnElement, and_, case, func, select
+
+from control.attempts.attempts import lock_job
+from control.core.unit_of_work import UnitOfWork, declare_action
+from control.core.visibility import visible_rows
+from control.policy.policies import active_policy
+from muster.db.models import VerdictRow
+from muster.domain.ids import JobId
+from muster.domain.job.verdicts import VerdictKind, VerdictState
+from muster.domain.policy.watch import WatchPolicy
+from muster.domain.principals import Permission
+from watch.false_alarms import MAY_BE_MUTED, NEVER_MUTED, may_be_muted, only_notifies, proposal_of, rule_of
+
+RESET: Final = declare_action("verdict.reset_rules")
+MOST_COUNTS: Final = 200
+MOST_LEARNT: Final = 100
+
+
+@dataclass(frozen=True, slots=True)
+class RuleCount:
+    """Verdicts of one rule and cause. ``num_dismissed``: the false alarms among them."""
+
+    kind: VerdictKind
+    cause: str
+    rule: str
+    num_verdicts: int
+    num_dismissed: int
+
+
+@dataclass(frozen=True, slots=True)
+class LearntRule:
+    """A rule that only notifies of a job for a cause. ``proposal``: what an operator may change instead."""
+
+    job_id: JobId
+    kind: VerdictKind
+    cause: str
+    rule: str
+    num_dismissed: int
+    proposal: str
+
+
+@dataclass(frozen=True, slots=True)
+class RuleCounts:
+    counts: Sequence[RuleCount]
+    learnt: Sequence[LearntRule]
+
+
+_PART: Final = case((VerdictRow.kind == VerdictKind.HANG, VerdictRow.phase), else_="")
+"""Part of a rule: each phase has a limit of its own, by which a hang is noticed. Other kinds have one rule each."""
+
+
+def has_learnt(
+    unit: UnitOfWork,
+    job_id: JobId,
+    kind: VerdictKind,
+    cause: str,
+    policy: WatchPolicy,
+    *,
+    phase: str = "",
+    is_measured: bool = False,
+) -> bool:
+    """Return whether a rule only notifies of the job, since its verdicts of the cause were dismissed too often.
+
+    ``phase``: of a hang. ``is_measured``: the verdict rests on a measurement, so nothing mutes it.
+    """
+    if policy.false_alarms == 0 or not may_be_muted(kind, cause, is_measured=is_measured):
+        return False
+    query = select(func.count()).where(
+        VerdictRow.job_id == job_id, VerdictRow.kind == kind, VerdictRow.cause == cause, counts_since(unit.now, policy)
+    )
+    if kind is VerdictKind.HANG:
+        query = query.where(VerdictRow.phase == phase)
+    return only_notifies(unit.session.scalar(query) or 0, policy)
+
+
+def counts_since(now: datetime, policy: WatchPolicy) -> ColumnElement[bool]:
+    """Return the condition of a dismissed verdict that still counts as a false alarm."""
+    return and_(
+        VerdictRow.state == VerdictState.DISMISSED,
+        VerdictRow.dismissed_at > now - timedelta(days=policy.false_alarms_days),
+        VerdictRow.forgotten_at.is_(None),
+    )
+
+
+def reset(unit: UnitOfWork, job_id: JobId, *, reason: str) -> RuleCounts:
+    """Let the dismissals of a job's verdicts count no more, so that no rule only notifies of it. Return its counts.
+
+    Raises:
+        NotFoundError: there is no such job.
+    """
+    unit.principal.require(Permission.INCIDENT_WRITE)
+    job = lock_job(unit, job_id)
+    counting = VerdictRow.state == VerdictState.DISMISSED, VerdictRow.forgotten_at.is_(None)
+    found = unit.session.scalars(
+        select(VerdictRow).where(VerdictRow.job_id == job_id, *counting).order_by(VerdictRow.id).with_for_update()
+    ).all()
+    for row in found:
+        row.forgotten_at = unit.now
+    if found:
+        unit.session.flush()
+        payload = {"verdict_ids": [row.id for row in found[:MOST_COUNTS]], "num_verdicts": len(found), "reason": reason}
+        unit.emit("job.verdict_rules_reset", "job", job_id, tenant_id=job.tenant_id, payload=payload)
+        unit.audit("verdict.reset_rules", "job", job_id, reason=reason, detail={"num_verdicts": len(found)})
+    return rules(unit, job_id=job_id)
+
+
+def rules(unit: UnitOfWork, *, job_id: JobId | None = None) -> RuleCounts:
+    """Return the counts of verdicts that the caller may see, by rule and cause, the most false alarms first."""
+    unit.principal.require(Permission.JOB_READ)
+    about = [visible_rows(unit.principal, VerdictRow.tenant_id)]
+    if job_id is not None:
+        about.append(VerdictRow.job_id == job_id)
+    num_dismissed = func.count().filter(VerdictRow.state == VerdictState.DISMISSED)
+    query = (
+        select(VerdictRow.kind, VerdictRow.cause, _PART, func.count(), num_dismissed)
+        .where(*about)
+        .group_by(VerdictRow.kind, VerdictRow.cause, _PART)
+        .order_by(num_dismissed.desc(), func.count().desc(), VerdictRow.kind, VerdictRow.cause)
+        .limit(MOST_COUNTS)
+    )
+    counts = [
+        RuleCount(kind, cause, rule_of(kind, phase), num_verdicts, dismissed)
+        for kind, cause, phase, num_verdicts, dismissed in unit.session.execute(query)
+    ]
+    return RuleCounts(counts, _learnt(unit, about))
+
+
+def _learnt(unit: UnitOfWork, about: Sequence[ColumnElement[bool]]) -> Sequence[LearntRule]:
+    policy = active_policy(unit.session).watch
+    if policy.false_alarms == 0:
+        return ()
+    query = (
+        select(VerdictRow.job_id, VerdictRow.kind, VerdictRow.cause, _PART, func.count())
+        .where(*about, counts_since(unit.now, policy))
+        .where(VerdictRow.kind.in_(MAY_BE_MUTED), VerdictRow.cause.not_in(NEVER_MUTED))
+        .group_by(VerdictRow.job_id, VerdictRow.kind, VerdictRow.cause, _PART)
+        .having(func.count() >= policy.false_alarms)
+        .order_by(func.max(VerdictRow.id).desc())
+        .limit(MOST_LEARNT)
+    )
+    return [
+        LearntRule(job_id, kind, cause, rule_of(kind, phase), num, proposal_of(kind, phase, cause, num, policy))
+        for job_id, kind, cause, phase, num in unit.session.execute(query)
+    ]
