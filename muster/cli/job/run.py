@@ -5,7 +5,8 @@ import os
 import shutil
 import signal
 import sys
-from collections.abc import Iterator, Mapping
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from itertools import takewhile
@@ -19,7 +20,7 @@ from muster.cli.framework.durations import seconds_of
 from muster.cli.framework.exits import CommandError, Exit, close_quietly
 from muster.cli.framework.output import AsJson, json_of, print_line
 from muster.cli.job.environments import Engine, Image, Mounts, User, Venv, environment_of
-from muster.cli.job.job_options import Cpus, DiskReads, DiskWrites, Memory, OomDoublings, Pids
+from muster.cli.job.job_options import Cpus, DiskReads, DiskWrites, Memory, OnHang, OnValueFault, OomDoublings, Pids
 from muster.cli.job.job_submit import limits_of, name_of, program_of, restart_of
 
 if TYPE_CHECKING:
@@ -44,6 +45,8 @@ def run(
     ] = 3,
     pause: Annotated[str | None, typer.Option(help="Before a new attempt; it doubles, up to twice that. 30s.")] = None,
     oom_doublings: OomDoublings = 0,
+    on_hang: OnHang = None,
+    on_value_fault: OnValueFault = None,
     wall_time: Annotated[str | None, typer.Option(help="Of all attempts together, such as 10m or 2h.")] = None,
     grace: Annotated[str | None, typer.Option(help="Between SIGTERM and SIGKILL, such as 30s.")] = None,
     memory: Memory = None,
@@ -83,6 +86,8 @@ def run(
             "restart": restart_of(max_restarts, oom_doublings),
             "wall_time_s": seconds_of(wall_time, "--wall-time"),
             "stop_grace_s": seconds_of(grace, "--grace"),
+            "on_hang": on_hang,
+            "on_value_fault": on_value_fault,
             "limits": limits_of(memory, pids, cpus, disk_reads, disk_writes),
         }
     )
@@ -101,24 +106,24 @@ def supervise(plan: "RunPlan", folder: Path, *, as_json: bool) -> int:
     from workers.local.plan import RunFolder
 
     spec = plan.spec
-    _require_startable(spec)
+    require_startable(spec)
     ask = Ask()
     show = _nowhere if as_json else _Shown(with_prefix=spec.shape.num_ranks_per_node > 1)
     try:
         place = RunFolder(folder.absolute(), spec)
         try:
-            with _signals_handled(ask):
-                ended = LocalRun(plan, place, _print, show, ask).run()
+            with signals_handled(ask):
+                ended = LocalRun(plan, place, print_note, show, ask, _readings_of(plan.gpus)).run()
         finally:
             place.close()
     except OSError as fault:
         raise CommandError(f"{folder}: {fault.strerror or fault}", "Choose another --folder, or free space.") from fault
     if as_json:
         print_line(json_of(ended, indent=2))
-    _print(f"{ended['state']}: {ended['state_reason']} ({_so_many(ended)}, {ended['seconds']:.0f} s)")
+    print_note(f"{ended['state']}: {ended['state_reason']} ({_so_many(ended)}, {ended['seconds']:.0f} s)")
     saved = [each["saved_step"] for each in ended["attempts"] if each["saved_step"] is not None]
     if saved and ended["state"] != "SUCCEEDED":
-        _print(f"the same command continues after step {max(saved)}")
+        print_note(f"the same command continues after step {max(saved)}")
     return _EXIT_CODE_OF_STATE[ended["state"]]
 
 
@@ -133,7 +138,7 @@ def checked_spec(document: dict[str, Any]) -> "JobSpec":
         raise CommandError(said, "`muster run --help` says what each takes.", Exit.INVALID) from None
 
 
-def _require_startable(spec: "JobSpec") -> None:
+def require_startable(spec: "JobSpec") -> None:
     """Raise CommandError if a path or tool does not exist: that is a typing error, and no attempt's fault."""
     program = spec.program
     if program.container is not None:
@@ -176,6 +181,7 @@ def plan_of(
         scrub=training.scrub,
         last_save_retry_s=training.last_save_retry_s,
         variables=variables or {},
+        watch=policy.watch,
     )
 
 
@@ -207,8 +213,59 @@ def _visible_gpus() -> tuple[str, ...]:
         probe.close()
 
 
+def _readings_of(gpus: tuple[str, ...]) -> "Callable[[], Mapping[str, float]]":
+    """Return a function that reads utilisation and power of these GPUs; nothing where the driver does not answer.
+
+    The readings have the names of ``gpus``, which may be numbers as in CUDA_VISIBLE_DEVICES.
+    """
+    from agents.probes.interface import ProbeError
+    from agents.probes.nvml import open_nvml_probe
+    from muster.domain.gpu.metrics import value_of
+
+    if not gpus:
+        return dict
+    try:
+        probe = open_nvml_probe()
+        own = names_by_uuid(gpus, {str(gpu.uuid): gpu.model for gpu in probe.identify().gpus})
+    except ProbeError:
+        return dict
+    names = {"utilisation": "utilisation_percent", "power_w": "power_w"}
+
+    def read() -> Mapping[str, float]:
+        with contextlib.suppress(ProbeError):
+            checks = [check for check in probe.check(time.time_ns() // 1_000_000) if check.gpu_uuid in own]
+            found = {
+                f"gpu.{own[check.gpu_uuid]}.{ours}": value_of(check.values, name)
+                for check in checks
+                for ours, name in names.items()
+            }
+            return {name: value for name, value in found.items() if value is not None}
+        return {}
+
+    return read
+
+
+def names_by_uuid(gpus: Sequence[str], models: Mapping[str, str | None]) -> dict[str, str]:
+    """Return the name in ``gpus`` of each GPU that is known: a UUID, the unique beginning of one, or a number.
+
+    ``models``: of all GPUs in the driver's order. CUDA counts by speed where models differ, unless CUDA_DEVICE_ORDER
+    says otherwise: then a number names no certain GPU.
+    """
+    uuids = list(models)
+    by_number = len(set(models.values())) <= 1 or os.environ.get("CUDA_DEVICE_ORDER") == "PCI_BUS_ID"
+    found: dict[str, str] = {}
+    for name in gpus:
+        if name.isdecimal():
+            meant = [uuids[int(name)]] if by_number and len(name) <= 4 and int(name) < len(uuids) else []
+        else:
+            meant = [uuid for uuid in uuids if uuid.startswith(name)]
+        if len(meant) == 1:
+            found[meant[0]] = name
+    return found
+
+
 @contextmanager
-def _signals_handled(ask: "Ask") -> Iterator[None]:
+def signals_handled(ask: "Ask") -> Iterator[None]:
     before = {number: signal.signal(number, lambda *_: ask.note()) for number in (signal.SIGINT, signal.SIGTERM)}
     try:
         yield
@@ -217,7 +274,7 @@ def _signals_handled(ask: "Ask") -> Iterator[None]:
             signal.signal(number, handler)
 
 
-def _print(words: str) -> None:
+def print_note(words: str) -> None:
     """Print to the error stream; a run continues if nothing reads it."""
     with contextlib.suppress(OSError, ValueError, AttributeError):
         typer.echo(f"muster: {words}", err=True)
@@ -239,7 +296,7 @@ class _Shown:
             self._is_received = False
             if isinstance(fault, OSError):
                 close_quietly()  # buffered output would fail again at the end, and set the exit code
-            _print(f"the output has no reader any more ({fault}); it is in the logs")
+            print_note(f"the output has no reader any more ({fault}); it is in the logs")
 
 
 def _nowhere(_stream: str, _line: str) -> None:
