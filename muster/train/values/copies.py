@@ -5,6 +5,7 @@
 | parameter under DDP, and its state in the optimizer | the ranks of DDP's group |
 | parameter or state on a mesh (FSDP2, HSDP, tensor parallelism) | the ranks with the same piece: those along each dimension of the mesh on which it is replicated |
 | buffer without a mesh | all ranks; ranks may legally differ (``replica_judge``) |
+| running statistics of a batch norm that no ranks share | none: each rank's are of its own samples |
 | parameter without DDP and mesh | all ranks, if the program asks for the check itself: nothing else declares copies |
 
 Tensors that the program declares as each rank's own are no copies.
@@ -17,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 import torch.distributed as dist
+from torch.nn.modules.batchnorm import _BatchNorm
 
 from muster.train.checkpoint import state
 from muster.train.checkpoint.staging import is_plain
@@ -89,8 +91,9 @@ class Copies:
         for name, parameter in self._trained.model.named_parameters():
             groups[name] = self._group_of(name, parameter)
             yield from self._copy(name, parameter, groups[name], is_buffer=not parameter.requires_grad)
+        statistics = _own_statistics(self._trained.model)
         for name, buffer in self._trained.model.named_buffers():
-            if name not in self._ignored and not is_sharded(buffer):
+            if name not in self._ignored and name not in statistics and not is_sharded(buffer):
                 yield from self._copy(name, buffer, self._all if self._ddp is None else self._plain, is_buffer=True)
         yield from self._of_optimizer(groups)
 
@@ -134,6 +137,19 @@ class Copies:
         if key not in self._by_layout:
             self._by_layout[key] = _same_piece(value.device_mesh, placements)
         return self._by_layout[key]
+
+
+def _own_statistics(model: torch.nn.Module) -> frozenset[str]:
+    """Return the names of the buffers that a batch norm computes from the rank's own samples.
+
+    Ranks with similar samples have equal ones for some steps: that they differ later is no fault.
+    """
+    return frozenset(
+        f"{prefix}.{name}".removeprefix(".")
+        for prefix, module in model.named_modules()
+        if isinstance(module, _BatchNorm) and not isinstance(module, torch.nn.SyncBatchNorm)
+        for name, _ in module.named_buffers(recurse=False)
+    )
 
 
 def _same_piece(mesh: Any, placements: tuple[Any, ...]) -> Group:

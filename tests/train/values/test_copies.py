@@ -62,3 +62,14 @@ def test_a_communication_hook_is_not_sure_and_that_of_local_sgd_is_own() -> None
     state = post_localSGD_hook.PostLocalSGDState(None, None, start_localSGD_iter=9)  # type: ignore[no-untyped-call]
     watched.wrapped.register_comm_hook(state, post_localSGD_hook.post_localSGD_hook)
     assert (watched.of("weight").is_sure, watched.of("weight").is_own) == (False, True)
+
+
+def test_the_statistics_of_a_batch_norm_are_each_ranks_own_unless_ranks_share_them() -> None:
+    """Of similar samples they are equal for some steps, and then differ by their last bit."""
+    model = torch.nn.Sequential(torch.nn.BatchNorm1d(2), torch.nn.SyncBatchNorm(2))
+    copies = Copies(Trained(model, None, None, {}), model, 2, is_declared=True)
+    assert {copy.name for copy in copies if copy.is_buffer} == {
+        "1.running_mean",
+        "1.running_var",
+        "1.num_batches_tracked",
+    }
