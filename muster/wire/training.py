@@ -242,7 +242,8 @@ class ValueFault(RankMessage, frozen=True, kw_only=True, tag="value_fault"):
 class ReplicaFault(RankMessage, frozen=True, kw_only=True, tag="replica_fault"):
     """Copies of one tensor differ between ranks. ``since``: the step at which they last agreed.
 
-    ``is_of_buffers``: no copy differs that the program may not change on one rank alone.
+    ``is_of_buffers``: no copy differs that the program may not change on one rank alone. ``is_of_compute``: not copies
+    differ but results of one micro-batch.
     """
 
     step: Step
@@ -253,6 +254,7 @@ class ReplicaFault(RankMessage, frozen=True, kw_only=True, tag="replica_fault"):
     num_tensors: Annotated[int, Meta(ge=1, lt=1 << 31)] = 1
     num_copies: Annotated[int, Meta(ge=2, lt=1 << 31)] = 2
     is_of_buffers: bool = False
+    is_of_compute: bool = False
     reason: Text = ""
 
 

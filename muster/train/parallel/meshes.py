@@ -69,6 +69,11 @@ def place_in(found: DeviceMesh) -> tuple[int, int]:
     return number, found.size()
 
 
+def ranks_in(found: DeviceMesh) -> tuple[int, ...]:
+    """Return the ranks of a mesh, the last dimension counting fastest."""
+    return tuple(int(rank) for rank in found.mesh.flatten().tolist())
+
+
 def work_place(data: DeviceMesh | None, own: int | None, model: torch.nn.Module) -> str:
     """Return a name that ranks with the same work have in common, such as the ranks of one pipeline stage.
 

@@ -81,6 +81,21 @@ class Agreement:
         """Receive a rank's values into ``tensor``."""
         dist.recv(_as_bytes(tensor), src=source, group=self._group)
 
+    def pass_on(self, content: torch.Tensor, to: int, source: int) -> torch.Tensor:
+        """Send bytes to one rank and return the bytes that ``source`` sends. All ranks of a circle call it together."""
+        size, length = torch.tensor([content.numel()]), torch.zeros(1, dtype=torch.int64)
+        with self._counted("pass_on"):
+            self._swap(size, to, length, source)
+            received = torch.empty(int(length), dtype=torch.uint8)
+            self._swap(content, to, received, source)
+        return received
+
+    def _swap(self, sent: torch.Tensor, to: int, received: torch.Tensor, source: int) -> None:
+        sending = dist.isend(_as_bytes(sent), dst=to, group=self._group)
+        dist.recv(_as_bytes(received), src=source, group=self._group)
+        if sending is not None:
+            sending.wait()
+
     def _counted(self, kind: str) -> AbstractContextManager[None]:  # noqa: ARG002  # the ranks of a program use it
         """Count an agreement that this rank enters, where it concerns the rank's progress."""
         return ignored()

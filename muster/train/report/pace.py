@@ -201,6 +201,16 @@ class StepTiming:
         finally:
             self._turn("data")
 
+    @contextlib.contextmanager
+    def apart(self) -> Iterator[None]:
+        """Measure passes of the model that are no training as another part, whose hooks mark nothing."""
+        with self.aside():
+            was, self._is_in_step = self._is_in_step, False
+            try:
+                yield
+            finally:
+                self._is_in_step = was
+
     def _parts(self) -> dict[str, float | None]:
         """Return seconds a step for each part. A collective that hooks cannot see is null; its time counts
         as backward.

@@ -19,7 +19,7 @@
 | ``resize`` | num_nodes: the program requests that the job continues with so many hosts |
 | ``spike`` | step, what (``loss``, ``grad_norm``), value, usual (the median before), length (spikes in a row), is_shown: it is printed and an event, as the first of a row and the one from which the row is persistent |
 | ``value_fault`` | step, ranks (with a value that is not finite), reason, with the first module if it is known |
-| ``replica_fault`` | step, since (they agreed there), verdict ``corruption`` (of ``ranks``) or ``divergence`` (undecided), ranks, tensor, num_tensors, num_copies, is_of_buffers: only such as a program may change on one rank alone, reason |
+| ``replica_fault`` | step, since (they agreed there), verdict ``corruption`` (of ``ranks``) or ``divergence`` (undecided), ranks, tensor, num_tensors, num_copies, is_of_buffers: only such as a program may change on one rank alone, is_of_compute: not copies differ but results of one micro-batch (``compute_check``), reason |
 | ``rolled_back`` | from_step, step, generation, cause ``value_fault`` or ``replica_fault``, number of this attempt's rollbacks, budget, skipped_from and skipped_to (of skipped samples of ``sample_indices``; equal: none), skipped (all of them as text) |
 | ``rerun`` | step, from_step, end_step, first_bad of the steps that were done again (``reruns``), place ``in_place`` or ``elsewhere``, fault (its kind), found (``transient``, ``repeated``, ``again``, ``undecided``; empty elsewhere), is_again, ranks (named), num_ranks, results: rank, digest of its state, digests of its losses up to some steps (``results``); tensor, operation (``operations``), reason |
 | ``warning`` | code, message: a likely mistake of the program (``advice``) |

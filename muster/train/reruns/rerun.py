@@ -22,10 +22,11 @@ from muster.train.reruns.operations import operation_of
 from muster.train.reruns.repeatable import Repeatable
 from muster.train.reruns.rerun_judge import REPEATED, Compared, Found, Suspected, judge
 from muster.train.reruns.results import Journal, Result, compare, settings_digest, state_digest
+from muster.train.values import digests
 from muster.train.values.replica_check import ReplicaError
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from muster.train.checkpoint.state import Trained
     from muster.train.parallel.ranks import Agreement
@@ -66,13 +67,23 @@ class Rerun:
     ``is_repeated``: the last fault came again, in place bit for bit, or on other GPUs. ``is_decided``: on other GPUs.
     """
 
-    def __init__(self, trained: Trained, ranks: Agreement, channel: Channel, order: RerunOrder | None) -> None:
+    def __init__(
+        self,
+        trained: Trained,
+        ranks: Agreement,
+        channel: Channel,
+        order: RerunOrder | None,
+        *,
+        checked: Callable[[int], int] = lambda _: 0,
+    ) -> None:
+        """Prepare. ``checked``: a number for what this rank computed in a check of a step, as part of its result."""
         self.is_repeated = self.is_decided = False
         self._is_repeatable = Repeatable()
         self._trained = trained
         self._ranks = ranks
         self._channel = channel
         self._order = order
+        self._checked = checked
         self._journal = Journal()
         self._started_at = 0
         self._under_way: Suspect | None = None
@@ -127,7 +138,8 @@ class Rerun:
 
     def _result(self, since: int, step: int) -> Result:
         losses = self._journal.between(since, step)
-        return Result(state_digest(self._trained), losses, settings_digest(self._trained))
+        state = (state_digest(self._trained) + self._checked(step)) & digests.MASK
+        return Result(state, losses, settings_digest(self._trained))
 
     def _conclude(self, suspect: Suspect, step: int, again: Fault | None) -> Found | None:
         """Compare on all ranks and report it. Return what was found; None if the control plane is to compare.

@@ -38,10 +38,14 @@ class CheckpointPlan:
 
 @dataclass(frozen=True)
 class ValuePlan:
-    """How a run watches its values. ``check_every``: as ``check_replicas_every`` of ``start``, None for ``"auto"``."""
+    """How a run watches its values. ``check_every``: as ``check_replicas_every`` of ``start``, None for ``"auto"``.
+
+    ``compute_every``: as ``check_compute_every``.
+    """
 
     rule: ValueFaultRule
     check_every: int | None
+    compute_every: int
 
 
 @dataclass(frozen=True)

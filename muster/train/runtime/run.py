@@ -6,7 +6,7 @@ import math
 import time
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import torch
 
@@ -16,7 +16,7 @@ from muster.train.checkpoint.fences import StaleFenceError
 from muster.train.checkpoint.generations import Generation
 from muster.train.data.cursors import Cursors
 from muster.train.data.dataset_paths import dataset_path
-from muster.train.parallel.meshes import clip_grad_norm, place_in, work_place
+from muster.train.parallel.meshes import clip_grad_norm, place_in, ranks_in, work_place
 from muster.train.parallel.shards import is_sharded
 from muster.train.parallel.sizes import Sizes
 from muster.train.report.advice import Adviser
@@ -39,10 +39,11 @@ from muster.train.runtime.faults import Faults
 from muster.train.runtime.last_save import LastSave
 from muster.train.runtime.recorder import CheckOrder, Recorder, frame_of_loop
 from muster.train.runtime.saves import Saves
+from muster.train.values.compute_check import ComputePlan
 from muster.train.values.recovery import Fault, Recovery
 from muster.train.values.replica_check import ReplicaError
 from muster.train.values.value_watch import ValueWatch
-from muster.train.watch.activity import ACTIVITY, END, RESTORE, SAVE, declared
+from muster.train.watch.activity import ACTIVITY, END, EVALUATION, RESTORE, SAVE, declared
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -99,8 +100,11 @@ class Run:
             self._channel,
             every=values.check_every,
             ends_persistent=values.rule.rolls_back,
+            compute=self._compute_plan(values, sharing, around),
         )
-        self._rerun = Rerun(self._trained, self._ranks, self._channel, around.rerun)
+        self._rerun = Rerun(
+            self._trained, self._ranks, self._channel, around.rerun, checked=self._values.compute.digest_at
+        )
         self._recovery = Recovery(
             values.rule, self._ranks, self._channel, self._trained, self._samples, self._values, self._rerun
         )
@@ -120,6 +124,11 @@ class Run:
         order = CheckOrder.of(around.check)
         self._recorder = Recorder(order, self._trained, rank=self.rank, world_size=self.world_size)
         self._begin()
+
+    def _compute_plan(self, values: ValuePlan, sharing: DataSharing, around: Environment) -> ComputePlan:
+        circle = range(self.world_size) if sharing.mesh is None else ranks_in(sharing.mesh)
+        is_expected = around.rerun is not None and around.rerun.step is not None
+        return ComputePlan(values.compute_every, circle, is_expected=is_expected)
 
     def _begin(self) -> None:
         """Restore the newest checkpoint, and note for checks and advice where training begins."""
@@ -214,6 +223,20 @@ class Run:
         if grad_norm is not None:
             self._values.note_grad_norm(grad_norm)
         self._load.note(samples=samples, tokens=tokens, padded=padded)
+
+    def check_compute(self, loss_of: Callable[[torch.nn.Module, Any], torch.Tensor], batch: object) -> None:
+        """Compute a micro-batch on two ranks and compare loss and gradients, in each ``check_compute_every``-th step.
+
+        Call it on every rank in each step, before the first backward pass. In other steps it does nothing.
+        ``loss_of(model, batch)`` returns the loss, and changes no state but random numbers and the model's buffers. Its
+        result must not depend on the rank. ``batch``: what ``torch.save`` writes; it is left as it is.
+
+        Raises:
+            ValueError: ``loss_of`` returns no loss, or gradients are being accumulated.
+        """
+        if self._values.compute.is_due(self.step + 1):
+            with self._pace.apart(), ACTIVITY.within(EVALUATION):
+                self._values.compute.check(self.step + 1, loss_of, batch)
 
     def phase(self, name: str) -> AbstractContextManager[None]:
         """Declare what the program does within a ``with`` block: ``with run.phase("eval"):``.

@@ -21,6 +21,7 @@ from muster.train.parallel.shards import CoverageError
 from muster.train.report.wire import MOST_NAMED
 from muster.train.runtime.divergence import DivergedError
 from muster.train.runtime.exit_codes import EXIT_CORRUPTION, EXIT_DIVERGED
+from muster.train.values.compute_check import report_of
 from muster.train.values.on_fault import SKIP, STOP
 from muster.train.values.replica_check import ReplicaError
 
@@ -95,19 +96,7 @@ class Recovery:
         if self._ranks.rank != 0:
             return
         if isinstance(fault, ReplicaError):
-            found = fault.fault
-            self._channel.send(
-                "replica_fault",
-                step=found.step,
-                since=max(found.since, 0),
-                verdict=found.kind,
-                ranks=found.ranks[:MOST_NAMED],
-                tensor=found.tensor,
-                num_tensors=found.num_tensors,
-                num_copies=len(found.group),
-                is_of_buffers=found.is_of_buffers,
-                reason=str(fault),
-            )
+            self._channel.send("replica_fault", **report_of(fault.fault), reason=str(fault))
         else:
             ranks = fault.ranks[:MOST_NAMED]
             self._channel.send("value_fault", step=fault.step, ranks=ranks, reason=str(fault))

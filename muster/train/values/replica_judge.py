@@ -68,7 +68,8 @@ class ReplicaFault:
 
     ``tensor``: the first that differs; ``num_tensors``: how many differ. ``step``: of the check; ``since``: of the
     last check at which all copies agreed, so the fault is younger. ``is_of_buffers``: no copy differs that the program
-    may not change on one rank alone.
+    may not change on one rank alone. ``is_of_compute``: not copies but results of one micro-batch differ, and
+    ``tensor`` is the first of them (``compute_check``).
     """
 
     ranks: tuple[int, ...]
@@ -78,6 +79,7 @@ class ReplicaFault:
     step: int
     since: int
     is_of_buffers: bool = False
+    is_of_compute: bool = False
 
     @property
     def kind(self) -> str:
@@ -86,12 +88,20 @@ class ReplicaFault:
 
     def __str__(self) -> str:
         more = f" and {self.num_tensors - 1:,} more" if self.num_tensors > 1 else ""
+        if self.is_of_compute:
+            return f"compute differs at step {self.step}: {self._of_compute(more)}; it agreed at step {self.since}"
         if self.ranks:
             unlike = f"{ranks_in_words(self.ranks)} of {len(self.group)} ranks with copies"
             words = f"the copy of {self.tensor}{more} is false on {unlike}"
         else:
             words = f"the copies of {self.tensor}{more} differ on {ranks_in_words(self.group)}; undecided which is true"
         return f"replicas differ at step {self.step}: {words}; they agreed at step {self.since}"
+
+    def _of_compute(self, more: str) -> str:
+        what = f"of one micro-batch, {self.tensor}{more}"
+        if self.ranks:
+            return f"{what} is false on {ranks_in_words(self.ranks)} of {len(self.group)} ranks"
+        return f"{what} differ on {ranks_in_words(self.group)}; undecided which is true"
 
 
 @dataclass

@@ -6,6 +6,7 @@ import sys
 from typing import TYPE_CHECKING
 
 from muster.train.runtime.divergence import DivergedError, Divergence
+from muster.train.values.compute_check import NEVER, ComputeCheck
 from muster.train.values.copies import Copies
 from muster.train.values.first_module import FirstModule
 from muster.train.values.replica_check import ReplicaCheck, ReplicaError
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     from muster.train.checkpoint.state import Trained
     from muster.train.parallel.ranks import Agreement
     from muster.train.report.wire import Channel
+    from muster.train.values.compute_check import ComputePlan
     from muster.train.values.spikes import Spike
 
 _NUM_OF_DIVERGENCE = 3
@@ -29,7 +31,7 @@ _NUM_OF_SPIKES = 2
 class ValueWatch:
     """Values of one rank. ``begin`` begins a step; ``figures`` and ``agree`` end it.
 
-    ``unusual_step``: the newest step with a spike; -1: there was none.
+    ``unusual_step``: the newest step with a spike; -1: there was none. ``compute``: the check of what has no copy.
     """
 
     def __init__(
@@ -41,11 +43,12 @@ class ValueWatch:
         *,
         every: int | None,
         ends_persistent: bool,
+        compute: ComputePlan = NEVER,
     ) -> None:
         """Watch from now on.
 
         ``every``: steps between two checks of replicas; None: as many as the cost allows. ``ends_persistent``: spikes
-        without an end are a fault.
+        without an end are a fault. Raises ValueError for a model whose compute cannot be checked as ``compute`` states.
         """
         self._ranks = ranks
         self._channel = channel
@@ -57,6 +60,7 @@ class ValueWatch:
         self._module = FirstModule(trained.model, trained.optimizer)
         copies = Copies(trained, wrapped, ranks.world_size, is_declared=bool(every))
         self._replicas = ReplicaCheck(copies, ranks, every)
+        self.compute = ComputeCheck(trained.model, ranks, channel, compute)
 
     @property
     def unusual_step(self) -> int:
@@ -114,6 +118,7 @@ class ValueWatch:
         for spike in self._spikes.agree(step, list(rest[:_NUM_OF_SPIKES])):
             self._note_spike(spike)
         self._replicas.agree(rest[_NUM_OF_SPIKES:])
+        self.compute.require()
 
     def before_save(self, step: int) -> None:
         """Compare the replicas before a save. Raises ReplicaError, on every rank."""
@@ -154,6 +159,7 @@ class ValueWatch:
         """Forget the steps after ``step``, whose state is restored; name the module if a value is bad again."""
         self._divergence.forget()
         self._spikes.forget(step)
+        self.compute.rolled_back(step)
         if isinstance(fault, ReplicaError):
             self._replicas.rolled_back(step, fault.fault)
         else:
