@@ -44,6 +44,8 @@ class Frame:
     line: int = 0
 
 
+FLIGHT_RECORDER: Final = "flight_recorder"
+NCCL: Final = "nccl"
 WATCHDOG: Final = "watchdog"
 
 
@@ -53,8 +55,9 @@ class Collective:
 
     ``sequence``: its number in the group, from 1. ``operation``: such as ``all_reduce``. ``sizes``, ``dtype``: of its
     first input. ``state``: ``scheduled``, ``started`` or ``completed``; empty if unknown. ``ranks``: members of the
-    group; empty if unknown. ``source``: ``flight_recorder``; ``muster``, for the runtime's own sequence; or
-    ``watchdog``, for a line of PyTorch's watchdog, which states neither size nor type.
+    group; empty if unknown. ``source``: ``flight_recorder``; ``nccl``, for the recorder of NCCL, which counts apart
+    from the one of other backends in the same group; ``muster``, for the runtime's own sequence; or ``watchdog``, for a
+    line of PyTorch's watchdog, which states neither size nor type.
     ``is_p2p``: a send or a receive, which only its peer takes part in. ``description``: of the group, such as
     ``mesh_tp``.
     """
@@ -66,7 +69,7 @@ class Collective:
     dtype: str = ""
     state: str = ""
     ranks: tuple[int, ...] = ()
-    source: str = "flight_recorder"
+    source: str = FLIGHT_RECORDER
     is_p2p: bool = False
     description: str = ""
 
@@ -110,7 +113,8 @@ class RankReport:
 class HostReport:
     """All ranks of one host at one moment. ``lines``: lines of their output and of the kernel's log, newest last.
 
-    ``readings``: values of the last minutes by name, such as ``gpu.0.utilisation``.
+    ``readings``: values of the last minutes by name, such as ``gpu.0.utilisation``. ``notes``: what could not be read
+    for this report, such as a dump that was cut off.
     """
 
     node: str
@@ -118,3 +122,4 @@ class HostReport:
     ranks: tuple[RankReport, ...]
     lines: tuple[str, ...] = ()
     readings: Mapping[str, float] = field(default_factory=dict)
+    notes: tuple[str, ...] = ()

@@ -19,6 +19,7 @@ from muster.db.models import AttemptHost, Node, StallReport
 from muster.domain.ids import AttemptId, GpuUuid
 from muster.domain.states import AttemptState
 from watch.forensics.documents import from_document, to_document
+from watch.forensics.newest import newest_of
 from watch.reports import HostReport, RankReport
 
 MOST_BYTES: Final = 512 << 10
@@ -62,7 +63,7 @@ def note_moving(unit: UnitOfWork, loaded: LoadedAttempt, host: AttemptHost) -> b
 
 def _bounded(rank: RankReport, world: int) -> RankReport:
     """Leave out members that are no ranks of the attempt, and old entries: a program may have written any."""
-    newest = rank.collectives[-MOST_COLLECTIVES:]
+    newest = newest_of(rank.collectives, MOST_COLLECTIVES)
     kept = tuple(replace(each, ranks=tuple(one for one in each.ranks if one < world)) for each in newest)
     return replace(rank, collectives=kept)
 

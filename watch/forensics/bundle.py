@@ -22,12 +22,12 @@ from typing import Final
 
 from watch.fields import FieldError
 from watch.forensics.documents import from_document
-from watch.forensics.flight_recorder import MAX_BYTES, Dump, DumpError, read_dump
+from watch.forensics.flight_recorder import MAX_BYTES, Dump, DumpError, read_dump, with_dump
 from watch.lines.findings import LineFinding
 from watch.lines.reader import LineReader
 from watch.lines.transports import transport_words
 from watch.phases import Phase
-from watch.reports import HostReport, RankReport, StackSource
+from watch.reports import HostReport, RankReport
 
 MAX_FILES: Final = 4096
 MAX_DEPTH: Final = 4
@@ -222,11 +222,5 @@ def _joined(contents: _Contents) -> tuple[HostReport, ...]:
 
 def _with_files(rank: RankReport, contents: _Contents) -> RankReport:
     dump = contents.dumps.get(rank.rank)
-    lines = (*rank.lines, *contents.lines.get(rank.rank, ()))
-    if dump is None:
-        return replace(rank, lines=lines)
-    own = tuple(each for each in rank.collectives if each.source != "flight_recorder")
-    stack, source = rank.stack, rank.stack_source
-    if not stack and dump.stack:
-        stack, source = dump.stack, StackSource.FLIGHT_RECORDER
-    return replace(rank, lines=lines, collectives=(*own, *dump.collectives), stack=stack, stack_source=source)
+    with_lines = replace(rank, lines=(*rank.lines, *contents.lines.get(rank.rank, ())))
+    return with_lines if dump is None else with_dump(with_lines, dump)

@@ -75,7 +75,10 @@ class Candidate:
 
 @dataclass(frozen=True)
 class State:
-    """All that is known of the hang, joined. ``ranks``: by number, with the host of each; ``readings``: by host."""
+    """All that is known of the hang, joined. ``ranks``: by number, with the host of each; ``readings``: by host.
+
+    ``notes``: what the hosts could not read.
+    """
 
     ranks: Mapping[int, tuple[str, RankReport]]
     stands: Mapping[int, Stand]
@@ -83,6 +86,7 @@ class State:
     graph: WaitGraph
     quotes: Sequence[Quote]
     readings: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
+    notes: tuple[str, ...] = ()
 
     @cached_property
     def step(self) -> int:

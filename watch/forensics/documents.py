@@ -16,6 +16,7 @@ MAX_RANKS: Final = 1024
 MAX_FRAMES: Final = 256
 MAX_COLLECTIVES: Final = 8192
 MAX_LINES: Final = 4000
+MAX_NOTES: Final = 64
 
 
 def clean(text: str) -> str:
@@ -34,6 +35,7 @@ def to_document(report: HostReport) -> dict[str, Any]:
         "ranks": [_rank_document(rank) for rank in report.ranks],
         "lines": [clean(line) for line in report.lines],
         "readings": dict(report.readings),
+        "notes": [clean(note) for note in report.notes],
     }
 
 
@@ -109,6 +111,7 @@ def from_document(document: object) -> HostReport:
         ranks=fields.each("ranks", _rank, MAX_RANKS),
         lines=fields.texts("lines", MAX_LINES),
         readings=fields.numbers("readings"),
+        notes=fields.texts("notes", MAX_NOTES),
     )
 
 

@@ -3,22 +3,27 @@
 A pickle is a program, and a tenant wrote it. So it is read by an unpickler that knows no class and no function: a dump
 of torch needs neither. A dump that was cut off is refused: its newest entries are last, and without them the rank would
 seem to lag.
+
+A short pickle may name one long list for each of its entries. So what is taken of an entry is bounded.
 """
 
 import io
 import json
 import pickle
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final, NoReturn
 
-from watch.reports import Collective, Frame
+from watch.reports import FLIGHT_RECORDER, NCCL, Collective, Frame, RankReport, StackSource
 
 MAX_ENTRIES: Final = 2048
 """Newest entries of a dump that are kept."""
 MAX_BYTES: Final = 64 << 20
 _MAJOR: Final = "2"
 _MAX_NAME: Final = 200
+_MAX_SIZES: Final = 16
+_MAX_MEMBERS: Final = 1 << 16
+_MAX_GROUPS: Final = 256
 _PICKLE: Final = b"\x80"
 _MAX_INT: Final = (1 << 63) - 1
 _STATES: Final = frozenset({"scheduled", "started", "completed"})
@@ -78,8 +83,7 @@ def _dump(document: Mapping[str, Any]) -> Dump:
     version = str(document.get("version", "unknown"))
     if version.split(".", maxsplit=1)[0] != _MAJOR:
         notes.append(f"its version is {version}, and {_MAJOR}.x is known: known fields are read")
-    config = document.get("pg_config")
-    groups = config if isinstance(config, dict) else {}
+    groups = _members(document.get("pg_config"))
     raw = document["entries"][-MAX_ENTRIES:]
     read = [(entry, _collective(entry, groups)) for entry in raw]
     if num_odd := sum(1 for _, each in read if each is None):
@@ -90,7 +94,26 @@ def _dump(document: Mapping[str, Any]) -> Dump:
     return Dump(tuple(each for _, each in whole), stack, tuple(notes))
 
 
-def _collective(entry: object, groups: Mapping[str, Any]) -> Collective | None:
+def with_dump(rank: RankReport, dump: Dump) -> RankReport:
+    """Return the report with the dump's collectives in place of what it has from the same recorder.
+
+    The stack of the newest call stands in where there is none.
+    """
+    sources = {each.source for each in dump.collectives} | ({FLIGHT_RECORDER} if not dump.collectives else set())
+    own = tuple(each for each in rank.collectives if each.source not in sources)
+    stack, source = rank.stack, rank.stack_source
+    if not stack and dump.stack:
+        stack, source = dump.stack, StackSource.FLIGHT_RECORDER
+    return replace(rank, collectives=(*own, *dump.collectives), stack=stack, stack_source=source)
+
+
+def _members(config: object) -> dict[str, tuple[int, ...]]:
+    """Return the members of each group by its name."""
+    groups = list(config.items())[:_MAX_GROUPS] if isinstance(config, dict) else []
+    return {name: _ranks(about) for name, about in groups if isinstance(name, str)}
+
+
+def _collective(entry: object, groups: Mapping[str, tuple[int, ...]]) -> Collective | None:
     """Return one entry; None if it lacks the fields that every version has."""
     if not isinstance(entry, dict):
         return None
@@ -108,7 +131,8 @@ def _collective(entry: object, groups: Mapping[str, Any]) -> Collective | None:
         sizes=_sizes(entry.get("input_sizes")),
         dtype=_first_text(entry.get("input_dtypes")),
         state=_state(entry, backend),
-        ranks=_ranks(groups.get(group)),
+        ranks=groups.get(group, ()),
+        source=NCCL if operation and backend == NCCL else FLIGHT_RECORDER,
         is_p2p=is_p2p,
         description="" if description in {"default_pg", "undefined"} else description,
     )
@@ -135,16 +159,16 @@ def _ranks(config: object) -> tuple[int, ...]:
     if isinstance(ranks, str):
         try:
             ranks = json.loads(ranks)
-        except ValueError:
+        except (ValueError, RecursionError):
             return ()
-    if not isinstance(ranks, list) or any(_count(each) is None for each in ranks):
+    if not isinstance(ranks, list) or len(ranks) > _MAX_MEMBERS or any(_count(each) is None for each in ranks):
         return ()
     return tuple(ranks)
 
 
 def _sizes(value: object) -> tuple[int, ...]:
     first = value[0] if isinstance(value, list) and value else None
-    if not isinstance(first, list) or any(_count(each) is None for each in first):
+    if not isinstance(first, list) or len(first) > _MAX_SIZES or any(_count(each) is None for each in first):
         return ()
     return tuple(first)
 

@@ -35,6 +35,7 @@ from watch.reports import HostReport, RankReport
 from watch.verdicts import Verdict, VerdictKind
 
 _MAX_EVIDENCE = 24
+_MAX_NOTES = 6
 _UNKNOWN = Candidate(Weight.NOTHING, "unknown", (), whole="No evidence names a rank that holds up the others.")
 
 
@@ -62,7 +63,8 @@ def _state(reports: Sequence[HostReport]) -> State:
         return number not in stands or stands[number].is_suspect
 
     readings = {report.node: report.readings for report in reports}
-    return State(ranks, stands, joined, wait_graph(joined, may_lag), quotes, readings)
+    notes = tuple(f"{report.node}: {note}" if report.node else note for report in reports for note in report.notes)
+    return State(ranks, stands, joined, wait_graph(joined, may_lag), quotes, readings, notes)
 
 
 def _verdict(state: State, best: Candidate, others: list[Candidate]) -> Verdict:
@@ -98,7 +100,9 @@ def _waiting(state: State) -> tuple[int, ...]:
 
 
 def _evidence(state: State, best: Candidate, others: list[Candidate]) -> tuple[str, ...]:
-    """Return the lines that the verdict rests on, then the lines of the other candidates, heaviest first."""
+    """Return the lines that the verdict rests on, then lines of the other candidates, heaviest first, then what is
+    missing.
+    """
     lines = list(best.evidence)
     for number in [each for each in best.ranks[:4] if each in state.ranks]:
         node, rank = state.ranks[number]
@@ -106,4 +110,5 @@ def _evidence(state: State, best: Candidate, others: list[Candidate]) -> tuple[s
         lines += readings_evidence(node, rank, state.readings.get(node, {}))
     for each in sorted(others, key=lambda other: -other.weight):
         lines += each.evidence
-    return tuple(dict.fromkeys(lines))[:_MAX_EVIDENCE]
+    notes = state.notes[:_MAX_NOTES]
+    return (*tuple(dict.fromkeys(lines))[: _MAX_EVIDENCE - len(notes)], *notes)

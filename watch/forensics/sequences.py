@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final
 
-from watch.reports import WATCHDOG, Collective, RankReport
+from watch.reports import FLIGHT_RECORDER, NCCL, WATCHDOG, Collective, RankReport
 
 _COMPLETED: Final = "completed"
 _ENDS: Final = re.compile(r"(\d{1,7})(?:->|<-)(\d{1,7})")
@@ -89,7 +89,12 @@ class Joined:
 
 
 def join(ranks: Iterable[RankReport]) -> Joined:
-    """Return the sequences of all ranks by group. Without flags of completion only the newest entry may be stuck."""
+    """Return the sequences of all ranks by group. Without flags of completion only the newest entry may be stuck.
+
+    A group may have two backends, each with a count of its own. Where NCCL's is known of a rank, only that one counts.
+    """
+    ranks = tuple(ranks)
+    of_nccl = {each.group for rank in ranks for each in rank.collectives if each.source == NCCL}
     found: dict[str, dict[int, dict[int, Collective]]] = {}
     members: dict[str, set[int]] = {}
     in_order: dict[int, tuple[Collective, ...]] = {}
@@ -97,9 +102,10 @@ def join(ranks: Iterable[RankReport]) -> Joined:
     transfers: dict[int, Transfer] = {}
     for rank in ranks:
         everyone.add(rank.rank)
-        if rank.collectives and (transfer := _transfer(rank.rank, rank.collectives[-1])) is not None:
+        entered = [each for each in rank.collectives if each.source != FLIGHT_RECORDER or each.group not in of_nccl]
+        if entered and (transfer := _transfer(rank.rank, entered[-1])) is not None:
             transfers[rank.rank] = transfer
-        entries = tuple(each for each in rank.collectives if not each.is_p2p)
+        entries = tuple(each for each in entered if not each.is_p2p)
         in_order[rank.rank] = entries
         for group, of_group in _by_group(entries).items():
             found.setdefault(group, {})[rank.rank] = of_group

@@ -111,10 +111,22 @@ def _may_show(own: str, shown: str) -> bool:
     return own in _SHOWS_A_PHASE and (own, shown) != (activity.START, activity.EVALUATION)
 
 
+def _offer_pipe() -> None:
+    """Have NCCL take requests for its dump where it writes its dumps, unless the program has chosen a place.
+
+    The folder must be there: NCCL ends a process that cannot make its pipe.
+    """
+    record = os.environ.get("TORCH_FR_DUMP_TEMP_FILE", "")
+    folder = Path(record).parent
+    if record and folder.is_dir() and os.access(folder, os.W_OK | os.X_OK):
+        os.environ.setdefault("TORCH_NCCL_DEBUG_INFO_PIPE_FILE", record)
+
+
 def start(around: Environment) -> None:
     """Start the sensor of this rank, once in a process, if the supervisor offers its socket."""
     activity.ACTIVITY.reset()
     path = os.environ.get("MUSTER_WATCH_SOCKET")
     if path and not _sensors:
+        _offer_pipe()
         with contextlib.suppress(RuntimeError):  # no thread starts any more
             _sensors.append(Sensor(path, around, activity.ACTIVITY))

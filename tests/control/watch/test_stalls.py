@@ -23,8 +23,11 @@ from tests.control.watch.stalled_job import WATCH, StalledJob
 from tests.fleet_factory import OPERATOR
 from watch.forensics.documents import to_document
 from watch.phases import Phase
-from watch.reports import Frame, HostReport, RankReport
+from watch.progress.tracker import Overdue
+from watch.reports import NCCL, Collective, Frame, HostReport, RankReport, StackSource
 from watch.verdicts import Verdict
+from workers.host.watch.host_watch import message_of
+from workers.host.watch.part_watch import Stalled
 
 
 def test_there_is_no_verdict_while_a_host_in_contact_may_do_work_that_the_others_wait_for(stalled: StalledJob) -> None:
@@ -210,3 +213,34 @@ def test_a_hang_is_answered_whatever_number_of_other_verdicts_a_program_made(
         with units.read() as session:
             (incident,) = session.scalars(select(Incident))
         assert incident.kind == IncidentKind.JOB_STALLED
+
+
+def test_dumps_of_nccl_of_all_hosts_are_joined_by_sequence(stalled: StalledJob) -> None:
+    """Each host sends what its watch has read; a host whose dump was cut off states so, and blames no rank by it."""
+    frame = Frame("encode", "/app/bpe.py", 77)
+    entered = {0: [*range(300, 400)], 1: [*range(280, 371)]}
+    for rank, numbers in entered.items():
+        collectives = tuple(
+            Collective(
+                "0", number, "all_reduce", (8,), "Float", "completed" if number < 371 else "started", (0, 1), NCCL
+            )
+            for number in numbers
+        )
+        of_rank = RankReport(
+            rank,
+            Phase.STEP,
+            12,
+            stack=(frame,) if rank else (),
+            stack_source=StackSource.PY_SPY,
+            collectives=collectives,
+        )
+        report = HostReport("liar", 1_000, (of_rank,), notes=() if rank else ("dump of rank 0: it is odd",))
+        message = message_of(Stalled(Overdue(Phase.STEP, 12, 30.0, 31.0, ()), report), "liar")
+        assert stalled.send(rank, message) == 0
+    assert stalled.judge() == 1
+    (verdict,) = stalled.verdicts()
+    assert (verdict.cause, verdict.node_id) == ("endless_python", stalled.by_rank()[1].node_id)
+    assert "in encode (/app/bpe.py:77)" in verdict.sentence
+    assert verdict.sentence.endswith("; rank 0 waits in all_reduce, number 371 of group 0.")
+    assert verdict.evidence[-1].endswith(": dump of rank 0: it is odd")
+    assert "liar" not in verdict.evidence[-1]

@@ -1,6 +1,7 @@
 """The sensor's thread: what it reports, what it answers, and what it leaves alone."""
 
 import json
+import os
 import select
 import socket
 import threading
@@ -138,3 +139,22 @@ def test_a_supervisor_that_offers_no_socket_costs_no_thread(monkeypatch: pytest.
     before = threading.active_count()
     sensor.start(Environment())
     assert threading.active_count() == before
+
+
+@pytest.mark.parametrize("place", ["kept", "missing", "own"])
+def test_nccl_takes_requests_for_its_dump_where_its_folder_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, place: str
+) -> None:
+    """Torch ends a process that cannot make its pipe, such as one in a container of its own."""
+    monkeypatch.setenv("MUSTER_WATCH_SOCKET", str(tmp_path / "none"))
+    monkeypatch.setattr(sensor, "Sensor", lambda *_: object())
+    monkeypatch.setattr(sensor, "_sensors", [])
+    record, name = str(tmp_path / "flight" / "rank_"), "TORCH_NCCL_DEBUG_INFO_PIPE_FILE"
+    monkeypatch.setenv("TORCH_FR_DUMP_TEMP_FILE", record)
+    monkeypatch.setenv(name, "/own/rank_")
+    if place != "own":
+        monkeypatch.delenv(name)
+    if place != "missing":
+        (tmp_path / "flight").mkdir()
+    sensor.start(cast("Environment", SimpleNamespace(rank=3, world_size=4)))
+    assert os.environ.get(name) == {"kept": record, "missing": None, "own": "/own/rank_"}[place]

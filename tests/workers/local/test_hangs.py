@@ -19,6 +19,8 @@ from tests.scaled import examples
 from tests.warm_python import WarmPython
 from tests.workers.host.burial import bury
 from tests.workers.local.runs import Runs
+from watch.forensics.documents import from_document
+from watch.forensics.judge import judge_hang
 from workers.local import hangs, local_run
 from workers.local.local_run import LocalRun
 from workers.local.plan import RunFolder, RunPlan
@@ -81,6 +83,33 @@ def test_a_hang_of_any_kind_rank_and_step_is_named(runs: Runs, warm_python: Warm
     sentence, attempt = hung(runs, warm_python, kind, ranks=ranks, culprit=culprit, at=draw.randrange(10, 30))
     assert attempt["culprit_rank"] == culprit, runs.reported
     assert WORDS[kind] in sentence
+
+
+@pytest.mark.parametrize(
+    ("kind", "note"),
+    [
+        ("whole", None),
+        ("cut", "rank 2 has no dump of the flight recorder: not used: its pickle is cut off"),
+        ("none", "rank 2 has no dump of the flight recorder: none was written"),
+    ],
+)
+def test_dumps_of_nccl_are_requested_and_joined_by_sequence(
+    runs: Runs, warm_python: WarmPython, kind: str, note: str | None
+) -> None:
+    script = PROGRAM.with_name("dumping_program.py")
+    program = {"script": str(script), "args": [kind], "python": str(warm_python.daemon)}
+    ended = runs.run(program, WatchPolicy(known=SHORT, unknown=LATE), ranks=3, restart={"max_restarts": 0})
+    (attempt,) = ended["attempts"]
+    (sentence,) = runs.sentences()
+    assert attempt["culprit_rank"] == 1, runs.reported
+    assert "does not return from the program's own code" in sentence
+    waiting = "ranks 0 and 2 wait" if kind == "whole" else "rank 0 waits"
+    assert f"; {waiting} in all_reduce, number " in sentence, sentence
+    found = from_document(json.loads((Path(attempt["folder"]) / "watch" / "host-this-host.json").read_text()))
+    assert {each.source for each in found.ranks[0].collectives} >= {"nccl"}
+    assert [each.startswith(note or "-") for each in found.notes] == ([] if note is None else [True])
+    stated = [each for each in judge_hang([found]).evidence if "flight recorder" in each]
+    assert stated == [f"this-host: {each}" for each in found.notes]
 
 
 def bare(code: str) -> dict[str, Any]:

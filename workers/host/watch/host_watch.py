@@ -8,7 +8,7 @@ folders alone, so a new host worker watches what the one before it started.
 import json
 import threading
 import time
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -17,6 +17,7 @@ from pydantic import ValidationError
 
 from muster.domain.policy.watch import WatchPolicy
 from watch.forensics.documents import to_document
+from watch.forensics.newest import newest_of
 from watch.progress.durations import Durations
 from watch.reports import HostReport
 from workers.host import supervisor
@@ -125,11 +126,16 @@ def message_of(found: Stalled | Moving, node: str) -> dict[str, Any]:
 def bounded(report: HostReport) -> dict[str, Any] | None:
     """Return the report's document, cut to what a message may hold; None if even the shortest form is too long."""
     for num_frames, num_collectives, num_lines in _CUTS:
-        document = to_document(report)
-        for rank in document["ranks"]:
-            rank["stack"] = rank["stack"][:num_frames]
-            rank["collectives"] = rank["collectives"][-num_collectives:]
-            rank["lines"] = rank["lines"][-num_lines:] if num_lines else []
+        ranks = tuple(
+            replace(
+                rank,
+                stack=rank.stack[:num_frames],
+                collectives=newest_of(rank.collectives, num_collectives),
+                lines=rank.lines[-num_lines:] if num_lines else (),
+            )
+            for rank in report.ranks
+        )
+        document = to_document(replace(report, ranks=ranks))
         if len(json.dumps(document)) <= MOST_BYTES:
             return document
     return None

@@ -13,6 +13,7 @@ from watch.progress.tracker import Overdue, Tracker
 from watch.reports import HostReport, RankReport
 from workers.host.supervisor import files
 from workers.host.supervisor.record.log_streams import tail_of_file
+from workers.host.watch.dumps import Dumps
 from workers.host.watch.part import Part
 from workers.host.watch.rank_reader import RankReader
 from workers.host.watch.stacks import Means
@@ -78,10 +79,16 @@ class PartWatch:
         return found
 
     def _collect(self, reports: tuple[RankReport, ...], readings: Mapping[str, float]) -> HostReport:
-        """Take the stacks, and write the report next to the attempt's other records, as long as the disk takes it."""
+        """Take stacks and dumps, and write the report next to the attempt's other records, if the disk takes it.
+
+        NCCL writes its dumps while the stacks are taken.
+        """
+        dumps = Dumps(self.part)
+        dumps.request(reports)
         taken = Means.of(self.part, self._reader.pid_of).take(reports)
+        taken, notes = dumps.joined(taken)
         with_lines = tuple(replace(each, lines=self._last_lines(each.rank)) for each in taken)
-        report = HostReport(self.part.node, files.wall_ms(), with_lines, readings=dict(readings))
+        report = HostReport(self.part.node, files.wall_ms(), with_lines, readings=dict(readings), notes=notes)
         folder = self.part.folder / files.WATCH
         with suppress(OSError):
             folder.mkdir(mode=0o700, exist_ok=True)
