@@ -135,7 +135,7 @@ def _end_attempt(unit: UnitOfWork, loaded: LoadedAttempt, ended: attempts.Ended,
     cause = ended.verdict.cause
     is_counted = CAUSE_RULES[cause].budget is Budget.JOB or cause in {*_COUNTED_IN_A_ROW, *MATTERS_TWICE}
     has_progressed = is_counted and checkpoints.has_progressed(unit.session, loaded.attempt)
-    known = ends.ending_of(loaded.attempt, loaded.hosts)
+    known = ends.ending_of(loaded.attempt, loaded.hosts, job_request(job).rerun_exit_codes)
     is_known_final = known is not None and known.is_final and cause is Cause.USER_ERROR
     hang = hangs.hang_that_ended(unit.session, loaded.attempt, cause)
     if hang is not None:
@@ -159,7 +159,7 @@ def _end_attempt(unit: UnitOfWork, loaded: LoadedAttempt, ended: attempts.Ended,
 
 def _is_second_in_a_row(unit: UnitOfWork, attempt: Attempt, cause: Cause) -> bool:
     """Return whether the job's attempt before ended by the same cause, if that changes what follows."""
-    if cause not in MATTERS_TWICE:
+    if cause not in MATTERS_TWICE or (cause is Cause.CORRUPTION and reruns.has_requested(unit.session, attempt)):
         return False
     earlier = select(Attempt.cause).where(Attempt.job_id == attempt.job_id, Attempt.fence < attempt.fence)
     return unit.session.scalar(earlier.order_by(Attempt.fence.desc()).limit(1)) is cause

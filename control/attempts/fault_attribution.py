@@ -70,7 +70,8 @@ def excuse_for(unit: UnitOfWork, job: Job, policy: Policy) -> str | None:
     for part in unit.session.scalars(parts):
         if part.exit_record:
             known = known_on(faults, part.node_id, policy)
-            verdict = classify(parse_exit_record(part.exit_record), attempt.stop_reason, faults=known)
+            record, codes = parse_exit_record(part.exit_record), job_request(job).rerun_exit_codes
+            verdict = classify(record, attempt.stop_reason, faults=known, rerun_codes=codes)
             if verdict.cause is Cause.GPU_FAULT:
                 return verdict.proof
     return None

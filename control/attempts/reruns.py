@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from datetime import datetime, timedelta
 from typing import Any, Final
 
-from sqlalchemy import func, select
+from sqlalchemy import func, or_, select
 from sqlalchemy.orm import Session
 
 from control.attempts.mapping import job_request
@@ -22,6 +22,8 @@ from muster.domain.policy.document import Policy
 from muster.domain.states import Cause
 
 WANTED: Final = "wanted"
+REQUESTED: Final = "requested"
+"""The program asked for other GPUs by a declared exit code, and compares the results itself."""
 OVER: Final = "over"
 RERUN_KINDS: Final = (VerdictKind.CORRUPTION, VerdictKind.VALUE_FAULT)
 """Kinds of verdicts whose steps are run again."""
@@ -94,9 +96,32 @@ def settle_end(session: Session, job: Job, attempt: Attempt, cause: Cause, hosts
         return None
     if (program := _decided_here(session, attempt)) is not None:
         return f"{cause}: {program.sentence}; held: correct the program, and release the job to try again"
+    if (failed := _failed_validation(session, attempt)) is not None:
+        return f"{cause}: {failed.sentence}; held: read its log and the verdict, and release the job to try again"
     if cause is Cause.CORRUPTION:
         blame_hosts(session, job, attempt, hosts)
     return None
+
+
+def has_requested(session: Session, attempt: Attempt) -> bool:
+    """Return whether the attempt's program asked for other GPUs by a declared exit code, within the bound of a job."""
+    query = select(VerdictRow.id).where(
+        VerdictRow.attempt_id == attempt.id, VerdictRow.rerun["state"].astext == REQUESTED
+    )
+    return session.scalar(query.limit(1)) is not None
+
+
+def _failed_validation(session: Session, attempt: Attempt) -> VerdictRow | None:
+    """Return the standing verdict of an attempt that ended by a declared exit code after its re-run."""
+    rerun = VerdictRow.rerun
+    query = select(VerdictRow).where(
+        VerdictRow.job_id == attempt.job_id,
+        VerdictRow.state == VerdictState.STANDING,
+        rerun["is_by_code"].as_boolean(),
+        rerun["state"].astext == OVER,
+        or_(VerdictRow.attempt_id == attempt.id, rerun["elsewhere_attempt_id"].astext == attempt.id),
+    )
+    return session.scalar(query.order_by(VerdictRow.id.desc()).limit(1))
 
 
 def _decided_here(session: Session, attempt: Attempt) -> VerdictRow | None:

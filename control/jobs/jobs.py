@@ -31,7 +31,7 @@ from muster.domain.states import TERMINAL_JOB_STATES, JobState
 from muster.identity import new_id
 from scheduler.solve.job_rules import faults_of, has_tp_across_nodes
 
-_NEW_FIELDS: Final = frozenset({"on_hang", "on_straggler", "on_value_fault"})
+_NEW_FIELDS: Final = frozenset({"on_hang", "on_straggler", "on_value_fault", "rerun_exit_codes"})
 """Fields of a specification that release 0.1.0 does not know."""
 SUBMIT: Final = declare_action("job.submit")
 CANCEL: Final = declare_action("job.cancel")

@@ -10,7 +10,8 @@ or one value that is no number says little of a GPU and weighs nothing (INFO). T
     straggler                  job_straggler     WARNING     shadow
     corruption, divergence     job_corruption    DEGRADED    shadow
 
-A finding is about the GPU of the named rank. By a cause of ``OUTSIDE_THE_GPU`` it is about the host and weighs nothing.
+A finding is about the GPU of the named rank. By a cause of ``OUTSIDE_THE_GPU`` it is about the host and weighs nothing,
+as does one by the cause ``UNDECIDED``.
 """
 
 from collections.abc import Mapping
@@ -37,6 +38,8 @@ OUTSIDE_THE_GPU: Final = frozenset({"network", "storage", "data_loader", "data",
 """Causes that are outside the GPU: a network card, a disk, the host's processors, the rank's process."""
 OF_NO_HARDWARE: Final = BLAMES_PROGRAM | {"dead_rank", "configuration", "imbalance"}
 """Causes that no GPU or host has: the program's, and an end of a rank, which is judged by its exit."""
+UNDECIDED: Final = "undecided"
+"""Cause of a verdict that does not distinguish a GPU from a program: its finding weighs nothing."""
 ABOUTS: Final[Mapping[str, About]] = {
     HANG: About("a verdict on a hang that names the GPU or the host", "our own numbers", Severity.INFO),
     VALUE_FAULT: About("a verdict on values that are no numbers, on the GPU", "our own numbers", Severity.INFO),
@@ -82,7 +85,7 @@ def findings_of(named: NamedPlace, policy: HealthPolicy) -> Findings:
         return ()
     rule = _RULE_OF[named.kind]
     gpu_uuid = None if named.cause in OUTSIDE_THE_GPU else named.gpu_uuid
-    severity = Severity.INFO if gpu_uuid is None else ABOUTS[rule].worst
+    severity = Severity.INFO if gpu_uuid is None or named.cause == UNDECIDED else ABOUTS[rule].worst
     finding = Finding(
         detector=rule,
         version=VERSION,

@@ -128,6 +128,7 @@ class _JobFields(TypedDict):
     on_hang: NotRequired[Literal["restart", "hold", "notify"] | None]
     on_straggler: NotRequired[Literal["notify", "swap"] | None]
     on_value_fault: NotRequired[str | None]
+    rerun_exit_codes: NotRequired[Literal["megatron", "own"] | None]
     labels: NotRequired[dict[str, str]]
     tenant_id: NotRequired[str | None]
 

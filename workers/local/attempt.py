@@ -109,7 +109,7 @@ class LocalAttempt:
         if self._hung is not None and self.stop is None and document.get("stop_reason") == StopReason.HANG:
             return self._hung
         try:
-            return classify(parse_exit_record(document), self.stop)
+            return classify(parse_exit_record(document), self.stop, rerun_codes=self.plan.spec.rerun_exit_codes)
         except ValueError as fault:
             return ExitVerdict(Cause.LAUNCH_FAILED, f"its exit record says nothing: {fault}")
 

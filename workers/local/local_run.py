@@ -28,6 +28,7 @@ from workers.local.attempt import LocalAttempt, end_leftover, grace_ms, leftover
 from workers.local.hangs import HUNG_GRACE_MS, Hang, HangWatch, words_of
 from workers.local.output import OutputReader, Received
 from workers.local.plan import RunFolder, RunPlan
+from workers.local.rerun_codes import LocalGpus, why_it_ends
 from workers.local.stragglers import LocalStragglers
 
 RUN_POLL_S: Final = 0.05
@@ -73,8 +74,10 @@ class LocalRun:
     _began_at: float = field(default_factory=time.monotonic)
     _farthest: int = 0
     _durations: Durations = field(default_factory=Durations)
+    _gpus: LocalGpus = field(init=False)
 
     def __post_init__(self) -> None:
+        self._gpus = LocalGpus(self.plan.gpus, self.plan.spare_gpus)
         restart = self.plan.spec.restart
         self._lifecycle = JobLifecycle(
             self.folder.job_id,
@@ -107,7 +110,7 @@ class LocalRun:
         # Fences grow past every attempt that this folder has seen, whether it kept checkpoints or not.
         fence = Fence(max(highest_fence(self.folder.checkpoints) + 1, self.folder.num_attempts))
         attempt = LocalAttempt(
-            self.plan,
+            replace(self.plan, gpus=self._gpus.used),
             self.folder,
             AttemptId(new_id("attempt")),
             fence,
@@ -197,10 +200,13 @@ class LocalRun:
             is_final = verdict.is_final or verdict.has_lacked  # there is no other host
             recurs = not progressed and self._is_second_in_a_row(verdict.cause)
             self._step(jobs.AttemptEnded(_counted(verdict), None, progressed, is_final, recurs=recurs))
-            if (why := self._ends_by_hang(verdict)) is not None:
+            if (why := self._ends_by_hang(verdict) or why_it_ends(verdict)) is not None:
                 self._lifecycle = _failed(self._lifecycle, why)
         words = f"attempt {self.folder.num_attempts} ended: {verdict.cause}: {verdict.proof}"
         self.report(words if received.saved_step is None else f"{words}; saved up to step {received.saved_step}")
+        goes_on = self._lifecycle.state is JobState.RECOVERING
+        if goes_on and (follows := self._gpus.after(self.plan, verdict, attempt.record())) is not None:
+            self.report(follows)
         self._note()
         self._forget_old()
 

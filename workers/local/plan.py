@@ -26,8 +26,8 @@ _LOCK = "run.lock"
 
 @dataclass(frozen=True, slots=True)
 class RunPlan:
-    """Plan of a run. ``gpus``: UUIDs or numbers as CUDA knows them; none on a machine without. ``python``: the default
-    one.
+    """Plan of a run. ``gpus``: UUIDs or numbers as CUDA knows them; none on a machine without. ``spare_gpus``: further
+    ones of this machine, for a run that asks for another GPU. ``python``: the default one.
 
     ``lease_ms``: how long the program outlives a run that was killed. ``variables``: further variables for it.
     """
@@ -45,6 +45,7 @@ class RunPlan:
     last_save_retry_s: float = TrainingPolicy().last_save_retry_s
     variables: Mapping[str, str] = field(default_factory=dict)
     watch: WatchPolicy = field(default_factory=WatchPolicy)
+    spare_gpus: tuple[str, ...] = ()
 
     @property
     def on_hang(self) -> HangRule:

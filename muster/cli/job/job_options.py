@@ -46,6 +46,13 @@ OnValueFault = Annotated[
         "Default: as the program says."
     ),
 ]
+RerunExitCodes = Annotated[
+    str | None,
+    typer.Option(
+        help="What the program means by exit codes 16 and 17. megatron: as Megatron-LM's rerun state machine; own: "
+        "something of its own. Default: run again on another GPU, and diverged."
+    ),
+]
 Cpus = Annotated[float | None, typer.Option(min=0.01, help="Of each host, at most: such as 16 or 2.5.")]
 DiskReads = Annotated[str | None, typer.Option(help="From each disk of a host, a second, at most: such as 500MiB.")]
 DiskWrites = Annotated[str | None, typer.Option(help="To each disk of a host, a second, at most: such as 500MiB.")]

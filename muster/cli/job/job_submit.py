@@ -37,6 +37,7 @@ from muster.cli.job.job_options import (
     Pids,
     Python,
     Ranks,
+    RerunExitCodes,
     Secrets,
     Tier,
     WallTime,
@@ -59,6 +60,7 @@ class RuleOptions:
     on_hang: OnHang = None
     on_straggler: OnStraggler = None
     on_value_fault: OnValueFault = None
+    rerun_exit_codes: RerunExitCodes = None
 
     def fields(self) -> dict[str, Any]:
         return {
@@ -69,6 +71,7 @@ class RuleOptions:
                 on_hang=self.on_hang,
                 on_straggler=self.on_straggler,
                 on_value_fault=self.on_value_fault,
+                rerun_exit_codes=self.rerun_exit_codes,
                 budget_gpu_hours=self.budget_gpu_hours,
             ),
         }

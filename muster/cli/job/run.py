@@ -20,7 +20,17 @@ from muster.cli.framework.durations import seconds_of
 from muster.cli.framework.exits import CommandError, Exit, close_quietly
 from muster.cli.framework.output import AsJson, json_of, print_line
 from muster.cli.job.environments import Engine, Image, Mounts, User, Venv, environment_of
-from muster.cli.job.job_options import Cpus, DiskReads, DiskWrites, Memory, OnHang, OnValueFault, OomDoublings, Pids
+from muster.cli.job.job_options import (
+    Cpus,
+    DiskReads,
+    DiskWrites,
+    Memory,
+    OnHang,
+    OnValueFault,
+    OomDoublings,
+    Pids,
+    RerunExitCodes,
+)
 from muster.cli.job.job_submit import limits_of, name_of, program_of, restart_of
 
 if TYPE_CHECKING:
@@ -47,6 +57,7 @@ def run(
     oom_doublings: OomDoublings = 0,
     on_hang: OnHang = None,
     on_value_fault: OnValueFault = None,
+    rerun_exit_codes: RerunExitCodes = None,
     wall_time: Annotated[str | None, typer.Option(help="Of all attempts together, such as 10m or 2h.")] = None,
     grace: Annotated[str | None, typer.Option(help="Between SIGTERM and SIGKILL, such as 30s.")] = None,
     memory: Memory = None,
@@ -88,10 +99,11 @@ def run(
             "stop_grace_s": seconds_of(grace, "--grace"),
             "on_hang": on_hang,
             "on_value_fault": on_value_fault,
+            "rerun_exit_codes": rerun_exit_codes,
             "limits": limits_of(memory, pids, cpus, disk_reads, disk_writes),
         }
     )
-    plan = plan_of(spec, uuids, seconds_of(pause, "--pause"))
+    plan = replace(plan_of(spec, uuids, seconds_of(pause, "--pause")), spare_gpus=gpus_here(None)[len(uuids) :])
     return supervise(plan, folder or FOLDER / spec.name, as_json=as_json)
 
 

@@ -66,6 +66,11 @@ class RankExit:
         return self.code if is_known else None
 
     @property
+    def is_by_runtime(self) -> bool:
+        """Whether ``muster.train`` ended the rank, by an outcome with a code of its own."""
+        return self.outcome in _OUTCOME_CODES
+
+    @property
     def was_stopped(self) -> bool:
         return self.meant_code in STOPPED_ON_REQUEST
 

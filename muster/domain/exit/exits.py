@@ -34,6 +34,7 @@ from muster.domain.exit.exit_signs import (
     is_usage_error,
     last_words,
 )
+from muster.domain.exit.rerun_codes import RERUN_CODES, RerunCodes, declared_code
 from muster.domain.ids import GpuUuid
 from muster.domain.states import Cause, StopReason
 
@@ -108,6 +109,7 @@ class Verdict:
     ``is_cascade``: as in ``lifecycle.model``, with no rank that can have been the first. ``is_final``: the program
     itself states that it would end in the same way again. ``is_reported``: only the program's report blames a GPU.
     ``has_lacked``: the host lacks a part of the start, and ends each further one in the same way until it is supplied.
+    ``rerun_code``: the declared code by which a program of its own ended after a re-run.
     """
 
     cause: Cause
@@ -117,6 +119,7 @@ class Verdict:
     is_final: bool = False
     is_reported: bool = False
     has_lacked: bool = False
+    rerun_code: int | None = None
 
 
 def classify(
@@ -125,12 +128,13 @@ def classify(
     *,
     is_elsewhere: bool = False,
     faults: KnownFaults = KnownFaults(),
+    rerun_codes: RerunCodes | None = None,
 ) -> Verdict:
     """Return why this host's part ended.
 
     ``stop``: the most urgent reason that the server had for a stop of the attempt. ``is_elsewhere``: another host
     found all parts of the job's start, so a host that lacks one is at fault. ``faults``: the known faults of this
-    host's GPUs.
+    host's GPUs. ``rerun_codes``: what the job says of its exit codes 16 and 17.
 
     A program that ended by itself before the stop reached it is judged by its own end. A cancel outlasts a lost
     contact: the tenant wanted no further attempt.
@@ -143,7 +147,7 @@ def classify(
         return _out_of_contact(record, stop)
     if record.stop_reason is not None:
         return _stopped(record, stop)
-    return _failed(record, stop, faults)
+    return _failed(record, stop, faults, rerun_codes)
 
 
 def _ended_well_by_itself(record: ExitRecord) -> bool:
@@ -194,7 +198,9 @@ def _known_stop(reason: str | None) -> StopReason | None:
     return StopReason(reason) if reason in set(StopReason) else None
 
 
-def _failed(record: ExitRecord, stop: StopReason | None, faults: KnownFaults) -> Verdict:
+def _failed(
+    record: ExitRecord, stop: StopReason | None, faults: KnownFaults, rerun_codes: RerunCodes | None
+) -> Verdict:
     failing = {number: rank for number, rank in record.ranks.items() if rank.has_failed}
     if not failing:
         how = _ending(record.launcher_exit_code, record.launcher_signal)
@@ -213,7 +219,7 @@ def _failed(record: ExitRecord, stop: StopReason | None, faults: KnownFaults) ->
     roots = {number: rank for number, rank in own.items() if not _is_cascade(rank)}
     if (fault := _fault_behind(roots, own, faults)) is not None:
         return _of_gpu(fault, own)
-    return _root(_first(roots), roots) if roots else _missed_another(record, own, stop)
+    return _root(_first(roots), roots, rerun_codes) if roots else _missed_another(record, own, stop)
 
 
 def _fault_behind(roots: Mapping[int, RankExit], own: Mapping[int, RankExit], faults: KnownFaults) -> GpuFault | None:
@@ -238,12 +244,14 @@ def _of_gpu(fault: GpuFault, own: Mapping[int, RankExit]) -> Verdict:
     return Verdict(Cause.GPU_FAULT, f"{fault.words} on {fault.gpu_uuid}; {words}", number)
 
 
-def _root(number: int, roots: Mapping[int, RankExit]) -> Verdict:
+def _root(number: int, roots: Mapping[int, RankExit], rerun_codes: RerunCodes | None) -> Verdict:
     """Return the verdict on the first rank: by its exit code, by a line of its log, else as the program's own fault."""
     rank = roots[number]
     if rank.outcome == CORRUPTION and rank.code == CORRUPTION_CODE:
         return Verdict(Cause.CORRUPTION, _proof(number, rank, _last_line(rank.error_excerpt)), number, is_reported=True)
-    if (known := EXIT_CLASSES.get(-1 if rank.meant_code is None else rank.meant_code)) is not None:
+    if (code := declared_code(rank, rerun_codes)) is not None:
+        return _after_rerun(number, rank, code)
+    if (known := _class_of(rank, rerun_codes)) is not None:
         last = _last_line(rank.error_excerpt)
         words = f"{known.words}: {last}" if last else known.words
         is_reported = known.cause is Cause.GPU_FAULT
@@ -257,6 +265,18 @@ def _root(number: int, roots: Mapping[int, RankExit]) -> Verdict:
         words = f"{said[1][:_LONGEST_LINE]}, and nothing of the kind was measured on its host"
         return Verdict(Cause.USER_ERROR, _proof(number, rank, words), number)
     return Verdict(Cause.USER_ERROR, _proof(number, rank, _last_words(rank)), number)
+
+
+def _class_of(rank: RankExit, rerun_codes: RerunCodes | None) -> ExitClass | None:
+    if rank.meant_code is None or (rerun_codes == "own" and rank.meant_code in RERUN_CODES and not rank.is_by_runtime):
+        return None
+    return EXIT_CLASSES.get(rank.meant_code)
+
+
+def _after_rerun(number: int, rank: RankExit, code: int) -> Verdict:
+    meant, last = RERUN_CODES[code], _last_line(rank.error_excerpt)
+    proof = _proof(number, rank, f"{meant.words}: {last}" if last else meant.words)
+    return Verdict(meant.cause, proof, number, is_reported=meant.cause is Cause.CORRUPTION, rerun_code=code)
 
 
 def _last_words(rank: RankExit) -> str:

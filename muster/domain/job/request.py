@@ -8,6 +8,7 @@ import json
 from collections.abc import Mapping
 from typing import Any, Final
 
+from muster.domain.exit.rerun_codes import RerunCodes
 from muster.domain.job.placement_spec import NodeLabelRule, ParallelLayout, TopologyRule
 from muster.domain.job.spec import JobSpec, NodeLossRule, Restart, Shape
 from muster.domain.policy.stragglers import StragglerRule
@@ -41,6 +42,7 @@ class JobRequest(StrictModel):
     on_node_loss: NodeLossRule | None
     on_hang: HangRule | None = None
     on_straggler: StragglerRule | None = None
+    rerun_exit_codes: RerunCodes | None = None
     capabilities: tuple[str, ...]
     image: str | None
 
@@ -71,6 +73,7 @@ def request_of_spec(spec: JobSpec) -> JobRequest:
         on_node_loss=spec.on_node_loss,
         on_hang=spec.on_hang,
         on_straggler=spec.on_straggler,
+        rerun_exit_codes=spec.rerun_exit_codes,
         capabilities=tuple(name for name, is_needed in needed.items() if is_needed),
         image=None if container is None else container.image,
     )

@@ -6,6 +6,7 @@ from typing import Annotated, Final, Self
 
 from pydantic import Field, ValidationError, field_validator, model_validator
 
+from muster.domain.exit.rerun_codes import RerunCodes
 from muster.domain.job.container_spec import Container, Mount
 from muster.domain.job.dataset_spec import Dataset, require_each_once
 from muster.domain.job.placement_spec import NodeLabelRule, ParallelLayout, TopologyRule
@@ -239,6 +240,7 @@ class JobSpec(StrictModel):
     fenced off there; else ``wait``. ``on_hang``: the reaction if its ranks make no progress; None: the policy's.
     ``on_straggler``: the reaction to a slow rank; None: the policy's. ``on_value_fault``: the reaction of
     ``muster.train`` to a value that is not finite, such as ``rollback:2``; None: as the program says.
+    ``rerun_exit_codes``: the meaning of exit codes 16 and 17 of its program; None: that of any program.
     """
 
     name: Name
@@ -260,6 +262,7 @@ class JobSpec(StrictModel):
     on_hang: HangRule | None = None
     on_straggler: StragglerRule | None = None
     on_value_fault: Annotated[str, Field(max_length=16)] | None = None
+    rerun_exit_codes: RerunCodes | None = None
     labels: dict[Name, Text] = Field(default_factory=dict, max_length=64)
 
     @field_validator("on_value_fault")
