@@ -32,8 +32,9 @@ Group = Mapping[int, Mapping[int, Window]]
 class Compared:
     """A rank in one window. ``usual`` figures are the median of its peers, or of its own past.
 
-    ``is_slow``: by all signs. ``is_imbalance``: it would be, but its work explains its time. ``work_ratio`` None: a
-    program that reports neither tokens nor samples.
+    ``is_slow``: by all signs. ``is_steady``: also without the report with its longest steps, so no single pause made
+    it slow. ``is_imbalance``: it would be slow, but its work explains its time. ``work_ratio`` None: a program that
+    reports neither tokens nor samples.
     """
 
     window: Window
@@ -43,6 +44,7 @@ class Compared:
     usual_wait_s: float | None
     work_ratio: float | None
     is_slow: bool
+    is_steady: bool
     is_imbalance: bool
 
     @property
@@ -60,11 +62,18 @@ def with_peers(group: Group, firsts: Sequence[int], rules: StragglerPolicy) -> d
         if len(present) < 2:
             continue
         owns = peers_of_each({rank: window.means["own_s"] for rank, window in present.items()})
+        steady = peers_of_each({rank: window.steady_own_s for rank, window in present.items()})
         waits = peers_of_each({rank: window.means["wait_s"] for rank, window in present.items()})
         works = _works(present)
         for rank, window in present.items():
             work = works.get(rank)
-            usual = Usual(owns[rank].median, noise[rank], waits[rank].median, None if work is None else work.median)
+            usual = Usual(
+                owns[rank].median,
+                steady[rank].median,
+                noise[rank],
+                waits[rank].median,
+                None if work is None else work.median,
+            )
             found[rank].append(compare(window, usual, rules))
     return found
 
@@ -74,6 +83,7 @@ class Usual:
     """What is usual of a rank. ``noise``: the width of own compute, as a share. None: not compared."""
 
     own_s: float
+    steady_s: float
     noise: float
     wait_s: float | None
     work: float | None
@@ -90,7 +100,7 @@ def with_past(
     if len(past) >= LEAST_PAST:
         usual = replace(usual_of(past), wait_s=None)  # without peers no rank waits for it
     elif usual_s is not None and usual_s > 0:
-        usual = Usual(usual_s, LEAST_WIDTH, None, None)
+        usual = Usual(usual_s, usual_s, LEAST_WIDTH, None, None)
     else:
         return []
     return [compare(windows[first], usual, rules) for first in firsts if first in windows]
@@ -103,6 +113,7 @@ def usual_of(past: Sequence[Window]) -> Usual:
     works = [window.means["work"] for window in past if "work" in window.means]
     return Usual(
         owns.median,
+        statistics.median(window.steady_own_s for window in past),
         owns.width / owns.median if owns.median > 0 else LEAST_WIDTH,
         statistics.median(waits) if len(waits) == len(past) else None,
         statistics.median(works) if len(works) == len(past) else None,
@@ -114,7 +125,7 @@ def compare(window: Window, usual: Usual, rules: StragglerPolicy) -> Compared:
     own_s, wait_s, work = window.means["own_s"], window.get("wait_s"), window.get("work")
     work_ratio = work / usual.work if work is not None and usual.work else None
     excess_s = own_s - usual.own_s
-    is_long = own_s > rules.ratio * usual.own_s and excess_s >= rules.z * usual.noise * usual.own_s
+    is_long = _is_long(own_s, usual.own_s, usual.noise, rules)
     are_waiting = usual.wait_s is None or (wait_s is not None and usual.wait_s - wait_s >= rules.wait_share * excess_s)
     has_more_work = work_ratio is not None and own_s <= rules.ratio * usual.own_s * max(work_ratio, 1.0)
     is_odd = is_long and are_waiting and usual.own_s > 0  # a program may report steps without own compute
@@ -126,8 +137,13 @@ def compare(window: Window, usual: Usual, rules: StragglerPolicy) -> Compared:
         usual.wait_s,
         work_ratio,
         is_slow=is_odd and not has_more_work,
+        is_steady=is_odd and not has_more_work and _is_long(window.steady_own_s, usual.steady_s, usual.noise, rules),
         is_imbalance=is_odd and has_more_work,
     )
+
+
+def _is_long(own_s: float, usual_s: float, noise: float, rules: StragglerPolicy) -> bool:
+    return own_s > rules.ratio * usual_s and own_s - usual_s >= rules.z * noise * usual_s
 
 
 def is_same_work(compared: Iterable[Compared]) -> bool:

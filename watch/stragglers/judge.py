@@ -162,7 +162,8 @@ class _Found:
             slow = [each for each in compared if each.is_slow]
             if slow:
                 self.slow_in[rank] = len(slow)
-            if len(slow) >= needed:
+            num_steady = sum(each.is_steady for each in slow)
+            if len(slow) >= needed and (num_steady >= needed or len(slow) >= self.rules.num_windows):
                 named.append((rank, compared, slow))
             else:
                 self._note_imbalance(rank, compared, len(slow))

@@ -35,6 +35,8 @@ SIGNALS: Final = (
 )
 """Readings of a rank's process and host that explain why it is slow."""
 _MEANS: Final = ("own_s", "wait_s", "least_wait_s", "data_s", "work", "memory_mib", *SIGNALS)
+_LONGEST: Final = ("longest_own_s", "longest_steps")
+"""Own compute of the report with the longest steps, and how many steps it has."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +45,8 @@ class Window:
 
     ``means``: ``own_s``, a step's time without waits; ``wait_s`` in collectives, of each report at most the least of
     all and own compute, since one may hold a long evaluation of another rank; ``data_s``; ``work``, the tokens or
-    samples of a step with their padding; ``memory_mib``; and ``SIGNALS``. A figure that was not reported is missing.
+    samples of a step with their padding; ``memory_mib``; ``SIGNALS``; and ``_LONGEST``. A figure that was not reported
+    is missing.
     """
 
     first: int
@@ -58,6 +61,17 @@ class Window:
         """The least wait of its reports: a pause of one rank does not lengthen it."""
         return self.means.get("least_wait_s", self.means.get("wait_s"))
 
+    @property
+    def steady_own_s(self) -> float:
+        """Own compute without the report with the longest steps: one pause of the rank does not lengthen it.
+
+        Of a window with one report, or in which that report has most of the steps, it is the mean of all.
+        """
+        own_s, steps = self.means["own_s"], int(self.means.get("longest_steps", 0))
+        if not 0 < 2 * steps <= self.num_steps:
+            return own_s
+        return max(own_s * self.num_steps - self.means["longest_own_s"] * steps, 0.0) / (self.num_steps - steps)
+
     def with_steps(self, num_steps: int, means: Mapping[str, float]) -> "Window":
         """Return this window with the means of further steps."""
         total = self.num_steps + num_steps
@@ -71,6 +85,8 @@ class Window:
             least_s = min(part.get("least_wait_s", part["wait_s"]) for part, _ in parts)
             capped = (min(part["wait_s"], least_s + part["own_s"]) * steps for part, steps in parts)
             joined |= {"wait_s": sum(capped) / total, "least_wait_s": least_s}
+        if all(name in part for part in (self.means, means) for name in _LONGEST):
+            joined |= _longest_of(max(self.means, means, key=lambda each: each["longest_own_s"]))
         return replace(self, num_steps=total, means=joined)
 
     def document(self) -> dict[str, Any]:
@@ -79,7 +95,7 @@ class Window:
 
     @classmethod
     def of_document(cls, document: Mapping[str, Any]) -> "Window":
-        means = {name: float(document[name]) for name in _MEANS if name in document}
+        means = {name: float(document[name]) for name in (*_MEANS, *_LONGEST) if name in document}
         return cls(int(document["first"]), int(document["steps"]), means)
 
 
@@ -99,6 +115,7 @@ class Folding:
         means, num_steps = _means_of(pace), _count(pace.get("own_steps", pace.get("num_steps")))
         if "own_s" not in means or num_steps < 1 or step < 1:
             return self, None
+        means |= {"longest_own_s": means["own_s"], "longest_steps": float(num_steps)}
         size, place = self.size or size_of(_step_s(means), window_s), str(pace.get("place") or "")[:LONGEST_PLACE]
         first = (step - 1) // size * size
         if self.window is not None and self.window.first == first and place == self.place:
@@ -201,6 +218,10 @@ def _means_of(pace: Mapping[str, Any]) -> dict[str, float]:
     found = {name: pace.get(name) for name in _MEANS}
     found["work"], found["least_wait_s"] = _work_of(pace), pace.get("wait_s")
     return {name: float(value) for name, value in found.items() if _is_number(value)}
+
+
+def _longest_of(means: Mapping[str, float]) -> dict[str, float]:
+    return {name: means[name] for name in _LONGEST}
 
 
 def _work_of(pace: Mapping[str, Any]) -> float | None:

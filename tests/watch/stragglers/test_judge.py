@@ -54,11 +54,28 @@ def test_of_two_ranks_the_slow_one_is_named_within_five_windows(kind: str) -> No
     assert num_right >= 0.9 * len(SEEDS)
 
 
-@pytest.mark.parametrize(("num_ranks", "noise"), [(2, 0.05), (3, 0.08), (4, 0.1), (8, 0.05)])
-def test_a_thousand_clean_windows_name_no_rank(num_ranks: int, noise: float) -> None:
-    gang = Gang(num_ranks, num_ranks, own_s=0.5, noise=noise, rules=StragglerPolicy(window_s=5))
+@pytest.mark.parametrize(
+    ("num_ranks", "noise", "own_s"),
+    [(2, 0.05, 0.5), (3, 0.08, 0.5), (4, 0.1, 0.5), (8, 0.05, 0.5), (2, 0.05, 1.2), (4, 0.03, 1.2)],
+)
+def test_a_thousand_clean_windows_name_no_rank(num_ranks: int, noise: float, own_s: float) -> None:
+    """Also of long steps, of which a window has eight: one pause of a host makes such a window slow."""
+    gang = Gang(num_ranks, num_ranks, own_s=own_s, noise=noise, rules=StragglerPolicy(window_s=5))
     alarms = [found for found in gang.judgements(examples(4000, quick=250)) if found.stragglers or found.network]
     assert alarms == []
+
+
+@pytest.mark.parametrize("num_paused", [3, 4, 5])
+def test_a_rank_that_pauses_in_each_window_is_named_and_one_with_a_pause_in_some_is_not(num_paused: int) -> None:
+    def windows(rank: int, paused: int) -> RankWindows:
+        plain = {"own_s": 0.2, "wait_s": 0.1, "longest_own_s": 0.21, "longest_steps": 1.0}
+        pause = {"own_s": 0.25, "wait_s": 0.05, "longest_own_s": 0.6, "longest_steps": 1.0}
+        means = [plain] * (13 - paused) + [pause] * paused
+        return RankWindows(rank, 8, windows=tuple(Window(8 * number, 8, each) for number, each in enumerate(means)))
+
+    found = judge([windows(0, num_paused), *(windows(rank, 0) for rank in (1, 2, 3))], RULES)
+    assert dict(found.slow_in) == {0: num_paused}
+    assert [each.rank for each in found.stragglers] == ([0] if num_paused == 5 else [])
 
 
 @pytest.mark.parametrize("seed", SEEDS)

@@ -56,6 +56,30 @@ def test_a_long_wait_for_another_rank_does_not_change_the_size() -> None:
     assert (window.means["wait_s"], state.size) == (0.25, 32)
 
 
+def test_one_pause_does_not_lengthen_the_steady_own_compute_of_a_window() -> None:
+    state = Folding()
+    for number, own_s in enumerate((0.5, 0.7, 3.0, 0.5)):
+        state, _ = state.with_pace(2 * number + 2, pace(own_s, num_steps=2), WINDOW_S)
+    window = state.window
+    assert window is not None
+    assert window.means["own_s"] == pytest.approx(1.175)
+    assert window.steady_own_s == pytest.approx((0.5 + 0.7 + 0.5) / 3)
+    assert Window.of_document(window.document()).steady_own_s == pytest.approx(window.steady_own_s)
+    later = Window(8, 8, {"own_s": 1.0, "longest_own_s": 5.0, "longest_steps": 1.0})
+    (larger,) = joined((window, later), 8, 16).values()
+    assert larger.steady_own_s == pytest.approx((8 * 1.175 + 8 * 1.0 - 5.0) / 15), "the longest of both is left out"
+
+
+@pytest.mark.parametrize("num_steps", [[4], [6, 2]])
+def test_a_window_without_several_reports_is_as_steady_as_it_is(num_steps: list[int]) -> None:
+    state, step = Folding(), 0
+    for number, steps in enumerate(num_steps):
+        step += steps
+        state, _ = state.with_pace(step, pace(2.0 - number, num_steps=steps), WINDOW_S)
+    assert state.window is not None
+    assert state.window.steady_own_s == state.window.means["own_s"]
+
+
 def test_smaller_windows_are_joined_where_half_of_the_larger_one_is_known() -> None:
     windows = [Window(first, 4, {"own_s": float(first)}) for first in (0, 4, 16)]
     assert {first: window.means["own_s"] for first, window in joined(windows, 4, 8).items()} == {0: 2.0, 16: 16.0}
