@@ -105,7 +105,7 @@ def _figures(stores: dict[str, Store], size: Size) -> Iterator[Figure]:
     for what, work in works.items():
         for store in stores.values():
             work(store)
-        costs = [{name: _cpu_s(store, work) for name, store in stores.items()} for _ in range(size.pairs)]
+        costs = [_costs(stores, work, number) for number in range(size.pairs)]
         peers = {f"{name} ms": round(1000 * statistics.median(one[name] for one in costs), 2) for name in stores} | {
             "÷ absent": round(statistics.median(one["beyond"] / one["absent"] for one in costs), 3),
             "refused": float(stores["beyond"].num_refused),
@@ -133,6 +133,13 @@ def _planning(store: Store) -> Figure:
     }
     name = "CPU of a refused plan ÷ one that is made"
     return Figure(name, refused / planned, "×", REFUSED_BAR, peers=peers, basis=Basis.RATIO)
+
+
+def _costs(stores: dict[str, Store], work: Callable[[Store], None], number: int) -> dict[str, float]:
+    """Measure each store once, each time another one first: collections of garbage come at a steady pace."""
+    names = list(stores)
+    first = number % len(names)
+    return {name: _cpu_s(stores[name], work) for name in names[first:] + names[:first]}
 
 
 def _cpu_s(store: Store, work: Callable[[Store], None]) -> float:

@@ -229,7 +229,7 @@ class Books:
 
 def _fits(num_gpus: int, num_others: int, cap: int) -> bool:
     """Return whether a unit fits under a cap. Where nothing else counts, one unit does, whatever its size."""
-    return num_others + num_gpus <= cap or (num_others == 0 and cap > 0)
+    return num_others + num_gpus <= cap or num_others == 0
 
 
 def _since_ms(policy: BreakerPolicy, now_ms: int) -> int:

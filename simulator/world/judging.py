@@ -8,9 +8,10 @@ from typing import Final
 from health.evidence.evidence import join
 from health.standing import breaker
 from health.standing.breaker import BreakerState, FleetCounts, GpuPlace
-from health.standing.gpu_case import BurnInResult, GpuCase, Move, moved
+from health.standing.gpu_case import EVERY_GROUP, BurnInResult, GpuCase, Move, moved, proofs_of
 from health.standing.standing import MOVES_AT_ONCE
-from muster.domain.evidence.findings import Finding, Severity, Trust
+from muster.domain.evidence.findings import Evidence, Finding, Severity, Trust
+from muster.domain.evidence.traits import FaultGroup
 from muster.domain.ids import EvidenceId, GpuUuid
 from muster.domain.lifecycle.attempt import Command
 from muster.domain.state_sets import OUT_OF_SERVICE
@@ -25,12 +26,18 @@ from simulator.world.truth import require
 from simulator.world.wiring import Wiring
 
 _MOST_PAST_MOVES: Final = 8
+_MOST_BURN_INS: Final = 4
+WORLDS_WITH_NARROW_BURN_INS: Final = 0.25
+"""The share of worlds in which a burn-in may leave out some groups of faults."""
 
 
 class Judge:
     name = "judge"
 
-    def __init__(self, kernel: Kernel, rng: Random, settings: Settings, wiring: Wiring, server: Server) -> None:
+    def __init__(
+        self, kernel: Kernel, rng: Random, settings: Settings, wiring: Wiring, server: Server, coverage: Random
+    ) -> None:
+        """``coverage``: draws what burn-ins cover, apart from ``rng``, so that other worlds are as they were."""
         self._kernel, self._rng, self._settings, self._wiring, self._server = kernel, rng, settings, wiring, server
         self._store = store = server.store
         self.standings = Standings({gpu: node_id for node_id, part in store.gpus.items() for gpu in part})
@@ -45,6 +52,8 @@ class Judge:
         store.cases = {gpu: GpuCase(gpu, Standing.HEALTHY, self._wall_ms()) for gpu in self._places}
         self.proposed: set[GpuUuid] = set()
         self._burning: dict[GpuUuid, int] = {}
+        self._coverage = coverage
+        self.has_narrow_burn_ins = coverage.random() < WORLDS_WITH_NARROW_BURN_INS
         self._num_evidence = 0
 
     def _wall_ms(self) -> int:
@@ -54,6 +63,7 @@ class Judge:
         """Take a host's findings: evidence, transitions, breaker and evacuation are one transaction."""
         now_ms, policy = self._wall_ms(), self._wiring.health_policy
         cases: dict[GpuUuid, GpuCase] = {}
+        told = list[tuple[Finding, FaultGroup]]()
         for finding in findings:
             if finding.gpu_uuid is None:
                 continue
@@ -63,10 +73,11 @@ class Judge:
             found = join(finding, case.evidence, policy, reference_ms, EvidenceId(f"ev{self._num_evidence}")).evidence
             others = tuple(each for each in case.evidence if each.id != found.id)
             cases[finding.gpu_uuid] = replace(case, evidence=(*others, found))
-        told = [finding for finding in findings if _condemns(finding)]
+            if _condemns(finding):
+                told.append((finding, found.traits.group))
         self._judge(cases, told)
 
-    def _judge(self, cases: dict[GpuUuid, GpuCase], reported: Iterable[Finding] = ()) -> None:
+    def _judge(self, cases: dict[GpuUuid, GpuCase], reported: Iterable[tuple[Finding, FaultGroup]] = ()) -> None:
         now_ms, wiring = self._wall_ms(), self._wiring
         state, moves, held_back = self._store.breaker, list[tuple[Move, GpuCase]](), set[GpuUuid]()
         restless = list[GpuUuid]()
@@ -87,10 +98,8 @@ class Judge:
                 restless += [gpu] if wiring.decide(case, now_ms, wiring.health_policy) is not None else []
             cases[gpu] = case
         self._server.failpoint("judgement.judge.before_commit")
-        for finding in reported:
-            told_ms = min(finding.onset_ms, now_ms)
-            gpu_uuid = finding.gpu_uuid or GpuUuid("")
-            self.standings.condemned_ms[gpu_uuid] = max(told_ms, self.standings.condemned_ms.get(gpu_uuid, 0))
+        for finding, group in reported:
+            self.standings.condemns(finding, group, now_ms)
         rings = self._commit(cases, state, moves)
         require(not restless, "rest", f"the rules move {restless} more than {MOVES_AT_ONCE} times at one moment")
         self.proposed = (self.proposed - cases.keys()) | held_back
@@ -110,10 +119,16 @@ class Judge:
             self.standings.moves(move, before, self._counts)
             if move.to_standing is Standing.PROBATION:  # evidence from before the proof is no longer needed
                 case = store.cases[move.gpu_uuid]
-                store.cases[move.gpu_uuid] = replace(case, evidence=(), moves=case.moves[-_MOST_PAST_MOVES:])
+                kept = self._unanswered(case)
+                store.cases[move.gpu_uuid] = replace(case, evidence=kept, moves=case.moves[-_MOST_PAST_MOVES:])
             if move.to_standing is Standing.QUARANTINED and move.threatens_correctness:
                 rings += self._evacuate(move.gpu_uuid)
         return tuple(rings)
+
+    def _unanswered(self, case: GpuCase) -> tuple[Evidence, ...]:
+        """Return the evidence that the burn-in does not cover, where burn-ins are narrow."""
+        proofs = proofs_of(case) if self.has_narrow_burn_ins else None
+        return () if proofs is None else tuple(each for each in case.evidence if not proofs.answer(each))
 
     def _evacuate(self, gpu: GpuUuid) -> Sequence[Command]:
         attempt_id = self._store.holders.get(gpu)
@@ -133,23 +148,37 @@ class Judge:
                 self._burning[gpu] = now_ms
                 passes = self.is_calm or self._rng.random() < 0.8
                 delay_ms = 1 + int(self._rng.random() * 4 * self._settings.timers.heartbeat_ms)
-                self._kernel.after(delay_ms, self._server.receive, self.burned, gpu, now_ms, passes)
+                covers = self._covered()
+                self._kernel.after(delay_ms, self._server.receive, self.burned, gpu, now_ms, passes, covers)
         scopes = self._store.breaker.open_since_ms
         if scopes and (self.is_calm or self._rng.random() < 0.05):
             self.close_breaker(next(iter(scopes)))
         elif self.is_calm and self.proposed and not scopes:
             self._judge({gpu: self._store.cases[gpu] for gpu in sorted(self.proposed)})
 
-    def burned(self, gpu: GpuUuid, began_ms: int, has_passed: bool) -> None:  # noqa: FBT001  # by place, as all received
+    def _covered(self) -> frozenset[FaultGroup]:
+        """Return the fault groups that the next burn-in tests."""
+        if self.is_calm or not self.has_narrow_burn_ins:
+            return EVERY_GROUP
+        return frozenset(group for group in FaultGroup if self._coverage.random() < 0.7)
+
+    def burned(
+        self,
+        gpu: GpuUuid,
+        began_ms: int,
+        has_passed: bool,  # noqa: FBT001  # by place, as all received
+        covers: frozenset[FaultGroup],
+    ) -> None:
         """Take the result of a burn-in."""
         self._burning.pop(gpu, None)
         case = self._store.cases[gpu]
         if case.standing is not Standing.QUARANTINED:
             return
-        result = BurnInResult(began_ms, self._wall_ms(), has_passed)
+        result = BurnInResult(began_ms, self._wall_ms(), has_passed, covers)
         if has_passed:
-            self.standings.proved_ms[gpu] = max(began_ms, self.standings.proved_ms.get(gpu, 0))
-        self._judge({gpu: replace(case, burn_ins=(*case.burn_ins[-1:], result))})
+            self.standings.proves(gpu, covers, began_ms)
+        kept = case.burn_ins[1 - _MOST_BURN_INS :] if self.has_narrow_burn_ins else case.burn_ins[-1:]
+        self._judge({gpu: replace(case, burn_ins=(*kept, result))})
 
     def close_breaker(self, scope: str) -> None:
         """Let rules act again, as a person does, and judge again what was held back."""

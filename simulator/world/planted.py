@@ -159,6 +159,10 @@ PLANTED_BUGS: Final = (
         decide=patches.decide_by_any_burn_in,
     ),
     _bug(
+        "narrow_burn_in_proves", "a burn-in proves also what it did not test", 37, "I28",
+        decide=patches.decide_by_any_coverage,
+    ),
+    _bug(
         "old_rates_act", "a finding that arrives half an hour late still lowers the score", 3, "I26",
         health_policy=patches.POLICY_THAT_NEVER_FORGETS,
     ),

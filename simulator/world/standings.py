@@ -1,14 +1,16 @@
 """The truth about findings, moves and holds of a world, computed apart from the rules.
 
-The invariants I10, I11, I25 and I26 are checked against it.
+The invariants I10, I11, I25, I26 and I28 are checked against it.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
 from health.standing.breaker import FLEET_WINDOW, BreakerState, FleetCounts
 from health.standing.gpu_case import GpuCase, Move, MoveReason
+from muster.domain.evidence.findings import Finding
+from muster.domain.evidence.traits import FaultGroup
 from muster.domain.ids import GpuUuid, NodeId
 from muster.domain.policy.document import DEFAULT_POLICY
 from muster.domain.state_sets import OUT_OF_SERVICE
@@ -27,7 +29,8 @@ class Standings:
     ``taken_ms``, ``taken_as``: GPU → when, and under which number, a rule took it out last; ``out``: the GPUs that are
     out by their standing. ``is_exempt``: the GPUs that a threat to correctness took out with their node, whatever the
     caps. ``accepted``: scope → the takings before a person closed it last. ``open_since_ms``: the breaker's scopes at
-    the last check.
+    the last check. ``wrong_ms``: when a finding last condemned a GPU whose results may be wrong, by its fault group;
+    ``covered_ms``: when the newest passed burn-in began that covers the group.
     """
 
     node_of: Mapping[GpuUuid, NodeId]
@@ -41,6 +44,25 @@ class Standings:
     open_since_ms: dict[str, int] = field(default_factory=dict)
     condemned_ms: dict[GpuUuid, int] = field(default_factory=dict)
     proved_ms: dict[GpuUuid, int] = field(default_factory=dict)
+    wrong_ms: dict[tuple[GpuUuid, FaultGroup], int] = field(default_factory=dict)
+    covered_ms: dict[tuple[GpuUuid, FaultGroup], int] = field(default_factory=dict)
+
+    def condemns(self, finding: Finding, group: FaultGroup, now_ms: int) -> None:
+        """Note a finding that condemns a GPU; a host whose clock is fast reports it as of now."""
+        gpu, told_ms = finding.gpu_uuid or GpuUuid(""), min(finding.onset_ms, now_ms)
+        self.condemned_ms[gpu] = max(told_ms, self.condemned_ms.get(gpu, 0))
+        if finding.threatens_correctness:
+            self.wrong_ms[gpu, group] = max(told_ms, self.wrong_ms.get((gpu, group), 0))
+
+    def proves(self, gpu: GpuUuid, covers: Collection[FaultGroup], began_ms: int) -> None:
+        """Note a burn-in that passed."""
+        self.proved_ms[gpu] = max(began_ms, self.proved_ms.get(gpu, 0))
+        for group in covers:
+            self.covered_ms[gpu, group] = max(began_ms, self.covered_ms.get((gpu, group), 0))
+
+    def doubted(self) -> Iterator[tuple[GpuUuid, FaultGroup]]:
+        """Yield each GPU whose results may be wrong, with the part that no burn-in has tested since."""
+        return (each for each, wrong_ms in self.wrong_ms.items() if self.covered_ms.get(each, 0) <= wrong_ms)
 
     def moves(self, move: Move, case: GpuCase, counts: FleetCounts) -> None:
         gpu = move.gpu_uuid

@@ -126,7 +126,7 @@ class World:
         reclaims = Reclaims(self.kernel, wiring, self.server, placer)
         scheduler_type: type[Planner | RandomPicker] = Planner if rules.is_planned else RandomPicker
         self.scheduler = scheduler_type(self.kernel, rng, settings, wiring, self.server, placer, reclaims)
-        self.judge = Judge(self.kernel, rng, settings, wiring, self.server)
+        self.judge = Judge(self.kernel, rng, settings, wiring, self.server, Random(f"burn-ins of {seed}"))
         self.client = Client(self.kernel, rng, settings, self.server)
         self.hosts = {node: Host(node, self.kernel, rng, settings, wiring, self.server) for node in nodes}
         self.server.hosts = self.hosts

@@ -228,6 +228,22 @@ def test_the_window_ends_at_its_millisecond() -> None:
     assert num_counted(state, FLEET, BREAKER, NOW_MS + window_ms) == 1, "it is still out"
 
 
+def test_what_is_back_leaves_the_account_with_the_window() -> None:
+    out = ruled([quarantine(0)], fleet()).state
+    back = ruled([recovery(0)], fleet(), out).state
+    window_ms = int(BREAKER.window_s * 1000)
+    later = (NOW_MS + window_ms - 1, NOW_MS + window_ms)
+    kept = [len(ruled([], fleet(), back, now_ms).state.quarantined) for now_ms in later]
+    assert kept == [1, 0]
+
+
+def test_what_falls_at_the_moment_of_a_closing_was_accepted_with_it() -> None:
+    tripped = ruled([quarantine(n) for n in range(60)], fleet()).state
+    closed = close(tripped, FLEET_WINDOW, NOW_MS)
+    assert num_counted(tripped, FLEET_WINDOW, BREAKER, NOW_MS) == 50
+    assert num_counted(closed, FLEET_WINDOW, BREAKER, NOW_MS) == 0
+
+
 def test_an_account_of_the_release_before_counts_by_standings_and_is_given_back() -> None:
     """Its entries have no ways."""
     old = BreakerState(tuple(TakenOut(uuid(n), NOW_MS - 24 * HOUR, (FLEET,)) for n in range(200)))
