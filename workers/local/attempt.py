@@ -58,6 +58,11 @@ class LocalAttempt:
     def path(self) -> Path:
         return self._files.path
 
+    @property
+    def is_ending(self) -> bool:
+        """Return whether it was asked to stop, or is ended because it hangs."""
+        return self.stop is not None or self._hung is not None
+
     def start(self, wall_time_s: float | None) -> None:
         """Start it. Raises OSError if this machine cannot start processes or write the folder."""
         self._started_ms = boottime_ms()

@@ -165,7 +165,7 @@ class LocalRun:
                 self.report(f"stopping; killed in {grace / 1000:g} s, or now if asked again" if grace else "killing it")
                 self._step(jobs.CancelRequested())
                 attempt.ask_to_stop(StopReason.CANCEL, grace)
-            for found in () if attempt.stop else watch.news():
+            for found in takewhile(lambda _: not attempt.is_ending, watch.news()):
                 self._react(attempt, found)
             time.sleep(RUN_POLL_S)
 

@@ -29,6 +29,14 @@ PROGRAM = Path(__file__).with_name("hanging_program.py")
 SHORT = KnownLimits(step_s=2.5, data_s=2.5, eval_s=2.5, first_step_s=15)
 LATE = UnknownLimits(first_step_s=15)
 """For a tracker whose first look is past the first step."""
+ENDS_LOUDLY = """
+import signal, time
+signal.signal(signal.SIGTERM, lambda *_: print("saves what it can", flush=True))
+print("here", flush=True)
+until = time.monotonic() + 600
+while time.monotonic() < until:
+    time.sleep(until - time.monotonic())
+"""
 QUIET = "import time; print('here', flush=True); time.sleep(600)"
 
 
@@ -146,6 +154,15 @@ def test_a_job_that_holds_keeps_its_stacks_and_is_not_tried_again(runs: Runs) ->
     (attempt,) = ended["attempts"]
     assert ended["state_reason"].endswith("its rule is to hold")
     assert (Path(attempt["folder"]) / "watch" / "host-this-host.json").exists()
+
+
+def test_what_a_hung_attempt_does_while_it_is_ended_is_no_progress(runs: Runs, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(local_run, "HUNG_GRACE_MS", 2_000)  # many turns of the watch, after the output
+    policy = WatchPolicy(quiet_s=0.5, known=SHORT)
+    ended = runs.run(bare(ENDS_LOUDLY), policy, restart={"max_restarts": 0}, stop_grace_s=2)
+    (attempt,) = ended["attempts"]
+    assert "saves what it can" in (Path(attempt["folder"]) / "logs" / "0.log").read_text()
+    assert not any(words.startswith("makes progress") for words in runs.reported), runs.reported
 
 
 def test_a_job_that_is_to_be_notified_goes_on(runs: Runs) -> None:
