@@ -1,8 +1,9 @@
 """Copies that differ: named at the next check, most in ranks that are threads, some in real gloo ranks.
 
 Three threads train one model on real tensors with averaged gradients. Each has the product's own check of replicas;
-only the exchange between them is not gloo's. Bits of the mantissa flip: a higher one soon makes a value that is no
-number, which is another fault (``watch_nan``). Live cases are the program of ``tests/train/values``, whose run must end
+only the exchange between them is not gloo's. Bits of the mantissa flip, the sign, and the lowest three of the exponent,
+which make a value up to 16 times larger or smaller. A higher one soon makes a value that is no number, which is
+another fault (``watch_nan``). Live cases are the program of ``tests/train/values``, whose run must end
 in the undisturbed run's losses, bit for bit.
 """
 
@@ -49,7 +50,10 @@ LIVE: Final = (
 )
 """Fault of the live program, step, rank."""
 LAST_LIVE_STEP: Final = 16
-MANTISSA_BITS: Final = 23
+MANTISSA: Final = range(23)
+EXPONENT: Final = range(23, 26)
+SIGN: Final = 31
+"""Bits of a 32-bit float that flip: one of the mantissa, of the lowest three of the exponent, or the sign."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,25 +70,33 @@ SIZES: Final = Sizes(full=Size(threaded=91, live=len(LIVE), clean=1000), smalles
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """A fault in one rank after its optimizer's step ``at``."""
+    """A fault in one rank after its optimizer's step ``at``. ``bit``: the one that flips, if one does."""
 
     what: str
     where: str
     rank: int
     at: int
+    bit: int
 
 
 def measure(size: Size) -> Groups:
     had = torch.get_num_threads()
     torch.set_num_threads(1)
     try:
-        named = sum(_is_named(number) for number in range(size.threaded))
+        faults = [_fault(number) for number in range(size.threaded)]
+        named = sum(_is_named(fault, number) for number, fault in enumerate(faults))
         alarms = sum(found is not None for found in _outcomes(None, steps=size.clean, every=1))
     finally:
         torch.set_num_threads(had)
     live_named, live_alike = _live(size.live)
     total = size.threaded + size.live
     peers = {"cases": float(total), "live": float(size.live), "live named": float(live_named)}
+    flipped = [fault.bit for fault in faults if fault.what == "bit"]
+    peers |= {
+        "bits of the mantissa": float(sum(bit in MANTISSA for bit in flipped)),
+        "bits of the exponent": float(sum(bit in EXPONENT for bit in flipped)),
+        "signs": float(flipped.count(SIGN)),
+    }
     clean = {"checks": float(size.clean), "ranks": float(NUM_RANKS)}
     share, alike = 100 * (named + live_named) / total, 100 * live_alike / size.live
     live = {"live": float(size.live)}
@@ -143,16 +155,22 @@ class Net(torch.nn.Module):
         return found
 
 
-def _is_named(number: int) -> bool:
+def _is_named(fault: Fault, seed: int) -> bool:
     """Return whether every rank names the culprit of a case, and no other, at the next check."""
+    expected = (fault.at + EVERY - 1) // EVERY * EVERY
+    outcomes = _outcomes(fault, steps=STEPS, every=EVERY, seed=seed)
+    return all(found is not None and (found[0], found[1]) == (expected, (fault.rank,)) for found in outcomes)
+
+
+def _fault(number: int) -> Fault:
+    """Return the fault of a case: each kind in each place comes in turn."""
     rng = random.Random(number)  # noqa: S311  # a case that repeats
     where = PLACES[number % len(PLACES)]
     what = "bit" if where == "buffer" and number % 2 else FAULTS[number // len(PLACES) % len(FAULTS)]
     what = "swapped" if where == "buffer" and what == "dropped" else what
-    fault = Fault(what, where, rng.randrange(NUM_RANKS), rng.randrange(4 * EVERY, STEPS - EVERY))
-    expected = (fault.at + EVERY - 1) // EVERY * EVERY
-    outcomes = _outcomes(fault, steps=STEPS, every=EVERY, seed=number)
-    return all(found is not None and (found[0], found[1]) == (expected, (fault.rank,)) for found in outcomes)
+    rank, at = rng.randrange(NUM_RANKS), rng.randrange(4 * EVERY, STEPS - EVERY)
+    bit = rng.choice((rng.choice(MANTISSA), rng.choice(EXPONENT), SIGN))
+    return Fault(what, where, rank, at, bit)
 
 
 def _outcomes(
@@ -230,7 +248,7 @@ def _spoil(fault: Fault, values: torch.Tensor) -> None:
     flat = values.view(-1)
     if fault.what == "bit":
         place = rng.randrange(flat.numel())
-        flat.view(torch.int32)[place] ^= 1 << rng.randrange(MANTISSA_BITS)
+        flat.view(torch.int32)[place] ^= -(1 << SIGN) if fault.bit == SIGN else 1 << fault.bit
         return
     first, second = next(_unequal(flat, rng))
     flat[first], flat[second] = flat[second].item(), flat[first].item()

@@ -26,6 +26,8 @@ DECLARABLE: Final = (DATA, COMPILE, EVALUATION, SAVE, RESTORE, STEP)
 """Phases that a program may declare."""
 OF_STEPS: Final = frozenset({FIRST_STEP, STEP, EVALUATION})
 """Phases in which a call of the model to evaluate is an evaluation; in others the declared or own phase counts."""
+OF_STATE: Final = frozenset({SAVE, RESTORE})
+"""Phases that the stack shows where a program saves or loads by itself."""
 _TRAINING: Final = frozenset({STEP, DATA})
 
 

@@ -40,6 +40,8 @@ if TYPE_CHECKING:
 REPORT_EVERY_S: Final = 1.0
 _SIGNAL: Final = signal.SIGRTMAX - 3
 _SHOWS_A_PHASE: Final = frozenset({activity.FIRST_STEP, activity.STEP, activity.EVALUATION, activity.START})
+_OF_THE_LOOP: Final = activity.OF_STATE | {activity.EVALUATION}
+"""Phases that the stack shows within the loop alone."""
 
 
 class Sensor:
@@ -106,9 +108,10 @@ _sensors: list[Sensor] = []
 def _may_show(own: str, shown: str) -> bool:
     """Return whether a phase that the stack shows counts more than the runtime's own one.
 
-    Before the loop any function may be the main one, and be named after the evaluation that it also does.
+    Before the loop any function may be the main one, and be named after the evaluation that it also does. A load of
+    weights there is a part of the start, whose limit is longer.
     """
-    return own in _SHOWS_A_PHASE and (own, shown) != (activity.START, activity.EVALUATION)
+    return own in _SHOWS_A_PHASE and not (own == activity.START and shown in _OF_THE_LOOP)
 
 
 def _offer_pipe() -> None:

@@ -25,6 +25,19 @@ _COMPILERS: Final = (
 )
 """Files that run only while something is compiled: other files of the compilers also run what they have compiled."""
 _LOADERS: Final = ("/torch/utils/data/dataloader.py", "/torchdata/stateful_dataloader/stateful_dataloader.py")
+_FILES_OF_STATE: Final = {
+    "/torch/serialization.py": {
+        **dict.fromkeys(("save", "_save", "_legacy_save"), activity.SAVE),
+        **dict.fromkeys(("load", "_load", "_legacy_load"), activity.RESTORE),
+    },
+    "/torch/distributed/checkpoint/state_dict_saver.py": dict.fromkeys(
+        ("save", "async_save", "save_state_dict", "_save_state_dict"), activity.SAVE
+    ),
+    "/torch/distributed/checkpoint/state_dict_loader.py": dict.fromkeys(
+        ("load", "load_state_dict", "_load_state_dict", "_load_state_dict_from_keys"), activity.RESTORE
+    ),
+}
+"""Functions by which a program saves or loads by itself; each does its work before it returns."""
 _EVALUATES: Final = re.compile(r"(^|_)(eval|evaluate|evaluation|validate|validation|valid)(_|$)")
 
 
@@ -70,9 +83,17 @@ class Glance:
             signs.append(id(code))
             is_inside = is_inside and code is not loop
             shown = _shown(code.co_filename, code.co_name) if is_inside else None
-            if shown is not None and (self.phase is None or shown == activity.COMPILE):
+            if shown is not None and (self.phase is None or _counts_before(shown, self.phase)):
                 self.phase = shown
         self.functions = hash(tuple(signs))
+
+
+def _counts_before(outer: str, inner: str) -> bool:
+    """Return whether the phase of an outer frame counts, and not that of a frame inside it.
+
+    A dataset may load each of its samples by ``torch.load``: that is a wait for data.
+    """
+    return outer == activity.COMPILE or (outer == activity.DATA and inner in activity.OF_STATE)
 
 
 def _shown(file: str, function: str) -> str | None:
@@ -82,4 +103,6 @@ def _shown(file: str, function: str) -> str | None:
         return activity.DATA
     if _EVALUATES.search(function):
         return activity.EVALUATION
-    return None
+    if "torch/" not in file:
+        return None
+    return next((found.get(function) for end, found in _FILES_OF_STATE.items() if file.endswith(end)), None)

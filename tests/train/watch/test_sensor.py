@@ -1,5 +1,6 @@
 """The sensor's thread: what it reports, what it answers, and what it leaves alone."""
 
+import io
 import json
 import os
 import select
@@ -11,6 +12,11 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
+import torch
+from torch.distributed.checkpoint.filesystem import FileSystemReader, FileSystemWriter
+from torch.distributed.checkpoint.state_dict_loader import load as load_checkpoint
+from torch.distributed.checkpoint.state_dict_saver import save as save_checkpoint
+from torch.utils.data import DataLoader, Dataset
 
 from muster.train.runtime.environment import Environment
 from muster.train.watch import activity, sensor
@@ -115,6 +121,87 @@ def test_the_stack_shows_the_phase_that_nothing_declares() -> None:
     assert namespace["load"](Glance).phase == activity.DATA
     assert namespace["compiled"](Glance).phase == activity.COMPILE
     assert trains().functions != evaluate().functions
+
+
+class Glancing(io.BytesIO):
+    """A file that reads the stack while a program writes or reads it."""
+
+    def __init__(self, content: bytes = b"") -> None:
+        super().__init__(content)
+        self.shown: list[str | None] = []
+
+    def write(self, content: Any) -> int:
+        self.shown.append(Glance().phase)
+        return super().write(content)
+
+    def read(self, size: int | None = -1) -> bytes:
+        self.shown.append(Glance().phase)
+        return super().read(size)
+
+
+def test_a_save_or_load_of_the_programs_own_is_one() -> None:
+    saved = Glancing()
+    torch.save({"weight": torch.ones(3)}, saved)
+    assert set(saved.shown) == {activity.SAVE}
+    loaded = Glancing(saved.getvalue())
+    torch.load(loaded)
+    assert set(loaded.shown) == {activity.RESTORE}
+
+    class Samples(Dataset[torch.Tensor]):
+        def __getitem__(self, _: int) -> torch.Tensor:
+            sample = Glancing(saved.getvalue())
+            weight: torch.Tensor = torch.load(sample)["weight"]
+            assert set(sample.shown) == {activity.DATA}  # the file of a sample
+            return weight
+
+        def __len__(self) -> int:
+            return 1
+
+    assert len(list(DataLoader(Samples()))) == 1
+
+
+@pytest.mark.filterwarnings("ignore:torch.distributed is disabled")
+def test_a_distributed_checkpoint_of_the_programs_own_is_a_save(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shown: list[str | None] = []
+    for owner, name in ((FileSystemWriter, "write_data"), (FileSystemReader, "read_data")):
+        monkeypatch.setattr(owner, name, recording(shown, getattr(owner, name)))
+    state = {"weight": torch.ones(3)}
+    save_checkpoint(state, checkpoint_id=str(tmp_path / "saved"), no_dist=True)
+    load_checkpoint(state, checkpoint_id=str(tmp_path / "saved"), no_dist=True)
+    assert shown == [activity.SAVE, activity.RESTORE]
+
+
+def recording(shown: list[str | None], method: Callable[..., Any]) -> Callable[..., Any]:
+    """Return the method, which first notes the phase that the stack shows."""
+
+    def run(*words: Any, **named: Any) -> Any:
+        shown.append(Glance().phase)
+        return method(*words, **named)
+
+    return run
+
+
+@pytest.mark.parametrize("is_in_the_loop", [True, False])
+def test_a_save_is_reported_within_the_loop_alone(supervisor: Supervisor, *, is_in_the_loop: bool) -> None:
+    state = Activity()
+    if is_in_the_loop:
+        state.begin_steps(0)
+    found = started(supervisor, state)
+
+    class Reporting(io.BytesIO):
+        def write(self, content: Any) -> int:
+            state.tick()
+            found.report()
+            return super().write(content)
+
+    torch.save({"weight": torch.ones(3)}, Reporting())
+    state.end_step(9)
+    phases = set()
+    while (reported := supervisor.next("progress"))["step"] != 9:
+        phases.add(reported["phase"])
+    assert (activity.SAVE in phases) == is_in_the_loop
 
 
 def test_a_main_function_with_the_name_of_an_evaluation_shows_none() -> None:
