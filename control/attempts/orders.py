@@ -10,7 +10,7 @@ from sqlalchemy import func, select
 
 from control.attempts.attempts import LoadedAttempt
 from control.attempts.mapping import grace_ms, job_request, spec_of, stored_spec
-from control.attempts.reruns import order_for
+from control.attempts.reruns import doubt_in, order_for
 from control.checkpoints.checkpoints import resume_of
 from control.core.unit_of_work import UnitOfWork
 from control.fleet.failure_rates import rule_for_attempt
@@ -124,7 +124,8 @@ def _training_environment(unit: UnitOfWork, loaded: LoadedAttempt, spec: JobSpec
     """Return the checkpoints' place, the one to continue from, the interval of saves, and the pieces of a batch."""
     job, num_nodes = loaded.job, len(loaded.hosts)
     kept = {"good_after_steps": policy.training.good_after_steps, "hold_s": policy.training.fault_detection_s}
-    resume = json.dumps({**resume_of(unit.session, job.id), **kept})
+    doubt = doubt_in(unit.session, loaded.attempt)
+    resume = json.dumps({**resume_of(unit.session, job.id, doubt), **kept})
     place = _checkpoint_environment(spec.checkpoint, job.id)
     num_pieces = pieces(spec.shape, num_nodes) << job.oom_doublings
     smaller = {"MUSTER_ACCUMULATION": str(num_pieces)} if num_pieces > 1 else {}

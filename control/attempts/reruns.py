@@ -15,6 +15,8 @@ from sqlalchemy import func, or_, select
 from sqlalchemy.orm import Session
 
 from control.attempts.mapping import job_request
+from control.checkpoints.doubt import doubt_about
+from control.checkpoints.types import Doubt
 from muster.db.models import Attempt, AttemptHost, Checkpoint, Job, VerdictRow
 from muster.domain.ids import JobId
 from muster.domain.job.verdicts import BLAMES_PROGRAM, VerdictKind, VerdictState
@@ -88,6 +90,14 @@ def order_for(session: Session, attempt: Attempt, policy: Policy) -> str | None:
         }
         return json.dumps(order)
     return "{}" if may_be_wanted(session, attempt.job_id, policy) else None
+
+
+def doubt_in(session: Session, attempt: Attempt) -> Doubt | None:
+    """Return the doubt about the attempt whose steps this one is to run again: it has to begin before them."""
+    wanted = wanted_of(session, attempt.job_id)
+    if wanted is None or wanted.attempt_id == attempt.id or wanted.rerun is None:
+        return None
+    return doubt_about(session, session.get_one(Attempt, wanted.attempt_id), wanted.rerun["first_bad"])
 
 
 def settle_end(session: Session, job: Job, attempt: Attempt, cause: Cause, hosts: Sequence[AttemptHost]) -> str | None:

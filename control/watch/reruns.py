@@ -5,7 +5,8 @@
     rerun elsewhere          the verdict of the first attempt: program, persistent or undecided
 
 A tenant's program states all of it, so nothing of it quarantines a GPU. GPUs and hosts of ranks are ours. A verdict
-that names a GPU becomes reported evidence (``blame``), and its GPU gets a burn-in (``control.health.burn_ins``).
+that names a GPU becomes reported evidence (``blame``), and its GPU gets a burn-in (``control.health.burn_ins``). One
+that other GPUs have shown taints the job's own generations since its onset (``control.checkpoints.doubt``).
 """
 
 from collections.abc import Sequence
@@ -18,6 +19,7 @@ from sqlalchemy import select
 from control.attempts.attempts import LoadedAttempt, lock_attempt
 from control.attempts.ranks import gpus_by_rank, host_of_rank, num_ranks, ranks_of
 from control.attempts.reruns import OVER, RERUN_KINDS, WANTED, charged_from, may_be_wanted, wanted_of
+from control.checkpoints.doubt import taint_from_step
 from control.core.unit_of_work import UnitOfWork
 from control.watch.blame import blame, withdraw
 from control.watch.verdicts import bounded, record_verdict
@@ -125,7 +127,10 @@ def _note_elsewhere(unit: UnitOfWork, loaded: LoadedAttempt, message: Rerun, pol
     }
     if second.ranks.keys() & set(suspects or first.ranks):
         loaded.attempt.charged_from = charged_from(unit.session, loaded.attempt, unit.now, policy)
-    _decide(unit, lock_attempt(unit, row.attempt_id), row, outcome, message.reason)
+    first_attempt = lock_attempt(unit, row.attempt_id)
+    _decide(unit, first_attempt, row, outcome, message.reason)
+    if outcome.cause is RerunCause.PERSISTENT:
+        taint_from_step(unit, first_attempt.attempt, row.rerun["first_bad"])
 
 
 def _decide(unit: UnitOfWork, first: LoadedAttempt, row: VerdictRow, outcome: RerunOutcome, reason: str) -> None:

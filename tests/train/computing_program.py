@@ -1,6 +1,6 @@
 """A program whose compute is checked: on one rank, results of a module get a flipped bit. Options state where and when.
 
-It has random numbers, a batch norm and sums that are collected over two micro-batches, none of which a check may touch.
+It has random numbers, a batch norm and gradients that are summed over two steps, none of which a check may touch.
 """
 
 import argparse
@@ -16,6 +16,8 @@ parser = argparse.ArgumentParser()
 parser.add_argument("--layout", choices=("shard", "ddp", "hybrid", "tensor"), default="shard")
 parser.add_argument("--steps", type=int, default=10)
 parser.add_argument("--check", type=int, default=0)
+parser.add_argument("--every", type=int, default=4, help="steps from checkpoint to checkpoint")
+parser.add_argument("--keep", type=int, default=3)
 parser.add_argument("--flips", default="", help="RANK:FIRST-LAST: the steps whose results get a flipped bit there")
 parser.add_argument("--once", action="store_true", help="one result alone, in the first of them")
 parser.add_argument("--backward", action="store_true", help="flip a bit of a gradient, not of a result")
@@ -68,7 +70,8 @@ data = torch.randn(256, 8, generator=torch.Generator().manual_seed(3))
 run = train.start(
     model,
     optimizer,
-    checkpoint_every=4,
+    checkpoint_every=options.every,
+    keep=options.keep,
     seed=5,
     data_mesh=data_mesh,
     on_value_fault="rollback",
@@ -129,8 +132,9 @@ for now in run.steps(total=options.steps):
         None if each.grad is None else getattr(each.grad, "_local_tensor", each.grad) for each in model.parameters()
     ]
     sums = [0.0 if each is None else float(each.sum()) for each in gradients]
-    optimizer.step()
-    optimizer.zero_grad()
+    if now % 2:  # so the checked step begins with the gradients of the one before
+        optimizer.step()
+        optimizer.zero_grad()
     run.report(loss=total)
     print("step", now + 1, repr(total), repr(sums), state(), *indices, flush=True)  # noqa: T201
 print("calls", done["calls"], flush=True)  # noqa: T201

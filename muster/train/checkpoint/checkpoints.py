@@ -368,11 +368,12 @@ class Checkpoints:
         if self._ranks.rank == 0:
             self._retention.pin(names)
 
-    def bar_good(self, step: int) -> None:
+    def bar_good(self, step: int, *, trusted_step: float) -> None:
         """Require enough steps after ``step``, the newest at which a value was no usual one, before any generation is
-        good. A rollback forgets those after the step that it restores.
+        good. A rollback forgets those after the step that it restores. None of a step after ``trusted_step`` is good.
         """
         self._retention.barred_at = step
+        self._retention.trusted_step = trusted_step
 
     def roll_back(self, trained: Trained, *, before: int, number: int) -> Manifest | None:
         """Restore the ``number``-th newest generation of a step before ``before``, on all ranks; the oldest if there

@@ -5,6 +5,7 @@ rest slowly.
 from __future__ import annotations
 
 import contextlib
+import math
 import sys
 import threading
 import time
@@ -38,6 +39,7 @@ class RetentionWorker:
     """Background work for one job's store. Older generations are removed only after a newer one was read back equal.
 
     ``barred_at``: the newest step with an unusual value; only steps after it count for a good generation.
+    ``trusted_step``: the last one at which compute was found alike; no generation of a later one is good.
     """
 
     def __init__(
@@ -60,6 +62,7 @@ class RetentionWorker:
         self._carry_at = float("inf")
         self._complaints: set[str] = set()
         self.barred_at = -1
+        self.trusted_step = math.inf
         throttle = Throttle(scrub.bytes_per_s, self._stop, lambda: self._is_busy, self._carry_requests)
         self._scrub = Scrub(store, scrub, throttle)
         self._caring: BackgroundTask[None] | None = None
@@ -262,7 +265,8 @@ class RetentionWorker:
         verified = frozenset(self._verified)  # the scrub's thread adds to it and takes from it
         for generation in verified:
             counted_from = max(generation.step, self.barred_at)
-            if generation.fence == self._fence and counted_from + self._resume.good_after_steps <= step:
+            is_trusted = generation.step <= self.trusted_step
+            if generation.fence == self._fence and is_trusted and counted_from + self._resume.good_after_steps <= step:
                 self._store.mark_good(generation)
         marks = retention.GenerationMarks(
             verified=frozenset(generation.name for generation in verified),

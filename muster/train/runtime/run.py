@@ -411,7 +411,7 @@ class Run:
             self._recovery.settle_rerun(self.step)
         finally:
             if self._checkpoints is not None:
-                self._checkpoints.bar_good(self._values.unusual_step)
+                self._checkpoints.bar_good(self._values.unusual_step, trusted_step=self._values.compute.trusted_step)
         return True
 
     def _start_values(self) -> bool:

@@ -19,6 +19,7 @@ ends the check.
 from __future__ import annotations
 
 import dataclasses
+import math
 import platform
 import sys
 from typing import TYPE_CHECKING, Any
@@ -85,6 +86,13 @@ class ComputeCheck:
         self._pending: ReplicaFault | None = None
         if plan.every:
             local_passes.require_fit(model)
+
+    @property
+    def trusted_step(self) -> float:
+        """The step of the last check that agreed, so that a checkpoint of it is kept until the next one; infinite if
+        there was none, since a first check that fails leads to no rollback.
+        """
+        return self._agreed_step if self._is_on and self._agreed_step >= 0 else math.inf
 
     def is_due(self, step: int) -> bool:
         """Return whether the step that ends as ``step`` is compared."""

@@ -83,8 +83,7 @@ def passed(model: torch.nn.Module, loss_of: LossOf, content: torch.Tensor, seed:
     Raises:
         ValueError: ``loss_of`` returns no single number with a gradient.
     """
-    device = next((parameter.device for parameter in model.parameters()), torch.device("cpu"))
-    batch, buffers = torch.load(io.BytesIO(content.numpy().tobytes()), map_location=device, weights_only=False)
+    batch, buffers = torch.load(io.BytesIO(content.numpy().tobytes()), map_location=_placer(model), weights_only=False)
     with torch.no_grad():
         for name, buffer in model.named_buffers():
             local = local_of(buffer)
@@ -155,6 +154,18 @@ class _Gradients:
             self._begun.append((name, digests.begun(local_of(gradient))))
 
         return take
+
+
+def _placer(model: torch.nn.Module) -> Callable[[Any, str], Any]:
+    """Return a rule by which tensors of another rank's GPU get to this rank's, and others stay in host memory."""
+    device = next((parameter.device for parameter in model.parameters()), torch.device("cpu"))
+
+    def place(storage: Any, location: str) -> Any:
+        if location == "cpu":
+            return storage
+        return torch.serialization.default_restore_location(storage, str(device))  # type: ignore[no-untyped-call]
+
+    return place
 
 
 def _buffers(model: torch.nn.Module) -> Iterator[tuple[torch.nn.Module, str, torch.Tensor]]:

@@ -145,8 +145,12 @@ def test_a_transient_fault_names_the_gpu_and_is_reported_evidence(job: SuspectJo
         assert (event.payload["cause"], event.payload["ranks"]) == ("transient", [1])
 
 
-def test_a_rank_that_most_copies_name_is_evidence_until_its_program_is_to_blame(job: SuspectJob) -> None:
-    job.report({**FAULT, "ranks": [1]})
+@pytest.mark.parametrize("is_of_compute", [False, True])
+def test_a_rank_that_most_copies_name_is_evidence_until_its_program_is_to_blame(
+    job: SuspectJob, *, is_of_compute: bool
+) -> None:
+    """Copies, or results of one micro-batch that several ranks have computed."""
+    job.report({**FAULT, "ranks": [1], "is_of_compute": is_of_compute})
     named, (gpu,) = job.verdict(), job.gpus()[1:]
     assert (named.cause, named.ranks, named.gpu) == ("minority", [1], gpu)
     assert job.signals() == [(f"verdict/{named.id}", gpu)]

@@ -137,6 +137,17 @@ def test_a_function_that_depends_on_its_rank_is_reported_once_and_stops_nothing(
     assert len(found.attempt.steps[0]) == 10
 
 
+def test_a_checkpoint_from_before_the_last_check_is_kept(training: Training, tmp_path: Path) -> None:
+    """Though newer ones are saved each step, of which one is kept."""
+    words = ("--check", "6", "--every", "1", "--keep", "1", "--steps", "14", "--flips", "1:11-11", "--once")
+    found = Reported(training, tmp_path, *words, num_ranks=3, MUSTER_RESUME='{"good_after_steps": 1}')
+    (back,) = found.got("rolled_back")
+    assert (back["from_step"], back["step"]) == (12, 6)
+    assert found.got("rerun")[0]["found"] == "transient"
+    expired = [each["generation"] for each in found.got("checkpoint_expired")]
+    assert {f"step-{step:08d}/gen-1" for step in (7, 8, 9)} <= set(expired)
+
+
 def test_in_the_middle_of_an_accumulation_it_is_refused(training: Training, tmp_path: Path) -> None:
     found = Reported(training, tmp_path, "--check", "2", "--accumulated", num_ranks=2, codes=1)
     assert "call it before the first backward pass of a step" in found.attempt.ranks[0].errors
