@@ -23,6 +23,7 @@ from muster.identity import new_id
 from muster.train.checkpoint.fences import highest_fence
 from watch.progress.durations import Durations
 from workers.host.attempt_folder import boottime_ms
+from workers.host.supervisor import files
 from workers.host.watch.part_watch import Moving
 from workers.local.attempt import LocalAttempt, end_leftover, grace_ms, leftovers
 from workers.local.hangs import HUNG_GRACE_MS, Hang, HangWatch, words_of
@@ -72,9 +73,10 @@ class LocalRun:
     _ended: list[dict[str, Any]] = field(default_factory=list)
     _began_at: float = field(default_factory=time.monotonic)
     _farthest: int = 0
-    _durations: Durations = field(default_factory=Durations)
+    _durations: Durations = field(init=False)
 
     def __post_init__(self) -> None:
+        self._durations = Durations.of_document(files.read_json(self.folder.durations) or {})
         restart = self.plan.spec.restart
         self._lifecycle = JobLifecycle(
             self.folder.job_id,
@@ -121,7 +123,7 @@ class LocalRun:
         stragglers = LocalStragglers(self.plan.watch.stragglers, shape.num_ranks_per_node, self.report)
         hearing = OutputReader(attempt.path, self.report, self.show, self.plan.log_limit_bytes, stragglers)
         attempt.start(self._left_s())
-        watch = HangWatch(attempt.path, self.plan.watch, self._durations, self.readings)
+        watch = HangWatch(attempt.path, self.plan.watch, self._durations, self.folder.durations, self.readings)
         watch.start()
         try:
             self._follow(attempt, hearing, watch)
