@@ -18,7 +18,7 @@ from workers.host.supervisor import files
 from workers.host.watch.host_watch import KEPT_EVERY
 from workers.host.watch.learnt import Learnt
 from workers.host.watch.part import Part
-from workers.host.watch.part_watch import Moving, PartWatch, Stalled
+from workers.host.watch.part_watch import KernelLines, Moving, PartWatch, Stalled, no_lines
 
 TURN_S: Final = 1.0
 STOP_WAIT_S: Final = 1.0
@@ -48,6 +48,7 @@ class HangWatch:
     durations: Durations
     kept: Path
     readings: Callable[[], Mapping[str, float]] = dict
+    kernel: KernelLines = no_lines
     _found: "queue.SimpleQueue[Hang | Moving]" = field(default_factory=queue.SimpleQueue)
     _is_over: threading.Event = field(default_factory=threading.Event)
     _thread: threading.Thread | None = None
@@ -74,7 +75,7 @@ class HangWatch:
         part = Part.of(self.folder)
         if part is None:
             return
-        watched = PartWatch(part, self.policy, self.durations, self.readings)
+        watched = PartWatch(part, self.policy, self.durations, self.readings, self.kernel)
         learnt = Learnt(self.durations, self.policy)
         has_failed = is_stalled = False
         num_turns = 0

@@ -3,6 +3,7 @@
 import json
 import random
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -173,3 +174,18 @@ def test_a_later_run_in_the_folder_knows_how_long_steps_took(runs: Runs) -> None
         folder.close()
     assert len(known) >= 3
     assert all(0.1 < each < 30.0 for each in known)
+
+
+def test_a_fault_of_the_kernels_log_since_the_attempts_start_is_the_cause(runs: Runs) -> None:
+    line = "mlx5_core 0000:1a:00.0: Fatal error 3 detected"
+    since_all_ms: list[int] = []
+
+    def kernel(since_ms: int) -> tuple[tuple[str, ...], tuple[str, ...]]:
+        since_all_ms.append(since_ms)
+        return (line,), ()
+
+    before_ms = time.time() * 1000
+    ended = runs.run(bare(QUIET), WatchPolicy(quiet_s=0.5, known=SHORT), on_hang="hold", kernel=kernel)
+    assert len(since_all_ms) == 1
+    assert before_ms - 1 <= since_all_ms[0] <= ended["attempts"][0]["ended_at_ms"]
+    assert runs.sentences()[0].startswith(f"hang: Rank 0 on this-host reports a fault of the network: {line}")
