@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from benchmarks.figures import Basis, Figure, Groups
 from benchmarks.sizes import Sizes
@@ -111,7 +111,7 @@ def _run(case: Case, folder: Path, size: Size) -> tuple[Seen, int | None]:
     """Run a case to its end. Return what it showed, and the rank that its attempt names."""
     words = [case.kind, str(case.culprit), str(size.step)]
     program = {"script": str(PROGRAM), "args": words, "env": {"OMP_NUM_THREADS": "1"}}
-    fields = {"restart": {"max_restarts": 0}, "on_hang": "hold"}
+    fields: dict[str, Any] = {"restart": {"max_restarts": 0}, "on_hang": "hold"}
     seen = Seen()
     ended = run_job(folder, program, size.policy, seen.report, seen.show, ranks=case.num_ranks, **fields)
     return seen, ended["attempts"][-1]["culprit_rank"]

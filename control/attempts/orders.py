@@ -9,6 +9,7 @@ import msgspec
 from sqlalchemy import func, select
 
 from control.attempts.attempts import LoadedAttempt
+from control.attempts.learnt import learnt_before
 from control.attempts.mapping import grace_ms, job_request, spec_of, stored_spec
 from control.attempts.reruns import doubt_in, order_for
 from control.checkpoints.checkpoints import resume_of
@@ -47,6 +48,7 @@ def order_of(unit: UnitOfWork, loaded: LoadedAttempt, node_id: NodeId, policy: P
         wall_time_s=spec.wall_time_s,
         grace_s=grace_ms(job_request(job), Timers.of(policy)) / 1000,
         preparation=_preparation(unit, loaded, host, gpus, policy),
+        durations=learnt_before(unit.session, attempt),
     )
 
 

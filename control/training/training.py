@@ -10,6 +10,7 @@ import msgspec
 
 from control.attempts.allowance import Allowance, is_over
 from control.attempts.attempts import LoadedAttempt
+from control.attempts.learnt import note_learnt
 from control.attempts.own_parts import own_part
 from control.attempts.ranks import num_ranks, ranks_of
 from control.attempts.reclaim_outcomes import accept_late_report
@@ -37,6 +38,7 @@ from muster.wire.training import (
     CheckpointDone,
     CheckpointInterval,
     Hello,
+    Learnt,
     Outcome,
     Pace,
     ReplicaFault,
@@ -120,6 +122,8 @@ class _Taker:
         at = to_time(line.at_ms)
         if isinstance(message, Stalled):
             return self._note_stalled(line, message)
+        if isinstance(message, Learnt):  # as above: a program cannot state it
+            return line.rank is None and note_learnt(self._host, message.durations)
         if line.rank is None or line.rank >= self._num_ranks:
             return False
         if line.rank == 0 and isinstance(message, _TRAINS):

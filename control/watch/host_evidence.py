@@ -5,7 +5,6 @@ attempt's GPUs, growth of network ports. Only GPUs of the attempt are read, and 
 report shows another tenant's. An agent of release 0.1.0 sends the same; a host without an agent has none.
 """
 
-import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import timedelta
@@ -18,31 +17,25 @@ from control.core.unit_of_work import UnitOfWork
 from control.evidence.rows import signal_of
 from control.policy.policies import active_policy
 from control.telemetry.node_readings import GpuReadings, newest_readings
-from health.detectors.signals import judge_signal
-from health.evidence.suppression import is_weightless
+from health.host_lines import MOST_LINES, OF_THE_LOG, fault_lines
 from muster.db.models import Allocation, AllocationGpu, StoredSignal
-from muster.domain.evidence.findings import EventKind, Severity
+from muster.domain.evidence.findings import EventKind
 from muster.domain.gpu.metrics import value_of
 from muster.domain.ids import GpuUuid, NodeId
-from muster.domain.policy.health import HealthPolicy
 from watch.lines.port_growth import RETRY_COUNTERS
 from watch.reports import HostReport
 
 RECENT: Final = timedelta(minutes=15)
 MOST_SIGNALS: Final = 500
-MOST_LINES: Final = 40
-LONGEST_LINE: Final = 300
 MOST_HOSTS: Final = 64
 """Hosts whose readings are read; the lines of all are."""
 _FRESH: Final = timedelta(minutes=5)
-_OF_THE_LOG: Final = (EventKind.XID, EventKind.NIC_DRIVER, EventKind.HOST_LOG)
 _READINGS: Final = {
     "utilisation": "utilisation_percent",
     "power_w": "power_w",
     "temperature_c": "temperature_c",
     "sm_clock_mhz": "sm_clock_mhz",
 }
-_TASK: Final = re.compile(r"INFO: task .{1,64}:(\d{1,9}) blocked")
 
 
 def with_measured(
@@ -59,7 +52,7 @@ def with_measured(
     for node_id, report in reports.items():
         of_node = signals.get(node_id, [])
         readings = _readings_in(known, gpus.get(node_id, ()))
-        lines = tuple(dict.fromkeys((*report.lines, *_lines_of(of_node, policy))))[-MOST_LINES:]
+        lines = tuple(dict.fromkeys((*report.lines, *fault_lines(map(signal_of, of_node), policy))))[-MOST_LINES:]
         found[node_id] = replace(
             report, lines=lines, readings={**report.readings, **readings, **_port_readings(of_node)}
         )
@@ -87,31 +80,11 @@ def _signals(
     query = select(StoredSignal).where(
         StoredSignal.node_id.in_(nodes),
         StoredSignal.received_at >= since,
-        StoredSignal.kind.in_((*_OF_THE_LOG, EventKind.PORT_RATES)),
+        StoredSignal.kind.in_((*OF_THE_LOG, EventKind.PORT_RATES)),
         or_(is_of_xid, StoredSignal.gpu_uuid.is_(None) & (StoredSignal.kind != EventKind.XID)),
     )
     in_order = StoredSignal.at.desc(), StoredSignal.signal_id.desc()
     return unit.session.scalars(query.order_by(*in_order).limit(MOST_SIGNALS)).all()[::-1]
-
-
-def _lines_of(signals: Iterable[StoredSignal], policy: HealthPolicy) -> list[str]:
-    return [line_of(row) for row in signals if row.kind in _OF_THE_LOG and _may_end_work(row, policy)][-MOST_LINES:]
-
-
-def _may_end_work(signal: StoredSignal, policy: HealthPolicy) -> bool:
-    """Return whether a fault may have stopped a program: most XIDs only report, such as a remapped row."""
-    if signal.kind != EventKind.XID:
-        return True
-    found = judge_signal(signal_of(signal), policy)
-    return any(each.severity >= Severity.DEGRADED and not is_weightless(each) for each in found)
-
-
-def line_of(signal: StoredSignal) -> str:
-    """Return the fault as the kernel writes it, in one line. The name of a blocked task may be another tenant's."""
-    text = " ".join(signal.text.split())
-    if signal.kind == EventKind.XID:
-        text = f"NVRM: Xid ({signal.gpu_uuid}): {signal.code}, {text}"
-    return _TASK.sub(r"INFO: task a process:\1 blocked", text)[:LONGEST_LINE]
 
 
 def _readings_in(known: Mapping[str, GpuReadings], gpus: Sequence[GpuUuid]) -> dict[str, float]:

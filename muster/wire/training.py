@@ -332,6 +332,18 @@ class Stalled(RankMessage, frozen=True, kw_only=True, tag="stalled"):
     report: dict[str, Any] | None = None
 
 
+class Learnt(RankMessage, frozen=True, kw_only=True, tag="learnt"):
+    """How long the phases of a host's ranks have taken, in seconds, for the job's next attempt.
+
+    The host itself states it, in a line without a rank. A phase that the server does not know is left out.
+    """
+
+    durations: Annotated[
+        dict[Annotated[str, Meta(max_length=20)], Annotated[tuple[Seconds, ...], Meta(max_length=64)]],
+        Meta(max_length=32),
+    ]
+
+
 class Outcome(RankMessage, frozen=True, kw_only=True, tag="outcome"):
     exit: Literal["done", "stopped_with_checkpoint", "stopped_without", "failed"]
     step: Step = 0
@@ -361,6 +373,7 @@ AnyRankMessage = (
     | Warned
     | ResizeRequested
     | Stalled
+    | Learnt
     | Outcome
 )
 

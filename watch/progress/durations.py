@@ -3,7 +3,7 @@
 import math
 import statistics
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from watch.phases import Phase
@@ -11,6 +11,8 @@ from watch.reports import RankReport
 
 NUM_KEPT = 50
 """Durations of each phase that count: a program may change its pace."""
+NUM_CARRIED = 9
+"""Durations of each phase that stand for all of them in a later attempt: few, so that its own soon outweigh them."""
 _PARTS_OF_A_STEP = frozenset({Phase.FIRST_STEP, Phase.STEP, Phase.DATA})
 _BEFORE_STEPS = frozenset({Phase.START, Phase.IMPORT, Phase.RESTORE})
 
@@ -39,6 +41,10 @@ class Durations:
         """Return it as JSON, by phase."""
         return {str(phase): list(seconds) for phase, seconds in self._seconds.items()}
 
+    def carried(self) -> dict[str, tuple[float, ...]]:
+        """Return what a later attempt starts from: of each phase a few durations with the same median and longest."""
+        return {str(phase): _spread(sorted(seconds)) for phase, seconds in self._seconds.items() if seconds}
+
     def known(self, phase: Phase) -> Sequence[float]:
         return tuple(self._seconds.get(phase, ()))
 
@@ -46,6 +52,29 @@ class Durations:
         """Return the limit by the past: ``factor`` times the median, or ``margin`` times the longest; 0 without one."""
         seconds = self._seconds.get(phase)
         return max(factor * statistics.median(seconds), margin * max(seconds)) if seconds else 0.0
+
+
+def _spread(seconds: Sequence[float]) -> tuple[float, ...]:
+    if len(seconds) <= NUM_CARRIED:
+        return tuple(seconds)
+    last, middle = len(seconds) - 1, NUM_CARRIED // 2
+    chosen = [seconds[round(number * last / (NUM_CARRIED - 1))] for number in range(NUM_CARRIED)]
+    chosen[middle] = statistics.median(seconds)
+    return tuple(chosen)
+
+
+def joined(found: Iterable[Durations]) -> dict[str, tuple[float, ...]]:
+    """Return of each phase the longest durations that any of them has: a host may do work that others do not."""
+    longest: dict[str, tuple[float, ...]] = {}
+    for each in found:
+        for phase, seconds in each.carried().items():
+            if (statistics.median(seconds), max(seconds)) > _reach(longest.get(phase, ())):
+                longest[phase] = seconds
+    return longest
+
+
+def _reach(seconds: Sequence[float]) -> tuple[float, float]:
+    return (statistics.median(seconds), max(seconds)) if seconds else (-1.0, -1.0)
 
 
 @dataclass(slots=True)

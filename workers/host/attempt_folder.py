@@ -166,4 +166,5 @@ def _program_of(order: Order, python: str) -> dict[str, Any]:
         "dataset_look_s": order.dataset_check_s,
         "preparation": _preparation_of(order, python),
         "watch": order.watch,
+        "durations": order.durations,
     }

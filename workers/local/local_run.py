@@ -9,6 +9,7 @@ import threading
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
+from functools import partial
 from itertools import takewhile
 from typing import Any, Final
 
@@ -23,7 +24,8 @@ from muster.identity import new_id
 from muster.train.checkpoint.fences import highest_fence
 from watch.progress.durations import Durations
 from workers.host.attempt_folder import boottime_ms
-from workers.host.watch.part_watch import Moving
+from workers.host.supervisor import files
+from workers.host.watch.part_watch import Moving, no_lines
 from workers.local.attempt import LocalAttempt, end_leftover, grace_ms, leftovers
 from workers.local.hangs import HUNG_GRACE_MS, Hang, HangWatch, words_of
 from workers.local.output import OutputReader, Received
@@ -60,7 +62,8 @@ class LocalRun:
     """Run of a program.
 
     ``report``: prints a sentence about it; ``show``: a stream's name and one line that it printed. ``readings``: of its
-    GPUs, by name (``watch.progress.gpu_work``).
+    GPUs, by name (``watch.progress.gpu_work``). ``kernel``: faults in the kernel's log since a moment, in milliseconds
+    since 1970, and remarks about it.
     """
 
     plan: RunPlan
@@ -69,14 +72,16 @@ class LocalRun:
     show: Callable[[str, str], None]
     ask: Ask = field(default_factory=Ask)
     readings: Callable[[], Mapping[str, float]] = dict
+    kernel: Callable[[int], tuple[tuple[str, ...], tuple[str, ...]]] = lambda _since_ms: no_lines()
     _lifecycle: JobLifecycle = field(init=False)
     _ended: list[dict[str, Any]] = field(default_factory=list)
     _began_at: float = field(default_factory=time.monotonic)
     _farthest: int = 0
-    _durations: Durations = field(default_factory=Durations)
+    _durations: Durations = field(init=False)
     _gpus: LocalGpus = field(init=False)
 
     def __post_init__(self) -> None:
+        self._durations = Durations.of_document(files.read_json(self.folder.durations) or {})
         self._gpus = LocalGpus(self.plan.gpus, self.plan.spare_gpus)
         restart = self.plan.spec.restart
         self._lifecycle = JobLifecycle(
@@ -124,7 +129,8 @@ class LocalRun:
         stragglers = LocalStragglers(self.plan.watch.stragglers, shape.num_ranks_per_node, self.report)
         hearing = OutputReader(attempt.path, self.report, self.show, self.plan.log_limit_bytes, stragglers)
         attempt.start(self._left_s())
-        watch = HangWatch(attempt.path, self.plan.watch, self._durations, self.readings)
+        kernel = partial(self.kernel, files.wall_ms())
+        watch = HangWatch(attempt.path, self.plan.watch, self._durations, self.folder.durations, self.readings, kernel)
         watch.start()
         try:
             self._follow(attempt, hearing, watch)

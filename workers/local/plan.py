@@ -20,6 +20,7 @@ from workers.host.supervisor.lock import take_lock
 
 ABOUT = "run.json"
 CHECKPOINTS = "checkpoints"
+DURATIONS = "durations.json"
 MOST_DOUBLINGS = 10
 _LOCK = "run.lock"
 
@@ -78,6 +79,11 @@ class RunFolder:
     @property
     def checkpoints(self) -> Path:
         return self.path / CHECKPOINTS
+
+    @property
+    def durations(self) -> Path:
+        """File of how long the program's phases have taken in earlier attempts and runs."""
+        return self.path / DURATIONS
 
     def note(self, spec: JobSpec, outcome: dict[str, Any]) -> None:
         """Write the run's state, whole on disk before it is reported. Raises OSError."""

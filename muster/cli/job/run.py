@@ -5,8 +5,7 @@ import os
 import shutil
 import signal
 import sys
-import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from itertools import takewhile
@@ -32,6 +31,7 @@ from muster.cli.job.job_options import (
     RerunExitCodes,
 )
 from muster.cli.job.job_submit import limits_of, name_of, program_of, restart_of
+from muster.cli.job.run_host import kernel_faults_of, readings_of
 
 if TYPE_CHECKING:
     from muster.domain.job.spec import JobSpec
@@ -125,7 +125,9 @@ def supervise(plan: "RunPlan", folder: Path, *, as_json: bool) -> int:
         place = RunFolder(folder.absolute(), spec)
         try:
             with signals_handled(ask):
-                ended = LocalRun(plan, place, print_note, show, ask, _readings_of(plan.gpus)).run()
+                ended = LocalRun(
+                    plan, place, print_note, show, ask, readings_of(plan.gpus), kernel_faults_of(plan.gpus)
+                ).run()
         finally:
             place.close()
     except OSError as fault:
@@ -223,57 +225,6 @@ def _visible_gpus() -> tuple[str, ...]:
         return tuple(str(gpu.uuid) for gpu in probe.identify().gpus)
     finally:
         probe.close()
-
-
-def _readings_of(gpus: tuple[str, ...]) -> "Callable[[], Mapping[str, float]]":
-    """Return a function that reads utilisation and power of these GPUs; nothing where the driver does not answer.
-
-    The readings have the names of ``gpus``, which may be numbers as in CUDA_VISIBLE_DEVICES.
-    """
-    from agents.probes.interface import ProbeError
-    from agents.probes.nvml import open_nvml_probe
-    from muster.domain.gpu.metrics import value_of
-
-    if not gpus:
-        return dict
-    try:
-        probe = open_nvml_probe()
-        own = names_by_uuid(gpus, {str(gpu.uuid): gpu.model for gpu in probe.identify().gpus})
-    except ProbeError:
-        return dict
-    names = {"utilisation": "utilisation_percent", "power_w": "power_w"}
-
-    def read() -> Mapping[str, float]:
-        with contextlib.suppress(ProbeError):
-            checks = [check for check in probe.check(time.time_ns() // 1_000_000) if check.gpu_uuid in own]
-            found = {
-                f"gpu.{own[check.gpu_uuid]}.{ours}": value_of(check.values, name)
-                for check in checks
-                for ours, name in names.items()
-            }
-            return {name: value for name, value in found.items() if value is not None}
-        return {}
-
-    return read
-
-
-def names_by_uuid(gpus: Sequence[str], models: Mapping[str, str | None]) -> dict[str, str]:
-    """Return the name in ``gpus`` of each GPU that is known: a UUID, the unique beginning of one, or a number.
-
-    ``models``: of all GPUs in the driver's order. CUDA counts by speed where models differ, unless CUDA_DEVICE_ORDER
-    says otherwise: then a number names no certain GPU.
-    """
-    uuids = list(models)
-    by_number = len(set(models.values())) <= 1 or os.environ.get("CUDA_DEVICE_ORDER") == "PCI_BUS_ID"
-    found: dict[str, str] = {}
-    for name in gpus:
-        if name.isdecimal():
-            meant = [uuids[int(name)]] if by_number and len(name) <= 4 and int(name) < len(uuids) else []
-        else:
-            meant = [uuid for uuid in uuids if uuid.startswith(name)]
-        if len(meant) == 1:
-            found[meant[0]] = name
-    return found
 
 
 @contextmanager

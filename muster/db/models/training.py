@@ -15,6 +15,7 @@ class TrainingHost(Base):
 
     ``line_offset``: bytes that have had effect; ``num_refused``: lines that did not fit; ``num_steps``: rows of steps
     that its rank 0 has left; ``findings_offset``: bytes of its file of lines about faults that have had effect.
+    ``durations``: how long each phase took there (``watch.progress.durations``), of earlier attempts as well.
     """
 
     __tablename__ = "training_hosts"
@@ -26,6 +27,7 @@ class TrainingHost(Base):
     num_refused: Mapped[int] = mapped_column(BigInteger, default=0)
     num_steps: Mapped[int] = mapped_column(BigInteger, default=0, server_default=text("0"))
     findings_offset: Mapped[int] = mapped_column(BigInteger, default=0, server_default=text("0"))
+    durations: Mapped[dict[str, Any] | None] = mapped_column(default=None)
 
 
 class TrainingRank(Base):

@@ -2,7 +2,7 @@
 
 import pytest
 
-from muster.cli.job.run import names_by_uuid
+from muster.cli.job.run_host import names_by_uuid
 
 
 def test_gpus_are_named_by_number_uuid_or_its_beginning(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -26,9 +26,13 @@ def run_job(
     show: Callable[[str, str], None] = ignore,
     *,
     ranks: int = 1,
+    kernel: Callable[[int], tuple[tuple[str, ...], tuple[str, ...]]] = lambda _since_ms: ((), ()),
     **fields: Any,
 ) -> dict[str, Any]:
-    """Run a job to its end, and return its document. ``folder``: of the run. ``fields``: further ones of the job."""
+    """Run a job to its end, and return its document. ``folder``: of the run. ``fields``: further ones of the job.
+
+    ``kernel``: faults in the kernel's log since a moment.
+    """
     spec = JobSpec.model_validate(
         {"name": "job", "program": program, "shape": {"ranks_per_node": ranks}, "stop_grace_s": 1, **fields}
     )
@@ -36,7 +40,7 @@ def run_job(
     plan = RunPlan(spec, (), sys.executable, timers, 1 << 20, 20, 600.0, watch=watch)
     place = RunFolder(folder, spec)
     try:
-        return LocalRun(plan, place, report, show).run()
+        return LocalRun(plan, place, report, show, kernel=kernel).run()
     finally:
         place.close()
 

@@ -3,6 +3,7 @@
 import json
 import random
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -18,9 +19,11 @@ from muster.domain.states import Cause
 from tests.scaled import examples
 from tests.warm_python import WarmPython
 from tests.workers.host.burial import bury
+from tests.workers.host.watch.test_learnt import STEPS
 from tests.workers.local.runs import Runs
 from watch.forensics.documents import from_document
 from watch.forensics.judge import judge_hang
+from watch.phases import Phase
 from workers.local import hangs, local_run
 from workers.local.local_run import LocalRun
 from workers.local.plan import RunFolder, RunPlan
@@ -173,3 +176,33 @@ def test_a_job_that_is_to_be_notified_goes_on(runs: Runs) -> None:
     assert ended["state"] == "SUCCEEDED"
     assert runs.sentences()
     assert any(words.startswith("makes progress again after ") for words in runs.reported)
+
+
+def test_a_later_run_in_the_folder_knows_how_long_steps_took(runs: Runs) -> None:
+    """Its limits are the learnt ones from its first step on."""
+    code = STEPS.replace("range(1, 10**6)", "range(1, 24)")
+    assert runs.run(bare(code), WatchPolicy())["state"] == "SUCCEEDED"
+    spec = JobSpec.model_validate({"name": "job", "program": bare(code), "shape": {"ranks_per_node": 1}})
+    plan = RunPlan(spec, (), sys.executable, Timers.of(Policy()), 1 << 20, 20, 600.0)
+    folder = RunFolder(runs.folder / "run", spec)
+    try:
+        known = LocalRun(plan, folder, lambda _words: None, lambda _stream, _line: None)._durations.known(Phase.STEP)
+    finally:
+        folder.close()
+    assert len(known) >= 3
+    assert all(0.1 < each < 30.0 for each in known)
+
+
+def test_a_fault_of_the_kernels_log_since_the_attempts_start_is_the_cause(runs: Runs) -> None:
+    line = "mlx5_core 0000:1a:00.0: Fatal error 3 detected"
+    since_all_ms: list[int] = []
+
+    def kernel(since_ms: int) -> tuple[tuple[str, ...], tuple[str, ...]]:
+        since_all_ms.append(since_ms)
+        return (line,), ()
+
+    before_ms = time.time() * 1000
+    ended = runs.run(bare(QUIET), WatchPolicy(quiet_s=0.5, known=SHORT), on_hang="hold", kernel=kernel)
+    assert len(since_all_ms) == 1
+    assert before_ms - 1 <= since_all_ms[0] <= ended["attempts"][0]["ended_at_ms"]
+    assert runs.sentences()[0].startswith(f"hang: Rank 0 on this-host reports a fault of the network: {line}")

@@ -1,4 +1,7 @@
-"""Requests of the host's watch, by files: a stack of each rank, and a message about a hang for the control plane."""
+"""Requests of the host's watch, by files: a stack of each rank, and messages for the control plane.
+
+These are a hang, and how long phases take.
+"""
 
 from __future__ import annotations
 
@@ -12,12 +15,15 @@ if TYPE_CHECKING:
     from workers.host.supervisor.program import Program
 
 
+_MESSAGES = {"stalled": files.STALLED, "learnt": files.LEARNT}
+
+
 class WatchOrders:
-    """Requests in ``collect.json`` and ``stalled.json``; ``turn`` acts on new ones, and waits for nothing."""
+    """Requests in ``collect.json``, ``stalled.json``, ``learnt.json``; ``turn`` acts on new ones and never waits."""
 
     def __init__(self, folder: Path) -> None:
         self._collect_file = WatchedFile(folder / files.COLLECT)
-        self._stalled_file = WatchedFile(folder / files.STALLED)
+        self._messages = {kind: WatchedFile(folder / name) for kind, name in _MESSAGES.items()}
 
     def turn(self, program: Program) -> None:
         """Pass new requests on, and write what the sensors have reported."""
@@ -27,5 +33,8 @@ class WatchOrders:
         sensors.turn()
         if (request := self._collect_file.news()) is not None:
             sensors.report({"type": "collect", "id": request.get("id")})
-        if training is not None and training.is_open and (message := self._stalled_file.news()) is not None:
-            training.store({**message, "type": "stalled"}, None)
+        if training is None or not training.is_open:
+            return
+        for kind, file in self._messages.items():
+            if (message := file.news()) is not None:
+                training.store({**message, "type": kind}, None)

@@ -22,6 +22,7 @@ from watch.progress.durations import Durations
 from watch.reports import HostReport
 from workers.host import supervisor
 from workers.host.supervisor import files
+from workers.host.watch.learnt import Learnt
 from workers.host.watch.part import Part
 from workers.host.watch.part_watch import Moving, PartWatch, Stalled
 
@@ -43,6 +44,7 @@ class HostWatch:
 
     state_dir: Path
     _parts: dict[Path, PartWatch] = field(default_factory=dict)
+    _learnt: dict[Path, Learnt] = field(default_factory=dict)
     _num_turns: int = 0
     _failed: set[Path] = field(default_factory=set)
     _turns: dict[Path, threading.Thread] = field(default_factory=dict)
@@ -61,6 +63,7 @@ class HostWatch:
         ]
         for path in set(self._parts) - set(running):
             self._parts.pop(path, None)
+            self._learnt.pop(path, None)
         for path in set(self._failed) - set(running):
             self._failed.discard(path)
         self._turns = {path: thread for path, thread in self._turns.items() if thread.is_alive()}
@@ -85,16 +88,29 @@ class HostWatch:
             part = Part.of(path)
             if part is None:
                 return
-            learnt = Durations.of_document(files.read_json(path / DURATIONS) or {})
-            self._parts[path] = PartWatch(part, policy_of(path), learnt)
+            learnt, policy = durations_of(path), policy_of(path)
+            self._parts[path] = PartWatch(part, policy, learnt)
+            self._learnt[path] = Learnt(learnt, policy)
         watched = self._parts[path]
         found = watched.turn()
-        if self._num_turns % KEPT_EVERY == 0 or not (path / DURATIONS).exists():
+        is_due = self._num_turns % KEPT_EVERY == 0
+        if is_due or not (path / DURATIONS).exists():
             files.replace_json(path / DURATIONS, watched.durations.document())
+        if (learnt_now := self._learnt[path].news(is_due=is_due)) is not None:
+            files.replace_json(path / files.LEARNT, {"durations": learnt_now})
+            supervisor.wake(path)
         if found is not None and not (path / files.STOPPING).exists():
             _log.info("attempt_stalled" if isinstance(found, Stalled) else "attempt_moves", attempt_id=path.name)
             files.write_json(path / files.STALLED, message_of(found, watched.part.node))
             supervisor.wake(path)
+
+
+def durations_of(folder: Path) -> Durations:
+    """Return what an attempt's watch knows: what it has learnt, else what the order says of the job's earlier ones."""
+    known = files.read_json(folder / DURATIONS)
+    if known is None:
+        known = (files.read_json(folder / files.ORDER) or {}).get("durations")
+    return Durations.of_document(known if isinstance(known, dict) else {})
 
 
 def policy_of(folder: Path) -> WatchPolicy:

@@ -24,6 +24,14 @@ AGAIN_EVERY_S: Final = 60.0
 """Between two reports of a part that stays overdue: one may be lost, and the newest counts."""
 
 
+KernelLines = Callable[[], tuple[tuple[str, ...], tuple[str, ...]]]
+
+
+def no_lines() -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Return no line and no remark: of a host whose kernel log is read elsewhere."""
+    return (), ()
+
+
 @dataclass(frozen=True, slots=True)
 class Stalled:
     """A part that makes no progress, with what was found about it."""
@@ -43,13 +51,15 @@ class Moving:
 class PartWatch:
     """Watch over one part. Call ``turn`` about once a second; one call takes some seconds when the part is overdue.
 
-    ``readings``: values of this host's GPUs by name, for the report.
+    ``readings``: values of this host's GPUs by name, for the report. ``kernel``: lines of faults in the kernel's log of
+    this host, and remarks about it; a control plane has both from the host's agent.
     """
 
     part: Part
     policy: WatchPolicy
     durations: Durations = field(default_factory=Durations)
     readings: Callable[[], Mapping[str, float]] = dict
+    kernel: KernelLines = no_lines
     _reader: RankReader = field(init=False)
     _tracker: Tracker = field(init=False)
     _stalled_s: float | None = None
@@ -88,7 +98,10 @@ class PartWatch:
         taken = Means.of(self.part, self._reader.pid_of).take(reports)
         taken, notes = dumps.joined(taken)
         with_lines = tuple(replace(each, lines=self._last_lines(each.rank)) for each in taken)
-        report = HostReport(self.part.node, files.wall_ms(), with_lines, readings=dict(readings), notes=notes)
+        lines, remarks = self.kernel()
+        report = HostReport(
+            self.part.node, files.wall_ms(), with_lines, lines, readings=dict(readings), notes=(*notes, *remarks)
+        )
         folder = self.part.folder / files.WATCH
         with suppress(OSError):
             folder.mkdir(mode=0o700, exist_ok=True)

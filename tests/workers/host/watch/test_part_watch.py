@@ -117,6 +117,21 @@ def test_a_bare_command_is_watched_by_output_and_processor_time(attempt: Attempt
     assert (rank.has_sensor, rank.process) == (False, ProcessState.SLEEPING)
 
 
+def test_faults_of_the_kernels_log_and_remarks_about_it_are_part_of_the_report(attempt: Attempt) -> None:
+    attempt.start("import time; print('here', flush=True); time.sleep(600)")
+    attempt.wait_for_log("here")
+    gpu = "GPU-0e7b1c2d-3f4a-5b6c-7d8e-9f0a1b2c3d4e"
+    line, remark = f"NVRM: Xid ({gpu}): 79, GPU has fallen off the bus.", "its oldest lines were overwritten"
+    part = replace(part_of(attempt), gpus=(gpu,))
+    watched = PartWatch(part, POLICY, kernel=lambda: ((line,), (remark,)))
+    stalled = first_of(watched)
+    assert isinstance(stalled, Stalled)
+    (kept,) = read_bundle(attempt.folder / "watch").reports
+    assert (kept.lines, kept.notes) == ((line,), (remark,))
+    verdict = judge_hang([stalled.report])
+    assert (verdict.cause, verdict.ranks, verdict.gpu) == ("gpu", (0,), gpu)
+
+
 @dataclass
 class Clock:
     now_ns: int = 10**12

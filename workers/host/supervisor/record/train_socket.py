@@ -27,7 +27,7 @@ MOST_BYTES = 64 << 20
 REGAIN_PAUSE_NS = 1_000_000_000
 KEPT_BYTES = 16 << 20
 """Part of it for rare messages: a long run's steps must not crowd out the message of a checkpoint."""
-OF_THE_HOST = ("stalled",)
+OF_THE_HOST = ("stalled", "learnt")
 """Messages that this host adds itself."""
 LONGEST_OUTCOME = 40
 _FREQUENT_KINDS = ("step", "pace")
