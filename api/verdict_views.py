@@ -42,6 +42,7 @@ def verdict_view(row: VerdictRecord) -> documents.Verdict:
 
 def rules_view(found: RuleCounts) -> documents.VerdictRules:
     return {
+        "since": time_of(found.since),
         "counts": [
             {
                 "kind": each.kind,

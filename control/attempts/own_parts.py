@@ -3,8 +3,9 @@
 from control.attempts.attempts import LoadedAttempt, lock_attempt
 from control.core.unit_of_work import UnitOfWork
 from muster.db.models import AttemptHost
-from muster.domain.errors import NotFoundError, StaleFenceError
+from muster.domain.errors import NotFoundError, StaleFenceError, UpgradeRequiredError
 from muster.domain.ids import AttemptId, NodeId
+from muster.wire.host import PROTOCOL_VERSION
 
 
 def own_attempt(unit: UnitOfWork, attempt_id: AttemptId, node_id: NodeId) -> LoadedAttempt | None:
@@ -16,12 +17,21 @@ def own_attempt(unit: UnitOfWork, attempt_id: AttemptId, node_id: NodeId) -> Loa
     return loaded if loaded.host(node_id) is not None else None
 
 
-def own_part(unit: UnitOfWork, attempt_id: AttemptId, fence: int) -> tuple[LoadedAttempt, AttemptHost]:
+def require_protocol(protocol: int) -> None:
+    """Raise UpgradeRequiredError unless this server supports the protocol of a host's request."""
+    if protocol != PROTOCOL_VERSION:
+        message = f"protocol {protocol} is not supported; this server supports {PROTOCOL_VERSION}"
+        raise UpgradeRequiredError(message, spoken=PROTOCOL_VERSION)
+
+
+def own_part(unit: UnitOfWork, attempt_id: AttemptId, fence: int, protocol: int) -> tuple[LoadedAttempt, AttemptHost]:
     """Lock the attempt and return it with the part that the host of this unit holds.
 
     Raises:
+        UpgradeRequiredError: another protocol.
         StaleFenceError: the fence is not this attempt's, or the host holds no part of it.
     """
+    require_protocol(protocol)
     node_id = unit.principal.node_id
     loaded = None if node_id is None else own_attempt(unit, attempt_id, node_id)
     part = None if loaded is None or node_id is None else loaded.host(node_id)

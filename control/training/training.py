@@ -67,10 +67,11 @@ def take(unit: UnitOfWork, attempt_id: AttemptId, batch: TrainBatch) -> TrainAns
     """Take a host's lines from where the server stands. Begin the unit ``quiet``: steps leave no events.
 
     Raises:
+        UpgradeRequiredError: another protocol.
         StaleFenceError: the fence is not this attempt's, or the host holds no part of it.
     """
     unit.principal.require(Permission.HOST_REPORT)
-    loaded, part = own_part(unit, attempt_id, batch.fence)
+    loaded, part = own_part(unit, attempt_id, batch.fence, batch.protocol)
     policy = active_policy(unit.session)
     if is_over(loaded.attempt.ended_at, unit.now, policy.limits.attempt):  # skipped, so that no host repeats it
         return TrainAnswer(offset=batch.next_offset, pinned=pinned_of(unit.session, loaded.job.id))

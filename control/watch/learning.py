@@ -24,6 +24,8 @@ from watch.false_alarms import MAY_BE_MUTED, NEVER_MUTED, may_be_muted, only_not
 RESET: Final = declare_action("verdict.reset_rules")
 MOST_COUNTS: Final = 200
 MOST_LEARNT: Final = 100
+MOST_READ: Final = 20_000
+"""Verdicts of which the counts are made, the newest: any number of jobs may have them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,8 +53,11 @@ class LearntRule:
 
 @dataclass(frozen=True, slots=True)
 class RuleCounts:
+    """``since``: verdicts from then on are counted, as the window of the policy or ``MOST_READ`` bounds them."""
+
     counts: Sequence[RuleCount]
     learnt: Sequence[LearntRule]
+    since: datetime
 
 
 _PART: Final = case((VerdictRow.kind == VerdictKind.HANG, VerdictRow.phase), else_="")
@@ -115,24 +120,35 @@ def reset(unit: UnitOfWork, job_id: JobId, *, reason: str) -> RuleCounts:
 
 
 def rules(unit: UnitOfWork, *, job_id: JobId | None = None) -> RuleCounts:
-    """Return the counts of verdicts that the caller may see, by rule and cause, the most false alarms first."""
+    """Return the counts of verdicts that the caller may see, by rule and cause, the most false alarms first.
+
+    Counted is the time for which a dismissal counts, and no more than the newest ``MOST_READ``.
+    """
     unit.principal.require(Permission.JOB_READ)
     about = [visible_rows(unit.principal, VerdictRow.tenant_id)]
     if job_id is not None:
         about.append(VerdictRow.job_id == job_id)
-    num_dismissed = func.count().filter(VerdictRow.state == VerdictState.DISMISSED)
+    since = unit.now - timedelta(days=active_policy(unit.session).watch.false_alarms_days)
+    newest = (
+        select(VerdictRow.kind, VerdictRow.cause, _PART.label("part"), VerdictRow.state, VerdictRow.created_at)
+        .where(*about, VerdictRow.created_at > since)
+        .order_by(VerdictRow.created_at.desc())
+        .limit(MOST_READ)
+        .subquery()
+    )
+    num_read, oldest = unit.session.execute(select(func.count(), func.min(newest.c.created_at))).one()
+    num_dismissed = func.count().filter(newest.c.state == VerdictState.DISMISSED)
     query = (
-        select(VerdictRow.kind, VerdictRow.cause, _PART, func.count(), num_dismissed)
-        .where(*about)
-        .group_by(VerdictRow.kind, VerdictRow.cause, _PART)
-        .order_by(num_dismissed.desc(), func.count().desc(), VerdictRow.kind, VerdictRow.cause)
+        select(newest.c.kind, newest.c.cause, newest.c.part, func.count(), num_dismissed)
+        .group_by(newest.c.kind, newest.c.cause, newest.c.part)
+        .order_by(num_dismissed.desc(), func.count().desc(), newest.c.kind, newest.c.cause)
         .limit(MOST_COUNTS)
     )
     counts = [
         RuleCount(kind, cause, rule_of(kind, phase), num_verdicts, dismissed)
         for kind, cause, phase, num_verdicts, dismissed in unit.session.execute(query)
     ]
-    return RuleCounts(counts, _learnt(unit, about))
+    return RuleCounts(counts, _learnt(unit, about), oldest if num_read == MOST_READ else since)
 
 
 def _learnt(unit: UnitOfWork, about: Sequence[ColumnElement[bool]]) -> Sequence[LearntRule]:

@@ -39,10 +39,11 @@ def take(unit: UnitOfWork, attempt_id: AttemptId, batch: FindingsBatch) -> Findi
     """Take a host's findings from where the server stands. Begin the unit ``quiet``: most leave no event.
 
     Raises:
+        UpgradeRequiredError: another protocol.
         StaleFenceError: the fence is not this attempt's, or the host holds no part of it.
     """
     unit.principal.require(Permission.HOST_REPORT)
-    loaded, part = own_part(unit, attempt_id, batch.fence)
+    loaded, part = own_part(unit, attempt_id, batch.fence, batch.protocol)
     if is_over(loaded.attempt.ended_at, unit.now, active_policy(unit.session).limits.attempt):
         return FindingsAnswer(offset=batch.next_offset)
     node_id = part.node_id

@@ -86,8 +86,12 @@ class LearntVerdictRule(TypedDict):
 
 
 class VerdictRules(TypedDict):
-    """How often each rule gave a verdict, and which rules only notify of a job."""
+    """How often each rule gave a verdict, and which rules only notify of a job.
 
+    ``since``: verdicts from then on are counted.
+    """
+
+    since: str
     counts: list[VerdictRuleCount]
     learnt: list[LearntVerdictRule]
 

@@ -7,7 +7,7 @@ from typing import Annotated, Any, Final, Literal
 import typer
 
 from muster.cli.framework.names import JobId, JobOption, NodeOption, VerdictId
-from muster.cli.framework.output import Done, DryRun, Listing, Page, Table, age, changes, reads
+from muster.cli.framework.output import Done, DryRun, Listing, Page, Table, age, changes, moment_of, reads
 from muster.cli.framework.profile import open_client
 from muster.cli.framework.tables import Column
 from muster.domain.job.verdicts import REACTION_WORDS
@@ -67,7 +67,8 @@ def rules(job: JobOption = None) -> Page:
     if not found["counts"]:
         return Page(found, ["There is no verdict yet."])
     learnt = [f"{item['job_id']}: {item['proposal']}." for item in found["learnt"]]
-    return Page(found, [Table(RULE_COLUMNS, found["counts"]), *learnt])
+    since = [f"Counted since {moment_of(found['since'])}."] if found.get("since") else []
+    return Page(found, [Table(RULE_COLUMNS, found["counts"]), *learnt, *since])
 
 
 @changes(app, "dismiss", example="muster verdict dismiss vrd_… --reason 'an evaluation that takes an hour'")

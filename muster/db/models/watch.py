@@ -62,6 +62,11 @@ class VerdictRow(Base):
         ),
         Index(None, "attempt_id", "id"),
         Index(
+            "ix_verdicts_false_alarms",
+            "dismissed_at",
+            postgresql_where=text("state = 'dismissed' AND forgotten_at IS NULL"),
+        ),
+        Index(
             "ix_verdicts_swaps",
             "id",
             postgresql_where=text(

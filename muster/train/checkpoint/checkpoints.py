@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from muster.train.checkpoint import config as keeping
-from muster.train.checkpoint import extras, lineage, replicas, sealing, state, volume
+from muster.train.checkpoint import extras, lineage, replicas, sealing, skipped_ranges, state, volume
 from muster.train.checkpoint.background_save import Saving
 from muster.train.checkpoint.continuity import Continuity
 from muster.train.checkpoint.extra_pieces import PIECES
@@ -31,7 +31,7 @@ from muster.train.runtime.divergence import DivergedError
 from muster.train.runtime.failpoints import failpoint
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from muster.train.checkpoint.lineage import Lineage
     from muster.train.checkpoint.parts import Part
@@ -394,6 +394,16 @@ class Checkpoints:
             if self._ranks.rank == 0:
                 self._retention.remove_newer(generation)
         return about
+
+    def skipped(self) -> list[dict[str, Any]]:
+        """Return, on every rank, the ranges of samples that earlier attempts skipped."""
+        first = self._ranks.rank == 0
+        return self._ranks.from_first(skipped_ranges.read(self._store, self._fence) if first else None)
+
+    def keep_skipped(self, ranges: Sequence[Mapping[str, Any]]) -> None:
+        """Let later attempts skip these ranges of samples too."""
+        if self._ranks.rank == 0:
+            skipped_ranges.write(self._store, self._fence, ranges)
 
     def close(self) -> None:
         """Stop reading in the background: the program ends."""

@@ -33,12 +33,16 @@ class Place:
 
 
 class Cursors:
-    """Cursors of one rank. ``begin``, ``advance`` and ``agree`` are called once a step, in this order."""
+    """Cursors of one rank. ``begin``, ``advance`` and ``agree`` are called once a step, in this order.
+
+    ``skipped``: the ranges that are left out, of earlier attempts too, as a record next to the checkpoints holds them.
+    """
 
     def __init__(self, seed: int, place: int, num_places: int, *, is_shared: bool = False) -> None:
         self._indices = Samples(seed, place, num_places, is_shared=is_shared)
         self._streams = Streams(seed, place, num_places, is_shared=is_shared)
         self.share_of = self._indices.share_of
+        self.skipped: list[Mapping[str, Any]] = []
 
     @property
     def position(self) -> int:
@@ -72,7 +76,15 @@ class Cursors:
     def skip(self, first: Place, end: Place) -> None:
         """Leave out what was drawn between two places, when its turn comes."""
         self._indices.skip(first.position, end.position)
-        self._streams.skip(first.streams, end.streams)
+        streams = self._streams.skip(first.streams, end.streams)
+        self.skipped.append({"first": first.position, "end": end.position, "streams": streams})
+
+    def take_skipped(self, ranges: Sequence[Mapping[str, Any]]) -> None:
+        """Leave out what earlier attempts skipped. Call it before ``resume`` and before any stream is requested."""
+        for each in ranges:
+            self._indices.skip(each["first"], each["end"])
+            self._streams.take_skipped(each["streams"])
+        self.skipped = list(ranges)
 
     def stream(
         self,

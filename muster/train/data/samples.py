@@ -44,7 +44,8 @@ class Samples:
 
     def skip(self, first: int, end: int) -> None:
         """Leave out the samples from ``first`` to before ``end``, counted over all ranks, when their turn comes."""
-        self._skipped.append((first, end))
+        if first < end:
+            self._skipped.append((first, end))
 
     def share_of(self, global_batch: int) -> int:
         """Return this rank's share of a batch. Raises ``ValueError``, with possible batches, if the ranks cannot share

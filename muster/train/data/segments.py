@@ -173,6 +173,29 @@ class Segment:
             yield self.base + max(begin, passed) - passed, self.base + end - passed
 
 
+def in_order(ranges: Iterable[Range]) -> list[Range]:
+    """Return ranges in the order of their numbers, with neighbours that continue each other as one."""
+    return list(_joined(sorted(ranges)))
+
+
+def without(left: tuple[Range, ...], base: int, gone: Sequence[Range]) -> tuple[tuple[Range, ...], int]:
+    """Return ``left`` and ``base`` of a segment without the numbers in ``gone``, in the order as before."""
+    end_of_gone = max((end for _, end in gone), default=base)
+    pieces = [*left, *([(base, end_of_gone)] if base < end_of_gone else [])]
+    kept: list[Range] = []
+    for piece in pieces:
+        begin, end = piece
+        for first, last in sorted(gone):
+            if last <= begin or first >= end:
+                continue
+            if begin < first:
+                kept.append((begin, first))
+            begin = last
+        if begin < end:
+            kept.append((begin, end))
+    return tuple(_joined(kept)), max(base, end_of_gone)
+
+
 def _joined(ranges: Iterable[Range]) -> Iterator[Range]:
     """Yield the ranges in their order, with neighbours that continue each other as one."""
     held: Range | None = None

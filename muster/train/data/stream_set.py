@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from muster.train.data.samples import NO_SAMPLES
 from muster.train.data.segments import Segment
+from muster.train.data.skips import SkippedDraws, skipped_draws
 from muster.train.data.streams import Order, SampleStream
 from muster.train.parallel.naming import ranks_in_words
 
@@ -33,7 +34,7 @@ class Streams:
         self._num_places = num_places
         self._is_shared = is_shared
         self._streams: dict[str, SampleStream] = {}
-        self._skipped: list[tuple[Mapping[str, Mark], Mapping[str, Mark]]] = []
+        self._skipped: dict[str, list[SkippedDraws]] = {}
         self._is_in_step = False
         self._digest = 0
 
@@ -50,9 +51,7 @@ class Streams:
             return known
         if len(self._streams) == MOST_STREAMS:
             raise ValueError(f"a run has {MOST_STREAMS} streams at the most, and {order.name} is one more")
-        made = SampleStream(order, Segment.of(division), self._place)
-        if (saved := self.saved.get(order.name)) is not None:
-            made.restore(saved)
+        made = self._restored(order, division, self.saved)
         if self._is_in_step:
             made.begin()
         self._streams[order.name] = made
@@ -89,11 +88,8 @@ class Streams:
 
     def roll_back(self, saved: Mapping[str, Any]) -> None:
         """Stand where a checkpoint of this attempt, or of the one before it, stood."""
-        for name, each in self._streams.items():
-            fresh = SampleStream(each.order, Segment.of(each.segment.division), self._place)
-            if name in saved:
-                fresh.restore(saved[name])
-            each.stand(fresh.mark())
+        for each in self._streams.values():
+            each.stand(self._restored(each.order, each.segment.division, saved).mark())
         self.saved = dict(saved)
 
     def marks(self) -> dict[str, Mark]:
@@ -105,17 +101,39 @@ class Streams:
         """Whether the program holds a batch of any stream that it drew before its first step."""
         return any(each.is_ahead for each in self._streams.values())
 
-    def skip(self, first: Mapping[str, Mark], end: Mapping[str, Mark]) -> None:
-        """Leave out what was drawn between two places, both as ``marks`` returns them, when its turn comes."""
-        self._skipped.append((first, end))
+    def skip(self, first: Mapping[str, Mark], end: Mapping[str, Mark]) -> dict[str, Any]:
+        """Leave out what was drawn between two places, both as ``marks`` returns them, when its turn comes.
+
+        Return it as ``take_skipped`` takes it, in this attempt or a later one.
+        """
+        names = first.keys() & end.keys() & self._streams.keys()
+        ways = {name: skipped_draws(self._streams[name].segment.division, first[name], end[name]) for name in names}
+        documents = {name: way.document() for name, way in sorted(ways.items()) if way is not None}
+        self.take_skipped(documents)
+        return documents
+
+    def take_skipped(self, documents: Mapping[str, Any]) -> None:
+        """Leave out, when their turn comes, draws that this attempt or an earlier one skipped."""
+        for name, document in documents.items():
+            self._skipped.setdefault(name, []).append(SkippedDraws.of(document))
+
+    def _restored(self, order: Order, division: Division, saved: Mapping[str, Any]) -> SampleStream:
+        """Return a stream as a checkpoint left it, without the numbers of skipped draws that it cannot reach."""
+        made = SampleStream(order, Segment.of(division), self._place)
+        if order.name in saved:
+            made.restore(saved[order.name])
+        for each in self._skipped.get(order.name, ()):
+            if each.division.num_samples == order.num_samples:
+                each.leave_out(made)
+        return made
 
     def begin(self) -> None:
         """Begin a step."""
         self._is_in_step = True
         for name, each in self._streams.items():
-            ways = [(first[name], end[name]) for first, end in self._skipped if name in first and name in end]
+            ways = self._skipped.get(name, [])
             for _ in ways:  # each is taken once at the most, in whatever order they were found
-                onward = next((end for first, end in ways if each.mark() == first != end), None)
+                onward = next((way.end for way in ways if way.is_of(each) and each.mark() == way.first), None)
                 if onward is None:
                     break
                 each.stand(onward)

@@ -23,11 +23,13 @@ from typing import TYPE_CHECKING, Any
 from torch.utils.data import Sampler, get_worker_info
 
 from muster.train.data.samples import sample_at
-from muster.train.data.segments import Division, Segment
+from muster.train.data.segments import Division, Segment, without
 from muster.train.runtime import rng
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
+
+    from muster.train.data.segments import Range
 
 MOST_APART = 4096
 """Draws that one rank may be behind another. What it has not drawn is listed in each checkpoint."""
@@ -307,6 +309,15 @@ class SampleStream(Sampler[list[int]]):
             self.segment, self.draws = segment, list(saved["draws"])
         else:
             self.segment = Segment.of(self.segment.division, *segment.rest(saved["draws"]))
+
+    def leave_out(self, gone: Sequence[Range]) -> None:
+        """Take numbers out of what no place has drawn. If any of them is left, draws begin at 0 again."""
+        division = self.segment.division
+        rest = self.segment.rest(self.draws)
+        kept = without(*rest, gone)
+        if kept != rest:
+            self.segment = Segment.of(division, *kept)
+            self.draws = [0] * len(self.draws)
 
     def _require_order(self, saved: Mapping[str, Any]) -> None:
         here = (self.order.num_samples, self.order.is_shuffled, self.order.seed)

@@ -355,6 +355,7 @@ class Run:
     def _resume(self) -> int:
         """Restore the newest checkpoint and return how many ranks saved it; 0 if there is none."""
         about = None if self._checkpoints is None else self._checkpoints.load(self._trained)
+        self._samples.take_skipped([] if self._checkpoints is None else self._checkpoints.skipped())
         read_bytes = 0 if self._checkpoints is None else self._checkpoints.read_bytes
         rng = chance.policy(0 if about is None else about.world_size, self.world_size)
         if about is None:

@@ -131,6 +131,7 @@ class Recovery:
         self._samples.roll_back(about.position, about.streams)
         if skipped is not None:
             self._samples.skip(*skipped)
+            checkpoints.keep_skipped(self._samples.skipped)
         self._places.clear()
         saves.rolled_back(about.step)
         self._rerun.rolled_back(about.step, suspect if skipped is None else None)

@@ -1,7 +1,10 @@
 """Verdicts become reported evidence about the GPU or host that they name, and their dismissal takes it back."""
 
+from datetime import timedelta
+from typing import Any
+
 import pytest
-from sqlalchemy import select
+from sqlalchemy import event, select
 
 from control.attempts.attempts import lock_attempt
 from control.health import judge
@@ -222,3 +225,43 @@ def test_verdicts_go_by_age_once_their_attempt_has_ended_and_leave_their_evidenc
     stalled.clock.advance(30 * 86_400)
     assert sweep_once(stalled.units)["verdicts"] == (0 if is_running else 1), "it counted as a false alarm"
     assert len(evidence_in(stalled)) == num_evidence
+
+
+def test_the_counts_are_of_the_window_and_read_no_verdict_before_it(stalled: StalledJob) -> None:
+    verdict_on(stalled, "storage", step=1)
+    stalled.clock.advance(31 * 86_400)
+    verdict_on(stalled, "storage", step=2)
+    found = rules_of(stalled)
+    assert [each.num_verdicts for each in found.counts] == [1]
+    assert found.since == stalled.clock.now - timedelta(days=30)
+
+
+def test_a_count_of_very_many_verdicts_is_of_the_newest(stalled: StalledJob, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(learning, "MOST_READ", 3)
+    for step in range(5):
+        stalled.clock.advance(60)
+        verdict_on(stalled, "storage", step=step)
+    found = rules_of(stalled)
+    assert [each.num_verdicts for each in found.counts] == [3]
+    assert found.since == stalled.clock.now - timedelta(minutes=2)
+
+
+def test_all_counts_are_read_by_an_index(stalled: StalledJob) -> None:
+    plans: list[str] = []
+
+    def explain(*given: Any) -> None:
+        cursor, statement, parameters = given[1:4]
+        if statement.startswith("SELECT") and "FROM verdicts" in statement:
+            cursor.execute("SET LOCAL enable_seqscan = off")
+            cursor.execute("EXPLAIN " + statement, parameters)
+            plans.append("\n".join(line for (line,) in cursor.fetchall()))
+
+    event.listen(stalled.units.engine, "before_cursor_execute", explain)
+    try:
+        with stalled.units.begin(OPERATOR, read.READ, quiet=True) as unit:
+            learning.rules(unit)
+    finally:
+        event.remove(stalled.units.engine, "before_cursor_execute", explain)
+    assert len(plans) == 3
+    assert all("ix_verdicts_created_at" in plan for plan in plans[:2]), plans
+    assert "ix_verdicts_false_alarms" in plans[2], plans

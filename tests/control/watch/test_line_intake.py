@@ -10,11 +10,12 @@ from sqlalchemy import event, select
 
 from control.core.unit_of_work import UnitOfWorkFactory
 from control.system.retention import sweep_once
+from control.training import training
 from control.watch import line_intake, lines, read
 from control.watch.line_intake import MOST_OF_A_HOST, RDMA_UNUSED
 from control.watch.lines import FaultLines
 from muster.db.models import AttemptTransport, Event, EvidenceRow, LineFindingRow, Node
-from muster.domain.errors import NotFoundError, StaleFenceError
+from muster.domain.errors import NotFoundError, StaleFenceError, UpgradeRequiredError
 from muster.domain.evidence.findings import Severity, Trust
 from muster.domain.exit.fault_lines import Role
 from muster.domain.ids import EvidenceId
@@ -22,7 +23,7 @@ from muster.domain.principals import Principal
 from muster.domain.principals import Role as Access
 from muster.domain.times import to_ms
 from muster.wire.host import PROTOCOL_VERSION
-from muster.wire.training import FindingsBatch
+from muster.wire.training import FindingsBatch, TrainBatch
 from tests.control.conftest import SetClock
 from tests.control.watch.stalled_job import StalledJob, place_of
 from tests.fleet_factory import OPERATOR
@@ -236,3 +237,20 @@ def test_signals_are_read_by_host_kind_and_time_and_the_readings_of_all_hosts_at
     assert len(plans) == 2
     assert all("ix_gpu_signals_node_id_kind_received_at" in plan for plan in plans), plans
     assert num_readings == 1
+
+
+def test_a_batch_of_another_protocol_is_refused_as_a_whole(stalled: StalledJob) -> None:
+    host = stalled.by_rank()[0]
+    other = PROTOCOL_VERSION + 1
+    findings = FindingsBatch(protocol=other, fence=stalled.attempt.fence, offset=0, next_offset=1, findings=())
+    with (
+        pytest.raises(UpgradeRequiredError, match=f"protocol {other} is not supported"),
+        stalled.units.begin(host.principal, line_intake.RECORD, quiet=True) as unit,
+    ):
+        line_intake.take(unit, stalled.attempt.id, findings)
+    lines = TrainBatch(protocol=other, fence=stalled.attempt.fence, offset=0, next_offset=1, lines=())
+    with (
+        pytest.raises(UpgradeRequiredError, match=f"protocol {other} is not supported"),
+        stalled.units.begin(host.principal, training.RECORD, quiet=True) as unit,
+    ):
+        training.take(unit, stalled.attempt.id, lines)

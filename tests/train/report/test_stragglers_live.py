@@ -10,8 +10,9 @@ import pytest
 from muster.domain.policy.stragglers import StragglerPolicy
 from tests.train.marks import TRAINS
 from tests.train.train_case import HERE, Listening, Training
-from watch.stragglers.judge import Judgement, judge
-from watch.stragglers.windows import Folding, RankWindows
+from tests.watch.stragglers.worlds import Folded
+from watch.stragglers.judge import Judgement
+from watch.stragglers.windows import RankWindows
 
 pytestmark = TRAINS
 PROGRAM = HERE / "straggling_program.py"
@@ -33,17 +34,13 @@ def reported_by(training: Training, folder: Path, *arguments: str, num_ranks: in
 
 def judged(paces: list[list[dict[str, Any]]]) -> tuple[list[Judgement], list[RankWindows]]:
     """Return the judgements as windows of rank 0 end, and the windows."""
-    open_windows = {rank: Folding() for rank in range(len(paces))}
-    ranks = {rank: RankWindows(rank, 0) for rank in range(len(paces))}
+    folded = Folded(len(paces), RULES)
     found = []
     of_all = sorted((pace["step"], rank, pace) for rank, told in enumerate(paces) for pace in told)
     for step, rank, pace in of_all:
-        before = open_windows[rank]
-        open_windows[rank], window = before.with_pace(step, pace, RULES.window_s)
-        if window is not None:
-            ranks[rank] = ranks[rank].with_window(before.size, before.place, window)
-            found.append(judge(list(ranks.values()), RULES))
-    return found, list(ranks.values())
+        if folded.take(rank, step, pace):
+            found.append(folded.judgement())
+    return found, list(folded.ranks.values())
 
 
 @pytest.mark.parametrize(
