@@ -80,18 +80,21 @@ def _keep_straggler(
 def _keep_network(
     unit: UnitOfWork, loaded: LoadedAttempt, slow: SlowNetwork, standing: Sequence[VerdictRow], names: "_Names"
 ) -> None:
-    """Let the verdict on a slow network grow, or record one."""
+    """Let the verdict on a slow network grow, or record one; again where probes name a slow link at last."""
     for row in standing:
         if row.cause == StragglerCause.NETWORK:
-            _grow(row, slow.last_step)
-            return
+            if row.ranks or not slow.pair:
+                _grow(row, slow.last_step)
+                return
+            end_verdict(unit, row)
+            unit.session.flush()
     rank = slow.pair[0] if slow.pair else 0
     verdict = network_verdict(slow, names.of(rank))
     ended = _ended_before(unit, loaded, StragglerCause.NETWORK, verdict.ranks)
     if ended is not None:
         _reopen(ended, slow.last_step)
         return
-    node_id = names.node_id(rank) if slow.pair else None
+    node_id = names.node_id(rank) if slow.host else None
     recorded = record_verdict(unit, loaded, verdict, node_id, VerdictReaction.NOTIFY)
     if recorded is not None:
         recorded.last_step = slow.last_step
