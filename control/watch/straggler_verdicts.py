@@ -2,7 +2,7 @@
 
     slow, no verdict   → verdict, event; the one that ended earlier stands again
     slow, a verdict    → the verdict grows to the newest step
-    not slow any more  → the verdict ends
+    not slow any more  → the verdict ends once that has lasted twice as long as it did (``is_over``)
 
 A rank or a network has one verdict a cause. A rank with more work than its peers gets a warning, and no verdict.
 """
@@ -24,7 +24,7 @@ from muster.domain.ids import NodeId
 from muster.domain.job.verdicts import VerdictKind, VerdictReaction, VerdictState
 from muster.domain.policy.document import Policy
 from watch.stragglers.causes import StragglerCause
-from watch.stragglers.judge import Imbalance, Judgement, Straggler
+from watch.stragglers.judge import Imbalance, Judgement, Straggler, is_over
 from watch.stragglers.network import SlowNetwork
 from watch.stragglers.sentences import RankName, network_verdict, verdict_of, words_of
 
@@ -37,8 +37,8 @@ def keep_verdicts(unit: UnitOfWork, loaded: LoadedAttempt, found: Judgement) -> 
     names = _Names(unit, loaded)
     standing = unit.session.scalars(open_verdicts(loaded.attempt.id).with_for_update()).all()
     for row in standing:
-        if _is_over(row, found):
-            end_verdict(unit, row)
+        if _is_quiet(row, found):
+            _end_or_wait(unit, row, found)
     unit.session.flush()
     of_rank = {row.ranks[0]: row for row in standing if row.ended_at is None and len(row.ranks) == 1}
     for each in found.stragglers:
@@ -127,7 +127,15 @@ def _grow(row: VerdictRow, last_step: int) -> None:
     row.last_step = max(row.last_step or 0, last_step)
 
 
-def _is_over(row: VerdictRow, found: Judgement) -> bool:
+def _end_or_wait(unit: UnitOfWork, row: VerdictRow, found: Judgement) -> None:
+    """End a verdict that no newest window shows, or let it stand for longer: it may come and go. No swap follows."""
+    if is_over(found, row.step, row.last_step or row.step):
+        end_verdict(unit, row)
+    elif row.reaction is VerdictReaction.SWAP:
+        row.reaction = VerdictReaction.NOTIFY
+
+
+def _is_quiet(row: VerdictRow, found: Judgement) -> bool:
     """Return whether no newest window shows it any more. Too few windows, as after a resume, show nothing."""
     if found.first_step is None:
         return False

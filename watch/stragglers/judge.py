@@ -27,6 +27,8 @@ from watch.stragglers.windows import RankWindows, Window, joined
 
 MOST_FOUND: Final = 16
 """Of one judgement: more slow ranks than these have one cause outside of them."""
+LONGEST_QUIET: Final = 20
+"""After so many windows in which a rank is not slow its finding has ended, however long it had lasted."""
 _MOST_PEERS: Final = 64
 """Peers whose readings explain a slow rank."""
 _MOST_SIZES: Final = 256
@@ -85,8 +87,8 @@ class Imbalance:
 class Judgement:
     """The findings of the newest windows. ``slow_in``: in how many of them each rank was slow, if in any.
 
-    ``first_step`` None: there were too few windows to judge. ``long_waits``: all wait longer, and the program reports
-    no work, so it is the network only if a link between the hosts is slow.
+    ``first_step`` None: there were too few windows to judge. ``size``: steps of a window. ``long_waits``: all wait
+    longer, and the program reports no work, so it is the network only if a link between the hosts is slow.
     """
 
     stragglers: tuple[Straggler, ...] = ()
@@ -96,6 +98,7 @@ class Judgement:
     slow_in: Mapping[int, int] = field(default_factory=dict)
     first_step: int | None = None
     last_step: int = 0
+    size: int = 0
 
     def with_links(self, links: Sequence[Link], limits: PairProbePolicy) -> "Judgement":
         """Return the judgement with what probes measured between the hosts of the ranks."""
@@ -143,7 +146,18 @@ def judge(
         found.slow_in,
         recent[0] + 1,
         recent[-1] + size,
+        size,
     )
+
+
+def is_over(found: Judgement, first_step: int, last_step: int) -> bool:
+    """Return whether a finding that none of the judged windows shows any more has ended.
+
+    It was not shown for twice as many steps as it had lasted, or for ``LONGEST_QUIET`` windows: one that comes and goes
+    does not end each time. ``first_step``, ``last_step``: of the finding.
+    """
+    needed = min(2 * (last_step + 1 - first_step), LONGEST_QUIET * found.size)
+    return found.first_step is not None and found.last_step - last_step >= needed
 
 
 @dataclass(slots=True)

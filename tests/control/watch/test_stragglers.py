@@ -41,6 +41,7 @@ from tests.played_host import PlayedHost
 from tests.stored_signals import add_signal
 from watch.phases import Phase
 from watch.stragglers.causes import CLOCK, THROTTLE
+from watch.stragglers.judge import LONGEST_QUIET
 from watch.verdicts import Verdict
 
 STEPS = 64
@@ -151,13 +152,34 @@ def test_a_slow_rank_has_one_verdict_that_grows_and_ends(slow: SlowJob) -> None:
     (grown,) = slow.train(3)
     assert (grown.id, grown.last_step, grown.ended_at) == (verdict.id, 7 * STEPS, None)
     slow.own_s[3] = 0.2
-    (ended,) = slow.train(6)
+    (quiet,) = slow.train(16)
+    assert quiet.ended_at is None, "it lasted for eight windows, and may come again"
+    (ended,) = slow.train(1)
     assert (ended.last_step, ended.ended_at is None) == (8 * STEPS, False)
     assert [each["verdict_id"] for each in slow.events("attempt.verdict_ended")] == [verdict.id]
     assert len(slow.events("attempt.verdict")) == 1
     slow.own_s[3] = 0.24
     (again,) = slow.train(5)
     assert (again.id, again.ended_at) == (verdict.id, None), "a rank that is slow now and then has one verdict"
+
+
+@pytest.mark.parametrize("is_swapped", [True, False])
+def test_a_rank_that_is_slow_now_and_then_has_a_verdict_that_does_not_end_each_time(
+    units: UnitOfWorkFactory, clock: SetClock, *, is_swapped: bool
+) -> None:
+    slow = SlowJob(units, clock, on_straggler="swap" if is_swapped else "notify")
+    PlayedHost(units, enrol_host(units, "gamma")).beat()
+    for _ in range(3):
+        slow.own_s[3], slow.more[3] = 0.24, {"cpu_wait_s": 0.04}
+        slow.train(7)
+        slow.own_s[3], slow.more[3] = 0.2, {}
+        (verdict,) = slow.train(6)
+        assert (verdict.ended_at, verdict.reaction) == (None, VerdictReaction.NOTIFY), "no swap of a rank that is fast"
+    assert slow.events("attempt.verdict_ended") == []
+    assert len(slow.events("attempt.verdict")) == 1
+    (verdict,) = slow.train(LONGEST_QUIET - 5)
+    assert verdict.ended_at is not None
+    assert len(slow.events("attempt.verdict_ended")) == 1
 
 
 def test_a_rank_that_computes_longer_for_an_unknown_reason_has_a_verdict_that_grows(slow: SlowJob) -> None:
