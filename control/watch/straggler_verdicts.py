@@ -2,7 +2,7 @@
 
     slow, no verdict   → verdict, event; the one that ended earlier stands again
     slow, a verdict    → the verdict grows to the newest step
-    not slow any more  → the verdict ends
+    not slow any more  → the verdict ends once that has lasted twice as long as it did (``is_over``)
 
 A rank or a network has one verdict a cause. A rank with more work than its peers gets a warning, and no verdict.
 """
@@ -24,7 +24,7 @@ from muster.domain.ids import NodeId
 from muster.domain.job.verdicts import VerdictKind, VerdictReaction, VerdictState
 from muster.domain.policy.document import Policy
 from watch.stragglers.causes import StragglerCause
-from watch.stragglers.judge import Imbalance, Judgement, Straggler
+from watch.stragglers.judge import Imbalance, Judgement, Straggler, is_over
 from watch.stragglers.network import SlowNetwork
 from watch.stragglers.sentences import RankName, network_verdict, verdict_of, words_of
 
@@ -37,8 +37,8 @@ def keep_verdicts(unit: UnitOfWork, loaded: LoadedAttempt, found: Judgement) -> 
     names = _Names(unit, loaded)
     standing = unit.session.scalars(open_verdicts(loaded.attempt.id).with_for_update()).all()
     for row in standing:
-        if _is_over(row, found):
-            end_verdict(unit, row)
+        if _is_quiet(row, found):
+            _end_or_wait(unit, row, found)
     unit.session.flush()
     of_rank = {row.ranks[0]: row for row in standing if row.ended_at is None and len(row.ranks) == 1}
     for each in found.stragglers:
@@ -80,18 +80,21 @@ def _keep_straggler(
 def _keep_network(
     unit: UnitOfWork, loaded: LoadedAttempt, slow: SlowNetwork, standing: Sequence[VerdictRow], names: "_Names"
 ) -> None:
-    """Let the verdict on a slow network grow, or record one."""
+    """Let the verdict on a slow network grow, or record one; again where probes name a slow link at last."""
     for row in standing:
         if row.cause == StragglerCause.NETWORK:
-            _grow(row, slow.last_step)
-            return
+            if row.ranks or not slow.pair:
+                _grow(row, slow.last_step)
+                return
+            end_verdict(unit, row)
+            unit.session.flush()
     rank = slow.pair[0] if slow.pair else 0
     verdict = network_verdict(slow, names.of(rank))
     ended = _ended_before(unit, loaded, StragglerCause.NETWORK, verdict.ranks)
     if ended is not None:
         _reopen(ended, slow.last_step)
         return
-    node_id = names.node_id(rank) if slow.pair else None
+    node_id = names.node_id(rank) if slow.host else None
     recorded = record_verdict(unit, loaded, verdict, node_id, VerdictReaction.NOTIFY)
     if recorded is not None:
         recorded.last_step = slow.last_step
@@ -124,7 +127,15 @@ def _grow(row: VerdictRow, last_step: int) -> None:
     row.last_step = max(row.last_step or 0, last_step)
 
 
-def _is_over(row: VerdictRow, found: Judgement) -> bool:
+def _end_or_wait(unit: UnitOfWork, row: VerdictRow, found: Judgement) -> None:
+    """End a verdict that no newest window shows, or let it stand for longer: it may come and go. No swap follows."""
+    if is_over(found, row.step, row.last_step or row.step):
+        end_verdict(unit, row)
+    elif row.reaction is VerdictReaction.SWAP:
+        row.reaction = VerdictReaction.NOTIFY
+
+
+def _is_quiet(row: VerdictRow, found: Judgement) -> bool:
     """Return whether no newest window shows it any more. Too few windows, as after a resume, show nothing."""
     if found.first_step is None:
         return False

@@ -21,6 +21,7 @@ from control.attempts.attempts import lock_attempt
 from control.attempts.stragglers import FEW_RANKS, end_verdicts, open_verdicts
 from control.core.unit_of_work import UnitOfWorkFactory, declare_action, retrying
 from control.policy.policies import active_policy
+from control.watch.links import links_of
 from control.watch.straggler_readings import readings_of
 from control.watch.straggler_verdicts import keep_verdicts
 from control.watch.swaps import swap_once
@@ -28,11 +29,13 @@ from muster.db.models import Attempt, TrainingRank, VerdictRow
 from muster.domain.errors import MusterError
 from muster.domain.ids import AttemptId
 from muster.domain.job.verdicts import VerdictKind, VerdictState
+from muster.domain.policy.node_detectors import PairProbePolicy
 from muster.domain.policy.stragglers import StragglerPolicy
 from muster.domain.principals import Permission, Principal
 from muster.domain.states import AttemptState
 from watch.stragglers.causes import StragglerCause
 from watch.stragglers.judge import Judgement, judge
+from watch.stragglers.network import Link
 from watch.stragglers.windows import RankWindows
 
 JUDGE: Final = declare_action("straggler.judge")
@@ -60,15 +63,21 @@ class _Judged:
 
 @dataclass(frozen=True, slots=True)
 class _Known:
-    """What an attempt is judged by, other than readings. ``named``: ranks with a verdict that has not ended."""
+    """What an attempt is judged by, other than readings. ``named``: ranks with a verdict that has not ended.
+
+    ``links``: probes between its hosts, read only where all ranks wait longer.
+    """
 
     ranks: Sequence[RankWindows]
     usual_s: Mapping[int, float]
     named: Collection[int]
+    limits: PairProbePolicy
+    links: Sequence[Link] = ()
 
     def judge(self, rules: StragglerPolicy, readings: Mapping[int, Mapping[str, float]] | None = None) -> Judgement:
         ranks = [replace(each, readings=readings.get(each.rank, {})) for each in self.ranks] if readings else self.ranks
-        return judge(ranks, rules, usual_s=self.usual_s, named=self.named)
+        found = judge(ranks, rules, usual_s=self.usual_s, named=self.named)
+        return found.with_links(self.links, self.limits)
 
 
 class StragglerRounds:
@@ -154,8 +163,11 @@ class StragglerRounds:
             usual_s = usual_of_earlier(session, attempt_id, len(ranks))
             stands = session.scalars(open_verdicts(attempt_id)).all()
             named = {rank for row in stands for rank in row.ranks if row.cause != StragglerCause.NETWORK}
-            known = _Known(ranks, usual_s, named)
+            known = _Known(ranks, usual_s, named, active_policy(session).health.detectors.pair_probe)
             found = known.judge(rules)
+            if found.network or found.long_waits:
+                known = replace(known, links=links_of(session, attempt_id, self._units.clock()))
+                found = found.with_links(known.links, known.limits)
         num_unclear = num_unclear + 1 if found.first_step is None else 0
         if not (found.stragglers or found.imbalances or found.network or stands):
             return num_unclear

@@ -16,16 +16,19 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final
 
+from muster.domain.policy.node_detectors import PairProbePolicy
 from muster.domain.policy.stragglers import StragglerPolicy
 from watch.stragglers.causes import Explained, StragglerCause, explain
 from watch.stragglers.compare import LEAST_PAST, Compared, Group, is_same_work, usual_of, with_past, with_peers
-from watch.stragglers.network import SlowNetwork, slow_network
+from watch.stragglers.network import Link, SlowNetwork, slow_network
 from watch.stragglers.onset import became_slow
 from watch.stragglers.robust import by_place, figures_in
 from watch.stragglers.windows import RankWindows, Window, joined
 
 MOST_FOUND: Final = 16
 """Of one judgement: more slow ranks than these have one cause outside of them."""
+LONGEST_QUIET: Final = 20
+"""After so many windows in which a rank is not slow its finding has ended, however long it had lasted."""
 _MOST_PEERS: Final = 64
 """Peers whose readings explain a slow rank."""
 _MOST_SIZES: Final = 256
@@ -84,15 +87,23 @@ class Imbalance:
 class Judgement:
     """The findings of the newest windows. ``slow_in``: in how many of them each rank was slow, if in any.
 
-    ``first_step`` None: there were too few windows to judge.
+    ``first_step`` None: there were too few windows to judge. ``size``: steps of a window. ``long_waits``: all wait
+    longer, and the program reports no work, so it is the network only if a link between the hosts is slow.
     """
 
     stragglers: tuple[Straggler, ...] = ()
     imbalances: tuple[Imbalance, ...] = ()
     network: SlowNetwork | None = None
+    long_waits: SlowNetwork | None = None
     slow_in: Mapping[int, int] = field(default_factory=dict)
     first_step: int | None = None
     last_step: int = 0
+    size: int = 0
+
+    def with_links(self, links: Sequence[Link], limits: PairProbePolicy) -> "Judgement":
+        """Return the judgement with what probes measured between the hosts of the ranks."""
+        waits = self.network or self.long_waits
+        return self if waits is None else replace(self, network=waits.with_links(links, limits))
 
 
 def judge(
@@ -100,14 +111,12 @@ def judge(
     rules: StragglerPolicy,
     *,
     usual_s: Mapping[int, float] | None = None,
-    pairs: Mapping[tuple[int, int], float] | None = None,
     named: Collection[int] = (),
 ) -> Judgement:
     """Judge the ranks of an attempt by their newest windows.
 
-    ``usual_s``: a rank's own compute in earlier attempts of the job, for a rank without peers. ``pairs``: the
-    bandwidth between two ranks by a test of pairs, if there was one. ``named``: ranks that were named and are still
-    slow: their windows before may be forgotten.
+    ``usual_s``: a rank's own compute in earlier attempts of the job, for a rank without peers. ``named``: ranks that
+    were named and are still slow: their windows before may be forgotten.
     """
     known = [each for each in ranks if each.size > 0 and each.windows]
     if not known:
@@ -125,12 +134,30 @@ def judge(
     for group in by_place(aligned, {each.rank: each.place for each in known}):
         found.take(group, usual_s or {})
     if all(num_slow < rules.num_slow for num_slow in found.slow_in.values()):
-        found.network = slow_network(aligned, firsts, recent, size, rules, pairs or {})
+        found.network = slow_network(aligned, firsts, recent, size, rules)
     stragglers = sorted(found.stragglers, key=lambda each: (each.usual_s - each.own_s, each.rank))[:MOST_FOUND]
     imbalances = sorted(found.imbalances, key=lambda each: (-each.own_ratio, each.rank))[:MOST_FOUND]
+    is_known = found.network is not None and found.network.is_work_known
     return Judgement(
-        tuple(stragglers), tuple(imbalances), found.network, found.slow_in, recent[0] + 1, recent[-1] + size
+        tuple(stragglers),
+        tuple(imbalances),
+        found.network if is_known else None,
+        None if is_known else found.network,
+        found.slow_in,
+        recent[0] + 1,
+        recent[-1] + size,
+        size,
     )
+
+
+def is_over(found: Judgement, first_step: int, last_step: int) -> bool:
+    """Return whether a finding that none of the judged windows shows any more has ended.
+
+    It was not shown for twice as many steps as it had lasted, or for ``LONGEST_QUIET`` windows: one that comes and goes
+    does not end each time. ``first_step``, ``last_step``: of the finding.
+    """
+    needed = min(2 * (last_step + 1 - first_step), LONGEST_QUIET * found.size)
+    return found.first_step is not None and found.last_step - last_step >= needed
 
 
 @dataclass(slots=True)

@@ -57,10 +57,12 @@ def verdict_of(found: Straggler, name: RankName) -> Verdict:
 
 
 def network_verdict(found: SlowNetwork, name: RankName) -> Verdict:
-    """Return the verdict that collectives take longer, with the slow pair if a test names one. ``name``: of its first
-    rank.
+    """Return the verdict that collectives take longer, with the slow link if probes name one.
+
+    ``name``: of its first rank. A host is named only if several slow links have it in common.
     """
-    between = f" Ranks {found.pair[0]} and {found.pair[1]} are the slowest pair." if found.pair else ""
+    between = f" Ranks {found.pair[0]} and {found.pair[1]}: {found.evidence[0]}." if found.pair else ""
+    between += f" Host {found.host} is an end of each of several slow links." if found.host else ""
     sentence = (
         f"All ranks wait longer in collectives: {found.wait_s:.3f} s a step, before {found.usual_wait_s:.3f} s, in "
         f"{found.num_slow} of {found.num_windows} windows, and none computes longer. Cause: the network.{between}"
@@ -69,7 +71,7 @@ def network_verdict(found: SlowNetwork, name: RankName) -> Verdict:
         kind=VerdictKind.STRAGGLER,
         cause=StragglerCause.NETWORK,
         ranks=found.pair,
-        node=name.node if found.pair else "",
+        node=name.node if found.host else "",
         gpu="",
         phase=Phase.STEP,
         step=found.first_step,

@@ -8,7 +8,7 @@ import msgspec
 from muster.domain.policy.stragglers import StragglerPolicy
 from muster.wire.training import Pace
 from watch.stragglers.causes import StragglerCause
-from watch.stragglers.judge import Judgement, judge
+from watch.stragglers.judge import Judgement, is_over, judge
 from watch.stragglers.sentences import RankName, network_verdict, verdict_of, words_of
 from watch.stragglers.windows import Folding, RankWindows
 
@@ -17,7 +17,8 @@ from watch.stragglers.windows import Folding, RankWindows
 class LocalStragglers:
     """Windows of the ranks of one attempt. ``report``: takes a sentence; each finding is reported once while it lasts.
 
-    A rank that was slow because it computes longer is reported again once a reading explains it.
+    A rank that was slow because it computes longer is reported again once a reading explains it. ``_spans``: first and
+    last step of the finding on each slow rank.
     """
 
     rules: StragglerPolicy
@@ -26,6 +27,7 @@ class LocalStragglers:
     _open: dict[int, Folding] = field(default_factory=dict)
     _closed: dict[int, RankWindows] = field(default_factory=dict)
     _slow: dict[int, StragglerCause] = field(default_factory=dict)
+    _spans: dict[int, tuple[int, int]] = field(default_factory=dict)
     _uneven: set[int] = field(default_factory=set)
     _is_network_slow: bool = False
 
@@ -47,6 +49,8 @@ class LocalStragglers:
             return
         self._end(found)
         for each in found.stragglers:
+            first_step, _ = self._spans.get(each.rank, (each.first_step, 0))
+            self._spans[each.rank] = first_step, each.last_step
             known = self._slow.get(each.rank)
             is_explained = known is StragglerCause.COMPUTE and each.cause is not StragglerCause.COMPUTE
             if known is None or is_explained:
@@ -63,7 +67,8 @@ class LocalStragglers:
                 self.report(f"imbalance: {words_of(uneven)}")
 
     def _end(self, found: Judgement) -> None:
-        for rank in [each for each in self._slow if each not in found.slow_in]:
-            del self._slow[rank]
+        quiet = [each for each in self._slow if each not in found.slow_in]
+        for rank in [each for each in quiet if is_over(found, *self._spans[each])]:
+            del self._slow[rank], self._spans[rank]
             self.report(f"rank {rank} is not slow any more")
         self._is_network_slow = self._is_network_slow and found.network is not None

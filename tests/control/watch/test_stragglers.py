@@ -12,12 +12,14 @@ from control.attempts.attempts import lock_attempt
 from control.attempts.ranks import gpus_by_rank
 from control.attempts.stragglers import drop_windows, settle_stragglers
 from control.core.unit_of_work import UnitOfWorkFactory
+from control.fleet import inventory
 from control.hosts import node_labels
 from control.placement.pending_jobs import nodes_at_fault
 from control.policy import policies
 from control.telemetry.node_readings import pack_readings
 from control.training import training
 from control.watch import read, stragglers, swaps, verdicts
+from control.watch.links import AGE, links_of
 from control.watch.straggler_readings import readings_of
 from control.watch.stragglers import JUDGE, MOST_UNCLEAR, StragglerRounds
 from control.watch.types import VerdictRecord
@@ -36,8 +38,10 @@ from muster.wire.training import TrainBatch, TrainLine
 from tests.control.conftest import SetClock
 from tests.fleet_factory import OPERATOR, enrol_host, make_fleet
 from tests.played_host import PlayedHost
+from tests.stored_signals import add_signal
 from watch.phases import Phase
 from watch.stragglers.causes import CLOCK, THROTTLE
+from watch.stragglers.judge import LONGEST_QUIET
 from watch.verdicts import Verdict
 
 STEPS = 64
@@ -148,13 +152,34 @@ def test_a_slow_rank_has_one_verdict_that_grows_and_ends(slow: SlowJob) -> None:
     (grown,) = slow.train(3)
     assert (grown.id, grown.last_step, grown.ended_at) == (verdict.id, 7 * STEPS, None)
     slow.own_s[3] = 0.2
-    (ended,) = slow.train(6)
+    (quiet,) = slow.train(16)
+    assert quiet.ended_at is None, "it lasted for eight windows, and may come again"
+    (ended,) = slow.train(1)
     assert (ended.last_step, ended.ended_at is None) == (8 * STEPS, False)
     assert [each["verdict_id"] for each in slow.events("attempt.verdict_ended")] == [verdict.id]
     assert len(slow.events("attempt.verdict")) == 1
     slow.own_s[3] = 0.24
     (again,) = slow.train(5)
     assert (again.id, again.ended_at) == (verdict.id, None), "a rank that is slow now and then has one verdict"
+
+
+@pytest.mark.parametrize("is_swapped", [True, False])
+def test_a_rank_that_is_slow_now_and_then_has_a_verdict_that_does_not_end_each_time(
+    units: UnitOfWorkFactory, clock: SetClock, *, is_swapped: bool
+) -> None:
+    slow = SlowJob(units, clock, on_straggler="swap" if is_swapped else "notify")
+    PlayedHost(units, enrol_host(units, "gamma")).beat()
+    for _ in range(3):
+        slow.own_s[3], slow.more[3] = 0.24, {"cpu_wait_s": 0.04}
+        slow.train(7)
+        slow.own_s[3], slow.more[3] = 0.2, {}
+        (verdict,) = slow.train(6)
+        assert (verdict.ended_at, verdict.reaction) == (None, VerdictReaction.NOTIFY), "no swap of a rank that is fast"
+    assert slow.events("attempt.verdict_ended") == []
+    assert len(slow.events("attempt.verdict")) == 1
+    (verdict,) = slow.train(LONGEST_QUIET - 5)
+    assert verdict.ended_at is not None
+    assert len(slow.events("attempt.verdict_ended")) == 1
 
 
 def test_a_rank_that_computes_longer_for_an_unknown_reason_has_a_verdict_that_grows(slow: SlowJob) -> None:
@@ -469,6 +494,58 @@ def test_a_network_that_stays_slow_has_one_verdict_whatever_one_rank_does_now_an
         found = slow.train(1)
     assert [(each.cause, each.ended_at) for each in found] == [("network", None)]
     assert slow.events("attempt.verdict_ended") == []
+
+
+def probed(slow: SlowJob, one: int, other: int, *, ago: timedelta = timedelta(0), **values: Any) -> None:
+    """The agent of one host reported a probe of another so long ago."""
+    hosts = [slow.by_rank[node_rank].node_id for node_rank in (one, other)]
+    at = slow.clock.now - ago
+    with slow.units.begin(OPERATOR, inventory.ENROL, quiet=True) as unit:
+        columns: dict[str, Any] = {"node_id": hosts[0], "text": hosts[1], "received_at": at, "values": values}
+        add_signal(unit, None, kind="pair_probe", code=None, source="agent", at=at, **columns)
+
+
+def with_long_waits(slow: SlowJob, num_windows: int, **more: float) -> list[VerdictRecord]:
+    slow.more = {rank: {"wait_s": 0.2, **more} for rank in range(4)}
+    return slow.train(num_windows)
+
+
+def test_a_link_that_probes_find_slow_names_the_network_with_its_hosts_and_share(slow: SlowJob) -> None:
+    """The program reports no work: without a slow link its longer waits accuse no network."""
+    slow.train(12)
+    assert with_long_waits(slow, 3) == []
+    probed(slow, 0, 1, ago=AGE + timedelta(seconds=60), sent=300.0, lost=90.0)
+    probed(slow, 1, 0, ago=timedelta(seconds=60), sent=300.0, lost=1.0, round_trip_p99_us=900.0)
+    assert with_long_waits(slow, 1) == [], "one result is too old, and the other shows a link that is well"
+    probed(slow, 1, 0, sent=300.0, lost=36.0, round_trip_p99_us=900.0)
+    (verdict,) = with_long_waits(slow, 1)
+    assert (verdict.cause, verdict.ranks) == ("network", [2, 0])
+    with slow.units.read() as session:
+        names = [session.get_one(Node, slow.by_rank[node_rank].node_id).name for node_rank in (1, 0)]
+    assert verdict.evidence == [f"12.0% of 300 messages between host {names[0]} and host {names[1]} were lost"]
+    assert verdict.evidence[0] in verdict.sentence
+    assert verdict.node_id is None, "either end of one link may be the cause"
+
+
+def test_a_network_is_named_again_where_probes_name_its_link_at_last(slow: SlowJob) -> None:
+    slow.more = {rank: {"tokens_per_step": 1000.0} for rank in range(4)}
+    slow.train(12)
+    (first,) = with_long_waits(slow, 5, tokens_per_step=1000.0)
+    assert (first.cause, first.ranks) == ("network", [])
+    probed(slow, 0, 1, sent=300.0, lost=0.0, round_trip_p99_us=9000.0)
+    newest, ended = with_long_waits(slow, 1, tokens_per_step=1000.0)
+    assert (newest.ranks, newest.ended_at, ended.id, ended.ended_at is None) == ([0, 2], None, first.id, False)
+    assert "take 9.0 ms there and back (p99)" in newest.sentence
+    assert [each.id for each in with_long_waits(slow, 1, tokens_per_step=1000.0)] == [newest.id, first.id]
+
+
+@pytest.mark.parametrize(
+    "values", [{"sent": "300", "lost": 299.0}, {"sent": 0.0, "lost": 0.0}, {"sent": 9.0, "lost": 10.0}, {}]
+)
+def test_a_probe_that_is_no_measurement_is_no_link(slow: SlowJob, values: dict[str, Any]) -> None:
+    probed(slow, 0, 1, **values)
+    with slow.units.read() as session:
+        assert links_of(session, slow.attempt.id, slow.clock.now) == ()
 
 
 def test_a_turn_judges_the_others_where_one_attempt_meets_a_fault_of_the_database(

@@ -6,11 +6,13 @@ from dataclasses import replace
 
 import pytest
 
+from muster.domain.policy.node_detectors import PairProbePolicy
 from muster.domain.policy.stragglers import StragglerPolicy
 from tests.scaled import examples
 from tests.watch.stragglers.worlds import CAUSES, RULES, Gang
 from watch.stragglers.causes import CLOCK, THROTTLE, StragglerCause
-from watch.stragglers.judge import MOST_FOUND, judge
+from watch.stragglers.judge import MOST_FOUND, Judgement, judge
+from watch.stragglers.network import Link
 from watch.stragglers.sentences import RankName, network_verdict, verdict_of, words_of
 from watch.stragglers.windows import RankWindows, Window
 
@@ -238,20 +240,58 @@ def test_a_rank_that_slows_so_much_that_windows_change_their_size_is_named() -> 
     assert RankWindows.of_document(1, kept.document()).earlier_s == kept.earlier_s
 
 
-def test_a_slow_network_accuses_no_rank_and_names_the_slow_pair_of_a_test() -> None:
-    gang = Gang(4, 9, work=dict.fromkeys(range(4), 1000.0), is_eventful=False)
+LIMITS = PairProbePolicy()
+
+
+def link(rank: int, other: int, lost: float = 0.0, p99_us: float | None = 300.0) -> Link:
+    return Link((rank, other), (f"gpu-{rank}", f"gpu-{other}"), 300.0, lost, p99_us)
+
+
+def with_long_waits(work: dict[int, float] | None) -> Judgement:
+    gang = Gang(4, 9, work=work, is_eventful=False)
     list(gang.judgements(12))
     gang.transfer_s = 0.12
     *_, found = gang.judgements(5)
+    return found
+
+
+def test_a_slow_network_accuses_no_rank_and_names_the_slow_link_of_probes() -> None:
+    found = with_long_waits(dict.fromkeys(range(4), 1000.0))
     assert found.stragglers == ()
     assert found.network is not None
     assert found.network.pair == ()
-    pairs = {(0, 1): 40e9, (1, 2): 41e9, (2, 3): 12e9, (0, 3): 39e9}
-    slow = judge(list(gang.ranks.values()), RULES, pairs=pairs).network
+    whole = [link(0, 1), link(1, 2), link(0, 3)]
+    assert found.with_links(whole, LIMITS).network == found.network
+    slow = found.with_links([*whole, link(2, 3, 0.12)], LIMITS).network
     assert slow is not None
+    verdict = network_verdict(slow, RankName("gpu-2"))
+    assert (verdict.ranks, verdict.cause, verdict.node) == ((2, 3), "network", ""), "either end may be the cause"
+    words = "12.0% of 300 messages between host gpu-2 and host gpu-3 were lost"
+    assert f"Ranks 2 and 3: {words}." in verdict.sentence
+    assert verdict.evidence == (words,)
+
+
+def test_a_host_at_the_end_of_several_slow_links_is_named() -> None:
+    found = with_long_waits(dict.fromkeys(range(4), 1000.0))
+    slow = found.with_links([link(0, 3, 0.05), link(3, 0, 0.05), link(1, 3, p99_us=9000.0), link(0, 1)], LIMITS).network
+    assert slow is not None
+    assert (slow.pair, slow.host) == ((3, 0), "gpu-3")
+    assert len(slow.evidence) == 3
+    assert "messages between host gpu-1 and host gpu-3 take 9.0 ms there and back (p99)" in slow.evidence
     verdict = network_verdict(slow, RankName("gpu-3"))
-    assert (verdict.ranks, verdict.cause) == ((2, 3), "network")
-    assert "Ranks 2 and 3 are the slowest pair" in verdict.sentence
+    assert verdict.node == "gpu-3"
+    assert "Host gpu-3 is an end of each of several slow links." in verdict.sentence
+
+
+def test_without_reported_work_long_waits_are_the_networks_only_with_a_slow_link() -> None:
+    found = with_long_waits(None)
+    assert found.network is None
+    assert found.with_links([link(0, 1), link(2, 3, 0.005)], LIMITS).network is None
+    lossy = found.with_links([link(0, 1), link(2, 3, 0.02)], LIMITS).network
+    assert lossy is not None
+    assert lossy.pair == (2, 3)
+    few = replace(link(2, 3, 0.5), sent=20.0)
+    assert found.with_links([few], LIMITS).network is None, "too few messages to report a share"
 
 
 @pytest.mark.parametrize("work", [None, dict.fromkeys(range(4), 1000.0)])

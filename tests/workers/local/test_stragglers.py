@@ -13,6 +13,7 @@ from muster.wire.training import Pace
 from tests.warm_python import WarmPython
 from tests.workers.host.burial import bury
 from tests.workers.local.runs import run_job
+from watch.stragglers.judge import LONGEST_QUIET
 from workers.local.stragglers import LocalStragglers
 
 PROGRAM = Path(__file__).parents[2] / "train" / "straggling_program.py"
@@ -72,9 +73,19 @@ def test_a_slow_rank_is_reported_once_until_it_is_fast_again() -> None:
         played.window(0.3, 0.3, 0.4)
     (sentence,) = played.reported
     assert sentence.startswith("straggler: Rank 2 computes 33% longer than the 2 ranks of its place: 0.400 s a step")
-    for _ in range(6):
+    for _ in range(LONGEST_QUIET + 1):
+        assert len(played.reported) == 1
         played.window(0.3, 0.3, 0.3)
     assert played.reported[1:] == ["rank 2 is not slow any more"]
+
+
+def test_a_rank_that_is_slow_now_and_then_is_reported_once() -> None:
+    played = Played()
+    for _ in range(5):
+        played.window(0.3, 0.3, 0.3)
+    for number in range(60):
+        played.window(0.3, 0.3, 0.4 if number % 12 < 6 else 0.3)
+    assert len(played.reported) == 1
 
 
 def test_constant_additional_work_is_reported_once_and_accuses_no_rank() -> None:
