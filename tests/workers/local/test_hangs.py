@@ -19,6 +19,7 @@ from tests.scaled import examples
 from tests.warm_python import WarmPython
 from tests.workers.host.burial import bury
 from tests.workers.local.runs import Runs
+from watch.forensics.bundle import read_bundle
 from workers.local import hangs, local_run
 from workers.local.local_run import LocalRun
 from workers.local.plan import RunFolder, RunPlan
@@ -81,6 +82,7 @@ def test_one_sentence_names_the_rank_that_the_others_wait_for(runs: Runs, warm_p
     assert attempt["saved_step"] == 10
     found = json.loads((Path(attempt["folder"]) / "watch" / "host-this-host.json").read_text())
     assert [rank["rank"] for rank in found["ranks"]] == list(range(ranks))
+    assert read_bundle(Path(attempt["folder"])).notes == ()
 
 
 @pytest.mark.parametrize("number", range(examples(500, quick=1)))
