@@ -12,9 +12,11 @@ STOPPED_ON_REQUEST: Final = frozenset({75, 76})
 CORRUPTION_CODE: Final = 16
 CORRUPTION: Final = "corruption"
 """Outcome of ``muster.train`` whose copies differ, or whose fault came again in a re-run."""
+DIVERGED: Final = "diverged"
+"""Outcome of ``muster.train`` whose values are not finite."""
 _OUTCOME_CODES: Final[Mapping[str, int]] = {
     CORRUPTION: CORRUPTION_CODE,
-    "diverged": 17,
+    DIVERGED: 17,
     "save_failed": SAVE_FAILED,
     "stopped_with_checkpoint": 75,
     "stopped_without": 76,
@@ -64,6 +66,17 @@ class RankExit:
         # An older supervisor reads no outcome. A failed save has a line of its own in the log.
         is_known = self.code in STOPPED_ON_REQUEST or _RUNTIMES_LINES in (self.error_excerpt or "")
         return self.code if is_known else None
+
+    @property
+    def ended_by(self) -> str | None:
+        """The outcome, if ``muster.train`` ended the program by it."""
+        return self.outcome if self.code and self.code == _OUTCOME_CODES.get(self.outcome or "") else None
+
+    @property
+    def reported_words(self) -> str:
+        """The reason that ``muster.train`` printed as it ended the program; empty if it did not."""
+        lines = [line for line in (self.error_excerpt or "").splitlines() if line.startswith(_RUNTIMES_LINES)]
+        return lines[-1].removeprefix(_RUNTIMES_LINES).strip() if lines and self.ended_by else ""
 
     @property
     def was_stopped(self) -> bool:
