@@ -8,7 +8,7 @@ Each file is known by its name and its first bytes::
     dmesg-node-a.log, kern.log            the log of a host's kernel
     train.log                             the output of several ranks
 
-A file that cannot be used is named in the notes, with the reason.
+A file that cannot be used is named in the notes, with the reason, unless Muster itself writes it next to an attempt.
 """
 
 import json
@@ -41,6 +41,15 @@ _KERNEL_NODE: Final = re.compile(
 )
 _LOG_ENDS: Final = frozenset({".log", ".txt", ".out", ".err"})
 _PICKLE_ENDS: Final = frozenset({".pickle", ".pkl"})
+OWN_RECORDS: Final = frozenset(
+    {"order.json", "supervisor.json", "supervisor.lock", "user.json", "lease.json", "stop.json", "stopping.json"}
+    | {"ready.json", "go.json", "meet.json", "met.json", "pins.json", "exit.json", "clean.json", "events.jsonl"}
+    | {"train.jsonl", "logs_sent.json", "collect.json", "stalled.json", "durations.json", "findings.jsonl"}
+)
+"""Files of an attempt's folder that say nothing about a hang."""
+_OWN_BY_RANK: Final = re.compile(
+    r"(?:^|/)(?:(?:ranks|logs)/(?:\d{1,7}|launcher)(?:\.exit)?|sensors/[\w-]{1,32})\.json$"
+)
 _TRACEBACK: Final = "Traceback (most recent call last):"
 
 
@@ -72,6 +81,11 @@ class _Contents:
     notes: list[str] = field(default_factory=list)
     num_used: int = 0
 
+    def note(self, name: str, words: str) -> None:
+        """Note what is wrong with a file, unless it is one of Muster's own records."""
+        if not _is_own_record(name):
+            self.notes.append(f"{name}: {words}")
+
 
 def read_bundle(folder: Path) -> Bundle:
     """Return the host reports that the files of ``folder`` make together."""
@@ -85,7 +99,7 @@ def read_bundle(folder: Path) -> Bundle:
             if _read(contents, path, name):
                 contents.num_used += 1
         except (OSError, FieldError, DumpError) as error:
-            contents.notes.append(f"{name}: not used: {error}")
+            contents.note(name, f"not used: {error}")
     transports = tuple(f"{words} in {count} logs" for words, count in sorted(contents.transports.items()))
     return Bundle(_joined(contents), tuple(contents.notes), contents.num_used, transports)
 
@@ -114,7 +128,7 @@ def _read(contents: _Contents, path: Path, name: str) -> bool:
     if is_log or not path.suffix:
         _read_log(contents, path)
         return True
-    contents.notes.append(f"{name}: not used: its kind is unknown")
+    contents.note(name, "not used: its kind is unknown")
     return False
 
 
@@ -143,10 +157,15 @@ def _take_dump(contents: _Contents, content: bytes, name: str) -> None:
     rank = rank_of_name(name)
     if rank is None:
         raise DumpError("its name does not end with the rank, such as `fr-3.json` or `nccl_trace_rank_3`")
-    contents.known.add(rank)
+    if not _is_own_record(name):
+        contents.known.add(rank)
     dump = read_dump(content)
     contents.dumps[rank] = dump
     contents.notes += (f"{name}: {note}" for note in dump.notes)
+
+
+def _is_own_record(name: str) -> bool:
+    return Path(name).name in OWN_RECORDS or _OWN_BY_RANK.search(name) is not None
 
 
 def rank_of_name(name: str) -> int | None:

@@ -4,10 +4,11 @@ from collections.abc import Iterator
 
 from watch.forensics.candidates import Candidate, State, Weight
 from watch.forensics.mismatches import Mismatch, first_mismatch, order_breakers
-from watch.forensics.sentences import DOES, rank_words
+from watch.forensics.sentences import DOES, place_words, rank_words, waits_words
 from watch.forensics.sequences import Wait
 from watch.forensics.standing import CAUSE_OF_STANDING, Standing
 from watch.phases import Phase
+from watch.reports import ProcessState
 
 
 def sequence_candidates(state: State) -> Iterator[Candidate]:
@@ -57,9 +58,10 @@ def _of_holder(state: State, standing: Standing, numbers: tuple[int, ...]) -> Ca
     operation, words = state.wait_of(first)
     evidence = tuple(_missing_words(wait) for wait in state.graph.waits if set(wait.missing) & set(numbers))
     if first not in state.ranks:
+        if all(rank.process is ProcessState.UNKNOWN for _, rank in state.ranks.values()):
+            return _of_uncollected(state, numbers, evidence)
         does = "has sent no report: its process or its host has ended"
-        weight = Weight.DEAD if any(state.ranks[n][1].process != "unknown" for n in state.ranks) else Weight.LAGGARD
-        return Candidate(weight, "dead_rank", numbers, does, operation, words, evidence)
+        return Candidate(Weight.DEAD, "dead_rank", numbers, does, operation, words, evidence)
     node, rank = state.ranks[first]
     is_past = rank.phase is Phase.END or (state.step and rank.step > state.step)
     if is_past and standing not in {Standing.DEAD, Standing.STOPPED}:
@@ -70,6 +72,23 @@ def _of_holder(state: State, standing: Standing, numbers: tuple[int, ...]) -> Ca
     if standing is Standing.DEAD:
         weight = Weight.DEAD
     return Candidate(weight, cause, numbers, DOES[standing], operation, words, evidence, node)
+
+
+def _of_uncollected(state: State, numbers: tuple[int, ...], evidence: tuple[str, ...]) -> Candidate:
+    """Return the candidate of ranks that could be known by dumps alone, and of which no file was collected.
+
+    They may wait like the others, as may a rank whose dump cannot be used: any of them may be the one at fault.
+    """
+    wait = next(each for each in state.graph.waits if set(each.missing) & set(numbers))
+    entered = state.joined.of.get(wait.key, {})
+    members = state.joined.members.get(wait.key, frozenset())
+    unusable = tuple(sorted((members & state.ranks.keys()) - entered.keys() - set(wait.missing)))
+    does = f"{place_words(numbers, '', '')} gave no dump and no report"
+    if unusable:
+        does += f", and {rank_words(unusable)} no usable dump of its collectives"
+    whole = f"{does}{waits_words(wait.ranks, wait.words)}"
+    ranks = tuple(sorted({*numbers, *unusable}))
+    return Candidate(Weight.UNSEEN, "unknown", ranks, "", wait.operation, wait.words, evidence, whole=whole)
 
 
 def _of_circle(state: State) -> Candidate:

@@ -29,7 +29,7 @@ from watch.forensics.sentences import (
     waits_words,
 )
 from watch.forensics.sequences import join, wait_graph
-from watch.forensics.standing import Standing, is_of_program, stand_of
+from watch.forensics.standing import Standing, stand_of
 from watch.phases import Phase
 from watch.reports import HostReport, RankReport
 from watch.verdicts import Verdict, VerdictKind
@@ -77,8 +77,7 @@ def _verdict(state: State, best: Candidate, others: list[Candidate]) -> Verdict:
     waiting = tuple(number for number in _waiting(state) if number not in best.ranks)
     sentence = best.whole and f"{best.whole.rstrip('.')}."
     if not sentence:
-        is_telling = frame is not None and (is_of_program(frame) or not frame.file)
-        where = frame_words(frame) if is_telling and stand is not None and stand.standing is not Standing.DEAD else ""
+        where = frame_words(frame) if stand is not None and stand.is_frame_shown else ""
         about = (
             f"{place_words(best.ranks, node, gpu)} {predicate(best.does, len(best.ranks))}{where}{moment_words(rank)}"
         )

@@ -4,9 +4,10 @@ from collections.abc import Mapping, Sequence
 from typing import Final
 
 from watch.forensics.standing import Stand, Standing
-from watch.reports import Frame, RankReport
+from watch.reports import Frame, ProcessState, RankReport
 
 _MOST_NAMED: Final = 8
+_SILENT: Final = frozenset({ProcessState.STOPPED, ProcessState.ZOMBIE, ProcessState.GONE})
 DOES: Final = {
     Standing.DATA_LOADER: "waits for its data loader",
     Standing.STORAGE: "waits for storage",
@@ -55,9 +56,11 @@ def frame_words(frame: Frame | None) -> str:
 
 
 def moment_words(rank: RankReport | None) -> str:
-    """Return step and phase of a rank as text, if it has any."""
+    """Return step and phase of a rank as text, if it has any. One that cannot report may have done further steps."""
     if rank is None or not rank.step:
         return ""
+    if rank.process in _SILENT:
+        return f"; its last report was at step {rank.step}, phase {rank.phase}"
     return f" at step {rank.step}, phase {rank.phase}"
 
 

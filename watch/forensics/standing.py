@@ -92,6 +92,10 @@ _KERNEL_STORAGE: Final = (
     "nvme_", "generic_file_read", "filemap_",
 )  # fmt: skip
 _KERNEL_GPU: Final = ("nvidia_", "os_acquire_", "rm_ioctl", "uvm_", "nv_", "_nv0", "nvkms")
+_KERNEL_SLEEP: Final = ("hrtimer_nanosleep", "do_nanosleep", "common_nsleep")
+"""A process sleeps by a call of its own; one that waits for other ranks waits for a lock or a socket."""
+_OF_KERNEL: Final = frozenset({"", "kernel"})
+"""Files of the kernel's frames: a stack without any file is the kernel's too."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,6 +110,14 @@ class Stand:
     def is_suspect(self) -> bool:
         """Return whether the rank does something else than wait for others."""
         return self.standing not in VICTIMS
+
+    @property
+    def is_frame_shown(self) -> bool:
+        """Return whether its frame belongs in a sentence: the program's line, or what the kernel waits for."""
+        if self.frame is None or self.standing is Standing.DEAD:
+            return False
+        by_kernel = self.frame.file in _OF_KERNEL and self.standing in {Standing.STORAGE, Standing.GPU}
+        return by_kernel or is_of_program(self.frame)
 
 
 def stand_of(rank: RankReport) -> Stand:
@@ -147,8 +159,9 @@ def program_frame(stack: tuple[Frame, ...]) -> Frame | None:
 def is_of_program(frame: Frame) -> bool:
     """Return whether a frame is of the tenant's files, and not of Python, torch, a package, Muster or the kernel."""
     path = frame.file
-    is_ours = _is_below(path, _OWN)
-    return bool(path) and not is_ours and not any(part in path for part in _NEUTRAL_PLACES) and not _is_neutral(frame)
+    if path in _OF_KERNEL or _is_below(path, _OWN):
+        return False
+    return not any(part in path for part in _NEUTRAL_PLACES) and not _is_neutral(frame)
 
 
 def _is_neutral(frame: Frame) -> bool:
@@ -190,16 +203,21 @@ def _is_below(path: str, places: tuple[str, ...]) -> bool:
 
 
 def _is_of_the_kernel(rank: RankReport) -> bool:
-    return bool(rank.stack) and (rank.stack_source is StackSource.KERNEL or not any(frame.file for frame in rank.stack))
+    if not rank.stack:
+        return False
+    return rank.stack_source is StackSource.KERNEL or all(frame.file in _OF_KERNEL for frame in rank.stack)
 
 
 def _by_kernel_stack(rank: RankReport, frame: Frame | None) -> Stand:
-    """Return the standing by functions of the kernel: only disks, file servers and the GPU's driver are decisive."""
+    """Return the standing by functions of the kernel: disks, file servers, the GPU's driver and sleep are decisive."""
     for each in rank.stack:
         if each.function.startswith(_KERNEL_STORAGE):
             return Stand(Standing.STORAGE, frame, f"the kernel waits in {each.function} for storage")
         if each.function.startswith(_KERNEL_GPU):
             return Stand(Standing.GPU, frame, f"the kernel waits in {each.function} for the GPU")
+    sleeps = next((each.function for each in rank.stack if each.function.startswith(_KERNEL_SLEEP)), None)
+    if sleeps is not None and rank.phase is not Phase.DATA:
+        return Stand(_python_by_phase(rank), frame, f"it sleeps by a call of its own ({sleeps})")
     return _by_phase(rank, frame)
 
 

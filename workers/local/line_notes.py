@@ -33,7 +33,9 @@ class LineNotes:
         for finding in reader.feed(content):
             if finding.role is Role.ROOT and finding.name != OF_A_PROGRAM:
                 by = "a rank" if finding.rank is None else f"rank {finding.rank}"
-                self._note(finding.name, f"{by} reports a fault ({finding.fault}): {finding.text[:_LONGEST]}")
+                self._note(
+                    finding.name, f"{by} printed a line about a fault ({finding.fault}): {finding.text[:_LONGEST]}"
+                )
         if reader.transport is not None:
             words = transport_words(reader.transport)
             self._note(words, f"NCCL chose {words} for traffic between hosts; within this machine it uses none")

@@ -12,9 +12,11 @@ STOPPED_ON_REQUEST: Final = frozenset({75, 76})
 CORRUPTION_CODE: Final = 16
 CORRUPTION: Final = "corruption"
 """Outcome of ``muster.train`` whose copies differ, or whose fault came again in a re-run."""
+DIVERGED: Final = "diverged"
+"""Outcome of ``muster.train`` whose values are not finite."""
 _OUTCOME_CODES: Final[Mapping[str, int]] = {
     CORRUPTION: CORRUPTION_CODE,
-    "diverged": 17,
+    DIVERGED: 17,
     "save_failed": SAVE_FAILED,
     "stopped_with_checkpoint": 75,
     "stopped_without": 76,
@@ -69,6 +71,17 @@ class RankExit:
     def is_by_runtime(self) -> bool:
         """Whether ``muster.train`` ended the rank, by an outcome with a code of its own."""
         return self.outcome in _OUTCOME_CODES
+
+    @property
+    def ended_by(self) -> str | None:
+        """The outcome, if ``muster.train`` ended the program by it."""
+        return self.outcome if self.code and self.code == _OUTCOME_CODES.get(self.outcome or "") else None
+
+    @property
+    def reported_words(self) -> str:
+        """The reason that ``muster.train`` printed as it ended the program; empty if it did not."""
+        lines = [line for line in (self.error_excerpt or "").splitlines() if line.startswith(_RUNTIMES_LINES)]
+        return lines[-1].removeprefix(_RUNTIMES_LINES).strip() if lines and self.ended_by else ""
 
     @property
     def was_stopped(self) -> bool:

@@ -9,6 +9,7 @@ is: it comes from a process of the job's own user, or from a person, and an excu
 would cost others.
 """
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
@@ -17,6 +18,7 @@ from muster.domain.exit.causes import STOP_CAUSES
 from muster.domain.exit.exit_record import (
     CORRUPTION,
     CORRUPTION_CODE,
+    DIVERGED,
     SAVE_FAILED,
     ExitRecord,
     RankExit,
@@ -56,6 +58,7 @@ _SIGKILL: Final = 9
 _SIGTERM: Final = 15
 _SIGNAL_NAMES: Final[Mapping[int, str]] = {6: "SIGABRT", 9: "SIGKILL", 11: "SIGSEGV", 15: "SIGTERM"}
 _LONGEST_LINE: Final = 300
+_SINGLE_RANK: Final = re.compile(r"\bon rank (\d{1,7})\b")
 
 
 @dataclass(frozen=True, slots=True)
@@ -247,16 +250,16 @@ def _of_gpu(fault: GpuFault, own: Mapping[int, RankExit]) -> Verdict:
 def _root(number: int, roots: Mapping[int, RankExit], rerun_codes: RerunCodes | None) -> Verdict:
     """Return the verdict on the first rank: by its exit code, by a line of its log, else as the program's own fault."""
     rank = roots[number]
-    if rank.outcome == CORRUPTION and rank.code == CORRUPTION_CODE:
-        return Verdict(Cause.CORRUPTION, _proof(number, rank, _last_line(rank.error_excerpt)), number, is_reported=True)
+    if rank.ended_by == CORRUPTION:
+        proof = _reported_proof(number, rank, "")
+        return Verdict(Cause.CORRUPTION, proof, _named_by(number, rank), is_reported=True)
     if (code := declared_code(rank, rerun_codes)) is not None:
         return _after_rerun(number, rank, code)
     if (known := _class_of(rank, rerun_codes)) is not None:
-        last = _last_line(rank.error_excerpt)
-        words = f"{known.words}: {last}" if last else known.words
         is_reported = known.cause is Cause.GPU_FAULT
-        proof = _proof(number, rank, words)
-        return Verdict(known.cause, proof, number, is_final=known.is_final, is_reported=is_reported)
+        proof = _reported_proof(number, rank, known.words)
+        culprit = _named_by(number, rank)
+        return Verdict(known.cause, proof, culprit, is_final=known.is_final, is_reported=is_reported)
     if rank.exit_code == USAGE_ERROR and is_usage_error(rank.error_excerpt):
         return Verdict(Cause.USER_ERROR, _proof(number, rank, _last_words(rank)), number, is_final=True)
     if _matches(rank, ROOT_CAUSES):
@@ -277,6 +280,25 @@ def _after_rerun(number: int, rank: RankExit, code: int) -> Verdict:
     meant, last = RERUN_CODES[code], _last_line(rank.error_excerpt)
     proof = _proof(number, rank, f"{meant.words}: {last}" if last else meant.words)
     return Verdict(meant.cause, proof, number, is_reported=meant.cause is Cause.CORRUPTION, rerun_code=code)
+
+
+def _reported_proof(number: int, rank: RankExit, meaning: str) -> str:
+    """Return the proof of an end whose code has a meaning: the reason that ``muster.train`` gave comes first."""
+    if (reason := rank.reported_words[:_LONGEST_LINE]) != "":
+        return f"{reason}; {_proof(number, rank, meaning)}"
+    return _proof(number, rank, ": ".join(filter(None, (meaning, _last_line(rank.error_excerpt)))))
+
+
+def _named_by(number: int, rank: RankExit) -> int | None:
+    """Return the rank at fault where rank ``number`` ended first.
+
+    Faults of values end all ranks alike, by one agreement. So the first to end means nothing there: it is the rank that
+    ``muster.train`` names, if it names a single one.
+    """
+    if rank.ended_by not in {CORRUPTION, DIVERGED}:
+        return number
+    named = set(_SINGLE_RANK.findall(rank.reported_words))
+    return int(named.pop()) if len(named) == 1 else None
 
 
 def _last_words(rank: RankExit) -> str:

@@ -100,6 +100,37 @@ def test_copies_that_differ_are_a_cause_of_their_own_unless_its_gpu_was_measured
     assert (verdict.cause, verdict.is_reported) == (cause, cause is C.CORRUPTION)
 
 
+@pytest.mark.parametrize(
+    ("outcome", "code", "text", "culprit"),
+    [
+        ("diverged", 17, "diverged at step 5: the loss is nan on ranks 0, 1; first in 0.bias on rank 1", 1),
+        ("diverged", 17, "diverged at step 5: the loss is nan on ranks 0, 1", None),
+        ("diverged", 17, "diverged at step 5: the loss is nan on rank 0; the norm is inf on rank 1", None),
+        ("corruption", 16, "replicas differ at step 9: the copy of w is false on rank 2 of 3 ranks with copies", 2),
+        ("corruption", 16, "replicas differ at step 9: the copies of w differ on ranks 0, 1; undecided which", None),
+        ("none", 17, "diverged at step 5: the loss is nan on rank 1", 0),
+        ("save_failed", 74, "the last checkpoint could not be saved: no space on rank 1", 0),
+    ],
+)
+def test_the_culprit_of_faulty_values_is_the_rank_that_the_runtime_names_and_not_the_first_to_end(
+    outcome: str, code: int, text: str, culprit: int | None
+) -> None:
+    first, other = (rank(code, f"x\nmuster.train: {text}", outcome=outcome, after_ms=ms) for ms in (0, 5))
+    assert judged(first, other).culprit_rank == culprit
+
+
+def test_the_reason_that_the_runtime_gives_comes_before_the_code() -> None:
+    text = "muster.train: diverged at step 5: the loss is nan on rank 0\nW1 torchrun: sending SIGTERM"
+    proof = judged(rank(17, text, outcome="diverged")).proof
+    assert proof == (
+        "diverged at step 5: the loss is nan on rank 0; rank 0 ended with code 17: "
+        "its results did not pass their validation"
+    )
+    assert judged(rank(17, "loss too high", outcome="none")).proof == (
+        "rank 0 ended with code 17: its results did not pass their validation: loss too high"
+    )
+
+
 RUNTIMES_OWN = (74, 75, 76)
 HARMED_BY_OTHERS = {"a stop took effect", "its GPU failed", "the kernel killed for memory", "the lease ended"}
 
@@ -128,7 +159,7 @@ def test_an_outcome_stands_where_the_program_turns_its_code_into_0_and_not_into_
 def test_a_rank_that_ended_with_0_after_a_failed_save_is_no_success() -> None:
     verdict = judged(rank(0, "muster.train: no space", outcome="save_failed"), launcher_exit_code=0)
     assert (verdict.cause, verdict.culprit_rank) == (C.SAVE_FAILED, 0)
-    assert verdict.proof == "rank 0 ended with code 0: its results could not be saved: muster.train: no space"
+    assert verdict.proof == "no space; rank 0 ended with code 0: its results could not be saved"
     assert judged(rank(0, outcome="done"), rank(0, outcome="none"), rank(0), launcher_exit_code=0).cause is C.SUCCEEDED
 
 

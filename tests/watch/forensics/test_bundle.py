@@ -5,11 +5,14 @@ from typing import Any
 import pytest
 
 from watch.fields import FieldError
-from watch.forensics.bundle import Bundle, read_bundle
+from watch.forensics.bundle import OWN_RECORDS, Bundle, read_bundle
 from watch.forensics.documents import from_document, to_document
 from watch.forensics.judge import judge_hang
 from watch.phases import Phase
 from watch.reports import Collective, Frame, HostReport, ProcessState, RankReport, StackSource
+from workers.host.line_findings import FINDINGS
+from workers.host.supervisor import files
+from workers.host.watch.host_watch import DURATIONS
 
 RANK = RankReport(
     rank=3,
@@ -73,14 +76,15 @@ def test_a_folder_gives_its_reports_and_names_the_files_that_cannot_be_read(tmp_
     assert bundle.notes[0].startswith("host-b.json: not used: ")
 
 
-def _dump(*numbers: int, is_done: bool = True) -> str:
+def _dump(*numbers: int, is_done: bool = True, num_ranks: int = 0) -> str:
     entries = [
         {"collective_seq_id": n, "profiling_name": "gloo:all_reduce", "process_group": ["0", "default_pg"],
          "record_id": n, "retired": is_done or n != numbers[-1], "state": "scheduled", "input_sizes": [[8]],
          "input_dtypes": ["Float"]}
         for n in numbers
     ]  # fmt: skip
-    return json.dumps({"version": "2.10", "entries": entries})
+    groups = {"0": {"name": "0", "desc": "default_pg", "ranks": str(list(range(num_ranks)))}} if num_ranks else {}
+    return json.dumps({"version": "2.10", "entries": entries, "pg_config": groups})
 
 
 def test_dumps_and_logs_join_the_ranks_that_their_names_state(tmp_path: Path) -> None:
@@ -138,6 +142,41 @@ def test_what_cannot_be_used_is_named_and_stops_nothing(tmp_path: Path) -> None:
     verdict = judge_hang(bundle.reports)
     assert (verdict.cause, verdict.ranks) == ("unknown", (1,)), "a dump that was cut off makes no rank lag"
     assert "gave no usable dump" in verdict.sentence
+
+
+@pytest.mark.parametrize("is_cut_off", [False, True])
+def test_a_rank_whose_files_were_not_collected_is_not_stated_as_dead(tmp_path: Path, *, is_cut_off: bool) -> None:
+    for rank in (0, 1, 2):
+        (tmp_path / f"fr-{rank}.json").write_text(_dump(4, 5, is_done=False, num_ranks=4))
+    if is_cut_off:
+        (tmp_path / "fr-1.json").write_text(_dump(4, 5, is_done=False, num_ranks=4)[:-30])
+    verdict = judge_hang(read_bundle(tmp_path).reports)
+    assert (verdict.cause, verdict.ranks) == ("unknown", (1, 3) if is_cut_off else (3,))
+    beside = ", and rank 1 no usable dump of its collectives" if is_cut_off else ""
+    waits = "ranks 0 and 2 wait" if is_cut_off else "ranks 0, 1 and 2 wait"
+    assert verdict.sentence.startswith(f"Rank 3 gave no dump and no report{beside}; {waits} in all_reduce, number 5")
+
+
+def test_a_host_that_reports_no_process_of_a_rank_states_it_as_dead(tmp_path: Path) -> None:
+    """Its other ranks' states are known, so that rank's process was looked for."""
+    for rank in (0, 1, 2):
+        (tmp_path / f"fr-{rank}.json").write_text(_dump(4, 5, is_done=False, num_ranks=4))
+    alive = HostReport("node-a", 1, (RankReport(0, Phase.STEP, process=ProcessState.SLEEPING),))
+    (tmp_path / "host-node-a.json").write_text(json.dumps(to_document(alive)))
+    assert judge_hang(read_bundle(tmp_path).reports).cause == "dead_rank"
+
+
+def test_records_that_muster_keeps_of_an_attempt_are_no_faulty_files(tmp_path: Path) -> None:
+    written = {name for kind, name in vars(files).items() if kind.isupper() and isinstance(name, str)}
+    own = {name for name in written if name.endswith((".json", ".jsonl", ".lock"))} | {DURATIONS, FINDINGS}
+    assert own == OWN_RECORDS
+    by_rank = {"ranks/0.json", "ranks/0.exit.json", "logs/0.json", "logs/launcher.json", "sensors/stack-0.json"}
+    for name in own | by_rank:
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text('{"pid": 1}\n')
+    assert read_bundle(tmp_path) == Bundle(())
+    (tmp_path / "logs" / "0.json").write_text(_dump(4, 5))
+    assert read_bundle(tmp_path).num_used == 1, "a dump under that name is read"
 
 
 def test_a_folder_without_files_has_nothing(tmp_path: Path) -> None:

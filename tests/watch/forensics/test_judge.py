@@ -4,7 +4,7 @@ from dataclasses import replace
 
 from watch.forensics.judge import judge_hang
 from watch.phases import Phase
-from watch.reports import Collective, Frame, HostReport, ProcessState, RankReport
+from watch.reports import Collective, Frame, HostReport, ProcessState, RankReport, StackSource
 from watch.verdicts import Verdict, VerdictKind
 
 C10D = (Frame("all_reduce", "torch/distributed/distributed_c10d.py", 3020), Frame("step", "/app/train.py", 60))
@@ -104,6 +104,24 @@ def test_of_two_groups_of_another_kind_each_rank_may_lag_in_one() -> None:
 def test_a_stopped_process_is_the_cause_whatever_its_stack_is() -> None:
     verdict = judged(rank(0, entry(5)), rank(1, entry(5), process=ProcessState.STOPPED))
     assert (verdict.cause, verdict.ranks) == ("stopped_process", (1,))
+
+
+def of_kernel(number: int, function: str, *collectives: Collective, **fields: object) -> RankReport:
+    stack = (Frame(function, "kernel"),)
+    return rank(number, *collectives, stack=stack, stack_source=StackSource.KERNEL, **fields)
+
+
+def test_a_stopped_rank_may_have_done_more_than_it_has_reported() -> None:
+    late = of_kernel(1, "do_signal_stop", entry(4), process=ProcessState.STOPPED)
+    assert judged(rank(0, entry(5)), late).sentence == (
+        "Rank 1 on node-a is stopped by a signal; its last report was at step 7, phase step; "
+        "rank 0 waits in all_reduce, number 5 of group 0."
+    )
+
+
+def test_the_kernels_function_is_shown_where_it_explains_the_wait() -> None:
+    sentence = judged(rank(0, entry(5)), of_kernel(1, "rpc_wait_bit_killable", entry(4, "completed"))).sentence
+    assert sentence.startswith("Rank 1 on node-a waits for storage in rpc_wait_bit_killable (kernel) at step 7")
 
 
 def test_without_any_collective_the_rank_that_stands_apart_is_named() -> None:

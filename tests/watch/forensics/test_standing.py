@@ -2,7 +2,7 @@ from typing import Any
 
 import pytest
 
-from watch.forensics.standing import Standing, stand_of
+from watch.forensics.standing import Standing, is_of_program, stand_of
 from watch.phases import Phase
 from watch.reports import Frame, ProcessState, RankReport, StackSource
 
@@ -51,13 +51,23 @@ def test_the_innermost_decisive_frame_counts(frames: list[tuple[str, str]], expe
         (("futex_wait_queue", "do_futex"), {}, Standing.UNKNOWN),
         (("futex_wait_queue",), {"phase": Phase.DATA}, Standing.DATA_LOADER),
         (("do_sys_poll",), {"process": ProcessState.BLOCKED}, Standing.STORAGE),
+        (("hrtimer_nanosleep",), {"phase": Phase.IMPORT, "has_sensor": False}, Standing.PYTHON),
+        (("do_nanosleep", "hrtimer_nanosleep"), {}, Standing.PYTHON),
+        (("common_nsleep_timens",), {"phase": Phase.SAVE}, Standing.STORAGE),
+        (("hrtimer_nanosleep",), {"phase": Phase.DATA}, Standing.DATA_LOADER),
     ],
 )
-def test_of_a_kernel_stack_only_storage_and_the_gpus_driver_count(
-    functions: tuple[str, ...], fields: dict[str, Any], expected: Standing
+@pytest.mark.parametrize("file", ["", "kernel"])
+def test_of_a_kernel_stack_only_storage_sleep_and_the_gpus_driver_count(
+    functions: tuple[str, ...], fields: dict[str, Any], expected: Standing, file: str
 ) -> None:
-    frames = [(function, "") for function in functions]
+    frames = [(function, file) for function in functions]
     assert standing(*frames, stack_source=StackSource.KERNEL, **fields) is expected
+
+
+def test_a_frame_of_the_kernel_is_never_the_programs() -> None:
+    assert not is_of_program(Frame("do_signal_stop", "kernel"))
+    assert is_of_program(Frame("step", "/app/kernel/train.py", 3))
 
 
 def test_a_rank_whose_stack_cannot_be_taken_is_accused_by_its_process_or_phase_alone() -> None:

@@ -21,6 +21,7 @@ from tests.warm_python import WarmPython
 from tests.workers.host.burial import bury
 from tests.workers.host.watch.test_learnt import STEPS
 from tests.workers.local.runs import Runs
+from watch.forensics.bundle import read_bundle
 from watch.forensics.documents import from_document
 from watch.forensics.judge import judge_hang
 from watch.phases import Phase
@@ -30,6 +31,7 @@ from workers.local.plan import RunFolder, RunPlan
 
 PROGRAM = Path(__file__).with_name("hanging_program.py")
 SHORT = KnownLimits(step_s=2.5, data_s=2.5, eval_s=2.5, first_step_s=15)
+BARE = Path(__file__).with_name("bare_program.py")
 LATE = UnknownLimits(first_step_s=15)
 """For a tracker whose first look is past the first step."""
 ENDS_LOUDLY = """
@@ -78,11 +80,14 @@ def test_one_sentence_names_the_rank_that_the_others_wait_for(runs: Runs, warm_p
     ranks = 3 if kind == "gather" else 2  # of two other operations, either may be the false one
     sentence, attempt = hung(runs, warm_python, kind, ranks=ranks, culprit=1, at=12)
     assert attempt["culprit_rank"] == 1, runs.reported
-    assert sentence.startswith("hang: Rank 1 on this-host")
+    assert sentence.startswith("hang: Rank 1 "), sentence
+    assert " on this-host" not in sentence
     assert WORDS[kind] in sentence
+    assert attempt["proof"] in sentence
     assert attempt["saved_step"] == 10
     found = json.loads((Path(attempt["folder"]) / "watch" / "host-this-host.json").read_text())
     assert [rank["rank"] for rank in found["ranks"]] == list(range(ranks))
+    assert read_bundle(Path(attempt["folder"])).notes == ()
 
 
 @pytest.mark.parametrize("number", range(examples(500, quick=1)))
@@ -125,6 +130,15 @@ def test_dumps_of_nccl_are_requested_and_joined_by_sequence(
 
 def bare(code: str) -> dict[str, Any]:
     return {"launcher": "command", "argv": [sys.executable, "-u", "-c", code]}
+
+
+def test_of_ranks_without_the_runtime_the_one_that_sleeps_is_named(runs: Runs) -> None:
+    program = {"script": str(BARE), "args": ["sleeps"], "python": sys.executable}
+    ended = runs.run(program, WatchPolicy(quiet_s=3.0, known=SHORT), ranks=2, restart={"max_restarts": 0})
+    (attempt,) = ended["attempts"]
+    assert (attempt["cause"], attempt["culprit_rank"]) == ("hang", 1), runs.reported
+    (sentence,) = runs.sentences()
+    assert sentence.startswith("hang: Rank 1 does not return from the program's own code")
 
 
 def test_a_hang_is_tried_again_as_often_as_the_policy_allows(runs: Runs) -> None:

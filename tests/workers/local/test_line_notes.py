@@ -13,7 +13,7 @@ def test_a_root_and_the_transport_are_reported_once_and_cascades_never() -> None
         notes.take(rank, FLUSHED + RETRIES * 30 + b"ValueError: mine\n")
         notes.take(rank, b"n1:98:12 [0] NCCL INFO NET/Socket : Using [0]eth0:10.0.0.1<0>\n")
     assert [words.split(":")[0] for words in said] == [
-        "rank 0 reports a fault (network)",
+        "rank 0 printed a line about a fault (network)",
         "NCCL chose socket (eth0) for traffic between hosts; within this machine it uses none",
     ]
 
