@@ -1,4 +1,4 @@
-"""Root causes of labelled bundles of logs and dumps, 20 of which were committed before the judge was written."""
+"""Root causes of labelled bundles of logs and dumps, 20 of which were written before the judge."""
 
 from pathlib import Path
 from typing import Final

@@ -4,8 +4,8 @@ The runs are forks, so that each takes a second; their records go to the command
 """
 
 import tempfile
-from collections.abc import Sequence
 from contextlib import closing
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
@@ -13,33 +13,53 @@ from benchmarks.figures import Basis, Figure, Groups
 from benchmarks.sizes import Sizes
 from benchmarks.watch_ranks import zygote
 from tests.train.reproducibility.check_case import Check
-from tests.train.reproducibility.planted import FAULTS, PROGRAM
+from tests.train.reproducibility.planted import CLEAN, CLEAN_PROGRAM, FAULTS, PROGRAM
 from tests.train.train_case import Training
 from watch.reproducibility.judge import Judgement
 
 SHARED: Final = "shared"
 """The fault that shows on two ranks."""
-SIZES: Final = Sizes(full=tuple(FAULTS), smallest=("sampler",))
 
 
-def measure(size: Sequence[str]) -> Groups:
+@dataclass(frozen=True, slots=True)
+class Size:
+    """Size of the benchmark: planted faults, and kinds of programs that resume exactly."""
+
+    faults: tuple[str, ...]
+    clean: tuple[str, ...]
+
+
+SIZES: Final = Sizes(full=Size(tuple(FAULTS), tuple(CLEAN)), smallest=Size(("sampler",), ()))
+
+
+def measure(size: Size) -> Groups:
     with tempfile.TemporaryDirectory(prefix="muster-resumes-") as name:
-        found = [_is_found(Path(name) / fault, fault) for fault in size]
-        is_clean = _check(Path(name) / "clean", "").is_same
-    peers = {"live": float(len(found)), "false alarms": 0.0 if is_clean else 1.0}
+        folder = Path(name)
+        found = [_is_found(folder / fault, fault) for fault in size.faults]
+        alarms = {kind: float(_is_alarm(folder / f"clean-{kind}", kind)) for kind in size.clean}
+        alarms["faultless"] = float(not _check(folder / "faultless", PROGRAM, "", num_ranks=1).is_same)
     share = 100 * sum(found) / len(found)
-    yield [Figure("resume: planted faults found", share, "%", 100.0, "higher", peers, basis=Basis.COUNT)]
+    live, clean = {"live": float(len(found))}, {"kinds": float(len(alarms)), **alarms}
+    yield [
+        Figure("resume: planted faults found", share, "%", 100.0, "higher", live, basis=Basis.COUNT),
+        Figure("resume: false alarms", sum(alarms.values()), "", 0.0, peers=clean, basis=Basis.COUNT),
+    ]
 
 
 def _is_found(folder: Path, fault: str) -> bool:
     """Return whether the fault is found by its cause and by what differs first."""
     cause, tensor, _ = FAULTS[fault]
-    found = _check(folder, fault)
+    found = _check(folder, PROGRAM, fault, num_ranks=2 if fault == SHARED else 1)
     return (found.is_same, found.cause, found.tensor) == (False, cause, tensor)
 
 
-def _check(folder: Path, fault: str) -> Judgement:
+def _is_alarm(folder: Path, kind: str) -> bool:
+    """Return whether a program that resumes exactly is found to differ."""
+    return not _check(folder, CLEAN_PROGRAM, kind, num_ranks=CLEAN[kind]).is_same
+
+
+def _check(folder: Path, program: Path, kind: str, *, num_ranks: int) -> Judgement:
     folder.mkdir()
-    words = (fault,) if fault else ()
+    words = (kind,) if kind else ()
     with closing(Training(zygote(), folder / "job")) as training:
-        return Check(training, folder, PROGRAM, *words, num_ranks=2 if fault == SHARED else 1).run()
+        return Check(training, folder, program, *words, num_ranks=num_ranks).run()

@@ -6,7 +6,7 @@ Offsets are stored next to the logs; a chunk sent twice has effect once, because
 import shutil
 import threading
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import msgspec
 import structlog
@@ -73,10 +73,12 @@ class LogRelay:
                 break
             if not self._send(AttemptId(folder.name), int(order["fence"]), chunks):
                 return total, False
-            if folder.name not in self._findings:
+            if folder.name not in self._findings and _reads_lines(order):
                 self._findings[folder.name] = AttemptFindings(folder)
+            findings = self._findings.get(folder.name)
             for chunk in chunks:
-                self._findings[folder.name].take(chunk.stream, chunk.content)
+                if findings is not None:
+                    findings.take(chunk.stream, chunk.content)
                 offsets[chunk.stream] = chunk.offset + len(chunk.content)
                 total += len(chunk.content)
             write_durably(folder / RELAYED, msgspec.json.encode(offsets))
@@ -95,6 +97,11 @@ class LogRelay:
                 return False
             _log.warning("logs_refused", attempt_id=attempt_id, code=problem.code, detail=problem.detail)
         return True
+
+
+def _reads_lines(order: dict[str, Any]) -> bool:
+    """Return whether the policy in the attempt's order reads lines about faults. An older server says nothing of it."""
+    return (order.get("watch") or {}).get("reads_lines") is not False
 
 
 def _next_chunks(logs: Path, offsets: dict[str, int]) -> tuple[LogChunk, ...]:

@@ -95,6 +95,9 @@ class WatchPolicy(StrictModel):
     busy_share: Annotated[float, Field(gt=0, le=1, strict=False)] = Field(
         0.05, description="A rank computes if its processes use so much of one processor."
     )
+    reads_lines: bool = Field(
+        default=True, description="Whether hosts read the output of jobs for lines about faults, and send those."
+    )
     quiet_s: Seconds = Field(
         1800.0,
         description="The limit for programs without `muster.train`: so long without output and processor time. "

@@ -169,6 +169,19 @@ def test_a_loader_that_counts_its_ranks_batches_continues_on_as_many_ranks_alone
         extras.restore(saved, {"extra loader": loader}, rank=0, world_size=3)
 
 
+@pytest.mark.filterwarnings("ignore::UserWarning")  # of torch, for names that torchdata asks it for
+def test_torchdatas_own_loader_continues_on_as_many_ranks_alone() -> None:
+    torchdata = pytest.importorskip("torchdata.stateful_dataloader")
+    loader = torchdata.StatefulDataLoader(list(range(8)), batch_size=2)
+    next(iter(loader))
+    saved = [{extras.ALIKE: {"extra loader": loader.state_dict()}}, {}]
+    resumed = torchdata.StatefulDataLoader(list(range(8)), batch_size=2)
+    extras.restore(saved, {"extra loader": resumed}, rank=0, world_size=2)
+    assert next(iter(resumed)).tolist() == [2, 3]
+    with pytest.raises(CoverageError, match=r"extra loader is a StatefulDataLoader.* 2 ranks saved it, and on 3 some"):
+        extras.restore(saved, {"extra loader": resumed}, rank=0, world_size=3)
+
+
 def test_a_loader_over_a_stream_leaves_its_position_to_the_stream() -> None:
     stream = Cursors(0, 0, 3).stream("train", 8, 2, shuffle=True, endless=True, drop_last=False)
     loader = _Loader(stream)

@@ -1,4 +1,4 @@
-"""Planted faults of a resume: for each its cause, what differs first, and words of the explanation."""
+"""Planted faults of a resume: for each its cause, what differs first, and words of the explanation. Clean kinds too."""
 
 from pathlib import Path
 
@@ -22,3 +22,6 @@ FAULTS = {
     "volatile": (Cause.BUFFER, "buffer 0.mean", ""),
     "generator": (Cause.RANDOM_NUMBERS, "variable generator main.noise", ""),
 }
+CLEAN_PROGRAM = Path(__file__).with_name("clean_program.py")
+CLEAN = {"ahead": 1, "workers": 2, "fsdp2": 2, "amp": 1, "accumulation": 2, "epochs": 1}
+"""Kinds of programs that resume exactly, with their number of ranks."""

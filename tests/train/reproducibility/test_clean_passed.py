@@ -9,17 +9,15 @@ from tests.train.marks import TRAINS
 from tests.train.train_case import Training
 
 from .check_case import STEPS, Check
+from .planted import CLEAN, CLEAN_PROGRAM
 
 pytestmark = TRAINS
-PROGRAM = Path(__file__).with_name("clean_program.py")
+QUICK = ("ahead", "workers", "fsdp2")
+"""The others run in a soak, and in `make bench-watch`."""
 
 
-QUICK = [("ahead", 1), ("workers", 2), ("fsdp2", 2)]
-REST = [("amp", 1), ("accumulation", 2), ("epochs", 1)]
-
-
-@pytest.mark.parametrize(("kind", "num_ranks"), QUICK + (REST if IS_SOAK else []))
-def test_what_resumes_exactly_is_the_same(training: Training, tmp_path: Path, kind: str, num_ranks: int) -> None:
-    found = Check(training, tmp_path, PROGRAM, kind, num_ranks=num_ranks).run()
+@pytest.mark.parametrize("kind", list(CLEAN) if IS_SOAK else QUICK)
+def test_what_resumes_exactly_is_the_same(training: Training, tmp_path: Path, kind: str) -> None:
+    found = Check(training, tmp_path, CLEAN_PROGRAM, kind, num_ranks=CLEAN[kind]).run()
     assert found.is_same, found
     assert found.num_steps == STEPS

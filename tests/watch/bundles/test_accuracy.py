@@ -1,4 +1,4 @@
-"""The judge against labelled bundles. The first twenty were committed before the classifier was written."""
+"""The judge against labelled bundles. The first twenty were written before the classifier."""
 
 from pathlib import Path
 

@@ -81,6 +81,14 @@ def test_the_relay_reads_what_it_sends_and_nothing_twice(tmp_path: Path, folder:
     assert [each["rank"] for each in kept(folder)] == [3]
 
 
+def test_a_policy_that_reads_no_lines_costs_the_findings_and_not_the_output(tmp_path: Path, folder: Path) -> None:
+    (folder / "order.json").write_text('{"fence": 1, "watch": {"reads_lines": false}}')
+    server: Any = Server()
+    relay = LogRelay(tmp_path, server)
+    assert relay.drain_all() == len((folder / "logs" / "3.log").read_bytes())
+    assert not (folder / FINDINGS).exists()
+
+
 def test_a_disk_without_space_costs_the_findings_and_not_the_relay(tmp_path: Path) -> None:
     folder = tmp_path / "att_1"
     AttemptFindings(folder).take("0", ROOT)
