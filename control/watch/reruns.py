@@ -180,11 +180,11 @@ def _verdict(
     node_id = _host_of(loaded, ranks)
     node = "" if node_id is None else unit.session.get_one(Node, node_id).name
     gpu = gpus_by_rank(unit, loaded).get(ranks[0], "") if len(ranks) == 1 else ""
-    place = ", ".join(f"rank {rank}" for rank in ranks)
-    place += (f" on GPU {gpu}" if gpu else "") + (f" of host {node}" if node else "")
+    place = f"Rank{'' if len(ranks) == 1 else 's'} {', '.join(map(str, ranks))}" if ranks else "No rank is named"
+    place += (f" on {node}" if node else "") + (f" ({gpu})" if gpu else "")
     what = "wrong values" if kind is VerdictKind.CORRUPTION else "a value that is not finite, or a spike,"
     where = f" in {tensor}" if tensor else ""
-    sentence = f"{place or 'no rank is named'}: {what}{where} in steps {steps[0]} to {steps[1]}; {outcome.why}"
+    sentence = f"{place}: {what}{where} in steps {steps[0]} to {steps[1]}; {outcome.why}"
     return Verdict(
         kind=kind,
         cause=str(outcome.cause),

@@ -137,8 +137,9 @@ def test_a_transient_fault_names_the_gpu_and_is_reported_evidence(job: SuspectJo
     found = job.verdict()
     assert (found.id, found.cause, found.ranks, found.gpu) == (undecided.id, "transient", [1], job.gpus()[1])
     assert found.node_id == job.nodes()[1]
-    assert found.sentence.startswith(f"rank 1 on GPU {found.gpu} of host ")
-    assert "wrong values in layer.weight in steps 9 to 12" in found.sentence
+    with job.units.read() as session:
+        host = session.get_one(Node, job.nodes()[1]).name
+    assert found.sentence.startswith(f"Rank 1 on {host} ({found.gpu}): wrong values in layer.weight in steps 9 to 12")
     assert job.signals() == [(f"verdict/{found.id}", found.gpu)]
     with job.units.read() as session:
         event = session.scalars(select(Event).where(Event.kind == "attempt.rerun")).one()
@@ -271,7 +272,7 @@ def test_of_several_ranks_no_gpu_is_blamed(job: SuspectJob) -> None:
     job.report({**RERUN, "found": "transient", "is_again": False, "ranks": [0, 1], "results": FALSE})
     found = job.verdict()
     assert (found.cause, found.ranks, found.gpu, found.node_id) == ("transient", [0, 1], "", None)
-    assert found.sentence.startswith("rank 0, rank 1: wrong values in layer.weight")
+    assert found.sentence.startswith("Ranks 0, 1: wrong values in layer.weight")
     assert job.signals() == []
 
 

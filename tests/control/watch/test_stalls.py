@@ -94,6 +94,7 @@ def test_a_job_that_wants_notice_alone_runs_on_with_an_incident(units: UnitOfWor
     stalled.stall_all()
     assert stalled.verdicts()[0].reaction is VerdictReaction.NOTIFY
     assert stalled.state() is JobState.ACTIVE
+    assert stalled.judge() == 0, "each report is judged once"
     with units.begin(OPERATOR, read.READ, quiet=True) as unit:
         (incident,) = [each for each in list_incidents(unit, limit=9) if each.subject_id == stalled.job_id]
     assert (incident.kind, incident.closed_at) == ("job_stalled", None)
