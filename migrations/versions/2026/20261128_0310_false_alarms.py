@@ -9,7 +9,7 @@ from typing import Final
 from alembic import op
 
 revision = "20261128_0310"
-down_revision = "20261127_1910"
+down_revision = "20261128_0231"
 branch_labels = None
 depends_on = None
 
