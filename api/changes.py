@@ -39,16 +39,22 @@ A job's ETag has the state of its attempts and wait reasons after the version; a
 alone.
 """
 T = TypeVar("T")
+Kept = Callable[[UnitOfWork, Mapping[str, Any]], Mapping[str, Any]]
 
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """The answer to a change; ``etag`` is the version of the object in ``body``."""
+    """The answer to a change; ``etag`` is the version of the object in ``body``.
+
+    ``members_kept``: names members of ``body`` that may be long, never change, and are kept with the object. They are
+    not stored with a key, and a repetition reads them there.
+    """
 
     body: Mapping[str, Any]
     status: int = 200
     etag: str | None = None
     location: str | None = None
+    members_kept: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,12 +72,20 @@ class Change:
         return replace(self, key=None)
 
     def run(
-        self, principal: Principal, action: str, work: Callable[[UnitOfWork], T], render: Callable[[T], Answer]
+        self,
+        principal: Principal,
+        action: str,
+        work: Callable[[UnitOfWork], T],
+        render: Callable[[T], Answer],
+        kept: Kept | None = None,
     ) -> JSONResponse:
-        """Do ``work`` once and answer; begin again where it met another unit on the same rows."""
+        """Do ``work`` once and answer; begin again where it met another unit on the same rows.
+
+        ``kept`` returns the members that ``Answer.members_kept`` names, for a stored answer without them.
+        """
         if self.is_dry_run:
             return retrying(lambda: self._tried(principal, action, work, render))
-        return retrying(lambda: self._once(principal, action, work, render))
+        return retrying(lambda: self._once(principal, action, work, render, kept))
 
     def _tried(
         self, principal: Principal, action: str, work: Callable[[UnitOfWork], T], render: Callable[[T], Answer]
@@ -82,30 +96,38 @@ class Change:
         return JSONResponse(body, status_code=200)
 
     def _once(
-        self, principal: Principal, action: str, work: Callable[[UnitOfWork], T], render: Callable[[T], Answer]
+        self,
+        principal: Principal,
+        action: str,
+        work: Callable[[UnitOfWork], T],
+        render: Callable[[T], Answer],
+        kept: Kept | None,
     ) -> JSONResponse:
         key = self.key
         with self.units.begin(principal, action) as unit:
             if key is not None:
                 earlier = idempotency.claim(unit, key, method_path=self.method_path, body_sha256=self.body_sha256)
                 if earlier is not None:
-                    return self._replay(earlier)
+                    return self._replay(unit, earlier, kept)
             answer = render(work(unit))
             if key is not None:
                 idempotency.store(
                     unit,
                     key,
                     status=answer.status,
-                    body=dict(answer.body),
+                    body={name: value for name, value in answer.body.items() if name not in answer.members_kept},
                     etag=answer.etag,
                     location=answer.location,
                 )
         return _response(answer.body, answer.status, answer.etag, answer.location)
 
-    def _replay(self, earlier: StoredAnswer) -> JSONResponse:
+    def _replay(self, unit: UnitOfWork, earlier: StoredAnswer, kept: Kept | None) -> JSONResponse:
         if earlier.method_path != self.method_path or earlier.body_sha256 != self.body_sha256:
             raise IdempotencyKeyReusedError
-        response = _response(earlier.body or {}, earlier.status or 200, earlier.etag, earlier.location)
+        body = earlier.body or {}
+        # The answers that release 0.1.0 stored are whole.
+        body = body if kept is None else {**kept(unit, body), **body}
+        response = _response(body, earlier.status or 200, earlier.etag, earlier.location)
         response.headers["Idempotency-Replayed"] = "true"
         return response
 

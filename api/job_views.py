@@ -78,6 +78,13 @@ def attempt_view(view: AttemptView) -> documents.Attempt:
         "ended_at": time_of(attempt.ended_at),
         "checkpoint_interval": cast("documents.CheckpointInterval | None", attempt.checkpoint_interval),
         "energy": None if attempt.energy is None else attempt_energy_view(AttemptEnergy.of_kept(attempt.energy)),
+        "dropped": {
+            "log_bytes": view.dropped.get("log_bytes", 0),
+            "events": view.dropped.get("events", 0),
+            "checkpoints": view.dropped.get("checkpoints", 0),
+            "steps": view.dropped.get("steps", 0),
+        },
+        "steps_removed": attempt.steps_removed,
         "hosts": [
             {
                 "node_id": host.part.node_id,

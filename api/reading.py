@@ -7,6 +7,7 @@ from typing import Annotated, Final, Generic, TypedDict, TypeVar
 from fastapi import Query
 
 from control.core.unit_of_work import UnitOfWork, UnitOfWorkFactory
+from control.tenants.planning import planning
 from muster.domain.errors import NotFoundError
 from muster.domain.ids import GpuUuid, is_id
 from muster.domain.principals import Principal
@@ -36,6 +37,16 @@ class PageOf(TypedDict, Generic[V]):
 
     items: list[V]
     next_cursor: str | None
+
+
+def reading_plan(units: UnitOfWorkFactory, principal: Principal, action: str, work: Callable[[UnitOfWork], T]) -> T:
+    """Return the result of ``work``, which plans, as ``reading`` does. Its CPU time counts for the tenant.
+
+    Raises:
+        TenantLimitError: plans and dry runs of the principal's tenant took their share of the CPU.
+    """
+    with planning(units, principal):
+        return reading(units, principal, action, work)
 
 
 def page_of(found: Sequence[T], limit: int, view: Callable[[T], V], cursor_behind: Callable[[T], str]) -> PageOf[V]:

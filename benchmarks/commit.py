@@ -19,11 +19,13 @@ from benchmarks.commit_baseline import Clock, Turn
 from benchmarks.commit_fleet import GPUS, fill, submit
 from benchmarks.figures import Basis, Figure, Groups
 from benchmarks.sizes import Sizes
+from benchmarks.unlimited import without_limits
 from control.core.unit_of_work import UnitOfWorkFactory
 from control.fleet.inventory import gpu_views
 from control.placement.pending_jobs import waiting_jobs
 from control.placement.placement import PLACE, place
 from control.policy.policies import active_policy
+from control.tenants.guarantees import guarantees_now
 from local.postgres import PostgresServer
 from muster.db import migrate
 from muster.db.engine import make_engine
@@ -217,8 +219,7 @@ def _large_costs(units: UnitOfWorkFactory, num_hosts: int, bare: Callable[[], Tu
 
 def _remember(engine: Engine, size: Size) -> None:
     """Make past rows of GPUs alone, without triggers: the allocations that they name are not read here."""
-    with engine.begin() as connection:
-        connection.execute(text("SET LOCAL statement_timeout = 0"))
+    with without_limits(engine) as unlimited, unlimited.begin() as connection:
         connection.execute(text("SET LOCAL session_replication_role = replica"))
         connection.execute(_REMEMBER, {"history": size.history, "num_nodes": size.nodes})
     _tidy(engine)
@@ -233,16 +234,14 @@ def _end_all(engine: Engine) -> None:
 
 
 def _tidy(engine: Engine) -> None:
-    with engine.connect() as connection:
+    with without_limits(engine) as unlimited, unlimited.connect() as connection:
         alone = connection.execution_options(isolation_level="AUTOCOMMIT")
-        alone.execute(text("SET statement_timeout = 0"))
         alone.execute(text("VACUUM ANALYZE allocation_gpus"))
-        alone.execute(text("RESET statement_timeout"))
 
 
 def _commit(units: UnitOfWorkFactory, placement: Placement, policy: Policy) -> None:
     with units.begin(_SCHEDULER, PLACE) as unit:
-        place(unit, placement, policy)
+        place(unit, placement, policy, planned_under=guarantees_now(unit.session))
 
 
 def _decide(units: UnitOfWorkFactory, num_jobs: int) -> Plan:

@@ -16,6 +16,7 @@ from sqlalchemy import text
 from benchmarks.console_stage import Stage, analyse, cost_ms, costs_ms, request, shared_stage, stage, wait_for
 from benchmarks.figures import Basis, Figure, Groups
 from benchmarks.sizes import Sizes
+from benchmarks.unlimited import without_limits
 from muster.domain.job.spec import JobSpec
 from muster.ports import free_port
 
@@ -144,8 +145,7 @@ def _costs(ours: Stage, times: int) -> dict[str, float]:
 
 def _grow(ours: Stage, first: int, last_event: int, last_job: int) -> None:
     """Insert events, audit entries and jobs with these numbers."""
-    with ours.engine.begin() as connection:
-        connection.execute(text("SET LOCAL statement_timeout = 0"))
+    with without_limits(ours.engine) as unlimited, unlimited.begin() as connection:
         connection.execute(text("SET LOCAL session_replication_role = replica"))  # only the sequencer gives positions
         connection.execute(text("DELETE FROM events WHERE position IS NULL"))
         for statement, last in ((_EVENTS, last_event), (_AUDIT, last_event)):

@@ -13,6 +13,7 @@ import httpx
 import psutil
 from sqlalchemy import Engine, text
 
+from benchmarks.unlimited import without_limits
 from control.core.unit_of_work import UnitOfWorkFactory
 from control.tenants.sessions import sign_in_by_key
 from local.bootstrap import bootstrap
@@ -125,8 +126,7 @@ def stage(num_gpus: int) -> Iterator[Stage]:
 
 def enrol(engine: Engine, num_gpus: int) -> None:
     nodes = num_gpus // GPUS_A_NODE
-    with engine.begin() as connection:
-        connection.execute(text("SET LOCAL statement_timeout = 0"))
+    with without_limits(engine) as unlimited, unlimited.begin() as connection:
         connection.execute(_NODES, {"nodes": nodes, "gpus": GPUS_A_NODE, "a_rack": NODES_A_RACK})
         connection.execute(_GPUS, {"nodes": nodes, "gpus": GPUS_A_NODE})
         connection.execute(_LATEST, {"metrics": NUM_METRICS})
@@ -135,10 +135,11 @@ def enrol(engine: Engine, num_gpus: int) -> None:
 
 def analyse(engine: Engine) -> None:
     """Vacuum and analyse the tables, as autovacuum would have done by then."""
-    with engine.connect().execution_options(isolation_level="AUTOCOMMIT") as connection:
-        connection.execute(text("SET statement_timeout = 0"))
+    with (
+        without_limits(engine) as unlimited,
+        unlimited.connect().execution_options(isolation_level="AUTOCOMMIT") as connection,
+    ):
         connection.execute(text("VACUUM ANALYZE"))
-        connection.execute(text("RESET statement_timeout"))
 
 
 def _api(folder: Path, postgres: PostgresServer) -> tuple[Child, int]:

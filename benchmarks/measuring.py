@@ -2,13 +2,14 @@
 
 import importlib
 import sys
+import time
 from dataclasses import dataclass, field
 from types import ModuleType
 from typing import Any, Final
 
 from benchmarks import calibration
-from benchmarks.figures import SKIPPED, Figure, Groups, NothingToMeasureError, calmest
-from benchmarks.suites import SHORT, SHORT_TIMES, SUITES
+from benchmarks.figures import SKIPPED, Basis, Figure, Groups, NothingToMeasureError, calmest
+from benchmarks.suites import LIMITS_MIN, SHORT, SHORT_TIMES, SUITES
 
 FULL: Final = "full"
 SMALLEST: Final = "smallest"
@@ -44,6 +45,7 @@ def measured(name: str, size: str, pace: Pace) -> list[Figure]:
         NothingToMeasureError: this machine lacks what the suite is about, or at its full size a part of it.
     """
     figures: list[Figure] = []
+    began_s = time.monotonic()
     for module_name in SUITES[name]:
         try:
             figures += _measured(module_name, size, pace)
@@ -51,6 +53,9 @@ def measured(name: str, size: str, pace: Pace) -> list[Figure]:
             if size == FULL or len(SUITES[name]) == 1:
                 raise
             sys.stderr.write(f"{SKIPPED} by {module_name}: {fault}\n")
+    if name in LIMITS_MIN:
+        minutes = (time.monotonic() - began_s) / 60
+        figures.append(Figure(f"{name}: the whole suite", minutes, "min", LIMITS_MIN[name], basis=Basis.CLOCK))
     return figures
 
 

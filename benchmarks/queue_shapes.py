@@ -3,6 +3,8 @@
 All that a refusal counts depends on a job's family of requests, without its number of hosts
 (``scheduler.explain.kept_reasons``, ``scheduler.reclaim.reclaim_room``). The shapes are each number of hosts by 1 to 8
 GPUs a host: on a full fleet of spot and on-demand gangs, on one that is two thirds idle, and with levels and slices.
+Jobs that each avoid hosts of their own, or have a label rule of their own, are each a family: a cycle examines a part
+of them (``scheduler.queue.examination``), as the scheduler's loop does; the peer ``examined`` counts the examined jobs.
 """
 
 import random
@@ -14,13 +16,16 @@ from typing import Final
 from benchmarks.figures import Basis, Figure, Groups
 from benchmarks.placement import GPUS_PER_NODE, HELD, LEVELS, NOW_MS, fleet_views, running_gangs
 from benchmarks.sizes import Sizes
-from muster.domain.ids import GpuUuid, JobId, TenantId
+from muster.domain.ids import GpuUuid, JobId, NodeId, TenantId
+from muster.domain.job.wait_reasons import WaitReason
 from muster.domain.policy.document import DEFAULT_POLICY
 from scheduler.fleet.topology import FleetState
 from scheduler.model import GpuView, RunningAttempt, WaitingJob, Workload
 from scheduler.planner import plan_on
-from scheduler.solve.placement_rule import PlacementRule, Slice
+from scheduler.solve.placement_rule import LabelRule, PlacementRule, Slice
 
+NUM_AVOIDED: Final = 3
+NUM_LABELS: Final = 3_000
 MOST_SLICE: Final = 16
 LONGEST_S: Final = 90_000
 
@@ -65,18 +70,43 @@ def _with_levels(number: int) -> WaitingJob:
     )
 
 
+def _avoiding(number: int) -> WaitingJob:
+    chance = random.Random(number)  # noqa: S311  # a seeded queue must repeat
+    avoided = (NodeId(f"node-{chance.randrange(1_250):05}") for _ in range(NUM_AVOIDED))
+    return replace(_by_size(number), avoid_nodes=frozenset(avoided))
+
+
+def _by_label(number: int) -> WaitingJob:
+    values = frozenset({_label(number), f"other-{number}"})
+    return replace(_by_size(number), rule=PlacementRule(labels=LabelRule(required=(("kind", values),))))
+
+
+def _label(number: int) -> str:
+    return f"kind-{number % NUM_LABELS}"
+
+
 QUEUES: Final = {
     "by hosts and GPUs, full fleet": (_by_size, True),
     "with wall times, idle GPUs": (_with_wall_times, False),
     "with levels and slices, full fleet": (_with_levels, True),
+    "that avoid hosts, full fleet": (_avoiding, True),
+    "that avoid hosts, idle GPUs": (_avoiding, False),
+    "with label rules, full fleet": (_by_label, True),
+    "with label rules, idle GPUs": (_by_label, False),
 }
 """The job of a number, and whether the fleet is full."""
 
 
 def measure(size: Size) -> Groups:
     for nodes in size.fleets:
-        views = fleet_views(random.Random(1), nodes)  # noqa: S311  # a seeded fleet must repeat
+        views = _labelled(fleet_views(random.Random(1), nodes))  # noqa: S311  # a seeded fleet must repeat
         yield [_figure(name, make, views, size.waiting, is_full=full) for name, (make, full) in QUEUES.items()]
+
+
+def _labelled(views: Sequence[GpuView]) -> list[GpuView]:
+    numbers = {node_id: number for number, node_id in enumerate(dict.fromkeys(view.node_id for view in views))}
+    labels = {node_id: (("kind", _label(number)),) for node_id, number in numbers.items()}
+    return [replace(view, labels=labels[view.node_id]) for view in views]
 
 
 def _figure(
@@ -90,12 +120,17 @@ def _figure(
     state = FleetState(views, DEFAULT_POLICY, LEVELS)
     queue = [make(number) for number in range(num_jobs)]
     started = time.process_time()
-    decided = plan_on(state, queue, DEFAULT_POLICY, workload)
+    decided = plan_on(state, queue, DEFAULT_POLICY, workload, examined_from=0)
     took_s = time.process_time() - started
-    if len({one.why for one in decided.waiting}) < num_jobs // 2:
-        message = f"{num_jobs} jobs of different shapes have too few reasons"
+    examined = [one for one in decided.waiting if one.verdict.binding is not WaitReason.EXAMINED_LATER]
+    if len(decided.waiting) + len(decided.placements) != num_jobs or not examined:
+        message = f"{num_jobs} jobs of different shapes are not all tried"
         raise AssertionError(message)
-    peers = {"starts": float(len(decided.placements)), "notices": float(len(decided.reclaims))}
+    peers = {
+        "starts": float(len(decided.placements)),
+        "notices": float(len(decided.reclaims)),
+        "examined": float(len(examined)),
+    }
     title = f"cycle: {num_jobs:,} shapes {name}, {len(views):,} GPUs"
     return Figure(title, took_s, "s", 1.0, peers=peers, basis=Basis.CPU)
 

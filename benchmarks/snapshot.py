@@ -90,7 +90,6 @@ def _fill(url: str, folder: Path, size: Size) -> None:
     enrol(engine, size.gpus)
     tenant = Tenant(id=TenantId(new_id("tenant")), name="bench", created_at=datetime.now(UTC))
     with engine.begin() as connection:
-        connection.execute(text("SET LOCAL statement_timeout = 0"))
         for was, becomes in MOVES:
             connection.execute(update(Gpu).where(Gpu.standing == was).values(standing=becomes))
         connection.execute(update(Node).values(contact=Contact.LIVE))

@@ -22,18 +22,31 @@ SUITES: Final[Mapping[str, tuple[str, ...]]] = {
     ),
     "judgement": ("judgement",),
     "health": ("health", "health_storm"),
-    "ingest": ("ingest",),
+    "ingest": ("ingest", "retention"),
     "host": ("host",),
     "tour": ("tour",),
     "console": ("console_pages", "console_reads"),
     "soak": ("soak",),
     "runtime": ("runtime_saves", "runtime_damage", "runtime_pace"),
     "recovery": ("recovery",),
+    "watch": (
+        "watch_hangs",
+        "watch_hangs_live",
+        "watch_bundles",
+        "watch_corruption",
+        "watch_nan",
+        "watch_resumes",
+        "watch_stragglers",
+        "watch_stragglers_live",
+        "watch_cost",
+    ),
     "runtime_gpu": ("runtime_gpu",),
     "gpu_host": ("gpu_host",),
     "gpu_stack": ("gpu_stack",),
 }
 """Name → the modules. Each has ``measure(size)`` and ``SIZES``."""
+LIMITS_MIN: Final[Mapping[str, float]] = {"watch": 20.0}
+"""Bars for how long a suite takes itself, in minutes on two cores. It is a figure of the suite."""
 SHORT: Final = frozenset({"placement", "decisions", "answers", "commit"})
 """These modules are measured ``SHORT_TIMES`` times: each run ends before a shared machine changes its speed."""
 SHORT_TIMES: Final = 3

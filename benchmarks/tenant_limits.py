@@ -4,6 +4,8 @@ Two stores with the same fleet and the same jobs of other tenants. In one a tena
 short programs. In the other it has submitted ten times as many, with programs ten times as long as its bytes allow:
 the policy refused what was beyond. Pairs of the two alternate, and the figure is the median of the pairs' ratios. A
 third store, without the tenant, is given as a peer. A request's CPU includes that of the client in this process.
+
+A tenant that asks for plans without end gets its seconds of CPU a minute; the last figure is what each refusal costs.
 """
 
 import statistics
@@ -39,6 +41,8 @@ from muster.domain.principals import Principal, Role
 from scheduler.planner import plan
 
 BAR: Final = 1.10
+REFUSED_BAR: Final = 0.2
+REFUSALS: Final = 20
 _OPERATOR: Final = Principal(name="operator:bench", role=Role.OPERATOR)
 _SHAPE: Final = {"nodes": 2, "gpus_per_node": 8}
 _SPAN: Final = 3_900
@@ -90,6 +94,7 @@ def measure(size: Size) -> Groups:
         names = ("absent", "within", "beyond")
         stores = {one: stack.enter_context(_store(postgres, one, size)) for one in names}
         yield list(_figures(stores, size))
+        yield [_planning(stores["within"])]
 
 
 def _figures(stores: dict[str, Store], size: Size) -> Iterator[Figure]:
@@ -100,7 +105,7 @@ def _figures(stores: dict[str, Store], size: Size) -> Iterator[Figure]:
     for what, work in works.items():
         for store in stores.values():
             work(store)
-        costs = [{name: _cpu_s(store, work) for name, store in stores.items()} for _ in range(size.pairs)]
+        costs = [_costs(stores, work, number) for number in range(size.pairs)]
         peers = {f"{name} ms": round(1000 * statistics.median(one[name] for one in costs), 2) for name in stores} | {
             "÷ absent": round(statistics.median(one["beyond"] / one["absent"] for one in costs), 3),
             "refused": float(stores["beyond"].num_refused),
@@ -108,6 +113,33 @@ def _figures(stores: dict[str, Store], size: Size) -> Iterator[Figure]:
         ratio = statistics.median(one["beyond"] / one["within"] for one in costs)
         name = f"CPU of {what}, one at ten times its limits ÷ within"
         yield Figure(name, ratio, "×", BAR, peers=peers, basis=Basis.RATIO)
+
+
+def _planning(store: Store) -> Figure:
+    """Let one tenant ask for plans until it is refused, and on: a refusal reads no fleet."""
+    _store_limits(store.units, {"planning_s_per_minute": 1})
+    question = {"tier": "on_demand", "shape": _SHAPE}
+    costs: dict[int, list[float]] = {200: [], 429: []}
+    while len(costs[429]) < REFUSALS:
+        began = time.process_time()
+        answer = store.client.post("/v1/job-plans", json=question, headers=store.headers)
+        costs[answer.status_code].append(time.process_time() - began)
+    planned, refused = (statistics.median(of) for of in costs.values())
+    peers = {
+        "a plan ms": planned * 1e3,
+        "a refusal ms": refused * 1e3,
+        "plans": float(len(costs[200])),
+        "their CPU s, of 1 s a minute": sum(costs[200]),
+    }
+    name = "CPU of a refused plan ÷ one that is made"
+    return Figure(name, refused / planned, "×", REFUSED_BAR, peers=peers, basis=Basis.RATIO)
+
+
+def _costs(stores: dict[str, Store], work: Callable[[Store], None], number: int) -> dict[str, float]:
+    """Measure each store once, each time another one first: collections of garbage come at a steady pace."""
+    names = list(stores)
+    first = number % len(names)
+    return {name: _cpu_s(stores[name], work) for name in names[first:] + names[:first]}
 
 
 def _cpu_s(store: Store, work: Callable[[Store], None]) -> float:

@@ -1,6 +1,6 @@
 """Texts about jobs and attempts: why a job has its state, its cause of end, and the budget that is charged."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 from markupsafe import Markup
@@ -13,9 +13,13 @@ from control.core.events import EventRecord
 from control.jobs import pins
 from control.jobs.job_details import AttemptDetail, JobDetail
 from control.jobs.job_energy import AttemptEnergy
+from control.watch.types import VerdictRecord
 from muster.domain.exit.causes import CAUSE_RULES, Avoidance, Budget, NextStep
+from muster.domain.ids import AttemptId
 from muster.domain.job.checkpoint_interval import interval_in_words
+from muster.domain.job.dropped import dropped_in_words
 from muster.domain.job.energy import energy_in_words
+from muster.domain.job.verdicts import VerdictKind
 from muster.domain.states import Cause, JobState, StopReason
 
 PACE: Final[Mapping[str, str]] = {
@@ -36,6 +40,7 @@ CAUSES: Final[Mapping[Cause, str]] = {
     Cause.HANG: "its program made no more steps",
     Cause.NCCL_TIMEOUT: "its ranks could not reach each other in time",
     Cause.DIVERGED: "its loss diverged",
+    Cause.CORRUPTION: "its ranks computed different values",
     Cause.GPU_FAULT: "one of its GPUs failed",
     Cause.NODE_LOST: "a host was lost",
     Cause.LAUNCH_FAILED: "it could not be launched",
@@ -60,6 +65,14 @@ STOPS: Final[Mapping[StopReason, str]] = {
     StopReason.BUDGET: "its budget is used up",
     StopReason.HOT_SWAP: "one of its GPUs is swapped",
     StopReason.RESIZE: "it gets another size",
+    StopReason.HANG: "it makes no more steps",
+}
+VERDICTS: Final[Mapping[VerdictKind, str]] = {
+    VerdictKind.HANG: "hang",
+    VerdictKind.STRAGGLER: "straggler",
+    VerdictKind.DIVERGENCE: "divergence of replicas",
+    VerdictKind.CORRUPTION: "silent corruption",
+    VerdictKind.VALUE_FAULT: "wrong values",
 }
 _TRAINING_ENDS: Final[Mapping[str, str]] = {
     "done": "all steps are trained",
@@ -177,9 +190,22 @@ def _sentence(text: str, *, is_capital: bool = True) -> str:
     return f"{head}{text[1:]}" + ("" if text.endswith((".", "!", "?")) else ".")
 
 
+def by_attempt(verdicts: Sequence[VerdictRecord]) -> dict[AttemptId, list[VerdictRecord]]:
+    """Return the verdicts of each attempt."""
+    found: dict[AttemptId, list[VerdictRecord]] = {}
+    for each in verdicts:
+        found.setdefault(each.attempt_id, []).append(each)
+    return found
+
+
 def saves(attempt: AttemptRecord) -> str:
     """Return how often it saves; empty where its program names a number of steps."""
     return "" if attempt.checkpoint_interval is None else interval_in_words(attempt.checkpoint_interval)
+
+
+def left_out(detail: AttemptDetail) -> str:
+    """Return what it reported or printed beyond a limit; empty where it reached none."""
+    return dropped_in_words(detail.dropped)
 
 
 def made_of(checkpoint: CheckpointRecord) -> str:

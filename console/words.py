@@ -49,6 +49,9 @@ TONES: Final[Mapping[str, tuple[str, str]]] = {
     "FORCED": ("bad", "cross"),
     "WITHDRAWN": ("quiet", "dash"),
     "OVERTAKEN": ("calm", "half"),
+    # verdicts
+    "standing": ("bad", "cross"),
+    "dismissed": ("quiet", "dash"),
     # the others: burn-in and incident
     "ORDERED": ("quiet", "ring"),
     "PASSED": ("good", "dot"),

@@ -32,6 +32,7 @@ COPY migrations migrations
 COPY muster muster
 COPY scheduler scheduler
 COPY simulator simulator
+COPY watch watch
 COPY workers workers
 COPY --from=assets /src/console/static/vendor console/static/vendor
 RUN --mount=type=cache,target=/root/.cache/pip --mount=type=secret,id=pip,target=/etc/pip.conf \

@@ -26,6 +26,7 @@ COPY migrations migrations
 COPY muster muster
 COPY scheduler scheduler
 COPY simulator simulator
+COPY watch watch
 COPY workers workers
 RUN --mount=type=cache,target=/root/.cache/pip --mount=type=secret,id=pip,target=/etc/pip.conf \
     /opt/muster/venv/bin/pip install --constraint constraints.txt --build-constraint constraints.txt '.[agent,worker,s3]'

@@ -1,13 +1,110 @@
-"""Output streams whose writes never raise: a full log device must not stop what it is about."""
+"""Output streams whose writes never raise and never hang: a log device that is full stops nothing.
+
+A line for a pipe, a socket or a terminal that takes nothing waits ``LOCK_S`` at most. The lines after it wait no more
+until the device takes one again.
+"""
 
 import contextlib
+import errno
 import io
+import os
+import select
+import socket
+import stat
 import sys
 import threading
-from typing import Final, TextIO
+import time
+from collections.abc import Callable, Iterator
+from typing import Any, Final, TextIO
 
 LOCK_S: Final = 1.0
-"""Longest time that a line waits for the lines of other threads: a pipe that no process reads takes none."""
+"""Longest time that a line waits for its device, and for the lines of other threads."""
+
+
+class _Device(io.RawIOBase):
+    """The descriptor of a log. A write is whole, or it raises in bounded time.
+
+    The descriptor itself stays blocking: other processes may have the same. A pipe or terminal is opened a second time
+    for each write, since ``dup2`` may put another device in its place at any time.
+    """
+
+    def __init__(self, descriptor: int) -> None:
+        super().__init__()
+        self._descriptor = descriptor
+        self._is_stuck = False
+        self._is_torn = False
+
+    def fileno(self) -> int:
+        return self._descriptor
+
+    def writable(self) -> bool:
+        return True
+
+    def isatty(self) -> bool:
+        return os.isatty(self._descriptor)
+
+    def write(self, content: Any, /) -> int:
+        whole = bytes(content)
+        left = b"\n" + whole if self._is_torn else whole
+        size = len(left)
+        with _sender(self._descriptor) as send:
+            until = time.monotonic() + (0.0 if self._is_stuck else LOCK_S)
+            try:
+                while left:
+                    left = left[self._send(send, left, until) :]
+            except OSError:
+                self._is_torn = self._is_torn or len(left) < size
+                raise
+        self._is_stuck = self._is_torn = False
+        return len(whole)
+
+    def _send(self, send: Callable[[bytes], int], left: bytes, until: float) -> int:
+        """Send a part that the device takes at once. Raises BlockingIOError if it takes none until ``until``."""
+        while True:
+            try:
+                return send(left)
+            except BlockingIOError:
+                left_s = max(until - time.monotonic(), 0.0)
+                if not _has_room(self._descriptor, left_s) or not left_s:
+                    self._is_stuck = True
+                    raise
+
+
+@contextlib.contextmanager
+def _sender(descriptor: int) -> Iterator[Callable[[bytes], int]]:
+    """Yield a function that writes to the device without waiting, and returns the number of bytes taken."""
+    kind = os.fstat(descriptor).st_mode
+    if stat.S_ISSOCK(kind):
+        with socket.socket(fileno=os.dup(descriptor)) as channel:
+            yield lambda content: channel.send(content, socket.MSG_DONTWAIT | socket.MSG_NOSIGNAL)
+    elif stat.S_ISFIFO(kind) or stat.S_ISCHR(kind):
+        flags = os.O_WRONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
+        try:
+            own = os.open(f"/proc/self/fd/{descriptor}", flags)
+        except OSError as fault:
+            if fault.errno == errno.ENXIO:  # a pipe without a reader
+                raise
+            yield lambda content: _write_atomic(descriptor, content)  # of another user, or there is no /proc
+            return
+        try:
+            yield lambda content: os.write(own, content)
+        finally:
+            os.close(own)
+    else:
+        yield lambda content: os.write(descriptor, content)
+
+
+def _write_atomic(descriptor: int, content: bytes) -> int:
+    """Write as much as a pipe with room takes at once. Only a writer that is as fast can make it wait."""
+    if not _has_room(descriptor, 0.0):
+        raise BlockingIOError
+    return os.write(descriptor, content[: select.PIPE_BUF])
+
+
+def _has_room(descriptor: int, within_s: float) -> bool:
+    room = select.poll()
+    room.register(descriptor, select.POLLOUT)
+    return bool(room.poll(within_s * 1000))
 
 
 class LogStream(io.TextIOBase):
@@ -33,7 +130,7 @@ class LogStream(io.TextIOBase):
             lost = f"{num_lost} writes to this log were lost: its device took nothing\n" if num_lost else ""
             self._stream.write(lost + text)
             self._stream.flush()
-        except (OSError, ValueError):  # full, broken or closed
+        except (OSError, ValueError):  # full, stuck, broken or closed
             self.num_lost += 1
         else:
             self.num_lost -= num_lost
@@ -62,14 +159,13 @@ def _unbuffered(stream: TextIO) -> TextIO:
 
     A buffer would hold the line, which is counted as lost, and write it later.
     """
-    raw = getattr(getattr(stream, "buffer", None), "raw", None)
+    raw: Any = getattr(getattr(stream, "buffer", None), "raw", None)
     if raw is None:
         return stream
     with contextlib.suppress(OSError):  # what it had was written, or is lost with its device
         stream.flush()
     with contextlib.suppress(OSError):
-        # An object of its own for the descriptor: the old one may remember a file that stood there before.
-        raw = io.FileIO(raw.fileno(), "w", closefd=False)
+        raw = _Device(raw.fileno())
     return io.TextIOWrapper(raw, encoding=stream.encoding, errors=stream.errors, write_through=True)
 
 

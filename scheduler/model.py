@@ -410,6 +410,11 @@ class Growth:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
+    """The decisions of one cycle.
+
+    ``examined_until``: where the next cycle continues to examine (``scheduler.queue.examination``); 0: at the head.
+    """
+
     placements: tuple[Placement, ...] = ()
     waiting: tuple[Waiting, ...] = ()
     reclaims: tuple[Reclaim, ...] = ()
@@ -417,6 +422,7 @@ class Plan:
     lapses: tuple[Lapse, ...] = ()
     growths: tuple[Growth, ...] = ()
     holds: tuple[Hold, ...] = ()
+    examined_until: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -55,6 +55,7 @@ from scheduler.model import (
     Withdrawal,
     Workload,
 )
+from scheduler.queue.examination import Examination
 from scheduler.queue.fair_share import FairShares, in_turns
 from scheduler.queue.order import in_order, is_passed_enough
 from scheduler.queue.pending_jobs import PendingJobs, comes_to
@@ -93,14 +94,17 @@ def plan(
     *,
     levels: Sequence[str] | None = None,
     advanced: Callable[[], None] | None = None,
+    examined_from: int | None = None,
 ) -> Plan:
     """Place what fits, in order; give a reason for each other job; reclaim and withdraw by the policy.
 
     ``queue`` holds every pending job that a standing reclaim is for. If one is missing, it is no longer pending, and
     its reclaim is withdrawn. ``levels`` name the entries of the GPUs' paths, widest first; by default the policy's.
     ``advanced`` is called after each job, so that a caller can distinguish a long plan from one that hangs.
+    ``examined_from``: the ``examined_until`` of the plan before; None examines all jobs, however long that takes.
     """
-    return plan_on(FleetState(gpus, policy, levels), queue, policy, workload, advanced=advanced)
+    state = FleetState(gpus, policy, levels)
+    return plan_on(state, queue, policy, workload, advanced=advanced, examined_from=examined_from)
 
 
 def plan_on(
@@ -110,10 +114,11 @@ def plan_on(
     workload: Workload = NO_WORKLOAD,
     *,
     advanced: Callable[[], None] | None = None,
+    examined_from: int | None = None,
 ) -> Plan:
     """Return the plan as ``plan`` does, on a prepared state, which afterwards has the placements and holds."""
     ordered = in_order(list(queue), policy, workload.now_ms, len(state.layout.uuids))
-    cycle = _Cycle(state, policy, workload, ordered)
+    cycle = _Cycle(state, policy, workload, ordered, Examination(state.layout.num_cells, examined_from))
     cycle.run(advanced)
     return cycle.plan()
 
@@ -121,7 +126,15 @@ def plan_on(
 class _Cycle:
     """One run over the queue."""
 
-    def __init__(self, state: FleetState, policy: Policy, workload: Workload, ordered: Sequence[WaitingJob]) -> None:
+    def __init__(
+        self,
+        state: FleetState,
+        policy: Policy,
+        workload: Workload,
+        ordered: Sequence[WaitingJob],
+        examination: Examination,
+    ) -> None:
+        self.examination = examination
         self.state, self.policy, self.workload, self.ordered = state, policy, workload, ordered
         self.firm = firm_guarantees(state, policy, workload.tenancy, workload.running)
         self.holdings = Holdings(workload.tenancy, self.firm)
@@ -132,12 +145,13 @@ class _Cycle:
         self._keep_holds()
         self.spares = self._keep_spares()
         if self.firm is not None:
-            self.firm.leave_out(state.is_spare)
+            in_use = ((one.tier, state.layout.gpu_indices(one.gpus)) for one in workload.running)
+            self.firm.leave_out(state.is_spare, in_use)
         self._count_gpus()
         self.shares = FairShares(state, policy, workload.running, ordered, self.holdings)
         self.quota = QuotaGate(state, self.holdings, self._is_passed_enough, self.reclaimer, self.backfill)
         self.placing = Placing(state, policy, self.holdings, self.reclaimer, self.backfill)
-        reasons = KeptReasons(state, self.reclaimer)
+        reasons = KeptReasons(state, self.reclaimer, examination)
         self.queue_report = QueueReport(self.shares, self._is_passed_enough, reasons, self.backfill)
         self.pending = PendingJobs(
             state, policy, workload, self.holdings, self.placing, self.queue_report, self.reclaimer, self.backfill
@@ -158,6 +172,7 @@ class _Cycle:
         for job, turn in in_turns(self.ordered, self.shares, self.policy, self._is_passed_enough):
             if advanced is not None:
                 advanced()
+            self.examination.next_job()
             self.firm_starts.hold_before(job, turn)
             self.queue_report.is_on(job, turn)
             with self.spares.open_to(job), self.firm_starts.open_to(job):
@@ -191,7 +206,8 @@ class _Cycle:
         """Keep the spares, after all holds: a spare is a whole host that is free or lent, and held for no job."""
         given_back = {name for name, tier in self.policy.tiers.items() if tier.notice_s is not None}
         firm = (job.job_id for job in self.ordered if job.tier not in given_back)
-        return Spares(self.state, self.policy, self.workload, self.reclaimer.holds.holds_of(firm))
+        used = None if self.firm is None else self.firm.use_spares
+        return Spares(self.state, self.policy, self.workload, self.reclaimer.holds.holds_of(firm), used)
 
     def _count_gpus(self) -> None:
         """Count the tenants' GPUs: the ones of running attempts, and the ones that beneficiaries will get."""
@@ -218,6 +234,7 @@ class _Cycle:
             lapses=tuple(holds.lapses),
             growths=tuple(self.growths),
             holds=tuple(self.queue_report.holds),
+            examined_until=self.examination.until,
         )
 
     def _decide(self, job: WaitingJob) -> Verdict | None:
@@ -230,7 +247,7 @@ class _Cycle:
             return self._tried(job)
         self.placing.on_capacity_added()  # its own hold is free to it now
         comes_to(self.holdings, self.reclaimer, job, -len(own.gpus))
-        verdict = self._tried(job)
+        verdict = self._tried(job, has_own=True)
         if verdict is not None and any(reason.token is WaitReason.REPLACEMENT for reason in verdict.reasons):
             promises.hold_own(own)  # all of it: the commit refuses the whole hold to other jobs
             if not any(reclaim.beneficiary == job.job_id for reclaim in self.reclaimer.reclaims):
@@ -247,7 +264,8 @@ class _Cycle:
             self.holdings.keep(job.tenant_id, job.tier, job.fewest_gpus)
         return verdict
 
-    def _tried(self, job: WaitingJob) -> Verdict | None:
+    def _tried(self, job: WaitingJob, *, has_own: bool = False) -> Verdict | None:
+        """Try the job. ``has_own``: GPUs were held for it until now, which it takes or gives up."""
         if job.tier not in self.policy.tiers:
             return explain.unknown_tier(job.tier)
         limit = self.quota.limit(job)
@@ -266,6 +284,10 @@ class _Cycle:
         awaited = self.pending.swap_or_wait(job, unforgiving)
         if awaited is not None:
             return awaited
+        if not has_own and self.placing.needs_count(request):
+            if self.pending.is_put_off(job):
+                return self.pending.put_off()
+            self.examination.computed()
         if self.placing.start(job, request):
             self.queue_report.move(self.backfill.moved())
             return None

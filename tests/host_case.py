@@ -11,6 +11,7 @@ from control.hosts import host_reports, protocol
 from control.jobs import jobs
 from control.jobs.job_logs import EVERYTHING, chunks_after
 from control.training import training
+from control.watch import line_intake
 from muster.client.transport import Problem, UnreachableError
 from muster.domain.errors import MusterError
 from muster.domain.ids import AttemptId, JobId
@@ -25,7 +26,7 @@ from muster.wire.host import (
     ReportAnswer,
     ReportBatch,
 )
-from muster.wire.training import TrainAnswer, TrainBatch
+from muster.wire.training import FindingsAnswer, FindingsBatch, TrainAnswer, TrainBatch
 from tests.fleet_factory import Fleet
 from workers.host.job_users import JobUsers
 from workers.host.launcher import HostConfig, Launcher
@@ -56,6 +57,9 @@ class DirectClient:
 
     def send_training(self, attempt_id: AttemptId, batch: TrainBatch) -> TrainAnswer:
         return self._call(training.RECORD, lambda unit: training.take(unit, attempt_id, batch), quiet=True)
+
+    def send_findings(self, attempt_id: AttemptId, batch: FindingsBatch) -> FindingsAnswer:
+        return self._call(line_intake.RECORD, lambda unit: line_intake.take(unit, attempt_id, batch), quiet=True)
 
     def _call(self, action: str, work: Callable[[UnitOfWork], Answer], *, quiet: bool = False) -> Answer:
         if self.is_cut:
@@ -134,4 +138,10 @@ class HostCase:
 
     def log(self, job_id: JobId) -> bytes:
         with self.fleet.units.begin(self.fleet.tenant, jobs.READ) as unit:
-            return b"".join(chunk.content for chunk in chunks_after(unit, job_id, EVERYTHING, after=0, limit=10_000))
+            chunks = chunks_after(unit, job_id, EVERYTHING, after=0, limit=10_000)
+        streams: dict[
+            tuple[str, str, str], list[bytes]
+        ] = {}  # a line may come in pieces, between the pieces of other ranks
+        for chunk in chunks:
+            streams.setdefault((chunk.attempt_id, chunk.node_id, chunk.stream), []).append(chunk.content)
+        return b"".join(b"".join(pieces) for pieces in streams.values())

@@ -19,6 +19,7 @@ _MIGRATED: Final = "migrated"
 _MODELLED: Final = "modelled"
 _OF_ALEMBIC: Final = "alembic_version"
 
+# Partitions are made by time, and have what their table has.
 # NOT NULL is compared with the columns: PostgreSQL 18 alone lists it among the constraints ('n') as well.
 _SCHEMA: Final = text(
     """
@@ -27,14 +28,16 @@ _SCHEMA: Final = text(
         || CASE attidentity WHEN '' THEN '' ELSE ' IDENTITY ' || attidentity::text END
         || COALESCE(' DEFAULT ' || pg_get_expr(adbin, adrelid), '')
     FROM pg_attribute AS attribute
-        JOIN pg_class AS relation ON relation.oid = attrelid AND relkind = 'r'
+        JOIN pg_class AS relation ON relation.oid = attrelid AND relkind IN ('r', 'p') AND NOT relispartition
         LEFT JOIN pg_attrdef ON adrelid = attrelid AND adnum = attnum
     WHERE relnamespace = 'public'::regnamespace AND attnum > 0 AND NOT attisdropped
     UNION ALL
     SELECT conrelid::regclass::text, 'constraint ' || conname || ' ' || pg_get_constraintdef(oid)
     FROM pg_constraint WHERE connamespace = 'public'::regnamespace AND contype <> 'n' AND conrelid <> 0
+        AND conrelid NOT IN (SELECT oid FROM pg_class WHERE relispartition)
     UNION ALL
     SELECT tablename, 'index ' || indexdef FROM pg_indexes WHERE schemaname = 'public'
+        AND tablename NOT IN (SELECT relname FROM pg_class WHERE relispartition)
     """
 )
 _LEFT_OVER: Final = text(

@@ -19,10 +19,13 @@ import msgspec
 
 from agents.probes.interface import ComputeDevice
 from muster.domain.ids import GpuUuid
+from muster.wire.operations import SuspectOperation
 
 LINE_BYTES_MAX: Final = 1 << 20
 ERROR_BYTES: Final = 4096
 POLL_S: Final = 0.25
+Operations = Mapping[GpuUuid, SuspectOperation]
+NO_OPERATIONS: Final[Operations] = {}
 _ROOT: Final = str(Path(__file__).resolve().parents[2])
 _START: Final = (
     "import sys; sys.path.insert(0, sys.argv[1]); import muster.bench; from agents.burn_in.bench import entry;"
@@ -56,15 +59,16 @@ class Bench:
         deadline_s: float,
         stop: threading.Event,
         take: Callable[[Measured], None],
+        operations: Operations = NO_OPERATIONS,
     ) -> None:
-        """Compute on GPUs of one kind.
+        """Compute on GPUs of one kind. ``operations``: a suspect one to repeat, by GPU.
 
         ``take`` is called for each as soon as it is done, and for each failed one with the cause. Real GPUs are
         computed on one at a time: the process sees one alone.
         """
         left = list(gpus)
         try:
-            process = self._start(gpus, deadline_s)
+            process = self._start(gpus, deadline_s, operations)
         except OSError as error:
             fault = f"{self.python} cannot be started: {error}"
         else:
@@ -73,14 +77,19 @@ class Bench:
         for uuid in left:
             take(Measured(gpu=uuid, fault=fault))
 
-    def _start(self, gpus: Mapping[GpuUuid, ComputeDevice], deadline_s: float) -> "subprocess.Popen[bytes]":
+    def _start(
+        self, gpus: Mapping[GpuUuid, ComputeDevice], deadline_s: float, operations: Operations
+    ) -> "subprocess.Popen[bytes]":
         kinds = {device.kind for device in gpus.values()}
         if len(kinds) != 1 or (kinds == {"cuda"} and len(gpus) != 1):
             raise ValueError("one process computes on simulated GPUs, or on one real GPU")
         request = {
             "device": kinds.pop(),
             "deadline_s": deadline_s,
-            "gpus": [{"uuid": uuid, "is_wrong": device.is_wrong} for uuid, device in gpus.items()],
+            "gpus": [
+                {"uuid": uuid, "is_wrong": device.is_wrong, "operation": operations.get(uuid)}
+                for uuid, device in gpus.items()
+            ],
         }
         process = subprocess.Popen(  # noqa: S603  # our own program, by an interpreter that the host's owner names
             [self.python, "-I", "-c", _START, _ROOT],

@@ -10,7 +10,7 @@ from typing import Final
 from msgspec import UNSET
 
 from agents import host_facts
-from agents.burn_in.bench_process import Bench, Measured
+from agents.burn_in.bench_process import NO_OPERATIONS, Bench, Measured, Operations
 from agents.burn_in.clock_watch import ClockWatch, is_throttled
 from agents.dcgm.diagnosing import DcgmDiag, Diagnosed, DiagnosingError
 from agents.probes.interface import ComputeDevice, GpuCheck, GpuIdentity, HostInventory, Probe, ProbeError
@@ -46,8 +46,14 @@ class Measuring:
     wall_ms: Callable[[], int] = host_facts.wall_ms
     diag: DcgmDiag | None = None
 
-    def run(self, gpus: Mapping[GpuUuid, float], stop: threading.Event, take: Take) -> None:
-        """Measure GPUs. ``gpus``: each with its deadline in seconds.
+    def run(
+        self,
+        gpus: Mapping[GpuUuid, float],
+        stop: threading.Event,
+        take: Take,
+        operations: Operations = NO_OPERATIONS,
+    ) -> None:
+        """Measure GPUs. ``gpus``: each with its deadline in seconds. ``operations``: a suspect one, by GPU.
 
         Simulated ones share a process, real ones run one by one.
         """
@@ -57,7 +63,7 @@ class Measuring:
         batches += [{uuid: before} for uuid, before in known.items() if uuid not in simulated]
         for batch in batches:
             deadline_s = min(gpus[uuid] for uuid in batch)
-            self._measure(batch, deadline_s, stop, take)
+            self._measure(batch, deadline_s, stop, take, operations)
 
     def _known(self, uuids: list[GpuUuid], take: Take) -> dict[GpuUuid, _Before]:
         try:
@@ -88,13 +94,21 @@ class Measuring:
             raise ProbeError(f"{num_processes:.0f} processes compute on the GPU")
         return _Before(device, identity, inventory.driver_version or "", check.values)
 
-    def _measure(self, batch: Mapping[GpuUuid, _Before], deadline_s: float, stop: threading.Event, take: Take) -> None:
+    def _measure(
+        self,
+        batch: Mapping[GpuUuid, _Before],
+        deadline_s: float,
+        stop: threading.Event,
+        take: Take,
+        operations: Operations,
+    ) -> None:
         measured: list[Measured] = []
         until_s = time.monotonic() + deadline_s
         watch = ClockWatch(self.probe, self.wall_ms)
         watched = {uuid for uuid, before in batch.items() if not before.device.is_simulated}
         with watch if watched else nullcontext():
-            self.bench.run({uuid: before.device for uuid, before in batch.items()}, deadline_s, stop, measured.append)
+            devices = {uuid: before.device for uuid, before in batch.items()}
+            self.bench.run(devices, deadline_s, stop, measured.append, operations)
         diagnosed = {
             uuid: self._diagnosed(before.identity, until_s - time.monotonic(), stop)
             for uuid, before in batch.items()

@@ -80,7 +80,8 @@ class BurnInWorker:
         _log.info("burn_in_began", num_gpus=len(orders))
         told: dict[GpuUuid, Figures | str] = {}
         deadlines = {uuid: order.deadline_s for uuid, order in orders.items()}
-        self._measuring.run(deadlines, stop, told.__setitem__)
+        operations = {uuid: order.operation for uuid, order in orders.items() if order.operation is not None}
+        self._measuring.run(deadlines, stop, told.__setitem__, operations)
         if stop.is_set():
             return  # an interrupted measurement shows nothing about the GPU
         for uuid, found in told.items():

@@ -82,6 +82,11 @@ class Journal:
     ) -> None:
         self.close()
 
+    @property
+    def has_reported(self) -> bool:
+        """Whether journalctl has shown a line of this boot."""
+        return self._journalctl.has_reported
+
     def close(self) -> None:
         self._journalctl.close()
 

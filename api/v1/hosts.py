@@ -11,6 +11,7 @@ from api.reading import require_id
 from api.wire_answers import answered
 from control.hosts import host_reports, protocol
 from control.training import training
+from control.watch import line_intake
 from muster.domain.ids import AttemptId
 from muster.domain.principals import Permission, Principal
 from muster.wire.host import (
@@ -23,7 +24,7 @@ from muster.wire.host import (
     ReportAnswer,
     ReportBatch,
 )
-from muster.wire.training import TrainAnswer, TrainBatch
+from muster.wire.training import FindingsAnswer, FindingsBatch, TrainAnswer, TrainBatch
 
 router = APIRouter(prefix="/hosts/self", tags=["hosts"])
 Node = Annotated[Principal, requires_of_host(Permission.HOST_REPORT)]
@@ -80,4 +81,19 @@ async def take_training(
     found_id = AttemptId(require_id("attempt", attempt_id))
     return await answered(
         request, node, training.RECORD, lambda unit: training.take(unit, found_id, message), quiet=True
+    )
+
+
+@router.post(
+    "/attempts/{attempt_id}/findings",
+    response_model=None,
+    openapi_extra=described_by_wire(FindingsBatch, FindingsAnswer),
+)
+async def take_findings(
+    attempt_id: str, request: Request, node: Node, message: Annotated[FindingsBatch, wire_body(FindingsBatch)]
+) -> Response:
+    """Store lines about faults in the ranks' output, keyed by the offset in the host's file."""
+    found_id = AttemptId(require_id("attempt", attempt_id))
+    return await answered(
+        request, node, line_intake.RECORD, lambda unit: line_intake.take(unit, found_id, message), quiet=True
     )

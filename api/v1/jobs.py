@@ -1,9 +1,9 @@
 """Routes of jobs: submit, list, show, cancel, events, logs."""
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from datetime import datetime
-from typing import Annotated, Final
+from typing import Annotated, Any, Final
 from zlib import crc32
 
 from fastapi import APIRouter, Header, Query, Request
@@ -19,11 +19,12 @@ from api.dependencies import AppDependencies, dependencies_of
 from api.job_views import attempt_view, job_plan_view, job_view, listed_job_view, log_view
 from api.log_news import LogNews
 from api.permissions import requires
-from api.reading import PRINTABLE, After, Limit, id_in, page_of, reading, require_id
+from api.reading import PRINTABLE, After, Limit, id_in, page_of, reading, reading_plan, require_id
 from api.refusals import refusing_also
 from api.streams import COMMENT, LastEventId, Pulse, frame, position_in, sse, streaming
 from api.views import event_view, stretch_of
 from control.attempts.types import SubmittedJob
+from control.core.unit_of_work import UnitOfWork
 from control.jobs import job_details, job_plans, jobs, read
 from control.jobs.job_logs import LogChunkRecord, LogFilter, LogMark, chunks_after, end_of
 from control.jobs.read import JOB, JobFilter, newest_jobs
@@ -77,7 +78,13 @@ class JobRelease(StrictModel):
 
 
 def _answer(job: SubmittedJob, status: int = 200) -> Answer:
-    return Answer(job_view(job), status, etag_of(job.version), f"/v1/jobs/{job.id}" if status == 201 else None)
+    location = f"/v1/jobs/{job.id}" if status == 201 else None
+    return Answer(job_view(job), status, etag_of(job.version), location, members_kept=frozenset({"spec"}))
+
+
+def _kept(unit: UnitOfWork, body: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return the specification of the job of a stored answer: it may have a megabyte, and never changes."""
+    return {"spec": read.submitted(unit, JobId(body["id"])).spec}
 
 
 @router.post("/jobs", response_model=documents.ChangedJob, status_code=201, openapi_extra=described_by(JobSubmission))
@@ -94,6 +101,7 @@ def submit_job(
         jobs.SUBMIT,
         lambda unit: jobs.submit(unit, spec, tenant_id=tenant_id),
         lambda job: _answer(job, 201),
+        _kept,
     )
 
 
@@ -110,7 +118,9 @@ def plan_job(
     tenant_id = None if question.tenant_id is None else TenantId(question.tenant_id)
     spec = question.spec
     units = dependencies_of(request).units
-    found = reading(units, principal, job_plans.PLAN, lambda unit: job_plans.plan_job(unit, spec, tenant_id=tenant_id))
+    found = reading_plan(
+        units, principal, job_plans.PLAN, lambda unit: job_plans.plan_job(unit, spec, tenant_id=tenant_id)
+    )
     return job_plan_view(found, principal)
 
 
@@ -123,7 +133,7 @@ def explain_job(
     The scheduler's own planner answers, on what its next cycle would see; 409 for a job that does not wait.
     """
     found_id, units = JobId(require_id("job", job_id)), dependencies_of(request).units
-    found = reading(units, principal, job_plans.EXPLAIN, lambda unit: job_plans.explain_job(unit, found_id))
+    found = reading_plan(units, principal, job_plans.EXPLAIN, lambda unit: job_plans.explain_job(unit, found_id))
     return job_plan_view(found, principal)
 
 
@@ -201,6 +211,7 @@ def cancel_job(
         jobs.CANCEL,
         lambda unit: jobs.cancel(unit, found_id, reason=cancellation.reason, expected_version=version),
         _answer,
+        _kept,
     )
 
 
@@ -213,7 +224,9 @@ def release_job(
 ) -> JSONResponse:
     """Release a HELD job to the queue; a suspect program is released by an operator alone."""
     found_id = JobId(require_id("job", job_id))
-    return change.run(principal, jobs.RELEASE, lambda unit: jobs.release(unit, found_id, reason=wanted.reason), _answer)
+    return change.run(
+        principal, jobs.RELEASE, lambda unit: jobs.release(unit, found_id, reason=wanted.reason), _answer, _kept
+    )
 
 
 @router.post("/jobs/{job_id}/resize", response_model=documents.ChangedJob, openapi_extra=described_by(Resizing))
@@ -235,6 +248,7 @@ def resize_job(
         elastic.RESIZE,
         lambda unit: elastic.resize(unit, found_id, wanted.nodes, reason=wanted.reason, expected_version=version),
         _answer,
+        _kept,
     )
 
 

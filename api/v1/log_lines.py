@@ -1,4 +1,4 @@
-"""Routes of lines of a job's logs that hold a text."""
+"""Routes of lines of a job's logs: lines that hold a text, and lines about faults."""
 
 from typing import Annotated
 
@@ -6,12 +6,14 @@ from fastapi import APIRouter, Query, Request
 
 from api.cursors import make_cursor, read_cursor
 from api.dependencies import dependencies_of
+from api.fault_line_views import fault_lines_view
 from api.job_views import log_line_view
 from api.permissions import requires
 from api.reading import PRINTABLE, Limit, reading, require_id
 from control.jobs import jobs
 from control.jobs.job_logs import LogFilter
 from control.jobs.log_search import Place, search
+from control.watch import lines, read
 from muster import documents
 from muster.domain.ids import JobId
 from muster.domain.job.log_search import Sought
@@ -53,3 +55,18 @@ def log_lines(
     )
     behind = None if place is None else make_cursor(dependencies.secret_key, filters, [str(part) for part in place])
     return {"items": [log_line_view(line) for line in found], "next_cursor": behind}
+
+
+@router.get("/jobs/{job_id}/fault-lines")
+def fault_lines(
+    job_id: str,
+    request: Request,
+    principal: Annotated[Principal, requires(Permission.LOG_READ)],
+    attempt: Annotated[int | None, Query(ge=1, lt=1 << 31, description="its number; by default the newest")] = None,
+) -> documents.FaultLines:
+    """Return what lines about faults of an attempt state, the root first, with what was measured on its hosts."""
+    found_id = JobId(require_id("job", job_id))
+    units = dependencies_of(request).units
+    return fault_lines_view(
+        reading(units, principal, read.READ, lambda unit: lines.fault_lines(unit, found_id, number=attempt))
+    )

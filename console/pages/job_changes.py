@@ -14,8 +14,9 @@ from control.attempts.types import SubmittedJob
 from control.core.unit_of_work import UnitOfWork
 from control.jobs import jobs, read
 from control.placement import elastic
+from control.watch import verdicts
 from muster.domain.errors import ValidationFailedError
-from muster.domain.ids import JobId
+from muster.domain.ids import JobId, VerdictId
 from muster.domain.principals import Permission
 
 router = APIRouter()
@@ -51,6 +52,26 @@ def release(request: Request, viewer: Submitter, fields: Form, job_id: str) -> R
         lambda unit: jobs.release(unit, found_id, reason=reason),
         back_to=BACK.format(job_id=found_id),
         done="Released: it waits to be placed.",
+    )
+
+
+@router.post("/jobs/{job_id}/verdicts/{verdict_id}/dismiss")
+def dismiss_verdict(
+    request: Request,
+    viewer: Annotated[Viewer, changes(Permission.INCIDENT_WRITE)],
+    fields: Form,
+    job_id: str,
+    verdict_id: str,
+) -> Response:
+    found_id, reason = VerdictId(require_id("verdict", verdict_id)), reason_in(fields)
+    return act(
+        request,
+        viewer,
+        fields,
+        verdicts.DISMISS,
+        lambda unit: verdicts.dismiss(unit, found_id, reason=reason),
+        back_to=BACK.format(job_id=require_id("job", job_id)),
+        done="The verdict is dismissed.",
     )
 
 

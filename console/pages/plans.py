@@ -7,7 +7,7 @@ from fastapi import APIRouter, Query, Request
 from starlette.responses import Response
 
 from api.dependencies import dependencies_of
-from api.reading import reading
+from api.reading import reading, reading_plan
 from api.v1.jobs import JobQuestion
 from console import plan_form, plan_texts
 from console.rendering import is_fragment, pages_of
@@ -59,7 +59,7 @@ def plan_page(
     if typed.model_fields_set & plan_form.SIZE_FIELDS:
         try:
             question = plan_form.question_of(asked)
-            found = reading(units, principal, job_plans.PLAN, lambda unit: _planned(unit, question))
+            found = reading_plan(units, principal, job_plans.PLAN, lambda unit: _planned(unit, question))
         except ValidationFailedError as error:
             fault = error
     faults = [] if fault is None else plan_form.faults_of(fault)

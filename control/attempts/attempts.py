@@ -6,15 +6,16 @@ GPUs. The holder of the job's row has all of them to itself.
 
 import functools
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import Final
 
 from sqlalchemy import Select, bindparam, select
 
-from control.attempts import ends, resume_holds, suspects
+from control.attempts import ends, hangs, reruns, resume_holds, suspects
 from control.attempts.mapping import attempt_lifecycle, grace_ms, job_lifecycle, job_request, store_attempt, store_job
 from control.attempts.reclaim_outcomes import settle
+from control.attempts.stragglers import settle_stragglers
 from control.checkpoints import checkpoints
 from control.core.unit_of_work import SCHEDULER_CHANNEL, WAKEUP_TOPIC, UnitOfWork
 from control.fleet import cordons
@@ -120,6 +121,8 @@ def step_attempt(
         if before.state is not AttemptState.ENDED:
             checkpoints.drop_unfinished(unit, loaded.attempt)
             settle(unit, loaded.attempt, loaded.hosts)
+            per_node = job_request(loaded.job).shape.num_ranks_per_node
+            settle_stragglers(unit, loaded.attempt, num_ranks=len(loaded.hosts) * per_node)
             resume_holds.keep(unit, loaded.job, loaded.attempt, loaded.hosts)
         _release_clean(unit, loaded)
     return commands
@@ -132,11 +135,16 @@ def _end_attempt(unit: UnitOfWork, loaded: LoadedAttempt, ended: attempts.Ended,
     cause = ended.verdict.cause
     is_counted = CAUSE_RULES[cause].budget is Budget.JOB or cause in {*_COUNTED_IN_A_ROW, *MATTERS_TWICE}
     has_progressed = is_counted and checkpoints.has_progressed(unit.session, loaded.attempt)
-    known = ends.ending_of(loaded.attempt, loaded.hosts)
+    known = ends.ending_of(loaded.attempt, loaded.hosts, job_request(job).rerun_exit_codes)
     is_known_final = known is not None and known.is_final and cause is Cause.USER_ERROR
+    hang = hangs.hang_that_ended(unit.session, loaded.attempt, cause)
+    if hang is not None:
+        hangs.blame_host(hang, loaded.hosts)
+    held = reruns.settle_end(unit.session, job, loaded.attempt, cause, loaded.hosts)
     end = jobs.AttemptEnded(
-        ended.verdict,
+        ended.verdict if hang is None else replace(ended.verdict, proof=hang.sentence),
         words,
+        hold=held if hang is None else hangs.why_on_hold(hang),
         has_progressed=has_progressed,
         is_final=is_known_final,
         recurs=not has_progressed and _is_second_in_a_row(unit, loaded.attempt, cause),
@@ -151,7 +159,7 @@ def _end_attempt(unit: UnitOfWork, loaded: LoadedAttempt, ended: attempts.Ended,
 
 def _is_second_in_a_row(unit: UnitOfWork, attempt: Attempt, cause: Cause) -> bool:
     """Return whether the job's attempt before ended by the same cause, if that changes what follows."""
-    if cause not in MATTERS_TWICE:
+    if cause not in MATTERS_TWICE or (cause is Cause.CORRUPTION and reruns.has_requested(unit.session, attempt)):
         return False
     earlier = select(Attempt.cause).where(Attempt.job_id == attempt.job_id, Attempt.fence < attempt.fence)
     return unit.session.scalar(earlier.order_by(Attempt.fence.desc()).limit(1)) is cause

@@ -3,7 +3,8 @@
 A job that has spent it is stopped, and FAILED.
 
 The count runs from an attempt's placement to its end, for each GPU that it holds, also where the fleet is to blame for
-lost work: it limits a job's use, and is no bill. It is computed from rows, so no restart or outage loses any.
+lost work: it limits a job's use, and is no bill. Only a re-run that Muster ordered is left out (``charged_from``). It
+is computed from rows, so no restart or outage loses any.
 """
 
 import functools
@@ -76,7 +77,7 @@ def _gpu_s(now: datetime | ColumnElement[datetime]) -> ColumnElement[float]:
         .correlate(each)
         .scalar_subquery()
     )
-    held_s = func.extract("epoch", func.coalesce(each.ended_at, now) - each.placed_at)
+    held_s = func.extract("epoch", func.coalesce(each.ended_at, now) - func.coalesce(each.charged_from, each.placed_at))
     spent = select(func.coalesce(func.sum(held_s * num_gpus), 0.0)).where(each.job_id == Job.id)
     return spent.correlate(Job).scalar_subquery()
 

@@ -7,19 +7,20 @@ from sqlalchemy import and_, exists, or_, select
 from control.core.unit_of_work import UnitOfWork
 from muster.db.models import Attempt, AttemptHost, Job, Node, PlacementPreflight
 from muster.domain.exit.exits import Verdict, classify, parse_exit_record
+from muster.domain.exit.rerun_codes import RerunCodes
 from muster.domain.ids import NodeId
 from muster.domain.job.preflight import PreflightState
 from muster.domain.states import Cause, Contact
 
 
-def ending_of(attempt: Attempt, hosts: Sequence[AttemptHost]) -> Verdict | None:
+def ending_of(attempt: Attempt, hosts: Sequence[AttemptHost], rerun_codes: RerunCodes | None = None) -> Verdict | None:
     """Return the verdict on the host whose report is the cause of the end; None if no report is.
 
     In a gang the name of a host that could not start stands before its proof.
     """
     proof = attempt.ending_proof or ""
     records = [parse_exit_record(host.exit_record) for host in hosts if host.exit_record]
-    for verdict in (classify(record, attempt.stop_reason) for record in records):
+    for verdict in (classify(record, attempt.stop_reason, rerun_codes=rerun_codes) for record in records):
         if verdict.cause is attempt.ending_cause and (proof == verdict.proof or proof.endswith(f": {verdict.proof}")):
             return verdict
     return None

@@ -13,14 +13,14 @@ from sqlalchemy import select
 
 from control.attempts.mapping import job_request
 from control.core.unit_of_work import UnitOfWork
-from control.evidence.rows import signal_of, weighs
+from control.evidence.inbox import findings_of
+from control.evidence.rows import weighs
 from health.detectors.gpu import gpu_lost, xid
 from health.detectors.links import nvlink_down
 from health.detectors.memory import ecc_uncorrected
-from health.detectors.signals import judge_signal
 from health.evidence.suppression import is_weightless
 from muster.db.models import Allocation, AllocationGpu, Attempt, AttemptHost, EvidenceRow, Job, StoredSignal
-from muster.domain.evidence.findings import Severity, Trust
+from muster.domain.evidence.findings import Finding, Severity, Trust
 from muster.domain.exit.causes import CAUSE_RULES, Budget
 from muster.domain.exit.exits import GpuFault, KnownFaults, classify, parse_exit_record
 from muster.domain.ids import NodeId
@@ -70,7 +70,8 @@ def excuse_for(unit: UnitOfWork, job: Job, policy: Policy) -> str | None:
     for part in unit.session.scalars(parts):
         if part.exit_record:
             known = known_on(faults, part.node_id, policy)
-            verdict = classify(parse_exit_record(part.exit_record), attempt.stop_reason, faults=known)
+            record, codes = parse_exit_record(part.exit_record), job_request(job).rerun_exit_codes
+            verdict = classify(record, attempt.stop_reason, faults=known, rerun_codes=codes)
             if verdict.cause is Cause.GPU_FAULT:
                 return verdict.proof
     return None
@@ -109,8 +110,9 @@ def _not_yet_judged(unit: UnitOfWork, attempt: Attempt, policy: Policy) -> list[
     return [
         (gpu, each.summary, each.onset_ms)
         for gpu, signal in unit.session.execute(query)
-        for each in judge_signal(signal_of(signal), policy.health)
-        if each.detector in _ENDS_PROGRAMS
+        for each in findings_of([signal], policy.health)
+        if isinstance(each, Finding)
+        and each.detector in _ENDS_PROGRAMS
         and each.severity >= _LEAST
         and each.trust is Trust.MEASURED
         and not is_weightless(each)

@@ -9,7 +9,9 @@ import msgspec
 from sqlalchemy import func, select
 
 from control.attempts.attempts import LoadedAttempt
+from control.attempts.learnt import learnt_before
 from control.attempts.mapping import grace_ms, job_request, spec_of, stored_spec
+from control.attempts.reruns import doubt_in, order_for
 from control.checkpoints.checkpoints import resume_of
 from control.core.unit_of_work import UnitOfWork
 from control.fleet.failure_rates import rule_for_attempt
@@ -46,6 +48,7 @@ def order_of(unit: UnitOfWork, loaded: LoadedAttempt, node_id: NodeId, policy: P
         wall_time_s=spec.wall_time_s,
         grace_s=grace_ms(job_request(job), Timers.of(policy)) / 1000,
         preparation=_preparation(unit, loaded, host, gpus, policy),
+        durations=learnt_before(unit.session, attempt),
     )
 
 
@@ -91,6 +94,7 @@ def _order_of_program(unit: UnitOfWork, job: Job, spec: JobSpec, policy: Policy)
         venv=spec.program.venv,
         datasets=tuple(PartDataset(**dataset.model_dump(mode="json")) for dataset in spec.datasets),
         dataset_check_s=min(policy.dispatch.dataset_check_s, policy.dispatch.ready_within_s / 2),
+        watch=policy.watch.model_dump(mode="json", exclude={"stragglers"}),
         container=PartContainer.of(spec.model_dump(mode="json")["program"]["container"]),
     )
 
@@ -122,7 +126,8 @@ def _training_environment(unit: UnitOfWork, loaded: LoadedAttempt, spec: JobSpec
     """Return the checkpoints' place, the one to continue from, the interval of saves, and the pieces of a batch."""
     job, num_nodes = loaded.job, len(loaded.hosts)
     kept = {"good_after_steps": policy.training.good_after_steps, "hold_s": policy.training.fault_detection_s}
-    resume = json.dumps({**resume_of(unit.session, job.id), **kept})
+    doubt = doubt_in(unit.session, loaded.attempt)
+    resume = json.dumps({**resume_of(unit.session, job.id, doubt), **kept})
     place = _checkpoint_environment(spec.checkpoint, job.id)
     num_pieces = pieces(spec.shape, num_nodes) << job.oom_doublings
     smaller = {"MUSTER_ACCUMULATION": str(num_pieces)} if num_pieces > 1 else {}
@@ -134,6 +139,10 @@ def _training_environment(unit: UnitOfWork, loaded: LoadedAttempt, spec: JobSpec
         "MUSTER_LAST_SAVE_RETRY_S": f"{policy.training.last_save_retry_s:g}",
         "MUSTER_NODES_RANGE": f"{spec.shape.sizes[0]}-{spec.shape.sizes[-1]}",
     }
+    if spec.on_value_fault is not None:
+        told["MUSTER_ON_VALUE_FAULT"] = spec.on_value_fault
+    if (rerun := order_for(unit.session, loaded.attempt, policy)) is not None:
+        told["MUSTER_RERUN"] = rerun
     return {**told, **smaller, **place}
 
 

@@ -26,7 +26,7 @@ from muster.domain.states import Cause
 from muster.domain.times import to_ms
 
 KIND: Final = IncidentKind.SUSPECT_PROGRAM
-_ENDS_ON_GPUS: Final = (Cause.GPU_FAULT, Cause.NCCL_TIMEOUT)
+_ENDS_ON_GPUS: Final = (Cause.GPU_FAULT, Cause.NCCL_TIMEOUT, Cause.CORRUPTION)
 """Causes that are a symptom by themselves, of every GPU that the attempt held."""
 
 

@@ -80,6 +80,7 @@ class AttemptRecord(msgspec.Struct, frozen=True):
     tainted_since: datetime | None
     checkpoint_interval: dict[str, Any] | None
     energy: dict[str, Any] | None
+    steps_removed: int
     version: int
 
 

@@ -11,7 +11,7 @@ from typing import Any, Final
 from sqlalchemy import ColumnElement, Delete, and_, delete, func, select
 from sqlalchemy.orm import Session
 
-from control.checkpoints.types import CheckpointRecord
+from control.checkpoints.types import CheckpointRecord, Doubt
 from control.core.unit_of_work import UnitOfWork
 from muster.db.models import Attempt, Checkpoint
 from muster.domain.ids import JobId
@@ -59,35 +59,41 @@ def _unfinished(attempt: Attempt) -> Delete:
     return delete(Checkpoint).where(Checkpoint.attempt_id == attempt.id, Checkpoint.status == CheckpointStatus.WRITING)
 
 
-def resume_of(session: Session, job_id: JobId) -> dict[str, Any]:
+def resume_of(session: Session, job_id: JobId, doubt: Doubt | None = None) -> dict[str, Any]:
     """Return a new attempt's resume data: the newest usable generation, and the generations never to be used (I15).
 
     The runtime verifies it before it loads anything, and falls back by itself. An attempt may have died between a
     commit and its report, so a newer generation on the disk goes first, unless it was made after its attempt was
     tainted or after a newer attempt had begun to train. Of the deleted generations the newest are named: a death may
-    have left their removal half done.
+    have left their removal half done. ``doubt``: generations that this attempt must not use, tainted or not, if
+    there are others.
     """
     rows = session.scalars(
         select(Checkpoint).where(Checkpoint.job_id == job_id).order_by(Checkpoint.step.desc(), Checkpoint.fence.desc())
     ).all()
-    chosen = next((row.generation for row in rows if row.status in RESUMABLE), None)
+    usable = [row for row in rows if row.status in RESUMABLE]
+    doubted = {row.generation for row in usable if doubt is not None and doubt.holds_for(row.fence, row.step)}
+    if len(doubted) == len(usable):
+        doubt, doubted = None, set()
+    chosen = next((row.generation for row in usable if row.generation not in doubted), None)
     gone = [row.generation for row in rows if row.status is CheckpointStatus.EXPIRED][:_MOST_GONE]
     return {
         "generation": chosen,
         "may_be_newer": True,
-        "refuse": [row.generation for row in rows if row.status in _NEVER_AGAIN] + gone,
-        "tainted_since_unix_ms": _tainted_of(session, job_id),
+        "refuse": [row.generation for row in rows if row.status in _NEVER_AGAIN or row.generation in doubted] + gone,
+        "tainted_since_unix_ms": _tainted_of(session, job_id, doubt),
         "overtaken_since_unix_ms": _overtaken_of(session, job_id, rows),
         "pinned": [row.generation for row in rows if is_requested(row)],
     }
 
 
-def _tainted_of(session: Session, job_id: JobId) -> dict[str, int]:
+def _tainted_of(session: Session, job_id: JobId, doubt: Doubt | None) -> dict[str, int]:
     """Return, by fence, the time from which the commits of that attempt may be false."""
+    doubted = {} if doubt is None else {str(doubt.fence): to_ms(doubt.since)}
     query = select(Attempt.fence, Attempt.tainted_since).where(
         Attempt.job_id == job_id, Attempt.tainted_since.is_not(None)
     )
-    return {str(fence): to_ms(since) for fence, since in session.execute(query)}
+    return {**doubted, **{str(fence): to_ms(since) for fence, since in session.execute(query)}}
 
 
 def _overtaken_of(session: Session, job_id: JobId, rows: Sequence[Checkpoint]) -> dict[str, int]:

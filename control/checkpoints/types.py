@@ -1,5 +1,6 @@
 """Checkpoints as records: their facts for every reader outside `control`."""
 
+from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
@@ -29,3 +30,19 @@ class CheckpointRecord(msgspec.Struct, frozen=True):
     pinned_by: str | None
     pin_applied_at: datetime | None
     scrubbed_at: datetime | None
+
+
+@dataclass(frozen=True, slots=True)
+class Doubt:
+    """Generations of the attempt with ``fence`` that are doubted: of ``first_step`` and later, and all after ``since``.
+
+    ``since`` is for commits that were not reported yet.
+    """
+
+    fence: int
+    first_step: int
+    since: datetime
+
+    def holds_for(self, fence: int, step: int) -> bool:
+        """Return whether it holds for a generation of ``step`` that the attempt with ``fence`` made."""
+        return fence == self.fence and step >= self.first_step

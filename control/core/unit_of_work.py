@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 from types import MappingProxyType, TracebackType
 from typing import Any, Final, Literal, Self, TypeVar
 
-from sqlalchemy import Engine
+from sqlalchemy import Engine, text
 from sqlalchemy.exc import IntegrityError
 from sqlalchemy.orm import Session
 
@@ -49,6 +49,8 @@ WAKEUP_TOPIC: Final = "ring"
 PERSON_ROLES: Final = frozenset({Role.TENANT_MEMBER, Role.TENANT_ADMIN, Role.OPERATOR, Role.AUDITOR})
 """Roles whose every change needs an audit entry (I18). Nodes and our own services leave events."""
 
+_BEGIN_UNDOABLE: Final = text("SAVEPOINT before_change")
+_UNDO: Final = text("ROLLBACK TO SAVEPOINT before_change")
 _RETRY_BASE_S: Final = 0.02
 _RETRY_CAP_S: Final = 1.0
 _RNG: Final = secrets.SystemRandom()
@@ -106,6 +108,7 @@ class UnitOfWork:
         self._consequences = Consequences(principal=principal, now=now, new_id=new_id)
         self._channels: set[Channel] = set()
         self._last: list[Query] = []
+        self._reading: Callable[[Session], None] | None = None
         self._refusals: dict[str, MusterError] = {}
 
     @property
@@ -177,6 +180,13 @@ class UnitOfWork:
         self._last.append(statement)
         self._refusals.update(refusals)
 
+    def read_before_change(self, read: Callable[[Session], None]) -> None:
+        """Call ``read`` at the exit of a dry run that was begun in one snapshot, once its changes are undone.
+
+        So it reads what held before the change, and nothing that others have changed since.
+        """
+        self._reading = read
+
     def __enter__(self) -> Self:
         return self
 
@@ -207,10 +217,19 @@ class UnitOfWork:
             self._write(last)
         if self.dry_run:
             self.session.expunge_all()
+            if self._reading is not None:
+                self._undo(self._reading)
             self.session.rollback()
             return
         self.session.commit()
         failpoint(f"{self.action}.after_commit")
+
+    def _undo(self, read: Callable[[Session], None]) -> None:
+        """Undo the changes and read in a session of its own: this one may remember what it has changed."""
+        connection = self.session.connection()
+        connection.execute(_UNDO)
+        with Session(connection, expire_on_commit=False, autoflush=False) as session:
+            read(session)
 
     def _write(self, last: Sequence[Query]) -> None:
         try:
@@ -248,16 +267,28 @@ class UnitOfWorkFactory:
             make_engine(database_url, application_name=application_name, pool_size=pool_size, max_overflow=max_overflow)
         )
 
-    def begin(self, principal: Principal, action: str, *, dry_run: bool = False, quiet: bool = False) -> UnitOfWork:
+    def begin(
+        self,
+        principal: Principal,
+        action: str,
+        *,
+        dry_run: bool = False,
+        quiet: bool = False,
+        is_one_snapshot: bool = False,
+    ) -> UnitOfWork:
         """Return a unit of work by ``principal``.
 
-        ``quiet``: leases, log pieces and positions, which leave no trace (I18).
+        ``quiet``: leases, log pieces and positions, which leave no trace (I18). ``is_one_snapshot``: a dry run that
+        sees nothing that others change meanwhile, and raises ``ContentionError`` where it would change such a row.
 
         ``action`` must have been declared with ``declare_action`` where its service is defined.
         """
         if not is_declared(f"{action}.before_commit"):
             raise AssertionError(f'unit of work {action!r} has no failpoints: add declare_action("{action}")')
         session = TrackedSession(self.engine, expire_on_commit=False)
+        if is_one_snapshot:
+            with translated_errors():
+                session.connection(execution_options={"isolation_level": "REPEATABLE READ"}).execute(_BEGIN_UNDOABLE)
         return UnitOfWork(
             session,
             principal,

@@ -25,12 +25,14 @@ from muster.db.models import (
     Event,
     EvidenceRow,
     Gpu,
+    GpuOverride,
     GpuStandingChange,
     Job,
     Node,
 )
 from muster.db.queries.assignments import IS_OR_WAS_ASSIGNED
 from muster.db.queries.effective_standing import effective_standing
+from muster.domain.gpu.effective_standing import effective_standing as effective_standing_of
 from muster.domain.ids import AttemptId, GpuUuid, JobId, TenantId
 from muster.domain.principals import Permission
 from muster.domain.states import Cause, CheckpointStatus, JobState, Standing
@@ -62,9 +64,10 @@ class HitJob:
 
 @dataclass(frozen=True, slots=True)
 class FaultTimeline:
-    """One fault. ``is_over``: the GPU serves again since ``back_at``. ``evidence``: the grounds of the move.
+    """One fault, from a fall of the GPU to its next fall or to now.
 
-    ``standing``: the GPU's effective one now.
+    ``is_over``: the GPU serves again since ``back_at``. ``evidence``: the grounds of the move. ``standing``: the GPU's
+    effective one at the end of that time, so that a later fault does not reopen this one.
     """
 
     gpu: GpuRecord
@@ -74,6 +77,7 @@ class FaultTimeline:
     evidence: Sequence[EvidenceRecord]
     hit: Sequence[HitJob]
     later: Sequence[StandingChangeRecord]
+    next_fall: StandingChangeRecord | None
 
     @property
     def back_at(self) -> datetime | None:
@@ -103,15 +107,17 @@ def fault_timelines(unit: UnitOfWork, *, limit: int, gpu_uuid: GpuUuid | None = 
     for move, gpu, standing, node_name in session.execute(query).all():
         hit = _hit(session, move, own)
         if own is None or hit:
+            later, next_fall = _later(session, move)
             found.append(
                 FaultTimeline(
                     gpu=record_of(gpu, GpuRecord),
-                    standing=standing,
+                    standing=standing if next_fall is None else _standing_before(session, next_fall, (move, *later)),
                     node_name=node_name,
                     move=record_of(move, StandingChangeRecord),
                     evidence=records_of(_evidence(session, move), EvidenceRecord),
                     hit=hit,
-                    later=records_of(_later(session, move), StandingChangeRecord),
+                    later=records_of(later, StandingChangeRecord),
+                    next_fall=None if next_fall is None else record_of(next_fall, StandingChangeRecord),
                 )
             )
         if len(found) == limit:
@@ -119,12 +125,27 @@ def fault_timelines(unit: UnitOfWork, *, limit: int, gpu_uuid: GpuUuid | None = 
     return found
 
 
-def _later(session: Session, move: GpuStandingChange) -> Sequence[GpuStandingChange]:
-    """Return the moves up to its next fall, the oldest first."""
+def _later(session: Session, move: GpuStandingChange) -> tuple[Sequence[GpuStandingChange], GpuStandingChange | None]:
+    """Return the moves up to the GPU's next fall, the oldest first, and that fall."""
     query = select(GpuStandingChange).where(GpuStandingChange.gpu_uuid == move.gpu_uuid, GpuStandingChange.id > move.id)
-    later = session.scalars(query.order_by(GpuStandingChange.id).limit(20)).all()
-    end = next((number for number, each in enumerate(later) if each.target in FELL_TO), len(later))
-    return later[:end]
+    query = query.order_by(GpuStandingChange.id)
+    next_fall = session.scalar(query.where(GpuStandingChange.target.in_(FELL_TO)).limit(1))
+    if next_fall is not None:
+        query = query.where(GpuStandingChange.id < next_fall.id)
+    return session.scalars(query).all(), next_fall
+
+
+def _standing_before(session: Session, next_fall: GpuStandingChange, moves: Sequence[GpuStandingChange]) -> Standing:
+    """Return the effective standing just before a fall; an override may have ended with it."""
+    at = next_fall.at
+    query = select(GpuOverride.standing).where(
+        GpuOverride.gpu_uuid == next_fall.gpu_uuid,
+        GpuOverride.created_at < at,
+        GpuOverride.until > at,
+        or_(GpuOverride.ended_at.is_(None), GpuOverride.ended_at >= at),
+    )
+    override = session.scalar(query.order_by(GpuOverride.created_at.desc()).limit(1))
+    return effective_standing_of(moves[-1].target, override)
 
 
 def _evidence(session: Session, move: GpuStandingChange) -> Sequence[EvidenceRow]:

@@ -147,7 +147,7 @@ GPU: Final = JsonQuery(
             SELECT json_agg(to_json(p) ORDER BY p.way) FROM breaker_proposals AS p
             WHERE p.subject_id = g.uuid OR p.subject_id = g.node_id
         ), '[]'),
-        'incidents', {OF_GPUS_SQL % ("SELECT g.uuid UNION ALL SELECT g.node_id", "SELECT g.uuid")},
+        'incidents', {OF_GPUS_SQL % ("SELECT g.uuid UNION ALL SELECT g.node_id", "SELECT g.uuid", "g.node_id")},
         'is_burning_in', EXISTS (SELECT FROM burn_ins AS b WHERE b.gpu_uuid = g.uuid AND b.state = 'RUNNING')
     )
     FROM gpus AS g JOIN nodes AS n ON n.id = g.node_id WHERE g.uuid = %(uuid)s

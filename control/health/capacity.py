@@ -7,7 +7,7 @@ burn-ins that persons or agents brought about.
 
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
-from datetime import datetime, timedelta
+from datetime import datetime
 from typing import Any, Final
 
 import msgspec
@@ -15,25 +15,23 @@ from sqlalchemy import and_, func, or_, select
 from sqlalchemy.orm import Session
 
 from control.core.unit_of_work import UnitOfWork, UnitOfWorkFactory, declare_action, retrying
-from control.incidents import incidents
+from control.health.breaker_incidents import BREAKER, report_waiting
 from control.policy.policies import active_policy
-from health.cohort.cohorts import attributes_of
 from health.standing import breaker
-from health.standing.breaker import BreakerIncident, BreakerState, FleetCounts, GpuPlace, Taking, Way
+from health.standing.breaker import BreakerState, FleetCounts, GpuPlace, Taking, Way
 from health.standing.gpu_case import Move
-from muster.db.models import Allocation, AllocationGpu, Breaker, BurnIn, Cordon, Gpu, Incident, Node
-from muster.domain.evidence.incidents import IncidentKind
+from muster.db.models import Allocation, AllocationGpu, Breaker, BurnIn, Cordon, Gpu, Node
+from muster.db.queries.effective_standing import cordon_stands
 from muster.domain.ids import GpuUuid, NodeId, TenantId
 from muster.domain.policy.health import HealthPolicy
 from muster.domain.principals import Principal
 from muster.domain.states import AllocationState, BurnInState, Standing
 from muster.domain.times import to_ms
 
-BREAKER: Final = "quarantine"
-COHORT: Final = "cohort:"
-"""Beginning of the name of a scope that is a cohort."""
 NODE_FAULT: Final = "node_fault"
 """Reason code of the cordon that is a node hold."""
+NODE_REPAIR: Final = "repair"
+"""Reason code of the cordon of a repair that the whole host feels."""
 BURNT_IN_WHILE_IN_SERVICE: Final = (Standing.PROBATION, Standing.HEALTHY, Standing.SUSPECT)
 """Standings in which a burn-in by rule keeps a GPU from work that it would take."""
 TRUE_UP: Final = declare_action("judge.true_up_account")
@@ -43,11 +41,12 @@ _OPEN_BURN_INS: Final = (BurnInState.ORDERED, BurnInState.RUNNING)
 
 
 def admit_moves(unit: UnitOfWork, moves: Sequence[Move], policy: HealthPolicy) -> tuple[Move, ...]:
-    """Return the moves that the breaker admits. Persons' moves always pass; the breaker counts them all the same."""
+    """Return the moves that the breaker admits. Persons' moves always pass, and count nowhere."""
     row, state = locked_breaker(unit)
     counts = fleet_counts(unit.session, [move.gpu_uuid for move in moves])
     ruling = breaker.admit(moves, state, counts, policy, to_ms(unit.now))
-    _store(unit, row, ruling.state, ruling.incident, policy)
+    _store(row, ruling.state)
+    report_waiting(unit, ruling.state, ruling.incident, [move.gpu_uuid for move in ruling.proposed], counts, policy)
     return ruling.allowed
 
 
@@ -63,8 +62,16 @@ def admit_takings(
     counts, now_ms = fleet_counts(unit.session, uuids), to_ms(unit.now)
     state = breaker.end_ways(state, ended or {}, counts, policy, now_ms)
     ruling = breaker.admit_takings(takings, state, counts, policy, now_ms)
-    _store(unit, row, ruling.state, ruling.incident, policy)
+    _store(row, ruling.state)
+    waiting = [uuid for each in ruling.proposed for uuid in each.gpu_uuids]
+    report_waiting(unit, ruling.state, ruling.incident, waiting, counts, policy)
     return frozenset(each.subject for each in ruling.allowed)
+
+
+def full_scopes(unit: UnitOfWork, state: BreakerState, taking: Taking, policy: HealthPolicy) -> Sequence[str] | None:
+    """Return the scopes in which ``taking`` has no place, or None. ``state``: of the breaker, which the unit holds."""
+    counts = fleet_counts(unit.session, taking.gpu_uuids)
+    return breaker.full_scopes(taking, state, counts, policy, to_ms(unit.now))
 
 
 def locked_breaker(unit: UnitOfWork) -> tuple[Breaker, BreakerState]:
@@ -133,19 +140,19 @@ def true_up_once(units: UnitOfWorkFactory, principal: Principal) -> bool:
         with units.begin(principal, TRUE_UP, quiet=True) as unit:
             locked, before = locked_breaker(unit)
             after = _trued_up(unit.session, before, policy, unit.now)
-            _store(unit, locked, after, None, policy)
+            _store(locked, after)
             return after != before
 
     return retrying(once)
 
 
 def _trued_up(session: Session, state: BreakerState, policy: HealthPolicy, now: datetime) -> BreakerState:
-    facts = _facts(session, state)
+    facts = _facts(session, state, now)
     counts = fleet_counts(session, list(facts))
     return breaker.true_up(state, facts, counts, policy, to_ms(now))
 
 
-def _facts(session: Session, state: BreakerState) -> dict[GpuUuid, dict[str, int]]:
+def _facts(session: Session, state: BreakerState, now: datetime) -> dict[GpuUuid, dict[str, int]]:
     """Return the GPUs that rules keep from work by the rows, each with its ways and since when.
 
     Of GPUs that are QUARANTINED or in REPAIR these are the ones that the account has: persons take out others.
@@ -163,6 +170,14 @@ def _facts(session: Session, state: BreakerState) -> dict[GpuUuid, dict[str, int
     )
     for uuid, at in session.execute(holds):
         found[uuid][Way.NODE_HOLD] = to_ms(at)
+    repairs = (
+        select(Gpu.uuid, Cordon.created_at)
+        .join(Cordon, Cordon.node_id == Gpu.node_id)
+        .where(Cordon.reason_code == NODE_REPAIR, Cordon.owner.startswith(_BY_RULE, autoescape=True))
+        .where(*cordon_stands(now), Gpu.standing != Standing.RETIRED)
+    )
+    for uuid, at in session.execute(repairs):
+        found[uuid][Way.NODE_REPAIR] = to_ms(at)
     burn_ins = (
         select(BurnIn.gpu_uuid, BurnIn.ordered_at)
         .join(Gpu, Gpu.uuid == BurnIn.gpu_uuid)
@@ -174,50 +189,7 @@ def _facts(session: Session, state: BreakerState) -> dict[GpuUuid, dict[str, int
     return found
 
 
-def _store(
-    unit: UnitOfWork, row: Breaker, state: BreakerState, opened: BreakerIncident | None, policy: HealthPolicy
-) -> None:
+def _store(row: Breaker, state: BreakerState) -> None:
     stored: dict[str, Any] = msgspec.to_builtins(state)
     if stored != row.state:
         row.state = stored
-    if opened is not None:
-        _report(unit, opened, timedelta(seconds=policy.breaker.window_s))
-
-
-def _report(unit: UnitOfWork, opened: BreakerIncident, window: timedelta) -> None:
-    """Open an incident, or enter the scopes in one of the same storm: it opened within the breaker's window."""
-    same = [
-        each
-        for each in incidents.open_about(unit, IncidentKind.BREAKER_OPEN, [BREAKER])
-        if each.opened_at > unit.now - window
-    ]
-    scopes, uuids = dict(opened.caps), list(opened.gpu_uuids)
-    if not same:
-        incidents.open_incident(
-            unit, IncidentKind.BREAKER_OPEN, "breaker", BREAKER, _summary(scopes, uuids), _payload(scopes, uuids)
-        )
-        return
-    _enter(unit, same[-1], scopes, uuids)
-
-
-def _enter(unit: UnitOfWork, incident: Incident, scopes: dict[str, int], uuids: list[GpuUuid]) -> None:
-    scopes = {**incident.payload["scopes"], **scopes}
-    uuids = list(dict.fromkeys([*incident.payload["gpus"], *uuids]))
-    incident.summary, incident.payload = _summary(scopes, uuids), _payload(scopes, uuids)
-    told = {**incident.payload, "kind": incident.kind, "subject_id": incident.subject_id, "reason": incident.summary}
-    unit.emit("incident.extended", "incident", incident.id, payload=told)
-
-
-def _summary(scopes: Mapping[str, int], uuids: Sequence[GpuUuid]) -> str:
-    words = ", ".join(f"{_short(scope)} (cap {cap})" for scope, cap in sorted(scopes.items()))
-    return f"the circuit breaker opened: {words}; {len(uuids)} GPUs wait for a person"
-
-
-def _short(scope: str) -> str:
-    """Return a scope's name for a sentence: a cohort's by its model, since its whole key is longer than a line."""
-    model = attributes_of(scope.removeprefix(COHORT)).get("model") if scope.startswith(COHORT) else None
-    return scope if model is None else f"{COHORT}{model}"
-
-
-def _payload(scopes: Mapping[str, int], uuids: Sequence[GpuUuid]) -> dict[str, Any]:
-    return {"scopes": dict(scopes), "gpus": list(uuids)}

@@ -7,6 +7,7 @@ from typing import Any, Final, TypeVar
 from sqlalchemy import select
 
 from control.core.unit_of_work import UnitOfWork, declare_action
+from control.evidence.dismissals import dismiss_row
 from control.fleet import overrides
 from control.fleet.gpu_locks import lock_gpus
 from control.health import remedy_context
@@ -29,7 +30,6 @@ from muster.domain.ids import EvidenceId, GpuUuid
 from muster.domain.policy.health import HealthPolicy
 from muster.domain.principals import Permission
 from muster.domain.state_sets import OUT_OF_SERVICE
-from muster.domain.states import EVIDENCE_EDGES, EvidenceState, require_edge
 from muster.domain.times import to_ms
 
 T = TypeVar("T")
@@ -76,13 +76,8 @@ def dismiss(
                 asked.case, ids, person=asked.person, reason=reason, now_ms=asked.now_ms, policy=asked.policy
             )
         )
-    require_edge(EVIDENCE_EDGES, row.state, EvidenceState.DISMISSED)
-    row.state = EvidenceState.DISMISSED
-    row.dismissed_at, row.dismissed_by, row.dismiss_reason = unit.now, asked.person, reason
+    dismiss_row(unit, row, reason=reason)
     asked.gpu.judge_at = unit.now
-    payload = {"evidence_id": evidence_id, "fault_key": row.fault_key, "reason": reason}
-    unit.emit("evidence.dismissed", "gpu", uuid, payload=payload)
-    unit.audit("evidence.dismiss", "evidence", evidence_id, reason=reason, detail={"gpu_uuid": uuid})
     if move is not None:
         _make(unit, asked, move)
 

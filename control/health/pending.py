@@ -17,7 +17,8 @@ _JUDGE: Final = """
 _BURN_INS: Final = """
     SELECT EXISTS (SELECT FROM burn_ins WHERE state IN ('ORDERED', 'RUNNING', 'MEASURED'))
         OR EXISTS (SELECT FROM burn_ins WHERE state = 'JUDGED' AND open_bands <> '[]')
-        OR EXISTS (SELECT FROM gpus WHERE standing = 'UNPROVEN') AS is_pending
+        OR EXISTS (SELECT FROM gpus WHERE standing = 'UNPROVEN')
+        OR EXISTS (SELECT FROM verdicts WHERE burn_in_next_at <= %(now)s) AS is_pending
 """
 
 
@@ -37,6 +38,10 @@ def judges_work(units: UnitOfWorkFactory) -> JudgesWork:
 
 
 def has_burn_ins(units: UnitOfWorkFactory) -> bool:
-    """Return whether a burn-in is open or undecided, or a GPU is UNPROVEN. Raises ``UnavailableError``."""
-    (row,) = units.ask(_BURN_INS, {})
+    """Return whether a burn-in is open or undecided, a GPU is UNPROVEN, or a verdict asks for a burn-in.
+
+    Raises:
+        UnavailableError: the database does not answer.
+    """
+    (row,) = units.ask(_BURN_INS, {"now": units.clock()})
     return bool(row.is_pending)

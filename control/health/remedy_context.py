@@ -9,11 +9,11 @@ from control.core.unit_of_work import UnitOfWork
 from control.fleet.cordons import those_that_stand, those_to_come
 from control.fleet.inventory import in_force
 from control.health.burn_ins.orders import OPEN_BURN_INS
-from control.health.capacity import locked_breaker
+from control.health.capacity import full_scopes, gpus_of, locked_breaker
 from control.health.rule_cordons import REASON_CODE as NODE_FAULT
 from health.remedy.remedy import Remedy
 from health.remedy.remedy_start import Around
-from health.standing.breaker import GpuPlace
+from health.standing.breaker import GpuPlace, Taking, Way
 from muster.db.models import (
     Allocation,
     AllocationGpu,
@@ -26,6 +26,7 @@ from muster.db.models import (
     Repair,
 )
 from muster.db.queries.assignments import IS_ASSIGNED
+from muster.domain.evidence.repairs import HOST_SCOPE
 from muster.domain.ids import GpuUuid, JobId, NodeId
 from muster.domain.policy.health import HealthPolicy
 from muster.domain.states import BurnInState, Standing
@@ -49,7 +50,18 @@ def around_of(unit: UnitOfWork, gpu: Gpu, remedy: Remedy, policy: HealthPolicy) 
     _, state = locked_breaker(unit)
     scopes = (scope for scope in GpuPlace(rack, gpu.cohort_key).scopes() if scope in state.open_since_ms)
     num_fleet, num_rack = _num_open(unit, rack)
-    return replace(found, open_scope=next(scopes, None), num_fleet=num_fleet, num_rack=num_rack)
+    return replace(
+        found,
+        open_scope=next(scopes, None),
+        full_scopes=full_scopes(unit, state, node_repair(unit, gpu), policy) if remedy.verb in HOST_SCOPE else None,
+        num_fleet=num_fleet,
+        num_rack=num_rack,
+    )
+
+
+def node_repair(unit: UnitOfWork, gpu: Gpu) -> Taking:
+    """Return what a repair of ``gpu`` that its whole host feels takes from new work."""
+    return Taking(gpu.node_id, gpus_of(unit.session, [gpu.node_id])[gpu.node_id], Way.NODE_REPAIR)
 
 
 def _num_open(unit: UnitOfWork, rack: str | None) -> tuple[int, int]:

@@ -11,6 +11,7 @@ from control.core.unit_of_work import UnitOfWork
 from control.evidence.inbox import sample_row
 from control.fleet import cordons
 from control.fleet.types import RepairRecord
+from control.health.capacity import NODE_REPAIR
 from health.detectors.repeats.repair_repeats import repairs_of
 from health.standing.gpu_case import GpuCase, Move, MoveReason, PastRepair
 from muster.db.models import Cordon, Gpu, Repair
@@ -23,7 +24,6 @@ from muster.identity import new_id
 REPAIRS_REMEMBERED: Final = 100
 MAY_STILL_RUN: Final = timedelta(minutes=15)
 """Time by which a host's cordon outlives a repair that ended before its agent reported the verb's end."""
-CORDON_CODE: Final = "repair"
 _OUTCOMES: Final[Mapping[MoveReason, RepairOutcome]] = {
     MoveReason.REPAIR_DONE: RepairOutcome.DONE,
     MoveReason.REPAIR_FAILED: RepairOutcome.FAILED,
@@ -41,7 +41,7 @@ def begin_repair(
     """
     cordon = None
     if verb in HOST_SCOPE:
-        cordon = cordons.stand(unit, CORDON_CODE, f"{verb} of {gpu.uuid}: {reason}", node_id=gpu.node_id)
+        cordon = cordons.stand(unit, NODE_REPAIR, f"{verb} of {gpu.uuid}: {reason}", node_id=gpu.node_id)
         unit.session.flush()
     repair = Repair(
         id=new_id("repair"),

@@ -17,9 +17,10 @@ from sqlalchemy import Select, and_, or_, select
 from control.core.unit_of_work import UnitOfWork, UnitOfWorkFactory, declare_action, retrying
 from control.fleet.gpu_locks import lock_gpus
 from control.fleet.overrides import taken_out
+from control.health.capacity import admit_takings
 from control.health.cases import cases_of
 from control.health.judge import policy_version
-from control.health.remedy_context import around_of
+from control.health.remedy_context import around_of, node_repair
 from control.health.repair_orders import lock_host, verbs_of
 from control.health.repairs import begin_repair, report_repairs
 from control.health.transitions import make_audited
@@ -32,6 +33,7 @@ from health.standing.gpu_case import RULE, GpuCase
 from muster.db.models import Gpu, Incident
 from muster.domain.evidence.findings import Severity
 from muster.domain.evidence.incidents import IncidentKind
+from muster.domain.evidence.repairs import HOST_SCOPE
 from muster.domain.ids import GpuUuid
 from muster.domain.policy.health import HealthPolicy
 from muster.domain.principals import Permission, Principal
@@ -153,6 +155,8 @@ def _begin(unit: UnitOfWork, gpu: Gpu, case: GpuCase, remedy: Remedy, policy: He
     reason = f"due by rule: {remedy.text}"
     group, now_ms = remedy.fault_group, to_ms(unit.now)
     move = interventions.start_repair(case, group, actor=RULE, reason=reason, now_ms=now_ms, policy=policy)
+    if remedy.verb in HOST_SCOPE:
+        admit_takings(unit, [node_repair(unit, gpu)], policy)  # it has its place, as ``waits_for`` found under the lock
     repair = begin_repair(unit, gpu, remedy.action, group, reason, remedy.verb)
     report_repairs(unit, gpu, policy)
     detail = {

@@ -1,6 +1,7 @@
 """Reports of a host on its part of an attempt: ready, met, started, exited, clean; each has effect once (I14)."""
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any, Final
 
 from sqlalchemy import select
@@ -8,10 +9,12 @@ from sqlalchemy import select
 from control.attempts import ends, fault_attribution, pairwise_checks
 from control.attempts.attempts import LoadedAttempt, cordon_unclean, step_attempt
 from control.attempts.mapping import attempt_lifecycle, job_request
+from control.attempts.own_parts import own_attempt
 from control.attempts.quick_checks import take_quick_check
 from control.core.unit_of_work import UnitOfWork, declare_action
-from control.hosts.protocol import node_of, own_attempt
+from control.hosts.protocol import node_of
 from control.policy.policies import active_policy
+from control.watch import rerun_codes
 from muster.db.models import AttemptHost, Node
 from muster.domain.errors import StaleFenceError, ValidationFailedError
 from muster.domain.exit.exits import ExitRecord, GpuFault, classify, parse_exit_record
@@ -154,7 +157,11 @@ def _verdict(unit: UnitOfWork, loaded: LoadedAttempt, node_id: NodeId, item: Hos
     is_open = attempt.ending_cause is None or attempt.ending_is_cascade
     faults = fault_attribution.faults_of(unit, attempt, loaded.job, policy) if is_open else {}
     known = fault_attribution.known_on(faults, node_id, policy)
-    verdict = classify(record, stop, is_elsewhere=is_elsewhere, faults=known)
+    codes = job_request(loaded.job).rerun_exit_codes
+    verdict = classify(record, stop, is_elsewhere=is_elsewhere, faults=known, rerun_codes=codes)
+    if codes is not None:
+        counted = verdict if is_open else replace(verdict, rerun_code=None)
+        verdict = rerun_codes.note_end(unit, loaded, node_id, item.record, counted, policy)
     if verdict.is_cascade and stop is None and (elsewhere := _first_fault(faults)) is not None:
         node_id, fault = elsewhere
         proof = f"{fault.words} on {fault.gpu_uuid}, which others missed: {verdict.proof}"

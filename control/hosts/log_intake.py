@@ -9,7 +9,7 @@ would send a refused batch again or lose the rest of it.
     later pieces         counted, in ``attempt_usage.num_dropped``; another rank's next piece is only such a line
 """
 
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 from typing import Any, Final
 
 from sqlalchemy import func, select
@@ -66,11 +66,17 @@ WITH stored AS (
 SELECT count(*) AS num_stored FROM stored
 """  # noqa: S608  # of constants alone
 _NEW: Final = f"SELECT stream, byte_offset FROM {_GIVEN} WHERE NOT EXISTS ({_IS_STORED})"  # noqa: S608  # as above
+_COUNTED: Final = """
+SELECT subject, amount FROM attempt_usage
+WHERE attempt_id = %(attempt_id)s AND kind = 'log_cut' AND subject = ANY (
+    SELECT %(node_id)s || '/' || stream FROM unnest(%(streams)s::text[]) AS given (stream)
+)
+"""
 _CUT: Final = """
 INSERT INTO attempt_usage (attempt_id, kind, subject, amount, num_dropped)
-SELECT %(attempt_id)s, 'log_cut', %(node_id)s || '/' || cut.stream, cut.byte_offset, 0
-FROM unnest(%(streams)s::text[], %(offsets)s::bigint[]) AS cut (stream, byte_offset)
-ON CONFLICT DO NOTHING RETURNING subject
+SELECT %(attempt_id)s, 'log_cut', %(node_id)s || '/' || cut.stream, cut.counted_to, 0
+FROM unnest(%(streams)s::text[], %(ends)s::bigint[]) AS cut (stream, counted_to)
+ON CONFLICT (attempt_id, kind, subject) DO UPDATE SET amount = GREATEST(attempt_usage.amount, EXCLUDED.amount)
 """
 _num_ranks: dict[AttemptId, int] = {}
 
@@ -113,9 +119,15 @@ def _columns(chunks: Sequence[LogChunk]) -> dict[str, Any]:
 def _cut(
     unit: UnitOfWork, keys: dict[str, Any], chunks: Sequence[LogChunk], limits: AttemptLimitPolicy, *, room: int
 ) -> tuple[list[LogChunk], int]:
-    """Return the pieces that still fit, with one line for each stream that is cut, and how many bytes are left out."""
-    (found,) = query_together(unit.session, (_NEW, {**keys, **_columns(chunks)}))
+    """Return the pieces that still fit, with one line for each stream that is cut, and how many bytes are left out.
+
+    A host without an answer repeats pieces, also ones that were left out. Bytes that were counted before, up to
+    the stream's ``log_cut``, do not count again.
+    """
+    columns = {**keys, **_columns(chunks)}
+    found, counted = query_together(unit.session, (_NEW, columns), (_COUNTED, columns))
     unstored = {(row.stream, row.byte_offset) for row in found}
+    counted_before = {_stream_in(row.subject): row.amount for row in counted}
     kept: list[LogChunk] = []
     mere_lines: list[LogChunk] = []
     ends: dict[str, int] = {}
@@ -124,14 +136,23 @@ def _cut(
         if (chunk.stream, chunk.offset) not in unstored:
             continue
         fitting = chunk.content[:room] if chunk.stream not in ends else b""
-        room -= len(fitting)
-        num_dropped += len(chunk.content) - len(fitting)
         if fitting == chunk.content:
+            room -= len(fitting)
             kept.append(chunk)
-        elif chunk.stream not in ends:
-            ends[chunk.stream] = chunk.offset + len(fitting)
+            continue
+        room -= len(fitting)
+        cut, end = chunk.offset + len(fitting), chunk.offset + len(chunk.content)
+        if chunk.stream not in ends:
             (kept if fitting else mere_lines).append(_last_piece(chunk, fitting, limits))
-    return kept + _first_cuts(unit, keys, mere_lines, ends, limits), num_dropped
+        counted_to = max(ends.get(chunk.stream, 0), counted_before.get(chunk.stream, 0))
+        num_dropped += max(0, end - max(cut, counted_to))
+        ends[chunk.stream] = max(end, counted_to)
+    lines = _first_cuts(unit, keys, mere_lines, ends, limits, cut_before=counted_before)
+    return kept + lines, num_dropped
+
+
+def _stream_in(subject: str) -> str:
+    return subject.rpartition("/")[2]
 
 
 def _last_piece(chunk: LogChunk, fitting: bytes, limits: AttemptLimitPolicy) -> LogChunk:
@@ -142,12 +163,17 @@ def _last_piece(chunk: LogChunk, fitting: bytes, limits: AttemptLimitPolicy) -> 
 
 
 def _first_cuts(
-    unit: UnitOfWork, keys: dict[str, Any], lines: list[LogChunk], ends: dict[str, int], limits: AttemptLimitPolicy
+    unit: UnitOfWork,
+    keys: dict[str, Any],
+    lines: list[LogChunk],
+    ends: dict[str, int],
+    limits: AttemptLimitPolicy,
+    *,
+    cut_before: Container[str],
 ) -> list[LogChunk]:
-    """Record the cuts, and return the mere lines of streams that no earlier batch cut."""
-    cuts = {"streams": list(ends), "offsets": list(ends.values())}
-    (rows,) = query_together(unit.session, (_CUT, {**keys, **cuts}))
-    new = {row.subject.rpartition("/")[2] for row in rows}
+    """Record how far the streams are counted, and return the mere lines of streams that no earlier batch cut."""
+    query_together(unit.session, (_CUT, {**keys, "streams": list(ends), "ends": list(ends.values())}))
+    new = {stream for stream in ends if stream not in cut_before}
     if new and not _was_cut_before(unit, keys, num_new=len(new)):
         reason = f"the attempt has printed {limits.log_bytes:,} bytes: further output is counted and left out"
         note_dropped(unit, keys["attempt_id"], keys["job_id"], keys["tenant_id"], what=LOG_BYTES, reason=reason)

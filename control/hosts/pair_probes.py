@@ -10,17 +10,18 @@ from collections.abc import Sequence
 from datetime import timedelta
 from typing import Final
 
-from sqlalchemy import delete, update
+from sqlalchemy import delete, select, update
 from sqlalchemy.dialects.postgresql import insert
 
 from control.core.unit_of_work import UnitOfWork, declare_action
 from control.hosts.probe_responders import ProbeResponders
 from control.hosts.rack_pairs import RackPairRow, between_racks, responders
-from health.pairwise.pair_probes import BURST, BURST_EVERY_S, ROUND_S, peers_of, round_at
-from muster.db.models import Node, PairProbeResponder
+from health.pairwise.pair_probes import BURST, BURST_EVERY_S, ROUND_S, gang_peer, peers_of, round_at
+from muster.db.models import Attempt, AttemptHost, Node, PairProbeResponder
 from muster.domain.errors import NotFoundError, UnauthenticatedError, UpgradeRequiredError
 from muster.domain.ids import NodeId
 from muster.domain.principals import Permission
+from muster.domain.states import AttemptState, HostPartState
 from muster.wire.pair_probes import PAIR_PROBE_PROTOCOL, PairProbeAnswer, PairProbePeer, PairProbePoll, ProbedPeer
 
 POLL: Final = declare_action("pair_probe.poll")
@@ -36,6 +37,8 @@ CONTACT_BEFORE_REPORT: Final = timedelta(seconds=0.75 * BURST_EVERY_S)
 
 A host that was away in that burst is then silent still, or has asked again.
 """
+MOST_GANGS: Final = 2
+"""Attempts on a node of which one more peer each is probed."""
 KEYS_BEFORE: Final = 1
 KEYS_AFTER: Final = 3
 _racks: Final = ProbeResponders()
@@ -58,7 +61,7 @@ def poll(unit: UnitOfWork, request: PairProbePoll, secret_key: bytes) -> PairPro
     if request.port is not None:
         told_since = unit.now - REPORTED_WITHIN
         racks = _racks.around(unit.session, node, unit.now, reported_since=told_since, contact_since=heard_since)
-        wanted = peers_of(node_id, racks, number)
+        wanted = tuple(dict.fromkeys((*peers_of(node_id, racks, number), *_gang_peers(unit, node_id, number))))
         found = responders(unit.session, wanted, reported_since=told_since, contact_since=heard_since)
         peers = tuple(
             PairProbePeer(
@@ -110,6 +113,23 @@ def _note_responder(unit: UnitOfWork, node_id: NodeId, request: PairProbePoll) -
     if found is None:
         new = insert(PairProbeResponder).values({PairProbeResponder.node_id: node_id, **told})
         unit.session.execute(new.on_conflict_do_update(index_elements=["node_id"], set_=told))
+
+
+def _gang_peers(unit: UnitOfWork, node_id: NodeId, round_number: int) -> list[NodeId]:
+    """Return a host of each attempt that runs on the node: their links explain waits that all ranks share."""
+    parts = (
+        select(AttemptHost.attempt_id, AttemptHost.node_rank)
+        .join(Attempt, Attempt.id == AttemptHost.attempt_id)
+        .where(AttemptHost.node_id == node_id, AttemptHost.state != HostPartState.CLEAN)
+        .where(Attempt.state == AttemptState.RUNNING)
+    )
+    found: list[NodeId] = []
+    for attempt_id, node_rank in unit.session.execute(parts.order_by(AttemptHost.attempt_id).limit(MOST_GANGS)).all():
+        hosts = select(AttemptHost.node_id).where(AttemptHost.attempt_id == attempt_id).order_by(AttemptHost.node_rank)
+        of_gang = unit.session.scalars(hosts).all()
+        place = gang_peer(node_rank, len(of_gang), round_number)
+        found += [] if place is None else [of_gang[place]]
+    return found
 
 
 def _withheld(unit: UnitOfWork, probed: Sequence[ProbedPeer]) -> tuple[str, ...]:

@@ -8,9 +8,10 @@ from msgspec import structs
 from sqlalchemy import Row, Select, Text, Update, bindparam, select, update
 
 from control.attempts import pairwise_checks
-from control.attempts.attempts import LoadedAttempt, lock_attempt, step_attempt
+from control.attempts.attempts import lock_attempt, step_attempt
 from control.attempts.mapping import attempt_lifecycle, job_request, last_contact_of
 from control.attempts.orders import order_of, quick_check_s
+from control.attempts.own_parts import own_attempt, require_protocol
 from control.core.unit_of_work import UnitOfWork, declare_action
 from control.hosts import log_intake
 from control.placement import preflight
@@ -18,7 +19,7 @@ from control.policy.policies import active_policy
 from control.reclaim.victims import notify_victims
 from muster.db.base import UtcTimestamp
 from muster.db.models import Attempt, AttemptHost, Job, Node
-from muster.domain.errors import NotFoundError, UpgradeRequiredError
+from muster.domain.errors import NotFoundError
 from muster.domain.ids import AttemptId, Fence, NodeId
 from muster.domain.lifecycle import attempt as attempts
 from muster.domain.lifecycle.contact import accept_heartbeat, next_beat_s
@@ -30,7 +31,6 @@ from muster.domain.states import Contact, HostPartState
 from muster.domain.times import to_ms
 from muster.wire.host import (
     PAIRWISE_CAPABILITY,
-    PROTOCOL_VERSION,
     TAKEN_IN_HEARTBEATS,
     ClaimAnswer,
     ClaimRequest,
@@ -49,9 +49,7 @@ LOGS: Final = declare_action("host.logs")
 
 def node_of(unit: UnitOfWork, protocol: int) -> NodeId:
     unit.principal.require(Permission.HOST_REPORT)
-    if protocol != PROTOCOL_VERSION:
-        message = f"protocol {protocol} is not supported; this server supports {PROTOCOL_VERSION}"
-        raise UpgradeRequiredError(message, spoken=PROTOCOL_VERSION)
+    require_protocol(protocol)
     if unit.principal.node_id is None:
         raise NotFoundError
     return unit.principal.node_id
@@ -253,14 +251,6 @@ def claim(unit: UnitOfWork, attempt_id: AttemptId, request: ClaimRequest) -> Cla
         if isinstance(command, attempts.Refuse):
             return ClaimAnswer(granted=False, refusal=command.why)
     return ClaimAnswer(granted=False, refusal="the attempt cannot be claimed")
-
-
-def own_attempt(unit: UnitOfWork, attempt_id: AttemptId, node_id: NodeId) -> LoadedAttempt | None:
-    try:
-        loaded = lock_attempt(unit, attempt_id)
-    except NotFoundError:
-        return None
-    return loaded if loaded.host(node_id) is not None else None
 
 
 def store_logs(unit: UnitOfWork, attempt_id: AttemptId, batch: LogBatch) -> LogAnswer:

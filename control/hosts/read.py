@@ -140,6 +140,7 @@ NODE: Final = JsonQuery(
         % (
             "SELECT n.id UNION ALL SELECT g.uuid FROM gpus AS g WHERE g.node_id = n.id",
             "SELECT g.uuid FROM gpus AS g WHERE g.node_id = n.id",
+            "n.id",
         )
     },
         'failing_saves', COALESCE((

@@ -27,8 +27,13 @@ def open_incident(
     subject_id: str,
     summary: str,
     payload: Mapping[str, Any],
+    *,
+    lists: Collection[str] = (),
 ) -> Incident:
-    """Open an incident about ``subject_id``. The caller has checked, under the subject's lock, that none is open."""
+    """Open an incident about ``subject_id``. The caller has checked, under the subject's lock, that none is open.
+
+    ``lists``: names of facts that may be long; the event leaves them out.
+    """
     incident = Incident(
         id=new_id("incident"),
         kind=kind,
@@ -40,8 +45,31 @@ def open_incident(
     )
     unit.session.add(incident)
     told = {**payload, "kind": kind, "subject_type": subject_type, "subject_id": subject_id, "reason": summary}
-    unit.emit("incident.opened", "incident", incident.id, payload=told)
+    unit.emit("incident.opened", "incident", incident.id, payload=_without(told, lists))
     return incident
+
+
+def extend_incident(
+    unit: UnitOfWork,
+    incident: Incident,
+    summary: str,
+    payload: Mapping[str, Any],
+    *,
+    lists: Collection[str] = (),
+    added: Mapping[str, Any] | None = None,
+) -> None:
+    """Let an open incident say what holds now. The caller holds it.
+
+    ``lists``: as for ``open_incident``. ``added``: what the event has in place of the whole payload.
+    """
+    incident.summary, incident.payload = summary, dict(payload)
+    facts = payload if added is None else added
+    told = {**facts, "kind": incident.kind, "subject_id": incident.subject_id, "reason": summary}
+    unit.emit("incident.extended", "incident", incident.id, payload=_without(told, lists))
+
+
+def _without(facts: Mapping[str, Any], names: Collection[str]) -> dict[str, Any]:
+    return {name: value for name, value in facts.items() if name not in names}
 
 
 def close_incident(unit: UnitOfWork, incident: Incident, *, reason: str | None) -> None:

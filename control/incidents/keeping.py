@@ -26,17 +26,26 @@ _LOCK: Final = 0x5AFE_A77E
 
 @dataclass(frozen=True, slots=True)
 class Need:
-    """One state that needs a person. ``summary``: what happened and why. ``facts``: with ``to_do`` as text."""
+    """One state that needs a person. ``summary``: what happened and why. ``facts``: with ``to_do`` as text.
+
+    ``is_current``: an open incident follows changes of summary and facts, with an event that leaves out ``lists``.
+    """
 
     kind: IncidentKind
     subject_type: str
     subject_id: str
     summary: str
     facts: Mapping[str, Any] = field(default_factory=dict)
+    is_current: bool = False
+    lists: tuple[str, ...] = ()
 
     @property
     def key(self) -> tuple[str, str]:
         return self.kind, self.subject_id
+
+    @property
+    def payload(self) -> dict[str, Any]:
+        return {"why": self.summary, **self.facts}
 
 
 Finder = Callable[[Session, datetime], Sequence[Need]]
@@ -51,7 +60,8 @@ def keep_once(
     ``over``: the reason of a closing.
     """
     with units.read() as session:
-        if _keys_of(find(session, units.clock())) == _open_keys(session, kinds):
+        needs = find(session, units.clock())
+        if _keys_of(needs) == _open_keys(session, kinds) and not _changed(session, needs):
             return 0
     return retrying(lambda: _keep(units, principal, kinds, find, over))
 
@@ -67,16 +77,39 @@ def _keep(
         for key in sorted(needs.keys() - known.keys()):
             need = needs[key]
             incidents.open_incident(
-                unit, need.kind, need.subject_type, need.subject_id, need.summary, {"why": need.summary, **need.facts}
+                unit, need.kind, need.subject_type, need.subject_id, need.summary, need.payload, lists=need.lists
             )
+        changed = [key for key in sorted(needs.keys() & known.keys()) if _differs(needs[key], known[key].payload)]
+        for key in changed:
+            need = needs[key]
+            incidents.extend_incident(unit, known[key], need.summary, need.payload, lists=need.lists)
         ended = sorted(known.keys() - needs.keys())
         for key in ended:
             incidents.close_incident(unit, known[key], reason=over)
-        return len(needs.keys() - known.keys()) + len(ended)
+        return len(needs.keys() - known.keys()) + len(changed) + len(ended)
 
 
 def _keys_of(needs: Sequence[Need]) -> set[tuple[str, str]]:
     return {need.key for need in needs}
+
+
+def _changed(session: Session, needs: Sequence[Need]) -> bool:
+    """Return whether the incident of any need that is kept current says something else."""
+    current = {need.key: need for need in needs if need.is_current}
+    if not current:
+        return False
+    query = select(Incident.kind, Incident.subject_id, Incident.payload).where(
+        Incident.closed_at.is_(None), Incident.subject_id.in_([subject_id for _, subject_id in current])
+    )
+    return any(
+        _differs(current[kind, subject_id], payload)
+        for kind, subject_id, payload in session.execute(query)
+        if (kind, subject_id) in current
+    )
+
+
+def _differs(need: Need, payload: Mapping[str, Any]) -> bool:
+    return need.is_current and need.payload != payload
 
 
 def _open_keys(session: Session, kinds: Collection[IncidentKind]) -> set[tuple[str, str]]:

@@ -5,7 +5,7 @@ from datetime import datetime
 from typing import Any, Final
 
 import msgspec
-from sqlalchemy import select
+from sqlalchemy import and_, or_, select
 
 from control.core.records import record_of, records_of
 from control.core.unit_of_work import UnitOfWork, declare_action
@@ -22,10 +22,12 @@ OF_GPUS_SQL: Final = """
         SELECT json_agg(to_json(i) ORDER BY i.id DESC) FROM incidents AS i
         WHERE i.closed_at IS NULL AND (
             i.subject_id IN (%s) OR (i.kind = 'breaker_open' AND jsonb_exists_any(i.payload -> 'gpus', ARRAY(%s)))
+            OR (i.kind = 'node_lost' AND jsonb_exists(i.payload -> 'node_ids', %s))
         )
     ), '[]')
 """
-"""The open incidents about any subject of the first subquery, or about a breaker that holds back a GPU of the second.
+"""The open incidents about any subject of the first subquery, about a breaker that holds back a GPU of the second, or
+about a domain whose nodes are lost together with the node of the third.
 
 Pages and documents of one place show these of the list. A JSON query has them in its own statement.
 """
@@ -75,7 +77,8 @@ def list_incidents(
     if kinds:
         query = query.where(Incident.kind.in_(kinds))
     if subject_id is not None:
-        query = query.where(Incident.subject_id == subject_id)
+        is_lost = and_(Incident.kind == IncidentKind.NODE_LOST, Incident.payload["node_ids"].has_key(subject_id))
+        query = query.where(or_(Incident.subject_id == subject_id, is_lost))
     if before is not None:
         query = query.where(Incident.id < before)
     return records_of(unit.session.scalars(query.order_by(Incident.id.desc()).limit(limit)), IncidentRecord)

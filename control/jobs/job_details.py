@@ -4,7 +4,7 @@ Read from the rows and events that the decisions left. Lists that grow without b
 read up to a limit that the answer names.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Final
@@ -26,6 +26,7 @@ from muster.db.models import (
     AllocationGpu,
     Attempt,
     AttemptHost,
+    AttemptUsage,
     Checkpoint,
     Event,
     EvidenceRow,
@@ -37,6 +38,7 @@ from muster.db.models import (
     TrainingStep,
 )
 from muster.domain.ids import AttemptId, EvidenceId, GpuUuid, JobId
+from muster.domain.job.dropped import COUNTED_KINDS
 from muster.domain.principals import Permission
 from muster.domain.states import CheckpointStatus, Standing
 
@@ -60,7 +62,10 @@ class Evacuation:
 
 @dataclass(frozen=True, slots=True)
 class AttemptDetail:
-    """One attempt. ``node_names``: of its first hosts. ``num_kept``: GPUs that it took over from the attempt before."""
+    """One attempt. ``node_names``: of its first hosts. ``num_kept``: GPUs that it took over from the attempt before.
+
+    ``dropped``: by kind, what was left out beyond a limit (``muster.domain.job.dropped``).
+    """
 
     attempt: AttemptRecord
     node_names: Sequence[str]
@@ -76,6 +81,7 @@ class AttemptDetail:
     steps: tuple[int, int] | None
     num_checkpoints: int
     num_tainted: int
+    dropped: Mapping[str, int]
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,6 +128,7 @@ class _Attempts:
     def details(self) -> list[AttemptDetail]:
         hosts, kept, stops = self._hosts(), self._num_kept(), self._stops()
         events, steps, checkpoints = self._events(), self._steps(), self._checkpoints()
+        dropped = self._dropped()
         found = []
         for row in self._rows:
             told = events.get(row.id, {})
@@ -142,6 +149,7 @@ class _Attempts:
                     steps=steps.get(row.id),
                     num_checkpoints=checkpoints.get(row.id, (0, 0))[0],
                     num_tainted=checkpoints.get(row.id, (0, 0))[1],
+                    dropped=dropped.get(row.id, {}),
                 )
             )
         return found
@@ -214,6 +222,16 @@ class _Attempts:
             .group_by(Checkpoint.attempt_id)
         )
         return {AttemptId(attempt_id): (num, tainted) for attempt_id, num, tainted in self._session.execute(query)}
+
+    def _dropped(self) -> dict[AttemptId, dict[str, int]]:
+        usage = AttemptUsage
+        is_sum = usage.kind.in_(COUNTED_KINDS) & (usage.subject == "")
+        query = select(usage.attempt_id, usage.kind, usage.num_dropped)
+        found: dict[AttemptId, dict[str, int]] = {}
+        rows = query.where(usage.attempt_id.in_(self._ids), is_sum, usage.num_dropped > 0)
+        for attempt_id, kind, num_dropped in self._session.execute(rows):
+            found.setdefault(attempt_id, {})[kind] = num_dropped
+        return found
 
     def _evacuation(self, event: EventRecord) -> Evacuation:
         gpus = [GpuUuid(uuid) for uuid in event.payload.get("gpus", ())]

@@ -211,7 +211,7 @@ def _summed(
         _why(known, len(gpus), num_unsupported, is_read=is_read),
         tokens_per_s / watts if tokens_per_s and watts else None,
         num_unsupported,
-        unit.session.scalars(num_steps).one(),
+        unit.session.scalars(num_steps).one() + attempt.steps_removed,
     )
 
 

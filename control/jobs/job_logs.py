@@ -2,11 +2,11 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Final, NamedTuple
 
 import msgspec
-from sqlalchemy import ColumnElement, func, select
+from sqlalchemy import ColumnElement, Interval, func, literal, select
 
 from control.core.records import record_of, records_of
 from control.core.unit_of_work import UnitOfWork, UnitOfWorkFactory
@@ -42,6 +42,8 @@ class LogFilter:
     stream: str | None = None
 
 
+CLOCKS_DIFFER: Final = timedelta(days=1)
+"""Far more than clocks of API processes differ: a piece may be received before its job was made."""
 EVERYTHING: Final = LogFilter()
 _MAY_DELIVER: Final = AttemptHost.state.not_in([HostPartState.EXITED, HostPartState.CLEAN])
 
@@ -71,9 +73,10 @@ class LogStream:
 def streams_of(unit: UnitOfWork, job_id: JobId, wanted: LogFilter = EVERYTHING) -> Sequence[LogStream]:
     """Return the streams of a visible job that hold something: by attempt, then launchers first, then by rank."""
     job = _readable(unit, job_id)
+    attempts = select(Attempt.id).where(Attempt.job_id == job.id)
     told = (
         select(LogChunk.attempt_id, LogChunk.node_id, LogChunk.stream)
-        .where(LogChunk.attempt_id.in_(select(Attempt.id).where(Attempt.job_id == job)), *conditions_of(wanted))
+        .where(LogChunk.attempt_id.in_(attempts), since(job.created_at), *conditions_of(wanted))
         .distinct()
         .limit(STREAMS_SHOWN)
         .subquery()
@@ -89,7 +92,7 @@ def streams_of(unit: UnitOfWork, job_id: JobId, wanted: LogFilter = EVERYTHING) 
 
 def last_chunks(unit: UnitOfWork, job_id: JobId, wanted: LogFilter, *, max_bytes: int) -> Sequence[LogChunkRecord]:
     """Return the newest pieces in the order of their arrival: as many as fit, and one at least."""
-    query = select(LogChunk).where(LogChunk.job_id == _readable(unit, job_id), *conditions_of(wanted))
+    query = select(LogChunk).where(*_of(_readable(unit, job_id)), *conditions_of(wanted))
     found: list[LogChunkRecord] = []
     room = max_bytes
     for chunk in unit.session.scalars(query.order_by(LogChunk.position.desc()).limit(CHUNKS_SHOWN)):
@@ -105,7 +108,7 @@ def chunks_after(
 ) -> Sequence[LogChunkRecord]:
     """Return pieces after position ``after`` in the order of their arrival."""
     job = _readable(unit, job_id)
-    query = select(LogChunk).where(LogChunk.job_id == job, LogChunk.position > after, *conditions_of(wanted))
+    query = select(LogChunk).where(*_of(job), LogChunk.position > after, *conditions_of(wanted))
     return records_of(unit.session.scalars(query.order_by(LogChunk.position).limit(limit)), LogChunkRecord)
 
 
@@ -114,7 +117,7 @@ def chunks_of(
 ) -> Sequence[LogChunkRecord]:
     """Return pieces of one stream after byte ``after``, as they were printed."""
     job, wanted = _readable(unit, job_id), LogFilter(one.attempt_id, one.node_id, one.stream)
-    query = select(LogChunk).where(LogChunk.job_id == job, LogChunk.byte_offset > after, *conditions_of(wanted))
+    query = select(LogChunk).where(*_of(job), LogChunk.byte_offset > after, *conditions_of(wanted))
     return records_of(unit.session.scalars(query.order_by(LogChunk.byte_offset).limit(limit)), LogChunkRecord)
 
 
@@ -137,7 +140,8 @@ def end_of(unit: UnitOfWork, job_id: JobId) -> JobState | None:
 
 def log_marks(units: UnitOfWorkFactory, job_ids: Sequence[JobId]) -> dict[JobId, LogMark]:
     """Return each job's mark. It shows no output: a follower reads that itself, with its own rights."""
-    newest = select(func.max(LogChunk.position)).where(LogChunk.job_id == Job.id).scalar_subquery()
+    since_job = LogChunk.received_at >= Job.created_at - literal(CLOCKS_DIFFER, Interval())
+    newest = select(func.max(LogChunk.position)).where(LogChunk.job_id == Job.id, since_job).scalar_subquery()
     undelivered = (
         select(func.count())
         .select_from(AttemptHost)
@@ -150,9 +154,19 @@ def log_marks(units: UnitOfWorkFactory, job_ids: Sequence[JobId]) -> dict[JobId,
         return {job_id: LogMark(position or 0, state, waiting) for job_id, position, state, waiting in rows}
 
 
-def _readable(unit: UnitOfWork, job_id: JobId) -> JobId:
+def _readable(unit: UnitOfWork, job_id: JobId) -> Job:
     unit.principal.require(Permission.LOG_READ)
-    return row_of(unit, job_id).id
+    return row_of(unit, job_id)
+
+
+def _of(job: Job) -> Iterator[ColumnElement[bool]]:
+    yield LogChunk.job_id == job.id
+    yield since(job.created_at)
+
+
+def since(begin: datetime) -> ColumnElement[bool]:
+    """Return the condition on pieces that spares the partitions of days before ``begin``; clocks may differ."""
+    return LogChunk.received_at >= begin - CLOCKS_DIFFER
 
 
 def conditions_of(wanted: LogFilter) -> Iterator[ColumnElement[bool]]:

@@ -1,7 +1,7 @@
 """Jobs as their tenants use them: submit, read, cancel, logs."""
 
 import json
-from typing import Final
+from typing import Any, Final
 
 from sqlalchemy import func, select
 from sqlalchemy.orm.attributes import set_committed_value
@@ -23,7 +23,7 @@ from muster.domain.errors import (
     ValidationFailedError,
 )
 from muster.domain.ids import JobId, TenantId
-from muster.domain.job.request import MAX_LISTED_BYTES, listed_bytes, request_of_spec
+from muster.domain.job.request import MAX_LISTED_BYTES, JobRequest, listed_bytes, request_of_spec
 from muster.domain.job.spec import JobSpec
 from muster.domain.lifecycle import job as jobs
 from muster.domain.principals import Permission
@@ -31,6 +31,8 @@ from muster.domain.states import TERMINAL_JOB_STATES, JobState
 from muster.identity import new_id
 from scheduler.solve.job_rules import faults_of, has_tp_across_nodes
 
+_NEW_FIELDS: Final = frozenset({"on_hang", "on_straggler", "on_value_fault", "rerun_exit_codes"})
+"""Fields of a specification that release 0.1.0 does not know."""
 SUBMIT: Final = declare_action("job.submit")
 CANCEL: Final = declare_action("job.cancel")
 RELEASE: Final = declare_action("job.release")
@@ -66,7 +68,7 @@ def submit(
 
 
 def _row_of(unit: UnitOfWork, spec: JobSpec, owner: TenantId) -> Job:
-    document, request = spec.model_dump(mode="json"), request_of_spec(spec).model_dump(mode="json")
+    document, request = readable_by_0_1_0(spec), readable_by_0_1_0(request_of_spec(spec))
     job = Job(
         id=JobId(new_id("job")),
         tenant_id=owner,
@@ -84,6 +86,16 @@ def _row_of(unit: UnitOfWork, spec: JobSpec, owner: TenantId) -> Job:
     )
     set_committed_value(job, "request", request)
     return job
+
+
+def readable_by_0_1_0(spec: JobSpec | JobRequest) -> dict[str, Any]:
+    """Return the specification, or its request, as it is stored.
+
+    Fields that 0.1.0 refuses are left out where they are not set. So a scheduler of that release next to this one, or
+    after it, reads each job that does not use them.
+    """
+    document = spec.model_dump(mode="json")
+    return {name: value for name, value in document.items() if name not in _NEW_FIELDS or value is not None}
 
 
 def owner_of(unit: UnitOfWork, requested: TenantId | None) -> TenantId:

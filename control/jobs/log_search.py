@@ -8,7 +8,7 @@ from typing import Final, NamedTuple
 from sqlalchemy import select, tuple_
 
 from control.core.unit_of_work import UnitOfWork
-from control.jobs.job_logs import LogFilter, conditions_of
+from control.jobs.job_logs import LogFilter, conditions_of, since
 from control.jobs.read import row_of
 from muster.db.models import Attempt, LogChunk
 from muster.domain.ids import AttemptId, JobId, NodeId
@@ -116,19 +116,20 @@ class _Scan:
 
 def _chunks(unit: UnitOfWork, job_id: JobId, wanted: LogFilter, after: Place | None) -> Iterator[Piece]:
     """Yield pieces in the order of the primary key, attempt by attempt: so each read is a stretch of that index."""
-    attempts = select(Attempt.id).where(Attempt.job_id == job_id).order_by(Attempt.id)
-    for attempt_id in unit.session.scalars(attempts if after is None else attempts.where(Attempt.id >= after[0])).all():
+    attempts = select(Attempt.id, Attempt.placed_at).where(Attempt.job_id == job_id).order_by(Attempt.id)
+    found = unit.session.execute(attempts if after is None else attempts.where(Attempt.id >= after[0])).all()
+    for attempt_id, placed_at in found:
         begin = after[1:4] if after is not None and attempt_id == after[0] else None
-        yield from _chunks_of(unit, attempt_id, wanted, begin)
+        yield from _chunks_of(unit, AttemptId(attempt_id), placed_at, wanted, begin)
 
 
 def _chunks_of(
-    unit: UnitOfWork, attempt_id: AttemptId, wanted: LogFilter, begin: tuple[str, str, int] | None
+    unit: UnitOfWork, attempt_id: AttemptId, placed_at: datetime, wanted: LogFilter, begin: tuple[str, str, int] | None
 ) -> Iterator[Piece]:
     key = (LogChunk.node_id, LogChunk.stream, LogChunk.byte_offset)
     query = (
         select(LogChunk.attempt_id, *key, LogChunk.content, LogChunk.received_at)
-        .where(LogChunk.attempt_id == attempt_id, *conditions_of(wanted))
+        .where(LogChunk.attempt_id == attempt_id, since(placed_at), *conditions_of(wanted))
         .order_by(*key)
         .limit(CHUNKS_A_READ)
     )

@@ -23,6 +23,7 @@ from control.policy.policies import active_policy
 from muster.db.models import Attempt, AttemptHost, Job, Node, Tenant
 from muster.domain.errors import NotFoundError
 from muster.domain.ids import AttemptId, GpuUuid, JobId, TenantId
+from muster.domain.job.dropped import COUNTED_KINDS
 from muster.domain.principals import Permission, Principal
 from muster.domain.states import AttemptState, JobState
 
@@ -39,8 +40,11 @@ class HostView(msgspec.Struct, frozen=True):
 
 
 class AttemptView(msgspec.Struct, frozen=True):
+    """One attempt. ``dropped``: by kind, what was left out beyond a limit (``muster.domain.job.dropped``)."""
+
     attempt: AttemptRecord
     hosts: tuple[HostView, ...]
+    dropped: dict[str, int]
 
     @property
     def num_moments(self) -> int:
@@ -72,8 +76,12 @@ _COLUMNS: Final = """
     j.created_at, j.updated_at, j.finished_at, j.restarts_used, j.launch_failures, j.oom_doublings, j.wanted_nodes,
     j.wait_verdict, j.next_try_at, j.cancel_requested_at, j.number, j.version
 """  # of JobRecord
-_ATTEMPTS_OF_JOB: Final = """COALESCE((
-        SELECT json_agg(json_build_object('attempt', to_json(a), 'hosts', COALESCE((
+_COUNTED: Final = ", ".join(f"'{kind}'" for kind in COUNTED_KINDS)
+_ATTEMPTS_OF_JOB: Final = f"""COALESCE((
+        SELECT json_agg(json_build_object('attempt', to_json(a), 'dropped', COALESCE((
+            SELECT json_object_agg(u.kind, u.num_dropped) FROM attempt_usage AS u
+            WHERE u.attempt_id = a.id AND u.kind IN ({_COUNTED}) AND u.subject = '' AND u.num_dropped > 0
+        ), '{{}}'), 'hosts', COALESCE((
             SELECT json_agg(json_build_object(
                 'part', to_json(h), 'node_name', n.name, 'gpus', COALESCE(held.gpus, '[]')
             ) ORDER BY h.node_rank)
@@ -91,7 +99,7 @@ _ATTEMPTS_OF_JOB: Final = """COALESCE((
         ), '[]')) ORDER BY a.number)
         FROM attempts AS a WHERE a.job_id = j.id
     ), '[]')
-"""
+"""  # noqa: S608  # words of ours
 JOB: Final = JsonQuery(
     f"""
     SELECT json_build_object('job', to_json(j), 'attempts', {_ATTEMPTS_OF_JOB})

@@ -6,7 +6,7 @@ from datetime import datetime
 from typing import Any
 
 import msgspec
-from sqlalchemy import BigInteger, ColumnElement, cast, func, select
+from sqlalchemy import BigInteger, ColumnElement, ScalarSelect, cast, func, select
 from sqlalchemy.dialects.postgresql import distinct_on
 
 from control.checkpoints.types import CheckpointRecord
@@ -59,17 +59,21 @@ def checkpoints_of(unit: UnitOfWork, job_id: JobId, *, newest: int | None = None
 
 def ranks_of(unit: UnitOfWork, job_id: JobId, *, limit: int | None = None) -> Sequence[TrainingRankRecord]:
     """Return the newest report of each rank, or of ``limit`` ranks, of a visible job's newest attempt with reports."""
-    job = row_of(unit, job_id)
-    newest = (
+    newest = newest_with_ranks(row_of(unit, job_id).id)
+    query = select(TrainingRank).where(TrainingRank.attempt_id == newest).order_by(TrainingRank.rank).limit(limit)
+    return records_of(unit.session.scalars(query), TrainingRankRecord)
+
+
+def newest_with_ranks(job_id: JobId) -> ScalarSelect[AttemptId]:
+    """Return the query for a job's newest attempt of which a rank has reported."""
+    return (
         select(TrainingRank.attempt_id)
         .join(Attempt, Attempt.id == TrainingRank.attempt_id)
-        .where(Attempt.job_id == job.id)
+        .where(Attempt.job_id == job_id)
         .order_by(Attempt.fence.desc())
         .limit(1)
         .scalar_subquery()
     )
-    query = select(TrainingRank).where(TrainingRank.attempt_id == newest).order_by(TrainingRank.rank).limit(limit)
-    return records_of(unit.session.scalars(query), TrainingRankRecord)
 
 
 def steps_of(unit: UnitOfWork, job_id: JobId, *, after: int = -1, limit: int = 1_000) -> Sequence[TrainingStepRecord]:
@@ -122,6 +126,19 @@ def paces_of(unit: UnitOfWork, job_id: JobId, *, points: int) -> Sequence[Traini
     if attempt_id is None:
         return ()
     return _thinned(unit, attempt_id, TrainingStep.pace.is_not(None), points=points)
+
+
+def steps_since(
+    unit: UnitOfWork, attempt_id: AttemptId, since: datetime, *, points: int
+) -> Sequence[TrainingStepRecord]:
+    """Return about ``points`` steps of an attempt that were reported at or after ``since``, the oldest first.
+
+    No index has the time. A coarse curve of the whole attempt gives the step from which on the rest is read.
+    """
+    coarse = _thinned(unit, attempt_id, points=points)
+    before = [row.step for row in coarse if row.at < since]
+    fine = _thinned(unit, attempt_id, TrainingStep.step >= before[-1], points=points) if before else coarse
+    return [row for row in fine if row.at >= since]
 
 
 def _thinned(

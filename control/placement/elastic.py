@@ -26,6 +26,7 @@ from control.fleet.inventory import gpu_views
 from control.placement import holds
 from control.placement.pending_jobs import nodes_at_fault
 from control.policy.policies import active_policy
+from control.tenants.guarantees import CHANGED, Guarantees, locked_guarantees
 from control.tenants.quotas import quota_refusal
 from health.cohort.cohorts import may_be_mixed
 from health.standing.admission import refusal_of
@@ -169,13 +170,17 @@ def _own_holds() -> Select[JobId, Sequence[GpuUuid], TenantId, str]:
     )
 
 
-def grow(unit: UnitOfWork, growth: Growth, policy: Policy) -> None:
+def grow(unit: UnitOfWork, growth: Growth, policy: Policy, *, planned_under: Guarantees) -> None:
     """Ask the attempt to save and leave, and hold its larger place for its job.
+
+    ``planned_under``: the guarantees that the plan kept free (``control.tenants.guarantees``).
 
     Raises:
         GrowthLostError: something is no longer as the plan saw it.
     """
     unit.principal.require(Permission.SYSTEM_RUN)
+    if planned_under != locked_guarantees(unit.session):
+        raise GrowthLostError(CHANGED)
     loaded = lock_attempt(unit, growth.attempt_id)
     _require_as_planned(loaded, growth)
     wanted = sorted(uuid for _, part in growth.parts for uuid in part)

@@ -231,7 +231,7 @@ def _hosts_at_fault() -> Select[JobId, AttemptId, NodeId, bool]:
         select(ended.c.job_id, ended.c.id, AttemptHost.node_id, and_(ended.c.cause == Cause.NODE_LOST, has_spoken))
         .join(AttemptHost, AttemptHost.attempt_id == ended.c.id)
         .where(
-            ended.c.cause.in_(faults),
+            ended.c.cause.in_([*faults, Cause.HANG, Cause.HOT_SWAP]),
             ended.c.number > ended.c.last_number - AVOID_LAST_ATTEMPTS,
             or_(AttemptHost.is_at_fault, and_(~is_known, ended.c.cause.in_(of_hosts))),
         )

@@ -14,6 +14,7 @@ from control.core.unit_of_work import UnitOfWork, declare_action
 from control.fleet.inventory import facts_of
 from control.fleet.node_places import path_of
 from control.placement import holds
+from control.tenants.guarantees import CHANGED, Guarantees
 from control.tenants.quotas import quota_refusal
 from health.cohort.cohorts import may_be_mixed
 from health.standing.admission import Refusal, refusal_of
@@ -45,8 +46,10 @@ class PlacementLostError(ConflictError):
     code, status, title = "placement_lost", 409, "The fleet has changed since the plan was made"
 
 
-def place(unit: UnitOfWork, placement: Placement, policy: Policy) -> AttemptId:
+def place(unit: UnitOfWork, placement: Placement, policy: Policy, *, planned_under: Guarantees) -> AttemptId:
     """Commit one gang whole (I5): attempt with its fence, hosts, allocation, wake-ups.
+
+    ``planned_under``: the guarantees that the plan kept free (``control.tenants.guarantees``).
 
     Raises:
         NotFoundError: there is no such job.
@@ -61,6 +64,8 @@ def place(unit: UnitOfWork, placement: Placement, policy: Policy) -> AttemptId:
     if job.state is not JobState.QUEUED or job.version != placement.version:
         message = f"{job.id} is {job.state} now"
         raise PlacementLostError(message)
+    if planned_under != locked.guarantees:
+        raise PlacementLostError(CHANGED)
     num_gpus = sum(len(part) for _, part in placement.parts)
     _require_there(num_gpus, kinds, policy.homogeneity(job.tier))
     _require_size(job, placement)

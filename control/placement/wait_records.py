@@ -39,9 +39,11 @@ _NOTE: Final = text(
             jobs.wait_verdict IS NULL OR jobs.wait_verdict -> 'binding' <> told.kept -> 'binding'
             OR jsonb_path_query_array(jobs.wait_verdict, '$.reasons[*][0]')
                 <> jsonb_path_query_array(told.kept, '$.reasons[*][0]') AS is_another
-        FROM unnest(CAST(:job_ids AS text[]), CAST(:whys AS text[]), CAST(:kept AS jsonb[])) AS told (job_id, why, kept)
+        FROM unnest(
+            CAST(:job_ids AS text[]), CAST(:whys AS text[]), CAST(:kept AS jsonb[]), CAST(:only_first AS boolean[])
+        ) AS told (job_id, why, kept, is_only_first)
         JOIN jobs ON jobs.id = told.job_id
-        WHERE jobs.state = 'QUEUED'
+        WHERE jobs.state = 'QUEUED' AND NOT (told.is_only_first AND jobs.wait_verdict IS NOT NULL)
             AND (jobs.state_reason IS DISTINCT FROM told.why OR jobs.wait_verdict IS DISTINCT FROM told.kept)
         ORDER BY jobs.id
         FOR NO KEY UPDATE OF jobs
@@ -63,12 +65,14 @@ def note_waiting(unit: UnitOfWork, waiting: Sequence[Waiting]) -> int:
 
     One statement does it for all: with 10,000 pending jobs, every start or end changes the counts of each. A job gets a
     new version where other reasons keep it waiting, and none where only the counts of the same reasons change. Else a
-    busy fleet would refuse every change of a pending job by the version that its caller has just read.
+    busy fleet would refuse every change of a pending job by the version that its caller has just read. A job that the
+    cycle did not examine keeps the reason of the last cycle that did.
     """
     told = {
         "job_ids": [one.job_id for one in waiting],
         "whys": [one.why for one in waiting],
         "kept": [json.dumps(_kept(one)) for one in waiting],
+        "only_first": [one.verdict.binding is WaitReason.EXAMINED_LATER for one in waiting],
     }
     return int(unit.session.execute(_NOTE, {**told, "now": unit.now}).scalar_one())
 

@@ -20,7 +20,7 @@ from sqlalchemy import (
 )
 from sqlalchemy.orm import Session
 
-from control.tenants.tenancy import tenancy
+from control.core.tenant_tree import tenancy
 from muster.db.base import UtcTimestamp
 from muster.db.models import Allocation, AllocationGpu, Attempt, Checkpoint, GpuHold, Job, Reclaim
 from muster.db.pipeline.packed_arrays import within_parameter

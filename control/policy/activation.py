@@ -8,7 +8,8 @@ from control.core.unit_of_work import UnitOfWork
 from control.policy.policies import active_policy, hold_versions, store_policy
 from control.policy.read import PolicyVersionRecord, PolicyView, active_row, obstacles_of
 from muster.db.models import PolicyVersion
-from muster.domain.errors import ConflictError, PreconditionFailedError
+from muster.db.queries.tenants import lock_guarantees
+from muster.domain.errors import ConflictError, FieldFault, PreconditionFailedError
 from muster.domain.policy.differences import Difference, differences
 from muster.domain.policy.document import Policy
 from muster.domain.principals import Permission
@@ -25,9 +26,11 @@ def activate(unit: UnitOfWork, policy: Policy, *, reason: str, expected_version:
 
     Raises:
         PreconditionFailedError: another version than ``expected_version`` is active.
-        ConflictError: it lacks a tier in which jobs wait or run.
+        ConflictError: it lacks a tier in which jobs wait or run, or makes more guarantees firm than the fleet has.
     """
     unit.principal.require(Permission.POLICY_WRITE)
+    if not unit.dry_run:
+        lock_guarantees(unit.session)
     hold_versions(unit.session)
     row = active_row(unit)
     version = None if row is None else row.version
@@ -36,7 +39,13 @@ def activate(unit: UnitOfWork, policy: Policy, *, reason: str, expected_version:
     obstacles = obstacles_of(unit, policy)
     if obstacles:
         words = "; ".join(fault.detail for fault in obstacles)
-        raise ConflictError(words, suggestion="Keep the tier until its jobs have ended.", faults=tuple(obstacles))
+        raise ConflictError(words, suggestion=_suggestion(obstacles), faults=tuple(obstacles))
     found = differences(active_policy(unit.session), policy)
     stored = unit.session.get_one(PolicyVersion, store_policy(unit, policy, reason=reason))
     return Activated(PolicyView(record_of(stored, PolicyVersionRecord), policy), found)
+
+
+def _suggestion(obstacles: Sequence[FieldFault]) -> str:
+    if any(fault.code == "tier_in_use" for fault in obstacles):
+        return "Keep the tier until its jobs have ended."
+    return "Lower guarantees with `muster quota set`, or keep the tier reclaimable."

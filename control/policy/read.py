@@ -10,7 +10,9 @@ from pydantic import ValidationError
 from sqlalchemy import func, select
 
 from control.core.records import record_of, records_of
+from control.core.tenant_tree import tenancy
 from control.core.unit_of_work import UnitOfWork, declare_action
+from control.policy.guarantees import Rules, new_excess
 from control.policy.policies import active_policy
 from muster.db.models import Job, PolicyVersion
 from muster.domain.errors import FieldFault, NotFoundError
@@ -19,6 +21,7 @@ from muster.domain.policy.document import DEFAULT_POLICY, Policy
 from muster.domain.principals import Permission
 from muster.domain.states import TERMINAL_JOB_STATES
 from muster.domain.strict import STORED
+from scheduler.quota.firm_tiers import is_firm
 
 READ: Final = declare_action("policy.read")
 
@@ -110,6 +113,11 @@ def _view(row: PolicyVersion) -> PolicyView:
 
 
 def obstacles_of(unit: UnitOfWork, policy: Policy) -> list[FieldFault]:
+    """Return why the policy cannot become active now: jobs without a tier, or guarantees beyond the fleet."""
+    return [*_tiers_in_use(unit, policy), *_guarantees_beyond(unit, policy)]
+
+
+def _tiers_in_use(unit: UnitOfWork, policy: Policy) -> list[FieldFault]:
     """Return tiers that the policy lacks, and in which jobs have not ended: no plan could place or reclaim these."""
     query = (
         select(Job.tier, func.count())
@@ -121,3 +129,17 @@ def obstacles_of(unit: UnitOfWork, policy: Policy) -> list[FieldFault]:
         FieldFault(f"/tiers/{tier}", "tier_in_use", f"{count} jobs of the tier {tier} have not ended")
         for tier, count in unit.session.execute(query)
     ]
+
+
+def _guarantees_beyond(unit: UnitOfWork, policy: Policy) -> list[FieldFault]:
+    """Return the tier whose guarantees the fleet cannot meet, once no rule of the policy reclaims from it."""
+    before, tree = active_policy(unit.session), tenancy(unit.session)
+    excess = new_excess(unit.session, Rules(before, tree), Rules(policy, tree))
+    if excess is None:
+        return []
+    changed = [tier for tier in excess.tiers if tier not in before.tiers or not is_firm(before, tier)]
+    detail = (
+        f"no rule would reclaim from {changed[0]}, so its guarantees count with the other firm ones: {excess.words}; "
+        f"lower guarantees by {excess.beyond} GPUs first, or give {changed[0]} a `notice_s`"
+    )
+    return [FieldFault(f"/tiers/{changed[0]}/notice_s", "beyond_fleet", detail)]

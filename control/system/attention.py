@@ -4,23 +4,31 @@ The incidents of GPUs are kept where their states are decided: the breaker's in 
 remedies by ``control.health.rule_repairs``. Doctor, API and pages read all of them from one table.
 """
 
+from collections import Counter
 from collections.abc import Sequence
 from datetime import datetime, timedelta
+from functools import partial
 from typing import Final
 
-from sqlalchemy import ColumnElement, exists, func, or_, select
+from sqlalchemy import ColumnElement, exists, func, select
 from sqlalchemy.orm import Session
 
 from control.core.unit_of_work import UnitOfWorkFactory
 from control.fleet.cordons import BY_PERSON, those_that_stand
 from control.fleet.maintenance import REASON_CODE as MAINTENANCE
+from control.fleet.node_places import path_of
 from control.hosts.drains import REASON_CODE as DRAIN
 from control.incidents.keeping import Need, keep_once
 from control.policy.policies import active_policy
+from control.system.lost_nodes import need_of_domain, need_of_node
 from muster.db.models import Cluster, Cordon, Event, Incident, Job, Node, OutboxMessage, Tenant
 from muster.domain.evidence.incidents import IncidentKind
+from muster.domain.evidence.lost_together import Domain, LostNode, Span, domain_of, gather
+from muster.domain.ids import NodeId
+from muster.domain.policy.document import Policy
 from muster.domain.principals import Principal
 from muster.domain.states import Contact, JobState
+from muster.domain.times import to_ms
 
 KINDS: Final = (IncidentKind.JOB_ON_HOLD, IncidentKind.NODE_LOST, IncidentKind.MESSAGES_GIVEN_UP)
 OVER: Final = "the state has ended, or a person acts"
@@ -34,10 +42,9 @@ def keep_attention_once(units: UnitOfWorkFactory, principal: Principal) -> int:
 
 
 def _needs(session: Session, now: datetime) -> Sequence[Need]:
-    policy = active_policy(session).attention
-    on_hold_until = now - timedelta(seconds=policy.job_on_hold_after_s)
-    lost_until = now - timedelta(seconds=policy.node_lost_after_s)
-    return [*_jobs_on_hold(session, on_hold_until), *_lost_nodes(session, now, lost_until), *_given_up(session, now)]
+    policy = active_policy(session)
+    on_hold_until = now - timedelta(seconds=policy.attention.job_on_hold_after_s)
+    return [*_jobs_on_hold(session, on_hold_until), *_lost_nodes(session, now, policy), *_given_up(session, now)]
 
 
 def _jobs_on_hold(session: Session, since: datetime) -> list[Need]:
@@ -71,41 +78,76 @@ def _jobs_on_hold(session: Session, since: datetime) -> list[Need]:
     ]
 
 
-def _lost_nodes(session: Session, now: datetime, since: datetime) -> list[Need]:
-    """Return the nodes LOST since before that, unless a person acts on the node.
+def _lost_nodes(session: Session, now: datetime, policy: Policy) -> list[Need]:
+    """Return the nodes LOST for long enough on which no person acts, and domains whose nodes were lost together.
 
     Time counts only while some API accepts heartbeats: an outage of the control plane is no fault of a host. It decides
     on the opening alone: an open incident is over when the host is in contact again, however often an API restarts.
     """
+    known, alone = _open_of_lost(session)
+    lost = _lost(session, now, policy)
+    domains, singles = gather(
+        lost,
+        partial(_num_hosts, session, policy.placement.levels),
+        known=known,
+        alone=alone,
+        within_ms=round(policy.attention.lost_together_s * 1000),
+    )
+    return [
+        *(need_of_domain(found, policy.placement.levels) for found in domains),
+        *(need_of_node(node) for node in singles),
+    ]
+
+
+def _open_of_lost(session: Session) -> tuple[dict[Domain, Span], set[NodeId]]:
+    """Return the domains with an open incident of lost nodes, and the nodes with one of their own."""
+    query = select(
+        Incident.subject_type,
+        Incident.subject_id,
+        Incident.payload["domain"],
+        Incident.payload["beat_from_ms"],
+        Incident.payload["beat_until_ms"],
+    ).where(Incident.kind == IncidentKind.NODE_LOST, Incident.closed_at.is_(None))
+    known: dict[Domain, Span] = {}
+    alone: set[NodeId] = set()
+    for subject_type, subject_id, domain, first_ms, last_ms in session.execute(query):
+        if subject_type == "node":
+            alone.add(NodeId(subject_id))
+        else:
+            known[tuple(domain)] = Span(first_ms, last_ms)
+    return known, alone
+
+
+def _lost(session: Session, now: datetime, policy: Policy) -> list[LostNode]:
     accepting = select(Cluster.accepts_heartbeats_since).limit(1).scalar_subquery()
-    last_at: ColumnElement[datetime] = func.greatest(func.coalesce(Node.last_heartbeat_at, Node.created_at), accepting)
+    beat_at: ColumnElement[datetime] = func.coalesce(Node.last_heartbeat_at, Node.created_at)
+    since = now - timedelta(seconds=policy.attention.node_lost_after_s)
     person_acts = exists().where(
         Cordon.node_id == Node.id, Cordon.reason_code.in_((BY_PERSON, MAINTENANCE, DRAIN)), those_that_stand(now)
     )
-    is_open = exists().where(
-        Incident.kind == IncidentKind.NODE_LOST, Incident.subject_id == Node.id, Incident.closed_at.is_(None)
+    columns = Node.id, Node.name, Node.rack, Node.labels, Node.num_gpus, beat_at, Node.last_heartbeat_at.is_(None)
+    query = select(*columns, func.greatest(beat_at, accepting) <= since).where(
+        Node.contact == Contact.LOST, ~person_acts
     )
-    query = select(Node.id, Node.name, Node.rack, Node.num_gpus, Node.last_heartbeat_at).where(
-        Node.contact == Contact.LOST, or_(last_at <= since, is_open), ~person_acts
-    )
+    levels = policy.placement.levels
     return [
-        Need(
-            IncidentKind.NODE_LOST,
-            "node",
+        LostNode(
             node_id,
-            f"node {name} is LOST, with its {num_gpus} GPUs: its host has sent no heartbeat since "
-            f"{'its enrolment' if heard_at is None else f'{heard_at:%Y-%m-%d %H:%M:%S} UTC'}",
-            {
-                "node_id": node_id,
-                "node_name": name,
-                "rack": rack,
-                "last_heartbeat_at": None if heard_at is None else heard_at.isoformat(),
-                "to_do": f"Check power, network and host worker of {name}. If it stays away, state it: "
-                f"`muster cordon create --node {name} --reason …`.",
-            },
+            name,
+            domain_of(path_of(levels, rack, labels)),
+            num_gpus,
+            to_ms(at),
+            is_due=is_due,
+            is_new=is_new,
+            rack=rack,
         )
-        for node_id, name, rack, num_gpus, heard_at in session.execute(query)
+        for node_id, name, rack, labels, num_gpus, at, is_new, is_due in session.execute(query)
     ]
+
+
+def _num_hosts(session: Session, levels: Sequence[str]) -> Counter[Domain]:
+    rows = session.execute(select(Node.rack, Node.labels))
+    return Counter(domain_of(path_of(levels, rack, labels)) for rack, labels in rows)
 
 
 def _given_up(session: Session, now: datetime) -> list[Need]:

@@ -26,9 +26,10 @@ KIND: Final = IncidentKind.LOOP_STALLED
 SCHEDULER: Final = "scheduler"
 API_LOOPS: Final = ("requests", "beat", "ingest")
 KEEPERS: Final = (
-    *("sequencer", "sealer", "relay", "judge", "suspects", "node_holds", "silent_agents", "repairs", "attention"),
-    *("unknown_kinds", "burn_in", "reconciler", "clearings", "expiry", "retention", "telemetry", "energy", "peers"),
-    "failure_rates",
+    *("sequencer", "sealer", "relay", "judge", "suspects", "node_holds", "silent_agents", "repairs", "stalls"),
+    "stragglers",
+    *("attention", "unknown_kinds", "burn_in", "reconciler", "clearings", "expiry", "retention", "telemetry"),
+    *("energy", "peers", "failure_rates"),
 )
 STARTED_BY: Final[Mapping[str, str]] = {
     **dict.fromkeys(API_LOOPS, "muster api"),

@@ -1,46 +1,71 @@
 """Retention: jobs, attempts and the audit chain stay; rows that only explain them are deleted by age.
 
 It works in small batches of one kind, each a transaction, so that no lock is held for long. A round repeats them until
-nothing is left, or it has made ``MOST_BATCHES``; the next round continues. So it keeps pace with 200,000 rows of each
-kind a minute. Events of programs come more slowly where fewer than 10,000 attempts run
-(``limits.attempt.events_per_hour``).
+nothing is left, or it has made ``MOST_BATCHES``; then the next round follows at once. One worker deletes
+several times as fast as rows of these kinds can be stored (decision 58). Output of jobs, of which more can be stored,
+is dropped by day (``control.system.log_days``). Steps of old attempts are thinned (``control.system.step_thinning``).
 """
 
 from collections.abc import Callable, Mapping
 from datetime import timedelta
-from typing import Any, Final
+from itertools import takewhile
+from typing import Final
 
 from sqlalchemy import (
-    ColumnElement,
-    SQLColumnExpression,
-    any_,
+    column,
     delete,
+    exists,
+    false,
     func,
-    literal_column,
     not_,
     select,
+    table,
     tuple_,
 )
 
-from control.core.batches import in_batches
+from control.core.batches import delete_oldest, in_batches
 from control.core.unit_of_work import UnitOfWork, UnitOfWorkFactory, declare_action
 from control.incidents.storage_attribution import is_standing, take_turn
 from control.policy.policies import active_policy
-from muster.db.models import Base, Event, IdempotencyKey, LogChunk, OutboxMessage, StorageFault
+from control.system import log_days
+from control.system.step_thinning import thin_steps
+from control.watch.learning import counts_since
+from muster.db.base import UtcTimestamp
+from muster.db.models import (
+    Attempt,
+    AttemptTransport,
+    Event,
+    IdempotencyKey,
+    Incident,
+    LineFindingRow,
+    OutboxMessage,
+    StallReport,
+    StorageFault,
+    VerdictRow,
+)
+from muster.domain.evidence.incidents import IncidentKind
 from muster.domain.principals import system_principal
+from muster.domain.states import AttemptState
 
 ACTION: Final = declare_action("retention.sweep")
 BATCH: Final = 2_000
 MOST_BATCHES: Final = 100
+_MADE: Final = "log_days_made"
+_MOST_MADE: Final = log_days.DAYS_AHEAD + 2
 _PRINCIPAL: Final = system_principal("retention")
 
 
-def sweep(units: UnitOfWorkFactory, *, batch: int = BATCH) -> dict[str, int]:
+def sweep(units: UnitOfWorkFactory, *, batch: int = BATCH, most_batches: int = MOST_BATCHES) -> dict[str, int]:
     """Run one round. Return how many rows of each kind were deleted.
 
     A kind that fails does not stop the others: its fault is raised after all have had their turn.
     """
-    return _of_each(lambda kind: in_batches(lambda: {kind: _once(units, kind, batch)}, batch, MOST_BATCHES)[kind])
+    return _of_each(lambda kind: in_batches(lambda: {kind: _once(units, kind, batch)}, batch, most_batches)[kind])
+
+
+def is_behind(swept: Mapping[str, int], *, batch: int = BATCH) -> bool:
+    """Return whether a round has left something of a kind: the next one is due at once."""
+    return any(number >= batch * MOST_BATCHES for number in swept.values())
 
 
 def sweep_once(units: UnitOfWorkFactory, *, batch: int = BATCH) -> dict[str, int]:
@@ -63,40 +88,83 @@ def _of_each(work: Callable[[str], int]) -> dict[str, int]:
 
 
 def _once(units: UnitOfWorkFactory, kind: str, batch: int) -> int:
-    with units.begin(_PRINCIPAL, ACTION, quiet=True) as unit:
-        return _DROPS[kind](unit, batch)
+    def once() -> int:
+        with units.begin(_PRINCIPAL, ACTION, quiet=True) as unit:
+            return _DROPS[kind](unit, batch)
+
+    # Each day has a transaction of its own: a day that fails undoes no other.
+    return once() if kind != _MADE else sum(takewhile(bool, (once() for _ in range(_MOST_MADE))))
 
 
 def _drop_events(unit: UnitOfWork, batch: int) -> int:
     """Delete only events with a position: an event that no consumer could have read yet stays."""
     before = unit.now - timedelta(days=active_policy(unit.session).retention.events_days)
-    return _drop(unit, Event, Event.at, (Event.at < before) & Event.position.is_not(None), batch)
+    return delete_oldest(unit, Event, Event.at, (Event.at < before) & Event.position.is_not(None), batch)
 
 
 def _drop_messages(unit: UnitOfWork, batch: int) -> int:
     over_at = func.least(OutboxMessage.sent_at, OutboxMessage.dead_at)
     before = unit.now - timedelta(days=active_policy(unit.session).retention.outbox_days)
-    return _drop(unit, OutboxMessage, over_at, over_at < before, batch)
+    return delete_oldest(unit, OutboxMessage, over_at, over_at < before, batch)
 
 
 def _drop_logs(unit: UnitOfWork, batch: int) -> int:
-    before = unit.now - timedelta(days=active_policy(unit.session).retention.logs_days)
-    return _drop(unit, LogChunk, LogChunk.received_at, LogChunk.received_at < before, batch)
+    """Delete rows of the tables that hold no single day; ``log_days`` drops days."""
+    before = log_days.expired_before(unit)
+    num_deleted = 0
+    for name in log_days.tables_by_row(unit):
+        rows = table(name, column("received_at", UtcTimestamp()))
+        is_over = rows.c.received_at < before
+        num_deleted += delete_oldest(unit, rows, rows.c.received_at, is_over, batch - num_deleted)
+        if num_deleted >= batch:
+            break
+    return num_deleted
+
+
+def _make_day(unit: UnitOfWork, _batch: int) -> int:
+    return log_days.make_day(unit)
+
+
+def _drop_days(unit: UnitOfWork, _batch: int) -> int:
+    return log_days.drop_days(unit)
 
 
 def _drop_keys(unit: UnitOfWork, batch: int) -> int:
     before = unit.now - timedelta(hours=active_policy(unit.session).limits.idempotency_hours)
-    return _drop(unit, IdempotencyKey, IdempotencyKey.created_at, IdempotencyKey.created_at < before, batch)
+    return delete_oldest(unit, IdempotencyKey, IdempotencyKey.created_at, IdempotencyKey.created_at < before, batch)
 
 
-def _drop(
-    unit: UnitOfWork, table: type[Base], age: SQLColumnExpression[Any], is_over: ColumnElement[bool], batch: int
-) -> int:
-    """Delete the oldest rows. An index by ``age`` finds them and their places do the rest, however large the table."""
-    place: ColumnElement[Any] = literal_column("ctid")
-    doomed = select(place).select_from(table).where(is_over).order_by(age).limit(batch).scalar_subquery()
-    statement = delete(table).where(place == any_(func.array(doomed))).returning(age)
-    return len(unit.session.execute(statement.execution_options(synchronize_session=False)).all())
+def _drop_stall_reports(unit: UnitOfWork, batch: int) -> int:
+    """Delete stacks of ranks, which are a tenant's as its output is. The verdict with its sentence stays."""
+    before = log_days.expired_before(unit)
+    return delete_oldest(unit, StallReport, StallReport.received_at, StallReport.received_at < before, batch)
+
+
+def _drop_verdicts(unit: UnitOfWork, batch: int) -> int:
+    """Delete verdicts on attempts that have ended. False alarms that count stay, and so does all evidence."""
+    policy = active_policy(unit.session)
+    is_over = (
+        (VerdictRow.created_at < unit.now - timedelta(days=policy.retention.verdicts_days))
+        & exists().where(Attempt.id == VerdictRow.attempt_id, Attempt.state == AttemptState.ENDED)
+        & not_(func.coalesce(counts_since(unit.now, policy.watch), false()))
+        & ~exists().where(
+            Incident.kind == IncidentKind.JOB_STALLED,
+            Incident.closed_at.is_(None),
+            Incident.payload["verdict_id"].astext == VerdictRow.id,
+        )
+    )
+    return delete_oldest(unit, VerdictRow, VerdictRow.created_at, is_over, batch)
+
+
+def _drop_line_findings(unit: UnitOfWork, batch: int) -> int:
+    """Delete lines about faults, which are a tenant's as its output is."""
+    is_over = LineFindingRow.received_at < log_days.expired_before(unit)
+    return delete_oldest(unit, LineFindingRow, LineFindingRow.received_at, is_over, batch)
+
+
+def _drop_transports(unit: UnitOfWork, batch: int) -> int:
+    is_over = AttemptTransport.received_at < log_days.expired_before(unit)
+    return delete_oldest(unit, AttemptTransport, AttemptTransport.received_at, is_over, batch)
 
 
 def _drop_storage_faults(unit: UnitOfWork, batch: int) -> int:
@@ -110,9 +178,17 @@ def _drop_storage_faults(unit: UnitOfWork, batch: int) -> int:
 
 
 _DROPS: Final[Mapping[str, Callable[[UnitOfWork, int], int]]] = {
+    _MADE: _make_day,
+    "log_days": _drop_days,
+    "logs_moved": log_days.move_aside,
     "events": _drop_events,
     "outbox": _drop_messages,
     "logs": _drop_logs,
     "idempotency_keys": _drop_keys,
+    "stall_reports": _drop_stall_reports,
+    "verdicts": _drop_verdicts,
+    "line_findings": _drop_line_findings,
+    "attempt_transports": _drop_transports,
     "storage_faults": _drop_storage_faults,
+    "training_steps": thin_steps,
 }

@@ -6,19 +6,22 @@ for it; and the GPUs' names, which stay the same from report to report and so co
 """
 
 import struct
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Any, Final
 
 import msgspec
 import numpy as np
 import numpy.typing as npt
 import structlog
+from sqlalchemy import Connection
 
 from control.telemetry.codec import CodecError, values_of
 from muster.db.pipeline.packed_arrays import TEXT_SEPARATOR
-from muster.db.queries.telemetry import ReadingsRow
+from muster.db.queries.telemetry import ReadingsRow, readings_of
 from muster.domain.gpu.metrics import NUM_METRICS, Values
+from muster.domain.ids import NodeId
 from muster.domain.times import to_ms
 
 _HEAD: Final = struct.Struct(">HH")
@@ -74,7 +77,10 @@ def unpack_readings(content: bytes) -> tuple[tuple[str, ...], Floats, tuple[bool
 
 
 def known_in(row: ReadingsRow) -> dict[str, GpuReadings]:
-    """Return the readings by GPU. Unreadable ones are dropped, and logged: each GPU's next readings replace them."""
+    """Return the readings by GPU. Unreadable ones are dropped, and logged: each GPU's next readings replace them.
+
+    A release with fewer metrics may have stored them: the others are None.
+    """
     if row.boot_id is None or row.at is None or row.received_at is None:
         return {}
     newest = ReportedIn(row.boot_id, row.seq, to_ms(row.at), to_ms(row.received_at))
@@ -84,9 +90,19 @@ def known_in(row: ReadingsRow) -> dict[str, GpuReadings]:
     except (CodecError, msgspec.ValidationError) as error:
         _log.error("gpu_readings_unreadable", node_id=row.node_id, fault=str(error))
         return {}
+    later = (None,) * (NUM_METRICS - matrix.shape[1])
     return {
-        name: GpuReadings(behind.get(name, newest), values_of(values), is_lost)
+        name: GpuReadings(behind.get(name, newest), values_of(values) + later, is_lost)
         for name, values, is_lost in zip(names, matrix, lost, strict=True)
+    }
+
+
+def newest_readings(connection: Connection, node_ids: Iterable[NodeId], *, since: datetime) -> dict[str, GpuReadings]:
+    """Return the newest readings of these nodes by GPU, by one statement. Reports before ``since`` are left out."""
+    since_ms = to_ms(since)
+    known = [known_in(row) for row in readings_of(connection, sorted(node_ids)).values()]
+    return {
+        uuid: each for of_node in known for uuid, each in of_node.items() if each.reported_in.received_ms >= since_ms
     }
 
 

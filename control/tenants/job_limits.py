@@ -1,4 +1,4 @@
-"""Limits on what one tenant submits: open jobs, stored bytes, and submissions a minute.
+"""Limits on what one tenant submits: open jobs, stored bytes, and submissions a minute; and all its limits, to read.
 
 A submission locks its tenant's row of ``tenant_submissions`` until its commit. So of two at once the later one counts
 the earlier one, and no tenant passes a limit. The lock is the tenant's own: another tenant's submission never waits
@@ -16,11 +16,18 @@ from control.core.unit_of_work import UnitOfWork, declare_action
 from control.core.visibility import may_see
 from control.policy.policies import active_policy
 from control.tenants.read import TenantRecord, list_tenants
-from muster.db.models import Job, Tenant, TenantSubmissions
+from muster.db.models import Job, Tenant, TenantPlanning, TenantSubmissions
 from muster.db.models.jobs import IS_OPEN
 from muster.domain.errors import NotFoundError
 from muster.domain.ids import TenantId
-from muster.domain.job.tenant_limits import LimitInUse, TenantUse, left_at, limits_in_use, require_within
+from muster.domain.job.tenant_limits import (
+    LimitInUse,
+    TenantUse,
+    left_at,
+    limits_in_use,
+    planning_left_at,
+    require_within,
+)
 from muster.domain.policy.limits import TenantLimits
 from muster.domain.principals import Permission
 
@@ -77,10 +84,14 @@ def _in_use(unit: UnitOfWork, tenant_ids: Sequence[TenantId]) -> Mapping[TenantI
     rows = select(TenantSubmissions).where(TenantSubmissions.tenant_id.in_(tenant_ids))
     left = {row.tenant_id: left_at(limits, row.remaining, row.at, unit.now) for row in unit.session.scalars(rows)}
     most = float(limits.submissions_per_minute)
-    return {
-        tenant_id: limits_in_use(limits, TenantUse(*used.get(tenant_id, (0, 0)), left.get(tenant_id, most)))
-        for tenant_id in tenant_ids
-    }
+    plans = unit.session.scalars(select(TenantPlanning).where(TenantPlanning.tenant_id.in_(tenant_ids)))
+    left_s = {row.tenant_id: planning_left_at(limits, row.left_s, row.at, unit.now) for row in plans}
+
+    def use_of(tenant_id: TenantId) -> TenantUse:
+        num_jobs, num_bytes = used.get(tenant_id, (0, 0))
+        return TenantUse(num_jobs, num_bytes, left.get(tenant_id, most), left_s.get(tenant_id))
+
+    return {tenant_id: limits_in_use(limits, use_of(tenant_id)) for tenant_id in tenant_ids}
 
 
 def _open_by_tenant(tenant_ids: Sequence[TenantId]) -> Select[TenantId, int, int]:

@@ -5,9 +5,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from control.core.tenant_tree import tenancy
 from control.core.unit_of_work import UnitOfWork, declare_action
 from control.tenants.read import TenantRecord, list_tenants
-from control.tenants.tenancy import tenancy
 from muster.db.queries import tenants as trees
 from muster.domain.ids import TenantId
 from muster.domain.principals import Permission

@@ -7,22 +7,24 @@ from typing import Final
 from sqlalchemy import select, text
 
 from control.core.records import record_of
+from control.core.tenant_tree import quota_of, tenancy
 from control.core.unit_of_work import SCHEDULER_CHANNEL, UnitOfWork, declare_action
 from control.core.visibility import may_see
 from control.incidents import incidents
+from control.policy.guarantees import Rules, new_excess
 from control.policy.policies import active_policy
+from control.tenants.lent import Lent
 from control.tenants.read import QuotaRecord
-from control.tenants.tenancy import limit_refusal, quota_of, tenancy
+from control.tenants.tenancy import limit_refusal
 from muster.db.models import Quota as QuotaRow
 from muster.db.models import Tenant
-from muster.db.queries.tenants import assigned_in_tier, fleet_gpus, idle_gpus, lock_below
+from muster.db.queries.tenants import assigned_in_tier, lock_below, lock_guarantees
 from muster.domain.errors import NotFoundError, ValidationFailedError
 from muster.domain.evidence.incidents import IncidentKind
 from muster.domain.ids import JobId, TenantId
 from muster.domain.policy.document import Policy
 from muster.domain.principals import Permission
 from scheduler.explain.explain import limit_in_use
-from scheduler.quota.firm_tiers import is_firm
 from scheduler.quota.tenancy import Quota
 
 SET: Final = declare_action("quota.set")
@@ -34,7 +36,7 @@ BELOW_HOLDINGS: Final = IncidentKind.QUOTA_BELOW_HOLDINGS
 class QuotaFound:
     """One quota. ``assigned_gpus``: by the tenant and all below it, now.
 
-    ``lent_gpus``: the GPUs of its unused guarantee that are not idle, since jobs of others run there.
+    ``lent_gpus``: the GPUs of its unused guarantee on which jobs of others run beyond guarantees of their own.
     """
 
     row: QuotaRecord
@@ -55,6 +57,8 @@ def set_quota(unit: UnitOfWork, tenant_id: TenantId, tier: str, wanted: Quota, *
     unit.principal.require(Permission.TENANT_WRITE)
     if unit.session.get(Tenant, tenant_id) is None:
         raise NotFoundError
+    if not unit.dry_run:
+        lock_guarantees(unit.session)
     policy = active_policy(unit.session)
     _require_possible(policy, tier, wanted)
     _require_in_fleet(unit, policy, tenant_id, tier, wanted)
@@ -77,7 +81,7 @@ def set_quota(unit: UnitOfWork, tenant_id: TenantId, tier: str, wanted: Quota, *
     held = assigned_in_tier(unit.session, tenant_id, tier)
     report_holdings(unit, row, held)
     unit.session.flush()
-    return QuotaFound(record_of(row, QuotaRecord), held, _lent(row, held, idle_gpus(unit.session)))
+    return QuotaFound(record_of(row, QuotaRecord), held, Lent(unit.session, unit.now, policy).of(row, held))
 
 
 def _locked(unit: UnitOfWork, tenant_id: TenantId, tier: str) -> QuotaRow | None:
@@ -95,31 +99,15 @@ def _locked(unit: UnitOfWork, tenant_id: TenantId, tier: str) -> QuotaRow | None
 
 
 def _require_in_fleet(unit: UnitOfWork, policy: Policy, tenant_id: TenantId, tier: str, wanted: Quota) -> None:
-    """Refuse a higher guarantee if the fleet cannot meet it together with the others.
-
-    Guarantees in tiers that no rule reclaims are met side by side, so they count together. A lower guarantee is always
-    accepted: the fleet may have become smaller.
-    """
-    if wanted.guaranteed:
-        unit.session.execute(text("LOCK TABLE quotas IN SHARE ROW EXCLUSIVE MODE"))  # no two exceed it together
-    tree = tenancy(unit.session)
-    before = tree.quotas.get((tenant_id, tier))
-    if wanted.guaranteed <= (0 if before is None else before.guaranteed):
+    """Refuse a higher guarantee if the fleet cannot meet it together with the others."""
+    before = tenancy(unit.session)
+    after = replace(before, quotas={**before.quotas, (tenant_id, tier): wanted})
+    excess = new_excess(unit.session, Rules(policy, before), Rules(policy, after))
+    if excess is None:
         return
-    tree = replace(tree, quotas={**tree.quotas, (tenant_id, tier): wanted})
-    tiers = sorted(one for one in policy.tiers if is_firm(policy, one)) if is_firm(policy, tier) else [tier]
-    needed, num_gpus = sum(tree.all_guaranteed(one) for one in tiers), fleet_gpus(unit.session)
-    if needed > num_gpus:
-        most = max(wanted.guaranteed - (needed - num_gpus), 0)
-        detail = (
-            f"with {wanted.guaranteed} GPUs {needed} would be guaranteed in {', '.join(tiers)} together, and the fleet "
-            f"has {num_gpus}: guarantee at most {most} here, or add hosts first"
-        )
-        raise ValidationFailedError.at("/guaranteed_gpus", "beyond_fleet", detail)
-
-
-def _lent(row: QuotaRow, assigned: int, num_idle: int) -> int:
-    return max(row.guaranteed_gpus - assigned - num_idle, 0)
+    most = max(wanted.guaranteed - excess.beyond, 0)
+    detail = f"with {wanted.guaranteed} here, {excess.words}: guarantee at most {most} here, or add hosts first"
+    raise ValidationFailedError.at("/guaranteed_gpus", "beyond_fleet", detail)
 
 
 def _require_possible(policy: Policy, tier: str, wanted: Quota) -> None:
@@ -148,10 +136,10 @@ def list_quotas(unit: UnitOfWork, tenant_id: TenantId) -> Sequence[QuotaFound]:
     if not may_see(unit.principal, tenant_id) or unit.session.get(Tenant, tenant_id) is None:
         raise NotFoundError
     rows = unit.session.scalars(select(QuotaRow).where(QuotaRow.tenant_id == tenant_id).order_by(QuotaRow.tier))
-    found, num_idle = [], idle_gpus(unit.session)
+    found, lent = [], Lent(unit.session, unit.now, active_policy(unit.session))
     for row in rows:
         held = assigned_in_tier(unit.session, tenant_id, row.tier)
-        found.append(QuotaFound(record_of(row, QuotaRecord), held, _lent(row, held, num_idle)))
+        found.append(QuotaFound(record_of(row, QuotaRecord), held, lent.of(row, held)))
     return found
 
 

@@ -1,4 +1,4 @@
-"""The tree of tenants as the planner reads it, and its limits under lock, as a commit checks them (I6)."""
+"""The usage of tenants as the planner reads it, and their limits under lock, as a commit checks them (I6)."""
 
 from collections.abc import Collection
 from datetime import datetime
@@ -9,13 +9,14 @@ from weakref import WeakKeyDictionary
 from sqlalchemy import Connection, Engine, select
 from sqlalchemy.orm import Session
 
+from control.core.tenant_tree import quota_of
 from control.core.unit_of_work import UnitOfWork
 from muster.db.models import Quota as QuotaRow
 from muster.db.queries import tenants
 from muster.domain.errors import ConflictError
 from muster.domain.ids import JobId, TenantId
 from muster.domain.policy.document import Policy
-from scheduler.quota.tenancy import Holdings, Limit, Member, Quota, Tenancy
+from scheduler.quota.tenancy import Holdings, Limit, Member, Tenancy
 
 Used = dict[tuple[TenantId, str], float]
 _USED: Final[WeakKeyDictionary[Engine, tuple[datetime, float, Used]]] = WeakKeyDictionary()
@@ -25,16 +26,6 @@ class TreeChangedError(ConflictError):
     """The tenant was moved under another one while its limits were read."""
 
     code, status, title = "tenant_tree_changed", 409, "The tenant has another place since"
-
-
-def quota_of(row: QuotaRow) -> Quota:
-    return Quota(row.guaranteed_gpus, row.borrowable_gpus, row.ceiling_gpus)
-
-
-def tenancy(session: Session) -> Tenancy:
-    """Return the tree without usage, which ``used`` gives where tenants have to share."""
-    members = {tenant_id: Member(parent_id, weight) for tenant_id, parent_id, weight in tenants.placed(session)}
-    return Tenancy(members, {(row.tenant_id, row.tier): quota_of(row) for row in tenants.quotas(session)})
 
 
 def used(session: Session, now: datetime, policy: Policy) -> Used:

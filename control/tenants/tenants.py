@@ -6,7 +6,10 @@ from typing import Final
 from sqlalchemy import select, text
 
 from control.core.records import record_of
+from control.core.tenant_tree import tenancy
 from control.core.unit_of_work import SCHEDULER_CHANNEL, UnitOfWork, declare_action
+from control.policy.guarantees import Rules, new_excess
+from control.policy.policies import active_policy
 from control.tenants.quotas import report_holdings
 from control.tenants.read import TenantRecord
 from muster.db.models import Quota, Tenant
@@ -54,9 +57,12 @@ def place(unit: UnitOfWork, tenant_id: TenantId, wanted: Place, *, reason: str) 
 
     Raises:
         NotFoundError: there is no such tenant.
-        ValidationFailedError: there is no such parent, or the tree would have a circle or too many levels.
+        ValidationFailedError: there is no such parent, or the tree would have a circle, too many levels, or more
+            guarantees than the fleet has.
     """
     unit.principal.require(Permission.TENANT_WRITE)
+    if not unit.dry_run:
+        tree.lock_guarantees(unit.session)
     unit.session.execute(text("LOCK TABLE tenants IN SHARE ROW EXCLUSIVE MODE"))  # two moves could make a circle
     tenant = unit.session.get(Tenant, tenant_id, populate_existing=True)
     if tenant is None:
@@ -66,8 +72,10 @@ def place(unit: UnitOfWork, tenant_id: TenantId, wanted: Place, *, reason: str) 
     tree.lock_below(unit.session, tenant_id)
     concerned = [*tree.below(unit.session, tenant_id), *tree.line(unit.session, tenant_id)]
     before = {"parent_id": tenant.parent_id, "weight": tenant.weight}
+    guarantees = Rules(active_policy(unit.session), tenancy(unit.session))
     tenant.parent_id, tenant.weight = wanted.parent_id, wanted.weight
     unit.session.flush()
+    _require_in_fleet(unit, guarantees)
     concerned += tree.line(unit.session, tenant_id)
     detail = {
         "from": before,
@@ -90,3 +98,11 @@ def _require_parent(unit: UnitOfWork, tenant_id: TenantId, parent_id: TenantId) 
     refusal = refusal_of_parent(parents, tenant_id, parent_id)
     if refusal is not None:
         raise ValidationFailedError.at("/parent_id", "no_tree", refusal)
+
+
+def _require_in_fleet(unit: UnitOfWork, before: Rules) -> None:
+    """Refuse a place with which guarantees add up to more than the fleet has: a parent's no longer contains them."""
+    excess = new_excess(unit.session, before, Rules(before.policy, tenancy(unit.session)))
+    if excess is not None:
+        detail = f"there, {excess.words}: lower guarantees by {excess.beyond} first, or add hosts"
+        raise ValidationFailedError.at("/parent_id", "beyond_fleet", detail)

@@ -75,6 +75,11 @@ class CheckpointReports:
         """Store a generation that is being written, is committed, was read back equal, or failed."""
         row, attempt = self._row_of(message.generation), self._loaded.attempt
         if message.status == "writing":
+            if row is not None and row.status is CheckpointStatus.EXPIRED and row.attempt_id == attempt.id:
+                # A rollback removed it, and its attempt now saves that step again: of the same name, and another one.
+                self._unit.session.delete(row)
+                self._unit.session.flush()
+                row = None
             if row is None and attempt.state is not AttemptState.ENDED:
                 self._new_row(attempt, message)
             return
@@ -180,8 +185,14 @@ class CheckpointReports:
             move_checkpoint(self._unit, row, CheckpointStatus.EXPIRED)
 
     def promote(self, step: int) -> None:
-        """Promote verified generations with enough healthy steps after them to GOOD."""
-        reached = step - self._policy.training.good_after_steps
+        """Promote verified generations with enough healthy steps after them to GOOD.
+
+        The newest step counts only with the one after it: until then a rank may report that its values are faulty.
+        """
+        reached = step - 1 - self._policy.training.good_after_steps
+        unusual = self._loaded.attempt.unusual_step
+        if unusual is not None and unusual > reached:
+            return
         query = select(Checkpoint).where(
             Checkpoint.attempt_id == self._loaded.attempt.id,
             Checkpoint.status == CheckpointStatus.VERIFIED,

@@ -14,7 +14,7 @@ from sqlalchemy import ColumnElement, select, update
 from sqlalchemy.dialects.postgresql import insert
 
 from control.attempts.attempts import LoadedAttempt
-from control.attempts.mapping import job_request
+from control.attempts.ranks import host_of_rank
 from control.core.unit_of_work import UnitOfWork, UnitOfWorkFactory, declare_action
 from control.incidents.incidents import close_incident, open_about, open_incident
 from control.incidents.storage_attribution import (
@@ -63,11 +63,8 @@ def note_failed(
     if at <= window_begins(unit.now, policy):
         return
     faults = [fault for each in reported if (fault := _fault_in(each)) is not None]
-    ranks_per_node = job_request(loaded.job).shape.num_ranks_per_node
     by_host = {
-        (fault.place, loaded.hosts[fault.rank // ranks_per_node].node_id): fault
-        for fault in faults
-        if fault.rank < len(loaded.hosts) * ranks_per_node
+        (fault.place, host.node_id): fault for fault in faults if (host := host_of_rank(loaded, fault.rank)) is not None
     }
     if not by_host:
         return

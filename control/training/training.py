@@ -9,8 +9,10 @@ from typing import Any, Final
 import msgspec
 
 from control.attempts.allowance import Allowance, is_over
-from control.attempts.attempts import LoadedAttempt, lock_attempt
-from control.attempts.mapping import job_request
+from control.attempts.attempts import LoadedAttempt
+from control.attempts.learnt import note_learnt
+from control.attempts.own_parts import own_part
+from control.attempts.ranks import num_ranks, ranks_of
 from control.attempts.reclaim_outcomes import accept_late_report
 from control.checkpoints.checkpoints import pinned_of
 from control.core.unit_of_work import UnitOfWork, declare_action
@@ -18,32 +20,45 @@ from control.placement.elastic import resize_by_program
 from control.policy.policies import active_policy
 from control.training.checkpoint_reports import CheckpointReports
 from control.training.training_progress import Progress
-from muster.db.models import TrainingHost
-from muster.domain.errors import NotFoundError, StaleFenceError
+from control.training.value_reports import event_of, note_unusual
+from control.watch.reruns import note_replica_fault, note_rerun
+from control.watch.stall_reports import note_moving, note_stalled
+from muster.db.models import AttemptHost, TrainingHost
 from muster.domain.ids import AttemptId
 from muster.domain.job.checkpoint_interval import interval_in_words
 from muster.domain.policy.document import Policy
 from muster.domain.principals import Permission
+from muster.domain.states import AttemptState
 from muster.domain.strict import require_clean_document
 from muster.domain.times import to_time
 from muster.wire.training import (
     AnyCheckpointMessage,
     AnyRankMessage,
+    AnyValueMessage,
     CheckpointDone,
     CheckpointInterval,
     Hello,
+    Learnt,
     Outcome,
     Pace,
+    ReplicaFault,
+    Rerun,
     ResizeRequested,
     Resumed,
+    RolledBack,
+    Spiked,
+    Stalled,
     StepDone,
     TrainAnswer,
     TrainBatch,
     TrainLine,
+    ValueFault,
     Warned,
 )
 
 RECORD: Final = declare_action("training.record")
+_MOST_FAULTS: Final = 32
+"""Reports of faults and re-runs that one batch stores: each asks for verdicts under the lock of the job."""
 _TRAINS: Final = (StepDone, CheckpointDone)
 """Reports of rank 0 by which a program that does not report where it continues from has chosen it."""
 
@@ -52,21 +67,20 @@ def take(unit: UnitOfWork, attempt_id: AttemptId, batch: TrainBatch) -> TrainAns
     """Take a host's lines from where the server stands. Begin the unit ``quiet``: steps leave no events.
 
     Raises:
+        UpgradeRequiredError: another protocol.
         StaleFenceError: the fence is not this attempt's, or the host holds no part of it.
     """
     unit.principal.require(Permission.HOST_REPORT)
-    node_id = unit.principal.node_id
-    loaded = _loaded(unit, attempt_id)
-    if node_id is None or loaded is None or loaded.host(node_id) is None or loaded.attempt.fence != batch.fence:
-        raise StaleFenceError
+    loaded, part = own_part(unit, attempt_id, batch.fence, batch.protocol)
     policy = active_policy(unit.session)
     if is_over(loaded.attempt.ended_at, unit.now, policy.limits.attempt):  # skipped, so that no host repeats it
         return TrainAnswer(offset=batch.next_offset, pinned=pinned_of(unit.session, loaded.job.id))
+    node_id = part.node_id
     host = unit.session.get(TrainingHost, (attempt_id, node_id)) or TrainingHost(attempt_id=attempt_id, node_id=node_id)
     if batch.offset != host.line_offset or batch.next_offset < batch.offset:
         return TrainAnswer(offset=host.line_offset, pinned=pinned_of(unit.session, loaded.job.id))
     unit.session.add(host)
-    taker = _Taker(unit, loaded, host, policy)
+    taker = _Taker(unit, loaded, part, host, policy)
     for line in batch.lines:
         host.num_refused += not taker.take(line)
     host.num_refused += batch.num_skipped
@@ -77,25 +91,27 @@ def take(unit: UnitOfWork, attempt_id: AttemptId, batch: TrainBatch) -> TrainAns
     return TrainAnswer(offset=host.line_offset, taken=len(batch.lines), pinned=pinned)
 
 
-def _loaded(unit: UnitOfWork, attempt_id: AttemptId) -> LoadedAttempt | None:
-    try:
-        return lock_attempt(unit, attempt_id)
-    except NotFoundError:
-        return None
-
-
 class _Taker:
     """One batch's lines: progress is gathered and stored once, checkpoints and outcomes as they come."""
 
-    def __init__(self, unit: UnitOfWork, loaded: LoadedAttempt, host: TrainingHost, policy: Policy) -> None:
+    def __init__(
+        self, unit: UnitOfWork, loaded: LoadedAttempt, part: AttemptHost, host: TrainingHost, policy: Policy
+    ) -> None:
         self._unit = unit
         self._loaded = loaded
+        self._part = part
         self._host = host
+        self._policy = policy
         self._allowance = Allowance(unit, loaded.attempt, policy.limits.attempt)
-        self._num_ranks = len(loaded.hosts) * job_request(loaded.job).shape.num_ranks_per_node
-        self._progress = Progress(unit.session, loaded.attempt, host.node_id)
+        self._num_ranks = num_ranks(loaded)
+        own_ranks = ranks_of(loaded, part)
+        stragglers = policy.watch.stragglers
+        is_judged = stragglers.is_on and loaded.attempt.state is not AttemptState.ENDED
+        window_s = stragglers.window_s if is_judged else None
+        self._progress = Progress(unit.session, loaded.attempt, host.node_id, window_s=window_s, own_ranks=own_ranks)
         self._checkpoints = CheckpointReports(unit, loaded, policy, self._allowance)
         self._wanted_nodes: int | None = None
+        self._num_faults = 0
 
     def take(self, line: TrainLine) -> bool:
         """Process a line. Return whether it fitted anything."""
@@ -105,6 +121,10 @@ class _Taker:
         except (ValueError, msgspec.ValidationError):
             return False
         at = to_time(line.at_ms)
+        if isinstance(message, Stalled):
+            return self._note_stalled(line, message)
+        if isinstance(message, Learnt):  # as above: a program cannot state it
+            return line.rank is None and note_learnt(self._host, message.durations)
         if line.rank is None or line.rank >= self._num_ranks:
             return False
         if line.rank == 0 and isinstance(message, _TRAINS):
@@ -114,6 +134,14 @@ class _Taker:
         else:
             self._note(line.rank, message, at)
         return True
+
+    def _note_stalled(self, line: TrainLine, message: Stalled) -> bool:
+        """Store a report of the host itself. A line with a rank is the program's, which cannot report for its host."""
+        if line.rank is not None:
+            return False
+        if message.is_over:
+            return note_moving(self._unit, self._loaded, self._part)
+        return message.report is not None and note_stalled(self._unit, self._loaded, self._part, message.report)
 
     def _note(self, rank: int, message: AnyRankMessage, at: datetime) -> None:
         match message:
@@ -127,8 +155,24 @@ class _Taker:
                 self._note_outcome(rank, message, at)
             case Warned() if self._progress.note_warning(rank, message, at):
                 self._report("attempt.warned", {"rank": rank, "code": message.code, "reason": message.message})
+            case Spiked() | ValueFault() | ReplicaFault() | RolledBack() | Rerun() if rank == 0:
+                self._note_value(message)
             case Resumed() | ResizeRequested() | CheckpointInterval() if rank == 0:
                 self._note_of_first_rank(message, at)
+
+    def _note_value(self, message: AnyValueMessage) -> None:
+        note_unusual(self._loaded.attempt, message)
+        if not isinstance(message, Spiked) or message.is_shown:
+            self._report(*event_of(message))
+        if not isinstance(message, ReplicaFault | Rerun):
+            return
+        self._num_faults += 1
+        if self._num_faults > _MOST_FAULTS:
+            return
+        if isinstance(message, ReplicaFault):
+            note_replica_fault(self._unit, self._loaded, message)
+        else:
+            note_rerun(self._unit, self._loaded, message, self._policy)
 
     def _note_of_first_rank(self, message: Resumed | ResizeRequested | CheckpointInterval, at: datetime) -> None:
         """Store a report that rank 0 makes for the whole job."""
@@ -161,7 +205,7 @@ class _Taker:
     def store(self) -> None:
         num_new = self._progress.num_steps
         is_within = self._allowance.takes_steps(self._host.num_steps, num_new)
-        self._progress.store(has_steps=is_within)
+        self._progress.store(self._unit.now, has_steps=is_within)
         self._host.num_steps += num_new if is_within else 0
         if self._progress.newest_step is not None:
             self._checkpoints.promote(self._progress.newest_step)

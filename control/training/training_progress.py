@@ -9,6 +9,7 @@ from sqlalchemy import select
 from sqlalchemy.dialects.postgresql import insert
 from sqlalchemy.orm import Session
 
+from control.training.rank_windows import folded
 from muster.db.models import Attempt, TrainingRank, TrainingStep
 from muster.domain.ids import NodeId
 from muster.domain.thinned import Point, Thinned
@@ -18,9 +19,15 @@ MOST_WARNINGS: Final = 16
 
 
 class Progress:
-    """Progress of the ranks of one host. Rank 0 reports the job's steps as well."""
+    """Progress of the ranks of one host. Rank 0 reports the job's steps as well.
 
-    def __init__(self, session: Session, attempt: Attempt, node_id: NodeId) -> None:
+    ``window_s``: the length of windows of own compute; None: stragglers are not judged. ``own_ranks``: of this host,
+    whose windows count: a program may report in the name of any rank.
+    """
+
+    def __init__(
+        self, session: Session, attempt: Attempt, node_id: NodeId, *, window_s: float | None, own_ranks: range
+    ) -> None:
         self._session = session
         self._attempt = attempt
         self._node_id = node_id
@@ -29,6 +36,9 @@ class Progress:
         self._paces: dict[int, dict[str, Any]] = {}
         self._warnings: dict[int, dict[str, str]] = {}
         self._reported: dict[int, list[Point]] = {}
+        self._window_s = window_s
+        self._own_ranks = own_ranks
+        self._of_windows: dict[int, list[tuple[int, dict[str, Any]]]] = {}
 
     @property
     def newest_step(self) -> int | None:
@@ -56,6 +66,8 @@ class Progress:
         pace = msgspec.structs.asdict(message)
         step = pace.pop("step")
         self._note(rank, at, pace=pace)
+        if rank in self._own_ranks:
+            self._of_windows.setdefault(rank, []).append((step, pace))
         if rank == 0:
             self._paces[step] = {"pace": pace, "at": at}
 
@@ -71,9 +83,13 @@ class Progress:
         self._note(rank, at, warnings=known)
         return True
 
-    def store(self, *, has_steps: bool = True) -> None:
+    def store(self, now: datetime, *, has_steps: bool = True) -> None:
         """Store the batch. ``has_steps``: with a row for each step of rank 0."""
         self._lengthen_histories()
+        if self._window_s is not None:
+            windows = folded(self._session, self._attempt.id, self._of_windows, self._window_s, now)
+            for rank, changed in windows.items():
+                self._ranks[rank].update(changed)
         for rank, fields in sorted(self._ranks.items()):
             keys = {"attempt_id": self._attempt.id, "rank": rank}
             row = {**keys, "tenant_id": self._attempt.tenant_id, "node_id": self._node_id, **fields}
@@ -82,7 +98,9 @@ class Progress:
         if not has_steps:
             return
         if self._steps:
-            self._session.execute(insert(TrainingStep).values(self._rows(self._steps)).on_conflict_do_nothing())
+            of_steps = insert(TrainingStep).values(self._rows(self._steps))
+            again = {name: of_steps.excluded[name] for name in ("loss", "step_s", "at")}  # after a rollback
+            self._session.execute(of_steps.on_conflict_do_update(index_elements=["attempt_id", "step"], set_=again))
         if self._paces:
             of_steps = insert(TrainingStep).values(self._rows(self._paces))
             told = {"pace": of_steps.excluded.pace}

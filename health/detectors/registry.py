@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Final
 
+from health.detectors import verdict_faults
 from health.detectors.detector import (
     NO_FINDINGS,
     NO_OWN_HEAT,
@@ -87,8 +88,12 @@ def _rules() -> tuple[Rule, ...]:
     again = [Rule(each.name, each.version, Nature.REPEAT, "evidence", each.about) for each in REPEATS]
     together = Rule(gpus_at_fault.NAME, gpus_at_fault.VERSION, Nature.STATE, "evidence", gpus_at_fault.ABOUT)
     repairs = Rule(repair_repeats.NAME, VERSION, Nature.MOMENT, "repairs", repair_repeats.ABOUT)
+    verdicts = [
+        Rule(name, verdict_faults.VERSION, Nature.MOMENT, "verdicts", about)
+        for name, about in verdict_faults.ABOUTS.items()
+    ]
     found: dict[str, Rule] = {}
-    for rule in (*samples, *ages, clocks, *events, *again, together, repairs):
+    for rule in (*samples, *ages, clocks, *events, *again, together, repairs, *verdicts):
         known = found.get(rule.name)
         found[rule.name] = rule if known is None else replace(known, reads=f"{known.reads}, {rule.reads}")
     return tuple(found[name] for name in sorted(found))

@@ -44,6 +44,16 @@ def peers_of(node_id: NodeId, racks: Racks, round_number: int, num_peers: int = 
     return tuple(found)
 
 
+def gang_peer(node_rank: int, num_hosts: int, round_number: int) -> int | None:
+    """Return the place of the host of the same gang that this one probes in this round; None where it is alone.
+
+    In ``num_hosts - 1`` rounds each host probes each other one. No two probe the same one in a round.
+    """
+    if num_hosts < 2:
+        return None
+    return (node_rank + 1 + round_number % (num_hosts - 1)) % num_hosts
+
+
 def _peer_at(racks: Racks, names: Sequence[str], home: int, place: int, turn: int) -> NodeId | None:
     """Return the peer of one turn; the next rack's where this host is alone in its own."""
     lap, step = divmod(turn, len(names))

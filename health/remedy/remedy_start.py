@@ -5,6 +5,7 @@ ticket is opened in anybody's name. A rule never disturbs running programs. It n
 the caps of the policy, and never acts against an open breaker or where a person holds the GPU or its host.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from health.remedy.remedy import Remedy
@@ -22,7 +23,8 @@ class Around:
     ``holder``: what holds it. ``host_holder``: what holds or reserves any GPU of its host. ``burn_in``: its burn-in
     that is not decided. ``host_burn_in``: one that runs on its host. ``open_repair``: any other on its host.
     ``blocked_by``: a person's decision, or a cordon that stands or begins before the repair would have ended.
-    ``open_scope``: of the breaker, one that counts it. ``num_fleet``, ``num_rack``: agents' repairs that are open.
+    ``open_scope``: of the breaker, one that counts it. ``full_scopes``: those in which its host has no place, where the
+    repair keeps work off the whole host. ``num_fleet``, ``num_rack``: agents' repairs that are open.
     """
 
     holder: str | None = None
@@ -32,6 +34,7 @@ class Around:
     open_repair: str | None = None
     blocked_by: str | None = None
     open_scope: str | None = None
+    full_scopes: Sequence[str] | None = None
     num_fleet: int = 0
     num_rack: int = 0
 
@@ -94,6 +97,9 @@ def _busy(remedy: Remedy, around: Around) -> str | None:
 def _full(around: Around, policy: HealthPolicy) -> str | None:
     if around.open_scope is not None:
         return f"the breaker's scope {around.open_scope} is open"
+    if around.full_scopes:
+        words = ", ".join(around.full_scopes)
+        return f"it keeps work off its whole host, and rules have taken out too much in {words} for that"
     if around.num_fleet >= policy.repair.by_rule_fleet_max:
         return f"{around.num_fleet} repairs by agents are open in the fleet"
     if around.num_rack >= policy.repair.by_rule_rack_max:

@@ -11,7 +11,7 @@ from health.replay.stream import Burned, Dismissed, Moving, RepairBegan, RepairE
 from health.standing import interventions
 from health.standing.gpu_case import GpuCase, Move, PastRepair
 from health.standing.interventions import RefusedMoveError
-from muster.domain.evidence.repairs import RepairOutcome
+from muster.domain.evidence.repairs import RepairAction, RepairOutcome
 from muster.domain.policy.health import HealthPolicy
 from muster.domain.states import BurnInOutcome, Standing
 
@@ -67,7 +67,8 @@ def _repaired(gpu: GpuCase, act: RepairEnded, policy: HealthPolicy, now_ms: int)
         move = interventions.finish_repair(gpu, actor=act.person, now_ms=now_ms, text=act.reason)
     elif act.outcome is RepairOutcome.FAILED:
         move = interventions.fail_repair(gpu, actor=act.person, now_ms=now_ms, text=act.reason)
-    past = PastRepair(act.fault_group, act.began_ms, act.at_ms, act.outcome is RepairOutcome.DONE)
+    action = gpu.under_way or RepairAction.OTHER
+    past = PastRepair(act.fault_group, act.began_ms, act.at_ms, act.outcome is RepairOutcome.DONE, action)
     return replace(gpu, under_way=None, repairs=(*gpu.repairs, past)), move
 
 

@@ -1,8 +1,9 @@
 """The account of capacity that rules keep from new work, by GPU and scope (I29).
 
 A rule takes capacity by one of several ways. A GPU counts once, from its first way out until its last one ends, and for
-the breaker's window after that. A node hold takes all GPUs of the node as one unit: where nothing else counts in a
-scope, one unit fits whatever its size, so that a small fleet can keep work off a faulty node.
+the breaker's window after that. A node hold takes all GPUs of the node as one unit, and so does a repair that the whole
+host feels. Where nothing else counts in a scope, one unit fits whatever its size, so that a small fleet can keep work
+off a faulty node.
 """
 
 from collections import Counter
@@ -27,6 +28,12 @@ class Way(StrEnum):
     """A fault of its node holds the node."""
     BURN_IN = "burn_in"
     """A rule ordered a burn-in of it while it was in service."""
+    NODE_REPAIR = "node_repair"
+    """A repair that a rule started, and that the whole host feels, keeps work off its node."""
+
+
+NODE_WAYS: Final = frozenset({Way.NODE_HOLD, Way.NODE_REPAIR})
+"""The ways that take all GPUs of a node at once."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,8 +84,8 @@ class TakenOut:
         return frozenset(self.ways or (Way.STANDING,))
 
     def is_out_by_node_alone(self) -> bool:
-        """Return whether only the hold of its node keeps it from work."""
-        return self.out_by() == {Way.NODE_HOLD}
+        """Return whether only its node keeps it from work."""
+        return bool(self.out_by()) and self.out_by() <= NODE_WAYS
 
     def with_ways(self, ways: Collection[str]) -> "TakenOut":
         return replace(self, ways=tuple(sorted(ways)), is_out=bool(ways))
@@ -159,13 +166,16 @@ class Books:
     def take(self, gpu_uuids: Sequence[GpuUuid], way: Way, *, is_node_out: bool = False) -> dict[str, int] | None:
         """Take the GPUs out as one unit and return None, or return the caps of the scopes that the taking opened.
 
-        ``is_node_out``: their node is held, so that they take no more capacity: only standings count.
+        ``is_node_out``: their node takes no work, so that they take no more capacity: only standings count. GPUs of a
+        unit that are out already keep their time, so they count nowhere where a person has accepted them.
         """
         scopes = {uuid: self._counts.places.get(uuid, GpuPlace()).scopes() for uuid in gpu_uuids}
         before = [self._taken[uuid] for uuid in gpu_uuids if uuid in self._taken]
         for each in before:
             self._tally(each, -1)
-        wanted = Counter(scope for own in scopes.values() for scope in own)
+        kept = {each.gpu_uuid: each for each in before if each.is_out and way is not Way.STANDING}
+        wanted = Counter(scope for uuid, own in scopes.items() if uuid not in kept for scope in own)
+        wanted.update(scope for each in kept.values() for scope in each.scopes if self._is_counted(each, scope))
         closed = [scope for scope in wanted if scope not in self._open_since_ms]
         caps = {scope: cap_of(scope, self._counts, self._policy) for scope in closed}
         counted = self._num_standing if is_node_out else self._num_counted
@@ -177,10 +187,12 @@ class Books:
             return full
         for uuid, own in scopes.items():
             ways = {*self.out_by(uuid), way}
-            self._taken.pop(uuid, None)  # removed first, so that it is put last, in the order of the falls
-            # Later than any closing of its scopes: what a person accepted is what was out before, not what follows.
-            at_ms = max([self._now_ms, *(self._closed_ms.get(scope, -1) + 1 for scope in own)])
-            self._taken[uuid] = TakenOut(uuid, at_ms, own).with_ways(ways)
+            if uuid not in kept:
+                self._taken.pop(uuid, None)  # removed first, so that it is put last, in the order of the falls
+                # Later than any closing of its scopes: what a person accepted is what was out before, not what follows.
+                at_ms = max([self._now_ms, *(self._closed_ms.get(scope, -1) + 1 for scope in own)])
+                self._taken[uuid] = TakenOut(uuid, at_ms, own)
+            self._taken[uuid] = self._taken[uuid].with_ways(ways)
             self._tally(self._taken[uuid], 1)
         return None
 
@@ -205,17 +217,19 @@ class Books:
         self._taken[taken.gpu_uuid] = taken
         self._tally(taken, 1)
 
+    def _is_counted(self, taken: TakenOut, scope: str) -> bool:
+        return _counts_in(scope, taken, self._closed_ms, _since_ms(self._policy, self._now_ms))
+
     def _tally(self, taken: TakenOut, times: int) -> None:
-        since_ms = _since_ms(self._policy, self._now_ms)
         for scope in taken.scopes:
-            if _counts_in(scope, taken, self._closed_ms, since_ms):
+            if self._is_counted(taken, scope):
                 self._num_counted[scope] += times
                 self._num_standing[scope] += 0 if taken.is_out_by_node_alone() else times
 
 
 def _fits(num_gpus: int, num_others: int, cap: int) -> bool:
     """Return whether a unit fits under a cap. Where nothing else counts, one unit does, whatever its size."""
-    return num_others + num_gpus <= cap or (num_others == 0 and cap > 0)
+    return num_others + num_gpus <= cap or num_others == 0
 
 
 def _since_ms(policy: BreakerPolicy, now_ms: int) -> int:

@@ -1,9 +1,10 @@
 """The circuit breaker: rules take out at most the policy's share of fleet, rack, cohort and tenant (I10, I29).
 
 Each share is a scope of one account (``health.standing.account``), for whatever takes a GPU from new work: a move to
-SUSPECT or QUARANTINED, a hold of its node, a burn-in that a rule orders. What would exceed a scope's cap is proposed
-only, and opens that scope: from then on everything that would take out more in it is proposed, until a person closes
-it. Scopes open independently: one rack's bad power does not keep rules from taking a burning GPU elsewhere.
+SUSPECT or QUARANTINED, a hold or a repair of its node, a burn-in that a rule orders. What would exceed a scope's cap is
+proposed only, and opens that scope: from then on everything that would take out more in it is proposed, until a person
+closes it. Scopes open independently: one rack's bad power does not keep rules from taking a burning GPU elsewhere. A
+repair that finds no place opens nothing: it waits for one.
 
 Every move back to service always passes, and counts nowhere. So does the return to QUARANTINED out of REPAIR, and
 whatever takes no more capacity because its GPUs are out already. A quarantine alone waits for an open scope even then,
@@ -26,6 +27,7 @@ from typing import Final
 from health.standing.account import (
     FLEET,
     FLEET_WINDOW,
+    NODE_WAYS,
     Books,
     BreakerState,
     FleetCounts,
@@ -57,6 +59,7 @@ __all__ = [
     "cap_of",
     "close",
     "end_ways",
+    "full_scopes",
     "num_counted",
     "true_up",
 ]
@@ -156,6 +159,20 @@ def admit_takings(
     return TakingDecision(books.state(), tuple(allowed), tuple(proposed), incident)
 
 
+def full_scopes(
+    taking: Taking, state: BreakerState, counts: FleetCounts, policy: HealthPolicy, now_ms: int
+) -> Sequence[str] | None:
+    """Return the scopes in which ``taking`` has no place, or None where it may be made. No scope opens.
+
+    A repair asks first, and waits for its place: that other GPUs are out is no reason to stop the rules.
+    """
+    caps = _take_unit(taking, Books(state, counts, policy.breaker, now_ms))
+    if caps is None:
+        return None
+    scopes = {scope for uuid in taking.gpu_uuids for scope in counts.places.get(uuid, GpuPlace()).scopes()}
+    return sorted({*caps, *(scopes & state.open_since_ms.keys())})
+
+
 def end_ways(
     state: BreakerState,
     ended: Mapping[Way, Sequence[GpuUuid]],
@@ -213,7 +230,7 @@ def _take(move: Move, books: Books) -> dict[str, int] | None:
     if move.to_standing is Standing.SUSPECT and out_by:
         books.add_way([move.gpu_uuid], Way.STANDING)
         return None
-    return books.take([move.gpu_uuid], Way.STANDING, is_node_out=Way.NODE_HOLD in out_by)
+    return books.take([move.gpu_uuid], Way.STANDING, is_node_out=bool(out_by & NODE_WAYS))
 
 
 def _take_unit(taking: Taking, books: Books) -> dict[str, int] | None:

@@ -113,7 +113,8 @@ def _falling(gpu: GpuCase, now_ms: int, policy: HealthPolicy) -> Move | None:
     weighing = tuple(evidence_id for evidence_id, _ in score.shares)
     if score.value >= line or not _is_fresh(gpu, weighing, now_ms, policy):
         return None
-    reason = MoveReason.LOW_SCORE if score.measured_value < line else MoveReason.REPORTED_EVIDENCE
+    is_measured = score.measured_value < line and _is_fresh(gpu, _measured(gpu, score), now_ms, policy)
+    reason = MoveReason.LOW_SCORE if is_measured else MoveReason.REPORTED_EVIDENCE
     words = f"score {score.value:.1f} is under {line:g}"
     return move_to(gpu, Standing.SUSPECT, reason, now_ms, evidence_ids=weighing, return_to=gpu.standing, text=words)
 
@@ -191,7 +192,10 @@ def _quarantine(gpu: GpuCase, now_ms: int, policy: HealthPolicy) -> Move | None:
     falls = _falls(gpu, now_ms, policy)
     if len(falls) < policy.standing.flap_moves or _is_stale(falls[-1].at_ms, now_ms, policy):
         return None
-    cited = tuple(dict.fromkeys(evidence_id for fall in falls for evidence_id in fall.evidence_ids))
+    # A fall cites all that weighed. What a tenant reported is no cause of a quarantine.
+    reported = _reported(gpu)
+    fallen = dict.fromkeys(evidence_id for fall in falls for evidence_id in fall.evidence_ids)
+    cited = tuple(evidence_id for evidence_id in fallen if evidence_id not in reported)
     words = f"fell to SUSPECT {len(falls)} times in {policy.standing.flap_window_s / DAY_S:g} days"
     return _to_quarantine(gpu, MoveReason.FLAPPING, now_ms, cited, words)
 
@@ -232,11 +236,11 @@ def _falls(gpu: GpuCase, now_ms: int, policy: HealthPolicy) -> list[Move]:
         return []
     anew = [move.at_ms for move in gpu.moves if move.actor != RULE or move.from_standing in _QUARANTINED_OR_IN_REPAIR]
     anew_ms = max([*anew, now_ms - _ms(policy.standing.flap_window_s)])
-    dismissed = {each.id for each in gpu.evidence if not counts(each)}
+    void = {each.id for each in gpu.evidence if not counts(each)} | _reported(gpu)
     return [
         move
         for move in low_scores
-        if anew_ms < move.at_ms <= now_ms and not (move.evidence_ids and dismissed.issuperset(move.evidence_ids))
+        if anew_ms < move.at_ms <= now_ms and not (move.evidence_ids and void.issuperset(move.evidence_ids))
     ]
 
 
@@ -291,6 +295,10 @@ def _is_stale(at_ms: int, now_ms: int, policy: HealthPolicy) -> bool:
 def _measured(gpu: GpuCase, score: Weighed) -> tuple[EvidenceId, ...]:
     measured = {each.id for each in gpu.evidence if each.trust is Trust.MEASURED}
     return tuple(evidence_id for evidence_id, _ in score.shares if evidence_id in measured)
+
+
+def _reported(gpu: GpuCase) -> set[EvidenceId]:
+    return {each.id for each in gpu.evidence if each.trust is Trust.REPORTED}
 
 
 def _ms(seconds: float) -> int:

@@ -8,7 +8,7 @@ from typing import Final
 
 from local.tour import accounting, failing, proving, reclaiming, repairing, waiting
 from local.tour.memory import MemoryWatch
-from local.tour.world import LABEL, TERMINAL, World, has_passed
+from local.tour.world import World, has_passed
 
 GOAL: Final = (
     "Muster governs a fleet of GPUs: it judges each one by evidence, places training jobs as whole gangs, reclaims"
@@ -24,10 +24,10 @@ USUALLY_PROVED_AFTER_S: Final = 30.0
 """Usual time of the proof on two cores without other load."""
 
 
-def lead(world: World, policy_name: str, steps: Callable[[World], None] | None = None) -> bool:
+def lead(world: World, policy_name: str, steps: Callable[[World], None] | None = None, *, goal: str = GOAL) -> bool:
     """Run the steps and return whether each of them and every bar held. ``steps``: instead of the whole tour's."""
     teller = world.teller
-    teller.console.print(f"[bold]The tour[/]  {GOAL}", soft_wrap=True)
+    teller.console.print(f"[bold]The tour[/]  {goal}", soft_wrap=True)
     teller.console.print(
         "The GPUs are [bold]simulated[/], beneath the driver; agents, ranks, checkpoints and kills are real."
         f" Policy: {policy_name}.",
@@ -47,7 +47,7 @@ def lead(world: World, policy_name: str, steps: Callable[[World], None] | None =
 
 
 def _steps(world: World) -> None:
-    _put_right(world)
+    repairing.put_right(world)
     proving.prove(world)
     step_sleep_s = _step_sleep_s(time.monotonic() - world.teller.started_s)
     job = failing.fail(world, failing.train(world, step_sleep_s))
@@ -73,11 +73,3 @@ def _summed_up(world: World) -> bool:
     words = "[bold green]every step held[/]" if held else "[bold red]a guaranteed time was not held[/]"
     world.teller.console.print(f"\n{words}: {len(world.teller.checks)} things were proved")
     return held
-
-
-def _put_right(world: World) -> None:
-    """Remove an earlier tour's jobs, faults and broken GPUs."""
-    for job in world.operator.jobs():
-        if job["state"] not in TERMINAL and job["spec"]["labels"].get(LABEL):
-            world.operator.cancel_job(job["id"], reason="a new tour begins")
-    repairing.return_to_service(world)

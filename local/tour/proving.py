@@ -38,7 +38,8 @@ def prove(world: World) -> None:
     )
     cohorts = Counter(gpu["cohort_key"] for gpu in gpus if gpu["standing"] == "HEALTHY")
     sizes = " and ".join(str(size) for size in sorted(cohorts.values()))
-    world.teller.passed(f"{num_gpus} GPUs are HEALTHY after probation", f"{len(cohorts)} cohorts of {sizes} equal GPUs")
+    noun = "cohort" if len(cohorts) == 1 else "cohorts"
+    world.teller.passed(f"{num_gpus} GPUs are HEALTHY after probation", f"{len(cohorts)} {noun} of {sizes} equal GPUs")
 
 
 def _contact(node: Document) -> str:

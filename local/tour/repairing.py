@@ -2,7 +2,7 @@
 
 from typing import Final
 
-from local.tour.world import Document, World
+from local.tour.world import LABEL, TERMINAL, Document, World
 
 _REASON: Final = "the tour: the board was reset and its fault has ended"
 
@@ -47,6 +47,14 @@ def _require_a_way_back(world: World, uuid: str) -> None:
 def _require_admission(world: World, uuid: str) -> None:
     admitted = {tier["tier"]: tier["is_admitted"] for tier in world.operator.gpu_health(uuid)["admission"]}
     world.require("and every tier takes it", ", ".join(admitted), "worker-control", is_so=all(admitted.values()))
+
+
+def put_right(world: World) -> None:
+    """Remove an earlier tour's jobs, faults and broken GPUs."""
+    for job in world.operator.jobs():
+        if job["state"] not in TERMINAL and job["spec"]["labels"].get(LABEL):
+            world.operator.cancel_job(job["id"], reason="a new tour begins")
+    return_to_service(world)
 
 
 def return_to_service(world: World) -> None:

@@ -212,11 +212,11 @@ def log_of(attempt: Document) -> str:
 def training(name: str, *, steps: int, nodes: int, gpus_per_node: int, ranks_per_node: int, **more: Any) -> Document:
     """Return the example's transformer as a job; ``more`` goes into the spec."""
     sleep_s = more.pop("step_sleep_s", 0.05)
-    every = more.pop("checkpoint_every", 10)
+    every, env = more.pop("checkpoint_every", 10), more.pop("env", {})
     args = ["--steps", str(steps), "--checkpoint-every", str(every), "--step-sleep", str(sleep_s)]
     return {
         "name": name,
-        "program": {"script": str(EXAMPLE), "args": args},
+        "program": {"script": str(EXAMPLE), "args": args, "env": env},
         "shape": {"nodes": nodes, "gpus_per_node": gpus_per_node, "ranks_per_node": ranks_per_node},
         "topology": {"required": "rack"},
         "labels": {LABEL: "yes"},

@@ -1,4 +1,4 @@
-"""Nodes, cordons, incidents, join tokens and the server's own figures: the calls."""
+"""Nodes, cordons, incidents, verdicts, join tokens and the server's own figures: the calls."""
 
 from collections.abc import Sequence
 
@@ -137,6 +137,46 @@ class FleetCalls:
         """Close an incident that an operator has resolved."""
         path, path_values = "/v1/incidents/{incident_id}/close", {"incident_id": incident_id}
         return change("POST", path, documents.ChangedIncident, path_values, body={"reason": reason}, dry_run=dry_run)
+
+    @listed
+    def verdicts(
+        self,
+        *,
+        job: str | None = None,
+        node: str | None = None,
+        kind: Sequence[str] | None = None,
+        state: str | None = None,
+        limit: int | None = None,
+    ) -> Call[documents.Verdict]:
+        """List verdicts on running jobs, the newest first. ``job``, ``node``: ids."""
+        query = {"job": job, "node": node, "kind": kind, "state": state, "limit": limit, "cursor": None}
+        return pages("/v1/verdicts", documents.VerdictPage, documents.Verdict, query=query)
+
+    @answered
+    def verdict_rules(self, *, job: str | None = None) -> Call[documents.VerdictRules]:
+        """Return how often each rule gave a verdict and was dismissed. ``job``: an id."""
+        return read("/v1/verdicts/rules", documents.VerdictRules, query={"job": job})
+
+    @answered
+    def verdict(self, verdict_id: str) -> Call[documents.Verdict]:
+        """One verdict with its evidence."""
+        return read("/v1/verdicts/{verdict_id}", documents.Verdict, {"verdict_id": verdict_id})
+
+    @answered
+    def dismiss_verdict(self, verdict_id: str, reason: str, *, dry_run: bool = False) -> Call[documents.ChangedVerdict]:
+        """Dismiss a verdict that was a false alarm."""
+        path, path_values = "/v1/verdicts/{verdict_id}/dismiss", {"verdict_id": verdict_id}
+        return change("POST", path, documents.ChangedVerdict, path_values, body={"reason": reason}, dry_run=dry_run)
+
+    @answered
+    def reset_verdict_rules(
+        self, job_id: str, reason: str, *, dry_run: bool = False
+    ) -> Call[documents.ChangedVerdictRules]:
+        """Let earlier dismissals mute no rule of a job any more."""
+        path, path_values = "/v1/jobs/{job_id}/verdict-rules/reset", {"job_id": job_id}
+        return change(
+            "POST", path, documents.ChangedVerdictRules, path_values, body={"reason": reason}, dry_run=dry_run
+        )
 
     @answered
     def create_join_token(self, wanted: documents.NewJoinToken, *, dry_run: bool = False) -> Call[documents.JoinToken]:

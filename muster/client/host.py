@@ -19,7 +19,7 @@ from muster.wire.host import (
     ReportBatch,
 )
 from muster.wire.messages import WireMessage
-from muster.wire.training import TrainAnswer, TrainBatch
+from muster.wire.training import FindingsAnswer, FindingsBatch, TrainAnswer, TrainBatch
 
 _Answer = TypeVar("_Answer")
 
@@ -47,6 +47,9 @@ class HostClient:
 
     def send_training(self, attempt_id: AttemptId, batch: TrainBatch) -> TrainAnswer:
         return self._post(f"/v1/hosts/self/attempts/{attempt_id}/training", batch, TrainAnswer)
+
+    def send_findings(self, attempt_id: AttemptId, batch: FindingsBatch) -> FindingsAnswer:
+        return self._post(f"/v1/hosts/self/attempts/{attempt_id}/findings", batch, FindingsAnswer)
 
     def _post(self, path: str, message: WireMessage, answer_type: type[_Answer]) -> _Answer:
         headers = {"Content-Type": "application/json"}

@@ -30,6 +30,12 @@ class JobCalls:
         return read("/v1/jobs/{job_id}/explanation", documents.JobPlan, {"job_id": job_id})
 
     @answered
+    def fault_lines(self, job_id: str, *, attempt: int | None = None) -> Call[documents.FaultLines]:
+        """Return what lines about faults of an attempt state, by default of the newest: the root first."""
+        path = "/v1/jobs/{job_id}/fault-lines"
+        return read(path, documents.FaultLines, {"job_id": job_id}, query={"attempt": attempt})
+
+    @answered
     def job(self, job_id: str) -> Call[documents.JobDetail]:
         """Return the job with every attempt, its hosts, GPUs, cause and proof."""
         return read("/v1/jobs/{job_id}", documents.JobDetail, {"job_id": job_id})

@@ -32,6 +32,7 @@ from muster.domain.ids import (
     NodeId,
     ReclaimId,
     TenantId,
+    VerdictId,
 )
 
 NAMING: Final = {
@@ -54,6 +55,7 @@ _TEXT_IDS: Final[tuple[Any, ...]] = (
     EventId,
     EvidenceId,
     ReclaimId,
+    VerdictId,
 )
 
 E = TypeVar("E", bound=StrEnum)
@@ -111,6 +113,7 @@ class Base(MappedAsDataclass, DeclarativeBase, kw_only=True, eq=False, repr=Fals
         datetime: UtcTimestamp(),
         dict[str, Any]: JSONB(none_as_null=True),
         list[str]: JSONB(none_as_null=True),
+        list[int]: JSONB(none_as_null=True),
         Fence: BigInteger(),
         **{kind: Text() for kind in _TEXT_IDS},
     }

@@ -43,6 +43,10 @@ class ContentionError(UnavailableError):
     """Two units of work met on the same rows. ``retrying`` begins again; past that, the caller repeats."""
 
 
+class LockTimeoutError(UnavailableError):
+    """Another transaction held a lock for longer than this unit of work may wait."""
+
+
 def sqlstate(error: DBAPIError) -> str | None:
     """Return PostgreSQL's five-letter code, or None if the server gave none."""
     return getattr(error.orig, "sqlstate", None)
@@ -73,6 +77,8 @@ def translation_of(error: BaseException) -> UnavailableError | None:
         return ContentionError("the row changed under its lock", retry_after_s=1)
     if sqlstate(error) in CONTENTION:
         return ContentionError("two changes met on the same rows", retry_after_s=1)
+    if sqlstate(error) == LOCK_TIMEOUT:
+        return LockTimeoutError(retry_after_s=1)
     return UnavailableError(retry_after_s=1) if _is_unavailable(error) else None
 
 

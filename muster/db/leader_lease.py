@@ -15,6 +15,7 @@ import os
 import secrets
 import socket
 import time
+import zlib
 from collections.abc import Callable
 from typing import Final
 
@@ -42,6 +43,9 @@ _RENEW: Final = """
     UPDATE leader_leases SET expires_at = clock_timestamp() + make_interval(secs => %(lease_s)s)
     WHERE name = %(name)s AND term = %(term)s RETURNING term
 """
+_MARK: Final = "SELECT pg_try_advisory_lock_shared(%(mark)s::bigint) AS is_marked"
+_UNMARK: Final = "SELECT pg_advisory_unlock_all()"
+_NAMESPACE_OF_0_1_0: Final = 0x4D55
 _log = structlog.get_logger(__name__)
 
 
@@ -52,6 +56,15 @@ class LeadLostError(UnavailableError):
 def instance_name() -> str:
     """Return a name for this process, which no other has."""
     return f"{socket.gethostname()}:{os.getpid()}:{secrets.token_hex(4)}"
+
+
+def mark_of(name: str) -> int:
+    """Return the key of an advisory lock that an API of 0.1.0 treats as that of its own scheduler.
+
+    Its query compares namespace and key, which ``pg_locks`` shows in the same columns as the halves of one long key. A
+    scheduler of 0.1.0 locks two short keys, and those are other locks: it works next to a lead of this release.
+    """
+    return _NAMESPACE_OF_0_1_0 << 32 | zlib.crc32(name.encode()) & 0x7FFFFFFF
 
 
 class LeaderLease:
@@ -74,6 +87,7 @@ class LeaderLease:
         self._term: int | None = None
         self._sent_s = self._renewed_s = float("-inf")
         self._connection: Connection | None = None
+        self._is_marked = False
 
     @property
     def guard(self) -> Query:
@@ -88,6 +102,7 @@ class LeaderLease:
         except psycopg.Error as error:
             raise UnavailableError(retry_after_s=1) from error
         self._sent_s = self._renewed_s = sent_s
+        self._mark()
         return self._term is not None
 
     def advance(self) -> None:
@@ -104,6 +119,7 @@ class LeaderLease:
             _log.warning("lead_lost", name=self._name, term=self._term)
         self._term = renewed
         self._renewed_s = sent_s
+        self._mark()
 
     def require(self) -> None:
         """Renew where that is due.
@@ -128,6 +144,18 @@ class LeaderLease:
             self._term = None
             self._drop_connection()
 
+    def _mark(self) -> None:
+        """Hold ``mark_of`` the name as long as this process leads; nothing of this release rests on it."""
+        is_wanted = self._term is not None
+        if self._connection is None or self._is_marked == is_wanted:
+            return
+        try:
+            self._connection.exchange([(_MARK if is_wanted else _UNMARK, {"mark": mark_of(self._name)})])
+            self._is_marked = is_wanted
+        except (StatementError, psycopg.Error) as fault:
+            _log.warning("lead_not_marked", name=self._name, cause=str(fault))
+            self._drop_connection()
+
     def _query(self, statement: str, parameters: dict[str, object]) -> int | None:
         """Return the term in the answer; None: the condition did not hold."""
         named = {"name": self._name, "lease_s": self._lease_s, **parameters}
@@ -147,3 +175,4 @@ class LeaderLease:
         if self._connection is not None:
             self._connection.close()
             self._connection = None
+        self._is_marked = False

@@ -15,6 +15,7 @@ from muster.documents.cohorts import (
     Spread,
 )
 from muster.documents.effects import Effect, JobEffect, Onward, TierCapacity, Trial
+from muster.documents.fault_lines import FaultLines, HostTransport, PortGrowth, TimelinePart
 from muster.documents.fields import Consequence, Json, Moment, OneOf, Page, Stretch
 from muster.documents.fleet import (
     ChangedCordon,
@@ -74,6 +75,7 @@ from muster.documents.job_submission import (
 )
 from muster.documents.jobs import (
     Attempt,
+    AttemptDropped,
     AttemptEnergy,
     AttemptHost,
     ChangedCheckpoint,
@@ -146,11 +148,22 @@ from muster.documents.tenants import (
     TenantPage,
     Whoami,
 )
+from muster.documents.verdicts import (
+    ChangedVerdict,
+    ChangedVerdictRules,
+    CodeFrame,
+    LearntVerdictRule,
+    Verdict,
+    VerdictPage,
+    VerdictRuleCount,
+    VerdictRules,
+)
 
 __all__ = [
     "ActivatedPolicy",
     "Admission",
     "Attempt",
+    "AttemptDropped",
     "AttemptEnergy",
     "AttemptHost",
     "AuditEntry",
@@ -173,10 +186,13 @@ __all__ = [
     "ChangedPerson",
     "ChangedQuota",
     "ChangedTenant",
+    "ChangedVerdict",
+    "ChangedVerdictRules",
     "Checkpoint",
     "CheckpointInterval",
     "CheckpointPage",
     "CheckpointRule",
+    "CodeFrame",
     "Cohort",
     "CohortDetail",
     "CohortPage",
@@ -200,6 +216,7 @@ __all__ = [
     "Evidence",
     "EvidencePage",
     "FailingSaves",
+    "FaultLines",
     "Gap",
     "Gpu",
     "GpuDetail",
@@ -211,6 +228,7 @@ __all__ = [
     "History",
     "Holder",
     "HostLimits",
+    "HostTransport",
     "Incident",
     "IncidentPage",
     "Job",
@@ -228,6 +246,7 @@ __all__ = [
     "KeyPage",
     "LabelChange",
     "Latest",
+    "LearntVerdictRule",
     "LogLine",
     "LogLinePage",
     "LogPiece",
@@ -264,6 +283,7 @@ __all__ = [
     "PolicyFault",
     "PolicyPage",
     "PolicyVersion",
+    "PortGrowth",
     "ProblemKind",
     "Program",
     "Proposed",
@@ -293,8 +313,13 @@ __all__ = [
     "TenantLimitPage",
     "TenantPage",
     "TierCapacity",
+    "TimelinePart",
     "TopologyRule",
     "Trial",
+    "Verdict",
+    "VerdictPage",
+    "VerdictRuleCount",
+    "VerdictRules",
     "WaitingReason",
     "Whoami",
 ]

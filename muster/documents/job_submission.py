@@ -125,6 +125,10 @@ class _JobFields(TypedDict):
     budget_gpu_hours: NotRequired[float | None]
     stop_grace_s: NotRequired[float | None]
     on_node_loss: NotRequired[Literal["wait", "fenced"] | None]
+    on_hang: NotRequired[Literal["restart", "hold", "notify"] | None]
+    on_straggler: NotRequired[Literal["notify", "swap"] | None]
+    on_value_fault: NotRequired[str | None]
+    rerun_exit_codes: NotRequired[Literal["megatron", "own"] | None]
     labels: NotRequired[dict[str, str]]
     tenant_id: NotRequired[str | None]
 

@@ -130,12 +130,25 @@ class AttemptEnergy(TypedDict):
     why: str
 
 
+class AttemptDropped(TypedDict):
+    """What an attempt reported beyond a limit of the policy's `limits.attempt`, counted and not stored.
+
+    ``log_bytes``: bytes of its output. 0: it reached no such limit.
+    """
+
+    log_bytes: int
+    events: int
+    checkpoints: int
+    steps: int
+
+
 class Attempt(TypedDict):
     """``cause`` and ``proof``: why it ended, and the basis of that. ``num_nodes``: its own size.
 
     ``go_at``: when all hosts that wait for one another were ready. ``checkpoint_interval``: null for a program that
     names a number of steps, or has not measured a checkpoint yet. ``energy``: null until some minutes after it
-    has ended; until then the job's energy has its own request.
+    has ended; until then the job's energy has its own request. ``steps_removed``: its steps that are no longer listed
+    one by one, since it ended longer ago than the policy's `retention.steps_days`.
     """
 
     id: str
@@ -154,6 +167,8 @@ class Attempt(TypedDict):
     ended_at: Moment | None
     checkpoint_interval: CheckpointInterval | None
     energy: AttemptEnergy | None
+    steps_removed: int
+    dropped: AttemptDropped
     hosts: list[AttemptHost]
 
 
@@ -349,7 +364,10 @@ class Pace(TypedDict):
     rank's share of the job's. ``memory_mib``: the maximum of its tensors on the GPU; without one, the memory of its
     process. ``mfu`` and ``hfu`` are shares of 1, of its GPU's dense peak; null where the program did not state the cost
     of a token. ``samples``: the samples of this rank in this attempt; next to it the means of a step. ``padding``: the
-    share of 1 that only filled sequences up. Null where the program did not report it; missing where its runtime is
+    share of 1 that only filled sequences up. ``own_s``: a step's time without ``wait_s``, the waits for other ranks;
+    ``own_steps``: the plain steps of which these are means; ``place``: the same for ranks with the same work.
+    ``cpu_wait_s``: ready without a processor; ``gc_s``: garbage collection; ``threads_s``: processor time of other
+    threads; ``io_wait_s``: waiting for a disk. Null where the program did not report it; missing where its runtime is
     older.
     """
 
@@ -370,6 +388,17 @@ class Pace(TypedDict):
     samples_per_step: NotRequired[float | None]
     tokens_per_step: NotRequired[float | None]
     padding: NotRequired[float | None]
+    own_s: NotRequired[float | None]
+    wait_s: NotRequired[float | None]
+    own_steps: NotRequired[int | None]
+    place: NotRequired[str | None]
+    cpu_wait_s: NotRequired[float | None]
+    gc_s: NotRequired[float | None]
+    threads_s: NotRequired[float | None]
+    io_wait_s: NotRequired[float | None]
+    steal_share: NotRequired[float | None]
+    switches_per_s: NotRequired[float | None]
+    read_bytes_per_s: NotRequired[float | None]
 
 
 class JobEnergy(TypedDict):

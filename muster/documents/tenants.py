@@ -31,7 +31,7 @@ class TenantPage(Page):
 class Quota(TypedDict):
     """The quota of a tenant and all below it; ``assigned_gpus``: the GPUs that they use now.
 
-    ``lent_gpus``: the GPUs of the unused guarantee on which jobs of others run; 0 if they are idle.
+    ``lent_gpus``: the GPUs of the unused guarantee on which jobs of others run, beyond guarantees of their own.
     ``borrowable_gpus``, beyond the guarantee, and ``ceiling_gpus``: null: no limit.
     """
 
@@ -54,10 +54,11 @@ class QuotaPage(Page):
 
 
 class TenantLimit(TypedDict):
-    """A limit on what a tenant submits. ``field``: in the policy, below ``limits.tenant``. ``used``: of ``most``, now.
+    """A limit on what a tenant submits and plans: ``used`` of ``most``, now.
 
+    ``field``: in the policy, below ``limits.tenant``.
     ``open_jobs`` and ``stored_bytes`` count jobs that have not ended. Of ``submissions_per_minute`` less is used with
-    each second.
+    each second, and of ``planning_s_per_minute``, which may be passed by the newest plan.
     """
 
     field: str

@@ -18,6 +18,7 @@ CheckpointId = NewType("CheckpointId", str)
 EvidenceId = NewType("EvidenceId", str)
 ReclaimId = NewType("ReclaimId", str)
 EventId = NewType("EventId", str)
+VerdictId = NewType("VerdictId", str)
 Fence = NewType("Fence", int)
 
 PREFIXES: Final = {
@@ -38,6 +39,7 @@ PREFIXES: Final = {
     "reclaim": "rcl",
     "incident": "inc",
     "stop_request": "stp",
+    "verdict": "vrd",
     "event": "evt",
     "audit": "aud",
     "request": "req",

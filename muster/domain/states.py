@@ -155,6 +155,7 @@ class StopReason(StrEnum):
     BUDGET = "budget"
     HOT_SWAP = "hot_swap"
     RESIZE = "resize"
+    HANG = "hang"
 
 
 class Cause(StrEnum):
@@ -167,6 +168,7 @@ class Cause(StrEnum):
     HANG = "hang"
     NCCL_TIMEOUT = "nccl_timeout"
     DIVERGED = "diverged"
+    CORRUPTION = "corruption"
     GPU_FAULT = "gpu_fault"
     NODE_LOST = "node_lost"
     LAUNCH_FAILED = "launch_failed"
@@ -274,6 +276,7 @@ STOP_URGENCY: Final[Mapping[StopReason, int]] = {
         (
             StopReason.RESIZE,
             StopReason.HOT_SWAP,
+            StopReason.HANG,
             StopReason.BUDGET,
             StopReason.WALLTIME,
             StopReason.RECLAIM,

@@ -21,17 +21,20 @@ class Thinned:
     points: tuple[Point, ...] = ()
 
     def with_points(self, reported: Iterable[Point]) -> "Thinned":
-        """Return the series with the new points that fall on the stride, or itself where none does."""
-        last = self.points[-1][0] if self.points else -1
-        fresh = []
-        for point in sorted(reported, key=lambda each: each[0]):
-            if point[0] > last and (point[0] % self.stride == 0 or last < 0):
-                fresh.append(point)
-                last = point[0]
-        if not fresh:
+        """Return the series with the new points that fall on the stride, or itself where none does.
+
+        ``reported``: as they came. A step that is not after the last one is done again after a rollback: it takes the
+        place of its point and of all points behind it.
+        """
+        points, stride = list(self.points), self.stride
+        for point in reported:
+            while points and points[-1][0] >= point[0]:
+                points.pop()
+            if point[0] % stride == 0 or not points:
+                points.append(point)
+        if tuple(points) == self.points:
             return self
-        points, stride = (*self.points, *fresh), self.stride
         while len(points) > MOST_POINTS:
             stride *= 2
-            points = (points[0], *(point for point in points[1:] if point[0] % stride == 0))
-        return Thinned(stride, points)
+            points = [points[0], *(point for point in points[1:] if point[0] % stride == 0)]
+        return Thinned(stride, tuple(points))

@@ -7,6 +7,7 @@ from muster.train.data.dataset_manifest import DatasetError as DatasetError
 from muster.train.data.dataset_paths import dataset_path as dataset_path
 from muster.train.data.datasets import Dataset as Dataset
 from muster.train.data.datasets import dataset as dataset
+from muster.train.data.streams import SampleStream as SampleStream
 from muster.train.parallel.meshes import mesh as mesh
 from muster.train.parallel.shards import CoverageError as CoverageError
 from muster.train.report.flops import Attention as Attention

@@ -12,6 +12,7 @@ from msgspec import UNSET, Meta, UnsetType, field
 from muster.wire.enrolment import Printable
 from muster.wire.host import BootId, Count
 from muster.wire.messages import WireAnswer, WireMessage
+from muster.wire.operations import SuspectOperation
 
 BURN_IN_PROTOCOL: Final = 1
 MAX_GPUS: Final = 72
@@ -32,12 +33,16 @@ class BurnInPoll(WireMessage, frozen=True, kw_only=True):
 
 
 class BurnInOrder(WireAnswer, frozen=True, kw_only=True):
-    """An order to run a burn-in. ``deadline_s`` counts from the receipt of this answer."""
+    """An order to run a burn-in. ``deadline_s`` counts from the receipt of this answer.
+
+    ``operation``: it is repeated too. An agent of release 0.1.0 ignores it, and runs the usual burn-in.
+    """
 
     burn_in_id: str
     gpu_uuid: str
     try_number: int
     deadline_s: float
+    operation: SuspectOperation | None = None
 
 
 class BurnInPollAnswer(WireAnswer, frozen=True, kw_only=True):

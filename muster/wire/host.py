@@ -219,6 +219,10 @@ class Order(WireAnswer, frozen=True, kw_only=True):
     datasets: tuple[PartDataset, ...] = ()
     dataset_check_s: float = field(name="dataset_look_s", default=0.0)
     """For how long the host may check the datasets before the program starts."""
+    watch: dict[str, Any] | None = None
+    """The policy's section of that name. None from an older server: the host's built-in one."""
+    durations: dict[str, tuple[float, ...]] = field(default_factory=dict)
+    """How long the phases of the job's earlier attempts took. None are in the orders of an older server."""
 
 
 class PreflightOrder(WireAnswer, frozen=True, kw_only=True):

@@ -46,6 +46,9 @@ class Pace(RankMessage, frozen=True, kw_only=True, tag="pace"):
     ``tokens_per_s``: of this rank's share of the work. ``memory_mib``: the maximum on its GPU, or in the process.
     ``collective_s``: null where ranks communicate within their passes, where it cannot be measured and is part of the
     others. ``samples``: of this rank in its attempt. ``padding``: the share of its input that only filled sequences up.
+    ``skipped_steps``: of a gradient scaler, among these steps. ``own_s``, ``wait_s``: own compute and waits for other
+    ranks, over ``own_steps`` plain steps; ``place``: the same for ranks with the same work. The rest explains a slow
+    rank: see ``muster.train.report.host_signals``.
     """
 
     step: Step
@@ -66,6 +69,18 @@ class Pace(RankMessage, frozen=True, kw_only=True, tag="pace"):
     samples_per_step: Seconds | None = None
     tokens_per_step: Seconds | None = None
     padding: Annotated[float, Meta(ge=0, le=1)] | None = None
+    skipped_steps: Step | None = None
+    own_s: Seconds | None = None
+    wait_s: Seconds | None = None
+    own_steps: Step | None = None
+    place: Annotated[str, Meta(max_length=64)] | None = None
+    cpu_wait_s: Seconds | None = None
+    gc_s: Seconds | None = None
+    threads_s: Seconds | None = None
+    io_wait_s: Seconds | None = None
+    steal_share: Annotated[float, Meta(ge=0, le=1)] | None = None
+    switches_per_s: Seconds | None = None
+    read_bytes_per_s: Seconds | None = None
 
 
 Sha256 = Annotated[str, Meta(pattern=r"^[0-9a-f]{64}\Z")]
@@ -198,10 +213,135 @@ class Warned(RankMessage, frozen=True, kw_only=True, tag="warning"):
     message: Text
 
 
+FaultyRanks = Annotated[tuple[Annotated[int, Meta(ge=0, lt=1 << 31)], ...], Meta(max_length=16)]
+
+
+class Spiked(RankMessage, frozen=True, kw_only=True, tag="spike"):
+    """A loss or a gradient norm far above the usual ones. It stops nothing.
+
+    A checkpoint is GOOD only enough steps after it. ``is_shown``: it is worth an event, as the first of a row is. An
+    older runtime reports no others.
+    """
+
+    step: Step
+    what: Literal["loss", "grad_norm"]
+    value: Number
+    usual: Number
+    length: Annotated[int, Meta(ge=1, lt=1 << 31)] = 1
+    is_shown: bool = True
+
+
+class ValueFault(RankMessage, frozen=True, kw_only=True, tag="value_fault"):
+    """A value is not finite. ``step``: the first one whose state is not to be trusted."""
+
+    step: Step
+    ranks: FaultyRanks = ()
+    reason: Text = ""
+
+
+class ReplicaFault(RankMessage, frozen=True, kw_only=True, tag="replica_fault"):
+    """Copies of one tensor differ between ranks. ``since``: the step at which they last agreed.
+
+    ``is_of_buffers``: no copy differs that the program may not change on one rank alone. ``is_of_compute``: not copies
+    differ but results of one micro-batch.
+    """
+
+    step: Step
+    since: Step
+    verdict: Literal["corruption", "divergence"]
+    ranks: FaultyRanks = ()
+    tensor: Text = ""
+    num_tensors: Annotated[int, Meta(ge=1, lt=1 << 31)] = 1
+    num_copies: Annotated[int, Meta(ge=2, lt=1 << 31)] = 2
+    is_of_buffers: bool = False
+    is_of_compute: bool = False
+    reason: Text = ""
+
+
+class RolledBack(RankMessage, frozen=True, kw_only=True, tag="rolled_back"):
+    """All ranks restored a checkpoint in place, and train on. ``skipped_from`` and ``skipped_to``: samples.
+
+    ``skipped``: what is skipped as text, also samples of streams; empty: nothing, or an older runtime reports.
+    """
+
+    from_step: Step
+    step: Step
+    generation: Generation
+    cause: Literal["value_fault", "replica_fault"]
+    number: Annotated[int, Meta(ge=1, lt=1 << 31)] = 1
+    budget: Annotated[int, Meta(ge=1, lt=1 << 31)] = 1
+    skipped_from: Step = 0
+    skipped_to: Step = 0
+    skipped: Text = ""
+
+
+RankNumber = Annotated[int, Meta(ge=0, lt=1 << 31)]
+Digest = Annotated[str, Meta(pattern=r"^[0-9a-f]{1,16}\Z")]
+RankLosses = Annotated[tuple[tuple[Step, Digest], ...], Meta(max_length=48)]
+RankResult = tuple[RankNumber, Digest, RankLosses]
+"""Rank, digest of its state after the last step, and digests of its losses: single ones from before the first step that
+is not to be trusted, and from there on one of all losses up to each of some steps.
+"""
+
+
+class Rerun(RankMessage, frozen=True, kw_only=True, tag="rerun"):
+    """The suspect steps after ``from_step`` up to ``step`` were done again, in place or on other GPUs.
+
+    ``fault``: its kind. ``is_again``: it came again, after ``end_step``. ``found``: what the ranks found in place.
+    ``results``: of the first time in place, of this time elsewhere. ``operation``: a ``SuspectOperation``, if it is
+    one: a part that does not fit must not lose the message.
+    """
+
+    step: Step
+    from_step: Step
+    end_step: Step
+    first_bad: Step
+    place: Literal["in_place", "elsewhere"]
+    fault: Literal["replica_fault", "value_fault"] = "replica_fault"
+    found: Literal["", "transient", "repeated", "again", "undecided"] = ""
+    is_again: bool
+    ranks: FaultyRanks = ()
+    num_ranks: Annotated[int, Meta(ge=1, lt=1 << 31)]
+    results: Annotated[tuple[RankResult, ...], Meta(max_length=32)] = ()
+    tensor: Text = ""
+    operation: dict[str, Any] | None = None
+    reason: Text = ""
+
+
 class ResizeRequested(RankMessage, frozen=True, kw_only=True, tag="resize"):
     """The program requests another number of hosts. The job's events answer a number that is not possible."""
 
     num_nodes: Annotated[int, Meta(ge=-(1 << 31), lt=1 << 31)]
+
+
+class Stalled(RankMessage, frozen=True, kw_only=True, tag="stalled"):
+    """No rank of a host makes progress. The host itself states it, in a line without a rank.
+
+    ``is_over``: the ranks make progress again after ``still_s``. ``limit_s``: the limit that was passed. ``ranks``: the
+    ranks that are behind. ``report``: a host report's document (``watch.forensics.documents``), if it is one; a part
+    that does not fit must not lose the message.
+    """
+
+    node: Annotated[str, Meta(max_length=64)]
+    is_over: bool = False
+    phase: Annotated[str, Meta(max_length=20)] = ""
+    step: Step = 0
+    still_s: Seconds = 0.0
+    limit_s: Seconds = 0.0
+    ranks: Annotated[tuple[Annotated[int, Meta(ge=0, lt=1 << 31)], ...], Meta(max_length=1_024)] = ()
+    report: dict[str, Any] | None = None
+
+
+class Learnt(RankMessage, frozen=True, kw_only=True, tag="learnt"):
+    """How long the phases of a host's ranks have taken, in seconds, for the job's next attempt.
+
+    The host itself states it, in a line without a rank. A phase that the server does not know is left out.
+    """
+
+    durations: Annotated[
+        dict[Annotated[str, Meta(max_length=20)], Annotated[tuple[Seconds, ...], Meta(max_length=64)]],
+        Meta(max_length=32),
+    ]
 
 
 class Outcome(RankMessage, frozen=True, kw_only=True, tag="outcome"):
@@ -220,8 +360,21 @@ AnyCheckpointMessage = (
     | CheckpointExpired
 )
 """About one generation."""
+AnyValueMessage = Spiked | ValueFault | ReplicaFault | RolledBack | Rerun
+"""About the values of the training."""
 AnyRankMessage = (
-    AnyCheckpointMessage | Hello | StepDone | Pace | CheckpointInterval | Resumed | Warned | ResizeRequested | Outcome
+    AnyCheckpointMessage
+    | AnyValueMessage
+    | Hello
+    | StepDone
+    | Pace
+    | CheckpointInterval
+    | Resumed
+    | Warned
+    | ResizeRequested
+    | Stalled
+    | Learnt
+    | Outcome
 )
 
 
@@ -244,6 +397,44 @@ class TrainBatch(WireMessage, frozen=True, kw_only=True, omit_defaults=True):
     next_offset: Count
     lines: Annotated[tuple[TrainLine, ...], Meta(max_length=2_000)]
     num_skipped: Annotated[int, Meta(ge=0, le=2_000)] = field(name="num_passed_over", default=0)
+
+
+class LineFindingMessage(Struct, frozen=True, kw_only=True):
+    """A line about a fault in a rank's output (``workers.host.line_findings``). ``name``: its row in the fault table.
+
+    With the name ``nccl.transport`` it states what NCCL chose: ``transport``, ``cards``, ``has_no_rdma_card``.
+    """
+
+    name: Annotated[str, Meta(min_length=1, max_length=64)]
+    at_ms: Milliseconds
+    rank: Annotated[int, Meta(ge=0, lt=1 << 31)] | None = None
+    text: Annotated[str, Meta(max_length=1_000)] = ""
+    host: Annotated[str, Meta(max_length=64)] = ""
+    peer: Annotated[str, Meta(max_length=80)] = ""
+    port: Annotated[int, Meta(ge=0, le=99_999)] = 0
+    hca: Annotated[str, Meta(max_length=32)] = ""
+    transport: Annotated[str, Meta(max_length=16)] = ""
+    cards: Annotated[tuple[Annotated[str, Meta(max_length=40)], ...], Meta(max_length=64)] = ()
+    has_no_rdma_card: bool = False
+
+
+class FindingsBatch(WireMessage, frozen=True, kw_only=True):
+    """Findings of one host's file from byte ``offset`` to ``next_offset``: a batch sent twice has effect once.
+
+    ``findings``: each as ``LineFindingMessage``. One that cannot be read is skipped: a program wrote its words.
+    """
+
+    protocol: int
+    fence: PositiveFence
+    offset: Count
+    next_offset: Count
+    findings: Annotated[tuple[dict[str, Any], ...], Meta(max_length=500)]
+
+
+class FindingsAnswer(WireAnswer, frozen=True, kw_only=True):
+    """The position of the server in the host's file: the next batch begins there."""
+
+    offset: int
 
 
 class TrainAnswer(WireAnswer, frozen=True, kw_only=True):

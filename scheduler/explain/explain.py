@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Final
 
-from muster.domain.job.wait_reasons import WaitReason
+from muster.domain.job.wait_reasons import WAIT_REASON_TEXTS, WaitReason
 from muster.domain.policy.document import Policy
 from scheduler.explain.clauses import Clause, ClausePair, and_also, moment, verdict_of
 from scheduler.explain.exclusions import Funnel
@@ -21,6 +21,7 @@ _BEFORE_ANY_GPU: Final = frozenset(
         WaitReason.QUOTA_ABOVE,
         WaitReason.BORROWING,
         WaitReason.FIRM_GUARANTEES,
+        WaitReason.EXAMINED_LATER,
     }
 )
 _OBSTACLES: Final[Mapping[Obstacle | None, WaitReason]] = {
@@ -30,6 +31,12 @@ _OBSTACLES: Final[Mapping[Obstacle | None, WaitReason]] = {
     Obstacle.OWN_GUARANTEE: WaitReason.OWN_GUARANTEE,
     Obstacle.TOO_LITTLE: WaitReason.RECLAIM_TOO_LITTLE,
 }
+
+
+EXAMINED_LATER: Final = Verdict(
+    WAIT_REASON_TEXTS[WaitReason.EXAMINED_LATER], WaitReason.EXAMINED_LATER, (Reason(WaitReason.EXAMINED_LATER),)
+)
+"""The verdict of a job that a cycle only tries to start (``scheduler.queue.examination``)."""
 
 
 def unknown_tier(tier: str) -> Verdict:

@@ -8,15 +8,16 @@ from scheduler.explain.exclusions import Exclusions, Funnel, exclusions
 from scheduler.explain.free_room import FreeRoom, free_room
 from scheduler.fleet.kept_values import KeptValues
 from scheduler.fleet.topology import FleetState
+from scheduler.queue.examination import Examination
 from scheduler.reclaim.reclaim import Reclaimer
 from scheduler.solve.request import Request
 
 
 class KeptReasons:
-    """The reasons of one cycle, given the GPUs that are held for others."""
+    """The reasons of one cycle, given the GPUs that are held for others. ``examination`` counts each new one."""
 
-    def __init__(self, state: FleetState, reclaimer: Reclaimer) -> None:
-        self._state, self._reclaimer = state, reclaimer
+    def __init__(self, state: FleetState, reclaimer: Reclaimer, examination: Examination) -> None:
+        self._state, self._reclaimer, self.examination = state, reclaimer, examination
         self._exclusions: KeptValues[Exclusions] = KeptValues()
         self._rooms: KeptValues[FreeRoom] = KeptValues()
 
@@ -24,8 +25,12 @@ class KeptReasons:
         """Return the funnel of a gang that does not fit."""
         holds = self._reclaimer.holds
         stamp = self._state.stamp, holds.num_changes
-        found = self._exclusions.get(stamp, request.family, lambda: exclusions(self._state, request, holds.mask))
-        return found.funnel(request.fewest_nodes)
+
+        def compute() -> Exclusions:
+            self.examination.computed()
+            return exclusions(self._state, request, holds.mask)
+
+        return self._exclusions.get(stamp, request.family, compute).funnel(request.fewest_nodes)
 
     def room(self, request: Request) -> FreeRoom:
         """Return the room that is free to the request's family."""

@@ -79,7 +79,9 @@ class FirmStarts:
     def with_firm_start(self, waiting: Waiting, places: dict[JobId, Place]) -> Waiting:
         """Return the entry with the firm start, and the last one that was postponed."""
         job, place = self._jobs.get(waiting.job_id), places.get(waiting.job_id)
-        # Without a place it stands while GPUs are reclaimed or kept for the job; the next cycle finds if it is lost.
+        # Without a place it stands while GPUs are reclaimed or kept for the job, until it passes.
+        if job is not None and job.firm_start is not None and job.firm_start.latest_ms < self._now_ms:
+            self._postponed.setdefault(job.job_id, Postponed(job.firm_start.latest_ms, self._why_passed(job)))
         firm_start = None if job is None or job.job_id in self._postponed else job.firm_start
         found = None if place is None else self._made_firm(place, waiting.turn)
         if found is not None and (firm_start is None or found.latest_ms <= firm_start.latest_ms):
@@ -89,6 +91,12 @@ class FirmStarts:
             return waiting
         verdict = waiting.verdict if postponed is None else explain.start_postponed(waiting.verdict, postponed)
         return replace(waiting, verdict=verdict, firm_start=firm_start, postponed=postponed)
+
+    def _why_passed(self, job: WaitingJob) -> str:
+        """Return why a job for which GPUs are reclaimed or kept has not started by its latest start."""
+        if job.job_id in self._reclaimer.holds:
+            return "GPUs that are reclaimed for it are in use for longer"
+        return "it waits for hosts in place of the ones that it lost"
 
     def _made_firm(self, place: Place, turn: Turn) -> FirmStart | None:
         if place.latest_ms is None:
@@ -149,6 +157,8 @@ class FirmStarts:
         """Return why these GPUs are in use for longer than was reported; none: why it has not started on free ones."""
         if not len(late):
             return "a limit, or the order of the queue, kept it from starting there by then"
+        if self._state.is_spare[late].any():
+            return "GPUs that were held for it are kept as spares, for gangs that lose hosts"
         if np.isin(late, self._reclaimer.endings.cleaned()).all():
             return "GPUs that were held for it are still being cleaned"
         tier = self._reclaimer.endings.new_tier(late)

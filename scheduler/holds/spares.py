@@ -7,7 +7,7 @@ protected tiers may mix in one gang: each tier that no rule reclaims counts by i
 """
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 import numpy as np
@@ -41,12 +41,18 @@ class Spares:
     """The spares of one cycle. Idle ones are taken in the fleet's state until ``open_to`` opens them.
 
     ``hold_of_others``: GPUs that are held for beneficiaries; they are no spares, whichever job runs there.
+    ``used`` is called with the tier of a job that starts on spares, and these.
     """
 
     def __init__(
-        self, state: FleetState, policy: Policy, workload: Workload, hold_of_others: Ints | None = None
+        self,
+        state: FleetState,
+        policy: Policy,
+        workload: Workload,
+        hold_of_others: Ints | None = None,
+        used: Callable[[str, Ints], None] | None = None,
     ) -> None:
-        self._state, self._policy = state, policy
+        self._state, self._policy, self._used = state, policy, used
         self._gpus: Ints = np.zeros(0, dtype=np.int64)
         self._is_any_kept = False
         if policy.recovery.spares.confidence is not None:
@@ -75,7 +81,10 @@ class Spares:
         try:
             yield
         finally:
-            self._gpus = self._gpus[self._state.is_free[self._gpus]]
+            is_left = self._state.is_free[self._gpus]
+            if self._used is not None and not is_left.all():
+                self._used(job.tier, self._gpus[~is_left])
+            self._gpus = self._gpus[is_left]
             self._state.take(self._gpus)
 
 

@@ -56,6 +56,7 @@ class PendingJobs:
         self._state, self._policy, self._workload, self._holdings = state, policy, workload, holdings
         self._placing, self._queue_report, self._reclaimer, self._backfill = placing, queue_report, reclaimer, backfill
         self._reasons = queue_report.reasons
+        self._examination = self._reasons.examination
         self._verdicts: dict[tuple[Request, TenantId, bool, Hashable, Hashable], Verdict] = {}
         self._hold_over: set[tuple[TenantId, str]] = set()
         self._num_beneficiaries = 0
@@ -71,6 +72,8 @@ class PendingJobs:
         GPU is held for lack of quota.
         """
         request, alike = request.at_least(), (limit.tenant_id, job.tier)
+        if not self._examination.admits():
+            return None
         if not self._backfill.books_for_quota():
             if alike in self._hold_over or most_nodes(self._state, request) >= request.nodes:
                 return None
@@ -90,12 +93,23 @@ class PendingJobs:
         meets = self._reclaimer.distinguishing_key(request, claim, expected_s(job, self._policy))
         tenant = NO_TENANT if claim is None else job.tenant_id
         alike = request, tenant, self._is_beyond(job, claim), told_apart_by, meets
+        if alike not in self._verdicts and self.is_put_off(job):
+            return self.put_off()
         if alike not in self._verdicts:
             found = self._refused_or_hold(job, request, claim)
             if not found.is_of_all:
                 return found.verdict
             self._verdicts[alike] = found.verdict
         return self._verdicts[alike]
+
+    def is_put_off(self, job: WaitingJob) -> bool:
+        """Return whether this cycle does not examine the job. A firm start is either kept or postponed at once."""
+        return job.firm_start is None and not self._examination.admits()
+
+    def put_off(self) -> Verdict:
+        """Return the verdict of a job that this cycle does not examine."""
+        self.has_hopeful = True
+        return explain.EXAMINED_LATER
 
     def _refused_or_hold(self, job: WaitingJob, request: Request, claim: Claim | None) -> "_Found":
         """Reclaim for the job, or hold a place for it; else the verdict is that of all jobs with its request."""
@@ -108,6 +122,7 @@ class PendingJobs:
             return _Found(explain.quota_reserved(job, reserved, held))
         outcome: Outcome = self._reclaim(job, request.at_least(), claim) if can_ever_fit else Refused()
         if isinstance(outcome, Notified):
+            self._examination.computed()
             if outcome.frees_more:
                 self._queue_report.hold_again()
             return _Found(explain.reclaimed_for_it(request, outcome.until_ms, outcome.num_gpus, through))

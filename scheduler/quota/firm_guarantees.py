@@ -13,14 +13,14 @@ GPUs, not of places: a gang may still wait for whole hosts.
 """
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass
 
 import numpy as np
 
 from muster.domain.ids import TenantId
-from scheduler.fleet.topology import Flags
+from scheduler.fleet.topology import Flags, Ints
 from scheduler.quota.tenancy import Tenancy
 
 
@@ -87,6 +87,15 @@ class _Unused:
         return self._lines[tenant]
 
 
+def used_within(tenancy: Tenancy, tier: str, in_use: Mapping[tuple[TenantId, str], int]) -> int:
+    """Return how many of the GPUs in use in the tier are within guarantees. ``in_use``: of each tenant alone."""
+    unused = _Unused(tenancy, tier)
+    for (tenant, name), num_gpus in in_use.items():
+        if name == tier:
+            unused.add(tenant, num_gpus)
+    return unused.most - unused.total
+
+
 class FirmGuarantees:
     """The account of one cycle: what each tenant may still get without borrowing what is guaranteed to others.
 
@@ -107,21 +116,41 @@ class FirmGuarantees:
             if tier not in pool.reclaims:
                 pool.available -= num_gpus
 
-    def leave_out(self, gpus: Flags) -> None:
-        """Count these GPUs as not there: spares, on which no new job of a tenant starts."""
+    def leave_out(self, gpus: Flags, in_use: Iterable[tuple[str, Ints]] = ()) -> None:
+        """Count these GPUs as not there: spares, on which no new job of a tenant starts.
+
+        ``in_use``: the tier and GPUs of each attempt that ``add`` counts. Its spares are not taken off twice.
+        """
+        attempts = [(tier, spares) for tier, own in in_use if len(spares := own[gpus[own]])]
         for number, pool in enumerate(self._pools):
             num_gpus = int(np.count_nonzero(pool.gpus & gpus))
             pool.available -= num_gpus
             self._capacity[number] -= num_gpus
+        for tier, spares in attempts:
+            self.use_spares(tier, spares)
+
+    def use_spares(self, tier: str, spares: Ints) -> None:
+        """Count spares that a job of the tier uses: ``add`` takes them off, and ``leave_out`` has already."""
+        for pool in self._pools:
+            if tier not in pool.reclaims:
+                pool.available += int(np.count_nonzero(pool.gpus[spares]))
 
     def room(self, tenant: TenantId, tier: str) -> int | None:
-        """Return how many more GPUs the tenant may have in the tier; None: any number."""
+        """Return how many more GPUs the tenant may have in the tier; None: any number.
+
+        Where nothing is left unused of guarantees of others, they limit nothing: the job waits for GPUs in use.
+        """
         own = self._unused.get(tier)
-        slacks = [pool.available - self._unused_in(pool) for pool in self._pools if self._is_about(pool, tier)]
+        left = 0 if own is None else own.left_for(tenant)
+        slacks = [
+            pool.available - unused
+            for pool in self._pools
+            if self._is_about(pool, tier)
+            and ((unused := self._unused_in(pool)) > (left if tier in pool.tiers else 0) or self._is_rest_kept)
+        ]
         if not slacks:
             return None
-        lent = 0 if self._is_rest_kept else max(min(slacks), 0)
-        return lent + (0 if own is None else own.left_for(tenant))
+        return left + (0 if self._is_rest_kept else max(min(slacks), 0))
 
     def may_refuse(self, tenant: TenantId, tier: str) -> bool:
         """Return whether guarantees of others may refuse a job of the tenant later.

@@ -7,14 +7,16 @@ or on held GPUs whose job has found others. Equal requests fail together: each i
 from muster.domain.ids import NodeId
 from muster.domain.policy.document import Policy
 from muster.domain.policy.queue import CONSERVATIVE
-from scheduler.fleet.topology import FleetState
+from scheduler.fleet.kept_values import KeptValues
+from scheduler.fleet.topology import FleetState, NodeFilter
 from scheduler.holds.places import Holds
 from scheduler.model import Placement, WaitingJob
 from scheduler.quota.tenancy import Holdings
 from scheduler.reclaim.reclaim import Reclaimer
 from scheduler.solve.elastic import enlarge, nodes_within
+from scheduler.solve.node_filter import node_filter_of
 from scheduler.solve.recovery import replan, swap_of
-from scheduler.solve.solver import Chosen, Request, could_ever_fit, fitting_size, parts_of, place
+from scheduler.solve.solver import Chosen, Request, could_ever_fit, fitting_size, most_nodes, parts_of, place
 
 
 def could_be(state: FleetState, request: Request) -> bool:
@@ -39,6 +41,8 @@ class Placing:
         self._unplaceable: set[Request] = set()
         self._unpassable: set[tuple[Request, tuple[int, ...]]] = set()
         self._exempting: dict[Request, Request] = {}
+        self._most_unfiltered: KeptValues[int] = KeptValues()
+        self._counted: set[tuple[str, int, NodeFilter]] = set()
         self._enlargeable: dict[int, tuple[WaitingJob, Request, Chosen]] = {}
         self.placements: list[Placement] = []
 
@@ -47,6 +51,16 @@ class Placing:
         if self._backfill.reserved(job) is not None:
             return False
         return self._pass(job, request) or self._place(job, request) or self._place_alongside(job, request)
+
+    def needs_count(self, request: Request) -> bool:
+        """Return whether a try counts the fleet by labels that no request of this cycle has had yet."""
+        if not request.rule.labels or self._fits_nowhere(request):
+            return False
+        layout = self._state.for_tier(request.tier)
+        key = request.tier, request.gpus_per_node, node_filter_of(layout, request)
+        is_new = key not in self._counted
+        self._counted.add(key)
+        return is_new
 
     def start_from_hold(self, job: WaitingJob, request: Request) -> bool:
         """Place a beneficiary by itself: the GPUs that are held for it are free for it alone just now."""
@@ -95,8 +109,12 @@ class Placing:
         holds = self._backfill.open_to(job)
         if not holds or (request, holds) in self._unpassable:
             return False
-        if not job.keep and self._backfill.most_nodes(request, holds) < request.fewest_nodes:
-            return False
+        if not job.keep:
+            widest = request.unfiltered() if request.is_filtered else request
+            if self._backfill.most_nodes(widest, holds) < request.fewest_nodes:
+                return False
+            if request.is_filtered and self._backfill.most_nodes(request, holds) < request.fewest_nodes:
+                return False
         with self._backfill.lifted(holds):
             kept = replan(self._state, request, job.keep) if job.keep else None
             chosen = kept or self._backfill.place(request, holds) or self._smaller(job, request)
@@ -110,13 +128,21 @@ class Placing:
 
     def _place(self, job: WaitingJob, request: Request) -> bool:
         chosen = replan(self._state, request, job.keep) if job.keep else None
-        if chosen is None and request not in self._unplaceable:
+        if chosen is None and request not in self._unplaceable and not self._fits_nowhere(request):
             chosen = self._home(request) or self._smaller(job, request)
         if chosen is None:
             self._unplaceable.add(request)
             return False
         self._take(job, request, chosen)
         return True
+
+    def _fits_nowhere(self, request: Request) -> bool:
+        """Return whether a filtered request would not fit on any hosts: one count serves all filters."""
+        if not request.is_filtered:
+            return False
+        widest = request.unfiltered()
+        most = self._most_unfiltered.get(self._state.stamp, widest.family, lambda: most_nodes(self._state, widest))
+        return most < request.fewest_nodes
 
     def _place_alongside(self, job: WaitingJob, request: Request) -> bool:
         """Run the job on held GPUs whose job has found others."""

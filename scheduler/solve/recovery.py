@@ -56,7 +56,7 @@ def _replan(
     state: FleetState, request: Request, last: Parts, bad: Collection[GpuUuid], movable: Sequence[Slice]
 ) -> Chosen | None:
     good = good_ranks(state, request, last, bad)
-    if good is None:
+    if good is None or all(part is None for _, part in good.ranks):
         return None
     ranks = good.ranks if len(good.ranks) == request.nodes else _resized(good.ranks, request.nodes)
     filled = _filled(state, request, ranks, good, movable)
@@ -188,8 +188,7 @@ def _is_known(layout: Layout, level: str) -> Flags:
 def _resized(ranks: Sequence[tuple[NodeId, Ints | None]], num_nodes: int) -> list[tuple[NodeId, Ints | None]]:
     """Return so many of the kept nodes, in rank order, and new ones near the last of them for the missing."""
     kept = [(node_id, part) for node_id, part in ranks if part is not None][:num_nodes]
-    near = kept[-1][0] if kept else ranks[-1][0]
-    return kept + [(near, None)] * (num_nodes - len(kept))
+    return kept + [(kept[-1][0], None)] * (num_nodes - len(kept))
 
 
 def _cells_of(state: FleetState, node_id: NodeId) -> Ints:

@@ -4,7 +4,7 @@ from dataclasses import dataclass, field, replace
 
 from muster.domain.ids import NodeId
 from scheduler.model import WaitingJob
-from scheduler.solve.placement_rule import ANYWHERE, PlacementRule, Preference
+from scheduler.solve.placement_rule import ANYWHERE, LabelRule, PlacementRule, Preference
 
 Family = tuple[str, int, str | None, frozenset[NodeId], PlacementRule, int | None, bool]
 """What requests of one family have in common (``Request.family``)."""
@@ -48,6 +48,15 @@ class Request:
             self.maintenance_start_ms,
             self.may_use_spares,
         )
+
+    @property
+    def is_filtered(self) -> bool:
+        """Whether it excludes hosts that other requests may use."""
+        return bool(self.avoid_nodes or self.rule.labels)
+
+    def unfiltered(self) -> "Request":
+        """Return the request on any host. Where it does not fit, the filtered one does not either."""
+        return replace(self, avoid_nodes=frozenset(), rule=replace(self.rule, labels=LabelRule()))
 
     @property
     def fewest_nodes(self) -> int:

@@ -124,6 +124,12 @@ def narrowed(state: FleetState, request: Request) -> Request:
 def could_ever_fit(state: FleetState, request: Request) -> bool:
     """Return whether the request would fit with every GPU idle that its tier admits."""
     most = state.lasting.get(request.family)
+    if most is None and request.avoid_nodes and not request.rule.slices:
+        num_avoided = sum(
+            len(state.for_tier(request.tier).layout.cells_of_node.get(one, ())) for one in request.avoid_nodes
+        )
+        if could_ever_fit(state, request.avoiding(frozenset()).sized(request.nodes + num_avoided)):
+            return True
     if most is None:
         own = state.for_tier(request.tier)
         most = state.lasting[request.family] = most_nodes(own, request, own.tier(request.tier).admitted_counts)

@@ -9,7 +9,8 @@ from typing import Final
 from muster.domain.ids import NodeId
 from muster.domain.states import Contact, StopReason
 from scheduler.model import Plan, Question, Swap
-from simulator.planning.keeping import fault_of_firm_starts, fault_of_kept
+from simulator.planning.firm_starts import fault_of_firm_starts
+from simulator.planning.keeping import fault_of_kept
 from simulator.planning.lending import fault_of_lent
 from simulator.planning.snapshot import Snapshot, take
 from simulator.world.kernel import Action, Kernel
@@ -134,7 +135,8 @@ class Planner:
             return False
         contacts = tuple(self._placer.is_live(node_id) for node_id in store.gpus)
         lost = self._placer.num_lost, self._reclaims.num_lost
-        facts = store.num_changes, contacts, tuple(store.is_admitted.values()), len(store.is_out), lost
+        closed = len(store.is_out), tuple(sorted(store.nodes_on_hold))
+        facts = store.num_changes, contacts, tuple(store.is_admitted.values()), closed, lost
         is_late = now_ms - self._planned_ms >= _CHECKS_AGAIN_BEATS * beat_ms
         if facts == self._planned_on and not is_late:
             return False

@@ -66,22 +66,6 @@ def fault_of_kept(question: Question, decided: Plan) -> str | None:
     return None
 
 
-def fault_of_firm_starts(question: Question, decided: Plan) -> str | None:
-    """Return which firm start this plan moves to a later time without a reason (I31); None if there is none."""
-    served = {one.job_id for one in decided.placements} | {one.beneficiary for one in decided.reclaims}
-    served |= {one.beneficiary for one in question.workload.reclaims}
-    now = {one.job_id: one for one in decided.waiting}
-    for job in question.queue:
-        if job.firm_start is None or job.job_id in served:
-            continue
-        entry, latest_ms = now[job.job_id], job.firm_start.latest_ms
-        is_kept = entry.firm_start is not None and entry.firm_start.latest_ms <= latest_ms
-        has_reason = entry.postponed is not None and entry.postponed.latest_ms == latest_ms
-        if not is_kept and not has_reason:
-            return f"{job.job_id} was to start by {latest_ms}, and has now {entry.firm_start} without a reason"
-    return None
-
-
 def _may_wait(job: WaitingJob, policy: Policy, now_ms: int) -> bool:
     """Return whether the job may still wait for another host of its required domain, by the policy."""
     if job.interrupted_ms is None or job.required_level is None or job.min_nodes is not None:

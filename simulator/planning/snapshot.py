@@ -72,9 +72,9 @@ def views_of(store: Store, contacts: Mapping[NodeId, Contact]) -> list[GpuView]:
     worked_on = {one.node_id for one in store.windows() if one.starts_ms <= now_ms}
     views = []
     for node_id, part in store.gpus.items():
-        contact, is_worked_on = contacts[node_id], node_id in worked_on
+        contact, is_closed = contacts[node_id], node_id in worked_on or node_id in store.nodes_on_hold
         for slot, gpu in enumerate(part):
-            is_cordoned = is_worked_on or not store.is_admitted[gpu]
+            is_cordoned = is_closed or not store.is_admitted[gpu]
             facts = _facts(store.cases[gpu].standing, contact, is_cordoned, gpu in store.holders, store.is_calm)
             view = known.get(gpu)
             if view is None or view.facts is not facts:
@@ -224,14 +224,14 @@ def _waiting(store: Store, job: JobLifecycle, now_ms: int, num_assigned: int) ->
     is_interrupted = last is not None and last.ending is not None and last.ending.cause in INTERRUPTIONS
     avoided = _at_fault(store, job.job_id)
     # GPUs that are held since an interruption are the ones it keeps; they do not change its size.
-    held_nodes = 0 if is_interrupted else num_assigned // row.gpus_per_node
+    num_assigned_nodes = 0 if is_interrupted else num_assigned // row.gpus_per_node
     firm_start, postponed = store.firm_starts.get(job.job_id, (None, None))
     waiting = WaitingJob(
         job_id=job.job_id,
         version=0,
         tier=row.tier,
         queued_ms=store.submitted_ms[job.job_id],
-        nodes=held_nodes if row.min_nodes <= held_nodes <= row.most_nodes else row.nodes,
+        nodes=num_assigned_nodes if row.min_nodes <= num_assigned_nodes <= row.most_nodes else row.nodes,
         gpus_per_node=row.gpus_per_node,
         # Avoiding every host would leave the job pending without end: then no host is avoided.
         avoid_nodes=avoided if len(store.gpus) - len(avoided) >= row.min_nodes else frozenset(),

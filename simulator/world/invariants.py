@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from health.standing import standing
+from health.standing.breaker import Way
 from muster.domain.ids import AttemptId, GpuUuid, JobId, NodeId
 from muster.domain.job.spec import NodeLossRule
 from muster.domain.lifecycle import attempt as attempts
@@ -23,6 +24,7 @@ from simulator.world.judging import Judge
 from simulator.world.kernel import Kernel
 from simulator.world.picking import RandomPicker
 from simulator.world.places import fault_of_place, over_quota
+from simulator.world.standings import STAYS_OUT
 from simulator.world.store import PLACED, Store
 from simulator.world.truth import require
 
@@ -174,12 +176,31 @@ def _breaker_knows(world: Inspector) -> None:
     require(out == world.store.is_out, "I10", f"{out} are out, by the index {world.store.is_out}")
 
 
+def _account_agrees(world: Inspector) -> None:
+    """Require that the account has exactly the GPUs that rules keep from new work, each with its ways."""
+    store, facts = world.store, dict[GpuUuid, set[str]]()
+    for gpu, case in store.cases.items():
+        if case.standing in STAYS_OUT:
+            facts.setdefault(gpu, set()).add(Way.STANDING)
+    for gpu in (gpu for node_id in store.nodes_on_hold for gpu in store.gpus[node_id]):
+        facts.setdefault(gpu, set()).add(Way.NODE_HOLD)
+    account = {each.gpu_uuid: set(each.out_by()) for each in store.breaker.quarantined if each.is_out}
+    require(account == facts, "I29", f"out are {facts}, by the account {account}")
+
+
 def _condemned_are_out(world: Inspector) -> None:
     standings = world.judge.standings
     for gpu, condemned_ms in standings.condemned_ms.items():
         is_proved = standings.proved_ms.get(gpu, 0) > condemned_ms
         is_kept_off = world.store.cases[gpu].standing in OUT_OF_SERVICE or gpu in world.judge.proposed
         require(is_proved or is_kept_off, "I11", f"{gpu} is in service, condemned at {condemned_ms} and not proved")
+
+
+def _doubted_are_out(world: Inspector) -> None:
+    """Require I28 of results. What the breaker holds back is cordoned in production: here it is in ``proposed``."""
+    for gpu, group in world.judge.standings.doubted():
+        is_kept_off = world.store.cases[gpu].standing in OUT_OF_SERVICE or gpu in world.judge.proposed
+        require(is_kept_off, "I28", f"{gpu} is in service, and no burn-in has tested its {group} since a finding")
 
 
 def _accepted_are_kept(world: Inspector) -> None:
@@ -308,10 +329,8 @@ INVARIANTS: Final[Mapping[str, Check | AtItsMoment | NotOfThisWorld]] = {
     "I24": NotOfThisWorld("there is no selector: the tests of fleet.override_standing"),
     "I25": _deadlines_stand,
     "I26": AtItsMoment("judging.Standings.moves, for each move of a GPU by a rate, a score or flapping"),
-    "I28": NotOfThisWorld(
-        "readings have no ages: tests/control/health/test_freshness.py, tests/health/standing/test_coverage.py"
-    ),
-    "I29": NotOfThisWorld("rules hold no node and order no burn-in: tests/health/replay/test_capped_ways.py"),
+    "I28": _doubted_are_out,  # readings have no ages here: tests/control/health/test_freshness.py
+    "I29": _account_agrees,
     "I31": AtItsMoment("cycles.Planner._cycle, for each plan; tests/simulator/traces/test_firm_starts.py"),
 }
 """Number → its check of the whole world, or the reason why there is none."""

@@ -1,112 +1,46 @@
-"""The health of the world's GPUs: findings from hosts, the real rules under the real breaker, burn-ins.
-
-``Standings`` computes independently what the invariants I10, I11, I25 and I26 are checked against.
-"""
+"""The health of the world's GPUs: findings from hosts, the real rules under the real breaker, burn-ins."""
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from random import Random
 from typing import Final
 
 from health.evidence.evidence import join
 from health.standing import breaker
-from health.standing.breaker import FLEET_WINDOW, BreakerState, FleetCounts, GpuPlace
-from health.standing.gpu_case import BurnInResult, GpuCase, Move, MoveReason, moved
+from health.standing.breaker import BreakerState, FleetCounts, GpuPlace
+from health.standing.gpu_case import EVERY_GROUP, BurnInResult, GpuCase, Move, moved, proofs_of
 from health.standing.standing import MOVES_AT_ONCE
-from muster.domain.evidence.findings import Finding, Severity, Trust
+from muster.domain.evidence.findings import Evidence, Finding, Severity, Trust
+from muster.domain.evidence.traits import FaultGroup
 from muster.domain.ids import EvidenceId, GpuUuid
 from muster.domain.lifecycle.attempt import Command
-from muster.domain.policy.document import DEFAULT_POLICY
 from muster.domain.state_sets import OUT_OF_SERVICE
 from muster.domain.states import Standing, StopReason
 from simulator.world.clocks import WALL_START_MS
 from simulator.world.kernel import Kernel
+from simulator.world.node_holds import NodeHolds
 from simulator.world.server import Server
 from simulator.world.settings import Settings
+from simulator.world.standings import Standings
 from simulator.world.truth import require
 from simulator.world.wiring import Wiring
 
-_BY_RATE: Final = frozenset({MoveReason.LOW_SCORE, MoveReason.REPORTED_EVIDENCE, MoveReason.FLAPPING})
-_TRUE_POLICY: Final = DEFAULT_POLICY.health
 _MOST_PAST_MOVES: Final = 8
-_STAYS_OUT: Final = frozenset({Standing.SUSPECT, Standing.QUARANTINED, Standing.REPAIR})
-
-
-@dataclass(slots=True)
-class Standings:
-    """The truth about findings and transitions.
-
-    ``taken_ms``, ``taken_as``: GPU → when, and under which number, a rule took it out last; ``out``: the GPUs that have
-    not returned since. ``accepted``: scope → the takings before a person closed it last. ``open_since_ms``: the
-    breaker's scopes at the last check.
-    """
-
-    taken_ms: dict[GpuUuid, int] = field(default_factory=dict)
-    out: set[GpuUuid] = field(default_factory=set)
-    num_taken: int = 0
-    taken_as: dict[GpuUuid, int] = field(default_factory=dict)
-    accepted: dict[str, int] = field(default_factory=dict)
-    open_since_ms: dict[str, int] = field(default_factory=dict)
-    condemned_ms: dict[GpuUuid, int] = field(default_factory=dict)
-    proved_ms: dict[GpuUuid, int] = field(default_factory=dict)
-
-    def moves(self, move: Move, case: GpuCase, counts: FleetCounts) -> None:
-        if move.to_standing is Standing.QUARANTINED or (
-            move.to_standing is Standing.SUSPECT and not self._is_out(move)
-        ):
-            self.num_taken += 1
-            self.taken_ms[move.gpu_uuid], self.taken_as[move.gpu_uuid] = move.at_ms, self.num_taken
-            self.out.add(move.gpu_uuid)
-            self._require_within_caps(move, counts)
-        elif move.to_standing not in _STAYS_OUT:
-            self.out.discard(move.gpu_uuid)
-        if move.from_standing is Standing.QUARANTINED and move.to_standing not in OUT_OF_SERVICE:
-            proved_ms, condemned_ms = self.proved_ms.get(move.gpu_uuid), self.condemned_ms.get(move.gpu_uuid, 0)
-            is_proved = proved_ms is not None and proved_ms > condemned_ms
-            require(is_proved, "I11", f"{move.gpu_uuid} is back: condemned {condemned_ms}, passed {proved_ms}")
-        if move.reason in _BY_RATE:
-            cited = [each.last_seen_ms for each in case.evidence if each.id in move.evidence_ids]
-            age_ms = move.at_ms - max(cited, default=0)
-            is_fresh = age_ms <= int(_TRUE_POLICY.evidence.stale_action_s * 1000)
-            require(is_fresh, "I26", f"{move.gpu_uuid} moves by what is {age_ms} ms old")
-
-    def _is_out(self, move: Move) -> bool:
-        return move.gpu_uuid in self.out
-
-    def _require_within_caps(self, move: Move, counts: FleetCounts) -> None:
-        """Require that what rules have taken out, by whatever way, is within the cap of each scope of the GPU."""
-        place, policy = counts.places[move.gpu_uuid], _TRUE_POLICY.breaker
-        window_ms = move.at_ms - int(policy.window_s * 1000)
-        rack = {gpu for gpu, other in counts.places.items() if other.rack == place.rack}
-        scopes = (
-            ("fleet_window", counts.places.keys(), policy.fleet_window_share, policy.fleet_window_floor),
-            ("fleet", counts.places.keys(), policy.fleet_share, policy.fleet_floor),
-            (f"rack:{place.rack}", rack, policy.rack_share, policy.rack_floor),
-        )
-        for scope, members, share, floor in scopes:
-            cap, accepted = max(int(floor), int(share * len(members) + 1e-9)), self.accepted.get(scope, 0)
-            stays = set[GpuUuid]() if scope == FLEET_WINDOW else self.out
-            counted = [
-                gpu
-                for gpu, at_ms in self.taken_ms.items()
-                if gpu in members and self.taken_as[gpu] > accepted and (gpu in stays or at_ms > window_ms)
-            ]
-            require(len(counted) <= cap, "I10", f"rules took out {sorted(counted)}, and {scope} gives {cap}")
-
-    def sees(self, state: BreakerState, closed: str | None = None) -> None:
-        """Require that a scope that opened stays open until a person closes it (I25)."""
-        lost = [scope for scope in self.open_since_ms if scope not in state.open_since_ms and scope != closed]
-        require(not lost, "I25", f"the breaker has forgotten that {lost} is open")
-        self.open_since_ms = dict(state.open_since_ms)
+_MOST_BURN_INS: Final = 4
+WORLDS_WITH_NARROW_BURN_INS: Final = 0.25
+"""The share of worlds in which a burn-in may leave out some groups of faults."""
 
 
 class Judge:
     name = "judge"
 
-    def __init__(self, kernel: Kernel, rng: Random, settings: Settings, wiring: Wiring, server: Server) -> None:
+    def __init__(
+        self, kernel: Kernel, rng: Random, settings: Settings, wiring: Wiring, server: Server, coverage: Random
+    ) -> None:
+        """``coverage``: draws what burn-ins cover, apart from ``rng``, so that other worlds are as they were."""
         self._kernel, self._rng, self._settings, self._wiring, self._server = kernel, rng, settings, wiring, server
         self._store = store = server.store
-        self.standings = Standings()
+        self.standings = Standings({gpu: node_id for node_id, part in store.gpus.items() for gpu in part})
         self.is_calm = False
         racks = {node_id: f"rack{number % 2}" for number, node_id in enumerate(store.gpus)}
         self._places = {gpu: GpuPlace(rack=racks[node_id]) for node_id, part in store.gpus.items() for gpu in part}
@@ -114,9 +48,12 @@ class Judge:
         for place in self._places.values():
             by_rack[place.rack or ""] = by_rack.get(place.rack or "", 0) + 1
         self._counts = FleetCounts(len(self._places), by_rack=by_rack, places=self._places)
+        self.node_holds = NodeHolds(kernel, wiring, server, self.standings, self._counts)
         store.cases = {gpu: GpuCase(gpu, Standing.HEALTHY, self._wall_ms()) for gpu in self._places}
         self.proposed: set[GpuUuid] = set()
         self._burning: dict[GpuUuid, int] = {}
+        self._coverage = coverage
+        self.has_narrow_burn_ins = coverage.random() < WORLDS_WITH_NARROW_BURN_INS
         self._num_evidence = 0
 
     def _wall_ms(self) -> int:
@@ -126,6 +63,7 @@ class Judge:
         """Take a host's findings: evidence, transitions, breaker and evacuation are one transaction."""
         now_ms, policy = self._wall_ms(), self._wiring.health_policy
         cases: dict[GpuUuid, GpuCase] = {}
+        told = list[tuple[Finding, FaultGroup]]()
         for finding in findings:
             if finding.gpu_uuid is None:
                 continue
@@ -135,10 +73,11 @@ class Judge:
             found = join(finding, case.evidence, policy, reference_ms, EvidenceId(f"ev{self._num_evidence}")).evidence
             others = tuple(each for each in case.evidence if each.id != found.id)
             cases[finding.gpu_uuid] = replace(case, evidence=(*others, found))
-        told = [finding for finding in findings if _condemns(finding)]
+            if _condemns(finding):
+                told.append((finding, found.traits.group))
         self._judge(cases, told)
 
-    def _judge(self, cases: dict[GpuUuid, GpuCase], reported: Iterable[Finding] = ()) -> None:
+    def _judge(self, cases: dict[GpuUuid, GpuCase], reported: Iterable[tuple[Finding, FaultGroup]] = ()) -> None:
         now_ms, wiring = self._wall_ms(), self._wiring
         state, moves, held_back = self._store.breaker, list[tuple[Move, GpuCase]](), set[GpuUuid]()
         restless = list[GpuUuid]()
@@ -159,10 +98,8 @@ class Judge:
                 restless += [gpu] if wiring.decide(case, now_ms, wiring.health_policy) is not None else []
             cases[gpu] = case
         self._server.failpoint("judgement.judge.before_commit")
-        for finding in reported:
-            told_ms = min(finding.onset_ms, now_ms)
-            gpu_uuid = finding.gpu_uuid or GpuUuid("")
-            self.standings.condemned_ms[gpu_uuid] = max(told_ms, self.standings.condemned_ms.get(gpu_uuid, 0))
+        for finding, group in reported:
+            self.standings.condemns(finding, group, now_ms)
         rings = self._commit(cases, state, moves)
         require(not restless, "rest", f"the rules move {restless} more than {MOVES_AT_ONCE} times at one moment")
         self.proposed = (self.proposed - cases.keys()) | held_back
@@ -182,10 +119,16 @@ class Judge:
             self.standings.moves(move, before, self._counts)
             if move.to_standing is Standing.PROBATION:  # evidence from before the proof is no longer needed
                 case = store.cases[move.gpu_uuid]
-                store.cases[move.gpu_uuid] = replace(case, evidence=(), moves=case.moves[-_MOST_PAST_MOVES:])
+                kept = self._unanswered(case)
+                store.cases[move.gpu_uuid] = replace(case, evidence=kept, moves=case.moves[-_MOST_PAST_MOVES:])
             if move.to_standing is Standing.QUARANTINED and move.threatens_correctness:
                 rings += self._evacuate(move.gpu_uuid)
         return tuple(rings)
+
+    def _unanswered(self, case: GpuCase) -> tuple[Evidence, ...]:
+        """Return the evidence that the burn-in does not cover, where burn-ins are narrow."""
+        proofs = proofs_of(case) if self.has_narrow_burn_ins else None
+        return () if proofs is None else tuple(each for each in case.evidence if not proofs.answer(each))
 
     def _evacuate(self, gpu: GpuUuid) -> Sequence[Command]:
         attempt_id = self._store.holders.get(gpu)
@@ -195,6 +138,7 @@ class Judge:
 
     def keep_up(self) -> None:
         """Start burn-ins on free GPUs that are out of service; now and then close the breaker as a person does."""
+        self.node_holds.keep()
         if not self._store.is_out and not self._store.breaker.open_since_ms and not self.proposed:
             return
         now_ms, again_ms = self._wall_ms(), 10 * self._settings.timers.heartbeat_ms
@@ -204,23 +148,37 @@ class Judge:
                 self._burning[gpu] = now_ms
                 passes = self.is_calm or self._rng.random() < 0.8
                 delay_ms = 1 + int(self._rng.random() * 4 * self._settings.timers.heartbeat_ms)
-                self._kernel.after(delay_ms, self._server.receive, self.burned, gpu, now_ms, passes)
+                covers = self._covered()
+                self._kernel.after(delay_ms, self._server.receive, self.burned, gpu, now_ms, passes, covers)
         scopes = self._store.breaker.open_since_ms
         if scopes and (self.is_calm or self._rng.random() < 0.05):
             self.close_breaker(next(iter(scopes)))
         elif self.is_calm and self.proposed and not scopes:
             self._judge({gpu: self._store.cases[gpu] for gpu in sorted(self.proposed)})
 
-    def burned(self, gpu: GpuUuid, began_ms: int, has_passed: bool) -> None:  # noqa: FBT001  # by place, as all received
+    def _covered(self) -> frozenset[FaultGroup]:
+        """Return the fault groups that the next burn-in tests."""
+        if self.is_calm or not self.has_narrow_burn_ins:
+            return EVERY_GROUP
+        return frozenset(group for group in FaultGroup if self._coverage.random() < 0.7)
+
+    def burned(
+        self,
+        gpu: GpuUuid,
+        began_ms: int,
+        has_passed: bool,  # noqa: FBT001  # by place, as all received
+        covers: frozenset[FaultGroup],
+    ) -> None:
         """Take the result of a burn-in."""
         self._burning.pop(gpu, None)
         case = self._store.cases[gpu]
         if case.standing is not Standing.QUARANTINED:
             return
-        result = BurnInResult(began_ms, self._wall_ms(), has_passed)
+        result = BurnInResult(began_ms, self._wall_ms(), has_passed, covers)
         if has_passed:
-            self.standings.proved_ms[gpu] = max(began_ms, self.standings.proved_ms.get(gpu, 0))
-        self._judge({gpu: replace(case, burn_ins=(*case.burn_ins[-1:], result))})
+            self.standings.proves(gpu, covers, began_ms)
+        kept = case.burn_ins[1 - _MOST_BURN_INS :] if self.has_narrow_burn_ins else case.burn_ins[-1:]
+        self._judge({gpu: replace(case, burn_ins=(*kept, result))})
 
     def close_breaker(self, scope: str) -> None:
         """Let rules act again, as a person does, and judge again what was held back."""
@@ -234,7 +192,7 @@ class Judge:
 
     def is_at_rest(self) -> bool:
         """Return whether every GPU is back, and nothing needs a person."""
-        return not self._store.is_out and not self.proposed
+        return not self._store.is_out and not self.proposed and not self._store.nodes_on_hold
 
 
 def _condemns(finding: Finding) -> bool:

@@ -1,13 +1,13 @@
 """The planted bugs that are code: each is a step of the core with one fault. ``planted`` describes them."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Final
 
 from health.standing import standing
-from health.standing.breaker import BreakerDecision, BreakerState, FleetCounts
-from health.standing.gpu_case import GpuCase, Move, MoveReason, move_to
-from muster.domain.ids import JobId
+from health.standing.breaker import BreakerDecision, BreakerState, FleetCounts, Taking, TakingDecision, Way
+from health.standing.gpu_case import EVERY_GROUP, GpuCase, Move, MoveReason, move_to
+from muster.domain.ids import GpuUuid, JobId
 from muster.domain.lifecycle import attempt, contact, host
 from muster.domain.lifecycle.host import HostLedger, Phase
 from muster.domain.lifecycle.model import AttemptLifecycle, Timers
@@ -140,11 +140,29 @@ def admit_all(
     return BreakerDecision(state, tuple(moves), (), None)
 
 
+def admit_all_takings(
+    takings: Iterable[Taking], state: BreakerState, _: FleetCounts, __: HealthPolicy, ___: int
+) -> TakingDecision:
+    return TakingDecision(state, tuple(takings), (), None)
+
+
+def never_give_back(
+    state: BreakerState, _: Mapping[Way, Sequence[GpuUuid]], __: FleetCounts, ___: HealthPolicy, ____: int
+) -> BreakerState:
+    return state
+
+
 def decide_by_any_burn_in(gpu: GpuCase, now_ms: int, policy: HealthPolicy) -> Move | None:
     """Treat the newest passed burn-in as proof, whatever was reported since it began."""
     if gpu.standing is Standing.QUARANTINED and any(result.has_passed for result in gpu.burn_ins):
         return move_to(gpu, Standing.PROBATION, MoveReason.BURN_IN_PASSED, now_ms)
     return standing.decide(gpu, now_ms, policy)
+
+
+def decide_by_any_coverage(gpu: GpuCase, now_ms: int, policy: HealthPolicy) -> Move | None:
+    """Treat each passed burn-in as a proof of every part of the GPU, whatever it tested."""
+    burn_ins = tuple(replace(result, covers=EVERY_GROUP) for result in gpu.burn_ins)
+    return standing.decide(replace(gpu, burn_ins=burn_ins), now_ms, policy)
 
 
 _HEALTH: Final = DEFAULT_POLICY.health

@@ -43,6 +43,8 @@ class Placer:
             return "not admitted"
         if gpu in self._store.is_out:
             return "quarantined"
+        if node_id in self._store.nodes_on_hold:
+            return "on a node with a rule cordon"
         if self._store.rules.is_planned and (why := self._against_rules(node_id, gpu, row)):
             return why
         return None if self.is_live(node_id) else "silent"

@@ -107,11 +107,11 @@ PLANTED_BUGS: Final = (
         attempt_step=patches.end_at_once,
     ),
     _bug(
-        "grants_twice", "a claim is granted whatever the attempt has come to", 77, "I21",
+        "grants_twice", "a claim is granted whatever the attempt has come to", 119, "I21",
         attempt_step=patches.forget_grants,
     ),
     _bug(
-        "stop_not_resumed", "a stop is lost with the launcher that had recorded it", 19, "liveness",
+        "stop_not_resumed", "a stop is lost with the launcher that had recorded it", 72, "liveness",
         host_restarted=patches.forget_stops,
     ),
     _bug(
@@ -131,7 +131,7 @@ PLANTED_BUGS: Final = (
         attempt_step=patches.go_with_the_first,
     ),
     _bug(
-        "unready_waited_for", "a host that never gets ready is waited for", 6, "liveness",
+        "unready_waited_for", "a host that never gets ready is waited for", 18, "liveness",
         server_timers=patches.wait_for_ready,
     ),
     _bug(
@@ -143,12 +143,24 @@ PLANTED_BUGS: Final = (
         admit=patches.admit_all,
     ),
     _bug(
+        "node_holds_not_asked", "nodes are held whatever rules have taken out, and count nowhere", 5, "I10",
+        admit_takings=patches.admit_all_takings,
+    ),
+    _bug(
+        "holds_count_for_ever", "a node that takes work again still counts as held", 3, "I29",
+        end_ways=patches.never_give_back,
+    ),
+    _bug(
         "breaker_forgotten", "the breaker is in the server's memory, and lost with it", 0, "I25",
         forgets_breaker_at_restart=True,
     ),
     _bug(
-        "old_burn_in_proves", "a burn-in counts as proof against findings reported after it began", 22, "I11",
+        "old_burn_in_proves", "a burn-in counts as proof against findings reported after it began", 37, "I11",
         decide=patches.decide_by_any_burn_in,
+    ),
+    _bug(
+        "narrow_burn_in_proves", "a burn-in proves also what it did not test", 37, "I28",
+        decide=patches.decide_by_any_coverage,
     ),
     _bug(
         "old_rates_act", "a finding that arrives half an hour late still lowers the score", 3, "I26",
@@ -211,7 +223,7 @@ PLANTED_BUGS: Final = (
         plan=misplanning.reclaim_from_any_tier, rechecks_victims=False,
     ),
     _bug(
-        "min_run_ignored", "an attempt is reclaimed before its minimum run time", 22, "I9",
+        "min_run_ignored", "an attempt is reclaimed before its minimum run time", 16, "I9",
         plan=misplanning.ignore_min_run, rechecks_victims=False,
     ),
     _bug(

@@ -233,6 +233,7 @@ class RecordedWorld(World):
 
     server_type = RecordingServer
     is_planned = False
+    has_node_faults = False
 
     def draw_settings(self, rng: Random) -> Settings:
         settings = draw_settings(rng, scale=1.0)

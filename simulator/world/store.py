@@ -6,6 +6,7 @@ from typing import Final
 
 from health.standing.breaker import BreakerState
 from health.standing.gpu_case import GpuCase
+from muster.domain.evidence.findings import Evidence
 from muster.domain.ids import AttemptId, Fence, GpuUuid, JobId, NodeId, compose_fence
 from muster.domain.lifecycle.attempt import part_of
 from muster.domain.lifecycle.contact import LastContact
@@ -46,6 +47,8 @@ class Store:
     cases: dict[GpuUuid, GpuCase] = field(default_factory=dict)
     breaker: BreakerState = field(default_factory=BreakerState)
     is_out: set[GpuUuid] = field(default_factory=set)
+    node_evidence: dict[NodeId, tuple[Evidence, ...]] = field(default_factory=dict)
+    nodes_on_hold: set[NodeId] = field(default_factory=set)
     notices: Notices = field(default_factory=Notices)
     rows: dict[JobId, JobRow] = field(default_factory=dict)
     job_of_key: dict[str, JobId] = field(default_factory=dict)

@@ -1,12 +1,12 @@
 """The wiring of the core and the world. The defaults are true; ``planted`` replaces one part at a time by a bug."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from health.standing import breaker, standing
-from health.standing.breaker import BreakerDecision, BreakerState, FleetCounts
+from health.standing.breaker import BreakerDecision, BreakerState, FleetCounts, Taking, TakingDecision, Way
 from health.standing.gpu_case import GpuCase, Move
-from muster.domain.ids import NodeId
+from muster.domain.ids import GpuUuid, NodeId
 from muster.domain.lifecycle import attempt, contact, host, job
 from muster.domain.lifecycle.model import AttemptLifecycle, JobLifecycle, Timers
 from muster.domain.policy.document import DEFAULT_POLICY
@@ -37,6 +37,12 @@ class Wiring:
     server_timers: Callable[[Timers], Timers] = _as_they_are
     decide: Callable[[GpuCase, int, HealthPolicy], Move | None] = standing.decide
     admit: Callable[[Iterable[Move], BreakerState, FleetCounts, HealthPolicy, int], BreakerDecision] = breaker.admit
+    admit_takings: Callable[[Iterable[Taking], BreakerState, FleetCounts, HealthPolicy, int], TakingDecision] = (
+        breaker.admit_takings
+    )
+    end_ways: Callable[
+        [BreakerState, Mapping[Way, Sequence[GpuUuid]], FleetCounts, HealthPolicy, int], BreakerState
+    ] = breaker.end_ways
     health_policy: HealthPolicy = DEFAULT_POLICY.health
     clamps_times: bool = True
     forgets_breaker_at_restart: bool = False

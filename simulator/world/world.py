@@ -16,6 +16,7 @@ from simulator.world.invariants import Inspector
 from simulator.world.judging import Judge
 from simulator.world.kernel import Kernel, text_of
 from simulator.world.network import Wire
+from simulator.world.node_holds import NodeFaults
 from simulator.world.picking import RandomPicker
 from simulator.world.placing import Placer
 from simulator.world.reclaiming import Reclaims
@@ -100,10 +101,14 @@ class Client:
 
 
 class World:
-    """A world. ``is_planned``: whether ``scheduler.planner`` decides; None: in one world of four."""
+    """A world. ``is_planned``: whether ``scheduler.planner`` decides; None: in one world of four.
+
+    ``has_node_faults``: nodes may have faults of their own, which hold them.
+    """
 
     server_type: ClassVar[type[Server]] = Server
     is_planned: ClassVar[bool | None] = None
+    has_node_faults: ClassVar[bool] = True
 
     def __init__(self, seed: int, wiring: Wiring) -> None:
         self.kernel = Kernel()
@@ -121,7 +126,7 @@ class World:
         reclaims = Reclaims(self.kernel, wiring, self.server, placer)
         scheduler_type: type[Planner | RandomPicker] = Planner if rules.is_planned else RandomPicker
         self.scheduler = scheduler_type(self.kernel, rng, settings, wiring, self.server, placer, reclaims)
-        self.judge = Judge(self.kernel, rng, settings, wiring, self.server)
+        self.judge = Judge(self.kernel, rng, settings, wiring, self.server, Random(f"burn-ins of {seed}"))
         self.client = Client(self.kernel, rng, settings, self.server)
         self.hosts = {node: Host(node, self.kernel, rng, settings, wiring, self.server) for node in nodes}
         self.server.hosts = self.hosts
@@ -135,6 +140,9 @@ class World:
             self.hosts,
             self.client.up,
             self.client.down,
+        )
+        self.node_faults = NodeFaults(
+            self.kernel, Random(f"nodes of {seed}"), settings, self.server, self.judge.node_holds, self.hosts
         )
         self.inspector = Inspector(
             self.kernel, self.store, self.judge, self.client.accepted, settings.timers, self.scheduler
@@ -157,6 +165,8 @@ class World:
         self.scheduler.begin()
         self._every(settings.reconcile_ms, lambda: self.server.receive(self.judge.keep_up))
         after(settings.fault_gap_ms, self.faults.strike)
+        if self.has_node_faults:
+            self.node_faults.begin()
         after(settings.horizon_ms, self._calm_down)
 
     def run(self) -> None:
@@ -181,6 +191,7 @@ class World:
         """End the faults: from here on everything has to come to its end."""
         self._is_calm = True
         self.faults.end()
+        self.node_faults.end()
         self._every(self.settings.reconcile_ms, self._stop_at_rest)
 
     def _stop_at_rest(self) -> None:

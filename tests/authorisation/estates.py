@@ -11,6 +11,7 @@ from typing import Any, Final
 
 from sqlalchemy import select
 
+from control.attempts.attempts import lock_attempt
 from control.core.sealer import seal_once
 from control.core.sequencer import sequence_once
 from control.core.unit_of_work import UnitOfWorkFactory
@@ -28,10 +29,12 @@ from control.telemetry.intake import Intake, IntakeLimits
 from control.telemetry.reports import IncomingReport, Outcome
 from control.tenants import keys, persons, quotas, tenants
 from control.training import training
+from control.watch.verdicts import record_verdict
 from muster.db.models import Checkpoint, EvidenceRow, Gpu, GpuStandingChange, Incident, Job, Node, Reclaim
 from muster.domain.evidence.repairs import RepairAction, RepairOutcome
 from muster.domain.ids import GpuUuid, JobId, ReclaimId, TenantId
 from muster.domain.job.spec import JobSpec
+from muster.domain.job.verdicts import VerdictKind, VerdictReaction
 from muster.domain.policy.document import DEFAULT_POLICY
 from muster.domain.principals import Principal, Role, system_principal
 from muster.domain.states import ReclaimState, Standing
@@ -45,6 +48,9 @@ from tests.played_host import PlayedHost, played_host
 from tests.stored_signals import add_signal
 from tests.telemetry_reports import reading, report
 from tests.waiting import wait_until
+from watch.phases import Phase
+from watch.reports import Frame
+from watch.verdicts import Verdict
 
 JUDGE: Final = system_principal("judge")
 WORDS: Final = ("ocelot", "quetzal")
@@ -162,6 +168,7 @@ class _Life:
         assert self.host.claim(self.attempt_id, self.fence).granted
         self.host.report(self.attempt_id, self.fence, "started")
         self._print_and_train()
+        self._judge()
         self._cancel_another()
         self._report_readings()
         self._add_to_the_tenant()
@@ -199,6 +206,27 @@ class _Life:
         told = TrainBatch(protocol=PROTOCOL_VERSION, fence=self.fence, offset=0, next_offset=10, lines=lines)
         with self.units.begin(self.host.principal, training.RECORD, quiet=True) as unit:
             training.take(unit, self.attempt_id, told)
+
+    def _judge(self) -> None:
+        """Record a verdict that blames the program, and stops nothing."""
+        found = Verdict(
+            VerdictKind.HANG,
+            "endless_python",
+            (0,),
+            "",
+            "",
+            Phase.STEP,
+            1,
+            "",
+            Frame(f"{self.word}_function", f"/srv/{self.word}-script.py", 7),
+            (f"{self.word}-evidence",),
+            f"{self.word}-sentence",
+        )
+        with self.units.begin(JUDGE, SIGNALS, quiet=True) as unit:
+            loaded = lock_attempt(unit, self.attempt_id)
+            row = record_verdict(unit, loaded, found, self.host.node_id, VerdictReaction.NONE)
+        assert row is not None
+        self.verdict_id = row.id
 
     def _cancel_another(self) -> None:
         second = _submit(self.units, self.owner, _spec(f"{self.word}-second"))
@@ -278,6 +306,7 @@ class _Life:
             "tenant_id": tenant_id,
             "reclaim_id": self.reclaim_id,
             "checkpoint_id": checkpoint,
+            "verdict_id": self.verdict_id,
         }
         of_the_fleet = {
             "uuid": self.gpus[0],

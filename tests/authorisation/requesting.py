@@ -35,6 +35,7 @@ MISSING: Final = {
             "person": "prs",
             "tenant": "ten",
             "reclaim": "rcl",
+            "verdict": "vrd",
             "incident": "inc",
             "cordon": "cdn",
             "evidence": "ev",

@@ -34,6 +34,15 @@ def test_each_module_is_measured_at_the_size_that_was_requested() -> None:
         assert [figure.value for figure in measuring.measured("whole", size, measuring.Pace())] == [value]
 
 
+def test_a_suite_with_a_limit_states_how_long_it_took(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(measuring, "LIMITS_MIN", {"whole": 20.0})
+    now_s = iter((100.0, 1420.0))
+    monkeypatch.setattr("benchmarks.measuring.time.monotonic", lambda: next(now_s))
+    figure = measuring.measured("whole", measuring.FULL, measuring.Pace())[-1]
+    assert (figure.name, figure.value, figure.unit, figure.bar) == ("whole: the whole suite", 22.0, "min", 20.0)
+    assert not figure.holds
+
+
 def test_at_the_smallest_size_a_part_without_hardware_is_named_and_the_rest_tried(
     capsys: pytest.CaptureFixture[str],
 ) -> None:

@@ -14,12 +14,15 @@ from control.policy.policies import ACTIVATE
 from control.telemetry.intake import Intake, IntakeLimits
 from control.telemetry.reports import IncomingReport, Outcome
 from control.tenants import quotas, tenants
+from control.watch import line_intake
 from muster.db.models import Gpu, GpuStandingChange
 from muster.domain.ids import GpuUuid, JobId, NodeId
 from muster.domain.principals import Principal, Role
 from muster.domain.states import Standing
 from muster.domain.times import to_ms
+from muster.wire.host import PROTOCOL_VERSION
 from muster.wire.telemetry import GpuReport
+from muster.wire.training import FindingsBatch
 from scheduler.quota.tenancy import Quota
 from tests.browser.control_plane import ControlPlane
 from tests.browser.played_fleet import DONE, EVACUATED, FAILED, JUDGE, RECLAIMED, PlayedFleet, ShiftedClock
@@ -41,6 +44,9 @@ NUM_GPUS: Final = 80
 NUM_NODES: Final = 9
 SAMPLES: Final = 30
 HOUR_S: Final = 3_600
+_PEER: Final = "NCCL WARN NET/IB : Got completion from peer 10.7.1.9<40112> with error"
+RETRIES: Final = f"h100-1:98:12 [0] {_PEER} 12, opcode 129, len 0, vendor err 129 (Recv)"
+FLUSHED: Final = f"h100-2:98:12 [0] {_PEER} 5, opcode 129, len 0, vendor err 244 (Recv)"
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,6 +87,7 @@ def small_fleet(control_plane: ControlPlane) -> SmallFleet:
     beneficiary = _ask_again(played, victim)
     _keep_out_of_work(played)
     played.minutes_ago(0)
+    _print_lines_about_faults(played, hit_job)
     _report_an_hour(played, busy={*played.gpus_of(hit_job), *played.gpus_of(victim), *played.gpus_of(evaluation)})
     control_plane.report_events()
     given = {name: getattr(played, name) for name in PlayedFleet.__dataclass_fields__}
@@ -114,6 +121,26 @@ def _give_back_once(played: PlayedFleet, victim: JobId) -> None:
     played.end(reserved, DONE)
     played.run(victim)
     played.resume(victim, 130)
+
+
+def _print_lines_about_faults(played: PlayedFleet, job_id: JobId) -> None:
+    """A root on one host and what followed on the other, with sockets as the transport."""
+    newest = played.attempts(job_id)[-1]
+    lines = (("nccl.ib_retry_exceeded", RETRIES, 1), ("nccl.ib_flushed", FLUSHED, 8))
+    for part, (name, text, times) in zip(newest.hosts, lines, strict=False):
+        at_ms, rank = to_ms(played.units.clock()), part.part.node_rank * len(part.gpus)
+        found = {"name": name, "at_ms": at_ms, "rank": rank, "text": text, "peer": "10.7.1.9"}
+        chosen = {"name": "nccl.transport", "at_ms": at_ms, "transport": "socket", "cards": ["eth0"]}
+        batch = FindingsBatch(
+            protocol=PROTOCOL_VERSION,
+            fence=newest.attempt.fence,
+            offset=0,
+            next_offset=1,
+            findings=(chosen, *([found] * times)),
+        )
+        host = played.hosts[str(part.part.node_id)]
+        with played.units.begin(host.principal, line_intake.RECORD, quiet=True) as unit:
+            line_intake.take(unit, newest.attempt.id, batch)
 
 
 def _lose_a_gpu(played: PlayedFleet, job_id: JobId) -> GpuUuid:

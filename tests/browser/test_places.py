@@ -85,6 +85,8 @@ def test_a_job_that_was_hit_reports_its_attempts_placement_training_and_checkpoi
     assert "Where a step's time goes" in told
     assert "41.2 %" in told, "its MFU"
     assert "resumed from step 120" in told, "its log"
+    assert "Rank 0 on h100-1 printed: h100-1:98:12" in told, "the root among its lines about faults"
+    assert "8 lines of cascades and symptoms followed." in told
     assert console.page.locator(".slot--new").count() == 1
     console.page.get_by_role("link", name="1 attempt").click()
     console.page.locator(".slot--blamed").first.wait_for()

@@ -91,7 +91,9 @@ def test_a_job_states_how_often_it_saves_and_why(muster: Command) -> None:
         "submitted_by": "",
         "next_try_at": None,
     }
-    job = JOB | rest | {"attempts": [attempt | {"checkpoint_interval": interval}, attempt | {"number": 2}]}
+    dropped = {"log_bytes": 1_500, "events": 0, "checkpoints": 0, "steps": 1}
+    first = attempt | {"checkpoint_interval": interval, "dropped": dropped}
+    job = JOB | rest | {"attempts": [first, attempt | {"number": 2}]}
     with serving(lambda _asked, _number: Answer(200, job)) as server:
         shown = muster.run("job", "show", "job_1", url=server.url)
     words = " ".join(shown.stdout.split())
@@ -99,7 +101,8 @@ def test_a_job_states_how_often_it_saves_and_why(muster: Command) -> None:
         "attempt 1 RUNNING a checkpoint every 60 s, about 600 steps: which costs the least each stalls training"
         in words
     )
-    assert words.endswith("in 1 h attempt 2 RUNNING"), "of an older server's attempt nothing is known"
+    left_out = "left out: 1,500 bytes of output (limits.attempt.log_bytes), 1 step (limits.attempt.steps)"
+    assert words.endswith(f"in 1 h {left_out} attempt 2 RUNNING"), "of an older server's attempt nothing is known"
 
 
 def test_an_empty_list_states_what_to_do(muster: Command) -> None:

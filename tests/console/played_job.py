@@ -13,6 +13,7 @@ from control.hosts import protocol as hosts
 from control.jobs.read import AttemptView
 from control.policy.policies import ACTIVATE
 from control.training import training
+from control.watch.stalls import judge_stalls_once
 from muster.db.models import Gpu, GpuStandingChange
 from muster.domain.ids import AttemptId, GpuUuid, JobId, NodeId
 from muster.domain.principals import system_principal
@@ -22,6 +23,9 @@ from muster.wire.training import TrainBatch, TrainLine
 from tests.console.conftest import Console
 from tests.played_host import PlayedHost, played_host
 from tests.stored_signals import add_signal
+from watch.forensics.documents import to_document
+from watch.phases import Phase
+from watch.reports import Frame, HostReport, ProcessState, RankReport
 
 JUDGE = system_principal("judge")
 SUCCESS: dict[str, object] = {"launcher_exit_code": 0, "ranks": {"0": {"exit_code": 0, "signal": None}}}
@@ -54,8 +58,19 @@ class PlayedJob:
         assert self.host.claim(attempt.id, attempt.fence).granted
         self.host.report(attempt.id, attempt.fence, "started")
 
-    def states(self, *messages: dict[str, Any], rank: int = 0) -> None:
-        """Lines of a rank, as its host relays them."""
+    def stalls(self) -> None:
+        """Its host reports that rank 1 is stopped, and the watch judges it."""
+        process = {0: ProcessState.SLEEPING, 1: ProcessState.STOPPED}
+        frame = Frame("forward", "/srv/train.py", 7)
+        ranks = tuple(
+            RankReport(rank, Phase.STEP, 12, still_s=31.0, process=process[rank], stack=(frame,)) for rank in process
+        )
+        report = HostReport("host", time.time_ns() // 1_000_000, ranks)
+        self.states({"type": "stalled", "node": "host", "report": to_document(report)}, rank=None)
+        assert judge_stalls_once(self.seen.units, system_principal("watch")) == 1
+
+    def states(self, *messages: dict[str, Any], rank: int | None = 0) -> None:
+        """Lines of a rank, or of its host with None, as its host relays them."""
         attempt = self.newest.attempt
         offset = self.offsets.get((attempt.id, "train"), 0)
         self.offsets[attempt.id, "train"] = offset + 10
@@ -125,3 +140,19 @@ def played_job(seen: Console, **spec: object) -> PlayedJob:
             unit.session.flush()
     job_id = fleet.submit(**{"name": "long-run", "shape": {"gpus_per_node": 2}, **spec})
     return PlayedJob(seen, job_id, known)
+
+
+def struck(seen: Console) -> PlayedJob:
+    """Trained, struck at step 30, evacuated, resumed from step 10 on other GPUs, and ended well."""
+    job = played_job(seen)
+    job.start()
+    job.states({"type": "resumed", "step": 0, "generation": ""})
+    job.trains(1, 30)
+    job.trains(1, 30, rank=1)
+    job.saves(30)
+    job.breaks()
+    job.ends(EVACUATED)
+    job.start()
+    job.states({"type": "resumed", "step": 10, "generation": "step-00000010/gen-1"})
+    job.trains(11, 20)
+    return job

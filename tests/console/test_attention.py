@@ -17,7 +17,7 @@ from control.attempts.attempts import lock_job, step_job
 from control.core.unit_of_work import UnitOfWork
 from control.fleet import cordons, overrides
 from control.health import breakers, interventions
-from control.health.capacity import BREAKER
+from control.health.breaker_incidents import BREAKER
 from control.health.judge import judge_once
 from control.health.rule_repairs import start_repairs_once
 from control.jobs import jobs

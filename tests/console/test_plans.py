@@ -8,11 +8,13 @@ import pytest
 from sqlalchemy import update
 
 from control.jobs import jobs
-from muster.db.models import Attempt
+from control.tenants import planning
+from muster.db.models import Attempt, TenantPlanning
 from muster.domain.ids import JobId, TenantId
 from muster.domain.job.spec import JobSpec
 from muster.domain.principals import Principal, Role, system_principal
 from tests.console.conftest import Console
+from tests.fleet_factory import OPERATOR
 from workers.control.scheduler_loop import run_cycle
 
 
@@ -51,6 +53,20 @@ def test_a_waiting_jobs_page_reports_what_binds_what_is_before_it_and_from_when_
     assert "2 GPUs will be its own" in page
     assert re.search(r"canary-in-the-way : 2 GPUs", page)
     assert "Before it 1 job for 2 GPUs" in seen.text(f"/console/jobs/{last}")
+
+
+def test_pages_of_a_tenant_that_may_not_plan_now_show_what_is_stored(seen: Console, crowded: JobId) -> None:
+    job_id = submit(seen, "mine", shape={"nodes": 1, "gpus_per_node": 2})
+    cycle(seen)
+    with seen.units.begin(OPERATOR, planning.CHARGE, quiet=True) as unit:
+        unit.session.add(TenantPlanning(tenant_id=seen.fleet.tenant_id, left_s=-60.0, at=unit.now))
+    page = seen.text(f"/console/jobs/{job_id}", "tenant_member")
+    assert "Waits: " in page, "the reason of the newest cycle"
+    assert "Why it waits" not in page
+    refused = seen.get("/console/plan?nodes=1&gpus_per_node=2", "tenant_member")
+    assert refused.status_code == 429
+    assert "limits.tenant.planning_s_per_minute" in refused.text
+    assert seen.get("/console/plan?nodes=1&gpus_per_node=2").status_code == 422, "an operator names a tenant first"
 
 
 def test_a_tenant_reads_why_it_waits_and_nothing_of_which_it_waits_for(seen: Console, crowded: JobId) -> None:

@@ -16,6 +16,7 @@ from control.placement.placement import PLACE, place
 from control.policy.policies import ACTIVATE, store_policy
 from control.reclaim.notices import NOTIFY, notify
 from control.reclaim.victims import withdraw_idle
+from control.tenants.guarantees import guarantees_now
 from muster.db.models import Attempt, Job
 from muster.domain.ids import AttemptId, Fence, GpuUuid, JobId, NodeId
 from muster.domain.lifecycle.host import Phase
@@ -125,7 +126,12 @@ class Replay:
         version = self.fleet.job(self.job_ids[job_id]).version
         try:
             with self.units.begin(SCHEDULER, PLACE) as unit:
-                place(unit, Placement(self.job_ids[job_id], version, parts), POLICY)
+                place(
+                    unit,
+                    Placement(self.job_ids[job_id], version, parts),
+                    POLICY,
+                    planned_under=guarantees_now(unit.session),
+                )
         finally:
             newest = select(Attempt).where(Attempt.job_id == self.job_ids[job_id]).order_by(Attempt.fence.desc())
             with self.units.read() as session:
@@ -170,7 +176,12 @@ class Replay:
     def grow(self, attempt_id: AttemptId, job_id: JobId, parts: Picks, was: int) -> None:
         wanted = tuple((self.hosts[node].node_id, self._named(part)) for node, part in parts.items())
         with self.units.begin(SCHEDULER, elastic.GROW) as unit:
-            elastic.grow(unit, Growth(self.attempt_ids[attempt_id], self.job_ids[job_id], was, wanted), POLICY)
+            elastic.grow(
+                unit,
+                Growth(self.attempt_ids[attempt_id], self.job_ids[job_id], was, wanted),
+                POLICY,
+                planned_under=guarantees_now(unit.session),
+            )
 
     def resize(self, job_id: JobId, nodes: int) -> None:
         with self.units.begin(self.fleet.tenant, elastic.RESIZE) as unit:

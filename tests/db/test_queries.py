@@ -12,7 +12,7 @@ from sqlalchemy.exc import DBAPIError, IntegrityError, OperationalError
 from sqlalchemy.orm import Session
 
 from muster.db.engine import SessionLimits, driver_url, make_engine
-from muster.db.errors import ContentionError, translation_of
+from muster.db.errors import ContentionError, LockTimeoutError, translation_of
 from muster.db.models import ApiKey
 from muster.db.pipeline.batched import query_together
 from muster.db.queries.cluster import NEXT_FENCE, node_filter_of, raise_epoch
@@ -146,6 +146,7 @@ def test_another_database_is_refused() -> None:
         (psycopg.errors.CannotConnectNow(), UnavailableError),
         (psycopg.errors.IoError(), UnavailableError),
         (psycopg.OperationalError("connection refused"), UnavailableError),
+        (psycopg.errors.LockNotAvailable(), LockTimeoutError),
         (psycopg.errors.SerializationFailure(), ContentionError),
         (psycopg.errors.DeadlockDetected(), ContentionError),
         (psycopg.errors.UniqueViolation(), type(None)),

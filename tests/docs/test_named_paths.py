@@ -32,7 +32,19 @@ def _is_path(path: str) -> bool:
 
 @cache
 def _roots() -> frozenset[str]:
-    kept = {"muster", "health", "scheduler", "control", "workers", "agents", "api", "console", "simulator", "local"}
+    kept = {
+        "muster",
+        "health",
+        "watch",
+        "scheduler",
+        "control",
+        "workers",
+        "agents",
+        "api",
+        "console",
+        "simulator",
+        "local",
+    }
     return frozenset(kept | {path.name for path in ROOT.iterdir() if path.is_dir()})
 
 

@@ -35,6 +35,11 @@ def test_a_step_reported_again_or_late_changes_nothing() -> None:
     assert history.with_points(points(5, 20)) is history
 
 
+def test_steps_that_are_done_again_after_a_rollback_take_the_place_of_the_first() -> None:
+    history = Thinned().with_points(points(1, 20)).with_points([(21, None, 0.1), (16, 3.0, 0.1), (17, 2.0, 0.1)])
+    assert history.points == (*points(1, 15), (16, 3.0, 0.1), (17, 2.0, 0.1))
+
+
 @given(st.lists(st.integers(0, 2**53 - 1), max_size=600), st.integers(1, 50))
 def test_whatever_is_reported_in_whatever_pieces_stays_in_bound_and_order(steps: list[int], piece: int) -> None:
     history = Thinned()

@@ -1,5 +1,6 @@
 """A log device that is full, under each daemon and each logger: nothing stops for it."""
 
+import contextlib
 import io
 import logging
 import os
@@ -250,6 +251,76 @@ def test_a_line_waits_for_no_line_that_is_stuck(monkeypatch: pytest.MonkeyPatch)
     ]
 
 
+class _Unread:
+    """A pipe or a socket between two programs, whose reader stands still until ``read``."""
+
+    def __init__(self, kind: str) -> None:
+        if kind == "socket":
+            ours, theirs = socket.socketpair()
+            self._reads, self.writes = theirs.detach(), ours.detach()
+        else:
+            self._reads, self.writes = os.pipe()
+        os.set_blocking(self._reads, False)
+        self._file = os.fdopen(self.writes, "w", encoding="utf-8")
+        self.stream = LogStream(self._file)
+
+    def read(self) -> str:
+        content = b""
+        with contextlib.suppress(BlockingIOError):
+            while more := os.read(self._reads, 1 << 20):
+                content += more
+        return content.decode()
+
+    def close(self) -> None:
+        self._file.close()
+        os.close(self._reads)
+
+
+@pytest.fixture(params=["pipe", "socket", "pipe of another user"])
+def unread(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[_Unread]:
+    def refuse(*_: Any, **__: Any) -> int:
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr(log_streams, "LOCK_S", 0.01)
+    made = _Unread(request.param)
+    if request.param == "pipe of another user":
+        monkeypatch.setattr(os, "open", refuse)
+    yield made
+    made.close()
+
+
+def test_the_only_thread_is_not_stuck_in_a_pipe_that_no_process_reads(unread: _Unread) -> None:
+    """The descriptor stays as it was, since it may be another program's too."""
+    lines = [f"{number} {'x' * 5000}\n" for number in range(200)]
+    for line in lines:
+        unread.stream.write(line)
+    num_lost = unread.stream.num_lost
+    assert 0 < num_lost < 200
+    assert os.get_blocking(unread.writes)
+    read = unread.read()
+    assert read[: len(lines[0])] == lines[0]
+    unread.stream.write("next\n")
+    *_, reported, last = unread.read().splitlines()
+    assert (reported, last) == (f"{num_lost} writes to this log were lost: its device took nothing", "next")
+    assert unread.stream.num_lost == 0
+
+
+def test_only_the_first_line_waits_for_a_reader_that_stands_still(
+    unread: _Unread, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    waits: list[float] = []
+    has_room = log_streams._has_room
+
+    def has_room_and_wait(descriptor: int, within_s: float) -> bool:
+        waits.append(within_s)
+        return has_room(descriptor, within_s)
+
+    monkeypatch.setattr(log_streams, "_has_room", has_room_and_wait)
+    for _ in range(300):
+        unread.stream.write("x" * 5000)
+    assert sum(wait > 0 for wait in waits) <= 2, "a line that is taken in parts may wait a second time"
+
+
 TALKS = """
 import sys, threading
 import structlog
@@ -264,7 +335,7 @@ run_loops([Loop("talker", body, stalled_s=0.2)], threading.Event())
 """
 
 
-def test_a_loop_that_is_stuck_in_its_log_ends_its_process() -> None:
+def test_a_loop_that_makes_no_progress_ends_its_process_while_no_process_reads_its_log() -> None:
     with subprocess.Popen([sys.executable, "-c", TALKS], stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
         try:
             assert process.wait(timeout=60) == EXIT_LOOP_DEAD

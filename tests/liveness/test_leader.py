@@ -2,6 +2,7 @@
 
 import os
 import signal
+import zlib
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -196,3 +197,54 @@ def test_a_stopped_leader_loses_the_lead_and_writes_nothing_as_it_is_resumed(
     resumed = schedulers.log("first")[written:].partition("scheduler_active")[0]
     assert "decision_committed" not in resumed
     assert "process_ends" not in resumed, "it stands by"
+
+
+OF_0_1_0 = text("""
+    SELECT EXISTS (SELECT 1 FROM pg_locks WHERE locktype = 'advisory' AND granted AND classid = :namespace
+        AND objid = :key AND database = (SELECT oid FROM pg_database WHERE datname = current_database()))
+""")
+"""How an API of 0.1.0 asks whether a scheduler is active; it would show none otherwise."""
+LOCK_OF_0_1_0 = {"namespace": 0x4D55, "key": zlib.crc32(b"scheduler") & 0x7FFFFFFF}
+
+
+def test_an_api_of_0_1_0_sees_the_lead_as_long_as_it_lasts(
+    engine: Engine, leases: list[LeaderLease], clock: HandClock
+) -> None:
+    lease, standby = leases
+
+    def is_active() -> bool:
+        with engine.connect() as connection:
+            return bool(connection.scalar(OF_0_1_0, LOCK_OF_0_1_0))
+
+    assert not is_active()
+    assert lease.take()
+    assert is_active()
+    with engine.connect() as scheduler_of_0_1_0:
+        own = text("SELECT pg_try_advisory_lock(:namespace, :key)")
+        assert scheduler_of_0_1_0.scalar(own, LOCK_OF_0_1_0), "it works as before, with this one"
+        scheduler_of_0_1_0.execute(text("SELECT pg_advisory_unlock_all()"))
+    let_it_expire(engine)
+    assert standby.take()
+    clock.now_s += RENEW_S * 2
+    lease.advance()
+    assert is_active(), "of the new lead"
+    standby.close()
+    # The former one holds its mark no more. The database ends a session some moments after its connection is closed.
+    wait_until(lambda: not is_active())
+
+
+def test_a_lead_on_a_new_connection_is_marked_again(
+    engine: Engine, leases: list[LeaderLease], clock: HandClock
+) -> None:
+    lease, _ = leases
+    assert lease.take()
+    with engine.begin() as connection:
+        connection.execute(
+            text("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = 'muster-lead'")
+        )
+    for _ in range(2):  # the first renewal finds the connection dead
+        clock.now_s += RENEW_S
+        lease.advance()
+    lease.require()
+    with engine.connect() as connection:
+        assert connection.scalar(OF_0_1_0, LOCK_OF_0_1_0)

@@ -204,3 +204,21 @@ def test_the_control_plane_knows_each_keeper_of_its_worker() -> None:
 
     units = UnitOfWorkFactory(None)  # type: ignore[arg-type]  # nothing is asked
     assert tuple(loop.name for loop in keepers(units, "redis://127.0.0.1")) == KEEPERS
+
+
+def test_a_thrifty_loop_pauses_by_what_its_work_takes_and_not_for_ever() -> None:
+    from workers.control.main import THRIFTY_FACTOR, THRIFTY_S, thrifty  # noqa: PLC0415
+
+    now_s, pauses = [0.0], []
+    work_s = iter([0.001, 0.1, 0.2, 60.0, 0.001])
+
+    class Stop(threading.Event):
+        def wait(self, timeout: float | None = None) -> bool:
+            pauses.append(timeout)
+            return len(pauses) > 5
+
+    def work() -> None:
+        now_s[0] += next(work_s)
+
+    thrifty(1.0, work, lambda: now_s[0])(Stop())
+    assert pauses == pytest.approx([1.0, 1.0, 0.1 * THRIFTY_FACTOR, 0.2 * THRIFTY_FACTOR, THRIFTY_S, 1.0])

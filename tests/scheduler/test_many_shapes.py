@@ -10,12 +10,14 @@ from hypothesis import given, settings
 from muster.domain.ids import AttemptId, JobId, TenantId
 from muster.domain.policy.document import DEFAULT_POLICY
 from scheduler.fleet.kept_values import KeptValues
+from scheduler.fleet.topology import FleetState
 from scheduler.holds.places import Holds
 from scheduler.model import Plan, RunningAttempt, WaitingJob, Workload
 from scheduler.planner import plan
 from scheduler.reclaim.reclaim import Reclaimer
-from scheduler.solve import solver
-from scheduler.solve.solver import Request, place
+from scheduler.solve import placing, solver
+from scheduler.solve.placing import Placing
+from scheduler.solve.solver import Request, most_nodes, place
 from tests.scaled import examples
 from tests.scheduler.fleets import MINUTE_MS, NOW_MS, racks
 from tests.scheduler.test_all_features import full_worlds
@@ -33,6 +35,12 @@ def larger(job: WaitingJob) -> WaitingJob:
 def made_again(self: KeptValues[Any], stamp: Hashable, key: Hashable, make: Callable[[], Any]) -> Any:
     del self, stamp, key
     return make()
+
+
+def counted_alone(state: FleetState, request: Request) -> bool:
+    """The count of ``could_ever_fit`` for each request by itself."""
+    own = state.for_tier(request.tier)
+    return most_nodes(own, request, own.tier(request.tier).admitted_counts) >= request.nodes
 
 
 def searched(self: Holds, request: Request) -> int | None:
@@ -67,6 +75,8 @@ def searched_for_each(world: World) -> Plan:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(KeptValues, "get", made_again)
         patch.setattr(Reclaimer, "_refused_by_room", lambda *_: None)
+        patch.setattr(Placing, "_fits_nowhere", lambda *_: False)
+        patch.setattr(placing, "could_ever_fit", counted_alone)
         patch.setattr(Holds, "most_nodes", lambda *_: ANY_NUMBER)
         patch.setattr(Holds, "in_the_way", searched)
         return world.plan()

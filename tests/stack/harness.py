@@ -68,10 +68,14 @@ say("start"); time.sleep(float(sys.argv[3 if is_again else 2])); say("end")
 class Stack:
     """Start it with ``running_stack``. ``job_python``: the interpreter with torch, for the host's jobs."""
 
-    def __init__(self, folder: Path, python: Path, job_python: Path) -> None:
+    def __init__(
+        self, folder: Path, python: Path, job_python: Path, policy: Policy = POLICY, *, num_gpus: int = 8
+    ) -> None:
         self.folder = folder
         self.python = python
         self.job_python = job_python
+        self.policy = policy
+        self.num_gpus = num_gpus
         self.postgres = PostgresServer(folder / "postgres")
         self.broker = BrokerServer(folder / "broker")
         self.port = free_port()
@@ -87,8 +91,8 @@ class Stack:
         self.engine = make_engine(self.postgres.url(), limits=PATIENT)
         self.units = UnitOfWorkFactory(self.engine)
         keys = self.folder / "keys"
-        self.identities = bootstrap(self.units, keys, policy=POLICY, policy_name="timers of the tests")
-        self.node_id = enrol_host(self.units, "local", num_gpus=8)
+        self.identities = bootstrap(self.units, keys, policy=self.policy, policy_name="timers of the tests")
+        self.node_id = enrol_host(self.units, "local", num_gpus=self.num_gpus, rack="rack-1")
         self.node_key_file = key_file(self.units, keys / "node.key", Role.NODE, node_id=self.node_id)
         for name in NAMES:
             self.spawn(name)
@@ -208,9 +212,11 @@ def own_folder(server_folder: Path, name: str) -> Path:
 
 
 @contextmanager
-def running_stack(folder: Path, warm: WarmPython, jobs: WarmPython) -> Iterator[Stack]:
+def running_stack(
+    folder: Path, warm: WarmPython, jobs: WarmPython, policy: Policy = POLICY, *, num_gpus: int = 8
+) -> Iterator[Stack]:
     """Its processes are forks of ``warm``, its jobs of ``jobs``: a test of what survives a death starts dozens."""
-    stack = Stack(folder, warm.daemon, jobs.daemon)
+    stack = Stack(folder, warm.daemon, jobs.daemon, policy, num_gpus=num_gpus)
     stack.start()
     try:
         yield stack

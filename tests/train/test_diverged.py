@@ -36,7 +36,10 @@ run.finish()
     ("what", "why"),
     [
         ("loss", "diverged at step 10: the loss is inf on rank 1"),
-        ("gradient", "diverged at step 10: the gradient norm is inf on rank 1"),
+        (
+            "gradient",
+            "diverged at step 10: the gradient norm is inf on rank 1; in the gradient of linear.weight on rank 1",
+        ),
     ],
 )
 def test_a_loss_or_a_gradient_norm_ends_the_run_after_its_step_on_every_rank(

@@ -95,32 +95,82 @@ resource.setrlimit(resource.RLIMIT_FSIZE, (65536, 65536))
 
 LEAVING = f"""
 import runpy, sys
-code = int(sys.argv.pop(1))
+leave = sys.argv.pop(1)
 runpy.run_path({str(PROGRAM)!r}, run_name="__main__")
 try:
     sys.exit(5)
 except SystemExit as asked:
     assert asked.code == 5  # caught, so the program does not end with it
-if code:
-    sys.exit(code)
+exec(leave)
 """
 
 
-@pytest.mark.parametrize(
-    ("mode", "own_code", "code"),
-    [("", 0, 74), ("--synchronous", 0, 74), ("", 3, 3), ("--synchronous", 93, 93)],
-)
-def test_a_save_that_fails_before_a_program_ends_without_finish_is_no_success(
-    tmp_path: Path, mode: str, own_code: int, code: int
-) -> None:
-    """In an interpreter of its own, since forks of a warm one run no exit functions. The program's own code remains."""
+def left(tmp_path: Path, leave: str, *arguments: str, **variables: str) -> subprocess.CompletedProcess[str]:
+    """Run a program whose saves fail and that ends by the statement ``leave``, without ``finish``.
+
+    In an interpreter of its own, since forks of a warm one run no exit functions.
+    """
     own = {"MUSTER_TRAIN_FAILPOINT": "save.write=EIO", "MUSTER_CHECKPOINT_DIR": str(tmp_path), "OMP_NUM_THREADS": "1"}
-    environment = {"PATH": os.environ["PATH"], "PYTHONPATH": str(ROOT), **own}
+    environment = {"PATH": os.environ["PATH"], "PYTHONPATH": str(ROOT), **own, **variables}
     program = tmp_path / "program.py"
     program.write_text(LEAVING, encoding="utf-8")
-    command = [sys.executable, str(program), str(own_code), "--leave-at", "4", *([mode] if mode else [])]
-    ended = subprocess.run(command, env=environment, check=False, capture_output=True, text=True, timeout=180)
+    command = [sys.executable, str(program), leave, *arguments]
+    return subprocess.run(command, env=environment, check=False, capture_output=True, text=True, timeout=180)
+
+
+@pytest.mark.parametrize(
+    ("mode", "leave", "code"),
+    [
+        ("", "pass", 74),
+        ("--synchronous", "sys.exit(0)", 74),
+        ("", "sys.exit(3)", 3),
+        ("--synchronous", "exit(93)", 93),
+    ],
+)
+def test_a_save_that_fails_before_a_program_ends_without_finish_is_no_success(
+    tmp_path: Path, mode: str, leave: str, code: int
+) -> None:
+    """The program's own code remains."""
+    ended = left(tmp_path, leave, "--leave-at", "4", *([mode] if mode else []))
     assert ended.returncode == code, ended.stderr
+
+
+@pytest.mark.parametrize(("leave", "code"), [("raise SystemExit(3)", 3), ("pass", 0)])
+def test_a_supervisor_that_reads_outcomes_has_each_code_as_the_program_gave_it(
+    tmp_path: Path, leave: str, code: int
+) -> None:
+    with Listening(tmp_path / "supervisor") as supervisor:
+        told = {"MUSTER_TRAIN_SOCKET": str(supervisor.path), "MUSTER_TAKES_OUTCOME": "1"}
+        ended = left(tmp_path, leave, "--leave-at", "4", "--synchronous", **told)
+    assert ended.returncode == code, ended.stderr
+    (outcome,) = supervisor.received("outcome")
+    assert (outcome["exit"], outcome["cause"], outcome["step"]) == ("failed", "save_failed", 4)
+    assert outcome["message"].startswith("the last checkpoint could not be saved: rank 0: ")
+
+
+@pytest.mark.parametrize("is_read", [True, False])
+def test_a_program_that_catches_the_end_by_the_runtime_does_not_make_it_a_success(
+    tmp_path: Path, *, is_read: bool
+) -> None:
+    caught = """
+try:
+    run.finish()
+except SystemExit as end:
+    assert end.code == 74
+"""
+    program = tmp_path / "program.py"
+    program.write_text(CASE.replace("run.finish()\n", caught), encoding="utf-8")
+    with Listening(tmp_path / "supervisor") as supervisor:
+        told = {"MUSTER_TRAIN_SOCKET": str(supervisor.path), "MUSTER_TAKES_OUTCOME": str(int(is_read))}
+        environment = {
+            "PATH": os.environ["PATH"], "PYTHONPATH": str(ROOT), "MUSTER_CHECKPOINT_DIR": str(tmp_path / "saved"),
+            "OMP_NUM_THREADS": "1", "MUSTER_LAST_SAVE_RETRY_S": "0", **told,
+        }  # fmt: skip
+        (tmp_path / "saved").mkdir()
+        command = [sys.executable, str(program)]
+        ended = subprocess.run(command, env=environment, check=False, capture_output=True, text=True, timeout=180)
+    assert ended.returncode == (0 if is_read else 74), ended.stderr
+    assert [each["cause"] for each in supervisor.received("outcome")] == ["save_failed"]
 
 
 def program_after(training: Training, lines: str) -> Path:
@@ -178,8 +228,6 @@ def test_under_torchrun_the_attempt_ends_as_save_failed_and_the_second_one_is_th
         ("save_failed", 0, 8),
         ("save_failed", 8, None),
     ]
-    assert (
-        "ended with code 74: its results could not be saved: muster.train: the last checkpoint, of step 10, "
-        in (about["state_reason"])
-    )
+    assert about["state_reason"].startswith("save_failed: the last checkpoint, of step 10, could not be saved (")
+    assert "ended with code 74: its results could not be saved" in about["state_reason"]
     assert "free space in the place of its checkpoints, or repair it" in about["state_reason"]

@@ -96,7 +96,7 @@ def test_a_checkpoint_of_the_first_format_goes_on_bit_for_bit(
     """Its manifest names no schema, and nothing that came later."""
     training.continue_from(eight_steps)
     path = training.checkpoints / "step-00000008/gen-1" / MANIFEST
-    later = ("schema", "loss_spread", "key_id", "lineage", "has_sharded_extras", "has_own_tensors")
+    later = ("schema", "loss_spread", "key_id", "lineage", "has_sharded_extras", "has_own_tensors", "streams")
     content = rewritten(path.read_bytes(), **dict.fromkeys(later))
     files = [{name: file[name] for name in ("name", "rank", "size", "sha256")} for file in json.loads(content)["files"]]
     path.write_bytes(rewritten(content, files=files))
@@ -109,11 +109,11 @@ def test_a_newer_runtimes_checkpoint_is_passed_over_by_name_and_the_one_before_i
 ) -> None:
     training.continue_from(eight_steps)
     path = training.checkpoints / "step-00000008/gen-1" / MANIFEST
-    path.write_bytes(rewritten(path.read_bytes(), schema=5))
+    path.write_bytes(rewritten(path.read_bytes(), schema=6))
     with Listening(tmp_path / "supervisor") as supervisor:
         again = training.run(num_ranks=2, MUSTER_TRAIN_SOCKET=str(supervisor.path))
     assert again.steps == between(undisturbed, 5, 12)
-    words = "is of schema 5, and this muster.train reads 1 to 4: a newer one saved it"
+    words = "is of schema 6, and this muster.train reads 1 to 5: a newer one saved it"
     assert [words in word["why"] for word in supervisor.received("checkpoint_unreadable")] == [True]
     assert supervisor.received("checkpoint_rejected") == [], "it is no worse for that"
     assert f"step-00000008/gen-1 is not used: {MANIFEST} {words}" in again.ranks[0].errors

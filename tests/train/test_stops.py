@@ -143,7 +143,7 @@ def test_the_history_of_a_training_is_reported(training: Training) -> None:
         assert len(said["manifest_sha256"]) == 64
         assert abs(said["at_unix_ms"] - time.time() * 1000) < 600_000
     (outcome,) = supervisor.received("outcome")
-    assert outcome == {"type": "outcome", "exit": "done", "step": 12, "message": "", "dropped_lines": 0}
+    assert outcome == {"type": "outcome", "exit": "done", "cause": None, "step": 12, "message": "", "dropped_lines": 0}
 
 
 def test_a_program_that_raises_reports_it_before_it_is_gone(training: Training) -> None:

@@ -18,10 +18,10 @@ from tools.mutants.placing import Checkout
 from tools.mutants.records import (
     BEFORE,
     Choice,
-    draw,
     draw_decisions,
     read_choice,
     read_results,
+    reject,
     write_choice,
     write_results,
 )
@@ -39,9 +39,7 @@ def main(words: list[str] | None = None) -> int:
         # In a script's background SIGINT is ignored, and the end by SIGTERM would leave the copy of the checkout.
         signal.signal(number, signal.default_int_handler)
     if given.reject:
-        stored = read_choice(given.tree, None, None)
-        rejected = {**stored.rejected, **dict(given.reject)}
-        write_choice(given.tree, draw(given.tree, stored.seed, stored.number, rejected))
+        write_choice(given.tree, reject(given.tree, read_choice(given.tree, None, None), dict(given.reject)))
     choice = (draw_decisions if given.decisions else read_choice)(given.tree, given.seed, given.number)
     if given.keep and not given.decisions:
         write_choice(given.tree, choice)
@@ -52,7 +50,8 @@ def main(words: list[str] | None = None) -> int:
     now = _run(given, choice, mutants, before)
     if given.before:
         before = read_results(BEFORE)
-    is_as_before = _end(choice, mutants, before, now) == 0
+    is_stored = not given.decisions and len(mutants) == len(choice.mutants)
+    is_as_before = _end(mutants, before, now, is_stored=is_stored) == 0
     return 0 if is_as_before and not (given.decisions and _survivors(mutants, now)) else 1
 
 
@@ -120,14 +119,14 @@ def _run(
     return now
 
 
-def _end(choice: Choice, mutants: list[Mutant], before: dict[str, TrialResult], now: dict[str, TrialResult]) -> int:
-    """Print the figures, and store them where the whole choice was tried."""
+def _end(mutants: list[Mutant], before: dict[str, TrialResult], now: dict[str, TrialResult], *, is_stored: bool) -> int:
+    """Print the figures. ``is_stored``: the whole stored choice was tried, so that its figures are kept."""
     found = figures(mutants, before, now)
     show(found)
     for mutant in lost(mutants, before, now):
         caught = before[mutant.key].by
         sys.stdout.write(f"LOST {mutant.key} {mutant.path}::{mutant.function}: before, {caught} caught it\n")
-    if len(mutants) == len(choice.mutants):
+    if is_stored:
         write("mutants", found, [sample_ms()])
     return 0 if all(figure.holds for figure in found) else 1
 

@@ -1,7 +1,12 @@
-"""The seeded choice: packages by their share of decision code, kinds of changes by weight, one change a function."""
+"""The seeded choice: packages by their share of decision code, kinds of changes by weight, one change a function.
+
+A change's place in the draw depends on the seed and on the change itself. So an edit of other code leaves the choice as
+it is, and what a run found holds at the next commit.
+"""
 
 from __future__ import annotations
 
+import hashlib
 import random
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterator, Sequence
@@ -49,7 +54,7 @@ def choose(mutants: Sequence[Mutant], seed: int, number: int, rejected: Collecti
         areas[area_of(mutant.path)].append(mutant)
     chosen: list[Mutant] = []
     for area, quota in sorted(_quotas(areas, number).items()):
-        chosen += _chosen_in(areas[area], random.Random(f"{seed} {area}"), quota, rejected)  # noqa: S311  # repeatable
+        chosen += _chosen_in(_drawn(areas[area], seed, area), quota, rejected)
     return chosen
 
 
@@ -71,11 +76,11 @@ def _quotas(areas: dict[str, list[Mutant]], number: int) -> dict[str, int]:
     return quotas
 
 
-def _chosen_in(mutants: list[Mutant], draw: random.Random, quota: int, rejected: Collection[str]) -> list[Mutant]:
+def _chosen_in(drawn: Iterator[Mutant], quota: int, rejected: Collection[str]) -> list[Mutant]:
     chosen: list[Mutant] = []
     functions: set[tuple[str, str]] = set()
     in_file: Counter[str] = Counter()
-    for mutant in _drawn(mutants, draw):
+    for mutant in drawn:
         if len(chosen) == quota:
             break
         place = (mutant.path, mutant.function)
@@ -87,15 +92,22 @@ def _chosen_in(mutants: list[Mutant], draw: random.Random, quota: int, rejected:
     return chosen
 
 
-def _drawn(mutants: list[Mutant], draw: random.Random) -> Iterator[Mutant]:
-    """Yield all of a package in the seed's order: first the kind by its weight, then the place."""
+def _drawn(mutants: list[Mutant], seed: int, area: str) -> Iterator[Mutant]:
+    """Yield all of a package in the seed's order: first the kind by its weight, then the change by its own number."""
+    draw = random.Random(f"{seed} {area}")  # noqa: S311  # repeatable
     by_kind: dict[str, list[Mutant]] = defaultdict(list)
     for mutant in mutants:
         by_kind[mutant.operator].append(mutant)
+    for waiting in by_kind.values():
+        waiting.sort(key=lambda each: (_number_of(each, seed), each.path))
     kinds = sorted(by_kind)
     while kinds:
         kind = draw.choices(kinds, [WEIGHTS[name] for name in kinds])[0]
         waiting = by_kind[kind]
-        yield waiting.pop(draw.randrange(len(waiting)))
+        yield waiting.pop()
         if not waiting:
             kinds.remove(kind)
+
+
+def _number_of(mutant: Mutant, seed: int) -> str:
+    return hashlib.sha256(f"{seed} {mutant.key}".encode()).hexdigest()

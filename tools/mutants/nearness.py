@@ -24,6 +24,8 @@ COSTLY: Final = 3.0
 """Steps by which a test is farther that drives a browser, builds an environment or starts the whole stack."""
 COSTLY_FOLDERS: Final = frozenset({"browser", "deploy", "docs", "setup", "stack", "tls", "authorisation", "benchmarks"})
 FAR: Final = 12.0
+READS_CODE: Final = {".require(Permission.": "tests/authorisation/test_use_cases.py"}
+"""Tests that read the code instead of running it, by a text of the lines that they read: they come first."""
 SHORTEST_NAME: Final = 4
 NAMED_TEXT: Final = re.compile(r"[a-z]+(?:[._][a-z]+)+")
 FUNCTIONS: Final = (ast.FunctionDef, ast.AsyncFunctionDef)
@@ -46,7 +48,8 @@ class NearestTests:
             if path in distances or is_beside or any(word in text for word in names):
                 score = distances.get(path, FAR) - _affinity(path, placed.path) - _mentions(text, names)
                 scored.append((score + (COSTLY if _is_costly(path, text) else 0.0), path))
-        return [path for _, path in sorted(scored)[:limit]]
+        readers = [test for text, test in READS_CODE.items() if text in placed.mutant.line and test in self._tests]
+        return [*readers, *(path for _, path in sorted(scored) if path not in readers)][:limit]
 
     @cached_property
     def _tests(self) -> dict[str, str]:

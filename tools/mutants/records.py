@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -61,9 +61,22 @@ def draw_decisions(root: Path, seed: int | None, number: int | None) -> Choice:
     return draw(root, SEED if seed is None else seed, DECIDING if number is None else number, rejected, DECISIONS)
 
 
+def reject(root: Path, stored: Choice, why_not: Mapping[str, str]) -> Choice:
+    """Return the choice without the changes of ``why_not``. Where it had none of them, the others stay as they are."""
+    rejected = {**stored.rejected, **why_not}
+    if any(mutant.key in why_not for mutant in stored.mutants):
+        return draw(root, stored.seed, stored.number, rejected)
+    return replace(stored, rejected=rejected)
+
+
 def write_choice(root: Path, choice: Choice) -> None:
-    """Write ``chosen.json``; a rejected change stands there with its text, so that its reason can be judged."""
-    known = {mutant.key: asdict(mutant) for mutant in all_mutants(root)} if choice.rejected else {}
+    """Write ``chosen.json``; a rejected change stands there with its text, so that its reason can be judged.
+
+    One whose line is no longer there keeps the text that it had.
+    """
+    stored = json.loads(CHOSEN.read_text(encoding="utf-8"))["rejected"] if CHOSEN.exists() else []
+    known = {row["key"]: {name: text for name, text in row.items() if name not in {"key", "why"}} for row in stored}
+    known |= {mutant.key: asdict(mutant) for mutant in all_mutants(root)} if choice.rejected else {}
     rejected = [{"key": key, "why": why, **known.get(key, {})} for key, why in choice.rejected.items()]
     mutants = [{"key": mutant.key, **asdict(mutant)} for mutant in choice.mutants]
     held = {"seed": choice.seed, "number": choice.number, "mutants": mutants, "rejected": rejected}

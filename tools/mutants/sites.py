@@ -20,6 +20,8 @@ LOGGERS: Final = frozenset({"log", "_log", "logger", "_logger", "logging", "stru
 SKIPPED_CALLS: Final = frozenset({"cast", "Field", "field", "add_argument", "Option", "Argument", "print", "Query"})
 PAUSES: Final = frozenset({"sleep", "wait", "wait_for", "join", "poll", "timeout", "Timeout", "communicate"})
 """Their numbers say how long to wait, which a test should not depend on."""
+EQUAL_LENGTHS: Final = "strict"
+"""The argument by which ``zip`` states that its arguments are equally long. Where they are, the flag has no effect."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,7 +111,7 @@ def _is_left_out(node: ast.AST) -> bool:
     if isinstance(node, ast.Raise | ast.Assert | ast.JoinedStr):
         return True
     if isinstance(node, ast.keyword):
-        return node.arg is not None and "timeout" in node.arg
+        return node.arg is not None and (node.arg == EQUAL_LENGTHS or "timeout" in node.arg)
     if isinstance(node, ast.Expr):
         return _is_left_out(node.value) if isinstance(node.value, ast.Call) else False
     return isinstance(node, ast.Call) and (_called(node) in SKIPPED_CALLS or _root(node.func) in LOGGERS)

@@ -5,6 +5,7 @@ itself after a pause.
 """
 
 import threading
+import time
 from collections.abc import Callable
 from typing import Any, Final
 
@@ -24,6 +25,7 @@ from control.fleet.failure_rates import count_once
 from control.health.agent_silence import state_silent_agents_once
 from control.health.burn_ins.hosts import expire_once
 from control.health.burn_ins.orders import order_intake_once
+from control.health.burn_ins.suspected import order_suspected_once
 from control.health.burn_ins.verdicts import judge_burn_ins_once
 from control.health.evacuation import evacuate_once
 from control.health.judge import BATCH, judge_once
@@ -37,8 +39,10 @@ from control.jobs.energy_records import keep_energy_once
 from control.system import retention
 from control.system.attention import keep_attention_once
 from control.system.liveness import Reporter
-from control.telemetry.retention import keep_once
+from control.telemetry import retention as telemetry
 from control.training.storage_faults import settle_once
+from control.watch.stalls import judge_stalls_once
+from control.watch.stragglers import StragglerRounds
 from muster.db.engine import make_engine
 from muster.domain.principals import system_principal
 from muster.processes import Loop, run_loops, stop_on_signals
@@ -56,7 +60,13 @@ ENERGY_S: Final = 10.0
 PEERS_S: Final = 60.0
 KINDS_S: Final = 60.0
 REPAIRS_S: Final = 5.0
+THRIFTY_FACTOR: Final = 49
+"""Least pause of a thrifty loop by the time that its work took: two per cent of a core at most."""
+THRIFTY_S: Final = 30.0
+"""Longest pause of a thrifty loop."""
 SILENCE_S: Final = 5.0
+STALLS_S: Final = 1.0
+STRAGGLERS_S: Final = 5.0
 _log = structlog.get_logger(__name__)
 
 
@@ -83,14 +93,18 @@ def keepers(units: UnitOfWorkFactory, broker_url: str) -> list[Loop]:
         Loop("node_holds", _paced(RECONCILE_S, lambda: hold_nodes_once(units, system_principal("judge")))),
         Loop("silent_agents", _paced(SILENCE_S, lambda: state_silent_agents_once(units, system_principal("judge")))),
         Loop("repairs", _paced(REPAIRS_S, lambda: start_repairs_once(units, system_principal("judge")))),
-        Loop("attention", _paced(RECONCILE_S, lambda: keep_attention_once(units, principal))),
+        Loop("stalls", _paced(STALLS_S, lambda: judge_stalls_once(units, system_principal("watch"))), is_vital=False),
+        Loop(
+            "stragglers", _paced(STRAGGLERS_S, StragglerRounds(units, system_principal("watch")).once), is_vital=False
+        ),
+        Loop("attention", thrifty(RECONCILE_S, lambda: keep_attention_once(units, principal))),
         Loop("unknown_kinds", _paced(KINDS_S, lambda: sort_unknown_kinds_once(units, system_principal("judge")))),
         Loop("burn_in", _paced(BURN_IN_S, lambda: burn_in_once(units))),
         Loop("reconciler", _paced(RECONCILE_S, lambda: reconcile(units, principal))),
         Loop("clearings", _paced(RECONCILE_S, lambda: evacuate_for_maintenance_once(units, principal))),
         Loop("expiry", _paced(RECONCILE_S, lambda: expire(units, principal))),
-        Loop("retention", _paced(SWEEP_S, lambda: sweep(units))),
-        Loop("telemetry", _paced(TELEMETRY_S, lambda: keep_once(units))),
+        Loop("retention", _pressing(SWEEP_S, lambda: sweep(units))),
+        Loop("telemetry", _pressing(TELEMETRY_S, lambda: telemetry.is_behind(telemetry.keep_once(units)))),
         Loop("energy", _paced(ENERGY_S, lambda: keep_energy_once(units))),
         Loop("peers", _paced(PEERS_S, PeerRounds(units, system_principal("judge")).once)),
         Loop("failure_rates", _paced(FAILURES_S, lambda: count_once(units))),
@@ -107,13 +121,16 @@ def judge_and_evacuate(units: UnitOfWorkFactory) -> None:
         evacuate_once(units, principal)
 
 
-def sweep(units: UnitOfWorkFactory) -> None:
-    """Close what has lost its reason, update rows after their hosts, and delete what is past its retention."""
+def sweep(units: UnitOfWorkFactory) -> bool:
+    """Close what has lost its reason, update rows after their hosts, and delete what is past its retention.
+
+    Return whether more is left to delete.
+    """
     settle_once(units)
     refresh_drivers_once(units, system_principal("reconciler"))
     while refresh_attributes_once(units, system_principal("reconciler")) >= ATTRIBUTES_BATCH:
         pass
-    retention.sweep(units)
+    return retention.is_behind(retention.sweep(units))
 
 
 def burn_in_once(units: UnitOfWorkFactory) -> None:
@@ -124,6 +141,7 @@ def burn_in_once(units: UnitOfWorkFactory) -> None:
     judge_burn_ins_once(units, principal)
     expire_once(units, principal)
     order_intake_once(units, principal)
+    order_suspected_once(units, principal)
 
 
 def _woken(
@@ -160,6 +178,32 @@ def _relaying(units: UnitOfWorkFactory, broker_url: str) -> Callable[[threading.
             _woken(units, "muster_outbox", has_due, lambda: not relay_once(units, send).is_idle)(stop)
         finally:
             ringer.close()
+
+    return body
+
+
+def thrifty(
+    pause_s: float, work: Callable[[], object], clock: Callable[[], float] = time.monotonic
+) -> Callable[[threading.Event], None]:
+    """Return a loop's body that pauses longer where its work takes longer: at scale it must not take a core."""
+
+    def body(stop: threading.Event) -> None:
+        took_s = 0.0
+        while not stop.wait(min(max(pause_s, took_s * THRIFTY_FACTOR), THRIFTY_S)):
+            begun = clock()
+            work()
+            took_s = clock() - begun
+
+    return body
+
+
+def _pressing(pause_s: float, work: Callable[[], bool]) -> Callable[[threading.Event], None]:
+    """Work at a pace, and again at once where ``work`` returns that more is left."""
+
+    def body(stop: threading.Event) -> None:
+        is_behind = False
+        while not stop.wait(0 if is_behind else pause_s):
+            is_behind = work()
 
     return body
 

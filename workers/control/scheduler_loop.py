@@ -24,7 +24,9 @@ from control.reclaim.notices import NOTIFY, notify
 from control.reclaim.victims import withdraw_idle
 from control.system import liveness
 from control.system.liveness import Reporter
+from control.tenants.guarantees import guarantees_now
 from muster.db.engine import make_engine
+from muster.db.errors import ContentionError, LockTimeoutError
 from muster.db.leader_lease import CONSTRAINT, LEASE_S, RENEW_S, LeaderLease, LeadLostError
 from muster.db.notifications import Notifications
 from muster.domain.errors import ConflictError
@@ -47,36 +49,44 @@ def _nothing() -> None:
     """Do nothing: this cycle needs no lead."""
 
 
-def run_cycle(units: UnitOfWorkFactory, principal: Principal, *, advanced: Callable[[], None] = _nothing) -> Plan:
+def run_cycle(
+    units: UnitOfWorkFactory,
+    principal: Principal,
+    *,
+    advanced: Callable[[], None] = _nothing,
+    examined_from: int = 0,
+) -> Plan:
     """Run one cycle: jobs that fit are placed, the others get a reason. The next cycle repeats a lost race.
 
     First, holds that are no longer needed are released for other jobs, and preflights of new jobs are requested.
     Notices and growth come last. ``advanced`` is called as the cycle advances; it raises where the lead has ended.
+    ``examined_from``: where the plan before has stopped (``Plan.examined_until``).
     """
     for job_id in elastic.let_go_of_idle(units, principal):
         _log.info("hold_lapsed", job_id=job_id)
     unlooked = preflight.request_preflights(units, principal)
     with units.read() as session:
+        guarantees = guarantees_now(session)
         asked = question(session, units.clock(), unlooked)
     if asked is None:
         return Plan()
     policy = asked.policy
-    decided = plan(asked.gpus, asked.queue, policy, asked.workload, advanced=advanced)
+    decided = plan(asked.gpus, asked.queue, policy, asked.workload, advanced=advanced, examined_from=examined_from)
     placed = {placement.job_id for placement in decided.placements}
     for lapsed in decided.lapses:
         if lapsed.beneficiary not in placed:
             _commit(units, principal, LAPSE, partial(lapse, lapsed=lapsed), lapsed.beneficiary)
     for placement in decided.placements:
         nodes = [node for node, _ in placement.parts]
-        _commit(
-            units, principal, PLACE, partial(place, placement=placement, policy=policy), placement.job_id, nodes=nodes
-        )
+        placing = partial(place, placement=placement, policy=policy, planned_under=guarantees)
+        _commit(units, principal, PLACE, placing, placement.job_id, nodes=nodes)
     for reclaim_id in withdraw_idle(units, principal):
         _log.info("reclaim_withdrawn", reclaim_id=reclaim_id)
     for job_id, chosen in groupby(decided.reclaims, key=lambda reclaim: reclaim.beneficiary):
         _commit(units, principal, NOTIFY, partial(notify, chosen=tuple(chosen), policy=policy), job_id)
     for growth in decided.growths:
-        _commit(units, principal, elastic.GROW, partial(elastic.grow, growth=growth, policy=policy), growth.job_id)
+        growing = partial(elastic.grow, growth=growth, policy=policy, planned_under=guarantees)
+        _commit(units, principal, elastic.GROW, growing, growth.job_id)
     if decided.waiting:
         with units.begin(principal, NOTE_WAITING, quiet=True) as unit:
             note_waiting(unit, decided.waiting)
@@ -91,7 +101,7 @@ def _commit(
     job_id: JobId,
     **words: object,
 ) -> None:
-    """Commit one decision about one job, in a unit of its own."""
+    """Commit one decision about one job, in a unit of its own. If others hold its rows for too long, it is lost."""
 
     def commit() -> None:
         with units.begin(principal, action) as unit:
@@ -104,12 +114,16 @@ def _commit(
         _log.info("decision_committed", action=action, job_id=job_id, commit_ms=took_ms, **words)
     except ConflictError as error:
         _log.info("decision_lost", action=action, job_id=job_id, why=error.detail)
+    except (ContentionError, LockTimeoutError):
+        _log.info("decision_lost", action=action, job_id=job_id, why="another change held its rows for too long")
 
 
 def pause_s(decided: Plan, cpu_s: float) -> float:
     """Return the seconds until the next cycle if nothing wakes it before: changes by time alone are seconds late at
     most.
     """
+    if decided.examined_until:  # the round over the queue takes several cycles: at most half a core
+        return max(PAUSE_S, cpu_s)
     if decided.placements or decided.reclaims or decided.withdrawals or decided.growths or decided.lapses:
         return PAUSE_S
     return min(max(PAUSE_S, cpu_s / IDLE_SHARE), MAX_PAUSE_S)
@@ -138,9 +152,11 @@ class SchedulerLoop:
         lost = LeadLostError("another scheduler has the lead: nothing of this change was stored")
         units = replace(self._units, guard=Guard(self._lease.guard, CONSTRAINT, lost))
         with on_advance(self._lease.advance), Notifications(self._units.engine, SCHEDULER_CHANNEL) as wakeups:
+            decided = Plan()
             while not stop.is_set():
                 began_s = time.process_time()
-                decided = run_cycle(units, self._principal, advanced=self._advanced)
+                examined_from = decided.examined_until
+                decided = run_cycle(units, self._principal, advanced=self._advanced, examined_from=examined_from)
                 self._rest(wakeups, pause_s(decided, time.process_time() - began_s))
 
     def _advanced(self) -> None:

@@ -165,4 +165,6 @@ def _program_of(order: Order, python: str) -> dict[str, Any]:
         "datasets": order.datasets,
         "dataset_look_s": order.dataset_check_s,
         "preparation": _preparation_of(order, python),
+        "watch": order.watch,
+        "durations": order.durations,
     }

@@ -1,4 +1,4 @@
-"""Relay of the ranks' output, and of their training messages (``training_relay``), to the control plane.
+"""Relay of the ranks' output, training messages and lines about faults to the control plane.
 
 Offsets are stored next to the logs; a chunk sent twice has effect once, because the server keys it by its offset.
 """
@@ -17,7 +17,9 @@ from muster.domain.ids import AttemptId
 from muster.durable import write_durably
 from muster.wire.host import PROTOCOL_VERSION, LogBatch, LogChunk
 from workers.host.attempt_folder import FORGOTTEN
-from workers.host.supervisor.files import RELAYED
+from workers.host.findings_relay import FindingsRelay
+from workers.host.line_findings import AttemptFindings
+from workers.host.supervisor.files import RELAYED, read_json
 from workers.host.training_relay import MOST_BATCHES, NUM_REFUSED, TrainingRelay, is_of_the_moment
 
 CHUNK_BYTES: Final = 128 << 10
@@ -34,6 +36,7 @@ class LogRelay:
         self._attempts = state_dir / "attempts"
         self._client = client
         self._lock = threading.Lock()
+        self._findings: dict[str, AttemptFindings] = {}
 
     def drain_all(self) -> int:
         """Send what is there. Returns how many bytes were sent; 0 if there is nothing, or the server does
@@ -51,27 +54,36 @@ class LogRelay:
         with self._lock:
             sent, is_delivered = self._drain_locked(folder)
             if is_delivered and (folder / FORGOTTEN).exists():
-                if num_refused := (_read(folder / RELAYED) or {}).get(NUM_REFUSED):
+                if num_refused := (read_json(folder / RELAYED) or {}).get(NUM_REFUSED):
                     _log.warning("training_was_refused", attempt_id=folder.name, num_lines=num_refused)
+                self._findings.pop(folder.name, None)
                 shutil.rmtree(folder, ignore_errors=True)
             return sent
 
     def _drain_locked(self, folder: Path) -> tuple[int, bool]:
-        order = _read(folder / "order.json")
+        order = read_json(folder / "order.json")
         if order is None or not (folder / "logs").is_dir():  # nothing was started
             return 0, True
-        offsets: dict[str, int] = _read(folder / RELAYED) or {}
+        offsets: dict[str, int] = read_json(folder / RELAYED) or {}
+        if folder.name in self._findings:
+            self._findings[folder.name].begin_turn()
         total = 0
         for _ in range(MOST_BATCHES):
             if not (chunks := _next_chunks(folder / "logs", offsets)):
                 break
             if not self._send(AttemptId(folder.name), int(order["fence"]), chunks):
                 return total, False
+            if folder.name not in self._findings and _reads_lines(order):
+                self._findings[folder.name] = AttemptFindings(folder)
+            findings = self._findings.get(folder.name)
             for chunk in chunks:
+                if findings is not None:
+                    findings.take(chunk.stream, chunk.content)
                 offsets[chunk.stream] = chunk.offset + len(chunk.content)
                 total += len(chunk.content)
             write_durably(folder / RELAYED, msgspec.json.encode(offsets))
         has_all = TrainingRelay(self._client, folder, int(order["fence"]), offsets).drain()
+        has_all &= FindingsRelay(self._client, folder, int(order["fence"]), offsets).drain()
         return total, has_all and not _next_chunks(folder / "logs", offsets)
 
     def _send(self, attempt_id: AttemptId, fence: int, chunks: tuple[LogChunk, ...]) -> bool:
@@ -87,6 +99,11 @@ class LogRelay:
         return True
 
 
+def _reads_lines(order: dict[str, Any]) -> bool:
+    """Return whether the policy in the attempt's order reads lines about faults. An older server says nothing of it."""
+    return (order.get("watch") or {}).get("reads_lines") is not False
+
+
 def _next_chunks(logs: Path, offsets: dict[str, int]) -> tuple[LogChunk, ...]:
     chunks: list[LogChunk] = []
     for path in sorted(logs.glob("*.log")):
@@ -97,11 +114,3 @@ def _next_chunks(logs: Path, offsets: dict[str, int]) -> tuple[LogChunk, ...]:
                 chunks.append(LogChunk(stream=path.stem, offset=offset, content=content))
                 offset += len(content)
     return tuple(chunks)
-
-
-def _read(path: Path) -> dict[str, Any] | None:
-    try:
-        document = msgspec.json.decode(path.read_bytes())
-    except (OSError, msgspec.MsgspecError):
-        return None
-    return document if isinstance(document, dict) else None

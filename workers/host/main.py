@@ -23,6 +23,7 @@ from workers.host.ledger_file import LedgerFile, current_boot_id
 from workers.host.log_relay import LogRelay
 from workers.host.progress import PROGRESS_FILE
 from workers.host.wake_socket import WakeupSocket
+from workers.host.watch.host_watch import HostWatch
 from workers.wakeup.command import BROKER_VARIABLE, ListenerArguments
 
 LOG_RELAY_S: Final = 0.2
@@ -72,6 +73,7 @@ def _launch(settings: Settings, identity: HostIdentity, users: JobUsers, stop: t
     loops = [
         Loop("launcher", lambda stop: launcher.run(wakeup_socket, stop)),
         Loop("log_relay", lambda stop: _relay_logs(relay, stop)),
+        Loop("watch", HostWatch(state_dir).run, is_vital=False),
     ]
     if settings.broker_url is not None:
         listener = ListenerLoop(node_id, wakeup_socket.path, settings.broker_url)

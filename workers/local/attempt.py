@@ -48,6 +48,7 @@ class LocalAttempt:
     _started_ms: int = 0
     _lease_until_ms: int = 0
     _unsaid_kill_at_ms: int | None = None
+    _hung: ExitVerdict | None = None
     _files: AttemptFolder = field(init=False)
 
     def __post_init__(self) -> None:
@@ -56,6 +57,11 @@ class LocalAttempt:
     @property
     def path(self) -> Path:
         return self._files.path
+
+    @property
+    def is_ending(self) -> bool:
+        """Return whether it was asked to stop, or is ended because it hangs."""
+        return self.stop is not None or self._hung is not None
 
     def start(self, wall_time_s: float | None) -> None:
         """Start it. Raises OSError if this machine cannot start processes or write the folder."""
@@ -88,6 +94,13 @@ class LocalAttempt:
         self._unsaid_kill_at_ms = boottime_ms() + grace_ms
         self._report_stop()
 
+    def end_hung(self, verdict: ExitVerdict, grace_ms: int) -> None:
+        """End it because it hangs, which ``verdict`` states, unless it is stopped already."""
+        if self.stop is None and self._hung is None:
+            self._hung = verdict
+            self._unsaid_kill_at_ms = boottime_ms() + grace_ms
+            self._report_stop()
+
     def end_at_once(self) -> None:
         """End it, since nothing supervises it any more. Returns after its end, at the latest after its lease."""
         self.ask_to_stop(StopReason.CANCEL, 0)
@@ -98,8 +111,10 @@ class LocalAttempt:
     def verdict(self) -> ExitVerdict:
         """Return the verdict on an ended attempt."""
         document = self._files.read("exit.json") or {"supervisor_vanished": True}
+        if self._hung is not None and self.stop is None and document.get("stop_reason") == StopReason.HANG:
+            return self._hung
         try:
-            return classify(parse_exit_record(document), self.stop)
+            return classify(parse_exit_record(document), self.stop, rerun_codes=self.plan.spec.rerun_exit_codes)
         except ValueError as fault:
             return ExitVerdict(Cause.LAUNCH_FAILED, f"its exit record says nothing: {fault}")
 
@@ -119,10 +134,11 @@ class LocalAttempt:
 
     def _report_stop(self) -> None:
         """Write the stop. On a full disk it is tried again, and nothing prolongs the lease until it is written."""
-        if self.stop is None or self._unsaid_kill_at_ms is None:
+        reason = self.stop or (StopReason.HANG if self._hung is not None else None)
+        if reason is None or self._unsaid_kill_at_ms is None:
             return
         with contextlib.suppress(OSError):
-            self._files.write_stop(self.stop, self._unsaid_kill_at_ms)
+            self._files.write_stop(reason, self._unsaid_kill_at_ms)
             self._unsaid_kill_at_ms = None
             supervisor.wake(self.path)
 
@@ -138,8 +154,10 @@ class LocalAttempt:
         kept = {"good_after_steps": plan.good_after_steps, "hold_s": plan.hold_s}
         interval = rule_for_program(Record(), plan.interval, len(plan.gpus), self.lost)
         pieces = {"MUSTER_ACCUMULATION": str(self.accumulation)} if self.accumulation > 1 else {}
+        rule = plan.spec.on_value_fault
         ours = {
             **pieces,
+            **({} if rule is None else {"MUSTER_ON_VALUE_FAULT": rule}),
             "MUSTER_LAST_SAVE_RETRY_S": f"{plan.last_save_retry_s:g}",
             **{name: os.environ[name] for name in _OF_THIS_MACHINE if name in os.environ},
             "MUSTER_CHECKPOINT_DIR": str(self.run_folder.checkpoints),

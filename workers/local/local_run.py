@@ -7,8 +7,10 @@ time of the next attempt, as in the control plane; here is only the shell.
 import shutil
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
+from functools import partial
+from itertools import takewhile
 from typing import Any, Final
 
 from muster.domain.exit.causes import MATTERS_TWICE
@@ -20,10 +22,16 @@ from muster.domain.lifecycle.model import JobLifecycle, Verdict
 from muster.domain.states import Cause, JobState, StopReason
 from muster.identity import new_id
 from muster.train.checkpoint.fences import highest_fence
+from watch.progress.durations import Durations
 from workers.host.attempt_folder import boottime_ms
+from workers.host.supervisor import files
+from workers.host.watch.part_watch import Moving, no_lines
 from workers.local.attempt import LocalAttempt, end_leftover, grace_ms, leftovers
+from workers.local.hangs import HUNG_GRACE_MS, Hang, HangWatch, words_of
 from workers.local.output import OutputReader, Received
 from workers.local.plan import RunFolder, RunPlan
+from workers.local.rerun_codes import LocalGpus, why_it_ends
+from workers.local.stragglers import LocalStragglers
 
 RUN_POLL_S: Final = 0.05
 REQUESTED_TWICE: Final = 2
@@ -53,7 +61,9 @@ class Ask:
 class LocalRun:
     """Run of a program.
 
-    ``report``: prints a sentence about it; ``show``: a stream's name and one line that it printed.
+    ``report``: prints a sentence about it; ``show``: a stream's name and one line that it printed. ``readings``: of its
+    GPUs, by name (``watch.progress.gpu_work``). ``kernel``: faults in the kernel's log since a moment, in milliseconds
+    since 1970, and remarks about it.
     """
 
     plan: RunPlan
@@ -61,12 +71,18 @@ class LocalRun:
     report: Callable[[str], None]
     show: Callable[[str, str], None]
     ask: Ask = field(default_factory=Ask)
+    readings: Callable[[], Mapping[str, float]] = dict
+    kernel: Callable[[int], tuple[tuple[str, ...], tuple[str, ...]]] = lambda _since_ms: no_lines()
     _lifecycle: JobLifecycle = field(init=False)
     _ended: list[dict[str, Any]] = field(default_factory=list)
     _began_at: float = field(default_factory=time.monotonic)
     _farthest: int = 0
+    _durations: Durations = field(init=False)
+    _gpus: LocalGpus = field(init=False)
 
     def __post_init__(self) -> None:
+        self._durations = Durations.of_document(files.read_json(self.folder.durations) or {})
+        self._gpus = LocalGpus(self.plan.gpus, self.plan.spare_gpus)
         restart = self.plan.spec.restart
         self._lifecycle = JobLifecycle(
             self.folder.job_id,
@@ -99,7 +115,7 @@ class LocalRun:
         # Fences grow past every attempt that this folder has seen, whether it kept checkpoints or not.
         fence = Fence(max(highest_fence(self.folder.checkpoints) + 1, self.folder.num_attempts))
         attempt = LocalAttempt(
-            self.plan,
+            replace(self.plan, gpus=self._gpus.used),
             self.folder,
             AttemptId(new_id("attempt")),
             fence,
@@ -110,9 +126,16 @@ class LocalRun:
         what = f"{shape.num_ranks_per_node} {'rank' if shape.num_ranks_per_node == 1 else 'ranks'}"
         self.report(f"attempt {self.folder.num_attempts} begins: {what}, logs in {attempt.path / 'logs'}")
         self._step(jobs.Placed())
-        hearing = OutputReader(attempt.path, self.report, self.show, self.plan.log_limit_bytes)
+        stragglers = LocalStragglers(self.plan.watch.stragglers, shape.num_ranks_per_node, self.report)
+        hearing = OutputReader(attempt.path, self.report, self.show, self.plan.log_limit_bytes, stragglers)
         attempt.start(self._left_s())
-        self._follow(attempt, hearing)
+        kernel = partial(self.kernel, files.wall_ms())
+        watch = HangWatch(attempt.path, self.plan.watch, self._durations, self.folder.durations, self.readings, kernel)
+        watch.start()
+        try:
+            self._follow(attempt, hearing, watch)
+        finally:
+            watch.stop()
         self._end(attempt, hearing.received)
 
     def _lost(self) -> Record:
@@ -123,13 +146,13 @@ class LocalRun:
         hours = (time.monotonic() - self._began_at) / 3600
         return Record(num_failures, hours * (len(self.plan.gpus) or self.plan.spec.shape.num_ranks_per_node))
 
-    def _follow(self, attempt: LocalAttempt, reader: OutputReader) -> None:
+    def _follow(self, attempt: LocalAttempt, reader: OutputReader, watch: HangWatch) -> None:
         """Follow it until it has ended and its output was shown, unless the user asks twice to stop."""
         is_over = threading.Event()
         listener = threading.Thread(target=reader.listen_until, args=(is_over,), name="output", daemon=True)
         listener.start()
         try:
-            self._watch(attempt)
+            self._watch(attempt, watch)
         except BaseException:  # our own fault must not leave a program without supervision
             attempt.end_at_once()
             raise
@@ -138,8 +161,8 @@ class LocalRun:
         while listener.is_alive() and self.ask.times < REQUESTED_TWICE:
             listener.join(RUN_POLL_S)
 
-    def _watch(self, attempt: LocalAttempt) -> None:
-        """Watch it: at a first request it may save and leave; at a second, it is killed."""
+    def _watch(self, attempt: LocalAttempt, watch: HangWatch) -> None:
+        """Watch it: at a first request it may save and leave; at a second, it is killed. A hang ends it by its rule."""
         heeded = 0
         while not attempt.has_ended():
             if self.ask.times > heeded:
@@ -148,7 +171,29 @@ class LocalRun:
                 self.report(f"stopping; killed in {grace / 1000:g} s, or now if asked again" if grace else "killing it")
                 self._step(jobs.CancelRequested())
                 attempt.ask_to_stop(StopReason.CANCEL, grace)
+            for found in takewhile(lambda _: not attempt.is_ending, watch.news()):
+                self._react(attempt, found)
             time.sleep(RUN_POLL_S)
+
+    def _react(self, attempt: LocalAttempt, found: Hang | Moving) -> None:
+        """State what the watch found, and end a hung attempt unless the rule is to report it alone."""
+        rule = self.plan.on_hang
+        self.report(words_of(found, rule))
+        if isinstance(found, Hang) and rule != "notify":
+            culprit = found.verdict.ranks[0] if found.verdict.ranks else None
+            attempt.end_hung(ExitVerdict(Cause.HANG, found.verdict.sentence.rstrip("."), culprit), HUNG_GRACE_MS)
+
+    def _ends_by_hang(self, verdict: ExitVerdict) -> str | None:
+        """Return why a hang ends the whole run; None if another attempt may follow."""
+        if verdict.cause is not Cause.HANG:
+            return None
+        if self.plan.on_hang == "hold":
+            return f"hang: {verdict.proof}; its rule is to hold"
+        num_hangs = sum(1 for _ in takewhile(lambda each: each["cause"] == Cause.HANG, reversed(self._ended)))
+        if num_hangs > self.plan.watch.hang_restarts:
+            most = self.plan.watch.hang_restarts
+            return f"hang: {verdict.proof}; it hung {num_hangs} times in a row, and {most} may be repeated"
+        return None
 
     def _end(self, attempt: LocalAttempt, received: Received) -> None:
         verdict = attempt.verdict()
@@ -161,8 +206,13 @@ class LocalRun:
             is_final = verdict.is_final or verdict.has_lacked  # there is no other host
             recurs = not progressed and self._is_second_in_a_row(verdict.cause)
             self._step(jobs.AttemptEnded(_counted(verdict), None, progressed, is_final, recurs=recurs))
+            if (why := self._ends_by_hang(verdict) or why_it_ends(verdict)) is not None:
+                self._lifecycle = _failed(self._lifecycle, why)
         words = f"attempt {self.folder.num_attempts} ended: {verdict.cause}: {verdict.proof}"
         self.report(words if received.saved_step is None else f"{words}; saved up to step {received.saved_step}")
+        goes_on = self._lifecycle.state is JobState.RECOVERING
+        if goes_on and (follows := self._gpus.after(self.plan, verdict, attempt.record())) is not None:
+            self.report(follows)
         self._note()
         self._forget_old()
 

@@ -11,6 +11,8 @@ import msgspec
 from muster.wire import training
 from workers.host.supervisor import files
 from workers.host.training_relay import next_lines
+from workers.local.line_notes import LineNotes
+from workers.local.stragglers import LocalStragglers
 
 OUTPUT_POLL_S: Final = 0.05
 READ_BYTES: Final = 1 << 20
@@ -34,17 +36,23 @@ class OutputReader:
     """Reader of an attempt's files. ``report``: takes a sentence about the run. ``show``: takes a stream's name and a
     line.
 
-    ``show`` may take its time. ``limit_bytes``: how much of each stream is stored at all.
+    ``show`` may take its time. ``limit_bytes``: how much of each stream is stored at all. ``stragglers``: takes each
+    rank's pace.
     """
 
     folder: Path
     report: Callable[[str], None]
     show: Callable[[str, str], None]
     limit_bytes: int
+    stragglers: LocalStragglers | None = None
     received: Received = field(default_factory=Received)
     _offset: int = 0
     _offsets: dict[str, int] = field(default_factory=dict)
     _rests: dict[str, bytes] = field(default_factory=dict)
+    _notes: LineNotes = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._notes = LineNotes(self.report)
 
     def listen(self) -> None:
         """Read what is new."""
@@ -77,6 +85,7 @@ class OutputReader:
             name = path.stem
             while content := _read_from(path, self._offsets.get(name, 0)):
                 self._offsets[name] = self._offsets.get(name, 0) + len(content)
+                self._notes.take(name, content)
                 if self._offsets[name] >= self.limit_bytes:
                     self.report(
                         f"{_named(name)} has printed {self.limit_bytes >> 20} MiB; further output is not stored"
@@ -96,6 +105,8 @@ class OutputReader:
             return
         if line.rank in {0, None}:
             self._note(message)
+        if isinstance(message, training.Pace) and line.rank is not None and self.stragglers is not None:
+            self.stragglers.take(line.rank, message)
 
     def _note(self, message: training.AnyRankMessage) -> None:
         heard = self.received
@@ -112,10 +123,24 @@ class OutputReader:
                 self.report(f"the checkpoint of step {step} could not be saved: {why}")
             case training.CheckpointRejected(generation=generation, why=why):
                 self.report(f"{generation} is refused: {why}")
+            case training.ValueFault(reason=why) | training.ReplicaFault(reason=why) | training.Rerun(reason=why):
+                self.report(f"fault of values: {why}")
+            case training.RolledBack(from_step=step, generation=generation):
+                self.report(f"rolled back from step {step}, to {generation}{_skipped(message)}")
+            case training.Spiked(step=step, what=what, value=value, usual=usual, is_shown=True):
+                self.report(f"spike: {what} is {value:.4g} at step {step}, and was {usual:.4g} before")
             case training.Warned(code=code, message=words):
                 self.report(f"warning: {code}: {words}")
             case _:
                 return
+
+
+def _skipped(message: training.RolledBack) -> str:
+    if message.skipped:
+        return f"; {message.skipped} are skipped"
+    if message.skipped_to <= message.skipped_from:
+        return ""
+    return f"; samples {message.skipped_from:,} to {message.skipped_to - 1:,} are skipped"
 
 
 def _named(stream: str) -> str:

@@ -13,20 +13,22 @@ from muster.domain.ids import JobId
 from muster.domain.job.spec import JobSpec
 from muster.domain.lifecycle.model import Timers
 from muster.domain.policy.training import CheckpointIntervalPolicy, ScrubPolicy, TrainingPolicy
+from muster.domain.policy.watch import HangRule, WatchPolicy
 from muster.durable import write_durably
 from muster.identity import new_id
 from workers.host.supervisor.lock import take_lock
 
 ABOUT = "run.json"
 CHECKPOINTS = "checkpoints"
+DURATIONS = "durations.json"
 MOST_DOUBLINGS = 10
 _LOCK = "run.lock"
 
 
 @dataclass(frozen=True, slots=True)
 class RunPlan:
-    """Plan of a run. ``gpus``: UUIDs or numbers as CUDA knows them; none on a machine without. ``python``: the default
-    one.
+    """Plan of a run. ``gpus``: UUIDs or numbers as CUDA knows them; none on a machine without. ``spare_gpus``: further
+    ones of this machine, for a run that asks for another GPU. ``python``: the default one.
 
     ``lease_ms``: how long the program outlives a run that was killed. ``variables``: further variables for it.
     """
@@ -43,6 +45,12 @@ class RunPlan:
     scrub: ScrubPolicy = field(default_factory=ScrubPolicy)
     last_save_retry_s: float = TrainingPolicy().last_save_retry_s
     variables: Mapping[str, str] = field(default_factory=dict)
+    watch: WatchPolicy = field(default_factory=WatchPolicy)
+    spare_gpus: tuple[str, ...] = ()
+
+    @property
+    def on_hang(self) -> HangRule:
+        return self.spec.on_hang or self.watch.on_hang
 
 
 class RunFolder:
@@ -71,6 +79,11 @@ class RunFolder:
     @property
     def checkpoints(self) -> Path:
         return self.path / CHECKPOINTS
+
+    @property
+    def durations(self) -> Path:
+        """File of how long the program's phases have taken in earlier attempts and runs."""
+        return self.path / DURATIONS
 
     def note(self, spec: JobSpec, outcome: dict[str, Any]) -> None:
         """Write the run's state, whole on disk before it is reported. Raises OSError."""

@@ -44,7 +44,7 @@ def digest(
 ) -> tuple[str, Sum]:
     """Return the SHA-256 of the result's bits, and in how many rounds they equalled the first round's."""
     left, right = pair[0].to(device), pair[1].to(device)
-    found = [_sha256(multiply(left, right)) for _ in range(rounds)]
+    found = [sha256_of(multiply(left, right)) for _ in range(rounds)]
     return found[0], (f"{band.name} repeats", rounds, found.count(found[0]))
 
 
@@ -56,7 +56,8 @@ def _random(rng: torch.Generator, shape: tuple[int, int], band: Band) -> Tensor:
     return torch.ldexp(fraction, powers).to(band.dtype)
 
 
-def _sha256(result: Tensor) -> str:
+def sha256_of(result: Tensor) -> str:
+    """Return the SHA-256 of a result's bits."""
     on_host = result.contiguous().cpu()
     num_bytes = on_host.numel() * on_host.element_size()
     return hashlib.sha256((ctypes.c_char * num_bytes).from_address(on_host.data_ptr())).hexdigest()

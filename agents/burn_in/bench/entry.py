@@ -1,7 +1,7 @@
 """The process that computes: one request on stdin, one JSON line a GPU on stdout as soon as it is done.
 
-Request: ``{"device": "cpu" | "cuda", "deadline_s": 900, "gpus": [{"uuid": "GPU-…", "is_wrong": false}]}``. Line: the
-GPU's uuid with its figures, or with ``fault``: why there are none.
+Request: ``{"device": "cpu" | "cuda", "deadline_s": 900, "gpus": [{"uuid": "GPU-…", "is_wrong": false,
+"operation": null}]}``. Line: the GPU's uuid with its figures, or with ``fault``: why there are none.
 """
 
 import ctypes
@@ -49,7 +49,7 @@ def _end_with_the_agent(deadline_s: float) -> None:
 def _measured(device: Any, gpu: dict[str, Any]) -> dict[str, Any]:
     """Return the GPU's figures or its fault: a driver's error on one GPU concerns no other."""
     try:
-        figures: dict[str, Any] = device.burn_in(is_wrong=gpu.get("is_wrong", False))
+        figures: dict[str, Any] = device.burn_in(is_wrong=gpu.get("is_wrong", False), suspect=gpu.get("operation"))
     except RuntimeError as error:
         return {"fault": f"{type(error).__name__}: {error}"}
     return figures

@@ -1,6 +1,7 @@
 """The burn-in of one GPU: exact sums, bands, memory, rates. What does not depend on the GPU is made once."""
 
 import platform
+import sys
 import time
 from dataclasses import dataclass
 from pathlib import Path
@@ -9,7 +10,7 @@ from typing import Any, Final
 import torch
 from torch import Tensor
 
-from agents.burn_in.bench import bands, memory, rates
+from agents.burn_in.bench import bands, memory, operation, rates
 from muster.bench import exact
 
 MIB: Final = 1 << 20
@@ -19,7 +20,8 @@ MIB: Final = 1 << 20
 class Sizes:
     """Sizes of a burn-in.
 
-    ``edge``: of the matrices. ``memory_share``: of the free memory, at most ``memory_max_bytes``.
+    ``edge``: of the matrices. ``operation_size``: most values of a suspect operation's weight.
+    ``memory_share``: of the free memory, at most ``memory_max_bytes``.
     """
 
     edge: int
@@ -32,6 +34,7 @@ class Sizes:
     gemm_s: float
     copy_bytes: int
     copy_rounds: int
+    operation_size: int
 
 
 SMALL: Final = Sizes(
@@ -45,6 +48,7 @@ SMALL: Final = Sizes(
     gemm_s=0.005,
     copy_bytes=4 * MIB,
     copy_rounds=2,
+    operation_size=1 << 16,
 )
 """Sizes for simulated GPUs: the same checks, on a CPU, in some tens of milliseconds."""
 FULL: Final = Sizes(
@@ -58,6 +62,7 @@ FULL: Final = Sizes(
     gemm_s=1.2,
     copy_bytes=1024 * MIB,
     copy_rounds=10,
+    operation_size=1 << 24,
 )
 
 
@@ -83,6 +88,7 @@ class Device:
         self._sizes = sizes
         self._library = library
         self._problems = [exact.make_problem(kind, sizes.edge) for kind in kinds]
+        self._dtypes = {kind.dtype for kind in kinds}
         names = {kind.name for kind in kinds}
         self._bands = [
             (band, bands.factors(band, sizes.edge, sizes.band_inner))
@@ -91,10 +97,10 @@ class Device:
         ]
 
     @torch.inference_mode()
-    def burn_in(self, *, is_wrong: bool = False) -> dict[str, Any]:
+    def burn_in(self, *, is_wrong: bool = False, suspect: dict[str, Any] | None = None) -> dict[str, Any]:
         """Run the burn-in and return its figures.
 
-        ``is_wrong``: the simulated fault of a GPU that computes wrong results.
+        ``is_wrong``: the simulated fault of a GPU that computes wrong results. ``suspect``: an operation to repeat.
         """
         began = time.monotonic()
         sizes, multiply = self._sizes, _wrong_mm if is_wrong else torch.mm
@@ -107,6 +113,8 @@ class Device:
         for band, pair in self._bands:
             digests[band.name], repeats = bands.digest(band, pair, self._device, multiply, sizes.rounds)
             sums.append(repeats)
+        if suspect is not None:
+            sums += self._check_operation(suspect, multiply)
         num_bytes = self._memory_bytes()
         sums += memory.check(self._device, num_bytes, sizes.chunk_bytes)
         self._give_memory_back()
@@ -125,6 +133,16 @@ class Device:
             "memory_bytes": num_bytes,
             "took_s": round(time.monotonic() - began, 3),
         }
+
+    def _check_operation(self, suspect: dict[str, Any], multiply: exact.Multiply) -> list[exact.Sum]:
+        """Check a tenant's operation: nothing if this device has no such kind. A sound GPU must not fail by it."""
+        if operation.dtype_of(suspect) not in self._dtypes:
+            return []
+        try:
+            return operation.check(suspect, self._device, multiply, self._sizes.rounds, self._sizes.operation_size)
+        except RuntimeError as error:  # a broken device fails the checks that follow, too
+            sys.stderr.write(f"burn-in: the suspect operation was left out: {str(error)[:500]}\n")
+            return []
 
     def _memory_bytes(self) -> int:
         if self._device.type != "cuda":

@@ -29,6 +29,7 @@ from muster.wire.burn_in import (
     BurnInReport,
     Figures,
 )
+from muster.wire.operations import SuspectOperation
 
 POLL: Final = declare_action("burn_in.poll")
 REPORT: Final = declare_action("burn_in.report")
@@ -149,7 +150,14 @@ def _begin(unit: UnitOfWork, row: BurnIn, policy: BurnInPolicy) -> BurnInOrder:
     row.began_at = unit.now
     row.deadline_at = unit.now + timedelta(seconds=policy.deadline_s) + REPORT_WITHIN
     unit.emit("gpu.burn_in_began", "gpu", row.gpu_uuid, payload=_payload(row))
-    return BurnInOrder(burn_in_id=row.id, gpu_uuid=row.gpu_uuid, try_number=row.tries, deadline_s=policy.deadline_s)
+    operation = None if row.operation is None else msgspec.convert(row.operation, SuspectOperation)
+    return BurnInOrder(
+        burn_in_id=row.id,
+        gpu_uuid=row.gpu_uuid,
+        try_number=row.tries,
+        deadline_s=policy.deadline_s,
+        operation=operation,
+    )
 
 
 def _store(unit: UnitOfWork, row: BurnIn, figures: Figures) -> None:

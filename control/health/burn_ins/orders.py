@@ -6,7 +6,7 @@ for each with repetitions that need a diagnosis.
 
 from collections.abc import Mapping, Sequence
 from datetime import timedelta
-from typing import Final
+from typing import Any, Final
 
 from sqlalchemy import Exists, exists, func, or_, select, union_all
 
@@ -64,7 +64,7 @@ def order(unit: UnitOfWork, gpu_uuid: GpuUuid, *, reason: str) -> BurnInRecord:
     if opened is not None:
         message = f"{opened.id} of {gpu.uuid} is {opened.state} already"
         raise ConflictError(message, suggestion="Wait for its verdict.", burn_in_id=opened.id)
-    made = _add(unit, gpu, reason)
+    made = add(unit, gpu, reason)
     unit.audit("burn_in.order", "gpu", gpu.uuid, reason=reason, detail={"burn_in_id": made.id})
     unit.session.flush()
     return record_of(made, BurnInRecord)
@@ -84,7 +84,7 @@ def order_intake_once(units: UnitOfWorkFactory, principal: Principal) -> int:
             still_due = set(_unproven(unit, only=due)) if gpus else set()
             for gpu in gpus:
                 if gpu.uuid in still_due:
-                    _add(unit, gpu, INTAKE_REASON)
+                    add(unit, gpu, INTAKE_REASON)
             return len(still_due)
 
     return retrying(once)
@@ -104,14 +104,14 @@ def order_diagnoses(
         return
     uuids = [gpu.uuid for gpu in wanted]
     opened = select(BurnIn.gpu_uuid).where(BurnIn.gpu_uuid.in_(uuids), BurnIn.state.in_(OPEN_BURN_INS))
-    overridden = select(Gpu.uuid).where(Gpu.uuid.in_(uuids), _is_overridden(unit))
+    overridden = select(Gpu.uuid).where(Gpu.uuid.in_(uuids), is_overridden(unit))
     taken = set(unit.session.scalars(union_all(opened, overridden)))
     due = [gpu for gpu in wanted if gpu.uuid not in taken]
     takings = [Taking(gpu.uuid, (gpu.uuid,), Way.BURN_IN) for gpu in due]
     admitted = admit_takings(unit, takings, policy) if takings else frozenset[str]()
     for gpu in due:
         if gpu.uuid in admitted:
-            _add(unit, gpu, f"diagnosis: {requested[gpu.uuid]}")
+            add(unit, gpu, f"diagnosis: {requested[gpu.uuid]}")
     held_back = {gpu.uuid: Proposal(requested[gpu.uuid]) for gpu in due if gpu.uuid not in admitted}
     proposals.keep(unit, Way.BURN_IN, uuids, held_back)
 
@@ -127,7 +127,7 @@ def order_proposed(unit: UnitOfWork, gpus: Sequence[Gpu], policy: HealthPolicy) 
     unit.session.flush()
     some = [gpu for gpu in gpus if gpu.uuid in waiting]
     cases = cases_of(unit, some)
-    still = [gpu for gpu in some if gpu.standing in DIAGNOSED and _is_requested(cases[gpu.uuid], policy)]
+    still = [gpu for gpu in some if gpu.standing in DIAGNOSED and is_requested(cases[gpu.uuid], policy)]
     over = [gpu.uuid for gpu in some if gpu not in still]
     proposals.keep(unit, Way.BURN_IN, over, {})
     order_diagnoses(unit, still, {gpu.uuid: waiting[gpu.uuid] for gpu in still}, policy)
@@ -136,7 +136,7 @@ def order_proposed(unit: UnitOfWork, gpus: Sequence[Gpu], policy: HealthPolicy) 
         gpu.judge_at = again if gpu.judge_at is None else min(gpu.judge_at, again)
 
 
-def _is_requested(case: GpuCase, policy: HealthPolicy) -> bool:
+def is_requested(case: GpuCase, policy: HealthPolicy) -> bool:
     """Return whether a finding asks for a burn-in that no proof answers, or only load can reproduce one."""
     proofs, asking = proofs_of(case), policy.burn_in.requested_by
     wanted = (each for each in case.evidence if each.detector in asking and counts(each))
@@ -160,7 +160,8 @@ def order_proofs(unit: UnitOfWork, gpus: Sequence[Gpu], policy: HealthPolicy) ->
     )
 
 
-def _is_overridden(unit: UnitOfWork) -> Exists:
+def is_overridden(unit: UnitOfWork) -> Exists:
+    """Return the condition that a person's override answers for the GPU."""
     return exists().where(GpuOverride.gpu_uuid == Gpu.uuid, in_force(unit.now))
 
 
@@ -176,14 +177,15 @@ def _unproven(unit: UnitOfWork, only: list[GpuUuid] | None = None) -> list[GpuUu
         ),
     )
     query = select(Gpu.uuid).where(
-        Gpu.standing == Standing.UNPROVEN, ~Gpu.is_mig_enabled, ~had_one, ~_is_overridden(unit)
+        Gpu.standing == Standing.UNPROVEN, ~Gpu.is_mig_enabled, ~had_one, ~is_overridden(unit)
     )
     if only is not None:
         query = query.where(Gpu.uuid.in_(only))
     return list(unit.session.scalars(query.order_by(Gpu.uuid).limit(BATCH)).all())
 
 
-def _add(unit: UnitOfWork, gpu: Gpu, reason: str) -> BurnIn:
+def add(unit: UnitOfWork, gpu: Gpu, reason: str, operation: dict[str, Any] | None = None) -> BurnIn:
+    """Store an order for a locked GPU that has none open, with its event. ``operation``: it is repeated too."""
     made = BurnIn(
         id=new_id("burn_in"),
         gpu_uuid=gpu.uuid,
@@ -192,6 +194,7 @@ def _add(unit: UnitOfWork, gpu: Gpu, reason: str) -> BurnIn:
         reason=reason,
         ordered_by=unit.principal.name,
         ordered_at=unit.now,
+        operation=operation,
     )
     unit.session.add(made)
     unit.emit("gpu.burn_in_ordered", "gpu", gpu.uuid, payload={"burn_in_id": made.id, "reason": reason})

@@ -147,6 +147,7 @@ SENTENCES: Final[Mapping[str, str | Callable[[str, Payload], str]]] = {
     "gpu.uncordoned": "a cordon of GPU {subject} ends",
     **MOVES,
     "incident.closed": "the incident {subject} is closed",
+    "incident.extended": "an open incident covers more or less: {reason}",
     "incident.opened": "an incident opens: {reason}",
     "job.cancel_requested": "job {subject} is cancelled",
     "job.cancelled": "job {subject} is CANCELLED",

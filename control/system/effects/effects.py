@@ -23,6 +23,7 @@ from control.system.effects.follow_ons import Stop
 from control.system.effects.observed import (
     After,
     Before,
+    before_in,
     concerns_placement,
     departures_of,
     facts_of,
@@ -31,6 +32,8 @@ from control.system.effects.observed import (
     observe_before,
 )
 from control.system.effects.types import Effect, JobEffect, JobFacts, Onward, TierCapacity
+from control.tenants.planning import planning
+from muster.db.errors import ContentionError
 from muster.db.models import Job
 from muster.domain.ids import AttemptId, GpuUuid, JobId, NodeId
 from muster.domain.job.plan_texts import Tense
@@ -74,19 +77,48 @@ def observe(unit: UnitOfWork, leaving: Collection[AttemptId]) -> Tried:
 def try_change(
     units: UnitOfWorkFactory, principal: Principal, action: str, work: Callable[[UnitOfWork], T]
 ) -> tuple[T, list[dict[str, Any]], Effect]:
-    """Do ``work`` in a unit that is rolled back. Return its result, its consequences and its effect."""
-    with units.begin(principal, action, dry_run=True) as unit:
+    """Do ``work`` in a unit that is rolled back. Return its result, its consequences and its effect.
+
+    The states before and after are of one snapshot, so what others change meanwhile is no effect. Where ``work`` needs
+    rows that others change at that moment, it waits for them in a second try, and both states are read one by one.
+
+    Raises:
+        TenantLimitError: plans and dry runs of the principal's tenant took their share of the CPU.
+        MusterError: as ``work`` raises it.
+    """
+    with planning(units, principal):
+        try:
+            return _tried(units, principal, action, work, is_one_snapshot=True)
+        except ContentionError:
+            return _tried(units, principal, action, work, is_one_snapshot=False)
+
+
+def _tried(
+    units: UnitOfWorkFactory,
+    principal: Principal,
+    action: str,
+    work: Callable[[UnitOfWork], T],
+    *,
+    is_one_snapshot: bool,
+) -> tuple[T, list[dict[str, Any]], Effect]:
+    found: list[Before] = []
+    with units.begin(principal, action, dry_run=True, is_one_snapshot=is_one_snapshot) as unit:
         leaving = leaving_before(unit)
         done, consequences = work(unit), unit.consequences
         tried = observe(unit, leaving)
-    return done, consequences, effect_of(units, principal, tried)
+        if is_one_snapshot and tried.after is not None:
+            unit.read_before_change(lambda session: found.append(before_in(session, tried.now)))
+    return done, consequences, effect_of(units, principal, tried, found[0] if found else None)
 
 
-def effect_of(units: UnitOfWorkFactory, principal: Principal, tried: Tried) -> Effect:
-    """Return the effect as ``principal`` may read it; a tenant reads its own jobs, and nothing of the fleet's size."""
+def effect_of(units: UnitOfWorkFactory, principal: Principal, tried: Tried, before: Before | None = None) -> Effect:
+    """Return the effect as ``principal`` may read it; a tenant reads its own jobs, and nothing of the fleet's size.
+
+    ``before``: the state before the change; the state now if it was not read.
+    """
     if tried.after is None:
         return Effect(tried.now, changes=sentences_of(tried.named, set()))
-    before = observe_before(units, tried.now)
+    before = before or observe_before(units, tried.now)
     compared = _Compared(units, before, tried.after)
     jobs = tuple(each for each in compared.jobs() if may_see(principal, each.job.tenant_id))
     tiers = compared.tiers() if principal.sees_all_tenants else ()
@@ -98,7 +130,7 @@ class _Compared:
         self._units = units
         self._before = before
         self._after = after
-        # The state before is read after the rollback: attempts may have ended since, and others begun.
+        # The state before may be read after the rollback: attempts may have ended since, and others begun.
         both = (*before.question.workload.running, *after.question.workload.running)
         self._running = {each.attempt_id: each for each in both}
         self._stops = {stop.job_id: stop for stop in after.stops}

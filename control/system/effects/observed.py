@@ -78,9 +78,14 @@ def observe_after(unit: UnitOfWork, events: Sequence[Event], leaving: Collection
 
 
 def observe_before(units: UnitOfWorkFactory, now: datetime) -> Before:
+    """Return the state now, where it could not be read in the snapshot of the tried change."""
     with units.read() as session:
-        cycle = question_at(session, now)
-        return Before(cycle, capacity_of(cycle))
+        return before_in(session, now)
+
+
+def before_in(session: Session, now: datetime) -> Before:
+    cycle = question_at(session, now)
+    return Before(cycle, capacity_of(cycle))
 
 
 def question_at(session: Session, now: datetime) -> Question:

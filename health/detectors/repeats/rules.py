@@ -8,7 +8,7 @@ from health.detectors.detector import NO_FINDINGS, About, Findings
 from health.detectors.memory import corrected_remaps, retired_pages
 from health.detectors.node import nic_driver
 from health.detectors.ports import port_degraded, port_flap
-from health.detectors.repeats import after_diagnosis, cleanup_alone, link_bit_repeats, special_rules
+from health.detectors.repeats import after_diagnosis, cleanup_alone, link_bit_repeats, special_rules, verdict_repeats
 from health.detectors.repeats.repeat import NVIDIA, NVSENTINEL, TIMES, Repeat, Seen, counts_as_time
 from health.detectors.repeats.shapes import HOLD, again, alone, of_port
 from health.evidence.index import EvidenceIndex
@@ -94,6 +94,8 @@ REPEAT_RULES: Final[tuple[Repeat, ...]] = (
     ),
     Repeat(retired_pages.NAME, special_rules.double_bit_pages, retired_pages.ABOUT),
     Repeat(corrected_remaps.NAME, special_rules.remapped_rows, corrected_remaps.ABOUT),
+    # Verdicts on jobs: reported, and in shadow by default.
+    Repeat(verdict_repeats.NAME, verdict_repeats.judge, verdict_repeats.ABOUT),
     # Faults of the node's network.
     of_port(
         "port_flaps",
@@ -118,7 +120,14 @@ REPEAT_RULES: Final[tuple[Repeat, ...]] = (
     ),
 )
 _SOURCE_DETECTORS: Final = frozenset(
-    {port_flap.NAME, port_degraded.NAME, retired_pages.NAME, corrected_remaps.NAME, nic_driver.NAME}
+    {
+        port_flap.NAME,
+        port_degraded.NAME,
+        retired_pages.NAME,
+        corrected_remaps.NAME,
+        nic_driver.NAME,
+        *verdict_repeats.SOURCES,
+    }
 )
 HOLDS: Final = frozenset(f"{rule.name}:{HOLD}" for rule in REPEAT_RULES if rule.is_hold)
 """Fault keys that mean that no repair lasts."""

@@ -21,6 +21,7 @@ def _alone(room: str, words: str, panel: str, example: str) -> Branch:
 
 BRANCHES: Final = {
     "job": _group("job.jobs", "Jobs: submit, watch, cancel.", WORK),
+    "verdict": _group("job.verdicts", "Verdicts: hangs, stragglers and wrong values of running jobs.", WORK),
     "reclaim": _group("job.reclaims", "Reclaims: GPUs taken back with notice, for which job and until when.", WORK),
     "ckpt": _group(
         "job.checkpoint_folders", "Checkpoints: which there are, whether they are whole, and which stay.", WORK
@@ -33,7 +34,7 @@ BRANCHES: Final = {
         "muster mfu --model H200 --tokens-per-s 13000 --params 7.5e9 --layers 32 --heads 32 --head-dim 128 "
         "--sequence 8192",
     ),
-    "train": _group("job.train", "Trainings: look into one that fails.", WORK),
+    "train": _group("job.train", "Trainings: look into one that fails, check that one resumes exactly.", WORK),
     "gpu": _group("gpu.gpus", "GPUs: what is known of each, and what to do about it.", FLEET),
     "node": _group("node.nodes", "Nodes: the GPU hosts.", FLEET),
     "cohort": _group("gpu.cohorts", "Cohorts: GPUs that may be mixed in one gang.", FLEET),
@@ -60,6 +61,7 @@ BRANCHES: Final = {
         HERE,
         "muster run --ranks 2 -- examples/train_transformer.py --steps 200",
     ),
+    "hang": _group("job.hang", "Hangs: which rank holds up the others, from dumps and logs.", HERE),
     "dcgm": _group("gpu.dcgm", "What DCGM says: its diagnoses and its exporter's metrics.", HERE),
     "xid": _alone("gpu.xid:xid", "Explain an XID, or the XIDs in the lines of a kernel log.", HERE, "muster xid 95"),
     "simulate": _alone(

@@ -72,6 +72,12 @@ def _incidents(client: "RestClient") -> Iterable[tuple[str, str]]:
     return [(each["id"], each["kind"]) for each in islice(client.incidents(state="open"), COMPLETED)]
 
 
+def _verdicts(client: "RestClient") -> Iterable[tuple[str, str]]:
+    from itertools import islice
+
+    return [(each["id"], each["kind"]) for each in islice(client.verdicts(state="standing"), COMPLETED)]
+
+
 def _reclaims(client: "RestClient") -> Iterable[tuple[str, str]]:
     from itertools import islice
 
@@ -96,6 +102,7 @@ PersonName = Annotated[
 ]
 CordonId = Annotated[str, typer.Argument(metavar="CORDON", help="cdn_…", autocompletion=_completing(_cordons))]
 KeyId = Annotated[str, typer.Argument(metavar="KEY", help="key_…", autocompletion=_completing(_keys))]
+VerdictId = Annotated[str, typer.Argument(metavar="VERDICT", help="vrd_…", autocompletion=_completing(_verdicts))]
 IncidentId = Annotated[str, typer.Argument(metavar="INCIDENT", help="inc_…", autocompletion=_completing(_incidents))]
 ReclaimId = Annotated[str, typer.Argument(metavar="RECLAIM", help="rcl_…", autocompletion=_completing(_reclaims))]
 NodeOption = Annotated[str | None, typer.Option(help="A node's name or node_….", autocompletion=_completing(_nodes))]

@@ -15,6 +15,7 @@ from typing import Annotated, Any, Protocol, TypeVar
 import typer
 
 from muster.cli.framework.exits import CommandError, Exit
+from muster.cli.framework.option_groups import given_to, options_of
 from muster.cli.framework.tables import Column, Document, paragraphs, table_lines
 from muster.documents.effect_lines import effect_parts
 from muster.durable import write_durably
@@ -164,8 +165,8 @@ def reads(app: typer.Typer, name: str, *, example: str) -> Callable[[Work], Work
             if is_watched:
                 from muster.cli.framework.watch import watch
 
-                return watch(lambda: _answer_of(work(**given)), shape, every=every)
-            return show(_answer_of(work(**given)), shape)
+                return watch(lambda: _answer_of(work(**given_to(work, given))), shape, every=every)
+            return show(_answer_of(work(**given_to(work, given))), shape)
 
         added = {
             "as_json": (AsJson, False),
@@ -186,7 +187,7 @@ def changes(app: typer.Typer, name: str, *, example: str, **settings: Any) -> Ca
     def registered(work: Work) -> Work:
         def command(**given: Any) -> int:
             shape = Format(given.pop("as_json"), given.pop("as_yaml"))
-            return show(_answer_of(work(**given)), shape)
+            return show(_answer_of(work(**given_to(work, given))), shape)
 
         added = {"as_json": (AsJson, False), "as_yaml": (AsYaml, False)}
         app.command(name, epilog=f"Example: `{example}`", **settings)(_with_options(command, work, added))
@@ -203,13 +204,12 @@ def _with_options(
     command: Callable[..., int], work: Callable[..., Any], added: Mapping[str, tuple[Any, Any]]
 ) -> Callable[..., int]:
     """Return ``command`` with the parameters of ``work`` and the added ones, as Typer reads them."""
-    own = inspect.signature(work, eval_str=True)
     options = [
         inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=annotation)
         for name, (annotation, default) in added.items()
     ]
-    parameters = [*own.parameters.values(), *options]
-    command.__signature__ = own.replace(parameters=parameters, return_annotation=int)  # type: ignore[attr-defined]
+    parameters = [*options_of(work), *options]
+    command.__signature__ = inspect.Signature(parameters, return_annotation=int)  # type: ignore[attr-defined]
     command.__annotations__ = {each.name: each.annotation for each in parameters}
     command.__doc__, command.__name__ = work.__doc__, work.__name__
     return command

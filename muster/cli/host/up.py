@@ -1,5 +1,6 @@
 """``muster up`` runs the whole stack on this machine."""
 
+from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Final
 
@@ -16,14 +17,34 @@ if TYPE_CHECKING:
     from local.stack import Lead
 
 HOSTS: Final = "h100,h100,a100,a100"
+WATCHED_HOSTS: Final = "h100,h100"
 GPUS: Final = 8
+
+
+class Tour(StrEnum):
+    """The tours: of the fleet, or of the watch over running work."""
+
+    FLEET = "fleet"
+    WATCH = "watch"
+
+    @property
+    def hosts(self) -> str:
+        """The hosts that it is about."""
+        return HOSTS if self is Tour.FLEET else WATCHED_HOSTS
+
+
 TOUR_POLICY: Final = Path(__file__).parents[3] / "policy" / "tour.yaml"
 
 
 def up(
+    which: Annotated[
+        Tour, typer.Argument(metavar="TOUR", help="fleet; or watch: faults of running work, on two hosts.")
+    ] = Tour.FLEET,
     state_dir: Annotated[Path, typer.Option(help="Where everything is kept.")] = Path(".muster"),
     port: Annotated[int, typer.Option(min=1, max=65535, help="Of the API and the console, on loopback.")] = 8420,
-    hosts: Annotated[str, typer.Option(help="The GPUs of each simulated host: h100, a100 or h200.")] = HOSTS,
+    hosts: Annotated[
+        str | None, typer.Option(help="The GPUs of each simulated host: h100, a100 or h200. Default: the tour's.")
+    ] = None,
     gpus: Annotated[int, typer.Option(min=1, max=72, help="Simulated GPUs of each host.")] = GPUS,
     policy: Annotated[
         Path | None, typer.Option(exists=True, dir_okay=False, help="Instead of policy/tour.yaml.")
@@ -31,7 +52,7 @@ def up(
     *,
     real: Annotated[bool, typer.Option("--real", help="This machine's own GPUs, by NVML.")] = False,
     tour: Annotated[
-        bool | None, typer.Option("--tour/--no-tour", help="Show on four hosts what Muster does, in about 3 minutes.")
+        bool | None, typer.Option("--tour/--no-tour", help="Show what Muster does, in 3 minutes at most.")
     ] = None,
     soak: Annotated[
         float | None,
@@ -48,8 +69,10 @@ def up(
     from local.stack import StackError, run_stack
 
     configure_logs(_quiet(load_settings()), "up")
-    is_whole = not real and (hosts, gpus) == (HOSTS, GPUS)
-    lead = _lead(tour, soak, seed, is_whole=is_whole, must_exit=exit_when_steps_hold)
+    hosts = which.hosts if hosts is None else hosts
+    is_whole = not real and (hosts, gpus) == (which.hosts, GPUS)
+    requested = True if tour is None and which is not Tour.FLEET else tour
+    lead = _lead(which, requested, soak, seed, is_whole=is_whole, must_exit=exit_when_steps_hold)
     state_dir = state_dir.absolute()
     plan = StackPlan(
         state_dir=state_dir,
@@ -72,11 +95,22 @@ def _quiet(settings: Settings) -> Settings:
     return settings.model_copy(update={"log_level": "warning"})
 
 
-def _lead(requested: bool | None, soak: float | None, seed: int, *, is_whole: bool, must_exit: bool) -> "Lead | None":  # noqa: FBT001  # an option's value
+def _lead(
+    which: Tour,
+    requested: bool | None,  # noqa: FBT001  # an option's value
+    soak: float | None,
+    seed: int,
+    *,
+    is_whole: bool,
+    must_exit: bool,
+) -> "Lead | None":
     """Return the tour or the soak to run. The default is the tour, if the hosts are the ones that it is about."""
+    if requested is False and which is not Tour.FLEET:
+        raise CommandError(f"--no-tour leaves out the tour {which}", f"Leave out --no-tour or {which}.", Exit.USAGE)
     if not is_whole and (requested or soak is not None):
         named = "tour" if soak is None else "soak"
-        raise CommandError(f"the {named} is about {HOSTS} with {GPUS} GPUs each", f"Leave out --{named}.", Exit.USAGE)
+        words = f"the {named} is about {which.hosts} with {GPUS} GPUs each"
+        raise CommandError(words, f"Leave out --{named}.", Exit.USAGE)
     if requested and soak is not None:
         raise CommandError("--soak is instead of the tour", "Leave out --tour.", Exit.USAGE)
     if soak is not None:
@@ -84,9 +118,9 @@ def _lead(requested: bool | None, soak: float | None, seed: int, *, is_whole: bo
 
         return soaking(soak, seed)
     if is_whole if requested is None else requested:
-        from local.tour import run_tour
+        from local.tour import run_tour, run_watch_tour
 
-        return run_tour
+        return run_tour if which is Tour.FLEET else run_watch_tour
     if must_exit:
         raise CommandError("--exit needs the tour, which does not run here", "Leave out --exit.", Exit.USAGE)
     return None

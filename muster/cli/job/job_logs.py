@@ -122,17 +122,26 @@ def _show_waits(job_id: str, is_over: threading.Event) -> None:
 
 
 def _print_pieces(pieces: Iterable[Any], text_of: Callable[[str], str], *, with_prefix: bool, as_json: bool) -> None:
-    """Print whole lines, each with its stream's name; a stream's last line may lack its end."""
-    rests: dict[str, str] = {}
+    """Print whole lines, each with its stream's name. The last line of an attempt's stream may lack its end.
+
+    Each attempt has a stream of each rank, and each of its hosts a stream ``launcher``.
+    """
+
+    def show(stream: str, line: str) -> None:
+        print_line(f"[{stream}] {text_of(line)}" if with_prefix else text_of(line))
+
+    rests: dict[tuple[str, str, str], str] = {}
     for piece in pieces:
         if as_json:
             print_line(json_of(piece))
             continue
-        stream = piece["stream"]
-        *lines, rest = (rests.get(stream, "") + piece["text"]).split("\n")
-        rests[stream] = rest
-        for line in map(text_of, lines):
-            print_line(f"[{stream}] {line}" if with_prefix else line)
-    for stream, rest in rests.items():
+        source = attempt_id, _, stream = piece["attempt_id"], piece["node_id"], piece["stream"]
+        for over in [each for each in rests if each[0] != attempt_id]:  # before the lines of the next attempt
+            if rest := rests.pop(over):
+                show(over[-1], rest)
+        *lines, rests[source] = (rests.get(source, "") + piece["text"]).split("\n")
+        for line in lines:
+            show(stream, line)
+    for (*_, stream), rest in rests.items():
         if rest:
-            print_line(f"[{stream}] {text_of(rest)}" if with_prefix else text_of(rest))
+            show(stream, rest)

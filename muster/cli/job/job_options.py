@@ -28,6 +28,31 @@ OomDoublings = Annotated[
     int,
     typer.Option(min=0, max=10, help="How often to double the accumulation after a lack of GPU memory, at most."),
 ]
+OnHang = Annotated[
+    str | None,
+    typer.Option(help="If no rank makes progress: restart, hold or notify (continue). Default: as the policy says."),
+]
+OnStraggler = Annotated[
+    str | None,
+    typer.Option(
+        help="If the others wait for a slow rank: notify, or swap (continue without its host after a checkpoint, where "
+        "that pays). Default: as the policy says."
+    ),
+]
+OnValueFault = Annotated[
+    str | None,
+    typer.Option(
+        help="If a value is not finite: stop, rollback[:GENERATIONS[:BUDGET]], skip[:GENERATIONS[:BUDGET]]. "
+        "Default: as the program says."
+    ),
+]
+RerunExitCodes = Annotated[
+    str | None,
+    typer.Option(
+        help="What the program means by exit codes 16 and 17. megatron: as Megatron-LM's rerun state machine; own: "
+        "something of its own. Default: run again on another GPU, and diverged."
+    ),
+]
 Cpus = Annotated[float | None, typer.Option(min=0.01, help="Of each host, at most: such as 16 or 2.5.")]
 DiskReads = Annotated[str | None, typer.Option(help="From each disk of a host, a second, at most: such as 500MiB.")]
 DiskWrites = Annotated[str | None, typer.Option(help="To each disk of a host, a second, at most: such as 500MiB.")]

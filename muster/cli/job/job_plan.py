@@ -1,7 +1,8 @@
 """``muster job plan`` shows the outcome of a job before its submission, ``muster job explain`` why one waits."""
 
 from collections.abc import Iterator, Mapping
-from typing import Annotated, Any, Final
+from itertools import islice
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
@@ -9,24 +10,22 @@ from muster.cli.framework.durations import seconds_of
 from muster.cli.framework.names import JobId, TenantOption, tenant_named
 from muster.cli.framework.output import Page, age_of, moment_of
 from muster.cli.framework.profile import open_client
-from muster.cli.job.job_options import Gpus, MaxNodes, MinNodes, Nodes, Tier, WallTime
-from muster.cli.job.placement_options import (
-    Balance,
-    Layout,
-    Near,
-    NotOnLabels,
-    OnLabels,
-    Slices,
-    TotalGpus,
-    TpAcross,
-    Within,
-    place_of,
-    shape_of,
-)
+from muster.cli.job.fault_lines import fault_lines, texts_of
+from muster.cli.job.job_options import Tier, WallTime
+from muster.cli.job.placement_options import PlaceOptions, SizeOptions
+from muster.cli.job.verdicts import lines_of as verdict_lines
+from muster.client.transport import Problem
 from muster.domain.gpu.levels import FLEET_LEVEL
 from muster.domain.job.alignment_texts import alignment_words
 from muster.domain.job.plan_texts import OUTCOMES, Tense
 from muster.domain.states import ExpectedFrom, PlanOutcome
+
+if TYPE_CHECKING:
+    from muster import documents
+    from muster.client.rest import RestClient
+
+_NOT_FOUND: Final = 404
+_CONFLICT: Final = 409
 
 AHEAD_SHOWN: Final = 5
 _OPTIONS: Final = {
@@ -44,32 +43,18 @@ _OPTIONS: Final = {
 
 
 def plan(
-    nodes: Nodes = None,
-    gpus: Gpus = None,
-    total_gpus: TotalGpus = None,
-    min_nodes: MinNodes = None,
-    max_nodes: MaxNodes = None,
+    size: SizeOptions,
+    place: PlaceOptions,
     tier: Tier = "on_demand",
     wall_time: WallTime = None,
     name: Annotated[
         str | None, typer.Option(help="Without a wall time: expect the time that jobs of this name took.")
     ] = None,
-    within: Within = None,
-    near: Near = None,
-    slices: Slices = None,
-    balance: Balance = None,
-    layout: Layout = None,
-    on_labels: OnLabels = None,
-    not_on_labels: NotOnLabels = None,
     tenant: TenantOption = None,
-    *,
-    tp_across_nodes: TpAcross = False,
 ) -> Page:
     """Show where a job would start, which jobs would be reclaimed, or why it would wait. Nothing is stored."""
-    place = place_of(within, near, slices, balance, layout, on_labels, not_on_labels, tp_across_nodes=tp_across_nodes)
-    shape = shape_of(nodes, gpus, total_gpus, min_nodes=min_nodes, max_nodes=max_nodes)
     wall_time_s = seconds_of(wall_time, "--wall-time")
-    question: dict[str, Any] = {"shape": shape, "tier": tier, "wall_time_s": wall_time_s, **place}
+    question: dict[str, Any] = {"shape": size.shape(), "tier": tier, "wall_time_s": wall_time_s, **place.fields()}
     if name is not None:
         question["name"] = name
     with open_client() as client:
@@ -84,13 +69,36 @@ def plan_shown(found: Mapping[str, Any]) -> Page:
 
 
 def explain(job_id: JobId) -> Page:
-    """Show why a job waits: what binds, the jobs before it, its start forecast, and what would let it start at once."""
+    """Show why a job waits or hangs: what binds, the jobs before it, its start forecast; the newest verdict on it.
+
+    Of a job that ran it also shows its lines about faults, the root first, and the transport that NCCL chose.
+    """
     with open_client() as client:
-        found = client.explain_job(job_id)
+        stated, printed = _newest_verdict(client, job_id), fault_lines(client, job_id)
+        of_watch = {"verdict": stated[0] if stated else None, "fault_lines": printed}
+        said = [line for item in stated for line in verdict_lines(item)]
+        said += [] if printed is None else texts_of(printed)
+        try:
+            found = client.explain_job(job_id)
+        except Problem as problem:
+            if problem.status != _CONFLICT or not said:
+                raise
+            return Page(of_watch, [f"{job_id}: {said[0]}", *said[1:]])
     first, *others = lines_of(
         found, Tense.CONDITIONAL if found["victims"] else Tense.DONE
     )  # a notified job is no victim
-    return Page(found, [f"{job_id}: {first}", *others])
+    lines = [f"{job_id}: {first}", *others]
+    return Page({**found, **of_watch}, [*lines, *(f"  {line}" for line in said)])
+
+
+def _newest_verdict(client: "RestClient", job_id: str) -> "list[documents.Verdict]":
+    """Return the newest verdict that stands on the job, as a list; empty for a server of the release before."""
+    try:
+        return list(islice(client.verdicts(job=job_id, state="standing", limit=1), 1))
+    except Problem as problem:
+        if problem.status == _NOT_FOUND:
+            return []
+        raise
 
 
 def lines_of(found: Mapping[str, Any], tense: Tense) -> list[str]:

@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Mapping
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
@@ -25,18 +26,18 @@ from muster.cli.job.job_options import (
     DiskReads,
     DiskWrites,
     Env,
-    Gpus,
     Grace,
-    MaxNodes,
     MaxRestarts,
     Memory,
-    MinNodes,
     Name,
-    Nodes,
+    OnHang,
+    OnStraggler,
+    OnValueFault,
     OomDoublings,
     Pids,
     Python,
     Ranks,
+    RerunExitCodes,
     Secrets,
     Tier,
     WallTime,
@@ -44,62 +45,92 @@ from muster.cli.job.job_options import (
 )
 from muster.cli.job.job_plan import plan_shown
 from muster.cli.job.job_wait import wait_for_end
-from muster.cli.job.placement_options import (
-    Balance,
-    Layout,
-    Near,
-    NotOnLabels,
-    OnLabels,
-    Slices,
-    TotalGpus,
-    TpAcross,
-    Within,
-    place_of,
-    shape_of,
-)
+from muster.cli.job.placement_options import PlaceOptions, SizeOptions
+
+
+@dataclass(frozen=True)
+class RuleOptions:
+    """How long a job may run, and what follows from its faults."""
+
+    max_restarts: MaxRestarts = None
+    oom_doublings: OomDoublings = 0
+    wall_time: WallTime = None
+    budget_gpu_hours: Budget = None
+    grace: Grace = None
+    on_hang: OnHang = None
+    on_straggler: OnStraggler = None
+    on_value_fault: OnValueFault = None
+    rerun_exit_codes: RerunExitCodes = None
+
+    def fields(self) -> dict[str, Any]:
+        return {
+            "restart": restart_of(self.max_restarts, self.oom_doublings),
+            "wall_time_s": seconds_of(self.wall_time, "--wall-time"),
+            "stop_grace_s": seconds_of(self.grace, "--grace"),
+            **_given(
+                on_hang=self.on_hang,
+                on_straggler=self.on_straggler,
+                on_value_fault=self.on_value_fault,
+                rerun_exit_codes=self.rerun_exit_codes,
+                budget_gpu_hours=self.budget_gpu_hours,
+            ),
+        }
+
+
+@dataclass(frozen=True)
+class ResourceOptions:
+    """What a job may use on its hosts."""
+
+    memory: Memory = None
+    pids: Pids = None
+    cpus: Cpus = None
+    disk_reads: DiskReads = None
+    disk_writes: DiskWrites = None
+    secret: Secrets = None
+    dataset: Datasets = None
+
+    def fields(self) -> dict[str, Any]:
+        return _given(
+            limits=limits_of(self.memory, self.pids, self.cpus, self.disk_reads, self.disk_writes),
+            secrets=self.secret,
+            datasets=[dataset_of(words) for words in self.dataset or []],
+        )
+
+
+@dataclass(frozen=True)
+class ProgramOptions:
+    """How a job's program is started. ``command``: as it is, without torchrun."""
+
+    env: Env = None
+    python: Python = None
+    venv: Venv = None
+    image: Image = None
+    engine: Engine = None
+    mounts: Mounts = None
+    user: User = None
+    workdir: Workdir = None
+    command: Annotated[bool, typer.Option("--command", help="Run as it is, without torchrun.")] = False
+
+    def fields(self, words: list[str]) -> dict[str, Any]:
+        """Return the program's fields. Warn of paths that do not exist here."""
+        around = environment_of(self.venv, self.image, self.engine, self.mounts, self.user)
+        script = None if self.command else Path(words[0])
+        _warn_of_missing(around, script, self.workdir, self.python, self.venv)
+        return program_of(words, self.env or [], self.python, self.workdir, around, is_command=self.command)
 
 
 def submit(
     program: Annotated[list[str], typer.Argument(help="SCRIPT [ARGS…], or with --command the whole command.")],
+    size: SizeOptions,
+    place: PlaceOptions,
+    rules: RuleOptions,
+    resources: ResourceOptions,
+    around: ProgramOptions,
     name: Name = None,
-    nodes: Nodes = None,
-    gpus: Gpus = None,
-    total_gpus: TotalGpus = None,
-    min_nodes: MinNodes = None,
-    max_nodes: MaxNodes = None,
     ranks: Ranks = None,
     tier: Tier = "on_demand",
-    max_restarts: MaxRestarts = None,
-    oom_doublings: OomDoublings = 0,
-    wall_time: WallTime = None,
-    budget_gpu_hours: Budget = None,
-    within: Within = None,
-    near: Near = None,
-    slices: Slices = None,
-    balance: Balance = None,
-    layout: Layout = None,
-    on_labels: OnLabels = None,
-    not_on_labels: NotOnLabels = None,
-    grace: Grace = None,
-    memory: Memory = None,
-    pids: Pids = None,
-    cpus: Cpus = None,
-    disk_reads: DiskReads = None,
-    disk_writes: DiskWrites = None,
-    secret: Secrets = None,
-    dataset: Datasets = None,
-    env: Env = None,
-    python: Python = None,
-    venv: Venv = None,
-    image: Image = None,
-    engine: Engine = None,
-    mounts: Mounts = None,
-    user: User = None,
-    workdir: Workdir = None,
     tenant: TenantOption = None,
     *,
-    tp_across_nodes: TpAcross = False,
-    command: Annotated[bool, typer.Option("--command", help="Run as it is, without torchrun.")] = False,
     follow: Annotated[bool, typer.Option("--follow", "-f", help="Print its logs until it ends.")] = False,
     must_wait: Annotated[bool, typer.Option("--wait", help="Show how far it is until it ends.")] = False,
     dry_run: DryRun = False,
@@ -108,24 +139,14 @@ def submit(
 
     Interrupted before it was answered, the same command again is the same job. A dry run is `muster job plan`.
     """
-    around = environment_of(venv, image, engine, mounts, user)
-    _warn_of_missing(around, None if command else Path(program[0]), workdir, python, venv)
-    place = place_of(within, near, slices, balance, layout, on_labels, not_on_labels, tp_across_nodes=tp_across_nodes)
     spec: dict[str, Any] = {
         "name": name or name_of(program[0]),
-        "program": program_of(program, env or [], python, workdir, around, is_command=command),
-        "shape": shape_of(nodes, gpus, total_gpus, ranks_per_node=ranks, min_nodes=min_nodes, max_nodes=max_nodes),
+        "program": around.fields(program),
+        "shape": size.shape(ranks_per_node=ranks),
         "tier": tier,
-        "restart": restart_of(max_restarts, oom_doublings),
-        "wall_time_s": seconds_of(wall_time, "--wall-time"),
-        "stop_grace_s": seconds_of(grace, "--grace"),
-        **_given(
-            limits=limits_of(memory, pids, cpus, disk_reads, disk_writes),
-            secrets=secret,
-            budget_gpu_hours=budget_gpu_hours,
-            **place,
-            datasets=[dataset_of(words) for words in dataset or []],
-        ),
+        **rules.fields(),
+        **resources.fields(),
+        **place.fields(),
     }
     return _submitted(spec, tenant, follow=follow, must_wait=must_wait, dry_run=dry_run)
 

@@ -1,6 +1,6 @@
 """``muster job``."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from itertools import islice
 from typing import Annotated, Final
 
@@ -15,10 +15,11 @@ from muster.cli.job.job_logs import logs
 from muster.cli.job.job_pins import pin, unpin
 from muster.cli.job.job_plan import explain, plan, reasons
 from muster.cli.job.job_submit import submit
+from muster.cli.job.job_training import figure_of, ranks, steps
 from muster.cli.job.job_wait import state_line, wait_for_end
 from muster.domain.job.checkpoint_interval import interval_in_words
+from muster.domain.job.dropped import dropped_in_words
 from muster.domain.job.energy import energy_in_words
-from muster.domain.job.pace import PARTS, UNSEEN_EXCHANGE, pace_of
 
 app = typer.Typer(help="Jobs: submit, watch, cancel.", no_args_is_help=True)
 Reason = Annotated[str | None, typer.Option(help="Why; it is recorded in the job's timeline.")]
@@ -78,49 +79,14 @@ CHECKPOINTS: Final = (
 )
 
 
-def _shown(item: Document, name: str, form: str) -> str | None:
-    """Return a figure of the pace of a rank or step, if the program and the server have one."""
-    value = (item.get("pace") or {}).get(name)
-    return None if value is None else form.format(value)
-
-
-def _part(part: str) -> Column:
-    return Column(f"{part.upper()} S", lambda item: _shown(item, f"{part}_s", "{:.4f}"), only_wide=True)
-
-
-RANKS: Final = (
-    Column("RANK", lambda item: item["rank"]),
-    Column("STEP", lambda item: item["step"]),
-    Column("LOSS", lambda item: _figure(item["loss"])),
-    Column("STEP S", lambda item: _figure(item["step_s"])),
-    Column("TOKENS/S", lambda item: _shown(item, "tokens_per_s", "{:,.0f}"), only_wide=True),
-    Column("MEM MIB", lambda item: _shown(item, "memory_mib", "{:,.0f}"), only_wide=True),
-    Column("SAMPLES", lambda item: _shown(item, "samples", "{:,}"), only_wide=True),
-    Column("SAMPLES/STEP", lambda item: _shown(item, "samples_per_step", "{:,g}"), only_wide=True),
-    Column("TOKENS/STEP", lambda item: _shown(item, "tokens_per_step", "{:,g}"), only_wide=True),
-    Column("PADDING", lambda item: _shown(item, "padding", "{:.1%}"), only_wide=True),
-    Column("MFU", lambda item: _shown(item, "mfu", "{:.1%}"), only_wide=True),
-    *map(_part, PARTS),
-    Column("TOLD", lambda item: age(item["updated_at"])),
-    Column("OUTCOME", lambda item: item["outcome"]),
-    Column("NODE", lambda item: item["node_id"], only_wide=True),
-)
-STEPS: Final = (
-    Column("STEP", lambda item: item["step"]),
-    Column("LOSS", lambda item: item["loss"]),
-    Column("STEP S", lambda item: _figure(item["step_s"])),
-    *map(_part, PARTS),
-    Column("AT", lambda item: moment_of(item["at"])),
-    Column("ATTEMPT", lambda item: item["attempt_id"], only_wide=True),
-)
 ENERGY: Final = (
     Column("ATTEMPT", lambda item: item["number"]),
-    Column("KWH", lambda item: _figure(item["energy_kwh"])),
+    Column("KWH", lambda item: figure_of(item["energy_kwh"])),
     Column("JOULES", lambda item: "" if item["energy_j"] is None else f"{item['energy_j']:,.0f}"),
     Column("GPUS", lambda item: f"{item['gpus_metered']}/{item['gpus']}"),
     Column("GPU S", lambda item: f"{item['gpu_seconds']:,.0f}/{item['assigned_gpu_seconds']:,.0f}"),
-    Column("J/STEP", lambda item: _figure(item.get("j_per_step"))),
-    Column("TOKENS/J", lambda item: _figure(item["tokens_per_j"])),
+    Column("J/STEP", lambda item: figure_of(item.get("j_per_step"))),
+    Column("TOKENS/J", lambda item: figure_of(item["tokens_per_j"])),
 )
 EVENTS: Final = (
     Column("POSITION", lambda item: item["position"]),
@@ -137,6 +103,8 @@ changes(
 )(submit)
 reads(app, "plan", example="muster job plan --nodes 4 --gpus 8 --wall-time 2h")(plan)
 reads(app, "explain", example="muster job explain job_…")(explain)
+reads(app, "ranks", example="muster job ranks job_… --watch")(ranks)
+reads(app, "steps", example="muster job steps job_… --json")(steps)
 changes(app, "pin", example="muster job pin job_… 400 --reason 'the one that we published'")(pin)
 changes(app, "unpin", example="muster job unpin job_… 400")(unpin)
 app.command("logs", epilog="Example: `muster job logs job_… --follow --rank 0`")(logs)
@@ -182,6 +150,8 @@ def _lines(job: Document) -> Iterator[str]:
             yield from (f"    {words}" for words in interval_in_words(interval).split("; "))
         if energy := attempt.get("energy"):
             yield f"    {energy_in_words(energy)}"
+        if dropped := dropped_in_words(attempt.get("dropped", {})):  # an older server does not say
+            yield f"    left out: {dropped}"
         if attempt.get("go_at"):  # an older server does not say
             yield f"    all hosts were ready {age(attempt['go_at'])} ago, and started together"
         for host in attempt["hosts"]:
@@ -235,35 +205,6 @@ def energy(job_id: JobId) -> Page:
     return Page(found, [f"{job_id}  {total}{simulated}", Table(ENERGY, found["attempts"]), *reasons])
 
 
-@reads(app, "ranks", example="muster job ranks job_… --watch")
-def ranks(job_id: JobId) -> Listing:
-    """List the newest report of each rank: step, loss, seconds a step; and how evenly they share the data."""
-    with open_client() as client:
-        found = client.ranks(job_id)
-    empty = "No rank has reported: the program does not use muster.train."
-    return Listing(found, RANKS, empty, list(_shares(found)))
-
-
-def _shares(found: Sequence[Document]) -> Iterator[str]:
-    pace = pace_of([item.get("pace") for item in found])
-    if pace is None:
-        return
-    for what, skew in (("samples", pace.samples), ("tokens", pace.tokens)):
-        if skew is not None:
-            yield f"Of a step's {what}, rank {found[skew.place]['rank']} has {skew.ratio:.2f} times the mean, the most."
-    if pace.padding is not None:
-        yield f"{pace.padding:.1%} of what they read is padding."
-    if "collective" in pace.unseen:
-        yield UNSEEN_EXCHANGE
-
-
-@reads(app, "steps", example="muster job steps job_… --json")
-def steps(job_id: JobId, last: Annotated[int, typer.Option(min=1, help="Only so many, the newest.")] = 20) -> Listing:
-    """List the loss, step by step."""
-    with open_client() as client:
-        return Listing(list(client.steps(job_id))[-last:], STEPS, "No step was reported.")
-
-
 @reads(app, "events", example="muster job events job_…")
 def events(job_id: JobId) -> Listing:
     """List the job's events, in order."""
@@ -305,7 +246,3 @@ def resize(
 def wait(job_id: JobId, timeout: Annotated[str, typer.Option(help="Such as 10m.")] = "1d") -> int:
     """Wait until a job has ended; exit code 0 succeeded, 20 failed, 21 cancelled."""
     return wait_for_end(job_id, seconds_of(timeout, "--timeout") or 0.0)
-
-
-def _figure(value: float | None) -> str:
-    return "" if value is None else f"{value:.4g}"

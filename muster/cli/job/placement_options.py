@@ -1,10 +1,12 @@
-"""Options of a submission and a plan for a job's place, and the parts of a specification that they set."""
+"""Options of a submission and a plan for a job's size and place, and the parts of a specification that they set."""
 
+from dataclasses import dataclass
 from typing import Annotated, Any
 
 import typer
 
 from muster.cli.framework.options import unfit, value_of
+from muster.cli.job.job_options import Gpus, MaxNodes, MinNodes, Nodes
 from muster.domain.job.placement_options import labels_of, layout_of, slices_of
 
 TotalGpus = Annotated[
@@ -27,47 +29,63 @@ NotOnLabels = Annotated[
 ]
 
 
-def place_of(
-    within: str | None,
-    near: str | None,
-    slices: list[str] | None,
-    balance: str | None,
-    layout: str | None,
-    on_labels: list[str] | None,
-    not_on_labels: list[str] | None,
-    *,
-    tp_across_nodes: bool,
-) -> dict[str, Any]:
-    """Return the fields that were given: a server that knows none of them then still accepts the job."""
-    with value_of("--slice"):
-        topology = {"required": within, "preferred": near, "balance": balance, "slices": slices_of(slices or [])}
-    with value_of("--on-label"):
-        labels = {"required": labels_of(on_labels or [])}
-    with value_of("--not-on-label"):
-        labels["forbidden"] = labels_of(not_on_labels or [])
-    if layout is None and tp_across_nodes:
-        raise unfit("--tp-across-nodes", "it needs a --layout: give one too")
-    said = {
-        "topology": {name: value for name, value in topology.items() if value},
-        "node_labels": {name: value for name, value in labels.items() if value},
-        "layout": None if layout is None else _layout(layout, tp_across_nodes=tp_across_nodes),
-    }
-    return {name: value for name, value in said.items() if value}
+@dataclass(frozen=True)
+class PlaceOptions:
+    """Where a job may be placed."""
+
+    within: Within = None
+    near: Near = None
+    slices: Slices = None
+    balance: Balance = None
+    layout: Layout = None
+    tp_across_nodes: TpAcross = False
+    on_labels: OnLabels = None
+    not_on_labels: NotOnLabels = None
+
+    def fields(self) -> dict[str, Any]:
+        """Return the fields that were given: a server that knows none of them then still accepts the job."""
+        with value_of("--slice"):
+            slices = slices_of(self.slices or [])
+        topology = {"required": self.within, "preferred": self.near, "balance": self.balance, "slices": slices}
+        with value_of("--on-label"):
+            labels = {"required": labels_of(self.on_labels or [])}
+        with value_of("--not-on-label"):
+            labels["forbidden"] = labels_of(self.not_on_labels or [])
+        said = {
+            "topology": {name: value for name, value in topology.items() if value},
+            "node_labels": {name: value for name, value in labels.items() if value},
+            "layout": self._layout(),
+        }
+        return {name: value for name, value in said.items() if value}
+
+    def _layout(self) -> dict[str, Any] | None:
+        if self.layout is None:
+            if self.tp_across_nodes:
+                raise unfit("--tp-across-nodes", "it needs a --layout: give one too")
+            return None
+        with value_of("--layout"):
+            degrees = layout_of(self.layout)
+        return {**degrees, "allow_tp_across_nodes": True} if self.tp_across_nodes else degrees
 
 
-def shape_of(nodes: int | None, gpus: int | None, total: int | None, **more: int | None) -> dict[str, Any]:
-    """Return the shape's fields. ``more``: fields that are left out if they are None."""
-    said = {name: value for name, value in more.items() if value is not None}
-    if total is None:
-        return {"nodes": nodes or 1, "gpus_per_node": gpus or 1, **said}
-    given = [name for name, value in (("--nodes", nodes), ("--gpus", gpus)) if value is not None]
-    given += [f"--{name.removesuffix('_per_node').replace('_', '-')}" for name in said]
-    if given:
-        raise unfit("--total-gpus", f"it is the sum over its hosts: leave out {', '.join(given)}")
-    return {"gpus": total}
+@dataclass(frozen=True)
+class SizeOptions:
+    """How many hosts and GPUs a job has."""
 
+    nodes: Nodes = None
+    gpus: Gpus = None
+    total_gpus: TotalGpus = None
+    min_nodes: MinNodes = None
+    max_nodes: MaxNodes = None
 
-def _layout(words: str, *, tp_across_nodes: bool) -> dict[str, Any]:
-    with value_of("--layout"):
-        degrees = layout_of(words)
-    return {**degrees, "allow_tp_across_nodes": True} if tp_across_nodes else degrees
+    def shape(self, *, ranks_per_node: int | None = None) -> dict[str, Any]:
+        """Return the shape's fields."""
+        more = {"ranks_per_node": ranks_per_node, "min_nodes": self.min_nodes, "max_nodes": self.max_nodes}
+        said = {name: value for name, value in more.items() if value is not None}
+        if self.total_gpus is None:
+            return {"nodes": self.nodes or 1, "gpus_per_node": self.gpus or 1, **said}
+        given = [name for name, value in (("--nodes", self.nodes), ("--gpus", self.gpus)) if value is not None]
+        given += [f"--{name.removesuffix('_per_node').replace('_', '-')}" for name in said]
+        if given:
+            raise unfit("--total-gpus", f"it is the sum over its hosts: leave out {', '.join(given)}")
+        return {"gpus": self.total_gpus}

@@ -19,8 +19,19 @@ from muster.cli.framework.durations import seconds_of
 from muster.cli.framework.exits import CommandError, Exit, close_quietly
 from muster.cli.framework.output import AsJson, json_of, print_line
 from muster.cli.job.environments import Engine, Image, Mounts, User, Venv, environment_of
-from muster.cli.job.job_options import Cpus, DiskReads, DiskWrites, Memory, OomDoublings, Pids
+from muster.cli.job.job_options import (
+    Cpus,
+    DiskReads,
+    DiskWrites,
+    Memory,
+    OnHang,
+    OnValueFault,
+    OomDoublings,
+    Pids,
+    RerunExitCodes,
+)
 from muster.cli.job.job_submit import limits_of, name_of, program_of, restart_of
+from muster.cli.job.run_host import kernel_faults_of, readings_of
 
 if TYPE_CHECKING:
     from muster.domain.job.spec import JobSpec
@@ -44,6 +55,9 @@ def run(
     ] = 3,
     pause: Annotated[str | None, typer.Option(help="Before a new attempt; it doubles, up to twice that. 30s.")] = None,
     oom_doublings: OomDoublings = 0,
+    on_hang: OnHang = None,
+    on_value_fault: OnValueFault = None,
+    rerun_exit_codes: RerunExitCodes = None,
     wall_time: Annotated[str | None, typer.Option(help="Of all attempts together, such as 10m or 2h.")] = None,
     grace: Annotated[str | None, typer.Option(help="Between SIGTERM and SIGKILL, such as 30s.")] = None,
     memory: Memory = None,
@@ -83,10 +97,13 @@ def run(
             "restart": restart_of(max_restarts, oom_doublings),
             "wall_time_s": seconds_of(wall_time, "--wall-time"),
             "stop_grace_s": seconds_of(grace, "--grace"),
+            "on_hang": on_hang,
+            "on_value_fault": on_value_fault,
+            "rerun_exit_codes": rerun_exit_codes,
             "limits": limits_of(memory, pids, cpus, disk_reads, disk_writes),
         }
     )
-    plan = plan_of(spec, uuids, seconds_of(pause, "--pause"))
+    plan = replace(plan_of(spec, uuids, seconds_of(pause, "--pause")), spare_gpus=gpus_here(None)[len(uuids) :])
     return supervise(plan, folder or FOLDER / spec.name, as_json=as_json)
 
 
@@ -101,24 +118,26 @@ def supervise(plan: "RunPlan", folder: Path, *, as_json: bool) -> int:
     from workers.local.plan import RunFolder
 
     spec = plan.spec
-    _require_startable(spec)
+    require_startable(spec)
     ask = Ask()
     show = _nowhere if as_json else _Shown(with_prefix=spec.shape.num_ranks_per_node > 1)
     try:
         place = RunFolder(folder.absolute(), spec)
         try:
-            with _signals_handled(ask):
-                ended = LocalRun(plan, place, _print, show, ask).run()
+            with signals_handled(ask):
+                ended = LocalRun(
+                    plan, place, print_note, show, ask, readings_of(plan.gpus), kernel_faults_of(plan.gpus)
+                ).run()
         finally:
             place.close()
     except OSError as fault:
         raise CommandError(f"{folder}: {fault.strerror or fault}", "Choose another --folder, or free space.") from fault
     if as_json:
         print_line(json_of(ended, indent=2))
-    _print(f"{ended['state']}: {ended['state_reason']} ({_so_many(ended)}, {ended['seconds']:.0f} s)")
+    print_note(f"{ended['state']}: {ended['state_reason']} ({_so_many(ended)}, {ended['seconds']:.0f} s)")
     saved = [each["saved_step"] for each in ended["attempts"] if each["saved_step"] is not None]
     if saved and ended["state"] != "SUCCEEDED":
-        _print(f"the same command continues after step {max(saved)}")
+        print_note(f"the same command continues after step {max(saved)}")
     return _EXIT_CODE_OF_STATE[ended["state"]]
 
 
@@ -133,7 +152,7 @@ def checked_spec(document: dict[str, Any]) -> "JobSpec":
         raise CommandError(said, "`muster run --help` says what each takes.", Exit.INVALID) from None
 
 
-def _require_startable(spec: "JobSpec") -> None:
+def require_startable(spec: "JobSpec") -> None:
     """Raise CommandError if a path or tool does not exist: that is a typing error, and no attempt's fault."""
     program = spec.program
     if program.container is not None:
@@ -176,6 +195,7 @@ def plan_of(
         scrub=training.scrub,
         last_save_retry_s=training.last_save_retry_s,
         variables=variables or {},
+        watch=policy.watch,
     )
 
 
@@ -208,7 +228,7 @@ def _visible_gpus() -> tuple[str, ...]:
 
 
 @contextmanager
-def _signals_handled(ask: "Ask") -> Iterator[None]:
+def signals_handled(ask: "Ask") -> Iterator[None]:
     before = {number: signal.signal(number, lambda *_: ask.note()) for number in (signal.SIGINT, signal.SIGTERM)}
     try:
         yield
@@ -217,7 +237,7 @@ def _signals_handled(ask: "Ask") -> Iterator[None]:
             signal.signal(number, handler)
 
 
-def _print(words: str) -> None:
+def print_note(words: str) -> None:
     """Print to the error stream; a run continues if nothing reads it."""
     with contextlib.suppress(OSError, ValueError, AttributeError):
         typer.echo(f"muster: {words}", err=True)
@@ -239,7 +259,7 @@ class _Shown:
             self._is_received = False
             if isinstance(fault, OSError):
                 close_quietly()  # buffered output would fail again at the end, and set the exit code
-            _print(f"the output has no reader any more ({fault}); it is in the logs")
+            print_note(f"the output has no reader any more ({fault}); it is in the logs")
 
 
 def _nowhere(_stream: str, _line: str) -> None:

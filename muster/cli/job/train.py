@@ -10,10 +10,11 @@ from muster.cli.framework.durations import seconds_of
 from muster.cli.framework.names import JobId
 from muster.cli.framework.output import AsJson
 from muster.cli.framework.profile import open_client
+from muster.cli.job import train_check
 from muster.cli.job.job_submit import pair_of
 from muster.cli.job.run import FOLDER, checked_spec, gpus_here, plan_of, supervise
 
-app = typer.Typer(help="Trainings: look into one that fails.", no_args_is_help=True)
+app = typer.Typer(help="Trainings: look into one that fails, check that one resumes exactly.", no_args_is_help=True)
 LOUD: Final = {"NCCL_DEBUG": "INFO", "TORCH_DISTRIBUTED_DEBUG": "INFO", "PYTHONFAULTHANDLER": "1"}
 """Variables for the program, unless its own environment sets them. Not DETAIL: with it, wrapping a model in DDP over
 gloo ends by SIGSEGV in torch 2.13.0.
@@ -48,6 +49,9 @@ def debug(
     pieces = job.get("accumulation", 1)  # an older server does not say
     variables = {**_SYNCHRONOUS, **({"MUSTER_ACCUMULATION": str(pieces)} if pieces > 1 else {})}
     return supervise(plan_of(spec, gpus, None, variables), _fresh_folder(job_id), as_json=as_json)
+
+
+app.command("check", epilog="Example: `muster train check -- train.py`, on a machine with torch")(train_check.check)
 
 
 def _fresh_folder(job_id: str) -> Path:

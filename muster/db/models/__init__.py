@@ -34,8 +34,9 @@ from muster.db.models.telemetry import (
     TelemetryGap,
     TelemetryPlace,
 )
-from muster.db.models.tenants import ApiKey, Tenant, TenantSubmissions
+from muster.db.models.tenants import ApiKey, Tenant, TenantPlanning, TenantSubmissions
 from muster.db.models.training import TrainingHost, TrainingRank, TrainingStep
+from muster.db.models.watch import AttemptTransport, LineFindingRow, StallReport, VerdictRow
 
 __all__ = [
     "Allocation",
@@ -43,6 +44,7 @@ __all__ = [
     "ApiKey",
     "Attempt",
     "AttemptHost",
+    "AttemptTransport",
     "AttemptUsage",
     "AuditEntry",
     "Base",
@@ -65,6 +67,7 @@ __all__ = [
     "Job",
     "JoinToken",
     "LeaderLeaseRow",
+    "LineFindingRow",
     "LogChunk",
     "LoopProgress",
     "Node",
@@ -79,6 +82,7 @@ __all__ = [
     "Reclaim",
     "Repair",
     "SequenceHead",
+    "StallReport",
     "StateEdge",
     "StopRequest",
     "StorageFault",
@@ -88,8 +92,10 @@ __all__ = [
     "TelemetryGap",
     "TelemetryPlace",
     "Tenant",
+    "TenantPlanning",
     "TenantSubmissions",
     "TrainingHost",
     "TrainingRank",
     "TrainingStep",
+    "VerdictRow",
 ]

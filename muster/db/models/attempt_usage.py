@@ -9,7 +9,7 @@ from muster.domain.ids import AttemptId
 
 class AttemptUsage(Base):
     """``kind``: ``events``, ``checkpoints``, ``steps`` or ``log_bytes``; or ``log_cut``, with the stream in ``subject``
-    and the cut's offset in ``amount``.
+    and in ``amount`` the offset up to which its output beyond the limit was counted.
 
     ``num_dropped``: the reports, steps or bytes that were left out because a limit was reached. Attempts are never
     deleted, so no foreign key checks them.

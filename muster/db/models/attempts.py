@@ -3,7 +3,7 @@
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import CheckConstraint, ForeignKey, Index, UniqueConstraint, text
+from sqlalchemy import BigInteger, CheckConstraint, ForeignKey, Index, UniqueConstraint, text
 from sqlalchemy.orm import Mapped, foreign, mapped_column, relationship
 
 from muster.db.base import Base, EnumText, one_of
@@ -24,7 +24,9 @@ class Attempt(Base):
     it once it had ended; None until then. ``training_began_at``: when its program had chosen the checkpoint to continue
     from, by its first report; a later commit of an older attempt has no effect. ``resumed_from``: the generation of an
     earlier attempt that it continued from; None: of none, or none is reported yet. ``pairwise``: the check of its hosts
-    before their start, as ``health.pairwise.start`` says; None: none is made.
+    before their start, as ``health.pairwise.start`` says; None: none is made. ``charged_from``: its tenant's use counts
+    from then on, since it re-ran suspect steps before; None: from its placement. ``steps_removed``: rows of its steps
+    that retention has removed; ``steps_thinned_at``: since when it has no more of them than are kept.
     """
 
     __tablename__ = "attempts"
@@ -38,9 +40,19 @@ class Attempt(Base):
         Index("ix_attempts_live", "state", postgresql_where=text("state <> 'ENDED'")),
         Index(None, "ended_at"),
         Index(
+            "ix_attempts_partly_free",
+            *("tenant_id", "placed_at"),
+            postgresql_where=text("charged_from IS NOT NULL"),
+        ),
+        Index(
             "ix_attempts_unmetered",
             "ended_at",
             postgresql_where=text("energy IS NULL AND ended_at IS NOT NULL AND claimed_at IS NOT NULL"),
+        ),
+        Index(
+            "ix_attempts_unthinned",
+            "ended_at",
+            postgresql_where=text("steps_thinned_at IS NULL AND ended_at IS NOT NULL"),
         ),
     )
 
@@ -75,7 +87,11 @@ class Attempt(Base):
     training_began_at: Mapped[datetime | None] = mapped_column(default=None)
     resumed_from: Mapped[str | None] = mapped_column(default=None)
     checkpoint_interval: Mapped[dict[str, Any] | None] = mapped_column(default=None)
+    unusual_step: Mapped[int | None] = mapped_column(BigInteger, default=None)
+    charged_from: Mapped[datetime | None] = mapped_column(default=None)
     energy: Mapped[dict[str, Any] | None] = mapped_column(default=None)
+    steps_removed: Mapped[int] = mapped_column(BigInteger, default=0, server_default=text("0"))
+    steps_thinned_at: Mapped[datetime | None] = mapped_column(default=None)
     pairwise: Mapped[dict[str, Any] | None] = mapped_column(default=None)
     on_node_loss: Mapped[NodeLossRule] = mapped_column(EnumText(NodeLossRule), one_of("on_node_loss", NodeLossRule))
     rendezvous_address: Mapped[str]

@@ -14,8 +14,9 @@ from muster.domain.states import BurnInOutcome, BurnInState
 class BurnIn(Base):
     """One order for one GPU, open or done. ``tries``: how often it was given; ``began_at``: the last time.
 
-    ``last_fault``: why a try has no figures. ``comparison_key``: GPUs with equal ones are compared. ``open_bands``:
-    bands that too few peers have voted on; they are judged again when there are more than ``num_peers``.
+    ``operation``: a suspect one that it repeats (``muster.wire.operations``). ``last_fault``: why a try has no figures.
+    ``comparison_key``: GPUs with equal ones are compared. ``open_bands``: bands that too few peers have voted on; they
+    are judged again when there are more than ``num_peers``.
     """
 
     __tablename__ = "burn_ins"
@@ -53,6 +54,7 @@ class BurnIn(Base):
     reason: Mapped[str]
     ordered_by: Mapped[str]
     ordered_at: Mapped[datetime]
+    operation: Mapped[dict[str, Any] | None] = mapped_column(default=None, kw_only=True)
     tries: Mapped[int] = mapped_column(default=0)
     began_at: Mapped[datetime | None] = mapped_column(default=None)
     deadline_at: Mapped[datetime | None] = mapped_column(default=None)

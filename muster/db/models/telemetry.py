@@ -90,14 +90,14 @@ class TelemetryPlace(Base):
 
     gpu_uuid: Mapped[GpuUuid] = mapped_column(primary_key=True)
     node_id: Mapped[NodeId] = mapped_column(primary_key=True)
-    last_hour: Mapped[datetime]
+    last_hour: Mapped[datetime] = mapped_column(index=True)
 
 
 class TelemetryGap(Base):
     """The reports that an agent had to drop, by its own count: the marker ``ordinal`` of its report ``report_seq``."""
 
     __tablename__ = "telemetry_gaps"
-    __table_args__ = (Index(None, "node_id", "until_at"),)
+    __table_args__ = (Index(None, "node_id", "until_at"), Index(None, "received_at"))
 
     node_id: Mapped[NodeId] = mapped_column(primary_key=True)
     boot_id: Mapped[str] = mapped_column(primary_key=True)
@@ -133,6 +133,8 @@ class StoredSignal(Base):
             postgresql_where=text("judged_at IS NOT NULL AND judge_fault IS NOT NULL"),
         ),
         Index(None, "gpu_uuid", "at"),
+        Index("ix_gpu_signals_node_id_kind_received_at", "node_id", "kind", "received_at"),
+        Index("ix_gpu_signals_received_at", "received_at", postgresql_where=text("judged_at IS NOT NULL")),
     )
 
     node_id: Mapped[NodeId] = mapped_column(ForeignKey("nodes.id"), primary_key=True)

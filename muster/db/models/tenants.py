@@ -41,6 +41,19 @@ class TenantSubmissions(Base):
     at: Mapped[datetime]
 
 
+class TenantPlanning(Base):
+    """The seconds of CPU that plans and dry runs of a tenant may take at once: ``left_s`` at ``at``.
+
+    It grows by the policy's rate. It is below 0 after a plan that took more than was left.
+    """
+
+    __tablename__ = "tenant_planning"
+
+    tenant_id: Mapped[TenantId] = mapped_column(ForeignKey("tenants.id"), primary_key=True)
+    left_s: Mapped[float] = mapped_column(Double)
+    at: Mapped[datetime]
+
+
 class ApiKey(Base):
     """``prefix`` is public and finds the row; of the secret only its SHA-256 is stored (I17)."""
 

@@ -14,7 +14,8 @@ class TrainingHost(Base):
     """The state of a host's file.
 
     ``line_offset``: bytes that have had effect; ``num_refused``: lines that did not fit; ``num_steps``: rows of steps
-    that its rank 0 has left.
+    that its rank 0 has left; ``findings_offset``: bytes of its file of lines about faults that have had effect.
+    ``durations``: how long each phase took there (``watch.progress.durations``), of earlier attempts as well.
     """
 
     __tablename__ = "training_hosts"
@@ -25,12 +26,16 @@ class TrainingHost(Base):
     line_offset: Mapped[int] = mapped_column(BigInteger, default=0)
     num_refused: Mapped[int] = mapped_column(BigInteger, default=0)
     num_steps: Mapped[int] = mapped_column(BigInteger, default=0, server_default=text("0"))
+    findings_offset: Mapped[int] = mapped_column(BigInteger, default=0, server_default=text("0"))
+    durations: Mapped[dict[str, Any] | None] = mapped_column(default=None)
 
 
 class TrainingRank(Base):
     """The newest word of one rank. ``history``: its steps so far, as ``domain.thinned`` keeps them.
 
     ``pace``: where its time went recently, as ``wire.training.Pace`` without the step. ``warnings``: code → message.
+    ``windows``: own compute and waits by windows of steps, as ``watch.stragglers.windows.RankWindows``; ``windows_at``:
+    when the newest was over. ``open_window``: the one that its steps are in.
     """
 
     __tablename__ = "training_ranks"
@@ -48,10 +53,14 @@ class TrainingRank(Base):
     history: Mapped[dict[str, Any] | None] = mapped_column(default=None)
     pace: Mapped[dict[str, Any] | None] = mapped_column(default=None)
     warnings: Mapped[dict[str, Any] | None] = mapped_column(default=None)
+    windows: Mapped[dict[str, Any] | None] = mapped_column(default=None)
+    open_window: Mapped[dict[str, Any] | None] = mapped_column(default=None)
+    windows_at: Mapped[datetime | None] = mapped_column(default=None)
 
 
 class TrainingStep(Base):
-    """One step of one attempt as rank 0 reported it; a step trained again after a resume is another attempt's row.
+    """One step of one attempt as rank 0 reported it; a step trained again after a resume is another attempt's row,
+    and after a rollback takes the place of the first.
 
     ``pace``: of the steps up to this one since rank 0 last reported it, about a second's.
     """

@@ -14,7 +14,9 @@ from sqlalchemy import (
     and_,
     any_,
     bindparam,
+    case,
     exists,
+    func,
     literal_column,
     or_,
     select,
@@ -33,7 +35,7 @@ from muster.db.queries.effective_standing import (
     override_in_force,
     override_stands,
 )
-from muster.domain.states import BurnInState, Contact
+from muster.domain.states import BurnInState, Contact, Standing
 
 _NOW: Final = bindparam("now", type_=UtcTimestamp())
 _ASSIGNED: Final = select(AllocationGpu.gpu_uuid).where(AllocationGpu.gpu_uuid == Gpu.uuid, IS_ASSIGNED)
@@ -160,3 +162,16 @@ def anything_about(gang: GangColumns) -> ColumnElement[bool]:
 def facts_of_fleet() -> Select[*tuple[Any, ...]]:
     """Return the facts of every GPU in no order, without its node, but with its score and its board's serial."""
     return _read_once(select(AllocationGpu.gpu_uuid).where(IS_ASSIGNED)).add_columns(Gpu.score, Gpu.serial)
+
+
+def _by_kind() -> Select[*tuple[Any, ...]]:
+    facts = _with_node(_read_once(select(AllocationGpu.gpu_uuid).where(IS_ASSIGNED))).subquery()
+    is_young = facts.c.standing == literal_column(f"'{Standing.PROBATION.value}'")
+    since = case((is_young, facts.c.standing_since)).label("standing_since")
+    names = ("standing", "contact", "is_mig_enabled", "is_cordoned", "is_assigned", "is_burning_in", "is_reported")
+    kind = [*(facts.c[name] for name in names), facts.c.override, since]
+    return select(*kind, func.count().label("num_gpus")).group_by(*kind)
+
+
+FACTS_BY_KIND: Final = _by_kind()
+"""How many GPUs of the fleet have equal facts: a row a kind. Takes the instant ``now``."""

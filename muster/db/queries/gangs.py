@@ -21,6 +21,7 @@ from muster.db.pipeline.batched import query_together
 from muster.db.pipeline.packed_arrays import PART_SEPARATOR, TEXT_SEPARATOR, joined_parts, joined_texts
 from muster.db.queries.cluster import NEXT_FENCE, node_filter_of
 from muster.db.queries.gang_facts import ARE_ALL_REPORTED, KINDS_OF_FEW, KINDS_OF_GANG
+from muster.db.queries.tenants import GUARANTEES, LOCK_GUARANTEES
 from muster.domain.ids import Fence, GpuUuid, JobId, NodeId
 from muster.domain.states import Contact, JobState, Standing
 
@@ -93,13 +94,14 @@ class Locked:
     ``job``: None when there is no such job. The session does not follow it: ``gang_rows.written`` stores its changes.
     ``kinds``: of the GPUs that are on the planned host. ``of_job``: its first host's ``address``, whether its tenant
     ``has_ceiling`` in its tier, the ``last_number`` of its attempts, whether it ``has_holds`` still; None where there
-    are no kinds.
+    are no kinds. ``guarantees``: as ``queries.tenants.GUARANTEES`` has them, until the commit.
     """
 
     job: Job | None
     kinds: Sequence[Kind]
     of_job: Any
     fence: Fence
+    guarantees: str
 
 
 _OF_KIND: Final = frozenset(each.name for each in fields(Kind))
@@ -113,14 +115,15 @@ def lock(session: Session, job_id: JobId, parts: Parts, now: datetime) -> Locked
     asked = {"job_id": job_id, **places(parts), "first_node": parts[0][0], "now": now}
     is_large = sum(len(part) for _, part in parts) >= LARGE
     locking, asking = (_LOCK_LARGE, ARE_ALL_REPORTED) if is_large else (_LOCK_FEW, KINDS_OF_FEW)
-    locked, told, fence = query_together(session, (locking, asked), (asking, asked), NEXT_FENCE)
+    statements = LOCK_GUARANTEES, GUARANTEES, (locking, asked), (asking, asked), NEXT_FENCE
+    _, [(guarantees,)], locked, told, fence = query_together(session, *statements)
     kinds = told
     if is_large and told[0].is_all_told:
         kinds = [row for row in locked if row.num_gpus is not None]
     elif is_large:
         (kinds,) = query_together(session, (KINDS_OF_GANG, asked))
     job = _job_of(locked[0]) if locked else None
-    return Locked(job, [_kind_of(row) for row in kinds], told[0] if told else None, node_filter_of(fence))
+    return Locked(job, [_kind_of(row) for row in kinds], told[0] if told else None, node_filter_of(fence), guarantees)
 
 
 def _kind_of(row: Any) -> Kind:

@@ -5,11 +5,11 @@ from collections.abc import Sequence
 from datetime import datetime, timedelta
 from typing import Any, Final
 
-from sqlalchemy import CTE, Integer, exists, func, literal, literal_column, or_, select
+from sqlalchemy import CTE, Integer, func, literal, literal_column, or_, select, text
 from sqlalchemy.orm import Session, aliased
 
 from muster.db.models import Allocation, AllocationGpu, Attempt, Gpu, GpuHold, Job, Quota, Tenant
-from muster.db.queries.assignments import IS_ASSIGNED
+from muster.db.pipeline.pg_pipeline import Query
 from muster.db.stored_values import stored_value
 from muster.domain.ids import JobId, TenantId
 from muster.domain.states import AllocationState, JobState, Standing
@@ -21,6 +21,19 @@ _COUNTED: Final = (
 )
 NUM_GPUS: Final = func.coalesce(Allocation.num_gpus, _COUNTED)
 """Number of an allocation's GPUs as placed; counted where a release placed it that did not write the number yet."""
+LOCK_GUARANTEES: Final[Query] = ("LOCK TABLE quotas IN ROW EXCLUSIVE MODE", {})
+"""For a commit that takes GPUs: guarantees, the tree and the policy stay as they are until its end."""
+GUARANTEES: Final[Query] = (
+    r"""
+    SELECT CASE WHEN EXISTS (SELECT FROM quotas WHERE guaranteed_gpus > 0) THEN concat_ws('/',
+        (SELECT version FROM policy_versions WHERE is_active),
+        (SELECT sum(hashtextextended(concat_ws('/', tenant_id, tier, guaranteed_gpus), 0))
+            FROM quotas WHERE guaranteed_gpus > 0),
+        (SELECT sum(hashtextextended(concat_ws('/', id, parent_id), 0)) FROM tenants WHERE parent_id IS NOT NULL)
+    ) ELSE '' END AS guarantees""",
+    {},
+)
+"""A text that differs where guarantees, the tree of tenants or the policy do; empty where nothing is guaranteed."""
 _IS_ASSIGNED: Final = Allocation.state == literal_column(f"'{stored_value(AllocationState.ASSIGNED)}'")
 
 
@@ -104,11 +117,13 @@ def fleet_gpus(session: Session) -> int:
     return int(session.scalar(query) or 0)
 
 
-def idle_gpus(session: Session) -> int:
-    """Return the GPUs of the fleet on which no job runs and that are not being cleaned."""
-    is_taken = exists().where(AllocationGpu.gpu_uuid == Gpu.uuid, IS_ASSIGNED)
-    query = select(func.count()).select_from(Gpu).where(Gpu.standing != Standing.RETIRED, ~is_taken)
-    return int(session.scalar(query) or 0)
+def lock_guarantees(session: Session) -> None:
+    """Let no other transaction change guarantees, or place a job, until this one ends. Take it before any row's lock.
+
+    A placement holds ``LOCK_GUARANTEES``: it is committed before, or reads what this transaction has written. A dry
+    run takes no such lock: it reads the whole fleet afterwards, and all placements would wait.
+    """
+    session.execute(text("LOCK TABLE quotas IN SHARE ROW EXCLUSIVE MODE"))
 
 
 def assigned_by_tier(session: Session) -> dict[tuple[TenantId, str], int]:
@@ -132,7 +147,10 @@ def used(session: Session, until: datetime, half_life_s: float) -> dict[tuple[Te
         return func.extract("epoch", until - func.least(func.greatest(moment, since), until))
 
     faded = math.log(2) / half_life_s
-    began, ended = age_s(Attempt.placed_at), age_s(func.coalesce(Attempt.ended_at, until))
+    began, ended = (
+        age_s(func.coalesce(Attempt.charged_from, Attempt.placed_at)),
+        age_s(func.coalesce(Attempt.ended_at, until)),
+    )
     counts = func.exp(-faded * ended) - func.exp(-faded * began)  # the integral of 2^(-age ÷ half-life), × faded
     num_gpus = Attempt.num_nodes * Job.request["shape"]["gpus_per_node"].astext.cast(Integer)
     query = (

@@ -10,6 +10,7 @@ class IncidentKind(StrEnum):
     BURN_IN_ABANDONED = "burn_in_abandoned"
     GPU_CLAIMED_TWICE = "gpu_claimed_twice"
     JOB_ON_HOLD = "job_on_hold"
+    JOB_STALLED = "job_stalled"
     JUDGE_FAILED = "judge_failed"
     LOOP_STALLED = "loop_stalled"
     MESSAGES_GIVEN_UP = "messages_given_up"
@@ -31,6 +32,7 @@ class IncidentState(StrEnum):
 CLOSED_BY_RULE: Final[Mapping[str, str]] = {
     IncidentKind.BREAKER_OPEN: "Close its scopes with `muster breaker close`: it closes with the last of them.",
     IncidentKind.JOB_ON_HOLD: "Release its job with `muster job release`, or cancel it: it closes with that.",
+    IncidentKind.JOB_STALLED: "It closes when the job makes progress, its attempt ends, or its verdict is dismissed.",
     IncidentKind.JUDGE_FAILED: "It is judged again every ten minutes, and closes once that succeeds.",
     IncidentKind.LOOP_STALLED: "Start the process that it names again: it closes once the loop advances.",
     IncidentKind.MESSAGES_GIVEN_UP: "Repair the connection to the broker: it closes an hour after the last message.",
@@ -51,6 +53,7 @@ TO_DO: Final[Mapping[str, str]] = {
     IncidentKind.GPU_CLAIMED_TWICE: "Find out which host has the board; remove the agent's state of the other host, "
     f"{_THEN_CLOSE}.",
     IncidentKind.JOB_ON_HOLD: "`muster job show` has the cause. Remove it and release the job, or cancel the job.",
+    IncidentKind.JOB_STALLED: "`muster job explain` names rank, host and line. Cancel the job, or wait if it is right.",
     IncidentKind.JUDGE_FAILED: "Report the error with `muster support-bundle`. Its GPU keeps its standing until then.",
     IncidentKind.LOOP_STALLED: "Read the log of the process that it names, then start that process again.",
     IncidentKind.MESSAGES_GIVEN_UP: "Check the broker and its address. Hosts find their work at the next heartbeat.",

@@ -56,6 +56,7 @@ CAUSE_RULES: Final[Mapping[Cause, CauseRule]] = {
     Cause.HANG: _JOBS_OWN,
     Cause.DIVERGED: _JOBS_OWN,
     Cause.CHECKPOINT_CORRUPT: _JOBS_OWN,
+    Cause.CORRUPTION: CauseRule(Budget.INFRASTRUCTURE, NextStep.RETRY_AT_ONCE, Avoidance.GPUS),
     Cause.SAVE_FAILED: CauseRule(Budget.INFRASTRUCTURE, NextStep.RETRY_AFTER_PAUSE),
     Cause.NCCL_TIMEOUT: CauseRule(Budget.INFRASTRUCTURE, NextStep.RETRY_AFTER_PAUSE),
     Cause.GPU_FAULT: CauseRule(Budget.INFRASTRUCTURE, NextStep.RETRY_AT_ONCE, Avoidance.GPUS),
@@ -89,9 +90,10 @@ ENDS_THE_SECOND_TIME: Final = frozenset({Cause.DIVERGED})
 """Causes that a restart from the same checkpoint repeats, unless chance or a passing fault of a GPU was the reason. The
 second such end in a row, without a newer checkpoint between them, ends the job."""
 
-HOLDS_THE_SECOND_TIME: Final = frozenset({Cause.SAVE_FAILED})
+HOLDS_THE_SECOND_TIME: Final = frozenset({Cause.SAVE_FAILED, Cause.CORRUPTION})
 """Causes whose restart costs the job nothing and repeats its work since the newest checkpoint. The second such end in a
-row, without a newer checkpoint between them, holds the job until a person has repaired the storage."""
+row, without a newer checkpoint between them, holds the job until a person has repaired the storage, or has found
+whether other GPUs or the program computed wrong."""
 
 MATTERS_TWICE: Final = ENDS_THE_SECOND_TIME | HOLDS_THE_SECOND_TIME
 """Causes after which the job does something else at the second such end in a row."""
@@ -101,6 +103,7 @@ ADVICE: Final[Mapping[Cause, str]] = {
     Cause.HOST_OOM: "host memory, not the GPU's: ask for more of it, or use fewer loader workers and smaller buffers",
     Cause.DIVERGED: "a restart from the same checkpoint repeats it: lower the learning rate, clip gradients, or check "
     "the data of that step",
+    Cause.CORRUPTION: "find out whether a GPU or the program is wrong (`muster verdict list`), and release the job",
     Cause.SAVE_FAILED: "free space in the place of its checkpoints, or repair it, and release the job",
 }
 """Advice to a tenant about a cause; stated where the job fails of it or is held."""
@@ -114,6 +117,7 @@ STOP_CAUSES: Final[Mapping[StopReason, Cause]] = {
     StopReason.BUDGET: Cause.BUDGET,
     StopReason.HOT_SWAP: Cause.HOT_SWAP,
     StopReason.RESIZE: Cause.RESIZE,
+    StopReason.HANG: Cause.HANG,
 }
 """The cause of an attempt that ended because it was asked to stop."""
 

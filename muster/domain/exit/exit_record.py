@@ -2,27 +2,90 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Final
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+SAVE_FAILED: Final = 74
+STOPPED_ON_REQUEST: Final = frozenset({75, 76})
+"""Exit codes of ``muster.train`` after a stop request, with and without a checkpoint."""
+CORRUPTION_CODE: Final = 16
+CORRUPTION: Final = "corruption"
+"""Outcome of ``muster.train`` whose copies differ, or whose fault came again in a re-run."""
+DIVERGED: Final = "diverged"
+"""Outcome of ``muster.train`` whose values are not finite."""
+_OUTCOME_CODES: Final[Mapping[str, int]] = {
+    CORRUPTION: CORRUPTION_CODE,
+    DIVERGED: 17,
+    "save_failed": SAVE_FAILED,
+    "stopped_with_checkpoint": 75,
+    "stopped_without": 76,
+    "superseded": 93,
+}
+"""Exit code by the outcome that ``muster.train`` reports. Other outcomes leave the end to the exit code."""
+_RUNTIMES_OWN: Final = frozenset({SAVE_FAILED, *STOPPED_ON_REQUEST})
+"""Codes that mean an end by ``muster.train`` only if its outcome states it: to ``sysexits.h``, which many programs
+follow, they are EX_IOERR, EX_TEMPFAIL and EX_PROTOCOL."""
+_RUNTIMES_LINES: Final = "muster.train: "
 
 
 @dataclass(frozen=True, slots=True)
 class RankExit:
-    """Exit code or signal of one rank; neither is known where it never ran or vanished with its supervisor."""
+    """Exit code or signal of one rank; neither is known where it never ran or vanished with its supervisor.
+
+    ``outcome``: what ``muster.train`` in the rank's program reported of its end, ``none`` if it reported nothing; None
+    where the supervisor does not say, as that of 0.1.0 does not.
+    """
 
     exit_code: int | None = None
     signal: int | None = None
     ended_at_ms: int | None = None
     error_excerpt: str | None = None
+    outcome: str | None = None
 
     @property
     def has_failed(self) -> bool:
-        return self.signal is not None or (self.exit_code is not None and self.exit_code != 0)
+        return self.signal is not None or (self.code is not None and self.code != 0)
 
     @property
     def has_succeeded(self) -> bool:
-        return self.exit_code == 0 and self.signal is None
+        return self.code == 0 and self.signal is None
+
+    @property
+    def code(self) -> int | None:
+        """The exit code; that of the outcome where the program ended with 0 after ``muster.train`` had ended it."""
+        return _OUTCOME_CODES.get(self.outcome or "", 0) if self.exit_code == 0 else self.exit_code
+
+    @property
+    def meant_code(self) -> int | None:
+        """The code, if it means what ``muster.train`` or a convention of all programs says by it; else None."""
+        if self.code not in _RUNTIMES_OWN or self.code == _OUTCOME_CODES.get(self.outcome or ""):
+            return self.code
+        if self.outcome is not None:
+            return None
+        # An older supervisor reads no outcome. A failed save has a line of its own in the log.
+        is_known = self.code in STOPPED_ON_REQUEST or _RUNTIMES_LINES in (self.error_excerpt or "")
+        return self.code if is_known else None
+
+    @property
+    def is_by_runtime(self) -> bool:
+        """Whether ``muster.train`` ended the rank, by an outcome with a code of its own."""
+        return self.outcome in _OUTCOME_CODES
+
+    @property
+    def ended_by(self) -> str | None:
+        """The outcome, if ``muster.train`` ended the program by it."""
+        return self.outcome if self.code and self.code == _OUTCOME_CODES.get(self.outcome or "") else None
+
+    @property
+    def reported_words(self) -> str:
+        """The reason that ``muster.train`` printed as it ended the program; empty if it did not."""
+        lines = [line for line in (self.error_excerpt or "").splitlines() if line.startswith(_RUNTIMES_LINES)]
+        return lines[-1].removeprefix(_RUNTIMES_LINES).strip() if lines and self.ended_by else ""
+
+    @property
+    def was_stopped(self) -> bool:
+        return self.meant_code in STOPPED_ON_REQUEST
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +118,7 @@ class _RankDocument(BaseModel):
     signal: int | None = None
     ended_at_ms: int | None = None
     error_excerpt: str | None = None
+    outcome: str | None = None
 
 
 class _Document(BaseModel):

@@ -1,9 +1,6 @@
 """The lines that programs print when they end by a fault, and the cause that each line indicates.
 
-Sources: PyTorch's ``ProcessGroupNCCL.cpp``, gloo's transports, NCCL's ``net_ib`` and ``src/debug.cc``, the CUDA
-runtime's error strings, the loaders of PyTorch and safetensors, and the messages of Megatron-LM, fairseq, Lightning and
-DeepSpeed about a loss that is no number. Signs are whole phrases, old forms and new ones: single words such as "Xid" or
-"error" occur in too many harmless lines.
+The phrases and their sources stand in ``fault_lines``, the one table of such lines.
 
 No line makes a GPU's fault, since a program may print anything: the measurements of the GPU decide
 (``exits.GpuFault``). The same holds for a CUDA error that a program's own bug causes as well ("unspecified launch
@@ -14,6 +11,7 @@ import re
 from dataclasses import dataclass
 from typing import Final
 
+from muster.domain.exit.fault_lines import FAULT_LINES, SignKind
 from muster.domain.states import Cause
 
 _OF_A_LAUNCHER: Final = re.compile(
@@ -31,69 +29,16 @@ class Sign:
     cause: Cause
 
 
-def _signs(cause: Cause, *phrases: str | tuple[str, ...]) -> tuple[Sign, ...]:
-    return tuple(Sign((each,) if isinstance(each, str) else each, cause) for each in phrases)
+def _signs(*kinds: SignKind) -> tuple[Sign, ...]:
+    return tuple(Sign(each, row.cause) for row in FAULT_LINES if row.sign in kinds for each in row.alternatives)
 
 
-OUT_OF_GPU_MEMORY: Final = _signs(
-    Cause.GPU_OOM, "CUDA out of memory", "torch.OutOfMemoryError", "CUBLAS_STATUS_ALLOC_FAILED"
-)
-GPU_SIGNS: Final = _signs(
-    Cause.USER_ERROR,
-    "uncorrectable ECC error encountered",
-    "uncorrectable NVLink error detected",
-    "has fallen off the bus",
-    "GPU is lost",
-)
+OUT_OF_GPU_MEMORY: Final = _signs(SignKind.OUT_OF_GPU_MEMORY)
+GPU_SIGNS: Final = _signs(SignKind.GPU)
 """Messages of CUDA and NVML about a GPU that failed: a root, and without a measurement no proof of it."""
-ROOT_CAUSES: Final = (
-    # Two attempts at one meeting: of our own making, and never the program's.
-    *_signs(Cause.LAUNCH_FAILED, ("Bootstrap Root : rank", "has already checked in")),
-    # 12: the transport's retries are used up. 5, flushed, is what follows from that.
-    *_signs(
-        Cause.NCCL_TIMEOUT,
-        ("Got completion from peer", "status=12 "),
-        ("Got completion from peer", "(12) opcode"),
-        "unhandled system error",
-        "ncclInternalError",
-    ),
-    *_signs(Cause.HANG, "ProcessGroupNCCL's watchdog got stuck for"),
-    *_signs(Cause.CHECKPOINT_CORRUPT, "PytorchStreamReader failed", "Error while deserializing header"),
-    *_signs(
-        Cause.DIVERGED,
-        "found NaN in local",
-        "found Inf in local",
-        "Minimum loss scale reached",
-        "Current loss scale already at minimum",
-        ("The loss returned in `training_step` is", "nan or inf"),
-    ),
-)
-TIMEOUTS: Final = _signs(
-    Cause.NCCL_TIMEOUT,
-    "Watchdog caught collective operation timeout",
-    ("Timed out waiting", "ms for"),
-    "failed to pass monitoredBarrier",
-)
-CASCADES: Final = (
-    *TIMEOUTS,
-    *_signs(
-        Cause.NCCL_TIMEOUT,
-        "Received a dump signal due to a collective timeout",
-        "Observed flight recorder dump signal from another rank",
-        "remote process exited or there was a network error",
-        "failure detected by watchdog at work sequence id",
-        ("Got completion from peer", "status=5 "),
-        ("Got completion from peer", "(5) opcode"),
-        "exceeded error retry count after",
-        "unhandled cuda error",
-        "NCCL WARN Cuda failure",
-        "is in abort state",
-        "Gloo connectFullMesh failed",
-        "Connection closed by peer",
-        "Connection reset by peer",
-        "Broken pipe",
-    ),
-)
+ROOT_CAUSES: Final = _signs(SignKind.ROOT)
+TIMEOUTS: Final = _signs(SignKind.TIMEOUT)
+CASCADES: Final = (*TIMEOUTS, *_signs(SignKind.CASCADE))
 """Messages of a rank after the failure of another rank or a GPU: never a root while any rank has another message."""
 
 

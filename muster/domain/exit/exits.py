@@ -9,12 +9,21 @@ is: it comes from a process of the job's own user, or from a person, and an excu
 would cost others.
 """
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
 from muster.domain.exit.causes import STOP_CAUSES
-from muster.domain.exit.exit_record import ExitRecord, RankExit, parse_exit_record
+from muster.domain.exit.exit_record import (
+    CORRUPTION,
+    CORRUPTION_CODE,
+    DIVERGED,
+    SAVE_FAILED,
+    ExitRecord,
+    RankExit,
+    parse_exit_record,
+)
 from muster.domain.exit.exit_signs import (
     CASCADES,
     GPU_SIGNS,
@@ -27,6 +36,7 @@ from muster.domain.exit.exit_signs import (
     is_usage_error,
     last_words,
 )
+from muster.domain.exit.rerun_codes import RERUN_CODES, RerunCodes, declared_code
 from muster.domain.ids import GpuUuid
 from muster.domain.states import Cause, StopReason
 
@@ -47,9 +57,8 @@ _SIGABRT: Final = 6
 _SIGKILL: Final = 9
 _SIGTERM: Final = 15
 _SIGNAL_NAMES: Final[Mapping[int, str]] = {6: "SIGABRT", 9: "SIGKILL", 11: "SIGSEGV", 15: "SIGTERM"}
-_STOPPED_ON_REQUEST: Final = frozenset({75, 76})
-"""Exit codes of ``muster.train`` after a stop request, with and without a checkpoint."""
 _LONGEST_LINE: Final = 300
+_SINGLE_RANK: Final = re.compile(r"\bon rank (\d{1,7})\b")
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,14 +71,14 @@ class ExitClass:
 
 
 EXIT_CLASSES: Final[Mapping[int, ExitClass]] = {
-    16: ExitClass(Cause.GPU_FAULT, "it asks to compute the same again on another GPU"),
+    CORRUPTION_CODE: ExitClass(Cause.GPU_FAULT, "it asks to compute the same again on another GPU"),
     17: ExitClass(Cause.DIVERGED, "its results did not pass their validation"),
     64: ExitClass(Cause.USER_ERROR, "its command or configuration is wrong", is_final=True),
-    74: ExitClass(Cause.SAVE_FAILED, "its results could not be saved"),
+    SAVE_FAILED: ExitClass(Cause.SAVE_FAILED, "its results could not be saved"),
     93: ExitClass(Cause.USER_ERROR, "it is not to be started again", is_final=True),
 }
-"""16, 17 and 93 as Megatron-LM and NVRx have them, 64 and 74 as sysexits.h; 75 and 76 say that the rank was asked to
-stop."""
+"""16, 17 and 93 as Megatron-LM and NVRx have them, 64 as sysexits.h. 74, and 75 and 76 of a rank that was asked to
+stop, are ``muster.train``'s own: another program may end with them for its own reasons (``RankExit.meant_code``)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,6 +112,7 @@ class Verdict:
     ``is_cascade``: as in ``lifecycle.model``, with no rank that can have been the first. ``is_final``: the program
     itself states that it would end in the same way again. ``is_reported``: only the program's report blames a GPU.
     ``has_lacked``: the host lacks a part of the start, and ends each further one in the same way until it is supplied.
+    ``rerun_code``: the declared code by which a program of its own ended after a re-run.
     """
 
     cause: Cause
@@ -112,6 +122,7 @@ class Verdict:
     is_final: bool = False
     is_reported: bool = False
     has_lacked: bool = False
+    rerun_code: int | None = None
 
 
 def classify(
@@ -120,12 +131,13 @@ def classify(
     *,
     is_elsewhere: bool = False,
     faults: KnownFaults = KnownFaults(),
+    rerun_codes: RerunCodes | None = None,
 ) -> Verdict:
     """Return why this host's part ended.
 
     ``stop``: the most urgent reason that the server had for a stop of the attempt. ``is_elsewhere``: another host
     found all parts of the job's start, so a host that lacks one is at fault. ``faults``: the known faults of this
-    host's GPUs.
+    host's GPUs. ``rerun_codes``: what the job says of its exit codes 16 and 17.
 
     A program that ended by itself before the stop reached it is judged by its own end. A cancel outlasts a lost
     contact: the tenant wanted no further attempt.
@@ -138,7 +150,7 @@ def classify(
         return _out_of_contact(record, stop)
     if record.stop_reason is not None:
         return _stopped(record, stop)
-    return _failed(record, stop, faults)
+    return _failed(record, stop, faults, rerun_codes)
 
 
 def _ended_well_by_itself(record: ExitRecord) -> bool:
@@ -189,7 +201,9 @@ def _known_stop(reason: str | None) -> StopReason | None:
     return StopReason(reason) if reason in set(StopReason) else None
 
 
-def _failed(record: ExitRecord, stop: StopReason | None, faults: KnownFaults) -> Verdict:
+def _failed(
+    record: ExitRecord, stop: StopReason | None, faults: KnownFaults, rerun_codes: RerunCodes | None
+) -> Verdict:
     failing = {number: rank for number, rank in record.ranks.items() if rank.has_failed}
     if not failing:
         how = _ending(record.launcher_exit_code, record.launcher_signal)
@@ -208,12 +222,12 @@ def _failed(record: ExitRecord, stop: StopReason | None, faults: KnownFaults) ->
     roots = {number: rank for number, rank in own.items() if not _is_cascade(rank)}
     if (fault := _fault_behind(roots, own, faults)) is not None:
         return _of_gpu(fault, own)
-    return _root(_first(roots), roots) if roots else _missed_another(record, own, stop)
+    return _root(_first(roots), roots, rerun_codes) if roots else _missed_another(record, own, stop)
 
 
 def _fault_behind(roots: Mapping[int, RankExit], own: Mapping[int, RankExit], faults: KnownFaults) -> GpuFault | None:
     """Return the first fault of a GPU that explains the end. Ranks that only waited may have waited for hours."""
-    if not roots and any(rank.exit_code in _STOPPED_ON_REQUEST for rank in own.values()):
+    if not roots and any(rank.was_stopped for rank in own.values()):
         return None
     if not roots:
         return min(faults.found, key=lambda fault: fault.onset_ms, default=None)
@@ -233,15 +247,19 @@ def _of_gpu(fault: GpuFault, own: Mapping[int, RankExit]) -> Verdict:
     return Verdict(Cause.GPU_FAULT, f"{fault.words} on {fault.gpu_uuid}; {words}", number)
 
 
-def _root(number: int, roots: Mapping[int, RankExit]) -> Verdict:
+def _root(number: int, roots: Mapping[int, RankExit], rerun_codes: RerunCodes | None) -> Verdict:
     """Return the verdict on the first rank: by its exit code, by a line of its log, else as the program's own fault."""
     rank = roots[number]
-    if (known := EXIT_CLASSES.get(-1 if rank.exit_code is None else rank.exit_code)) is not None:
-        last = _last_line(rank.error_excerpt)
-        words = f"{known.words}: {last}" if last else known.words
+    if rank.ended_by == CORRUPTION:
+        proof = _reported_proof(number, rank, "")
+        return Verdict(Cause.CORRUPTION, proof, _named_by(number, rank), is_reported=True)
+    if (code := declared_code(rank, rerun_codes)) is not None:
+        return _after_rerun(number, rank, code)
+    if (known := _class_of(rank, rerun_codes)) is not None:
         is_reported = known.cause is Cause.GPU_FAULT
-        proof = _proof(number, rank, words)
-        return Verdict(known.cause, proof, number, is_final=known.is_final, is_reported=is_reported)
+        proof = _reported_proof(number, rank, known.words)
+        culprit = _named_by(number, rank)
+        return Verdict(known.cause, proof, culprit, is_final=known.is_final, is_reported=is_reported)
     if rank.exit_code == USAGE_ERROR and is_usage_error(rank.error_excerpt):
         return Verdict(Cause.USER_ERROR, _proof(number, rank, _last_words(rank)), number, is_final=True)
     if _matches(rank, ROOT_CAUSES):
@@ -250,6 +268,37 @@ def _root(number: int, roots: Mapping[int, RankExit]) -> Verdict:
         words = f"{said[1][:_LONGEST_LINE]}, and nothing of the kind was measured on its host"
         return Verdict(Cause.USER_ERROR, _proof(number, rank, words), number)
     return Verdict(Cause.USER_ERROR, _proof(number, rank, _last_words(rank)), number)
+
+
+def _class_of(rank: RankExit, rerun_codes: RerunCodes | None) -> ExitClass | None:
+    if rank.meant_code is None or (rerun_codes == "own" and rank.meant_code in RERUN_CODES and not rank.is_by_runtime):
+        return None
+    return EXIT_CLASSES.get(rank.meant_code)
+
+
+def _after_rerun(number: int, rank: RankExit, code: int) -> Verdict:
+    meant, last = RERUN_CODES[code], _last_line(rank.error_excerpt)
+    proof = _proof(number, rank, f"{meant.words}: {last}" if last else meant.words)
+    return Verdict(meant.cause, proof, number, is_reported=meant.cause is Cause.CORRUPTION, rerun_code=code)
+
+
+def _reported_proof(number: int, rank: RankExit, meaning: str) -> str:
+    """Return the proof of an end whose code has a meaning: the reason that ``muster.train`` gave comes first."""
+    if (reason := rank.reported_words[:_LONGEST_LINE]) != "":
+        return f"{reason}; {_proof(number, rank, meaning)}"
+    return _proof(number, rank, ": ".join(filter(None, (meaning, _last_line(rank.error_excerpt)))))
+
+
+def _named_by(number: int, rank: RankExit) -> int | None:
+    """Return the rank at fault where rank ``number`` ended first.
+
+    Faults of values end all ranks alike, by one agreement. So the first to end means nothing there: it is the rank that
+    ``muster.train`` names, if it names a single one.
+    """
+    if rank.ended_by not in {CORRUPTION, DIVERGED}:
+        return number
+    named = set(_SINGLE_RANK.findall(rank.reported_words))
+    return int(named.pop()) if len(named) == 1 else None
 
 
 def _last_words(rank: RankExit) -> str:
@@ -324,15 +373,15 @@ def _left_early(record: ExitRecord, failing: Mapping[int, RankExit]) -> int | No
 
 
 def _stopped_on_request(rank: RankExit) -> bool:
-    """Return whether the rank was asked to stop: by its exit code, or by SIGTERM if the program ignores it."""
-    return rank.exit_code in _STOPPED_ON_REQUEST or rank.signal == _SIGTERM
+    """Return whether the rank was asked to stop: by its outcome, or by SIGTERM if the program ignores it."""
+    return rank.was_stopped or rank.signal == _SIGTERM
 
 
 def _is_cascade(rank: RankExit) -> bool:
     """Return whether the rank ended because of another rank. Any cause of its own takes precedence."""
     if _stopped_on_request(rank):
         return True
-    says_why = rank.exit_code in EXIT_CLASSES or _matches(rank, ROOT_CAUSES) or _matches(rank, GPU_SIGNS)
+    says_why = rank.meant_code in EXIT_CLASSES or _matches(rank, ROOT_CAUSES) or _matches(rank, GPU_SIGNS)
     return _matches(rank, CASCADES) and not says_why
 
 

@@ -22,6 +22,7 @@ LOST_WORK: Final = (
     Cause.HOST_OOM,
     Cause.HANG,
     Cause.DIVERGED,
+    Cause.CORRUPTION,
     Cause.CHECKPOINT_CORRUPT,
     Cause.SAVE_FAILED,
 )

@@ -6,6 +6,8 @@ from typing import Any, Final
 
 PARTS: Final = ("data", "forward", "backward", "collective", "optimizer", "other", "checkpoint")
 """Parts of a step in their order; ``checkpoint`` is between steps."""
+OWN_PARTS: Final = ("data", "forward", "backward", "optimizer")
+"""Parts in which a rank works for itself, where it does not measure that apart."""
 UNSEEN_EXCHANGE: Final = (
     "Ranks exchange within the forward and backward pass here, as FSDP and tensor parallelism do: what that took is in "
     "these parts, and there is no figure of it."
@@ -71,6 +73,21 @@ def pace_of(paces: Sequence[Mapping[str, Any] | None]) -> JobPace | None:
         skew_of(_of_all(paces, "tokens_per_step")),
         _mean(_of_all(paces, "padding")),
     )
+
+
+def own_s_of(pace: Mapping[str, Any]) -> float | None:
+    """Return a rank's own compute a step: as it measured it, else the sum of the parts in which it works for itself."""
+    if pace.get("own_s") is not None:
+        return float(pace["own_s"])
+    parts = [pace.get(f"{part}_s") for part in OWN_PARTS]
+    return None if None in parts else sum(float(part) for part in parts if part is not None)
+
+
+def wait_s_of(pace: Mapping[str, Any]) -> float | None:
+    """Return a rank's wait for others a step: as it measured it, else its time in collectives."""
+    wait_s = pace.get("wait_s")
+    found = pace.get("collective_s") if wait_s is None else wait_s
+    return None if found is None else float(found)
 
 
 def skew_of(values: Sequence[float]) -> Skew | None:

@@ -8,8 +8,11 @@ import json
 from collections.abc import Mapping
 from typing import Any, Final
 
+from muster.domain.exit.rerun_codes import RerunCodes
 from muster.domain.job.placement_spec import NodeLabelRule, ParallelLayout, TopologyRule
 from muster.domain.job.spec import JobSpec, NodeLossRule, Restart, Shape
+from muster.domain.policy.stragglers import StragglerRule
+from muster.domain.policy.watch import HangRule
 from muster.domain.strict import StrictModel
 
 MAX_LISTED_BYTES: Final = 16 << 10
@@ -37,6 +40,9 @@ class JobRequest(StrictModel):
     budget_gpu_hours: float | None
     stop_grace_s: float | None
     on_node_loss: NodeLossRule | None
+    on_hang: HangRule | None = None
+    on_straggler: StragglerRule | None = None
+    rerun_exit_codes: RerunCodes | None = None
     capabilities: tuple[str, ...]
     image: str | None
 
@@ -65,6 +71,9 @@ def request_of_spec(spec: JobSpec) -> JobRequest:
         budget_gpu_hours=spec.budget_gpu_hours,
         stop_grace_s=spec.stop_grace_s,
         on_node_loss=spec.on_node_loss,
+        on_hang=spec.on_hang,
+        on_straggler=spec.on_straggler,
+        rerun_exit_codes=spec.rerun_exit_codes,
         capabilities=tuple(name for name, is_needed in needed.items() if is_needed),
         image=None if container is None else container.image,
     )

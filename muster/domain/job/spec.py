@@ -1,16 +1,21 @@
 """The specification of a job: program, shape, tier, restart and stop rules. It is validated whole at the edge."""
 
+import re
 from enum import StrEnum
 from typing import Annotated, Final, Self
 
 from pydantic import Field, ValidationError, field_validator, model_validator
 
+from muster.domain.exit.rerun_codes import RerunCodes
 from muster.domain.job.container_spec import Container, Mount
 from muster.domain.job.dataset_spec import Dataset, require_each_once
 from muster.domain.job.placement_spec import NodeLabelRule, ParallelLayout, TopologyRule
 from muster.domain.policy.quantities import MOST_S
+from muster.domain.policy.stragglers import StragglerRule
+from muster.domain.policy.watch import HangRule
 from muster.domain.strict import AbsolutePath, EnvKey, Name, ObjectPrefix, StrictModel, Text
 
+VALUE_FAULT_RULE: Final = re.compile(r"stop|(rollback|skip)(:[1-9][0-9]?){0,2}")
 REFUSED_ENVIRONMENT_PREFIXES: Final = ("LD_", "NVIDIA_", "MUSTER_", "TORCHELASTIC_")
 REFUSED_ENVIRONMENT: Final = frozenset(
     {"PATH", "BASH_ENV", "ENV", "IFS", "CUDA_VISIBLE_DEVICES", "PYTHONSTARTUP", "PYTHONHOME", "PYTHONINSPECT"}
@@ -232,7 +237,10 @@ class JobSpec(StrictModel):
     ``secrets``: names of files that the operator keeps on the hosts for this tenant; never values. ``datasets``: data
     that its hosts must have before it starts; the program finds each by ``MUSTER_DATASET_<NAME>``. ``on_node_loss``
     None: ``fenced`` for several hosts whose program trains by ``muster.train``, since an old attempt's commits are
-    fenced off there; else ``wait``.
+    fenced off there; else ``wait``. ``on_hang``: the reaction if its ranks make no progress; None: the policy's.
+    ``on_straggler``: the reaction to a slow rank; None: the policy's. ``on_value_fault``: the reaction of
+    ``muster.train`` to a value that is not finite, such as ``rollback:2``; None: as the program says.
+    ``rerun_exit_codes``: the meaning of exit codes 16 and 17 of its program; None: that of any program.
     """
 
     name: Name
@@ -251,7 +259,21 @@ class JobSpec(StrictModel):
     budget_gpu_hours: Annotated[float, Field(gt=0, le=1e9)] | None = None
     stop_grace_s: Annotated[float, Field(ge=0, le=3600)] | None = None
     on_node_loss: NodeLossRule | None = Field(default=None, strict=False)
+    on_hang: HangRule | None = None
+    on_straggler: StragglerRule | None = None
+    on_value_fault: Annotated[str, Field(max_length=16)] | None = None
+    rerun_exit_codes: RerunCodes | None = None
     labels: dict[Name, Text] = Field(default_factory=dict, max_length=64)
+
+    @field_validator("on_value_fault")
+    @classmethod
+    def _value_fault_rule_is_known(cls, rule: str | None) -> str | None:
+        if rule is not None and VALUE_FAULT_RULE.fullmatch(rule) is None:
+            raise ValueError(
+                "must be stop, rollback[:GENERATIONS[:BUDGET]] or skip[:GENERATIONS[:BUDGET]], with numbers from 1 to "
+                "99, such as rollback:2"
+            )
+        return rule
 
     @model_validator(mode="after")
     def _checkpoints_fit_a_container(self) -> Self:

@@ -15,11 +15,15 @@ ASK_AGAIN_S: Final = 60
 
 @dataclass(frozen=True, slots=True)
 class TenantUse:
-    """A tenant's jobs that have not ended, the bytes of their specifications, and what may be submitted at once."""
+    """A tenant's jobs that have not ended, the bytes of their specifications, and what may be submitted at once.
+
+    ``planning_left_s``: the seconds of CPU that its plans and dry runs may take at once; None: all that it may.
+    """
 
     open_jobs: int
     stored_bytes: int
     submissions_left: float
+    planning_left_s: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,18 +36,42 @@ class LimitInUse:
 
 
 def limits_in_use(limits: TenantLimits, use: TenantUse) -> Sequence[LimitInUse]:
-    most = limits.submissions_per_minute
+    most, most_s = limits.submissions_per_minute, limits.planning_s_per_minute
+    left_s = most_s if use.planning_left_s is None else use.planning_left_s
     return (
         LimitInUse("open_jobs", use.open_jobs, limits.open_jobs),
         LimitInUse("stored_bytes", use.stored_bytes, limits.stored_bytes),
         LimitInUse("submissions_per_minute", max(most - math.floor(use.submissions_left), 0), most),
+        LimitInUse("planning_s_per_minute", max(most_s - math.floor(left_s), 0), most_s),
     )
 
 
 def left_at(limits: TenantLimits, left: float, since: datetime, now: datetime) -> float:
     """Return how many may be submitted at ``now``, of ``left`` at ``since``. The limit may have changed meanwhile."""
+    return _left_at(limits.submissions_per_minute, left, since, now)
+
+
+def planning_left_at(limits: TenantLimits, left_s: float, since: datetime, now: datetime) -> float:
+    """Return the seconds of CPU that plans may take at ``now``, as ``left_at`` does; below 0 for a debt."""
+    return _left_at(limits.planning_s_per_minute, left_s, since, now)
+
+
+def _left_at(per_minute: int, left: float, since: datetime, now: datetime) -> float:
     passed_s = max((now - since).total_seconds(), 0.0)
-    return min(left + passed_s * limits.submissions_per_minute / 60, float(limits.submissions_per_minute))
+    return min(left + passed_s * per_minute / 60, float(per_minute))
+
+
+def require_planning(limits: TenantLimits, left_s: float) -> None:
+    """Check that one more plan may be made. Raise ``TenantLimitError``, which says when."""
+    if left_s <= 0:
+        most_s = limits.planning_s_per_minute
+        found = f"plans and dry runs of the tenant took the {most_s} s of CPU that they may take in a minute"
+        raise planning_refusal(found, max(math.ceil(-left_s * 60 / most_s), 1))
+
+
+def planning_refusal(found: str, wait_s: int) -> TenantLimitError:
+    """Return the refusal of a plan or dry run, which may be repeated in ``wait_s``."""
+    return _refusal("planning_s_per_minute", "", found, f"Repeat it in {wait_s} s.", wait_s)
 
 
 def require_within(limits: TenantLimits, use: TenantUse, num_bytes: int) -> None:

@@ -54,6 +54,7 @@ class WaitReason(StrEnum):
     PREFLIGHT = "preflight"
     CLEANING = "cleaning"
     FAR_BEHIND = "far_behind"
+    EXAMINED_LATER = "examined_later"
 
 
 _ALL: Final = tuple(WaitReason)
@@ -100,5 +101,8 @@ WAIT_REASON_TEXTS: Final[Mapping[WaitReason, str]] = {
     WaitReason.PREFLIGHT: "a host checks first that everything the job needs is there",
     WaitReason.CLEANING: "the GPUs on which it will continue are being proved clean",
     WaitReason.FAR_BEHIND: "so many jobs are before it that the scheduler does not try it yet",
+    WaitReason.EXAMINED_LATER: (
+        "no place is free for it now, and more kinds of jobs wait than one cycle examines: it is examined in its turn"
+    ),
 }
 """The text of each reason; for a filter it describes the GPUs that it excludes."""

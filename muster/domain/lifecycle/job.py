@@ -21,7 +21,8 @@ class AttemptEnded:
     attempt left a newer checkpoint than the one it began from, so that an occasional fault does not use up the restarts
     of a long training; one that recurs at the same place does. ``is_final``: the program itself states that it would
     end in the same way again. ``has_lacked``: a part of its start is missing wherever it may run, until a person
-    supplies it. ``recurs``: the attempt before it ended by the same cause, and it has not progressed since.
+    supplies it. ``recurs``: the attempt before it ended by the same cause, and it has not progressed since. ``hold``:
+    why the job is held instead of tried again, by its own rule for such an end.
     """
 
     verdict: Verdict
@@ -30,6 +31,7 @@ class AttemptEnded:
     is_final: bool = False
     has_lacked: bool = False
     recurs: bool = False
+    hold: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,9 +157,10 @@ def _why_on_hold(ended: AttemptEnded) -> str | None:
     """Return why no further attempt follows until a person has acted."""
     if ended.suspicion is None and ended.has_lacked:
         return f"{ended.verdict.cause}: {ended.verdict.proof}; {_UNTIL_SUPPLIED}"
-    if ended.suspicion is None and ended.recurs and ended.verdict.cause in HOLDS_THE_SECOND_TIME:
+    has_reason = ended.suspicion is not None or ended.hold is not None
+    if not has_reason and ended.recurs and ended.verdict.cause in HOLDS_THE_SECOND_TIME:
         return f"{_with_advice(ended.verdict)}; held, because it is the second such end without a newer checkpoint"
-    return ended.suspicion
+    return ended.suspicion or ended.hold
 
 
 def _in_smaller_pieces(life: JobLifecycle, verdict: Verdict, now_ms: int) -> JobLifecycle:

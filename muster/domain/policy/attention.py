@@ -26,3 +26,8 @@ class AttentionPolicy(StrictModel):
         description="A node has been LOST without a heartbeat for so long. A cordon, drain or maintenance by a person "
         "on the node shows that a person acts.",
     )
+    lost_together_s: Wait = Field(
+        120.0,
+        description="Nodes whose heartbeats ended with no longer pauses than this between them were lost together. "
+        "Where half of a rack, or two racks of a wider domain, were, one incident names the domain and its nodes.",
+    )

@@ -14,6 +14,7 @@ from muster.domain.policy.gpu_detectors import (
     DriverLatencyPolicy,
     FreshnessPolicy,
     IdleBusyPolicy,
+    JobFaultRepeatPolicy,
     LinkBitPolicy,
     NvlinkCountPolicy,
     NvlinkCrcPolicy,
@@ -60,11 +61,17 @@ _REPEATS = (
     "nic_repeats",
     "nic_driver_repeats",
     "repair_repeats",
+    "job_fault_repeats",
 )
 
 
 def _plain(words: str) -> DetectorPolicy:
     field: DetectorPolicy = Field(DetectorPolicy(), description=words)
+    return field
+
+
+def _shadow(words: str) -> DetectorPolicy:
+    field: DetectorPolicy = Field(DetectorPolicy(mode="shadow"), description=words)
     return field
 
 
@@ -157,6 +164,15 @@ class DetectorsPolicy(StrictModel):
     nic_driver_repeats: RepeatPolicy = _repeats(3, 3600.0, "What `nic_driver` finds on one node.")
     cleanup_alone: AlonePolicy = Field(default_factory=AlonePolicy)
     repair_repeats: RepeatPolicy = _repeats(5, 7 * DAY_S, "Repairs on one node.")
+
+    job_hang: DetectorPolicy = _plain("A verdict on a hang that names a GPU or a host. It weighs nothing by itself.")
+    job_value_fault: DetectorPolicy = _plain("A verdict on values that are no numbers. It weighs nothing by itself.")
+    job_straggler: DetectorPolicy = _shadow("A verdict on a slow rank that names its GPU.")
+    job_corruption: DetectorPolicy = _shadow("A verdict on wrong values of a replica that names its GPU.")
+    job_fault_repeats: JobFaultRepeatPolicy = Field(
+        JobFaultRepeatPolicy(times=3, window_s=30 * DAY_S),
+        description="Verdicts on hangs, or on values that are no numbers, of different jobs that name one GPU.",
+    )
 
     @field_validator(*_REPEATS, mode="before")
     @classmethod

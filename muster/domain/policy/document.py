@@ -16,6 +16,7 @@ from muster.domain.policy.recovery import RecoveryPolicy
 from muster.domain.policy.start import PAIRWISE_LATE_S, PairwisePolicy
 from muster.domain.policy.tiers import ReclaimPolicy, TierPolicy, default_tiers
 from muster.domain.policy.training import TrainingPolicy
+from muster.domain.policy.watch import WatchPolicy
 from muster.domain.strict import Name, StrictModel, is_stored
 
 QUICK_CHECK_START_S: Final = 30.0
@@ -139,8 +140,18 @@ class RetentionPolicy(StrictModel):
 
     events_days: Days = Field(90, description="Events.")
     outbox_days: Days = Field(7, description="Messages that were sent or abandoned.")
-    logs_days: Days = Field(30, description="The output of the ranks of jobs.")
+    logs_days: Days = Field(30, description="The output of the ranks of jobs, which is dropped by whole days (UTC).")
     telemetry_days: Days = Field(30, description="Readings, gaps and judged signals. Evidence is kept.")
+    verdicts_days: Days = Field(
+        365,
+        description="Verdicts on attempts that have ended. Their evidence is kept, and a false alarm for as long as it "
+        "counts (`watch.false_alarms_days`).",
+    )
+    steps_days: Days = Field(
+        90,
+        description="All training steps of an attempt, from its end on. After that it keeps about 2,000 of them, "
+        "evenly over its length.",
+    )
 
 
 class EvacuationPolicy(StrictModel):
@@ -204,6 +215,7 @@ class Policy(StrictModel):
     suspicion: SuspicionPolicy = Field(default_factory=SuspicionPolicy)
     attention: AttentionPolicy = Field(default_factory=AttentionPolicy)
     health: HealthPolicy = Field(default_factory=HealthPolicy)
+    watch: WatchPolicy = Field(default_factory=WatchPolicy)
 
     @model_validator(mode="before")
     @classmethod

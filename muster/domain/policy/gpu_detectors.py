@@ -259,6 +259,18 @@ class DiagnosedRepeatPolicy(RepeatPolicy):
     )
 
 
+class JobFaultRepeatPolicy(RepeatPolicy):
+    """Verdicts of several jobs that name one GPU. ``times``: so many different jobs."""
+
+    mode: Mode = Field(
+        "shadow",
+        description="`on`; `shadow`: its findings are kept and shown, and weigh nothing; `off`: it finds nothing.",
+    )
+    tenants: Annotated[int, Field(ge=1, le=1000)] = Field(
+        1, description="So many different tenants among them. With 2 no tenant alone can make a GPU suspect."
+    )
+
+
 class LinkBitPolicy(RepeatPolicy):
     """Bits of an XID 74 that come again on one link. ``times`` is of an ECC or parity error (NVIDIA: more than two)."""
 

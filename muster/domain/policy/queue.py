@@ -37,7 +37,8 @@ class QueuePolicy(StrictModel):
         "pending job has a hold from its earliest possible time on, given the holds of all jobs before "
         "it (`reservations_max` of them), and no job starts that would delay one of these; fewer jobs "
         "start at once. Places are then taken in the fleet's order and not by best fit, so that jobs "
-        "that start meanwhile change no other job's place.",
+        "that start meanwhile change no other job's place. Its starts are expected and not firm, since a "
+        "place may move for a job before it in order.",
     )
     expected_run_s: Seconds = Field(
         86_400.0, description="The expected run time of a job without a wall time and without similar jobs."

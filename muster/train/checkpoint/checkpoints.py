@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from muster.train.checkpoint import config as keeping
-from muster.train.checkpoint import extras, lineage, replicas, sealing, state, volume
+from muster.train.checkpoint import extras, lineage, replicas, sealing, skipped_ranges, state, volume
 from muster.train.checkpoint.background_save import Saving
 from muster.train.checkpoint.continuity import Continuity
 from muster.train.checkpoint.extra_pieces import PIECES
@@ -31,7 +31,7 @@ from muster.train.runtime.divergence import DivergedError
 from muster.train.runtime.failpoints import failpoint
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from muster.train.checkpoint.lineage import Lineage
     from muster.train.checkpoint.parts import Part
@@ -52,6 +52,7 @@ class _Facts:
     loss: float | None
     loss_spread: float | None
     state_bytes: int | None
+    streams: dict[str, Any]
 
 
 @dataclass(frozen=True)
@@ -79,6 +80,8 @@ class Checkpoints:
     ``save_s``: the time of the newest save, with its wait until the one before was read back; 0 before the first.
     ``read_bytes``: bytes of files that this rank read to resume. ``rng_policy``: how the ranks got their random
     numbers. ``why_failed``: why the newest save failed, the same on all ranks; empty if it was committed.
+    ``is_name_taken``: it failed because the store has a generation of that name.
+    ``stream_states``: returns the state of the sample streams.
     """
 
     def __init__(self, around: Environment, ranks: Ranks, channel: Channel, *, keep: int, made_of: Lineage) -> None:
@@ -97,7 +100,9 @@ class Checkpoints:
         self.save_s = 0.0
         self.read_bytes = 0
         self.why_failed = ""
+        self.is_name_taken = False
         self.rng_policy = rng.policy(0, ranks.world_size)
+        self.stream_states: Callable[[], dict[str, Any]] = dict
         self.continuity = Continuity(channel, ranks.rank)
         self._lineage = made_of
         self._parent = ""
@@ -105,6 +110,7 @@ class Checkpoints:
         self._saving: Saving | None = None
         self._is_first = True
         self._finite: FiniteState | None = None
+        self._resumed: Generation | None = None
         begun = ranks.from_first(self._begin() if ranks.rank == 0 else None)
         if begun.stale:
             raise StaleFenceError(begun.stale)
@@ -177,7 +183,7 @@ class Checkpoints:
         before.
         """
         state_bytes = volume.of_state(trained) if self._is_first and trained.own is None else None
-        return _Facts(position, loss, self.continuity.spread, state_bytes)
+        return _Facts(position, loss, self.continuity.spread, state_bytes, self.stream_states())
 
     def _save(self, part: Part, generation: Generation, facts: _Facts, spent_s: float, *, waits: bool) -> bool:
         """Save one generation. ``spent_s``: seconds that the save has taken so far."""
@@ -197,6 +203,7 @@ class Checkpoints:
             self._parts.num_saved += 1
         self.save_s = self.save_s if faults else time.monotonic() - began
         self.why_failed = faults[0].why if faults else ""
+        self.is_name_taken = any(each.is_name_taken for each in faults)
         if faults and self._ranks.rank == 0:
             self._report_failed(generation, faults, is_last=not waits)
         return not faults
@@ -275,7 +282,9 @@ class Checkpoints:
             state.require_loadable(part)
             if self._finite is not None and (why := self._finite.fault_of(part)):
                 return DivergedError(
-                    f"diverged before step {generation.step}, which is not saved: {why} on rank {rank}"
+                    f"diverged before step {generation.step}, which is not saved: {why} on rank {rank}",
+                    step=generation.step,
+                    ranks=(rank,),
                 )
             record = self._store.write_part(generation, rank, self._dump_of(part, generation))
             record = replace(record, rng_sha256=part["rng_sha256"])
@@ -317,6 +326,7 @@ class Checkpoints:
             lineage=self._lineage.as_document(parent=self._parent, rng=self.rng_policy),
             has_sharded_extras=any(each.has_sharded_extras for each in written),
             has_own_tensors=any(each.has_own_tensors for each in written),
+            streams=facts.streams,
         )
         try:
             failpoint("save.commit")
@@ -358,6 +368,43 @@ class Checkpoints:
         if self._ranks.rank == 0:
             self._retention.pin(names)
 
+    def bar_good(self, step: int, *, trusted_step: float) -> None:
+        """Require enough steps after ``step``, the newest at which a value was no usual one, before any generation is
+        good. A rollback forgets those after the step that it restores. None of a step after ``trusted_step`` is good.
+        """
+        self._retention.barred_at = step
+        self._retention.trusted_step = trusted_step
+
+    def roll_back(self, trained: Trained, *, before: int, number: int) -> Manifest | None:
+        """Restore the ``number``-th newest generation of a step before ``before``, on all ranks; the oldest if there
+        are fewer. No save may be in progress. What this attempt has saved after it is removed.
+
+        Returns its manifest, or None if there is none. Raises as ``load``.
+        """
+        self._retention.settle()
+        choose = partial(self._retention.earlier, before=before, number=number, resumed=self._resumed)
+        resume = replace(self._around.resume, not_after_unix_ms=None, may_be_newer=False)
+        loading = Loading(self._store, self._ranks, self._channel, resume, self._retention, keyring=self._keyring)
+        about = loading.load(trained, choose)
+        self.read_bytes += loading.read_bytes
+        if about is not None:
+            generation = Generation(about.step, about.fence)
+            self._parent = generation.name
+            self.continuity.resumed(about, self._ranks.world_size)
+            if self._ranks.rank == 0:
+                self._retention.remove_newer(generation)
+        return about
+
+    def skipped(self) -> list[dict[str, Any]]:
+        """Return, on every rank, the ranges of samples that earlier attempts skipped."""
+        first = self._ranks.rank == 0
+        return self._ranks.from_first(skipped_ranges.read(self._store, self._fence) if first else None)
+
+    def keep_skipped(self, ranges: Sequence[Mapping[str, Any]]) -> None:
+        """Let later attempts skip these ranges of samples too."""
+        if self._ranks.rank == 0:
+            skipped_ranges.write(self._store, self._fence, ranges)
+
     def close(self) -> None:
         """Stop reading in the background: the program ends."""
         self._retention.close()
@@ -379,6 +426,7 @@ class Checkpoints:
         if self._ranks.rank == 0:
             self._retention.begin(None if about is None else Generation(about.step, about.fence))
         if about is not None:
+            self._resumed = Generation(about.step, about.fence)
             self.longest_save_s = about.longest_save_s
             self._parent = Generation(about.step, about.fence).name
             self.rng_policy = rng.policy(about.world_size, self._ranks.world_size)

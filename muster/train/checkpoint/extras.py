@@ -20,6 +20,7 @@ import torch
 
 from muster.train.checkpoint import extra_pieces
 from muster.train.checkpoint.extra_pieces import PIECES
+from muster.train.data import stateful_loaders as loaders
 from muster.train.parallel.shards import CoverageError
 
 if TYPE_CHECKING:
@@ -100,9 +101,14 @@ def restore(
     differs. ``is_sharded_again``: the model was whole on every rank when it was saved, and is sharded here.
 
     Raises:
-        CoverageError: one was not saved, or not all of it, or was each rank's own and another number of ranks saved it.
+        CoverageError: one was not saved, or not all of it, or was each rank's own and another number of ranks saved it;
+            or it is a loader that counts its own rank's batches, and another number of ranks saved it.
     """
     for name, stateful in statefuls.items():
+        if loaders.is_stateful_loader(stateful) and not loaders.has_state_of_its_own(stateful):
+            continue
+        if len(loaded) != world_size and loaders.is_stateful_loader(stateful):
+            raise CoverageError(loaders.cannot_continue(name, len(loaded), world_size))
         completed = partial(_completed, name, stateful, extra_pieces.gathered(loaded, name), is_sharded_again)
         if any(name in part.get(OWN, {}) for part in loaded):
             _restore_own(loaded, name, stateful, completed, rank=rank, world_size=world_size)

@@ -17,7 +17,7 @@ from muster.train.checkpoint import extras, state
 from muster.train.checkpoint.extra_pieces import PIECES, tensors_in
 from muster.train.checkpoint.own_tensors import OWN_TENSORS
 from muster.train.checkpoint.staging import is_plain
-from muster.train.parallel.shards import is_sharded
+from muster.train.parallel.shards import local_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -44,7 +44,7 @@ class FiniteState:
     def fault_of(self, part: Mapping[str, Any]) -> str:
         """Return which tensor holds a value that is not finite, and which value; empty if there is none."""
         for name, values in self._tensors_of(part):
-            if name not in self._exempt and (found := _worst(values)) is not None:
+            if name not in self._exempt and (found := worst_of(values)) is not None:
                 return f"{name} holds {found}"
         return ""
 
@@ -77,16 +77,11 @@ def _of_extra(name: str, place: Place) -> str:
 def _exempt_names(prefix: str, module: torch.nn.Module) -> Iterator[str]:
     trained = {name for name, each in module.named_parameters(remove_duplicate=False) if each.requires_grad}
     for name, value in module.state_dict().items():
-        if name not in trained and isinstance(value, torch.Tensor) and _worst(_local(value)) is not None:
+        if name not in trained and isinstance(value, torch.Tensor) and worst_of(local_of(value)) is not None:
             yield prefix + name
 
 
-def _local(value: Any) -> torch.Tensor:
-    local: torch.Tensor = value.to_local() if is_sharded(value) else value
-    return local
-
-
-def _worst(values: torch.Tensor) -> float | None:
+def worst_of(values: torch.Tensor) -> float | None:
     """Return NaN or an infinity if the values hold any, else None. Kinds of tensors that torch cannot compare pass."""
     if not (values.is_floating_point() or values.is_complex()) or not is_plain(values) or values.is_meta:
         return None

@@ -15,6 +15,8 @@ from muster.train.parallel.shards import CoverageError
 from muster.train.runtime import rng
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from muster.train.checkpoint.keys import Keyring
     from muster.train.checkpoint.manifest import FileRecord
     from muster.train.checkpoint.retention_thread import RetentionWorker
@@ -48,10 +50,11 @@ class Loading:
         self._unfit = ""
         self.read_bytes = 0
 
-    def load(self, trained: Trained) -> Manifest | None:
+    def load(self, trained: Trained, choose: Callable[[], list[Generation]] | None = None) -> Manifest | None:
         """Restore the newest generation that verifies, on all ranks. Returns its manifest, or None if there is none.
 
-        A generation that fails before any of its content is in the model is skipped, with its reason.
+        ``choose``: returns the generations to try, in order; without it, the ones of the order to resume. A generation
+        that fails before any of its content is in the model is skipped, with its reason.
 
         Raises:
             CoverageError: it is another program's (another model, no optimizer); or some verify, and none of them can
@@ -61,7 +64,8 @@ class Loading:
             OSError: the object store does not answer, or refuses. The checkpoint may be whole, so older ones are not
                 used: the next attempt tries again.
         """
-        found, failed = self._ranks.from_first(self._candidates() if self._ranks.rank == 0 else None)
+        candidates = choose or self._retention.candidates
+        found, failed = self._ranks.from_first(self._candidates(candidates) if self._ranks.rank == 0 else None)
         _require_answers("the checkpoints", failed)
         for generation in found:
             read = self._read(generation)
@@ -86,7 +90,7 @@ class Loading:
             return about
         if self._unfit:  # it is whole, so a start from the begin would lose all of it
             raise CoverageError(self._unfit)
-        if self._ranks.rank == 0 and (found or self._resume.generation is not None):
+        if self._ranks.rank == 0 and choose is None and (found or self._resume.generation is not None):
             _print("no generation could be used: training begins at step 0")
         return None
 
@@ -203,10 +207,10 @@ class Loading:
             self._retention.pass_over(generation)
             _print(f"{generation.name} is not used: {why}")
 
-    def _candidates(self) -> tuple[list[Generation], str]:
+    def _candidates(self, choose: Callable[[], list[Generation]]) -> tuple[list[Generation], str]:
         """Return the generations to try, and an error text if the store does not answer."""
         try:
-            return self._retention.candidates(), ""
+            return choose(), ""
         except OSError as trouble:
             return [], str(trouble)
 

@@ -16,7 +16,9 @@ SHARDED_EXTRAS_SCHEMA = 3
 OWN_TENSORS_SCHEMA = 4
 """Schema of checkpoints with tensors that are each rank's own: a runtime which does not know them does not restore
 without them."""
-NEWEST_SCHEMA = OWN_TENSORS_SCHEMA
+STREAMS_SCHEMA = 5
+"""Schema of checkpoints with sample streams: a runtime which does not know them would draw their samples again."""
+NEWEST_SCHEMA = STREAMS_SCHEMA
 MANIFEST = "MANIFEST.json"
 MOST_MANIFEST_BYTES = 256 << 20
 """Most bytes of a manifest that are read: enough for a million ranks."""
@@ -58,7 +60,8 @@ class Manifest:
     ``key_id``: the key under which its files are encrypted; None: they are not encrypted. Sizes and SHA-256 are of the
     stored bytes. ``lineage``: its origin (``muster.train.checkpoint.lineage``); None if an older runtime made it.
     ``has_sharded_extras``: its files hold pieces of extras (``extra_pieces``). ``has_own_tensors``: they hold tensors
-    that are each rank's own (``own_tensors``). ``file_sha256``: hash of the manifest's own file if it was read from
+    that are each rank's own (``own_tensors``). ``streams``: the state of each sample stream by name
+    (``muster.train.data.streams``). ``file_sha256``: hash of the manifest's own file if it was read from
     one; the file does not hold it.
     """
 
@@ -77,6 +80,7 @@ class Manifest:
     lineage: dict[str, Any] | None = None
     has_sharded_extras: bool = False
     has_own_tensors: bool = False
+    streams: dict[str, Any] = field(default_factory=dict)
     file_sha256: str = field(default="", compare=False)
 
     @property
@@ -84,6 +88,8 @@ class Manifest:
         """The lowest schema with which a reader understands this manifest, so that older runtimes use it if
         they can.
         """
+        if self.streams:
+            return STREAMS_SCHEMA
         if self.has_own_tensors:
             return OWN_TENSORS_SCHEMA
         if self.has_sharded_extras:
@@ -138,7 +144,7 @@ def _of(document: dict[str, Any]) -> Manifest:
         known = {
             each.name: document[each.name]
             for each in fields(Manifest)
-            if each.default is MISSING or each.name in document
+            if each.name in document or (each.default is MISSING and each.default_factory is MISSING)
         }
     except (KeyError, TypeError) as fault:
         raise UnusableError(f"{MANIFEST} lacks {fault}") from fault

@@ -5,6 +5,7 @@ rest slowly.
 from __future__ import annotations
 
 import contextlib
+import math
 import sys
 import threading
 import time
@@ -35,7 +36,11 @@ _CARRY_AGAIN_S = 5.0
 
 
 class RetentionWorker:
-    """Background work for one job's store. Older generations are removed only after a newer one was read back equal."""
+    """Background work for one job's store. Older generations are removed only after a newer one was read back equal.
+
+    ``barred_at``: the newest step with an unusual value; only steps after it count for a good generation.
+    ``trusted_step``: the last one at which compute was found alike; no generation of a later one is good.
+    """
 
     def __init__(
         self, store: Store, channel: Channel, resume: Resume, scrub: ScrubRule, *, fence: int, keep: int
@@ -56,6 +61,8 @@ class RetentionWorker:
         self._pins = Pins(store, channel, resume.pinned)
         self._carry_at = float("inf")
         self._complaints: set[str] = set()
+        self.barred_at = -1
+        self.trusted_step = math.inf
         throttle = Throttle(scrub.bytes_per_s, self._stop, lambda: self._is_busy, self._carry_requests)
         self._scrub = Scrub(store, scrub, throttle)
         self._caring: BackgroundTask[None] | None = None
@@ -65,6 +72,28 @@ class RetentionWorker:
         resume = self._resume
         found = self._store.list_generations()
         return generations.candidates(found, resume.generation, resume.refused, may_be_newer=resume.may_be_newer)
+
+    def earlier(self, *, before: int, number: int, resumed: Generation | None) -> list[Generation]:
+        """Return the generations to roll back to, in order: own ones of steps before ``before``, then ``resumed``,
+        from which the attempt continued, and the ones before it. ``number`` 2 leaves out the newest, and so on.
+        """
+        own = [each for each in self._store.list_generations() if each.fence == self._fence]
+        older = [] if resumed is None else [each for each in self.candidates() if each <= resumed]
+        found = [each for each in dict.fromkeys([*own, *older]) if each.step < before and each not in self._passed_over]
+        return found[min(number - 1, max(len(found) - 1, 0)) :]
+
+    def remove_newer(self, generation: Generation) -> None:
+        """Remove what this attempt has saved after ``generation``, which was restored. Pinned ones stay."""
+        with contextlib.suppress(OSError):  # they hold finite values, so a resume from one only repeats the fault
+            pinned = self._pins.pinned()
+            newer = [each for each in self._store.list_generations() if each.fence == self._fence]
+            gone = [each for each in newer if each.step > generation.step and each.name not in pinned]
+            with self._marking:
+                self._gone.update(gone)
+            self._store.remove(gone)
+            self._verified.difference_update(gone)
+            for each in gone:
+                self._channel.send("checkpoint_expired", generation=each.name)
 
     def note_verified(self, generation: Generation) -> None:
         self._verified.add(generation)
@@ -189,6 +218,8 @@ class RetentionWorker:
     def verify_behind(self, generation: Generation) -> None:
         """Verify a generation in the background, after the verification in progress."""
         earlier = self._verifying
+        with self._marking:
+            self._gone.discard(generation)  # a rollback removed one of this name
 
         def work() -> None:
             if earlier is not None:
@@ -233,7 +264,9 @@ class RetentionWorker:
         pinned = self._pins.pinned()
         verified = frozenset(self._verified)  # the scrub's thread adds to it and takes from it
         for generation in verified:
-            if generation.fence == self._fence and generation.step + self._resume.good_after_steps <= step:
+            counted_from = max(generation.step, self.barred_at)
+            is_trusted = generation.step <= self.trusted_step
+            if generation.fence == self._fence and is_trusted and counted_from + self._resume.good_after_steps <= step:
                 self._store.mark_good(generation)
         marks = retention.GenerationMarks(
             verified=frozenset(generation.name for generation in verified),

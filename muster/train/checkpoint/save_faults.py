@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 MAX_REPORTED = 16
 """Most faults of one save that are reported: ranks that fail alike fail for one reason."""
 _LONGEST_PLACE = 256
+_REPORTED_FIELDS = frozenset({"rank", "kind", "place", "is_shared"})
 _KIND_OF_ERRNO = {
     errno.ENOSPC: "no_space",
     errno.EROFS: "read_only",
@@ -72,13 +73,17 @@ class Place:
 
 @dataclass(frozen=True)
 class SaveFault:
-    """Fault of one rank. ``kind`` is empty if neither host nor storage is at fault: the state or another attempt is."""
+    """Fault of one rank. ``kind`` is empty if neither host nor storage is at fault: the state or another attempt is.
+
+    ``is_name_taken``: the store has a generation of that name, so the save fails each time.
+    """
 
     rank: int
     why: str
     kind: str = ""
     place: str = ""
     is_shared: bool = False
+    is_name_taken: bool = False
 
     @classmethod
     def own(cls, rank: int, words: str) -> SaveFault:
@@ -87,13 +92,14 @@ class SaveFault:
 
     @classmethod
     def of(cls, rank: int, fault: OSError, place: Place) -> SaveFault:
-        return cls(rank, f"rank {rank}: {fault}", _KIND_OF_ERRNO.get(fault.errno or 0, ""), place.name, place.is_shared)
+        kind, is_taken = _KIND_OF_ERRNO.get(fault.errno or 0, ""), isinstance(fault, FileExistsError)
+        return cls(rank, f"rank {rank}: {fault}", kind, place.name, place.is_shared, is_taken)
 
 
 def documents_of(faults: Sequence[SaveFault]) -> list[dict[str, Any]]:
     """Return the faults as the channel sends them: only faults that storage or a host may have caused."""
     blamed = [fault for fault in faults if fault.kind][:MAX_REPORTED]
-    return [{name: value for name, value in asdict(fault).items() if name != "why"} for fault in blamed]
+    return [{name: value for name, value in asdict(fault).items() if name in _REPORTED_FIELDS} for fault in blamed]
 
 
 def place_of(folder: Path, mounts: Iterable[str] | None = None) -> Place:

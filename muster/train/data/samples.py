@@ -6,6 +6,7 @@ import hashlib
 from typing import TYPE_CHECKING
 
 from muster.train.parallel.naming import ranks_in_words
+from muster.train.watch.activity import ACTIVITY
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -13,18 +14,19 @@ if TYPE_CHECKING:
     from muster.train.parallel.ranks import Agreement
 
 _ROUNDS = 6
-_NO_SAMPLES = -(1 << 62)
+NO_SAMPLES = -(1 << 62)
 """Figure of a rank whose share another rank may read."""
 
 
 class Samples:
     """Samples of one rank. ``position`` counts the samples that all ranks have seen. Each epoch is a permutation of its
-    own.
+    own. ``drawn``: what this rank requested last, in the step in progress.
     """
 
     def __init__(self, seed: int, rank: int, world_size: int, *, is_shared: bool = False) -> None:
         """``is_shared``: several ranks read the same share, so a rank may leave its reading to another one."""
         self.position = 0
+        self.drawn: list[int] = []
         self._seed = seed
         self._rank = rank
         self._world_size = world_size
@@ -32,10 +34,18 @@ class Samples:
         self._taken = 0
         self._step_taken = 0
         self._is_in_step = False
+        self._skipped: list[tuple[int, int]] = []
 
     def begin(self) -> None:
         """Begin a step: samples that were requested before it, such as to warm up, are not counted."""
-        self._taken, self._is_in_step = 0, True
+        self._taken, self._is_in_step, self.drawn = 0, True, []
+        while (beyond := max((end for first, end in self._skipped if first <= self.position < end), default=-1)) >= 0:
+            self.position = beyond  # it may be in a range that was found earlier
+
+    def skip(self, first: int, end: int) -> None:
+        """Leave out the samples from ``first`` to before ``end``, counted over all ranks, when their turn comes."""
+        if first < end:
+            self._skipped.append((first, end))
 
     def share_of(self, global_batch: int) -> int:
         """Return this rank's share of a batch. Raises ``ValueError``, with possible batches, if the ranks cannot share
@@ -64,11 +74,13 @@ class Samples:
             raise ValueError(
                 "sample_indices was called twice in one step, and would return the same samples again: request all "
                 f"samples of the step at once ({self._taken // self._world_size} + {batch_size}) and split the list, "
-                "one piece for each backward pass"
+                "one piece for each backward pass, or draw from run.samples, which returns new ones at each call"
             )
+        ACTIVITY.tick()
         self._taken = batch_size * self._world_size
         first = self.position + self._rank * batch_size
-        return [sample_at(number, num_samples, self._seed) for number in range(first, first + batch_size)]
+        self.drawn = [sample_at(number, num_samples, self._seed) for number in range(first, first + batch_size)]
+        return list(self.drawn)
 
     def advance(self) -> int | None:
         """Count the step's global batch as seen, and return this rank's number of samples; None: it requested none."""
@@ -80,7 +92,7 @@ class Samples:
     def figures(self) -> list[int]:
         """Return figures of the step that ended, of which all ranks take the highest, for ``agree``."""
         taken = self._step_taken
-        return [self.position, taken, _NO_SAMPLES if self._is_shared and not taken else -taken]
+        return [self.position, taken, NO_SAMPLES if self._is_shared and not taken else -taken]
 
     def agree(self, highest: Sequence[int], ranks: Agreement) -> None:
         """Take over the position that all ranks have reached together.
@@ -90,7 +102,7 @@ class Samples:
                 taken twice.
         """
         position, most, minus_fewest = highest
-        if most == -minus_fewest or minus_fewest == _NO_SAMPLES:
+        if most == -minus_fewest or minus_fewest == NO_SAMPLES:
             self.position = position
             return
         counts: dict[int, list[int]] = {}
@@ -104,7 +116,7 @@ class Samples:
         )
 
 
-def sample_at(number: int, num_samples: int, seed: int) -> int:
+def sample_at(number: int, num_samples: int, seed: int | str) -> int:
     """Return the ``number``-th sample of a training: each epoch holds every sample once, in an order of its own.
 
     A Feistel network over the smallest power of two that covers the samples is applied until the result is one of them:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Any, cast
+import zlib
+from typing import TYPE_CHECKING, Any
 
 import torch
 import torch.distributed as dist
 
-from muster.train.parallel.shards import is_sharded
+from muster.train.parallel.shards import is_sharded, local_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -68,6 +69,29 @@ def place_in(found: DeviceMesh) -> tuple[int, int]:
     return number, found.size()
 
 
+def ranks_in(found: DeviceMesh) -> tuple[int, ...]:
+    """Return the ranks of a mesh, the last dimension counting fastest."""
+    return tuple(int(rank) for rank in found.mesh.flatten().tolist())
+
+
+def work_place(data: DeviceMesh | None, own: int | None, model: torch.nn.Module) -> str:
+    """Return a name that ranks with the same work have in common, such as the ranks of one pipeline stage.
+
+    ``data``: the ranks that read different samples and do the same. ``own``: the place of this rank among those with
+    different parameters. Without both, ranks with parameters of the same names and shapes have the same work.
+    """
+    led_by = "" if data is None else f"data ranks of {int(data.mesh.min())}"
+    if own is not None:
+        return f"{led_by} at {own}".strip()
+    return led_by or f"model {_shapes_of(model):08x}"
+
+
+def _shapes_of(model: torch.nn.Module) -> int:
+    """Return a checksum of the names and whole shapes of the parameters: stages and roles of a program differ in it."""
+    words = ";".join(f"{name}:{tuple(parameter.shape)}" for name, parameter in model.named_parameters())
+    return zlib.crc32(words.encode())
+
+
 def clip_grad_norm(parameters: Iterable[torch.nn.Parameter], max_norm: float, norm_type: float = 2.0) -> torch.Tensor:
     """Scale all gradients so that their norm over all ranks is at most ``max_norm``. Returns the norm before.
 
@@ -81,7 +105,7 @@ def clip_grad_norm(parameters: Iterable[torch.nn.Parameter], max_norm: float, no
     total: torch.Tensor = torch.linalg.vector_norm(torch.stack([norm.to(norms[0].device) for norm in norms]), norm_type)
     scale = torch.clamp(max_norm / (total + 1e-6), max=1.0)
     for gradient in gradients:
-        local = cast("Any", gradient).to_local() if is_sharded(gradient) else gradient
+        local = local_of(gradient)
         local.mul_(scale.to(local.device))
     return total
 

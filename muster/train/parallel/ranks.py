@@ -11,9 +11,12 @@ import torch
 import torch.distributed as dist
 
 from muster.train.parallel import meshes
+from muster.train.report.waits import ignored
+from muster.train.watch.activity import ACTIVITY
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
+    from contextlib import AbstractContextManager
 
 T = TypeVar("T")
 
@@ -31,7 +34,8 @@ class Agreement:
         if self._group is None:
             return list(values)
         tensor = torch.tensor(values, dtype=torch.int64)
-        dist.all_reduce(tensor, dist.ReduceOp.MAX, group=self._group)
+        with self._counted("max"):
+            dist.all_reduce(tensor, dist.ReduceOp.MAX, group=self._group)
         return [int(value) for value in tensor.tolist()]
 
     def max_of(self, *groups: Sequence[int]) -> Iterator[list[int]]:
@@ -47,7 +51,8 @@ class Agreement:
         if self._group is None:
             return [value]
         found: list[Any] = [None] * self.world_size
-        dist.all_gather_object(found, value, group=self._group)
+        with self._counted("gather"):
+            dist.all_gather_object(found, value, group=self._group)
         return found
 
     def from_first(self, value: T | None) -> T:
@@ -55,7 +60,8 @@ class Agreement:
         if self._group is None:
             return cast("T", value)
         holder: list[Any] = [value]
-        dist.broadcast_object_list(holder, src=0, group=self._group)
+        with self._counted("from_first"):
+            dist.broadcast_object_list(holder, src=0, group=self._group)
         found: T = holder[0]
         return found
 
@@ -64,7 +70,8 @@ class Agreement:
         any kind.
         """
         if self._group is not None:
-            dist.broadcast(_as_bytes(tensor), src=source, group=self._group)
+            with self._counted("broadcast"):
+                dist.broadcast(_as_bytes(tensor), src=source, group=self._group)
 
     def send(self, tensor: torch.Tensor, to: int) -> None:
         """Send a tensor's values to one rank, which must ``receive`` as many; return when that rank has taken them."""
@@ -73,6 +80,25 @@ class Agreement:
     def receive(self, tensor: torch.Tensor, source: int) -> None:
         """Receive a rank's values into ``tensor``."""
         dist.recv(_as_bytes(tensor), src=source, group=self._group)
+
+    def pass_on(self, content: torch.Tensor, to: int, source: int) -> torch.Tensor:
+        """Send bytes to one rank and return the bytes that ``source`` sends. All ranks of a circle call it together."""
+        size, length = torch.tensor([content.numel()]), torch.zeros(1, dtype=torch.int64)
+        with self._counted("pass_on"):
+            self._swap(size, to, length, source)
+            received = torch.empty(int(length), dtype=torch.uint8)
+            self._swap(content, to, received, source)
+        return received
+
+    def _swap(self, sent: torch.Tensor, to: int, received: torch.Tensor, source: int) -> None:
+        sending = dist.isend(_as_bytes(sent), dst=to, group=self._group)
+        dist.recv(_as_bytes(received), src=source, group=self._group)
+        if sending is not None:
+            sending.wait()
+
+    def _counted(self, kind: str) -> AbstractContextManager[None]:  # noqa: ARG002  # the ranks of a program use it
+        """Count an agreement that this rank enters, where it concerns the rank's progress."""
+        return ignored()
 
     def end(self) -> None:
         group, self._group = self._group, None
@@ -100,6 +126,9 @@ class Ranks(Agreement):
             own, beside = (dist.new_group(backend="gloo", timeout=timedelta(seconds=patience_s)) for _ in range(2))
         super().__init__(rank, world_size, own)
         self.background = Agreement(rank, world_size, beside)
+
+    def _counted(self, kind: str) -> AbstractContextManager[None]:
+        return ACTIVITY.agreeing(kind)
 
     def leave(self) -> None:
         """Leave after the last collective, together, so that no rank removes a group that another still uses.

@@ -40,6 +40,13 @@ def is_sharded(value: object) -> bool:
     return isinstance(value, torch.Tensor) and hasattr(value, "device_mesh")
 
 
+def local_of(value: torch.Tensor) -> torch.Tensor:
+    """Return what this rank has of a tensor, without its gradient: its piece if it is sharded, in the same memory."""
+    found: Any = value.detach()
+    local: torch.Tensor = found.to_local() if is_sharded(found) else found
+    return local
+
+
 def piece_of(value: Any) -> Piece | None:
     """Return this rank's piece of a sharded tensor; None if another rank with the same piece saves it.
 

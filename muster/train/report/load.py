@@ -14,12 +14,15 @@ class Load:
         self._num_steps = 0
 
     def note(self, *, samples: int | None = None, tokens: int | None = None, padded: int | None = None) -> None:
-        """Add data of this step, in one or several calls. ``padded``: padding of sequences, not counted as tokens."""
+        """Add data of this step, in one or several calls. ``padded``: padding of sequences, not counted as tokens.
+
+        A count below 0 adds nothing: the whole report would be refused for it.
+        """
         for name, value in (("samples", samples), ("tokens", tokens), ("padded", padded)):
             if value is not None:
-                self._reported[name] = self._reported.get(name, 0) + int(value)
+                self._reported[name] = self._reported.get(name, 0) + max(int(value), 0)
         if samples is not None:
-            self.num_samples = (self.num_samples or 0) + int(samples)
+            self.num_samples = (self.num_samples or 0) + max(int(samples), 0)
 
     def end(self) -> None:
         """Count a finished step."""

@@ -21,7 +21,6 @@ GPU has passed them: nothing waits for a figure.
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import itertools
 import time
 from collections import deque
@@ -32,12 +31,16 @@ from torch import distributed
 
 from muster.train.parallel.shards import is_sharded
 from muster.train.report.flops import peak_of, utilisation
+from muster.train.report.own_time import OwnTime
 from muster.train.runtime.devices import Host
+from muster.train.runtime.model_outputs import tensors_of
+from muster.train.watch.activity import ACTIVITY
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from muster.train.report.flops import Work
+    from muster.train.report.own_time import Measured
     from muster.train.runtime.devices import Device
 
 PARTS = ("data", "forward", "backward", "collective", "optimizer", "other", "checkpoint")
@@ -58,11 +61,12 @@ class StepTiming:
         is_on: bool,
         work: Work | None,
         ranks_per_replica: int,
+        place: str = "",
         now: Callable[[], float] = time.monotonic,
     ) -> None:
         """Prepare the measurement. ``ranks_per_replica``: the number of ranks that share the work on one sample.
 
-        Each of these ranks counts its share of the tokens.
+        Each of these ranks counts its share of the tokens. ``place``: the same for ranks that do the same work.
         """
         self._is_on = is_on
         self._device = device
@@ -72,10 +76,11 @@ class StepTiming:
         self._peak_tflops = None if peak is None or work is None else peak.tflops_of(work.dtype)
         self._ranks_per_replica = ranks_per_replica
         self._sees_exchanges = True
+        self._own = OwnTime(device, place)
         self._hooks: list[Any] = []
         self._marks: list[tuple[str, Any]] = []
         self._is_in_step = False
-        self._pending: deque[list[tuple[str, Any]]] = deque(maxlen=_MOST_PENDING)
+        self._pending: deque[tuple[list[tuple[str, Any]], Measured]] = deque(maxlen=_MOST_PENDING)
         self._sums = dict.fromkeys(PARTS, 0.0)
         self._num_summed = 0
         self._tokens: int | None = None
@@ -93,8 +98,11 @@ class StepTiming:
         if not self._is_on:
             return
         self._sees_exchanges = _is_alone() or _is_under_ddp_alone(model)
+        self._own.watch(sees_exchanges=self._sees_exchanges)
         self._hooks.append(model.register_forward_pre_hook(self._forward_begins))
         self._hooks.append(model.register_forward_hook(self._forward_ends))
+        if isinstance(model, torch.nn.parallel.DistributedDataParallel):  # a program may evaluate what is in it
+            self._hooks.append(model.module.register_forward_pre_hook(self._note_forward))
         if optimizer is not None:
             self._hooks.append(optimizer.register_step_pre_hook(self._optimizer_begins))
             self._hooks.append(optimizer.register_step_post_hook(self._optimizer_ends))
@@ -105,6 +113,7 @@ class StepTiming:
 
     def leave(self) -> None:
         """Remove the hooks."""
+        self._own.leave()
         while self._hooks:
             self._hooks.pop().remove()
 
@@ -115,6 +124,7 @@ class StepTiming:
         if self._reported_at is None:
             self._reported_at = self._now()
         self._is_in_step = True
+        self._own.begin()
         self._turn("data")
 
     def end(self) -> None:
@@ -126,14 +136,16 @@ class StepTiming:
         self._ended_at = self._now()
         if not any(part == "forward" for part, _ in self._marks):  # the model was called where no hook sees it
             self._marks = [("other" if part == "data" else part, mark) for part, mark in self._marks]
-        self._pending.append(self._marks)
+        self._pending.append((self._marks, self._own.end()))
         self._marks = self._marks[-1:]
         self._read()
 
     def note(self, *, tokens: int | None = None, grad_norm: float | torch.Tensor | None = None) -> None:
         """Add ``tokens`` of this rank in this step, in one or several calls, and store its gradient norm."""
         if tokens is not None:
-            self._tokens = (self._tokens or 0) + int(tokens)
+            self._tokens = (self._tokens or 0) + max(
+                int(tokens), 0
+            )  # the whole report would be refused for a count below 0
             self._has_reported_tokens = True
         if grad_norm is not None and _is_whole(grad_norm):
             self._grad_norm = grad_norm.detach() if isinstance(grad_norm, torch.Tensor) else grad_norm
@@ -176,6 +188,29 @@ class StepTiming:
         self._reported_at += elapsed_s
         return said
 
+    def own_word(self) -> dict[str, float | int | str]:
+        """Return own compute, waits and their explanations, to go with a report of ``word``."""
+        return self._own.word()
+
+    @contextlib.contextmanager
+    def aside(self) -> Iterator[None]:
+        """Measure what happens before the step's data as another part of it."""
+        self._turn("other")
+        try:
+            yield
+        finally:
+            self._turn("data")
+
+    @contextlib.contextmanager
+    def apart(self) -> Iterator[None]:
+        """Measure passes of the model that are no training as another part, whose hooks mark nothing."""
+        with self.aside():
+            was, self._is_in_step = self._is_in_step, False
+            try:
+                yield
+            finally:
+                self._is_in_step = was
+
     def _parts(self) -> dict[str, float | None]:
         """Return seconds a step for each part. A collective that hooks cannot see is null; its time counts
         as backward.
@@ -187,13 +222,17 @@ class StepTiming:
         return {f"{part}_s": None if total is None else round(total / num_steps, 6) for part, total in sums.items()}
 
     def _turn(self, part: str) -> None:
-        if torch.compiler.is_compiling() or not self._is_in_step:
+        if torch.compiler.is_compiling():
+            return
+        ACTIVITY.tick()
+        if not self._is_in_step:
             return
         marks = self._marks
         if marks and marks[-1][0] == _UNDECIDED:
             what = {"forward": "data", "optimizer": "optimizer"}.get(part, "other")
             marks[-1] = (what, marks[-1][1])
         marks.append((part, self._device.mark()))
+        self._own.note_part(part)
 
     def _optimizer_begins(self, *_: object) -> None:
         self._turn("optimizer")
@@ -201,13 +240,19 @@ class StepTiming:
     def _optimizer_ends(self, *_: object) -> None:
         self._turn("other")
 
-    def _forward_begins(self, _module: object, _inputs: object) -> None:
+    def _note_forward(self, module: torch.nn.Module, _inputs: object) -> None:
+        """Note that the program calls its model, to train or to evaluate. A copy of the model has this hook too."""
+        if not torch.compiler.is_compiling():
+            ACTIVITY.note_forward(is_evaluating=not (module.training and torch.is_grad_enabled()))
+
+    def _forward_begins(self, module: torch.nn.Module, inputs: object) -> None:
+        self._note_forward(module, inputs)
         self._turn("forward")
 
     def _forward_ends(self, _module: object, _inputs: object, output: object) -> None:
         if torch.compiler.is_compiling() or not self._is_in_step:
             return
-        graded = [each for each in _tensors(output) if each.grad_fn is not None]
+        graded = [each for each in tensors_of(output) if each.grad_fn is not None]
         if not graded:
             if not torch.is_grad_enabled():
                 self._turn(_UNDECIDED)
@@ -243,15 +288,16 @@ class StepTiming:
     def _read(self) -> None:
         """Add up the marks that the device has passed."""
         while self._pending:
-            marks = self._pending.popleft()
+            marks, measured = self._pending.popleft()
             try:
                 if not self._device.has_passed(marks[-1][1]):
-                    self._pending.appendleft(marks)
+                    self._pending.appendleft((marks, measured))
                     return
                 taken = [
                     (part, max(self._device.seconds(began, ended), 0.0))
                     for (part, began), (_, ended) in itertools.pairwise(marks)
                 ]
+                self._own.add(measured, taken)
             except (RuntimeError, ValueError):  # marks of several streams or of a captured graph: no figure, no harm
                 continue
             for part, seconds in taken:
@@ -291,21 +337,6 @@ def _at_end_of_backward(call: Callable[[], None]) -> None:
     """Call ``call`` at the end of the backward pass, as DDP and FSDP do; torch has no public way."""
     engine: Any = torch.autograd.Variable._execution_engine  # noqa: SLF001
     engine.queue_callback(call)
-
-
-def _tensors(output: object) -> Iterator[torch.Tensor]:
-    """Yield the tensors of a model's output: a tensor, sequence, mapping or dataclass of any depth."""
-    if isinstance(output, torch.Tensor):
-        yield output
-    elif isinstance(output, dict):
-        for each in output.values():
-            yield from _tensors(each)
-    elif isinstance(output, (list, tuple)):
-        for each in output:
-            yield from _tensors(each)
-    elif dataclasses.is_dataclass(output):
-        for field in dataclasses.fields(output):
-            yield from _tensors(getattr(output, field.name, None))
 
 
 def _is_whole(norm: float | torch.Tensor) -> bool:

@@ -20,6 +20,9 @@ class Device(Protocol):
     def mark(self) -> Any:
         """Return a mark of this moment."""
 
+    def stream(self) -> int:
+        """Return the stream of the device into which the program's work goes now; always 0 without streams."""
+
     def has_passed(self, mark: Any) -> bool:
         """Return whether all work before the mark is done."""
 
@@ -40,6 +43,9 @@ class Host:
 
     def mark(self) -> float:
         return time.perf_counter()
+
+    def stream(self) -> int:
+        return 0
 
     def has_passed(self, mark: float) -> bool:
         del mark
@@ -65,6 +71,9 @@ class Gpu:
         event = cast("Any", torch.cuda.Event)(enable_timing=True)
         event.record(torch.cuda.current_stream(self._device))
         return event
+
+    def stream(self) -> int:
+        return int(torch.cuda.current_stream(self._device).cuda_stream)
 
     def has_passed(self, mark: Any) -> bool:
         return bool(mark.query())

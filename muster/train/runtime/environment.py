@@ -11,6 +11,8 @@
 | ``MUSTER_CHECKPOINT_KEY_FILE`` | keys that encrypt checkpoints (``keys``): a path, or the name of a secret of the job | checkpoints are not encrypted |
 | ``MUSTER_SECRETS_DIR`` | the folder of the job's secrets | the job has none |
 | ``MUSTER_TRAIN_SOCKET`` | the supervisor's socket (``wire``) | no messages are sent or received |
+| ``MUSTER_WATCH_SOCKET`` | the supervisor's socket for progress and stacks (``watch.sensor``) | no progress is reported |
+| ``MUSTER_TAKES_OUTCOME`` | 1: the supervisor judges by the outcome as well, so a program that ends with 0 keeps that code | a failed last save turns 0 into 74 |
 | ``MUSTER_STOP_NOTICE_S`` | seconds from SIGTERM to the kill if no ``stop`` names a deadline | no limit |
 | ``MUSTER_RESUME`` | JSON, all fields optional: ``generation`` (try this one, then older ones), ``may_be_newer`` (``generation`` is the newest that was reported: a newer one is tried first), ``refuse`` (never these), ``not_after_unix_ms`` (nothing committed later), ``tainted_since_unix_ms`` (by fence: nothing that this attempt committed from then on), ``overtaken_since_unix_ms`` (likewise), ``good_after_steps`` (20), ``hold_s`` (600), ``pinned`` (never removed) | the newest that verifies |
 | ``MUSTER_CHECKPOINT_INTERVAL`` | for ``checkpoint_every="auto"``: JSON, all fields optional: ``failures_per_gpu_hour``, ``num_gpus``, ``min_s``, ``max_s`` | ``interval``'s prior, as many GPUs as ranks, 30, 3600 |
@@ -22,7 +24,10 @@
 | ``MUSTER_OUTLETS`` | names with commas: outlets that also receive the figures (``outlets``) | none, unless the program names some |
 | ``MUSTER_SPEC_SHA256`` | the hash of the job's specification, for manifests (``lineage``) | null |
 | ``MUSTER_SCRATCH_DIR``, ``MUSTER_SCRATCH_BYTES`` | the folder for copies of datasets on this host, and their most bytes (``datasets``) | ``/var/tmp``, and no folder if the value is empty; the disk's size |
+| ``MUSTER_ON_VALUE_FAULT`` | the reaction to a value that is not finite, whatever the program says (``on_fault``) | as the program says |
+| ``MUSTER_RERUN`` | the order about re-runs of suspect steps (``reruns.orders``) | none elsewhere than in place |
 | ``MUSTER_TRAIN_SYNCHRONOUS`` | 1: each checkpoint is committed before the next step, whatever the program says | as the program says |
+| ``MUSTER_TRAIN_CHECK`` | a check of the program records its steps (``recorder``) | none |
 | ``MUSTER_TRAIN_FAULTS``, ``MUSTER_TRAIN_FAULTS_SEED`` | faults on purpose (``faults``) | none |
 """  # noqa: E501  # a table's row is one line
 
@@ -40,6 +45,8 @@ from muster.train.checkpoint.interval import IntervalRule
 from muster.train.checkpoint.scrub import ScrubRule
 from muster.train.checkpoint.storage.places import S3Place, is_s3
 from muster.train.parallel.foreign_launchers import require_rank
+from muster.train.reruns.orders import RerunOrder
+from muster.train.values.on_fault import ValueFaultRule
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -92,6 +99,7 @@ class Environment:
     attempt_id: str = ""
     fence: int | None = None
     socket_path: str | None = None
+    takes_outcome: bool = False
     checkpoint_dir: Path | None = None
     checkpoint_store: S3Place | None = None
     checkpoint_credentials_file: Path | None = None
@@ -107,6 +115,9 @@ class Environment:
     nodes_range: tuple[int, int] | None = None
     job_id: str = ""
     outlets: tuple[str, ...] = ()
+    on_value_fault: ValueFaultRule | None = None
+    rerun: RerunOrder | None = None
+    check: str = ""
     faults: str = ""
     faults_seed: int = 0
 
@@ -132,6 +143,7 @@ class Environment:
             attempt_id=environ.get("MUSTER_ATTEMPT_ID", ""),
             fence=_number(environ, "MUSTER_FENCE"),
             socket_path=environ.get("MUSTER_TRAIN_SOCKET") or None,
+            takes_outcome=environ.get("MUSTER_TAKES_OUTCOME") == "1",
             checkpoint_dir=_folder(environ, "MUSTER_CHECKPOINT_DIR"),
             checkpoint_store=_store(environ, "MUSTER_CHECKPOINT_STORE"),
             checkpoint_credentials_file=_file(environ, "MUSTER_CHECKPOINT_CREDENTIALS_FILE"),
@@ -147,9 +159,22 @@ class Environment:
             job_id=environ.get("MUSTER_JOB_ID", ""),
             outlets=_names(environ.get("MUSTER_OUTLETS", "")),
             spec_sha256=environ.get("MUSTER_SPEC_SHA256") or None,
+            on_value_fault=_value_fault_rule(environ, "MUSTER_ON_VALUE_FAULT"),
+            rerun=RerunOrder.of(environ.get("MUSTER_RERUN")),
+            check=environ.get("MUSTER_TRAIN_CHECK", ""),
             faults=environ.get("MUSTER_TRAIN_FAULTS", ""),
             faults_seed=_number(environ, "MUSTER_TRAIN_FAULTS_SEED") or 0,
         )
+
+
+def _value_fault_rule(environ: Mapping[str, str], name: str) -> ValueFaultRule | None:
+    text = environ.get(name)
+    if not text:
+        return None
+    try:
+        return ValueFaultRule.of(text)
+    except ValueError as fault:
+        raise ValueError(f"{name}: {fault}") from None
 
 
 def _names(text: str) -> tuple[str, ...]:

@@ -11,11 +11,19 @@ from typing import TYPE_CHECKING, Final, NoReturn
 if TYPE_CHECKING:
     from muster.train.report.wire import Channel
 
+EXIT_CORRUPTION: Final = 16
 EXIT_DIVERGED: Final = 17
 EXIT_SAVE_FAILED: Final = 74
 EXIT_STOPPED_WITH_CHECKPOINT: Final = 75
 EXIT_STOPPED_WITHOUT: Final = 76
 EXIT_NEVER_RESTART: Final = 93
+OUTCOME_CAUSES: Final = {
+    EXIT_CORRUPTION: "corruption",
+    EXIT_DIVERGED: "diverged",
+    EXIT_SAVE_FAILED: "save_failed",
+    EXIT_NEVER_RESTART: "superseded",
+}
+"""Cause in the outcome of a rank that ends with such a code: a program may end with it for its own reasons."""
 _MOST_SETTLING_S = 3600.0
 _LEAVING_S = 0.2
 

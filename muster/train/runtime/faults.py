@@ -33,6 +33,7 @@ from typing import TYPE_CHECKING
 import torch
 
 from muster.train.checkpoint import generations
+from muster.train.parallel.shards import local_of
 from muster.train.runtime import failpoints
 
 if TYPE_CHECKING:
@@ -171,9 +172,7 @@ class Faults:
     def _weight(self) -> torch.Tensor:
         """Return one value of one parameter; of a sharded parameter, one value of the piece that this rank has."""
         parameters = [parameter for parameter in self._model.parameters() if parameter.numel()]
-        chosen = self._rng.choice(parameters).detach()
-        values = chosen.to_local() if hasattr(chosen, "to_local") else chosen
-        flat: torch.Tensor = values.view(-1)
+        flat = local_of(self._rng.choice(parameters)).view(-1)
         place = self._rng.randrange(flat.numel())
         return flat[place : place + 1]
 

@@ -56,7 +56,7 @@ class LastSave:
         while True:
             self.num_tries += 1
             self.is_saved = try_once()
-            if self.is_saved:
+            if self.is_saved or self._saves.is_name_taken:  # no later try would find the name free
                 return
             failed_at = failed_at or time.monotonic()
             self.spent_s = time.monotonic() - failed_at

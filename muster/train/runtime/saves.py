@@ -29,6 +29,13 @@ class Saves:
         self._has_room = False
         self._num_failed = 0
         self._retry_at = -1
+        self._used_steps: set[int] = set()
+
+    def rolled_back(self, step: int) -> None:
+        """Continue from ``step``, which is saved and restored. No step is saved twice, except by a last save: its name
+        is known by now.
+        """
+        self.saved_step, self._num_failed, self._retry_at = step, 0, -1
 
     @property
     def saving(self) -> Saving | None:
@@ -43,6 +50,11 @@ class Saves:
     def has_newest_failed(self) -> bool:
         """Whether the newest save that has ended has failed."""
         return self._num_failed > 0
+
+    @property
+    def is_name_taken(self) -> bool:
+        """Whether the newest save has failed because its generation is in the store: a rollback could not remove it."""
+        return self._checkpoints.is_name_taken
 
     def is_retry_due(self, step: int) -> bool:
         return step == self._retry_at
@@ -60,6 +72,9 @@ class Saves:
         self.settle(step)
         if self.saved_step == step:
             return True
+        if step in self._used_steps and not is_last:
+            self._retry_at = step + 1
+            return False
         if self._is_asynchronous and not is_last:
             self._has_room, self._retry_at = True, -1
             self._checkpoints.begin(self._trained, step, position, loss)
@@ -67,15 +82,15 @@ class Saves:
         save = partial(self._checkpoints.save, self._trained, step, position, loss, is_last=is_last)
         return self._settled(step, save, now=step)
 
-    def settle(self, now: int) -> None:
-        """Wait for the save in progress and act on its result; on all ranks after step ``now``."""
-        if self.saving is not None:
-            self._settled(self.saving.step, self._checkpoints.result, now=now)
+    def settle(self, now: int) -> bool:
+        """Wait for the save in progress and act on its result; on all ranks after step ``now``. False: it failed."""
+        return self.saving is None or self._settled(self.saving.step, self._checkpoints.result, now=now)
 
     def _settled(self, step: int, result: Callable[[], bool], *, now: int) -> bool:
         is_saved = result()
         if is_saved:
             self.saved_step, self._num_failed, self._retry_at = step, 0, -1
+            self._used_steps.add(step)
         else:
             self._retry_at = now + min(2**self._num_failed, _MOST_STEPS_TO_RETRY)
             self._num_failed += 1

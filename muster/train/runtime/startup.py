@@ -17,6 +17,9 @@
 | ``outlets`` | ``tensorboard``, ``mlflow``, ``wandb``: outlets that also receive the figures (``outlets``); None: as ``MUSTER_OUTLETS`` says |
 | ``tuned`` | the batch and the learning rate that were tuned together (``TunedFor``): a run gets a warning if its rate does not suit its own batch |
 | ``work`` | the cost of a token, for the run's MFU |
+| ``on_value_fault`` | the reaction to a value that is not finite: ``"stop"``, ``"rollback"`` or ``"skip"``, with numbers of checkpoints and rollbacks if not 1 and 3 (``on_fault``). The job's own rule comes before it |
+| ``check_replicas_every`` | steps between two checks that ranks with copies of a tensor have the same bits (``replica_check``); ``"auto"``: as often as half a hundredth of the time allows; 0: never. With a number, parameters without DDP and mesh count as copies too |
+| ``check_compute_every`` | steps between two checks of what no other rank has a copy of, by ``run.check_compute`` (``compute_check``); 0: never. Needs ``deterministic`` |
 | ``is_timed`` | report the parts of each step's time (``pace``), which costs some 70 µs a step |
 """  # noqa: E501  # a table's row is one line
 
@@ -34,6 +37,7 @@ from muster.train.checkpoint.lineage import Lineage, require_config
 from muster.train.checkpoint.own_tensors import OwnRule
 from muster.train.checkpoint.state import Trained
 from muster.train.data.datasets import Dataset
+from muster.train.data.loader_batches import count_batches
 from muster.train.data.loaders import keep_loaders
 from muster.train.parallel.ranks import Ranks
 from muster.train.parallel.rendezvous_watch import joining
@@ -46,7 +50,12 @@ from muster.train.runtime.devices import Gpu, Host
 from muster.train.runtime.environment import Environment
 from muster.train.runtime.exit_codes import leave_before_start
 from muster.train.runtime.orders import Orders
-from muster.train.runtime.run import CheckpointPlan, DataSharing, Joined, Run
+from muster.train.runtime.plans import CheckpointPlan, DataSharing, Joined, ValuePlan
+from muster.train.runtime.run import Run
+from muster.train.values.compute_check import require_compute_every
+from muster.train.values.on_fault import ValueFaultRule
+from muster.train.values.replica_check import require_every
+from muster.train.watch import sensor
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -80,6 +89,9 @@ def start(
     outlets: Sequence[str] | None = None,
     work: Work | None = None,
     tuned: TunedFor | None = None,
+    on_value_fault: str = "stop",
+    check_replicas_every: int | str = "auto",
+    check_compute_every: int = 0,
     is_timed: bool = True,
 ) -> Run:
     """Join the other ranks, restore the newest checkpoint that verifies, and be ready for the next step.
@@ -90,7 +102,9 @@ def start(
 
     Raises:
         ValueError: ``own`` names no parameter, or names one that DDP would make alike.
-        ValueError: ``checkpoint_every``, ``config``, ``outlets``, or a variable of the launcher, that cannot be read.
+        ValueError: ``checkpoint_every``, ``config``, ``outlets``, ``on_value_fault``, ``check_replicas_every``,
+            ``check_compute_every``, or a variable of the launcher, that cannot be read.
+        ValueError: ``check_compute_every`` with a model or an option that it does not work with.
         CoverageError: the newest checkpoint is of another program.
         MissingKeyError: it is encrypted under a key that is not available here.
         UnfitEnvironmentError: a rank cannot use the checkpoint store or the keys that its environment names.
@@ -98,6 +112,8 @@ def start(
     """
     cadence = require_cadence(checkpoint_every)
     require_config(config)
+    rule, check_every = ValueFaultRule.of(on_value_fault), require_every(check_replicas_every)
+    compute_every = require_compute_every(check_compute_every, deterministic=deterministic, has_own=bool(own))
     require_outlets(outlets or ())
     datasets = [data] if isinstance(data, Dataset) else list(data)
     if own and data_parallel and not isinstance(model, torch.nn.parallel.DistributedDataParallel):
@@ -112,6 +128,7 @@ def start(
         Trained(model, optimizer, scheduler, extras or {}, _own_rule(model, own, own_mesh, joined.ranks)),
         CheckpointPlan(cadence, asynchronous and not around.is_synchronous, keep, lineage),
         DataSharing(seed, data_parallel, data_mesh, is_steady=deterministic and device.gpu is None),
+        values=ValuePlan(around.on_value_fault or rule, check_every, compute_every),
         pace=partial(StepTiming, device, is_on=is_timed, work=work),
         tuned=tuned,
     )
@@ -150,7 +167,9 @@ def _joined(model: torch.nn.Module, *, seed: int, deterministic: bool, patience_
     orders = Orders(channel, around.stop_notice_s)
     orders.watch_signals()
     importing.end()
+    sensor.start(around)
     keep_loaders()
+    count_batches()
     gpu = next((parameter.device for parameter in model.parameters() if parameter.is_cuda), None)
     has_gpu = gpu is not None
     if deterministic:

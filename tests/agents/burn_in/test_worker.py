@@ -10,7 +10,7 @@ import msgspec
 import pytest
 from msgspec import UNSET
 
-from agents.burn_in.bench_process import Bench, Measured
+from agents.burn_in.bench_process import NO_OPERATIONS, Bench, Measured, Operations
 from agents.burn_in.measuring import Measuring
 from agents.burn_in.worker import AWAY_S, BurnInWorker
 from agents.dcgm.diagnosing import DcgmDiag, Diagnosed, DiagnosingError
@@ -28,6 +28,7 @@ from muster.domain.gpu.metrics import INDEX, NUM_METRICS
 from muster.domain.gpu.signal_groups import SignalGroup
 from muster.domain.ids import GpuUuid
 from muster.wire.burn_in import BurnInAnswer, BurnInOrder, BurnInPoll, BurnInPollAnswer, BurnInReport, Figures
+from muster.wire.operations import SuspectOperation
 
 ONE, TWO = GpuUuid("GPU-one"), GpuUuid("GPU-two")
 ZEROS = tuple(0.0 for _ in range(NUM_METRICS))
@@ -88,8 +89,10 @@ class PlayedBench(Bench):
     def __init__(self) -> None:
         super().__init__(sys.executable)
         object.__setattr__(self, "batches", [])
+        object.__setattr__(self, "operations", {})
 
     batches: list[list[GpuUuid]]
+    operations: dict[GpuUuid, SuspectOperation]
 
     def run(
         self,
@@ -97,8 +100,10 @@ class PlayedBench(Bench):
         deadline_s: float,
         stop: threading.Event,
         take: Callable[[Measured], None],
+        operations: Operations = NO_OPERATIONS,
     ) -> None:
         del deadline_s, stop
+        self.operations.update(operations)
         self.batches.append(list(gpus))
         for uuid in gpus:
             take(Measured(gpu=uuid, library="torch", partial_sums=(("a", 1, 1),), rates={"speed": 1.0}))
@@ -262,6 +267,15 @@ def test_a_report_is_sent_until_the_server_has_it() -> None:
     assert {report.try_number for report in server.reports} == {2}
     assert server.reports[-1].figures is not None
     assert own.turn(threading.Event()) == 7.0
+
+
+def test_a_suspect_operation_reaches_the_bench() -> None:
+    suspect = SuspectOperation(kind="matmul", shape=(64, 32), dtype="float32", magnitude=0.5)
+    bench = PlayedBench()
+    measuring = Measuring(PlayedProbe({ONE: [check(ONE)]}), bench, wall_ms=lambda: 0)
+    server = PlayedServer([msgspec.structs.replace(ORDER, operation=suspect)])
+    BurnInWorker(server, measuring, "boot-1", Hasty()).turn(threading.Event())
+    assert bench.operations == {ONE: suspect}
 
 
 def test_a_report_that_is_refused_for_good_is_given_up() -> None:

@@ -141,6 +141,37 @@ def test_reports_older_than_a_day_are_dropped_and_counted(tmp_path: Path) -> Non
     assert [(gap.first_seq, gap.last_seq, gap.num_reports, gap.why) for gap in gaps] == [(1, 1, 1, "too old")]
 
 
+def test_a_segment_that_has_its_size_takes_no_more(tmp_path: Path) -> None:
+    measured = _open(tmp_path / "measured", Clock())
+    measured.append(sample(1), "metrics")
+    sizes = measured.state().num_bytes, measured.state().num_bytes + 1
+    numbers = list[int]()
+    for size in sizes:
+        folder = tmp_path / str(size)
+        spool = _open(folder, Clock(), SpoolLimits(segment_bytes=size))
+        for seq in (1, 2):
+            spool.append(sample(seq), "metrics")
+        numbers.append(len(list(folder.glob("*metrics*"))))
+    assert numbers == [2, 1]
+
+
+def test_the_disk_is_flushed_at_the_millisecond_it_is_due(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    clock, flushed = Clock(), set[int]()
+    spool = _open(tmp_path, clock, SpoolLimits(sync_within_ms=500))
+    monkeypatch.setattr(os, "fdatasync", lambda _file: flushed.add(clock.passed_ms))
+    for clock.passed_ms in (0, 499, 500):
+        spool.append(sample(clock.passed_ms + 1), "metrics")
+    assert flushed == {0, 500}
+
+
+def test_ages_are_checked_at_the_millisecond_they_are_due(tmp_path: Path) -> None:
+    clock = Clock()
+    spool = _open(tmp_path, clock, SpoolLimits(max_age_ms=600))  # so each 60 ms
+    for clock.passed_ms in (0, 599, 659):
+        spool.append(sample(clock.passed_ms + 1, clock.wall_ms()), "metrics")
+    assert _seqs(_drain(spool)[0]) == {600, 660}
+
+
 def test_gap_markers_outlive_the_agent_and_keep_their_number_until_acknowledged(tmp_path: Path) -> None:
     clock = Clock()
     spool = _open(tmp_path, clock)

@@ -32,7 +32,15 @@ def test_a_line_is_shown_without_what_controls_a_terminal(written: str, shown: s
 
 def test_the_logs_of_a_job_are_shown_so_and_raw_gives_them_as_they_are(muster: Command) -> None:
     text = "\x1b[31mred\x1b[0m\n\x1b]0;title\x07named"
-    piece = {"id": 1, "attempt_id": "att_1", "stream": "0", "offset": 0, "text": text, "written_at": JOB["created_at"]}
+    piece = {
+        "id": 1,
+        "attempt_id": "att_1",
+        "node_id": "node_1",
+        "stream": "0",
+        "offset": 0,
+        "text": text,
+        "written_at": JOB["created_at"],
+    }
     held = {**JOB, "state": "FAILED", "state_reason": "user_error: \x1b[31mlast\x1b[0m words"}
 
     def answer(requested: object, _number: int) -> Answer:

@@ -6,13 +6,18 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 from sqlalchemy import func, select, text
 
+from api.job_views import attempt_view
 from control.checkpoints.checkpoints import resume_of
 from control.core.unit_of_work import UnitOfWorkFactory
 from control.hosts import protocol
+from control.jobs import jobs
+from control.jobs.job_details import detail_of
 from control.policy.policies import ACTIVATE, store_policy
+from control.system.retention import sweep_once
 from muster.db.models import AttemptUsage, Checkpoint, Event, LogChunk, TrainingHost, TrainingRank, TrainingStep
 from muster.db.pipeline.single_query import query_once
 from muster.domain.ids import AttemptId
+from muster.domain.job.dropped import dropped_in_words
 from muster.domain.policy.document import Policy
 from muster.domain.policy.limits import AttemptLimitPolicy, LimitPolicy
 from muster.domain.principals import Principal, Role
@@ -21,6 +26,7 @@ from muster.domain.times import to_ms
 from muster.wire.host import PROTOCOL_VERSION, LogBatch
 from muster.wire.host import LogChunk as Piece
 from tests.control.conftest import SetClock
+from tests.control.system.test_log_days import first_day
 from tests.filled_once import filled_world
 from tests.fleet_factory import make_fleet
 from tests.played_host import PlayedHost
@@ -30,6 +36,7 @@ LIMITS = AttemptLimitPolicy(
     events=100, events_per_hour=10, checkpoints=512, steps=1_000, log_bytes=65_536, late_reports_s=600
 )
 GRACE_S = 600
+DAY_S = 86_400
 WAITING = "SELECT 1 AS one FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'"
 ENDED: dict[str, object] = {"launcher_exit_code": 1, "ranks": {"0": {"exit_code": 3, "signal": None}}}
 
@@ -168,11 +175,11 @@ def test_beyond_their_limit_steps_are_only_in_the_thinned_history(world: World) 
     steps = [{"type": "step", "step": step, "loss": 1.0, "step_s": 0.1, "samples": 1} for step in range(1, 1_201)]
     world.report(*steps[:900])
     world.report(*steps[900:])
-    world.report(steps[0])
-    assert world.count(TrainingStep) == 900
     with world.units.read() as session:
         (rank,) = session.scalars(select(TrainingRank)).all()
-        assert (rank.step, rank.history["points"][-1][0] > 900) == (1, True)  # type: ignore[index]
+        assert (rank.step, rank.history["points"][-1][0] > 900) == (1_200, True)  # type: ignore[index]
+    world.report(steps[0])
+    assert world.count(TrainingStep) == 900
     assert [what for what, _ in world.dropped()] == ["steps"]
 
 
@@ -187,6 +194,47 @@ def test_output_beyond_the_limit_is_cut_with_a_line_with_the_place(world: World)
     assert world.output("launcher") == b"b" * 5_000
     assert world.usage("log_bytes").num_dropped == 464 + 9 + 9 + 1
     assert [what for what, _ in world.dropped()] == ["log_bytes"]
+
+
+def test_a_piece_that_a_host_repeats_on_a_later_day_is_stored_once(world: World) -> None:
+    """A host that was cut off sends again what got no answer; each day has a partition of its own."""
+    world.clock.now = first_day(world.units)
+    for number in range(3):
+        sweep_once(world.units)
+        assert world.print(("0", 0, b"a" * 10), ("0", 10 + number, b"b")) == (2 if number == 0 else 1)
+        world.clock.advance(DAY_S)
+    assert world.output("0") == b"a" * 10 + b"b" * 3
+    assert world.usage("log_bytes").amount == 13
+    partitions = "SELECT count(DISTINCT tableoid), bool_or(tableoid = 'log_chunks_default'::regclass) FROM log_chunks"
+    with world.units.read() as session:
+        assert session.execute(text(partitions)).one() == (3, False)
+
+
+def test_output_that_a_host_repeats_is_counted_as_left_out_once(world: World) -> None:
+    """A host without an answer sends the same pieces again, or pieces with other borders."""
+    world.print(("0", 0, b"a" * 65_000))
+    beyond = (("0", 65_000, b"b" * 1_000), ("0", 66_000, b"c" * 500), ("1", 0, b"d" * 100))
+    world.print(*beyond)
+    assert (dropped := world.usage("log_bytes").num_dropped) == 1_500 - 536 + 100
+    assert world.print(*beyond) == 0
+    assert world.print(("0", 66_000, b"c" * 500), ("0", 66_500, b"e" * 20)) == 0
+    assert world.print(("0", 66_100, b"c" * 420), ("1", 50, b"d" * 60)) == 0
+    assert world.usage("log_bytes").num_dropped == dropped + 20 + 10
+
+
+def test_a_reader_of_an_attempt_sees_what_was_left_out(world: World) -> None:
+    def shown() -> tuple[object, str]:
+        (view,) = world.fleet.attempts(world.job_id)
+        with world.units.begin(world.fleet.tenant, jobs.READ, dry_run=True, quiet=True) as unit:
+            (detail,) = detail_of(unit, world.job_id).attempts
+        assert detail.dropped == view.dropped, "page and API read the same"
+        return attempt_view(view)["dropped"], dropped_in_words(view.dropped)
+
+    assert shown() == ({"log_bytes": 0, "events": 0, "checkpoints": 0, "steps": 0}, "")
+    world.report(*(unreadable(number) for number in range(101)))
+    world.print(("0", 0, b"a" * 66_000), ("1", 0, b"b" * 1_000))
+    words = "1,464 bytes of output (limits.attempt.log_bytes), 1 event (limits.attempt.events)"
+    assert shown() == ({"log_bytes": 1_464, "events": 1, "checkpoints": 0, "steps": 0}, words)
 
 
 def test_what_fits_a_raised_limit_is_stored_also_of_a_stream_that_was_cut_before(world: World) -> None:

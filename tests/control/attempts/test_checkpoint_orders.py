@@ -1,4 +1,4 @@
-"""What an order states of the place of a job's checkpoints."""
+"""What an order states of the place of a job's checkpoints, and of faults of values."""
 
 from control.core.unit_of_work import UnitOfWorkFactory
 from tests.fleet_factory import make_fleet
@@ -14,7 +14,8 @@ def ordered(units: UnitOfWorkFactory, **spec: object) -> tuple[str, dict[str, st
     placed = fleet.attempts(job_id)[-1].attempt
     claimed = host.claim(placed.id, placed.fence)
     assert claimed.order is not None
-    told = {name: value for name, value in claimed.order.env.items() if name.startswith("MUSTER_CHECKPOINT_")}
+    stated = ("MUSTER_CHECKPOINT_", "MUSTER_ON_VALUE_FAULT")
+    told = {name: value for name, value in claimed.order.env.items() if name.startswith(stated)}
     del told["MUSTER_CHECKPOINT_INTERVAL"]
     return job_id, told
 
@@ -32,6 +33,10 @@ def test_a_store_goes_with_the_jobs_own_prefix_and_its_secrets_by_name_alone(uni
 def test_a_folder_goes_as_ever(units: UnitOfWorkFactory) -> None:
     job_id, told = ordered(units, checkpoint={"folder": "/mnt/checkpoints"})
     assert told == {"MUSTER_CHECKPOINT_DIR": f"/mnt/checkpoints/{job_id}"}
+
+
+def test_the_jobs_rule_for_faults_of_values_goes_as_it_is(units: UnitOfWorkFactory) -> None:
+    assert ordered(units, on_value_fault="rollback:2")[1] == {"MUSTER_ON_VALUE_FAULT": "rollback:2"}
 
 
 def test_what_names_no_place_leaves_it_to_the_host(units: UnitOfWorkFactory) -> None:

@@ -7,12 +7,18 @@ import pytest
 from sqlalchemy import select
 
 from control.core.unit_of_work import UnitOfWorkFactory
+from control.evidence.inbox import Reported, sample_row
 from control.health.judge import SIGNALS, judge_once
 from control.placement.pending_jobs import nodes_at_fault
-from muster.db.models import AttemptHost, Event, EvidenceRow
+from health.detectors.detector import Closing
+from health.detectors.gpu import gpu_lost
+from muster.db.models import AttemptHost, Event, EvidenceRow, Gpu
+from muster.db.queries.telemetry import add_signals
+from muster.domain.evidence.findings import Finding, Severity, Source, Trust
 from muster.domain.ids import GpuUuid, JobId
 from muster.domain.principals import system_principal
 from muster.domain.states import Cause, JobState
+from muster.domain.times import to_ms
 from tests.control.conftest import SetClock
 from tests.fleet_factory import Fleet, make_fleet
 from tests.played_host import PlayedHost, played_host
@@ -102,6 +108,34 @@ def test_an_xid_on_the_gpu_of_the_rank_that_failed_is_the_cause_and_costs_no_res
         at_fault = session.scalars(select(AttemptHost).where(AttemptHost.is_at_fault)).one().node_id
         assert nodes_at_fault(session, [job_id]) == {job_id: frozenset({at_fault})}
     assert gpu not in world.run(job_id), "elsewhere than on that GPU"
+
+
+@pytest.mark.parametrize("trust", list(Trust))
+def test_a_finding_that_waits_for_the_judge_counts_if_it_was_measured(world: World, trust: Trust) -> None:
+    """Samples and verdicts are stored as findings and their ends, next to the events of agents."""
+    job_id = world.submit(restart={"max_restarts": 0})
+    (gpu,) = world.run(job_id)
+    with world.units.begin(JUDGE, SIGNALS, quiet=True) as unit:
+        node_id, at_ms = unit.session.get_one(Gpu, gpu).node_id, to_ms(unit.now)
+        lost = Finding(
+            detector=gpu_lost.NAME,
+            version=1,
+            fault_key="gpu_lost",
+            gpu_uuid=gpu,
+            node_id=node_id,
+            severity=Severity.CONDEMNING,
+            trust=trust,
+            source=Source.NVML,
+            onset_ms=at_ms,
+            counts_for_ms=1_000,
+            summary="the GPU does not answer",
+        )
+        over = Closing(fault_key="throttle", gpu_uuid=gpu, node_id=node_id, at_ms=at_ms)
+        said: tuple[Reported, ...] = (lost, over)
+        rows = [sample_row(each, node_id, f"sample-{number}", unit.now) for number, each in enumerate(said)]
+        add_signals(unit.session.connection(), rows)
+    world.end(job_id, LAUNCH_FAILURE)
+    assert world.cause(job_id)[0] is (Cause.GPU_FAULT if trust is Trust.MEASURED else Cause.USER_ERROR)
 
 
 def test_an_xid_that_a_program_brings_about_or_of_long_ago_or_of_another_gpu_is_none(world: World) -> None:

@@ -8,6 +8,7 @@ from control.core.unit_of_work import UnitOfWorkFactory
 from control.hosts import drains
 from control.placement.placement import PLACE, PlacementLostError, place
 from control.policy.policies import active_policy
+from control.tenants.guarantees import guarantees_now
 from muster.domain.ids import GpuUuid, JobId, NodeId
 from muster.domain.states import Cause, JobState
 from muster.failpoints import FailpointError, arming
@@ -118,7 +119,7 @@ def test_a_plan_of_before_the_end_is_refused_them(stage: Stage) -> None:
     parts = ((gang.good[0].node_id, tuple(sorted(gang.good_gpus))),)
     stale = Placement(other, stage.job(other).version, parts)
     with pytest.raises(PlacementLostError, match="is held for another"), stage.units.begin(SCHEDULER, PLACE) as unit:
-        place(unit, stale, active_policy(unit.session))
+        place(unit, stale, active_policy(unit.session), planned_under=guarantees_now(unit.session))
 
 
 def test_what_cannot_go_on_with_them_lets_go_at_its_first_try(stage: Stage) -> None:

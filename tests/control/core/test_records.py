@@ -26,6 +26,7 @@ MODELS: dict[str, Any] = {
     "OverrideRecord": models.GpuOverride,
     "PolicyRecord": models.PolicyVersion,
     "StandingChangeRecord": models.GpuStandingChange,
+    "VerdictRecord": models.VerdictRow,
 }
 WITHIN_DOCUMENTS = {("DecidedBurnInRecord", "covers"), ("JobRecord", "request")}
 """Fields that are values in a column's JSON document, or that one of two columns has."""

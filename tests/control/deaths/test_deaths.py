@@ -39,6 +39,9 @@ ELSEWHERE: Final = {
     "job.release": "a person's word alone: it moves a job from HELD to QUEUED, where no place is",
     "judge.hold_suspect": "it moves a job to HELD, which has no place then",
     "judge.suspend_evidence": "it moves no job",
+    "stall.judge": "control/watch/test_stalls.py, at its own commit",
+    "stall.settle": "it moves no job",
+    "straggler.swap": "control/watch/test_stragglers.py, at its own commit",
     "system.restored": "recorded before any process of the control plane starts: control/system/test_restores.py",
 }
 

@@ -5,6 +5,7 @@ from dataclasses import replace
 import pytest
 
 from control.fleet import gpu_admission
+from control.fleet.gpu_admission import TierAdmission, by_ways
 from health.standing.counterfactual import RecoveryPath
 from health.standing.what_if import Situation
 from muster.domain.policy.document import DEFAULT_POLICY
@@ -35,3 +36,13 @@ def test_what_was_found_in_this_minute_is_reported_again_until_anything_changes(
     assert ask(replace(situation), start_ms + MINUTE - 1) == once
     assert ask(situation, start_ms + MINUTE) == 2 * once
     assert ask(replace(situation, contact=Contact.LOST), start_ms + MINUTE) == 3 * once
+
+
+def test_tiers_with_equal_conditions_of_return_are_named_together_and_one_that_takes_it_is_not() -> None:
+    situation = Situation(case(Standing.QUARANTINED, condemning("ecc")))
+    policy = DEFAULT_POLICY
+    name, tier = next(iter(policy.tiers.items()))
+    ways = gpu_admission.FoundWays().ways(situation, tier, NOW_MS, policy)
+    assert ways
+    admissions = [TierAdmission(name, (), ways), TierAdmission("busy", (), ()), TierAdmission("alike", (), list(ways))]
+    assert by_ways(admissions) == {tuple(ways): [name, "alike"]}

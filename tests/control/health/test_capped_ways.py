@@ -2,7 +2,6 @@
 
 from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
-from typing import Any
 
 import pytest
 from sqlalchemy import select
@@ -11,9 +10,11 @@ from control.fleet import cordons
 from control.health import breakers
 from control.health.breakers import CLOSE, READ, Scope
 from control.health.gpu_details import detail_of
+from control.health.repairs import MAY_STILL_RUN, begin_repair
 from control.health.rule_cordons import REASON_CODE, hold_nodes_once
 from control.policy.policies import ACTIVATE, store_policy
 from muster.db.models import Breaker, Cordon, Gpu, GpuStandingChange, Incident
+from muster.domain.evidence.repairs import RepairAction, RepairVerb
 from muster.domain.ids import GpuUuid, NodeId
 from muster.domain.policy.document import DEFAULT_POLICY
 from muster.domain.states import Standing
@@ -129,10 +130,68 @@ def test_suspects_past_the_cap_stay_in_service(court: Court, hall: dict[NodeId, 
 
 def storm(court: Court, hall: dict[NodeId, list[GpuUuid]]) -> None:
     """A fault of severity DEGRADED at the same moment on every GPU."""
-    lost: dict[str, Any] = {"kind": "xid", "code": 94, "source": "kernel_log"}
     for node_id, uuids in hall.items():
         for uuid in uuids:
-            court.signal(f"of {uuid}", uuid, **lost, node_id=node_id)
+            lost(court, node_id, uuid)
+
+
+def lost(court: Court, node_id: NodeId, uuid: GpuUuid) -> None:
+    court.signal(f"of {uuid}", uuid, kind="xid", code=94, source="kernel_log", node_id=node_id)
+
+
+def test_proposals_that_follow_extend_the_one_incident(court: Court, hall: dict[NodeId, list[GpuUuid]]) -> None:
+    """A GPU that waits for a scope that was open before is entered once, however often it is proposed again."""
+    first, second, third = hall
+    for number, node_id in enumerate((first, second)):
+        court.signal(f"blip{number}", None, **RISEN, node_id=node_id)
+    court.judge()
+    hold_nodes_once(court.units, JUDGE)
+    (incident,) = court.rows(Incident)
+    (held,) = cordoned_nodes(court)
+    waiting = next(node_id for node_id in (first, second) if node_id != held)
+    assert sorted(incident.payload["gpus"]) == hall[waiting]
+    court.clock.advance(DEFAULT_POLICY.health.breaker.window_s + 1)
+    court.signal("late blip", None, **RISEN, node_id=third)
+    lost(court, third, hall[third][0])
+    court.judge()
+    for _ in range(2):
+        hold_nodes_once(court.units, JUDGE)
+    (incident,) = court.rows(Incident)
+    assert sorted(incident.payload["gpus"]) == sorted([*hall[waiting], *hall[third]])
+    assert incident.summary.endswith("16 GPUs wait for a person")
+    by_judge, by_hold = court.events("incident.extended")
+    assert by_judge.payload["gpus"] == hall[third][:1], "each event names what is new"
+    assert sorted(by_hold.payload["gpus"]) == hall[third][1:]
+
+
+def test_a_node_that_is_repaired_by_rule_counts_until_its_cordon_ends(
+    court: Court, hall: dict[NodeId, list[GpuUuid]]
+) -> None:
+    """A reboot of one GPU's host keeps all eight from work. One whose end is unknown stands a while longer."""
+    uuids = next(iter(hall.values()))
+    with court.units.begin(JUDGE, ACTIVATE, quiet=True) as unit:
+        gpu = unit.session.get_one(Gpu, uuids[0])
+        repair = begin_repair(unit, gpu, RepairAction.REBOOT, "driver", "due", RepairVerb.REBOOT)
+    hold_nodes_once(court.units, JUDGE)
+    assert scopes(court)["rack:r0"].num_counted == 8
+    court.clock.advance(DEFAULT_POLICY.health.breaker.window_s + 1)
+    with court.units.begin(JUDGE, ACTIVATE, quiet=True) as unit:
+        unit.session.get_one(Cordon, repair.cordon_id).until = unit.now + MAY_STILL_RUN
+    hold_nodes_once(court.units, JUDGE)
+    assert scopes(court)["rack:r0"].num_counted == 8
+    court.clock.advance(MAY_STILL_RUN.total_seconds())
+    hold_nodes_once(court.units, JUDGE)
+    assert scopes(court)["rack:r0"].num_counted == 0
+
+
+def test_a_persons_repair_of_a_node_takes_nothing_from_the_account(
+    court: Court, hall: dict[NodeId, list[GpuUuid]]
+) -> None:
+    with court.units.begin(OPERATOR, ACTIVATE, quiet=True) as unit:
+        gpu = unit.session.get_one(Gpu, next(iter(hall.values()))[0])
+        begin_repair(unit, gpu, RepairAction.REBOOT, "driver", "due", RepairVerb.REBOOT)
+    hold_nodes_once(court.units, JUDGE)
+    assert scopes(court)["fleet"].num_counted == 0
 
 
 def test_judges_side_by_side_take_out_no_more_than_one(court: Court, hall: dict[NodeId, list[GpuUuid]]) -> None:

@@ -1,8 +1,11 @@
 """A rule starts the remedy that is due: once, of what is free, within caps, up the ladder; else it asks a person."""
 
 import threading
+from collections.abc import Mapping
 from datetime import timedelta
+from types import MappingProxyType
 
+import msgspec
 import pytest
 from sqlalchemy import func, select, update
 
@@ -11,6 +14,7 @@ from control.health import interventions, repair_orders
 from control.health.burn_ins import orders
 from control.health.rule_repairs import start_repairs_once
 from control.policy.policies import ACTIVATE, store_policy
+from health.standing.account import BreakerState
 from muster.db.models import (
     Allocation,
     AllocationGpu,
@@ -36,8 +40,8 @@ from tests.fleet_factory import OPERATOR, enrol_host
 ALL = tuple(RepairVerb)
 
 
-def allow(court: Court, *verbs: str, **repair: object) -> None:
-    changed = {"health": {"breaker": UNLIMITED, "repair": {"starts_by_rule": list(verbs), **repair}}}
+def allow(court: Court, *verbs: str, breaker: Mapping[str, int] = MappingProxyType({}), **repair: object) -> None:
+    changed = {"health": {"breaker": {**UNLIMITED, **breaker}, "repair": {"starts_by_rule": list(verbs), **repair}}}
     with court.units.begin(OPERATOR, ACTIVATE) as unit:
         store_policy(unit, Policy.model_validate(changed), reason="test")
 
@@ -306,6 +310,28 @@ def test_an_open_breaker_holds_every_rule_back(ready: Court) -> None:
         row = unit.session.get_one(Breaker, "quarantine")
         row.state = {**row.state, "open_since_ms": {}}
     assert once(ready) == 1
+
+
+def test_a_reboot_counts_the_whole_host_and_waits_for_a_place_under_the_caps(court: Court) -> None:
+    """It opens no scope: that other GPUs are out is no reason to stop the rules."""
+    ask(court, *ALL)
+    far = enrol_host(court.units, "far", num_gpus=2)
+    broken(court, 79)
+    court.signal("far", GpuUuid("GPU-far-0"), code=95, node_id=far)
+    settle(court)
+    allow(court, "reboot", breaker={"fleet_floor": 8, "fleet_window_floor": 8})
+    assert once(court) == 0
+    assert (repairs(court), account(court).open_since_ms) == ([], {})
+    allow(court, "reboot", breaker={"fleet_floor": 9, "fleet_window_floor": 9})
+    assert once(court) == 1
+    out = {each.gpu_uuid: each.ways for each in account(court).quarantined}
+    assert len(out) == 9
+    assert (out[GPU], out[OTHER]) == (("node_repair", "standing"), ("node_repair",))
+
+
+def account(court: Court) -> BreakerState:
+    (row,) = court.rows(Breaker)
+    return msgspec.convert(row.state, BreakerState)
 
 
 def test_what_only_a_person_can_do_is_one_incident_until_it_is_done(ready: Court) -> None:

@@ -10,6 +10,7 @@ from control.jobs.read import AttemptView
 from control.placement import elastic
 from control.placement.placement import PLACE, PlacementLostError, place
 from control.tenants import quotas
+from control.tenants.guarantees import guarantees_now
 from muster.db.models import AuditEntry, Gpu
 from muster.domain.errors import ConflictError, NotFoundError, ValidationFailedError
 from muster.domain.ids import GpuUuid, JobId
@@ -234,7 +235,7 @@ def test_a_plan_of_another_size_is_refused_at_its_commit(stage: Stage) -> None:
         pytest.raises(PlacementLostError, match="3 hosts are no size"),
         stage.units.begin(SCHEDULER, PLACE) as unit,
     ):
-        place(unit, Placement(job_id, job.version, parts), DEFAULT_POLICY)
+        place(unit, Placement(job_id, job.version, parts), DEFAULT_POLICY, planned_under=guarantees_now(unit.session))
 
 
 def _gpus_on(stage: Stage, host: PlayedHost) -> tuple[GpuUuid, ...]:

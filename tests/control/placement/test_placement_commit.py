@@ -14,6 +14,7 @@ from control.core.unit_of_work import UnitOfWork, UnitOfWorkFactory
 from control.fleet.inventory import gpu_views
 from control.placement.pending_jobs import waiting_jobs
 from control.placement.placement import PLACE, RENDEZVOUS_PORTS, PlacementLostError, place
+from control.tenants.guarantees import guarantees_now
 from muster.db.errors import violated_constraint
 from muster.db.models import AllocationGpu, Attempt, AttemptHost, Cordon, Gpu, GpuHold, GpuOverride, Job, Node
 from muster.db.queries import gang_rows, gangs
@@ -65,7 +66,7 @@ def planned(stage: Stage) -> Placement:
 
 def commit(stage: Stage, placement: Placement) -> AttemptId:
     with stage.units.begin(SCHEDULER, PLACE) as unit:
-        return place(unit, placement, DEFAULT_POLICY)
+        return place(unit, placement, DEFAULT_POLICY, planned_under=guarantees_now(unit.session))
 
 
 def is_waiting(stage: Stage) -> bool:
@@ -291,8 +292,8 @@ def test_a_tier_that_requests_less_to_be_alike_mixes_cohorts_and_no_more(stage: 
     with stage.units.begin(SCHEDULER, PLACE, quiet=True) as unit:
         lock_last_gpu(unit, placement).cohort_key = key.replace("driver_version=", "driver_version=9")
     with pytest.raises(PlacementLostError, match="no longer one cohort"), stage.units.begin(SCHEDULER, PLACE) as unit:
-        place(unit, placement, policy)
+        place(unit, placement, policy, planned_under=guarantees_now(unit.session))
     with stage.units.begin(SCHEDULER, PLACE, quiet=True) as unit:
         lock_last_gpu(unit, placement).cohort_key = key.replace("vbios_version=-", "vbios_version=96.00.9F")
     with stage.units.begin(SCHEDULER, PLACE) as unit:
-        assert place(unit, placement, policy)
+        assert place(unit, placement, policy, planned_under=guarantees_now(unit.session))

@@ -12,6 +12,7 @@ from control.hosts import node_labels
 from control.placement.placement import PLACE, PlacementLostError, place
 from control.placement.scheduling import question
 from control.policy.policies import active_policy
+from control.tenants.guarantees import guarantees_now
 from muster.db.models import Node
 from muster.db.pipeline.pg_pipeline import Connection, Query
 from muster.domain.ids import AttemptId, JobId
@@ -68,7 +69,7 @@ def planned(stage: Stage) -> Placement:
 
 def commit(stage: Stage, placement: Placement) -> AttemptId:
     with stage.units.begin(SCHEDULER, PLACE) as unit:
-        return place(unit, placement, active_policy(unit.session))
+        return place(unit, placement, active_policy(unit.session), planned_under=guarantees_now(unit.session))
 
 
 def numbers_of(stage: Stage, placement: Placement) -> list[int]:
@@ -194,8 +195,11 @@ def test_only_a_job_that_requests_a_place_waits_once_more_for_the_database(
     for spec in ({"shape": PAIR}, {"shape": PAIR, "topology": {"preferred": "rack"}}, SITE):
         job_id = submit(stage, spec)
         placement = planned(stage)
+        with stage.units.read() as session:
+            planned_under = guarantees_now(session)
+        policy = DEFAULT_POLICY.model_copy(update={"placement": TREE})
         with counted(monkeypatch) as seen, stage.units.begin(SCHEDULER, PLACE) as unit:
-            place(unit, placement, DEFAULT_POLICY.model_copy(update={"placement": TREE}))
+            place(unit, placement, policy, planned_under=planned_under)
         trips.append(len(seen))
         stage.cancel(job_id)
         stage.reconcile()

@@ -159,6 +159,8 @@ def test_when_none_can_check_it_is_placed_all_the_same_and_that_is_reported(look
     assert stage.job(job_id).state is JobState.ACTIVE
     (event,) = stage.events("job.preflight_abandoned")
     assert (len(event.payload["tried"]), event.payload["last"]) == (3, "no engine")
+    numbers = [event.payload["number"] for event in stage.events("job.preflight_requested")]
+    assert numbers == [1, 2, 3], "the number is the fence of an answer"
 
 
 def test_hosts_that_know_of_no_check_are_not_requested(units: UnitOfWorkFactory, clock: SetClock) -> None:

@@ -4,7 +4,9 @@ import pytest
 
 from control.core.unit_of_work import UnitOfWorkFactory
 from control.jobs import queue_views
+from muster.domain.errors import ForbiddenError
 from muster.domain.ids import JobId
+from muster.domain.principals import Principal, Role
 from tests.control.conftest import SetClock
 from tests.control.reclaim.stage import Stage, make_stage
 from tests.fleet_factory import OPERATOR
@@ -34,6 +36,12 @@ def test_a_tenant_that_has_its_share_is_shown_behind_one_that_came_later(stage: 
     assert shown(stage) == [*older, later], "before a cycle has planned them no shares are known"
     tried = [waiting.job_id for waiting in stage.cycle().waiting]
     assert shown(stage) == tried == [later, *older]
+
+
+def test_a_host_reads_no_queue(stage: Stage) -> None:
+    node = Principal(name=f"node:{stage.fleet.node_id}", role=Role.NODE, node_id=stage.fleet.node_id)
+    with pytest.raises(ForbiddenError), stage.units.begin(node, queue_views.READ) as unit:
+        queue_views.queue_of(unit, limit=100)
 
 
 def test_of_tiers_the_first_is_shown_first_whatever_the_turns_within_them(stage: Stage) -> None:

@@ -201,7 +201,7 @@ def test_a_row_of_release_0_1_0_is_planned_and_started_as_one_of_today(stage: St
         connection.execute(text("UPDATE jobs SET request = NULL, labels = NULL, spec_bytes = NULL"))
     assert cycle_reads(stage) == planned
     with stage.units.begin(stage.fleet.tenant, READ, quiet=True) as unit:
-        jobs_open, stored, _ = limits_of(unit, stage.fleet.tenant_id)
+        jobs_open, stored, *_ = limits_of(unit, stage.fleet.tenant_id)
     assert jobs_open == admitted[0]
     assert 0 < stored.used < 2 * admitted[1].used
     stage.cycle()

@@ -15,6 +15,7 @@ from muster.db.models import Job
 from muster.domain.ids import JobId
 from muster.domain.job.wait_reasons import WAIT_REASON_TEXTS, WaitReason
 from muster.domain.states import JobState
+from scheduler.explain.explain import EXAMINED_LATER
 from scheduler.model import Reason, Verdict, Waiting
 from tests.control.conftest import SetClock
 from tests.control.reclaim.stage import DONE, SCHEDULER, Stage, make_stage
@@ -152,3 +153,15 @@ def test_all_that_wait_are_recorded_by_one_statement(stage: Stage) -> None:
         assert note_waiting(unit, [Waiting(job_id, verdict) for job_id in job_ids]) == 3
         assert len(asked) - before == 1
     assert {job_of(stage, job_id).state_reason for job_id in job_ids} == {"waits"}
+
+
+def test_a_job_that_a_cycle_did_not_examine_keeps_its_reason(stage: Stage) -> None:
+    """A job that no cycle has examined yet has that reason."""
+    tried, new = stage.submit("on_demand", shape={"nodes": 3}), stage.submit("on_demand", shape={"nodes": 4})
+    with stage.units.begin(SCHEDULER, NOTE_WAITING, quiet=True) as unit:
+        reason = Verdict("so it is", WaitReason.CAPACITY, (Reason(WaitReason.CAPACITY),))
+        note_waiting(unit, [Waiting(tried, reason)])
+    with stage.units.begin(SCHEDULER, NOTE_WAITING, quiet=True) as unit:
+        assert note_waiting(unit, [Waiting(one, EXAMINED_LATER) for one in (tried, new)]) == 1
+    assert stage.job(tried).state_reason == "so it is"
+    assert stage.job(new).state_reason == WAIT_REASON_TEXTS[WaitReason.EXAMINED_LATER]

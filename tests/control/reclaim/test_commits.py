@@ -18,6 +18,7 @@ from control.policy.policies import active_policy
 from control.reclaim.notices import NOTIFY, ReclaimLostError, notify
 from control.reclaim.victims import withdraw_idle
 from control.tenants import quotas
+from control.tenants.guarantees import guarantees_now
 from muster.domain.policy.document import DEFAULT_POLICY, Policy
 from muster.domain.policy.tiers import ReclaimPolicy, TierPolicy
 from muster.domain.states import JobState, ReclaimState
@@ -125,7 +126,7 @@ def test_a_placement_that_was_planned_before_the_hold_is_lost(two_hosts: Stage) 
     commit(stage, planned(stage).reclaims)
     assert len(stage.assigned_for(gang)) == 4
     with pytest.raises(PlacementLostError, match="is held for another"), stage.units.begin(SCHEDULER, PLACE) as unit:
-        place(unit, placement, active_policy(unit.session))
+        place(unit, placement, active_policy(unit.session), planned_under=guarantees_now(unit.session))
     assert stage.job(small).state is JobState.QUEUED
 
 

@@ -11,15 +11,17 @@ from control.attempts.attempts import lock_job, step_job
 from control.core.unit_of_work import UnitOfWork, UnitOfWorkFactory
 from control.fleet import cordons, maintenance
 from control.hosts import drains
+from control.hosts.read import detail_of
 from control.incidents.incidents import close, open_incident
 from control.incidents.keeping import KEEP
+from control.incidents.read import READ, list_incidents
 from control.jobs import jobs
 from control.policy.policies import active_policy, store_policy
 from control.system.attention import keep_attention_once
 from muster.db.models import Cluster, Event, Incident, Job, Node, OutboxMessage
 from muster.domain.errors import ConflictError
 from muster.domain.evidence.incidents import CLOSED_BY_RULE, TO_DO, IncidentKind, to_do
-from muster.domain.ids import JobId
+from muster.domain.ids import JobId, NodeId
 from muster.domain.lifecycle.job import HoldRequested
 from muster.domain.policy.document import Policy
 from muster.domain.principals import system_principal
@@ -153,6 +155,98 @@ def test_an_incident_of_a_lost_node_outlasts_an_outage_of_the_control_plane(flee
         assert len(session.scalars(select(Incident.id)).all()) == 1, "it was neither closed nor opened again"
     fleet.beat()
     assert kept(fleet) == []
+
+
+@pytest.fixture
+def racks(units: UnitOfWorkFactory) -> dict[str, list[NodeId]]:
+    """Four racks in two pods, with four hosts each."""
+    levels = {"placement": {"levels": ["pod", "rack"]}}
+    with units.begin(OPERATOR, KEEP) as unit:
+        store_policy(unit, Policy.model_validate(levels), reason="test")
+    found: dict[str, list[NodeId]] = {}
+    with units.begin(OPERATOR, KEEP, quiet=True) as unit:
+        for rack, pod in (("r1", "p1"), ("r2", "p1"), ("r3", "p2"), ("r4", "p2")):
+            found[rack] = [NodeId(f"node_{rack}_{number}") for number in range(4)]
+            unit.session.add_all(
+                Node(
+                    id=node_id, name=f"{rack}-{number}", contact=Contact.LIVE, address="127.0.0.1", num_gpus=8,
+                    rack=rack, labels={"pod": pod}, created_at=unit.now, last_heartbeat_at=unit.now,
+                )
+                for number, node_id in enumerate(found[rack])
+            )  # fmt: skip
+    return found
+
+
+def touch(units: UnitOfWorkFactory, node_ids: list[NodeId], contact: Contact) -> None:
+    """Their last heartbeat is now."""
+    with units.begin(OPERATOR, KEEP, quiet=True) as unit:
+        unit.session.execute(
+            update(Node).where(Node.id.in_(node_ids)).values(contact=contact, last_heartbeat_at=unit.now)
+        )
+
+
+def rounds(units: UnitOfWorkFactory) -> tuple[int, dict[str, list[str]]]:
+    """The number of changes of a round, and the nodes of each open incident."""
+    changed = keep_attention_once(units, KEEPER)
+    with units.read() as session:
+        rows = session.scalars(select(Incident).where(Incident.closed_at.is_(None)).order_by(Incident.subject_id)).all()
+    return changed, {
+        row.subject_id: row.payload["node_names"] if row.subject_type == "domain" else [row.payload["node_name"]]
+        for row in rows
+    }
+
+
+def test_nodes_that_are_lost_together_have_one_incident_for_their_domain(
+    units: UnitOfWorkFactory, racks: dict[str, list[NodeId]], clock: SetClock
+) -> None:
+    touch(units, [*racks["r1"], *racks["r2"], racks["r3"][0]], Contact.LOST)
+    clock.advance(900)
+    in_pod = [f"{rack}-{number}" for rack in ("r1", "r2") for number in range(4)]
+    assert rounds(units) == (2, {"pod:p1": in_pod, "node_r3_0": ["r3-0"]})
+    assert rounds(units)[0] == 0, "nothing has changed"
+    with units.read() as session:
+        found = session.scalars(select(Incident).where(Incident.subject_type == "domain")).one()
+        told = session.scalars(select(Event.payload).where(Event.subject_id == found.id)).one()
+    assert found.summary.startswith("8 nodes of pod p1 are LOST, with 64 GPUs, and were lost together: ")
+    assert "power, switches and the network" in to_do(found.kind, found.payload)
+    assert (told["num_nodes"], told.keys() & {"node_ids", "node_names"}) == (8, set()), "an event stays small"
+
+
+def test_such_an_incident_follows_its_nodes_and_closes_with_the_last(
+    units: UnitOfWorkFactory, racks: dict[str, list[NodeId]], clock: SetClock
+) -> None:
+    touch(units, [*racks["r1"], *racks["r2"]], Contact.LOST)
+    clock.advance(900)
+    assert rounds(units)[0] == 1
+    touch(units, [*racks["r1"], *racks["r2"][:3]], Contact.LIVE)
+    assert rounds(units) == (1, {"pod:p1": ["r2-3"]})
+    with units.begin(OPERATOR, KEEP, quiet=True) as unit:
+        unit.session.execute(update(Cluster).values(accepts_heartbeats_since=unit.now))
+    assert rounds(units) == (0, {"pod:p1": ["r2-3"]}), "it outlasts an outage of the control plane"
+    with units.begin(OPERATOR, KEEP) as unit:
+        cordons.create(unit, node_id=racks["r2"][3], reason="its board is away")
+    assert rounds(units) == (1, {})
+    with units.read() as session:
+        kinds = session.scalars(select(Event.kind).where(Event.subject_type == "incident").order_by(Event.id)).all()
+        incident_id = session.scalars(select(Incident.id)).one()
+    assert [kind.removeprefix("incident.") for kind in kinds] == ["opened", "extended", "closed"]
+    assert incident_id
+
+
+def test_an_incident_of_a_domain_is_found_by_each_of_its_nodes(
+    units: UnitOfWorkFactory, racks: dict[str, list[NodeId]], clock: SetClock
+) -> None:
+    touch(units, racks["r1"], Contact.LOST)
+    clock.advance(900)
+    assert rounds(units)[1].keys() == {"rack:p1/r1"}
+    with units.begin(OPERATOR, READ, quiet=True) as unit:
+        by_node = {node: list_incidents(unit, subject_id=node, limit=9) for node in ("node_r1_2", "node_r2_2")}
+        shown = {node: detail_of(unit, node).incidents for node in by_node}
+    for found in (by_node, shown):
+        assert {node: [each.subject_id for each in some] for node, some in found.items()} == {
+            "node_r1_2": ["rack:p1/r1"],
+            "node_r2_2": [],
+        }
 
 
 def _cordon(unit: UnitOfWork, fleet: Fleet) -> None:

@@ -1,7 +1,10 @@
 """Retention: what is past its time goes, and nothing that a reader still needs."""
 
+import re
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
@@ -10,12 +13,15 @@ from sqlalchemy import event, func, select, text
 from control.core.batches import in_batches
 from control.core.sequencer import sequence_once
 from control.core.unit_of_work import UnitOfWorkFactory
-from control.system.retention import BATCH, MOST_BATCHES, sweep, sweep_once
+from control.system.retention import BATCH, MOST_BATCHES, is_behind, sweep, sweep_once
 from muster.db.models import AuditEntry, Event, IdempotencyKey, Job, OutboxMessage
 from tests.control.conftest import SetClock
 from tests.fleet_factory import make_fleet
+from workers.control.main import SWEEP_S, TELEMETRY_S, _pressing, keepers
 
 DAY_S = 86_400
+OTHERS = {"storage_faults", "stall_reports", "line_findings", "attempt_transports", "verdicts"}
+"""Small tables, whose plan is the planner's choice."""
 
 
 def count(units: UnitOfWorkFactory, table: type) -> int:
@@ -37,7 +43,8 @@ def test_what_is_past_its_time_goes_and_what_was_done_stays(units: UnitOfWorkFac
 MANY = """
     SET LOCAL session_replication_role = replica;
     INSERT INTO log_chunks (attempt_id, node_id, stream, byte_offset, tenant_id, job_id, content, received_at)
-        SELECT 'a', 'n', '0', at, 't', 'j', '', now() - at * interval '1 s' FROM generate_series(1, 20000) AS made (at);
+        SELECT 'a', 'n', '0', at, 't', 'j', '', now() + days * interval '1 day' - at * interval '1 s'
+        FROM generate_series(1, 20000) AS made (at), unnest(ARRAY[0, 50]) AS days;
     INSERT INTO events (id, position, at, kind, subject_type, subject_id, payload)
         SELECT 'e' || at, 1000 + at, now() - at * interval '1 s', 'k', 's', 's', '{}'
         FROM generate_series(1, 20000) AS made (at);
@@ -67,6 +74,7 @@ def before_each(units: UnitOfWorkFactory, hook: Callable[[Any, str, Any], None])
 def test_no_batch_reads_a_whole_table(units: UnitOfWorkFactory, clock: SetClock) -> None:
     """A scan of a table of millions of rows would pass the limit on a statement, so that nothing was deleted."""
     plans: list[tuple[str, str]] = []
+    clock.now = datetime.now(UTC)  # as the rows are made
 
     def explain(cursor: Any, statement: str, parameters: Any) -> None:
         if statement.startswith("DELETE"):
@@ -78,10 +86,18 @@ def test_no_batch_reads_a_whole_table(units: UnitOfWorkFactory, clock: SetClock)
             connection.execute(text(statement))
     with before_each(units, explain):
         assert sweep_once(units)["logs"] == 0
-        clock.advance(400 * DAY_S)
+        clock.advance(31 * DAY_S)
         assert sweep_once(units)["logs"] == BATCH
-    of_tables = [(table, plan) for table, plan in plans if table != "storage_faults"]
-    assert [table for table, _ in of_tables] == ["events", "outbox", "log_chunks", "idempotency_keys"] * 2
+        clock.advance(90 * DAY_S)
+        assert sweep_once(units)["events"] == BATCH
+    of_tables = [(table, plan) for table, plan in plans if table not in OTHERS]
+    named = [re.sub(r"_until_[0-9]{8}", "_until", table) for table, _ in of_tables]
+    once, twice = ["log_chunks_until"], ["log_chunks_until", "log_chunks_default"]
+    assert named == [
+        *("events", "outbox", *twice, "idempotency_keys"),
+        *("events", "outbox", *once, "idempotency_keys"),
+        *("events", "outbox", "log_chunks_default", "idempotency_keys"),
+    ], "the whole table of what was before has gone"
     assert [plan for _, plan in of_tables if "Seq Scan" in plan or "Tid Scan" not in plan] == []
 
 
@@ -108,7 +124,45 @@ def test_a_round_repeats_its_batches_until_nothing_is_left_or_it_has_made_its_sh
     events = count(units, Event)
     clock.advance(91 * DAY_S)
     assert sweep(units, batch=2)["events"] == events > 2
-    assert in_batches(lambda: {"events": BATCH, "logs": 0}, BATCH, MOST_BATCHES) == {"events": 200_000, "logs": 0}
+    full = in_batches(lambda: {"events": BATCH, "logs": 0}, BATCH, MOST_BATCHES)
+    assert full == {"events": 200_000, "logs": 0}
+    assert is_behind(full), "the next round follows at once"
+    assert not is_behind({"events": 199_999, "logs": 0})
+
+
+def test_a_round_that_has_left_something_is_followed_by_the_next_at_once() -> None:
+    waits: list[float] = []
+    answers = iter((False, True, True, False))
+
+    class Stop(threading.Event):
+        def wait(self, timeout: float | None = None) -> bool:
+            waits.append(timeout or 0)
+            return len(waits) == 5
+
+    _pressing(60, lambda: next(answers))(Stop())
+    assert waits == [60, 60, 0, 0, 60]
+
+
+@pytest.mark.parametrize(
+    ("loop", "work", "answer", "pause_s"),
+    [
+        ("retention", "workers.control.main.sweep", True, SWEEP_S),
+        ("telemetry", "control.telemetry.retention.keep_once", {"blocks": 10**9}, TELEMETRY_S),
+    ],
+)
+def test_the_loops_that_delete_go_on_at_once_while_something_is_left(
+    units: UnitOfWorkFactory, monkeypatch: pytest.MonkeyPatch, loop: str, work: str, answer: object, pause_s: float
+) -> None:
+    waits: list[float] = []
+
+    class Stop(threading.Event):
+        def wait(self, timeout: float | None = None) -> bool:
+            waits.append(timeout or 0)
+            return len(waits) == 2
+
+    monkeypatch.setattr(work, lambda _units: answer)
+    next(each for each in keepers(units, "") if each.name == loop).body(Stop())
+    assert waits == [pause_s, 0]
 
 
 def test_an_event_without_a_position_is_never_dropped(units: UnitOfWorkFactory, clock: SetClock) -> None:

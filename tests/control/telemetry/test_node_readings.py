@@ -1,14 +1,17 @@
 """The newest readings of a node's GPUs: exact through their packing, each with the report that it came with."""
 
 import math
+from datetime import UTC, datetime
 
 import numpy as np
 import pytest
 
 from control.telemetry.codec import CodecError
 from control.telemetry.latest import READ, Latest, latest_of
-from control.telemetry.node_readings import pack_readings, unpack_readings
+from control.telemetry.node_readings import known_in, pack_readings, unpack_readings
+from muster.db.queries.telemetry import ReadingsRow
 from muster.domain.errors import NotFoundError
+from muster.domain.gpu.metrics import NUM_METRICS
 from muster.domain.ids import GpuUuid
 from muster.wire.telemetry import NodeReport
 from tests.control.telemetry.conftest import GPU, Stored
@@ -40,6 +43,14 @@ def test_readings_cut_short_are_reported(kept: int) -> None:
     whole = pack_readings(["GPU-a", "GPU-b"], np.zeros((2, 2)), [False, False])
     with pytest.raises(CodecError):
         unpack_readings(whole[:kept] if kept < 27 else whole[: -len(b"GPU-b") - 1])
+
+
+def test_metrics_that_the_release_before_did_not_store_are_none() -> None:
+    narrow = pack_readings(["GPU-a"], np.ones((1, 2)), [False])
+    stored_at = datetime(2026, 1, 1, tzinfo=UTC)
+    row = ReadingsRow("nod_a", narrow, None, "boot-1", 16, stored_at, stored_at)
+    (known,) = known_in(row).values()
+    assert known.values == (1.0, 1.0, *[None] * (NUM_METRICS - 2))
 
 
 def test_a_counter_keeps_every_digit(stored: Stored) -> None:

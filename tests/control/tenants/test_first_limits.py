@@ -11,6 +11,7 @@ from control.fleet.inventory import gpu_views
 from control.placement.pending_jobs import waiting_jobs
 from control.placement.placement import PLACE, PlacementLostError, place
 from control.tenants import quotas, tenants
+from control.tenants.guarantees import guarantees_now
 from muster.db.models import Allocation, AllocationGpu, Incident
 from muster.db.queries.tenants import assigned_in_tier
 from muster.domain.ids import JobId, TenantId
@@ -84,7 +85,7 @@ def test_what_is_placed_first_is_counted_by_what_sets_the_limit(
 
     with ThreadPoolExecutor(1) as aside:
         with stage.units.begin(SCHEDULER, PLACE) as unit:
-            place(unit, placement, DEFAULT_POLICY)
+            place(unit, placement, DEFAULT_POLICY, planned_under=guarantees_now(unit.session))
             setting = aside.submit(set_limit)
             wait_for_a_lock(stage)
         setting.result(timeout=60)
@@ -106,7 +107,7 @@ def test_a_limit_that_is_set_first_holds_for_what_is_being_placed(
 
     def commit() -> None:
         with stage.units.begin(SCHEDULER, PLACE) as unit:
-            place(unit, placement, DEFAULT_POLICY)
+            place(unit, placement, DEFAULT_POLICY, planned_under=guarantees_now(unit.session))
 
     with ThreadPoolExecutor(1) as aside:
         with stage.units.begin(OPERATOR, quotas.SET) as unit:

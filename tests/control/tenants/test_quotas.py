@@ -9,6 +9,7 @@ from control.placement.pending_jobs import waiting_jobs
 from control.placement.placement import PLACE, PlacementLostError, place
 from control.policy.policies import active_policy
 from control.tenants import quotas
+from control.tenants.guarantees import guarantees_now
 from muster.db.models import Incident
 from muster.db.queries.tenants import fleet_gpus
 from muster.domain.errors import ForbiddenError, NotFoundError, ValidationFailedError
@@ -55,7 +56,7 @@ def test_a_ceiling_set_after_the_plan_holds_at_the_commit(stage: Stage) -> None:
         ).placements
     set_ceiling(stage, 0)
     with pytest.raises(PlacementLostError, match="holds 0 of the 0 GPUs"), stage.units.begin(SCHEDULER, PLACE) as unit:
-        place(unit, placement, policy)
+        place(unit, placement, policy, planned_under=guarantees_now(unit.session))
     assert stage.job(job_id).state is JobState.QUEUED
 
 

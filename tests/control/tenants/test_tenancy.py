@@ -8,6 +8,7 @@ from itertools import pairwise
 import pytest
 from sqlalchemy import select, text
 
+from control.core.tenant_tree import tenancy
 from control.core.unit_of_work import UnitOfWorkFactory
 from control.fleet.inventory import gpu_views
 from control.jobs import jobs
@@ -19,7 +20,8 @@ from control.placement.scheduling import question
 from control.policy.policies import active_policy
 from control.reclaim.notices import NOTIFY, ReclaimLostError, notify
 from control.tenants import quotas, tenants
-from control.tenants.tenancy import tenancy, used
+from control.tenants.guarantees import guarantees_now
+from control.tenants.tenancy import used
 from muster.db.models import AuditEntry, Event, Gpu, Incident, Tenant
 from muster.db.models import Quota as QuotaRow
 from muster.db.queries import tenants as tree
@@ -132,7 +134,7 @@ def test_a_limit_above_that_is_set_after_the_plan_holds_at_the_commit(stage: Sta
     limit(stage, department, "on_demand", Quota(guaranteed=0, borrowable=0))
     words = "the department of its tenant holds, with all its teams, 0 of the 0 GPUs that its guarantee"
     with pytest.raises(PlacementLostError, match=words), stage.units.begin(SCHEDULER, PLACE) as unit:
-        place(unit, placement, policy)
+        place(unit, placement, policy, planned_under=guarantees_now(unit.session))
     assert stage.job(job_id).state is JobState.QUEUED
 
 

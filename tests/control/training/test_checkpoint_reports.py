@@ -311,3 +311,18 @@ def test_several_hosts_that_train_by_our_runtime_do_not_wait_for_a_lost_one(
         allowance = Allowance(unit, loaded.attempt, policy.limits.attempt)
         CheckpointReports(unit, loaded, policy, allowance).note_begun(unit.now)
     assert rule_of(units, first.id) == expected
+
+
+def test_one_that_a_rollback_removed_counts_again_when_its_attempt_saves_that_step_again(job: Job) -> None:
+    """The last save of a stop has the step of a removed one: the next attempt continues from it."""
+    name = job.name(1, 20)
+    expired: Word = {"type": "checkpoint_expired", "generation": name}
+    job.report(1, job.resumed(), job.word(1, 20, ago_s=60), expired)
+    assert job.statuses() == {name: CheckpointStatus.EXPIRED}
+    job.report(1, job.word(1, 20, ago_s=60))
+    assert job.statuses() == {name: CheckpointStatus.EXPIRED}, "a late report of the removed one"
+    job.report(1, {"type": "checkpoint", "step": 20, "generation": name, "status": "writing"}, job.word(1, 20))
+    assert job.statuses() == {name: CheckpointStatus.COMMITTED}
+    assert job.pointer() == name
+    with job.fleet.units.read() as session:
+        assert name not in resume_of(session, job.job_id)["refuse"]

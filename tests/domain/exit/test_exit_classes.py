@@ -55,8 +55,12 @@ SITUATIONS: Mapping[str, Mapping[int, Cause]] = {
 }  # fmt: skip
 
 
-def in_situation(situation: str, code: int) -> Verdict:
-    own = rank(code)
+OUTCOMES = {17: "diverged", 74: "save_failed", 75: "stopped_with_checkpoint", 76: "stopped_without", 93: "superseded"}
+"""Outcome that ``muster.train`` reports before it ends with the code."""
+
+
+def in_situation(situation: str, code: int, outcome: str | None = "none") -> Verdict:
+    own = rank(code, outcome=outcome)
     stop = StopReason.RECLAIM
     cases = {
         "alone": lambda: judged(own),
@@ -76,7 +80,102 @@ def in_situation(situation: str, code: int) -> Verdict:
     [(name, code, cause) for name, causes in SITUATIONS.items() for code, cause in causes.items()],
 )
 def test_each_exit_code_has_its_meaning_in_each_situation(situation: str, code: int, cause: Cause) -> None:
-    assert in_situation(situation, code).cause is cause
+    assert in_situation(situation, code, OUTCOMES.get(code, "none")).cause is cause
+
+
+@pytest.mark.parametrize(
+    ("situation", "code", "cause"),
+    [
+        ("alone", 16, C.CORRUPTION),
+        ("alone", 0, C.CORRUPTION),
+        ("alone", 3, C.USER_ERROR),
+        ("its GPU failed", 16, C.GPU_FAULT),
+    ],
+)
+def test_copies_that_differ_are_a_cause_of_their_own_unless_its_gpu_was_measured(
+    situation: str, code: int, cause: Cause
+) -> None:
+    """Another program's 16 asks for another GPU as well, and says nothing of copies."""
+    verdict = in_situation(situation, code, "corruption")
+    assert (verdict.cause, verdict.is_reported) == (cause, cause is C.CORRUPTION)
+
+
+@pytest.mark.parametrize(
+    ("outcome", "code", "text", "culprit"),
+    [
+        ("diverged", 17, "diverged at step 5: the loss is nan on ranks 0, 1; first in 0.bias on rank 1", 1),
+        ("diverged", 17, "diverged at step 5: the loss is nan on ranks 0, 1", None),
+        ("diverged", 17, "diverged at step 5: the loss is nan on rank 0; the norm is inf on rank 1", None),
+        ("corruption", 16, "replicas differ at step 9: the copy of w is false on rank 2 of 3 ranks with copies", 2),
+        ("corruption", 16, "replicas differ at step 9: the copies of w differ on ranks 0, 1; undecided which", None),
+        ("none", 17, "diverged at step 5: the loss is nan on rank 1", 0),
+        ("save_failed", 74, "the last checkpoint could not be saved: no space on rank 1", 0),
+    ],
+)
+def test_the_culprit_of_faulty_values_is_the_rank_that_the_runtime_names_and_not_the_first_to_end(
+    outcome: str, code: int, text: str, culprit: int | None
+) -> None:
+    first, other = (rank(code, f"x\nmuster.train: {text}", outcome=outcome, after_ms=ms) for ms in (0, 5))
+    assert judged(first, other).culprit_rank == culprit
+
+
+def test_the_reason_that_the_runtime_gives_comes_before_the_code() -> None:
+    text = "muster.train: diverged at step 5: the loss is nan on rank 0\nW1 torchrun: sending SIGTERM"
+    proof = judged(rank(17, text, outcome="diverged")).proof
+    assert proof == (
+        "diverged at step 5: the loss is nan on rank 0; rank 0 ended with code 17: "
+        "its results did not pass their validation"
+    )
+    assert judged(rank(17, "loss too high", outcome="none")).proof == (
+        "rank 0 ended with code 17: its results did not pass their validation: loss too high"
+    )
+
+
+RUNTIMES_OWN = (74, 75, 76)
+HARMED_BY_OTHERS = {"a stop took effect", "its GPU failed", "the kernel killed for memory", "the lease ended"}
+
+
+@pytest.mark.parametrize("code", RUNTIMES_OWN)
+@pytest.mark.parametrize("outcome", ["none", "done", "failed", "of_a_later_release"])
+@pytest.mark.parametrize("situation", SITUATIONS.keys() - HARMED_BY_OTHERS)
+def test_a_program_may_end_with_a_code_of_the_runtime_for_its_own_reasons(
+    situation: str, outcome: str, code: int
+) -> None:
+    """74 to 76 are EX_IOERR, EX_TEMPFAIL and EX_PROTOCOL of sysexits.h."""
+    verdict = in_situation(situation, code, outcome)
+    assert (verdict.cause, verdict.is_cascade, verdict.is_final) == (C.USER_ERROR, False, False)
+
+
+@pytest.mark.parametrize("code", OUTCOMES)
+@pytest.mark.parametrize("situation", SITUATIONS.keys() - HARMED_BY_OTHERS)
+def test_an_outcome_stands_where_the_program_turns_its_code_into_0_and_not_into_another(
+    situation: str, code: int
+) -> None:
+    assert in_situation(situation, 0, OUTCOMES[code]).cause is SITUATIONS[situation][code]
+    assert in_situation(situation, 3, OUTCOMES[code]).cause is C.USER_ERROR
+    assert in_situation(situation, 16, OUTCOMES[code]).cause is SITUATIONS[situation][16]
+
+
+def test_a_rank_that_ended_with_0_after_a_failed_save_is_no_success() -> None:
+    verdict = judged(rank(0, "muster.train: no space", outcome="save_failed"), launcher_exit_code=0)
+    assert (verdict.cause, verdict.culprit_rank) == (C.SAVE_FAILED, 0)
+    assert verdict.proof == "no space; rank 0 ended with code 0: its results could not be saved"
+    assert judged(rank(0, outcome="done"), rank(0, outcome="none"), rank(0), launcher_exit_code=0).cause is C.SUCCEEDED
+
+
+@pytest.mark.parametrize(
+    ("code", "words", "cause"),
+    [
+        (74, "muster.train: the last checkpoint, of step 9, could not be saved", C.SAVE_FAILED),
+        (74, "OSError: [Errno 5] Input/output error", C.USER_ERROR),
+        (75, None, C.LAUNCH_FAILED),
+        (93, "muster.train: a newer attempt has begun", C.USER_ERROR),
+    ],
+)
+def test_a_host_of_0_1_0_reports_no_outcome_and_its_codes_keep_their_meaning(
+    code: int, words: str | None, cause: Cause
+) -> None:
+    assert judged(rank(code, words)).cause is cause
 
 
 @pytest.mark.parametrize("code", CODES)
@@ -128,6 +227,13 @@ LINES: tuple[tuple[str, Cause, bool], ...] = (
     ("NET/IB: Got completion from peer 10.0.0.1 with status=IBV_WC_RETRY_EXC_ERR(12) opcode=IBV_WC_SEND(0) len=0",
      C.NCCL_TIMEOUT, False),
     ("h:1:2 [0] NET/IB : Got completion from peer 10.0.0.1<1> with status=5 opcode=0 len=0", C.NCCL_TIMEOUT, True),
+    ("h:1:2 [0] NCCL WARN NET/IB : Got completion from peer 10.7.1.9<40112> with error 12, opcode 129, len 0",
+     C.NCCL_TIMEOUT, False),
+    ("h:1:2 [0] NCCL WARN NET/IB : Got completion from peer 10.7.1.9<40112> with error 5, opcode 129, len 0",
+     C.NCCL_TIMEOUT, True),
+    ("h:1:2 [0] NCCL WARN NET/IB : mlx5_4:1 Got async event : port error", C.NCCL_TIMEOUT, False),
+    ("h:1:2 [0] NCCL WARN NET/IB : mlx5_4:1 Got async fatal event: local catastrophic error", C.NCCL_TIMEOUT, False),
+    ("CUDA_ERROR_CONTAINED: Invalid access of peer GPU memory over nvlink or a hardware error", C.USER_ERROR, False),
     ("torch.distributed.DistBackendError: NCCL error in: x.cpp:1, unhandled system error", C.NCCL_TIMEOUT, False),
     ("torch.distributed.DistBackendError: NCCL error in: x.cpp:1, unhandled cuda error", C.NCCL_TIMEOUT, True),
     ("ncclInternalError: Internal check failed.", C.NCCL_TIMEOUT, False),
@@ -208,6 +314,11 @@ def test_ranks_that_waited_for_a_lost_gpu_may_have_waited_long() -> None:
     assert judged(waited, gone).cause is C.NCCL_TIMEOUT
     verdict = judged(waited, gone, faults=(fault(1, before_ms=600_000),))
     assert (verdict.cause, verdict.is_cascade) == (C.GPU_FAULT, False)
+
+
+def test_an_event_of_a_port_that_came_up_is_no_sign() -> None:
+    line = "h:1:2 [0] NCCL WARN NET/IB : mlx5_4:1 Got async event : port active"
+    assert first_of((*ROOT_CAUSES, *CASCADES, *GPU_SIGNS), line) is None
 
 
 def test_what_a_program_prints_of_a_gpu_proves_nothing_and_goes_before_what_missed_it() -> None:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from muster.domain.job.pace import PARTS, pace_of
+from muster.domain.job.pace import PARTS, own_s_of, pace_of, wait_s_of
 
 IDLE = dict.fromkeys((f"{part}_s" for part in PARTS), 0.0)
 
@@ -39,3 +39,13 @@ def test_a_rate_of_some_ranks_is_none_of_the_job() -> None:
     assert [every.tokens_per_s, every.mfu, every.hfu] == pytest.approx([20.0, 0.4, 0.5])
     assert pace_of([None, None]) is None
     assert pace_of([]) is None
+
+
+def test_own_compute_is_as_measured_or_the_parts_in_which_a_rank_works_for_itself() -> None:
+    parts = {"data_s": 0.25, "forward_s": 0.5, "backward_s": 1.0, "optimizer_s": 0.25, "collective_s": 3.0}
+    assert (own_s_of(parts), wait_s_of(parts)) == (2.0, 3.0)
+    measured = {**parts, "own_s": 1.75, "wait_s": 0.0}
+    assert (own_s_of(measured), wait_s_of(measured)) == (1.75, 0.0)
+    within_passes = {**parts, "collective_s": None}
+    assert wait_s_of(within_passes) is None
+    assert (own_s_of({}), wait_s_of({})) == (None, None)

@@ -118,7 +118,13 @@ def test_a_program_that_states_that_it_would_end_so_again_is_not_tried_again() -
 
 
 @pytest.mark.parametrize(
-    ("cause", "state"), [(Cause.DIVERGED, J.FAILED), (Cause.SAVE_FAILED, J.HELD), (Cause.USER_ERROR, J.RECOVERING)]
+    ("cause", "state"),
+    [
+        (Cause.DIVERGED, J.FAILED),
+        (Cause.SAVE_FAILED, J.HELD),
+        (Cause.CORRUPTION, J.HELD),
+        (Cause.USER_ERROR, J.RECOVERING),
+    ],
 )
 def test_the_second_end_in_a_row_ends_or_holds_by_its_cause(cause: Cause, state: JobState) -> None:
     life = replace(ACTIVE, max_restarts=3)
@@ -136,6 +142,15 @@ def test_a_job_whose_start_lacks_a_part_waits_for_a_person_at_once_and_keeps_its
     assert (again.state, again.launch_failures) == (J.HELD, 0), "once released, it is searched for on other hosts"
     last = after(replace(ACTIVE, max_restarts=0), lacking)
     assert last.state is (J.FAILED if cause is Cause.USER_ERROR else J.HELD), "one that may not restart is not held"
+
+
+def test_the_pause_before_a_restart_doubles_up_to_its_cap() -> None:
+    timers = replace(TIMERS, retry_backoff_ms=1_000, retry_backoff_max_ms=7_000)
+    pauses = []
+    for used in (0, 1, 2, 3, 40):
+        life = replace(ACTIVE, max_restarts=99, restarts_used=used)
+        pauses.append(job.step(life, ended(Cause.USER_ERROR), 0, timers)[0].next_try_ms)
+    assert pauses == [1_000, 2_000, 4_000, 7_000, 7_000]
 
 
 def test_a_proof_that_comes_in_the_pause_gives_the_restart_back() -> None:

@@ -176,3 +176,5 @@ def test_another_burn_in_is_no_answer_and_a_field_diagnosis_is() -> None:
         assert list(world.take(each)) != []
     assert gpu_in(world).standing is Standing.PROBATION
     assert requested_remedies(gpu_in(world), world.now_ms, POLICY) == ()
+    done = PastRepair("other", began_ms, ended_ms, is_done=True, action=RepairAction.FIELD_DIAGNOSIS)
+    assert gpu_in(world).repairs == (done,), "the replay knows the action as the judge does"

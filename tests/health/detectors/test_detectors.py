@@ -63,6 +63,13 @@ def test_one_error_in_both_counters_is_one() -> None:
     assert [each.values["errors"] for each in found[1]] == [1.0]
 
 
+def test_a_standing_fault_is_stated_again_to_the_millisecond() -> None:
+    again_ms = int(POLICY.evidence.restate_s * 1000)
+    times = (NOW_MS, NOW_MS + again_ms - 1, NOW_MS + again_ms, NOW_MS + 2 * again_ms - 1, NOW_MS + 2 * again_ms)
+    found = judged(sample(at_ms, recovery_action=1.0) for at_ms in times)
+    assert [len(findings) for findings in found] == [1, 0, 1, 0, 1]
+
+
 def test_counters_that_go_down_are_a_driver_reload_and_no_finding() -> None:
     assert keys(
         judged(series(ecc_uncorrected_volatile=[7.0, 0.0, 0.0], remapped_rows_uncorrected=[3.0, 0.0, 0.0]))

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from health.pairwise.pair_probes import PEERS, ROUND_S, nearest_rank, peers_of, round_at
+from health.pairwise.pair_probes import PEERS, ROUND_S, gang_peer, nearest_rank, peers_of, round_at
 from muster.domain.ids import NodeId
 
 
@@ -67,3 +67,12 @@ def test_rounds_and_percentiles() -> None:
     assert (round_at(0), round_at(ROUND_S - 0.1), round_at(ROUND_S)) == (0, 0, 1)
     values = [float(number) for number in range(1, 101)]
     assert (nearest_rank(values, 0.5), nearest_rank(values, 0.99), nearest_rank([7.0], 0.99)) == (50.0, 99.0, 7.0)
+
+
+@pytest.mark.parametrize("num_hosts", [1, 2, 3, 8])
+def test_in_time_each_host_of_a_gang_probes_each_other_one_and_none_is_probed_twice_at_once(num_hosts: int) -> None:
+    rounds = [[gang_peer(host, num_hosts, number) for host in range(num_hosts)] for number in range(7, 6 + num_hosts)]
+    assert all(len(set(peers)) == num_hosts for peers in rounds)
+    for host in range(num_hosts):
+        assert {peers[host] for peers in rounds} == set(range(num_hosts)) - {host}
+    assert gang_peer(0, 1, 7) is None

@@ -208,6 +208,11 @@ def test_nvmls_word_decides_before_an_xid_154s() -> None:
     assert found == (REBOOT, RequestedBy.NVML, "memory")
 
 
+def test_one_request_by_both_sources_is_nvmls_word() -> None:
+    """The evidence is the log line's, as it came first; the reading has added NVML's number."""
+    assert named(xid_154("0x2 (Node Reboot Required)"), read(recovery_action=2.0))[:2] == (REBOOT, RequestedBy.NVML)
+
+
 def test_what_the_driver_stated_before_the_fault_is_no_word_about_it() -> None:
     found = named(xid_154("0x1 (GPU Reset Required)", after_ms=-10 * SECOND), xid(79))
     assert found[:2] == (REBOOT, RequestedBy.CATALOGUE)

@@ -228,6 +228,22 @@ def test_the_window_ends_at_its_millisecond() -> None:
     assert num_counted(state, FLEET, BREAKER, NOW_MS + window_ms) == 1, "it is still out"
 
 
+def test_what_is_back_leaves_the_account_with_the_window() -> None:
+    out = ruled([quarantine(0)], fleet()).state
+    back = ruled([recovery(0)], fleet(), out).state
+    window_ms = int(BREAKER.window_s * 1000)
+    later = (NOW_MS + window_ms - 1, NOW_MS + window_ms)
+    kept = [len(ruled([], fleet(), back, now_ms).state.quarantined) for now_ms in later]
+    assert kept == [1, 0]
+
+
+def test_what_falls_at_the_moment_of_a_closing_was_accepted_with_it() -> None:
+    tripped = ruled([quarantine(n) for n in range(60)], fleet()).state
+    closed = close(tripped, FLEET_WINDOW, NOW_MS)
+    assert num_counted(tripped, FLEET_WINDOW, BREAKER, NOW_MS) == 50
+    assert num_counted(closed, FLEET_WINDOW, BREAKER, NOW_MS) == 0
+
+
 def test_an_account_of_the_release_before_counts_by_standings_and_is_given_back() -> None:
     """Its entries have no ways."""
     old = BreakerState(tuple(TakenOut(uuid(n), NOW_MS - 24 * HOUR, (FLEET,)) for n in range(200)))
@@ -235,7 +251,28 @@ def test_an_account_of_the_release_before_counts_by_standings_and_is_given_back(
     assert full.allowed == ()
     freed = ruled([recovery(0), quarantine(300)], fleet(), old)
     assert [move.gpu_uuid for move in freed.allowed] == [uuid(0), uuid(300)]
-    held = admit_takings([Taking("node", (uuid(7),), Way.NODE_HOLD)], old, fleet(), POLICY, NOW_MS)
-    assert len(held.allowed) == 1, "it is out already, so the hold of its node takes no more"
-    (entry,) = [each for each in held.state.quarantined if each.gpu_uuid == uuid(7)]
+    admitted = admit_takings([Taking("node", (uuid(7),), Way.NODE_HOLD)], old, fleet(), POLICY, NOW_MS)
+    assert len(admitted.allowed) == 1, "it is out already, so the hold of its node takes no more"
+    (entry,) = [each for each in admitted.state.quarantined if each.gpu_uuid == uuid(7)]
     assert entry.out_by() == {Way.STANDING, Way.NODE_HOLD}
+
+
+@pytest.mark.parametrize("comes_first", ["hold", "move"])
+def test_what_a_person_accepted_counts_no_more_once_its_node_is_out_too(comes_first: str) -> None:
+    """The judge of GPUs and the judge of nodes run side by side, so either may act first after the closing."""
+    counts = in_one(GpuPlace(cohort="c"), range(4), FleetCounts(8, by_cohort={"c": 8}))
+    state = ruled([quarantine(1)], counts).state
+    state = ruled([quarantine(2)], counts, state).state
+    for scope in tuple(state.open_since_ms):
+        state = close(state, scope, NOW_MS + MINUTE)
+    hold = Taking("node", tuple(map(uuid, range(4))), Way.NODE_HOLD)
+    later_ms = NOW_MS + 2 * MINUTE
+    for turn in ("hold", "move") if comes_first == "hold" else ("move", "hold"):
+        if turn == "hold":
+            admitted = admit_takings([hold], state, counts, POLICY, later_ms)
+            assert admitted.allowed, admitted.incident
+            state = admitted.state
+        else:
+            decision = ruled([quarantine(2)], counts, state, later_ms)
+            assert decision.allowed, decision.incident
+            state = decision.state

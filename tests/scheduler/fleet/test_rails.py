@@ -137,6 +137,15 @@ def test_what_health_requests_goes_first() -> None:
     assert slots(gpus, 2, 7) == {"a0": [0, 2, 3, 4, 5, 6, 7], "a1": [0, 2, 3, 4, 5, 6, 7]}
 
 
+def test_where_a_host_has_too_few_sound_gpus_on_rails_each_host_gives_its_soundest() -> None:
+    """Six of a0's eight are sound, and each host has to give seven."""
+    gpus = [
+        replace(view, health_cost=2_000 * (view.node_id == "a0" and view.slot_index in {1, 2}))
+        for view in fleet({"a0": ALL, "a1": ALL})
+    ]
+    assert slots(gpus, 2, 7) == {"a0": [0, 1, 3, 4, 5, 6, 7], "a1": [0, 1, 2, 3, 4, 5, 6]}
+
+
 def test_a_replacement_has_the_rails_of_the_hosts_that_stay() -> None:
     free = {"a0": HIGH, "a1": [], "a2": LOW, "a3": ALL, "a4": HIGH}
     keep = tuple((NodeId(name), tuple(map(GpuUuid, of_host(name, 4, 4)))) for name in ("a0", "a1"))

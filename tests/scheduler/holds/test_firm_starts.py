@@ -5,12 +5,24 @@ from dataclasses import replace
 
 import pytest
 
-from muster.domain.ids import GpuUuid, NodeId, TenantId
+from muster.domain.ids import AttemptId, GpuUuid, NodeId, TenantId
+from muster.domain.job.wait_reasons import WaitReason
 from muster.domain.policy.document import DEFAULT_POLICY, Policy
 from muster.domain.policy.queue import CONSERVATIVE
+from muster.domain.policy.recovery import RecoveryPolicy, SparePolicy
 from muster.domain.states import Standing
 from scheduler.forecast.end_times import CLEANING_MS
-from scheduler.model import FirmStart, GpuView, Plan, ResumeHold, RunningAttempt, Waiting, WaitingJob, Workload
+from scheduler.model import (
+    FirmStart,
+    GpuView,
+    Plan,
+    ResumeHold,
+    RunningAttempt,
+    StandingReclaim,
+    Waiting,
+    WaitingJob,
+    Workload,
+)
 from scheduler.planner import plan
 from scheduler.quota.tenancy import Quota, Tenancy
 from tests.scheduler.fleets import MINUTE_MS, NOW_MS, hold, host, job, of_host, queueing, racks, running
@@ -274,3 +286,68 @@ def test_a_start_that_its_quota_keeps_from_free_gpus_does_not_await_other_jobs()
     idle = racks({"r0": [8, 8]})
     entry = reported(plan(idle, [wanted], DEFAULT_POLICY, Workload(now_ms, tenancy=tenancy)))
     assert "a limit, or the order of the queue, kept it from starting there by then" in entry.why
+
+
+def waits_for_a_replacement(latest_ms: int) -> Waiting:
+    """A gang of a rack lost a host; its good one is kept, and none of the rack can replace the other yet."""
+    own, lost_gpus = (tuple(map(GpuUuid, of_host(name))) for name in ("r0h0", "r0h1"))
+    lost = replace(
+        job("gang", nodes=2, gpus=8, required="rack", keep=((NodeId("r0h0"), own), (NodeId("r0h1"), lost_gpus))),
+        interrupted_ms=NOW_MS,
+        expected_s=600.0,
+        firm_start=FirmStart(latest_ms, own),
+    )
+    fleet = [
+        replace(view, facts=replace(view.facts, standing=Standing.QUARANTINED)) if view.uuid in lost_gpus else view
+        for view in racks({"r0": [8, 8, 0]})
+    ]
+    workload = Workload(NOW_MS, (ending(600, node="r0h2"),), holds=(ResumeHold(lost.job_id, own),))
+    decided = plan(fleet, [lost], DEFAULT_POLICY, workload)
+    assert [reason.token for reason in reported(decided).verdict.reasons][-1] is WaitReason.REPLACEMENT
+    return reported(decided)
+
+
+def test_a_firm_start_that_passes_while_a_replacement_is_awaited_is_postponed() -> None:
+    stands = waits_for_a_replacement(NOW_MS)
+    assert (stands.firm_start is None, stands.postponed) == (False, None)
+    passed = waits_for_a_replacement(NOW_MS - 1)
+    assert passed.firm_start is None
+    assert "was postponed: it waits for hosts in place of the ones that it lost" in passed.why
+
+
+def test_gpus_that_a_job_of_higher_right_holds_postpone_it() -> None:
+    own = tuple(map(GpuUuid, of_host("r0h1")))
+    keeps = ((NodeId("r0h1"), own),)
+    better = replace(job("better", nodes=2, gpus=8, tier="reserved", keep=keeps), expected_s=3_600.0)
+    workload = Workload(NOW_MS, (ending(60),), holds=(ResumeHold(better.job_id, own),))
+    entry = reported(plan(FLEET, [firm_gang(), better], DEFAULT_POLICY, workload))
+    assert "was postponed: a job that goes before it has got GPUs that were held for it" in entry.why
+
+
+def test_a_quota_that_its_tenant_still_uses_at_its_start_postpones_it() -> None:
+    busy = running("busy", of_host("r1h0"), tenant="waiter", tier="on_demand", ends_minutes=300)
+    tenancy = Tenancy(quotas={(TenantId("waiter"), "on_demand"): Quota(ceiling=16)})
+    fleet = [*FLEET, *racks({"r1": [0]})]
+    entry = reported(decide([firm_gang()], [ending(60), busy], fleet, tenancy=tenancy))
+    assert "was postponed: its tenant's quota, or one above it, is in use for longer" in entry.why
+    ends_before = replace(busy, ends_ms=NOW_MS + 30 * MINUTE_MS)
+    assert reported(decide([firm_gang()], [ending(60), ends_before], fleet, tenancy=tenancy)).postponed is None
+
+
+def test_gpus_that_are_kept_as_spares_postpone_it() -> None:
+    policy = Policy(recovery=RecoveryPolicy(spares=SparePolicy(confidence=0.99)))
+    workload = Workload(NOW_MS, (ending(60),), failures_per_gpu_hour=0.0002)
+    entry = reported(plan(FLEET, [firm_gang()], policy, workload))
+    assert "was postponed: GPUs that were held for it are kept as spares, for gangs that lose hosts" in entry.why
+
+
+def test_a_reclaim_for_it_postpones_it_only_once_its_latest_start_has_passed() -> None:
+    wanted = firm_gang()
+    assert wanted.firm_start is not None
+    reclaim = StandingReclaim(AttemptId("a0"), wanted.job_id, NOW_MS - MINUTE_MS, wanted.firm_start.gpus)
+    for now_ms in (NOW_MS, wanted.firm_start.latest_ms):
+        entry = reported(plan(FLEET, [wanted], DEFAULT_POLICY, Workload(now_ms, (ending(60),), reclaims=(reclaim,))))
+        assert (entry.firm_start, entry.postponed) == (wanted.firm_start, None)
+    late = Workload(wanted.firm_start.latest_ms + 1, (ending(60),), reclaims=(reclaim,))
+    entry = reported(plan(FLEET, [wanted], DEFAULT_POLICY, late))
+    assert "was postponed: GPUs that are reclaimed for it are in use for longer" in entry.why

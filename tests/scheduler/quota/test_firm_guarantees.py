@@ -7,9 +7,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from muster.domain.ids import JobId, TenantId
+from muster.domain.ids import GpuUuid, JobId, NodeId, TenantId
 from muster.domain.job.wait_reasons import WaitReason
 from muster.domain.policy.document import DEFAULT_POLICY, Policy
+from muster.domain.policy.recovery import SparePolicy
 from muster.domain.states import Standing
 from scheduler.model import ElasticGang, Plan, Question, RunningAttempt, WaitingJob, Workload
 from scheduler.planner import plan
@@ -175,3 +176,49 @@ def test_whatever_came_first_each_tenant_gets_what_it_is_guaranteed_at_once(
             asked += [job(f"{tenant}-{tier}-{number}", tenant=tenant, tier=tier) for number in range(left)]
             has.append((tenant, tier, left))
     assert {JobId(name) for name in placed(decided(asked, tenancy, there, policy))} == {one.job_id for one in asked}
+
+
+ONE_SPARE = WITHOUT_SPARES.model_copy(update={"spares": SparePolicy(confidence=0.9)})
+ONE_OF_FOUR = 2e-4
+"""Failures a GPU-hour by which one host of four is kept."""
+
+
+def placed_with_a_spare(queue: Sequence[WaitingJob], tenancy: Tenancy, *, lent_to: RunningAttempt | None) -> Plan:
+    """Return the plan with one spare, if no rule reclaims any job."""
+    policy = DEFAULT_POLICY.model_copy(
+        update={"recovery": ONE_SPARE, "reclaim": DEFAULT_POLICY.reclaim.model_copy(update={"cap_fraction": 0.0})}
+    )
+    attempts = () if lent_to is None else (lent_to,)
+    busy = {gpu for attempt in attempts for gpu in attempt.gpus}
+    gpus = [replace(view, facts=replace(view.facts, is_assigned=view.uuid in busy)) for view in FLEET]
+    workload = Workload(NOW_MS, attempts, tenancy=tenancy, failures_per_gpu_hour=ONE_OF_FOUR)
+    return plan(gpus, queue, policy, workload)
+
+
+def test_a_spare_that_a_job_uses_counts_once() -> None:
+    """Of 32 GPUs the spot job has the spare, 16 are guaranteed to B, and 8 are left to lend."""
+    queue = [of(A, f"x{number}") for number in range(3)]
+    tenancy = Tenancy(quotas={(B, "reserved"): Quota(16)})
+    assert placed(placed_with_a_spare(queue, tenancy, lent_to=None)) == ["x0"]
+    lent_to = running("cheap", of_host("r0h0"), tier="spot", tenant="c")
+    assert placed(placed_with_a_spare(queue, tenancy, lent_to=lent_to)) == ["x0"]
+
+
+def test_a_spare_on_which_an_interrupted_job_starts_counts_once() -> None:
+    """It takes the spare for its guarantee; of the other 24 GPUs 8 are B's, and 16 are left to lend."""
+    tenancy = Tenancy(quotas={(A, "reserved"): Quota(8), (B, "reserved"): Quota(8)})
+    hurt = replace(of(A, "hurt"), interrupted_ms=NOW_MS, keep=((NodeId("r0h3"), tuple(map(GpuUuid, of_host("r0h3")))),))
+    queue = [hurt, *(of(C, f"c{number}", tier="on_demand") for number in range(3))]
+    assert placed(placed_with_a_spare(queue, tenancy, lent_to=None)) == ["hurt", "c0", "c1"]
+
+
+def test_a_guarantee_of_which_nothing_is_unused_limits_no_job() -> None:
+    """A uses its 16, and the fleet is full: the jobs wait for GPUs in use, and one has a place."""
+    tenancy = Tenancy(quotas={(A, "reserved"): Quota(16)})
+    there = [
+        running(f"x{number}", of_host(f"r0h{number}"), tier="reserved", tenant="a", ends_minutes=60 + number)
+        for number in range(4)
+    ]
+    found = decided([of(A, "own"), of(C, "other")], tenancy, there)
+    assert WaitReason.FIRM_GUARANTEES not in {one.verdict.binding for one in found.waiting}
+    assert len(found.holds) == 1

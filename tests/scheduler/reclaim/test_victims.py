@@ -75,6 +75,29 @@ def test_the_example_that_opens_the_module(monkeypatch: pytest.MonkeyPatch) -> N
         assert line in (victims.__doc__ or "")
 
 
+def test_a_greedy_run_counts_what_a_host_has_free(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The host lacks 4 of 8 GPUs, which A alone gives: B is dearer."""
+    monkeypatch.setattr(exact_sets, "MAX_KNOWN", 0)
+    a, b = range(2)
+    asked = VictimCandidates(np.array([-1] * 4 + [a] * 4 + [b] * 8), np.array([2.0, 5.0]), [4, 8], [0] * 2, {0: 24.0})
+    fleet = FleetState(racks({"r0": [4, 0]}), DEFAULT_POLICY)
+    one = Request(tier="reserved", nodes=1, gpus_per_node=8, required="rack")
+    assert cheapest_covers(fleet, one, asked)[0].victims == (a,)
+
+
+def test_victims_that_stay_in_every_set_give_their_gpus_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of the module's example with a host of E alone: only sets that keep B and E are tested, and C replaces D."""
+    a, b, c, d, e = range(5)
+    owner = np.array([a] * 4 + [b] * 4 + [a] * 4 + [c] * 4 + [d] * 8 + [e] * 8)
+    asked = VictimCandidates(owner, np.array([6.0, 3.0, 3.0, 7.0, 1.0]), [8, 4, 4, 8, 8], [0] * 5, {0: 32.0})
+    fleet = FleetState(racks({"r0": [0] * 4}), DEFAULT_POLICY)
+    gang = Request(tier="reserved", nodes=3, gpus_per_node=8, required="rack")
+    monkeypatch.setattr(exact_sets, "MAX_FREE", 4)
+    monkeypatch.setattr(exact_sets, "MAX_SWAPPED", 4)
+    best = cheapest_covers(fleet, gang, asked)[0]
+    assert (sorted(best.victims), best.cost) == ([a, b, c, e], 13.0)
+
+
 def found(request: Request, requested: VictimCandidates) -> list[VictimSet]:
     return cheapest_covers(full_fleet(), request, requested)
 

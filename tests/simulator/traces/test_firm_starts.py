@@ -1,18 +1,26 @@
 """Where wall times are exact, and nothing is lost, each job starts by its first firm start (I31)."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import pytest
 
+from muster.domain.ids import TenantId
 from muster.domain.policy.document import DEFAULT_POLICY, Policy
-from scheduler.model import Plan
-from scheduler.quota.tenancy import Tenancy
+from scheduler.fleet.topology import FleetState
+from scheduler.model import Plan, Question, WaitingJob, Workload
+from scheduler.planner import plan_on
+from scheduler.quota.tenancy import Quota, Tenancy
+from simulator.planning.firm_starts import fault_of_firm_starts
+from simulator.planning.lending import fault_of_lent
+from simulator.traces import by_policy
 from simulator.traces.by_policy import PolicyQueue, RunTimes
 from simulator.traces.generated import LAWS, generated
 from simulator.traces.jobs import TraceJob
 from simulator.traces.planned import Decision, Expected, PlannedQueue
 
 NUM_NODES, GPUS_PER_NODE, NUM_JOBS = 24, 8, 100
+NUM_BEFORE = 5
+"""Firm starts before another tenant gets a guarantee."""
 
 
 def policy_with(**fields: object) -> Policy:
@@ -76,3 +84,54 @@ def test_the_player_of_any_policy_keeps_them_too() -> None:
     played_by = queue.play(note)
     assert len(first_ms) >= NUM_JOBS / 20
     assert [number for number, latest_ms in first_ms.items() if played_by.started_s[number] * 1000 > latest_ms] == []
+
+
+@dataclass
+class WithGuarantees:
+    """A play of jobs of two tenants, each plan of which is checked: no false reason, no guarantee lent."""
+
+    queue: PolicyQueue
+    first_ms: dict[int, int] = field(default_factory=dict)
+    postponed: set[int] = field(default_factory=set)
+    num_plans: int = 0
+
+    def planned(self, state: FleetState, queue: list[WaitingJob], policy: Policy, workload: Workload) -> Plan:
+        gpus = list(self.queue._gpus())
+        decided = plan_on(state, queue, policy, workload)
+        asked = Question(policy, gpus, queue, workload)
+        assert (fault_of_firm_starts(asked, decided), fault_of_lent(asked, decided)) == (None, None)
+        self.num_plans += 1
+        return decided
+
+    def note(self, decided: Plan) -> None:
+        for one in decided.waiting:
+            if one.firm_start is not None:
+                self.first_ms.setdefault(int(one.job_id), one.firm_start.latest_ms)
+            if one.postponed is not None:
+                self.postponed.add(int(one.job_id))
+
+
+@pytest.mark.parametrize("is_set_later", [False, True])
+def test_guarantees_and_firm_starts_are_kept_together(monkeypatch: pytest.MonkeyPatch, *, is_set_later: bool) -> None:
+    """Tenant ``a`` has the only guarantee, and in the end ``b`` has one too: no start is late without a true reason."""
+    own, others = (TenantId("a"), "on_demand"), (TenantId("b"), "reserved")
+    jobs = [
+        replace(job, tenant="aaab"[number % 4], tier="reserved" if number % 20 == 3 else "on_demand")
+        for number, job in enumerate(whole_hosts("steady", 5))
+    ]
+    known = RunTimes([job.duration_s for job in jobs], [None] * NUM_JOBS)
+    policy = policy_with(firm_within_s=14_400)
+    queue = PolicyQueue(jobs, known, policy, Tenancy(quotas={own: Quota(16)}), NUM_NODES, GPUS_PER_NODE)
+    told = WithGuarantees(queue)
+    monkeypatch.setattr(by_policy, "plan_on", told.planned)
+
+    def note(decided: Plan) -> None:
+        told.note(decided)
+        if is_set_later and len(told.first_ms) >= NUM_BEFORE:
+            queue.tenancy = Tenancy(quotas={own: Quota(16), others: Quota(32)})
+
+    started_s = queue.play(note).started_s
+    late = {number for number, latest_ms in told.first_ms.items() if started_s[number] * 1000 > latest_ms}
+    assert told.first_ms, "some starts are firm"
+    assert {jobs[number].tenant for number in told.first_ms} == {"a"}
+    assert late <= told.postponed

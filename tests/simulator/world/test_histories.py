@@ -78,6 +78,7 @@ def test_the_planner_decides_all_that_it_may() -> None:
 
     class Planned(World):
         is_planned = True
+        has_node_faults = False  # fewer hosts are idle then, and growth is rare as it is
 
     decided: Counter[str] = Counter()
     for seed in range(CHUNK):
@@ -94,6 +95,19 @@ def test_each_world_has_faults_of_its_own() -> None:
     assert all(any(each.values()) for each in weights)
     for kind in FAULT_KINDS:
         assert 0 < sum(each[kind] > 0 for each in weights) < CHUNK
+
+
+def test_holds_of_nodes_are_within_the_caps_and_beyond_them_for_correctness_alone() -> None:
+    """Each hold is checked as it begins (``standings.Standings``), and the account at each inspection (I29)."""
+    begun, proposed, ended = 0, 0, 0
+    for seed in range(CHUNK):
+        world = World(seed, TRUE_WIRING)
+        world.run()
+        holds = world.judge.node_holds
+        begun, proposed, ended = begun + holds.num_begun, proposed + holds.num_proposed, ended + holds.num_ended
+        assert not world.store.nodes_on_hold
+    assert begun == ended
+    assert min(begun, proposed) >= STRUCK, "a hold that never begins, or is never held back, proves nothing"
 
 
 def test_a_seed_is_one_history() -> None:

@@ -8,6 +8,7 @@ import pytest
 from health.standing.account import BreakerState, FleetCounts
 from health.standing.breaker import BreakerDecision
 from health.standing.gpu_case import GpuCase, Move, MoveReason, move_to
+from muster.domain.evidence.traits import FaultGroup
 from muster.domain.ids import AttemptId, Fence, GpuUuid, JobId, TenantId
 from muster.domain.job.spec import NodeLossRule
 from muster.domain.lifecycle import attempt as attempts
@@ -117,6 +118,12 @@ def leave_the_condemned(world: World) -> None:
     world.judge.standings.condemned_ms[gpu] = 1 << 60
 
 
+def leave_the_doubted(world: World) -> None:
+    gpu = next(gpu for gpu, case in world.store.cases.items() if case.standing is Standing.HEALTHY)
+    world.judge.proposed.discard(gpu)
+    world.judge.standings.wrong_ms[gpu, FaultGroup.MEMORY] = 1 << 60
+
+
 def lose_a_job(world: World) -> None:
     del world.store.rows[next(iter(world.client.accepted.values()))]
 
@@ -156,6 +163,10 @@ def forget_an_open_breaker(world: World) -> None:
     world.judge.standings.open_since_ms = {"rack:unknown": 1}
 
 
+def hold_uncounted(world: World) -> None:
+    world.store.nodes_on_hold.add(next(iter(world.store.gpus)))
+
+
 FAULTS: dict[str, Callable[[World], None]] = {
     "I1": lose_a_holder,
     "I2": revive,
@@ -174,6 +185,8 @@ FAULTS: dict[str, Callable[[World], None]] = {
     "I22": free_what_is_used,
     "I23": count_again,
     "I25": forget_an_open_breaker,
+    "I28": leave_the_doubted,
+    "I29": hold_uncounted,
 }
 
 

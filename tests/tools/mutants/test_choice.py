@@ -5,6 +5,7 @@ from pathlib import Path
 
 from tools.mutants.choice import DECISIONS, MAX_IN_FILE, all_mutants, choose
 from tools.mutants.mutant import Mutant
+from tools.mutants.records import Choice, reject
 
 
 def mutants(package: str, number: int, in_function: int = 1) -> list[Mutant]:
@@ -18,6 +19,13 @@ def test_it_repeats_by_its_seed() -> None:
     held = mutants("health", 80)
     assert choose(held, 7, 10, ()) == choose(held, 7, 10, ())
     assert choose(held, 7, 10, ()) != choose(held, 8, 10, ())
+
+
+def test_an_edit_of_other_code_leaves_the_choice_as_it_is() -> None:
+    held = mutants("health", 80)
+    other = Mutant("health/f0.py", "new", "if a < b:", 0, "comparison", "if a <= b:")
+    before, after = choose(held, 7, 10, ()), choose([*held[:3], other, *held[4:]], 7, 10, ())
+    assert len(set(before) & set(after)) >= 9
 
 
 def test_packages_have_their_share_of_the_decisions() -> None:
@@ -39,6 +47,13 @@ def test_the_next_takes_the_place_of_a_rejected_one_and_the_others_stay() -> Non
     assert first[2] not in again
     assert again[:4] == [*first[:2], *first[3:]]
     assert len(again) == 5
+
+
+def test_a_change_that_is_rejected_from_another_choice_leaves_this_one_as_it_is(tmp_path: Path) -> None:
+    stored = Choice(7, 3, tuple(mutants("health", 3)), {"old": "equal"})
+    after = reject(tmp_path, stored, {"other": "both ways are right"})
+    assert after.mutants == stored.mutants
+    assert after.rejected == {"old": "equal", "other": "both ways are right"}
 
 
 def test_only_the_code_that_decides_is_chosen(tmp_path: Path) -> None:

@@ -17,6 +17,7 @@ FILES = {
     "tests/api/test_route.py": "def test_it(client): ...\n",
     "tests/stack/test_whole.py": "from health.judge import judge\n",
     "tests/train/test_other.py": "import os\n",
+    "tests/authorisation/test_use_cases.py": "import ast\n",
 }
 PLACED = Placed(
     Mutant("health/score.py", "_sum", "return a + 1", 0, "arithmetic", "return a - 1"), "health/score.py", 5
@@ -38,6 +39,15 @@ def test_names_and_imports_decide_and_what_is_costly_comes_last(nearest: Nearest
         "tests/api/test_route.py",
         "tests/stack/test_whole.py",
     ]
+
+
+def test_a_test_that_reads_such_lines_comes_first(nearest: NearestTests) -> None:
+    """It imports nothing of the changed code. Tests over HTTP meet the route's own check first."""
+    line = "unit.principal.require(Permission.GPU_READ)"
+    change = Mutant("health/score.py", "score", line, 0, "deletion", "pass")
+    found = nearest.of(Placed(change, "health/score.py", 2), 9)
+    assert found[:2] == ["tests/authorisation/test_use_cases.py", "tests/health/test_score.py"]
+    assert "tests/authorisation/test_use_cases.py" not in nearest.of(PLACED, 9)
 
 
 def test_no_more_than_requested(nearest: NearestTests) -> None:

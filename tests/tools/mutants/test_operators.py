@@ -67,6 +67,7 @@ def test_a_default_is_changed() -> None:
         '"""Return 3 < 4."""',
         "return a.wait(3)",
         "return a(timeout_s=3)",
+        "return zip(a, b, strict=True)",
         "return a.keys() - b",
         "return [*a] + b",
     ],

@@ -8,6 +8,7 @@ import pytest
 import torch
 
 from muster.train.checkpoint import extras, state
+from muster.train.data.cursors import Cursors
 from muster.train.parallel.ranks import Agreement
 from muster.train.parallel.shards import CoverageError
 from tests.train.train_case import Attempt, Training
@@ -138,3 +139,52 @@ def test_a_digest_reports_values_kinds_and_shapes_apart_and_nothing_else() -> No
     assert len(set(digests)) == len(digests)
     assert extras.digest_of(torch.ones(3, dtype=torch.bfloat16)) == extras.digest_of(torch.ones(3).bfloat16())
     assert extras.digest_of(lambda: 0) == extras.digest_of(lambda: 0), "what cannot be pickled is refused elsewhere"
+
+
+class _Loader:
+    """Shaped as torchdata's loader, which is no dependency: its state is equal on all ranks, and each rank's own."""
+
+    __module__ = "torchdata.stateful_dataloader.stateful_dataloader"
+
+    def __init__(self, batch_sampler: object = None) -> None:
+        self.batch_sampler = batch_sampler
+        self.loaded: dict[str, Any] = {}
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"_num_yielded": 5}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        self.loaded = state
+
+
+_Loader.__name__ = "StatefulDataLoader"
+
+
+def test_a_loader_that_counts_its_ranks_batches_continues_on_as_many_ranks_alone() -> None:
+    loader = _Loader()
+    saved = [{extras.ALIKE: {"extra loader": loader.state_dict()}}, {}]
+    extras.restore(saved, {"extra loader": loader}, rank=0, world_size=2)
+    assert loader.loaded == {"_num_yielded": 5}
+    with pytest.raises(CoverageError, match=r"extra loader is a StatefulDataLoader.* 2 ranks saved it, and on 3 some"):
+        extras.restore(saved, {"extra loader": loader}, rank=0, world_size=3)
+
+
+@pytest.mark.filterwarnings("ignore::UserWarning")  # of torch, for names that torchdata asks it for
+def test_torchdatas_own_loader_continues_on_as_many_ranks_alone() -> None:
+    torchdata = pytest.importorskip("torchdata.stateful_dataloader")
+    loader = torchdata.StatefulDataLoader(list(range(8)), batch_size=2)
+    next(iter(loader))
+    saved = [{extras.ALIKE: {"extra loader": loader.state_dict()}}, {}]
+    resumed = torchdata.StatefulDataLoader(list(range(8)), batch_size=2)
+    extras.restore(saved, {"extra loader": resumed}, rank=0, world_size=2)
+    assert next(iter(resumed)).tolist() == [2, 3]
+    with pytest.raises(CoverageError, match=r"extra loader is a StatefulDataLoader.* 2 ranks saved it, and on 3 some"):
+        extras.restore(saved, {"extra loader": resumed}, rank=0, world_size=3)
+
+
+def test_a_loader_over_a_stream_leaves_its_position_to_the_stream() -> None:
+    stream = Cursors(0, 0, 3).stream("train", 8, 2, shuffle=True, endless=True, drop_last=False)
+    loader = _Loader(stream)
+    saved = [{extras.ALIKE: {"extra loader": loader.state_dict()}}, {}]
+    extras.restore(saved, {"extra loader": loader}, rank=0, world_size=3)
+    assert loader.loaded == {}

@@ -12,6 +12,7 @@ from muster.train.checkpoint.generations import Generation
 from muster.train.checkpoint.manifest import Manifest, UnusableError
 from muster.train.checkpoint.retention import PINNED, PINNED_BY_CONTROL_PLANE
 from muster.train.checkpoint.retention_thread import RetentionWorker
+from muster.train.checkpoint.save_faults import SaveFault
 from muster.train.checkpoint.scrub import Scrub, ScrubRule, Stopped, Throttle
 from muster.train.checkpoint.storage.disk_store import DiskStore
 from muster.train.checkpoint.storage.stores import Store
@@ -227,6 +228,20 @@ def test_what_retention_removes_meanwhile_is_not_reported_as_a_fault(tmp_path: P
     rank.maintenance.close()
     assert first.name in rank.received("checkpoint_expired")
     assert rank.received("checkpoint_unreadable") == rank.received("checkpoint_rejected") == []
+
+
+def test_a_rollback_removes_what_its_attempt_saved_later_and_no_pinned_generation(tmp_path: Path) -> None:
+    kept, other = commit(tmp_path, 1), commit(tmp_path, 2)
+    pinned = commit(tmp_path, 3)
+    rank = Rank(DiskStore(tmp_path), ScrubRule(), frozenset({pinned.name}))
+    rank.maintenance.remove_newer(kept)
+    assert rank.received("checkpoint_expired") == [other.name]
+    assert sorted(DiskStore(tmp_path).list_generations()) == [kept, pinned]
+    with pytest.raises(FileExistsError) as taken:
+        DiskStore(tmp_path).prepare(pinned)
+    fault = SaveFault.of(0, taken.value, DiskStore(tmp_path).place)
+    assert (fault.is_name_taken, fault.kind) == (True, "")
+    DiskStore(tmp_path).prepare(other)
 
 
 class Flaky(DiskStore):

@@ -64,3 +64,12 @@ def test_the_batch_of_the_page_on_elastic_jobs_is_shared_by_each_of_its_sizes() 
 def test_nothing_to_choose_from_is_an_error(num_samples: int, batch_size: int) -> None:
     with pytest.raises(ValueError, match="must be 1 or more"):
         Samples(0, 0, 1).indices(num_samples, batch_size)
+
+
+def test_ranges_that_follow_each_other_are_skipped_in_whatever_order_they_were_found() -> None:
+    samples = Samples(5, 0, 1)
+    samples.skip(100, 200)
+    samples.skip(50, 100)
+    samples.position = 50
+    samples.begin()
+    assert samples.position == 200

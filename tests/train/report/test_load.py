@@ -23,6 +23,13 @@ def test_means_are_of_a_step_and_samples_of_the_whole_attempt() -> None:
     assert load.word() == {"samples": 11, "samples_per_step": 3.0, "tokens_per_step": None, "padding": None}
 
 
+def test_a_count_below_zero_makes_no_report_that_would_be_refused() -> None:
+    load = Load()
+    load.note(samples=-3, tokens=-5, padded=10)
+    load.end()
+    assert load.word() == {"samples": 0, "samples_per_step": 0.0, "tokens_per_step": 0.0, "padding": 1.0}
+
+
 def test_a_rank_counts_its_own_share_of_each_step() -> None:
     samples = Samples(seed=1, rank=1, world_size=4)
     samples.indices(100, 8)

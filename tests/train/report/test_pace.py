@@ -24,6 +24,8 @@ if importlib.util.find_spec("torch") is not None:
     from muster.train.report.pace import PARTS, StepTiming
 
 DATA_S, FORWARD_S, LOSS_S, BACKWARD_S, CLIP_S, OPTIMIZER_S, PRINT_S = 1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0
+EXPLAINED = {"cpu_wait", "gc", "threads", "io_wait", "switches_per", "read_bytes_per"}
+"""Readings that explain a slow rank: no parts of a step."""
 NOTHING = {
     "data_s": 0.0,
     "forward_s": 0.0,
@@ -45,6 +47,9 @@ class PlayedDevice:
 
     def mark(self) -> float:
         return self.now_s
+
+    def stream(self) -> int:
+        return 0
 
     def has_passed(self, mark: float) -> bool:
         return mark <= self.passed_s
@@ -276,6 +281,20 @@ def test_a_started_model_is_copied_and_kept_in_a_file_and_its_copy_reports_nothi
     assert len(program.pace._marks) == before
 
 
+def test_a_step_that_evaluates_a_copy_of_the_model_is_no_plain_step() -> None:
+    program = Program(PlayedDevice())
+    averaged = torch.optim.swa_utils.AveragedModel(program.model).eval()
+    own: list[Any] = []
+    for is_evaluating in (False, False, True):
+        program.pace.begin()
+        if is_evaluating:
+            averaged(torch.ones(1, 2))
+        program.device.spend(1.0)
+        program.pace.end()
+        own.append(program.pace.own_word().get("own_steps"))
+    assert own == [None, 1, None]
+
+
 def test_a_rate_counts_each_token_once_and_mfu_is_of_the_gpus_known_peak() -> None:
     work = Work(ModelShape(matmul_params=1e9, layers=1, heads=1, head_dim=1, sequence=1), recompute=Recompute.FULL)
     known = Program(PlayedDevice("NVIDIA H100 80GB HBM3"), work=work, ranks_per_replica=2)
@@ -302,7 +321,7 @@ def test_a_rate_counts_each_token_once_and_mfu_is_of_the_gpus_known_peak() -> No
 def test_runtime_wire_and_console_speak_of_the_same_parts() -> None:
     assert PARTS == domain_pace.PARTS == tuple(job_texts.PACE)
     told = {field.removesuffix("_s") for field in wire.Pace.__struct_fields__ if field.endswith("_s")}
-    assert told - {"tokens_per"} == set(PARTS)
+    assert told - {"tokens_per", "own", "wait", *EXPLAINED} == set(PARTS)
 
 
 def test_what_does_not_want_it_has_no_hooks() -> None:

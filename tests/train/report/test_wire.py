@@ -25,6 +25,7 @@ def test_words_go_out_and_orders_come_in(listener: socket.socket) -> None:
     with supervisor:
         channel.send("step", step=1, loss=0.5)
         assert json.loads(supervisor.recv(4096)) == {"type": "step", "step": 1, "loss": 0.5}
+        assert channel.dropped_lines == 0
         assert channel.receive() == []
         supervisor.sendall(b'{"type": "stop", "reason": "reclaim"}\nnonsense\n[1]\n{"type": "chec')
         supervisor.sendall(b'kpoint_now"}\n')
@@ -36,6 +37,7 @@ def test_none_at_the_other_end_is_no_fault(tmp_path: Path) -> None:
     for path in (None, str(tmp_path / "nobody")):
         channel = Channel(path)
         channel.send("step", step=1)
+        assert channel.dropped_lines == 1
         assert channel.receive() == []
         channel.close()
 

@@ -9,6 +9,7 @@ from muster.train.checkpoint.interval import IntervalRule
 from muster.train.checkpoint.storage.places import S3Place
 from muster.train.runtime.environment import Environment, Resume
 from muster.train.runtime.faults import Faults
+from muster.train.values.on_fault import ValueFaultRule
 
 
 def test_without_a_launcher_there_is_one_rank_and_nothing_is_kept() -> None:
@@ -27,6 +28,7 @@ def test_the_launchers_words() -> None:
             "MUSTER_STOP_NOTICE_S": "2.5",
             "MUSTER_TRAIN_SYNCHRONOUS": "1",
             "MUSTER_NODES_RANGE": "1-4",
+            "MUSTER_ON_VALUE_FAULT": "skip:2",
             "MUSTER_RESUME": '{"generation": "step-00000040/gen-1", "refuse": ["step-00000060/gen-1"], "newer": 1}',
         }
     )
@@ -41,6 +43,7 @@ def test_the_launchers_words() -> None:
         stop_notice_s=2.5,
         is_synchronous=True,
         nodes_range=(1, 4),
+        on_value_fault=ValueFaultRule("skip", 2, 3),
         resume=resume,
     )
 
@@ -107,6 +110,7 @@ def test_no_preference_is_no_limit(text: str) -> None:
         ("MUSTER_FENCE", "1.5"),
         ("MUSTER_NODES_RANGE", "4"),
         ("MUSTER_NODES_RANGE", "4-1"),
+        ("MUSTER_ON_VALUE_FAULT", "retry"),
         ("MUSTER_STOP_NOTICE_S", "nan"),
         ("MUSTER_STOP_NOTICE_S", "soon"),
         ("MUSTER_TRAIN_SYNCHRONOUS", "yes"),

@@ -79,7 +79,7 @@ def tries_of(monkeypatch: pytest.MonkeyPatch, stop_at_s: float, notice_ms: int) 
 
     def save(rank: int) -> None:
         orders: Any = Received(clocks, stop_at_s if rank == 0 else None, notice_ms)
-        saves: Any = SimpleNamespace(needed_s=NEEDED_S)
+        saves: Any = SimpleNamespace(needed_s=NEEDED_S, is_name_taken=False)
         last = LastSave(saves, together.of(rank), orders, 300.0)
         last.save(failing(rank), 10)
         stopping.append(last.is_stopping)
@@ -111,3 +111,13 @@ def test_a_stop_without_a_deadline_leaves_one_more_try(
     monkeypatch: pytest.MonkeyPatch, stop_at_s: float, tries: list[float]
 ) -> None:
     assert tries_of(monkeypatch, stop_at_s, NO_DEADLINE_MS) == [tries] * 2
+
+
+def test_a_save_whose_name_is_taken_is_tried_once() -> None:
+    """The store keeps a pinned generation through a rollback, so its name never becomes free."""
+    orders: Any = Received(Clocks(), None, 0)
+    ranks: Any = SimpleNamespace(rank=0, max=pytest.fail)
+    saves: Any = SimpleNamespace(needed_s=NEEDED_S, is_name_taken=True)
+    last = LastSave(saves, ranks, orders, 300.0)
+    last.save(lambda: False, 10)
+    assert (last.is_saved, last.num_tries) == (False, 1)

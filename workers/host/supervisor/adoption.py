@@ -124,6 +124,7 @@ def reap_vanished(attempt_dir: Path) -> dict[str, Any]:
                 reaped={},
                 main_code=None,
                 excerpt=lambda stream: exit_record.file_excerpt(attempt_dir, stream),
+                reported=None,
             ),
             "killed_descendants": killed,
             **exit_record.host_facts(order, group),

@@ -36,6 +36,14 @@ RELAYED = "logs_sent.json"
 """File of the host worker: by stream, how many bytes the control plane has."""
 RELAYED_TRAINING = "training"
 TRAIN_SOCKET = "train.sock"
+SENSORS = "sensors"
+WATCH = "watch"
+"""Folder of host reports alone; the newest words of the sensors are in ``SENSORS``."""
+WATCH_SOCKET = "watch.sock"
+COLLECT = "collect.json"
+STALLED = "stalled.json"
+LEARNT = "learnt.json"
+"""Durations of phases that the host's watch reports, for the job's next attempt."""
 SUPERVISOR_LOG = "supervisor.log"
 LOGS = "logs"
 RANKS = "ranks"
@@ -76,11 +84,20 @@ def write_json(path: Path, document: dict[str, Any]) -> None:
         os.close(folder)
 
 
+def replace_json(path: Path, document: dict[str, Any]) -> None:
+    """Replace ``path`` whole, as ``write_json`` does, without waiting for the disk: it need not outlive the host."""
+    draft = path.with_name(f".{path.name}.{os.getpid()}")
+    descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+    with os.fdopen(descriptor, "wb") as file:
+        file.write(json.dumps(document).encode())
+    draft.replace(path)
+
+
 def read_json(path: Path) -> dict[str, Any] | None:
     """Return the document, or None while there is no readable one."""
     try:
         document = json.loads(path.read_bytes())
-    except (OSError, ValueError):
+    except (OSError, ValueError, RecursionError):
         return None
     return document if isinstance(document, dict) else None
 

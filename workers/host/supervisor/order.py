@@ -142,13 +142,17 @@ def program_environment(order: Order, folder: Path, scratch: Path) -> dict[str, 
     all.
 
     NCCL prints nothing of its faults by itself, and torch keeps no record of its collectives: both are switched on.
+    NCCL writes its record of a hang when it is requested by its pipe. Torch ends a process that cannot make its pipe,
+    and a bare command may start its ranks where this folder is missing: ``muster.train`` checks that, and offers it.
     """
+    record = str(folder / files.FLIGHT / "rank_")
     environment = {
         "PATH": os.defpath,
         "OMP_NUM_THREADS": "1",
         "NCCL_DEBUG": "WARN",
         "TORCH_FR_BUFFER_SIZE": "2000",
-        "TORCH_FR_DUMP_TEMP_FILE": str(folder / files.FLIGHT / "rank_"),
+        "TORCH_FR_DUMP_TEMP_FILE": record,
+        **({"TORCH_NCCL_DEBUG_INFO_PIPE_FILE": record} if order.is_torchrun else {}),
         "TORCH_NCCL_DUMP_ON_TIMEOUT": "1",
         **passed_on_environment(),
         **order.user.environment(scratch),
@@ -162,6 +166,8 @@ def program_environment(order: Order, folder: Path, scratch: Path) -> dict[str, 
         "MUSTER_NUM_NODES": str(order.num_nodes),
         "CUDA_VISIBLE_DEVICES": ",".join(order.gpus),
         "MUSTER_TRAIN_SOCKET": str(scratch / files.TRAIN_SOCKET),
+        "MUSTER_WATCH_SOCKET": str(scratch / files.WATCH_SOCKET),
+        "MUSTER_TAKES_OUTCOME": "1",
         "TMPDIR": str(scratch),
     }
     if order.venv is not None:

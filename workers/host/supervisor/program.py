@@ -21,6 +21,7 @@ from workers.host.supervisor.proof.cleaning import reap_children
 from workers.host.supervisor.proof.processes import is_same_process, processes_of, read_process
 from workers.host.supervisor.record.log_streams import LogStream
 from workers.host.supervisor.record.train_socket import TrainSocket
+from workers.host.supervisor.record.watch_socket import WatchSocket
 from workers.host.supervisor.user.job_secrets import MissingSecretError
 from workers.host.supervisor.user.job_user import REACHES
 
@@ -63,6 +64,7 @@ class Program:
         self._listeners: dict[int, int] = {}
         self.streams: dict[str, LogStream] = {}
         self.train_socket: TrainSocket | None = None
+        self.watch_socket: WatchSocket | None = None
         self.reaped: dict[int, int] = {}
         self.pid = 0
         self._advice: str | None = None
@@ -90,6 +92,8 @@ class Program:
             self._require_script()
         self.train_socket = TrainSocket(self._folder, scratch / files.TRAIN_SOCKET, order.host_ranks, self._redactor)
         order.user.own(self.train_socket.path)
+        self.watch_socket = WatchSocket(self._folder, scratch / files.WATCH_SOCKET, order.host_ranks, self._redactor)
+        order.user.own(self.watch_socket.path)
         self._environment = {**program_environment(order, self._folder, scratch), **self._give_secrets()}
         if order.is_torchrun and order.container is None and order.venv is None:
             self._require_interpreter()
@@ -321,8 +325,9 @@ class Program:
             stream.close()
         for descriptor in self._kept_open:
             os.close(descriptor)
-        if self.train_socket is not None:
-            self.train_socket.close()
+        for ranks in (self.train_socket, self.watch_socket):
+            if ranks is not None:
+                ranks.close()
         return {name: stream.dropped_bytes for name, stream in self.streams.items() if stream.dropped_bytes}
 
 

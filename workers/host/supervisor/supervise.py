@@ -34,6 +34,7 @@ from workers.host.supervisor.proof.processes import read_process
 from workers.host.supervisor.quick_check import QuickCheck, WrongResultError
 from workers.host.supervisor.record import exit_record
 from workers.host.supervisor.stop_plan import StopPlan
+from workers.host.supervisor.watch_orders import WatchOrders
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -44,7 +45,7 @@ if TYPE_CHECKING:
     from workers.host.supervisor.order import Order
     from workers.host.supervisor.order_parts import Preparation
     from workers.host.supervisor.record.log_streams import LogStream
-    from workers.host.supervisor.record.train_socket import TrainSocket
+    from workers.host.supervisor.record.rank_socket import RankSocket
     from workers.host.supervisor.standby import Standby
 
 EXIT_LOCKED = 10
@@ -76,6 +77,7 @@ class Supervisor:
         self._lease_file = WatchedFile(folder / files.LEASE)
         self._stop_file = WatchedFile(folder / files.STOP)
         self._pins_file = WatchedFile(folder / files.PINS)
+        self._watch_orders = WatchOrders(folder)
         self._lease_until_ns = order.lease_until_ns
         self._wall_time_ends_ns: int | None = None
         self._is_host_stopping = False
@@ -243,11 +245,12 @@ class Supervisor:
     def _watch(self) -> None:
         poll = select.poll()
         poll.register(self._wakeup, select.POLLIN)
-        streams: dict[int, LogStream | TrainSocket] = {
+        streams: dict[int, LogStream | RankSocket] = {
             stream.descriptor: stream for stream in self._program.streams.values()
         }
-        if self._program.train_socket is not None:
-            streams[self._program.train_socket.descriptor] = self._program.train_socket
+        for ranks in (self._program.train_socket, self._program.watch_socket):
+            if ranks is not None:
+                streams[ranks.descriptor] = ranks
         for descriptor in streams:
             poll.register(descriptor, select.POLLIN)
         while not self._program.has_ended():
@@ -295,6 +298,7 @@ class Supervisor:
             self._record["wall_time_exceeded"] = True
             self._ask(WALL_TIME, now + self._order.grace_ns)
         self._report_pins()
+        self._watch_orders.turn(self._program)
         if self._is_host_stopping:
             self._is_host_stopping = False
             self._ask(HOST_SHUTDOWN, now + self._order.grace_ns)
@@ -351,7 +355,12 @@ class Supervisor:
             "launcher_exit_code": exit_code,
             "launcher_signal": number,
             "ranks": exit_record.rank_outcomes(
-                self._folder, order, reaped=program.reaped, main_code=program.exit_code, excerpt=program.excerpt
+                self._folder,
+                order,
+                reaped=program.reaped,
+                main_code=program.exit_code,
+                excerpt=program.excerpt,
+                reported=None if program.train_socket is None else program.train_socket.outcomes,
             ),
             "dropped_log_bytes": dropped,
             "killed_descendants": killed,

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import errno
 from typing import TYPE_CHECKING
 
-from muster.train.checkpoint import fences, generations, retention
+from muster.train.checkpoint import fences, generations, plain_files, retention, skipped_ranges
 from muster.train.checkpoint.save_faults import place_of
 from muster.train.checkpoint.storage.late_files import LATE_ELSEWHERE_S, LATE_ON_SHARED_S
+from muster.train.runtime.durable_files import sync_folder, write_durably
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -41,6 +43,18 @@ class DiskStore:
         generations.abandon_older(self.folder, begun)
         return begun
 
+    def write_skipped(self, fence: int, content: bytes) -> None:
+        write_durably(self.folder / f"{skipped_ranges.NAME}-{fence}", content)
+        sync_folder(self.folder)
+
+    def read_skipped(self, fence: int) -> bytes | None:
+        prefix = f"{skipped_ranges.NAME}-"
+        numbers = [path.name.removeprefix(prefix) for path in self.folder.glob(f"{prefix}*")]
+        newest = max((int(number) for number in numbers if _is_number(number) and int(number) <= fence), default=None)
+        if newest is None:
+            return None
+        return plain_files.content(self.folder / f"{prefix}{newest}", skipped_ranges.MOST_BYTES)
+
     def highest_fence(self) -> int:
         return fences.highest_fence(self.folder)
 
@@ -51,6 +65,9 @@ class DiskStore:
         return generations.half_written(self.folder)
 
     def prepare(self, generation: Generation) -> None:
+        final = self.folder / generation.name
+        if final.exists():
+            raise FileExistsError(errno.EEXIST, "exists already", str(final))
         generations.prepare(self.folder, generation)
 
     def abandon(self, generation: Generation) -> None:
@@ -100,3 +117,7 @@ class DiskStore:
 
     def remove(self, gone: Iterable[Generation]) -> None:
         retention.remove(self.folder, gone)
+
+
+def _is_number(text: str) -> bool:
+    return text.isascii() and text.isdecimal() and len(text) <= 20

@@ -15,7 +15,7 @@ import hashlib
 import re
 from typing import TYPE_CHECKING
 
-from muster.train.checkpoint import generations, manifest
+from muster.train.checkpoint import generations, manifest, skipped_ranges
 from muster.train.checkpoint.fences import FENCE, StaleFenceError
 from muster.train.checkpoint.generations import Generation
 from muster.train.checkpoint.manifest import MANIFEST, MOST_MANIFEST_BYTES, FileRecord, Manifest, UnusableError
@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from muster.train.checkpoint.storage.bucket import Bucket
 
 _KEY = re.compile(r"(step-\d+/gen-\d+)/([^/]+)")
+_SKIPPED = re.compile(rf"{skipped_ranges.NAME}/(\d{{20}})")
 _FENCE = re.compile(rf"{FENCE}/(\d{{20}})")
 
 
@@ -67,6 +68,19 @@ class ObjectStore:
         with contextlib.suppress(OSError):  # the next attempt removes what cannot be removed now
             self._forget_below(chosen)
         return chosen
+
+    def write_skipped(self, fence: int, content: bytes) -> None:
+        self._bucket.put(f"{skipped_ranges.NAME}/{fence:020d}", content)
+
+    def read_skipped(self, fence: int) -> bytes | None:
+        listed = [each.key for each in self._bucket.listed(f"{skipped_ranges.NAME}/")]
+        found = [key for key in listed if (match := _SKIPPED.fullmatch(key)) is not None and int(match[1]) <= fence]
+        if not found:
+            return None
+        size = self._bucket.size(max(found))
+        if size > skipped_ranges.MOST_BYTES:
+            raise OSError(errno.EFBIG, f"it holds {size} bytes, more than {skipped_ranges.MOST_BYTES}", max(found))
+        return b"".join(self._bucket.read(max(found), size))
 
     def highest_fence(self) -> int:
         return max(self._fences(), default=0)

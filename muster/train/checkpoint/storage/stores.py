@@ -37,6 +37,12 @@ class Store(Protocol):
         Raises StaleFenceError: a newer attempt has begun.
         """
 
+    def write_skipped(self, fence: int, content: bytes) -> None:
+        """Write an attempt's record of skipped samples (``skipped_ranges``), in place of one that it wrote before."""
+
+    def read_skipped(self, fence: int) -> bytes | None:
+        """Return the record of the newest attempt up to ``fence``; None if none has written one."""
+
     def highest_fence(self) -> int:
         """Return the highest fence; 0 if no attempt has begun yet."""
 
@@ -47,7 +53,7 @@ class Store(Protocol):
         """Return (step, fence) of generations that were never committed, the newest first; one may be in progress."""
 
     def prepare(self, generation: Generation) -> None:
-        """Make a place to write the generation to."""
+        """Make a place to write the generation to. Raises FileExistsError if it was committed before."""
 
     def abandon(self, generation: Generation) -> None:
         """Remove the written files of a generation, unless it was committed."""

@@ -223,6 +223,20 @@ def test_a_store_that_does_not_answer_states_nothing_of_what_lies_there(prefix: 
         getattr(store, check)(Generation(1, 1))
 
 
+def test_the_record_of_skipped_samples_is_the_newest_attempts_up_to_a_fence(prefix: Prefix) -> None:
+    store = prefix.store()
+    assert store.read_skipped(9) is None
+    store.write_skipped(3, b"of attempt 3")
+    store.write_skipped(12, b"of attempt 12")
+    assert [store.read_skipped(fence) for fence in (2, 3, 11, 12)] == [
+        None,
+        b"of attempt 3",
+        b"of attempt 3",
+        b"of attempt 12",
+    ]
+    assert store.list_generations() == []
+
+
 def test_a_name_that_is_taken_is_never_overwritten(prefix: Prefix) -> None:
     store = prefix.store()
     generation = commit(store, 1)

@@ -15,7 +15,7 @@ from sqlalchemy import Engine, select
 
 from control.core.unit_of_work import UnitOfWorkFactory
 from muster.client.transport import Problem
-from muster.db.models import TrainingHost, TrainingStep
+from muster.db.models import LineFindingRow, TrainingHost, TrainingStep
 from muster.domain.ids import AttemptId
 from muster.wire.training import TrainAnswer, TrainBatch
 from tests.fleet_factory import Fleet, make_fleet
@@ -225,3 +225,17 @@ def test_a_relay_that_is_killed_as_it_relays_reports_everything_once(
     assert speaking.steps() == list(range(1, 31))
     assert speaking.num_refused() == 0
     assert speaking.relayed()[files.RELAYED_TRAINING] == (speaking.folder / files.TRAIN).stat().st_size
+
+
+def test_lines_about_faults_that_a_rank_prints_are_stored_once(
+    start: Callable[[], Speaking], short_folder: Path
+) -> None:
+    speaking = start()
+    peer = "n1:98:12 [0] NCCL WARN NET/IB : Got completion from peer 10.7.1.9<40112> with error 12, opcode 129"
+    (speaking.folder / files.LOGS / "0.log").write_text(f"step 1\n{peer}\n{peer}\nstep 2\n", encoding="utf-8")
+    for relay in (LogRelay(short_folder, DirectClient(speaking.fleet)) for _ in range(2)):  # type: ignore[arg-type]  # the same calls, without HTTP
+        relay.drain_all()
+        relay.drain_all()
+    with speaking.fleet.units.read() as session:
+        (row,) = session.scalars(select(LineFindingRow).where(LineFindingRow.attempt_id == speaking.attempt_id))
+    assert (row.pattern, row.count, row.rank, row.peer) == ("nccl.ib_retry_exceeded", 2, 0, "10.7.1.9")

@@ -25,6 +25,10 @@ PREFLIGHT = "preflight"
 which was not ready while the others of its gang waited.
 """
 
+NO_OUTCOME = "none"
+"""Outcome of a rank whose program reported none."""
+_GOOD_OUTCOMES = (None, NO_OUTCOME, "done")
+
 
 def blank_record(attempt_id: str, fence: int, boot_id: str) -> dict[str, Any]:
     """Return every field, with values for a part that never ran."""
@@ -97,10 +101,12 @@ def rank_outcomes(
     reaped: Mapping[int, int],
     main_code: int | None,
     excerpt: Callable[[str], str],
+    reported: Mapping[int, str] | None,
 ) -> dict[str, Any]:
     """Return one entry a rank. The supervisor reaps a rank whose entry was killed too, else its end is unknown.
 
-    ``reaped``: pid → exit code or minus the signal; ``excerpt``: stream → the text of its end.
+    ``reaped``: pid → exit code or minus the signal; ``excerpt``: stream → the text of its end; ``reported``: rank →
+    the outcome that ``muster.train`` reported, None if the socket for it was not read.
     """
     outcomes: dict[str, Any] = {}
     redactor = order.secrets.redactor()
@@ -112,9 +118,10 @@ def rank_outcomes(
             code = (reaped.get(pid) if isinstance(pid, int) else None) if order.is_torchrun else main_code
             exit_code, number = split_status(code)
             known = {"exit_code": exit_code, "signal": number, "ended_at_ms": files.wall_ms() if started else None}
-        has_failed = known["exit_code"] != 0 and bool(started)
+        outcome = None if reported is None else reported.get(rank, NO_OUTCOME)
+        has_failed = (known["exit_code"] != 0 or outcome not in _GOOD_OUTCOMES) and bool(started)
         words = (_reported_error(order.user, started) or excerpt(str(rank))) if has_failed else None
-        outcomes[str(rank)] = {**known, "error_excerpt": redactor.words(words)}
+        outcomes[str(rank)] = {**known, "error_excerpt": redactor.words(words), "outcome": outcome}
     return outcomes
 
 

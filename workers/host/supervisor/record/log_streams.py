@@ -25,6 +25,12 @@ _OF_ANY_TIME = (
     b"uncorrectable NVLink error detected",
     b"with status=12 ",
     b"(12) opcode",
+    b"with error 12,",
+    b"port error",
+    b"async fatal event",
+    b"local catastrophic error",
+    b"CUDA_ERROR_CONTAINED",
+    b"over nvlink or a hardware error",
     b"Watchdog caught collective operation timeout",
     b"watchdog got stuck for",
 )

@@ -8,10 +8,13 @@ from typing import Any
 
 import pytest
 
+from muster.domain.exit.exits import classify, parse_exit_record
+from muster.domain.states import Cause
 from tests.workers.host.supervisor.attempt_case import Attempt
 from workers.host import supervisor
 from workers.host.supervisor import files
 from workers.host.supervisor.record import train_socket
+from workers.host.supervisor.user.redaction import Redactor
 from workers.host.training_relay import next_lines
 
 STATES = """
@@ -74,6 +77,42 @@ def test_a_rank_receives_why_and_until_when_it_has_to_stop(attempt: Attempt) -> 
     assert record["ended_at_ms"] < heard["deadline_unix_ms"] < record["ended_at_ms"] + 25_000
 
 
+@pytest.mark.parametrize(
+    ("lines", "outcome"),
+    [
+        ("say(type='hello', rank=0); say(type='outcome', exit='failed', cause='save_failed')", "save_failed"),
+        ("say(type='hello', rank=0); say(type='outcome', exit='done', cause=None)", "done"),
+        ("say(type='hello', rank=0); say(type='outcome', exit='done'); say(type='hello', rank=0)", "none"),
+        ("say(type='hello', rank=0); say(type='outcome', exit='no word, but a text')", "none"),
+        ("say(type='hello', rank=0); say(type='outcome', exit=['done'])", "none"),
+        ("say(type='outcome', exit='failed', cause='save_failed')", "none"),
+        ("say(type='hello', rank=5); say(type='outcome', exit='failed', cause='save_failed')", "none"),
+        ("", "none"),
+    ],
+    ids=["cause", "word", "a later process", "a text", "a list", "no rank", "no rank of this host", "nothing"],
+)
+def test_the_exit_record_states_the_outcome_of_the_ranks_newest_process(
+    attempt: Attempt, lines: str, outcome: str
+) -> None:
+    attempt.start(f"{STATES}{lines}\nprint('last words'); sys.exit(74)\n")
+    rank = attempt.ended()["ranks"]["0"]
+    assert (rank["exit_code"], rank["outcome"]) == (74, outcome)
+    parsed = parse_exit_record(attempt.read("exit.json"))
+    assert parsed.ranks[0].outcome == outcome
+    assert classify(parsed, None).cause is (Cause.SAVE_FAILED if outcome == "save_failed" else Cause.USER_ERROR)
+
+
+def test_a_failed_save_of_a_program_that_ends_with_0_is_recorded_with_its_last_words(attempt: Attempt) -> None:
+    failed = "say(type='hello', rank=0); say(type='outcome', exit='failed', cause='save_failed')"
+    attempt.start(f"{STATES}{failed}\nprint(os.environ['MUSTER_TAKES_OUTCOME'], 'last words')\n")
+    assert attempt.ended()["ranks"]["0"]["exit_code"] == 0
+    verdict = classify(parse_exit_record(attempt.read("exit.json")), None)
+    assert (verdict.cause, verdict.proof) == (
+        Cause.SAVE_FAILED,
+        "rank 0 ended with code 0: its results could not be saved: 1 last words",
+    )
+
+
 def test_a_flood_neither_blocks_the_rank_nor_the_supervisor(attempt: Attempt) -> None:
     attempt.start(FLOODS)
     assert attempt.ended()["ranks"]["0"]["exit_code"] == 0
@@ -98,6 +137,18 @@ def test_a_long_runs_steps_leave_room_for_the_word_of_a_checkpoint(
     assert kinds[-2:] == ["checkpoint", "outcome"]
     assert 20 < len(kinds) < 30
     assert listening.dropped_lines == 102 - len(kinds)
+
+
+def test_a_message_of_any_depth_ends_nothing(short_folder: Path) -> None:
+    listening = train_socket.TrainSocket(short_folder, short_folder / "s", {0}, Redactor([b"secret-value"]))
+    with socket.socket(socket.AF_UNIX) as rank:
+        rank.connect(str(short_folder / "s"))
+        for depth in (63, 64, 980, 990, 999):
+            rank.sendall(b'{"type": "step", "loss": %s}\n' % (b"[" * depth + b"]" * depth))
+        listening.pump()
+        listening.close()
+    assert len((short_folder / files.TRAIN).read_text(encoding="utf-8").splitlines()) == 1
+    assert listening.dropped_lines == 4
 
 
 def test_what_the_control_plane_has_makes_room_and_the_rest_stays_where_it_was(

@@ -1,0 +1,61 @@
+"""Arguments of a run, which ``start`` makes: its place among the ranks, and how it saves and shares data."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from torch.distributed.device_mesh import DeviceMesh
+
+    from muster.train.checkpoint.lineage import Lineage
+    from muster.train.parallel.ranks import Ranks
+    from muster.train.report.wire import Channel
+    from muster.train.runtime.environment import Environment
+    from muster.train.runtime.orders import Orders
+    from muster.train.values.on_fault import ValueFaultRule
+
+
+@dataclass(frozen=True)
+class Joined:
+    """A rank among the others: its environment, the other ranks, and the channel to the supervisor with its orders."""
+
+    around: Environment
+    ranks: Ranks
+    channel: Channel
+    orders: Orders
+
+
+@dataclass(frozen=True)
+class CheckpointPlan:
+    """How a run saves. ``every``: as ``checkpoint_every`` of ``start``; ``lineage``: stored with each checkpoint."""
+
+    every: int | str
+    is_asynchronous: bool
+    keep: int
+    lineage: Lineage
+
+
+@dataclass(frozen=True)
+class ValuePlan:
+    """How a run watches its values. ``check_every``: as ``check_replicas_every`` of ``start``, None for ``"auto"``.
+
+    ``compute_every``: as ``check_compute_every``.
+    """
+
+    rule: ValueFaultRule
+    check_every: int | None
+    compute_every: int
+
+
+@dataclass(frozen=True)
+class DataSharing:
+    """How ranks share the data. ``is_parallel``, ``mesh``: ``data_parallel`` and ``data_mesh`` of ``start``.
+
+    ``is_steady``: gradients are averaged in the order of the ranks.
+    """
+
+    seed: int
+    is_parallel: bool
+    mesh: DeviceMesh | None
+    is_steady: bool

@@ -1,0 +1,18 @@
+"""Where secrets begin and end: the shortest that is struck, and the largest file that is read for them."""
+
+from pathlib import Path
+
+from muster.cli.framework.redaction import LEAST_SECRET, STRUCK, Redaction, secrets_in
+
+
+def test_the_shortest_secret_that_is_struck_has_so_many_characters() -> None:
+    words = "abcdefgh"[:LEAST_SECRET]
+    assert Redaction([words]).text(f"a line with {words} again") == f"a line with {STRUCK} again"
+    assert Redaction([words[1:]]).text(f"a line with {words} again") == f"a line with {words} again"
+
+
+def test_a_file_of_64_kib_is_read_for_its_secret_and_a_larger_one_is_not(tmp_path: Path) -> None:
+    secret = "the-secret-of-the-folder\n"
+    (tmp_path / "whole.key").write_text(secret + "\n" * (64 * 1024 - len(secret)))
+    (tmp_path / "larger.token").write_text("another-secret\n" + "\n" * 64 * 1024)
+    assert list(secrets_in(tmp_path)) == [secret.strip()]

@@ -1,0 +1,12 @@
+"""What the tests of the watch share."""
+
+import pytest
+
+from control.core.unit_of_work import UnitOfWorkFactory
+from tests.control.conftest import SetClock
+from tests.control.watch.stalled_job import StalledJob
+
+
+@pytest.fixture
+def stalled(units: UnitOfWorkFactory, clock: SetClock) -> StalledJob:
+    return StalledJob(units, clock)

@@ -1,0 +1,47 @@
+"""Candidates from the ranks alone: stopped and dead processes, and ranks that stand apart from the others."""
+
+from collections.abc import Iterator
+
+from muster.domain.exit.fault_lines import Role
+from watch.forensics.candidates import Candidate, State, Weight
+from watch.forensics.sentences import DOES
+from watch.forensics.standing import CAUSE_OF_STANDING, Standing
+
+
+def rank_candidates(state: State) -> Iterator[Candidate]:
+    """Yield the candidates that process states and stacks give without any sequence."""
+    for standing, weight in ((Standing.STOPPED, Weight.STOPPED), (Standing.DEAD, Weight.DEAD)):
+        if numbers := _first_of(state, standing):
+            operation, words = state.wait_of(numbers[0])
+            node = state.ranks[numbers[0]][0]
+            yield Candidate(weight, CAUSE_OF_STANDING[standing], numbers, DOES[standing], operation, words, (), node)
+    if state.graph.edges:
+        return
+    apart = [number for number, stand in sorted(state.stands.items()) if stand.is_suspect]
+    apart.sort(key=lambda number: (state.ranks[number][1].step, state.ranks[number][1].ticks, number))
+    if apart:
+        first = apart[0]
+        standing = state.stands[first].standing
+        numbers = tuple(number for number in apart if state.stands[number].standing is standing)
+        weight = Weight.HOLDER if len(state.ranks) == 1 else Weight.APART
+        node = state.ranks[first][0]
+        yield Candidate(weight, CAUSE_OF_STANDING[standing], numbers, DOES[standing], "", "", (), node)
+    elif behind := _behind(state):
+        does = "has made the least progress"
+        yield Candidate(Weight.SILENT, "unknown", behind, does, "", "", (), state.ranks[behind[0]][0])
+
+
+def _first_of(state: State, standing: Standing) -> tuple[int, ...]:
+    """Return the ranks of a standing; of dead ones those first that do not report the loss of another rank."""
+    numbers = [number for number, stand in state.stands.items() if stand.standing is standing]
+    followers = {each.finding.rank for each in state.quotes if each.finding.role is Role.CASCADE}
+    own = [number for number in numbers if number not in followers]
+    return tuple(sorted(own or numbers))
+
+
+def _behind(state: State) -> tuple[int, ...]:
+    """Return the ranks at the lowest step and tick, if others are further."""
+    places = {number: (rank.step, rank.ticks) for number, (_, rank) in state.ranks.items()}
+    lowest = min(places.values(), default=(0, 0))
+    behind = tuple(sorted(number for number, place in places.items() if place == lowest))
+    return behind if len(behind) < len(places) else ()

@@ -1,0 +1,1 @@
+"""Stragglers: ranks that compute longer than their peers, which wait for them. Pure."""
