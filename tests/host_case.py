@@ -139,9 +139,7 @@ class HostCase:
     def log(self, job_id: JobId) -> bytes:
         with self.fleet.units.begin(self.fleet.tenant, jobs.READ) as unit:
             chunks = chunks_after(unit, job_id, EVERYTHING, after=0, limit=10_000)
-        streams: dict[
-            tuple[str, str, str], list[bytes]
-        ] = {}  # a line may come in pieces, between the pieces of other ranks
+        streams: dict[tuple[str, str, str], list[bytes]] = {}  # a line may come in pieces
         for chunk in chunks:
             streams.setdefault((chunk.attempt_id, chunk.node_id, chunk.stream), []).append(chunk.content)
         return b"".join(b"".join(pieces) for pieces in streams.values())
