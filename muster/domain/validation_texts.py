@@ -25,6 +25,7 @@ _LENGTHS: Final[Mapping[str, tuple[str, str]]] = {
     "string_too_short": ("min_length", "at least"),
     "string_too_long": ("max_length", "at most"),
 }
+_CHOICES: Final = frozenset({"literal_error", "enum"})
 _TEXT: Final = "Value"
 """Name of a text that one of our own rules has read before it is measured."""
 
@@ -35,6 +36,8 @@ def text_of(model: type[BaseModel], place: Place, kind: str, message: str, conte
         return _unknown_key(_keys_at(model, place[:-1]), str(place[-1]))
     if kind in _LENGTHS:
         return _length_words(kind, context)
+    if kind in _CHOICES:
+        return f"must be {context['expected']}"
     if kind not in _NO_NUMBER and kind not in _BOUNDS:
         return message.removeprefix("Value error, ")
     if _is_fraction(_bounds_at(model, place)):

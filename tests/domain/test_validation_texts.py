@@ -52,6 +52,10 @@ def test_a_number_is_reported_by_its_bounds(field: str, odd: object, words: str)
     assert told == words
 
 
+def test_one_of_few_words_is_reported_with_all_of_them() -> None:
+    assert reported({"watch": {"on_hang": "ignore"}}) == {"/watch/on_hang": "must be 'restart', 'hold' or 'notify'"}
+
+
 def test_a_tiers_field_is_found_under_its_name() -> None:
     found = reported({"tiers": {"spot": {"prioriti": 1}}})
     assert any("did you mean priority?" in words for words in found.values()), found

@@ -39,12 +39,20 @@ _MAX_NOTES = 6
 _UNKNOWN = Candidate(Weight.NOTHING, "unknown", (), whole="No evidence names a rank that holds up the others.")
 
 
+
 def judge_hang(reports: Sequence[HostReport]) -> Verdict:
     """Return what caused the hang: the ranks at fault, the cause, and the evidence for it."""
     state = _state(reports)
     candidates = [*rank_candidates(state), *sequence_candidates(state), *line_candidates(state)]
-    best = max(candidates, key=lambda each: each.weight, default=_UNKNOWN)
+    best = max(candidates, key=lambda each: each.weight, default=_unknown(state))
     return _verdict(state, best, [each for each in candidates if each is not best])
+
+
+def _unknown(state: State) -> Candidate:
+    if len(state.ranks) != 1:
+        return _UNKNOWN
+    (rank,) = state.ranks
+    return replace(_UNKNOWN, whole=f"Rank {rank} makes no progress, and no evidence shows why.")
 
 
 def _state(reports: Sequence[HostReport]) -> State:

@@ -88,7 +88,7 @@ class ProgramCheck:
         return Checked(runs, judgement, tuple(self._made))
 
     def _undisturbed(self, name: str, gpus: tuple[str, ...]) -> Attempt:
-        self._report(f"{name}: {self._plan.steps} steps without a disturbance")
+        self._report(f"{name}: running {self._plan.steps} steps without a disturbance")
         ended = self._run(name, gpus, kill_at=None, max_restarts=0)
         attempt = self._recorded(name, 1)
         if attempt is None:
@@ -100,7 +100,7 @@ class ProgramCheck:
 
     def _resumed(self, gpus: tuple[str, ...]) -> tuple[Attempt, Attempt]:
         plan, name = self._plan, "resumed"
-        self._report(f"{name}: saved at step {plan.save_at}, killed one step later, and resumed up to {plan.steps}")
+        self._report(f"{name}: saving at step {plan.save_at}, killing one step later, and resuming up to {plan.steps}")
         ended = self._run(name, gpus, kill_at=plan.save_at + 1, max_restarts=1)
         killed, resumed = self._recorded(name, 1), self._recorded(name, 2)
         if killed is None:

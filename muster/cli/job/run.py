@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
-from pydantic import ValidationError
 
 from muster.cli.framework.durations import seconds_of
 from muster.cli.framework.exits import CommandError, Exit, close_quietly
@@ -32,6 +31,7 @@ from muster.cli.job.job_options import (
 )
 from muster.cli.job.job_submit import limits_of, name_of, program_of, restart_of
 from muster.cli.job.run_host import kernel_faults_of, readings_of
+from muster.domain.errors import ValidationFailedError
 
 if TYPE_CHECKING:
     from muster.domain.job.spec import JobSpec
@@ -144,12 +144,19 @@ def supervise(plan: "RunPlan", folder: Path, *, as_json: bool) -> int:
 def checked_spec(document: dict[str, Any]) -> "JobSpec":
     """Return the specification as the control plane would take it. Raises CommandError naming the fields."""
     from muster.domain.job.spec import JobSpec
+    from muster.domain.validation import validated
 
     try:
-        return JobSpec.model_validate(document)
-    except ValidationError as fault:
-        said = "; ".join(f"{'.'.join(map(str, each['loc']))}: {each['msg']}" for each in fault.errors())
+        return validated(JobSpec, document)
+    except ValidationFailedError as fault:
+        said = "; ".join(f"{_option_of(each.pointer)}: {each.detail}" for each in fault.faults)
         raise CommandError(said, "`muster run --help` says what each takes.", Exit.INVALID) from None
+
+
+def _option_of(pointer: str) -> str:
+    """Return the option that sets the field; for a field within others, its place."""
+    field = pointer.removeprefix("/")
+    return field.replace("/", ".") if "/" in field else f"--{field.replace('_', '-')}"
 
 
 def require_startable(spec: "JobSpec") -> None:

@@ -101,7 +101,8 @@ class WatchPolicy(StrictModel):
     quiet_s: Seconds = Field(
         1800.0,
         description="The limit for programs without `muster.train`: so long without output and processor time. "
-        "`muster run` also counts GPUs that are utilised at less than half their highest power as no work.",
+        "Under `muster run`, a GPU at 90 % utilisation or more that draws less than half of its highest power waits in "
+        "a collective, and counts as idle.",
     )
     known: KnownLimits = Field(default_factory=KnownLimits)
     unknown: UnknownLimits = Field(default_factory=UnknownLimits)

@@ -29,6 +29,8 @@ def test_no_report_and_no_rank_give_a_verdict_without_a_name() -> None:
         verdict = judge_hang(reports)
         assert (verdict.kind, verdict.cause, verdict.ranks) == (VerdictKind.HANG, "unknown", ())
         assert verdict.sentence == "No evidence names a rank that holds up the others."
+    alone = judged(rank(3, stack=()))
+    assert (alone.cause, alone.sentence) == ("unknown", "Rank 3 makes no progress, and no evidence shows why.")
 
 
 def test_clocks_of_hosts_apart_change_nothing() -> None:
