@@ -39,7 +39,6 @@ _MAX_NOTES = 6
 _UNKNOWN = Candidate(Weight.NOTHING, "unknown", (), whole="No evidence names a rank that holds up the others.")
 
 
-
 def judge_hang(reports: Sequence[HostReport]) -> Verdict:
     """Return what caused the hang: the ranks at fault, the cause, and the evidence for it."""
     state = _state(reports)
