@@ -58,8 +58,8 @@ JOBS: Final = (
         },
         {"restart": {"max_restarts": 4}},
     ),
-    FaultyJob("stops", "stop@14/1", 2, ("hang", "succeeded"), {"stop": ("Rank 1 on", "stopped")}),
-    FaultyJob("hangs", "hang@14/1", 2, ("hang", "succeeded"), {"hang": ("Rank 1 on", "train_transformer.py:")}),
+    FaultyJob("stops", "stop@14/1", 2, ("hang", "succeeded"), {"stop": ("Rank 1 ", "stopped")}),
+    FaultyJob("hangs", "hang@14/1", 2, ("hang", "succeeded"), {"hang": ("Rank 1 ", "train_transformer.py:")}),
     FaultyJob(
         "values",
         "nan@8/1 flip_weight@17/2=9",

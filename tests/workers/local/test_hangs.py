@@ -216,7 +216,8 @@ def test_a_fault_of_the_kernels_log_since_the_attempts_start_is_the_cause(runs: 
         return (line,), ()
 
     before_ms = time.time() * 1000
-    ended = runs.run(bare(QUIET), WatchPolicy(quiet_s=0.5, known=SHORT), on_hang="hold", kernel=kernel)
+    waits = "import threading; print('here', flush=True); threading.Event().wait()"  # for something, as for a network
+    ended = runs.run(bare(waits), WatchPolicy(quiet_s=0.5, known=SHORT), on_hang="hold", kernel=kernel)
     assert len(since_all_ms) == 1
     assert before_ms - 1 <= since_all_ms[0] <= ended["attempts"][0]["ended_at_ms"]
-    assert runs.sentences()[0].startswith(f"hang: Rank 0 on this-host reports a fault of the network: {line}")
+    assert runs.sentences()[0].startswith(f"hang: Rank 0 reports a fault of the network: {line}")
