@@ -6,6 +6,7 @@ import json
 import select
 import socket
 import struct
+from abc import ABC, abstractmethod
 from pathlib import Path
 
 TYPE_CHECKING = False
@@ -54,7 +55,7 @@ class Connection:
         self.rank: int | None = None
 
 
-class RankSocket:
+class RankSocket(ABC):
     """Socket that is polled like a stream: ``descriptor`` is readable when a rank connects or sends.
 
     A subclass says in ``take`` what becomes of a line.
@@ -84,9 +85,9 @@ class RankSocket:
         """The processes that are connected, and receive our messages."""
         return {connection.pid for connection in self._ranks.values()}
 
+    @abstractmethod
     def take(self, connection: Connection, message: dict[str, Any]) -> None:
         """Take one JSON object that a rank has sent."""
-        raise NotImplementedError
 
     def pump(self) -> None:
         """Read what is there, a bounded amount."""
