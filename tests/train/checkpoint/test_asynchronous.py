@@ -123,7 +123,7 @@ run = train.start(model, optimizer, checkpoint_every=4, asynchronous=len(sys.arg
 for step in run.steps(total=10):
     torch.autograd.backward(run.model(torch.ones(2, 4)).sum())
     optimizer.step()
-    staging = run._checkpoints._parts._staging
+    staging = run._state.checkpoints._parts._staging
     print("step", step, staging._making is not None, bool(staging._kept), flush=True)
 run.finish()
 """
