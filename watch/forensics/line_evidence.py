@@ -48,7 +48,7 @@ class Quote:
     def words(self) -> str:
         """Return the line with its origin, for the evidence."""
         if self.is_of_kernel:
-            return f"kernel of {self.node}: {self.finding.text}"
+            return f"kernel{f' of {self.node}' if self.node else ''}: {self.finding.text}"
         by = "a rank" if self.finding.rank is None else f"rank {self.finding.rank}"
         return f"{by} printed: {self.finding.text}"
 

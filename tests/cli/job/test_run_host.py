@@ -56,6 +56,7 @@ def test_faults_of_own_gpus_and_of_the_host_explain_a_hang(monkeypatch: pytest.M
     verdict = judge_hang([HostReport("", 5_000, ranks, lines)])
     assert (verdict.cause, verdict.ranks, verdict.is_measured) == ("gpu", (1,), True)
     assert "fallen off the bus" in verdict.sentence
+    assert verdict.evidence[0] == f"kernel: {lines[0]}"
 
 
 def test_a_closed_log_is_stated_with_the_hang(monkeypatch: pytest.MonkeyPatch) -> None:
