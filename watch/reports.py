@@ -47,6 +47,9 @@ class Frame:
 FLIGHT_RECORDER: Final = "flight_recorder"
 NCCL: Final = "nccl"
 WATCHDOG: Final = "watchdog"
+SCHEDULED: Final = "scheduled"
+STARTED: Final = "started"
+COMPLETED: Final = "completed"
 
 
 @dataclass(frozen=True, slots=True)

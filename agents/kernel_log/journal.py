@@ -83,9 +83,9 @@ class Journal:
         self.close()
 
     @property
-    def has_reported(self) -> bool:
-        """Whether journalctl has shown a line of this boot."""
-        return self._journalctl.has_reported
+    def newest(self) -> str | None:
+        """The cursor of the newest line of this boot that was read."""
+        return self._newest
 
     def close(self) -> None:
         self._journalctl.close()

@@ -22,7 +22,7 @@ _MOST_TURNS: Final = 200
 
 @dataclass(frozen=True, slots=True)
 class RecentFaults:
-    """Faults in the order of the log. ``remark``: why it could not be read; empty where it was."""
+    """Faults in the order of the log. ``remark``: why it could not be read, or not to its end; empty where it was."""
 
     events: tuple[ProbeEvent, ...] = ()
     remark: str = ""
@@ -37,14 +37,15 @@ def recent_faults(
     journal: JournalPlace = HOSTS_OWN,
 ) -> RecentFaults:
     """Return the faults since ``since_ms`` (1970, this host's clock). Never raises for a log that is closed to us."""
+    remark = ""
     try:
         found = _of_kmsg(gpu_at, boot_id, kmsg)
     except OSError as closed:
         of_journal, why = _of_journal(gpu_at, boot_id, journal)
         if of_journal is None:
             return RecentFaults(remark=f"the kernel's log was not read: {kmsg}: {closed.strerror}; {why}")
-        found = of_journal
-    return RecentFaults(tuple(each for each in found if each.at_ms >= since_ms))
+        found, remark = of_journal, f"the kernel's log was not read to its end: {why}" if why else ""
+    return RecentFaults(tuple(each for each in found if each.at_ms >= since_ms), remark)
 
 
 def _of_kmsg(gpu_at: Callable[[str], GpuUuid | None], boot_id: str, path: Path) -> list[ProbeEvent]:
@@ -60,9 +61,12 @@ def _of_kmsg(gpu_at: Callable[[str], GpuUuid | None], boot_id: str, path: Path) 
 def _of_journal(
     gpu_at: Callable[[str], GpuUuid | None], boot_id: str, place: JournalPlace
 ) -> tuple[list[ProbeEvent] | None, str]:
-    """Return its faults; None with the reason if it cannot be read, or shows no line of the kernel to this user."""
+    """Return its faults, with the reason if they are not all; None if it shows this user no line of the kernel.
+
+    journalctl follows the log, so its end is a turn in which no further line came.
+    """
     found: list[ProbeEvent] = []
-    has_shown = False
+    newest: str | None = None
     until_s = time.monotonic() + JOURNAL_WAIT_S
     try:
         log = Journal(gpu_at, boot_id, place)
@@ -70,9 +74,10 @@ def _of_journal(
         return None, f"{place.program}: {fault.strerror}"
     with log:
         while time.monotonic() < until_s:
-            events = log.events(_TURN_S)
-            found += events
-            if has_shown and not events:
-                break
-            has_shown = has_shown or log.has_reported
-    return (found, "") if has_shown else (None, f"{place.program} shows no line of the kernel")
+            found += log.events(_TURN_S)
+            if newest is not None and log.newest == newest:
+                return found, ""
+            newest = log.newest
+    if newest is None:
+        return None, f"{place.program} shows no line of the kernel"
+    return found, f"{place.program}: its newest lines were not read within {JOURNAL_WAIT_S:g} s"

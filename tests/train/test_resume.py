@@ -4,7 +4,6 @@ import json
 import os
 import shutil
 import signal
-import time
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
@@ -177,8 +176,7 @@ def test_a_file_that_shows_late_is_waited_for(
     aside = path.rename(path.with_name(".aside"))
     with Listening(training.checkpoints.parent / "s") as supervisor:
         attempt = training.start(num_ranks=2, MUSTER_TRAIN_SOCKET=str(supervisor.path))
-        supervisor.wait_for("hello", rank=1)
-        time.sleep(0.5)
+        until(lambda: any("it may show late" in rank.errors for rank in attempt.ranks), "rank that misses it")
         aside.rename(path)
         assert attempt.ended() == [0, 0]
     assert attempt.steps == between(undisturbed, 9, 12)

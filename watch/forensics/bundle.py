@@ -44,15 +44,8 @@ _PICKLE_ENDS: Final = frozenset({".pickle", ".pkl"})
 OWN_RECORDS: Final = frozenset(
     {"order.json", "supervisor.json", "supervisor.lock", "user.json", "lease.json", "stop.json", "stopping.json"}
     | {"ready.json", "go.json", "meet.json", "met.json", "pins.json", "exit.json", "clean.json", "events.jsonl"}
-    | {
-        "train.jsonl",
-        "logs_sent.json",
-        "collect.json",
-        "stalled.json",
-        "durations.json",
-        "learnt.json",
-        "findings.jsonl",
-    }
+    | {"train.jsonl", "logs_sent.json", "collect.json", "stalled.json", "durations.json", "learnt.json"}
+    | {"findings.jsonl"}
 )
 """Files of an attempt's folder that say nothing about a hang."""
 _OWN_BY_RANK: Final = re.compile(

@@ -14,7 +14,17 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Final, NoReturn
 
-from watch.reports import FLIGHT_RECORDER, NCCL, Collective, Frame, RankReport, StackSource
+from watch.reports import (
+    COMPLETED,
+    FLIGHT_RECORDER,
+    NCCL,
+    SCHEDULED,
+    STARTED,
+    Collective,
+    Frame,
+    RankReport,
+    StackSource,
+)
 
 MAX_ENTRIES: Final = 2048
 """Newest entries of a dump that are kept."""
@@ -26,7 +36,7 @@ _MAX_MEMBERS: Final = 1 << 16
 _MAX_GROUPS: Final = 256
 _PICKLE: Final = b"\x80"
 _MAX_INT: Final = (1 << 63) - 1
-_STATES: Final = frozenset({"scheduled", "started", "completed"})
+_STATES: Final = frozenset({SCHEDULED, STARTED, COMPLETED})
 
 
 class DumpError(ValueError):
@@ -90,7 +100,7 @@ def _dump(document: Mapping[str, Any]) -> Dump:
         notes.append(f"{num_odd} of {len(raw)} entries are not readable and were left out")
     whole = [(entry, each) for entry, each in read if each is not None]
     whole.sort(key=lambda item: _count(item[0].get("record_id")) or 0)
-    stack = _stack(whole[-1][0]) if whole and whole[-1][1].state != "completed" else ()
+    stack = _stack(whole[-1][0]) if whole and whole[-1][1].state != COMPLETED else ()
     return Dump(tuple(each for _, each in whole), stack, tuple(notes))
 
 
@@ -141,7 +151,7 @@ def _collective(entry: object, groups: Mapping[str, tuple[int, ...]]) -> Collect
 def _state(entry: Mapping[str, Any], backend: str) -> str:
     """Return an entry's state. gloo leaves it ``scheduled`` and sets ``retired`` when the work is done."""
     if backend == "gloo" and entry.get("retired") is True:
-        return "completed"
+        return COMPLETED
     state = entry.get("state")
     return state if isinstance(state, str) and state in _STATES else ""
 

@@ -8,7 +8,7 @@ from watch.forensics.sentences import DOES, place_words, rank_words, waits_words
 from watch.forensics.sequences import Wait
 from watch.forensics.standing import CAUSE_OF_STANDING, Standing
 from watch.phases import Phase
-from watch.reports import ProcessState
+from watch.reports import SCHEDULED, STARTED, ProcessState
 
 
 def sequence_candidates(state: State) -> Iterator[Candidate]:
@@ -24,8 +24,8 @@ def sequence_candidates(state: State) -> Iterator[Candidate]:
 
 def _of_mismatch(mismatch: Mismatch) -> Candidate:
     operation = mismatch.stated[0][0].split(" ")[0]
-    where = f"number {mismatch.sequence} of group {mismatch.group or '0'}"
-    evidence = (f"collectives of one number differ: {mismatch.words}",)
+    where = mismatch.place
+    evidence = (f"collectives of one number differ: {where} is {mismatch.collectives}",)
     if mismatch.skipped:
         verb = "it" if len(mismatch.culprits) == 1 else "they"
         does = f"skipped {mismatch.skipped}, {where}: {verb} entered {_entered(mismatch)} under that number"
@@ -33,7 +33,7 @@ def _of_mismatch(mismatch: Mismatch) -> Candidate:
     does = f"entered {_entered(mismatch)} as {where}, where {rank_words(mismatch.stated[0][1])} entered "
     does += mismatch.stated[0][0]
     if mismatch.culprits == mismatch.stated[0][1] or len(mismatch.culprits) > len(mismatch.stated[-1][1]):
-        does = f"entered different collectives as {where}: {mismatch.words.partition(' is ')[2]}"
+        does = f"entered different collectives as {where}: {mismatch.collectives}"
     return Candidate(Weight.MISMATCH, "mismatched_collective", mismatch.culprits, does, operation, "", evidence)
 
 
@@ -118,8 +118,8 @@ def _of_states(state: State, mismatch: Mismatch | None) -> Iterator[Candidate]:
         if wait.missing or not members <= set(wait.ranks):
             continue
         states = {rank: entered[rank][wait.sequence].state for rank in wait.ranks}
-        late = tuple(rank for rank, word in states.items() if word == "scheduled")
-        has_started = any(word == "started" for word in states.values())
+        late = tuple(rank for rank, word in states.items() if word == SCHEDULED)
+        has_started = any(word == STARTED for word in states.values())
         if has_started and late:
             evidence = (f"{rank_words(late)} enqueued {wait.words}, and never started it; the others started it",)
             does = f"enqueued {wait.words}, and its GPU never started it"

@@ -69,7 +69,9 @@ def _state(reports: Sequence[HostReport]) -> State:
     def may_lag(number: int) -> bool:
         return number not in stands or stands[number].is_suspect
 
-    readings = {report.node: report.readings for report in reports}
+    readings: dict[str, dict[str, float]] = {}
+    for report in reports:
+        readings.setdefault(report.node, {}).update(report.readings)
     notes = tuple(f"{report.node}: {note}" if report.node else note for report in reports for note in report.notes)
     return State(ranks, stands, joined, wait_graph(joined, may_lag), quotes, readings, notes)
 

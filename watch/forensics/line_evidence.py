@@ -12,7 +12,7 @@ from muster.domain.exit.fault_lines import Fault, Role
 from watch.forensics.standing import Stand, Standing
 from watch.lines.findings import LineFinding
 from watch.lines.reader import LineReader
-from watch.reports import WATCHDOG, Collective, HostReport, ProcessState, RankReport
+from watch.reports import COMPLETED, SCHEDULED, WATCHDOG, Collective, HostReport, ProcessState, RankReport
 
 CAUSE_OF: Final = {
     Fault.NETWORK: "network",
@@ -48,7 +48,7 @@ class Quote:
     def words(self) -> str:
         """Return the line with its origin, for the evidence."""
         if self.is_of_kernel:
-            return f"kernel of {self.node}: {self.finding.text}"
+            return f"kernel{f' of {self.node}' if self.node else ''}: {self.finding.text}"
         by = "a rank" if self.finding.rank is None else f"rank {self.finding.rank}"
         return f"{by} printed: {self.finding.text}"
 
@@ -177,7 +177,7 @@ def sequences_in(quotes: Sequence[Quote]) -> dict[int, tuple[Collective, ...]]:
         for number in sorted({done, min(done + 1, newest), newest}):
             if number > 0:
                 operation = operations.get((rank, str(number)), "")
-                state = "completed" if number <= done else "scheduled"
+                state = COMPLETED if number <= done else SCHEDULED
                 of_rank[group, number] = Collective(group, number, operation, state=state, source=WATCHDOG)
     _add_timeouts(found, operations)
     return {rank: tuple(each for _, each in sorted(of_rank.items())) for rank, of_rank in found.items()}
@@ -189,7 +189,7 @@ def _add_timeouts(
     """Add the collectives of ranks that state a timeout and no status, as releases before 2.3 do."""
     for (rank, sequence), operation in operations.items():
         if rank is not None and sequence is not None and rank not in found:
-            entry = Collective("0", int(sequence), operation, state="scheduled", source=WATCHDOG)
+            entry = Collective("0", int(sequence), operation, state=SCHEDULED, source=WATCHDOG)
             found[rank] = {("0", entry.sequence): entry}
 
 

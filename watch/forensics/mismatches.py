@@ -14,9 +14,8 @@ from itertools import pairwise
 from typing import Final
 
 from watch.forensics.sequences import Joined, key_of
-from watch.reports import WATCHDOG, Collective
+from watch.reports import COMPLETED, WATCHDOG, Collective
 
-_COMPLETED: Final = "completed"
 _OF_ANY_SIZE: Final = ("all_to_all", "alltoall", "scatter", "gather", "coalesced", "object", "send", "recv")
 """Operations whose input may have another size on each rank; reduce_scatter and all_gather_into_tensor have one."""
 _OF_ONE_SIZE: Final = ("reduce_scatter", "all_gather_into_tensor", "all_gather_base")
@@ -38,9 +37,14 @@ class Mismatch:
     stated: tuple[tuple[str, tuple[int, ...]], ...]
 
     @property
-    def words(self) -> str:
-        parts = [f"{operation} on {_ranks(ranks)}" for operation, ranks in self.stated]
-        return f"number {self.sequence} of group {self.group or '0'} is {' and '.join(parts)}"
+    def place(self) -> str:
+        """Return the number as text."""
+        return f"number {self.sequence} of group {self.group or '0'}"
+
+    @property
+    def collectives(self) -> str:
+        """Return what was entered under the number, as text."""
+        return " and ".join(f"{operation} on {_ranks(ranks)}" for operation, ranks in self.stated)
 
 
 def first_mismatch(joined: Joined) -> Mismatch | None:
@@ -50,7 +54,7 @@ def first_mismatch(joined: Joined) -> Mismatch | None:
         shared = Counter(number for of_rank in entries.values() for number in of_rank)
         for number in sorted(number for number, count in shared.items() if count > 1):
             at = _comparable({rank: of_rank[number] for rank, of_rank in sorted(entries.items()) if number in of_rank})
-            is_stuck = any(entry.state != _COMPLETED for entry in at.values())
+            is_stuck = any(entry.state != COMPLETED for entry in at.values())
             if is_stuck and len({_kind(entry) for entry in at.values()}) > 1:
                 return _mismatch(joined, group, number, at)
     return None

@@ -2,11 +2,8 @@
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Final
 
-from watch.reports import Collective
-
-_COMPLETED: Final = "completed"
+from watch.reports import COMPLETED, Collective
 
 
 def newest_of(entries: Sequence[Collective], most: int) -> tuple[Collective, ...]:
@@ -23,7 +20,7 @@ def newest_of(entries: Sequence[Collective], most: int) -> tuple[Collective, ...
         group = (entry.source, entry.group)
         last[group] = index
         members[group] = entry.ranks or members.get(group, ())
-        if entry.state not in {_COMPLETED, ""} and not entry.is_p2p:
+        if entry.state not in {COMPLETED, ""} and not entry.is_p2p:
             stuck.setdefault(group, index)
     anchor = min(stuck.values(), default=len(entries) - 1)
     marks = [*sorted(stuck.values()), *sorted(last.values(), reverse=True)]

@@ -17,9 +17,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final
 
-from watch.reports import FLIGHT_RECORDER, NCCL, WATCHDOG, Collective, RankReport
+from watch.reports import COMPLETED, FLIGHT_RECORDER, NCCL, WATCHDOG, Collective, RankReport
 
-_COMPLETED: Final = "completed"
 _ENDS: Final = re.compile(r"(\d{1,7})(?:->|<-)(\d{1,7})")
 _WORLD: Final = frozenset({"", "0", "default_pg"})
 """Names of the group of all ranks."""
@@ -85,7 +84,7 @@ class Joined:
     def stuck_at(self, group: str, rank: int) -> int | None:
         """Return the first number that the rank has entered and not completed; None if it waits in none."""
         entries = self.of[group].get(rank, {})
-        return min((number for number, entry in entries.items() if entry.state != _COMPLETED), default=None)
+        return min((number for number, entry in entries.items() if entry.state != COMPLETED), default=None)
 
 
 def join(ranks: Iterable[RankReport]) -> Joined:
@@ -118,7 +117,7 @@ def join(ranks: Iterable[RankReport]) -> Joined:
 
 def _transfer(rank: int, newest: Collective) -> Transfer | None:
     """Return the send or receive that is a rank's newest entry: ``send 0->1``, or ``recv 1<-0``."""
-    found = _ENDS.search(newest.operation) if newest.is_p2p and newest.state != _COMPLETED else None
+    found = _ENDS.search(newest.operation) if newest.is_p2p and newest.state != COMPLETED else None
     if found is None:
         return None
     ends = [_global(int(each), newest.ranks) for each in found.groups()]
@@ -139,7 +138,7 @@ def _by_group(entries: Sequence[Collective]) -> Mapping[str, dict[int, Collectiv
         newest = max(of_group)
         for number, entry in of_group.items():
             if number != newest and not entry.state:
-                of_group[number] = replace(entry, state=_COMPLETED)
+                of_group[number] = replace(entry, state=COMPLETED)
     return found
 
 

@@ -4,7 +4,7 @@ import queue
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
@@ -75,7 +75,7 @@ class HangWatch:
         part = Part.of(self.folder)
         if part is None:
             return
-        watched = PartWatch(part, self.policy, self.durations, self.readings, self.kernel)
+        watched = PartWatch(part, self.policy, self.durations, self.readings, self.kernel, is_only_host=True)
         learnt = Learnt(self.durations, self.policy)
         has_failed = is_stalled = False
         num_turns = 0
@@ -94,7 +94,7 @@ class HangWatch:
                     continue
                 is_stalled = True
                 path = self.folder / "watch" / f"host-{part.node}.json"
-                self._found.put(Hang(judge_hang([replace(found.report, node="")]), found.overdue.still_s, path))
+                self._found.put(Hang(judge_hang([found.report]), found.overdue.still_s, path))
             elif found is not None:
                 is_stalled = False
                 self._found.put(found)

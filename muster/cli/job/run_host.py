@@ -4,9 +4,6 @@ import contextlib
 import os
 import time
 from collections.abc import Callable, Mapping, Sequence
-from typing import Final
-
-_NODE: Final = "this-host"
 
 
 def readings_of(gpus: tuple[str, ...]) -> "Callable[[], Mapping[str, float]]":
@@ -82,11 +79,12 @@ def kernel_faults_of(gpus: tuple[str, ...]) -> "Callable[[int], tuple[tuple[str,
         from muster.domain.evidence.findings import GpuSignal
         from muster.domain.ids import NodeId
         from muster.domain.policy.document import Policy
+        from workers.local.attempt import NODE
 
         found = recent_faults(GpuAddresses(lambda: inventory).at, host_facts.current_boot_id(), since_ms)
         signals = [
             GpuSignal(
-                each.origin, each.kind, each.source, each.at_ms, NodeId(_NODE), each.gpu_uuid, each.code, each.text
+                each.origin, each.kind, each.source, each.at_ms, NodeId(NODE), each.gpu_uuid, each.code, each.text
             )
             for each in found.events
             if each.gpu_uuid is None or each.gpu_uuid in own

@@ -2,10 +2,11 @@
 
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
-from agents.kernel_log import recent
+from agents.kernel_log import journalctl, recent
 from agents.kernel_log.journalctl import JournalPlace
 from agents.kernel_log.kernel_log import GpuAddresses
 from agents.kernel_log.recent import RecentFaults, recent_faults
@@ -59,6 +60,28 @@ def test_the_journal_is_read_where_the_kernels_own_is_closed(tmp_path: Path) -> 
     found = faults(tmp_path / "nowhere", JournalPlace(program=str(journal.program)))
     assert [(each.gpu_uuid, each.code) for each in found.events] == [(GPU, 79)]
     assert found.remark == ""
+
+
+def test_a_fault_behind_many_other_lines_is_found_and_lines_that_were_not_reached_are_a_remark(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A pipe holds 64 KiB: the lines before the fault come in many pieces."""
+    monkeypatch.setattr(recent, "JOURNAL_WAIT_S", 60.0)
+    monkeypatch.setattr(recent, "_TURN_S", 1.0)
+    monkeypatch.setattr(journalctl, "_READS_A_TURN", 1)
+    journal = FakeJournal(tmp_path)
+    for number in range(2_000):
+        journal.log(f"eth0: link is up, {number} times")
+    journal.log(XID.format(79))
+    place = JournalPlace(program=str(journal.program))
+    found = faults(tmp_path / "nowhere", place)
+    assert ([each.code for each in found.events], found.remark) == ([79], "")
+    monkeypatch.setattr(recent, "_TURN_S", 60.0)
+    times = iter((0.0, 0.0, 61.0))
+    monkeypatch.setattr(recent, "time", SimpleNamespace(monotonic=lambda: next(times)))
+    cut = faults(tmp_path / "nowhere", place)
+    why = f"{journal.program}: its newest lines were not read within 60 s"
+    assert (cut.events, cut.remark) == ((), f"the kernel's log was not read to its end: {why}")
 
 
 def test_a_log_that_cannot_be_read_is_a_remark(tmp_path: Path) -> None:

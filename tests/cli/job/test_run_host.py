@@ -53,13 +53,14 @@ def test_faults_of_own_gpus_and_of_the_host_explain_a_hang(monkeypatch: pytest.M
     assert lines == (f"NVRM: Xid ({OWN}): 79, GPU has fallen off the bus.", MLX)
     assert remarks == ()
     ranks = tuple(RankReport(number, Phase.STEP, gpu=gpu) for number, gpu in enumerate((str(OTHER), str(OWN))))
-    verdict = judge_hang([HostReport("this-host", 5_000, ranks, lines)])
+    verdict = judge_hang([HostReport("", 5_000, ranks, lines)])
     assert (verdict.cause, verdict.ranks, verdict.is_measured) == ("gpu", (1,), True)
     assert "fallen off the bus" in verdict.sentence
+    assert verdict.evidence[0] == f"kernel: {lines[0]}"
 
 
 def test_a_closed_log_is_stated_with_the_hang(monkeypatch: pytest.MonkeyPatch) -> None:
     lines, remarks = read(monkeypatch, RecentFaults(remark="the kernel's log was not read: /dev/kmsg: closed"))
     assert (lines, remarks) == ((), ("the kernel's log was not read: /dev/kmsg: closed",))
-    verdict = judge_hang([HostReport("this-host", 5_000, (RankReport(0, Phase.STEP),), lines, notes=remarks)])
-    assert verdict.evidence[-1] == f"this-host: {remarks[0]}"
+    verdict = judge_hang([HostReport("", 5_000, (RankReport(0, Phase.STEP),), lines, notes=remarks)])
+    assert verdict.evidence[-1] == remarks[0]

@@ -184,19 +184,27 @@ def test_generations_that_the_store_lists_no_more_are_not_accused(tmp_path: Path
     mount, away = tmp_path / "mount", tmp_path / "away"
     mount.mkdir()
     generation = commit(mount, 1)
-    has_gone = threading.Event()
 
     class Leaving(DiskStore):
+        """Its mount goes as the first reading begins. ``num_listed``: listings after the second reading began."""
+
+        num_read = num_listed = 0
+
         def verify(self, generation: Generation, pace: Callable[[int], None] | None = None) -> Manifest:
-            if not has_gone.is_set():
+            if self.num_read == 0:
                 mount.rename(away)
-                has_gone.set()
+            self.num_read += 1
             return super().verify(generation, pace)
 
-    rank = Rank(Leaving(mount), ScrubRule(interval_s=0.1, bytes_per_s=1e9))
+        def list_generations(self) -> list[Generation]:
+            self.num_listed += self.num_read >= 2
+            return super().list_generations()
+
+    store = Leaving(mount)
+    rank = Rank(store, ScrubRule(interval_s=0.1, bytes_per_s=1e9))
+    rank.maintenance._scrub._second_reading_s = 0.1
     rank.maintenance.begin()
-    assert has_gone.wait(30.0)
-    time.sleep(8.0)  # longer than until the second reading
+    until(lambda: store.num_listed >= 2, "turn after the one with both readings, which ends by a listing")
     assert rank.reported == []
     away.rename(mount)
     until(lambda: generation.name in rank.received("checkpoint_scrubbed"), "it is read once it is there again")

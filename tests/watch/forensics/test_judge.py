@@ -143,7 +143,8 @@ def test_an_xid_that_an_agent_measured_names_the_rank_of_that_gpu() -> None:
     ranks = tuple(rank(number, entry(1), gpu=f"GPU-{number}") for number in range(3))
     lines = ("NVRM: Xid (GPU-2): 79, GPU has fallen off the bus.",)
     readings = {"gpu.GPU-2.power_w": 61.0, "gpu.GPU-2.utilisation": 100.0, "port.mlx5_0/1.packet_seq_err": 4.0}
-    found = judge_hang([HostReport("node-a", 1, ranks, lines, readings)])
+    output = HostReport("node-a", 0, (), ("its launcher's output, from another file",))
+    found = judge_hang([HostReport("node-a", 1, ranks, lines, readings), output])
     assert (found.cause, found.ranks, found.gpu) == ("gpu", (2,), "GPU-2")
     assert "GPU of rank 2 (GPU-2): utilisation 100 %, 61 W" in found.evidence
     assert "port mlx5_0/1 of node-a: packet_seq_err grew by 4 in the last minutes" in found.evidence

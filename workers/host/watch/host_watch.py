@@ -43,8 +43,7 @@ class HostWatch:
     """Watch over the attempts below ``state_dir``. ``run`` returns after ``stop``."""
 
     state_dir: Path
-    _parts: dict[Path, PartWatch] = field(default_factory=dict)
-    _learnt: dict[Path, Learnt] = field(default_factory=dict)
+    _parts: dict[Path, tuple[PartWatch, Learnt]] = field(default_factory=dict)
     _num_turns: int = 0
     _failed: set[Path] = field(default_factory=set)
     _turns: dict[Path, threading.Thread] = field(default_factory=dict)
@@ -63,7 +62,6 @@ class HostWatch:
         ]
         for path in set(self._parts) - set(running):
             self._parts.pop(path, None)
-            self._learnt.pop(path, None)
         for path in set(self._failed) - set(running):
             self._failed.discard(path)
         self._turns = {path: thread for path, thread in self._turns.items() if thread.is_alive()}
@@ -88,15 +86,14 @@ class HostWatch:
             part = Part.of(path)
             if part is None:
                 return
-            learnt, policy = durations_of(path), policy_of(path)
-            self._parts[path] = PartWatch(part, policy, learnt)
-            self._learnt[path] = Learnt(learnt, policy)
-        watched = self._parts[path]
+            durations, policy = durations_of(path), policy_of(path)
+            self._parts[path] = PartWatch(part, policy, durations), Learnt(durations, policy)
+        watched, learnt = self._parts[path]
         found = watched.turn()
         is_due = self._num_turns % KEPT_EVERY == 0
         if is_due or not (path / DURATIONS).exists():
             files.replace_json(path / DURATIONS, watched.durations.document())
-        if (learnt_now := self._learnt[path].news(is_due=is_due)) is not None:
+        if (learnt_now := learnt.news(is_due=is_due)) is not None:
             files.replace_json(path / files.LEARNT, {"durations": learnt_now})
             supervisor.wake(path)
         if found is not None and not (path / files.STOPPING).exists():

@@ -52,7 +52,8 @@ class PartWatch:
     """Watch over one part. Call ``turn`` about once a second; one call takes some seconds when the part is overdue.
 
     ``readings``: values of this host's GPUs by name, for the report. ``kernel``: lines of faults in the kernel's log of
-    this host, and remarks about it; a control plane has both from the host's agent.
+    this host, and remarks about it; a control plane has both from the host's agent. ``is_only_host``: the report does
+    not name the host, since there is no other.
     """
 
     part: Part
@@ -60,6 +61,7 @@ class PartWatch:
     durations: Durations = field(default_factory=Durations)
     readings: Callable[[], Mapping[str, float]] = dict
     kernel: KernelLines = no_lines
+    is_only_host: bool = False
     _reader: RankReader = field(init=False)
     _tracker: Tracker = field(init=False)
     _stalled_s: float | None = None
@@ -99,9 +101,8 @@ class PartWatch:
         taken, notes = dumps.joined(taken)
         with_lines = tuple(replace(each, lines=self._last_lines(each.rank)) for each in taken)
         lines, remarks = self.kernel()
-        report = HostReport(
-            self.part.node, files.wall_ms(), with_lines, lines, readings=dict(readings), notes=(*notes, *remarks)
-        )
+        node = "" if self.is_only_host else self.part.node
+        report = HostReport(node, files.wall_ms(), with_lines, lines, readings=dict(readings), notes=(*notes, *remarks))
         folder = self.part.folder / files.WATCH
         with suppress(OSError):
             folder.mkdir(mode=0o700, exist_ok=True)
