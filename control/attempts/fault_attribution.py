@@ -44,11 +44,10 @@ def faults_of(unit: UnitOfWork, attempt: Attempt, job: Job, policy: Policy) -> F
     if not measured:
         return {}
     shape = job_request(job).shape
-    has_own = shape.num_ranks_per_node == shape.gpus_per_node
     found: dict[NodeId, list[GpuFault]] = {}
     for gpu, words, onset_ms in sorted(measured, key=lambda each: (each[2], each[0].gpu_uuid)):
         rank = gpu.node_rank * shape.num_ranks_per_node + gpu.local_index
-        ranks = frozenset({rank} if has_own else ())
+        ranks = frozenset({rank} if shape.has_a_gpu_for_each_rank else ())
         found.setdefault(gpu.node_id, []).append(GpuFault(gpu.gpu_uuid, words, onset_ms, ranks))
     return found
 

@@ -31,9 +31,9 @@ def host_of_rank(loaded: LoadedAttempt, rank: int) -> AttemptHost | None:
 
 def gpus_by_rank(unit: UnitOfWork, loaded: LoadedAttempt) -> dict[int, GpuUuid]:
     """Return the GPU of each rank, for a job whose ranks have one GPU each; empty for any other."""
-    width = ranks_per_host(loaded)
-    if width != job_request(loaded.job).shape.gpus_per_node:
+    if not job_request(loaded.job).shape.has_a_gpu_for_each_rank:
         return {}
+    width = ranks_per_host(loaded)
     query = (
         select(AllocationGpu.node_rank, AllocationGpu.local_index, AllocationGpu.gpu_uuid)
         .join(Allocation, Allocation.id == AllocationGpu.allocation_id)

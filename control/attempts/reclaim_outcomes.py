@@ -8,11 +8,11 @@ from typing import Any, Final
 
 from sqlalchemy import select
 
+from control.checkpoints.checkpoints import RESUMABLE
 from control.core.unit_of_work import UnitOfWork
 from muster.db.models import Attempt, AttemptHost, Checkpoint, Reclaim, TrainingRank
-from muster.domain.states import RECLAIM_EDGES, Cause, CheckpointStatus, ReclaimOutcome, ReclaimState, require_edge
+from muster.domain.states import RECLAIM_EDGES, Cause, ReclaimOutcome, ReclaimState, require_edge
 
-_RESUMABLE: Final = (CheckpointStatus.COMMITTED, CheckpointStatus.VERIFIED, CheckpointStatus.GOOD)
 _SIGKILL: Final = 9
 _SAVED: Final = "stopped_with_checkpoint"
 
@@ -71,7 +71,7 @@ def record_event(unit: UnitOfWork, reclaim: Reclaim, kind: str, **payload: Any) 
 
 
 def _last_checkpoint(unit: UnitOfWork, attempt: Attempt) -> Checkpoint | None:
-    query = select(Checkpoint).where(Checkpoint.job_id == attempt.job_id, Checkpoint.status.in_(_RESUMABLE))
+    query = select(Checkpoint).where(Checkpoint.job_id == attempt.job_id, Checkpoint.status.in_(RESUMABLE))
     return unit.session.scalars(query.order_by(Checkpoint.step.desc(), Checkpoint.fence.desc()).limit(1)).first()
 
 

@@ -17,7 +17,7 @@ from sqlalchemy.orm import Session
 from control.attempts.mapping import job_request
 from control.checkpoints.doubt import doubt_about
 from control.checkpoints.types import Doubt
-from muster.db.models import Attempt, AttemptHost, Checkpoint, Job, VerdictRow
+from muster.db.models import Attempt, AttemptHost, Checkpoint, Job, Tenant, VerdictRow
 from muster.domain.ids import JobId
 from muster.domain.job.verdicts import BLAMES_PROGRAM, VerdictKind, VerdictState
 from muster.domain.policy.document import Policy
@@ -62,9 +62,11 @@ def may_be_wanted(session: Session, job_id: JobId, policy: Policy) -> bool:
 def charged_from(session: Session, attempt: Attempt, now: datetime, policy: Policy) -> datetime:
     """Return since when an attempt that ran suspect steps again counts: the time before is free.
 
-    The job and the day bound the free time: a program may report any number of re-runs.
+    The job and the day bound the free time: a program may report any number of re-runs. The tenant's row stays locked,
+    so of two that are decided at once the second counts the first.
     """
     rule = policy.watch.reruns
+    session.scalars(select(Tenant.id).where(Tenant.id == attempt.tenant_id).with_for_update(key_share=True)).one()
     free = func.extract("epoch", Attempt.charged_from - Attempt.placed_at)
     spent = select(func.coalesce(func.sum(free), 0.0)).where(
         Attempt.tenant_id == attempt.tenant_id,

@@ -10,8 +10,9 @@ from collections.abc import Sequence
 from datetime import timedelta
 from typing import Final
 
-from sqlalchemy import delete, select, update
+from sqlalchemy import delete, func, select, update
 from sqlalchemy.dialects.postgresql import insert
+from sqlalchemy.orm import aliased
 
 from control.core.unit_of_work import UnitOfWork, declare_action
 from control.hosts.probe_responders import ProbeResponders
@@ -117,18 +118,21 @@ def _note_responder(unit: UnitOfWork, node_id: NodeId, request: PairProbePoll) -
 
 def _gang_peers(unit: UnitOfWork, node_id: NodeId, round_number: int) -> list[NodeId]:
     """Return a host of each attempt that runs on the node: their links explain waits that all ranks share."""
+    others = aliased(AttemptHost)
+    num_hosts = select(func.count()).where(others.attempt_id == AttemptHost.attempt_id).scalar_subquery()
     parts = (
-        select(AttemptHost.attempt_id, AttemptHost.node_rank)
+        select(AttemptHost.attempt_id, AttemptHost.node_rank, num_hosts)
         .join(Attempt, Attempt.id == AttemptHost.attempt_id)
         .where(AttemptHost.node_id == node_id, AttemptHost.state != HostPartState.CLEAN)
         .where(Attempt.state == AttemptState.RUNNING)
+        .order_by(AttemptHost.attempt_id)
+        .limit(MOST_GANGS)
     )
     found: list[NodeId] = []
-    for attempt_id, node_rank in unit.session.execute(parts.order_by(AttemptHost.attempt_id).limit(MOST_GANGS)).all():
-        hosts = select(AttemptHost.node_id).where(AttemptHost.attempt_id == attempt_id).order_by(AttemptHost.node_rank)
-        of_gang = unit.session.scalars(hosts).all()
-        place = gang_peer(node_rank, len(of_gang), round_number)
-        found += [] if place is None else [of_gang[place]]
+    for attempt_id, node_rank, num in unit.session.execute(parts).all():
+        place = gang_peer(node_rank, num, round_number)
+        peer = select(AttemptHost.node_id).where(AttemptHost.attempt_id == attempt_id, AttemptHost.node_rank == place)
+        found += [] if place is None else [unit.session.scalars(peer).one()]
     return found
 
 

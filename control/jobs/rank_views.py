@@ -127,11 +127,10 @@ def gpus_now(unit: UnitOfWork, job_id: JobId) -> Sequence[GpuNow]:
     if attempt is None or attempt.running_at is None or attempt.state is AttemptState.ENDED:
         return ()
     shape = job_request(job).shape
-    is_rank = shape.num_ranks_per_node == shape.gpus_per_node
     assigned = _assigned(unit, attempt.id)
     known = _known(unit, {node_id for _, node_id, *_ in assigned}, attempt.running_at)
     return [
-        GpuNow(node_rank * shape.gpus_per_node + local, is_rank, name, local, values)
+        GpuNow(node_rank * shape.gpus_per_node + local, shape.has_a_gpu_for_each_rank, name, local, values)
         for uuid, _, name, node_rank, local in assigned
         if uuid in known and (values := _values(known[uuid]))
     ]

@@ -15,12 +15,13 @@ from sqlalchemy import or_, select
 
 from control.attempts.attempts import LoadedAttempt, lock_attempt
 from control.attempts.mapping import job_request
-from control.attempts.ranks import gpus_by_rank, host_of_rank, num_ranks
+from control.attempts.ranks import gpus_by_rank, num_ranks
 from control.attempts.reruns import OVER, REQUESTED, may_be_wanted
 from control.core.unit_of_work import UnitOfWork
-from control.watch.blame import blame, withdraw
-from control.watch.verdicts import bounded, record_verdict
-from muster.db.models import Node, VerdictRow
+from control.watch.blame import withdraw
+from control.watch.rerun_verdicts import only_host, propose_burn_in, rewrite, verdict_on
+from control.watch.verdicts import record_verdict
+from muster.db.models import VerdictRow
 from muster.domain.exit.exit_record import RankExit, parse_exit_record
 from muster.domain.exit.exits import Verdict as ExitVerdict
 from muster.domain.exit.rerun_codes import FAILED_VALIDATION, RUN_ELSEWHERE, Stated, StatedCause, stated_by
@@ -28,8 +29,7 @@ from muster.domain.ids import NodeId
 from muster.domain.job.verdicts import VerdictKind, VerdictReaction, VerdictState
 from muster.domain.policy.document import Policy
 from muster.domain.states import Cause
-from watch.phases import Phase
-from watch.reruns.judge import RerunCause
+from watch.reruns.judge import RerunCause, RerunOutcome
 from watch.verdicts import Verdict
 
 _WHY: Final[Mapping[str, str]] = {
@@ -96,7 +96,7 @@ def _decide(unit: UnitOfWork, loaded: LoadedAttempt, first: VerdictRow, stated: 
     if cause is RerunCause.PROGRAM:
         withdraw(unit, of_first, first, reason=_WHY[cause])
     ranks = () if cause is RerunCause.PROGRAM else tuple(first.ranks)
-    _write(unit, of_first, first, _verdict(unit, of_first, cause, ranks, (*first.evidence, stated.line)))
+    rewrite(unit, of_first, first, _verdict(unit, of_first, cause, ranks, (*first.evidence, stated.line)))
 
 
 def _requested_before(unit: UnitOfWork, loaded: LoadedAttempt) -> VerdictRow | None:
@@ -124,10 +124,10 @@ def _row_of(unit: UnitOfWork, loaded: LoadedAttempt) -> VerdictRow | None:
 def _store(unit: UnitOfWork, loaded: LoadedAttempt, cause: RerunCause, stated: Stated, state: str) -> None:
     ranks = () if stated.rank is None else (stated.rank,)
     found = _verdict(unit, loaded, cause, ranks, (stated.line,))
-    row = record_verdict(unit, loaded, found, _node_of(loaded, ranks), VerdictReaction.NONE)
+    row = record_verdict(unit, loaded, found, only_host(loaded, ranks), VerdictReaction.NONE)
     if row is not None:
         row.rerun = {"state": state, "is_by_code": True}
-        _propose_burn_in(unit, row)
+        propose_burn_in(unit, row)
         unit.session.flush()
 
 
@@ -142,63 +142,12 @@ def _note_further(unit: UnitOfWork, loaded: LoadedAttempt, row: VerdictRow, stat
     if not row.ranks and stated.rank is not None:
         is_in_place = row.cause == RerunCause.UNDECIDED and stated.cause is StatedCause.TRANSIENT
         cause = RerunCause.TRANSIENT if is_in_place else RerunCause(row.cause)
-        _write(unit, loaded, row, _verdict(unit, loaded, cause, (stated.rank,), (stated.line,)))
-
-
-def _write(unit: UnitOfWork, loaded: LoadedAttempt, row: VerdictRow, found: Verdict) -> None:
-    """Write what is known by now to a verdict, and let it blame the place that it names."""
-    row.cause, row.ranks, row.gpu = found.cause, list(found.ranks), found.gpu
-    row.node_id = _node_of(loaded, found.ranks)
-    row.sentence, row.evidence = bounded(found)
-    unit.emit(
-        "attempt.rerun",
-        "attempt",
-        row.attempt_id,
-        tenant_id=row.tenant_id,
-        payload={
-            "job_id": row.job_id,
-            "verdict_id": row.id,
-            "kind": row.kind,
-            "cause": row.cause,
-            "ranks": row.ranks,
-            "node_id": row.node_id,
-            "step": row.step,
-            "reason": row.sentence,
-        },
-    )
-    unit.session.flush()
-    blame(unit, loaded, row)
-    _propose_burn_in(unit, row)
-
-
-def _propose_burn_in(unit: UnitOfWork, row: VerdictRow) -> None:
-    is_faulty = row.cause in {RerunCause.TRANSIENT, RerunCause.PERSISTENT} and row.gpu
-    row.burn_in_next_at = unit.now if is_faulty and row.burn_in_id is None else None
+        rewrite(unit, loaded, row, _verdict(unit, loaded, cause, (stated.rank,), (stated.line,)))
 
 
 def _verdict(
     unit: UnitOfWork, loaded: LoadedAttempt, cause: RerunCause, ranks: tuple[int, ...], evidence: tuple[str, ...]
 ) -> Verdict:
-    node_id = _node_of(loaded, ranks)
-    node = "" if node_id is None else unit.session.get_one(Node, node_id).name
-    gpu = gpus_by_rank(unit, loaded).get(ranks[0], "") if ranks else ""
-    place = f"rank {ranks[0]}" if ranks else "no rank is named"
-    place += (f" on GPU {gpu}" if gpu else "") + (f" of host {node}" if node else "")
-    return Verdict(
-        kind=VerdictKind.CORRUPTION,
-        cause=str(cause),
-        ranks=ranks,
-        node=node,
-        gpu=gpu,
-        phase=Phase.STEP,
-        step=_NO_STEP,
-        operation="",
-        frame=None,
-        evidence=tuple(dict.fromkeys(line for line in evidence if line)),
-        sentence=f"{place}: {_WHY[cause]}",
-    )
-
-
-def _node_of(loaded: LoadedAttempt, ranks: tuple[int, ...]) -> NodeId | None:
-    host = host_of_rank(loaded, ranks[0]) if ranks else None
-    return None if host is None else host.node_id
+    outcome = RerunOutcome(cause, ranks, _WHY[cause])
+    kind = VerdictKind.CORRUPTION
+    return verdict_on(unit, loaded, kind, outcome, step=_NO_STEP, operation="", what=outcome.why, evidence=evidence)

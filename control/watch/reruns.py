@@ -17,24 +17,23 @@ import msgspec
 from sqlalchemy import select
 
 from control.attempts.attempts import LoadedAttempt, lock_attempt
-from control.attempts.ranks import gpus_by_rank, host_of_rank, num_ranks, ranks_of
+from control.attempts.ranks import gpus_by_rank, num_ranks, ranks_of
 from control.attempts.reruns import OVER, RERUN_KINDS, WANTED, charged_from, may_be_wanted, wanted_of
 from control.checkpoints.doubt import taint_from_step
 from control.core.unit_of_work import UnitOfWork
-from control.watch.blame import blame, withdraw
-from control.watch.verdicts import bounded, record_verdict
-from muster.db.models import Node, VerdictRow
-from muster.domain.ids import AttemptId, NodeId
+from control.watch.blame import withdraw
+from control.watch.rerun_verdicts import only_host, rewrite, verdict_on
+from control.watch.verdicts import record_verdict
+from muster.db.models import VerdictRow
+from muster.domain.ids import AttemptId
 from muster.domain.job.verdicts import VerdictKind, VerdictReaction, VerdictState
 from muster.domain.policy.document import Policy
 from muster.wire.operations import SuspectOperation
 from muster.wire.training import ReplicaFault, Rerun
-from watch.phases import Phase
 from watch.reruns.judge import RerunCause, RerunOutcome, judge_elsewhere, judge_in_place
 from watch.reruns.results import from_document, result_of, to_document
 from watch.verdicts import Verdict
 
-_BLAMES_GPUS: Final = frozenset({RerunCause.TRANSIENT, RerunCause.PERSISTENT})
 _KIND_OF: Final = {"replica_fault": VerdictKind.CORRUPTION, "value_fault": VerdictKind.VALUE_FAULT}
 _MOST_NAMED: Final = 16
 MOST_REPORTS: Final = 4
@@ -48,7 +47,7 @@ def note_replica_fault(unit: UnitOfWork, loaded: LoadedAttempt, message: Replica
     outcome = RerunOutcome(cause, ranks, "its steps have not been run again")
     steps = (message.since + 1, message.step)
     found = _verdict(unit, loaded, VerdictKind.CORRUPTION, outcome, steps, message.tensor, (message.reason,))
-    record_verdict(unit, loaded, found, _host_of(loaded, ranks), VerdictReaction.NONE)
+    record_verdict(unit, loaded, found, only_host(loaded, ranks), VerdictReaction.NONE)
 
 
 def note_rerun(unit: UnitOfWork, loaded: LoadedAttempt, message: Rerun, policy: Policy) -> None:
@@ -66,7 +65,7 @@ def _note_in_place(unit: UnitOfWork, loaded: LoadedAttempt, message: Rerun, poli
     if row is None:
         steps = (message.from_step + 1, message.step)
         found = _verdict(unit, loaded, kind, outcome, steps, message.tensor, ())
-        node_id = _host_of(loaded, outcome.ranks)
+        node_id = only_host(loaded, outcome.ranks)
         row = record_verdict(unit, loaded, found, node_id, VerdictReaction.NONE)
     if row is None or row.state is not VerdictState.STANDING:
         return  # a person has answered it
@@ -142,29 +141,7 @@ def _decide(unit: UnitOfWork, first: LoadedAttempt, row: VerdictRow, outcome: Re
     steps = ((row.rerun or {}).get("from_step", row.step - 1) + 1, row.step)
     kind = VerdictKind(row.kind)
     found = _verdict(unit, first, kind, outcome, steps, row.operation, (*row.evidence, reason))
-    row.cause, row.ranks, row.gpu = found.cause, list(found.ranks), found.gpu
-    row.node_id = _host_of(first, outcome.ranks)
-    row.sentence, row.evidence = bounded(found)
-    unit.emit(
-        "attempt.rerun",
-        "attempt",
-        row.attempt_id,
-        tenant_id=row.tenant_id,
-        payload={
-            "job_id": row.job_id,
-            "verdict_id": row.id,
-            "kind": row.kind,
-            "cause": row.cause,
-            "ranks": row.ranks,
-            "node_id": row.node_id,
-            "step": row.step,
-            "reason": row.sentence,
-        },
-    )
-    unit.session.flush()
-    if outcome.cause in _BLAMES_GPUS and row.state is VerdictState.STANDING:
-        blame(unit, first, row)
-        row.burn_in_next_at = unit.now if row.gpu and row.burn_in_id is None else None
+    rewrite(unit, first, row, found)
 
 
 def _verdict(
@@ -176,28 +153,10 @@ def _verdict(
     tensor: str,
     evidence: Sequence[str],
 ) -> Verdict:
-    ranks = outcome.ranks
-    node_id = _host_of(loaded, ranks)
-    node = "" if node_id is None else unit.session.get_one(Node, node_id).name
-    gpu = gpus_by_rank(unit, loaded).get(ranks[0], "") if len(ranks) == 1 else ""
-    place = f"Rank{'' if len(ranks) == 1 else 's'} {', '.join(map(str, ranks))}" if ranks else "No rank is named"
-    place += (f" on {node}" if node else "") + (f" ({gpu})" if gpu else "")
     what = "wrong values" if kind is VerdictKind.CORRUPTION else "a value that is not finite, or a spike,"
     where = f" in {tensor}" if tensor else ""
-    sentence = f"{place}: {what}{where} in steps {steps[0]} to {steps[1]}; {outcome.why}"
-    return Verdict(
-        kind=kind,
-        cause=str(outcome.cause),
-        ranks=ranks,
-        node=node,
-        gpu=gpu,
-        phase=Phase.STEP,
-        step=steps[1],
-        operation=tensor,
-        frame=None,
-        evidence=tuple(dict.fromkeys(each for each in evidence if each)),
-        sentence=sentence,
-    )
+    words = f"{what}{where} in steps {steps[0]} to {steps[1]}; {outcome.why}"
+    return verdict_on(unit, loaded, kind, outcome, step=steps[1], operation=tensor, what=words, evidence=evidence)
 
 
 def _verdict_about(unit: UnitOfWork, attempt_id: AttemptId, kind: VerdictKind, step: int) -> VerdictRow | None:
@@ -215,12 +174,6 @@ def _own_ranks(loaded: LoadedAttempt, ranks: Sequence[int]) -> tuple[int, ...]:
     """Return the ranks that the attempt has: a program may name any number."""
     world = num_ranks(loaded)
     return tuple(dict.fromkeys(rank for rank in ranks if rank < world))[:_MOST_NAMED]
-
-
-def _host_of(loaded: LoadedAttempt, ranks: Sequence[int]) -> NodeId | None:
-    """Return the host of the rank. Of several ranks one has spread its fault to the others, so none is named."""
-    host = host_of_rank(loaded, ranks[0]) if len(ranks) == 1 else None
-    return None if host is None else host.node_id
 
 
 def _places(unit: UnitOfWork, loaded: LoadedAttempt) -> dict[int, str]:

@@ -8,14 +8,13 @@ from control.attempts.attempts import LoadedAttempt
 from control.attempts.ranks import gpus_by_rank
 from control.core.unit_of_work import UnitOfWork
 from control.telemetry.node_readings import newest_readings
+from health.detectors.load.clock_events import HARMFUL
 from muster.domain.gpu.metrics import Values, value_of
 from watch.stragglers.causes import CLOCK, TEMPERATURE, THROTTLE
 
 FRESH: Final = timedelta(seconds=60)
 """Older readings say nothing about the newest windows."""
 MOST_NODES: Final = 64
-_LOWERS_THE_CLOCK: Final = 0x8 | 0x20 | 0x40 | 0x80
-"""NVML's bits: slowdown by hardware, heat by software and by hardware, and the power brake."""
 
 
 def readings_of(unit: UnitOfWork, loaded: LoadedAttempt) -> dict[int, Mapping[str, float]]:
@@ -35,5 +34,5 @@ def _figures(values: Values) -> dict[str, float]:
     found = {name: value for name, value in named.items() if value is not None}
     reasons = value_of(values, "clock_event_reasons")
     if reasons is not None:
-        found[THROTTLE] = float(bool(int(reasons) & _LOWERS_THE_CLOCK))
+        found[THROTTLE] = float(bool(int(reasons) & HARMFUL))
     return found

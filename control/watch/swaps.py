@@ -22,6 +22,7 @@ from sqlalchemy.orm import Session
 
 from control.attempts.attempts import LoadedAttempt, lock_attempt, stop_attempt
 from control.attempts.mapping import job_request
+from control.checkpoints.checkpoints import RESUMABLE
 from control.core.unit_of_work import UnitOfWork, UnitOfWorkFactory, declare_action, retrying
 from control.placement.fleet_views import placed_views
 from control.placement.pending_jobs import waiting_after
@@ -47,7 +48,6 @@ from muster.domain.principals import Permission, Principal
 from muster.domain.states import (
     AllocationState,
     AttemptState,
-    CheckpointStatus,
     Contact,
     Standing,
     StopReason,
@@ -62,7 +62,6 @@ from watch.stragglers.judge import Straggler
 SWAP: Final = declare_action("straggler.swap")
 SWAPPED: Final = frozenset({StragglerCause.HOST, StragglerCause.GPU, StragglerCause.COMPUTE})
 WHY_DROPPED: Final = "no host is free to take its place, or the job's swaps are used up"
-_DURABLE: Final = (CheckpointStatus.COMMITTED, CheckpointStatus.VERIFIED, CheckpointStatus.GOOD)
 _BATCH: Final = 20
 _log = structlog.get_logger(__name__)
 
@@ -179,7 +178,7 @@ def swap_once(units: UnitOfWorkFactory, principal: Principal) -> int:
     """Stop the attempts whose swap is due: they have saved since the verdict. Return how many were stopped."""
     saved = exists().where(
         Checkpoint.attempt_id == VerdictRow.attempt_id,
-        Checkpoint.status.in_(_DURABLE),
+        Checkpoint.status.in_(RESUMABLE),
         Checkpoint.committed_at > VerdictRow.created_at,
     )
     query = (

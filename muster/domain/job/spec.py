@@ -164,6 +164,10 @@ class Shape(StrictModel):
     def num_ranks_per_node(self) -> int:
         return self.ranks_per_node or self.gpus_per_node
 
+    @property
+    def has_a_gpu_for_each_rank(self) -> bool:
+        return self.num_ranks_per_node == self.gpus_per_node
+
 
 MAX_RESTARTS: Final = 3
 """Unless a job sets it: a fault that comes now and then has passed by then, a bug wastes two pauses and a half."""

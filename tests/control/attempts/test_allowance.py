@@ -15,7 +15,6 @@ from control.jobs.job_details import detail_of
 from control.policy.policies import ACTIVATE, store_policy
 from control.system.retention import sweep_once
 from muster.db.models import AttemptUsage, Checkpoint, Event, LogChunk, TrainingHost, TrainingRank, TrainingStep
-from muster.db.pipeline.single_query import query_once
 from muster.domain.ids import AttemptId
 from muster.domain.job.dropped import dropped_in_words
 from muster.domain.policy.document import Policy
@@ -29,15 +28,14 @@ from tests.control.conftest import SetClock
 from tests.control.system.test_log_days import first_day
 from tests.filled_once import filled_world
 from tests.fleet_factory import make_fleet
+from tests.lock_waits import wait_for_a_lock
 from tests.played_host import PlayedHost
-from tests.waiting import wait_until
 
 LIMITS = AttemptLimitPolicy(
     events=100, events_per_hour=10, checkpoints=512, steps=1_000, log_bytes=65_536, late_reports_s=600
 )
 GRACE_S = 600
 DAY_S = 86_400
-WAITING = "SELECT 1 AS one FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'"
 ENDED: dict[str, object] = {"launcher_exit_code": 1, "ranks": {"0": {"exit_code": 3, "signal": None}}}
 
 
@@ -258,7 +256,7 @@ def test_hosts_that_send_at_once_do_not_pass_the_limit_together(world: World) ->
         with world.units.begin(world.host.principal, protocol.LOGS, quiet=True) as unit:
             protocol.store_logs(unit, world.attempt_id, first)
             second = other.submit(world.print, ("1", 5_000, b"c" * 5_000))
-            wait_until(lambda: bool(query_once(world.units.engine, WAITING, {})))
+            wait_for_a_lock(world.units)
         assert second.result() == 1
     assert world.output("1").partition(b"\n")[0] == b"b" * 5_000 + b"c" * 536
 

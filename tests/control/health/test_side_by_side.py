@@ -13,6 +13,7 @@ from control.health.judge import SIGNALS, judge_findings
 from control.policy.policies import active_policy
 from muster.db.models import EvidenceRow, StoredSignal
 from tests.control.health.conftest import GPU, JUDGE, Court
+from tests.lock_waits import is_a_lock_awaited
 from tests.waiting import wait_until
 
 PORT = "mlx5_0/1"
@@ -43,9 +44,7 @@ def judging(court: Court) -> Iterator[None]:
 
 def has_met(court: Court, other: Future[int]) -> bool:
     """Whether the other judge waits for a lock, or did not have to."""
-    blocked = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'"
-    with court.units.read() as session:
-        return other.done() or session.scalar(text(blocked)) == 1
+    return other.done() or is_a_lock_awaited(court.units)
 
 
 def after_both(court: Court, first: dict[str, Any], second: dict[str, Any], *, uuid: Any = None) -> list[EvidenceRow]:

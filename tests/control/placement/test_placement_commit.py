@@ -6,7 +6,7 @@ from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 
 import pytest
-from sqlalchemy import select, text, update
+from sqlalchemy import select, update
 from sqlalchemy.exc import IntegrityError
 
 from control.attempts.attempts import lock_job
@@ -28,11 +28,10 @@ from scheduler.model import Placement
 from scheduler.planner import plan
 from tests.control.conftest import SetClock
 from tests.control.reclaim.stage import SCHEDULER, Stage, make_stage
+from tests.lock_waits import wait_for_a_lock
 from tests.stored_signals import add_signal
-from tests.waiting import wait_until
 
 GANG = {"nodes": 2, "gpus_per_node": 2}
-WAITING = text("SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'")
 
 
 @pytest.fixture(params=["few GPUs", "many GPUs", "many GPUs that are what their rows say"])
@@ -67,11 +66,6 @@ def planned(stage: Stage) -> Placement:
 def commit(stage: Stage, placement: Placement) -> AttemptId:
     with stage.units.begin(SCHEDULER, PLACE) as unit:
         return place(unit, placement, DEFAULT_POLICY, planned_under=guarantees_now(unit.session))
-
-
-def is_waiting(stage: Stage) -> bool:
-    with stage.units.read() as session:
-        return bool(session.scalar(WAITING))
 
 
 def lock_last_gpu(unit: UnitOfWork, placement: Placement) -> Gpu:
@@ -177,7 +171,7 @@ def test_what_was_committed_while_it_waited_for_a_lock_is_seen(
             change(other, placement)
             other.session.flush()
             committing = pool.submit(commit, stage, placement)
-            wait_until(lambda: is_waiting(stage), pause_s=0.01)
+            wait_for_a_lock(stage.units)
         with pytest.raises(PlacementLostError, match=why):
             committing.result()
     assert stage.fleet.attempts(job_id) == []
@@ -192,7 +186,7 @@ def test_the_job_is_locked_before_any_gpu(stage: Stage) -> None:
         with stage.units.begin(SCHEDULER, PLACE, quiet=True) as other:
             lock_job(other, job_id)
             committing = pool.submit(commit, stage, placement)
-            wait_until(lambda: is_waiting(stage), pause_s=0.01)
+            wait_for_a_lock(stage.units)
             assert len(other.session.scalars(select(Gpu).with_for_update(skip_locked=True)).all()) == 4
         committing.result()
     assert stage.job(job_id).state is JobState.ACTIVE
@@ -205,7 +199,7 @@ def test_gpus_are_locked_in_the_order_of_their_ids(stage: Stage) -> None:
         with stage.units.begin(SCHEDULER, PLACE, quiet=True) as other:
             last = lock_last_gpu(other, placement)
             committing = pool.submit(commit, stage, placement)
-            wait_until(lambda: is_waiting(stage), pause_s=0.01)
+            wait_for_a_lock(stage.units)
             time.sleep(0.05)
             free = other.session.scalars(select(Gpu.uuid).with_for_update(skip_locked=True)).all()
             assert free == [last.uuid], "all but the last are the commit's by now"

@@ -21,10 +21,10 @@ from muster.domain.policy.placement import PlacementPolicy
 from scheduler.model import Placement
 from scheduler.planner import plan
 from tests.control.conftest import SetClock
-from tests.control.placement.test_placement_commit import is_waiting, lock_last_gpu
+from tests.control.placement.test_placement_commit import lock_last_gpu
 from tests.control.reclaim.stage import SCHEDULER, Stage, make_stage
 from tests.fleet_factory import OPERATOR
-from tests.waiting import wait_until
+from tests.lock_waits import wait_for_a_lock
 
 TREE = PlacementPolicy.model_validate({"levels": ["site", "rack"]}, strict=False)
 PAIR = {"nodes": 2, "gpus_per_node": 2}
@@ -154,7 +154,7 @@ def test_a_change_that_is_under_way_is_waited_for_and_seen(stage: Stage) -> None
             node_labels.set_labels(other, node_id, {"generation": "old"}, reason="moved")
             other.session.flush()
             committing = pool.submit(commit, stage, placement)
-            wait_until(lambda: is_waiting(stage), pause_s=0.01)
+            wait_for_a_lock(stage.units)
         with pytest.raises(PlacementLostError, match="exclude the job"):
             committing.result()
     assert stage.fleet.attempts(job_id) == []
@@ -168,7 +168,7 @@ def test_a_change_waits_for_a_commit_that_has_the_gpus(stage: Stage) -> None:
         with stage.units.begin(SCHEDULER, PLACE, quiet=True) as other:
             lock_last_gpu(other, placement)
             changing = pool.submit(label, stage, on[0], {"generation": "old"})
-            wait_until(lambda: is_waiting(stage), pause_s=0.01)
+            wait_for_a_lock(stage.units)
             assert not changing.done()
         changing.result()
 

@@ -1,12 +1,10 @@
 """Notices of several schedulers on one quota: no more GPUs are held than the quota lets start (I6)."""
 
 import threading
-import time
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 
 import pytest
-from sqlalchemy import text
 
 from control.core.unit_of_work import UnitOfWorkFactory
 from control.hosts import drains
@@ -24,6 +22,8 @@ from tests.control.conftest import SetClock
 from tests.control.reclaim.stage import AFTER_MIN_RUN_S, LEFT, SCHEDULER, Stage, make_stage
 from tests.filled_once import filled_world
 from tests.fleet_factory import OPERATOR
+from tests.lock_waits import is_a_lock_awaited
+from tests.waiting import wait_until
 
 HOST = {"gpus_per_node": 2}
 STOPPED = {**LEFT, "stop_reason": "maintenance"}
@@ -113,17 +113,8 @@ def test_of_two_schedulers_that_commit_at_once_the_later_waits_for_the_first_and
 
 
 def _wait_until_locked_out(department: Department, later: "Future[None]") -> None:
-    waiting = text(
-        "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'"
-    )
-    until_s = time.monotonic() + 10
-    while time.monotonic() < until_s:
-        assert not later.done()
-        with department.stage.units.read() as session:
-            if session.scalar(waiting):
-                return
-        time.sleep(0.01)
-    pytest.fail("the later commit never asked for the lock")
+    wait_until(lambda: later.done() or is_a_lock_awaited(department.stage.units), timeout_s=10)
+    assert not later.done(), "the later commit never asked for the lock"
 
 
 def test_whichever_of_two_threads_is_first_one_team_alone_is_guaranteed_anything(department: Department) -> None:

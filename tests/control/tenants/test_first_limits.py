@@ -24,9 +24,8 @@ from scheduler.quota.tenancy import Quota
 from tests.control.conftest import SetClock
 from tests.control.reclaim.stage import DONE, SCHEDULER, Stage, make_stage
 from tests.fleet_factory import OPERATOR
-from tests.waiting import wait_until
+from tests.lock_waits import wait_for_a_lock
 
-WAITING = text("SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'")
 Limiting = Callable[[UnitOfWork, Stage, TenantId], object]
 
 
@@ -65,14 +64,6 @@ def planned(stage: Stage, *, by: Principal | None = None) -> tuple[JobId, Placem
     return job_id, placement
 
 
-def wait_for_a_lock(stage: Stage) -> None:
-    def other_waits() -> bool:
-        with stage.units.read() as session:
-            return bool(session.scalar(WAITING))
-
-    wait_until(other_waits)
-
-
 @WAYS
 def test_what_is_placed_first_is_counted_by_what_sets_the_limit(
     stage: Stage, department: TenantId, limit: Limiting
@@ -87,7 +78,7 @@ def test_what_is_placed_first_is_counted_by_what_sets_the_limit(
         with stage.units.begin(SCHEDULER, PLACE) as unit:
             place(unit, placement, DEFAULT_POLICY, planned_under=guarantees_now(unit.session))
             setting = aside.submit(set_limit)
-            wait_for_a_lock(stage)
+            wait_for_a_lock(stage.units)
         setting.result(timeout=60)
     assert stage.job(job_id).state is JobState.ACTIVE
     with stage.units.read() as session:
@@ -114,7 +105,7 @@ def test_a_limit_that_is_set_first_holds_for_what_is_being_placed(
             limit(unit, stage, department)
             unit.session.flush()
             placing = aside.submit(commit)
-            wait_for_a_lock(stage)
+            wait_for_a_lock(stage.units)
         with pytest.raises(PlacementLostError, match="0 of the 1 GPUs"):
             placing.result(timeout=60)
     assert stage.job(job_id).state is JobState.QUEUED
@@ -131,7 +122,7 @@ def test_two_what_set_a_first_limit_at_once_both_do(stage: Stage) -> None:
         with stage.units.begin(OPERATOR, quotas.SET) as unit:
             quotas.set_quota(unit, stage.fleet.tenant_id, "spot", Quota(ceiling=1), reason="contract")
             second = aside.submit(set_limit, 2)
-            wait_for_a_lock(stage)
+            wait_for_a_lock(stage.units)
         second.result(timeout=60)
     with stage.units.begin(OPERATOR, quotas.READ, quiet=True) as unit:
         (found,) = quotas.list_quotas(unit, stage.fleet.tenant_id)

@@ -6,7 +6,7 @@ from contextlib import contextmanager
 from datetime import timedelta
 
 import pytest
-from sqlalchemy import select, text
+from sqlalchemy import select
 
 from control.attempts.allowance import Allowance
 from control.attempts.attempts import lock_attempt
@@ -26,6 +26,7 @@ from muster.wire.training import TrainBatch, TrainLine
 from tests.control.conftest import SetClock
 from tests.filled_once import filled_world
 from tests.fleet_factory import enrol_host, make_fleet
+from tests.lock_waits import is_a_lock_awaited
 from tests.played_host import PlayedHost
 from tests.waiting import wait_until
 
@@ -211,9 +212,7 @@ def test_none_reports_of_what_is_no_earlier_attempts(job: Job) -> None:
 
 
 def has_met(job: Job, other: Future[None]) -> bool:
-    blocked = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'"
-    with job.fleet.units.read() as session:
-        return other.done() or session.scalar(text(blocked)) == 1
+    return other.done() or is_a_lock_awaited(job.fleet.units)
 
 
 @pytest.mark.parametrize("order", [(0, 1), (1, 0)], ids=["the stale one first", "the newer one first"])

@@ -7,7 +7,7 @@ from sqlalchemy import select
 
 from control.core.unit_of_work import UnitOfWorkFactory
 from control.jobs import job_plans
-from muster.db.models import Event, VerdictRow
+from muster.db.models import Event, Node, VerdictRow
 from muster.domain.job.verdicts import VerdictKind
 from muster.domain.states import Cause, JobState
 from tests.control.conftest import SetClock
@@ -65,7 +65,10 @@ def test_code_16_is_run_again_on_other_hosts_at_no_restart_and_its_gpu_is_report
     job.exit_all(16, REPEATED)
     assert job.fails() == (JobState.RECOVERING, 0, Cause.CORRUPTION)
     found = job.verdict()
+    with job.units.read() as session:
+        host_name = session.get_one(Node, nodes[1]).name
     assert (found.kind, found.cause, found.ranks, found.gpu) == (VerdictKind.CORRUPTION, "repeated", [1], gpus[1])
+    assert found.sentence.startswith(f"Rank 1 on {host_name} ({gpus[1]}): the program ran the step again")
     assert found.evidence == [LINE.format(rank=1, words=REPEATED).split("\n")[0].split(":", 2)[2]]
     assert job.signals() == [(f"verdict/{found.id}", gpus[1])]
     assert job.avoided() == {nodes[1]}

@@ -77,6 +77,15 @@ def test_a_persistent_fault_taints_what_was_saved_since_its_onset(job: SavingJob
     assert job.resume()["tainted_since_unix_ms"] == {str(doubted_fence): to_ms(saved) + 1}
 
 
+def test_a_dismissal_shows_no_checkpoint_to_be_right(job: SavingJob) -> None:
+    trusted, false = job.save(9), job.save(10)
+    job.repeat_and_run_elsewhere()
+    job.report(ELSEWHERE)
+    job.dismiss(job.verdict())
+    assert job.statuses() == {trusted: COMMITTED, false: TAINTED}
+    assert job.resume()["generation"] == trusted
+
+
 def test_what_continued_from_a_false_generation_is_tainted_too(job: SavingJob) -> None:
     job.save(9)
     false = job.save(10)

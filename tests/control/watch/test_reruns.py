@@ -213,29 +213,6 @@ def test_a_dismissed_verdict_that_had_no_rerun_takes_none(job: SuspectJob) -> No
     assert (job.verdict().cause, job.signals()) == ("undecided", [])
 
 
-@pytest.mark.parametrize("results", [[], [[7, "c", [[9, "1"]]]]])
-def test_a_run_without_results_of_a_suspect_rank_is_charged(job: SuspectJob, results: list[object]) -> None:
-    job.repeat_in_place()
-    job.run()
-    job.clock.advance(800)
-    job.report({**RERUN, "place": "elsewhere", "is_again": False, "results": results})
-    with job.units.read() as session:
-        assert session.get_one(Attempt, job.attempt.id).charged_from is None
-
-
-def test_a_tenant_gets_so_much_time_free_a_day(job: SuspectJob) -> None:
-    job.repeat_in_place()
-    job.run()
-    with job.units.begin(job.hosts[0].principal, read.READ, quiet=True) as unit:
-        earlier = unit.session.scalars(select(Attempt).where(Attempt.number == 1)).one()
-        earlier.charged_from = earlier.placed_at + timedelta(seconds=3_000)
-    job.clock.advance(800)
-    job.report({**RERUN, "place": "elsewhere", "is_again": False, "results": RIGHT})
-    with job.units.read() as session:
-        attempt = session.get_one(Attempt, job.attempt.id)
-        assert attempt.charged_from == attempt.placed_at + timedelta(seconds=600)
-
-
 def test_a_fault_that_repeats_itself_is_decided_on_other_hosts_at_no_restart(job: SuspectJob) -> None:
     first_nodes, first_gpus = job.nodes(), job.gpus()
     job.repeat_in_place()
