@@ -29,6 +29,30 @@ def given_to(work: Callable[..., Any], given: Mapping[str, Any]) -> dict[str, An
     return arguments
 
 
+def with_options(
+    command: Callable[..., int], work: Callable[..., Any], added: Mapping[str, tuple[Any, Any]]
+) -> Callable[..., int]:
+    """Return ``command`` with the parameters of ``work`` and the added ones, as Typer reads them."""
+    options = [
+        inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=annotation)
+        for name, (annotation, default) in added.items()
+    ]
+    parameters = [*options_of(work), *options]
+    command.__signature__ = inspect.Signature(parameters, return_annotation=int)  # type: ignore[attr-defined]
+    command.__annotations__ = {each.name: each.annotation for each in parameters}
+    command.__doc__, command.__name__ = work.__doc__, work.__name__
+    return command
+
+
+def grouped(work: Callable[..., int]) -> Callable[..., int]:
+    """Return a command that takes the options of the groups of ``work``, and returns its exit code."""
+
+    def command(**given: Any) -> int:
+        return work(**given_to(work, given))
+
+    return with_options(command, work, {})
+
+
 def _parameters_of(work: Callable[..., Any]) -> list[inspect.Parameter]:
     return list(inspect.signature(work, eval_str=True).parameters.values())
 

@@ -3,10 +3,9 @@
 ``@reads`` gives a list or show its ``--json --yaml --wide --watch``; ``@changes`` gives a verb its ``--json --yaml``.
 """
 
-import inspect
 import json
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -15,7 +14,7 @@ from typing import Annotated, Any, Protocol, TypeVar
 import typer
 
 from muster.cli.framework.exits import CommandError, Exit
-from muster.cli.framework.option_groups import given_to, options_of
+from muster.cli.framework.option_groups import given_to, with_options
 from muster.cli.framework.tables import Column, Document, paragraphs, table_lines
 from muster.documents.effect_lines import effect_parts
 from muster.durable import write_durably
@@ -175,7 +174,7 @@ def reads(app: typer.Typer, name: str, *, example: str) -> Callable[[Work], Work
             "is_watched": (Watch, False),
             "every": (Every, "2s"),
         }
-        app.command(name, epilog=f"Example: `{example}`")(_with_options(command, work, added))
+        app.command(name, epilog=f"Example: `{example}`")(with_options(command, work, added))
         return work
 
     return registered
@@ -190,7 +189,7 @@ def changes(app: typer.Typer, name: str, *, example: str, **settings: Any) -> Ca
             return show(_answer_of(work(**given_to(work, given))), shape)
 
         added = {"as_json": (AsJson, False), "as_yaml": (AsYaml, False)}
-        app.command(name, epilog=f"Example: `{example}`", **settings)(_with_options(command, work, added))
+        app.command(name, epilog=f"Example: `{example}`", **settings)(with_options(command, work, added))
         return work
 
     return registered
@@ -198,21 +197,6 @@ def changes(app: typer.Typer, name: str, *, example: str, **settings: Any) -> Ca
 
 def _answer_of(found: Answer) -> Answer:
     return found
-
-
-def _with_options(
-    command: Callable[..., int], work: Callable[..., Any], added: Mapping[str, tuple[Any, Any]]
-) -> Callable[..., int]:
-    """Return ``command`` with the parameters of ``work`` and the added ones, as Typer reads them."""
-    options = [
-        inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=annotation)
-        for name, (annotation, default) in added.items()
-    ]
-    parameters = [*options_of(work), *options]
-    command.__signature__ = inspect.Signature(parameters, return_annotation=int)  # type: ignore[attr-defined]
-    command.__annotations__ = {each.name: each.annotation for each in parameters}
-    command.__doc__, command.__name__ = work.__doc__, work.__name__
-    return command
 
 
 def show(answer: Answer, shape: Format) -> int:

@@ -78,20 +78,37 @@ class RuleOptions:
 
 
 @dataclass(frozen=True)
-class ResourceOptions:
-    """What a job may use on its hosts."""
+class LimitOptions:
+    """What a program may use of each host, at most."""
 
     memory: Memory = None
     pids: Pids = None
     cpus: Cpus = None
     disk_reads: DiskReads = None
     disk_writes: DiskWrites = None
+
+    def limits(self) -> dict[str, Any]:
+        """Return the limits that were given."""
+        said = {
+            "memory_bytes": bytes_of(self.memory, "--memory"),
+            "pids": self.pids,
+            "cpus": self.cpus,
+            "io_read_bytes_per_s": bytes_of(self.disk_reads, "--disk-reads"),
+            "io_write_bytes_per_s": bytes_of(self.disk_writes, "--disk-writes"),
+        }
+        return {name: limit for name, limit in said.items() if limit is not None}
+
+
+@dataclass(frozen=True)
+class ResourceOptions(LimitOptions):
+    """What a job may use on its hosts."""
+
     secret: Secrets = None
     dataset: Datasets = None
 
     def fields(self) -> dict[str, Any]:
         return _given(
-            limits=limits_of(self.memory, self.pids, self.cpus, self.disk_reads, self.disk_writes),
+            limits=self.limits(),
             secrets=self.secret,
             datasets=[dataset_of(words) for words in self.dataset or []],
         )
@@ -188,20 +205,6 @@ def _submitted(spec: dict[str, Any], tenant: str | None, *, follow: bool, must_w
 def restart_of(max_restarts: int | None, oom_doublings: int) -> dict[str, int]:
     said = {} if max_restarts is None else {"max_restarts": max_restarts}
     return {**said, **_given(gpu_oom_doublings=oom_doublings)}
-
-
-def limits_of(
-    memory: str | None, pids: int | None, cpus: float | None, disk_reads: str | None, disk_writes: str | None
-) -> dict[str, Any]:
-    """Return the limits that were given."""
-    said = {
-        "memory_bytes": bytes_of(memory, "--memory"),
-        "pids": pids,
-        "cpus": cpus,
-        "io_read_bytes_per_s": bytes_of(disk_reads, "--disk-reads"),
-        "io_write_bytes_per_s": bytes_of(disk_writes, "--disk-writes"),
-    }
-    return {name: limit for name, limit in said.items() if limit is not None}
 
 
 def name_of(program: str) -> str:

@@ -7,7 +7,7 @@ import signal
 import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from itertools import takewhile
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final
@@ -16,20 +16,16 @@ import typer
 
 from muster.cli.framework.durations import seconds_of
 from muster.cli.framework.exits import CommandError, Exit, close_quietly
+from muster.cli.framework.option_groups import grouped
 from muster.cli.framework.output import AsJson, json_of, print_line
 from muster.cli.job.environments import Engine, Image, Mounts, User, Venv, environment_of
 from muster.cli.job.job_options import (
-    Cpus,
-    DiskReads,
-    DiskWrites,
-    Memory,
     OnHang,
     OnValueFault,
     OomDoublings,
-    Pids,
     RerunExitCodes,
 )
-from muster.cli.job.job_submit import limits_of, name_of, program_of, restart_of
+from muster.cli.job.job_submit import LimitOptions, name_of, program_of, restart_of
 from muster.cli.job.run_host import kernel_faults_of, readings_of
 from muster.domain.errors import ValidationFailedError
 
@@ -42,43 +38,68 @@ FOLDER: Final = Path("muster-runs")
 _EXIT_CODE_OF_STATE: Final = {"SUCCEEDED": Exit.OK, "FAILED": Exit.JOB_FAILED, "CANCELLED": Exit.INTERRUPTED}
 
 
+@dataclass(frozen=True)
+class RunRuleOptions:
+    """How long a program may run here, and what follows from its faults."""
+
+    max_restarts: Annotated[
+        int, typer.Option(min=0, max=100, help="New attempts that faults may cost, in a row and without progress.")
+    ] = 3
+    pause: Annotated[str | None, typer.Option(help="Before a new attempt; it doubles, up to twice that. 30s.")] = None
+    oom_doublings: OomDoublings = 0
+    on_hang: OnHang = None
+    on_value_fault: OnValueFault = None
+    rerun_exit_codes: RerunExitCodes = None
+    wall_time: Annotated[str | None, typer.Option(help="Of all attempts together, such as 10m or 2h.")] = None
+    grace: Annotated[str | None, typer.Option(help="Between SIGTERM and SIGKILL, such as 30s.")] = None
+
+    def fields(self) -> dict[str, Any]:
+        return {
+            "restart": restart_of(self.max_restarts, self.oom_doublings),
+            "wall_time_s": seconds_of(self.wall_time, "--wall-time"),
+            "stop_grace_s": seconds_of(self.grace, "--grace"),
+            "on_hang": self.on_hang,
+            "on_value_fault": self.on_value_fault,
+            "rerun_exit_codes": self.rerun_exit_codes,
+        }
+
+
+@dataclass(frozen=True)
+class RunProgramOptions:
+    """How a program is started here. ``command``: as it is, without torchrun."""
+
+    env: Annotated[
+        list[str] | None, typer.Option(help="KEY=VALUE; may be repeated. It sees little else of this shell's.")
+    ] = None
+    python: Annotated[Path | None, typer.Option(help="The interpreter with torch. Default: this one.")] = None
+    venv: Venv = None
+    image: Image = None
+    engine: Engine = None
+    mounts: Mounts = None
+    user: User = None
+    workdir: Annotated[
+        Path | None, typer.Option(help="The program's. Default: this folder, from which SCRIPT is found.")
+    ] = None
+    command: Annotated[bool, typer.Option("--command", help="Run as it is, without torchrun.")] = False
+
+    def fields(self, words: list[str]) -> dict[str, Any]:
+        around = environment_of(self.venv, self.image, self.engine, self.mounts, self.user)
+        return program_of(words, self.env or [], self.python, self.workdir, around, is_command=self.command)
+
+
+@grouped
 def run(
     program: Annotated[list[str], typer.Argument(help="SCRIPT [ARGS…], or with --command the whole command.")],
+    rules: RunRuleOptions,
+    limits: LimitOptions,
+    around: RunProgramOptions,
     name: Annotated[str | None, typer.Option(help="Default: the script's name.")] = None,
     folder: Annotated[
         Path | None, typer.Option(help="For checkpoints, logs, records. Default: muster-runs/NAME here.")
     ] = None,
     ranks: Annotated[int | None, typer.Option(min=1, max=576, help="Default: one a GPU, or one without GPUs.")] = None,
     gpus: Annotated[int | None, typer.Option(min=0, help="So many of this machine's. Default: all it has.")] = None,
-    max_restarts: Annotated[
-        int, typer.Option(min=0, max=100, help="New attempts that faults may cost, in a row and without progress.")
-    ] = 3,
-    pause: Annotated[str | None, typer.Option(help="Before a new attempt; it doubles, up to twice that. 30s.")] = None,
-    oom_doublings: OomDoublings = 0,
-    on_hang: OnHang = None,
-    on_value_fault: OnValueFault = None,
-    rerun_exit_codes: RerunExitCodes = None,
-    wall_time: Annotated[str | None, typer.Option(help="Of all attempts together, such as 10m or 2h.")] = None,
-    grace: Annotated[str | None, typer.Option(help="Between SIGTERM and SIGKILL, such as 30s.")] = None,
-    memory: Memory = None,
-    pids: Pids = None,
-    cpus: Cpus = None,
-    disk_reads: DiskReads = None,
-    disk_writes: DiskWrites = None,
-    env: Annotated[
-        list[str] | None, typer.Option(help="KEY=VALUE; may be repeated. It sees little else of this shell's.")
-    ] = None,
-    python: Annotated[Path | None, typer.Option(help="The interpreter with torch. Default: this one.")] = None,
-    venv: Venv = None,
-    image: Image = None,
-    engine: Engine = None,
-    mounts: Mounts = None,
-    user: User = None,
-    workdir: Annotated[
-        Path | None, typer.Option(help="The program's. Default: this folder, from which SCRIPT is found.")
-    ] = None,
     *,
-    command: Annotated[bool, typer.Option("--command", help="Run as it is, without torchrun.")] = False,
     as_json: AsJson = False,
 ) -> int:
     """Run a program on this machine, supervised, without a control plane.
@@ -88,22 +109,16 @@ def run(
     Exit codes: 0, 20 failed, 130 interrupted.
     """
     uuids = gpus_here(gpus)
-    around = environment_of(venv, image, engine, mounts, user)
     spec = checked_spec(
         {
             "name": name or name_of(program[0]),
-            "program": program_of(program, env or [], python, workdir, around, is_command=command),
+            "program": around.fields(program),
             "shape": {"ranks_per_node": ranks or max(1, len(uuids))},
-            "restart": restart_of(max_restarts, oom_doublings),
-            "wall_time_s": seconds_of(wall_time, "--wall-time"),
-            "stop_grace_s": seconds_of(grace, "--grace"),
-            "on_hang": on_hang,
-            "on_value_fault": on_value_fault,
-            "rerun_exit_codes": rerun_exit_codes,
-            "limits": limits_of(memory, pids, cpus, disk_reads, disk_writes),
+            **rules.fields(),
+            "limits": limits.limits(),
         }
     )
-    plan = replace(plan_of(spec, uuids, seconds_of(pause, "--pause")), spare_gpus=gpus_here(None)[len(uuids) :])
+    plan = replace(plan_of(spec, uuids, seconds_of(rules.pause, "--pause")), spare_gpus=gpus_here(None)[len(uuids) :])
     return supervise(plan, folder or FOLDER / spec.name, as_json=as_json)
 
 

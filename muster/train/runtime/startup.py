@@ -27,6 +27,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -112,12 +113,12 @@ def start(
     """
     cadence = require_cadence(checkpoint_every)
     require_config(config)
-    rule, check_every = ValueFaultRule.of(on_value_fault), require_every(check_replicas_every)
-    compute_every = require_compute_every(check_compute_every, deterministic=deterministic, has_own=bool(own))
+    values = _checked_values(
+        on_value_fault, check_replicas_every, check_compute_every, deterministic=deterministic, has_own=bool(own)
+    )
     require_outlets(outlets or ())
     datasets = [data] if isinstance(data, Dataset) else list(data)
-    if own and data_parallel and not isinstance(model, torch.nn.parallel.DistributedDataParallel):
-        raise ValueError(f"own={own!r} needs data_parallel=False, since DDP makes all parameters alike")
+    _require_own_fits(model, own, data_parallel=data_parallel)
     joined, device = _joined(model, seed=seed, deterministic=deterministic, patience_s=patience_s)
     _report_of_data(joined.channel, datasets)
     _open_outlets(joined, outlets, config)
@@ -128,10 +129,26 @@ def start(
         Trained(model, optimizer, scheduler, extras or {}, _own_rule(model, own, own_mesh, joined.ranks)),
         CheckpointPlan(cadence, asynchronous and not around.is_synchronous, keep, lineage),
         DataSharing(seed, data_parallel, data_mesh, is_steady=deterministic and device.gpu is None),
-        values=ValuePlan(around.on_value_fault or rule, check_every, compute_every),
+        values=replace(values, rule=around.on_value_fault or values.rule),
         pace=partial(StepTiming, device, is_on=is_timed, work=work),
         tuned=tuned,
     )
+
+
+def _checked_values(
+    on_fault: str, replicas_every: int | str, compute_every: int, *, deterministic: bool, has_own: bool
+) -> ValuePlan:
+    """Return how the run watches its values. Raises ValueError for an argument that cannot be used."""
+    rule, check_every = ValueFaultRule.of(on_fault), require_every(replicas_every)
+    return ValuePlan(
+        rule, check_every, require_compute_every(compute_every, deterministic=deterministic, has_own=has_own)
+    )
+
+
+def _require_own_fits(model: torch.nn.Module, own: Sequence[str] | str, *, data_parallel: bool) -> None:
+    """Raise ValueError if DDP would make the parameters alike that are each rank's own."""
+    if own and data_parallel and not isinstance(model, torch.nn.parallel.DistributedDataParallel):
+        raise ValueError(f"own={own!r} needs data_parallel=False, since DDP makes all parameters alike")
 
 
 def _own_rule(

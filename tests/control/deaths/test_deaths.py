@@ -41,7 +41,7 @@ ELSEWHERE: Final = {
     "judge.suspend_evidence": "it moves no job",
     "stall.judge": "control/watch/test_stalls.py, at its own commit",
     "stall.settle": "it moves no job",
-    "straggler.swap": "control/watch/test_stragglers.py, at its own commit",
+    "straggler.swap": "control/watch/test_straggler_swaps.py, at its own commit",
     "system.restored": "recorded before any process of the control plane starts: control/system/test_restores.py",
 }
 
