@@ -106,13 +106,16 @@ def read_bundle(folder: Path) -> Bundle:
 
 
 def _files(folder: Path) -> Iterator[Path]:
-    """Yield the regular files, sorted; links are not followed, since a tenant may have written the folder."""
+    """Yield the regular files, sorted; links are not followed, since a tenant may have written the folder.
+
+    Hidden files are left out: a process that is killed leaves the file that it had not renamed yet.
+    """
     for root, folders, names in os.walk(folder):
         depth = len(Path(root).relative_to(folder).parts)
         folders[:] = sorted(folders) if depth < MAX_DEPTH else []
         for name in sorted(names):
             path = Path(root, name)
-            if path.is_file() and not path.is_symlink():
+            if not name.startswith(".") and path.is_file() and not path.is_symlink():
                 yield path
 
 

@@ -174,6 +174,7 @@ def test_records_that_muster_keeps_of_an_attempt_are_no_faulty_files(tmp_path: P
     for name in own | by_rank:
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).write_text('{"pid": 1}\n')
+    (tmp_path / "ranks" / ".0.exit.json.3966").write_text('{"code": ')  # its writer was killed
     assert read_bundle(tmp_path) == Bundle(())
     (tmp_path / "logs" / "0.json").write_text(_dump(4, 5))
     assert read_bundle(tmp_path).num_used == 1, "a dump under that name is read"

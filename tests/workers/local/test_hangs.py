@@ -87,7 +87,7 @@ def test_one_sentence_names_the_rank_that_the_others_wait_for(runs: Runs, warm_p
     found = json.loads((Path(attempt["folder"]) / "watch" / "host-this-host.json").read_text())
     assert [rank["rank"] for rank in found["ranks"]] == list(range(ranks))
     kept = read_bundle(Path(attempt["folder"]))
-    assert kept.notes == ()
+    assert kept.notes == (), kept.notes
     assert judge_hang(kept.reports).sentence in sentence, "`muster hang analyze` states the same later"
 
 
