@@ -6,7 +6,7 @@ from typing import Final
 from local.tour import killing, planning
 from local.tour.world import Document, World, log_of, seconds_of, training
 
-STEPS: Final = 60
+STEPS: Final = 65
 CHECKPOINT_EVERY: Final = 5
 STEPS_BEFORE_THE_FAULT: Final = 20
 XID: Final = 95
@@ -91,6 +91,7 @@ def fail(world: World, job: Document) -> Document:
         seen=lambda found: f"{len(found)} checkpoints",
         log=log,
     )
+    killing.await_judges(world, job["attempts"][0])
     victim = job["attempts"][0]["hosts"][1]
     bad = victim["gpus"][0]
     world.teller.write(f"[bold]muster sim inject gpu {bad} xid {XID}[/]  (on {victim['node_name']})")

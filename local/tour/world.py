@@ -1,5 +1,6 @@
 """World of the tour's steps: the API as operator and tenant, the stack's processes, the driver's faults."""
 
+import json
 import math
 import os
 import signal
@@ -171,12 +172,30 @@ class World:
             log=name.replace(" ", "-"),
         )
 
+    def works_again(self, name: str, since_s: float) -> None:
+        """Wait until the process says in its log, after ``since_s``, that it has started its work."""
+        log = name.replace(" ", "-")
+        self.until(
+            f"{name} is at work again",
+            lambda: last_start_s(self.log(log)),
+            lambda found: found > since_s,
+            seen=lambda _: "it starts",
+            log=log,
+        )
+
     def pid(self, name: str) -> int:
         """Return the pid of one of the stack's processes; 0: it does not run at present."""
         if name in self.servers:
             return self.servers[name]()
         child = self.children[name]
         return (child.pid or 0) if child.is_running() else 0
+
+
+def last_start_s(log: Path) -> float:
+    """Return when a process last logged ``…_started``, in seconds since 1970; 0: never."""
+    lines = log.read_text(encoding="utf-8").splitlines(keepends=True)
+    events = (json.loads(line) for line in lines if '_started"' in line and line.endswith("\n"))
+    return max((seconds_of(event["timestamp"]) for event in events if event["event"].endswith("_started")), default=0.0)
 
 
 def has_passed(world: World, steps: Callable[[], None], name: str) -> bool:
