@@ -75,6 +75,11 @@ def torchrun_of(pid: int) -> int:
     return torchrun
 
 
+def awaits_its_order(torchrun: int) -> bool:
+    """Whether the imports are over. Under other tests they take longer than the supervisor's patience with them."""
+    return Path(f"/proc/{torchrun}/wchan").read_text(encoding="ascii").startswith("unix_stream_")
+
+
 def is_gone(pid: int) -> bool:
     found = read_process(pid)
     return found is None or found.state == "Z"
@@ -114,6 +119,7 @@ def test_the_waiting_torchrun_itself_becomes_the_launcher(
 ) -> None:
     order(attempt, REPORTS_ENVIRONMENT)
     torchrun = torchrun_of(waiting.pid)
+    until(lambda: awaits_its_order(torchrun), "its imports")
     assert waiting.take(attempt.folder)
     attempt.ended(180)
     assert json.loads(attempt.log().splitlines()[-1])["launcher"] == torchrun
