@@ -35,13 +35,13 @@ def kill_alongside(world: World, attempt: Document) -> float:
 
 
 def await_judges(world: World, attempt: Document) -> None:
-    """Wait until the agent and the control worker that ``kill_alongside`` killed are at work again.
+    """Wait until the agent and the control worker that ``kill_alongside`` killed run again.
 
-    A process takes seconds to start; the time from a fault to its judgement is promised for processes that run.
+    A process takes seconds to start; the time from a fault to its judgement is guaranteed for processes that run.
     """
     placed_s = seconds_of(attempt["placed_at"])
     for name in (f"agent {attempt['hosts'][1]['node_name']}", CONTROL_WORKER):
-        world.works_again(name, placed_s)
+        world.runs_again(name, placed_s)
 
 
 def require_undisturbed(world: World, job_id: str, since_s: float) -> None:

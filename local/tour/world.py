@@ -172,11 +172,11 @@ class World:
             log=name.replace(" ", "-"),
         )
 
-    def works_again(self, name: str, since_s: float) -> None:
-        """Wait until the process says in its log, after ``since_s``, that it has started its work."""
+    def runs_again(self, name: str, since_s: float) -> None:
+        """Wait until the process says in its log, after ``since_s``, that it has started."""
         log = name.replace(" ", "-")
         self.until(
-            f"{name} is at work again",
+            f"{name} runs again",
             lambda: last_start_s(self.log(log)),
             lambda found: found > since_s,
             seen=lambda _: "it starts",

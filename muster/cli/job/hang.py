@@ -10,7 +10,7 @@ from muster.cli.framework.output import AsJson, Format, Page, Wide, show
 from muster.cli.framework.terminal_text import plain_line
 
 if TYPE_CHECKING:
-    from watch.forensics.bundle import Bundle
+    from muster.cli.job.hang_folder import Bundle
     from watch.verdicts import Verdict
 
 app = typer.Typer(help="Hangs: which rank holds up the others, from dumps and logs.", no_args_is_help=True)
@@ -37,7 +37,7 @@ def analyze(
 
     Exit code 0: a cause was found; 1: the files do not name one; 2: DIR is no folder; 6: nothing in it is usable.
     """
-    from watch.forensics.bundle import read_bundle
+    from muster.cli.job.hang_folder import read_bundle
     from watch.forensics.judge import judge_hang
 
     if not folder.is_dir():

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from muster.cli.job.hang_folder import read_bundle
 from muster.domain.exit.exits import Verdict as ExitVerdict
 from muster.domain.job.spec import JobSpec
 from muster.domain.lifecycle.model import Timers
@@ -21,7 +22,6 @@ from tests.warm_python import WarmPython
 from tests.workers.host.burial import bury
 from tests.workers.host.watch.test_learnt import STEPS
 from tests.workers.local.runs import Runs
-from watch.forensics.bundle import read_bundle
 from watch.forensics.documents import from_document
 from watch.forensics.judge import judge_hang
 from watch.phases import Phase

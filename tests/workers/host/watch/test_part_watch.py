@@ -11,12 +11,12 @@ from types import SimpleNamespace
 import msgspec
 import pytest
 
+from muster.cli.job.hang_folder import read_bundle
 from muster.domain.policy.watch import KnownLimits, WatchPolicy
 from muster.wire.training import AnyRankMessage
 from muster.wire.training import Stalled as WireStalled
 from tests.waiting import wait_until
 from tests.workers.host.supervisor.attempt_case import Attempt
-from watch.forensics.bundle import read_bundle
 from watch.forensics.judge import judge_hang
 from watch.phases import Phase
 from watch.progress.durations import Durations

@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
+from muster.cli.job.hang_folder import OWN_RECORDS, Bundle, read_bundle
 from watch.fields import FieldError
-from watch.forensics.bundle import OWN_RECORDS, Bundle, read_bundle
 from watch.forensics.documents import from_document, to_document
 from watch.forensics.judge import judge_hang
 from watch.phases import Phase
