@@ -3,9 +3,9 @@
 A step of 200 ms of CPU and more differs by a tenth from the next one on a shared machine, and the watch costs about a
 hundredth. So the difference is taken on short steps of the same program, with one short sample: the same model, hooks,
 messages and checks. What is paced by the clock comes after as many steps as in the long ones: copies are checked as
-often as those chose, and what happens once a second happens once in a second's share of short steps. Before each step
-a buffer is filled, since the passes of a long one leave nothing of the watch in the processor's caches. The sensor's
-thread works by the clock and not by the step, so its own CPU clock is read over the long steps.
+often as the long steps chose, and what happens once a second happens once in a second's share of short steps. Before
+each step a buffer is filled, since the passes of a long one leave nothing of the watch in the processor's caches. The
+sensor's thread works by the clock and not by the step, so its own CPU clock is read over the long steps.
 
 It prints one line: ``cost`` and JSON, whose times are CPU of the whole process and of its main thread.
 """
@@ -54,7 +54,7 @@ class Spent:
 
 @dataclass(slots=True)
 class Trained:
-    """A run that steps when it is told to: ``turn`` ends the step before, begins one, and computes."""
+    """A run that steps at each call: ``turn`` ends the step before, begins one, and computes."""
 
     run: Any
     steps: Iterator[int]

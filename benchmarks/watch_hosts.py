@@ -1,8 +1,8 @@
 """Hosts on virtual time, each with the tracker of its own ranks, and the keeper that joins what they report.
 
-Each host looks at its ranks by its own turn, and so may see a hang later than another one by as much. Its report leaves
+Each host reads its ranks by its own turn, and so may see a hang later than another one by as much. Its report leaves
 once stacks are taken, and the relay has its turn. The keeper judges at its own turn, once each host in contact has
-reported (``control/watch/stalls.py``). All periods are those of production.
+reported (``control/watch/stalls.py``). All periods are the production constants.
 """
 
 import heapq
@@ -30,7 +30,7 @@ class Host:
     arrives_s: float | None = None
 
     def turn(self, now_s: float) -> None:
-        """Look at the ranks. A report waits for the stacks; a host that moves again takes its report back."""
+        """Read the ranks. A report waits for the stacks; a host that moves again takes its report back."""
         for rank in self.ranks:
             rank.advance(now_s)
         overdue = self.tracker.take([rank.report(now_s) for rank in self.ranks], now_s)
