@@ -13,7 +13,7 @@ DEAD         the awaited rank, whose process has ended
 NETWORK      a line about a failed network card or connection
 STATE        all members started a collective, and none completed it
 LAGGARD      the awaited rank, whose stack is unknown
-CIRCLE       ranks that wait for each other
+CIRCLE       ranks that wait for each other, or that left their own order while others have no dump
 NAMED        a rank that a monitored barrier names
 UNSEEN       a rank without a dump, where all others wait in one collective
 APART        a rank that does something else than the others, without any sequence
