@@ -11,7 +11,7 @@ from muster.domain.policy.stragglers import StragglerPolicy
 from tests.train.marks import TRAINS
 from tests.train.train_case import HERE, Listening, Training
 from tests.watch.stragglers.worlds import Folded
-from watch.stragglers.judge import Judgement
+from watch.stragglers.findings import Judgement
 from watch.stragglers.windows import RankWindows
 
 pytestmark = TRAINS
