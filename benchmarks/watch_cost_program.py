@@ -1,48 +1,87 @@
-"""Program of ``watch_cost``: a small GPT whose steps take 200 ms of CPU and more. It prints the CPU of each sensor.
+"""Program of ``watch_cost``: a small GPT of which two runs step in turn, with the watch and without. It prints the CPU.
 
-The sensor's thread has a CPU clock of its own. The watch over values runs in the main thread, so its methods are timed
-by that thread's CPU clock. It prints one line: ``cost`` and JSON.
+A step of 200 ms of CPU and more differs by a tenth from the next one on a shared machine, and the watch costs about a
+hundredth. So the difference is taken on short steps of the same program, with one short sample: the same model, hooks,
+messages and checks. What is paced by the clock comes after as many steps as in the long ones: copies are checked as
+often as the long steps chose, and what happens once a second happens once in a second's share of short steps. Before
+each step a buffer is filled, since the passes of a long one leave nothing of the watch in the processor's caches. The
+sensor's thread works by the clock and not by the step, so its own CPU clock is read over the long steps.
+
+It prints one line: ``cost`` and JSON, whose times are CPU of the whole process and of its main thread.
 """
 
-import functools
+import contextlib
 import json
 import math
+import os
+import statistics
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Iterator, Sequence
+from dataclasses import astuple, dataclass
 from typing import Any, Final
 
 import torch
+from torch import distributed
 from torch.nn import functional
 
+from benchmarks.watch_cost_switch import is_intact, paused, take_out
 from examples.pretrain_gpt import VOCABULARY, Gpt, Shape
 from muster import train
-from muster.train.values.value_watch import ValueWatch
+from muster.train.report import pace
+from muster.train.watch import sensor
 
 SHAPE: Final = Shape(layers=4, heads=4, head_dim=32, context=64)
 LEAST_STEP_S: Final = 0.25
 """The step's goal, so that it is not below 200 ms in the fastest moment."""
-OF_VALUES: Final = ("start", "begin", "note_loss", "note_grad_norm", "end", "figures", "agree", "before_save")
+SHORT: Final = (1, 8)
+"""Samples of a short step, and tokens of each."""
+COLD_BYTES: Final = 16 << 20
 WATCH_THREAD: Final = "muster-watch"
 FIRST_STEPS: Final = 3
 """Steps that are not counted: the first one makes the optimizer's state and imports what it needs."""
 
-_spent_s = [0.0]
+
+@dataclass(frozen=True, slots=True)
+class Spent:
+    """Seconds of a step: CPU of the process without the sensor's thread, of its main thread, and of the clock."""
+
+    cpu_s: float
+    main_s: float
+    wall_s: float
 
 
-def timed(method: Callable[..., Any]) -> Callable[..., Any]:
-    """Return the method, which adds its CPU time to what the watch over values has spent."""
+@dataclass(slots=True)
+class Trained:
+    """A run that steps at each call: ``turn`` ends the step before, begins one, and computes."""
 
-    @functools.wraps(method)
-    def run(*words: Any, **named: Any) -> Any:
-        began_s = time.thread_time()
-        try:
-            return method(*words, **named)
-        finally:
-            _spent_s[0] += time.thread_time() - began_s
+    run: Any
+    steps: Iterator[int]
+    optimizer: torch.optim.Optimizer
 
-    return run
+    @classmethod
+    def started(cls, num_steps: int, every: int | str, *, is_on: bool) -> "Trained":
+        torch.manual_seed(1)
+        model = Gpt(SHAPE)
+        optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4)
+        run = train.start(model, optimizer, checkpoint_every=0, check_replicas_every=every, is_timed=is_on)
+        if not is_on:
+            take_out(run, optimizer)
+        return cls(run, run.steps(num_steps), optimizer)
+
+    def turn(self, tokens: torch.Tensor, cold: torch.Tensor) -> Spent:
+        """Return what one step spends."""
+        cold.add_(1)
+        began = time.process_time() - sensor_s(), time.thread_time(), time.monotonic()
+        next(self.steps)
+        self.optimizer.zero_grad()
+        loss = functional.cross_entropy(self.run.model(tokens).flatten(0, 1), tokens.flatten())
+        torch.autograd.backward(loss)
+        self.optimizer.step()
+        self.run.report(loss=loss, tokens=tokens.numel())
+        ended = time.process_time() - sensor_s(), time.thread_time(), time.monotonic()
+        return Spent(*(now - then for now, then in zip(ended, began, strict=True)))
 
 
 def sensor_s() -> float:
@@ -63,35 +102,80 @@ def samples_of(model: torch.nn.Module) -> int:
     return max(1, math.ceil(8 * LEAST_STEP_S / least_s))
 
 
-def main(steps: int) -> None:
-    for name in OF_VALUES:
-        setattr(ValueWatch, name, timed(getattr(ValueWatch, name)))
+@contextlib.contextmanager
+def paced(share: float) -> Iterator[None]:
+    """Have a second of the watch last that share of one."""
+    usual = pace.REPORT_EVERY_S, sensor.REPORT_EVERY_S
+    pace.REPORT_EVERY_S, sensor.REPORT_EVERY_S = (each * share for each in usual)  # type: ignore[misc]  # scaled here
+    try:
+        yield
+    finally:
+        pace.REPORT_EVERY_S, sensor.REPORT_EVERY_S = usual  # type: ignore[misc]  # as it was
+
+
+def pairs_of(tokens: torch.Tensor, steps: int, every: int | str, cold: torch.Tensor) -> list[tuple[Spent, Spent]]:
+    """Return what each step spends with the watch and without, step by step in turn: a machine changes its speed."""
+    without = Trained.started(steps + FIRST_STEPS + 1, every, is_on=False)
+    watched = Trained.started(steps + FIRST_STEPS + 1, every, is_on=True)
+    found = []
+    for number in range(steps + FIRST_STEPS):
+        of_turn: dict[bool, Spent] = {}
+        for is_on in (True, False) if number % 2 else (False, True):
+            with contextlib.nullcontext() if is_on else paused():
+                of_turn[is_on] = (watched if is_on else without).turn(tokens, cold)
+        found.append((of_turn[True], of_turn[False]))
+    if not is_intact(watched.run):
+        raise RuntimeError("the run with the watch has lost a part of it")
+    return found[FIRST_STEPS:]
+
+
+def checks_every(tokens: torch.Tensor, steps: int, cold: torch.Tensor) -> tuple[int, Spent, float]:
+    """Return the steps between two checks of copies that long steps choose, on the rank that checks most often.
+
+    And what such a step spends, and the CPU of the sensor's thread.
+    """
+    trained = Trained.started(steps + FIRST_STEPS + 1, "auto", is_on=True)
+    checked, spent, thread_s = set(), [], 0.0
+    for number in range(steps + FIRST_STEPS):
+        if number == FIRST_STEPS:
+            thread_s = sensor_s()
+        spent.append(trained.turn(tokens, cold))
+        checked.add(trained.run._values._replicas.agreed_step)  # noqa: SLF001  # the runtime reports no count
+    every = torch.tensor([max(1, (steps + FIRST_STEPS) // len(checked))])
+    distributed.all_reduce(every, distributed.ReduceOp.MIN)
+    return int(every), mean_of(spent[FIRST_STEPS:]), (sensor_s() - thread_s) / steps
+
+
+def mean_of(spent: Sequence[Spent]) -> Spent:
+    return Spent(*(statistics.fmean(each) for each in zip(*map(astuple, spent), strict=True)))
+
+
+def main(long_steps: int, short_steps: int) -> None:
+    distributed.init_process_group("gloo")  # the program's own: no run leaves it
     torch.manual_seed(1)
-    model = Gpt(SHAPE)
-    tokens = torch.randint(VOCABULARY, (samples_of(model), SHAPE.context))
-    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4)
-    run = train.start(model, optimizer, checkpoint_every=0)
-    before = (0.0, 0.0, 0.0)
-    for step in run.steps(steps + FIRST_STEPS):
-        if step == FIRST_STEPS:
-            before = (time.process_time(), sensor_s(), _spent_s[0])
-        optimizer.zero_grad()
-        loss = functional.cross_entropy(run.model(tokens).flatten(0, 1), tokens.flatten())
-        torch.autograd.backward(loss)
-        optimizer.step()
-        run.report(loss=loss, tokens=tokens.numel())
-    whole_s, by_thread_s, by_values_s = (
-        now - then for now, then in zip((time.process_time(), sensor_s(), _spent_s[0]), before, strict=True)
-    )
+    cold = torch.zeros(COLD_BYTES // 4)
+    long = torch.randint(VOCABULARY, (samples_of(Gpt(SHAPE)), SHAPE.context))
+    every, watched, thread_s = checks_every(long, long_steps, cold)
+    step = mean_of([off for _, off in pairs_of(long, max(1, long_steps // 4), every, cold)])
+    short = torch.randint(VOCABULARY, SHORT)
+    usual = mean_of([each for pair in pairs_of(short, FIRST_STEPS, every, cold) for each in pair])
+    with paced(2 * usual.wall_s / watched.wall_s):  # a step without the watch follows each one with it
+        pairs = pairs_of(short, short_steps, every, cold)
+    more_s = [on.cpu_s - off.cpu_s for on, off in pairs]
     figures = {
-        "step_s": (whole_s - by_thread_s - by_values_s) / steps,
-        "thread_s": by_thread_s / steps,
-        "values_s": by_values_s / steps,
-        "parameters": sum(parameter.numel() for parameter in model.parameters()),
+        "step_s": step.cpu_s,
+        "step_main_s": step.main_s,
+        "cpu_s": statistics.fmean(more_s) + thread_s,
+        "main_s": statistics.fmean(on.main_s - off.main_s for on, off in pairs),
+        "thread_s": thread_s,
+        "error_s": statistics.stdev(more_s) / math.sqrt(len(more_s)),
+        "every": every,
+        "parameters": sum(parameter.numel() for parameter in Gpt(SHAPE).parameters()),
     }
-    run.finish()
     print("cost", json.dumps(figures), flush=True)
+    distributed.barrier()
+    os._exit(0)  # the runs are not at their ends, and would report that as a fault
 
 
 if __name__ == "__main__":
-    main(int(sys.argv[1]))
+    main(*map(int, sys.argv[1:]))

@@ -1,5 +1,6 @@
-"""Hangs of six kinds, replayed: from the streams of the ranks' progress to the verdict, through tracker and judge.
+"""Hangs of six kinds, replayed: from the streams of the ranks' progress to the verdict, by trackers and judge.
 
+Each host has its own tracker, and the keeper joins their reports by the periods of production (``watch_hosts``).
 Each case is a gang on virtual time that trains, evaluates, saves and loads, until one rank stands still. The stacks and
 collectives were recorded from real gloo ranks (``tests/watch/bundles/recorded.json``). They get other numbers of ranks,
 steps, sequences and hosts. Some ranks lack a stack or a dump, a host may be missing, and the hosts' clocks are up to an
@@ -16,8 +17,9 @@ from typing import Final
 
 from benchmarks.figures import Basis, Figure, Groups
 from benchmarks.sizes import Sizes
+from benchmarks.watch_hosts import Hosts
 from tests.watch.bundles.labelled import Bundle, bundles_of
-from tests.watch.progress.worlds import Rank, World, gang
+from tests.watch.progress.worlds import Rank, gang
 from watch.forensics.documents import from_document, to_document
 from watch.forensics.judge import judge_hang
 from watch.phases import Phase
@@ -26,8 +28,6 @@ from watch.reports import HostReport, ProcessState, RankReport, StackSource
 RECORDED: Final = Path(__file__).resolve().parents[1] / "tests" / "watch" / "bundles" / "recorded.json"
 VERDICT_BAR_S: Final = 60.0
 RIGHT_BAR: Final = 95.0
-FORENSICS_S: Final = 3.0
-"""From overdue to the verdict: a sensor answers within two seconds, and the watch turns each second."""
 CLEAN_S: Final = 1200.0
 _HOUR_MS: Final = 3_600_000
 _LOST: Final = 0.1
@@ -125,17 +125,21 @@ def _judged(number: int, recorded: dict[str, Bundle]) -> Judged:
     ranks = [Rank(rank) for rank in range(num_ranks)]
     for rank in ranks:
         rank.script = _trains(rank, random.Random(number), step_s)  # noqa: S311
-    world = World(ranks)
+    num_hosts = rng.choice([each for each in (1, 2, 4) if num_ranks % each == 0])
+    world = Hosts.of(ranks, num_hosts, rng)
     if world.watch(60 + 25 * step_s + rng.uniform(0, 120)) is not None:
         return Judged(name, None, is_culprit_right=False, is_cause_right=False)  # an alarm before the hang
     began_s = world.now_s
     _stand_still(world, kind, culprit, rng)
-    found = world.watch(600.0)
+    if num_hosts == 4 and rng.random() < 0.3:
+        width = num_ranks // num_hosts
+        world.lost = frozenset({rng.choice([each for each in range(num_hosts) if each != culprit // width])})
+    found_s = world.watch(600.0)
     reports = _reports(kind, recorded[rng.choice(kind.bundles)], world, culprit, rng)
     verdict = judge_hang(reports)
     return Judged(
         name,
-        None if found is None else found[0] - began_s + FORENSICS_S,
+        None if found_s is None else found_s - began_s,
         is_culprit_right=verdict.ranks[:1] == (culprit,),
         is_cause_right=verdict.cause == kind.cause,
     )
@@ -169,7 +173,7 @@ def _trains(rank: Rank, rng: random.Random, step_s: float) -> Iterator[float]:
                 yield rng.uniform(0.1, 1.0)
 
 
-def _stand_still(world: World, kind: Kind, culprit: int, rng: random.Random) -> None:
+def _stand_still(world: Hosts, kind: Kind, culprit: int, rng: random.Random) -> None:
     """Stop the culprit; the others enter a collective and wait there, some of them in a busy loop."""
     spins = rng.random() < 0.5
     for rank in world.ranks:
@@ -181,7 +185,7 @@ def _stand_still(world: World, kind: Kind, culprit: int, rng: random.Random) -> 
         rank.cpu_share = kind.cpu_share if is_culprit else (0.99 if spins else 0.0)
 
 
-def _reports(kind: Kind, bundle: Bundle, world: World, culprit: int, rng: random.Random) -> list[HostReport]:
+def _reports(kind: Kind, bundle: Bundle, world: Hosts, culprit: int, rng: random.Random) -> list[HostReport]:
     """Return what the hosts report, as documents that were written and read."""
     recorded = [rank for report in bundle.reports for rank in report.ranks]
     cause = next(rank for rank in recorded if rank.rank == bundle.rank)
@@ -194,15 +198,12 @@ def _reports(kind: Kind, bundle: Bundle, world: World, culprit: int, rng: random
         if is_culprit and is_resized:
             known = _of_another_size(known, others[0], shift)
         ranks.append(known if is_culprit else _with_losses(known, rng))
-    num_hosts = rng.choice([each for each in (1, 2, 4) if len(ranks) % each == 0])
-    width = len(ranks) // num_hosts
+    width = len(ranks) // len(world.hosts)
     hosts = [ranks[first : first + width] for first in range(0, len(ranks), width)]
-    is_one_missing = num_hosts == 4 and rng.random() < 0.3
-    missing = rng.choice([each for each in range(num_hosts) if each != culprit // width]) if is_one_missing else -1
     reports = [
         HostReport(f"node-{host}", 1_795_792_065_000 + rng.randrange(-_HOUR_MS, _HOUR_MS), tuple(of_host))
         for host, of_host in enumerate(hosts)
-        if host != missing
+        if host not in world.lost
     ]
     rng.shuffle(reports)
     return [from_document(json.loads(json.dumps(to_document(report)))) for report in reports]
@@ -231,5 +232,7 @@ def _with_losses(rank: RankReport, rng: random.Random) -> RankReport:
 
 def _is_alarm(seed: int) -> bool:
     rng = random.Random(seed)  # noqa: S311  # a window that repeats
-    world = World(gang(rng.choice([1, 2, 4]), seed, rng.choice([0.1, 1.0, 10.0, 60.0])))
-    return world.watch(CLEAN_S) is not None
+    num_ranks = rng.choice([1, 2, 4])
+    ranks = gang(num_ranks, seed, rng.choice([0.1, 1.0, 10.0, 60.0]))
+    hosts = Hosts.of(ranks, rng.choice([each for each in (1, 2, 4) if num_ranks % each == 0]), rng)
+    return hosts.watch(CLEAN_S) is not None

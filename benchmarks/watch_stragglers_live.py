@@ -1,6 +1,7 @@
 """Slowed ranks, live: gloo ranks under ``muster run``, one of which takes 20 % longer for a step.
 
-The ranks sleep where others compute, so that they do not slow each other on two cores. All runs begin together.
+The ranks sleep where others compute, so that they do not slow each other on two cores. Runs begin together, except for
+the one whose slow rank shares its processor with busy processes: these would slow the ranks of other runs too.
 """
 
 import tempfile
@@ -31,16 +32,18 @@ NUM_RANKS: Final = 3
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """One run: its kind, and words of the cause that is right."""
+    """One run: its kind, and words of the cause that is right. ``busy_s``: processor time of the slow rank's step."""
 
     kind: str
     cause: str
+    busy_s: float = 0.0
 
 
 CASES: Final = (
     Case("compute", "it computes longer"),
     Case("data", "it waits for its data"),
     Case("garbage", "its host or process"),
+    Case("cpu", "ready without a processor", busy_s=0.1),
 )
 SIZES: Final = Sizes(full=CASES, smallest=())
 
@@ -50,7 +53,10 @@ def measure(size: Sequence[Case]) -> Groups:
     if not size:
         return
     with tempfile.TemporaryDirectory(prefix="muster-stragglers-") as name, ThreadPoolExecutor(len(size)) as pool:
-        found = list(pool.map(lambda case: _sentences(case, Path(name) / case.kind), size))
+        size = sorted(size, key=lambda case: case.busy_s > 0)
+        together = [case for case in size if not case.busy_s]
+        found = list(pool.map(lambda case: _sentences(case, Path(name) / case.kind), together))
+        found += [_sentences(case, Path(name) / case.kind) for case in size[len(together) :]]
     for case, sentences in zip(size, found, strict=True):
         print(f"{case.kind:<10} {sentences}", flush=True)
     named = [
@@ -69,7 +75,7 @@ def measure(size: Sequence[Case]) -> Groups:
 def _sentences(case: Case, folder: Path) -> list[str]:
     """Return what the run states of stragglers."""
     words = [case.kind, "--base-s", str(BASE_S), "--more-s", str(SLOWER * BASE_S)]
-    words += ["--rank", str(CULPRIT), "--at", str(ONSET), "--steps", str(STEPS)]
+    words += ["--busy-s", str(case.busy_s), "--rank", str(CULPRIT), "--at", str(ONSET), "--steps", str(STEPS)]
     program = {"script": str(PROGRAM), "args": words, "env": {"OMP_NUM_THREADS": "1"}}
     watch = WatchPolicy(stragglers=StragglerPolicy(window_s=WINDOW_S))
     reported: list[str] = []

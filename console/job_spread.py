@@ -49,7 +49,8 @@ def spread_rows(spreads: Sequence[Spread], gpus: Sequence[GpuNow]) -> list[Sprea
 
 def named(figures: Sequence[Figure]) -> str:
     """Return the figures by which a rank stands out as text."""
-    return ", ".join(_FIGURES[figure].lower() if figure is not Figure.MFU else "MFU" for figure in figures)
+    names = (_FIGURES[figure] for figure in figures)
+    return ", ".join(name if name[:2].isupper() else name.lower() for name in names)  # GPU, SM and MFU stay
 
 
 def _gpu(gpu: GpuNow) -> str:

@@ -53,6 +53,9 @@ def proposal_of(kind: VerdictKind, phase: str, cause: str, num_dismissed: int, p
         f"{num_dismissed} verdicts of {rule_of(kind, phase)} with the cause {cause} on this job were false alarms, "
         "so it only notifies"
     )
+    if cause == "dead_loop":
+        now_s = policy.busy_quiet_s
+        return f"{times}; raise `watch.busy_quiet_s` from {now_s:g} s to {now_s * LONGER:g} s, or let the program print"
     field = _LIMIT_OF.get(Phase(phase)) if phase in set(Phase) else None
     if kind is not VerdictKind.HANG or field is None:
         return f"{times}; `muster verdict reset` lets it act again"

@@ -91,6 +91,8 @@ class RankReport:
     since its last output, processor time or work on a GPU. ``moved_s``: seconds since the functions on the main
     thread's stack last changed. ``io_bytes_per_s``: the rate at which its processes read and write.
     ``children_cpu_share``: as ``cpu_share``, of the processes below the rank's own, such as workers of a loader.
+    ``busy_quiet_s``: of a rank without a sensor, as ``still_s``, but processor time does not count: since it last
+    printed, moved bytes, began or lost a process, or worked on a GPU. None: unknown, as in a report of 0.1.0.
     """
 
     rank: int
@@ -110,6 +112,7 @@ class RankReport:
     moved_s: float | None = None
     io_bytes_per_s: float | None = None
     children_cpu_share: float | None = None
+    busy_quiet_s: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,7 +120,7 @@ class HostReport:
     """All ranks of one host at one moment. ``lines``: lines of their output and of the kernel's log, newest last.
 
     ``readings``: values of the last minutes by name, such as ``gpu.0.utilisation``. ``notes``: what could not be read
-    for this report, such as a dump that was cut off.
+    for this report, such as a dump that was cut off. ``is_busy``: ranks are overdue although they use the processor.
     """
 
     node: str
@@ -126,3 +129,4 @@ class HostReport:
     lines: tuple[str, ...] = ()
     readings: Mapping[str, float] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
+    is_busy: bool = False

@@ -16,9 +16,10 @@ class Verdict:
 
     ``ranks``: the ranks that caused it, the likeliest first; empty if the evidence names none. ``operation``: the
     collective or the part of a step in which the fault shows. ``cause``: a word such as ``skipped_collective``,
-    ``stopped_process``, ``data_loader``, ``storage``, ``endless_python``. ``evidence``: lines that state what the
-    verdict rests on. ``sentence``: one sentence with rank, host, GPU, operation, frame and line. ``waiting``: the ranks
-    that only wait for the others. ``is_measured``: it rests on a line of a host's kernel, which no program writes.
+    ``stopped_process``, ``data_loader``, ``storage``, ``endless_python``, ``dead_loop``. ``evidence``: lines that state
+    what the verdict rests on. ``sentence``: one sentence with rank, host, GPU, operation, frame and line. ``waiting``:
+    the ranks that only wait for the others. ``is_measured``: it rests on a line of a host's kernel, which no program
+    writes.
     """
 
     kind: VerdictKind

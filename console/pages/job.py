@@ -229,8 +229,10 @@ def _of_ranks(shown: _Shown, layout: ParallelLayout | None) -> dict[str, Any]:
     times = shown.times[:MOST_RANKS]
     places = places_of({row.rank: row.place for row in times}, None if layout is None else layout.model_dump())
     of_ranks = spread(figures_of_ranks(times), places)
-    of_gpus = spread(figures_of_gpus(shown.gpus), places if all(gpu.is_rank for gpu in shown.gpus) else None)
-    odd = {rank: job_spread.named(figures) for rank, figures in odd_ranks(of_ranks).items()}
+    has_a_gpu_each = all(gpu.is_rank for gpu in shown.gpus)
+    of_gpus = spread(figures_of_gpus(shown.gpus), places if has_a_gpu_each else None)
+    judged = (*of_ranks, *of_gpus) if has_a_gpu_each else of_ranks  # else a GPU's number is no rank's
+    odd = {rank: job_spread.named(figures) for rank, figures in odd_ranks(judged).items()}
     for rank in _stragglers(shown):
         odd[rank] = f"{odd[rank]}; a verdict" if rank in odd else "a verdict"
     return {

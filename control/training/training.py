@@ -23,6 +23,7 @@ from control.training.training_progress import Progress
 from control.training.value_reports import event_of, note_unusual
 from control.watch.reruns import note_replica_fault, note_rerun
 from control.watch.stall_reports import note_moving, note_stalled
+from control.watch.straggler_readings import HostGpus
 from muster.db.models import AttemptHost, TrainingHost
 from muster.domain.ids import AttemptId
 from muster.domain.job.checkpoint_interval import interval_in_words
@@ -108,7 +109,10 @@ class _Taker:
         stragglers = policy.watch.stragglers
         is_judged = stragglers.is_on and loaded.attempt.state is not AttemptState.ENDED
         window_s = stragglers.window_s if is_judged else None
-        self._progress = Progress(unit.session, loaded.attempt, host.node_id, window_s=window_s, own_ranks=own_ranks)
+        gpus = HostGpus(unit, loaded, part)
+        self._progress = Progress(
+            unit.session, loaded.attempt, host.node_id, window_s=window_s, own_ranks=own_ranks, gpus=gpus
+        )
         self._checkpoints = CheckpointReports(unit, loaded, policy, self._allowance)
         self._wanted_nodes: int | None = None
         self._num_faults = 0

@@ -9,7 +9,7 @@ from sqlalchemy import select
 from sqlalchemy.dialects.postgresql import insert
 from sqlalchemy.orm import Session
 
-from control.training.rank_windows import folded
+from control.training.rank_windows import GpuFigures, folded
 from muster.db.models import Attempt, TrainingRank, TrainingStep
 from muster.domain.ids import NodeId
 from muster.domain.thinned import Point, Thinned
@@ -22,11 +22,18 @@ class Progress:
     """Progress of the ranks of one host. Rank 0 reports the job's steps as well.
 
     ``window_s``: the length of windows of own compute; None: stragglers are not judged. ``own_ranks``: of this host,
-    whose windows count: a program may report in the name of any rank.
+    whose windows count: a program may report in the name of any rank. ``gpus``: what was measured of their GPUs.
     """
 
     def __init__(
-        self, session: Session, attempt: Attempt, node_id: NodeId, *, window_s: float | None, own_ranks: range
+        self,
+        session: Session,
+        attempt: Attempt,
+        node_id: NodeId,
+        *,
+        window_s: float | None,
+        own_ranks: range,
+        gpus: GpuFigures,
     ) -> None:
         self._session = session
         self._attempt = attempt
@@ -38,6 +45,7 @@ class Progress:
         self._reported: dict[int, list[Point]] = {}
         self._window_s = window_s
         self._own_ranks = own_ranks
+        self._gpus = gpus
         self._of_windows: dict[int, list[tuple[int, dict[str, Any]]]] = {}
 
     @property
@@ -87,7 +95,8 @@ class Progress:
         """Store the batch. ``has_steps``: with a row for each step of rank 0."""
         self._lengthen_histories()
         if self._window_s is not None:
-            windows = folded(self._session, self._attempt.id, self._of_windows, self._window_s, now)
+            attempt_id, gpus = self._attempt.id, self._gpus
+            windows = folded(self._session, attempt_id, self._of_windows, self._window_s, now, gpus)
             for rank, changed in windows.items():
                 self._ranks[rank].update(changed)
         for rank, fields in sorted(self._ranks.items()):

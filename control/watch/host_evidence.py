@@ -42,7 +42,7 @@ def with_measured(
     unit: UnitOfWork, loaded: LoadedAttempt, reports: Mapping[NodeId, HostReport]
 ) -> dict[NodeId, HostReport]:
     """Return the reports with kernel log lines and readings of the last minutes; what they had before stays."""
-    gpus = _gpus_of(unit, loaded)
+    gpus = gpus_of(unit, loaded)
     policy = active_policy(unit.session).health
     signals: dict[NodeId, list[StoredSignal]] = {}
     for row in _signals(unit, loaded, list(reports), [gpu for of_node in gpus.values() for gpu in of_node]):
@@ -59,7 +59,8 @@ def with_measured(
     return found
 
 
-def _gpus_of(unit: UnitOfWork, loaded: LoadedAttempt) -> dict[NodeId, list[GpuUuid]]:
+def gpus_of(unit: UnitOfWork, loaded: LoadedAttempt) -> dict[NodeId, list[GpuUuid]]:
+    """Return the attempt's own GPUs by host."""
     query = (
         select(AllocationGpu.node_id, AllocationGpu.gpu_uuid)
         .join(Allocation, Allocation.id == AllocationGpu.allocation_id)

@@ -5,7 +5,8 @@
     host C: LOST   ──┘
 
 A host in contact that reports nothing may do legal work for which the others wait, such as an evaluation on rank 0. So
-there is no verdict before it reports too, or has kept silent for as long as any phase may take.
+there is no verdict before it reports too, or has kept silent for as long as any phase may take. Nor is there one while
+ranks use the processor alone, as in a dead loop, and their GPUs may have worked (``gpu_use``).
 """
 
 from collections.abc import Sequence
@@ -23,6 +24,7 @@ from control.attempts.ranks import host_of_rank
 from control.core.unit_of_work import UnitOfWork, UnitOfWorkFactory, declare_action, retrying
 from control.incidents.incidents import close_incident, open_about, open_incident
 from control.policy.policies import active_policy
+from control.watch.gpu_use import gpus_may_have_worked
 from control.watch.learning import has_learnt
 from control.watch.stall_reports import reports_of, unjudged
 from control.watch.verdicts import has_twin, record_verdict
@@ -108,6 +110,8 @@ def _judge(units: UnitOfWorkFactory, principal: Principal, attempt_id: AttemptId
         found = judge_hang(reports_of(unit, loaded))
         for row in rows:
             row.judged_at = unit.now
+        if gpus_may_have_worked(unit, loaded):
+            return
         policy = active_policy(unit.session)
         if has_twin(unit, loaded, found):
             return

@@ -24,7 +24,8 @@ from muster.domain.ids import NodeId
 from muster.domain.job.verdicts import VerdictKind, VerdictReaction, VerdictState
 from muster.domain.policy.document import Policy
 from watch.stragglers.causes import StragglerCause
-from watch.stragglers.judge import Imbalance, Judgement, Straggler, is_over
+from watch.stragglers.findings import Imbalance, Judgement, Straggler
+from watch.stragglers.judge import is_over
 from watch.stragglers.network import SlowNetwork
 from watch.stragglers.sentences import RankName, network_verdict, verdict_of, words_of
 

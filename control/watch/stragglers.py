@@ -34,7 +34,8 @@ from muster.domain.policy.stragglers import StragglerPolicy
 from muster.domain.principals import Permission, Principal
 from muster.domain.states import AttemptState
 from watch.stragglers.causes import StragglerCause
-from watch.stragglers.judge import Judgement, judge
+from watch.stragglers.findings import Judgement
+from watch.stragglers.judge import judge
 from watch.stragglers.network import Link
 from watch.stragglers.windows import RankWindows
 
@@ -169,7 +170,8 @@ class StragglerRounds:
                 known = replace(known, links=links_of(session, attempt_id, self._units.clock()))
                 found = found.with_links(known.links, known.limits)
         num_unclear = num_unclear + 1 if found.first_step is None else 0
-        if not (found.stragglers or found.imbalances or found.network or stands):
+        has_slow = bool(found.stragglers or found.imbalances)
+        if not (has_slow or found.low_power or found.network or stands):
             return num_unclear
         with self._units.begin(self._principal, JUDGE, quiet=True) as unit:  # a verdict that grows leaves no trace
             unit.principal.require(Permission.SYSTEM_RUN)
@@ -179,7 +181,7 @@ class StragglerRounds:
             if num_unclear > MOST_UNCLEAR:
                 end_verdicts(unit, attempt_id)
                 return num_unclear
-            readings = readings_of(unit, loaded) if found.stragglers or found.imbalances else {}
+            readings = readings_of(unit, loaded) if has_slow or found.low_power else {}
             keep_verdicts(unit, loaded, known.judge(rules, readings) if readings else found)
         return num_unclear
 

@@ -57,7 +57,7 @@ from scheduler.fleet.topology import FleetState
 from scheduler.solve.request import request_of
 from scheduler.solve.solver import place
 from watch.stragglers.causes import StragglerCause
-from watch.stragglers.judge import Straggler
+from watch.stragglers.findings import Straggler
 
 SWAP: Final = declare_action("straggler.swap")
 SWAPPED: Final = frozenset({StragglerCause.HOST, StragglerCause.GPU, StragglerCause.COMPUTE})

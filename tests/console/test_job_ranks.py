@@ -80,7 +80,7 @@ def test_a_row_names_least_median_and_most_of_ranks_and_of_gpus() -> None:
     assert rows["Step time"].odd == ""
     assert rows["GPU power"].most == ("303 W", "rank 3 (h1, GPU 3)")
     assert rows["SM clock"].odd == "rank 2 (h1, GPU 2), 0.70 times its peers'"
-    assert named((Figure.OWN, Figure.MFU)) == "own compute, MFU"
+    assert named((Figure.OWN, Figure.MFU, Figure.CLOCK)) == "own compute, MFU, SM clock"
 
 
 def test_many_odd_ranks_are_counted_and_gpus_without_ranks_are_named_by_place() -> None:

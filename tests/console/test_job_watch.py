@@ -3,11 +3,14 @@
 import re
 from typing import Any
 
+import numpy as np
 from sqlalchemy import event, select, text
 
 from control.jobs import jobs
+from control.telemetry.node_readings import pack_readings
 from control.watch import read
-from muster.db.models import AttemptHost, AttemptTransport, TrainingRank
+from muster.db.models import AllocationGpu, AttemptHost, AttemptTransport, NodeLatest, TrainingRank
+from muster.domain.gpu.metrics import INDEX, NUM_METRICS
 from tests.console.conftest import Console, words_of
 from tests.console.played_job import PlayedJob, played_job
 
@@ -109,6 +112,35 @@ def test_a_rank_on_which_a_verdict_stands_is_marked_and_the_stacks_of_a_hang_sta
     with seen.units.begin(seen.fleet.tenant, jobs.READ, quiet=True) as unit:
         unit.session.execute(text("UPDATE verdicts SET ended_at = now() WHERE kind = 'straggler'"))
     assert 'class="rank rank--odd"' not in seen.get(where).text, "it is slow no more"
+
+
+def test_a_rank_whose_gpu_idles_is_marked_where_each_rank_has_a_gpu(seen: Console) -> None:
+    job = played_job(seen, shape={"nodes": 2, "gpus_per_node": 2, "ranks_per_node": 2})
+    job.start()
+    attempt = job.newest.attempt
+    other = next(host for host in job.hosts.values() if host is not job.host)
+    assert other.claim(attempt.id, attempt.fence).granted
+    other.report(attempt.id, attempt.fence, "started")
+    add_ranks(job, 4)
+    where = f"/console/jobs/{job.job_id}"
+    assert 'class="rank rank--odd"' not in seen.get(where).text
+    with seen.units.begin(seen.fleet.tenant, jobs.READ, quiet=True) as unit:
+        held = select(AllocationGpu.gpu_uuid, AllocationGpu.node_id, AllocationGpu.node_rank, AllocationGpu.local_index)
+        found = [
+            (node_id, 2 * node_rank + local, uuid) for uuid, node_id, node_rank, local in unit.session.execute(held)
+        ]
+        for node_id in {node_id for node_id, *_ in found}:
+            of_node = sorted((uuid, rank) for at, rank, uuid in found if at == node_id)
+            values = np.full((len(of_node), NUM_METRICS), np.nan)
+            values[:, INDEX["utilisation_percent"]] = [40.0 if rank == 2 else 99.0 for _, rank in of_node]
+            content = pack_readings([uuid for uuid, _ in of_node], values, [False] * len(of_node))
+            latest = NodeLatest(node_id=node_id, boot_id="boot", at=unit.now, received_at=unit.now)
+            latest.gpu_readings = content
+            unit.session.add(latest)
+    page = seen.get(where).text
+    (odd,) = re.findall(r'<span class="rank rank--odd" title="(rank \d+)', page)
+    assert odd == "rank 2"
+    assert "stands out: GPU utilisation" in words_of(page)
 
 
 def test_ranks_of_different_stages_are_not_compared(seen: Console) -> None:

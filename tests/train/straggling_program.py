@@ -7,6 +7,8 @@ longer one is the fault of the slow rank.
 import argparse
 import gc
 import os
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -20,7 +22,7 @@ from muster import train
 from muster.train.report import pace
 
 parser = argparse.ArgumentParser()
-parser.add_argument("kind", choices=["nothing", "compute", "data", "garbage", "thread"])
+parser.add_argument("kind", choices=["nothing", "compute", "data", "garbage", "thread", "cpu"])
 parser.add_argument("--layout", default="ddp", choices=["ddp", "fsdp", "tensor", "own"])
 parser.add_argument("--at", type=int, default=0)
 parser.add_argument("--rank", type=int, default=1)
@@ -31,6 +33,16 @@ parser.add_argument("--busy-s", type=float, default=0.0)
 options = parser.parse_args()
 pace.REPORT_EVERY_S = 0.2
 WORLD = int(os.environ["WORLD_SIZE"])
+LONG_CALL = 200_000
+NUM_NEIGHBOURS = 2
+NEIGHBOUR = """
+import os, sys, threading
+os.sched_setaffinity(0, {int(sys.argv[1])})
+threading.Thread(target=lambda: (sys.stdin.read(), os._exit(0)), daemon=True).start()
+while True:
+    pass
+"""
+"""It computes on one processor until this process ends or closes the pipe."""
 
 
 class Slow(Dataset[torch.Tensor]):
@@ -64,8 +76,10 @@ def is_slow(kind: str) -> bool:
 
 def compute(seconds: float) -> None:
     """Take time as a kernel does; a part of it may be processor time."""
-    time.sleep(seconds - min(options.busy_s, seconds))
-    until = time.thread_time() + min(options.busy_s, seconds)
+    computes = options.kind != "cpu" or rank == options.rank  # the others leave the processors to the slow rank
+    busy_s = min(options.busy_s, seconds) if computes else 0.0
+    time.sleep(seconds - busy_s)
+    until = time.thread_time() + busy_s
     while time.thread_time() < until:
         pass
 
@@ -95,6 +109,7 @@ model, arguments = laid_out(Net())
 optimizer = torch.optim.SGD(model.parameters(), lr=0.001)
 run = train.start(model, optimizer, checkpoint_every=0, check_replicas_every=0, **arguments)
 threads: list[threading.Thread] = []
+neighbours: list[subprocess.Popen[bytes]] = []
 is_over = threading.Event()
 
 
@@ -112,12 +127,26 @@ def burden() -> None:
     if is_slow("thread") and not threads:
         threads.append(threading.Thread(target=spin, daemon=True))
         threads[0].start()
+    if is_slow("cpu") and not neighbours:
+        crowd_out()
+
+
+def crowd_out() -> None:
+    """Share one processor with busy processes from now on."""
+    processor = min(os.sched_getaffinity(0))
+    os.sched_setaffinity(0, {processor})
+    for _ in range(NUM_NEIGHBOURS):
+        command = [sys.executable, "-c", NEIGHBOUR, str(processor)]
+        neighbours.append(subprocess.Popen(command, stdin=subprocess.PIPE))
 
 
 def spin() -> None:
-    """Compute next to training, and hold the interpreter's lock most of the time."""
+    """Compute next to training, and hold the interpreter's lock most of the time.
+
+    Each call into C holds it for some milliseconds, so that a busy processor changes little of how long training waits.
+    """
     while not is_over.is_set():
-        sum(range(1000))
+        sum(range(LONG_CALL))
 
 
 source = batches()
@@ -134,4 +163,6 @@ for now in run.steps(total=options.steps):  # noqa: B007  # is_slow reads it
     optimizer.step()
     run.report(loss=loss, samples=1)
 is_over.set()
+for neighbour in neighbours:
+    neighbour.communicate()
 run.finish()

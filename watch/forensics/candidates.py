@@ -6,13 +6,14 @@ weight       candidate
 STOPPED      a process in state T: nothing else explains it
 GPU          a line about a failed GPU, of a rank that does not wait for something else
 MISMATCH     collectives of one number that differ between ranks
+LOOP         a rank that for hours has used the processor and done nothing else
 HOLDER       the awaited rank, by its stack: data loader, storage, program, GPU
 DEAD_LINE    a line that ended a rank: an exception, memory
 DEAD         the awaited rank, whose process has ended
 NETWORK      a line about a failed network card or connection
 STATE        all members started a collective, and none completed it
 LAGGARD      the awaited rank, whose stack is unknown
-CIRCLE       ranks that wait for each other
+CIRCLE       ranks that wait for each other, or that left their own order while others have no dump
 NAMED        a rank that a monitored barrier names
 UNSEEN       a rank without a dump, where all others wait in one collective
 APART        a rank that does something else than the others, without any sequence
@@ -48,6 +49,7 @@ class Weight(IntEnum):
     DEAD = 70
     DEAD_LINE = 75
     HOLDER = 80
+    LOOP = 82
     MISMATCH = 85
     GPU = 90
     STOPPED = 100
@@ -77,7 +79,7 @@ class Candidate:
 class State:
     """All that is known of the hang, joined. ``ranks``: by number, with the host of each; ``readings``: by host.
 
-    ``notes``: what the hosts could not read.
+    ``notes``: what the hosts could not read. ``busy``: ranks that are overdue although they use the processor.
     """
 
     ranks: Mapping[int, tuple[str, RankReport]]
@@ -87,6 +89,7 @@ class State:
     quotes: Sequence[Quote]
     readings: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
+    busy: tuple[int, ...] = ()
 
     @cached_property
     def step(self) -> int:

@@ -36,6 +36,7 @@ def to_document(report: HostReport) -> dict[str, Any]:
         "lines": [clean(line) for line in report.lines],
         "readings": dict(report.readings),
         "notes": [clean(note) for note in report.notes],
+        "is_busy": report.is_busy,
     }
 
 
@@ -60,6 +61,7 @@ def _rank_document(rank: RankReport) -> dict[str, Any]:
         "moved_s": rank.moved_s,
         "io_bytes_per_s": rank.io_bytes_per_s,
         "children_cpu_share": rank.children_cpu_share,
+        "busy_quiet_s": rank.busy_quiet_s,
     }
 
 
@@ -112,6 +114,7 @@ def from_document(document: object) -> HostReport:
         lines=fields.texts("lines", MAX_LINES),
         readings=fields.numbers("readings"),
         notes=fields.texts("notes", MAX_NOTES),
+        is_busy=fields.flag("is_busy"),
     )
 
 
@@ -134,6 +137,7 @@ def _rank(fields: Fields) -> RankReport:
         moved_s=fields.number("moved_s", None),
         io_bytes_per_s=fields.number("io_bytes_per_s", None),
         children_cpu_share=fields.number("children_cpu_share", None),
+        busy_quiet_s=fields.number("busy_quiet_s", None),
     )
 
 

@@ -4,8 +4,9 @@ from collections.abc import Iterator
 
 from muster.domain.exit.fault_lines import Role
 from watch.forensics.candidates import Candidate, State, Weight
-from watch.forensics.sentences import DOES
-from watch.forensics.standing import CAUSE_OF_STANDING, Standing
+from watch.forensics.sentences import DOES, span_words
+from watch.forensics.standing import CAUSE_OF_STANDING, DEAD_LOOP, Standing
+from watch.reports import RankReport
 
 
 def rank_candidates(state: State) -> Iterator[Candidate]:
@@ -17,6 +18,7 @@ def rank_candidates(state: State) -> Iterator[Candidate]:
             yield Candidate(weight, CAUSE_OF_STANDING[standing], numbers, DOES[standing], operation, words, (), node)
     if state.graph.edges:
         return
+    yield from _loops(state)
     apart = [number for number, stand in sorted(state.stands.items()) if stand.is_suspect]
     apart.sort(key=lambda number: (state.ranks[number][1].step, state.ranks[number][1].ticks, number))
     if apart:
@@ -29,6 +31,29 @@ def rank_candidates(state: State) -> Iterator[Candidate]:
     elif behind := _behind(state):
         does = "has made the least progress"
         yield Candidate(Weight.SILENT, "unknown", behind, does, "", "", (), state.ranks[behind[0]][0])
+
+
+def is_loop(rank: RankReport) -> bool:
+    """Return whether the rank has used the processor for most of the time in which it has done nothing else."""
+    return not rank.has_sensor and rank.busy_quiet_s is not None and rank.still_s < rank.busy_quiet_s / 2
+
+
+def _loops(state: State) -> Iterator[Candidate]:
+    """Yield the ranks that compute without effect, except those whose stack shows what they wait for.
+
+    Without a stack, a rank with a GPU may also wait for that in a loop of the driver: then the cause is unknown.
+    """
+    numbers = tuple(
+        number for number in state.busy if state.stands[number].standing in {Standing.PYTHON, Standing.UNKNOWN}
+    )
+    if not numbers:
+        return
+    first, of_all = state.stands[numbers[0]], [state.ranks[number] for number in numbers]
+    is_known = first.standing is Standing.PYTHON or not of_all[0][1].gpu
+    span = span_words(min(rank.busy_quiet_s or 0.0 for _, rank in of_all))
+    does = f"has used the processor for {span} without output, I/O, a change of its processes or work on a GPU"
+    cause = DEAD_LOOP if is_known else "unknown"
+    yield Candidate(Weight.LOOP, cause, numbers, f"{does}{',' * first.is_frame_shown}", node=of_all[0][0])
 
 
 def _first_of(state: State, standing: Standing) -> tuple[int, ...]:

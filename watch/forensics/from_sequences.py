@@ -114,7 +114,9 @@ def _of_states(state: State, mismatch: Mismatch | None) -> Iterator[Candidate]:
         members = state.joined.members.get(wait.key, frozenset())
         unseen = tuple(sorted(members - entered.keys()))
         if unseen and not wait.missing:
-            yield _of_unseen(state, wait, unseen)
+            yield from _of_order(state, wait)
+            if unknown := tuple(rank for rank in unseen if not _is_waiting(state, rank)):
+                yield _of_unseen(state, wait, unknown)
         if wait.missing or not members <= set(wait.ranks):
             continue
         states = {rank: entered[rank][wait.sequence].state for rank in wait.ranks}
@@ -140,6 +142,20 @@ def _of_unseen(state: State, wait: Wait, unseen: tuple[int, ...]) -> Candidate:
     does = "gave no usable dump of its collectives, and no stack that shows its state"
     node = state.ranks[unseen[0]][0] if unseen[0] in state.ranks else ""
     return Candidate(Weight.UNSEEN, "unknown", unseen, does, wait.operation, wait.words, evidence, node)
+
+
+def _is_waiting(state: State, rank: int) -> bool:
+    """Return whether the rank's stack shows that it waits: its dump may only have come too late from a busy host."""
+    return rank in state.stands and state.stands[rank].standing is Standing.COLLECTIVE
+
+
+def _of_order(state: State, wait: Wait) -> Iterator[Candidate]:
+    """Yield the candidate of ranks that left the order of their own earlier steps, where other ranks have no dump."""
+    broken, skipped = order_breakers(state.joined, wait.ranks)
+    if skipped:
+        evidence = (f"{rank_words(broken)} entered {wait.words} without {skipped}, which came first in earlier steps",)
+        does = f"skipped {skipped}: in earlier steps it came before {wait.operation}"
+        yield Candidate(Weight.CIRCLE, "skipped_collective", broken, does, skipped, "", evidence)
 
 
 def _missing_words(wait: Wait) -> str:

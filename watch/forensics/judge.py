@@ -16,7 +16,7 @@ from dataclasses import replace
 
 from watch.forensics.candidates import Candidate, State, Weight
 from watch.forensics.from_lines import line_candidates
-from watch.forensics.from_ranks import rank_candidates
+from watch.forensics.from_ranks import is_loop, rank_candidates
 from watch.forensics.from_sequences import sequence_candidates
 from watch.forensics.line_evidence import quotes_in, sequences_in
 from watch.forensics.sentences import (
@@ -73,7 +73,8 @@ def _state(reports: Sequence[HostReport]) -> State:
     for report in reports:
         readings.setdefault(report.node, {}).update(report.readings)
     notes = tuple(f"{report.node}: {note}" if report.node else note for report in reports for note in report.notes)
-    return State(ranks, stands, joined, wait_graph(joined, may_lag), quotes, readings, notes)
+    busy = tuple(sorted({rank.rank for report in reports if report.is_busy for rank in report.ranks if is_loop(rank)}))
+    return State(ranks, stands, joined, wait_graph(joined, may_lag), quotes, readings, notes, busy)
 
 
 def _verdict(state: State, best: Candidate, others: list[Candidate]) -> Verdict:

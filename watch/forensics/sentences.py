@@ -47,6 +47,13 @@ def place_words(ranks: Sequence[int], node: str, gpu: str) -> str:
     return f"{named[0].upper()}{named[1:]}{on}{f' ({gpu})' if gpu else ''}"
 
 
+def span_words(span_s: float) -> str:
+    """Return a span as text: ``6 h``, ``45 min``, ``20 s``."""
+    if span_s >= 7_200:
+        return f"{span_s / 3600:.0f} h"
+    return f"{span_s / 60:.0f} min" if span_s >= 120 else f"{span_s:.0f} s"
+
+
 def frame_words(frame: Frame | None) -> str:
     """Return a frame as text: `` in encode (/app/bpe.py:77)``; empty if there is none."""
     if frame is None:
@@ -81,6 +88,8 @@ def rank_evidence(node: str, rank: RankReport, stand: Stand) -> str:
         parts.append(f"{rank.cpu_share:.2f} of a core")
     if rank.still_s:
         parts.append(f"no progress for {rank.still_s:.0f} s")
+    if rank.busy_quiet_s is not None and rank.busy_quiet_s > rank.still_s:
+        parts.append(f"nothing but processor time for {rank.busy_quiet_s:.0f} s")
     parts.append(f"phase {rank.phase}, step {rank.step}")
     if rank.stack:
         frames = " < ".join(_frame(each) for each in rank.stack[:6])

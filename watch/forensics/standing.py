@@ -42,6 +42,8 @@ CAUSE_OF_STANDING: Final = {
     Standing.STOPPED: "stopped_process",
     Standing.DEAD: "dead_rank",
 }
+DEAD_LOOP: Final = "dead_loop"
+"""The cause where a rank without a sensor has used the processor for hours, and done nothing else."""
 _OWN: Final = ("muster/train/",)
 _COLLECTIVE_FILES: Final = (
     "torch/distributed/distributed_c10d.py",

@@ -38,7 +38,8 @@ class Overdue:
     """An attempt that makes no progress on this host.
 
     ``phase``, ``limit_s``: of the rank with the longest limit. ``still_s``: since the last progress of any rank.
-    ``ranks``: the ranks that are behind the others; empty if all are at one place.
+    ``ranks``: the ranks that are behind the others; empty if all are at one place. ``is_busy``: processor time is the
+    only thing that some ranks have shown for ``still_s``.
     """
 
     phase: Phase
@@ -46,6 +47,7 @@ class Overdue:
     limit_s: float
     still_s: float
     ranks: tuple[int, ...]
+    is_busy: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,10 +109,24 @@ class Tracker:
         if min(idle) > max(idle_limits):
             limits = idle_limits
         elif still_s <= max(limits):
-            return None
+            return self._judge_busy(running, max(each.unknown_s for each in allowed))
         slowest = running[limits.index(max(limits))]
         step = max(report.step for report in running)
         return Overdue(slowest.phase, step, max(limits), still_s, behind(running))
+
+    def _judge_busy(self, running: Sequence[RankReport], patient_s: float) -> Overdue | None:
+        """Return what is overdue although ranks without a sensor use the processor, as in a dead loop.
+
+        A rank of which this is unknown may work. ``patient_s``: the longest time for which any of them may stand still.
+        """
+        bare = [report for report in running if not report.has_sensor]
+        quiet = [report.still_s if report.has_sensor else report.busy_quiet_s for report in running]
+        known = [each_s for each_s in quiet if each_s is not None]
+        limit_s = max(self.policy.busy_quiet_s, patient_s)
+        if not bare or len(known) < len(quiet) or min(known) <= limit_s:
+            return None
+        step = max(report.step for report in running)
+        return Overdue(bare[0].phase, step, limit_s, min(known), behind(running), is_busy=True)
 
     def limit_s(self, report: RankReport, *, has_any_sensor: bool = True) -> float:
         """Return how long the rank may stand still where it is, without any sign of work.

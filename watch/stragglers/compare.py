@@ -21,7 +21,7 @@ from watch.stragglers.windows import Window
 
 LEAST_PAST: Final = 5
 """So many windows before the judged ones make a rank's past known."""
-_SAME_WORK: Final = 0.05
+SAME_WORK: Final = 0.05
 """A rank's work is the same as before if it differs by less than this share."""
 
 Group = Mapping[int, Mapping[int, Window]]
@@ -149,7 +149,7 @@ def _is_long(own_s: float, usual_s: float, noise: float, rules: StragglerPolicy)
 def is_same_work(compared: Iterable[Compared]) -> bool:
     """Return whether the program reports the work of a rank, and it is as usual."""
     ratios = [each.work_ratio for each in compared]
-    return bool(ratios) and all(ratio is not None and abs(ratio - 1) < _SAME_WORK for ratio in ratios)
+    return bool(ratios) and all(ratio is not None and abs(ratio - 1) < SAME_WORK for ratio in ratios)
 
 
 def _works(present: Mapping[int, Window]) -> dict[int, Peers]:
@@ -170,11 +170,19 @@ def _noise(group: Group, firsts: Sequence[int]) -> dict[int, float]:
         rank: {first: windows[first].means["own_s"] for first in firsts if first in windows}
         for rank, windows in group.items()
     }
-    if len(group) > LARGE_GROUP:
-        return dict.fromkeys(group, _width(_distances(owns, firsts)))
+    return noise_of(owns, firsts)
+
+
+def noise_of(values: Mapping[int, Mapping[int, float]], firsts: Sequence[int]) -> dict[int, float]:
+    """Return the width of the noise of a figure among each rank's peers, as a share, from all windows together.
+
+    ``values``: by rank and first step.
+    """
+    if len(values) > LARGE_GROUP:
+        return dict.fromkeys(values, _width(_distances(values, firsts)))
     return {
-        rank: _width(_distances({other: values for other, values in owns.items() if other != rank}, firsts))
-        for rank in group
+        rank: _width(_distances({other: found for other, found in values.items() if other != rank}, firsts))
+        for rank in values
     }
 
 

@@ -8,7 +8,8 @@
 A rank with peers that no reading of its host or GPU explains is named only if it became slow: additional work of its
 program since the first windows is an imbalance (``onset``).
 
-If no rank is slow in K windows, the network may be (``network``).
+If no rank is slow in K windows, the network may be (``network``). Utilisation, power and MFU may show a slow rank that
+its own compute does not show (``gpu_figures``).
 """
 
 import statistics
@@ -16,11 +17,12 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final
 
-from muster.domain.policy.node_detectors import PairProbePolicy
 from muster.domain.policy.stragglers import StragglerPolicy
 from watch.stragglers.causes import Explained, StragglerCause, explain
 from watch.stragglers.compare import LEAST_PAST, Compared, Group, is_same_work, usual_of, with_past, with_peers
-from watch.stragglers.network import Link, SlowNetwork, slow_network
+from watch.stragglers.findings import Imbalance, Judgement, Straggler
+from watch.stragglers.gpu_figures import MOST_PEERS, FiguresJudge, words_of_figure
+from watch.stragglers.network import SlowNetwork, slow_network
 from watch.stragglers.onset import became_slow
 from watch.stragglers.robust import by_place, figures_in
 from watch.stragglers.windows import RankWindows, Window, joined
@@ -29,81 +31,7 @@ MOST_FOUND: Final = 16
 """Of one judgement: more slow ranks than these have one cause outside of them."""
 LONGEST_QUIET: Final = 20
 """After so many windows in which a rank is not slow its finding has ended, however long it had lasted."""
-_MOST_PEERS: Final = 64
-"""Peers whose readings explain a slow rank."""
 _MOST_SIZES: Final = 256
-
-
-@dataclass(frozen=True, slots=True)
-class Straggler:
-    """A rank for which its peers wait. Times are means of a step over the windows in which it was slow.
-
-    ``num_peers`` 0: it was compared with its own past. ``first_step`` and ``last_step``: of these windows.
-    ``is_of_process``: its own process takes the time, so another host would not help.
-    """
-
-    rank: int
-    cause: StragglerCause
-    own_s: float
-    usual_s: float
-    wait_s: float | None
-    usual_wait_s: float | None
-    num_slow: int
-    num_windows: int
-    num_peers: int
-    first_step: int
-    last_step: int
-    evidence: tuple[str, ...] = ()
-    is_of_process: bool = False
-
-    @property
-    def ratio(self) -> float:
-        return self.own_s / self.usual_s
-
-    @property
-    def slowdown(self) -> float:
-        """The share of a step's time that its peers lose."""
-        step_s = self.own_s + (self.wait_s or 0.0)
-        return min(max((self.own_s - self.usual_s) / step_s, 0.0), 1.0) if step_s > 0 else 0.0
-
-
-@dataclass(frozen=True, slots=True)
-class Imbalance:
-    """A rank that computes longer because it has more work. Ratios are to its peers; None: not reported.
-
-    Without either ratio it computes longer since its first windows, and no reading of its host or GPU shows why.
-    """
-
-    rank: int
-    own_ratio: float
-    work_ratio: float | None
-    memory_ratio: float | None
-    first_step: int
-    last_step: int
-    evidence: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class Judgement:
-    """The findings of the newest windows. ``slow_in``: in how many of them each rank was slow, if in any.
-
-    ``first_step`` None: there were too few windows to judge. ``size``: steps of a window. ``long_waits``: all wait
-    longer, and the program reports no work, so it is the network only if a link between the hosts is slow.
-    """
-
-    stragglers: tuple[Straggler, ...] = ()
-    imbalances: tuple[Imbalance, ...] = ()
-    network: SlowNetwork | None = None
-    long_waits: SlowNetwork | None = None
-    slow_in: Mapping[int, int] = field(default_factory=dict)
-    first_step: int | None = None
-    last_step: int = 0
-    size: int = 0
-
-    def with_links(self, links: Sequence[Link], limits: PairProbePolicy) -> "Judgement":
-        """Return the judgement with what probes measured between the hosts of the ranks."""
-        waits = self.network or self.long_waits
-        return self if waits is None else replace(self, network=waits.with_links(links, limits))
 
 
 def judge(
@@ -135,6 +63,7 @@ def judge(
         found.take(group, usual_s or {})
     if all(num_slow < rules.num_slow for num_slow in found.slow_in.values()):
         found.network = slow_network(aligned, firsts, recent, size, rules)
+    figures = _by_figures(aligned, known, found)
     stragglers = sorted(found.stragglers, key=lambda each: (each.usual_s - each.own_s, each.rank))[:MOST_FOUND]
     imbalances = sorted(found.imbalances, key=lambda each: (-each.own_ratio, each.rank))[:MOST_FOUND]
     is_known = found.network is not None and found.network.is_work_known
@@ -147,7 +76,26 @@ def judge(
         recent[0] + 1,
         recent[-1] + size,
         size,
+        tuple(figures.low_power),
     )
+
+
+def _by_figures(aligned: Group, known: Sequence[RankWindows], found: "_Found") -> FiguresJudge:
+    """Add the ranks that utilisation, power and MFU name, and these figures to the evidence on the others."""
+    figures = FiguresJudge(found.rules, found.size, found.recent, found.readings, found.named)
+    places = {each.rank: f"{each.place}\n{each.model}" for each in known}
+    evidence: dict[int, tuple[str, ...]] = {}
+    for group in by_place(aligned, places):
+        evidence |= {rank: tuple(map(words_of_figure, odd.values())) for rank, odd in figures.odd_in(group).items()}
+        figures.take(group)
+    by_time = {each.rank for each in found.stragglers} | {each.rank for each in found.imbalances}
+    found.stragglers = [
+        replace(each, evidence=each.evidence + evidence.get(each.rank, ())) for each in found.stragglers
+    ]
+    found.stragglers += [each for each in figures.stragglers if each.rank not in by_time]
+    for rank, num_slow in figures.slow_in.items():
+        found.slow_in[rank] = max(num_slow, found.slow_in.get(rank, 0))
+    return figures
 
 
 def is_over(found: Judgement, first_step: int, last_step: int) -> bool:
@@ -273,7 +221,7 @@ class _Found:
 
 
 def _peers_of(rank: int, group: Group) -> list[int]:
-    return [other for other in group if other != rank][:_MOST_PEERS]
+    return [other for other in group if other != rank][:MOST_PEERS]
 
 
 def _common(aligned: Mapping[int, Mapping[int, Window]]) -> list[int]:

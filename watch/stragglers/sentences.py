@@ -7,8 +7,10 @@ from typing import Final
 from muster.domain.job.verdicts import VerdictKind
 from watch.phases import Phase
 from watch.stragglers.causes import StragglerCause
-from watch.stragglers.judge import Imbalance, Straggler
+from watch.stragglers.findings import Imbalance, OddFigure, Straggler
+from watch.stragglers.gpu_figures import words_of_figure
 from watch.stragglers.network import SlowNetwork
+from watch.stragglers.spread import Figure
 from watch.verdicts import Verdict
 
 _IN_WORDS: Final[Mapping[StragglerCause, str]] = {
@@ -17,6 +19,15 @@ _IN_WORDS: Final[Mapping[StragglerCause, str]] = {
     StragglerCause.HOST: "its host or process takes processor time from it",
     StragglerCause.GPU: "its GPU runs at a lower clock or is throttled",
 }
+_FIGURE_WORDS: Final[Mapping[Figure, str]] = {
+    Figure.UTILISATION: "Its GPU waits for its host, while theirs are kept busy by collectives that wait for it.",
+    Figure.MFU: "Its steps take longer than theirs, which do not wait for it.",
+}
+_POWER_WORDS: Final[Mapping[bool, str]] = {
+    False: "At the same utilisation its GPU computes while theirs wait for it in collectives, and steps got longer.",
+    True: "At the same utilisation its GPU does less, and is slowed.",
+}
+"""By whether the power is low."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,18 +40,6 @@ class RankName:
 
 def verdict_of(found: Straggler, name: RankName) -> Verdict:
     """Return the verdict on a slow rank."""
-    compared = (
-        f"than the {found.num_peers} ranks of its place" if found.num_peers > 1 else "than the other rank of its place"
-    )
-    compared = compared if found.num_peers else "than before"
-    waits = ""
-    if found.num_peers and found.wait_s is not None and found.usual_wait_s is not None:
-        waits = f"; it waits for others {found.wait_s:.3f} s, and they wait {found.usual_wait_s:.3f} s"
-    sentence = (
-        f"{_where(found.rank, name)} computes {found.ratio - 1:.0%} longer {compared}: {found.own_s:.3f} s a step, "
-        f"usual {found.usual_s:.3f} s, in {found.num_slow} of {found.num_windows} windows{waits}. "
-        f"Cause: {_IN_WORDS[found.cause]}."
-    )
     return Verdict(
         kind=VerdictKind.STRAGGLER,
         cause=found.cause,
@@ -52,7 +51,30 @@ def verdict_of(found: Straggler, name: RankName) -> Verdict:
         operation="",
         frame=None,
         evidence=found.evidence,
-        sentence=sentence,
+        sentence=_by_time(found, name) if found.figure is None else _by_figure(found, found.figure, name),
+    )
+
+
+def _by_figure(found: Straggler, odd: OddFigure, name: RankName) -> str:
+    words = _POWER_WORDS[odd.is_low] if odd.figure is Figure.POWER else _FIGURE_WORDS[odd.figure]
+    return (
+        f"{_where(found.rank, name)} stands apart from the {odd.num_peers} ranks of its place: {words_of_figure(odd)}, "
+        f"in {found.num_slow} of {found.num_windows} windows. {words} Cause: {_IN_WORDS[found.cause]}."
+    )
+
+
+def _by_time(found: Straggler, name: RankName) -> str:
+    compared = (
+        f"than the {found.num_peers} ranks of its place" if found.num_peers > 1 else "than the other rank of its place"
+    )
+    compared = compared if found.num_peers else "than before"
+    waits = ""
+    if found.num_peers and found.wait_s is not None and found.usual_wait_s is not None:
+        waits = f"; it waits for others {found.wait_s:.3f} s, and they wait {found.usual_wait_s:.3f} s"
+    return (
+        f"{_where(found.rank, name)} computes {found.ratio - 1:.0%} longer {compared}: {found.own_s:.3f} s a step, "
+        f"usual {found.usual_s:.3f} s, in {found.num_slow} of {found.num_windows} windows{waits}. "
+        f"Cause: {_IN_WORDS[found.cause]}."
     )
 
 

@@ -34,7 +34,14 @@ SIGNALS: Final = (
     "read_bytes_per_s",
 )
 """Readings of a rank's process and host that explain why it is slow."""
-_MEANS: Final = ("own_s", "wait_s", "least_wait_s", "data_s", "work", "memory_mib", *SIGNALS)
+MFU: Final = "mfu"
+UTILISATION: Final = "utilisation"
+POWER: Final = "power_w"
+PLAIN: Final = "plain"
+"""The share of steps whose reports left none out: a step that evaluates, compiles or saves is left out."""
+_BY_RANK: Final = ("own_s", "wait_s", "least_wait_s", "data_s", "work", "memory_mib", MFU, PLAIN, *SIGNALS)
+_MEANS: Final = (*_BY_RANK, UTILISATION, POWER)
+"""Means of a window. A rank reports those in ``_BY_RANK``; utilisation and power are what its host read of its GPU."""
 _LONGEST: Final = ("longest_own_s", "longest_steps")
 """Own compute of the report with the longest steps, and how many steps it has."""
 
@@ -45,8 +52,8 @@ class Window:
 
     ``means``: ``own_s``, a step's time without waits; ``wait_s`` in collectives, of each report at most the least of
     all and own compute, since one may hold a long evaluation of another rank; ``data_s``; ``work``, the tokens or
-    samples of a step with their padding; ``memory_mib``; ``SIGNALS``; and ``_LONGEST``. A figure that was not reported
-    is missing.
+    samples of a step with their padding; ``memory_mib``; ``SIGNALS``; ``mfu``; ``plain``; utilisation and power of its
+    GPU; and ``_LONGEST``. A figure that was not reported is missing.
     """
 
     first: int
@@ -55,6 +62,20 @@ class Window:
 
     def get(self, name: str) -> float | None:
         return self.means.get(name)
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether all its steps trained alone, so that readings of its GPU are of training."""
+        return self.means.get(PLAIN) == 1.0
+
+    @property
+    def lasted_s(self) -> float:
+        """How long its measured steps took."""
+        return self.num_steps * _step_s(self.means)
+
+    def with_readings(self, readings: Mapping[str, float]) -> "Window":
+        """Return it with utilisation and power of the rank's GPU."""
+        return replace(self, means={**self.means, **readings})
 
     @property
     def least_wait_s(self) -> float | None:
@@ -150,6 +171,8 @@ class Folding:
 class RankWindows:
     """The closed windows of one rank, the oldest first. ``readings``: of its GPU, by the names in ``causes``.
 
+    ``model``: of its GPU; empty if unknown.
+
     ``earlier_s``: own compute in windows of the size before, which are dropped: a rank that slows much changes it.
     """
 
@@ -159,6 +182,7 @@ class RankWindows:
     windows: tuple[Window, ...] = ()
     readings: Mapping[str, float] = field(default_factory=dict)
     earlier_s: float | None = None
+    model: str = ""
 
     @property
     def usual_own_s(self) -> float | None:
@@ -176,7 +200,8 @@ class RankWindows:
         return replace(self, size=size, place=place, windows=windows, earlier_s=earlier_s)
 
     def document(self) -> dict[str, Any]:
-        earlier = {} if self.earlier_s is None else {"earlier_s": self.earlier_s}
+        earlier: dict[str, Any] = {} if self.earlier_s is None else {"earlier_s": self.earlier_s}
+        earlier |= {"model": self.model} if self.model else {}
         windows = [each.document() for each in self.windows]
         return {"size": self.size, "place": self.place, "windows": windows, **earlier}
 
@@ -186,7 +211,8 @@ class RankWindows:
             return cls(rank, 0)
         windows = tuple(Window.of_document(each) for each in document["windows"])
         earlier_s = document.get("earlier_s")
-        return cls(rank, int(document["size"]), str(document["place"]), windows, earlier_s=earlier_s)
+        place, model = str(document["place"]), str(document.get("model", ""))
+        return cls(rank, int(document["size"]), place, windows, earlier_s=earlier_s, model=model)
 
 
 def size_of(step_s: float, window_s: float) -> int:
@@ -215,8 +241,9 @@ def joined(windows: Sequence[Window], size: int, to_size: int) -> dict[int, Wind
 
 
 def _means_of(pace: Mapping[str, Any]) -> dict[str, float]:
-    found = {name: pace.get(name) for name in _MEANS}
+    found = {name: pace.get(name) for name in _BY_RANK}
     found["work"], found["least_wait_s"] = _work_of(pace), pace.get("wait_s")
+    found[PLAIN] = float(_count(pace.get("own_steps")) >= _count(pace.get("num_steps")))
     return {name: float(value) for name, value in found.items() if _is_number(value)}
 
 

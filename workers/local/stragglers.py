@@ -8,7 +8,8 @@ import msgspec
 from muster.domain.policy.stragglers import StragglerPolicy
 from muster.wire.training import Pace
 from watch.stragglers.causes import StragglerCause
-from watch.stragglers.judge import Judgement, is_over, judge
+from watch.stragglers.findings import Judgement
+from watch.stragglers.judge import is_over, judge
 from watch.stragglers.sentences import RankName, network_verdict, verdict_of, words_of
 from watch.stragglers.windows import Folding, RankWindows
 

@@ -15,10 +15,11 @@ import typer
 from muster.cli.framework.exits import CommandError, Exit
 from muster.cli.framework.output import Done, Listing, Page, Table, age, changes, moment_of, reads
 from muster.cli.framework.progress import progress
-from muster.cli.framework.sizes import bytes_of, size_in_words
+from muster.cli.framework.sizes import bytes_of
 from muster.cli.framework.tables import Column, Document
 from muster.cli.job.checkpoint_texts import document, half_document, lineage_words, or_dash
 from muster.cli.job.checkpoint_trial import UntriedError, try_restore
+from muster.sizes import size_in_words
 from muster.train.checkpoint.generations import Generation
 from muster.train.checkpoint.manifest import Manifest, UnusableError
 from muster.train.checkpoint.retention import PINNED, PINNED_BY_CONTROL_PLANE, PINS

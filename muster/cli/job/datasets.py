@@ -7,8 +7,8 @@ import typer
 
 from muster.cli.framework.exits import CommandError, Exit
 from muster.cli.framework.output import Done, Listing, changes, reads
-from muster.cli.framework.sizes import size_in_words
 from muster.cli.framework.tables import Column
+from muster.sizes import size_in_words
 from muster.train.data import dataset_manifest as manifests
 from muster.train.data.dataset_manifest import DATASET, DatasetError
 

@@ -43,5 +43,7 @@ REACTION_WORDS: Final[Mapping[VerdictReaction, str]] = {
     VerdictReaction.NONE: "nothing more followed",
 }
 """What followed a verdict, for a person."""
-BLAMES_PROGRAM: Final = frozenset({"skipped_collective", "mismatched_collective", "endless_python", "program"})
+BLAMES_PROGRAM: Final = frozenset(
+    {"skipped_collective", "mismatched_collective", "endless_python", "dead_loop", "program"}
+)
 """Causes for which the job's own program is to blame: another host would change nothing."""

@@ -104,6 +104,12 @@ class WatchPolicy(StrictModel):
         "Under `muster run`, a GPU at 90 % utilisation or more that draws less than half of its highest power waits in "
         "a collective, and counts as idle.",
     )
+    busy_quiet_s: Seconds = Field(
+        21_600.0,
+        description="The limit for programs without `muster.train` that use the processor and do nothing else. Output, "
+        "64 KiB read or written a second, a process that begins or ends, and work on a GPU restart its time. It is "
+        "never shorter than `quiet_s`.",
+    )
     known: KnownLimits = Field(default_factory=KnownLimits)
     unknown: UnknownLimits = Field(default_factory=UnknownLimits)
     on_hang: HangRule = Field("restart", description="The reaction for jobs that do not set their own `on_hang`.")

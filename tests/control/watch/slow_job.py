@@ -1,6 +1,6 @@
 """A job whose ranks report their pace, for tests of what the server makes of a slow one."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from sqlalchemy import select
@@ -29,7 +29,10 @@ STEPS = 64
 
 
 class SlowJob:
-    """A running job of two hosts with two ranks each. ``own_s``: own compute of each rank."""
+    """A running job of two hosts with two ranks each. ``own_s``: own compute of each rank.
+
+    ``measure``: called before each window's reports, such as for what agents report.
+    """
 
     def __init__(self, units: UnitOfWorkFactory, clock: SetClock, **spec: object) -> None:
         self.units, self.clock = units, clock
@@ -41,6 +44,7 @@ class SlowJob:
         self.own_s = dict.fromkeys(range(4), 0.2)
         self.more: dict[int, dict[str, Any]] = {}
         self.step = 0
+        self.measure: Callable[[], None] = lambda: None
         self.rounds = StragglerRounds(units, system_principal("watch"))
         self.run(self.hosts)
 
@@ -75,6 +79,7 @@ class SlowJob:
         for _ in range(num_windows):
             self.step += STEPS
             self.clock.advance(16)
+            self.measure()
             for node_rank in range(2):
                 ranks = range(2 * node_rank, 2 * node_rank + 2)
                 self.send(node_rank, *((rank, self.pace(rank)) for rank in ranks))

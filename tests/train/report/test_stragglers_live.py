@@ -11,7 +11,7 @@ from muster.domain.policy.stragglers import StragglerPolicy
 from tests.train.marks import TRAINS
 from tests.train.train_case import HERE, Listening, Training
 from tests.watch.stragglers.worlds import Folded
-from watch.stragglers.judge import Judgement
+from watch.stragglers.findings import Judgement
 from watch.stragglers.windows import RankWindows
 
 pytestmark = TRAINS
@@ -54,6 +54,17 @@ def test_a_slow_rank_of_three_is_named_with_its_cause_within_five_windows(
     assert {each.rank for each in named} == {1}, ranks
     assert named[0].last_step <= ONSET + 6 * ranks[0].size, named
     assert named[-1].cause == cause, (named[-1], ranks)
+
+
+def test_a_rank_that_shares_its_processor_with_busy_processes_is_named_with_its_host(
+    training: Training, tmp_path: Path
+) -> None:
+    options = ("cpu", "--at", str(ONSET), "--steps", "144", "--base-s", "0.06", "--busy-s", "0.04")
+    found, ranks = judged(reported_by(training, tmp_path, *options, num_ranks=3))
+    named = [each for judgement in found for each in judgement.stragglers]
+    assert {each.rank for each in named} == {1}, ranks
+    assert named[-1].cause == "host", (named[-1], ranks)
+    assert any(words.startswith("ready without a processor for ") for words in named[-1].evidence), named[-1]
 
 
 @pytest.mark.parametrize(("layout", "num_ranks"), [("ddp", 2), ("fsdp", 2), ("own", 2), ("tensor", 4)])

@@ -150,3 +150,19 @@ def test_an_xid_that_an_agent_measured_names_the_rank_of_that_gpu() -> None:
     assert "port mlx5_0/1 of node-a: packet_seq_err grew by 4 in the last minutes" in found.evidence
     by_program = judge_hang([HostReport("node-a", 1, ranks, ("NVRM: Xid (GPU-2): 31, MMU fault",))])
     assert by_program.cause != "gpu", "a program causes it by itself"
+
+
+def test_a_rank_whose_sensor_answered_too_late_is_not_accused_while_its_stack_shows_that_it_waits() -> None:
+    """A busy host: faulthandler wrote the stack, and the collectives are missing."""
+    members = (0, 1, 2)
+    others = [rank(number, entry(4, "completed", ranks=members), entry(5, ranks=members)) for number in (1, 2)]
+    assert judged(rank(0, stack_source=StackSource.FAULTHANDLER), *others).ranks == ()
+    assert judged(rank(0, stack=()), *others).ranks == (0,), "nothing is known of it"
+
+
+def test_the_rank_that_left_its_own_order_is_named_where_the_others_answered_too_late() -> None:
+    names = ("all_reduce", "broadcast", "all_reduce", "broadcast", "broadcast")
+    entered = [entry(number, "completed", operation=name, ranks=(0, 1)) for number, name in enumerate(names)]
+    skips = rank(1, *entered[:-1], replace(entered[-1], state="scheduled"))
+    verdict = judged(rank(0, stack_source=StackSource.FAULTHANDLER), skips)
+    assert (verdict.ranks, verdict.cause, verdict.operation) == ((1,), "skipped_collective", "all_reduce")

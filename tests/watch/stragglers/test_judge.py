@@ -11,7 +11,8 @@ from muster.domain.policy.stragglers import StragglerPolicy
 from tests.scaled import examples
 from tests.watch.stragglers.worlds import CAUSES, RULES, Gang
 from watch.stragglers.causes import CLOCK, THROTTLE, StragglerCause
-from watch.stragglers.judge import MOST_FOUND, Judgement, judge
+from watch.stragglers.findings import Judgement
+from watch.stragglers.judge import MOST_FOUND, judge
 from watch.stragglers.network import Link
 from watch.stragglers.sentences import RankName, network_verdict, verdict_of, words_of
 from watch.stragglers.windows import RankWindows, Window

@@ -10,7 +10,7 @@ import pytest
 
 from tests.scaled import examples
 from tests.watch.stragglers.worlds import Folded
-from watch.stragglers.judge import Judgement
+from watch.stragglers.findings import Judgement
 
 RECORDED = sorted(Path(__file__).with_name("recorded").glob("*.json"))
 BLOCK = 40

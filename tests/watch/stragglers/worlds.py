@@ -6,7 +6,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from muster.domain.policy.stragglers import StragglerPolicy
-from watch.stragglers.judge import Judgement, judge
+from watch.stragglers.findings import Judgement
+from watch.stragglers.judge import judge
 from watch.stragglers.windows import Folding, RankWindows
 
 RULES = StragglerPolicy()

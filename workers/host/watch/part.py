@@ -10,7 +10,8 @@ from workers.host.supervisor import files
 class Part:
     """A part. ``ranks``: global numbers. ``gpus``: all of it; by local rank if there are as many.
 
-    ``is_hidden``: an engine's daemon starts the program, so it is no descendant of the supervisor.
+    ``is_hidden``: an engine's daemon starts the program, so it is no descendant of the supervisor. ``log_bytes``: what
+    the log of a rank holds at most; 0 if unknown.
     """
 
     folder: Path
@@ -18,6 +19,7 @@ class Part:
     ranks: tuple[int, ...]
     gpus: tuple[str, ...] = ()
     is_hidden: bool = False
+    log_bytes: int = 0
 
     @classmethod
     def of(cls, folder: Path) -> "Part | None":
@@ -29,10 +31,12 @@ class Part:
             width, node_rank = int(order["ranks_per_node"]), int(order["node_rank"])
             gpus = tuple(str(gpu) for gpu in order["gpus"])
             node = str(order["node_id"])
+            log_bytes = int(order.get("log_limit_bytes_per_stream", 0))
         except (KeyError, TypeError, ValueError):
             return None
         first = node_rank * width
-        return cls(folder, node, tuple(range(first, first + width)), gpus, _is_hidden(order.get("container")))
+        ranks = tuple(range(first, first + width))
+        return cls(folder, node, ranks, gpus, _is_hidden(order.get("container")), log_bytes)
 
     @property
     def marks(self) -> tuple[str, str]:

@@ -69,7 +69,7 @@ class PartWatch:
     _report: HostReport | None = None
 
     def __post_init__(self) -> None:
-        self._reader = RankReader(self.part, self.policy)
+        self._reader = RankReader(self.part, self.policy, knows_gpus=self.is_only_host)
         self._tracker = Tracker(self.policy, self.durations)
 
     def turn(self) -> Stalled | Moving | None:
@@ -85,12 +85,13 @@ class PartWatch:
         if self._stalled_s is not None and overdue.still_s < self._next_s:
             self._stalled_s = overdue.still_s
             return None
-        self._report = self._report or self._collect(reports, readings)  # the stacks of a repetition would be the same
+        if self._report is None:  # the stacks of a repetition would be the same
+            self._report = self._collect(overdue, reports, readings)
         found = Stalled(overdue, self._report)
         self._stalled_s, self._next_s = overdue.still_s, overdue.still_s + AGAIN_EVERY_S
         return found
 
-    def _collect(self, reports: tuple[RankReport, ...], readings: Mapping[str, float]) -> HostReport:
+    def _collect(self, overdue: Overdue, reports: tuple[RankReport, ...], readings: Mapping[str, float]) -> HostReport:
         """Take stacks and dumps, and write the report next to the attempt's other records, if the disk takes it.
 
         NCCL writes its dumps while the stacks are taken.
@@ -102,7 +103,8 @@ class PartWatch:
         with_lines = tuple(replace(each, lines=self._last_lines(each.rank)) for each in taken)
         lines, remarks = self.kernel()
         node = "" if self.is_only_host else self.part.node
-        report = HostReport(node, files.wall_ms(), with_lines, lines, readings=dict(readings), notes=(*notes, *remarks))
+        notes = (*notes, *remarks)
+        report = HostReport(node, files.wall_ms(), with_lines, lines, dict(readings), notes, overdue.is_busy)
         folder = self.part.folder / files.WATCH
         with suppress(OSError):
             folder.mkdir(mode=0o700, exist_ok=True)

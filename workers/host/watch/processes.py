@@ -25,10 +25,11 @@ _BYTE_COUNTERS: Final = frozenset({b"rchar:", b"wchar:", b"read_bytes:", b"write
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """What some processes have used since their begin."""
+    """What some processes have used since their begin. ``is_io_known`` False: bytes of some may not be read."""
 
     cpu_s: float = 0.0
     io_bytes: int = 0
+    is_io_known: bool = True
 
 
 def state_of(pid: int) -> ProcessState:
@@ -43,6 +44,7 @@ def state_of(pid: int) -> ProcessState:
 def usage_of(pids: Collection[int]) -> Usage:
     """Return the sum over the processes that still live. Bytes are 0 where this user may not read them."""
     cpu_ticks = io_bytes = 0
+    is_io_known = True
     for pid in pids:
         try:
             stat = (_PROC / str(pid) / "stat").read_bytes()
@@ -50,13 +52,18 @@ def usage_of(pids: Collection[int]) -> Usage:
             continue
         fields = stat[stat.rindex(b")") + 2 :].split()
         cpu_ticks += int(fields[11]) + int(fields[12])
-        io_bytes += _io_bytes(pid)
-    return Usage(cpu_ticks / _TICKS_PER_S, io_bytes)
+        try:
+            io_bytes += _io_bytes(pid)
+        except PermissionError:
+            is_io_known = False
+    return Usage(cpu_ticks / _TICKS_PER_S, io_bytes, is_io_known)
 
 
 def _io_bytes(pid: int) -> int:
     try:
         lines = (_PROC / str(pid) / "io").read_bytes().splitlines()
+    except PermissionError:
+        raise
     except OSError:
         return 0
     return sum(int(words[1]) for line in lines if (words := line.split())[0] in _BYTE_COUNTERS)

@@ -9,6 +9,7 @@ from typing import Any, Final
 from muster.domain.policy.watch import WatchPolicy
 from watch.phases import Phase
 from watch.progress.gpu_work import GpuWork
+from watch.progress.tracker import MOVING_BYTES_PER_S
 from watch.reports import ProcessState, RankReport
 from workers.host.supervisor import files
 from workers.host.supervisor.proof.processes import Process, carriers, descendants, living_processes
@@ -25,13 +26,19 @@ _MOST: Final = (1 << 53) - 1
 
 @dataclass(slots=True)
 class _Sample:
-    """Usage of a rank's processes at a moment, the rates since the one before, and the last moment with activity."""
+    """Usage of a rank's processes at a moment, the rates since the one before, and the last moment with activity.
+
+    ``pids``: its processes. ``other_ns``: the last moment with activity other than processor time, ``None`` before it
+    is known.
+    """
 
     at_ns: int
     own: Usage
     below: Usage
     printed: int
     active_ns: int
+    pids: frozenset[int]
+    other_ns: int | None
     cpu_share: float | None = None
     children_cpu_share: float | None = None
     io_bytes_per_s: float | None = None
@@ -41,12 +48,14 @@ class _Sample:
 class RankReader:
     """Reader of one part's ranks. ``read`` may be called at any pace; rates are since the call before.
 
-    ``now_ns``: the clock of the supervisor's files, which does not count the time of a suspended host.
+    ``now_ns``: the clock of the supervisor's files, which does not count the time of a suspended host. ``knows_gpus``:
+    no other reads the GPUs; under a control plane the host's agent does, and the judge there asks for its readings.
     """
 
     part: Part
     policy: WatchPolicy
     now_ns: Callable[[], int] = time.monotonic_ns
+    knows_gpus: bool = False
     _gpu_work: GpuWork = field(default_factory=GpuWork)
     _readings: Mapping[str, float] = field(default_factory=dict)
     _samples: dict[int, _Sample] = field(default_factory=dict)
@@ -79,7 +88,7 @@ class RankReader:
         if _has_sensor(reported):
             return now_ns - _integer(reported, "changed_ns", 0) >= SAMPLES_AFTER_S * files.NS_PER_S
         last = self._samples.get(rank)
-        every_s = min(LONGEST_PAUSE_S, self.policy.quiet_s / SAMPLES_IN_QUIET)
+        every_s = min(LONGEST_PAUSE_S, min(self.policy.quiet_s, self.policy.busy_quiet_s) / SAMPLES_IN_QUIET)
         return last is None or now_ns - last.at_ns >= every_s * files.NS_PER_S
 
     def _pid(self, rank: int, reported: Mapping[str, Any], processes: dict[int, Process]) -> int | None:
@@ -101,7 +110,9 @@ class RankReader:
         sample = self._sample(rank, pid, processes, now_ns) if processes else None
         stated = reported.get("phase")
         has_sensor = _has_sensor(reported)
-        since_ns = _integer(reported, "changed_ns", now_ns) if has_sensor else (sample or self._samples[rank]).active_ns
+        newest = None if has_sensor else sample or self._samples[rank]
+        since_ns = _integer(reported, "changed_ns", now_ns) if newest is None else newest.active_ns
+        other_ns = None if newest is None else newest.other_ns
         moved_ns = _integer(reported, "moved_ns", 0)
         return RankReport(
             rank,
@@ -117,6 +128,7 @@ class RankReader:
             moved_s=max(0, now_ns - moved_ns) / files.NS_PER_S if moved_ns else None,
             io_bytes_per_s=None if sample is None else sample.io_bytes_per_s,
             children_cpu_share=None if sample is None else sample.children_cpu_share,
+            busy_quiet_s=None if other_ns is None else max(0, now_ns - other_ns) / files.NS_PER_S,
         )
 
     def _state(self, rank: int, pid: int | None, processes: Mapping[int, Process]) -> ProcessState:
@@ -130,8 +142,9 @@ class RankReader:
         is_own, below = pid in processes, self._below(pid, processes)
         own_usage, usage = usage_of({pid} if pid is not None and is_own else ()), usage_of(below or ())
         printed, before = _printed(self.part.folder, rank), self._samples.get(rank)
+        pids = frozenset((below or set()) | ({pid} if pid is not None and is_own else set()))
         if before is None:
-            sample = _Sample(now_ns, own_usage, usage, printed, active_ns=now_ns)
+            sample = _Sample(now_ns, own_usage, usage, printed, now_ns, pids, other_ns=None)
         else:
             elapsed_s = max((now_ns - before.at_ns) / files.NS_PER_S, 1e-3)
             own_share = max(0.0, own_usage.cpu_s - before.own.cpu_s) / elapsed_s
@@ -142,9 +155,24 @@ class RankReader:
             is_active = below is None or printed != before.printed or computes
             active_ns = now_ns if is_active else before.active_ns
             rates = (own_share, share, max(0, num_bytes) / elapsed_s)
-            sample = _Sample(now_ns, own_usage, usage, printed, active_ns, *rates)
+            sample = _Sample(now_ns, own_usage, usage, printed, active_ns, pids, before.other_ns, *rates)
+            is_other_known = below is not None and own_usage.is_io_known and usage.is_io_known
+            self._note_other(rank, sample, before, is_known=is_other_known)
         self._samples[rank] = sample
         return sample
+
+    def _note_other(self, rank: int, sample: _Sample, before: _Sample, *, is_known: bool) -> None:
+        """Note what the rank did since the sample before other than to compute; that of a full log is not known."""
+        gpus = self.part.gpus_of(rank)
+        is_on_gpu = self._gpu_work.is_used(gpus, self._readings)
+        is_full = 0 < self.part.log_bytes <= sample.printed
+        if not is_known or is_full or (gpus and is_on_gpu is None and self.knows_gpus):
+            sample.other_ns = None
+            return
+        moves = sample.io_bytes_per_s is not None and sample.io_bytes_per_s >= MOVING_BYTES_PER_S
+        is_changed = sample.printed != before.printed or sample.pids != before.pids
+        if moves or is_changed or is_on_gpu or sample.other_ns is None:
+            sample.other_ns = sample.at_ns
 
     def _below(self, pid: int | None, processes: dict[int, Process]) -> set[int] | None:
         """Return the processes below the rank's own, or all of this part where that one is unknown.
