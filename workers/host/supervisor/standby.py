@@ -74,7 +74,10 @@ class Standby:
             message = json.dumps(said).encode() + b"\n"
             try:
                 sent = socket.send_fds(self._channel, [message], [output])
-                self._channel.sendall(message[sent:])
+                # It runs the program from the last byte on and closes its end. Sending nothing there would fail, and a
+                # second torchrun would start the same ranks again.
+                if sent < len(message):
+                    self._channel.sendall(message[sent:])
             except OSError:
                 self.discard()
                 return False

@@ -3,7 +3,9 @@
 import importlib.util
 import json
 import os
+import select
 import signal
+import socket
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -12,7 +14,9 @@ from pathlib import Path
 import pytest
 
 from workers.host import supervisor
+from workers.host.supervisor import standby
 from workers.host.supervisor.proof.processes import read_process
+from workers.host.supervisor.user.job_user import JobUser
 
 from .attempt_case import Attempt, until
 
@@ -34,6 +38,15 @@ launcher = int(open(f'/proc/{os.getppid()}/stat').read().rsplit(')', 1)[1].split
 found = dict(env=dict(os.environ), path=sys.path, cwd=os.getcwd(), umask=umask, ignored=ignored, blocked=blocked,
              argv=sys.argv, descriptors=len(descriptors), launcher=launcher)
 print(json.dumps(found))
+"""
+TAKES_AN_ORDER = """
+import os, socket, sys
+channel = socket.socket(fileno=int(sys.argv[1]))
+channel.sendall(b"r")
+while not channel.recv(1 << 16).endswith(b"\\n"):
+    pass
+channel.close()
+os._exit(7)
 """
 SPAWNS = """
 import os, sys, time
@@ -75,11 +88,6 @@ def torchrun_of(pid: int) -> int:
     return torchrun
 
 
-def awaits_its_order(torchrun: int) -> bool:
-    """Whether the imports are over. Under other tests they take longer than the supervisor's patience with them."""
-    return Path(f"/proc/{torchrun}/wchan").read_text(encoding="ascii").startswith("unix_stream_")
-
-
 def is_gone(pid: int) -> bool:
     found = read_process(pid)
     return found is None or found.state == "Z"
@@ -119,10 +127,29 @@ def test_the_waiting_torchrun_itself_becomes_the_launcher(
 ) -> None:
     order(attempt, REPORTS_ENVIRONMENT)
     torchrun = torchrun_of(waiting.pid)
-    until(lambda: awaits_its_order(torchrun), "its imports")
     assert waiting.take(attempt.folder)
     attempt.ended(180)
     assert json.loads(attempt.log().splitlines()[-1])["launcher"] == torchrun
+
+
+def test_one_that_runs_before_its_order_is_sent_to_the_end_is_not_started_again(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    (tmp_path / "takes.py").write_text(TAKES_AN_ORDER, encoding="utf-8")
+    monkeypatch.setattr(standby, "_WARM_TORCHRUN", tmp_path / "takes.py")
+    send = socket.send_fds
+
+    def sends_to_a_fast_one(channel: socket.socket, buffers: list[bytes], fds: list[int]) -> int:
+        sent = send(channel, buffers, fds)
+        closed = select.poll()
+        closed.register(channel, select.POLLHUP)
+        assert closed.poll(60_000)
+        return sent
+
+    monkeypatch.setattr(socket, "send_fds", sends_to_a_fast_one)
+    warm = standby.Standby(sys.executable)
+    assert warm.run(["--help"], {}, "/", 2, lambda _: None, JobUser(None, None))
+    assert os.waitpid(warm.pid, 0) == (warm.pid, 7 << 8)
 
 
 def test_what_torchrun_states_is_in_the_launchers_log(attempt: Attempt, waiting: supervisor.WaitingSupervisor) -> None:
