@@ -1,14 +1,8 @@
-"""Opening and reading of one file, safely in a folder that others write."""
+"""Reading of a file by chunks."""
 
 import os
-from pathlib import Path
 
 from muster.content.manifest import CHUNK_BYTES
-
-
-def open_plain(path: Path) -> int:
-    """Open a file; not a link, and without waiting for the other end of a pipe that has taken its place."""
-    return os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
 
 
 def read_chunk_at(file: int, start: int) -> bytes:

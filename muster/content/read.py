@@ -11,10 +11,11 @@ from typing import Final
 import msgspec
 
 from muster.content.faults import FolderError, shown
-from muster.content.files import open_plain, read_chunk_at
+from muster.content.files import read_chunk_at
 from muster.content.manifest import CHUNK_BYTES, VERSION, Entry, Kind, Manifest, digest_of, encode
 from muster.content.scan import Found, Limits, Scan, scan, state_of
 from muster.durable import write_durably
+from muster.plain_files import open_plain
 
 _NUM_TRIES: Final = 3
 _MARGIN_NS: Final = 2_000_000_000

@@ -9,8 +9,9 @@ from pathlib import Path
 from typing import Final
 
 from muster.content.faults import DamagedError, shown
-from muster.content.files import open_plain, read_chunk_at
+from muster.content.files import read_chunk_at
 from muster.content.manifest import CHUNK_BYTES, Entry, Kind, Manifest, digest_of
+from muster.plain_files import open_plain
 
 _FOLDER_MODE: Final = 0o555
 _MODES: Final = {Kind.FILE: 0o444, Kind.PROGRAM: 0o555}

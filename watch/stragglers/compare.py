@@ -21,6 +21,8 @@ from watch.stragglers.windows import Window
 
 LEAST_PAST: Final = 5
 """So many windows before the judged ones make a rank's past known."""
+MOST_PEERS: Final = 64
+"""Peers whose readings explain a slow rank."""
 SAME_WORK: Final = 0.05
 """A rank's work is the same as before if it differs by less than this share."""
 
@@ -144,6 +146,11 @@ def compare(window: Window, usual: Usual, rules: StragglerPolicy) -> Compared:
 
 def _is_long(own_s: float, usual_s: float, noise: float, rules: StragglerPolicy) -> bool:
     return own_s > rules.ratio * usual_s and own_s - usual_s >= rules.z * noise * usual_s
+
+
+def peers_of(rank: int, group: Group) -> list[int]:
+    """Return the peers whose readings explain a slow rank."""
+    return [other for other in group if other != rank][:MOST_PEERS]
 
 
 def is_same_work(compared: Iterable[Compared]) -> bool:

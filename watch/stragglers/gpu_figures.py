@@ -23,17 +23,15 @@ from typing import Final
 
 from muster.domain.policy.stragglers import StragglerPolicy
 from watch.stragglers.causes import CLOCK, THROTTLE, Explained, StragglerCause, explain
-from watch.stragglers.compare import SAME_WORK, Compared, Group, noise_of
+from watch.stragglers.compare import SAME_WORK, Compared, Group, noise_of, peers_of
 from watch.stragglers.findings import OddFigure, Straggler
 from watch.stragglers.robust import figures_in, peers_of_each
 from watch.stragglers.spread import Figure
-from watch.stragglers.windows import LEAST_BEFORE, MFU, POWER, UTILISATION, Window
+from watch.stragglers.windows import LEAST_BEFORE, MFU, POWER, UTILISATION
 
 LEAST_PEERS: Final = 3
 HIGH_UTILISATION: Final = 90.0
 """Below it, in percent, a GPU's lower power shows that it is idle, not that it waits in a collective."""
-MOST_PEERS: Final = 64
-"""Peers whose readings explain a slow rank."""
 _KEYS: Final[Mapping[Figure, str]] = {
     Figure.UTILISATION: UTILISATION,
     Figure.POWER: POWER,
@@ -114,7 +112,7 @@ class FiguresJudge:
     def _excess_s(self, rank: int, group: Group, odd: OddFigure) -> float | None:
         """Return the time of a step that the figure shows the rank to lose; None if it shows none."""
         windows = [group[rank][first] for first in odd.firsts]
-        step_s = statistics.fmean(map(_step_s, windows))
+        step_s = statistics.fmean(window.step_s for window in windows)
         if odd.figure is Figure.UTILISATION:
             return (odd.usual - odd.value) / 100 * step_s if odd.is_low else None
         if odd.figure is Figure.MFU:
@@ -136,12 +134,12 @@ class FiguresJudge:
     def _is_longer(self, group: Group, firsts: Sequence[int]) -> bool:
         """Return whether the steps of all take longer than before these windows."""
         first = min(firsts)
-        before = [_step_s(window) for windows in group.values() for at, window in windows.items() if at < first]
-        now = [_step_s(windows[at]) for windows in group.values() for at in firsts if at in windows]
+        before = [window.step_s for windows in group.values() for at, window in windows.items() if at < first]
+        now = [windows[at].step_s for windows in group.values() for at in firsts if at in windows]
         return len(before) >= LEAST_BEFORE and statistics.median(now) > self.rules.ratio * statistics.median(before)
 
     def _explained(self, rank: int, group: Group, odd: OddFigure, compared: Sequence[Compared]) -> Explained:
-        peers = [other for other in group if other != rank][:MOST_PEERS]
+        peers = peers_of(rank, group)
         others = [group[other][first] for other in peers for first in odd.firsts if first in group[other]]
         own, of_others = self.readings.get(rank, {}), [self.readings.get(other, {}) for other in peers]
         is_low_power = odd.figure is Figure.POWER and odd.is_low
@@ -239,17 +237,13 @@ def _median_of(group: Group, rank: int, first: int, name: str) -> float | None:
 
 def _usual_step_s(group: Group, rank: int, first: int) -> float:
     return statistics.median(
-        _step_s(windows[first]) for other, windows in group.items() if other != rank and first in windows
+        windows[first].step_s for other, windows in group.items() if other != rank and first in windows
     )
 
 
 def _median(values: Mapping[int, Mapping[int, float]], first: int) -> float:
     found = [of_rank[first] for of_rank in values.values() if first in of_rank]
     return statistics.median(found) if len(found) >= LEAST_PEERS else 0.0
-
-
-def _step_s(window: Window) -> float:
-    return window.means["own_s"] + window.means.get("wait_s", 0.0)
 
 
 def _is_slowed(own: Mapping[str, float], of_others: Sequence[Mapping[str, float]], ratio: float) -> bool:

@@ -19,9 +19,18 @@ from typing import Final
 
 from muster.domain.policy.stragglers import StragglerPolicy
 from watch.stragglers.causes import Explained, StragglerCause, explain
-from watch.stragglers.compare import LEAST_PAST, Compared, Group, is_same_work, usual_of, with_past, with_peers
+from watch.stragglers.compare import (
+    LEAST_PAST,
+    Compared,
+    Group,
+    is_same_work,
+    peers_of,
+    usual_of,
+    with_past,
+    with_peers,
+)
 from watch.stragglers.findings import Imbalance, Judgement, Straggler
-from watch.stragglers.gpu_figures import MOST_PEERS, FiguresJudge, words_of_figure
+from watch.stragglers.gpu_figures import FiguresJudge, words_of_figure
 from watch.stragglers.network import SlowNetwork, slow_network
 from watch.stragglers.onset import became_slow
 from watch.stragglers.robust import by_place, figures_in
@@ -198,13 +207,13 @@ class _Found:
 
     def _became_slow(self, rank: int, group: Group, slow: Sequence[Compared]) -> bool:
         return became_slow(
-            rank, group, _peers_of(rank, group), [each.window.first for each in slow], self.earlier_s, self.rules
+            rank, group, peers_of(rank, group), [each.window.first for each in slow], self.earlier_s, self.rules
         )
 
     def _explained(self, rank: int, group: Group, slow: Sequence[Compared]) -> Explained:
         firsts = [each.window.first for each in slow]
         if len(group) > 1:
-            peers = _peers_of(rank, group)
+            peers = peers_of(rank, group)
             others = [group[other][first] for other in peers for first in firsts if first in group[other]]
             of_others = [self.readings.get(other, {}) for other in peers]
         else:
@@ -218,10 +227,6 @@ class _Found:
         own = statistics.fmean(each.own_s / each.usual_s for each in uneven)
         work = statistics.fmean(works) if works else None
         return Imbalance(rank, own, work, memory_ratio, min(firsts) + 1, max(firsts) + self.size)
-
-
-def _peers_of(rank: int, group: Group) -> list[int]:
-    return [other for other in group if other != rank][:MOST_PEERS]
 
 
 def _common(aligned: Mapping[int, Mapping[int, Window]]) -> list[int]:

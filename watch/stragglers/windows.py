@@ -71,7 +71,12 @@ class Window:
     @property
     def lasted_s(self) -> float:
         """How long its measured steps took."""
-        return self.num_steps * _step_s(self.means)
+        return self.num_steps * self.step_s
+
+    @property
+    def step_s(self) -> float:
+        """A step's time: own compute and waits."""
+        return _step_s(self.means)
 
     def with_readings(self, readings: Mapping[str, float]) -> "Window":
         """Return it with utilisation and power of the rank's GPU."""
@@ -142,8 +147,8 @@ class Folding:
         if self.window is not None and self.window.first == first and place == self.place:
             return replace(self, window=self.window.with_steps(num_steps, means)), None
         closed = self._closed(first)
-        if closed is not None and not _is_in_scale(size * _step_s(closed.means), size, window_s):
-            size = size_of(_step_s(closed.means), window_s)
+        if closed is not None and not _is_in_scale(size * closed.step_s, size, window_s):
+            size = size_of(closed.step_s, window_s)
         first = (step - 1) // size * size
         return Folding(size, place, Window(first, num_steps, means)), closed
 

@@ -21,6 +21,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Final
 
+from muster.plain_files import open_plain
 from watch.forensics.documents import from_document
 from watch.forensics.flight_recorder import Dump, with_dump
 from watch.forensics.newest import newest_of
@@ -136,8 +137,7 @@ class Dumps:
     def _open(self, report: RankReport, most_bytes: int) -> int | None:
         """Return the rank's dump, open, if it is a plain file of this hang."""
         try:
-            flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
-            descriptor = os.open(self._path(report.rank), flags)
+            descriptor = open_plain(self._path(report.rank))
         except OSError as fault:
             if not isinstance(fault, FileNotFoundError):
                 self._why_not[report.rank] = f"its file cannot be opened: {fault.strerror}"
@@ -217,7 +217,7 @@ def _stamp(path: Path) -> _Stamp | None:
 def _is_whole(path: Path) -> bool:
     """Return whether the file ends as a pickle or an object of JSON does: NCCL writes it in place."""
     try:
-        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+        descriptor = open_plain(path)
     except OSError:
         return False
     try:

@@ -17,6 +17,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
+from muster.plain_files import open_plain
 from watch.forensics.documents import VERSION, from_document
 from watch.reports import Frame, ProcessState, RankReport, StackSource
 from workers.host import supervisor
@@ -185,7 +186,7 @@ def _size(path: Path) -> int | None:
 
 def _read(path: Path, offset: int) -> str:
     try:
-        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+        descriptor = open_plain(path)
     except OSError:
         return ""
     try:
