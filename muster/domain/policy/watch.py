@@ -20,7 +20,9 @@ class KnownLimits(StrictModel):
     """
 
     start_s: Seconds = Field(900.0, description="Imports, building the model, meeting the other ranks.")
-    restore_s: Seconds = Field(120.0, description="Reading the checkpoint.")
+    restore_s: Seconds = Field(
+        40.0, description="Reading a checkpoint after the first step. Before it the limit is `first_step_s`."
+    )
     first_step_s: Seconds = Field(300.0, description="The first step of an attempt.")
     step_s: Seconds = Field(30.0, description="A step.")
     data_s: Seconds = Field(40.0, description="The wait for the next batch.")
