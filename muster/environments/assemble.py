@@ -172,7 +172,7 @@ def _add_interpreter(venv: Path, interpreter: Interpreter) -> None:
 
 
 def _compile(venv: Path) -> None:
-    """Compile all modules. Python trusts the result unseen: nobody but this host can change source or bytecode.
+    """Compile all modules. Python trusts the result unseen, because only this host can change source or bytecode.
 
     Source that no Python can compile, as templates and tests of packages have, is left as it is.
     """
