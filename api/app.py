@@ -39,6 +39,7 @@ from api.v1 import (
     host_repairs,
     hosts,
     incidents,
+    job_lists,
     jobs,
     keys,
     log_lines,
@@ -141,7 +142,7 @@ def _routes() -> Sequence[BaseRoute]:
     )
     records = (events, audit, policies, system_figures)
     of_tenants = (log_lines, training, verdicts, reclaims, keys, persons, tenants, quotas)
-    for module in (jobs, gpus, nodes, *of_tenants, *fleet_wide, *records, *of_hosts):
+    for module in (jobs, job_lists, gpus, nodes, *of_tenants, *fleet_wide, *records, *of_hosts):
         add_strict_routes(root, "/v1", module.router)
     add_strict_routes(root, "/v1", system.v1)
     add_strict_routes(root, "", system.router)

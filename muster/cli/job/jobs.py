@@ -17,6 +17,7 @@ from muster.cli.job.job_plan import explain, plan, reasons
 from muster.cli.job.job_submit import submit
 from muster.cli.job.job_training import figure_of, ranks, steps
 from muster.cli.job.job_wait import state_line, wait_for_end
+from muster.cli.job.list_options import ConditionOptions
 from muster.domain.job.checkpoint_interval import interval_in_words
 from muster.domain.job.dropped import dropped_in_words
 from muster.domain.job.energy import energy_in_words
@@ -112,6 +113,7 @@ app.command("logs", epilog="Example: `muster job logs job_… --follow --rank 0`
 
 @reads(app, "list", example="muster job list --state queued --state active --watch")
 def list_jobs(
+    where: ConditionOptions,
     state: Annotated[list[str] | None, typer.Option(help="QUEUED, ACTIVE, …; may be repeated.")] = None,
     name: Annotated[str | None, typer.Option(help="Jobs of this name alone.")] = None,
     tenant: TenantOption = None,
@@ -121,9 +123,10 @@ def list_jobs(
     with open_client() as client:
         states = [each.upper() for each in state or []] or None
         tenant_id = None if tenant is None else tenant_named(client, tenant)
-        jobs = client.jobs(state=states, name=name, tenant_id=tenant_id, limit=min(limit, 200))
+        conditions = where.conditions(client)
+        jobs = client.jobs(state=states, name=name, tenant_id=tenant_id, limit=min(limit, 200), **conditions)
         found = list(islice(jobs, limit))
-    is_all = not (states or name or tenant)
+    is_all = not (states or name or tenant or conditions)
     empty = "No jobs yet. `muster job submit -- SCRIPT` makes one." if is_all else "No job is like that."
     return Listing(found, COLUMNS, empty)
 
