@@ -18,7 +18,7 @@ from muster.store.signing import AccessKey
 
 MAX_KEYS: Final = 8
 CHECKED_S: Final = 1.0
-"""So often the file is looked at."""
+"""Period in which the file is checked for a change."""
 _log = structlog.get_logger(__name__)
 
 
@@ -32,7 +32,7 @@ class KeyFile:
         self._keys = read_keys(path)
         self._checked_s = time.monotonic()
 
-    def keys(self) -> tuple[AccessKey, ...]:
+    def current(self) -> tuple[AccessKey, ...]:
         now_s = time.monotonic()
         if now_s - self._checked_s >= CHECKED_S:
             self._checked_s = now_s

@@ -30,7 +30,7 @@ CHECKSUM: Final = "x-amz-checksum-sha256"
 
 @dataclass(frozen=True, slots=True)
 class SignedRequest:
-    """A request that its holder may send until it expires, with exactly these headers and the promised body."""
+    """A request that its holder may send until it expires, with exactly these headers and the body that they name."""
 
     method: str
     url: str
@@ -70,15 +70,14 @@ class ObjectStore:
 
         Raises SettingsError: only a part is set, or the key file cannot be used.
         """
-        url, bucket, key_file = settings.store_url, settings.store_bucket, settings.store_key_file
-        if url is None and bucket is None and key_file is None:
+        url, key_file = settings.store_url, settings.store_key_file
+        if url is None and key_file is None:
             return None
-        if url is None or bucket is None or key_file is None:
-            words = "MUSTER_STORE_URL, MUSTER_STORE_BUCKET and MUSTER_STORE_KEY_FILE"
-            raise SettingsError([f"{words}: the content store needs all three, and only a part is set"])
+        if url is None or key_file is None:
+            raise SettingsError(["MUSTER_STORE_URL and MUSTER_STORE_KEY_FILE come together: only one of them is set"])
         return cls(
             url,
-            bucket,
+            settings.store_bucket,
             KeyFile(key_file),
             region=settings.store_region,
             public_url=settings.store_public_url,
@@ -142,7 +141,7 @@ class ObjectStore:
     def _target(self, method: str, key: str, query: Mapping[str, str]) -> str:
         now = datetime.now(UTC)
         request = Request(method, f"{self._own.path}{key}", query, {"host": self._own.host})
-        return presign(request, self._keys.keys()[0], self._region, now=now, expires_s=OWN_S)
+        return presign(request, self._keys.current()[0], self._region, now=now, expires_s=OWN_S)
 
     def _signed(
         self,
@@ -156,7 +155,7 @@ class ObjectStore:
     ) -> SignedRequest:
         place = self._public
         request = Request(method, f"{place.path}{key}", query, {"host": place.host, **headers})
-        target = presign(request, self._keys.keys()[0], self._region, now=now, expires_s=expires_s)
+        target = presign(request, self._keys.current()[0], self._region, now=now, expires_s=expires_s)
         return SignedRequest(method, f"{place.origin}{target}", headers)
 
 

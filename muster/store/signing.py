@@ -1,7 +1,7 @@
 """Signatures of version 4 in the query of an address, as S3 has them: made here by the control plane, verified by our
 own service.
 
-A signed address is a permission: whoever has it may do this one request until it expires. Its signature covers the
+A signed address is a permission: its holder may send this one request until it expires. Its signature covers the
 method, the host, the key, the query and the headers that it names. The secret itself never leaves the control plane.
 """
 
@@ -22,7 +22,7 @@ MAX_SKEW: Final = timedelta(minutes=5)
 _DATE: Final = "%Y%m%dT%H%M%SZ"
 _SAFE: Final = "-_.~"
 _PLAIN: Final = re.compile(r"[A-Za-z0-9._~-]*")
-"""Texts that are encoded as they are, told by a pattern in a fifth of the time that ``quote`` takes."""
+"""Texts that are encoded as they are, found by a pattern in a fifth of the time that ``quote`` takes."""
 _PLAIN_PATH: Final = re.compile(r"[A-Za-z0-9/._~-]*")
 _PARAMETERS: Final = frozenset(
     {"X-Amz-Algorithm", "X-Amz-Credential", "X-Amz-Date", "X-Amz-Expires", "X-Amz-SignedHeaders", "X-Amz-Signature"}
