@@ -15,7 +15,7 @@ from xml.etree import ElementTree as Xml  # noqa: ICN001  # of the operator's ow
 
 from muster.settings import Settings, SettingsError
 from muster.store.calls import Answer, Line
-from muster.store.faults import ObjectGoneError, StoreWrongError, fault_of
+from muster.store.faults import ObjectGoneError, StoreFullError, StoreWrongError, fault_of
 from muster.store.key_file import KeyFile
 from muster.store.signing import Request, host_of, presign
 
@@ -26,6 +26,8 @@ OWN_S: Final = 120
 """So long an address for a call of our own counts."""
 PAGE: Final = 1000
 CHECKSUM: Final = "x-amz-checksum-sha256"
+FULL: Final = "X-Muster-Full"
+"""Header by which our own service says with a listing that it refuses uploads."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,10 +132,13 @@ class ObjectStore:
                         raise fault
 
     def check(self) -> None:
-        """Raise StoreError unless the store answers a signed request for this bucket."""
+        """Raise StoreError unless the store answers a signed request for this bucket, and has space."""
         with self._line() as line:
             query = {"list-type": "2", "max-keys": "1", "prefix": "tenants/"}
-            _page_of(_require(line.call("GET", self._target("GET", "", query)), 200).body)
+            answer = _require(line.call("GET", self._target("GET", "", query)), 200)
+        _page_of(answer.body)
+        if answer.headers.get(FULL) is not None:
+            raise StoreFullError("the store's disk has no more than its reserve: uploads are refused")
 
     def _line(self) -> Line:
         return Line(self._own.origin, self._ca_file)

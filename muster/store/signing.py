@@ -8,7 +8,7 @@ method, the host, the key, the query and the headers that it names. The secret i
 import hashlib
 import hmac
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from functools import lru_cache
@@ -74,11 +74,17 @@ def presign(request: Request, key: AccessKey, region: str, *, now: datetime, exp
 
 
 def verify(
-    request: Request, keys: Mapping[str, AccessKey], region: str, *, now: datetime, required: Sequence[str] = ("host",)
+    request: Request,
+    find: Callable[[str], AccessKey | None],
+    region: str,
+    *,
+    now: datetime,
+    required: Sequence[str] = ("host",),
 ) -> None:
-    """Raise SignatureError unless the query of ``request`` has a signature by one of ``keys`` that counts at ``now``.
+    """Raise SignatureError unless the query of ``request`` has a signature that counts at ``now``.
 
-    ``request.headers``: all headers of the request. ``required``: the headers that must be signed.
+    ``find``: returns the accepted key of a name. ``request.headers``: all headers of the request. ``required``: the
+    headers that must be signed.
     """
     given = request.query
     if missing := sorted(_PARAMETERS - given.keys()):
@@ -86,7 +92,7 @@ def verify(
     if given["X-Amz-Algorithm"] != ALGORITHM:
         raise SignatureError("InvalidArgument", f"X-Amz-Algorithm must be {ALGORITHM}")
     name, _, scope = given["X-Amz-Credential"].partition("/")
-    key = keys.get(name)
+    key = find(name)
     if key is None:
         raise SignatureError("InvalidAccessKeyId", "the store does not know the access key of this signature")
     _check_time(given, scope, region, now)

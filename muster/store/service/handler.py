@@ -18,7 +18,7 @@ import structlog
 
 from muster.store.key_file import KeyFile
 from muster.store.keys import MAX_KEY_BYTES, key_fault
-from muster.store.objects import CHECKSUM
+from muster.store.objects import CHECKSUM, FULL
 from muster.store.service.disk import BadKeyError, DiskFullError, Draft, ObjectFolder
 from muster.store.service.faults import CONTENT_TYPE, S3Error, phrase
 from muster.store.service.head import Head
@@ -71,7 +71,8 @@ class Handler:
         if bucket != self.bucket:
             raise S3Error("NoSuchBucket", "the store has another bucket")
         if not key and head.method == "GET":
-            answer(stream, 200, listing(self.folder, bucket, query), {"Content-Type": CONTENT_TYPE})
+            space = {FULL: "1"} if self.folder.is_full else {}
+            answer(stream, 200, listing(self.folder, bucket, query), {"Content-Type": CONTENT_TYPE, **space})
             return
         if (fault := key_fault(key)) is not None:
             raise S3Error("KeyTooLongError" if len(key) > MAX_KEY_BYTES else "InvalidArgument", fault)
@@ -89,8 +90,7 @@ class Handler:
         try:
             query = query_of(head.query)
             request = Request(head.method, head.path, query, head.headers)
-            keys = {key.name: key for key in self.keys.current()}
-            verify(request, keys, self.region, now=self.now(), required=required)
+            verify(request, self.keys.named, self.region, now=self.now(), required=required)
         except SignatureError as error:
             raise S3Error.of(error) from None
         return query
