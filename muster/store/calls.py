@@ -59,7 +59,7 @@ class Line:
 
         Raises:
             StoreSlowError: no whole answer in time.
-            StoreWrongError: what answers speaks no HTTP, or too much.
+            StoreWrongError: the answer is none of HTTP, or is too large.
         """
         is_reused = self._http.sock is not None
         try:
@@ -81,6 +81,9 @@ class Line:
             self._http.request(method, target)
             answer = self._http.getresponse()
             body = answer.read(MAX_ANSWER_BYTES + 1)
+            # A connection that ends early is a short answer to the library, no error.
+            if len(body) <= MAX_ANSWER_BYTES and (answer.length or not timer.is_alive()):
+                raise http.client.IncompleteRead(body, answer.length)
         except (OSError, http.client.HTTPException) as error:
             self._http.close()
             raise self._fault(error, is_cut=not timer.is_alive()) from error

@@ -49,7 +49,7 @@ class ObjectGoneError(StoreError):
     advice = "Upload it again; `muster content check` names everything that the store lacks."
 
 
-_KINDS: Final[dict[str, type[StoreError]]] = {
+_KINDS_BY_CODE: Final[dict[str, type[StoreError]]] = {
     "InsufficientStorage": StoreFullError,
     "QuotaExceeded": StoreFullError,
     "XMinioStorageFull": StoreFullError,
@@ -70,7 +70,7 @@ def fault_of(status: int, body: bytes) -> StoreError:
     """Return what an answer of ``status`` from the store means. ``body``: its beginning is enough; may be empty."""
     text = body[:MAX_ERROR_BYTES].decode("utf-8", "replace")
     code, message = _member(text, "Code"), _member(text, "Message")
-    kind = _KINDS.get(code) or _kind_by_status(status)
+    kind = _KINDS_BY_CODE.get(code) or _kind_by_status(status)
     said = f": {code} ({message})" if message else f": {code}" if code else ""
     return kind(f"the content store answers {status}{said}")
 

@@ -18,7 +18,7 @@ from muster.store.signing import AccessKey
 
 MAX_KEYS: Final = 8
 CHECKED_S: Final = 1.0
-"""So often the file is looked at."""
+"""Period in which the file is checked for a change."""
 _log = structlog.get_logger(__name__)
 
 
@@ -32,15 +32,25 @@ class KeyFile:
         self._keys = read_keys(path)
         self._checked_s = time.monotonic()
 
-    def keys(self) -> tuple[AccessKey, ...]:
-        now_s = time.monotonic()
-        if now_s - self._checked_s >= CHECKED_S:
-            self._checked_s = now_s
-            state = _state(self._path)
-            if state != self._state:
-                self._state = state
-                self._read()
+    def current(self) -> tuple[AccessKey, ...]:
+        if time.monotonic() - self._checked_s >= CHECKED_S:
+            self._check()
         return self._keys
+
+    def named(self, name: str) -> AccessKey | None:
+        """Return the key of that name. An unknown one may be new: another process signs by the file as it is now."""
+        found = _named(self.current(), name)
+        if found is None:
+            self._check()
+            found = _named(self._keys, name)
+        return found
+
+    def _check(self) -> None:
+        self._checked_s = time.monotonic()
+        state = _state(self._path)
+        if state != self._state:
+            self._state = state
+            self._read()
 
     def _read(self) -> None:
         try:
@@ -65,6 +75,10 @@ def make_key_file(path: Path) -> None:
     """Write a fresh key, mode 0600, unless there is a file."""
     path.parent.mkdir(parents=True, exist_ok=True)
     create_durably(path, f"muster-{secrets.token_hex(6)} {secrets.token_hex(32)}\n".encode("ascii"))
+
+
+def _named(keys: tuple[AccessKey, ...], name: str) -> AccessKey | None:
+    return next((key for key in keys if key.name == name), None)
 
 
 def _state(path: Path) -> tuple[int, ...]:

@@ -15,7 +15,7 @@ from xml.etree import ElementTree as Xml  # noqa: ICN001  # of the operator's ow
 
 from muster.settings import Settings, SettingsError
 from muster.store.calls import Answer, Line
-from muster.store.faults import ObjectGoneError, StoreWrongError, fault_of
+from muster.store.faults import ObjectGoneError, StoreFullError, StoreWrongError, fault_of
 from muster.store.key_file import KeyFile
 from muster.store.signing import Request, host_of, presign
 
@@ -26,11 +26,13 @@ OWN_S: Final = 120
 """So long an address for a call of our own counts."""
 PAGE: Final = 1000
 CHECKSUM: Final = "x-amz-checksum-sha256"
+FULL: Final = "X-Muster-Full"
+"""Header by which our own service says with a listing that it refuses uploads."""
 
 
 @dataclass(frozen=True, slots=True)
 class SignedRequest:
-    """A request that its holder may send until it expires, with exactly these headers and the promised body."""
+    """A request that its holder may send until it expires, with exactly these headers and the body that they name."""
 
     method: str
     url: str
@@ -70,15 +72,14 @@ class ObjectStore:
 
         Raises SettingsError: only a part is set, or the key file cannot be used.
         """
-        url, bucket, key_file = settings.store_url, settings.store_bucket, settings.store_key_file
-        if url is None and bucket is None and key_file is None:
+        url, key_file = settings.store_url, settings.store_key_file
+        if url is None and key_file is None:
             return None
-        if url is None or bucket is None or key_file is None:
-            words = "MUSTER_STORE_URL, MUSTER_STORE_BUCKET and MUSTER_STORE_KEY_FILE"
-            raise SettingsError([f"{words}: the content store needs all three, and only a part is set"])
+        if url is None or key_file is None:
+            raise SettingsError(["MUSTER_STORE_URL and MUSTER_STORE_KEY_FILE come together: only one of them is set"])
         return cls(
             url,
-            bucket,
+            settings.store_bucket,
             KeyFile(key_file),
             region=settings.store_region,
             public_url=settings.store_public_url,
@@ -131,10 +132,13 @@ class ObjectStore:
                         raise fault
 
     def check(self) -> None:
-        """Raise StoreError unless the store answers a signed request for this bucket."""
+        """Raise StoreError unless the store answers a signed request for this bucket, and has space."""
         with self._line() as line:
             query = {"list-type": "2", "max-keys": "1", "prefix": "tenants/"}
-            _page_of(_require(line.call("GET", self._target("GET", "", query)), 200).body)
+            answer = _require(line.call("GET", self._target("GET", "", query)), 200)
+        _page_of(answer.body)
+        if answer.headers.get(FULL) is not None:
+            raise StoreFullError("the store's disk has no more than its reserve: uploads are refused")
 
     def _line(self) -> Line:
         return Line(self._own.origin, self._ca_file)
@@ -142,7 +146,7 @@ class ObjectStore:
     def _target(self, method: str, key: str, query: Mapping[str, str]) -> str:
         now = datetime.now(UTC)
         request = Request(method, f"{self._own.path}{key}", query, {"host": self._own.host})
-        return presign(request, self._keys.keys()[0], self._region, now=now, expires_s=OWN_S)
+        return presign(request, self._keys.current()[0], self._region, now=now, expires_s=OWN_S)
 
     def _signed(
         self,
@@ -156,7 +160,7 @@ class ObjectStore:
     ) -> SignedRequest:
         place = self._public
         request = Request(method, f"{place.path}{key}", query, {"host": place.host, **headers})
-        target = presign(request, self._keys.keys()[0], self._region, now=now, expires_s=expires_s)
+        target = presign(request, self._keys.current()[0], self._region, now=now, expires_s=expires_s)
         return SignedRequest(method, f"{place.origin}{target}", headers)
 
 

@@ -1,14 +1,14 @@
 """Signatures of version 4 in the query of an address, as S3 has them: made here by the control plane, verified by our
 own service.
 
-A signed address is a permission: whoever has it may do this one request until it expires. Its signature covers the
+A signed address is a permission: its holder may send this one request until it expires. Its signature covers the
 method, the host, the key, the query and the headers that it names. The secret itself never leaves the control plane.
 """
 
 import hashlib
 import hmac
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from functools import lru_cache
@@ -22,7 +22,7 @@ MAX_SKEW: Final = timedelta(minutes=5)
 _DATE: Final = "%Y%m%dT%H%M%SZ"
 _SAFE: Final = "-_.~"
 _PLAIN: Final = re.compile(r"[A-Za-z0-9._~-]*")
-"""Texts that are encoded as they are, told by a pattern in a fifth of the time that ``quote`` takes."""
+"""Texts that are encoded as they are, found by a pattern in a fifth of the time that ``quote`` takes."""
 _PLAIN_PATH: Final = re.compile(r"[A-Za-z0-9/._~-]*")
 _PARAMETERS: Final = frozenset(
     {"X-Amz-Algorithm", "X-Amz-Credential", "X-Amz-Date", "X-Amz-Expires", "X-Amz-SignedHeaders", "X-Amz-Signature"}
@@ -74,11 +74,17 @@ def presign(request: Request, key: AccessKey, region: str, *, now: datetime, exp
 
 
 def verify(
-    request: Request, keys: Mapping[str, AccessKey], region: str, *, now: datetime, required: Sequence[str] = ("host",)
+    request: Request,
+    find: Callable[[str], AccessKey | None],
+    region: str,
+    *,
+    now: datetime,
+    required: Sequence[str] = ("host",),
 ) -> None:
-    """Raise SignatureError unless the query of ``request`` has a signature by one of ``keys`` that counts at ``now``.
+    """Raise SignatureError unless the query of ``request`` has a signature that counts at ``now``.
 
-    ``request.headers``: all headers of the request. ``required``: the headers that must be signed.
+    ``find``: returns the accepted key of a name. ``request.headers``: all headers of the request. ``required``: the
+    headers that must be signed.
     """
     given = request.query
     if missing := sorted(_PARAMETERS - given.keys()):
@@ -86,7 +92,7 @@ def verify(
     if given["X-Amz-Algorithm"] != ALGORITHM:
         raise SignatureError("InvalidArgument", f"X-Amz-Algorithm must be {ALGORITHM}")
     name, _, scope = given["X-Amz-Credential"].partition("/")
-    key = keys.get(name)
+    key = find(name)
     if key is None:
         raise SignatureError("InvalidAccessKeyId", "the store does not know the access key of this signature")
     _check_time(given, scope, region, now)

@@ -75,7 +75,7 @@ def test_every_request_that_is_signed_verifies_and_is_refused_with_one_part_chan
 ) -> None:
     request = Request("PUT", f"/b/{path}", query, {"host": HOST, "x-amz-meta-of": value})
     target = signed(request)
-    verify(received(target, request), KEYS, REGION, now=NOW)
+    verify(received(target, request), KEYS.get, REGION, now=NOW)
     for changed in (
         Request("GET", request.path, query, request.headers),
         Request("PUT", f"{request.path}x", query, request.headers),
@@ -83,14 +83,16 @@ def test_every_request_that_is_signed_verifies_and_is_refused_with_one_part_chan
         Request("PUT", request.path, query, {**request.headers, "host": "other.example"}),
     ):
         with pytest.raises(SignatureError, match="does not match"):
-            verify(received(target, changed), KEYS, REGION, now=NOW)
+            verify(received(target, changed), KEYS.get, REGION, now=NOW)
     with pytest.raises(SignatureError, match="does not match"):
-        verify(received(target + "&more=1", request), KEYS, REGION, now=NOW)
+        verify(received(target + "&more=1", request), KEYS.get, REGION, now=NOW)
 
 
 def fault(target: str, request: Request, *, now: datetime = NOW, **options: Any) -> str:
     with pytest.raises(SignatureError) as caught:
-        verify(received(target, request), options.pop("keys", KEYS), options.pop("region", REGION), now=now, **options)
+        verify(
+            received(target, request), options.pop("keys", KEYS).get, options.pop("region", REGION), now=now, **options
+        )
     return f"{caught.value.code}: {caught.value.detail}"
 
 
@@ -120,8 +122,8 @@ def test_a_query_of_two_meanings_is_refused(query: str) -> None:
 
 def test_a_request_before_midnight_counts_after_it() -> None:
     request = Request("GET", "/muster/a", {}, {"host": HOST})
-    verify(received(signed(request), request), KEYS, REGION, now=NOW + timedelta(seconds=899))
-    verify(received(signed(request), request), KEYS, REGION, now=NOW - timedelta(seconds=299))
+    verify(received(signed(request), request), KEYS.get, REGION, now=NOW + timedelta(seconds=899))
+    verify(received(signed(request), request), KEYS.get, REGION, now=NOW - timedelta(seconds=299))
 
 
 def test_the_secret_is_in_no_text() -> None:
