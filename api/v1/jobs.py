@@ -30,24 +30,14 @@ from control.placement import elastic
 from muster import documents
 from muster.domain.errors import ConflictError
 from muster.domain.ids import JobId, TenantId
-from muster.domain.job.spec import JobSpec, LauncherKind, Program
+from muster.domain.job.spec import LauncherKind, Program
+from muster.domain.job.submission import JobSubmission
 from muster.domain.principals import Permission, Principal
 from muster.domain.states import JobState
 from muster.domain.strict import Name, StrictModel, Text
 
 router = APIRouter(tags=["jobs"])
 FOLLOW_PAGE: Final = 100
-
-
-class JobSubmission(JobSpec):
-    """A job as it is submitted. ``tenant_id`` is for operators, who submit for a tenant."""
-
-    tenant_id: Text | None = None
-
-    @property
-    def spec(self) -> JobSpec:
-        """The specification, made of the parsed parts: a shape knows which of its fields were given."""
-        return JobSpec.model_validate({name: getattr(self, name) for name in JobSpec.model_fields})
 
 
 class JobQuestion(JobSubmission):
@@ -93,11 +83,12 @@ def submit_job(
 ) -> JSONResponse:
     """Accept a job: after the 201 it is never lost."""
     tenant_id = None if submission.tenant_id is None else TenantId(submission.tenant_id)
+    copied_from = None if submission.copied_from is None else JobId(submission.copied_from)
     spec = submission.spec
     return change.run(
         principal,
         jobs.SUBMIT,
-        lambda unit: jobs.submit(unit, spec, tenant_id=tenant_id),
+        lambda unit: jobs.submit(unit, spec, tenant_id=tenant_id, copied_from=copied_from),
         lambda job: _answer(job, 201),
         _kept,
     )

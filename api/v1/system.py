@@ -14,6 +14,7 @@ from api.refusals import refusing_also
 from control.system.read import schema_needed, schema_revision
 from muster import __version__, documents
 from muster.domain.errors import REGISTRY, NotFoundError, UnavailableError
+from muster.domain.job.file_schema import job_file_schema
 from muster.domain.principals import Permission, Principal
 
 router = APIRouter(tags=["system"])
@@ -77,6 +78,16 @@ def openapi(request: Request) -> JSONResponse:
 def _documentation_of(app: FastAPI) -> Page:
     """Return the page, which is made once: anybody may ask for it, and it takes a tenth of a second."""
     return documentation_page(app.openapi())
+
+
+@v1.get(
+    "/schemas/job.json",
+    response_model=documents.Json,
+    dependencies=[public("the form of a job file holds nothing of any tenant")],
+)
+def job_schema() -> JSONResponse:
+    """Return the JSON Schema of a job file, for editors."""
+    return JSONResponse(job_file_schema())
 
 
 @v1.get(

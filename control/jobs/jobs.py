@@ -42,29 +42,48 @@ LARGEST_HOST_GPUS: Final = 8
 
 
 def submit(
-    unit: UnitOfWork, spec: JobSpec, *, tenant_id: TenantId | None = None, reason: str | None = None
+    unit: UnitOfWork,
+    spec: JobSpec,
+    *,
+    tenant_id: TenantId | None = None,
+    reason: str | None = None,
+    copied_from: JobId | None = None,
 ) -> SubmittedJob:
     """Accept a job: from this commit on it is never lost (I12). ``reason``: a person's, for the audit.
 
     Raises:
-        ValidationFailedError: a tier that the policy does not define, a gang larger than the fleet, no such tenant.
+        ValidationFailedError: a tier that the policy does not define, a gang larger than the fleet, no such tenant, no
+            such job as ``copied_from``.
         TenantLimitError: the tenant has reached a limit of the policy.
     """
     unit.principal.require(Permission.JOB_SUBMIT)
     owner = owner_of(unit, tenant_id)
+    _require_original(unit, copied_from)
     spec = settled(unit, spec)
     require_possible(unit, spec)
     job = _row_of(unit, spec, owner)
+    job.copied_from = copied_from
     admit_submission(unit, owner, job.spec_bytes or 0)
     unit.session.add(job)
     emit_job(unit, job, None)
     detail: dict[str, object] = {"name": spec.name, "tier": spec.tier}
     if has_tp_across_nodes(spec):
         detail["tp_across_nodes"] = True
+    if copied_from is not None:
+        detail["copied_from"] = copied_from
     unit.audit("job.submit", "job", job.id, tenant_id=owner, reason=reason, detail=detail)
     unit.wake(SCHEDULER_CHANNEL)
     unit.session.flush()
     return submitted_job(unit.session, job)
+
+
+def _require_original(unit: UnitOfWork, job_id: JobId | None) -> None:
+    """Require that the copied job exists and is visible: another tenant's is as one that does not exist."""
+    if job_id is None:
+        return
+    original = unit.session.get(Job, job_id)
+    if original is None or not may_see(unit.principal, original.tenant_id):
+        raise ValidationFailedError.at("/copied_from", "unknown_job", "there is no such job")
 
 
 def _row_of(unit: UnitOfWork, spec: JobSpec, owner: TenantId) -> Job:

@@ -131,10 +131,14 @@ class _JobFields(TypedDict):
     rerun_exit_codes: NotRequired[Literal["megatron", "own"] | None]
     labels: NotRequired[dict[str, str]]
     tenant_id: NotRequired[str | None]
+    copied_from: NotRequired[str | None]
 
 
 class JobSubmission(_JobFields):
-    """A job as it is submitted. ``tenant_id`` is for operators, who submit for a tenant."""
+    """A job as it is submitted. ``tenant_id`` is for operators, who submit for a tenant.
+
+    ``copied_from``: the id of the job that this one is a copy of.
+    """
 
     name: str
     program: Program

@@ -99,6 +99,7 @@ WITHOUT_A_COMMAND: Final = {
     "GET /healthz": "a load balancer asks it",
     "GET /v1/docs": "a page for a browser",
     "GET /v1/openapi.json": "a document for programs",
+    "GET /v1/schemas/job.json": "editors read it; `job schema` prints the same without a server",
     "GET /v1/problems/{code}": "pages that a problem document links to",
     "POST /v1/enrol": "an agent's own, by its join token",
     "POST /v1/nodes/{node_id}/token": "an agent's own: it proves its node key",

@@ -24,6 +24,9 @@ WallTime = Annotated[str | None, typer.Option(help="Such as 10m or 2h.")]
 Grace = Annotated[str | None, typer.Option(help="Between SIGTERM and SIGKILL, such as 30s.")]
 Memory = Annotated[str | None, typer.Option(help="Of each host, at most: such as 64GiB.")]
 Pids = Annotated[int | None, typer.Option(min=1, help="Processes and threads on each host, at most.")]
+GivenTier = Annotated[
+    str | None, typer.Option("--tier", help="As the policy names it: reserved, on_demand, spot. Default: on_demand.")
+]
 OomDoublings = Annotated[
     int,
     typer.Option(min=0, max=10, help="How often to double the accumulation after a lack of GPU memory, at most."),

@@ -18,6 +18,7 @@ from muster.cli.framework.pending import once
 from muster.cli.framework.profile import open_client
 from muster.cli.framework.sizes import bytes_of
 from muster.cli.job.environments import Engine, Image, Mounts, User, Venv, environment_of
+from muster.cli.job.files.source import SourceOptions, fields_given, is_contained, program_given
 from muster.cli.job.job_logs import follow as follow_logs
 from muster.cli.job.job_options import (
     Budget,
@@ -26,6 +27,7 @@ from muster.cli.job.job_options import (
     DiskReads,
     DiskWrites,
     Env,
+    GivenTier,
     Grace,
     MaxRestarts,
     Memory,
@@ -39,7 +41,6 @@ from muster.cli.job.job_options import (
     Ranks,
     RerunExitCodes,
     Secrets,
-    Tier,
     WallTime,
     Workdir,
 )
@@ -137,35 +138,49 @@ class ProgramOptions:
 
 
 def submit(
-    program: Annotated[list[str], typer.Argument(help="SCRIPT [ARGS…], or with --command the whole command.")],
     size: SizeOptions,
     place: PlaceOptions,
     rules: RuleOptions,
     resources: ResourceOptions,
     around: ProgramOptions,
+    source: SourceOptions,
+    program: Annotated[
+        list[str] | None, typer.Argument(help="SCRIPT [ARGS…], or with --command the whole command.")
+    ] = None,
     name: Name = None,
     ranks: Ranks = None,
-    tier: Tier = "on_demand",
+    tier: GivenTier = None,
     tenant: TenantOption = None,
     *,
-    follow: Annotated[bool, typer.Option("--follow", "-f", help="Print its logs until it ends.")] = False,
+    follow: Annotated[bool, typer.Option("--follow", help="Print its logs until it ends.")] = False,
     must_wait: Annotated[bool, typer.Option("--wait", help="Show how far it is until it ends.")] = False,
     dry_run: DryRun = False,
 ) -> Answer:
-    """Submit a job. With --follow or --wait the exit code is the job's: 0, 20 failed, 21 cancelled.
+    """Submit a job, by options or from a file. With --follow or --wait the exit code is the job's: 0, 20 failed,
+    21 cancelled.
 
     Interrupted before it was answered, the same command again is the same job. A dry run is `muster job plan`.
     """
-    spec: dict[str, Any] = {
-        "name": name or name_of(program[0]),
-        "program": around.fields(program),
+    words = program or []
+    source.require_one(words)
+    fields = {**rules.fields(), **resources.fields(), **place.fields()}
+    if source.file is not None:
+        file = source.read()
+        typed = program_given(around, words, is_contained=is_contained(file.document))
+        shape = size.given(ranks_per_node=ranks)
+        given = fields_given(name=name, tier=tier, program=typed, shape=shape, **fields)
+        file = file.with_options(given, source.chosen())
+        spec = file.checked()
+        with file.naming_lines():
+            return submitted(spec, tenant, follow=follow, must_wait=must_wait, dry_run=dry_run)
+    spec = {
+        "name": name or name_of(words[0]),
+        "program": around.fields(words),
         "shape": size.shape(ranks_per_node=ranks),
-        "tier": tier,
-        **rules.fields(),
-        **resources.fields(),
-        **place.fields(),
+        "tier": tier or "on_demand",
+        **fields,
     }
-    return _submitted(spec, tenant, follow=follow, must_wait=must_wait, dry_run=dry_run)
+    return submitted(source.applied(spec), tenant, follow=follow, must_wait=must_wait, dry_run=dry_run)
 
 
 def _warn_of_missing(
@@ -189,7 +204,8 @@ def _given(**fields: Any) -> dict[str, Any]:
     return {name: value for name, value in fields.items() if value}
 
 
-def _submitted(spec: dict[str, Any], tenant: str | None, *, follow: bool, must_wait: bool, dry_run: bool) -> Answer:
+def submitted(spec: dict[str, Any], tenant: str | None, *, follow: bool, must_wait: bool, dry_run: bool) -> Answer:
+    """Submit the specification, or show its plan, and do afterwards what was asked."""
     with open_client() as client:
         if tenant is not None:
             spec["tenant_id"] = tenant_named(client, tenant)
@@ -198,8 +214,9 @@ def _submitted(spec: dict[str, Any], tenant: str | None, *, follow: bool, must_w
         job = once(["job", spec], spec, lambda body, key: client.submit_job(body, idempotency_key=key), what="the job")
     job_id = str(job["id"])
     note_submitted(job_id)
+    of_which = f", a copy of {spec['copied_from']}" if spec.get("copied_from") else ""
     then = partial(follow_logs, job_id) if follow else partial(wait_for_end, job_id) if must_wait else None
-    return Done(job, f"{job_id}  {job['name']}  {job['state']}", then=then)
+    return Done(job, f"{job_id}  {job['name']}  {job['state']}{of_which}", then=then)
 
 
 def restart_of(max_restarts: int | None, oom_doublings: int) -> dict[str, int]:
