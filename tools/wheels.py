@@ -6,6 +6,7 @@ so that removing either leaves the other whole. A wheel is a zip, so no build to
 
 import base64
 import hashlib
+import os
 import tomllib
 import zipfile
 from collections.abc import Mapping, Sequence
@@ -90,7 +91,7 @@ def _project() -> dict[str, Any]:
 
 def _write_zip(path: Path, contents: Mapping[str, bytes]) -> Path:
     """Write under another name first: the control plane may be reading the folder."""
-    draft = path.with_name(f".{path.name}")
+    draft = path.with_name(f".{path.name}.{os.getpid()}")
     with zipfile.ZipFile(draft, "w") as archive:
         for name, content in contents.items():
             entry = zipfile.ZipInfo(name, _EPOCH)

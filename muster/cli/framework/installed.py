@@ -20,7 +20,7 @@ class Part(StrEnum):
     WHOLE = "muster.db"
 
 
-_NAMES: Final = {Part.TRAIN: "the runtime muster-train", Part.WHOLE: "the whole of Muster"}
+_PART_NAMES: Final = {Part.TRAIN: "the runtime muster-train", Part.WHOLE: "the whole of Muster"}
 _ADVICE: Final = {
     Part.TRAIN: "Install it together with muster-client, from the page /install of your control plane.",
     Part.WHOLE: "Type it where Muster is installed from its sources: on a machine of the control plane or a GPU host.",
@@ -37,7 +37,7 @@ def has(part: Part) -> bool:
 
 def missing_words(command: str, part: Part) -> str:
     """Return one sentence about what is missing, and one about what to do."""
-    return f"{command} needs {_NAMES[part]}, which is not installed here. {_ADVICE[part]}"
+    return f"{command} needs {_PART_NAMES[part]}, which is not installed here. {_ADVICE[part]}"
 
 
 def part_of(module: str) -> Part:
