@@ -12,6 +12,7 @@ BUDGET = 60
 help:
 	@echo 'make setup       the locked environment in .venv (TORCH=auto|cuda|skip, PYTHON=python3.11)'
 	@echo 'make up          the whole control plane on this machine (ARGS=--exit: start, prove, stop)'
+	@echo 'make wheels      muster-client, muster-train and muster-base in console/wheels, which the control plane serves at /install'
 	@echo 'make test        every test, on real PostgreSQL and a real broker (ARGS="-k placement")'
 	@echo 'make quick       lint, types and the tests that a change can reach, within a minute (BASE=rev, BUDGET=seconds)'
 	@echo 'make durations   tests/durations.json from the last make test of all tests, by which make quick chooses'
@@ -43,8 +44,11 @@ help:
 setup:
 	@$(PYTHON) -m tools.setup_environment
 
-up: setup
+up: wheels
 	@$(BIN)/muster up $(ARGS)
+
+wheels: setup
+	@$(BIN)/python -m tools.build_client_wheel --all
 
 test: setup
 	@unset PYTHONDONTWRITEBYTECODE; $(BIN)/python -m pytest -n $(JOBS) --dist worksteal -p tools.record_durations $(ARGS)
@@ -134,7 +138,7 @@ soak: setup
 bench: setup
 	@$(BIN)/python -m benchmarks
 
-bench-setup: setup
+bench-setup: wheels
 	@$(BIN)/python -m benchmarks setup
 
 bench-placement: setup
@@ -201,7 +205,7 @@ newest:
 	@ARGS="$(ARGS)" $(PYTHON) -m tools.newest_versions
 
 clean:
-	rm -rf .venv .artefacts console/static/vendor .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache build dist *.egg-info
+	rm -rf .venv .artefacts console/static/vendor console/wheels .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache build dist *.egg-info
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
-.PHONY: help setup up test quick durations second-look mutants lint words types contracts migrations openapi openapi-check policy-reference policy-reference-check xid-reference xid-reference-check detector-reference detector-reference-check job-schema job-schema-check check layers layers-check screenshot api-cases soak bench bench-setup bench-placement bench-scheduler bench-health bench-judgement bench-host bench-tour bench-console bench-runtime bench-recovery bench-watch bench-runtime-gpu bench-gpu-host bench-gpu-stack bench-soak bench-house bench-ingest bench-smoke bench-stale release lock newest clean
+.PHONY: help setup up wheels test quick durations second-look mutants lint words types contracts migrations openapi openapi-check policy-reference policy-reference-check xid-reference xid-reference-check detector-reference detector-reference-check job-schema job-schema-check check layers layers-check screenshot api-cases soak bench bench-setup bench-placement bench-scheduler bench-health bench-judgement bench-host bench-tour bench-console bench-runtime bench-recovery bench-watch bench-runtime-gpu bench-gpu-host bench-gpu-stack bench-soak bench-house bench-ingest bench-smoke bench-stale release lock newest clean

@@ -35,9 +35,12 @@ COPY simulator simulator
 COPY watch watch
 COPY workers workers
 COPY --from=assets /src/console/static/vendor console/static/vendor
+COPY tools tools
 RUN --mount=type=cache,target=/root/.cache/pip --mount=type=secret,id=pip,target=/etc/pip.conf \
     PIP_CONSTRAINT=constraints.txt /opt/muster/venv/bin/pip install --upgrade pip && \
-    /opt/muster/venv/bin/pip install --constraint constraints.txt --build-constraint constraints.txt '.[server]'
+    /opt/muster/venv/bin/pip install --constraint constraints.txt --build-constraint constraints.txt '.[server]' && \
+    /opt/muster/venv/bin/python -m tools.build_client_wheel --all && \
+    cp -r console/wheels /opt/muster/venv/lib/python3.11/site-packages/console/
 
 FROM python:3.11.14-slim-bookworm
 LABEL org.opencontainers.image.title="muster-control" \

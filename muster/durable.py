@@ -4,6 +4,7 @@
 """
 
 import os
+import sys
 from pathlib import Path
 
 
@@ -47,6 +48,8 @@ def place_durably(draft: Path, descriptor: int, path: Path) -> None:
 
 
 def sync_folder(folder: Path) -> None:
+    if sys.platform == "win32":
+        return  # a folder cannot be opened there, and NTFS keeps a journal of its names
     descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     try:
         os.fsync(descriptor)

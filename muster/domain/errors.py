@@ -139,6 +139,11 @@ class UpgradeRequiredError(MusterError):
     advice = "Install the version of the agent or worker that belongs to this control plane."
 
 
+class ClientVersionError(MusterError):
+    code, status, title = "client_version", 426, "This client is of a release that does not fit this control plane"
+    advice = "Install the client that this control plane serves at /install."
+
+
 class PreconditionRequiredError(MusterError):
     code, status, title = "precondition_required", 428, "This change needs an If-Match header"
     advice = "Send the ETag that you got when you read the object."

@@ -2,6 +2,7 @@
 
 from typing import Final
 
+from muster.cli.framework.installed import Part
 from muster.cli.framework.tree import Branch
 
 WORK: Final = "Work"
@@ -11,12 +12,12 @@ HERE: Final = "This machine"
 PROCESSES: Final = "Processes of a control plane and its hosts"
 
 
-def _group(room: str, words: str, panel: str) -> Branch:
-    return Branch(f"muster.cli.{room}:app", words, panel)
+def _group(room: str, words: str, panel: str, *, needs: Part | None = None) -> Branch:
+    return Branch(f"muster.cli.{room}:app", words, panel, needs=needs)
 
 
-def _alone(room: str, words: str, panel: str, example: str) -> Branch:
-    return Branch(f"muster.cli.{room}", words, panel, example)
+def _alone(room: str, words: str, panel: str, example: str, *, needs: Part | None = None) -> Branch:
+    return Branch(f"muster.cli.{room}", words, panel, example, needs)
 
 
 BRANCHES: Final = {
@@ -24,17 +25,25 @@ BRANCHES: Final = {
     "verdict": _group("job.verdicts", "Verdicts: hangs, stragglers and wrong values of running jobs.", WORK),
     "reclaim": _group("job.reclaims", "Reclaims: GPUs taken back with notice, for which job and until when.", WORK),
     "ckpt": _group(
-        "job.checkpoint_folders", "Checkpoints: which there are, whether they are whole, and which stay.", WORK
+        "job.checkpoint_folders",
+        "Checkpoints: which there are, whether they are whole, and which stay.",
+        WORK,
+        needs=Part.TRAIN,
     ),
-    "data": _group("job.datasets", "Datasets on a disk: what is in them, and whether they are whole.", WORK),
+    "data": _group(
+        "job.datasets", "Datasets on a disk: what is in them, and whether they are whole.", WORK, needs=Part.TRAIN
+    ),
     "mfu": _alone(
         "job.mfu:mfu",
         "Compute the share of its GPUs' peak that a training run reaches.",
         WORK,
         "muster mfu --model H200 --tokens-per-s 13000 --params 7.5e9 --layers 32 --heads 32 --head-dim 128 "
         "--sequence 8192",
+        needs=Part.TRAIN,
     ),
-    "train": _group("job.train", "Trainings: look into one that fails, check that one resumes exactly.", WORK),
+    "train": _group(
+        "job.train", "Trainings: look into one that fails, check that one resumes exactly.", WORK, needs=Part.WHOLE
+    ),
     "gpu": _group("gpu.gpus", "GPUs: what is known of each, and what to do about it.", FLEET),
     "node": _group("node.nodes", "Nodes: the GPU hosts.", FLEET),
     "cohort": _group("gpu.cohorts", "Cohorts: GPUs that may be mixed in one gang.", FLEET),
@@ -60,17 +69,25 @@ BRANCHES: Final = {
         "Run a program on this machine, supervised, without a control plane.",
         HERE,
         "muster run --ranks 2 -- examples/train_transformer.py --steps 200",
+        needs=Part.WHOLE,
     ),
-    "hang": _group("job.hang", "Hangs: which rank holds up the others, from dumps and logs.", HERE),
-    "dcgm": _group("gpu.dcgm", "What DCGM says: its diagnoses and its exporter's metrics.", HERE),
-    "xid": _alone("gpu.xid:xid", "Explain an XID, or the XIDs in the lines of a kernel log.", HERE, "muster xid 95"),
+    "hang": _group("job.hang", "Hangs: which rank holds up the others, from dumps and logs.", HERE, needs=Part.WHOLE),
+    "dcgm": _group("gpu.dcgm", "What DCGM says: its diagnoses and its exporter's metrics.", HERE, needs=Part.WHOLE),
+    "xid": _alone(
+        "gpu.xid:xid",
+        "Explain an XID, or the XIDs in the lines of a kernel log.",
+        HERE,
+        "muster xid 95",
+        needs=Part.WHOLE,
+    ),
     "simulate": _alone(
         "sim.simulate:simulate",
         "Play a trace of jobs on a simulated fleet, under a rule of the queue.",
         HERE,
         "muster simulate --trace philly.csv.gz --nodes 60 --policy easy --json out.json",
+        needs=Part.WHOLE,
     ),
-    "up": _alone("host.up:up", "Start the whole control plane on this machine.", HERE, "muster up"),
+    "up": _alone("host.up:up", "Start the whole control plane on this machine.", HERE, "muster up", needs=Part.WHOLE),
     "doctor": _alone(
         "fleet.doctor:doctor", "Find what is wrong here: settings, control plane, fleet.", HERE, "muster doctor"
     ),
@@ -81,7 +98,7 @@ BRANCHES: Final = {
         "muster support-bundle --output case-17.zip",
     ),
     "profile": _group("framework.profiles", "Profiles: which control plane, with which key.", HERE),
-    "sim": _group("sim.sim", "Faults of the local stack's simulated GPUs.", HERE),
+    "sim": _group("sim.sim", "Faults of the local stack's simulated GPUs.", HERE, needs=Part.WHOLE),
     "completion": _alone(
         "framework.completion:completion",
         "The script that completes words in a shell.",
@@ -89,27 +106,49 @@ BRANCHES: Final = {
         'eval "$(muster completion bash)"',
     ),
     "exit-codes": _alone("framework.exit_codes:exit_codes", "List the exit codes.", HERE, "muster exit-codes"),
-    "api": _alone("host.processes:api", "Serve the REST API, and the console at /console.", PROCESSES, "muster api"),
-    "scheduler": _alone(
-        "host.processes:scheduler", "Run the scheduler: one is active, others stand by.", PROCESSES, "muster scheduler"
+    "api": _alone(
+        "host.processes:api",
+        "Serve the REST API, and the console at /console.",
+        PROCESSES,
+        "muster api",
+        needs=Part.WHOLE,
     ),
-    "store": _group("host.store", "Our own content store: chunks of bundles and outputs.", PROCESSES),
-    "worker": Branch("muster.cli.host.processes:worker", "Workers: of the control plane, of a GPU host.", PROCESSES),
-    "agent": _group("host.agent_group", "The agent of a GPU host: what its GPUs say.", PROCESSES),
+    "store": _group(
+        "host.store", "Our own content store: chunks of bundles and outputs.", PROCESSES, needs=Part.WHOLE
+    ),
+    "scheduler": _alone(
+        "host.processes:scheduler",
+        "Run the scheduler: one is active, others stand by.",
+        PROCESSES,
+        "muster scheduler",
+        needs=Part.WHOLE,
+    ),
+    "worker": Branch(
+        "muster.cli.host.processes:worker", "Workers: of the control plane, of a GPU host.", PROCESSES, needs=Part.WHOLE
+    ),
+    "agent": _group("host.agent_group", "The agent of a GPU host: what its GPUs say.", PROCESSES, needs=Part.WHOLE),
     "migrate": _alone(
-        "host.processes:migrate", "Bring the database to this version's revision.", PROCESSES, "muster migrate"
+        "host.processes:migrate",
+        "Bring the database to this version's revision.",
+        PROCESSES,
+        "muster migrate",
+        needs=Part.WHOLE,
     ),
     "bootstrap": _alone(
         "admin.bootstrap:bootstrap",
         "Make the first operator's key of a new control plane.",
         PROCESSES,
         "muster bootstrap /etc/muster/operator.key",
+        needs=Part.WHOLE,
     ),
     "restored": _alone(
         "admin.restored:restored",
         "Say that the database came back from a backup, before the control plane is started again.",
         PROCESSES,
         "muster restored --reason 'disk lost, backup of 04:00'",
+        needs=Part.WHOLE,
     ),
-    "health": _group("host.health", "Check the processes of this machine; replay the judgement.", PROCESSES),
+    "health": _group(
+        "host.health", "Check the processes of this machine; replay the judgement.", PROCESSES, needs=Part.WHOLE
+    ),
 }

@@ -35,6 +35,7 @@ TYPED_ADVICE: Final = {
     "validation_failed": "`--help` of the command shows what each option accepts.",
     "idempotency_key_reused": "Type the command again: it is a new change then.",
     "precondition_required": _OTHER_RELEASE,
+    "client_version": "Install the client that the control plane serves at /install.",
     "rate_limited": "Wait a little, and type the command again.",
     "tenant_limit": "Wait until jobs have ended, or ask for a higher limit: see `muster tenant limits`.",
     "unavailable": "Check that the database runs, and type the command again: a change happens once.",
