@@ -132,7 +132,7 @@ def state_digest(trained: Trained) -> int:
     Buffers and frozen parameters are left out: a program may change one on one rank alone, such as a time.
     """
     named = list(_tensors(trained))
-    found = digests.read([digests.begun(values) for _, values in named])
+    found = digests.read([digests.begun([values for _, values in named])])
     shares = (digests.share_of(digests.name_digest(name), each) for (name, _), each in zip(named, found, strict=True))
     return sum(shares) & digests.MASK
 
