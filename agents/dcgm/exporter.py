@@ -19,7 +19,7 @@ from agents.dcgm.last_xid import LastXids
 from agents.dcgm.metrics import DcgmGpu, merged, parse_metrics
 from agents.probes.deadline import Callers, NoAnswerError
 from agents.probes.interface import ComputeDevice, GpuCheck, GpuInspection, HostInventory, Probe, ProbeEvent
-from muster.domain.gpu.metrics import METRICS, NUM_METRICS
+from muster.domain.gpu.metrics import FROM_DCGM_ALONE, METRICS
 from muster.domain.gpu.signal_groups import SignalGroup
 from muster.domain.ids import GpuUuid
 
@@ -147,7 +147,7 @@ class ProbeWithDcgm:
 
 
 def filled(exported: Mapping[str, DcgmGpu], check: GpuCheck) -> GpuCheck:
-    """Return the check with the exporter's readings where NVML has none on this GPU.
+    """Return the check with the exporter's readings where NVML has none on this GPU, or on any (``FROM_DCGM_ALONE``).
 
     Nothing else is filled: for a GPU that DCGM cannot reach, and for a reading of NVML's that failed once, the exporter
     may still show an old value, and a counter that goes back and forth looks like rising errors.
@@ -156,11 +156,12 @@ def filled(exported: Mapping[str, DcgmGpu], check: GpuCheck) -> GpuCheck:
     if gpu is None or not _answers(check):
         return check
     told = zip(METRICS, gpu.row(), strict=True)
-    offered = tuple(value if metric.name in check.unsupported else None for metric, value in told)
+    wanted = check.unsupported | FROM_DCGM_ALONE
+    offered = tuple(value if metric.name in wanted else None for metric, value in told)
     values = merged(check.values, offered)
-    known = {METRICS[at].name for at in range(NUM_METRICS) if values[at] is not None}
-    is_filled = check.unsupported & known
-    return replace(check, values=values, unsupported=check.unsupported - known, from_dcgm=is_filled)
+    pairs = zip(METRICS, check.values, values, strict=True)
+    is_filled = frozenset(metric.name for metric, before, now in pairs if before is None and now is not None)
+    return replace(check, values=values, unsupported=check.unsupported - is_filled, from_dcgm=is_filled)
 
 
 def _answers(check: GpuCheck) -> bool:
