@@ -18,8 +18,8 @@ from muster.environments.lock_file import Lock, LockKind, is_from_host, read_loc
 from muster.environments.recipe import PackageIndex, Recipe
 
 PROJECT_FILE: Final = "pyproject.toml"
-_OF_THE_HOST: Final = frozenset({"pyvenv.cfg", ".gitignore", ".lock", "CACHEDIR.TAG", "lib64"})
-_OF_THE_SHELL: Final = frozenset({"deactivate.bat", "pydoc.bat"})
+_HOST_FILES: Final = frozenset({"pyvenv.cfg", ".gitignore", ".lock", "CACHEDIR.TAG", "lib64"})
+_SHELL_FILES: Final = frozenset({"deactivate.bat", "pydoc.bat"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,8 +64,8 @@ def build(
     scratch.mkdir(parents=True, mode=0o700)
     log.parent.mkdir(parents=True, exist_ok=True)
     try:
-        with log.open("a+b") as said:
-            installer = Installer(scratch, cache, index, within_s=within_s, log=said)
+        with log.open("a+b") as output:
+            installer = Installer(scratch, cache, index, within_s=within_s, log=output)
             requirements = scratch / "requirements.txt"
             kept, dropped = _requirements(recipe, lock, lock_path, installer)
             requirements.write_text("\n".join(kept))
@@ -89,7 +89,7 @@ def _lock_path(work: Path, recipe: Recipe) -> Path:
     if not path.is_file():
         raise LockFaultError(f"the work folder has no file {recipe.lock}; is it named in `.gitignore`?")
     if path.name == LockKind.UV and not (path.parent / PROJECT_FILE).is_file():
-        raise LockFaultError(f"{recipe.lock} has no {PROJECT_FILE} beside it, which says what the lock is for")
+        raise LockFaultError(f"{recipe.lock} has no {PROJECT_FILE} in its folder, which defines what the lock is for")
     return path
 
 
@@ -112,8 +112,8 @@ def _name_of(line: str) -> str:
 
 def _strip(venv: Path) -> None:
     """Remove what belongs to this host: links to its interpreter, its paths, and scripts for shells."""
-    for name in _OF_THE_HOST:
+    for name in _HOST_FILES:
         (venv / name).unlink(missing_ok=True)
     for path in list((venv / "bin").iterdir()):
-        if path.is_symlink() or path.name.startswith("activate") or path.name in _OF_THE_SHELL:
+        if path.is_symlink() or path.name.startswith("activate") or path.name in _SHELL_FILES:
             path.unlink()

@@ -93,7 +93,7 @@ class Installer:
         self._log.write(f"$ uv {' '.join(words)}\n".encode())
         self._log.flush()
         began_at = self._log.tell()
-        process = subprocess.Popen(  # noqa: S603  # uv's binary, and words that are ours or follow an equals sign
+        process = subprocess.Popen(  # noqa: S603  # uv's binary, and words of our own or behind an equals sign
             command,
             env=self._environment(),
             cwd=self._scratch,
@@ -111,10 +111,10 @@ class Installer:
                 os.killpg(process.pid, signal.SIGKILL)
                 process.wait()
         if code != 0:
-            raise fault_of(_said_since(self._log, began_at), lock)
+            raise fault_of(_output_since(self._log, began_at), lock)
 
     def _environment(self) -> Mapping[str, str]:
-        """Return its whole environment: nothing of ours, so that no token or setting reaches a build."""
+        """Return its whole environment: without our own variables, so that no token or setting reaches a build."""
         certificate = {"SSL_CERT_FILE": self._index.certificate} if self._index.certificate else {}
         return {
             "HOME": str(self._scratch),
@@ -128,9 +128,9 @@ class Installer:
         }
 
 
-def fault_of(said: str, lock: Lock | None) -> EnvironmentFaultError:
+def fault_of(output: str, lock: Lock | None) -> EnvironmentFaultError:
     """Return what uv's output means, with the line of the lock that it is about."""
-    lines = [line.strip() for line in said.splitlines() if line.strip()]
+    lines = [line.strip() for line in output.splitlines() if line.strip()]
     at = next((at for at, line in enumerate(lines) if line.lower().startswith("error:")), max(0, len(lines) - 1))
     words = " ".join(line.removeprefix("error: ").removeprefix("cause: ") for line in lines[at : at + _SHOWN_LINES])
     lower = words.lower()
@@ -151,7 +151,7 @@ def _line_in(words: str, names: Iterable[str], lock: Lock) -> int | None:
     return next((lock.line_of(word) for word in told if word in known), None)
 
 
-def _said_since(log: IO[bytes], began_at: int) -> str:
+def _output_since(log: IO[bytes], began_at: int) -> str:
     end = log.seek(0, os.SEEK_END)
     log.seek(max(began_at, end - _MOST_OUTPUT_BYTES))
     return log.read().decode(errors="replace")

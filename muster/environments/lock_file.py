@@ -24,7 +24,7 @@ MAX_LOCK_BYTES: Final = 16 << 20
 _HASH: Final = re.compile(r"--hash=sha256:([0-9a-f]{64})")
 _COMMENT: Final = re.compile(r"(^|\s)#.*$")
 _REGISTRY: Final = "registry"
-_OWN: Final = frozenset({"virtual", "editable"})
+_PROJECT_SOURCES: Final = frozenset({"virtual", "editable"})
 """Sources by which a uv.lock names the project itself, which is the work folder."""
 _GLIBC_MINORS: Final = range(39, 4, -1)
 """Minor versions of glibc 2, newest first: wheels for an older one run on a newer one. Debian 13 has 2.41."""
@@ -171,7 +171,7 @@ def _uv_package(one: dict[str, Any], tags: dict[Tag, int]) -> LockedPackage | No
     name, source = one.get("name"), one.get("source")
     if not isinstance(name, str) or not isinstance(source, dict):
         raise LockFaultError("uv.lock has a package without `name` or `source`; renew it by `uv lock`")
-    if _OWN & source.keys():
+    if _PROJECT_SOURCES & source.keys():
         return None
     if _REGISTRY not in source:
         kind = next(iter(source), "nothing")

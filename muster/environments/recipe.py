@@ -41,7 +41,7 @@ class Recipe(msgspec.Struct, frozen=True):
 def environment_key(recipe: Recipe, lock: bytes, project: bytes, *, interpreter: str, platform: str) -> str:
     """Return the key of what is built: equal for one tenant only where the result may be used for both.
 
-    ``project``: the bytes of ``pyproject.toml`` beside a ``uv.lock``, which define extras and groups; empty for others.
+    ``project``: the bytes of ``pyproject.toml`` next to a ``uv.lock``, with its extras and groups; empty for others.
     ``interpreter``: implementation and version, such as ``cpython-3.11``. ``platform``: as ``linux_x86_64_glibc_2.36``.
     """
     parts = (

@@ -113,9 +113,7 @@ BRANCHES: Final = {
         "muster api",
         needs=Part.WHOLE,
     ),
-    "store": _group(
-        "host.store", "Our own content store: chunks of bundles and outputs.", PROCESSES, needs=Part.WHOLE
-    ),
+    "store": _group("host.store", "Our own content store: chunks of bundles and outputs.", PROCESSES, needs=Part.WHOLE),
     "scheduler": _alone(
         "host.processes:scheduler",
         "Run the scheduler: one is active, others stand by.",
