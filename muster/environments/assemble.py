@@ -37,7 +37,7 @@ print(json.dumps({
 
 @dataclass(frozen=True, slots=True)
 class Interpreter:
-    """A Python of this host. ``packages``: folders of its own packages. ``versions``: their versions, by normalised name."""
+    """A Python of this host. ``packages``: folders of its own packages. ``versions``: their versions, by name."""
 
     executable: str
     home: str
