@@ -57,7 +57,7 @@ def test_a_head_is_decoded_once() -> None:
     ("head", "is_kept"),
     [(b"GET / HTTP/1.1", True), (b"GET / HTTP/1.0", False), (b"GET / HTTP/1.1\r\nconnection: Close", False)],
 )
-def test_a_connection_is_kept_as_the_client_wishes(head: bytes, *, is_kept: bool) -> None:
+def test_a_connection_is_kept_as_the_client_prefers(head: bytes, *, is_kept: bool) -> None:
     assert head_of(head).is_kept == is_kept
 
 
