@@ -5,7 +5,7 @@ PYTHON = python3
 BIN = .venv/bin
 JOBS = 4
 ARGS =
-SOAKED = tests/agents tests/browser tests/control tests/domain tests/health tests/scheduler tests/simulator tests/train/data/test_segments.py tests/train/parallel tests/train/reproducibility tests/train/test_reference_programs.py tests/train/values tests/watch/progress tests/watch/stragglers tests/workers/host/launcher/test_rendezvous_host.py tests/workers/host/supervisor/test_root_causes.py tests/workers/local/test_hangs.py
+SOAKED = tests/agents tests/browser tests/control tests/domain tests/health tests/scheduler tests/simulator tests/store/service/test_crashes.py tests/train/data/test_segments.py tests/train/parallel tests/train/reproducibility tests/train/test_reference_programs.py tests/train/values tests/watch/progress tests/watch/stragglers tests/workers/host/launcher/test_rendezvous_host.py tests/workers/host/supervisor/test_root_causes.py tests/workers/local/test_hangs.py
 BASE = HEAD
 BUDGET = 60
 

@@ -25,6 +25,7 @@ DOWNLOAD_S: Final = 3600
 OWN_S: Final = 120
 """So long an address for a call of our own counts."""
 PAGE: Final = 1000
+SHA256_BYTES: Final = 32
 CHECKSUM: Final = "x-amz-checksum-sha256"
 FULL: Final = "X-Muster-Full"
 """Header by which our own service says with a listing that it refuses uploads."""
@@ -87,8 +88,14 @@ class ObjectStore:
         )
 
     def upload(self, key: str, num_bytes: int, sha256: str, now: datetime) -> SignedRequest:
-        """Return the permission to put these bytes, and no others. ``sha256``: in hexadecimal digits."""
-        checksum = base64.b64encode(bytes.fromhex(sha256)).decode("ascii")
+        """Return the permission to put these bytes, and no others. ``sha256``: in hexadecimal digits.
+
+        Raises ValueError: it is none.
+        """
+        digest = bytes.fromhex(sha256)
+        if len(digest) != SHA256_BYTES:
+            raise ValueError(f"{sha256!r} is no SHA-256 in hexadecimal digits")
+        checksum = base64.b64encode(digest).decode("ascii")
         headers = {"content-length": str(num_bytes), CHECKSUM: checksum}
         return self._signed("PUT", key, {}, headers, now=now, expires_s=UPLOAD_S)
 

@@ -14,6 +14,7 @@ from typing import Any
 
 import boto3
 import httpx
+from botocore.config import Config
 
 from muster.ports import free_port
 from muster.settings import Settings, load_settings
@@ -59,6 +60,7 @@ class Store:
             region_name="us-east-1",
             aws_access_key_id=key.name,
             aws_secret_access_key=key.secret,
+            config=Config(signature_version="s3v4"),
         )
 
     def upload_request(self, key: str, content: bytes, **more: Any) -> SignedRequest:
@@ -98,20 +100,24 @@ class OurStore(Store):
 
     def start(self, **variables: str) -> None:
         """Until it answers, or has ended."""
-        given = {
+        with (self.folder / "store.log").open("ab") as log:
+            self.process = subprocess.Popen(
+                [sys.executable, "-m", "muster", "store", "serve"],
+                env={**self.environment(), **variables},
+                stdout=log,
+                stderr=log,
+            )
+        wait_until(lambda: self._answers() or not self.is_running(), timeout_s=60.0)
+
+    def environment(self) -> dict[str, str]:
+        return {
             "PATH": os.environ["PATH"],
             "MUSTER_STORE_KEY_FILE": str(self.key_file),
             "MUSTER_STORE_DIR": str(self.disk),
             "MUSTER_STORE_PORT": self.url.rpartition(":")[2],
             "MUSTER_STORE_RESERVE_BYTES": "0",
             **self.variables,
-            **variables,
         }
-        with (self.folder / "store.log").open("ab") as log:
-            self.process = subprocess.Popen(
-                [sys.executable, "-m", "muster", "store", "serve"], env=given, stdout=log, stderr=log
-            )
-        wait_until(lambda: self._answers() or not self.is_running(), timeout_s=60.0)
 
     def is_running(self) -> bool:
         return self.process is not None and self.process.poll() is None

@@ -68,6 +68,8 @@ class ObjectFolder:
         """
         for folder in (self._root, self._objects, self._drafts):
             folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        for folder in (self._root, self._root.parent):
+            sync_folder(folder)
         lock = os.open(self._root / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)

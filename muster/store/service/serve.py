@@ -1,10 +1,11 @@
 """The process ``muster store serve``: our own content store for those without an S3-compatible one.
 
-It has its own budget: the lowest priority but idle, few threads that compute, a bound of connections. So uploads at the
+It has its own budget: a low priority, few threads that compute, a bound of connections. So uploads at the
 full rate leave the API's processes their cores.
 """
 
 import os
+import resource
 import threading
 from contextlib import suppress
 from typing import Final
@@ -20,6 +21,8 @@ from muster.store.service.server import Server, tls_context
 
 NICE: Final = 10
 ENDING_S: Final = 5.0
+FILES_PER_CONNECTION: Final = 2
+SPARE_FILES: Final = 64
 _log = structlog.get_logger(__name__)
 
 
@@ -42,11 +45,20 @@ def run(settings: Settings) -> None:
     num_threads = max(1, (os.cpu_count() or 2) // 2)
     handler = Handler(folder, keys, settings.store_bucket, settings.store_region, threading.Semaphore(num_threads))
     server = _server(settings, handler)
+    _allow_files(FILES_PER_CONNECTION * settings.store_connections + SPARE_FILES)
     with suppress(OSError):
         os.nice(NICE)
     _log.info("store_starting", folder=str(root), port=server.port, stale_uploads=num_stale, is_full=folder.is_full)
     run_loops([Loop("accept", server.accept), Loop("sweep", server.sweep)], stop)
     server.close(ENDING_S)
+
+
+def _allow_files(number: int) -> None:
+    """Raise this process's limit of open files, as far as it may: each connection has a socket and a file."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft != resource.RLIM_INFINITY and soft < number:
+        allowed = number if hard == resource.RLIM_INFINITY else min(number, hard)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (allowed, hard))
 
 
 def _server(settings: Settings, handler: Handler) -> Server:

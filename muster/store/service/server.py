@@ -82,7 +82,8 @@ class Server:
             time.sleep(0.02)
 
     def _take(self, connection: socket.socket) -> None:
-        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        with contextlib.suppress(OSError):  # the client may have gone already
+            connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         stream = Stream(connection)
         with self._guard:
             is_refused = len(self._open) >= self._most and not self._make_room()

@@ -24,6 +24,7 @@ LEAST_BYTES_PER_S: Final = 16 << 10
 """A body, in either direction, must have this rate over its whole length."""
 PIECE_BYTES: Final = 256 << 10
 LINGER_S: Final = 1.0
+"""An ended connection is read for so long; for ``QUIET_S`` where a client still sends a body that was refused."""
 MAX_DRAINED_BYTES: Final = 8 << 20
 """So much of a refused body is read, so that the client gets to read why."""
 
@@ -133,7 +134,7 @@ class Stream:
         with contextlib.suppress(OSError):
             self._socket.settimeout(LINGER_S)
             socket.socket.shutdown(self._socket, socket.SHUT_WR)
-            deadline_s = time.monotonic() + LINGER_S
+            deadline_s = time.monotonic() + (QUIET_S if self._num_left else LINGER_S)
             while time.monotonic() < deadline_s and socket.socket.recv(self._socket, PIECE_BYTES):
                 pass
         with contextlib.suppress(OSError):

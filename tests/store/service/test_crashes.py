@@ -12,6 +12,7 @@ import pytest
 
 from muster.failpoints import declared
 from muster.store.service import disk
+from tests.scaled import examples
 from tests.store.service.test_refusals import head_of_request
 from tests.store.stores import OurStore, chunk_of, our_store, ours
 from tests.waiting import wait_until
@@ -19,6 +20,7 @@ from tests.waiting import wait_until
 CONTENT = b"".join(number.to_bytes(4, "big") for number in range(500_000))
 """2 MB: eight pieces."""
 KEY = chunk_of(CONTENT)
+NUM_KILLS = examples(60, quick=4)
 POINTS = {
     "store.put.in_body=kill@1": False,
     "store.put.in_body=kill@5": False,
@@ -58,11 +60,13 @@ def test_a_kill_leaves_a_whole_object_or_none(tmp_path: Path, point: str, *, was
         store.close()
 
 
+@pytest.mark.timeout(1800)
 def test_kills_at_arbitrary_times_leave_only_whole_objects(tmp_path: Path) -> None:
     """Four clients upload all the time, and the store is killed again and again."""
     contents = [bytes([at]) * 400_000 + os.urandom(8) for at in range(40)]
     store = our_store(tmp_path / "store")
     put: set[bytes] = set()
+    num_answered = [0]
     ending = threading.Event()
 
     def upload(mine: list[bytes]) -> None:
@@ -76,14 +80,15 @@ def test_kills_at_arbitrary_times_leave_only_whole_objects(tmp_path: Path) -> No
                         continue
                     if answer.status_code == 200:
                         put.add(content)
+                        num_answered[0] += 1
 
     uploaders = [threading.Thread(target=upload, args=(contents[at::4],)) for at in range(4)]
     try:
         store.start()
         for each in uploaders:
             each.start()
-        for number in range(4):
-            wait_until(lambda number=number: len(put) > number * 3 or len(put) == len(contents))  # type: ignore[misc]
+        for number in range(NUM_KILLS):
+            wait_until(lambda before=num_answered[0], more=1 + number % 5: num_answered[0] >= before + more)  # type: ignore[misc]
             os.kill(store.pid, signal.SIGKILL)
             store.wait_killed()
             store.start()
