@@ -5,9 +5,10 @@ complement of the lowest digest, so the two show whether all are alike. Only if 
 in the same way, and send the digests by tensor of the parts that differ.
 
 By default checks may cost half a hundredth of the time: each rank measures what one takes, and the next comes after so
-many steps that the share holds on the slowest rank. Digests are computed between two steps, in the order of the
-device's stream, so no optimizer changes a tensor meanwhile. On a GPU they are read one step later, and only a save
-waits for them.
+many steps that the share holds on the slowest rank. It is a quarter of a hundredth where a check comes every two
+seconds then: more often, it would save too few steps to be worth the time. Digests are computed between two steps, in
+the order of the device's stream, so no optimizer changes a tensor meanwhile. On a GPU they are read one step later, and
+only a save waits for them.
 """
 
 from __future__ import annotations
@@ -33,6 +34,8 @@ if TYPE_CHECKING:
 AUTO = "auto"
 SHARE = 0.005
 """Share of the time that checks may take if the program states no number of steps: half of what all sensors may."""
+OFTEN_S = 2.0
+"""Checks that come at least so often take half of ``SHARE``, or as much more as that needs."""
 _ABSENT = -(1 << 63)
 _HALF = 1 << 63
 _MOST_STEPS = 1 << 40
@@ -166,7 +169,9 @@ class ReplicaCheck:
             return 0
         if self._step_s == 0:
             return step + 1
-        following = self._last_at + max(1, math.ceil(self._cost_s / (SHARE * self._step_s)))
+        least_s = self._cost_s / SHARE
+        interval_s = max(least_s, min(2 * least_s, OFTEN_S))
+        following = self._last_at + max(1, math.ceil(interval_s / self._step_s))
         if self._last_at < self._checked_again_at:  # a re-run is compared where it was the first time
             return self._checked_again_at
         return min(following, _MOST_STEPS)
