@@ -16,12 +16,14 @@ from workers.host.supervisor.record.log_streams import tail_of_file
 from workers.host.watch.dumps import Dumps
 from workers.host.watch.part import Part
 from workers.host.watch.rank_reader import RankReader
-from workers.host.watch.stacks import Means
+from workers.host.watch.stacks import Means, with_late_answers
 
 MOST_LINES: Final = 20
 LONGEST_LINE: Final = 500
 AGAIN_EVERY_S: Final = 60.0
 """Between two reports of a part that stays overdue: one may be lost, and the newest counts."""
+LATE_FOR_S: Final = 120.0
+"""Time for which answers of sensors are awaited after a report: on a busy host they may take longer than stacks may."""
 EARLY_EVERY_S: Final = 300.0
 """The same of a part that may work on its GPUs."""
 
@@ -86,6 +88,7 @@ class PartWatch:
         if overdue is None:
             before, self._stalled_s, self._report = self._stalled_s, None, None
             return None if before is None else Moving(before)
+        self._note_late_answers()
         report = self._report
         if report is not None and not self._is_of(report, overdue):
             report = None
@@ -98,6 +101,15 @@ class PartWatch:
         again_s = EARLY_EVERY_S if overdue.needs_gpus else AGAIN_EVERY_S
         self._stalled_s, self._next_s = overdue.still_s, overdue.still_s + again_s
         return Stalled(overdue, report)
+
+    def _note_late_answers(self) -> None:
+        """Keep answers that came after the report was made: in its file, and in the next repetition of the message."""
+        if self._report is None or time.monotonic() - self._taken_s > LATE_FOR_S:
+            return
+        ranks = with_late_answers(self.part, self._report.ranks)
+        if ranks != self._report.ranks:
+            self._report = replace(self._report, ranks=ranks)
+            self._keep(self._report)
 
     def _is_of(self, report: HostReport, overdue: Overdue) -> bool:
         return (report.is_busy, report.needs_gpus) == (overdue.is_busy, overdue.needs_gpus)
@@ -121,11 +133,14 @@ class PartWatch:
         notes = (*notes, *remarks)
         flags = overdue.is_busy, overdue.needs_gpus
         report = HostReport(node, files.wall_ms(), with_lines, lines, dict(readings), notes, *flags)
+        self._keep(report)
+        return report
+
+    def _keep(self, report: HostReport) -> None:
         folder = self.part.folder / files.WATCH
         with suppress(OSError):
             folder.mkdir(mode=0o700, exist_ok=True)
             files.write_json(folder / f"host-{self.part.node}.json", to_document(report))
-        return report
 
     def _last_lines(self, rank: int) -> tuple[str, ...]:
         """Return the last lines of a rank's log, which the supervisor has redacted."""
