@@ -34,11 +34,16 @@ class ExporterError(Exception):
 
 
 class Exporter:
-    """The exporter. ``url``: of its metrics, such as http://127.0.0.1:9400/metrics."""
+    """The exporter. ``url``: of its metrics, such as http://127.0.0.1:9400/metrics.
 
-    def __init__(self, url: str, *, deadline_s: float = DEADLINE_S) -> None:
+    ``every_s``: for so long a scrape is used again.
+    """
+
+    def __init__(self, url: str, *, deadline_s: float = DEADLINE_S, every_s: float = 0.0) -> None:
         self._url = url
         self._deadline_s = deadline_s
+        self._every_s = every_s
+        self._newest: Mapping[str, DcgmGpu] = {}
         self._http = httpx.Client(timeout=deadline_s, trust_env=False)
         self._callers = Callers()
         self._fault: str | None = None
@@ -51,9 +56,12 @@ class Exporter:
 
     def gpus(self) -> Mapping[str, DcgmGpu]:
         """Return UUID → the exporter's readings now; empty where there are none."""
+        if self._newest and self.age_s is not None and self.age_s < self._every_s:
+            return self._newest
         try:
-            found = self.scrape()
+            self._newest = found = self.scrape()
         except ExporterError as error:
+            self._newest = {}
             if self._fault is None:
                 _log.warning("dcgm_exporter_says_nothing", url=self._url, fault=str(error))
             self._fault = str(error)
