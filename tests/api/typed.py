@@ -2,10 +2,11 @@
 
 import os
 import subprocess
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
+
+import pytest
 
 from tests.api.conftest import Api
 from tests.recorded_server import Answer, Requested, serving
@@ -16,13 +17,17 @@ KEPT_HEADERS = ("authorization", "content-type", "idempotency-key", "if-match")
 
 @dataclass
 class Typed:
-    """A folder in which ``muster`` is typed. ``requested``: the requests so far, as ``METHOD /path``."""
+    """A folder in which ``muster`` is typed. ``requested``: the requests so far, as ``METHOD /path``.
+
+    ``before_each``: called with each request before it reaches the application, to play what others do meanwhile.
+    """
 
     api: Api
     folder: Path
     python: Path
     url: str = ""
     requested: list[str] = field(default_factory=list)
+    before_each: Callable[[str], None] | None = None
 
     def run(
         self, *words: str, actor: str = "tenant_member", code: int = 0, stdin: str = "", **environment: str
@@ -63,13 +68,15 @@ class Typed:
         return [each for each in found if not each.endswith(("/check", "/job-plans"))]
 
 
-@contextmanager
-def typed_at(api: Api, folder: Path, warm: WarmPython) -> Iterator[Typed]:
+@pytest.fixture
+def typed(api: Api, tmp_path: Path, warm_muster: WarmPython) -> Iterator[Typed]:
     """Serve the application at an address of its own meanwhile."""
-    typed = Typed(api, folder, warm.path)
+    typed = Typed(api, tmp_path, warm_muster.path)
 
     def answer(request: Requested, _number: int) -> Answer:
-        typed.requested.append(f"{request.method} {request.path}")
+        typed.requested.append(words := f"{request.method} {request.path}")
+        if typed.before_each is not None:
+            typed.before_each(words)
         headers = {name: value for name, value in request.headers.items() if name in KEPT_HEADERS}
         given = api.client.request(request.method, request.path, headers=headers, content=request.body)
         kept = {name: value for name, value in given.headers.items() if name in {"etag", "content-type"}}

@@ -54,6 +54,12 @@ BRANCHES: Final = {
     "event": _group("fleet.events", "Events: what happened, in order.", RULES),
     "audit": _group("admin.audit", "The audit: list changes, and verify the record.", RULES),
     "policy": _group("admin.policies", "The policy: every number and rule, and its versions.", RULES),
+    "apply": _alone(
+        "apply.apply:apply",
+        "Make tenants, quotas, cordons and the policy as files say; the differences are shown first.",
+        RULES,
+        "muster apply -f fleet.yaml --reason 'the new contract'",
+    ),
     "system": _alone(
         "fleet.system:system",
         "Show what is pending in the control plane, and for how long.",
