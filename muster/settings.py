@@ -77,6 +77,10 @@ def _broker_url(text: str) -> str:
     return text
 
 
+def _store_url(text: str) -> str:
+    return _http_url(text.replace("{bucket}", "bucket")) and text.rstrip("/")
+
+
 def _kernel_log(text: str) -> str:
     if text not in KERNEL_LOGS and not text.startswith("/"):
         raise ValueError("must be auto, kmsg, journal, or the absolute path of a journal's folder or file")
@@ -139,6 +143,14 @@ class Settings(StrictModel):
     repair_verbs: Annotated[tuple[RepairVerb, ...], BeforeValidator(_repair_verbs)] = ()
     """The repairs that this host's agent may do on a GPU, by the control plane's order. By default none."""
     warm_start: Annotated[bool, Field(strict=False)] = True
+    store_url: Annotated[str, AfterValidator(_store_url)] | None = None
+    """The content store, S3-compatible. `{bucket}` in it stands for the bucket, where that is a part of the name."""
+    store_public_url: Annotated[str, AfterValidator(_store_url)] | None = None
+    """The store's address as clients and hosts reach it, if that is another."""
+    store_bucket: Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]$")] | None = None
+    store_region: Annotated[str, Field(pattern=r"^[a-z0-9-]{1,63}$")] = "us-east-1"
+    store_key_file: Annotated[Path, Field(strict=False)] | None = None
+    store_ca_file: Annotated[Path, Field(strict=False)] | None = None
     log_level: Literal["debug", "info", "warning", "error"] = "info"
     log_format: Literal["json", "console"] = "json"
 
@@ -169,7 +181,7 @@ class Settings(StrictModel):
             raise SettingsError(
                 [f"{PREFIX}SECRET_KEY or {PREFIX}SECRET_KEY_FILE: is needed; `muster up` makes one on its first start"]
             )
-        return _decoded_key(_read_private_file(self.secret_key_file), str(self.secret_key_file))
+        return _decoded_key(read_private_file(self.secret_key_file), str(self.secret_key_file))
 
 
 def _decoded_key(text: str, origin: str) -> bytes:
@@ -184,7 +196,8 @@ def _decoded_key(text: str, origin: str) -> bytes:
     return key
 
 
-def _read_private_file(path: Path) -> str:
+def read_private_file(path: Path) -> str:
+    """Return a file's text. Raises SettingsError: it cannot be read, or others than its owner can read it."""
     try:
         mode = path.stat().st_mode
         text = path.read_text(encoding="ascii")
