@@ -8,6 +8,8 @@ from pydantic import AfterValidator, Field
 
 from muster.domain.strict import Line, absolute_path
 
+BUNDLE_IN_CONTAINER: Final = "/muster/bundle"
+"""Where a container sees the bundle's folder."""
 _DIGEST: Final = re.compile(r"[0-9a-f]{64}")
 
 
@@ -45,6 +47,11 @@ def command_of_program(argv: tuple[str, ...], bundle: str | None) -> tuple[str, 
 def is_in_bundle(command: str) -> bool:
     """Return whether the first word of a command with a bundle is a file of it."""
     return "/" in command and not command.startswith("/")
+
+
+def is_taken_by_bundle(target: str) -> bool:
+    """Return whether a mount at ``target`` would hide the bundle's folder in a container, or a part of it."""
+    return f"{BUNDLE_IN_CONTAINER}/".startswith(f"{target}/") or target.startswith(f"{BUNDLE_IN_CONTAINER}/")
 
 
 ProgramPath = Line

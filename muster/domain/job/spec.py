@@ -7,7 +7,14 @@ from typing import Annotated, Final, Self
 from pydantic import Field, ValidationError, ValidationInfo, field_validator, model_validator
 
 from muster.domain.exit.rerun_codes import RerunCodes
-from muster.domain.job.bundle_spec import BundleDigest, ProgramPath, command_of_program, path_of_program
+from muster.domain.job.bundle_spec import (
+    BUNDLE_IN_CONTAINER,
+    BundleDigest,
+    ProgramPath,
+    command_of_program,
+    is_taken_by_bundle,
+    path_of_program,
+)
 from muster.domain.job.container_spec import Container, Mount
 from muster.domain.job.dataset_spec import Dataset, require_each_once
 from muster.domain.job.placement_spec import NodeLabelRule, ParallelLayout, TopologyRule
@@ -110,6 +117,10 @@ class Program(StrictModel):
             raise ValueError("`venv` has an interpreter of its own; leave `python` out")
         if self.container is None:
             return self
+        if self.bundle is not None and any(
+            is_taken_by_bundle(one.target or one.source) for one in self.container.mounts
+        ):
+            raise ValueError(f"{BUNDLE_IN_CONTAINER} in the container is the bundle's folder: mount elsewhere")
         if self.venv is not None:
             raise ValueError("`venv` is of the host; in a container, name the interpreter in it by `python`")
         if broken := sorted(name for name, value in self.env.items() if "\n" in value or "\r" in value):

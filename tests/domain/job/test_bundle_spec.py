@@ -51,3 +51,12 @@ def test_a_command_may_be_of_the_bundle_of_the_host_or_on_its_path(word: str) ->
 def test_a_command_that_leaves_the_bundle_is_refused(word: str) -> None:
     with pytest.raises(ValidationError, match="inside of the bundle's folder"):
         Program.model_validate({"launcher": "command", "argv": [word], "bundle": DIGEST})
+
+
+@pytest.mark.parametrize("target", ["/muster/bundle", "/muster", "/muster/bundle/data"])
+def test_no_mount_hides_the_bundle_in_a_container(target: str) -> None:
+    container = {"image": "gpt", "mounts": [{"source": "/data", "target": target}]}
+    with pytest.raises(ValidationError, match="/muster/bundle in the container is the bundle's folder"):
+        _program(container=container)
+    assert _program(container={"image": "gpt", "mounts": [{"source": "/data", "target": "/muster/bundles"}]}).container
+    assert Program.model_validate({"script": "/x.py", "container": container}).container
