@@ -33,6 +33,8 @@ _NOT_SETTINGS: Final = frozenset(
         "API_KEY",
         "PROFILE",
         "ATTEMPT_ID",
+        "BUNDLE",
+        "BUNDLE_DIR",
         "JOB_ID",
         "FENCE",
         "NODE_ID",
@@ -137,6 +139,8 @@ class Settings(StrictModel):
     kernel_log: Annotated[str, AfterValidator(_kernel_log)] = "auto"
     scratch_dir: Annotated[Path, Field(strict=False)] | None = None
     scratch_bytes: Annotated[int, Field(ge=0, strict=False)] | None = None
+    bundle_cache_bytes: Annotated[int, Field(ge=1, strict=False)] = 50_000_000_000
+    """The most that the copies of bundles may take on a host, in all. The ones unused for longest go first."""
     job_uids: Annotated[tuple[int, int], BeforeValidator(_uid_range)] | None = None
     job_secrets_dir: Annotated[Path, Field(strict=False)] | None = None
     job_python: Annotated[Path, Field(strict=False)] | None = None

@@ -28,6 +28,7 @@ from muster.wire.host import (
 )
 from muster.wire.training import FindingsAnswer, FindingsBatch, TrainAnswer, TrainBatch
 from tests.fleet_factory import Fleet
+from workers.host.bundle_order import BundlesHost
 from workers.host.job_users import JobUsers
 from workers.host.launcher import HostConfig, Launcher
 from workers.host.ledger_file import LedgerFile
@@ -75,11 +76,17 @@ class HostCase:
     """One host on one folder; ``restart`` drops its launcher and starts the next."""
 
     def __init__(
-        self, fleet: Fleet, state_dir: Path, job_users: JobUsers | None = None, python: str = sys.executable
+        self,
+        fleet: Fleet,
+        state_dir: Path,
+        job_users: JobUsers | None = None,
+        python: str = sys.executable,
+        bundles: BundlesHost | None = None,
     ) -> None:
         self.fleet = fleet
         self.job_users = job_users or JobUsers()
         self.python = python
+        self.bundles = bundles
         self.secrets_dir = state_dir.parent / "secrets"
         self.scratch: dict[str, str] = {}
         self.client = DirectClient(fleet)
@@ -101,6 +108,7 @@ class HostCase:
             scratch=self.scratch,
             secrets_dir=self.secrets_dir,
             job_users=self.job_users,
+            bundles=self.bundles,
         )
         self.launcher = Launcher(config, self.client, self._file, self.relay)  # type: ignore[arg-type]  # as above
         self.launcher.adopt()

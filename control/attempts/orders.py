@@ -3,7 +3,7 @@
 import hashlib
 import json
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 from sqlalchemy import func, select
@@ -22,7 +22,10 @@ from muster.domain.job.elastic import pieces
 from muster.domain.job.spec import CheckpointRule, JobSpec
 from muster.domain.lifecycle.model import Timers
 from muster.domain.policy.document import Policy
-from muster.wire.host import Order, PartContainer, PartDataset, PartLimits, Preparation, Rendezvous
+from muster.wire.host import Order, PartBundle, PartContainer, PartDataset, PartLimits, Preparation, Rendezvous
+
+_FETCH_PART: Final = 0.75
+"""Part of the time for all checks in which a host gets the bundle."""
 
 
 def order_of(unit: UnitOfWork, loaded: LoadedAttempt, node_id: NodeId, policy: Policy) -> Order:
@@ -59,6 +62,7 @@ def preflight_order_of(unit: UnitOfWork, job: Job, preflight_id: str, number: in
         _order_of_program(unit, job, spec, policy),
         attempt_id=preflight_id,
         fence=number,
+        bundle=_bundle_of(job, spec, policy, policy.dispatch.preflight_within_s),
         dataset_check_s=min(policy.dispatch.dataset_check_s, policy.dispatch.preflight_within_s / 2),
         env={**spec.program.env, **_checkpoint_environment(spec.checkpoint, job.id)},
         preparation=Preparation(disk_free_bytes=policy.dispatch.disk_free_bytes, is_preflight_only=True),
@@ -95,7 +99,20 @@ def _order_of_program(unit: UnitOfWork, job: Job, spec: JobSpec, policy: Policy)
         datasets=tuple(PartDataset(**dataset.model_dump(mode="json")) for dataset in spec.datasets),
         dataset_check_s=min(policy.dispatch.dataset_check_s, policy.dispatch.ready_within_s / 2),
         watch=policy.watch.model_dump(mode="json", exclude={"stragglers"}),
+        bundle=_bundle_of(job, spec, policy, policy.dispatch.ready_within_s),
         container=PartContainer.of(spec.model_dump(mode="json")["program"]["container"]),
+    )
+
+
+def _bundle_of(job: Job, spec: JobSpec, policy: Policy, within_s: float) -> PartBundle | None:
+    """Return the program's bundle. The rest of ``within_s`` is for the other checks, and for the report."""
+    if spec.program.bundle is None:
+        return None
+    return PartBundle(
+        digest=spec.program.bundle,
+        tenant_id=job.tenant_id,
+        fetch_s=_FETCH_PART * within_s,
+        disk_free_bytes=policy.dispatch.disk_free_bytes,
     )
 
 

@@ -25,9 +25,11 @@ class Container(TypedDict):
 class Program(TypedDict):
     """``torchrun`` runs ``script`` with ``args`` once a rank; ``command`` runs ``argv`` once a node. Never a shell.
 
-    By the host's interpreter, by ``python``, by that of ``venv``, or in ``container``.
+    By the host's interpreter, by ``python``, by that of ``venv``, or in ``container``. ``bundle``: the digest of a
+    folder that hosts get; paths may then be relative to it.
     """
 
+    bundle: NotRequired[str | None]
     launcher: NotRequired[Literal["torchrun", "command"]]
     script: NotRequired[str | None]
     args: NotRequired[list[str]]

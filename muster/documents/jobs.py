@@ -309,8 +309,8 @@ class JobPlan(TypedDict):
 class Lineage(TypedDict):
     """The origin of a checkpoint, as its program reports it; null is unknown.
 
-    ``git_is_dirty``: a tracked file was changed since ``git_commit``. ``parent``: the generation that training
-    continued from; null: from the start.
+    ``git_is_dirty``: a tracked file was changed since ``git_commit``. ``bundle``: the digest of the job's bundle.
+    ``parent``: the generation that training continued from; null: from the start.
     """
 
     code_sha256: str | None
@@ -318,6 +318,7 @@ class Lineage(TypedDict):
     git_is_dirty: bool | None
     config_sha256: str | None
     spec_sha256: str | None
+    bundle: NotRequired[str | None]
     data_sha256: str | None
     parent: str | None
     python_version: str | None

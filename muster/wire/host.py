@@ -22,7 +22,7 @@ _STORABLE: Final = r"^[^\x00]*\Z"
 BootId = Annotated[str, Meta(min_length=1, max_length=64, pattern=_STORABLE)]
 ShortText = Annotated[str, Meta(max_length=128, pattern=_STORABLE)]
 PositiveFence = Annotated[int, Meta(gt=0, le=(1 << 63) - 1)]
-HOST_CAPABILITIES: Final = ("container", "datasets", "look", "ready", "secrets", "venv")
+HOST_CAPABILITIES: Final = ("bundle", "container", "datasets", "look", "ready", "secrets", "venv")
 """Capabilities of a host of this release beyond the first release's orders. Heartbeats and claims list them."""
 CAPABILITIES_FIELD: Final = "knows"
 PREFLIGHTS_FIELD: Final = "looks"
@@ -165,6 +165,18 @@ class PartDataset(WireAnswer, frozen=True, kw_only=True):
     verify: Literal["sizes", "checksums"] = "sizes"
 
 
+class PartBundle(WireAnswer, frozen=True, kw_only=True):
+    """The bundle of a part: a folder of its tenant, by digest.
+
+    ``fetch_s``: how long the host may take to get it. ``disk_free_bytes``: what must then still be free on its disk.
+    """
+
+    digest: str
+    tenant_id: str
+    fetch_s: float
+    disk_free_bytes: int = 0
+
+
 class Preparation(WireAnswer, frozen=True, kw_only=True):
     """The checks that a host makes before it reports that it is ready. It starts nothing before its go."""
 
@@ -223,6 +235,8 @@ class Order(WireAnswer, frozen=True, kw_only=True):
     """The policy's section of that name. None from an older server: the host's built-in one."""
     durations: dict[str, tuple[float, ...]] = field(default_factory=dict)
     """How long the phases of the job's earlier attempts took. None are in the orders of an older server."""
+    bundle: PartBundle | None = None
+    """With it ``script``, ``working_dir`` and the first word of ``argv`` may be relative to its folder."""
 
 
 class PreflightOrder(WireAnswer, frozen=True, kw_only=True):

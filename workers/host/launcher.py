@@ -39,6 +39,7 @@ from muster.wire.host import (
 )
 from workers.host import supervisor
 from workers.host.attempt_folder import AttemptFolder, OrderHost, boottime_ms
+from workers.host.bundle_order import BUNDLE_CAPABILITY, BundlesHost
 from workers.host.job_users import JobUsers
 from workers.host.ledger_file import LedgerFile
 from workers.host.log_relay import LogRelay
@@ -72,7 +73,7 @@ class HostConfig:
     ``is_warm``: have a torchrun ready that has imported torch, so that a program starts a second or more sooner.
     ``checkpoints_dir``: folder of checkpoints for jobs that name none; None: in the state folder. ``scratch``:
     variables for the folder and the size of dataset copies. ``secrets_dir``: a folder for each tenant, with its
-    secrets. ``job_users``: users that the programs of jobs run as.
+    secrets. ``job_users``: users that the programs of jobs run as. ``bundles``: how it gets them.
     """
 
     node_id: str
@@ -84,6 +85,7 @@ class HostConfig:
     scratch: Mapping[str, str] = field(default_factory=dict)
     secrets_dir: Path | None = None
     job_users: JobUsers = field(default_factory=JobUsers)
+    bundles: BundlesHost | None = None
 
 
 class Launcher:
@@ -104,6 +106,9 @@ class Launcher:
         self._proofs: dict[AttemptId, ProofTries] = {}
         self._taken: frozenset[str] = frozenset()
         self._was_reachable = True
+        self._capabilities = tuple(
+            one for one in HOST_CAPABILITIES if one != BUNDLE_CAPABILITY or config.bundles is not None
+        )
         self._handlers: dict[type[Any], Callable[[Any], None]] = {
             host.SendClaim: self._send_claim,
             host.Prepare: self._prepare,
@@ -206,7 +211,7 @@ class Launcher:
             seq=sent_ms * 64 + self._seq % 64,
             attempts=attempts,
             is_woken=woken,
-            capabilities=HOST_CAPABILITIES if CAPABILITIES_FIELD in self._taken else (),
+            capabilities=self._capabilities if CAPABILITIES_FIELD in self._taken else (),
             preflights=self._preflights.reports() if PREFLIGHTS_FIELD in self._taken else (),
         )
 
@@ -269,7 +274,7 @@ class Launcher:
             boot_id=self._config.boot_id,
             fence=command.fence,
             nonce=f"{self._config.node_id}/{command.attempt_id}",
-            capabilities=HOST_CAPABILITIES,
+            capabilities=self._capabilities,
         )
         sent_ms = boottime_ms()
         answer = self._ask(lambda: self._client.claim(command.attempt_id, request))
@@ -288,7 +293,9 @@ class Launcher:
 
     def _write_order(self, folder: AttemptFolder, order: Order, port: int, lease_until_ms: int) -> None:
         config = self._config
-        at = OrderHost(config.boot_id, config.node_id, config.python, config.secrets_dir, config.scratch)
+        at = OrderHost(
+            config.boot_id, config.node_id, config.python, config.secrets_dir, config.scratch, config.bundles
+        )
         user = config.job_users.document(order.job_number)
         folder.write_order(order, at, lease_until_ms=lease_until_ms, port=port, user=user)
 

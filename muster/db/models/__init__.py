@@ -17,7 +17,7 @@ from muster.db.models.idempotency import IdempotencyKey
 from muster.db.models.jobs import Job
 from muster.db.models.liveness import LeaderLeaseRow, LoopProgress
 from muster.db.models.logs import LogChunk
-from muster.db.models.nodes import Node
+from muster.db.models.nodes import Node, NodeBundle
 from muster.db.models.outbox import OutboxMessage
 from muster.db.models.pair_probes import PairProbeResponder
 from muster.db.models.persons import ConsoleSession, Person
@@ -71,6 +71,7 @@ __all__ = [
     "LogChunk",
     "LoopProgress",
     "Node",
+    "NodeBundle",
     "NodeIdentity",
     "NodeLatest",
     "OutboxMessage",

@@ -4,9 +4,17 @@ import re
 from enum import StrEnum
 from typing import Annotated, Final, Self
 
-from pydantic import Field, ValidationError, field_validator, model_validator
+from pydantic import Field, ValidationError, ValidationInfo, field_validator, model_validator
 
 from muster.domain.exit.rerun_codes import RerunCodes
+from muster.domain.job.bundle_spec import (
+    BUNDLE_IN_CONTAINER,
+    BundleDigest,
+    ProgramPath,
+    command_of_program,
+    is_taken_by_bundle,
+    path_of_program,
+)
 from muster.domain.job.container_spec import Container, Mount
 from muster.domain.job.dataset_spec import Dataset, require_each_once
 from muster.domain.job.placement_spec import NodeLabelRule, ParallelLayout, TopologyRule
@@ -55,17 +63,32 @@ class Program(StrictModel):
 
     By the host's interpreter, by ``python``, or by that of ``venv``, a virtual environment on the hosts, whose commands
     then come first on the program's path. In ``container`` all paths, and ``python``, are the image's.
+
+    ``bundle``: the digest of a folder that each host gets before the program starts there. ``script``, ``working_dir``
+    and a path as first word of ``argv`` may then be relative to that folder, which is the working directory unless
+    ``working_dir`` names another.
     """
 
+    bundle: BundleDigest | None = None
     launcher: LauncherKind = Field(default=LauncherKind.TORCHRUN, strict=False)
-    script: AbsolutePath | None = None
+    script: ProgramPath | None = None
     args: tuple[Text, ...] = Field(default=(), max_length=1000, strict=False)
     argv: tuple[Text, ...] = Field(default=(), max_length=1000, strict=False)
-    working_dir: AbsolutePath | None = None
+    working_dir: ProgramPath | None = None
     python: AbsolutePath | None = None
     venv: AbsolutePath | None = None
     container: Container | None = None
     env: dict[EnvKey, Text] = Field(default_factory=dict, max_length=500)
+
+    @field_validator("script", "working_dir")
+    @classmethod
+    def _path_is_of_host_or_bundle(cls, path: str | None, info: ValidationInfo) -> str | None:
+        return None if path is None else path_of_program(path, info.data.get("bundle"))
+
+    @field_validator("argv")
+    @classmethod
+    def _command_stays_in_bundle(cls, argv: tuple[str, ...], info: ValidationInfo) -> tuple[str, ...]:
+        return command_of_program(argv, info.data.get("bundle"))
 
     @field_validator("env")
     @classmethod
@@ -94,6 +117,10 @@ class Program(StrictModel):
             raise ValueError("`venv` has an interpreter of its own; leave `python` out")
         if self.container is None:
             return self
+        if self.bundle is not None and any(
+            is_taken_by_bundle(one.target or one.source) for one in self.container.mounts
+        ):
+            raise ValueError(f"{BUNDLE_IN_CONTAINER} in the container is the bundle's folder: mount elsewhere")
         if self.venv is not None:
             raise ValueError("`venv` is of the host; in a container, name the interpreter in it by `python`")
         if broken := sorted(name for name, value in self.env.items() if "\n" in value or "\r" in value):
