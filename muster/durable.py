@@ -36,6 +36,16 @@ def create_durably(path: Path, content: bytes) -> bool:
     return True
 
 
+def place_durably(draft: Path, descriptor: int, path: Path) -> None:
+    """Move ``draft``, open as ``descriptor``, to ``path`` of the same disk, where it is whole after any crash.
+
+    For a file that is written in pieces. A file that was there is replaced.
+    """
+    os.fsync(descriptor)
+    draft.replace(path)
+    sync_folder(path.parent)
+
+
 def sync_folder(folder: Path) -> None:
     descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     try:

@@ -72,6 +72,9 @@ def nothing_was_refused_on_the_way(installed: Installation) -> None:
 def each_process_states_that_it_is_well(installed: Installation) -> None:
     for part in ("api", "scheduler", "worker-control"):
         typed(installed, f"MUSTER_SETTINGS={installed.root}/etc/muster/control.yaml muster health {part}")
+    typed(installed, f"MUSTER_SETTINGS={installed.root}/etc/muster/store.yaml muster health store")
+    settings = f"MUSTER_SETTINGS={installed.root}/etc/muster/control.yaml"
+    assert "ok    content store" in typed(installed, f"{settings} COLUMNS=200 muster doctor || true")
     for part in ("agent", "worker-host"):
         typed(installed, f"MUSTER_SETTINGS={installed.root}/etc/muster/host.yaml muster health {part}")
 

@@ -93,6 +93,7 @@ BRANCHES: Final = {
     "scheduler": _alone(
         "host.processes:scheduler", "Run the scheduler: one is active, others stand by.", PROCESSES, "muster scheduler"
     ),
+    "store": _group("host.store", "Our own content store: chunks of bundles and outputs.", PROCESSES),
     "worker": Branch("muster.cli.host.processes:worker", "Workers: of the control plane, of a GPU host.", PROCESSES),
     "agent": _group("host.agent_group", "The agent of a GPU host: what its GPUs say.", PROCESSES),
     "migrate": _alone(
