@@ -27,6 +27,7 @@ from muster.domain.policy.limits import LimitPolicy
 from muster.domain.principals import system_principal
 from muster.processes import Loop, Watched, reporter, start_loop, watch_until
 from muster.settings import Settings, is_loopback
+from muster.store.objects import ObjectStore
 
 BEAT_S: Final = 5.0
 KEEP_ALIVE_S: Final = 60
@@ -58,7 +59,11 @@ def run(settings: Settings, *extensions: Extension) -> None:
     )
     limits = limits_at_start(units)
     dependencies = AppDependencies(
-        units=units, secret_key=secret_key, allowed_hosts=_allowed_hosts(settings), limits=limits
+        units=units,
+        secret_key=secret_key,
+        allowed_hosts=_allowed_hosts(settings),
+        limits=limits,
+        store=ObjectStore.from_settings(settings),
     )
     dependencies.registry.register(DatabaseFigures(units))
     stop = threading.Event()

@@ -21,6 +21,7 @@ def _alone(room: str, words: str, panel: str, example: str) -> Branch:
 
 BRANCHES: Final = {
     "job": _group("job.jobs", "Jobs: submit, watch, cancel.", WORK),
+    "bundle": _group("job.bundles", "Bundles: the work folders that jobs start in.", WORK),
     "verdict": _group("job.verdicts", "Verdicts: hangs, stragglers and wrong values of running jobs.", WORK),
     "reclaim": _group("job.reclaims", "Reclaims: GPUs taken back with notice, for which job and until when.", WORK),
     "ckpt": _group(

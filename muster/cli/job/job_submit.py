@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -46,6 +46,12 @@ from muster.cli.job.job_options import (
 from muster.cli.job.job_plan import plan_shown
 from muster.cli.job.job_wait import wait_for_end
 from muster.cli.job.placement_options import PlaceOptions, SizeOptions
+from muster.cli.job.work_folder import Bundled, BundleFolder, NoBundle, WorkFolder, chosen_folder, needs_upload
+from muster.client.transport import Problem
+
+if TYPE_CHECKING:
+    from muster import documents
+    from muster.client.rest import RestClient
 
 
 @dataclass(frozen=True)
@@ -127,6 +133,15 @@ class ProgramOptions:
     user: User = None
     workdir: Workdir = None
     command: Annotated[bool, typer.Option("--command", help="Run as it is, without torchrun.")] = False
+    bundle: BundleFolder = None
+    no_bundle: NoBundle = False
+
+    def folder(self, words: list[str]) -> WorkFolder | None:
+        """Return the work folder that the job has; None: its program is on the hosts."""
+        is_contained = self.image is not None
+        return chosen_folder(
+            self.bundle, no_bundle=self.no_bundle, words=words, is_command=self.command, is_contained=is_contained
+        )
 
     def fields(self, words: list[str]) -> dict[str, Any]:
         """Return the program's fields. Warn of paths that do not exist here."""
@@ -165,7 +180,15 @@ def submit(
         **resources.fields(),
         **place.fields(),
     }
-    return _submitted(spec, tenant, follow=follow, must_wait=must_wait, dry_run=dry_run)
+    folder = around.folder(program)
+    with open_client() as client:
+        if tenant is not None:
+            spec["tenant_id"] = tenant_named(client, tenant)
+        bundled = None if folder is None else Bundled.of(client, folder, spec)
+        if dry_run:
+            return plan_shown(client.plan_job(spec), [] if bundled is None else [bundled.would_upload()])
+        job = _sent(client, spec, bundled)
+    return _submitted(job, follow=follow, must_wait=must_wait)
 
 
 def _warn_of_missing(
@@ -189,13 +212,24 @@ def _given(**fields: Any) -> dict[str, Any]:
     return {name: value for name, value in fields.items() if value}
 
 
-def _submitted(spec: dict[str, Any], tenant: str | None, *, follow: bool, must_wait: bool, dry_run: bool) -> Answer:
-    with open_client() as client:
-        if tenant is not None:
-            spec["tenant_id"] = tenant_named(client, tenant)
-        if dry_run:
-            return plan_shown(client.plan_job(spec))
-        job = once(["job", spec], spec, lambda body, key: client.submit_job(body, idempotency_key=key), what="the job")
+def _sent(client: "RestClient", spec: dict[str, Any], bundled: Bundled | None) -> "documents.ChangedJob":
+    def send() -> "documents.ChangedJob":
+        return once(["job", spec], spec, lambda body, key: client.submit_job(body, idempotency_key=key), what="the job")
+
+    if bundled is None:
+        return send()
+    bundled.upload_if_missing()
+    try:
+        return send()
+    except Problem as problem:
+        if not needs_upload(problem.document):
+            raise
+    # It was deleted just now, by a person or as unused for long.
+    bundled.upload()
+    return send()
+
+
+def _submitted(job: "documents.ChangedJob", *, follow: bool, must_wait: bool) -> Answer:
     job_id = str(job["id"])
     note_submitted(job_id)
     then = partial(follow_logs, job_id) if follow else partial(wait_for_end, job_id) if must_wait else None
