@@ -19,6 +19,7 @@ from api.declared_query import add_strict_routes
 from api.dependencies import AppDependencies
 from api.host_threads import HostThreads
 from api.log_news import LogNews
+from api.manifest_bodies import ManifestReaders
 from api.middleware import Edge
 from api.permissions import declared_routes
 from api.places import RequestPlaces, StreamPlaces
@@ -27,6 +28,7 @@ from api.telemetry import TelemetryFigures, TelemetryRoute
 from api.v1 import (
     audit,
     breakers,
+    bundles,
     burn_ins,
     cohorts,
     cordons,
@@ -79,6 +81,7 @@ def create_app(dependencies: AppDependencies, *extensions: Extension) -> ASGIApp
     return Edge(
         TelemetryRoute(app, app, dependencies.units, intake),
         body_bytes=dependencies.limits.json_body_bytes,
+        manifest_bytes=dependencies.limits.manifest_bytes,
         places=RequestPlaces(dependencies.limits.requests_per_key),
         allowed_hosts=dependencies.allowed_hosts,
         registry=dependencies.registry,
@@ -106,6 +109,7 @@ def create_inner_app(dependencies: AppDependencies, *extensions: Extension) -> F
     app.state.loops = [app.state.requests, app.state.intake.progress]
     app.state.log_news = LogNews(dependencies.units)
     app.state.host_threads = HostThreads()
+    app.state.manifest_readers = ManifestReaders()
     limits = dependencies.limits
     app.state.stream_places = StreamPlaces(limits)
     app.state.joining = AddressLimit(limits.joining_burst, limits.joining_per_s)
@@ -141,7 +145,7 @@ def _routes() -> Sequence[BaseRoute]:
         pair_probes,
     )
     records = (events, audit, policies, system_figures)
-    of_tenants = (log_lines, training, verdicts, reclaims, keys, persons, tenants, quotas)
+    of_tenants = (log_lines, training, bundles, verdicts, reclaims, keys, persons, tenants, quotas)
     for module in (jobs, job_lists, gpus, nodes, *of_tenants, *fleet_wide, *records, *of_hosts):
         add_strict_routes(root, "/v1", module.router)
     add_strict_routes(root, "/v1", system.v1)
@@ -157,6 +161,7 @@ async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
     app.state.broadcast.close()
     app.state.log_news.close()
     app.state.host_threads.close()
+    app.state.manifest_readers.close()
     await run_in_threadpool(app.state.intake.close)
 
 

@@ -16,7 +16,7 @@ from muster.store.objects import ObjectStore
 class AppDependencies:
     """Parts of the application. ``secret_key`` signs cursors; ``allowed_hosts``: accepted Host headers (empty: any).
 
-    ``on_flushed`` is called with each group of telemetry reports once it is durable. ``store``: signs addresses of the
+    ``on_flushed`` is called with each group of telemetry reports once it is durable. ``store`` signs addresses of the
     content store; None: there is none.
     """
 

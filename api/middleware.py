@@ -32,6 +32,7 @@ from muster.identity import new_id
 HOST_BODY_BYTES: Final = 4 << 20
 _HOST_PREFIX: Final = "/v1/hosts/"
 _TELEMETRY: Final = "/v1/telemetry"
+_MANIFESTS: Final = "/v1/bundles"
 _HOST: Final = re.compile(rb"(?:[A-Za-z0-9](?:[A-Za-z0-9.-]{0,252})|\[[0-9A-Fa-f:.]{2,45}\])(?::[0-9]{1,5})?")
 _REQUEST_ID: Final = re.compile(rb"[A-Za-z0-9_-]{8,64}")
 _CREDENTIALS: Final = frozenset({b"authorization", b"cookie"})
@@ -107,6 +108,7 @@ class Edge:
         app: ASGIApp,
         *,
         body_bytes: int,
+        manifest_bytes: int,
         places: RequestPlaces,
         allowed_hosts: frozenset[str],
         registry: CollectorRegistry,
@@ -114,6 +116,7 @@ class Edge:
     ) -> None:
         self._app = app
         self._body_bytes = body_bytes
+        self._manifest_bytes = manifest_bytes
         self._places = places
         self._allowed_hosts = allowed_hosts
         self._figures = Figures(templates)
@@ -149,7 +152,9 @@ class Edge:
 
     def _limit(self, scope: Scope) -> int:
         is_of_host = scope["path"].startswith(_HOST_PREFIX) or scope["path"] == _TELEMETRY
-        return HOST_BODY_BYTES if is_of_host else self._body_bytes
+        if is_of_host:
+            return HOST_BODY_BYTES
+        return self._manifest_bytes if scope["path"] == _MANIFESTS else self._body_bytes
 
     def _check_host(self, hosts: list[bytes]) -> None:
         if len(hosts) != 1 or not _HOST.fullmatch(hosts[0]):

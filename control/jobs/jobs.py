@@ -10,6 +10,7 @@ from control.attempts import suspects
 from control.attempts.attempts import lock_job, step_job
 from control.attempts.mapping import emit_job, submitted_job
 from control.attempts.types import SubmittedJob
+from control.content.uses import use_bundle
 from control.core.unit_of_work import SCHEDULER_CHANNEL, UnitOfWork, declare_action
 from control.core.visibility import may_see
 from control.fleet.inventory import count_gpus
@@ -74,6 +75,9 @@ def submit(
     unit.audit("job.submit", "job", job.id, tenant_id=owner, reason=reason, detail=detail)
     unit.wake(SCHEDULER_CHANNEL)
     unit.session.flush()
+    if spec.program.bundle is not None:
+        use_bundle(unit, job.id, owner, spec.program.bundle)
+        unit.session.flush()
     return submitted_job(unit.session, job)
 
 

@@ -1,5 +1,6 @@
 """Every call of the API, described once for both clients."""
 
+from muster.client.bundles import BundleCalls
 from muster.client.fleet import FleetCalls
 from muster.client.gpu_history import GpuPastCalls
 from muster.client.gpus import GpuCalls
@@ -9,5 +10,5 @@ from muster.client.policies import PolicyCalls
 from muster.client.tenants import TenantCalls
 
 
-class EveryCall(JobCalls, GpuCalls, GpuPastCalls, FleetCalls, TenantCalls, PersonCalls, PolicyCalls):
+class EveryCall(JobCalls, BundleCalls, GpuCalls, GpuPastCalls, FleetCalls, TenantCalls, PersonCalls, PolicyCalls):
     """A new part of the API adds its calls here."""

@@ -128,11 +128,14 @@ class ObjectStore:
                     return
                 query["continuation-token"] = page.continuation
 
-    def delete(self, keys: Iterable[str]) -> None:
-        """Delete objects one by one; one that is not there is no fault. Raises StoreError: those after it remain."""
+    def delete(self, keys: Iterable[str], *, decided_at: datetime | None = None) -> None:
+        """Delete objects one by one; one that is not there is no fault. Raises StoreError: those after it remain.
+
+        ``decided_at``: no deletion has an effect later than ``OWN_S`` after it, however long this process was stopped.
+        """
         with self._line() as line:
             for key in keys:
-                answer = line.call("DELETE", self._target("DELETE", key, {}))
+                answer = line.call("DELETE", self._target("DELETE", key, {}, decided_at))
                 if answer.status not in {200, 204}:
                     fault = fault_of(answer.status, answer.body)
                     if not isinstance(fault, ObjectGoneError):
@@ -150,8 +153,8 @@ class ObjectStore:
     def _line(self) -> Line:
         return Line(self._own.origin, self._ca_file)
 
-    def _target(self, method: str, key: str, query: Mapping[str, str]) -> str:
-        now = datetime.now(UTC)
+    def _target(self, method: str, key: str, query: Mapping[str, str], signed_at: datetime | None = None) -> str:
+        now = signed_at or datetime.now(UTC)
         request = Request(method, f"{self._own.path}{key}", query, {"host": self._own.host})
         return presign(request, self._keys.current()[0], self._region, now=now, expires_s=OWN_S)
 

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from datetime import datetime
+from pathlib import Path
 
 import pytest
 from sqlalchemy import Engine
@@ -17,6 +18,7 @@ from tests.filled_once import filled
 from tests.fleet_factory import ENDS_AT_ITS_FAULT, Fleet
 from tests.keyed_fleet import make_keyed_fleet
 from tests.patient import patient_engine
+from tests.signing_store import signing_store
 from tools.openapi_document import described
 
 GOOD_JOB = {"name": "train", "program": {"script": "/srv/train.py"}, **ENDS_AT_ITS_FAULT}
@@ -54,12 +56,18 @@ def api_clock() -> Callable[[], datetime]:
 
 
 @pytest.fixture
-def api(engine: Engine, conformance: Conformance, api_clock: Callable[[], datetime]) -> Iterator[Api]:
+def api(engine: Engine, conformance: Conformance, api_clock: Callable[[], datetime], tmp_path: Path) -> Iterator[Api]:
     """Whatever a test is about, it fails where an answer is not what the document says."""
     units = UnitOfWorkFactory(engine, api_clock)
     world = filled(units, "keyed fleet", lambda: make_keyed_fleet(units))
     key_ids = {name: key.key.id for name, key in world.made.items()}
-    app = create_app(AppDependencies(units=units, secret_key=b"x" * 32, allowed_hosts=frozenset({"127.0.0.1"})))
+    dependencies = AppDependencies(
+        units=units,
+        secret_key=b"x" * 32,
+        allowed_hosts=frozenset({"127.0.0.1"}),
+        store=signing_store(tmp_path),
+    )
+    app = create_app(dependencies)
     with TestClient(app, base_url="http://127.0.0.1", raise_server_exceptions=False) as client:
         client.event_hooks = {"response": [conformance]}
         yield Api(client, world.fleet(units), units, world.other_tenant, world.tokens, key_ids)

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from pathlib import Path
 
 import pytest
 from fastapi import FastAPI
@@ -22,6 +23,7 @@ from tests.authorisation.callers import SECRET_KEY, Caller, every_caller
 from tests.authorisation.estates import Estates, make_estates
 from tests.authorisation.requesting import Requesting
 from tests.patient import patient_engine
+from tests.signing_store import signing_store
 from tools.openapi_document import described
 
 STYLE = "console.css"
@@ -37,10 +39,12 @@ class House:
 
 
 @pytest.fixture
-def house(database_url: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[House]:
+def house(database_url: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[House]:
     monkeypatch.setattr(sign_in, "BURST", MANY)
     with patient_engine(database_url, pool_size=10, max_overflow=20) as engine:
-        dependencies = AppDependencies(UnitOfWorkFactory(engine), SECRET_KEY, limits=LimitPolicy(joining_burst=MANY))
+        limits = LimitPolicy(joining_burst=MANY)
+        store = signing_store(tmp_path)
+        dependencies = AppDependencies(UnitOfWorkFactory(engine), SECRET_KEY, limits=limits, store=store)
         estates = make_estates(dependencies.units)
         app: ASGIApp = create_app(dependencies, console.app.install)
         document, files = described(), StaticFiles()

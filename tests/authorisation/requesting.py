@@ -51,6 +51,7 @@ MISSING: Final = {
     "code": "nothing",
     "version": "999999",
     "digest": "0",
+    "bundle": "0" * 64,
 }
 LONG_S: Final = 240.0
 Document = Mapping[str, Any]

@@ -22,6 +22,7 @@ def _alone(room: str, words: str, panel: str, example: str, *, needs: Part | Non
 
 BRANCHES: Final = {
     "job": _group("job.jobs", "Jobs: submit, watch, cancel.", WORK),
+    "bundle": _group("job.bundles", "Bundles: the work folders that jobs start in.", WORK),
     "verdict": _group("job.verdicts", "Verdicts: hangs, stragglers and wrong values of running jobs.", WORK),
     "reclaim": _group("job.reclaims", "Reclaims: GPUs taken back with notice, for which job and until when.", WORK),
     "ckpt": _group(
@@ -69,6 +70,7 @@ BRANCHES: Final = {
     "tenant": _group("admin.tenants", "Tenants and their quotas.", RULES),
     "person": _group("admin.persons", "Persons, who sign in to the console.", RULES),
     "key": _group("admin.keys", "API keys: create, list, revoke.", RULES),
+    "content": _group("admin.content", "The content store: compare it with the database.", RULES),
     "join-token": _group("admin.join_tokens", "Join tokens, by which hosts enrol.", RULES),
     "run": _alone(
         "job.run:run",

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -18,7 +18,7 @@ from muster.cli.framework.pending import once
 from muster.cli.framework.profile import open_client
 from muster.cli.framework.sizes import bytes_of
 from muster.cli.job.environments import Engine, Image, Mounts, User, Venv, environment_of
-from muster.cli.job.files.source import SourceOptions, fields_given, is_contained, program_given
+from muster.cli.job.files.source import SourceOptions, fields_given, is_contained, program_given, words_here
 from muster.cli.job.job_logs import follow as follow_logs
 from muster.cli.job.job_options import (
     Budget,
@@ -47,6 +47,12 @@ from muster.cli.job.job_options import (
 from muster.cli.job.job_plan import plan_shown
 from muster.cli.job.job_wait import wait_for_end
 from muster.cli.job.placement_options import PlaceOptions, SizeOptions
+from muster.cli.job.work_folder import Bundled, BundleFolder, NoBundle, WorkFolder, chosen_folder, needs_upload
+from muster.client.transport import Problem
+
+if TYPE_CHECKING:
+    from muster import documents
+    from muster.client.rest import RestClient
 
 
 @dataclass(frozen=True)
@@ -128,6 +134,15 @@ class ProgramOptions:
     user: User = None
     workdir: Workdir = None
     command: Annotated[bool, typer.Option("--command", help="Run as it is, without torchrun.")] = False
+    bundle: BundleFolder = None
+    no_bundle: NoBundle = False
+
+    def folder(self, words: list[str]) -> WorkFolder | None:
+        """Return the work folder that the job has; None: its program is on the hosts."""
+        is_contained = self.image is not None
+        return chosen_folder(
+            self.bundle, no_bundle=self.no_bundle, words=words, is_command=self.command, is_contained=is_contained
+        )
 
     def fields(self, words: list[str]) -> dict[str, Any]:
         """Return the program's fields. Warn of paths that do not exist here."""
@@ -167,12 +182,14 @@ def submit(
     if source.file is not None:
         file = source.read()
         typed = program_given(around, words, is_contained=is_contained(file.document))
+        words, typed = words_here(file.document, words, typed)
         shape = size.given(ranks_per_node=ranks)
         given = fields_given(name=name, tier=tier, program=typed, shape=shape, **fields)
         file = file.with_options(given, source.chosen())
         spec = file.checked()
+        folder = around.folder(words)
         with file.naming_lines():
-            return submitted(spec, tenant, follow=follow, must_wait=must_wait, dry_run=dry_run)
+            return submitted(spec, tenant, folder=folder, follow=follow, must_wait=must_wait, dry_run=dry_run)
     spec = {
         "name": name or name_of(words[0]),
         "program": around.fields(words),
@@ -180,7 +197,8 @@ def submit(
         "tier": tier or "on_demand",
         **fields,
     }
-    return submitted(source.applied(spec), tenant, follow=follow, must_wait=must_wait, dry_run=dry_run)
+    folder = around.folder(words)
+    return submitted(source.applied(spec), tenant, folder=folder, follow=follow, must_wait=must_wait, dry_run=dry_run)
 
 
 def _warn_of_missing(
@@ -204,19 +222,45 @@ def _given(**fields: Any) -> dict[str, Any]:
     return {name: value for name, value in fields.items() if value}
 
 
-def submitted(spec: dict[str, Any], tenant: str | None, *, follow: bool, must_wait: bool, dry_run: bool) -> Answer:
-    """Submit the specification, or show its plan, and do afterwards what was asked."""
+def submitted(
+    spec: dict[str, Any],
+    tenant: str | None,
+    *,
+    folder: WorkFolder | None = None,
+    follow: bool,
+    must_wait: bool,
+    dry_run: bool,
+) -> Answer:
+    """Submit the specification, or show its plan, and do afterwards what was asked. ``folder``: it is uploaded before."""
     with open_client() as client:
         if tenant is not None:
             spec["tenant_id"] = tenant_named(client, tenant)
+        bundled = None if folder is None else Bundled.of(client, folder, spec)
         if dry_run:
-            return plan_shown(client.plan_job(spec))
-        job = once(["job", spec], spec, lambda body, key: client.submit_job(body, idempotency_key=key), what="the job")
+            return plan_shown(client.plan_job(spec), [] if bundled is None else [bundled.would_upload()])
+        job = _sent(client, spec, bundled)
     job_id = str(job["id"])
     note_submitted(job_id)
     of_which = f", a copy of {spec['copied_from']}" if spec.get("copied_from") else ""
     then = partial(follow_logs, job_id) if follow else partial(wait_for_end, job_id) if must_wait else None
     return Done(job, f"{job_id}  {job['name']}  {job['state']}{of_which}", then=then)
+
+
+def _sent(client: "RestClient", spec: dict[str, Any], bundled: Bundled | None) -> "documents.ChangedJob":
+    def send() -> "documents.ChangedJob":
+        return once(["job", spec], spec, lambda body, key: client.submit_job(body, idempotency_key=key), what="the job")
+
+    if bundled is None:
+        return send()
+    bundled.upload_if_missing()
+    try:
+        return send()
+    except Problem as problem:
+        if not needs_upload(problem.document):
+            raise
+    # It was deleted just now, by a person or as unused for long.
+    bundled.upload()
+    return send()
 
 
 def restart_of(max_restarts: int | None, oom_doublings: int) -> dict[str, int]:

@@ -8,6 +8,7 @@ from muster.db.models.audit import AuditEntry
 from muster.db.models.burn_ins import BurnIn
 from muster.db.models.checkpoints import Checkpoint
 from muster.db.models.cluster import Cluster, SequenceHead, StateEdge
+from muster.db.models.content import ContentUse, FolderJob, FolderObject, StoredFolder, StoredObject
 from muster.db.models.cordons import Cordon
 from muster.db.models.enrolment import JoinToken, NodeIdentity
 from muster.db.models.events import ConsumerCursor, Event
@@ -55,9 +56,12 @@ __all__ = [
     "Cluster",
     "ConsoleSession",
     "ConsumerCursor",
+    "ContentUse",
     "Cordon",
     "Event",
     "EvidenceRow",
+    "FolderJob",
+    "FolderObject",
     "Gpu",
     "GpuHold",
     "GpuOverride",
@@ -87,6 +91,8 @@ __all__ = [
     "StateEdge",
     "StopRequest",
     "StorageFault",
+    "StoredFolder",
+    "StoredObject",
     "StoredSignal",
     "TelemetryBlock",
     "TelemetryChunk",

@@ -108,6 +108,22 @@ def program_given(options: "ProgramOptions", words: Sequence[str], *, is_contain
     return {name: value for name, value in made.items() if value is not None and (name != "env" or value)}
 
 
+def words_here(
+    document: Mapping[str, Any], words: list[str], typed: dict[str, Any]
+) -> tuple[list[str], dict[str, Any]]:
+    """Return the words by which the work folder is found, and the given fields of the program.
+
+    A script that the file names by a relative path is one of this folder, as on the command line.
+    """
+    program = document.get("program")
+    script = program.get("script") if isinstance(program, Mapping) else None
+    if words or is_contained(document) or not isinstance(script, str) or script.startswith("/"):
+        return words, typed
+    if isinstance(program, Mapping) and program.get("bundle") is not None:
+        return words, typed
+    return [script], {**typed, "script": str(Path.cwd() / script)}
+
+
 def fields_given(**fields: Any) -> dict[str, Any]:
     """Return the fields that options gave: neither None nor an empty mapping or list."""
     return {name: value for name, value in fields.items() if value is not None and value not in ({}, [])}
