@@ -51,6 +51,7 @@ from api.v1 import (
     policies,
     quotas,
     reclaims,
+    secrets,
     system,
     system_figures,
     telemetry,
@@ -140,7 +141,7 @@ def _routes() -> Sequence[BaseRoute]:
         pair_probes,
     )
     records = (events, audit, policies, system_figures)
-    of_tenants = (log_lines, training, verdicts, reclaims, keys, persons, tenants, quotas)
+    of_tenants = (log_lines, training, verdicts, reclaims, keys, persons, tenants, quotas, secrets)
     for module in (jobs, gpus, nodes, *of_tenants, *fleet_wide, *records, *of_hosts):
         add_strict_routes(root, "/v1", module.router)
     add_strict_routes(root, "/v1", system.v1)

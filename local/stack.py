@@ -35,9 +35,11 @@ from muster.db.engine import make_engine
 from muster.durable import write_durably
 from muster.ports import free_port, port_is_taken
 from muster.processes import stop_on_signals
-from muster.settings import make_secret_key_file
+from muster.settings import make_secret_key_file, make_secret_keys_file
 
 READY: Final = "ready"
+SECRET_KEYS: Final = "secrets.key"  # noqa: S105  # a file's name
+"""File of the keys of tenants' secrets; its name ends as other secret files' do, which no support bundle shows."""
 LAST_LINES: Final = 4
 """Lines of the log of a process that ended, which its error shows."""
 Lead = Callable[[Console, LocalStack, threading.Event], bool]
@@ -91,6 +93,7 @@ def _start(plan: StackPlan, console: Console, ending: ExitStack, stop: threading
     (state_dir / "logs").mkdir(exist_ok=True)
     (state_dir / "cli.json").unlink(missing_ok=True)
     make_secret_key_file(state_dir / "secret.key")
+    make_secret_keys_file(state_dir / SECRET_KEYS)
     servers: dict[str, Server] = {}
     database_url = _database(state_dir, servers, console, ending)
     broker_url = _broker(state_dir, servers, console, ending)
@@ -175,9 +178,10 @@ def _server_children(plan: StackPlan, port: int, database_url: str, broker_url: 
         api_port=port,
         state_dir=plan.state_dir,
     )
+    keys = child_environment(secret_keys_file=plan.state_dir / SECRET_KEYS)  # no other process opens a secret
     logs = plan.state_dir / "logs"
     return [
-        Child("api", ["api"], variables, logs / "api.log"),
+        Child("api", ["api"], {**variables, **keys}, logs / "api.log"),
         Child("scheduler", ["scheduler"], variables, logs / "scheduler.log"),
         Child("worker-control", ["worker", "control"], variables, logs / "worker-control.log"),
     ]

@@ -19,7 +19,7 @@ from control.core.unit_of_work import UnitOfWorkFactory
 from muster.domain.policy.limits import LimitPolicy
 from tests.api.conformance import Conformance
 from tests.authorisation.callers import SECRET_KEY, Caller, every_caller
-from tests.authorisation.estates import Estates, make_estates
+from tests.authorisation.estates import SECRET_KEYS, Estates, make_estates
 from tests.authorisation.requesting import Requesting
 from tests.patient import patient_engine
 from tools.openapi_document import described
@@ -40,7 +40,9 @@ class House:
 def house(database_url: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[House]:
     monkeypatch.setattr(sign_in, "BURST", MANY)
     with patient_engine(database_url, pool_size=10, max_overflow=20) as engine:
-        dependencies = AppDependencies(UnitOfWorkFactory(engine), SECRET_KEY, limits=LimitPolicy(joining_burst=MANY))
+        dependencies = AppDependencies(
+            UnitOfWorkFactory(engine), SECRET_KEY, limits=LimitPolicy(joining_burst=MANY), secret_keys=SECRET_KEYS
+        )
         estates = make_estates(dependencies.units)
         app: ASGIApp = create_app(dependencies, console.app.install)
         document, files = described(), StaticFiles()

@@ -34,6 +34,7 @@ BRANCHES: Final = {
         "muster mfu --model H200 --tokens-per-s 13000 --params 7.5e9 --layers 32 --heads 32 --head-dim 128 "
         "--sequence 8192",
     ),
+    "secret": _group("admin.secrets", "Secrets of jobs: set, list, rotate, delete.", WORK),
     "train": _group("job.train", "Trainings: look into one that fails, check that one resumes exactly.", WORK),
     "gpu": _group("gpu.gpus", "GPUs: what is known of each, and what to do about it.", FLEET),
     "node": _group("node.nodes", "Nodes: the GPU hosts.", FLEET),

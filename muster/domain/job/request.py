@@ -56,7 +56,8 @@ def request_of_spec(spec: JobSpec) -> JobRequest:
     needed = {
         "container": container is not None,
         "datasets": bool(spec.datasets),
-        "secrets": bool(spec.secrets),
+        "secret_variables": bool(spec.secret_env),
+        "secrets": bool(spec.secret_names),
         "venv": spec.program.venv is not None,
     }
     return JobRequest(
