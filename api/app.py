@@ -54,6 +54,7 @@ from api.v1 import (
     policies,
     quotas,
     reclaims,
+    secrets,
     system,
     system_figures,
     telemetry,
@@ -145,7 +146,7 @@ def _routes() -> Sequence[BaseRoute]:
         pair_probes,
     )
     records = (events, audit, policies, system_figures)
-    of_tenants = (log_lines, training, bundles, verdicts, reclaims, keys, persons, tenants, quotas)
+    of_tenants = (log_lines, training, bundles, verdicts, reclaims, keys, persons, tenants, quotas, secrets)
     for module in (jobs, job_lists, gpus, nodes, *of_tenants, *fleet_wide, *records, *of_hosts):
         add_strict_routes(root, "/v1", module.router)
     add_strict_routes(root, "/v1", system.v1)

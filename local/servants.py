@@ -13,6 +13,8 @@ from muster.store.key_file import make_key_file
 STORE_URL: Final = "store.url"
 """File of a state folder, while the stack is up: the address of its content store, for `muster doctor`."""
 STORE_KEY: Final = "store.key"
+SECRET_KEYS: Final = "secrets.key"  # noqa: S105  # a file's name
+"""File of the keys of tenants' secrets; its name ends as other secret files' do, which no support bundle shows."""
 _GIVEN: Final = f"{PREFIX}STORE_"
 
 
@@ -52,9 +54,10 @@ def server_children(
         state_dir=plan.state_dir,
     )
     variables |= store.variables
+    keys = child_environment(secret_keys_file=plan.state_dir / SECRET_KEYS)  # no other process opens a secret
     logs = plan.state_dir / "logs"
     servants = [
-        Child("api", ["api"], variables, logs / "api.log"),
+        Child("api", ["api"], {**variables, **keys}, logs / "api.log"),
         Child("scheduler", ["scheduler"], variables, logs / "scheduler.log"),
         Child("worker-control", ["worker", "control"], variables, logs / "worker-control.log"),
     ]

@@ -29,14 +29,14 @@ from local.local_stack import LocalStack, StackPlan
 from local.postgres import PostgresServer
 from local.progress import Patience, Work, work_of
 from local.restarts import Keeper, Server
-from local.servants import STORE_URL, LocalStore, embedded_store, given_store, server_children
+from local.servants import SECRET_KEYS, STORE_URL, LocalStore, embedded_store, given_store, server_children
 from local.shutdown import stop_children, stop_programs
 from muster.db import migrate
 from muster.db.engine import make_engine
 from muster.durable import write_durably
 from muster.ports import free_port, port_is_taken
 from muster.processes import stop_on_signals
-from muster.settings import make_secret_key_file
+from muster.settings import make_secret_key_file, make_secret_keys_file
 
 READY: Final = "ready"
 MAX_PORT: Final = 65_535
@@ -93,6 +93,7 @@ def _start(plan: StackPlan, console: Console, ending: ExitStack, stop: threading
     (state_dir / "logs").mkdir(exist_ok=True)
     (state_dir / "cli.json").unlink(missing_ok=True)
     make_secret_key_file(state_dir / "secret.key")
+    make_secret_keys_file(state_dir / SECRET_KEYS)
     servers: dict[str, Server] = {}
     database_url = _database(state_dir, servers, console, ending)
     broker_url = _broker(state_dir, servers, console, ending)

@@ -120,6 +120,8 @@ class Settings(StrictModel):
     broker_url: Annotated[str, AfterValidator(_broker_url)] | None = None
     secret_key: SecretStr | None = None
     secret_key_file: Annotated[Path, Field(strict=False)] | None = None
+    secret_keys_file: Annotated[Path, Field(strict=False)] | None = None
+    """The keys that protect tenants' secrets, one a line, the first for new ones. Without it none can be stored."""
     api_host: str = "127.0.0.1"
     api_port: Annotated[int, Field(ge=1, le=65535, strict=False)] = 8420
     api_tls_certificate: Annotated[Path, Field(strict=False)] | None = None
@@ -234,6 +236,17 @@ def make_secret_key_file(path: Path) -> None:
         return
     with os.fdopen(descriptor, "w", encoding="ascii") as file:
         file.write(os.urandom(SECRET_KEY_BYTES).hex() + "\n")
+
+
+def make_secret_keys_file(path: Path) -> None:
+    """Write a file with one fresh key of secrets, mode 0600, unless there is one."""
+    try:
+        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    except FileExistsError:
+        return
+    with os.fdopen(descriptor, "w", encoding="ascii") as file:
+        file.write("# Keys of tenants' secrets: the first one protects new values, any of them opens stored ones.\n")
+        file.write(f"local-1 {os.urandom(SECRET_KEY_BYTES).hex()}\n")
 
 
 def load_settings(environ: Mapping[str, str] | None = None) -> Settings:

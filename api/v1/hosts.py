@@ -9,10 +9,13 @@ from api.bodies import described_by_wire, wire_body
 from api.dependencies import dependencies_of
 from api.permissions import requires_of_host
 from api.reading import require_id
-from api.wire_answers import answered
-from control.hosts import bundles, host_reports, protocol
+from api.refusals import refusing_also
+from api.secret_keys import keys_of
+from api.wire_answers import answered, answered_after
+from control.hosts import bundles, host_reports, protocol, secret_delivery
 from control.training import training
 from control.watch import line_intake
+from muster.domain.errors import SecretKeyError, StaleFenceError
 from muster.domain.ids import AttemptId
 from muster.domain.principals import Permission, Principal
 from muster.wire.content import BundleReport, BundleReportAnswer, DownloadsAnswer, DownloadsRequest
@@ -25,6 +28,8 @@ from muster.wire.host import (
     LogBatch,
     ReportAnswer,
     ReportBatch,
+    SecretsAnswer,
+    SecretsRequest,
 )
 from muster.wire.training import FindingsAnswer, FindingsBatch, TrainAnswer, TrainBatch
 
@@ -49,6 +54,26 @@ async def claim(
     """Claim before start: granted with the order, or refused with the reason."""
     found_id = AttemptId(require_id("attempt", attempt_id))
     return await answered(request, node, protocol.CLAIM, lambda unit: protocol.claim(unit, found_id, message))
+
+
+@router.post(
+    "/attempts/{attempt_id}/secrets",
+    response_model=None,
+    openapi_extra=described_by_wire(SecretsRequest, SecretsAnswer),
+    dependencies=[refusing_also(SecretKeyError, StaleFenceError)],
+)
+async def read_secrets(
+    attempt_id: str, request: Request, node: Node, message: Annotated[SecretsRequest, wire_body(SecretsRequest)]
+) -> Response:
+    """Read the secrets of a claimed part, sealed to the question's own key; each read is audited."""
+    found_id, keys = AttemptId(require_id("attempt", attempt_id)), keys_of(request)
+    return await answered_after(
+        request,
+        node,
+        secret_delivery.READ,
+        lambda unit: secret_delivery.read_for_host(unit, found_id, message),
+        lambda delivery: delivery.sealed(keys),
+    )
 
 
 @router.post(

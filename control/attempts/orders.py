@@ -15,6 +15,7 @@ from control.attempts.reruns import doubt_in, order_for
 from control.checkpoints.checkpoints import resume_of
 from control.core.unit_of_work import UnitOfWork
 from control.fleet.failure_rates import rule_for_attempt
+from control.secrets.job_secrets import named_by
 from muster.db.models import Allocation, AllocationGpu, AttemptHost, Gpu, Job, Tenant
 from muster.domain.ids import GpuUuid, JobId, NodeId
 from muster.domain.job.dataset_spec import environment_of
@@ -58,8 +59,13 @@ def order_of(unit: UnitOfWork, loaded: LoadedAttempt, node_id: NodeId, policy: P
 def preflight_order_of(unit: UnitOfWork, job: Job, preflight_id: str, number: int, policy: Policy) -> Order:
     """Return the order of a preflight, before the job has any GPU: its first host's alone, and never started."""
     spec = spec_of(unit.session, job)
+    order = _order_of_program(unit, job, spec, policy)
+    laid = tuple(name for name in order.secrets if name not in order.sealed_secrets)
     return msgspec.structs.replace(
-        _order_of_program(unit, job, spec, policy),
+        order,
+        secrets=laid,  # of the others the server knows that they are there, and only an attempt receives them
+        sealed_secrets=(),
+        secret_variables={variable: name for variable, name in order.secret_variables.items() if name in laid},
         attempt_id=preflight_id,
         fence=number,
         bundle=_bundle_of(job, spec, policy, policy.dispatch.preflight_within_s),
@@ -93,7 +99,9 @@ def _order_of_program(unit: UnitOfWork, job: Job, spec: JobSpec, policy: Policy)
         log_limit_bytes_per_stream=policy.limits.log_bytes_per_stream,
         limits=PartLimits(**spec.limits.model_dump()),
         tenant=unit.session.get_one(Tenant, job.tenant_id).name,
-        secrets=spec.secrets,
+        secrets=spec.secret_names,
+        sealed_secrets=named_by(unit.session, job.id) if spec.secret_names else (),
+        secret_variables=spec.secret_env,
         job_number=job.number,
         venv=spec.program.venv,
         datasets=tuple(PartDataset(**dataset.model_dump(mode="json")) for dataset in spec.datasets),

@@ -40,6 +40,7 @@ store_key() { # makes the first key of the content store, unless there is one
 NAMES="$API_NAME ${STORE%:*}"
 
 secret "$CONTROL/secret.key"
+[ -e "$CONTROL/secrets.key" ] || printf 'first %s\n' "$(openssl rand -hex 32)" | replace "$CONTROL/secrets.key"
 secret "$DATABASE_SECRET/password"
 secret "$CONTROL/broker.password"
 secret "$HOSTS/broker.password"
@@ -61,6 +62,7 @@ replace "$CONTROL/settings.yaml" <<YAML
 database_url: postgresql://muster:$(cat "$DATABASE_SECRET/password")@$DATABASE/muster
 broker_url: redis://muster-control:$(cat "$CONTROL/broker.password")@$BROKER/0
 secret_key_file: $CONTROL/secret.key
+secret_keys_file: $CONTROL/secrets.key
 api_host: 0.0.0.0
 api_port: ${API##*:}
 api_tls_certificate: $CONTROL/tls.pem

@@ -122,10 +122,11 @@ def change_once(
     *,
     body: Mapping[str, Any] | None,
     dry_run: bool,
+    if_match: str | None = None,
 ) -> Call[T]:
-    """Return a change whose answer holds a secret that is shown once: no key keeps it, so it is never sent twice."""
-    query = {"dry_run": dry_run or None}
-    return Call("POST", path, answer, path_values or {}, query, body=body, is_repeatable=False)
+    """Return a change with a secret in it or in its answer: no key keeps it, so it is never sent twice."""
+    query, headers = {"dry_run": dry_run or None}, {"If-Match": if_match}
+    return Call("POST", path, answer, path_values or {}, query, headers, body, is_repeatable=False)
 
 
 def rest_of(page: Mapping[str, Any]) -> dict[str, Any] | None:

@@ -18,6 +18,8 @@ from muster.wire.host import (
     LogBatch,
     ReportAnswer,
     ReportBatch,
+    SecretsAnswer,
+    SecretsRequest,
 )
 from muster.wire.messages import WireMessage
 from muster.wire.training import FindingsAnswer, FindingsBatch, TrainAnswer, TrainBatch
@@ -39,6 +41,9 @@ class HostClient:
 
     def claim(self, attempt_id: AttemptId, request: ClaimRequest) -> ClaimAnswer:
         return self._post(f"/v1/hosts/self/attempts/{attempt_id}/claim", request, ClaimAnswer)
+
+    def secrets(self, attempt_id: AttemptId, request: SecretsRequest) -> SecretsAnswer:
+        return self._post(f"/v1/hosts/self/attempts/{attempt_id}/secrets", request, SecretsAnswer)
 
     def report(self, attempt_id: AttemptId, batch: ReportBatch) -> ReportAnswer:
         return self._post(f"/v1/hosts/self/attempts/{attempt_id}/reports", batch, ReportAnswer)

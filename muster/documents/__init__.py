@@ -136,6 +136,16 @@ from muster.documents.policies import (
     PolicyPage,
     PolicyVersion,
 )
+from muster.documents.secrets import (
+    ChangedSecret,
+    ChangedSecretKeys,
+    NewSecret,
+    Secret,
+    SecretKey,
+    SecretKeyPage,
+    SecretPage,
+    SecretValue,
+)
 from muster.documents.system import Health, ProblemKind
 from muster.documents.system_figures import System
 from muster.documents.tenants import (
@@ -201,6 +211,8 @@ __all__ = [
     "ChangedNode",
     "ChangedPerson",
     "ChangedQuota",
+    "ChangedSecret",
+    "ChangedSecretKeys",
     "ChangedTenant",
     "ChangedVerdict",
     "ChangedVerdictRules",
@@ -278,6 +290,7 @@ __all__ = [
     "NewKey",
     "NewPerson",
     "NewPolicy",
+    "NewSecret",
     "Node",
     "NodeAgent",
     "NodeDetail",
@@ -319,6 +332,11 @@ __all__ = [
     "Remedy",
     "Repair",
     "Restart",
+    "Secret",
+    "SecretKey",
+    "SecretKeyPage",
+    "SecretPage",
+    "SecretValue",
     "Series",
     "Shape",
     "SignalAge",

@@ -122,6 +122,7 @@ class _JobFields(TypedDict):
     checkpoint: NotRequired[CheckpointRule]
     limits: NotRequired[HostLimits]
     secrets: NotRequired[list[str]]
+    secret_env: NotRequired[dict[str, str]]
     datasets: NotRequired[list[Dataset]]
     wall_time_s: NotRequired[float | None]
     budget_gpu_hours: NotRequired[float | None]

@@ -168,6 +168,11 @@ class UnavailableError(MusterError):
     advice = "Repeat the request after Retry-After seconds; with the same Idempotency-Key it happens once."
 
 
+class SecretKeyError(MusterError):
+    code, status, title = "secret_key_unusable", 503, "The keys that protect secrets cannot be used"
+    advice = "Give the detail to the operator, who keeps the keys: see MUSTER_SECRET_KEYS_FILE."
+
+
 class TooManyConnectionsError(MusterError):
     code, status, title = "too_many_connections", 503, "Too many connections to the server are open"
     advice = "Connect again after Retry-After seconds."

@@ -20,7 +20,7 @@ from control.core.unit_of_work import UnitOfWorkFactory
 from muster.domain.policy.limits import LimitPolicy
 from tests.api.conformance import Conformance
 from tests.authorisation.callers import SECRET_KEY, Caller, every_caller
-from tests.authorisation.estates import Estates, make_estates
+from tests.authorisation.estates import SECRET_KEYS, Estates, make_estates
 from tests.authorisation.requesting import Requesting
 from tests.patient import patient_engine
 from tests.signing_store import signing_store
@@ -44,7 +44,9 @@ def house(database_url: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) ->
     with patient_engine(database_url, pool_size=10, max_overflow=20) as engine:
         limits = LimitPolicy(joining_burst=MANY)
         store = signing_store(tmp_path)
-        dependencies = AppDependencies(UnitOfWorkFactory(engine), SECRET_KEY, limits=limits, store=store)
+        dependencies = AppDependencies(
+            UnitOfWorkFactory(engine), SECRET_KEY, limits=limits, store=store, secret_keys=SECRET_KEYS
+        )
         estates = make_estates(dependencies.units)
         app: ASGIApp = create_app(dependencies, console.app.install)
         document, files = described(), StaticFiles()

@@ -46,6 +46,7 @@ from muster.identity import new_id
 from muster.wire.host import PROTOCOL_VERSION, LogBatch, LogChunk
 from muster.wire.training import TrainBatch, TrainLine
 from scheduler.quota.tenancy import Quota
+from tests.control.secrets.secret_case import KeyService, set_secret
 from tests.fleet_factory import ENDS_AT_ITS_FAULT, OPERATOR, Fleet
 from tests.played_host import PlayedHost, played_host
 from tests.stored_signals import add_signal
@@ -56,10 +57,11 @@ from watch.reports import Frame
 from watch.verdicts import Verdict
 
 JUDGE: Final = system_principal("judge")
+SECRET_KEYS: Final = KeyService()
 WORDS: Final = ("ocelot", "quetzal")
 WRITTEN: Final = (
     *("tenant", "job", "script", "argument", "environment", "label", "print", "damage", "second", "regret"),
-    *("key", "person", "ceiling", "reclaim", "cordon", "burn-in"),
+    *("key", "person", "secret", "ceiling", "reclaim", "cordon", "burn-in"),
 )
 """What is written with a tenant's word before it: names, a specification, what a rank prints and says, reasons."""
 BYSTANDER: Final = "axolotl"
@@ -251,6 +253,7 @@ class _Life:
         role = Role.TENANT_MEMBER
         with self.units.begin(OPERATOR, keys.CREATE) as unit:
             self.key_id = keys.create(unit, name=f"{self.word}-key", role=role, tenant_id=tenant_id).key.id
+        self.secret_id = set_secret(self.units, SECRET_KEYS, tenant_id, f"{self.word}-secret", b"a value").id
         with self.units.begin(OPERATOR, persons.CREATE) as unit:
             self.person_id = persons.create(unit, name=f"{self.word}-person", role=role, tenant_id=tenant_id).person.id
         self.bundle_digest = self._store_a_bundle()
@@ -313,6 +316,7 @@ class _Life:
             "attempt_id": self.attempt_id,
             "key_id": self.key_id,
             "person_id": self.person_id,
+            "secret_id": self.secret_id,
             "tenant_id": tenant_id,
             "reclaim_id": self.reclaim_id,
             "bundle": self.bundle_digest,

@@ -35,6 +35,7 @@ MISSING: Final = {
             "person": "prs",
             "tenant": "ten",
             "reclaim": "rcl",
+            "secret": "sec",
             "verdict": "vrd",
             "incident": "inc",
             "cordon": "cdn",

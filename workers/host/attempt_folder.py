@@ -71,7 +71,12 @@ class AttemptFolder:
             "boot_id": at.boot_id,
             "node_id": at.node_id,
             "user": user or {},
-            "secrets": {"names": order.secrets, "source": _secrets_of(at.secrets_dir, order.tenant)},
+            "secrets": {
+                "names": order.secrets,
+                "source": _secrets_of(at.secrets_dir, order.tenant),
+                "sealed": order.sealed_secrets,
+                "variables": order.secret_variables,
+            },
             "rendezvous": {"host": order.rendezvous.host, "port": port},
             "lease": {"boottime_ns": lease_until_ms * _NS_PER_MS},
             **self._checkpoints_of(order, at.variables),

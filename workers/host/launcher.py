@@ -24,6 +24,7 @@ from muster.ports import meeting_port
 from muster.wire.host import (
     CAPABILITIES_FIELD,
     HOST_CAPABILITIES,
+    LAID_SECRETS,
     PAIRWISE_CAPABILITY,
     PREFLIGHTS_FIELD,
     PROTOCOL_VERSION,
@@ -46,6 +47,7 @@ from workers.host.log_relay import LogRelay
 from workers.host.meetings import Meetings
 from workers.host.preflight import Preflights
 from workers.host.proof_tries import ProofTries
+from workers.host.secret_delivery import SecretDelivery
 from workers.host.starting import Starter
 from workers.host.supervisor.proof.remains import what_is_left
 from workers.host.wake_socket import WakeupSocket
@@ -98,6 +100,7 @@ class Launcher:
         self._starter = Starter(config.state_dir, config.python, is_warm=config.is_warm)
         self._preflights = Preflights(config.state_dir, config.checkpoints_dir, self._write_order)
         self._meetings = Meetings(self._folder)
+        self._secrets = SecretDelivery(client, config.node_id, config.boot_id, boottime_ms)
         self._seq = 0
         self._next_heartbeat_ms = 0
         self._last_beat_ms = 0
@@ -215,6 +218,12 @@ class Launcher:
             preflights=self._preflights.reports() if PREFLIGHTS_FIELD in self._taken else (),
         )
 
+    @property
+    def _capabilities(self) -> tuple[str, ...]:
+        """With it the server knows whether a name that it has no secret of may be a file here."""
+        laid = () if self._config.secrets_dir is None else (LAID_SECRETS,)
+        return (*HOST_CAPABILITIES, *laid)
+
     def _beat(self, request: HeartbeatRequest) -> tuple[HeartbeatAnswer, tuple[PreflightReport, ...]]:
         """Send a beat and return the answer with the preflights that were reported.
 
@@ -319,10 +328,10 @@ class Launcher:
         folder = self._folder(record.attempt_id)
         if supervisor.adopt(folder.path).state != "not_started":
             return
-        if is_allowed:
-            self._starter.start(folder.path)
-        else:
+        if not is_allowed:
             self._never_start(record)
+        elif self._secrets.are_here(record, folder):
+            self._starter.start(folder.path)
 
     def _stop_program(self, command: host.StopProgram) -> None:
         folder = self._folder(command.attempt_id)

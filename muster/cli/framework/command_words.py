@@ -38,6 +38,7 @@ TYPED_ADVICE: Final = {
     "client_version": "Install the client that the control plane serves at /install.",
     "rate_limited": "Wait a little, and type the command again.",
     "tenant_limit": "Wait until jobs have ended, or ask for a higher limit: see `muster tenant limits`.",
+    "secret_key_unusable": "Show this to the operator, who keeps the keys that protect secrets.",
     "unavailable": "Check that the database runs, and type the command again: a change happens once.",
     "too_many_connections": "Type the command again in a few seconds.",
     "cursor_expired": "Begin with the oldest event that is still kept.",

@@ -66,7 +66,10 @@ Datasets = Annotated[
     list[str] | None,
     typer.Option(help="NAME=PATH[,manifest=PATH][,verify=checksums], on every host; may be repeated."),
 ]
-Secrets = Annotated[list[str] | None, typer.Option(help="A secret's name on the hosts; may be repeated.")]
+Secrets = Annotated[
+    list[str] | None,
+    typer.Option(help="NAME of a secret, a file for the program; or VARIABLE=NAME. May be repeated."),
+]
 Env = Annotated[list[str] | None, typer.Option(help="KEY=VALUE; may be repeated.")]
 Python = Annotated[Path | None, typer.Option(help="The interpreter with torch.")]
 Workdir = Annotated[Path | None, typer.Option(help="Default: this folder; in a container, one of the attempt's own.")]

@@ -114,11 +114,21 @@ class ResourceOptions(LimitOptions):
     dataset: Datasets = None
 
     def fields(self) -> dict[str, Any]:
+        secrets = [secret_of(words) for words in self.secret or []]
         return _given(
             limits=self.limits(),
-            secrets=self.secret,
+            secrets=[name for variable, name in secrets if not variable],
+            secret_env={variable: name for variable, name in secrets if variable},
             datasets=[dataset_of(words) for words in self.dataset or []],
         )
+
+
+def secret_of(words: str) -> tuple[str, str]:
+    """Return variable and name of ``NAME`` or ``VARIABLE=NAME``; a file's variable is empty."""
+    variable, is_variable, name = words.partition("=")
+    if is_variable and not (variable and name):
+        raise unfit("--secret", f"{words!r} is neither NAME nor VARIABLE=NAME")
+    return (variable, name) if is_variable else ("", words)
 
 
 @dataclass(frozen=True)
@@ -231,7 +241,7 @@ def submitted(
     must_wait: bool,
     dry_run: bool,
 ) -> Answer:
-    """Submit the specification, or show its plan, and do afterwards what was asked. ``folder``: it is uploaded before."""
+    """Submit the specification, or show its plan, and then do what was asked. ``folder``: it is uploaded first."""
     with open_client() as client:
         if tenant is not None:
             spec["tenant_id"] = tenant_named(client, tenant)

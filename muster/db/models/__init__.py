@@ -26,6 +26,7 @@ from muster.db.models.policies import PolicyVersion
 from muster.db.models.preflights import PlacementPreflight
 from muster.db.models.quotas import Quota
 from muster.db.models.reclaims import GpuHold, Reclaim
+from muster.db.models.secrets import JobSecret, Secret, SecretVersion
 from muster.db.models.storage_faults import StorageFault
 from muster.db.models.telemetry import (
     NodeLatest,
@@ -69,6 +70,7 @@ __all__ = [
     "IdempotencyKey",
     "Incident",
     "Job",
+    "JobSecret",
     "JoinToken",
     "LeaderLeaseRow",
     "LineFindingRow",
@@ -86,6 +88,8 @@ __all__ = [
     "Quota",
     "Reclaim",
     "Repair",
+    "Secret",
+    "SecretVersion",
     "SequenceHead",
     "StallReport",
     "StateEdge",

@@ -58,7 +58,8 @@ def request_of_spec(spec: JobSpec) -> JobRequest:
         "bundle": spec.program.bundle is not None,
         "container": container is not None,
         "datasets": bool(spec.datasets),
-        "secrets": bool(spec.secrets),
+        "secret_variables": bool(spec.secret_env),
+        "secrets": bool(spec.secret_names),
         "venv": spec.program.venv is not None,
     }
     return JobRequest(

@@ -265,13 +265,14 @@ class HostLimits(StrictModel):
 class JobSpec(StrictModel):
     """The specification that a tenant submits.
 
-    ``secrets``: names of files that the operator keeps on the hosts for this tenant; never values. ``datasets``: data
-    that its hosts must have before it starts; the program finds each by ``MUSTER_DATASET_<NAME>``. ``on_node_loss``
-    None: ``fenced`` for several hosts whose program trains by ``muster.train``, since an old attempt's commits are
-    fenced off there; else ``wait``. ``on_hang``: the reaction if its ranks make no progress; None: the policy's.
-    ``on_straggler``: the reaction to a slow rank; None: the policy's. ``on_value_fault``: the reaction of
-    ``muster.train`` to a value that is not finite, such as ``rollback:2``; None: as the program says.
-    ``rerun_exit_codes``: the meaning of exit codes 16 and 17 of its program; None: that of any program.
+    ``secrets``: names of the tenant's secrets, never values; the program reads each as a file. ``secret_env``: variable
+    → the secret whose value it has, for programs that read no file. ``datasets``: data that its hosts must have before
+    it starts; the program finds each by ``MUSTER_DATASET_<NAME>``. ``on_node_loss`` None: ``fenced`` for several hosts
+    whose program trains by ``muster.train``, since an old attempt's commits are fenced off there; else ``wait``.
+    ``on_hang``: the reaction if its ranks make no progress; None: the policy's. ``on_straggler``: the reaction to a
+    slow rank; None: the policy's. ``on_value_fault``: the reaction of ``muster.train`` to a value that is not finite,
+    such as ``rollback:2``; None: as the program says. ``rerun_exit_codes``: the meaning of exit codes 16 and 17 of its
+    program; None: that of any program.
     """
 
     name: Name
@@ -285,6 +286,7 @@ class JobSpec(StrictModel):
     checkpoint: CheckpointRule = Field(default_factory=CheckpointRule)
     limits: HostLimits = Field(default_factory=HostLimits)
     secrets: tuple[Name, ...] = Field(default=(), max_length=32, strict=False)
+    secret_env: dict[EnvKey, Name] = Field(default_factory=dict, max_length=32)
     datasets: tuple[Dataset, ...] = Field(default=(), max_length=16, strict=False)
     wall_time_s: Annotated[float, Field(gt=0, le=MOST_S)] | None = None
     budget_gpu_hours: Annotated[float, Field(gt=0, le=1e9)] | None = None
@@ -354,6 +356,27 @@ class JobSpec(StrictModel):
         if len(set(names)) < len(names):
             raise ValueError("names a secret twice")
         return names
+
+    @field_validator("secret_env")
+    @classmethod
+    def _variables_of_secrets_are_the_tenants(cls, env: dict[str, str]) -> dict[str, str]:
+        if refused := sorted(filter(_is_refused, env)):
+            raise ValueError(f"{refused[0]} is not a variable that a job may set")
+        return env
+
+    @model_validator(mode="after")
+    def _variables_of_secrets_fit(self) -> Self:
+        """Refuse them in a container, whose engine keeps its variables on the host's disk."""
+        if self.program.container is not None and self.secret_env:
+            raise ValueError("`secret_env`: a container's engine writes variables to a disk; name it in `secrets`")
+        if twice := sorted(self.secret_env.keys() & self.program.env.keys()):
+            raise ValueError(f"`secret_env`: {twice[0]} is in `program.env` too")
+        return self
+
+    @property
+    def secret_names(self) -> tuple[str, ...]:
+        """Names of all its secrets, for files and for variables."""
+        return tuple(dict.fromkeys((*self.secrets, *self.secret_env.values())))
 
     @field_validator("wall_time_s", "budget_gpu_hours", "stop_grace_s", mode="before")
     @classmethod

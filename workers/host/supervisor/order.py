@@ -124,6 +124,7 @@ def read_order(folder: Path) -> Order:
     if document is None:
         raise OrderError(f"{files.ORDER} is missing or not a JSON object")
     order = Order(document)
+    order.secrets.folder = folder
     order.user.is_taken = (folder / files.USER).exists()
     return order
 

@@ -1,0 +1,163 @@
+"""``muster secret`` takes values from a file, standard input or a prompt, and shows none."""
+
+import base64
+import json
+import os
+import pty
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from muster.cli.framework.exits import Exit
+from tests.cli.command import Command
+from tests.recorded_server import Answer, Requested, problem, serving
+
+VALUE = "s3cr3t-0f-acme"
+SECRET = {
+    "id": "sec_00000000000000000000000001",
+    "tenant_id": "ten_1",
+    "name": "hf-token",
+    "jobs": [],
+    "version": 1,
+    "created_at": "2026-01-01T00:00:00Z",
+    "created_by": "key:ci",
+    "rotated_at": None,
+}
+
+
+def answered(requested: Requested, _number: int) -> Answer:
+    if requested.method == "GET":
+        return Answer(200, {"items": [SECRET], "next_cursor": None})
+    return Answer(201 if requested.path == "/v1/secrets" else 200, SECRET)
+
+
+def sent(server: Any) -> bytes:
+    body = json.loads(server.requested[-1].body)
+    assert body["encoding"] == "base64"
+    return base64.b64decode(body["value"])
+
+
+def test_a_value_comes_from_a_file_or_standard_input_as_it_is(muster: Command, tmp_path: Path) -> None:
+    (tmp_path / "token").write_bytes(b"\x00\xff\n")
+    with serving(answered) as server:
+        said = muster.run("secret", "set", "hf-token", "--file", "token", "--job", "train", url=server.url)
+        assert said.returncode == 0, said.stderr
+        assert sent(server) == b"\x00\xff\n"
+        assert json.loads(server.requested[-1].body)["jobs"] == ["train"]
+        assert "Idempotency-Key".lower() not in server.requested[-1].headers
+        piped = subprocess.run(
+            [sys.executable, "-m", "muster", "secret", "rotate", "hf-token", "--file", "-"],
+            input=VALUE.encode(),
+            env={
+                **os.environ,
+                "HOME": str(tmp_path),
+                "MUSTER_API_URL": server.url,
+                "MUSTER_API_KEY_FILE": str(muster.key_file),
+            },
+            cwd=tmp_path,
+            capture_output=True,
+            check=False,
+        )
+        assert piped.returncode == 0, piped.stderr
+        assert server.requested[-1].path == f"/v1/secrets/{SECRET['id']}/rotate"
+        assert sent(server) == VALUE.encode()
+    assert VALUE.encode() not in piped.stdout + piped.stderr
+    assert "hf-token is set. A job names it: muster job submit --secret hf-token" in said.stdout
+
+
+def test_a_value_on_the_command_line_is_refused_with_the_reason(muster: Command) -> None:
+    with serving(answered) as server:
+        for verb in ("set", "rotate"):
+            said = muster.run("secret", verb, "hf-token", VALUE, url=server.url)
+            assert said.returncode == Exit.USAGE
+            assert "shells keep it in a history, and `ps` shows it" in " ".join(said.stderr.split())
+            assert VALUE not in said.stdout + said.stderr
+    assert server.requested == []
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [(b"", "the value is empty"), (b"x" * (1 << 20), "the value has more than 65,536 bytes")],
+)
+def test_a_value_that_no_secret_may_have_is_not_sent(
+    muster: Command, tmp_path: Path, content: bytes, words: str
+) -> None:
+    (tmp_path / "value").write_bytes(content)
+    with serving(answered) as server:
+        said = muster.run("secret", "set", "hf-token", "--file", "value", url=server.url)
+        missing = muster.run("secret", "set", "hf-token", "--file", "nowhere", url=server.url)
+    assert (said.returncode, missing.returncode) == (Exit.USAGE, Exit.USAGE)
+    assert words in said.stderr
+    assert "nowhere cannot be read: No such file or directory" in missing.stderr
+    assert server.requested == []
+
+
+def test_at_a_terminal_it_is_typed_twice_and_not_shown(muster: Command, tmp_path: Path) -> None:
+    with serving(answered) as server:
+        variables = {"MUSTER_API_URL": server.url, "MUSTER_API_KEY_FILE": str(muster.key_file), "HOME": str(tmp_path)}
+        terminal, its_end = pty.openpty()
+        words = [sys.executable, "-m", "muster", "secret", "set", "hf-token"]
+        process = subprocess.Popen(
+            words,
+            stdin=its_end,
+            stdout=its_end,
+            stderr=its_end,
+            env={**os.environ, **variables},
+            start_new_session=True,
+        )
+        os.close(its_end)
+        shown = b""
+        for prompt in (b"value (not shown):", b"again:"):
+            while prompt not in shown:
+                shown += os.read(terminal, 4096)
+            os.write(terminal, VALUE.encode() + b"\n")
+        while b"is set" not in shown:
+            shown += os.read(terminal, 4096)
+        assert process.wait(60) == 0
+        os.close(terminal)
+        assert sent(server) == VALUE.encode()
+    assert VALUE.encode() not in shown
+
+
+def test_an_unknown_name_is_answered_with_the_names_there_are(muster: Command) -> None:
+    with serving(answered) as server:
+        said = muster.run("secret", "delete", "hf-tokne", url=server.url)
+    assert said.returncode == Exit.NOT_FOUND
+    assert "there is no secret hf-tokne; there is: hf-token" in said.stderr
+    assert [each.method for each in server.requested] == ["GET"]
+
+
+def test_rewrap_goes_on_until_nothing_is_left(muster: Command) -> None:
+    def batches(_requested: Requested, number: int) -> Answer:
+        return Answer(200, {"key_id": "2026", "num_rewrapped": [100, 100, 7][number], "num_left": [107, 7, 0][number]})
+
+    with serving(batches) as server:
+        said = muster.run("secret", "rewrap", url=server.url)
+    assert said.returncode == 0, said.stderr
+    assert len(server.requested) == 3
+    assert said.stdout == "207 values were brought under the key 2026, and no value has another one\n"
+
+
+def test_a_key_that_is_missing_is_reported_in_words(muster: Command) -> None:
+    fault = problem(
+        503, "secret_key_unusable", detail="the key 2025 is needed, and /etc/muster/secrets.key has only 2026"
+    )
+    with serving(lambda _requested, _number: fault) as server:
+        said = muster.run("secret", "rewrap", url=server.url)
+    assert said.returncode == Exit.SERVER_FAULT
+    assert "the key 2025 is needed" in " ".join(said.stderr.split())
+
+
+def test_a_job_names_secrets_as_files_and_as_variables(muster: Command, tmp_path: Path) -> None:
+    (tmp_path / "train.py").touch()
+    words = ("job", "submit", "--secret", "wandb", "--secret", "HF_TOKEN=hf-token", "--dry-run", "--", "train.py")
+    with serving(lambda _requested, _number: problem(422, "validation_failed")) as server:
+        muster.run(*words, url=server.url)
+        body = json.loads(server.requested[-1].body)
+        assert (body["secrets"], body["secret_env"]) == (["wandb"], {"HF_TOKEN": "hf-token"})
+        unfit = muster.run("job", "submit", "--secret", "=hf-token", "--", "train.py", url=server.url)
+    assert unfit.returncode == Exit.USAGE
+    assert "is neither NAME nor VARIABLE=NAME" in " ".join(unfit.stderr.replace("│", " ").split())
