@@ -42,6 +42,7 @@ from api.v1 import (
     jobs,
     keys,
     log_lines,
+    logins,
     node_export,
     node_labels,
     nodes,
@@ -107,6 +108,8 @@ def create_inner_app(dependencies: AppDependencies, *extensions: Extension) -> F
     app.state.host_threads = HostThreads()
     limits = dependencies.limits
     app.state.stream_places = StreamPlaces(limits)
+    app.state.beginning_logins = AddressLimit(logins.BURST, logins.PER_S)
+    app.state.asking_logins = AddressLimit(logins.ANSWER_BURST, logins.ANSWER_PER_S)
     app.state.joining = AddressLimit(limits.joining_burst, limits.joining_per_s)
     problems.install(app)
     documents.install(app)
@@ -140,7 +143,7 @@ def _routes() -> Sequence[BaseRoute]:
         pair_probes,
     )
     records = (events, audit, policies, system_figures)
-    of_tenants = (log_lines, training, verdicts, reclaims, keys, persons, tenants, quotas)
+    of_tenants = (log_lines, training, verdicts, reclaims, keys, logins, persons, tenants, quotas)
     for module in (jobs, gpus, nodes, *of_tenants, *fleet_wide, *records, *of_hosts):
         add_strict_routes(root, "/v1", module.router)
     add_strict_routes(root, "/v1", system.v1)

@@ -26,6 +26,7 @@ PREFIXES: Final = {
     "key": "key",
     "person": "prs",
     "session": "ses",
+    "login": "lgn",
     "node": "node",
     "job": "job",
     "attempt": "att",
