@@ -45,6 +45,7 @@ from api.v1 import (
     jobs,
     keys,
     log_lines,
+    logins,
     node_export,
     node_labels,
     nodes,
@@ -113,6 +114,8 @@ def create_inner_app(dependencies: AppDependencies, *extensions: Extension) -> F
     app.state.manifest_readers = ManifestReaders()
     limits = dependencies.limits
     app.state.stream_places = StreamPlaces(limits)
+    app.state.beginning_logins = AddressLimit(logins.BURST, logins.PER_S)
+    app.state.asking_logins = AddressLimit(logins.ANSWER_BURST, logins.ANSWER_PER_S)
     app.state.joining = AddressLimit(limits.joining_burst, limits.joining_per_s)
     problems.install(app)
     documents.install(app)
@@ -146,7 +149,7 @@ def _routes() -> Sequence[BaseRoute]:
         pair_probes,
     )
     records = (events, audit, policies, system_figures)
-    of_tenants = (log_lines, training, bundles, verdicts, reclaims, keys, persons, tenants, quotas, secrets)
+    of_tenants = (log_lines, training, bundles, verdicts, reclaims, keys, logins, persons, tenants, quotas, secrets)
     for module in (jobs, job_lists, gpus, nodes, *of_tenants, *fleet_wide, *records, *of_hosts):
         add_strict_routes(root, "/v1", module.router)
     add_strict_routes(root, "/v1", system.v1)

@@ -40,6 +40,9 @@ from console.pages import (
 from console.pages import (
     install as install_pages,
 )
+from console.pages import (
+    logins as login_pages,
+)
 from console.rendering import Pages, is_fragment, pages_of, takes_gzip
 from console.served_wheels import ServedWheels
 from console.session import COOKIE, SIGN_IN, SignInNeededError, clear_cookie, viewer_of, way_to_sign_in
@@ -55,6 +58,7 @@ from muster.domain.errors import (
 PREFIX: Final = "/console"
 _PAGE_MODULES: Final = (
     sign_in,
+    login_pages,
     live,
     fleet,
     find,
@@ -94,6 +98,7 @@ def install(app: FastAPI) -> None:
     app.state.live_maps = LiveMaps(app.state.dependencies.units)
     app.state.wheels = ServedWheels()
     app.state.installing = AddressLimit(install_pages.BURST, install_pages.PER_S)
+    app.state.typing_codes = AddressLimit(login_pages.BURST, login_pages.PER_S)
     app.state.signing_in = AddressLimit(sign_in.BURST, sign_in.PER_S)
     app.router.routes.extend(_routes())
     for kind in (MusterError, HTTPException, RequestValidationError, Exception):

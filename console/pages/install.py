@@ -1,8 +1,8 @@
 """Page of how to install the command, and a simple index (PEP 503) of the wheels that this control plane serves.
 
 The commands name our files by address and hash, and leave the index of everything else to the person. A second index
-(``--extra-index-url``) would not do: pip takes the highest version from any index, so a person that registers one of
-our names on a public index could replace our wheel.
+(``--extra-index-url``) would not do: pip takes the highest version from any index, so another person's package of the
+same name on a public index could replace our wheel.
 """
 
 import re

@@ -27,6 +27,7 @@ PREFIXES: Final = {
     "key": "key",
     "person": "prs",
     "session": "ses",
+    "login": "lgn",
     "node": "node",
     "job": "job",
     "attempt": "att",

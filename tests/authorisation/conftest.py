@@ -14,7 +14,10 @@ import console.app
 from api.app import create_app, create_inner_app
 from api.dependencies import AppDependencies
 from api.permissions import declared_routes
-from console.pages import sign_in
+from api.v1 import logins
+from console.pages import install, sign_in
+from console.pages import logins as console_logins
+from console.served_wheels import ServedWheels
 from console.static_files import StaticFiles
 from control.core.unit_of_work import UnitOfWorkFactory
 from muster.domain.policy.limits import LimitPolicy
@@ -40,7 +43,10 @@ class House:
 
 @pytest.fixture
 def house(database_url: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[House]:
-    monkeypatch.setattr(sign_in, "BURST", MANY)
+    for pages in (sign_in, install, console_logins, logins):
+        monkeypatch.setattr(pages, "BURST", MANY)
+    monkeypatch.setattr(logins, "ANSWER_BURST", MANY)
+    monkeypatch.setattr(console.app, "ServedWheels", lambda: ServedWheels(Path("/nowhere")))
     with patient_engine(database_url, pool_size=10, max_overflow=20) as engine:
         limits = LimitPolicy(joining_burst=MANY)
         store = signing_store(tmp_path)

@@ -16,7 +16,7 @@ from muster.domain.principals import Role
 from tests.authorisation.callers import Caller
 
 TABLE: Final = Path(__file__).with_name("routes.txt")
-CONSOLE: Final = "/console"
+PAGES: Final = ("/console", "/install")
 SIGNED_IN: Final = "signed in"
 PUBLIC: Final = "public"
 HOLDERS: Final[Mapping[str, frozenset[Role]]] = {
@@ -73,7 +73,7 @@ class Row:
 
     @property
     def is_page(self) -> bool:
-        return self.path.startswith(CONSOLE)
+        return self.path.startswith(PAGES)
 
     def expected(self, caller: Caller, whose: Whose) -> int:
         """The one status that this caller must get."""

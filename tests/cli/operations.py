@@ -106,7 +106,10 @@ COMMANDS: Final = {
     "GET /v1/tenants/{tenant_id}/quotas": "tenant quota list",
     "PUT /v1/tenants/{tenant_id}/place": "tenant place",
     "PUT /v1/tenants/{tenant_id}/quotas/{tier}": "tenant quota set",
-    "GET /v1/whoami": "doctor",
+    "GET /v1/whoami": "whoami",
+    "POST /v1/logins": "login",
+    "POST /v1/logins/answer": "login",
+    "POST /v1/sign-out": "logout",
 }
 WITHOUT_A_COMMAND: Final = {
     "GET /healthz": "a load balancer asks it",

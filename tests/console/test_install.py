@@ -98,7 +98,7 @@ def test_a_wheel_that_is_built_again_is_served_as_it_is_now(seen: Console, tmp_p
     assert wheels.by_project()["muster-client"].sha256 != before.sha256
 
 
-def test_without_wheels_the_page_and_the_requirements_explain_the_build(seen: Console, tmp_path: Path) -> None:
+def test_without_wheels_page_and_requirements_name_the_command_that_builds_them(seen: Console, tmp_path: Path) -> None:
     _state(seen.client).wheels = ServedWheels(tmp_path / "none")
     page = seen.client.get("/install")
     assert page.status_code == 200

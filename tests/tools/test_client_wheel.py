@@ -142,7 +142,7 @@ def test_its_help_lists_what_works_and_each_of_it_does(client: Place) -> None:
         re.findall(r"^ ([a-z][a-z-]*)  ", client.run("muster", "--help").stdout.replace("│", ""), re.MULTILINE)
     )
     assert listed == {name for name, branch in BRANCHES.items() if branch.needs is None}
-    assert {"job", "doctor"} <= listed
+    assert {"job", "login", "doctor"} <= listed
     names = "'" + "', '".join(sorted(listed)) + "'"
     each = f"""
 import contextlib, io, sys

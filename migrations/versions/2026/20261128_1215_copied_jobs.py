@@ -4,7 +4,7 @@ import sqlalchemy as sa
 from alembic import op
 
 revision = "20261128_1215"
-down_revision = "20261128_0310"
+down_revision = "20261128_1210"
 branch_labels = None
 depends_on = None
 

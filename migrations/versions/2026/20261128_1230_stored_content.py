@@ -5,7 +5,7 @@ from typing import Final
 from alembic import op
 
 revision = "20261128_1230"
-down_revision = "20261128_0310"
+down_revision = "20261128_1220"
 branch_labels = None
 depends_on = None
 

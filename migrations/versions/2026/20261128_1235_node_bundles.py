@@ -4,7 +4,7 @@ import sqlalchemy as sa
 from alembic import op
 
 revision = "20261128_1235"
-down_revision = "20261128_0310"
+down_revision = "20261128_1230"
 branch_labels = None
 depends_on = None
 

@@ -106,6 +106,24 @@ BRANCHES: Final = {
         HERE,
         "muster support-bundle --output case-17.zip",
     ),
+    "login": _alone(
+        "framework.sign_in:login",
+        "Sign in to a control plane: confirm a code in the console, or give a key.",
+        HERE,
+        "muster login https://muster.example",
+    ),
+    "logout": _alone(
+        "framework.sign_in:logout",
+        "Sign out: revoke the key that `muster login` got, and forget the profile.",
+        HERE,
+        "muster logout",
+    ),
+    "whoami": _alone(
+        "framework.sign_in:whoami",
+        "Show the control plane in use, the principal of its key, and the permissions of its role.",
+        HERE,
+        "muster whoami",
+    ),
     "profile": _group("framework.profiles", "Profiles: which control plane, with which key.", HERE),
     "sim": _group("sim.sim", "Faults of the local stack's simulated GPUs.", HERE, needs=Part.WHOLE),
     "completion": _alone(

@@ -17,6 +17,7 @@ from muster.db.models.health import Breaker, BreakerProposal, EvidenceRow, Incid
 from muster.db.models.idempotency import IdempotencyKey
 from muster.db.models.jobs import Job
 from muster.db.models.liveness import LeaderLeaseRow, LoopProgress
+from muster.db.models.logins import CommandLogin
 from muster.db.models.logs import LogChunk
 from muster.db.models.nodes import Node, NodeBundle
 from muster.db.models.outbox import OutboxMessage
@@ -55,6 +56,7 @@ __all__ = [
     "BurnIn",
     "Checkpoint",
     "Cluster",
+    "CommandLogin",
     "ConsoleSession",
     "ConsumerCursor",
     "ContentUse",

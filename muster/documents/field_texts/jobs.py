@@ -3,6 +3,20 @@
 from typing import Final
 
 JOB_TEXTS: Final[dict[str, str]] = {
+    "bundle": "The digest of the work folder: 64 hexadecimal digits; null for none.",
+    "bundles": "The digests of the work folders of which the host has a whole copy.",
+    "bundle_bytes": "Bytes that a bundle may have.",
+    "bundle_files": "Files that a bundle may have.",
+    "completed_at": "The time at which all of it was uploaded; null before.",
+    "digest": "The SHA-256 in hexadecimal digits.",
+    "headers": "Headers to send, exactly as they are.",
+    "manifest_bytes": "Bytes that a bundle's manifest may have.",
+    "method": "The HTTP method.",
+    "num_bytes": "The size in bytes.",
+    "num_files": "How many files it has.",
+    "tenant_bytes": "Bytes that the tenant may store in all.",
+    "uploaded": "Digests of what was uploaded since the answer before.",
+    "url": "The signed address; it counts for an hour.",
     "delivered_at": "The time at which a host was first notified, after which nothing can be withdrawn; null before.",
     "next_offset": "The offset behind the batch.",
     "operation": "The collective, or the part of the program, in which it shows.",

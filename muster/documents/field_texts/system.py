@@ -3,6 +3,13 @@
 from typing import Final
 
 SYSTEM_TEXTS: Final[dict[str, str]] = {
+    "gpu_wait": "How a GPU is recognised that only waits in a collective.",
+    "interval_s": "Seconds between two questions.",
+    "login_token": "The secret text of this login, which only the command that began it has.",
+    "num_rewrapped": "How many envelopes were written again under the active key.",
+    "page": "The page on which a person confirms the login.",
+    "public_key": "The public key with which the answer was sealed.",
+    "rotated_at": "The time of the newest value; null if it is the first one.",
     "active_version": "The version of the active policy; null if there is none.",
     "actor_key_id": "The id of the key that was used; null for none.",
     "after": "The number afterwards.",
@@ -129,6 +136,8 @@ SYSTEM_TEXTS: Final[dict[str, str]] = {
     "watch": "The watch over running jobs.",
 }
 PARAMETER_TEXTS: Final[dict[str, str]] = {
+    "bundle": "The digest of the bundle.",
+    "secret_id": "The id of the secret.",
     "after": "The position after which to begin.",
     "attempt_id": "The attempt's id.",
     "burn_in_id": "The burn-in's id.",
