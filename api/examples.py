@@ -44,9 +44,16 @@ BODIES: Final[dict[str, Any]] = {
     "submit_job": _JOB,
 }
 """By operation: a body that does something which is often wanted."""
+_DIGEST: Final = "9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08"
 _SAMPLES: Final[dict[str, Any]] = {
     "actor": "dana",
     "address": "10.0.12.3",
+    "bundle": _DIGEST,
+    "bundles": _DIGEST,
+    "chunks": _DIGEST,
+    "digest": _DIGEST,
+    "digests": _DIGEST,
+    "uploaded": _DIGEST,
     "attempt_id": "att_01jd3b8h2v5w6x7y8z9a0b1c2d",
     "boot_id": "0b6f4d6e-6a3b-4a6e-9a55-0d6d0c9f2f11",
     "created_by": "dana",
