@@ -2,8 +2,6 @@
 
 import json
 import re
-from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import jsonschema_rs
@@ -14,9 +12,9 @@ from sqlalchemy import select
 from muster.cli.framework.exits import Exit
 from muster.db.models import AuditEntry
 from tests.api.conftest import Api
-from tests.api.typed import Typed, typed_at
+from tests.api.typed import Typed
+from tests.api.typed import typed as typed  # noqa: PLC0414  # a fixture
 from tests.docs.pages import DOCS
-from tests.warm_python import WarmPython
 
 TRAIN = """\
 # yaml-language-server: $schema=job.schema.json
@@ -37,12 +35,6 @@ shape:
   gpus_per_node: 2
 labels: {team: vision}
 """
-
-
-@pytest.fixture
-def typed(api: Api, tmp_path: Path, warm_muster: WarmPython) -> Iterator[Typed]:
-    with typed_at(api, tmp_path, warm_muster) as typed:
-        yield typed
 
 
 def submitted(typed: Typed, *words: str, **given: Any) -> dict[str, Any]:

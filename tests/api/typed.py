@@ -3,9 +3,10 @@
 import os
 import subprocess
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+
+import pytest
 
 from tests.api.conftest import Api
 from tests.recorded_server import Answer, Requested, serving
@@ -67,10 +68,10 @@ class Typed:
         return [each for each in found if not each.endswith(("/check", "/job-plans"))]
 
 
-@contextmanager
-def typed_at(api: Api, folder: Path, warm: WarmPython) -> Iterator[Typed]:
+@pytest.fixture
+def typed(api: Api, tmp_path: Path, warm_muster: WarmPython) -> Iterator[Typed]:
     """Serve the application at an address of its own meanwhile."""
-    typed = Typed(api, folder, warm.path)
+    typed = Typed(api, tmp_path, warm_muster.path)
 
     def answer(request: Requested, _number: int) -> Answer:
         typed.requested.append(words := f"{request.method} {request.path}")

@@ -73,8 +73,13 @@ def _texts(paths: Sequence[Path]) -> Iterator[tuple[str, str]]:
             try:
                 content = sys.stdin.buffer.read() if is_stdin else file.read_bytes()
                 yield name, content.decode("utf-8-sig")
-            except (OSError, UnicodeDecodeError) as error:
-                raise CommandError(f"{name}: cannot be read ({error})", "Name a file in UTF-8.", Exit.USAGE) from None
+            except OSError as error:
+                words = f"{name}: cannot be read ({error.strerror})"
+                raise CommandError(words, "Name a file, a folder or -.", Exit.USAGE) from None
+            except UnicodeDecodeError as error:
+                raise CommandError(
+                    f"{name}: byte {error.start} is not UTF-8", "Write it as UTF-8.", Exit.USAGE
+                ) from None
 
 
 def _files(path: Path) -> list[Path]:

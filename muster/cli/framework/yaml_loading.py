@@ -7,7 +7,9 @@ from typing import Any, Final
 import yaml
 from yaml.constructor import ConstructorError
 
-_MERGE = "tag:yaml.org,2002:merge"
+TEXT_TAG: Final = "tag:yaml.org,2002:str"
+_MERGE: Final = "tag:yaml.org,2002:merge"
+_YAML_MARKS: Final = frozenset({_MERGE, "tag:yaml.org,2002:value"})
 MOST_VALUES: Final = 1_000_000
 """Most values, with each alias counted as all its values: a kilobyte of aliases can stand for a billion."""
 
@@ -80,9 +82,13 @@ def placed_documents(text: str, change: Callable[[yaml.Node], None] | None = Non
 
 
 def plain_tag(text: str) -> str:
-    """Return the tag of a scalar that a person writes without quotes: a number's, if it reads as one."""
+    """Return the tag of a value that a person writes without quotes: a number's, if it reads as one.
+
+    Marks of YAML itself (``<<``, ``=``), which are no values, are text.
+    """
     resolver = yaml.resolver.Resolver()
-    return str(resolver.resolve(yaml.ScalarNode, text, (True, False)))  # type: ignore[no-untyped-call]
+    tag = str(resolver.resolve(yaml.ScalarNode, text, (True, False)))  # type: ignore[no-untyped-call]
+    return TEXT_TAG if tag in _YAML_MARKS else tag
 
 
 def _lines_of(node: yaml.Node, pointer: str, around: tuple[int, ...]) -> Iterator[tuple[str, int]]:

@@ -60,11 +60,13 @@ def yaml_text(document: Mapping[str, Any]) -> str:
     """Return the document as YAML, every text of which reads as itself."""
     import yaml
 
+    from muster.cli.framework.yaml_loading import TEXT_TAG
+
     class Dumper(yaml.SafeDumper):
         def represent_str(self, text: str) -> Any:
             """Write a text with anything but printable ASCII in double quotes, whose escapes read as they were."""
             is_plain = text.isascii() and text.isprintable()
-            return self.represent_scalar("tag:yaml.org,2002:str", text, style=None if is_plain else '"')
+            return self.represent_scalar(TEXT_TAG, text, style=None if is_plain else '"')
 
         def ignore_aliases(self, data: Any) -> bool:  # noqa: ARG002  # the base's signature
             return True

@@ -6,6 +6,7 @@ out: a script next to a command, a sum of GPUs next to nodes.
 """
 
 import json
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
@@ -16,6 +17,8 @@ from muster.cli.framework.beyond_json import unsaid_by_json
 from muster.cli.framework.options import unfit
 from muster.cli.framework.yaml_loading import load_yaml
 
+_DOT: Final = re.compile(r"(?<!\\)\.")
+"""A dot between names; one after a backslash belongs to a name, such as a label's."""
 _REPLACED_WHOLE: Final = frozenset({"/layout"})
 _EXCLUDED: Final[Mapping[str, Mapping[str, tuple[str, ...]]]] = {
     "/program": {
@@ -102,7 +105,7 @@ def settings_of(words: Sequence[str]) -> list[Setting]:
     found = []
     for each in words:
         place, separator, text = each.partition("=")
-        names = tuple(place.split("."))
+        names = tuple(name.replace("\\.", ".") for name in _DOT.split(place))
         if not separator or not all(names):
             raise unfit("--set", f"{each!r} is not FIELD=VALUE, such as shape.nodes=4")
         found.append(Setting(names, _value_of(text, each)))

@@ -16,12 +16,11 @@ import yaml
 
 from muster.cli.framework.exits import CommandError, Exit
 from muster.cli.framework.options import unfit
-from muster.cli.framework.yaml_loading import placed_documents, plain_tag
+from muster.cli.framework.yaml_loading import TEXT_TAG, placed_documents, plain_tag
 from muster.domain.job.file_schema import VARIABLE_NAME, VARIABLES
 
 _NAME: Final = re.compile(VARIABLE_NAME)
 _OPEN: Final = re.compile(r"\$+\{")
-_STRING: Final = "tag:yaml.org,2002:str"
 _NULL: Final = "tag:yaml.org,2002:null"
 
 
@@ -150,7 +149,7 @@ class Filling:
         node.value = "".join(part.text for part in parts)
         if node.style is None:
             is_text = len(parts) == 1 and parts[0].is_quoted
-            node.tag = _STRING if is_text else plain_tag(node.value)
+            node.tag = TEXT_TAG if is_text else plain_tag(node.value)
 
     def _parts(self, text: str, line: int) -> Iterator[Value]:
         """Yield the text's parts, each variable as one."""
