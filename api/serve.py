@@ -146,7 +146,7 @@ def _secret_keys(settings: Settings) -> FileKeys | None:
     try:
         keys.active_key_id()
     except SecretKeyError as fault:
-        raise SettingsError([f"MUSTER_SECRET_KEYS_FILE: {fault.detail}"]) from fault
+        raise SettingsError([f"{fault.detail} (it is {settings.secret_keys_file})"]) from fault
     return keys
 
 

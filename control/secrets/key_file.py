@@ -2,7 +2,8 @@
 
 One key a line: an id, a space, 64 hex digits (``openssl rand -hex 32``). The first wraps, any of them unwraps; blank
 lines and what follows ``#`` count for nothing. The file is read again once it has changed, so a change of keys needs no
-restart. Messages name keys by their ids and lines by their numbers, never their content.
+restart. Messages name keys by their ids and lines by their numbers, never their content or the file's path: tenants
+read them too.
 """
 
 import os
@@ -18,7 +19,7 @@ from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 from control.secrets.key_wrapping import WrappedKey
 from muster.domain.errors import SecretKeyError
 
-KEY_BYTES: Final = 32
+FILE: Final = "MUSTER_SECRET_KEYS_FILE"
 NONCE_BYTES: Final = 12
 _LINE: Final = re.compile(r"(?P<id>[A-Za-z0-9][A-Za-z0-9._-]{0,63})[ \t]+(?P<key>[0-9A-Fa-f]{64})")
 _ABOUT: Final = b"muster data key\x00"
@@ -51,12 +52,12 @@ class FileKeys:
         key = keys.get(wrapped.key_id)
         if key is None:
             there = ", ".join(keys)
-            raise SecretKeyError(f"the key {wrapped.key_id} is needed, and {self._path} has only {there}")
+            raise SecretKeyError(f"the key {wrapped.key_id} is needed, and {FILE} has only {there}")
         nonce, content = wrapped.content[:NONCE_BYTES], wrapped.content[NONCE_BYTES:]
         try:
             return AESGCM(key).decrypt(nonce, content, _bound(wrapped.key_id, about))
         except (InvalidTag, ValueError) as fault:
-            words = f"the key {wrapped.key_id} of {self._path} is not the one that was used, or the row was changed"
+            words = f"the key {wrapped.key_id} of {FILE} is not the one that was used, or the row was changed"
             raise SecretKeyError(words) from fault
 
     def _current(self) -> dict[str, bytes]:
@@ -68,7 +69,7 @@ class FileKeys:
                 if stamp != self._stamp:
                     self._keys, self._stamp = _read(self._path), stamp
             except OSError as fault:
-                raise SecretKeyError(f"the keys in {self._path} cannot be read: {fault.strerror}") from fault
+                raise SecretKeyError(f"{FILE} cannot be read: {fault.strerror}") from fault
             return self._keys
 
 
@@ -76,9 +77,9 @@ def _read(path: Path) -> dict[str, bytes]:
     with path.open("rb") as file:
         found = os.fstat(file.fileno())
         if not stat.S_ISREG(found.st_mode):
-            raise SecretKeyError(f"{path} is no plain file")
+            raise SecretKeyError(f"{FILE} is no plain file")
         if stat.S_IMODE(found.st_mode) & 0o077:
-            raise SecretKeyError(f"{path} has the mode {stat.S_IMODE(found.st_mode):04o}: set it to 0600 or 0400")
+            raise SecretKeyError(f"{FILE} has the mode {stat.S_IMODE(found.st_mode):04o}: set it to 0600 or 0400")
         text = file.read(_MOST_BYTES).decode("ascii", "replace")
     keys: dict[str, bytes] = {}
     for number, line in enumerate(text.splitlines(), 1):
@@ -87,12 +88,12 @@ def _read(path: Path) -> dict[str, bytes]:
             continue
         named = _LINE.fullmatch(words)
         if named is None:
-            raise SecretKeyError(f"line {number} of {path} is no key, which is an id, a space and 64 hex digits")
+            raise SecretKeyError(f"line {number} of {FILE} is no key, which is an id, a space and 64 hex digits")
         if named["id"] in keys:
-            raise SecretKeyError(f"line {number} of {path} has the id {named['id']}, which a line above has already")
+            raise SecretKeyError(f"line {number} of {FILE} has the id {named['id']}, which a line above has already")
         keys[named["id"]] = bytes.fromhex(named["key"])
     if not keys:
-        raise SecretKeyError(f"{path} has no key, which is a line with an id, a space and 64 hex digits")
+        raise SecretKeyError(f"{FILE} has no key, which is a line with an id, a space and 64 hex digits")
     return keys
 
 

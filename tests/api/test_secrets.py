@@ -2,13 +2,21 @@
 
 import base64
 import json
+from pathlib import Path
 from typing import Any
 
 import pytest
-from sqlalchemy import select
+from sqlalchemy import Engine, select
+from starlette.testclient import TestClient
 
+from api import serve
+from api.app import create_app
+from api.dependencies import AppDependencies
+from control.core.unit_of_work import UnitOfWorkFactory
 from muster.db.models import AuditEntry, SecretVersion
+from muster.settings import SettingsError, load_settings, make_secret_key_file, make_secret_keys_file
 from tests.api.conftest import GOOD_JOB, Api
+from tests.keyed_fleet import make_keyed_fleet
 
 VALUE = "s3cr3t-0f-acme-hf-token"
 
@@ -160,6 +168,29 @@ def test_an_operator_sees_keys_by_id_and_brings_values_under_the_active_one(api:
     unusable = set_secret(api, "other")
     assert (unusable.status_code, unusable.json()["code"]) == (503, "secret_key_unusable")
     assert "has the mode 0644: set it to 0600" in unusable.json()["detail"]
+
+
+def test_the_api_does_not_start_with_keys_that_others_can_read(tmp_path: Path) -> None:
+    make_secret_key_file(tmp_path / "secret.key")
+    make_secret_keys_file(tmp_path / "secrets.key")
+    (tmp_path / "secrets.key").chmod(0o644)
+    variables = {"SECRET_KEY_FILE": "secret.key", "SECRET_KEYS_FILE": "secrets.key"}
+    settings = {f"MUSTER_{name}": str(tmp_path / file) for name, file in variables.items()}
+    with pytest.raises(SettingsError, match="has the mode 0644: set it to 0600 or 0400") as refused:
+        serve.run(load_settings({**settings, "MUSTER_DATABASE_URL": "postgresql:///nowhere"}))
+    assert str(tmp_path / "secrets.key") in str(refused.value)
+
+
+def test_without_keys_all_else_works(engine: Engine) -> None:
+    units = UnitOfWorkFactory(engine)
+    keyed = make_keyed_fleet(units)
+    with TestClient(create_app(AppDependencies(units, b"x" * 32)), base_url="http://127.0.0.1") as client:
+        headers = {"Authorization": f"Bearer {keyed.tokens['tenant_admin']}"}
+        refused = client.post("/v1/secrets", json={"name": "a", "value": VALUE}, headers=headers)
+        assert client.get("/v1/secrets", headers=headers).json()["items"] == []
+        assert client.post("/v1/jobs", json=GOOD_JOB, headers=headers).status_code == 201
+    assert (refused.status_code, refused.json()["code"]) == (503, "secret_key_unusable")
+    assert "MUSTER_SECRET_KEYS_FILE is not set" in refused.json()["detail"]
 
 
 def test_an_operator_names_the_tenant_and_a_tenant_only_itself(api: Api) -> None:

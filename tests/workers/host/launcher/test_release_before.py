@@ -11,6 +11,7 @@ from muster.db.models import Node
 from muster.domain.states import AttemptState
 from muster.wire.host import (
     HOST_CAPABILITIES,
+    LAID_SECRETS,
     HeartbeatAnswer,
     HeartbeatRequest,
     HostAttempt,
@@ -74,7 +75,7 @@ def _lease(host: HostCase) -> datetime:
 
 
 def test_a_host_reports_what_it_knows_in_its_first_turn_where_the_server_takes_it(host: HostCase) -> None:
-    assert _node(host).capabilities == list(HOST_CAPABILITIES)
+    assert _node(host).capabilities == [*HOST_CAPABILITIES, LAID_SECRETS]
 
 
 def test_its_lease_is_renewed_by_the_server_that_came_back_and_what_runs_runs_on(
@@ -94,7 +95,7 @@ def test_its_lease_is_renewed_by_the_server_that_came_back_and_what_runs_runs_on
         assert (old.num_refused, old.num_taken) == (1, 3), "and nothing more until it takes it"
     assert host.fleet.attempts(job_id)[0].attempt.state is AttemptState.RUNNING
     host.launcher.turn(woken=True)
-    assert _node(host).capabilities == list(HOST_CAPABILITIES)
+    assert _node(host).capabilities == [*HOST_CAPABILITIES, LAID_SECRETS]
     host.fleet.cancel(job_id)
     host.run(job_id)
 

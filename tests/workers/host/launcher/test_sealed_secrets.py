@@ -134,9 +134,10 @@ def test_a_server_that_never_can_ends_the_attempt_with_its_reason(
     job_id = sealing.submit("print('ran')", secrets=["hf-token"])
     sealing.turn_until(lambda: sealing.fleet.attempts(job_id)[0].attempt.ended_at is not None)
     ended = sealing.fleet.attempts(job_id)[0].attempt
-    assert ended.cause is not Cause.USER_ERROR
+    assert ended.cause in {Cause.LAUNCH_FAILED, Cause.PREFLIGHT_FAILED}
     assert "the secret hf-token was not received" in str(ended.proof)
     assert "the key k1 is needed" in str(ended.proof)
+    sealing.turn_until(lambda: sealing.fleet.job(job_id).state is JobState.HELD)
 
 
 def test_a_killed_supervisor_leaves_no_secret(sealing: HostCase) -> None:

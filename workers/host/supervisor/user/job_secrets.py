@@ -59,6 +59,12 @@ class NoSecretsError(SecretsError):
     lacks = SECRETS
 
 
+class NotReceivedError(SecretsError):
+    """The control plane has the secret and cannot open it, which a person has to repair: no further try helps."""
+
+    lacks = SECRETS
+
+
 class JobSecrets:
     """Secrets of one job. ``source``: the tenant's folder on this host; None: the host has no secrets.
 
@@ -174,7 +180,7 @@ class JobSecrets:
         except FileNotFoundError:
             raise SecretsError(f"the secret {name} is not in this host's memory any more") from None
         except OSError as fault:
-            raise SecretsError(f"the secret {name} was not received: {fault}") from fault
+            raise NotReceivedError(f"the secret {name} was not received: {fault}") from fault
         if value is None:
             raise MissingSecretError(f"the secret {name} was deleted, or limited to other jobs, after the submission")
         return value
