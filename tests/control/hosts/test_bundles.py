@@ -5,20 +5,24 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from sqlalchemy import select
 
 from control.core.unit_of_work import UnitOfWorkFactory
 from control.hosts import bundles, protocol
 from control.placement.pending_jobs import waiting_jobs
 from control.policy.policies import ACTIVATE, store_policy
-from muster.db.models import PlacementPreflight
+from control.training import training
+from muster.db.models import Checkpoint, PlacementPreflight
 from muster.domain.errors import NotFoundError, StaleFenceError, UpgradeRequiredError
 from muster.domain.ids import AttemptId, JobId, NodeId
 from muster.domain.policy.document import DispatchPolicy, Policy
+from muster.domain.times import to_ms
 from muster.store.faults import StoreError
 from muster.store.key_file import KeyFile
 from muster.store.objects import ObjectStore
 from muster.wire.content import BundleReport, DownloadsAnswer, DownloadsRequest
 from muster.wire.host import HOST_CAPABILITIES, PROTOCOL_VERSION, ClaimRequest, HeartbeatRequest
+from muster.wire.training import TrainBatch, TrainLine
 from tests.fleet_factory import OPERATOR, Fleet, enrol_host, make_fleet
 from tests.patient import patient_engine
 
@@ -165,3 +169,20 @@ def test_of_two_equal_hosts_the_one_that_holds_it_gets_the_job(fleet: Fleet) -> 
     fleet.cycle()
     [host] = fleet.attempts(job_id)[0].hosts
     assert host.part.node_id == last
+
+
+@pytest.mark.parametrize("reported", [{"code_sha256": "c" * 64, "bundle": "f" * 64}, {"code_sha256": "c" * 64}, None])
+def test_each_checkpoint_has_the_jobs_own_bundle_in_its_lineage(fleet: Fleet, reported: dict[str, str] | None) -> None:
+    _, attempt_id, fence = placed(fleet)
+    claim(fleet, attempt_id, fence)
+    told = {"type": "checkpoint", "step": 1, "generation": f"step-00000001/gen-{fence}", "status": "committed"}
+    at_ms = to_ms(fleet.units.clock())
+    message = {**told, "bytes": 10, "at_unix_ms": at_ms, "manifest_sha256": "a" * 64, "lineage": reported}
+    line = TrainLine(at_ms=at_ms, rank=0, message=message)
+    batch = TrainBatch(protocol=PROTOCOL_VERSION, fence=fence, offset=0, next_offset=9, lines=(line,))
+    with fleet.units.begin(fleet.node_principal, training.RECORD, quiet=True) as unit:
+        assert training.take(unit, attempt_id, batch).taken == 1
+    with fleet.units.read() as session:
+        lineage = session.scalars(select(Checkpoint)).one().manifest["lineage"]
+    assert lineage["bundle"] == BUNDLE
+    assert lineage["code_sha256"] == (None if reported is None else "c" * 64)

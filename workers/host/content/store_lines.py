@@ -79,7 +79,11 @@ class StoreLine:
                 fault = _fault_of(answer.status, answer.read(MAX_ERROR_BYTES))
                 self.close()
                 raise fault
+            stated_bytes = answer.length
             content = answer.read(most_bytes + 1)
+            # A read of at most so many bytes does not notice that the connection was cut.
+            if stated_bytes is not None and len(content) < min(stated_bytes, most_bytes):
+                raise http.client.IncompleteRead(content, stated_bytes - len(content))
             if len(content) > most_bytes or not answer.isclosed():
                 self.close()
         except (OSError, http.client.HTTPException):

@@ -131,6 +131,7 @@ def gated_store(folder: Path) -> Iterator[GatedStore]:
 
     class Handler(BaseHTTPRequestHandler):
         protocol_version = "HTTP/1.1"
+        wbufsize = 1 << 16  # an answer in one packet, as a store sends it
 
         def do_GET(self) -> None:
             key = self.path.partition("?")[0].removeprefix(f"/{BUCKET}/")
