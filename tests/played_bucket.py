@@ -72,7 +72,7 @@ class _Handler(BaseHTTPRequestHandler):
         required = ("host", "content-length", "x-amz-checksum-sha256")
         keys = {self.bucket.key.name: self.bucket.key}
         try:
-            verify(request, keys, REGION, now=datetime.now(UTC), required=required)
+            verify(request, keys.get, REGION, now=datetime.now(UTC), required=required)
         except SignatureError as error:
             return 403, f"{error.code} {error.detail}"
         return None

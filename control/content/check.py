@@ -69,11 +69,11 @@ def compare(units: UnitOfWorkFactory, store: ObjectStore, tenant_id: TenantId | 
     for key, num_bytes in listed.items():
         if key in known:
             continue
-        name = _name_in(key, num_bytes)
-        if name is None or name.tenant_id not in tenants:
+        surplus = _name_in(key, num_bytes)
+        if surplus is None or surplus.tenant_id not in tenants:
             found.unknown.append(key)
         else:
-            found.surplus.append(name)
+            found.surplus.append(surplus)
     _note_bundles(units, found)
     return found
 
