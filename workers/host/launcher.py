@@ -109,7 +109,7 @@ class Launcher:
         self._proofs: dict[AttemptId, ProofTries] = {}
         self._taken: frozenset[str] = frozenset()
         self._was_reachable = True
-        self._capabilities = tuple(
+        self._claimable = tuple(
             one for one in HOST_CAPABILITIES if one != BUNDLE_CAPABILITY or config.bundles is not None
         )
         self._handlers: dict[type[Any], Callable[[Any], None]] = {
@@ -222,7 +222,7 @@ class Launcher:
     def _capabilities(self) -> tuple[str, ...]:
         """With it the server knows whether a name that it has no secret of may be a file here."""
         laid = () if self._config.secrets_dir is None else (LAID_SECRETS,)
-        return (*HOST_CAPABILITIES, *laid)
+        return (*self._claimable, *laid)
 
     def _beat(self, request: HeartbeatRequest) -> tuple[HeartbeatAnswer, tuple[PreflightReport, ...]]:
         """Send a beat and return the answer with the preflights that were reported.
@@ -283,7 +283,7 @@ class Launcher:
             boot_id=self._config.boot_id,
             fence=command.fence,
             nonce=f"{self._config.node_id}/{command.attempt_id}",
-            capabilities=self._capabilities,
+            capabilities=self._claimable,
         )
         sent_ms = boottime_ms()
         answer = self._ask(lambda: self._client.claim(command.attempt_id, request))

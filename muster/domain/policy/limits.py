@@ -72,7 +72,7 @@ class LimitPolicy(StrictModel):
     )
     manifest_bytes: Annotated[int, Field(ge=65_536, le=256 << 20)] = Field(
         32 << 20,
-        description="The largest manifest of a bundle that is read, about 130 bytes for each of its files; a larger "
+        description="The largest manifest of a bundle that is read, about 130 bytes for each of its files. A larger "
         "one is answered with 413.",
     )
     json_depth: Annotated[int, Field(ge=4, le=256)] = Field(
