@@ -1,6 +1,7 @@
 """Jobs as their tenants use them: submit, read, cancel, logs."""
 
 import json
+from collections.abc import Mapping
 from typing import Any, Final
 
 from sqlalchemy import func, select
@@ -34,8 +35,10 @@ from muster.identity import new_id
 from muster.wire.host import SEALED_SECRETS
 from scheduler.solve.job_rules import faults_of, has_tp_across_nodes
 
-_NEW_FIELDS: Final = frozenset({"on_hang", "on_straggler", "on_value_fault", "rerun_exit_codes", "secret_env"})
-"""Fields of a specification that release 0.1.0 does not know."""
+_NEW_FIELDS: Final = frozenset(
+    {"bundle", "on_hang", "on_straggler", "on_value_fault", "rerun_exit_codes", "secret_env"}
+)
+"""Fields of a specification, its request or its program that release 0.1.0 does not know."""
 SUBMIT: Final = declare_action("job.submit")
 CANCEL: Final = declare_action("job.cancel")
 RELEASE: Final = declare_action("job.release")
@@ -124,6 +127,12 @@ def readable_by_0_1_0(spec: JobSpec | JobRequest) -> dict[str, Any]:
     after it, reads each job that does not use them.
     """
     document = spec.model_dump(mode="json")
+    if "program" in document:
+        document["program"] = _without_new_fields(document["program"])
+    return _without_new_fields(document)
+
+
+def _without_new_fields(document: Mapping[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in document.items() if name not in _NEW_FIELDS or value}
 
 

@@ -164,3 +164,11 @@ def test_a_long_manifest_is_read_by_a_child_and_a_bad_one_is_refused() -> None:
     ):
         with pytest.raises(ValidationFailedError):
             read_manifest(bad)
+
+
+def test_a_job_without_a_bundle_is_stored_as_release_0_1_0_reads_it(stage: Stage, tenant: Tenant) -> None:
+    plain = stage.fleet.job(stage.submit("on_demand"))
+    assert "bundle" not in plain.spec["program"]
+    tenant.upload(CODE)
+    bundled = stage.fleet.job(stage.submit("on_demand", program={"script": "train", "bundle": CODE.digest}))
+    assert bundled.spec["program"]["bundle"] == CODE.digest
