@@ -13,13 +13,13 @@ class TenantCalls:
     @answered
     def begin_login(self, device: str) -> Call[documents.StartedLogin]:
         """Ask for a code that a person confirms in the console; the secret is in this answer alone. It needs no key."""
-        return change_once("/v1/logins", documents.StartedLogin, body={"device": device}, dry_run=False)
+        return Call("POST", "/v1/logins", documents.StartedLogin, body={"device": device}, is_repeatable=False)
 
     @answered
     def login_answer(self, login_token: str) -> Call[documents.LoginAnswer]:
         """Ask whether the code was confirmed; the first such answer has the key, and is never asked for twice."""
         body = {"login_token": login_token}
-        return change_once("/v1/logins/answer", documents.LoginAnswer, body=body, dry_run=False)
+        return Call("POST", "/v1/logins/answer", documents.LoginAnswer, body=body, is_repeatable=False)
 
     @answered
     def sign_out(self) -> Call[documents.SignedOut]:
