@@ -6,18 +6,29 @@ A host gets addresses of one bundle's objects alone: that of a job whose attempt
 from datetime import datetime
 from typing import Any, Final, Protocol
 
-from sqlalchemy import delete, select
+from sqlalchemy import delete, func, select
 from sqlalchemy.dialects.postgresql import insert
 
 from control.attempts.mapping import job_request
 from control.core.unit_of_work import UnitOfWork, declare_action
 from control.hosts.protocol import node_of
-from muster.db.models import Attempt, AttemptHost, Job, Node, NodeBundle, PlacementPreflight
+from muster.db.models import (
+    Attempt,
+    AttemptHost,
+    FolderObject,
+    Job,
+    Node,
+    NodeBundle,
+    PlacementPreflight,
+    StoredFolder,
+    StoredObject,
+)
 from muster.domain.errors import NotFoundError, StaleFenceError
 from muster.domain.ids import NodeId, TenantId
 from muster.domain.job.preflight import PreflightState
 from muster.domain.state_sets import PARTS_THAT_MAY_RUN
 from muster.domain.states import JobState
+from muster.domain.stored_content import FolderKind, ObjectKind
 from muster.store.faults import NOT_CONFIGURED, StoreError
 from muster.store.keys import chunk_key, manifest_key
 from muster.wire.content import BundleReport, BundleReportAnswer, Download, DownloadsAnswer, DownloadsRequest
@@ -38,7 +49,7 @@ def downloads(unit: UnitOfWork, part_id: str, request: DownloadsRequest, store: 
 
     Raises:
         StaleFenceError: the node has no such part now, or with another fence.
-        NotFoundError: the part's job names another bundle.
+        NotFoundError: the part's job names another bundle, or the bundle has no such chunk.
         StoreError: no content store is configured any more.
     """
     node_id = node_of(unit, request.protocol)
@@ -50,10 +61,31 @@ def downloads(unit: UnitOfWork, part_id: str, request: DownloadsRequest, store: 
     if store is None:
         raise StoreError(NOT_CONFIGURED)
     tenant_id, now = TenantId(job.tenant_id), unit.now
+    _require_chunks(unit, tenant_id, request)
     return DownloadsAnswer(
         manifest=_signed(store, manifest_key(tenant_id, request.bundle), now),
         chunks=tuple(_signed(store, chunk_key(tenant_id, digest), now) for digest in request.chunks),
     )
+
+
+def _require_chunks(unit: UnitOfWork, tenant_id: TenantId, request: DownloadsRequest) -> None:
+    """Raise NotFoundError unless the bundle has all chunks: a host reads no other content of the tenant."""
+    wanted = {bytes.fromhex(digest) for digest in request.chunks}
+    query = (
+        select(func.count())
+        .select_from(StoredFolder)
+        .join(FolderObject, FolderObject.folder_id == StoredFolder.id)
+        .join(StoredObject, StoredObject.id == FolderObject.object_id)
+        .where(
+            StoredFolder.tenant_id == tenant_id,
+            StoredFolder.kind == FolderKind.BUNDLE,
+            StoredFolder.digest == request.bundle,
+            StoredObject.kind == ObjectKind.CHUNK,
+            StoredObject.digest.in_(wanted),
+        )
+    )
+    if wanted and unit.session.scalar(query) != len(wanted):
+        raise NotFoundError
 
 
 def _signed(store: Signer, key: str, now: datetime) -> Download:

@@ -12,6 +12,7 @@ from control.hosts import bundles, protocol
 from control.placement.pending_jobs import waiting_jobs
 from control.policy.policies import ACTIVATE, store_policy
 from control.training import training
+from muster.content.manifest import VERSION, Entry, Kind, Manifest, digest_of, encode
 from muster.db.models import Checkpoint, PlacementPreflight
 from muster.domain.errors import NotFoundError, StaleFenceError, UpgradeRequiredError
 from muster.domain.ids import AttemptId, JobId, NodeId
@@ -25,15 +26,20 @@ from muster.wire.host import HOST_CAPABILITIES, PROTOCOL_VERSION, ClaimRequest, 
 from muster.wire.training import TrainBatch, TrainLine
 from tests.fleet_factory import OPERATOR, Fleet, enrol_host, make_fleet
 from tests.patient import patient_engine
+from tests.stored_bundles import store_bundle
 
-BUNDLE, CHUNK = "0a" * 32, "1b" * 32
+CHUNK = digest_of(b"print()")
+MANIFEST = encode(Manifest(VERSION, (Entry("train.py", Kind.FILE, 7, (CHUNK,)),)))
+BUNDLE = digest_of(MANIFEST)
 PROGRAM = {"script": "train.py", "bundle": BUNDLE}
 
 
 @pytest.fixture
 def fleet(database_url: str) -> Iterator[Fleet]:
     with patient_engine(database_url) as engine:
-        yield make_fleet(UnitOfWorkFactory(engine))
+        made = make_fleet(UnitOfWorkFactory(engine))
+        store_bundle(made.units, made.tenant, MANIFEST)
+        yield made
 
 
 @pytest.fixture
@@ -92,7 +98,7 @@ def test_a_claimed_attempt_gets_its_tenants_objects(fleet: Fleet, store: ObjectS
     answer = ask(fleet, attempt_id, fence, store, CHUNK)
     own = f"https://store.example/content/tenants/{fleet.tenant_id}"
     assert answer.manifest.url.startswith(f"{own}/manifests/{BUNDLE}?X-Amz-")
-    assert [each.url.partition("?")[0] for each in answer.chunks] == [f"{own}/chunks/1b/{CHUNK}"]
+    assert [each.url.partition("?")[0] for each in answer.chunks] == [f"{own}/chunks/{CHUNK[:2]}/{CHUNK}"]
     with pytest.raises(StoreError, match="no content store is configured"):
         ask(fleet, attempt_id, fence, None)
 
@@ -107,6 +113,7 @@ def test_no_other_host_fence_bundle_or_protocol_gets_one(fleet: Fleet, store: Ob
         (StaleFenceError, lambda: ask(fleet, f"look-1-{job_id}", 1, store)),
         (StaleFenceError, lambda: ask(fleet, "att_gone", fence, store)),
         (NotFoundError, lambda: ask(fleet, attempt_id, fence, store, bundle=CHUNK)),
+        (NotFoundError, lambda: ask(fleet, attempt_id, fence, store, CHUNK, BUNDLE)),
         (UpgradeRequiredError, lambda: ask(fleet, attempt_id, fence, store, protocol_=2)),
     ]
     for kind, call in refused:

@@ -18,13 +18,14 @@ from api.app import create_app
 from api.dependencies import AppDependencies
 from control.core.unit_of_work import UnitOfWorkFactory
 from control.tenants import keys
-from muster.domain.ids import NodeId, TenantId
+from muster.domain.ids import NodeId
 from muster.domain.principals import Role
 from muster.ports import free_port
 from muster.store.key_file import KeyFile
 from muster.store.keys import chunk_key, manifest_key
 from muster.store.objects import ObjectStore
-from tests.fleet_factory import OPERATOR
+from tests.fleet_factory import OPERATOR, Fleet
+from tests.stored_bundles import store_bundle
 from tests.waiting import wait_until
 from tests.workers.host.content.bundle_case import stored
 from workers.host.bundle_order import BundlesHost
@@ -40,9 +41,11 @@ class S3:
     client: Any
     store: ObjectStore
 
-    def put(self, tenant_id: TenantId, folder: Path) -> str:
+    def put(self, fleet: Fleet, folder: Path) -> str:
         """Store a folder as a client uploads it; return its digest."""
         digest, _, chunks, manifest = stored(folder)
+        tenant_id = fleet.tenant_id
+        store_bundle(fleet.units, fleet.tenant, manifest)
         for name, content in chunks.items():
             self.client.put_object(Bucket=BUCKET, Key=chunk_key(tenant_id, name), Body=content)
         self.client.put_object(Bucket=BUCKET, Key=manifest_key(tenant_id, digest), Body=manifest)
@@ -115,8 +118,10 @@ class GatedStore:
     is_open: threading.Event = field(default_factory=threading.Event)
     """While it is not set, no chunk is answered."""
 
-    def put(self, tenant_id: TenantId, folder: Path) -> str:
+    def put(self, fleet: Fleet, folder: Path) -> str:
         digest, _, chunks, manifest = stored(folder)
+        tenant_id = fleet.tenant_id
+        store_bundle(fleet.units, fleet.tenant, manifest)
         self.content |= {chunk_key(tenant_id, name): content for name, content in chunks.items()}
         self.content[manifest_key(tenant_id, digest)] = manifest
         return digest

@@ -53,7 +53,7 @@ def folder(tmp_path: Path) -> Path:
 
 
 def test_a_program_runs_in_its_bundles_folder(host: HostCase, s3: S3, folder: Path) -> None:
-    digest = s3.put(host.fleet.tenant_id, folder)
+    digest = s3.put(host.fleet, folder)
     job_id = submit(host, digest)
     assert host.run(job_id) is JobState.SUCCEEDED, (host.log(job_id), host.fleet.job(job_id).state_reason)
     assert host.log(job_id).decode().split("\n")[:2] == [f"True {digest} one", "of the data True"]
@@ -91,7 +91,7 @@ def test_paths_of_torchrun_and_of_a_command_are_the_bundles(host: HostCase, s3: 
     run = b'#!/bin/sh\necho here "$PWD" in "$MUSTER_BUNDLE_DIR" "$@"\n'
     folder = write_folder(tmp_path / "own", **{"src/main.py": show, "bin/run": run})
     (folder / "bin" / "run").chmod(0o755)
-    digest = s3.put(host.fleet.tenant_id, folder)
+    digest = s3.put(host.fleet, folder)
     trained = submit(host, digest, launcher="torchrun", argv=[], script="src/main.py", working_dir="src")
     assert host.run(trained) is JobState.SUCCEEDED, (host.log(trained), host.fleet.job(trained).state_reason)
     assert b"src src/main.py" in host.log(trained)
@@ -102,7 +102,7 @@ def test_paths_of_torchrun_and_of_a_command_are_the_bundles(host: HostCase, s3: 
 
 
 def test_a_missing_chunk_holds_the_job_and_names_it(host: HostCase, s3: S3, folder: Path) -> None:
-    digest = s3.put(host.fleet.tenant_id, folder)
+    digest = s3.put(host.fleet, folder)
     lost = digest_of(PROGRAM)
     s3.client.delete_object(Bucket=BUCKET, Key=chunk_key(host.fleet.tenant_id, lost))
     job_id = submit(host, digest)
@@ -113,7 +113,7 @@ def test_a_missing_chunk_holds_the_job_and_names_it(host: HostCase, s3: S3, fold
 
 
 def test_a_chunk_with_other_bytes_is_never_used(host: HostCase, s3: S3, folder: Path) -> None:
-    digest = s3.put(host.fleet.tenant_id, folder)
+    digest = s3.put(host.fleet, folder)
     key = chunk_key(host.fleet.tenant_id, digest_of(PROGRAM))
     s3.client.put_object(Bucket=BUCKET, Key=key, Body=PROGRAM[:-1] + b"X")
     job_id = submit(host, digest)
@@ -131,7 +131,7 @@ def within(host: HostCase, ready_within_s: float, **dispatch: Any) -> None:
 def test_a_store_that_is_too_slow_holds_the_job_and_the_next_try_goes_on(
     gated_host: HostCase, gated: GatedStore, folder: Path
 ) -> None:
-    host, digest = gated_host, gated.put(gated_host.fleet.tenant_id, folder)
+    host, digest = gated_host, gated.put(gated_host.fleet, folder)
     within(host, 4)
     job_id = submit(host, digest)
     cause, proof = end_of(host, job_id)
@@ -150,7 +150,7 @@ def test_a_store_that_is_too_slow_holds_the_job_and_the_next_try_goes_on(
 
 
 def test_a_store_that_fails_for_a_while_is_tried_again(gated_host: HostCase, gated: GatedStore, folder: Path) -> None:
-    host, digest = gated_host, gated.put(gated_host.fleet.tenant_id, folder)
+    host, digest = gated_host, gated.put(gated_host.fleet, folder)
     gated.is_open.set()
     gated.fault = lambda key: 503 if gated.requested.count(key) < 3 else None
     job_id = submit(host, digest)
@@ -161,7 +161,7 @@ def test_a_store_that_fails_for_a_while_is_tried_again(gated_host: HostCase, gat
 def test_the_launcher_beats_while_a_bundle_is_fetched_and_may_die(
     gated_host: HostCase, gated: GatedStore, folder: Path
 ) -> None:
-    host, digest = gated_host, gated.put(gated_host.fleet.tenant_id, folder)
+    host, digest = gated_host, gated.put(gated_host.fleet, folder)
     job_id = submit(host, digest)
     host.turn_until(lambda: bool(gated.requested_chunks()))
     begun = time.monotonic()
@@ -175,7 +175,7 @@ def test_the_launcher_beats_while_a_bundle_is_fetched_and_may_die(
 
 
 def test_a_cancel_ends_a_fetch_at_once(gated_host: HostCase, gated: GatedStore, folder: Path) -> None:
-    host, digest = gated_host, gated.put(gated_host.fleet.tenant_id, folder)
+    host, digest = gated_host, gated.put(gated_host.fleet, folder)
     job_id = submit(host, digest)
     host.turn_until(lambda: bool(gated.requested_chunks()))
     [fetching] = fetches_of(host)
@@ -201,9 +201,7 @@ def test_a_killed_supervisor_takes_its_fetch_along_and_the_next_attempt_goes_on(
 ) -> None:
     host = gated_host
     many = {f"f{number:02}": bytes([number]) * 1000 for number in range(40)}
-    digest = gated.put(
-        host.fleet.tenant_id, write_folder(tmp_path / "own", **{"main.py": PROGRAM, "data/words": b"!"}, **many)
-    )
+    digest = gated.put(host.fleet, write_folder(tmp_path / "own", **{"main.py": PROGRAM, "data/words": b"!"}, **many))
     job_id = submit(host, digest)
     host.turn_until(lambda: bool(gated.requested_chunks()))
     [fetching] = fetches_of(host)
@@ -222,7 +220,7 @@ def test_a_killed_supervisor_takes_its_fetch_along_and_the_next_attempt_goes_on(
 
 
 def test_a_preflight_fetches_before_any_gpu_is_taken(gated_host: HostCase, gated: GatedStore, folder: Path) -> None:
-    host, digest = gated_host, gated.put(gated_host.fleet.tenant_id, folder)
+    host, digest = gated_host, gated.put(gated_host.fleet, folder)
     within(host, 60, preflight_from_nodes=1, preflight_within_s=60)
 
     def turn_until(is_so: Callable[[], bool]) -> None:

@@ -69,7 +69,7 @@ def host_with_users(fleet: Fleet, api_url: str, monkeypatch: pytest.MonkeyPatch)
 def test_a_job_reads_its_bundle_and_writes_next_to_it_alone(host_with_users: HostCase, s3: S3, tmp_path: Path) -> None:
     host = host_with_users
     folder = write_folder(tmp_path / "own", **{"main.py": PROGRAM}, data__words=b"of-the-data")
-    digest = s3.put(host.fleet.tenant_id, folder)
+    digest = s3.put(host.fleet, folder)
     place = Place(host.state_dir / "content", host.fleet.tenant_id, digest)
     for _ in range(2):
         program = {"launcher": "command", "argv": [str(OPEN_PYTHON), "main.py"], "bundle": digest}
