@@ -238,8 +238,8 @@ def test_a_preflight_fetches_before_any_gpu_is_taken(gated_host: HostCase, gated
     turn_until(lambda: host.fleet.job(job_id).finished_at is not None)
     assert host.fleet.job(job_id).state is JobState.SUCCEEDED, host.log(job_id)
     assert len(gated.requested_chunks()) == len(set(gated.requested_chunks()))
+    broken = gated.put(host.fleet, write_folder(folder, other=b"more"))
     gated.content = {}
-    broken = "0a" * 32
     job_id = submit(host, broken)
     turn_until(lambda: host.fleet.job(job_id).state is JobState.HELD)
     assert f"the content store lacks {broken[:12]} of the bundle" in host.fleet.job(job_id).state_reason
