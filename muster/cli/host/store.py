@@ -6,7 +6,7 @@ from muster.failpoints import require_known
 from muster.logs import configure_logs
 from muster.settings import load_settings
 
-app = typer.Typer(help="Our own content store, for those without an S3-compatible one.", no_args_is_help=True)
+app = typer.Typer(help="Our own content store: chunks of bundles and outputs.", no_args_is_help=True)
 
 
 @app.command("serve", epilog="Example: `muster store serve`")
