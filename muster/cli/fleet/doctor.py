@@ -19,8 +19,6 @@ from muster.cli.framework.profile import find_profile, open_client
 from muster.cli.framework.tables import Column
 from muster.client.transport import trusted
 from muster.settings import Settings, SettingsError, load_settings
-from muster.store.faults import NOT_CONFIGURED
-from muster.store.objects import ObjectStore
 
 COLUMNS: Final = (
     Column("VERDICT", lambda item: item["verdict"]),
@@ -97,6 +95,8 @@ def _content_store(state_dir: Path) -> Iterator[Finding]:
         settings = load_settings()
     except SettingsError:  # a finding of its own
         return
+    from muster.store.faults import NOT_CONFIGURED
+
     url = state_dir / "store.url"
     if settings.store_url is None and settings.store_key_file is None and url.exists():
         given = {"store_url": url.read_text(encoding="ascii"), "store_key_file": state_dir / "store.key"}
@@ -108,6 +108,9 @@ def _content_store(state_dir: Path) -> Iterator[Finding]:
 
 
 def _store_words(settings: Settings) -> str:
+    from muster.store.faults import NOT_CONFIGURED
+    from muster.store.objects import ObjectStore
+
     store = ObjectStore.from_settings(settings)
     if store is None:
         raise CommandError(NOT_CONFIGURED)

@@ -71,14 +71,17 @@ def _commands(loops: Sequence[Document]) -> str:
 def _figures(text: str) -> dict[str, dict[str, float]]:
     """Return name → the value of its first label → number; a figure without labels has the one label ''.
 
-    Only what our own server writes is read: it writes no time behind a number.
+    Only what our own server writes is read: it writes no time behind a number. Raises ValueError for all else.
     """
     found: dict[str, dict[str, float]] = {}
-    for line in text.splitlines():
+    for line in filter(None, text.splitlines()):
+        if line.startswith("#"):
+            continue
         sample = _SAMPLE.fullmatch(line)
-        if sample is not None:
-            label = _ESCAPED.sub(lambda each: "\n" if each[1] == "n" else each[1], sample["label"] or "")
-            found.setdefault(sample["name"], {})[label] = float(sample["number"])
+        if sample is None:
+            raise ValueError(f"{line[:80]!r} is no figure")
+        label = _ESCAPED.sub(lambda each: "\n" if each[1] == "n" else each[1], sample["label"] or "")
+        found.setdefault(sample["name"], {})[label] = float(sample["number"])
     return found
 
 

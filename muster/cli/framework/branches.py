@@ -71,7 +71,7 @@ BRANCHES: Final = {
     "tenant": _group("admin.tenants", "Tenants and their quotas.", RULES),
     "person": _group("admin.persons", "Persons, who sign in to the console.", RULES),
     "key": _group("admin.keys", "API keys: create, list, revoke.", RULES),
-    "content": _group("admin.content", "The content store: compare it with the database.", RULES),
+    "content": _group("admin.content", "The content store: compare it with the database.", RULES, needs=Part.WHOLE),
     "join-token": _group("admin.join_tokens", "Join tokens, by which hosts enrol.", RULES),
     "run": _alone(
         "job.run:run",

@@ -153,7 +153,8 @@ def test_a_key_that_is_missing_is_reported_in_words(muster: Command) -> None:
 
 def test_a_job_names_secrets_as_files_and_as_variables(muster: Command, tmp_path: Path) -> None:
     (tmp_path / "train.py").touch()
-    words = ("job", "submit", "--secret", "wandb", "--secret", "HF_TOKEN=hf-token", "--dry-run", "--", "train.py")
+    secrets = ("--secret", "wandb", "--secret", "HF_TOKEN=hf-token")
+    words = ("job", "submit", "--no-bundle", *secrets, "--dry-run", "--", "train.py")
     with serving(lambda _requested, _number: problem(422, "validation_failed")) as server:
         muster.run(*words, url=server.url)
         body = json.loads(server.requested[-1].body)
