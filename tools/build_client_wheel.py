@@ -9,8 +9,9 @@ import more, such as ``muster audit verify`` the database: those files stay out,
 ``--all`` builds all wheels that a control plane serves, into the folder from which it serves them.
 """
 
+import argparse
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -96,12 +97,13 @@ def build_served(folder: Path = SERVED) -> list[Path]:
     return built
 
 
-def main() -> int:
-    if sys.argv[1:] == ["--all"]:
-        built = build_served()
-    else:
-        folder = Path(sys.argv[1] if len(sys.argv) > 1 else "dist")
-        built = [base_wheel().write(folder), build(folder)]
+def main(words: Sequence[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(description="Build the wheels muster-base and muster-client.")
+    where = parser.add_mutually_exclusive_group()
+    where.add_argument("folder", nargs="?", type=Path, default=Path("dist"), help="where they go (default: dist)")
+    where.add_argument("--all", action="store_true", help="all wheels that a control plane serves, where it has them")
+    given = parser.parse_args(words)
+    built = build_served() if given.all else [base_wheel().write(given.folder), build(given.folder)]
     sys.stdout.write("".join(f"{path}\n" for path in built))
     return 0
 

@@ -6,7 +6,9 @@ A tenant's image takes it, with ``muster-base`` (which owns ``muster/__init__.py
 nothing but ``muster/train``, and does not belong into an environment that has all of Muster.
 """
 
+import argparse
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 from tools.wheels import ROOT, Wheel, base_wheel
@@ -33,8 +35,10 @@ def build(folder: Path) -> Path:
     return train_wheel().write(folder)
 
 
-def main() -> int:
-    folder = Path(sys.argv[1] if len(sys.argv) > 1 else "dist")
+def main(words: Sequence[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(description="Build the wheels muster-base and muster-train.")
+    parser.add_argument("folder", nargs="?", type=Path, default=Path("dist"), help="where they go (default: dist)")
+    folder = parser.parse_args(words).folder
     for wheel in (base_wheel(), train_wheel()):
         sys.stdout.write(f"{wheel.write(folder)}\n")
     return 0

@@ -20,10 +20,9 @@ from typing import Final
 from urllib.parse import urlsplit
 
 from muster import documents
-from muster.client.transport import trusted
 from muster.content.read import changed, open_file
 from muster.content.scan import Found
-from muster.store.faults import StoreError, StoreSlowError, StoreWrongError, fault_of
+from muster.store.faults import StoreError, StoreRefusedError, StoreSlowError, StoreWrongError, fault_of
 
 TRIES: Final = 5
 PAUSE_S: Final = 0.5
@@ -32,7 +31,8 @@ REPLY_S: Final = 60.0
 IN_ONE_PIECE: Final = 64 << 10
 """Up to here an object is sent with its headers at once."""
 _MOST_ERROR_BYTES: Final = 64 << 10
-_EXPIRED: Final = 403
+_REFUSED: Final = 403
+"""An address that has expired, and a key or a clock that is wrong: stores word them in many ways."""
 
 
 class _ShorterError(Exception):
@@ -52,7 +52,9 @@ class PutConnections:
     """A connection for each thread that uploads."""
 
     def __init__(self, source: ObjectSource, ca_file: Path | None = None) -> None:
-        """``ca_file``: certificates that are trusted instead of the system's."""
+        """``ca_file``: certificates that are trusted besides the system's, since they may have signed the store's."""
+        self.refusal: StoreError | None = None
+        """The last answer of the store that refused an address."""
         self._source = source
         self._ca_file = ca_file
         self._own = threading.local()
@@ -68,7 +70,7 @@ class PutConnections:
                     connection.sock.shutdown(socket.SHUT_RDWR)
 
     def put(self, upload: documents.ObjectUpload) -> bool:
-        """Upload one object. Return False where its address has expired.
+        """Upload one object. Return False where the store refuses its address, as an expired one.
 
         Raises:
             FolderError: the file is not as it was when its digest was taken.
@@ -84,9 +86,10 @@ class PutConnections:
             else:
                 if status < 300:
                     return True
-                if status == _EXPIRED and tried == 0 and b"expired" in body:
-                    return False
                 fault = self._fault(upload, status, body)
+                if status == _REFUSED and isinstance(fault, StoreRefusedError):
+                    self.refusal = fault
+                    return False
             if self._is_closed or not isinstance(fault, StoreSlowError) or tried + 1 == TRIES:
                 raise fault
             time.sleep(random.uniform(0.5, 1) * PAUSE_S * 2**tried)  # noqa: S311  # a pause, no secret
@@ -163,8 +166,9 @@ class PutConnections:
         if scheme != "https":
             connection = http.client.HTTPConnection(netloc, timeout=CONNECT_S)
         else:
-            given = trusted(f"{scheme}://{netloc}", self._ca_file)
-            context = given if isinstance(given, ssl.SSLContext) else ssl.create_default_context()
+            context = ssl.create_default_context()
+            if self._ca_file is not None:
+                context.load_verify_locations(cafile=str(self._ca_file))
             connection = http.client.HTTPSConnection(netloc, timeout=CONNECT_S, context=context)
         connection.connect()
         connection.sock.settimeout(REPLY_S)

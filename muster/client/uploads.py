@@ -19,7 +19,7 @@ from muster.content.manifest import CHUNK_BYTES, Kind, digest_of, encode
 from muster.content.read import Bundle
 from muster.content.scan import Found
 from muster.domain.stored_content import FolderState
-from muster.store.faults import StoreRefusedError, StoreSlowError
+from muster.store.faults import StoreError, StoreRefusedError, StoreSlowError
 
 CONNECTIONS: Final = 4
 CONFIRM_BYTES: Final = 64 << 20
@@ -47,6 +47,8 @@ class Uploading:
     _taken: list[str] = field(default_factory=list)
     _taken_bytes: int = 0
     _confirmed_s: float = 0.0
+    _num_refused: int = 0
+    """Rounds without an object that the store took, though addresses were given."""
     _running: dict["Future[bool]", documents.ObjectUpload] = field(default_factory=dict)
 
     def run(self) -> documents.BundleUpload:
@@ -87,7 +89,9 @@ class Uploading:
                 self.on_progress(min(done, total), total)
             num_idle = 0 if self._taken else num_idle + 1
             if num_idle:
-                self._stand_idle(found, num_idle)
+                self._stand_idle(found, num_idle, connections.refusal)
+            else:
+                self._num_refused = 0
             found = self._confirm()
         return found
 
@@ -97,7 +101,7 @@ class Uploading:
         num_bytes = 0
         for future in finished:
             upload = self._running.pop(future)
-            # False: its address had expired; the control plane offers it again.
+            # False: its address was refused; the control plane gives a fresh one.
             if future.result():
                 self._taken.append(upload["digest"])
                 num_bytes += upload["num_bytes"]
@@ -119,10 +123,13 @@ class Uploading:
         self._taken_bytes, self._confirmed_s = 0, time.monotonic()
         return found
 
-    def _stand_idle(self, found: documents.BundleUpload, num_idle: int) -> None:
-        """Wait for objects that are just being deleted. Raises StoreError: for too long, or all addresses expired."""
-        if found["uploads"] and num_idle >= MOST_EXPIRED:
-            raise StoreRefusedError("each address that the control plane gives has expired already: compare the clocks")
+    def _stand_idle(self, found: documents.BundleUpload, num_idle: int, refusal: StoreError | None) -> None:
+        """Wait for objects that are just being deleted. Raises StoreError: for too long, or all addresses refused."""
+        self._num_refused += bool(found["uploads"])
+        if self._num_refused >= MOST_EXPIRED:
+            said = "" if refusal is None else f" ({refusal.detail})"
+            words = f"the content store refuses each address that the control plane gives{said}"
+            raise StoreRefusedError(f"{words}: compare the clocks of both, and the key that signs with the store's")
         if num_idle >= MOST_WAITS:
             left = f"{found['num_waiting']} chunks of the folder are being deleted from the store, for too long"
             raise StoreSlowError(f"{left}; the operator checks the keeper `content` of `muster worker control`")

@@ -83,7 +83,7 @@ def test_a_field_that_cannot_stay_with_an_option_is_replaced(typed: Typed) -> No
 def test_a_relative_script_is_next_to_the_file(typed: Typed) -> None:
     typed.write("jobs/train.py", "pass")
     typed.write("jobs/job.yaml", "name: a\nprogram: {script: train.py}\n")
-    spec = submitted(typed, "-f", "jobs/job.yaml")["spec"]
+    spec = submitted(typed, "--no-bundle", "-f", "jobs/job.yaml")["spec"]
     assert spec["program"]["script"] == str(typed.folder / "jobs" / "train.py")
     typed.write("lost.yaml", "name: a\nprogram: {script: nowhere.py}\n")
     said = typed.run("job", "submit", "-f", "lost.yaml").stderr

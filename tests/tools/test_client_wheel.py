@@ -4,6 +4,7 @@ import re
 import zipfile
 from collections.abc import Callable
 from pathlib import Path
+from types import ModuleType
 from typing import Final
 
 import pytest
@@ -103,6 +104,18 @@ def test_a_build_leaves_no_wheel_of_another_version(tmp_path: Path) -> None:
     old.touch()
     built = build_client_wheel.build_served(tmp_path)
     assert set(tmp_path.iterdir()) == set(built)
+
+
+@pytest.mark.parametrize("build", [build_client_wheel, build_train_wheel])
+@pytest.mark.parametrize(("words", "code"), [(["--help"], 0), (["--nothing"], 2), (["dist", "--all", "more"], 2)])
+def test_an_option_is_no_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, build: ModuleType, words: list[str], code: int
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(SystemExit) as ended:
+        build.main(words)
+    assert ended.value.code == code
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_each_file_has_one_owner_and_lies_below_the_package_muster(wheels: dict[str, Path]) -> None:

@@ -71,7 +71,7 @@ def show(bundle: BundleName, tenant: TenantOption = None) -> Page:
 
 @changes(app, "rm", example="muster bundle rm 3f9a1c4b2d10")
 def remove(bundle: BundleName, tenant: TenantOption = None, *, dry_run: DryRun = False) -> Done:
-    """Delete a bundle that no job uses which has not ended. Its space is free at once."""
+    """Delete a bundle that no job uses which has not ended. It no longer counts; its space is free a day later."""
     with open_client() as client:
         owner = _owner(client, tenant)
         gone = client.delete_bundle(_digest_of(client, bundle, owner), tenant_id=owner, dry_run=dry_run)

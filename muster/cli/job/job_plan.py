@@ -62,7 +62,7 @@ def plan(
     with open_client() as client:
         if tenant is not None:
             question["tenant_id"] = tenant_named(client, tenant)
-        named = chosen_folder(bundle, no_bundle=False, words=(), is_command=True, is_contained=False)
+        named = chosen_folder(bundle, no_bundle=False, words=(), is_contained=False)
         bundled = None if named is None else Bundled.of(client, named, question)
         return plan_shown(client.plan_job(question), [] if bundled is None else [bundled.would_upload()])
 

@@ -18,7 +18,7 @@ from muster.cli.framework.pending import once
 from muster.cli.framework.profile import open_client
 from muster.cli.framework.sizes import bytes_of
 from muster.cli.job.environments import Engine, Image, Mounts, User, Venv, environment_of
-from muster.cli.job.files.source import SourceOptions, fields_given, is_contained, program_given, words_here
+from muster.cli.job.files.source import SourceOptions, fields_given, program_again
 from muster.cli.job.job_logs import follow as follow_logs
 from muster.cli.job.job_options import (
     Budget,
@@ -52,6 +52,7 @@ from muster.client.transport import Problem
 
 if TYPE_CHECKING:
     from muster import documents
+    from muster.cli.job.files.job_file import JobFile
     from muster.client.rest import RestClient
 
 
@@ -147,11 +148,19 @@ class ProgramOptions:
     bundle: BundleFolder = None
     no_bundle: NoBundle = False
 
-    def folder(self, words: list[str]) -> WorkFolder | None:
+    def folder(self, words: list[str], *, is_contained: bool = False) -> WorkFolder | None:
         """Return the work folder that the job has; None: its program is on the hosts."""
-        is_contained = self.image is not None
         return chosen_folder(
-            self.bundle, no_bundle=self.no_bundle, words=words, is_command=self.command, is_contained=is_contained
+            self.bundle,
+            no_bundle=self.no_bundle,
+            words=words if self.command else words[:1],
+            is_contained=is_contained or self.image is not None,
+        )
+
+    def folder_of_file(self, file: "JobFile") -> WorkFolder | None:
+        """Return the work folder of a job whose program a file names."""
+        return chosen_folder(
+            self.bundle, no_bundle=self.no_bundle, words=file.words_here(), is_contained=False, start=file.folder
         )
 
     def fields(self, words: list[str]) -> dict[str, Any]:
@@ -191,13 +200,12 @@ def submit(
     fields = {**rules.fields(), **resources.fields(), **place.fields()}
     if source.file is not None:
         file = source.read()
-        typed = program_given(around, words, is_contained=is_contained(file.document))
-        words, typed = words_here(file.document, words, typed)
+        typed, folder = program_again(around, words, file.document)
         shape = size.given(ranks_per_node=ranks)
         given = fields_given(name=name, tier=tier, program=typed, shape=shape, **fields)
         file = file.with_options(given, source.chosen())
         spec = file.checked()
-        folder = around.folder(words)
+        folder = folder if words else around.folder_of_file(file)
         with file.naming_lines():
             return submitted(spec, tenant, folder=folder, follow=follow, must_wait=must_wait, dry_run=dry_run)
     spec = {

@@ -34,36 +34,42 @@ _UPLOAD_AGAIN: Final = frozenset({"unknown_bundle", "incomplete_bundle"})
 
 @dataclass(frozen=True, slots=True)
 class WorkFolder:
-    """A folder to upload. ``is_named``: by an option, so that a job without it is not what was asked for."""
+    """A folder to upload. ``is_named``: by an option, so that a job without it is not what was asked for.
+
+    ``start``: where relative words of the program start.
+    """
 
     path: Path
     is_named: bool
+    start: Path
 
 
 def chosen_folder(
-    bundle: Path | None, *, no_bundle: bool, words: Sequence[str], is_command: bool, is_contained: bool
+    bundle: Path | None, *, no_bundle: bool, words: Sequence[str], is_contained: bool, start: Path | None = None
 ) -> WorkFolder | None:
     """Return the work folder that a submission has; None: its program is on the hosts.
 
+    It is ``start`` if one of ``words`` is a relative path of a file in it; by default the present folder.
     Raises CommandError: both options, no such folder, or the home folder without being named.
     """
+    start = start or Path.cwd()
     if bundle is not None:
         if no_bundle:
             raise CommandError("--bundle and --no-bundle cannot be used together", "Leave out one.", Exit.USAGE)
         if not bundle.is_dir():
             raise CommandError(f"--bundle {bundle} is no folder", "Name the folder of the program.", Exit.USAGE)
-        return WorkFolder(Path(os.path.abspath(bundle)), is_named=True)  # noqa: PTH100  # links stay as they are typed
-    if no_bundle or is_contained or not any(map(_is_here, words if is_command else words[:1])):
+        return WorkFolder(Path(os.path.abspath(bundle)), True, start)  # noqa: PTH100  # links stay as typed
+    if no_bundle or is_contained or not any(_is_in(start, word) for word in words):
         return None
-    return WorkFolder(Path.cwd(), is_named=False)
+    return WorkFolder(start, is_named=False, start=start)
 
 
-def _is_here(word: str) -> bool:
-    """Return whether a word names a file in this folder by a relative path."""
+def _is_in(folder: Path, word: str) -> bool:
+    """Return whether a word names a file in the folder by a relative path."""
     if not word or word.startswith(("/", "-")) or "\x00" in word:
         return False
     path = Path(os.path.normpath(word))
-    return ".." not in path.parts and len(word) < 4096 and path.is_file()
+    return ".." not in path.parts and len(word) < 4096 and (folder / path).is_file()
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +90,8 @@ class Bundled:
             return None
         found = read_bundle(folder.path, limits)
         if "program" in spec:
-            spec["program"] = in_bundle(spec["program"], folder.path, found.digest)
+            spec["program"] = in_bundle(spec["program"], folder, found.digest)
+            _require_program(spec["program"], folder.path, found)
         return cls(client, folder.path, found, tenant_id)
 
     def would_upload(self) -> str:
@@ -126,7 +133,7 @@ def limits_of(client: "RestClient", folder: WorkFolder, tenant_id: str | None) -
         if folder.is_named:
             raise CommandError(NOT_CONFIGURED, "Leave --bundle out: hosts then look for the program at its path.")
         return None
-    if not folder.is_named and folder.path in {Path.home(), Path("/")}:
+    if not folder.is_named and Path.home().resolve().is_relative_to(folder.path.resolve()):
         words = f"this folder is {folder.path}, and would be uploaded as the work folder"
         raise CommandError(words, "Go to the program's folder, name it by --bundle, or give --no-bundle.", Exit.USAGE)
     return limits
@@ -212,21 +219,51 @@ def needs_upload(document: Mapping[str, Any] | None) -> bool:
     return any(error.get("code") in _UPLOAD_AGAIN for error in (document or {}).get("errors", ()))
 
 
-def in_bundle(program: Mapping[str, Any], folder: Path, digest: str) -> dict[str, Any]:
-    """Return the program's fields with paths relative to the bundle. Raises CommandError: the script is not in it."""
+def in_bundle(program: Mapping[str, Any], folder: WorkFolder, digest: str) -> dict[str, Any]:
+    """Return the program's fields with paths relative to the bundle. Raises CommandError: the script is not in it.
+
+    Relative paths of a program that has a bundle already are paths in the folder that replaces it.
+    """
+    from muster.domain.job.bundle_spec import is_in_bundle
+
+    start = folder.path if program.get("bundle") is not None else folder.start
     found = {**program, "bundle": digest}
     if program.get("script") is not None:
-        found["script"] = _within(program["script"], folder, "the script")
+        found["script"] = _within(start / program["script"], folder.path, "the script")
     argv = list(program.get("argv") or ())
-    if argv and "/" in argv[0] and not argv[0].startswith("/"):
-        inside = _within(argv[0], folder, "the command")
+    if argv and is_in_bundle(argv[0]):
+        inside = _within(start / argv[0], folder.path, "the command")
         found["argv"] = [inside if "/" in inside else f"./{inside}", *argv[1:]]
     if program.get("working_dir") is not None:
-        found["working_dir"] = _working_dir(program["working_dir"], folder)
+        found["working_dir"] = _working_dir(program["working_dir"], folder.path)
     return found
 
 
-def _within(path: str, folder: Path, what: str) -> str:
+def _require_program(program: Mapping[str, Any], folder: Path, found: "Bundle") -> None:
+    """Require that the bundle has the program's file. Raises CommandError, which says why it was left out."""
+    from muster.content.manifest import Kind
+    from muster.content.scan import why_left_out
+    from muster.domain.job.bundle_spec import is_in_bundle
+
+    argv = program.get("argv") or [""]
+    path = program.get("script") or (argv[0].removeprefix("./") if is_in_bundle(argv[0]) else None)
+    if path is None:
+        return
+    taken = {entry.path for entry in found.manifest.entries if entry.kind is not Kind.FOLDER}
+    # A folder of the path may be a link, which is taken in place of what is in it.
+    real = Path(os.path.realpath((folder / path).parent)) / Path(path).name
+    if path in taken or os.path.relpath(real, os.path.realpath(folder)) in taken:
+        return
+    left_out = why_left_out(folder, path)
+    if left_out is None:
+        raise CommandError(f"the work folder {folder} has no file {path}", "Name the program's own file.", Exit.USAGE)
+    advice = "Move the program out of it."
+    if left_out.file is not None:
+        advice = f"Add `{left_out.pattern}` to the end of {left_out.file}, or move the program."
+    raise CommandError(f"the work folder goes without the program {path}: {left_out.why}", advice, Exit.USAGE)
+
+
+def _within(path: Path, folder: Path, what: str) -> str:
     absolute = Path(os.path.abspath(path))  # noqa: PTH100  # links stay as they are typed
     for base in (folder, folder.resolve()):
         if absolute.is_relative_to(base):

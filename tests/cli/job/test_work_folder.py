@@ -6,92 +6,16 @@ import subprocess
 import sys
 import threading
 import time
-import uuid
-from collections.abc import Iterator
-from dataclasses import dataclass
-from pathlib import Path
 
 import pytest
 
-from control.core.unit_of_work import UnitOfWorkFactory
-from local.children import Child, child_environment
-from local.postgres import PostgresServer
 from muster.cli.framework.exits import Exit
-from muster.client.rest import RestClient
 from muster.client.transport import Problem
 from muster.content.manifest import CHUNK_BYTES, decode
-from muster.db import migrate
-from muster.db.engine import make_engine
-from muster.ports import free_port
-from muster.settings import make_secret_key_file
 from tests.cli.command import Command
-from tests.keyed_fleet import KeyedFleet, make_keyed_fleet
-from tests.patient import PATIENT
-from tests.played_bucket import PlayedBucket, played_bucket
-from tests.readiness import is_ready
-from tests.waiting import wait_until
+from tests.cli.job.served_folders import Served, newest, submit
 
 pytestmark = pytest.mark.timeout(400)
-
-
-@dataclass
-class Served:
-    url: str
-    fleet: KeyedFleet
-    bucket: PlayedBucket
-
-    def client(self, role: str = "tenant_member") -> RestClient:
-        return RestClient(self.url, self.fleet.tokens[role])
-
-
-@pytest.fixture(scope="module")
-def served_once(server_folder: Path) -> Iterator[Served]:
-    folder = server_folder / f"folders-{uuid.uuid4().hex[:8]}"  # a worker may come to this module twice
-    folder.mkdir(mode=0o711)
-    postgres = PostgresServer(folder / "postgres")
-    postgres.start()
-    migrate.upgrade(postgres.url())
-    engine = make_engine(postgres.url(), limits=PATIENT)
-    fleet = make_keyed_fleet(UnitOfWorkFactory(engine))
-    make_secret_key_file(folder / "secret.key")
-    with played_bucket(folder) as bucket:
-        port = free_port()
-        variables = child_environment(
-            database_url=postgres.url(), secret_key_file=folder / "secret.key", api_port=port, **bucket.settings
-        )
-        child = Child("api", ["api"], variables, folder / "api.log")
-        child.start()
-        try:
-            wait_until(lambda: is_ready(f"http://127.0.0.1:{port}"))
-            yield Served(f"http://127.0.0.1:{port}", fleet, bucket)
-        finally:
-            child.stop()
-            engine.dispose()
-            postgres.stop()
-
-
-@pytest.fixture
-def served(served_once: Served, muster: Command) -> Served:
-    """The bucket as it should be, and a folder with a program that no other test has."""
-    served_once.bucket.on_put = lambda _number: None
-    served_once.bucket.num_puts = 0
-    muster.key_file.write_text(served_once.fleet.tokens["tenant_member"])
-    (muster.folder / ".musterignore").write_text(f"# {uuid.uuid4()}\n*.key\n.cache/\n.local/\n")
-    (muster.folder / "train.py").write_text(f"print('{uuid.uuid4()}')")
-    (muster.folder / "package").mkdir()
-    (muster.folder / "package" / "model.py").write_text(f"# {uuid.uuid4()}")
-    return served_once
-
-
-def submit(muster: Command, served: Served, *words: str) -> "subprocess.CompletedProcess[str]":
-    return muster.run("job", "submit", *words, url=served.url, HOME=str(muster.folder.parent))
-
-
-def newest(served: Served) -> dict[str, object]:
-    with served.client() as client:
-        job_id = next(iter(client.jobs(limit=1)))["id"]
-        program: dict[str, object] = client.job(job_id)["spec"]["program"]
-        return program
 
 
 def test_the_folder_is_stored_whole_and_its_job_names_it(muster: Command, served: Served) -> None:
@@ -202,7 +126,28 @@ def test_an_expired_address_is_replaced(muster: Command, served: Served) -> None
     (muster.folder / "train.py").write_text("print('anew')")
     refused = submit(muster, served, "train.py")
     assert refused.returncode == Exit.SERVER_FAULT
-    assert "compare the clocks" in refused.stderr
+    said = " ".join(refused.stderr.split())
+    assert "the content store answers 403: AccessDenied Request has expired" in said
+    assert "compare the clocks of both, and the key" in said
+
+
+@pytest.mark.parametrize("code", ["AccessDenied", "RequestTimeTooSkewed", "SignatureDoesNotMatch"])
+def test_an_address_that_is_refused_on_any_try_is_replaced(muster: Command, served: Served, code: str) -> None:
+    """The first four objects are tried again, by which time their addresses are refused."""
+    answers = [(503, "SlowDown")] * 4 + [(403, code)] * 4
+    served.bucket.on_put = lambda number: answers[number - 1] if number <= len(answers) else None
+    done = submit(muster, served, "train.py")
+    assert done.returncode == Exit.OK, done.stderr
+    assert served.bucket.num_puts > len(answers)
+
+
+def test_a_quota_of_the_store_is_named_at_once(muster: Command, served: Served) -> None:
+    """Ceph answers 403 to it too."""
+    served.bucket.on_put = lambda _number: (403, "QuotaExceeded")
+    refused = submit(muster, served, "train.py")
+    assert refused.returncode == Exit.SERVER_FAULT
+    assert "QuotaExceeded" in refused.stderr
+    assert served.bucket.num_puts <= 4, "each of the connections has one try"
 
 
 def test_a_file_that_changes_while_it_is_sent_is_named(muster: Command, served: Served) -> None:
@@ -274,9 +219,6 @@ def test_which_folder_a_job_gets(muster: Command, served: Served) -> None:
     outside = submit(muster, served, "--bundle", str(package), "train.py")
     assert outside.returncode == Exit.USAGE
     assert "is not in the work folder" in " ".join(outside.stderr.split())
-    at_home = muster.run("job", "submit", "train.py", url=served.url)
-    assert at_home.returncode == Exit.USAGE
-    assert "would be uploaded as the work folder" in " ".join(at_home.stderr.split())
     assert submit(muster, served, "--bundle", "nowhere", "train.py").returncode == Exit.USAGE
     assert submit(muster, served, "--bundle", ".", "--no-bundle", "train.py").returncode == Exit.USAGE
 

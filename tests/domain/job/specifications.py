@@ -18,6 +18,8 @@ ENV_NAMES: Final = st.from_regex(r"[A-Za-z_][A-Za-z0-9_]{0,8}", fullmatch=True).
 PATHS: Final = st.lists(st.from_regex(r"[a-zA-Z0-9 $_{}:#-]{1,8}", fullmatch=True), min_size=1, max_size=3).map(
     lambda parts: "/" + "/".join(parts)
 )
+IN_BUNDLE: Final = PATHS.map(lambda path: path.removeprefix("/"))
+DIGESTS: Final = st.from_regex(r"[0-9a-f]{64}", fullmatch=True)
 _NUMBERS: Final = st.integers(1, 1_000) | st.floats(0.5, 1_000)
 
 
@@ -32,7 +34,14 @@ _PROGRAMS: Final = st.fixed_dictionaries(
 ) | st.fixed_dictionaries(
     {"launcher": st.just("command"), "argv": st.lists(TEXTS, min_size=1, max_size=4)},
     optional={"venv": PATHS, "env": _ENV},
-)
+) | st.fixed_dictionaries(
+    {"script": PATHS | IN_BUNDLE, "bundle": DIGESTS},
+    optional={"args": st.lists(TEXTS, max_size=4), "working_dir": PATHS | IN_BUNDLE, "python": PATHS, "env": _ENV},
+) | st.fixed_dictionaries(
+    {"launcher": st.just("command"), "bundle": DIGESTS,
+     "argv": st.tuples(IN_BUNDLE | IN_BUNDLE.map("./".__add__) | TEXTS, TEXTS)},
+    optional={"working_dir": PATHS | IN_BUNDLE, "venv": PATHS, "env": _ENV},
+)  # fmt: skip
 _SHAPES: Final = _some(
     nodes=st.integers(4, 9),
     gpus_per_node=st.integers(1, 8),

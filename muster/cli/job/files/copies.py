@@ -9,7 +9,7 @@ from muster.cli.framework.exits import CommandError, Exit
 from muster.cli.framework.names import JobId, TenantOption
 from muster.cli.framework.output import Answer, DryRun
 from muster.cli.framework.profile import open_client
-from muster.cli.job.files.source import SettingOptions, fields_given, is_contained, program_given
+from muster.cli.job.files.source import SettingOptions, fields_given, program_again
 from muster.cli.job.job_options import GivenTier, Name, Ranks
 from muster.cli.job.job_submit import ProgramOptions, ResourceOptions, RuleOptions, submitted
 from muster.cli.job.placement_options import PlaceOptions, SizeOptions
@@ -49,7 +49,7 @@ def copy(
 ) -> Answer:
     """Submit a job equal to another one, with the fields that options change. It begins at its first step."""
     spec = _again(_job(job_id))
-    typed = program_given(around, program or [], is_contained=is_contained(spec))
+    typed, folder = program_again(around, program or [], spec)
     given = fields_given(
         name=name,
         tier=tier,
@@ -60,7 +60,10 @@ def copy(
         **place.fields(),
     )
     changed = settings.applied(_overridden(spec, given))
-    return _linked(changed, lambda spec: submitted(spec, tenant, follow=follow, must_wait=must_wait, dry_run=dry_run))
+    return _linked(
+        changed,
+        lambda spec: submitted(spec, tenant, folder=folder, follow=follow, must_wait=must_wait, dry_run=dry_run),
+    )
 
 
 def retry(job_id: JobId, *, follow: Follow = False, must_wait: Wait = False, dry_run: DryRun = False) -> Answer:

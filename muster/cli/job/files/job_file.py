@@ -28,19 +28,39 @@ MOST_BYTES: Final = 8 << 20
 _ADVICE: Final = "`muster job schema` has every field; JSON is YAML too."
 _OF_HERE: Final = ("script", "working_dir", "python", "venv")
 """Paths of a program that may be relative to the file."""
+_IN_BUNDLE: Final = frozenset({"script", "working_dir"})
+"""Of these, the ones that are relative to the bundle of a job that has one, as the first word of ``argv``."""
 
 
 @dataclass(frozen=True)
 class JobFile:
     """A job's document. ``name``: as errors name the file. ``lines``: the line of each field, by JSON pointer.
 
-    ``typed``: pointers of the fields that options replaced, which have no line.
+    ``typed``: pointers of the fields that options replaced, which have no line. ``folder``: where relative paths of the
+    program start. ``relative``: its completed paths, by field, as the file has them.
     """
 
     name: str
     document: dict[str, Any]
     placed: Placed
+    folder: Path
+    relative: Mapping[str, str]
     typed: frozenset[str] = field(default_factory=frozenset)
+
+    def words_here(self) -> list[str]:
+        """Return the words of the file's program of which a relative path in ``folder`` makes that the work folder.
+
+        There are none in a container, with a bundle that is stored already, or if an option replaced the program.
+        """
+        program = self.document.get("program")
+        if not isinstance(program, dict) or self.typed & {"/program", "/program/script", "/program/argv"}:
+            return []
+        if program.get("container") is not None or program.get("bundle") is not None:
+            return []
+        if "script" in self.relative:
+            return [self.relative["script"]]
+        argv = program.get("argv")
+        return [word for word in argv if isinstance(word, str)] if isinstance(argv, list) else []
 
     def with_options(self, options: Mapping[str, Any], settings: Sequence[Setting]) -> "JobFile":
         """Return the job with the fields that options and settings gave in place of the file's."""
@@ -101,8 +121,8 @@ def read_job_file(path: Path, given: GivenVariables) -> JobFile:
     require_json(name, placed.value, _ADVICE)
     document = json.loads(json.dumps(placed.value))
     document.pop("$schema", None)
-    _complete_paths(document, Path.cwd() if path == STDIN else path.absolute().parent)
-    return JobFile(name, document, placed)
+    folder = Path.cwd() if path == STDIN else Path(os.path.normpath(path.absolute().parent))
+    return JobFile(name, document, placed, folder, _complete_paths(document, folder))
 
 
 def _of_stdin() -> str:
@@ -136,17 +156,25 @@ def _decoded(name: str, content: bytes) -> str:
         raise CommandError(words, "Write it as UTF-8.", Exit.INVALID) from None
 
 
-def _complete_paths(document: dict[str, Any], folder: Path) -> None:
-    """Complete relative paths of the program by the file's folder; a container's are the image's."""
+def _complete_paths(document: dict[str, Any], folder: Path) -> dict[str, str]:
+    """Complete relative paths of the program by the file's folder, and return them as they were.
+
+    A container's paths are the image's, and with a bundle script and working directory are the bundle's.
+    """
     program = document.get("program")
+    completed: dict[str, str] = {}
     if not isinstance(program, dict) or program.get("container") is not None:
-        return
+        return completed
+    has_bundle = program.get("bundle") is not None
     for name in _OF_HERE:
+        if has_bundle and name in _IN_BUNDLE:
+            continue
         path = program.get(name)
         if not isinstance(path, str) or not path or path.startswith("/"):
             continue
         whole = os.path.normpath(folder / path)
-        program[name] = whole
+        program[name], completed[name] = whole, path
         if not Path(whole).exists():
             words = f"warning: program.{name} {path} does not exist here; the hosts will search for {whole}"
             typer.echo(words, err=True)
+    return completed

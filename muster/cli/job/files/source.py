@@ -3,6 +3,7 @@
 Options replace fields of the file, and ``--set`` replaces either.
 """
 
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
     from muster.cli.job.files.job_file import JobFile
     from muster.cli.job.files.overrides import Setting
     from muster.cli.job.job_submit import ProgramOptions
+    from muster.cli.job.work_folder import WorkFolder
 
 File = Annotated[
     Path | None,
@@ -108,20 +110,46 @@ def program_given(options: "ProgramOptions", words: Sequence[str], *, is_contain
     return {name: value for name, value in made.items() if value is not None and (name != "env" or value)}
 
 
-def words_here(
-    document: Mapping[str, Any], words: list[str], typed: dict[str, Any]
-) -> tuple[list[str], dict[str, Any]]:
-    """Return the words by which the work folder is found, and the given fields of the program.
+def program_again(
+    options: "ProgramOptions", words: Sequence[str], document: Mapping[str, Any]
+) -> "tuple[dict[str, Any], WorkFolder | None]":
+    """Return the fields of a program that options give in place of a document's, and the work folder they choose.
 
-    A script that the file names by a relative path is one of this folder, as on the command line.
+    Words in a work folder of here replace the document's bundle. Other relative words are paths in that bundle.
+
+    Raises:
+        CommandError: without its bundle the document's program would name paths that are nowhere.
     """
+    is_in_image = is_contained(document)
+    folder = options.folder(list(words), is_contained=is_in_image)
+    typed = program_given(options, words, is_contained=is_in_image)
     program = document.get("program")
-    script = program.get("script") if isinstance(program, Mapping) else None
-    if words or is_contained(document) or not isinstance(script, str) or script.startswith("/"):
-        return words, typed
-    if isinstance(program, Mapping) and program.get("bundle") is not None:
-        return words, typed
-    return [script], {**typed, "script": str(Path.cwd() / script)}
+    has_bundle = isinstance(program, Mapping) and program.get("bundle") is not None
+    if words and folder is not None:
+        if "script" in typed:
+            typed["script"] = str(Path.cwd() / typed["script"])
+        return ({**typed, "bundle": None} if has_bundle else typed), folder
+    if isinstance(program, Mapping) and has_bundle and options.no_bundle:
+        _require_paths_of_hosts(program, typed)
+        return {**typed, "bundle": None}, folder
+    if has_bundle and "script" in typed and not words[0].startswith("/"):
+        typed["script"] = os.path.normpath(words[0])
+    return typed, folder
+
+
+def _require_paths_of_hosts(program: Mapping[str, Any], typed: Mapping[str, Any]) -> None:
+    """Require that a program that loses its bundle has no path in it. Raises ``CommandError``."""
+    from muster.cli.job.files.overrides import overridden
+    from muster.domain.job.bundle_spec import is_in_bundle
+
+    left = overridden(program, typed, "/program")
+    argv = left.get("argv") or [""]
+    is_path = "argv" not in typed and is_in_bundle(argv[0])
+    paths = {"script": left.get("script"), "command": argv[0] if is_path else None}
+    for what, path in {**paths, "working directory": left.get("working_dir")}.items():
+        if path is not None and not str(path).startswith("/"):
+            advice = "Name the hosts' program after --, and its folder by --workdir, or leave --no-bundle out."
+            raise CommandError(f"the {what} {path} is a path in the job's bundle", advice, Exit.USAGE)
 
 
 def fields_given(**fields: Any) -> dict[str, Any]:

@@ -1,37 +1,44 @@
 """A job that is written as a file reads as an equal one, whatever its texts are."""
 
 import json
+from pathlib import Path
 from typing import Any
 
 import pytest
 from hypothesis import example, given
 
-from muster.cli.framework.yaml_loading import placed_documents
 from muster.cli.job.files.export import file_document, yaml_text
-from muster.cli.job.files.variables import Filling, GivenVariables
+from muster.cli.job.files.job_file import read_job_file
+from muster.cli.job.files.variables import GivenVariables
 from muster.domain.job.spec import JobSpec
 from muster.domain.job.submission import JobSubmission
 from muster.domain.validation import validated
 from tests.domain.job.specifications import ODD_TEXTS, SPECIFICATIONS
 
 ODD = {"name": "odd", "program": {"launcher": "command", "argv": list(ODD_TEXTS)}}
+IN_BUNDLE = {"name": "in-bundle", "program": {"script": "a.py", "working_dir": "b", "bundle": "0" * 64}}
 
 
-def read(text: str) -> Any:
-    (found,) = placed_documents(text, Filling("job.yaml", GivenVariables()))
-    return found.value
+def read(folder: Path, text: str) -> Any:
+    path = folder / "job.yaml"
+    path.write_text(text)
+    return read_job_file(path, GivenVariables()).document
 
 
 @given(document=SPECIFICATIONS)
 @example(document=ODD)
+@example(document=IN_BUNDLE)
 @pytest.mark.parametrize("is_whole", [False, True])
-def test_a_job_that_is_exported_and_read_is_equal(document: dict[str, Any], *, is_whole: bool) -> None:
+def test_a_job_that_is_exported_and_read_is_equal(
+    tmp_path_factory: pytest.TempPathFactory, document: dict[str, Any], *, is_whole: bool
+) -> None:
+    folder = tmp_path_factory.getbasetemp()
     submitted = JobSpec.model_validate(document, strict=False)
     spec = submitted.model_copy(update={"shape": submitted.shape.settled(8)})  # as the server stores it
     served = spec.model_dump(mode="json")
     written = file_document(served, is_whole=is_whole)
     for text in (yaml_text(written), json.dumps(written)):
-        assert validated(JobSubmission, read(text)).spec.model_dump() == spec.model_dump()
+        assert validated(JobSubmission, read(folder, text)).spec.model_dump() == spec.model_dump()
 
 
 def test_a_file_shows_size_and_tier_and_leaves_out_defaults() -> None:
