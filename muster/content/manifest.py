@@ -140,7 +140,7 @@ def _check(entries: tuple[Entry, ...]) -> None:
 
 
 def _size_fault(entry: Entry, sizes: dict[str, int]) -> str | None:
-    """Return whether a chunk has another size than before. ``sizes``: of chunks so far; those of the entry are added.
+    """Return whether a chunk has another size than before. ``sizes``: of chunks so far; the entry's are added.
 
     What a tenant stores, and what a host has to keep, is counted by the sizes that stand here.
     """
