@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-from sqlalchemy import delete, select, text, update
+from sqlalchemy import ARRAY, BigInteger, LargeBinary, any_, bindparam, delete, select, text, update
 
 from control.content import rows
 from control.content.collection import key_of
@@ -101,8 +101,10 @@ def _mark(units: UnitOfWorkFactory, by: Principal, tenant_id: TenantId, names: S
     with units.begin(by, MARK) as unit:
         unit.principal.require(Permission.TENANT_WRITE)
         rows.lock_use(unit, tenant_id)
-        ids = [found for name in names if (found := _id_of(unit, name)) is not None]
-        naming = select(FolderObject.folder_id).where(FolderObject.object_id.in_(ids))
+        ids = _ids_of(unit, tenant_id, names)
+        # One parameter: a statement has 65,535 at most, and a store may have lost more than so many objects.
+        are_missing = bindparam("ids", ids, ARRAY(BigInteger))
+        naming = select(FolderObject.folder_id).where(FolderObject.object_id == any_(are_missing))
         folders = unit.session.scalars(select(StoredFolder).where(StoredFolder.id.in_(naming)).with_for_update()).all()
         for folder in folders:
             folder.state, folder.completed_at, folder.active_at = FolderState.UPLOADING, None, unit.now
@@ -110,23 +112,27 @@ def _mark(units: UnitOfWorkFactory, by: Principal, tenant_id: TenantId, names: S
             unit.emit("bundle.incomplete", "bundle", folder.digest, tenant_id=tenant_id, payload=payload)
         unit.session.flush()
         options = {"synchronize_session": False}
-        is_idle = StoredObject.id.in_(ids) & StoredObject.idle_at.is_not(None)
+        is_idle = (StoredObject.id == any_(are_missing)) & StoredObject.idle_at.is_not(None)
         unit.session.execute(delete(StoredObject).where(is_idle), execution_options=options)
-        wanted = update(StoredObject).where(StoredObject.id.in_(ids)).values(state=ObjectState.WANTED)
+        wanted = update(StoredObject).where(StoredObject.id == any_(are_missing)).values(state=ObjectState.WANTED)
         unit.session.execute(wanted, execution_options=options)
         detail = {"num_objects": len(ids), "bundles": [folder.digest for folder in folders[:100]]}
         unit.audit("content.mark_missing", "tenant", tenant_id, tenant_id=tenant_id, detail=detail)
         return len(folders)
 
 
-def _id_of(unit: UnitOfWork, name: ObjectName) -> int | None:
-    query = select(StoredObject.id).where(
-        StoredObject.tenant_id == name.tenant_id,
-        StoredObject.kind == name.kind,
-        StoredObject.digest == bytes.fromhex(name.digest),
-        StoredObject.state == ObjectState.PRESENT,
-    )
-    return unit.session.scalar(query)
+def _ids_of(unit: UnitOfWork, tenant_id: TenantId, names: Sequence[ObjectName]) -> list[int]:
+    ids: list[int] = []
+    for kind in ObjectKind:
+        digests = [bytes.fromhex(name.digest) for name in names if name.kind is kind]
+        query = select(StoredObject.id).where(
+            StoredObject.tenant_id == tenant_id,
+            StoredObject.kind == kind,
+            StoredObject.digest == any_(bindparam("digests", digests, ARRAY(LargeBinary))),
+            StoredObject.state == ObjectState.PRESENT,
+        )
+        ids += unit.session.scalars(query)
+    return ids
 
 
 def _present(units: UnitOfWorkFactory, tenant_id: TenantId | None) -> Iterator[tuple[str, ObjectName]]:

@@ -12,6 +12,7 @@ An object leaves the store in three steps, with the store's calls outside of any
 Where a keeper dies between these steps, another one repeats them from the first on.
 """
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Final
@@ -37,6 +38,8 @@ SETTLE: Final = declare_action("content.settle")
 BATCH: Final = 500
 SETTLED_S: Final = OWN_S + 60
 """After the validity of a deletion, and 60 s between the clocks of store and control plane."""
+_DELETE_S: Final = OWN_S - 20
+"""A batch ends so long after its decision: a slow store would refuse the rest, and none of it would be noted."""
 _PRINCIPAL: Final = system_principal("content")
 _log = structlog.get_logger(__name__)
 
@@ -56,17 +59,37 @@ def keep_once(units: UnitOfWorkFactory, store: ObjectStore | None) -> bool:
     if store is None:
         return num_expired >= BATCH
     doomed = doom_once(units)
-    if doomed.ids:
-        try:
-            store.delete(doomed.keys, decided_at=doomed.decided_at)
-        except StoreError as error:
-            # The rows stay DOOMED, and a later round repeats all of them.
-            _log.warning("content_not_deleted", fault=error.detail, num_objects=len(doomed.ids))
-            settle_once(units)
-            return False
-        note_gone(units, doomed)
+    is_answered = _delete(units, store, doomed)
     settle_once(units)
-    return max(num_expired, len(doomed.ids)) >= BATCH
+    return is_answered and max(num_expired, len(doomed.ids)) >= BATCH
+
+
+def _delete(units: UnitOfWorkFactory, store: ObjectStore, doomed: Doomed) -> bool:
+    """Delete the objects, as many as the store takes in time, and return whether it answers.
+
+    The rows of the others stay DOOMED, and a later round repeats them.
+    """
+    num_asked, is_answered, until = 0, True, doomed.decided_at + timedelta(seconds=_DELETE_S)
+
+    def in_time() -> Iterator[str]:
+        nonlocal num_asked
+        for key in doomed.keys:
+            if units.clock() >= until:
+                return
+            num_asked += 1
+            yield key
+
+    try:
+        store.delete(in_time(), decided_at=doomed.decided_at)
+        num_gone = num_asked
+    except StoreError as error:
+        # The store deletes one after the other, and has not deleted the last one that it was asked for.
+        num_gone, is_answered = max(num_asked - 1, 0), False
+        left = len(doomed.ids) - num_gone
+        _log.warning("content_not_deleted", fault=error.detail, num_objects=left)
+    if num_gone:
+        note_gone(units, Doomed(doomed.ids[:num_gone], doomed.keys[:num_gone], doomed.decided_at))
+    return is_answered
 
 
 def expire_once(units: UnitOfWorkFactory) -> int:

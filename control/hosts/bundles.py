@@ -23,7 +23,7 @@ from muster.db.models import (
     StoredFolder,
     StoredObject,
 )
-from muster.domain.errors import NotFoundError, StaleFenceError
+from muster.domain.errors import NoSuchBundleError, NotFoundError, StaleFenceError
 from muster.domain.ids import NodeId, TenantId
 from muster.domain.job.preflight import PreflightState
 from muster.domain.state_sets import PARTS_THAT_MAY_RUN
@@ -49,7 +49,7 @@ def downloads(unit: UnitOfWork, part_id: str, request: DownloadsRequest, store: 
 
     Raises:
         StaleFenceError: the node has no such part now, or with another fence.
-        NotFoundError: the part's job names another bundle, or the bundle has no such chunk.
+        NoSuchBundleError: the part's job names another bundle, or the bundle has no such chunk.
         StoreError: no content store is configured any more.
     """
     node_id = node_of(unit, request.protocol)
@@ -57,7 +57,7 @@ def downloads(unit: UnitOfWork, part_id: str, request: DownloadsRequest, store: 
     if job is None:
         raise StaleFenceError
     if job_request(job).bundle != request.bundle:
-        raise NotFoundError
+        raise NoSuchBundleError
     if store is None:
         raise StoreError(NOT_CONFIGURED)
     tenant_id, now = TenantId(job.tenant_id), unit.now
@@ -69,7 +69,7 @@ def downloads(unit: UnitOfWork, part_id: str, request: DownloadsRequest, store: 
 
 
 def _require_chunks(unit: UnitOfWork, tenant_id: TenantId, request: DownloadsRequest) -> None:
-    """Raise NotFoundError unless the bundle has all chunks: a host reads no other content of the tenant."""
+    """Raise NoSuchBundleError unless the bundle has all chunks: a host reads no other content of the tenant."""
     wanted = {bytes.fromhex(digest) for digest in request.chunks}
     query = (
         select(func.count())
@@ -85,7 +85,7 @@ def _require_chunks(unit: UnitOfWork, tenant_id: TenantId, request: DownloadsReq
         )
     )
     if wanted and unit.session.scalar(query) != len(wanted):
-        raise NotFoundError
+        raise NoSuchBundleError
 
 
 def _signed(store: Signer, key: str, now: datetime) -> Download:

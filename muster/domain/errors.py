@@ -74,6 +74,13 @@ class NotFoundError(MusterError):
     advice = "Check the id; list the objects that this key can see."
 
 
+class NoSuchBundleError(MusterError):
+    """A host asks for content that its job does not have. Any other 404 may be a server without that route."""
+
+    code, status, title = "no_such_bundle", 404, "The job has no such bundle, or the bundle has no such chunk"
+    advice = "Send the folder of the job again, and submit it."
+
+
 class MethodNotAllowedError(MusterError):
     code, status, title = "method_not_allowed", 405, "This path does not take that method"
     advice = "See the Allow header."

@@ -23,17 +23,25 @@ from tests.filled_once import filled_world
 
 @dataclass
 class PlayedStore:
-    """A bucket that refuses what has expired. ``is_slow``: it does not answer deletions."""
+    """A bucket that refuses what has expired. ``is_slow``: it does not answer deletions.
+
+    ``each_s``: duration of each deletion. ``fails_at``: it does not answer for these keys.
+    """
 
     clock: SetClock
     keys: set[str] = field(default_factory=set)
     is_slow: bool = False
+    each_s: float = 0.0
+    fails_at: frozenset[str] = frozenset()
 
     def delete(self, keys: Iterable[str], *, decided_at: datetime | None = None) -> None:
         assert decided_at is not None
-        if self.is_slow or self.clock.now >= decided_at + timedelta(seconds=OWN_S):
-            raise StoreSlowError("the content store does not answer")
-        self.keys -= set(keys)
+        for key in keys:
+            self.clock.advance(self.each_s)
+            is_late = self.clock.now >= decided_at + timedelta(seconds=OWN_S)
+            if self.is_slow or is_late or key in self.fails_at:
+                raise StoreSlowError("the content store does not answer")
+            self.keys.discard(key)
 
 
 @dataclass

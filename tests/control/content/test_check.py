@@ -6,12 +6,16 @@ from datetime import UTC, datetime
 from typing import cast
 
 import pytest
+from sqlalchemy import func, select, text
 
-from control.content.check import Compared, adopt, compare, mark_missing
+from control.content.check import MARK, Compared, ObjectName, adopt, compare, mark_missing
 from control.content.collection import key_of
 from control.content.types import Upload
+from muster.content.manifest import digest_of
+from muster.db.models import StoredObject as Stored
+from muster.db.sessions import note_change
 from muster.domain.errors import ValidationFailedError
-from muster.domain.stored_content import FolderState
+from muster.domain.stored_content import FolderState, ObjectKind, ObjectState
 from muster.store.objects import ObjectStore, StoredObject
 from tests.control.content.conftest import PlayedStore, Tenant, manifest
 from tests.control.content.test_collection import keep
@@ -20,6 +24,15 @@ from tests.fleet_factory import OPERATOR
 
 CODE = manifest(train=b"print('hello')", model=b"import torch")
 DAY_S = 86_400.0
+LOST = text("""
+    WITH lost AS (
+        INSERT INTO stored_objects (tenant_id, kind, digest, num_bytes, state)
+        SELECT :tenant_id, 'chunk', sha256(CAST(CAST(n AS text) AS bytea)), 5, 'present'
+        FROM generate_series(0, :most - 1) AS n RETURNING id
+    )
+    INSERT INTO folder_objects (folder_id, object_id)
+    SELECT folder.id, lost.id FROM lost, stored_folders AS folder WHERE folder.digest = :digest
+""")
 
 
 @dataclass
@@ -66,6 +79,24 @@ def test_what_an_older_store_lacks_is_named_and_uploaded_again(stage: Stage, ten
     assert tenant.begin(CODE).num_missing == 2
     assert uploaded(tenant, objects).folder.state is FolderState.COMPLETE
     assert compared(stage, objects).missing == {}
+
+
+NUM_LOST = 66_000
+"""More than the parameters that a statement may have."""
+
+
+def test_a_store_that_lost_very_many_objects_is_marked_too(stage: Stage, tenant: Tenant) -> None:
+    owner = stage.fleet.tenant_id
+    tenant.upload(CODE)
+    with stage.units.begin(OPERATOR, MARK, quiet=True) as unit:
+        note_change(unit.session)
+        unit.session.execute(LOST, {"tenant_id": owner, "most": NUM_LOST, "digest": CODE.digest})
+    lost = [ObjectName(owner, ObjectKind.CHUNK, digest_of(b"%d" % n), 5) for n in range(NUM_LOST)]
+    assert mark_missing(stage.units, OPERATOR, lost) == 1
+    with stage.units.read() as session:
+        counted = select(func.count()).select_from(Stored).where(Stored.state == ObjectState.WANTED)
+        assert session.scalar(counted) == NUM_LOST
+    assert tenant.begin(CODE).num_missing == NUM_LOST
 
 
 def test_what_an_older_database_does_not_know_is_named_and_deleted_a_day_later(

@@ -274,6 +274,48 @@ def test_a_store_that_does_not_answer_is_called_again(
         assert session.scalars(select(StoredObject)).all() == []
 
 
+def _idle(tenant: Tenant, store: PlayedStore, clock: SetClock, *, num_chunks: int) -> None:
+    client = Client(tenant, store, manifest(**{f"f{number}": b"%d" % number for number in range(num_chunks)}))
+    client.begin()
+    client.put(num_chunks + 1)
+    client.confirm()
+    tenant.delete(client.folder.digest)
+    clock.advance(DAY_S + 1)
+
+
+def test_what_a_slow_store_deletes_in_time_is_gone_and_the_rest_follows(
+    stage: Stage, tenant: Tenant, store: PlayedStore, clock: SetClock
+) -> None:
+    _idle(tenant, store, clock, num_chunks=19)
+    store.each_s = 9.0
+    for num_left in (8, 0):
+        keep(stage.units, store)
+        assert len(store.keys) == num_left
+        with stage.units.read() as session:
+            rest = session.scalars(select(StoredObject).where(StoredObject.gone_at.is_(None))).all()
+        assert len(rest) == num_left, "what was deleted is not asked for again"
+        clock.advance(collection.SETTLED_S + 1)
+    keep(stage.units, store)
+    with stage.units.read() as session:
+        assert session.scalars(select(StoredObject)).all() == []
+
+
+def test_what_was_deleted_before_a_store_stopped_answering_is_gone(
+    stage: Stage, tenant: Tenant, store: PlayedStore, clock: SetClock
+) -> None:
+    _idle(tenant, store, clock, num_chunks=5)
+    store.fails_at = frozenset([max(store.keys)])
+    keep(stage.units, store)
+    left = len(store.keys)
+    with stage.units.read() as session:
+        assert len(session.scalars(select(StoredObject).where(StoredObject.gone_at.is_(None))).all()) == left
+    assert left >= 1
+    store.fails_at = frozenset()
+    clock.advance(collection.SETTLED_S + 1)
+    keep(stage.units, store)
+    assert store.keys == set()
+
+
 def test_a_bundle_stays_while_a_job_uses_it_or_a_kept_checkpoint_is_of_one(stage: Stage, tenant: Tenant) -> None:
     tenant.upload(FOLDERS[0])
     tenant.upload(FOLDERS[1])

@@ -14,7 +14,7 @@ from control.policy.policies import ACTIVATE, store_policy
 from control.training import training
 from muster.content.manifest import VERSION, Entry, Kind, Manifest, digest_of, encode
 from muster.db.models import Checkpoint, PlacementPreflight
-from muster.domain.errors import NotFoundError, StaleFenceError, UpgradeRequiredError
+from muster.domain.errors import NoSuchBundleError, StaleFenceError, UpgradeRequiredError
 from muster.domain.ids import AttemptId, JobId, NodeId
 from muster.domain.policy.document import DispatchPolicy, Policy
 from muster.domain.times import to_ms
@@ -112,8 +112,8 @@ def test_no_other_host_fence_bundle_or_protocol_gets_one(fleet: Fleet, store: Ob
         (StaleFenceError, lambda: ask(fleet, attempt_id, fence - 1, store)),
         (StaleFenceError, lambda: ask(fleet, f"look-1-{job_id}", 1, store)),
         (StaleFenceError, lambda: ask(fleet, "att_gone", fence, store)),
-        (NotFoundError, lambda: ask(fleet, attempt_id, fence, store, bundle=CHUNK)),
-        (NotFoundError, lambda: ask(fleet, attempt_id, fence, store, CHUNK, BUNDLE)),
+        (NoSuchBundleError, lambda: ask(fleet, attempt_id, fence, store, bundle=CHUNK)),
+        (NoSuchBundleError, lambda: ask(fleet, attempt_id, fence, store, CHUNK, BUNDLE)),
         (UpgradeRequiredError, lambda: ask(fleet, attempt_id, fence, store, protocol_=2)),
     ]
     for kind, call in refused:

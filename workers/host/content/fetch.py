@@ -13,7 +13,8 @@ from workers.host.content import copies
 from workers.host.content.drafts import Draft, known_chunks, whole_files
 from workers.host.content.faults import BrokenBundleError, NoRoomError
 from workers.host.content.places import Place
-from workers.host.content.work_folder import make_work_folder, remove_work_folder
+from workers.host.content.removal import remove_work_folder
+from workers.host.content.work_folder import make_work_folder
 
 _MOST_OTHERS: Final = 4
 """Other copies that are searched for the same chunks: a tenant's folders change little from one job to the next."""

@@ -26,8 +26,6 @@ from workers.host.supervisor.files import CLEAN, ORDER, read_json
 
 NICE: Final = 10
 REPORT_PAUSE_S: Final = 0.5
-_HTTP_SERVER_FAULT: Final = 500
-_TOO_MANY: Final = 429
 
 
 class FetchOrder(msgspec.Struct, frozen=True, kw_only=True):
@@ -124,7 +122,9 @@ class ControlPlane:
         return self._ask(tuple(digests)).chunks
 
     def _ask(self, chunks: tuple[str, ...]) -> Any:
-        """Ask for addresses, for as long as the control plane does not answer.
+        """Ask for addresses, for as long as the control plane does not give them.
+
+        Any other refusal is tried again: while it is upgraded, an API process of an earlier release has no such route.
 
         Raises:
             BrokenBundleError: the control plane knows no such bundle of the job's.
@@ -144,7 +144,7 @@ class ControlPlane:
             except Problem as fault:
                 if fault.code == "stale_fence":
                     raise StoreError("the control plane gives no addresses: the attempt is over") from fault
-                if fault.status < _HTTP_SERVER_FAULT and fault.status not in {401, _TOO_MANY}:
+                if fault.code == "no_such_bundle":
                     raise BrokenBundleError(fault.detail) from fault
                 self._progress.note_failure(fault.detail)
             time.sleep(pause_s * random.uniform(0.5, 1.0))  # noqa: S311  # spreads hosts, keeps no secret

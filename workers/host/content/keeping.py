@@ -13,8 +13,8 @@ from muster.wire.content import MAX_REPORTED, BundleReport
 from muster.wire.host import PROTOCOL_VERSION
 from workers.host.attempt_folder import FORGOTTEN
 from workers.host.content import copies
-from workers.host.content.places import CONTENT, WORK
-from workers.host.content.work_folder import remove_work_folder
+from workers.host.content.places import CONTENT, REMOVED, WORK
+from workers.host.content.removal import remove_work_folder, sweep_removed
 from workers.host.supervisor.files import ORDER
 
 TURN_S: Final = 2.0
@@ -54,6 +54,10 @@ class BundleKeeper:
                 remove_work_folder(folder)
             except OSError as fault:
                 _log.warning("work_folder_left", folder=str(folder), fault=str(fault))
+        try:
+            sweep_removed(self._state_dir)
+        except OSError as fault:
+            _log.warning("work_folder_left", folder=str(self._state_dir / REMOVED), fault=str(fault))
 
     def _report(self) -> None:
         found = copies.bundles_in(copies.copies_on(self._state_dir / CONTENT))[:MAX_REPORTED]

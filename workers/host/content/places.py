@@ -19,6 +19,8 @@ from typing import Final
 
 WORK: Final = "work"
 """Folder in the state folder: the work folders of attempts."""
+REMOVED: Final = "removed"
+"""Folder in the state folder: what was a work folder and is being removed. No program reaches it."""
 CONTENT: Final = "content"
 """Folder in the state folder: the copies."""
 _ROOM_LOCK: Final = "room.lock"

@@ -92,33 +92,3 @@ def _hand_over(manifest: Manifest, target: Path, owner: tuple[int, int] | None) 
 
 def _give(path: Path, owner: tuple[int, int]) -> None:
     os.chown(path, *owner, follow_symlinks=False)
-
-
-def remove_work_folder(folder: Path) -> None:
-    """Remove a folder that a program may have filled, and closed against us; none is no error.
-
-    Raises OSError: a part remains.
-    """
-    pending = [folder]
-    while pending:
-        path = pending.pop()
-        try:
-            if path.is_symlink() or not path.is_dir():
-                continue
-            path.chmod(0o700)
-            with os.scandir(path) as listing:
-                pending += [Path(child.path) for child in listing if child.is_dir(follow_symlinks=False)]
-        except FileNotFoundError:
-            continue
-    if folder.exists():
-        _remove(folder)
-
-
-def _remove(folder: Path) -> None:
-    for root, folders, names in os.walk(folder, topdown=False):
-        for name in names:
-            os.unlink(f"{root}/{name}")  # noqa: PTH108  # as walk names it
-        for name in folders:
-            path = f"{root}/{name}"
-            os.unlink(path) if os.path.islink(path) else os.rmdir(path)  # noqa: PTH106,PTH108,PTH114  # as above
-    folder.rmdir()
