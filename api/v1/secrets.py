@@ -2,7 +2,6 @@
 
 import base64
 import binascii
-from collections.abc import Sequence
 from typing import Annotated, Final, Literal
 
 from fastapi import APIRouter, Header, Query, Request
@@ -179,13 +178,21 @@ def _key_view(found: rewrapping.SecretKeyUse) -> documents.SecretKey:
 def rewrap_secrets(
     request: Request, principal: Annotated[Principal, requires(Permission.SECRET_KEY_WRITE)], change: Changing
 ) -> JSONResponse:
-    """Wrap the next 100 values again under the active key. Repeat it while ``num_left`` is not 0."""
+    """Wrap the next 100 values again under the active key. Repeat it until ``num_left`` or ``num_rewrapped`` is 0."""
     keys = keys_of(request)
-    batch: Sequence[rewrapping.Rewrapped] = rewrapping.wrap_batch(dependencies_of(request).units, keys, principal)
+    batch = rewrapping.wrap_batch(dependencies_of(request).units, keys, principal)
     active = keys.active_key_id()
     return change.without_key().run(
         principal,
         rewrapping.REWRAP,
         lambda unit: rewrapping.store_batch(unit, batch, active),
-        lambda done: Answer({"key_id": active, "num_rewrapped": done.num_rewrapped, "num_left": done.num_left}),
+        lambda done: Answer(
+            {
+                "key_id": active,
+                "num_rewrapped": done.num_rewrapped,
+                "num_left": done.num_left,
+                "num_unusable": done.num_unusable,
+                "needed_keys": list(done.needed_keys),
+            }
+        ),
     )

@@ -161,7 +161,13 @@ def test_an_operator_sees_keys_by_id_and_brings_values_under_the_active_one(api:
     path = api.key_file_of_secrets
     path.write_text(f"new {'1' * 64}\n" + path.read_text())
     done = api.client.post("/v1/secret-keys/rewrap", headers=headers)
-    assert done.json() == {"key_id": "new", "num_rewrapped": 1, "num_left": 0}
+    assert done.json() == {
+        "key_id": "new",
+        "num_rewrapped": 1,
+        "num_left": 0,
+        "num_unusable": 0,
+        "needed_keys": [],
+    }
     with api.units.read() as session:
         assert session.scalars(select(SecretVersion.key_id)).all() == ["new"]
     path.chmod(0o644)
