@@ -158,6 +158,21 @@ def test_a_name_may_begin_as_an_id_does(muster: Command) -> None:
         assert server.requested[-1].path == "/v1/secrets/sec_00000000000000000000000009"
 
 
+def test_a_name_on_a_later_page_is_found(muster: Command) -> None:
+    other = {**SECRET, "id": "sec_00000000000000000000000002", "name": "another"}
+
+    def answer(requested: Requested, _number: int) -> Answer:
+        if requested.method != "GET":
+            return Answer(200, SECRET)
+        is_last = "cursor=next" in requested.path
+        return Answer(200, {"items": [SECRET if is_last else other], "next_cursor": None if is_last else "next"})
+
+    with serving(answer) as server:
+        said = muster.run("secret", "delete", "hf-token", url=server.url)
+        assert said.returncode == 0, said.stderr
+        assert server.requested[-1].path == f"/v1/secrets/{SECRET['id']}"
+
+
 def test_rewrap_goes_on_until_nothing_is_left(muster: Command) -> None:
     def batches(_requested: Requested, number: int) -> Answer:
         return batch([100, 100, 7][number], [107, 7, 0][number])
