@@ -2,7 +2,6 @@
 
 import base64
 import binascii
-from collections.abc import Sequence
 from typing import Annotated, Final, Literal
 
 from fastapi import APIRouter, Header, Query, Request
@@ -11,9 +10,10 @@ from pydantic import Field
 
 from api.bodies import described_by, json_body
 from api.changes import Answer, Changing, etag_of, version_in
+from api.cursors import make_cursor, read_cursor
 from api.dependencies import dependencies_of
 from api.permissions import requires
-from api.reading import reading, require_id
+from api.reading import Limit, page_of, reading, require_id
 from api.refusals import refusing_also
 from api.secret_keys import keys_of
 from api.views import secret_view
@@ -94,14 +94,25 @@ def list_secrets(
     request: Request,
     principal: Annotated[Principal, requires(Permission.SECRET_READ)],
     tenant_id: Annotated[str | None, Query(max_length=64)] = None,
+    cursor: Annotated[str | None, Query(max_length=1024)] = None,
+    limit: Limit = 50,
 ) -> documents.SecretPage:
     """Return names, versions and times by tenant and name, and no value."""
     owner = None if tenant_id is None else TenantId(require_id("tenant", tenant_id))
-    units = dependencies_of(request).units
+    units, secret_key = dependencies_of(request).units, dependencies_of(request).secret_key
+    filters, after = {"path": "secrets", "tenant_id": tenant_id}, None
+    if cursor is not None:
+        of_tenant, name, last_id = read_cursor(secret_key, filters, cursor, length=3)
+        after = of_tenant, name, last_id
     found = reading(
-        units, principal, tenant_secrets.READ, lambda unit: tenant_secrets.list_secrets(unit, tenant_id=owner)
+        units,
+        principal,
+        tenant_secrets.READ,
+        lambda unit: tenant_secrets.list_secrets(unit, limit=limit + 1, tenant_id=owner, after=after),
     )
-    return {"items": [secret_view(secret) for secret in found], "next_cursor": None}
+    return page_of(
+        found, limit, secret_view, lambda last: make_cursor(secret_key, filters, [last.tenant_id, last.name, last.id])
+    )
 
 
 @router.get("/secrets/{secret_id}", response_model=documents.Secret)
@@ -179,13 +190,21 @@ def _key_view(found: rewrapping.SecretKeyUse) -> documents.SecretKey:
 def rewrap_secrets(
     request: Request, principal: Annotated[Principal, requires(Permission.SECRET_KEY_WRITE)], change: Changing
 ) -> JSONResponse:
-    """Wrap the next 100 values again under the active key. Repeat it while ``num_left`` is not 0."""
+    """Wrap the next 100 values again under the active key. Repeat it until ``num_left`` or ``num_rewrapped`` is 0."""
     keys = keys_of(request)
-    batch: Sequence[rewrapping.Rewrapped] = rewrapping.wrap_batch(dependencies_of(request).units, keys, principal)
+    batch = rewrapping.wrap_batch(dependencies_of(request).units, keys, principal)
     active = keys.active_key_id()
     return change.without_key().run(
         principal,
         rewrapping.REWRAP,
         lambda unit: rewrapping.store_batch(unit, batch, active),
-        lambda done: Answer({"key_id": active, "num_rewrapped": done.num_rewrapped, "num_left": done.num_left}),
+        lambda done: Answer(
+            {
+                "key_id": active,
+                "num_rewrapped": done.num_rewrapped,
+                "num_left": done.num_left,
+                "num_unusable": done.num_unusable,
+                "needed_keys": list(done.needed_keys),
+            }
+        ),
     )

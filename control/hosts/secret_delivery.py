@@ -1,4 +1,7 @@
-"""Secrets for a host: of an attempt that is its own and live, sealed to the key of its question, every read audited."""
+"""Secrets for a host: of an attempt that is its own and live, sealed to the key of its question, every read audited.
+
+A read is audited before its value is opened: an entry may be of one that failed, and no read is without an entry.
+"""
 
 from dataclasses import dataclass
 from typing import Final

@@ -10,7 +10,7 @@ from typing import Final
 
 import msgspec
 from sqlalchemy import delete as deletion
-from sqlalchemy import select
+from sqlalchemy import select, tuple_
 
 from control.core.records import record_of, records_of
 from control.core.unit_of_work import UnitOfWork, UnitOfWorkFactory, declare_action
@@ -177,14 +177,18 @@ def delete(unit: UnitOfWork, secret_id: SecretId, *, expected_version: int | Non
     return record_of(row, SecretRecord)
 
 
-def list_secrets(unit: UnitOfWork, *, tenant_id: TenantId | None = None) -> Sequence[SecretRecord]:
-    """Return the secrets that the reader may know, by tenant and name; never a value."""
+def list_secrets(
+    unit: UnitOfWork, *, limit: int, tenant_id: TenantId | None = None, after: tuple[str, str, str] | None = None
+) -> Sequence[SecretRecord]:
+    """Return the secrets that the reader may know, by tenant, name and id, ``after`` one of these; never a value."""
     unit.principal.require(Permission.SECRET_READ)
     query = select(Secret).where(visible_rows(unit.principal, Secret.tenant_id))
     if tenant_id is not None:
         query = query.where(Secret.tenant_id == tenant_id)
-    found = unit.session.scalars(query.order_by(Secret.tenant_id, Secret.name).limit(MOST_OF_A_TENANT))
-    return records_of(found, SecretRecord)
+    place = Secret.tenant_id, Secret.name, Secret.id
+    if after is not None:
+        query = query.where(tuple_(*place) > after)
+    return records_of(unit.session.scalars(query.order_by(*place).limit(limit)), SecretRecord)
 
 
 def get_secret(unit: UnitOfWork, secret_id: SecretId) -> SecretRecord:

@@ -13,7 +13,7 @@ from datetime import datetime, timedelta
 from typing import Final
 
 import msgspec
-from sqlalchemy import Select, delete, func, select
+from sqlalchemy import Select, delete, select
 from sqlalchemy.orm import Session
 
 from control.core.records import record_of
@@ -29,9 +29,11 @@ from muster.domain.logins import (
     LETTERS,
     LIFETIME,
     OPEN_MAX,
+    OPEN_OF_NETWORK,
     TAKEN_WITHIN,
     LoginState,
     code_in,
+    network_of,
 )
 from muster.domain.principals import Principal, Role, system_principal
 from muster.identity import new_id
@@ -81,15 +83,13 @@ def begin(units: UnitOfWorkFactory, *, device: str, address: str | None) -> Star
     """Store a new code. Anyone may ask, so the number of open codes is bounded, and old ones go.
 
     Raises:
-        RateLimitedError: too many codes wait.
+        RateLimitedError: too many codes of this address wait.
     """
     token = new_token()
     with units.begin(_KEEPER, BEGIN, quiet=True) as unit:
         expired = CommandLogin.key_id.is_(None), CommandLogin.expires_at < unit.now - KEPT
         unit.session.execute(delete(CommandLogin).where(*expired).execution_options(synchronize_session=False))
-        is_open = CommandLogin.key_id.is_(None), CommandLogin.expires_at > unit.now
-        if (unit.session.scalar(select(func.count()).where(*is_open)) or 0) >= OPEN_MAX:
-            raise RateLimitedError("too many sign-ins wait for their confirmation", retry_after_s=60)
+        _make_room(unit, network_of(address))
         row = CommandLogin(
             id=new_id("login"),
             code="".join(secrets.choice(LETTERS) for _ in range(CODE_LETTERS)),
@@ -103,6 +103,21 @@ def begin(units: UnitOfWorkFactory, *, device: str, address: str | None) -> Star
         unit.session.add(row)
         unit.session.flush()
         return StartedLogin(record_of(row, CommandLoginRecord), token)
+
+
+def _make_room(unit: UnitOfWork, network: str) -> None:
+    """End the oldest code of the network that has the most, where the most codes wait: no caller locks out others."""
+    is_open = CommandLogin.key_id.is_(None), CommandLogin.decided_at.is_(None), CommandLogin.expires_at > unit.now
+    query = select(CommandLogin.id, CommandLogin.address).where(*is_open).order_by(CommandLogin.created_at)
+    waiting: dict[str, list[str]] = {}
+    for login_id, address in unit.session.execute(query.order_by(CommandLogin.id)):
+        waiting.setdefault(network_of(address), []).append(login_id)
+    if len(waiting.get(network, ())) >= OPEN_OF_NETWORK:
+        raise RateLimitedError("too many sign-ins from this address wait for their confirmation", retry_after_s=60)
+    if sum(map(len, waiting.values())) >= OPEN_MAX:
+        oldest = max(waiting.values(), key=len)[0]
+        ended = delete(CommandLogin).where(CommandLogin.id == oldest, *is_open)
+        unit.session.execute(ended.execution_options(synchronize_session=False))
 
 
 def find(units: UnitOfWorkFactory, text: str) -> CommandLoginRecord:

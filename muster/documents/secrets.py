@@ -54,8 +54,13 @@ class SecretKeyPage(Page):
 
 
 class ChangedSecretKeys(Trial):
-    """A batch of values under the active key. ``num_left``: values that have another key."""
+    """A batch of values under the active key. ``num_left``: values that have another key.
+
+    ``num_unusable``: values among them that do not open, by ``needed_keys``; all, once ``num_rewrapped`` is 0.
+    """
 
     key_id: str
     num_rewrapped: int
     num_left: int
+    num_unusable: int
+    needed_keys: list[str]

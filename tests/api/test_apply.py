@@ -164,3 +164,20 @@ def test_no_cordon_is_missing_while_one_is_prolonged(typed: Typed, api: Api) -> 
         assert first.released_at is not None
         assert second.created_at <= first.released_at
         assert second.released_at is None
+
+
+def test_what_a_run_that_broke_off_left_standing_is_released(typed: Typed, api: Api) -> None:
+    node = node_name(api)
+    with api.units.begin(OPERATOR, "node.read") as unit:
+        node_id = unit.session.scalars(select(Node.id)).one()
+    for until in (None, "2098-01-01T00:00:00Z", "2099-01-01T00:00:00Z"):
+        body = {"node_id": node_id, "reason": "a fan is loud", "until": until}
+        made = api.client.post("/v1/cordons", json=body, headers=api.headers("operator"))
+        assert made.status_code == 201, made.text
+    text = f"kind: cordon\nversion: 1\nnode: {node}\nreason: a fan is loud\nuntil: '2098-01-01T00:00:00Z'\n"
+    said = apply(typed, "-f", "-", *WHY, stdin=text)
+    assert "another: until 2099-01-01T00:00:00Z → released" in said
+    assert "another: until it is released → released" in said
+    (standing,) = get(api, "/v1/cordons")["items"]
+    assert standing["until"] == "2098-01-01T00:00:00Z"
+    assert "no changes" in apply(typed, "-f", "-", *WHY, stdin=text)

@@ -161,7 +161,13 @@ def test_an_operator_sees_keys_by_id_and_brings_values_under_the_active_one(api:
     path = api.key_file_of_secrets
     path.write_text(f"new {'1' * 64}\n" + path.read_text())
     done = api.client.post("/v1/secret-keys/rewrap", headers=headers)
-    assert done.json() == {"key_id": "new", "num_rewrapped": 1, "num_left": 0}
+    assert done.json() == {
+        "key_id": "new",
+        "num_rewrapped": 1,
+        "num_left": 0,
+        "num_unusable": 0,
+        "needed_keys": [],
+    }
     with api.units.read() as session:
         assert session.scalars(select(SecretVersion.key_id)).all() == ["new"]
     path.chmod(0o644)
@@ -199,3 +205,23 @@ def test_an_operator_names_the_tenant_and_a_tenant_only_itself(api: Api) -> None
     assert set_secret(api, actor="operator", tenant_id=api.fleet.tenant_id).status_code == 201
     foreign = set_secret(api, "x", actor="other_tenant", tenant_id=api.fleet.tenant_id)
     assert json.loads(foreign.text)["errors"][0]["code"] == "foreign_tenant"
+
+
+def test_pages_hold_every_secret_once_by_tenant_and_name(api: Api) -> None:
+    made = {(each["tenant_id"], each["name"]) for each in (set_secret(api, name).json() for name in "cadbe")}
+    assert len(made) == 5
+    found: list[tuple[str, str]] = []
+    query: dict[str, Any] = {"limit": 2}
+    while True:
+        answer = api.client.get("/v1/secrets", params=query, headers=api.headers("operator"))
+        assert answer.status_code == 200, answer.text
+        page = answer.json()
+        assert len(page["items"]) <= 2
+        found += [(each["tenant_id"], each["name"]) for each in page["items"]]
+        if page["next_cursor"] is None:
+            break
+        query = {"limit": 2, "cursor": page["next_cursor"]}
+    assert found == sorted(made)
+    foreign = {**query, "tenant_id": found[0][0]}
+    refused = api.client.get("/v1/secrets", params=foreign, headers=api.headers("operator"))
+    assert refused.status_code == 400, "a cursor of another query"

@@ -8,6 +8,7 @@ import structlog
 
 from muster.client.host import HostClient
 from muster.client.transport import Problem, UnreachableError
+from muster.domain.errors import SecretKeyError
 from muster.domain.ids import AttemptId
 from muster.domain.lifecycle.host import HostRecord
 from muster.wire.host import PROTOCOL_VERSION, SecretsRequest
@@ -18,14 +19,15 @@ from workers.host.supervisor.user import sealed_secrets
 FIRST_PAUSE_MS: Final = 500
 LONGEST_PAUSE_MS: Final = 8_000
 GIVES_UP_AFTER_MS: Final = 20_000
-"""Time for which a server that answers with a fault of its own is asked again: then the fault is the attempt's end."""
+"""Time for which a server that cannot use its keys is asked again: then the fault is the attempt's end."""
 _FAULT_OF_THE_SERVER: Final = 500
-_CONFLICT: Final = 409
+_MAY_PASS: Final = frozenset({404, 408, 409, 425, 429})
+"""Also an API of the release before, which does not know the question, and a conflict, which a stop follows."""
 _log = structlog.get_logger(__name__)
 
 
 class _Tries:
-    """Tries of one attempt. ``failing_since_ms``: since when the server answers with faults; None: it does not."""
+    """Tries of one attempt. ``failing_since_ms``: when the server first answered that its keys cannot be used."""
 
     def __init__(self) -> None:
         self.next_ms = 0
@@ -86,16 +88,20 @@ class SecretDelivery:
         return False
 
     def _refused(self, record: HostRecord, folder: Path, tries: _Tries, fault: Exception) -> bool:
-        """Ask again later, or write the reason down. After a conflict a stop follows."""
-        status = fault.status if isinstance(fault, Problem) else _FAULT_OF_THE_SERVER
-        now_ms = self._clock_ms()
-        if tries.failing_since_ms is None:
-            tries.failing_since_ms = now_ms
-        may_pass = status >= _FAULT_OF_THE_SERVER and now_ms < tries.failing_since_ms + GIVES_UP_AFTER_MS
-        if status == _CONFLICT or may_pass:
+        """Ask again later, or write the reason down."""
+        if isinstance(fault, Problem) and self._may_pass(fault, tries):
             return self._again(record, tries, str(fault))
         sealed_secrets.lay(folder, {}, str(fault) or "the control plane refused them")
         return True
+
+    def _may_pass(self, fault: Problem, tries: _Tries) -> bool:
+        """Return whether another try may help. The lease and the time until the part is ready bound the tries."""
+        if fault.code == SecretKeyError.code:
+            now_ms = self._clock_ms()
+            if tries.failing_since_ms is None:
+                tries.failing_since_ms = now_ms
+            return now_ms < tries.failing_since_ms + GIVES_UP_AFTER_MS
+        return fault.status >= _FAULT_OF_THE_SERVER or fault.status in _MAY_PASS
 
 
 def _sealed_names(folder: AttemptFolder) -> bool:

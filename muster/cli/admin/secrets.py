@@ -113,6 +113,9 @@ def rewrap(*, dry_run: DryRun = False) -> Done:
                 break
     found = {**done, "num_rewrapped": num_rewrapped}
     left = f"; {done['num_left']} have another one still" if done["num_left"] else ", and no value has another one"
+    if done["num_unusable"]:
+        keys = ", ".join(done["needed_keys"])
+        left += f". {done['num_unusable']} cannot be opened, by the key {keys}: muster secret keys"
     return Done(found, f"{num_rewrapped} values were brought under the key {done['key_id']}{left}")
 
 
@@ -154,8 +157,6 @@ def _bytes_from(file: Path | None) -> bytes:
 
 def _secret_named(client: "RestClient", name: str, tenant: str | None) -> str:
     """Return the id of the secret of that id or name. Raises ``CommandError``, which lists the names that there are."""
-    if name.startswith("sec_"):
-        return name
     of_tenant = None if tenant is None else tenant_named(client, tenant)
     there = client.secrets(tenant_id=of_tenant)
     found = [secret["id"] for secret in there if secret["name"] == name]
@@ -164,5 +165,7 @@ def _secret_named(client: "RestClient", name: str, tenant: str | None) -> str:
     if found:
         words = f"{len(found)} tenants have a secret {name}"
         raise CommandError(words, "Name the tenant by --tenant, or give the id that `list --wide` shows.", Exit.USAGE)
+    if name.startswith("sec_"):  # a name may begin so too
+        return name
     names = ", ".join(secret["name"] for secret in there[:20]) or "none"
     raise CommandError(f"there is no secret {name}; there is: {names}", "", Exit.NOT_FOUND)

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from muster.cli.apply.kinds import (
     DOCUMENT_KINDS,
@@ -25,6 +25,9 @@ from muster.cli.apply.steps import (
     setting_quota,
 )
 from muster.domain.policy.document import Policy
+
+if TYPE_CHECKING:
+    from muster import documents
 
 _PLACE: Final = {"under": None, "weight": TenantDocument.model_fields["weight"].default}
 _NO_QUOTA: Final = {"guaranteed_gpus": None, "borrowable_gpus": None, "ceiling_gpus": None}
@@ -139,15 +142,15 @@ class Planning:
         until = None if document.until is None else _moment(document.until)
         if until is not None and document.until is not None and document.until <= datetime.now(UTC):
             return _step(wanted, Action.CHANGE, (), None)  # its time is over: the server has ended it
-        ends = [None if each["until"] is None else _moment(datetime.fromisoformat(each["until"])) for each in there]
-        if until in ends:
-            return _step(wanted, Action.CHANGE, (), None)
         if not there:
             found = () if until is None else (Difference("until", None, until),)
-            return _step(wanted, Action.CREATE, found, cordoning(document, place, None))
-        return _step(
-            wanted, Action.CHANGE, (Difference("until", ends[0], until),), cordoning(document, place, there[0])
-        )
+            return _step(wanted, Action.CREATE, found, cordoning(document, place, ()))
+        ends = [_end_of(each) for each in there]
+        if until in ends:  # others are what a run that broke off left
+            rest = [each for number, each in enumerate(there) if number != ends.index(until)]
+            return _step(wanted, Action.CHANGE, _released(rest), releasing(rest))
+        changed = (Difference("until", ends[0], until), *_released(there[1:]))
+        return _step(wanted, Action.CHANGE, changed, cordoning(document, place, there))
 
     def _pruned(self) -> Iterator[Step]:
         """Yield the release of each cordon of a person that no document has."""
@@ -157,7 +160,7 @@ class Planning:
             place = cordon["node_id"] or cordon["gpu_uuid"]
             if (place, cordon["reason"]) not in kept:
                 name = f"on {place}: {cordon['reason']}"
-                yield Step("cordon", name, Action.RELEASE, request=releasing(cordon))
+                yield Step("cordon", name, Action.RELEASE, request=releasing([cordon]))
 
 
 def _step(
@@ -176,6 +179,15 @@ def _step(
 
 def _differences(before: dict[str, Any], after: dict[str, Any]) -> tuple[Difference, ...]:
     return tuple(Difference(name, before[name], value) for name, value in after.items() if before[name] != value)
+
+
+def _end_of(cordon: "documents.Cordon") -> str | None:
+    return None if cordon["until"] is None else _moment(datetime.fromisoformat(cordon["until"]))
+
+
+def _released(cordons: "Sequence[documents.Cordon]") -> tuple[Difference, ...]:
+    """Return the differences by cordons that stand in addition to the document's."""
+    return tuple(Difference("another", f"until {_end_of(each) or 'it is released'}", "released") for each in cordons)
 
 
 def _moment(moment: datetime) -> str:

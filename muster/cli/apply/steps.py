@@ -1,6 +1,6 @@
 """The requests of each change: through the API's own operations, with their permissions and audit."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any
@@ -146,8 +146,8 @@ def activating_policy(document: PolicyDocument, check: Mapping[str, Any]) -> Req
     return send
 
 
-def cordoning(document: CordonDocument, place: str, replaced: "documents.Cordon | None") -> Request:
-    """Create the cordon, then end the one that it replaces, so that none is missing between them."""
+def cordoning(document: CordonDocument, place: str, replaced: "Sequence[documents.Cordon]") -> Request:
+    """Create the cordon, then end the ones that it replaces, so that none is missing between them."""
 
     def send(run: Requesting) -> None:
         wanted: documents.NewCordon = {"reason": document.reason}
@@ -155,16 +155,16 @@ def cordoning(document: CordonDocument, place: str, replaced: "documents.Cordon 
         if document.until is not None:
             wanted["until"] = document.until.isoformat()
         run.client.create_cordon(wanted, dry_run=run.is_dry_run)
-        if replaced is not None:
-            run.client.release_cordon(replaced["id"], run.reason, dry_run=run.is_dry_run)
+        releasing(replaced)(run)
 
     return send
 
 
-def releasing(cordon: "documents.Cordon") -> Request:
-    """End the cordon."""
+def releasing(cordons: "Sequence[documents.Cordon]") -> Request:
+    """End the cordons."""
 
     def send(run: Requesting) -> None:
-        run.client.release_cordon(cordon["id"], run.reason, dry_run=run.is_dry_run)
+        for cordon in cordons:
+            run.client.release_cordon(cordon["id"], run.reason, dry_run=run.is_dry_run)
 
     return send

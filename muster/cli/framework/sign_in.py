@@ -19,6 +19,7 @@ from muster.cli.framework.exits import CommandError, Exit
 from muster.cli.framework.output import AsJson, AsYaml, Done, Format, Page, moment_of, show
 
 if TYPE_CHECKING:
+    from muster import documents
     from muster.client.rest import RestClient
 
 PATIENCE_S: Final = 600.0
@@ -106,7 +107,7 @@ def _key_by_console(address: str, ca_file: Path | None, *, opens_browser: bool) 
     from muster.client.rest import RestClient
 
     with RestClient(address, "", ca_file=ca_file) as client:
-        started = client.begin_login(_device())
+        started = _begun(client, address)
         page = f"{address}/console/login?code={started['code']}"
         typer.echo(f"Open {page}", err=True)
         typer.echo(f"and confirm the code {started['code']} until {moment_of(started['expires_at'])}.", err=True)
@@ -114,6 +115,19 @@ def _key_by_console(address: str, ca_file: Path | None, *, opens_browser: bool) 
             with suppress(webbrowser.Error, OSError):
                 webbrowser.open(page)
         return _awaited(client, started["login_token"], started["interval_s"])
+
+
+def _begun(client: "RestClient", address: str) -> "documents.StartedLogin":
+    """Return the new code. Raises ``CommandError``: the control plane is of a release without this sign-in."""
+    from muster.client.transport import Problem
+
+    try:
+        return client.begin_login(_device())
+    except Problem as problem:
+        if problem.status not in {404, 405}:
+            raise
+        words = f"the control plane at {address} has no sign-in by the console"
+        raise CommandError(words, "Give a key: muster login --with-key, or --key-file PATH.", Exit.NOT_FOUND) from None
 
 
 def _awaited(client: "RestClient", login_token: str, interval_s: float) -> str:

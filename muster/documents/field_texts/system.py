@@ -6,6 +6,7 @@ SYSTEM_TEXTS: Final[dict[str, str]] = {
     "gpu_wait": "How a GPU is recognised that only waits in a collective.",
     "interval_s": "Seconds between two questions.",
     "login_token": "The secret text of this login, which only the command that began it has.",
+    "needed_keys": "Keys that the envelopes need which could not be opened.",
     "num_rewrapped": "How many envelopes were written again under the active key.",
     "page": "The page on which a person confirms the login.",
     "public_key": "The public key with which the answer was sealed.",

@@ -130,9 +130,52 @@ def test_an_unknown_name_is_answered_with_the_names_there_are(muster: Command) -
     assert [each.method for each in server.requested] == ["GET"]
 
 
+def batch(num_rewrapped: int, num_left: int, num_unusable: int = 0, *needed_keys: str) -> Answer:
+    done = {"key_id": "2026", "num_rewrapped": num_rewrapped, "num_left": num_left}
+    return Answer(200, {**done, "num_unusable": num_unusable, "needed_keys": list(needed_keys)})
+
+
+def test_rewrap_states_what_cannot_be_opened_and_which_keys_that_needs(muster: Command) -> None:
+    batches = [batch(100, 9), batch(6, 3, 1, "2024"), batch(0, 3, 3, "2024", "2025")]
+    with serving(lambda _requested, number: batches[number]) as server:
+        said = muster.run("secret", "rewrap", url=server.url)
+    assert said.returncode == 0, said.stderr
+    assert said.stdout.startswith("106 values were brought under the key 2026; 3 have another one still")
+    assert "3 cannot be opened, by the key 2024, 2025" in " ".join(said.stdout.split())
+
+
+def test_a_name_may_begin_as_an_id_does(muster: Command) -> None:
+    odd = {**SECRET, "name": "sec_of-us"}
+
+    def answer(requested: Requested, _number: int) -> Answer:
+        return Answer(200, {"items": [odd], "next_cursor": None} if requested.method == "GET" else odd)
+
+    with serving(answer) as server:
+        by_name = muster.run("secret", "delete", "sec_of-us", url=server.url)
+        assert by_name.returncode == 0, by_name.stderr
+        assert server.requested[-1].path == f"/v1/secrets/{SECRET['id']}"
+        muster.run("secret", "delete", "sec_00000000000000000000000009", url=server.url)
+        assert server.requested[-1].path == "/v1/secrets/sec_00000000000000000000000009"
+
+
+def test_a_name_on_a_later_page_is_found(muster: Command) -> None:
+    other = {**SECRET, "id": "sec_00000000000000000000000002", "name": "another"}
+
+    def answer(requested: Requested, _number: int) -> Answer:
+        if requested.method != "GET":
+            return Answer(200, SECRET)
+        is_last = "cursor=next" in requested.path
+        return Answer(200, {"items": [SECRET if is_last else other], "next_cursor": None if is_last else "next"})
+
+    with serving(answer) as server:
+        said = muster.run("secret", "delete", "hf-token", url=server.url)
+        assert said.returncode == 0, said.stderr
+        assert server.requested[-1].path == f"/v1/secrets/{SECRET['id']}"
+
+
 def test_rewrap_goes_on_until_nothing_is_left(muster: Command) -> None:
     def batches(_requested: Requested, number: int) -> Answer:
-        return Answer(200, {"key_id": "2026", "num_rewrapped": [100, 100, 7][number], "num_left": [107, 7, 0][number]})
+        return batch([100, 100, 7][number], [107, 7, 0][number])
 
     with serving(batches) as server:
         said = muster.run("secret", "rewrap", url=server.url)

@@ -120,6 +120,18 @@ def test_a_key_that_opens_nothing_is_not_stored(muster: Command) -> None:
     assert not (muster.folder / ".config").exists()
 
 
+@pytest.mark.parametrize("fault", [problem(404, "not_found"), problem(405, "method_not_allowed")])
+def test_a_control_plane_without_this_sign_in_is_named_with_the_other_way(muster: Command, fault: Answer) -> None:
+    """As one of 0.1.0 answers."""
+    with serving(lambda _requested, _number: fault) as server:
+        answer = muster.run("login", server.url)
+        said = " ".join(answer.stderr.split())
+        assert f"the control plane at {server.url} has no sign-in by the console" in said
+    assert "muster login --with-key" in said
+    assert answer.returncode == Exit.NOT_FOUND
+    assert not (muster.folder / ".config").exists()
+
+
 def test_a_second_sign_in_revokes_the_key_that_it_replaces(muster: Command) -> None:
     with serving(answering(Answer(200, CONFIRMED), Answer(200, {**CONFIRMED, "token": "mst_newer"}))) as server:
         muster.run("login", server.url, "--as", "prod")

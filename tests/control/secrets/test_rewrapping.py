@@ -9,6 +9,7 @@ from sqlalchemy import select
 from control.core.unit_of_work import UnitOfWorkFactory
 from control.secrets import rewrapping, tenant_secrets
 from control.secrets.envelopes import Envelope, Place, opened
+from control.secrets.key_file import FileKeys
 from control.secrets.key_wrapping import KeyWrapper, WrappedKey
 from muster.db.models import AuditEntry, Secret, SecretVersion
 from muster.domain.errors import ForbiddenError, SecretKeyError
@@ -94,12 +95,32 @@ def test_two_runs_at_once_do_no_harm(fleet: Fleet, tmp_path: Path) -> None:
         assert rewrapping.store_batch(unit, late, "newest") == rewrapping.BatchDone(0, 0)
 
 
-def test_a_missing_key_is_shown_and_stops_the_run_with_its_name(fleet: Fleet, tmp_path: Path) -> None:
+def test_a_missing_key_is_shown_and_stated_by_the_run(fleet: Fleet, tmp_path: Path) -> None:
     set_secret(fleet.units, key_file(tmp_path / "keys", "old"), fleet.tenant_id, "a", b"a")
     alone = key_file(tmp_path / "keys", "new")
     assert uses(fleet, alone) == [("new", True, True, 0), ("old", False, False, 1)]
-    with pytest.raises(SecretKeyError, match="the key old is needed"):
-        rewrap_once(fleet.units, alone)
+    assert rewrap_once(fleet.units, alone) == rewrapping.BatchDone(0, 1, 1, ("old",))
+    with pytest.raises(SecretKeyError, match="cannot be read"):
+        rewrap_once(fleet.units, FileKeys(tmp_path / "nowhere"))
+
+
+def test_values_that_cannot_be_opened_are_passed_over_and_counted(fleet: Fleet, tmp_path: Path) -> None:
+    """More than a batch of them, before the others."""
+    old = key_file(tmp_path / "keys", "old")
+    for name in "abcdef":
+        set_secret(fleet.units, old, fleet.tenant_id, name, name.encode())
+    set_secret(fleet.units, key_file(tmp_path / "keys", "lost"), fleet.tenant_id, "z", b"z")
+    with fleet.units.begin(OPERATOR, rewrapping.REWRAP) as unit:
+        ids = unit.session.scalars(select(SecretVersion.secret_id).where(SecretVersion.key_id == "old")).all()
+        for version in unit.session.scalars(select(SecretVersion).where(SecretVersion.secret_id.in_(sorted(ids)[:3]))):
+            version.wrapped_key = bytes(len(version.wrapped_key))
+        unit.emit("secret.rewrapped", "secret_key", "old", payload={})
+        unit.audit("secret.rewrap", "secret_key", "old", detail={})
+    both = key_file(tmp_path / "keys", "new", "old")
+    done = [rewrap_once(fleet.units, both) for _ in range(4)]
+    assert [(each.num_rewrapped, each.num_left) for each in done] == [(1, 6), (1, 5), (1, 4), (0, 4)]
+    assert done[-1] == rewrapping.BatchDone(0, 4, 4, ("lost", "old"))
+    assert uses(fleet, both) == [("new", True, True, 3), ("lost", False, False, 1), ("old", False, True, 3)]
 
 
 def test_a_key_service_takes_over_without_seeing_a_value(fleet: Fleet) -> None:

@@ -141,7 +141,7 @@ def test_a_member_lists_names_and_changes_nothing_and_others_see_nothing(fleet: 
 
     def listed(reader: Principal) -> list[str]:
         with fleet.units.begin(reader, tenant_secrets.READ) as unit:
-            return [secret.name for secret in tenant_secrets.list_secrets(unit)]
+            return [secret.name for secret in tenant_secrets.list_secrets(unit, limit=10)]
 
     def deleted(by: Principal) -> type[MusterError]:
         try:

@@ -14,7 +14,16 @@ from control.tenants.sessions import SignedIn
 from muster.db.models import ApiKey, AuditEntry, CommandLogin
 from muster.domain.errors import MusterError, NotFoundError, RateLimitedError, UnauthenticatedError
 from muster.domain.ids import TenantId
-from muster.domain.logins import KEY_LIFETIME, LIFETIME, OPEN_MAX, TAKEN_WITHIN, LoginState, code_in, shown_code
+from muster.domain.logins import (
+    KEY_LIFETIME,
+    LIFETIME,
+    OPEN_OF_NETWORK,
+    TAKEN_WITHIN,
+    LoginState,
+    code_in,
+    network_of,
+    shown_code,
+)
 from muster.domain.principals import Role
 from tests.control.conftest import SetClock
 from tests.fleet_factory import OPERATOR
@@ -52,8 +61,8 @@ def resumed(units: UnitOfWorkFactory, text: str) -> SignedIn:
     return sessions.resume(units, text, address=ADDRESS, request_id=None)
 
 
-def begun(units: UnitOfWorkFactory) -> logins.StartedLogin:
-    return logins.begin(units, device="nora on laptop", address=ADDRESS)
+def begun(units: UnitOfWorkFactory, address: str = ADDRESS) -> logins.StartedLogin:
+    return logins.begin(units, device="nora on laptop", address=address)
 
 
 def decided(units: UnitOfWorkFactory, code: str, by: SignedIn, *, is_confirmed: bool = True) -> None:
@@ -215,15 +224,48 @@ def test_signing_out_revokes_the_key_of_a_sign_in_and_no_other(units: UnitOfWork
         assert opens(units, token) is not is_revoked
 
 
-def test_no_more_than_so_many_codes_wait_and_old_ones_go(units: UnitOfWorkFactory, clock: SetClock) -> None:
-    for _ in range(OPEN_MAX):
+def test_no_more_than_so_many_codes_of_an_address_wait_and_old_ones_go(
+    units: UnitOfWorkFactory, member: Member, clock: SetClock
+) -> None:
+    for _ in range(OPEN_OF_NETWORK - 1):
         begun(units)
-    with pytest.raises(RateLimitedError):
+    decided(units, begun(units).login.code, member.signed_in, is_confirmed=False)
+    begun(units)  # a decided code does not wait
+    with pytest.raises(RateLimitedError, match="from this address"):
         begun(units)
+    begun(units, "192.0.2.8")
     clock.advance(LIFETIME.total_seconds() + logins.KEPT.total_seconds() + 1)
     begun(units)
     with units.read() as session:
         assert len(session.scalars(select(CommandLogin)).all()) == 1
+
+
+def test_a_caller_with_many_addresses_locks_no_one_out(
+    units: UnitOfWorkFactory, member: Member, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(logins, "OPEN_MAX", 6)
+    own = begun(units)
+    first, *others = [begun(units, address) for address in ("198.51.100.1", "198.51.100.1", *"abc")]
+    begun(units, "203.0.113.5")
+    with pytest.raises(UnauthenticatedError, match="unknown"):
+        taken(units, first)
+    assert [taken(units, each).state for each in (own, *others)] == [LoginState.PENDING] * 5
+    decided(units, own.login.code, member.signed_in)
+    assert taken(units, own).state is LoginState.CONFIRMED
+
+
+@pytest.mark.parametrize(
+    ("address", "network"),
+    [
+        ("192.0.2.7", "192.0.2.7"),
+        ("::ffff:192.0.2.7", "192.0.2.7"),
+        ("2001:db8:1:2:3:4:5:6", "2001:db8:1:2::/64"),
+        ("a-socket", "a-socket"),
+        (None, ""),
+    ],
+)
+def test_addresses_of_one_network_count_together(address: str | None, network: str) -> None:
+    assert network_of(address) == network
 
 
 def test_the_token_is_not_stored_in_clear(units: UnitOfWorkFactory) -> None:

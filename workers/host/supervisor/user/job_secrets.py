@@ -196,7 +196,8 @@ def _text_of(name: str, value: bytes) -> str:
 def sweep(memory: Path = _MEMORY) -> list[Path]:
     """Remove our folders without a supervisor's lock. Returns the removed ones.
 
-    An attempt whose folder exists is left alone: its launcher removes its rest, these too.
+    Received secrets of an attempt whose folder exists are left alone, also before its supervisor holds the lock: the
+    bundle comes first. Its launcher removes its rest, these too.
     """
     swept = []
     ours = (memory.glob(f"{prefix}{os.getuid()}-*") for prefix in (_PREFIX, sealed_secrets.PREFIX))
@@ -204,6 +205,8 @@ def sweep(memory: Path = _MEMORY) -> list[Path]:
         with contextlib.suppress(OSError):  # another launcher was quicker, or we may not remove it
             found = place.lstat()
             if not stat.S_ISDIR(found.st_mode) or time.time() - found.st_mtime < _FRESH_S:
+                continue
+            if sealed_secrets.belongs_to_attempt(place):
                 continue
             _remove_unlocked(place)
             swept.append(place)

@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 
 PREFIX = "muster-sealed-"
 MEMORY = Path("/dev/shm")  # noqa: S108  # the kernel's name for it
+_FOLDER = ".folder"
+"""Written first; its content is the path of the attempt's folder. The job does not see this place."""
 _WHOLE = ".whole"
 """Written last; its content is the reason why there are no secrets, or empty. No secret's name begins with a dot."""
 
@@ -40,10 +42,20 @@ def lay(folder: Path, values: Mapping[str, bytes], fault: str = "") -> None:
     found = place.lstat()
     if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.geteuid():
         raise PermissionError(f"{place} belongs to user {found.st_uid}")
-    for name, value in (*values.items(), (_WHOLE, fault.encode("utf-8", "replace"))):
+    attempt = (_FOLDER, os.fsencode(folder.resolve()))
+    for name, value in (attempt, *values.items(), (_WHOLE, fault.encode("utf-8", "replace"))):
         descriptor = os.open(place / name, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o400)
         with os.fdopen(descriptor, "wb") as file:
             file.write(value)
+
+
+def belongs_to_attempt(place: Path) -> bool:
+    """Return whether the attempt of these secrets still has its folder: it may start, or its record is redacted."""
+    try:
+        folder = (place / _FOLDER).read_bytes()
+    except OSError:
+        return False
+    return Path(os.fsdecode(folder)).is_dir()
 
 
 def value_of(folder: Path, name: str) -> bytes | None:

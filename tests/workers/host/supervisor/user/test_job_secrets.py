@@ -271,12 +271,24 @@ def test_what_a_program_wrote_is_withheld_once_its_secrets_are_lost(tmp_path: Pa
     assert secrets.redactor().document({"a": [VALUE, 1]}) == {"[secret]": ["[secret]", 1]}
 
 
-def test_received_secrets_without_a_supervisor_are_swept(tmp_path: Path) -> None:
-    sealed_secrets.lay(tmp_path, {"wandb": VALUE.encode()})
-    place = sealed_secrets.place_of(tmp_path)
-    assert place not in sweep()  # a supervisor may be about to take it
-    assert age(place) in sweep()
+def test_received_secrets_are_swept_once_their_attempt_has_no_folder(tmp_path: Path) -> None:
+    folder = tmp_path / "attempt"
+    folder.mkdir()
+    sealed_secrets.lay(folder, {"wandb": VALUE.encode()})
+    place = age(sealed_secrets.place_of(folder))
+    assert place not in sweep()  # its supervisor may fetch the bundle for longer, before it takes the lock
+    assert sealed_secrets.value_of(folder, "wandb") == VALUE.encode()
+    folder.rmdir()
+    assert place in sweep()
     assert not place.exists()
+
+
+def test_half_laid_secrets_without_their_attempts_path_are_swept(tmp_path: Path) -> None:
+    place = sealed_secrets.place_of(tmp_path)
+    place.mkdir(mode=0o700)
+    (place / "wandb").write_text("half")
+    assert place not in sweep()  # it may just be laid
+    assert age(place) in sweep()
 
 
 @pytest.mark.parametrize("size", [8, 9, 10, 11, 50])
