@@ -20,6 +20,7 @@ from console.pages import logins as console_logins
 from console.served_wheels import ServedWheels
 from console.static_files import StaticFiles
 from control.core.unit_of_work import UnitOfWorkFactory
+from control.tenants import logins as command_logins
 from muster.domain.policy.limits import LimitPolicy
 from tests.api.conformance import Conformance
 from tests.authorisation.callers import SECRET_KEY, Caller, every_caller
@@ -46,6 +47,7 @@ def house(database_url: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) ->
     for pages in (sign_in, install, console_logins, logins):
         monkeypatch.setattr(pages, "BURST", MANY)
     monkeypatch.setattr(logins, "ANSWER_BURST", MANY)
+    monkeypatch.setattr(command_logins, "OPEN_OF_NETWORK", MANY)
     monkeypatch.setattr(console.app, "ServedWheels", lambda: ServedWheels(Path("/nowhere")))
     with patient_engine(database_url, pool_size=10, max_overflow=20) as engine:
         limits = LimitPolicy(joining_burst=MANY)
