@@ -138,7 +138,7 @@ soak: setup
 bench: setup
 	@$(BIN)/python -m benchmarks
 
-bench-setup: wheels
+bench-setup: setup
 	@$(BIN)/python -m benchmarks setup
 
 bench-placement: setup

@@ -8,18 +8,18 @@ import os
 import secrets
 import time
 from pathlib import Path
-from typing import Final
-
-import structlog
+from typing import TYPE_CHECKING, Final
 
 from muster.durable import create_durably
 from muster.settings import SettingsError, read_private_file
 from muster.store.signing import AccessKey
 
+if TYPE_CHECKING:
+    from structlog.stdlib import BoundLogger
+
 MAX_KEYS: Final = 8
 CHECKED_S: Final = 1.0
 """Period in which the file is checked for a change."""
-_log = structlog.get_logger(__name__)
 
 
 class KeyFile:
@@ -56,9 +56,9 @@ class KeyFile:
         try:
             self._keys = read_keys(self._path)
         except SettingsError as error:
-            _log.warning("store_keys_unreadable", fault=str(error))
+            _log().warning("store_keys_unreadable", fault=str(error))
             return
-        _log.info("store_keys_read", names=[key.name for key in self._keys])
+        _log().info("store_keys_read", names=[key.name for key in self._keys])
 
 
 def read_keys(path: Path) -> tuple[AccessKey, ...]:
@@ -87,3 +87,10 @@ def _state(path: Path) -> tuple[int, ...]:
     except OSError:
         return ()
     return status.st_mtime_ns, status.st_ino, status.st_size, status.st_mode
+
+
+def _log() -> "BoundLogger":
+    import structlog  # noqa: PLC0415  # the small client has this module for the doctor, and no logs
+
+    log: BoundLogger = structlog.get_logger(__name__)
+    return log
