@@ -20,7 +20,7 @@ from api.views import secret_view
 from control.secrets import rewrapping, tenant_secrets
 from control.secrets.tenant_secrets import MOST_BYTES, SecretRecord
 from muster import documents
-from muster.domain.errors import SecretKeyError, ValidationFailedError
+from muster.domain.errors import NotFoundError, SecretKeyError, ValidationFailedError
 from muster.domain.ids import SecretId, TenantId
 from muster.domain.principals import Permission, Principal
 from muster.domain.strict import Name, StrictModel, Text
@@ -89,7 +89,7 @@ def create_secret(
     )
 
 
-@router.get("/secrets")
+@router.get("/secrets", dependencies=[refusing_also(NotFoundError)])
 def list_secrets(
     request: Request,
     principal: Annotated[Principal, requires(Permission.SECRET_READ)],
