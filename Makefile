@@ -5,13 +5,14 @@ PYTHON = python3
 BIN = .venv/bin
 JOBS = 4
 ARGS =
-SOAKED = tests/agents tests/browser tests/control tests/domain tests/health tests/scheduler tests/simulator tests/train/data/test_segments.py tests/train/parallel tests/train/reproducibility tests/train/test_reference_programs.py tests/train/values tests/watch/progress tests/watch/stragglers tests/workers/host/launcher/test_rendezvous_host.py tests/workers/host/supervisor/test_root_causes.py tests/workers/local/test_hangs.py
+SOAKED = tests/agents tests/browser tests/control tests/domain tests/health tests/scheduler tests/simulator tests/store/service/test_crashes.py tests/train/data/test_segments.py tests/train/parallel tests/train/reproducibility tests/train/test_reference_programs.py tests/train/values tests/watch/progress tests/watch/stragglers tests/workers/host/launcher/test_rendezvous_host.py tests/workers/host/supervisor/test_root_causes.py tests/workers/local/test_hangs.py
 BASE = HEAD
 BUDGET = 60
 
 help:
 	@echo 'make setup       the locked environment in .venv (TORCH=auto|cuda|skip, PYTHON=python3.11)'
 	@echo 'make up          the whole control plane on this machine (ARGS=--exit: start, prove, stop)'
+	@echo 'make wheels      muster-client, muster-train and muster-base in console/wheels, which the control plane serves at /install'
 	@echo 'make test        every test, on real PostgreSQL and a real broker (ARGS="-k placement")'
 	@echo 'make quick       lint, types and the tests that a change can reach, within a minute (BASE=rev, BUDGET=seconds)'
 	@echo 'make durations   tests/durations.json from the last make test of all tests, by which make quick chooses'
@@ -26,6 +27,7 @@ help:
 	@echo 'make policy-reference  docs/reference/policy.md, the policy as its schema describes it; -check: it is up to date'
 	@echo 'make xid-reference     docs/reference/xid.md, what each XID is and where other tools judge it otherwise; -check: as above'
 	@echo 'make detector-reference  docs/reference/detectors.md, what each detector finds and the source that reports it; -check: as above'
+	@echo 'make job-schema      docs/reference/job.schema.json, the JSON Schema of a job file; -check: as above'
 	@echo 'make layers      picture and table of the layers in ARCHITECTURE.md, from .importlinter; -check: as above'
 	@echo 'make check       test, lint, words, types, contracts, migrations, openapi-check, the -check of each page'
 	@echo 'make screenshot  docs/fleet.png, the picture in README.md, by the test of that page in Chromium'
@@ -34,7 +36,7 @@ help:
 	@echo 'make bench-smoke  every suite of benchmarks at its smallest size, no bar judged: do they still work?'
 	@echo 'make bench-stale  the results that were measured by an older state of their own benchmark'
 	@echo 'make release     may this commit be released: clean, in the changelog, no stale result, all checks'
-	@echo 'make bench       the measured bars; also bench-setup, -placement, -scheduler, -judgement, -health, -ingest, -host, -tour, -console, -runtime, -recovery, -watch, -runtime-gpu, -gpu-host, -soak, -house'
+	@echo 'make bench       the measured bars; also bench-setup, -placement, -scheduler, -judgement, -health, -ingest, -host, -tour, -console, -runtime, -recovery, -roundtrip, -watch, -runtime-gpu, -gpu-host, -soak, -house'
 	@echo 'make lock        constraints.txt, written again (needs uv)'
 	@echo 'make newest      the tests with the newest versions the bounds allow'
 	@echo 'make clean       removes the environment and every cache; never the state in .muster'
@@ -42,8 +44,11 @@ help:
 setup:
 	@$(PYTHON) -m tools.setup_environment
 
-up: setup
+up: wheels
 	@$(BIN)/muster up $(ARGS)
+
+wheels: setup
+	@$(BIN)/python -m tools.build_client_wheel --all
 
 test: setup
 	@unset PYTHONDONTWRITEBYTECODE; $(BIN)/python -m pytest -n $(JOBS) --dist worksteal -p tools.record_durations $(ARGS)
@@ -100,6 +105,12 @@ detector-reference: setup
 detector-reference-check: setup
 	@$(BIN)/python -m tools.detector_reference --check
 
+job-schema: setup
+	@$(BIN)/python -m tools.job_schema
+
+job-schema-check: setup
+	@$(BIN)/python -m tools.job_schema --check
+
 layers: setup
 	@$(BIN)/python -m tools.layers_picture
 	@$(BIN)/python -m tools.layers_table
@@ -108,7 +119,7 @@ layers-check: setup
 	@$(BIN)/python -m tools.layers_picture --check
 	@$(BIN)/python -m tools.layers_table --check
 
-check: test lint words types contracts migrations openapi-check policy-reference-check xid-reference-check detector-reference-check layers-check
+check: test lint words types contracts migrations openapi-check policy-reference-check xid-reference-check detector-reference-check job-schema-check layers-check
 
 screenshot: setup
 	@PICTURE=docs/fleet.png $(BIN)/python -m pytest -q tests/browser/test_picture.py -k pictured
@@ -157,6 +168,9 @@ bench-runtime: setup
 bench-recovery: setup
 	@$(BIN)/python -m benchmarks recovery
 
+bench-roundtrip: setup
+	@$(BIN)/python -m benchmarks roundtrip
+
 bench-watch: setup
 	@$(BIN)/python -m benchmarks watch
 
@@ -194,7 +208,7 @@ newest:
 	@ARGS="$(ARGS)" $(PYTHON) -m tools.newest_versions
 
 clean:
-	rm -rf .venv .artefacts console/static/vendor .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache build dist *.egg-info
+	rm -rf .venv .artefacts console/static/vendor console/wheels .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache build dist *.egg-info
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
-.PHONY: help setup up test quick durations second-look mutants lint words types contracts migrations openapi openapi-check policy-reference policy-reference-check xid-reference xid-reference-check detector-reference detector-reference-check check layers layers-check screenshot api-cases soak bench bench-setup bench-placement bench-scheduler bench-health bench-judgement bench-host bench-tour bench-console bench-runtime bench-recovery bench-watch bench-runtime-gpu bench-gpu-host bench-gpu-stack bench-soak bench-house bench-ingest bench-smoke bench-stale release lock newest clean
+.PHONY: help setup up wheels test quick durations second-look mutants lint words types contracts migrations openapi openapi-check policy-reference policy-reference-check xid-reference xid-reference-check detector-reference detector-reference-check job-schema job-schema-check check layers layers-check screenshot api-cases soak bench bench-setup bench-placement bench-scheduler bench-health bench-judgement bench-host bench-tour bench-console bench-runtime bench-recovery bench-watch bench-roundtrip bench-runtime-gpu bench-gpu-host bench-gpu-stack bench-soak bench-house bench-ingest bench-smoke bench-stale release lock newest clean

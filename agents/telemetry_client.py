@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import httpx
 import msgspec
@@ -18,6 +18,7 @@ from agents import host_facts
 from agents.host.clock import ServerClock
 from agents.tokens import NoTokenError
 from muster.client.transport import open_http
+from muster.domain.gpu.metrics import METRICS, SCHEMA, WIDTHS
 from muster.wire.telemetry import Report, ReportAccepted
 
 PATH: Final = "/v1/telemetry"
@@ -30,6 +31,7 @@ NEWER_FIELDS: Final = (("is_late", "latency_ms", "ages_s"), ("from_dcgm",))
 """Fields that a server of an earlier release refuses, the newest first. A server that refuses one of a group
 knows no newer group."""
 PLAIN_FOR_S: Final = 3_600.0
+_UPGRADE: Final = "Upgrade the control plane before its hosts."
 _log = structlog.get_logger(__name__)
 _REPEATABLE: Final = frozenset({408, 425, 429})
 _ABOUT_THE_CREDENTIAL: Final = frozenset({401, 403})
@@ -56,13 +58,15 @@ class Later:
 
     ``retry_after_s``: the server's request. ``is_for_long``: a soon retry is of no use.
 
-    ``is_failure``: the server failed, apparently on this very report (status 500).
+    ``is_failure``: the server failed, apparently on this very report (status 500). ``schema``: the one that the server
+    reads instead of the report's.
     """
 
     why: str
     retry_after_s: float | None = None
     is_for_long: bool = False
     is_failure: bool = False
+    schema: int | None = None
 
 
 Outcome = Accepted | Refused | Later
@@ -87,6 +91,7 @@ class TelemetryClient:
         self._invalidate = invalidate
         self._plain_until_s = 0.0
         self._num_left_out = 0
+        self._schema = SCHEMA
         self.server_clock = ServerClock()
         """The offset of this host's clock from the server's, by each answer's date."""
 
@@ -96,18 +101,26 @@ class TelemetryClient:
     def send(self, content: bytes) -> Outcome:
         """Send a report, and return an outcome in every case. Raises nothing.
 
-        A server that does not know one of ``NEWER_FIELDS`` gets reports without it and newer ones, for an hour.
+        A server that does not know one of ``NEWER_FIELDS`` gets reports without it and newer ones, for an hour, and one
+        of an earlier release reports of its schema.
         """
         now_s = time.monotonic()
         if now_s >= self._plain_until_s:
-            self._num_left_out = 0
-        outcome = self._sent(without_newer_fields(content, self._num_left_out))
+            self._num_left_out, self._schema = 0, SCHEMA
+        outcome = self._sent(self._plain(content))
+        if isinstance(outcome, Later) and outcome.schema is not None and outcome.schema < self._schema:
+            self._schema, self._plain_until_s = outcome.schema, now_s + PLAIN_FOR_S
+            _log.warning("server_is_older", schema=outcome.schema, suggestion=_UPGRADE)
+            outcome = self._sent(self._plain(content))
         while (refused := _refused_in(outcome, content, self._num_left_out)) is not None:
             self._num_left_out, self._plain_until_s = refused + 1, now_s + PLAIN_FOR_S
             names = ", ".join(NEWER_FIELDS[refused])
-            _log.warning("server_is_older", passed_over=names, suggestion="Upgrade the control plane before its hosts.")
-            outcome = self._sent(without_newer_fields(content, self._num_left_out))
+            _log.warning("server_is_older", passed_over=names, suggestion=_UPGRADE)
+            outcome = self._sent(self._plain(content))
         return outcome
+
+    def _plain(self, content: bytes) -> bytes:
+        return in_earlier_schema(without_newer_fields(content, self._num_left_out), self._schema)
 
     def _sent(self, content: bytes) -> Outcome:
         encoding = {}
@@ -160,6 +173,24 @@ def without_newer_fields(content: bytes, num_left_out: int) -> bytes:
     return msgspec.json.encode(msgspec.structs.replace(report, gpus=gpus, ages_s=UNSET))
 
 
+def in_earlier_schema(content: bytes, schema: int) -> bytes:
+    """Return a report without the metrics that ``schema`` lacks; one of that schema or an earlier one as it is."""
+    if schema >= SCHEMA:
+        return content
+    report = msgspec.json.decode(content, type=Report)
+    if report.schema <= schema:
+        return content
+    width = WIDTHS[schema]
+    known = {metric.name for metric in METRICS[:width]}
+    gpus = tuple(
+        msgspec.structs.replace(
+            gpu, values=gpu.values[:width], from_dcgm=tuple(name for name in gpu.from_dcgm if name in known)
+        )
+        for gpu in report.gpus
+    )
+    return msgspec.json.encode(msgspec.structs.replace(report, schema=schema, gpus=gpus))
+
+
 def outcome_of(answer: httpx.Response) -> Outcome:
     status = answer.status_code
     if answer.is_success:
@@ -172,7 +203,8 @@ def outcome_of(answer: httpx.Response) -> Outcome:
         # With a fresh token it may be sent at once; where there is none, requests for one have a pace of their own.
         return Later(words, retry_after_s=wait_s, is_for_long=status != 401)
     if status in _ABOUT_THE_SERVER or status < 400:
-        return Later(words, retry_after_s=wait_s, is_for_long=True)
+        schema = _schema_of(answer) if status == 426 else None
+        return Later(words, retry_after_s=wait_s, is_for_long=True, schema=schema)
     return Refused(words)
 
 
@@ -185,13 +217,23 @@ def _accepted(answer: httpx.Response) -> Outcome:
 
 
 def _code_of(answer: httpx.Response) -> str:
+    document = _problem_in(answer)
+    return f"{document.get('code', '')}: {document.get('detail', '')}"[:300] if document else ""
+
+
+def _schema_of(answer: httpx.Response) -> int | None:
+    """Return the schema that the server reads, if this release can write it."""
+    stated = _problem_in(answer).get("schema")
+    is_number = isinstance(stated, int) and not isinstance(stated, bool)
+    return stated if is_number and stated in WIDTHS else None
+
+
+def _problem_in(answer: httpx.Response) -> Mapping[str, Any]:
     try:
         document = answer.json()
     except (ValueError, UnicodeDecodeError):
-        return ""
-    if not isinstance(document, dict):
-        return ""
-    return f"{document.get('code', '')}: {document.get('detail', '')}"[:300]
+        return {}
+    return document if isinstance(document, dict) else {}
 
 
 def retry_after_s(answer: httpx.Response) -> float | None:

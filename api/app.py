@@ -19,6 +19,7 @@ from api.declared_query import add_strict_routes
 from api.dependencies import AppDependencies
 from api.host_threads import HostThreads
 from api.log_news import LogNews
+from api.manifest_bodies import ManifestReaders
 from api.middleware import Edge
 from api.permissions import declared_routes
 from api.places import RequestPlaces, StreamPlaces
@@ -27,6 +28,7 @@ from api.telemetry import TelemetryFigures, TelemetryRoute
 from api.v1 import (
     audit,
     breakers,
+    bundles,
     burn_ins,
     cohorts,
     cordons,
@@ -39,9 +41,11 @@ from api.v1 import (
     host_repairs,
     hosts,
     incidents,
+    job_lists,
     jobs,
     keys,
     log_lines,
+    logins,
     node_export,
     node_labels,
     nodes,
@@ -51,6 +55,7 @@ from api.v1 import (
     policies,
     quotas,
     reclaims,
+    secrets,
     system,
     system_figures,
     telemetry,
@@ -78,6 +83,7 @@ def create_app(dependencies: AppDependencies, *extensions: Extension) -> ASGIApp
     return Edge(
         TelemetryRoute(app, app, dependencies.units, intake),
         body_bytes=dependencies.limits.json_body_bytes,
+        manifest_bytes=dependencies.limits.manifest_bytes,
         places=RequestPlaces(dependencies.limits.requests_per_key),
         allowed_hosts=dependencies.allowed_hosts,
         registry=dependencies.registry,
@@ -105,8 +111,11 @@ def create_inner_app(dependencies: AppDependencies, *extensions: Extension) -> F
     app.state.loops = [app.state.requests, app.state.intake.progress]
     app.state.log_news = LogNews(dependencies.units)
     app.state.host_threads = HostThreads()
+    app.state.manifest_readers = ManifestReaders()
     limits = dependencies.limits
     app.state.stream_places = StreamPlaces(limits)
+    app.state.beginning_logins = AddressLimit(logins.BURST, logins.PER_S)
+    app.state.asking_logins = AddressLimit(logins.ANSWER_BURST, logins.ANSWER_PER_S)
     app.state.joining = AddressLimit(limits.joining_burst, limits.joining_per_s)
     problems.install(app)
     documents.install(app)
@@ -140,8 +149,8 @@ def _routes() -> Sequence[BaseRoute]:
         pair_probes,
     )
     records = (events, audit, policies, system_figures)
-    of_tenants = (log_lines, training, verdicts, reclaims, keys, persons, tenants, quotas)
-    for module in (jobs, gpus, nodes, *of_tenants, *fleet_wide, *records, *of_hosts):
+    of_tenants = (log_lines, training, bundles, verdicts, reclaims, keys, logins, persons, tenants, quotas, secrets)
+    for module in (jobs, job_lists, gpus, nodes, *of_tenants, *fleet_wide, *records, *of_hosts):
         add_strict_routes(root, "/v1", module.router)
     add_strict_routes(root, "/v1", system.v1)
     add_strict_routes(root, "", system.router)
@@ -156,6 +165,7 @@ async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
     app.state.broadcast.close()
     app.state.log_news.close()
     app.state.host_threads.close()
+    app.state.manifest_readers.close()
     await run_in_threadpool(app.state.intake.close)
 
 

@@ -6,16 +6,20 @@ from fastapi import Request
 from prometheus_client import CollectorRegistry
 
 from control.core.unit_of_work import UnitOfWorkFactory
+from control.secrets.key_wrapping import KeyWrapper
 from control.telemetry.reports import OnFlushed
 from muster.domain.policy.document import DEFAULT_POLICY
 from muster.domain.policy.limits import LimitPolicy
+from muster.store.objects import ObjectStore
 
 
 @dataclass(frozen=True, slots=True)
 class AppDependencies:
     """Parts of the application. ``secret_key`` signs cursors; ``allowed_hosts``: accepted Host headers (empty: any).
 
-    ``on_flushed`` is called with each group of telemetry reports once it is durable.
+    ``on_flushed`` is called with each group of telemetry reports once it is durable. ``store`` signs addresses of the
+    content store; None: there is none. ``secret_keys`` protect the tenants' secrets; None: this control plane keeps
+    none.
     """
 
     units: UnitOfWorkFactory
@@ -24,6 +28,8 @@ class AppDependencies:
     allowed_hosts: frozenset[str] = frozenset()
     registry: CollectorRegistry = field(default_factory=CollectorRegistry)
     on_flushed: OnFlushed | None = None
+    store: ObjectStore | None = None
+    secret_keys: KeyWrapper | None = None
 
 
 def dependencies_of(request: Request) -> AppDependencies:

@@ -1,14 +1,12 @@
-"""Documents about the API itself: OpenAPI with our problems in it, and a page of the operations."""
+"""The OpenAPI document: with our problems, permissions, descriptions and examples in it."""
 
-import base64
-import hashlib
-import html
-from dataclasses import dataclass
 from typing import Any, Final
 
 from fastapi import FastAPI
 from fastapi.openapi.utils import get_openapi
 
+from api.examples import add_examples
+from api.field_descriptions import describe
 from api.permissions import declared_routes
 from api.refusals import refused_statuses, response_name, responses_of_problems
 from muster import __version__
@@ -39,12 +37,6 @@ _PROBLEM: Final[dict[str, Any]] = {
         "retry_after": {"type": "integer"},
     },
 }
-_STYLE: Final = (
-    "body{font:15px/1.5 system-ui,sans-serif;max-width:60rem;margin:2rem auto;padding:0 1rem;color:#1a1d21;"
-    "background:#fff}code{font-family:ui-monospace,monospace}h2{margin-top:2rem;border-bottom:1px solid #ddd}"
-    "dt{margin-top:.8rem}.m{display:inline-block;min-width:4.5rem;font-weight:600}dd{margin-left:4.5rem;color:#555}"
-    "@media(prefers-color-scheme:dark){body{color:#e6e6e6;background:#16181c}dd{color:#aaa}h2{border-color:#444}}"
-)
 
 
 def install(app: FastAPI) -> None:
@@ -79,6 +71,9 @@ def _document(app: FastAPI) -> dict[str, Any]:
             _add_dry_run(operation)
             _add_problems(operation, refused[method.upper(), path])
     _drop_titles(document)
+    _translate_patterns(document)
+    describe(document)
+    add_examples(document)
     return document
 
 
@@ -95,6 +90,19 @@ def _drop_titles(schema: Any) -> None:
             elif name == "schema" and "title" in inner:
                 inner.pop("title")
             _drop_titles(inner)
+
+
+def _translate_patterns(schema: Any) -> None:
+    r"""Write Python's end of a text as JSON Schema has it: ``\Z`` is no regular expression of ECMA-262."""
+    if isinstance(schema, list):
+        for each in schema:
+            _translate_patterns(each)
+    elif isinstance(schema, dict):
+        pattern = schema.get("pattern")
+        if isinstance(pattern, str):
+            schema["pattern"] = pattern.replace(r"\Z", "$")
+        for inner in schema.values():
+            _translate_patterns(inner)
 
 
 def _add_definitions(schemas: dict[str, Any], definitions: dict[str, Any]) -> None:
@@ -117,43 +125,3 @@ def _add_problems(operation: dict[str, Any], statuses: list[int]) -> None:
     responses.pop("422", None)
     for status in statuses:
         responses[str(status)] = {"$ref": f"#/components/responses/{response_name(status)}"}
-
-
-@dataclass(frozen=True, slots=True)
-class Page:
-    """The page of operations. ``style_digest`` is the style's SHA-256 for the Content-Security-Policy."""
-
-    html: str
-    style_digest: str
-
-
-def documentation_page(document: dict[str, Any]) -> Page:
-    parts = [f"<!doctype html><html lang=en><meta charset=utf-8><title>Muster API</title><style>{_STYLE}</style>"]
-    parts.append(f"<h1>Muster API {html.escape(document['info']['version'])}</h1>")
-    parts.append('<p>The same as a machine reads it: <a href="/v1/openapi.json">/v1/openapi.json</a>. Send ')
-    parts.append("<code>Authorization: Bearer mst_…</code>; every error is a problem document (RFC 9457).</p>")
-    for tag in sorted({tag for _, _, operation in _operations(document) for tag in operation.get("tags", ["other"])}):
-        parts.append(f"<h2>{html.escape(tag)}</h2><dl>")
-        for path, method, operation in _operations(document):
-            if tag in operation.get("tags", ["other"]):
-                parts.append(_entry(path, method, operation))
-        parts.append("</dl>")
-    digest = base64.b64encode(hashlib.sha256(_STYLE.encode()).digest()).decode()
-    return Page("".join(parts) + "</html>", digest)
-
-
-def _operations(document: dict[str, Any]) -> list[tuple[str, str, dict[str, Any]]]:
-    return [
-        (path, method, operation)
-        for path, operations in document["paths"].items()
-        for method, operation in operations.items()
-    ]
-
-
-def _entry(path: str, method: str, operation: dict[str, Any]) -> str:
-    words = html.escape(operation.get("description") or operation.get("summary") or "")
-    permission = html.escape(operation.get("x-permission", ""))
-    return (
-        f"<dt><span class=m>{html.escape(method.upper())}</span><code>{html.escape(path)}</code></dt>"
-        f"<dd>{words} <em>({permission})</em></dd>"
-    )

@@ -18,15 +18,27 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from api.places import RequestPlaces, credential_in
 from api.problems import problem_response
-from muster.domain.errors import InternalError, MalformedRequestError, MusterError, PayloadTooLargeError
+from muster import __version__
+from muster.domain import versions
+from muster.domain.errors import (
+    ClientVersionError,
+    InternalError,
+    MalformedRequestError,
+    MusterError,
+    PayloadTooLargeError,
+)
 from muster.identity import new_id
 
 HOST_BODY_BYTES: Final = 4 << 20
 _HOST_PREFIX: Final = "/v1/hosts/"
 _TELEMETRY: Final = "/v1/telemetry"
+_MANIFESTS: Final = "/v1/bundles"
 _HOST: Final = re.compile(rb"(?:[A-Za-z0-9](?:[A-Za-z0-9.-]{0,252})|\[[0-9A-Fa-f:.]{2,45}\])(?::[0-9]{1,5})?")
 _REQUEST_ID: Final = re.compile(rb"[A-Za-z0-9_-]{8,64}")
 _CREDENTIALS: Final = frozenset({b"authorization", b"cookie"})
+_API_PREFIX: Final = "/v1/"
+_CLIENT_VERSION: Final = versions.CLIENT_HEADER.lower().encode()
+_OWN_VERSION: Final = (versions.SERVER_HEADER.lower().encode(), __version__.encode())
 _STREAM: Final = b"text/event-stream"
 _METHODS: Final = frozenset({"GET", "POST", "PUT", "PATCH", "DELETE"})
 _BOUNDS_S: Final = (*Histogram.DEFAULT_BUCKETS[:-1], float("inf"))
@@ -96,6 +108,7 @@ class Edge:
         app: ASGIApp,
         *,
         body_bytes: int,
+        manifest_bytes: int,
         places: RequestPlaces,
         allowed_hosts: frozenset[str],
         registry: CollectorRegistry,
@@ -103,6 +116,7 @@ class Edge:
     ) -> None:
         self._app = app
         self._body_bytes = body_bytes
+        self._manifest_bytes = manifest_bytes
         self._places = places
         self._allowed_hosts = allowed_hosts
         self._figures = Figures(templates)
@@ -113,7 +127,7 @@ class Edge:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        hosts, lengths, credential, request_id = _requested(scope["path"], scope["headers"])
+        hosts, lengths, credential, request_id, client = _requested(scope["path"], scope["headers"])
         exchange = _Exchange(scope, receive, send, self._limit(scope), self._figures, request_id)
         try:
             if credential is not None:
@@ -121,6 +135,8 @@ class Edge:
             if hosts != self._host_seen:
                 self._check_host(hosts)
                 self._host_seen = hosts
+            if client is not None:
+                _check_client(scope, hosts[0], client)
             if lengths:
                 exchange.check_length(lengths)
             await self._app(scope, exchange.receive, exchange.send)
@@ -136,7 +152,9 @@ class Edge:
 
     def _limit(self, scope: Scope) -> int:
         is_of_host = scope["path"].startswith(_HOST_PREFIX) or scope["path"] == _TELEMETRY
-        return HOST_BODY_BYTES if is_of_host else self._body_bytes
+        if is_of_host:
+            return HOST_BODY_BYTES
+        return self._manifest_bytes if scope["path"] == _MANIFESTS else self._body_bytes
 
     def _check_host(self, hosts: list[bytes]) -> None:
         if len(hosts) != 1 or not _HOST.fullmatch(hosts[0]):
@@ -145,6 +163,15 @@ class Edge:
         name = name[: name.rindex("]") + 1] if name.startswith("[") else name.split(":")[0]
         if self._allowed_hosts and name.lower() not in self._allowed_hosts:
             raise MalformedRequestError("this Host is not served here")
+
+
+def _check_client(scope: Scope, host: bytes, version: bytes) -> None:
+    """Refuse a client that may not know what the API's answers mean, before the request has an effect."""
+    client = version.decode("latin-1")
+    if scope["path"].startswith(_API_PREFIX) and not versions.fits(client, __version__):
+        address = f"{scope.get('scheme', 'http')}://{host.decode('ascii')}"
+        words, advice = versions.misfit_words(client, __version__), versions.misfit_advice(address)
+        raise ClientVersionError(words, suggestion=advice, server_version=__version__)
 
 
 class _Exchange:
@@ -198,6 +225,7 @@ class _Exchange:
             message["headers"] = [
                 *headers,
                 (b"x-request-id", self.request_id.encode()),
+                _OWN_VERSION,
                 (b"x-content-type-options", b"nosniff"),
                 (b"referrer-policy", b"no-referrer"),
             ]
@@ -217,13 +245,15 @@ class _Exchange:
         await response(self._scope, self._receive, self.send)
 
 
-def _requested(path: str, headers: Iterable[tuple[bytes, bytes]]) -> tuple[list[bytes], list[bytes], bytes | None, str]:
-    """Return Hosts, Content-Lengths, the credential, and the request's id: the caller's own if short and plain, else a
-    new one. The credential is a digest of the header that has it.
+def _requested(
+    path: str, headers: Iterable[tuple[bytes, bytes]]
+) -> tuple[list[bytes], list[bytes], bytes | None, str, bytes | None]:
+    """Return Hosts, Content-Lengths, the credential, the request's id: the caller's own if short and plain, else a
+    new one, and the client's version. The credential is a digest of the header that has it.
 
     They are found in one pass, since every request needs it.
     """
-    hosts, lengths, credential, request_id = [], [], None, None
+    hosts, lengths, credential, request_id, client = [], [], None, None, None
     for name, value in headers:
         if name == b"host":
             hosts.append(value)
@@ -233,4 +263,6 @@ def _requested(path: str, headers: Iterable[tuple[bytes, bytes]]) -> tuple[list[
             credential = credential_in(path, name, value)
         elif name == b"x-request-id" and request_id is None and _REQUEST_ID.fullmatch(value):
             request_id = value.decode("ascii")
-    return hosts, lengths, credential, request_id or new_id("request")
+        elif name == _CLIENT_VERSION:
+            client = value
+    return hosts, lengths, credential, request_id or new_id("request"), client

@@ -40,6 +40,15 @@ def requires(permission: Permission) -> Any:
     return Depends(refusing(declaring(check, str(permission)), UnauthenticatedError, ForbiddenError, UnavailableError))
 
 
+def signed_in() -> Any:
+    """Return a dependency that gives the calling principal, of any role."""
+
+    def check(request: Request) -> Principal:
+        return authenticated(request)
+
+    return Depends(refusing(declaring(check, "signed in"), UnauthenticatedError, UnavailableError))
+
+
 def requires_of_host(permission: Permission) -> Any:
     """Return a dependency as ``requires`` does, which checks the key of a known host in a thread for hosts."""
 

@@ -14,6 +14,7 @@ from fastapi.routing import iter_route_contexts
 
 from muster.domain.errors import (
     REGISTRY,
+    ClientVersionError,
     InternalError,
     InvalidCursorError,
     MalformedRequestError,
@@ -25,6 +26,7 @@ from muster.domain.errors import (
 )
 
 _REFUSES: Final = "__muster_refuses__"
+_API_PREFIX: Final = "/v1/"
 _ALWAYS: Final = (MalformedRequestError, InternalError, RateLimitedError)
 Kind = type[MusterError]
 
@@ -52,6 +54,8 @@ def refused_statuses(app: FastAPI) -> dict[tuple[str, str], list[int]]:
         if not isinstance(dependant, Dependant):
             continue
         kinds: set[Kind] = {*_ALWAYS, *_stated_kinds(dependant), *_read_off(dependant)}
+        if (route.path or "").startswith(_API_PREFIX):
+            kinds.add(ClientVersionError)
         for method in route.methods or ():
             found[method, route.path or ""] = sorted({kind.status for kind in kinds})
     return found

@@ -21,12 +21,15 @@ from api.middleware import HOST_BODY_BYTES
 from control.attempts.reconcile import HEARTBEAT, beat
 from control.core.unit_of_work import UnitOfWorkFactory
 from control.policy.policies import limits_at_start
+from control.secrets.key_file import FileKeys
 from control.system.liveness import Reporter
 from muster import service_manager
+from muster.domain.errors import SecretKeyError
 from muster.domain.policy.limits import LimitPolicy
 from muster.domain.principals import system_principal
 from muster.processes import Loop, Watched, reporter, start_loop, watch_until
-from muster.settings import Settings, is_loopback
+from muster.settings import Settings, SettingsError, is_loopback
+from muster.store.objects import ObjectStore
 
 BEAT_S: Final = 5.0
 KEEP_ALIVE_S: Final = 60
@@ -45,10 +48,11 @@ def run(settings: Settings, *extensions: Extension) -> None:
     """Serve the API until SIGTERM or SIGINT.
 
     Raises:
-        SettingsError: no database, or no usable secret key.
+        SettingsError: no database, no usable secret key, or keys of secrets that cannot be used.
     """
     settings.require("database_url")
     secret_key = settings.secret_key_bytes()
+    secret_keys = _secret_keys(settings)
     # As many connections as there are threads: a thread never waits for one.
     units = UnitOfWorkFactory.connected(
         str(settings.database_url),
@@ -58,7 +62,12 @@ def run(settings: Settings, *extensions: Extension) -> None:
     )
     limits = limits_at_start(units)
     dependencies = AppDependencies(
-        units=units, secret_key=secret_key, allowed_hosts=_allowed_hosts(settings), limits=limits
+        units=units,
+        secret_key=secret_key,
+        allowed_hosts=_allowed_hosts(settings),
+        limits=limits,
+        store=ObjectStore.from_settings(settings),
+        secret_keys=secret_keys,
     )
     dependencies.registry.register(DatabaseFigures(units))
     stop = threading.Event()
@@ -127,6 +136,18 @@ def bounds_of(limits: LimitPolicy) -> Bounds:
         connections=allowed_connections(limits.connections),
         connections_per_address=limits.connections_per_address,
     )
+
+
+def _secret_keys(settings: Settings) -> FileKeys | None:
+    """Return the keys of secrets, which must be readable now. Raises ``SettingsError``."""
+    if settings.secret_keys_file is None:
+        return None
+    keys = FileKeys(settings.secret_keys_file)
+    try:
+        keys.active_key_id()
+    except SecretKeyError as fault:
+        raise SettingsError([f"{fault.detail} (it is {settings.secret_keys_file})"]) from fault
+    return keys
 
 
 def _allowed_hosts(settings: Settings) -> frozenset[str]:

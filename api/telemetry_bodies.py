@@ -14,9 +14,9 @@ from muster.domain.errors import (
     UpgradeRequiredError,
     ValidationFailedError,
 )
-from muster.domain.gpu.metrics import SCHEMA
+from muster.domain.gpu.metrics import SCHEMA, WIDTHS
 from muster.wire.readable import readable_part
-from muster.wire.telemetry import TELEMETRY_PROTOCOL, Report
+from muster.wire.telemetry import TELEMETRY_PROTOCOL, Report, in_present_schema
 
 MAX_WIRE_BYTES: Final = 4 << 20
 MAX_INFLATED_BYTES: Final = 32 << 20
@@ -123,6 +123,8 @@ class ReadReport:
 def read_report(body: bytes) -> ReadReport:
     """Return the report in ``body``, read strictly, or else without the readings that are no numbers.
 
+    It has the present schema, whichever readable one was sent.
+
     Raises:
         MalformedRequestError: no JSON in UTF-8.
         ValidationFailedError: JSON, but no report: a field unknown, missing, of another type or out of its bounds.
@@ -149,7 +151,15 @@ def _read_strictly(body: bytes) -> Report:
     _require_supported(report.protocol, report.schema)
     if _ESCAPED_CONTROL in body:
         _require_clean(report)
-    return report
+    return _in_present_schema(report)
+
+
+def _in_present_schema(report: Report) -> Report:
+    try:
+        gpus = in_present_schema(report.gpus, report.schema)
+    except ValueError as error:
+        raise _invalid(str(error)) from None
+    return report if report.schema == SCHEMA else msgspec.structs.replace(report, schema=SCHEMA, gpus=gpus)
 
 
 def _refuse_invalid(body: bytes, detail: str) -> NoReturn:
@@ -169,10 +179,10 @@ def _refuse_invalid(body: bytes, detail: str) -> NoReturn:
 
 
 def _require_supported(protocol: int, schema: int) -> None:
-    if protocol != TELEMETRY_PROTOCOL or schema != SCHEMA:
+    if protocol != TELEMETRY_PROTOCOL or schema not in WIDTHS:
         raise UpgradeRequiredError(
             f"protocol {protocol:.6g} with schema {schema:.6g} is not supported; "
-            f"this server supports protocol {TELEMETRY_PROTOCOL} with schema {SCHEMA}",
+            f"this server supports protocol {TELEMETRY_PROTOCOL} with schemas {min(WIDTHS)} to {SCHEMA}",
             spoken=TELEMETRY_PROTOCOL,
             schema=SCHEMA,
         )

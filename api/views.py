@@ -7,6 +7,7 @@ from control.core.events import EventRecord
 from control.fleet.types import CordonRecord, GpuRecord
 from control.health.burn_ins.read import BurnInRecord
 from control.reclaim.read import ReclaimView
+from control.secrets.tenant_secrets import SecretRecord
 from control.tenants.quotas import QuotaFound
 from control.tenants.read import KeyRecord, TenantRecord
 from muster import documents
@@ -99,6 +100,19 @@ def key_view(key: KeyRecord) -> documents.Key:
         "revoked_at": time_of(key.revoked_at),
         "last_used_at": time_of(key.last_used_at),
         "version": key.version,
+    }
+
+
+def secret_view(secret: SecretRecord) -> documents.Secret:
+    return {
+        "id": secret.id,
+        "tenant_id": secret.tenant_id,
+        "name": secret.name,
+        "jobs": secret.jobs,
+        "version": secret.version,
+        "created_at": time_of(secret.created_at),
+        "created_by": secret.created_by,
+        "rotated_at": time_of(secret.rotated_at),
     }
 
 

@@ -1,16 +1,20 @@
 """Answers to a host's daemons: one unit of work, tried again where transactions collide, as JSON of the wire."""
 
 from collections.abc import Callable
+from typing import TypeVar
 
 import msgspec
 from fastapi import Request
 from fastapi.responses import Response
+from starlette.concurrency import run_in_threadpool
 
 from api.dependencies import dependencies_of
 from api.host_threads import HostThreads
 from control.core.unit_of_work import UnitOfWork, retrying
 from muster.domain.principals import Principal
 from muster.wire.messages import WireAnswer
+
+T = TypeVar("T")
 
 
 async def answered(
@@ -28,3 +32,23 @@ async def answered(
 
     threads: HostThreads = request.app.state.host_threads
     return Response(await threads.run(body), media_type="application/json")
+
+
+async def answered_after(
+    request: Request,
+    node: Principal,
+    action: str,
+    work: Callable[[UnitOfWork], T],
+    finish: Callable[[T], WireAnswer],
+) -> Response:
+    """Return what ``finish`` makes of the work after its commit: it may ask a service, so it uses no host's thread."""
+    units = dependencies_of(request).units
+
+    def once() -> T:
+        with units.begin(node, action) as unit:
+            return work(unit)
+
+    threads: HostThreads = request.app.state.host_threads
+    found = await threads.run(lambda: retrying(once))
+    answer = await run_in_threadpool(finish, found)
+    return Response(msgspec.json.encode(answer), media_type="application/json")

@@ -40,12 +40,13 @@ SUITES: Final[Mapping[str, tuple[str, ...]]] = {
         "watch_stragglers_live",
         "watch_cost",
     ),
+    "roundtrip": ("roundtrip",),
     "runtime_gpu": ("runtime_gpu",),
     "gpu_host": ("gpu_host",),
     "gpu_stack": ("gpu_stack",),
 }
 """Name → the modules. Each has ``measure(size)`` and ``SIZES``."""
-LIMITS_MIN: Final[Mapping[str, float]] = {"watch": 20.0}
+LIMITS_MIN: Final[Mapping[str, float]] = {"watch": 20.0, "roundtrip": 20.0}
 """Bars for how long a suite takes itself, in minutes on two cores. It is a figure of the suite."""
 SHORT: Final = frozenset({"placement", "decisions", "answers", "commit"})
 """These modules are measured ``SHORT_TIMES`` times: each run ends before a shared machine changes its speed."""

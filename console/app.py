@@ -37,7 +37,14 @@ from console.pages import (
     sign_in,
     system,
 )
+from console.pages import (
+    install as install_pages,
+)
+from console.pages import (
+    logins as login_pages,
+)
 from console.rendering import Pages, is_fragment, pages_of, takes_gzip
+from console.served_wheels import ServedWheels
 from console.session import COOKIE, SIGN_IN, SignInNeededError, clear_cookie, viewer_of, way_to_sign_in
 from console.static_files import FOREVER, StaticFiles
 from muster.domain.errors import (
@@ -51,6 +58,7 @@ from muster.domain.errors import (
 PREFIX: Final = "/console"
 _PAGE_MODULES: Final = (
     sign_in,
+    login_pages,
     live,
     fleet,
     find,
@@ -88,6 +96,9 @@ def install(app: FastAPI) -> None:
     """Add the console to ``app``, on which the API's problems are installed already."""
     app.state.console = Pages(StaticFiles())
     app.state.live_maps = LiveMaps(app.state.dependencies.units)
+    app.state.wheels = ServedWheels()
+    app.state.installing = AddressLimit(install_pages.BURST, install_pages.PER_S)
+    app.state.typing_codes = AddressLimit(login_pages.BURST, login_pages.PER_S)
     app.state.signing_in = AddressLimit(sign_in.BURST, sign_in.PER_S)
     app.router.routes.extend(_routes())
     for kind in (MusterError, HTTPException, RequestValidationError, Exception):
@@ -106,6 +117,7 @@ def _routes() -> Sequence[BaseRoute]:
         dependencies=[public("the pages' own style, scripts and fonts")],
     )
     add_strict_routes(root, "", files, kind=PageRoute, is_in_schema=False)
+    add_strict_routes(root, "", install_pages.router, kind=PageRoute, is_in_schema=False)
     for module in _PAGE_MODULES:
         add_strict_routes(root, PREFIX, module.router, kind=PageRoute, is_in_schema=False)
     return root.routes

@@ -7,7 +7,7 @@ from statistics import median
 from typing import Final
 
 from control.jobs.rank_views import RankTimes
-from watch.stragglers.robust import is_figure
+from muster.domain.robust import is_figure
 
 MOST_CELLS: Final = 1_024
 """Of a wider job each cell shows the rank with the longest own compute among its neighbours."""

@@ -8,7 +8,7 @@ from console.job_texts import VERDICTS
 from control.attempts.types import JobRecord
 from control.jobs.gpu_readings import METRICS_READ, AttemptReadings
 from control.watch.types import VerdictRecord
-from muster.domain.gpu.metrics import INDEX, METRICS
+from muster.domain.gpu.metrics import FROM_DCGM_ALONE, INDEX, METRICS
 from muster.domain.states import TERMINAL_JOB_STATES
 
 REFRESH_S: Final = 15
@@ -18,6 +18,7 @@ _TITLES: Final[Mapping[str, str]] = {
     "temperature_c": "Temperature",
     "power_w": "Power",
     "utilisation_percent": "Utilisation",
+    "tensor_active_percent": "Tensor cores active",
 }
 
 
@@ -40,7 +41,7 @@ def charts_over_time(
     steps = [[_ms(row.at), row.step_s] for row in readings.steps if row.step_s is not None]
     charts = [
         {"title": "Step time, rank 0", "unit": "s", "lines": [{"name": "step time", "points": steps}], **shared},
-        *({**_chart(readings, name), **shared} for name in METRICS_READ),
+        *({**_chart(readings, name), **shared} for name in METRICS_READ if _is_shown(readings, name)),
     ]
     return {"charts": charts, "refresh_s": refresh_s}
 
@@ -48,6 +49,11 @@ def charts_over_time(
 def _has_any(readings: AttemptReadings) -> bool:
     """Return whether a GPU was read: without readings the charts of steps above show all there is."""
     return any(value is not None for gpu in readings.gpus for points in gpu.values.values() for value in points)
+
+
+def _is_shown(readings: AttemptReadings, name: str) -> bool:
+    """Return whether a metric has a chart: one that few hosts report has none without a reading."""
+    return name not in FROM_DCGM_ALONE or any(value is not None for gpu in readings.gpus for value in gpu.values[name])
 
 
 def _chart(readings: AttemptReadings, name: str) -> dict[str, Any]:

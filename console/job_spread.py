@@ -6,7 +6,7 @@ from typing import Final
 
 from console.job_ranks import duration
 from control.jobs.rank_views import GpuNow
-from watch.stragglers.spread import Figure, OddRank, Spread
+from muster.domain.spread import Figure, OddRank, Spread
 
 ODD_NAMED: Final = 4
 _FIGURES: Final[Mapping[Figure, str]] = {

@@ -91,6 +91,11 @@ def changes(permission: Permission) -> Any:
     return Depends(declaring(check, str(permission)))
 
 
+def confirms() -> Any:
+    """Return a dependency that gives the viewer who confirms something of their own: any role, by the page's form."""
+    return leaves()
+
+
 def leaves() -> Any:
     """Return a dependency that gives the viewer who signs out: any role, with the session's token."""
 

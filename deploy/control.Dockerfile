@@ -35,9 +35,12 @@ COPY simulator simulator
 COPY watch watch
 COPY workers workers
 COPY --from=assets /src/console/static/vendor console/static/vendor
+COPY tools tools
 RUN --mount=type=cache,target=/root/.cache/pip --mount=type=secret,id=pip,target=/etc/pip.conf \
     PIP_CONSTRAINT=constraints.txt /opt/muster/venv/bin/pip install --upgrade pip && \
-    /opt/muster/venv/bin/pip install --constraint constraints.txt --build-constraint constraints.txt '.[server]'
+    /opt/muster/venv/bin/pip install --constraint constraints.txt --build-constraint constraints.txt '.[server]' && \
+    /opt/muster/venv/bin/python -m tools.build_client_wheel --all && \
+    cp -r console/wheels /opt/muster/venv/lib/python3.11/site-packages/console/
 
 FROM python:3.11.14-slim-bookworm
 LABEL org.opencontainers.image.title="muster-control" \
@@ -48,9 +51,10 @@ LABEL org.opencontainers.image.title="muster-control" \
 RUN groupadd --gid 10001 muster && \
     useradd --uid 10001 --gid 10001 --no-create-home --home-dir /opt/muster --shell /usr/sbin/nologin muster && \
     install --directory --mode=0755 /opt/muster /run/muster && \
-    for folder in broker control database hosts keys state/h100-1 state/h100-2; do \
+    for folder in broker control database hosts keys store state/h100-1 state/h100-2; do \
         install --directory --owner=10001 --group=10001 --mode=0700 "/run/muster/$folder" || exit 1; done && \
-    install --directory --owner=10001 --group=10001 --mode=0755 /var/lib/muster/faults
+    install --directory --owner=10001 --group=10001 --mode=0755 /var/lib/muster/faults && \
+    install --directory --owner=10001 --group=10001 --mode=0700 /var/lib/muster/store
 COPY --from=build /opt/muster/venv /opt/muster/venv
 COPY deploy/compose/prepare.sh deploy/compose/enrol.sh /opt/muster/compose/
 COPY examples /opt/muster/examples
@@ -58,6 +62,6 @@ COPY policy /opt/muster/policy
 ENV PATH=/opt/muster/venv/bin:$PATH PYTHONUNBUFFERED=1 PYTHONDONTWRITEBYTECODE=1
 WORKDIR /opt/muster
 USER 10001:10001
-EXPOSE 8420
+EXPOSE 8420 8421
 ENTRYPOINT ["muster"]
 CMD ["--help"]

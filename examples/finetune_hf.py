@@ -1,6 +1,6 @@
 """Fine-tuning of a Hugging Face causal language model under Muster: LoRA, by DDP or FSDP2.
 
-    muster job submit -f --gpus 2 -- examples/finetune_hf.py --layout fsdp
+    muster job submit --follow --gpus 2 -- examples/finetune_hf.py --layout fsdp
 
 The model's own matrices stay as they are; new matrices next to them, and the head, are learnt. The model here is a tiny
 Llama made from its config, so that nothing is fetched, and its text is the project's licence, byte by byte. For a real

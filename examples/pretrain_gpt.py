@@ -1,7 +1,7 @@
 """GPT pretraining in every layout of torch, under Muster: DDP, FSDP2, HSDP, tensor parallelism, FSDP2 with it.
 
-    muster job submit -f --gpus 2 -- examples/pretrain_gpt.py --layout fsdp
-    muster job submit -f --gpus 4 -- examples/pretrain_gpt.py --layout fsdp --tensor 2
+    muster job submit --follow --gpus 2 -- examples/pretrain_gpt.py --layout fsdp
+    muster job submit --follow --gpus 4 -- examples/pretrain_gpt.py --layout fsdp --tensor 2
 
 The losses of all layouts equal the losses of one process. A checkpoint of one layout continues in any other, on any
 number of ranks. On the CPU over gloo and on GPUs over NCCL it is the same program.

@@ -1,6 +1,6 @@
 """A small character transformer on a text of our own: what a training job looks like under Muster, whole and short.
 
-    muster job submit -f --gpus 2 -- examples/train_transformer.py --steps 200
+    muster job submit --follow --gpus 2 -- examples/train_transformer.py --steps 200
 
 Kill anything while it runs: it continues at the exact next step, and the loss is the same bit for bit.
 """

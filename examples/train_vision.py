@@ -1,6 +1,6 @@
 """Image classification by DDP under Muster: a small ResNet distinguishes shapes in pictures that are drawn here.
 
-    muster job submit -f --gpus 2 -- examples/train_vision.py
+    muster job submit --follow --gpus 2 -- examples/train_vision.py
 
 Warm-up and cosine of the learning rate continue where they were, and so do each rank's random numbers, from which it
 augments its pictures: a resumed run equals an undisturbed one bit for bit on the CPU at the same number of ranks.

@@ -22,22 +22,24 @@ from rich.console import Console
 from control.core.unit_of_work import UnitOfWorkFactory
 from local.bootstrap import FIRST_PERSON, OPERATOR, LocalIdentities, bootstrap
 from local.broker import BrokerServer
-from local.children import Child, child_environment
+from local.children import Child
 from local.errors import EmbeddedServerError
 from local.hosts import LocalHost, host_children, write_join_tokens
 from local.local_stack import LocalStack, StackPlan
 from local.postgres import PostgresServer
 from local.progress import Patience, Work, work_of
 from local.restarts import Keeper, Server
+from local.servants import SECRET_KEYS, STORE_URL, LocalStore, embedded_store, given_store, server_children
 from local.shutdown import stop_children, stop_programs
 from muster.db import migrate
 from muster.db.engine import make_engine
 from muster.durable import write_durably
 from muster.ports import free_port, port_is_taken
 from muster.processes import stop_on_signals
-from muster.settings import make_secret_key_file
+from muster.settings import make_secret_key_file, make_secret_keys_file
 
 READY: Final = "ready"
+MAX_PORT: Final = 65_535
 LAST_LINES: Final = 4
 """Lines of the log of a process that ended, which its error shows."""
 Lead = Callable[[Console, LocalStack, threading.Event], bool]
@@ -91,6 +93,7 @@ def _start(plan: StackPlan, console: Console, ending: ExitStack, stop: threading
     (state_dir / "logs").mkdir(exist_ok=True)
     (state_dir / "cli.json").unlink(missing_ok=True)
     make_secret_key_file(state_dir / "secret.key")
+    make_secret_keys_file(state_dir / SECRET_KEYS)
     servers: dict[str, Server] = {}
     database_url = _database(state_dir, servers, console, ending)
     broker_url = _broker(state_dir, servers, console, ending)
@@ -99,7 +102,8 @@ def _start(plan: StackPlan, console: Console, ending: ExitStack, stop: threading
     identities = _prepare(plan, database_url)
     port = _usable_port(plan.port, console)
     api_url = f"http://127.0.0.1:{port}"
-    servants = _server_children(plan, port, database_url, broker_url)
+    store = _content_store(state_dir, port, console)
+    servants = server_children(plan, port, store, database_url=database_url, broker_url=broker_url)
     hosts = _host_children(plan, api_url, broker_url)
     keeper = Keeper(servers, servants, lambda words: console.print(f"[yellow]!![/] {words}", soft_wrap=True))
     stack = LocalStack(api_url, identities, plan, servers, (*servants, *hosts), keeper)
@@ -112,8 +116,10 @@ def _start(plan: StackPlan, console: Console, ending: ExitStack, stop: threading
     keeper.start()
     _start_all(hosts)  # now: before the API answers they would only wait, with growing pauses
     keeper.watch(hosts)
+    write_durably(state_dir / STORE_URL, store.url.encode())
     _write_profile(stack)
-    ending.callback((state_dir / "cli.json").unlink, missing_ok=True)
+    for name in ("cli.json", STORE_URL):
+        ending.callback((state_dir / name).unlink, missing_ok=True)
     return stack
 
 
@@ -159,28 +165,21 @@ def _broker(state_dir: Path, servers: dict[str, Server], console: Console, endin
     return server.url
 
 
+def _content_store(state_dir: Path, api_port: int, console: Console) -> LocalStore:
+    if (given := given_store()) is not None:
+        console.print("store      MUSTER_STORE_URL")
+        return given
+    store = embedded_store(state_dir, _usable_port(api_port + 1 if api_port < MAX_PORT else free_port(), console))
+    console.print(f"store      {store.url} (embedded, for bundles and outputs)")
+    return store
+
+
 def _usable_port(wanted: int, console: Console) -> int:
     if not port_is_taken(wanted):
         return wanted
     port = free_port()
     console.print(f"[yellow]port {wanted} is taken by another process; using {port}[/]")
     return port
-
-
-def _server_children(plan: StackPlan, port: int, database_url: str, broker_url: str) -> list[Child]:
-    variables = child_environment(
-        database_url=database_url,
-        broker_url=broker_url,
-        secret_key_file=plan.state_dir / "secret.key",
-        api_port=port,
-        state_dir=plan.state_dir,
-    )
-    logs = plan.state_dir / "logs"
-    return [
-        Child("api", ["api"], variables, logs / "api.log"),
-        Child("scheduler", ["scheduler"], variables, logs / "scheduler.log"),
-        Child("worker-control", ["worker", "control"], variables, logs / "worker-control.log"),
-    ]
 
 
 def _host_children(plan: StackPlan, api_url: str, broker_url: str) -> list[Child]:

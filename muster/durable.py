@@ -4,6 +4,7 @@
 """
 
 import os
+import sys
 from pathlib import Path
 
 
@@ -36,7 +37,19 @@ def create_durably(path: Path, content: bytes) -> bool:
     return True
 
 
+def place_durably(draft: Path, descriptor: int, path: Path) -> None:
+    """Move ``draft``, open as ``descriptor``, to ``path`` of the same disk, where it is whole after any crash.
+
+    For a file that is written in pieces. A file that was there is replaced.
+    """
+    os.fsync(descriptor)
+    draft.replace(path)
+    sync_folder(path.parent)
+
+
 def sync_folder(folder: Path) -> None:
+    if sys.platform == "win32":
+        return  # a folder cannot be opened there, and NTFS keeps a journal of its names
     descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     try:
         os.fsync(descriptor)

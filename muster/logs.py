@@ -18,6 +18,7 @@ from muster.settings import Settings
 
 _SECRET_NAMES: Final = re.compile(r"(?i)(secret|token|password|authorization|api_key)$")
 _TOKEN: Final = re.compile(r"mst_[0-9A-Za-z]{6,}")
+_SIGNATURE: Final = re.compile(r"(X-Amz-Signature=)[0-9a-fA-F]+")
 _URL_PASSWORD: Final = re.compile(r"(?<=://)([^:/@\s]*):([^@\s]+)@")
 STRUCK: Final = "[struck out]"
 
@@ -93,10 +94,14 @@ def _with_component(component: str) -> Any:
 
 
 def strike_secrets(_logger: Any, _method: str, event: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
-    """No secret reaches a log (I17): by its name, by the shape of our tokens, by its place in an address."""
+    """No secret reaches a log (I17): by its name, by the shape of our tokens, by its place in an address.
+
+    The signature of an address of the content store is one: with it the address is a permission.
+    """
     for name, value in event.items():
         if _SECRET_NAMES.search(name):
             event[name] = STRUCK
         elif isinstance(value, str):
-            event[name] = _URL_PASSWORD.sub(r"\1:" + STRUCK + "@", _TOKEN.sub(STRUCK, value))
+            words = _SIGNATURE.sub(r"\1" + STRUCK, _TOKEN.sub(STRUCK, value))
+            event[name] = _URL_PASSWORD.sub(r"\1:" + STRUCK + "@", words)
     return event

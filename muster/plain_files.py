@@ -1,6 +1,8 @@
 """Opening of files in a folder that others write, such as a tenant's."""
 
+import errno
 import os
+import sys
 from pathlib import Path
 
 
@@ -13,4 +15,8 @@ def open_plain(path: Path) -> int:
     Raises:
         OSError: it cannot be opened, or it is a link.
     """
+    if sys.platform == "win32":
+        if path.is_symlink():
+            raise OSError(errno.ELOOP, "it is a link", str(path))
+        return os.open(path, os.O_RDONLY | os.O_BINARY | os.O_NOINHERIT)
     return os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)

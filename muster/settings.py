@@ -33,6 +33,8 @@ _NOT_SETTINGS: Final = frozenset(
         "API_KEY",
         "PROFILE",
         "ATTEMPT_ID",
+        "BUNDLE",
+        "BUNDLE_DIR",
         "JOB_ID",
         "FENCE",
         "NODE_ID",
@@ -77,6 +79,10 @@ def _broker_url(text: str) -> str:
     return text
 
 
+def _store_url(text: str) -> str:
+    return _http_url(text.replace("{bucket}", "bucket")) and text.rstrip("/")
+
+
 def _kernel_log(text: str) -> str:
     if text not in KERNEL_LOGS and not text.startswith("/"):
         raise ValueError("must be auto, kmsg, journal, or the absolute path of a journal's folder or file")
@@ -114,6 +120,8 @@ class Settings(StrictModel):
     broker_url: Annotated[str, AfterValidator(_broker_url)] | None = None
     secret_key: SecretStr | None = None
     secret_key_file: Annotated[Path, Field(strict=False)] | None = None
+    secret_keys_file: Annotated[Path, Field(strict=False)] | None = None
+    """The keys that protect tenants' secrets, one a line, the first for new ones. Without it none can be stored."""
     api_host: str = "127.0.0.1"
     api_port: Annotated[int, Field(ge=1, le=65535, strict=False)] = 8420
     api_tls_certificate: Annotated[Path, Field(strict=False)] | None = None
@@ -133,21 +141,44 @@ class Settings(StrictModel):
     kernel_log: Annotated[str, AfterValidator(_kernel_log)] = "auto"
     scratch_dir: Annotated[Path, Field(strict=False)] | None = None
     scratch_bytes: Annotated[int, Field(ge=0, strict=False)] | None = None
+    bundle_cache_bytes: Annotated[int, Field(ge=1, strict=False)] = 50_000_000_000
+    """The most that the copies of bundles may take on a host, in all. The ones unused for longest go first."""
     job_uids: Annotated[tuple[int, int], BeforeValidator(_uid_range)] | None = None
     job_secrets_dir: Annotated[Path, Field(strict=False)] | None = None
     job_python: Annotated[Path, Field(strict=False)] | None = None
     repair_verbs: Annotated[tuple[RepairVerb, ...], BeforeValidator(_repair_verbs)] = ()
     """The repairs that this host's agent may do on a GPU, by the control plane's order. By default none."""
     warm_start: Annotated[bool, Field(strict=False)] = True
+    store_url: Annotated[str, AfterValidator(_store_url)] | None = None
+    """The content store, S3-compatible. `{bucket}` in it stands for the bucket, where that is a part of the name."""
+    store_public_url: Annotated[str, AfterValidator(_store_url)] | None = None
+    """The store's address as clients and hosts reach it, if that is another."""
+    store_bucket: Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]$")] = "muster"
+    store_region: Annotated[str, Field(pattern=r"^[a-z0-9-]{1,63}$")] = "us-east-1"
+    store_key_file: Annotated[Path, Field(strict=False)] | None = None
+    store_ca_file: Annotated[Path, Field(strict=False)] | None = None
+    store_host: str = "127.0.0.1"
+    """Of our own service of a content store, as the settings below."""
+    store_port: Annotated[int, Field(ge=1, le=65535, strict=False)] = 8421
+    store_dir: Annotated[Path, Field(strict=False)] | None = None
+    store_tls_certificate: Annotated[Path, Field(strict=False)] | None = None
+    store_tls_key: Annotated[Path, Field(strict=False)] | None = None
+    store_insecure_bind: Annotated[bool, Field(strict=False)] = False
+    store_reserve_bytes: Annotated[int, Field(ge=0, strict=False)] = 2 << 30
+    """So much of its disk stays free: an upload that would take it is refused."""
+    store_connections: Annotated[int, Field(ge=1, le=4096, strict=False)] = 256
     log_level: Literal["debug", "info", "warning", "error"] = "info"
     log_format: Literal["json", "console"] = "json"
 
     @model_validator(mode="after")
     def _tls_is_whole(self) -> Self:
-        if (self.api_tls_certificate is None) != (self.api_tls_key is None):
-            raise ValueError("api_tls_certificate and api_tls_key come together")
-        if not is_loopback(self.api_host) and self.api_tls_certificate is None and not self.api_insecure_bind:
-            raise ValueError("api_host beyond loopback needs api_tls_certificate and api_tls_key")
+        for part in ("api", "store"):
+            certificate, key = getattr(self, f"{part}_tls_certificate"), getattr(self, f"{part}_tls_key")
+            if (certificate is None) != (key is None):
+                raise ValueError(f"{part}_tls_certificate and {part}_tls_key come together")
+            is_bare = certificate is None and not getattr(self, f"{part}_insecure_bind")
+            if is_bare and not is_loopback(getattr(self, f"{part}_host")):
+                raise ValueError(f"{part}_host beyond loopback needs {part}_tls_certificate and {part}_tls_key")
         return self
 
     def require(self, *names: str) -> Self:
@@ -169,7 +200,7 @@ class Settings(StrictModel):
             raise SettingsError(
                 [f"{PREFIX}SECRET_KEY or {PREFIX}SECRET_KEY_FILE: is needed; `muster up` makes one on its first start"]
             )
-        return _decoded_key(_read_private_file(self.secret_key_file), str(self.secret_key_file))
+        return _decoded_key(read_private_file(self.secret_key_file), str(self.secret_key_file))
 
 
 def _decoded_key(text: str, origin: str) -> bytes:
@@ -184,7 +215,8 @@ def _decoded_key(text: str, origin: str) -> bytes:
     return key
 
 
-def _read_private_file(path: Path) -> str:
+def read_private_file(path: Path) -> str:
+    """Return a file's text. Raises SettingsError: it cannot be read, or others than its owner can read it."""
     try:
         mode = path.stat().st_mode
         text = path.read_text(encoding="ascii")
@@ -204,6 +236,17 @@ def make_secret_key_file(path: Path) -> None:
         return
     with os.fdopen(descriptor, "w", encoding="ascii") as file:
         file.write(os.urandom(SECRET_KEY_BYTES).hex() + "\n")
+
+
+def make_secret_keys_file(path: Path) -> None:
+    """Write a file with one fresh key of secrets, mode 0600, unless there is one."""
+    try:
+        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    except FileExistsError:
+        return
+    with os.fdopen(descriptor, "w", encoding="ascii") as file:
+        file.write("# Keys of tenants' secrets: the first one protects new values, any of them opens stored ones.\n")
+        file.write(f"local-1 {os.urandom(SECRET_KEY_BYTES).hex()}\n")
 
 
 def load_settings(environ: Mapping[str, str] | None = None) -> Settings:

@@ -71,7 +71,8 @@ class WaitingJob:
     without a wall time, the run time of others of its ``name`` and shape; it may run longer. ``overtaken_gpu_s``:
     GPU-seconds of later jobs of its tier that ran while it was pending (overtaken work). ``interrupted_ms``: when a
     fault or maintenance ended its last attempt; None if something else did. ``firm_start``: of the newest cycle;
-    ``postponed``: the last firm start that was.
+    ``postponed``: the last firm start that was. ``bundle_holders``: nodes with a copy of its bundle, which are taken
+    before equal ones.
     """
 
     job_id: JobId
@@ -95,6 +96,7 @@ class WaitingJob:
     name: str = ""
     firm_start: FirmStart | None = None
     postponed: Postponed | None = None
+    bundle_holders: frozenset[NodeId] = frozenset()
 
     @property
     def expected_run_s(self) -> float | None:

@@ -7,13 +7,14 @@ from pathlib import Path
 from typing import TypeVar
 
 from control.core.unit_of_work import UnitOfWork
-from control.hosts import host_reports, protocol
+from control.hosts import host_reports, protocol, secret_delivery
 from control.jobs import jobs
 from control.jobs.job_logs import EVERYTHING, chunks_after
+from control.secrets.key_wrapping import KeyWrapper
 from control.training import training
 from control.watch import line_intake
 from muster.client.transport import Problem, UnreachableError
-from muster.domain.errors import MusterError
+from muster.domain.errors import MusterError, SecretKeyError
 from muster.domain.ids import AttemptId, JobId
 from muster.domain.states import AttemptState, JobState
 from muster.wire.host import (
@@ -25,9 +26,12 @@ from muster.wire.host import (
     LogBatch,
     ReportAnswer,
     ReportBatch,
+    SecretsAnswer,
+    SecretsRequest,
 )
 from muster.wire.training import FindingsAnswer, FindingsBatch, TrainAnswer, TrainBatch
 from tests.fleet_factory import Fleet
+from workers.host.bundle_order import BundlesHost
 from workers.host.job_users import JobUsers
 from workers.host.launcher import HostConfig, Launcher
 from workers.host.ledger_file import LedgerFile
@@ -37,17 +41,29 @@ Answer = TypeVar("Answer")
 
 
 class DirectClient:
-    """Calls the host services as the API's routes do. ``is_cut`` plays a partition."""
+    """Calls the host services as the API's routes do. ``is_cut`` plays a partition. ``secret_keys``: the server's."""
 
     def __init__(self, fleet: Fleet) -> None:
         self._fleet = fleet
         self.is_cut = False
+        self.secret_keys: KeyWrapper | None = None
 
     def heartbeat(self, request: HeartbeatRequest) -> HeartbeatAnswer:
         return self._call(protocol.HEARTBEAT, lambda unit: protocol.heartbeat(unit, request), quiet=True)
 
     def claim(self, attempt_id: AttemptId, request: ClaimRequest) -> ClaimAnswer:
         return self._call(protocol.CLAIM, lambda unit: protocol.claim(unit, attempt_id, request))
+
+    def secrets(self, attempt_id: AttemptId, request: SecretsRequest) -> SecretsAnswer:
+        delivery = self._call(
+            secret_delivery.READ, lambda unit: secret_delivery.read_for_host(unit, attempt_id, request)
+        )
+        try:
+            if self.secret_keys is None:
+                raise SecretKeyError("this control plane keeps no secrets")
+            return delivery.sealed(self.secret_keys)
+        except MusterError as error:
+            raise Problem(error.status, error.code, error.detail) from error
 
     def report(self, attempt_id: AttemptId, batch: ReportBatch) -> ReportAnswer:
         return self._call(host_reports.REPORT, lambda unit: host_reports.report(unit, attempt_id, batch))
@@ -75,11 +91,17 @@ class HostCase:
     """One host on one folder; ``restart`` drops its launcher and starts the next."""
 
     def __init__(
-        self, fleet: Fleet, state_dir: Path, job_users: JobUsers | None = None, python: str = sys.executable
+        self,
+        fleet: Fleet,
+        state_dir: Path,
+        job_users: JobUsers | None = None,
+        python: str = sys.executable,
+        bundles: BundlesHost | None = None,
     ) -> None:
         self.fleet = fleet
         self.job_users = job_users or JobUsers()
         self.python = python
+        self.bundles = bundles
         self.secrets_dir = state_dir.parent / "secrets"
         self.scratch: dict[str, str] = {}
         self.client = DirectClient(fleet)
@@ -101,6 +123,7 @@ class HostCase:
             scratch=self.scratch,
             secrets_dir=self.secrets_dir,
             job_users=self.job_users,
+            bundles=self.bundles,
         )
         self.launcher = Launcher(config, self.client, self._file, self.relay)  # type: ignore[arg-type]  # as above
         self.launcher.adopt()

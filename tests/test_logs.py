@@ -11,12 +11,14 @@ def test_secrets_are_struck_out_by_name_shape_and_place() -> None:
         "api_key": "anything",
         "password": "p",
         "url": "redis://user:pass@host/0",
+        "target": "/muster/a?X-Amz-Date=1&X-Amz-Signature=0123456789abcdef",
         "attempt_id": "att_1",
     }
     struck = strike_secrets(None, "info", dict(event))
     assert token not in str(struck)
     assert struck["api_key"] == struck["password"] == STRUCK
     assert "pass@" not in struck["url"]
+    assert struck["target"] == f"/muster/a?X-Amz-Date=1&X-Amz-Signature={STRUCK}"
     assert struck["attempt_id"] == "att_1"
 
 

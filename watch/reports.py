@@ -121,6 +121,7 @@ class HostReport:
 
     ``readings``: values of the last minutes by name, such as ``gpu.0.utilisation``. ``notes``: what could not be read
     for this report, such as a dump that was cut off. ``is_busy``: ranks are overdue although they use the processor.
+    ``needs_gpus``: these are so only if their GPUs wait in a collective, which the host does not see.
     """
 
     node: str
@@ -130,3 +131,4 @@ class HostReport:
     readings: Mapping[str, float] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
     is_busy: bool = False
+    needs_gpus: bool = False

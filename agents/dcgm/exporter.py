@@ -19,7 +19,7 @@ from agents.dcgm.last_xid import LastXids
 from agents.dcgm.metrics import DcgmGpu, merged, parse_metrics
 from agents.probes.deadline import Callers, NoAnswerError
 from agents.probes.interface import ComputeDevice, GpuCheck, GpuInspection, HostInventory, Probe, ProbeEvent
-from muster.domain.gpu.metrics import METRICS, NUM_METRICS
+from muster.domain.gpu.metrics import FROM_DCGM_ALONE, METRICS
 from muster.domain.gpu.signal_groups import SignalGroup
 from muster.domain.ids import GpuUuid
 
@@ -34,11 +34,16 @@ class ExporterError(Exception):
 
 
 class Exporter:
-    """The exporter. ``url``: of its metrics, such as http://127.0.0.1:9400/metrics."""
+    """The exporter. ``url``: of its metrics, such as http://127.0.0.1:9400/metrics.
 
-    def __init__(self, url: str, *, deadline_s: float = DEADLINE_S) -> None:
+    ``every_s``: for so long a scrape is used again.
+    """
+
+    def __init__(self, url: str, *, deadline_s: float = DEADLINE_S, every_s: float = 0.0) -> None:
         self._url = url
         self._deadline_s = deadline_s
+        self._every_s = every_s
+        self._newest: Mapping[str, DcgmGpu] = {}
         self._http = httpx.Client(timeout=deadline_s, trust_env=False)
         self._callers = Callers()
         self._fault: str | None = None
@@ -51,9 +56,12 @@ class Exporter:
 
     def gpus(self) -> Mapping[str, DcgmGpu]:
         """Return UUID → the exporter's readings now; empty where there are none."""
+        if self._newest and self.age_s is not None and self.age_s < self._every_s:
+            return self._newest
         try:
-            found = self.scrape()
+            self._newest = found = self.scrape()
         except ExporterError as error:
+            self._newest = {}
             if self._fault is None:
                 _log.warning("dcgm_exporter_says_nothing", url=self._url, fault=str(error))
             self._fault = str(error)
@@ -147,7 +155,7 @@ class ProbeWithDcgm:
 
 
 def filled(exported: Mapping[str, DcgmGpu], check: GpuCheck) -> GpuCheck:
-    """Return the check with the exporter's readings where NVML has none on this GPU.
+    """Return the check with the exporter's readings where NVML has none on this GPU, or on any (``FROM_DCGM_ALONE``).
 
     Nothing else is filled: for a GPU that DCGM cannot reach, and for a reading of NVML's that failed once, the exporter
     may still show an old value, and a counter that goes back and forth looks like rising errors.
@@ -156,11 +164,12 @@ def filled(exported: Mapping[str, DcgmGpu], check: GpuCheck) -> GpuCheck:
     if gpu is None or not _answers(check):
         return check
     told = zip(METRICS, gpu.row(), strict=True)
-    offered = tuple(value if metric.name in check.unsupported else None for metric, value in told)
+    wanted = check.unsupported | FROM_DCGM_ALONE
+    offered = tuple(value if metric.name in wanted else None for metric, value in told)
     values = merged(check.values, offered)
-    known = {METRICS[at].name for at in range(NUM_METRICS) if values[at] is not None}
-    is_filled = check.unsupported & known
-    return replace(check, values=values, unsupported=check.unsupported - known, from_dcgm=is_filled)
+    pairs = zip(METRICS, check.values, values, strict=True)
+    is_filled = frozenset(metric.name for metric, before, now in pairs if before is None and now is not None)
+    return replace(check, values=values, unsupported=check.unsupported - is_filled, from_dcgm=is_filled)
 
 
 def _answers(check: GpuCheck) -> bool:

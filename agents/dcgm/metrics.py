@@ -24,6 +24,8 @@ _BLANK_FLOAT: Final = 140_737_488_355_328.0
 _MOST_DIGITS: Final = 9
 LAST_XID: Final = "DCGM_FI_DEV_XID_ERRORS"
 MEMORY_USED: Final = "DCGM_FI_DEV_FB_USED"
+TENSOR_ACTIVE: Final = "DCGM_FI_PROF_PIPE_TENSOR_ACTIVE"
+"""Field 1004: a share of the time from 0 to 1, blank where the exporter may not profile the GPU."""
 
 DCGM_FIELDS: Final[Mapping[str, tuple[str, float]]] = {
     "DCGM_FI_DEV_GPU_TEMP": ("temperature_c", 1),
@@ -53,8 +55,11 @@ DCGM_FIELDS: Final[Mapping[str, tuple[str, float]]] = {
     "DCGM_FI_DEV_NVLINK_CRC_FLIT_ERROR_COUNT_TOTAL": ("nvlink_crc_errors", 1),
     "DCGM_FI_DEV_NVLINK_REPLAY_ERROR_COUNT_TOTAL": ("nvlink_replays", 1),
     "DCGM_FI_DEV_NVLINK_RECOVERY_ERROR_COUNT_TOTAL": ("nvlink_recoveries", 1),
+    TENSOR_ACTIVE: ("tensor_active_percent", 100),
 }
-"""DCGM's field → our metric, and the factor from its unit to ours (DCGM reports energy in millijoules)."""
+"""DCGM's field → our metric, and the factor from its unit to ours (DCGM reports energy in millijoules, and activity of
+its profiling as a share).
+"""
 
 
 @dataclass(slots=True)
@@ -125,7 +130,8 @@ def merged(nvml: Values, dcgm: Values) -> Values:
 def _take(gpu: DcgmGpu, name: str, value: float, *, is_part: bool) -> bool:
     """Store a sample, and return whether its field is known.
 
-    For a GPU in MIG instances memory is the sum of the instances, all else any instance's.
+    For a GPU in MIG instances memory is the sum of the instances, activity of tensor cores that of the busiest one, all
+    else any instance's.
     """
     if name == LAST_XID:
         if not is_blank(value):
@@ -134,10 +140,12 @@ def _take(gpu: DcgmGpu, name: str, value: float, *, is_part: bool) -> bool:
     metric, factor = DCGM_FIELDS.get(name, (None, 1.0))
     if metric is None:
         return False
-    if is_blank(value):
+    if is_blank(value) or (name == TENSOR_ACTIVE and not 0 <= value <= 1):
         return True
     if is_part and name == MEMORY_USED:
         gpu.values[metric] = gpu.values.get(metric, 0.0) + value
+    elif is_part and name == TENSOR_ACTIVE:
+        gpu.values[metric] = max(gpu.values.get(metric, 0.0), value * factor)
     elif not is_part or metric not in gpu.values:
         gpu.values[metric] = value * factor
     return True

@@ -37,7 +37,7 @@ from agents.probes.simulated_readings import (
     with_faults,
 )
 from muster.domain.evidence.findings import EventKind, Source
-from muster.domain.gpu.metrics import METRICS
+from muster.domain.gpu.metrics import FROM_DCGM_ALONE, METRICS
 from muster.domain.gpu.signal_groups import SignalGroup
 from muster.domain.ids import GpuUuid
 
@@ -239,7 +239,10 @@ class SimulatedProbe:
         unsupported = self._profile.unsupported
         return replace(
             found,
-            values=tuple(None if metric.name in unsupported else float(readings[metric.name]) for metric in METRICS),
+            values=tuple(
+                None if metric.name in unsupported | FROM_DCGM_ALONE else float(readings[metric.name])
+                for metric in METRICS
+            ),
             unsupported=unsupported,
         )
 

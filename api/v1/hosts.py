@@ -6,14 +6,19 @@ from fastapi import APIRouter, Request
 from fastapi.responses import Response
 
 from api.bodies import described_by_wire, wire_body
+from api.dependencies import dependencies_of
 from api.permissions import requires_of_host
 from api.reading import require_id
-from api.wire_answers import answered
-from control.hosts import host_reports, protocol
+from api.refusals import refusing_also
+from api.secret_keys import keys_of
+from api.wire_answers import answered, answered_after
+from control.hosts import bundles, host_reports, protocol, secret_delivery
 from control.training import training
 from control.watch import line_intake
+from muster.domain.errors import SecretKeyError, StaleFenceError
 from muster.domain.ids import AttemptId
 from muster.domain.principals import Permission, Principal
+from muster.wire.content import BundleReport, BundleReportAnswer, DownloadsAnswer, DownloadsRequest
 from muster.wire.host import (
     ClaimAnswer,
     ClaimRequest,
@@ -23,6 +28,8 @@ from muster.wire.host import (
     LogBatch,
     ReportAnswer,
     ReportBatch,
+    SecretsAnswer,
+    SecretsRequest,
 )
 from muster.wire.training import FindingsAnswer, FindingsBatch, TrainAnswer, TrainBatch
 
@@ -47,6 +54,26 @@ async def claim(
     """Claim before start: granted with the order, or refused with the reason."""
     found_id = AttemptId(require_id("attempt", attempt_id))
     return await answered(request, node, protocol.CLAIM, lambda unit: protocol.claim(unit, found_id, message))
+
+
+@router.post(
+    "/attempts/{attempt_id}/secrets",
+    response_model=None,
+    openapi_extra=described_by_wire(SecretsRequest, SecretsAnswer),
+    dependencies=[refusing_also(SecretKeyError, StaleFenceError)],
+)
+async def read_secrets(
+    attempt_id: str, request: Request, node: Node, message: Annotated[SecretsRequest, wire_body(SecretsRequest)]
+) -> Response:
+    """Read the secrets of a claimed part, sealed to the question's own key; each read is audited."""
+    found_id, keys = AttemptId(require_id("attempt", attempt_id)), keys_of(request)
+    return await answered_after(
+        request,
+        node,
+        secret_delivery.READ,
+        lambda unit: secret_delivery.read_for_host(unit, found_id, message),
+        lambda delivery: delivery.sealed(keys),
+    )
 
 
 @router.post(
@@ -97,3 +124,30 @@ async def take_findings(
     return await answered(
         request, node, line_intake.RECORD, lambda unit: line_intake.take(unit, found_id, message), quiet=True
     )
+
+
+@router.post(
+    "/attempts/{attempt_id}/downloads",
+    response_model=None,
+    openapi_extra=described_by_wire(DownloadsRequest, DownloadsAnswer),
+)
+async def sign_downloads(
+    attempt_id: str, request: Request, node: Node, message: Annotated[DownloadsRequest, wire_body(DownloadsRequest)]
+) -> Response:
+    """Sign downloads of the bundle of an attempt, or of a preflight, that this host has now."""
+    store = dependencies_of(request).store
+    return await answered(
+        request,
+        node,
+        bundles.DOWNLOADS,
+        lambda unit: bundles.downloads(unit, attempt_id, message, store),
+        quiet=True,
+    )
+
+
+@router.post("/bundles", response_model=None, openapi_extra=described_by_wire(BundleReport, BundleReportAnswer))
+async def report_bundles(
+    request: Request, node: Node, message: Annotated[BundleReport, wire_body(BundleReport)]
+) -> Response:
+    """Store which bundles this host holds whole."""
+    return await answered(request, node, bundles.HOLD, lambda unit: bundles.hold(unit, message), quiet=True)

@@ -2,7 +2,6 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Mapping, Sequence
-from datetime import datetime
 from typing import Annotated, Any, Final
 from zlib import crc32
 
@@ -14,12 +13,11 @@ from starlette.concurrency import run_in_threadpool
 from api.authorized_query import AuthorizedQuery, answer, authorize_query
 from api.bodies import described_by, json_body
 from api.changes import Answer, Changing, etag_of, version_in
-from api.cursors import make_cursor, read_cursor
 from api.dependencies import AppDependencies, dependencies_of
-from api.job_views import attempt_view, job_plan_view, job_view, listed_job_view, log_view
+from api.job_views import attempt_view, job_plan_view, job_view, log_view
 from api.log_news import LogNews
 from api.permissions import requires
-from api.reading import PRINTABLE, After, Limit, id_in, page_of, reading, reading_plan, require_id
+from api.reading import PRINTABLE, After, Limit, id_in, reading, reading_plan, require_id
 from api.refusals import refusing_also
 from api.streams import COMMENT, LastEventId, Pulse, frame, position_in, sse, streaming
 from api.views import event_view, stretch_of
@@ -27,29 +25,19 @@ from control.attempts.types import SubmittedJob
 from control.core.unit_of_work import UnitOfWork
 from control.jobs import job_details, job_plans, jobs, read
 from control.jobs.job_logs import LogChunkRecord, LogFilter, LogMark, chunks_after, end_of
-from control.jobs.read import JOB, JobFilter, newest_jobs
+from control.jobs.read import JOB
 from control.placement import elastic
 from muster import documents
 from muster.domain.errors import ConflictError
 from muster.domain.ids import JobId, TenantId
-from muster.domain.job.spec import JobSpec, LauncherKind, Program
+from muster.domain.job.spec import LauncherKind, Program
+from muster.domain.job.submission import JobSubmission
 from muster.domain.principals import Permission, Principal
 from muster.domain.states import JobState
 from muster.domain.strict import Name, StrictModel, Text
 
 router = APIRouter(tags=["jobs"])
 FOLLOW_PAGE: Final = 100
-
-
-class JobSubmission(JobSpec):
-    """A job as it is submitted. ``tenant_id`` is for operators, who submit for a tenant."""
-
-    tenant_id: Text | None = None
-
-    @property
-    def spec(self) -> JobSpec:
-        """The specification, made of the parsed parts: a shape knows which of its fields were given."""
-        return JobSpec.model_validate({name: getattr(self, name) for name in JobSpec.model_fields})
 
 
 class JobQuestion(JobSubmission):
@@ -95,11 +83,12 @@ def submit_job(
 ) -> JSONResponse:
     """Accept a job: after the 201 it is never lost."""
     tenant_id = None if submission.tenant_id is None else TenantId(submission.tenant_id)
+    copied_from = None if submission.copied_from is None else JobId(submission.copied_from)
     spec = submission.spec
     return change.run(
         principal,
         jobs.SUBMIT,
-        lambda unit: jobs.submit(unit, spec, tenant_id=tenant_id),
+        lambda unit: jobs.submit(unit, spec, tenant_id=tenant_id, copied_from=copied_from),
         lambda job: _answer(job, 201),
         _kept,
     )
@@ -135,38 +124,6 @@ def explain_job(
     found_id, units = JobId(require_id("job", job_id)), dependencies_of(request).units
     found = reading_plan(units, principal, job_plans.EXPLAIN, lambda unit: job_plans.explain_job(unit, found_id))
     return job_plan_view(found, principal)
-
-
-@router.get("/jobs", response_model=documents.JobPage)
-def list_jobs(
-    request: Request,
-    authorized_query: Annotated[AuthorizedQuery, authorize_query(Permission.JOB_READ)],
-    state: Annotated[list[JobState] | None, Query(max_length=10)] = None,
-    tenant_id: Annotated[str | None, Query(max_length=64, pattern=PRINTABLE)] = None,
-    name: Annotated[Name | None, Query()] = None,
-    cursor: Annotated[str | None, Query(max_length=1024)] = None,
-    limit: Limit = 50,
-) -> Response:
-    """Return jobs, the newest first; ``next_cursor`` is null on the last page."""
-    secret_key = dependencies_of(request).secret_key
-    states = sorted(state or [])
-    filters = {"states": states, "tenant_id": tenant_id, "name": name}
-    before = None
-    if cursor is not None:
-        of_whom = {**filters, "who": authorized_query.principal().tenant_id}
-        moment, job_id = read_cursor(secret_key, of_whom, cursor, length=2)
-        before = (datetime.fromisoformat(moment), JobId(job_id))
-    owner = None if tenant_id is None else TenantId(tenant_id)
-    wanted = JobFilter(states=states, tenant_id=owner, name=name, before=before)
-    answered = authorized_query.ask(*newest_jobs(wanted, limit=limit + 1))
-    of_whom = {**filters, "who": answered.principal.tenant_id}
-    page = page_of(
-        answered.found or [],
-        limit,
-        listed_job_view,
-        lambda last: make_cursor(secret_key, of_whom, [last.created_at.isoformat(), last.id]),
-    )
-    return answer(page)
 
 
 @router.get(

@@ -1,18 +1,20 @@
 """Routes of health, metrics, the pages that problems point to, and the documents of this API: all work offline."""
 
+from functools import lru_cache
 from typing import Annotated, Final
 
-from fastapi import APIRouter, Request
+from fastapi import APIRouter, FastAPI, Request
 from fastapi.responses import HTMLResponse, JSONResponse, PlainTextResponse, Response
 from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 
 from api.dependencies import dependencies_of
-from api.documents import documentation_page
+from api.documentation_page import Page, documentation_page
 from api.permissions import public, requires
 from api.refusals import refusing_also
 from control.system.read import schema_needed, schema_revision
 from muster import __version__, documents
 from muster.domain.errors import REGISTRY, NotFoundError, UnavailableError
+from muster.domain.job.file_schema import job_file_schema
 from muster.domain.principals import Permission, Principal
 
 router = APIRouter(tags=["system"])
@@ -72,10 +74,26 @@ def openapi(request: Request) -> JSONResponse:
     return JSONResponse(request.app.openapi())
 
 
+@lru_cache(maxsize=1)
+def _documentation_of(app: FastAPI) -> Page:
+    """Return the page, which is made once: anybody may ask for it, and it takes a tenth of a second."""
+    return documentation_page(app.openapi())
+
+
+@v1.get(
+    "/schemas/job.json",
+    response_model=documents.Json,
+    dependencies=[public("the form of a job file holds nothing of any tenant")],
+)
+def job_schema() -> JSONResponse:
+    """Return the JSON Schema of a job file, for editors."""
+    return JSONResponse(job_file_schema())
+
+
 @v1.get(
     "/docs", dependencies=[public("the API's description holds nothing of any tenant")], response_class=HTMLResponse
 )
 def docs(request: Request) -> HTMLResponse:
     """Return the operations on one page: no script, nothing from elsewhere."""
-    page = documentation_page(request.app.openapi())
+    page = _documentation_of(request.app)
     return HTMLResponse(page.html, headers={"Content-Security-Policy": CSP.format(digest=page.style_digest)})

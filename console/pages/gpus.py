@@ -29,18 +29,20 @@ from control.telemetry.history import History, history_of
 from control.telemetry.latest import Latest, latest_of
 from muster.domain.errors import NotFoundError, ValidationFailedError
 from muster.domain.evidence.repairs import RepairAction
+from muster.domain.gpu.metrics import FROM_DCGM_ALONE
 from muster.domain.ids import GpuUuid, NodeId
 from muster.domain.principals import Permission
 from muster.domain.states import Standing
 
 router = APIRouter()
 A_PAGE: Final = 100
-CHARTED: Final = ("temperature_c", "power_w", "utilisation_percent", "sm_clock_mhz")
+CHARTED: Final = ("temperature_c", "power_w", "utilisation_percent", "tensor_active_percent", "sm_clock_mhz")
 REPORTED: Final = (
     ("temperature_c", "Temperature"),
     ("memory_temperature_c", "Memory temperature"),
     ("power_w", "Power"),
     ("utilisation_percent", "Utilisation"),
+    ("tensor_active_percent", "Tensor cores active"),
     ("sm_clock_mhz", "SM clock"),
     ("memory_used_mib", "Memory in use"),
     ("ecc_uncorrected_aggregate", "Uncorrectable ECC, of its life"),
@@ -171,7 +173,8 @@ def _latest(unit: UnitOfWork, uuid: GpuUuid) -> Latest | None:
 def _readings(latest: Latest | None) -> list[tuple[str, str]]:
     if latest is None:
         return []
-    return [(label, _with_unit(name, latest.values.get(name))) for name, label in REPORTED]
+    known = {name: value for name, value in latest.values.items() if value is not None or name not in FROM_DCGM_ALONE}
+    return [(label, _with_unit(name, known[name])) for name, label in REPORTED if name in known]
 
 
 def _with_unit(name: str, value: float | None) -> str:

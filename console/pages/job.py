@@ -56,9 +56,9 @@ from muster.domain.job.placement_spec import ParallelLayout
 from muster.domain.job.rank_places import places_of
 from muster.domain.job.verdicts import REACTION_WORDS, VerdictKind, VerdictState
 from muster.domain.principals import Permission
+from muster.domain.spread import odd_ranks, spread
 from muster.domain.states import TERMINAL_JOB_STATES, JobState
 from watch.reports import HostReport
-from watch.stragglers.spread import odd_ranks, spread
 
 router = APIRouter()
 RANKS_SHOWN: Final = 128

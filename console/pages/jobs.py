@@ -13,7 +13,8 @@ from console.rendering import is_fragment, pages_of
 from console.session import Viewer, sees
 from control.core.unit_of_work import UnitOfWork
 from control.jobs import jobs
-from control.jobs.read import JobFilter, ListedJob, known_tiers, list_jobs
+from control.jobs.listing import JobFilter, ListedJob, list_jobs
+from control.jobs.read import known_tiers
 from muster.domain.errors import ValidationFailedError
 from muster.domain.ids import JobId
 from muster.domain.principals import Permission

@@ -3,7 +3,7 @@
 import hashlib
 import json
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 from sqlalchemy import func, select
@@ -15,6 +15,7 @@ from control.attempts.reruns import doubt_in, order_for
 from control.checkpoints.checkpoints import resume_of
 from control.core.unit_of_work import UnitOfWork
 from control.fleet.failure_rates import rule_for_attempt
+from control.secrets.job_secrets import named_by
 from muster.db.models import Allocation, AllocationGpu, AttemptHost, Gpu, Job, Tenant
 from muster.domain.ids import GpuUuid, JobId, NodeId
 from muster.domain.job.dataset_spec import environment_of
@@ -22,7 +23,10 @@ from muster.domain.job.elastic import pieces
 from muster.domain.job.spec import CheckpointRule, JobSpec
 from muster.domain.lifecycle.model import Timers
 from muster.domain.policy.document import Policy
-from muster.wire.host import Order, PartContainer, PartDataset, PartLimits, Preparation, Rendezvous
+from muster.wire.host import Order, PartBundle, PartContainer, PartDataset, PartLimits, Preparation, Rendezvous
+
+_FETCH_PART: Final = 0.75
+"""Part of the time for all checks in which a host gets the bundle."""
 
 
 def order_of(unit: UnitOfWork, loaded: LoadedAttempt, node_id: NodeId, policy: Policy) -> Order:
@@ -55,10 +59,16 @@ def order_of(unit: UnitOfWork, loaded: LoadedAttempt, node_id: NodeId, policy: P
 def preflight_order_of(unit: UnitOfWork, job: Job, preflight_id: str, number: int, policy: Policy) -> Order:
     """Return the order of a preflight, before the job has any GPU: its first host's alone, and never started."""
     spec = spec_of(unit.session, job)
+    order = _order_of_program(unit, job, spec, policy)
+    laid = tuple(name for name in order.secrets if name not in order.sealed_secrets)
     return msgspec.structs.replace(
-        _order_of_program(unit, job, spec, policy),
+        order,
+        secrets=laid,  # of the others the server knows that they are there, and only an attempt receives them
+        sealed_secrets=(),
+        secret_variables={variable: name for variable, name in order.secret_variables.items() if name in laid},
         attempt_id=preflight_id,
         fence=number,
+        bundle=_bundle_of(job, spec, policy, policy.dispatch.preflight_within_s),
         dataset_check_s=min(policy.dispatch.dataset_check_s, policy.dispatch.preflight_within_s / 2),
         env={**spec.program.env, **_checkpoint_environment(spec.checkpoint, job.id)},
         preparation=Preparation(disk_free_bytes=policy.dispatch.disk_free_bytes, is_preflight_only=True),
@@ -89,13 +99,28 @@ def _order_of_program(unit: UnitOfWork, job: Job, spec: JobSpec, policy: Policy)
         log_limit_bytes_per_stream=policy.limits.log_bytes_per_stream,
         limits=PartLimits(**spec.limits.model_dump()),
         tenant=unit.session.get_one(Tenant, job.tenant_id).name,
-        secrets=spec.secrets,
+        secrets=spec.secret_names,
+        sealed_secrets=named_by(unit.session, job.id) if spec.secret_names else (),
+        secret_variables=spec.secret_env,
         job_number=job.number,
         venv=spec.program.venv,
         datasets=tuple(PartDataset(**dataset.model_dump(mode="json")) for dataset in spec.datasets),
         dataset_check_s=min(policy.dispatch.dataset_check_s, policy.dispatch.ready_within_s / 2),
         watch=policy.watch.model_dump(mode="json", exclude={"stragglers"}),
+        bundle=_bundle_of(job, spec, policy, policy.dispatch.ready_within_s),
         container=PartContainer.of(spec.model_dump(mode="json")["program"]["container"]),
+    )
+
+
+def _bundle_of(job: Job, spec: JobSpec, policy: Policy, within_s: float) -> PartBundle | None:
+    """Return the program's bundle. The rest of ``within_s`` is for the other checks, and for the report."""
+    if spec.program.bundle is None:
+        return None
+    return PartBundle(
+        digest=spec.program.bundle,
+        tenant_id=job.tenant_id,
+        fetch_s=_FETCH_PART * within_s,
+        disk_free_bytes=policy.dispatch.disk_free_bytes,
     )
 
 

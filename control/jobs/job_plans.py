@@ -22,6 +22,7 @@ from control.placement.scheduling import question, why_not_planned
 from control.placement.shared_what_if import Planned, plan_shared
 from control.placement.wait_records import WITHOUT_PREFLIGHT
 from control.policy.policies import active_policy
+from control.secrets.job_secrets import require_secrets
 from muster.db.models import Job, Node
 from muster.domain.errors import ConflictError
 from muster.domain.ids import GpuUuid, JobId, NodeId, TenantId
@@ -115,6 +116,7 @@ def plan_job(unit: UnitOfWork, spec: JobSpec, *, tenant_id: TenantId | None = No
     owner = jobs.owner_of(unit, tenant_id)
     is_sum, spec = spec.shape.gpus is not None, jobs.settled(unit, spec)
     jobs.require_possible(unit, spec)
+    require_secrets(unit.session, spec, owner)
     policy, request = active_policy(unit.session), request_of_spec(spec)
     thought = InThought(JobId(new_id("job")), owner, request, unit.now)
     asked = _question(unit, alongside=thought)

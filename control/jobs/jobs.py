@@ -1,6 +1,7 @@
 """Jobs as their tenants use them: submit, read, cancel, logs."""
 
 import json
+from collections.abc import Mapping
 from typing import Any, Final
 
 from sqlalchemy import func, select
@@ -10,10 +11,12 @@ from control.attempts import suspects
 from control.attempts.attempts import lock_job, step_job
 from control.attempts.mapping import emit_job, submitted_job
 from control.attempts.types import SubmittedJob
+from control.content.uses import use_bundle
 from control.core.unit_of_work import SCHEDULER_CHANNEL, UnitOfWork, declare_action
 from control.core.visibility import may_see
 from control.fleet.inventory import count_gpus
 from control.policy.policies import active_policy
+from control.secrets.job_secrets import note_secrets, require_secrets
 from control.tenants.job_limits import admit_submission
 from muster.db.models import Job, Node, Tenant
 from muster.domain.errors import (
@@ -29,10 +32,13 @@ from muster.domain.lifecycle import job as jobs
 from muster.domain.principals import Permission
 from muster.domain.states import TERMINAL_JOB_STATES, JobState
 from muster.identity import new_id
+from muster.wire.host import SEALED_SECRETS
 from scheduler.solve.job_rules import faults_of, has_tp_across_nodes
 
-_NEW_FIELDS: Final = frozenset({"on_hang", "on_straggler", "on_value_fault", "rerun_exit_codes"})
-"""Fields of a specification that release 0.1.0 does not know."""
+_NEW_FIELDS: Final = frozenset(
+    {"bundle", "on_hang", "on_straggler", "on_value_fault", "rerun_exit_codes", "secret_env"}
+)
+"""Fields of a specification, its request or its program that release 0.1.0 does not know."""
 SUBMIT: Final = declare_action("job.submit")
 CANCEL: Final = declare_action("job.cancel")
 RELEASE: Final = declare_action("job.release")
@@ -42,33 +48,59 @@ LARGEST_HOST_GPUS: Final = 8
 
 
 def submit(
-    unit: UnitOfWork, spec: JobSpec, *, tenant_id: TenantId | None = None, reason: str | None = None
+    unit: UnitOfWork,
+    spec: JobSpec,
+    *,
+    tenant_id: TenantId | None = None,
+    reason: str | None = None,
+    copied_from: JobId | None = None,
 ) -> SubmittedJob:
     """Accept a job: from this commit on it is never lost (I12). ``reason``: a person's, for the audit.
 
     Raises:
-        ValidationFailedError: a tier that the policy does not define, a gang larger than the fleet, no such tenant.
+        ValidationFailedError: a tier that the policy does not define, a gang larger than the fleet, no such tenant, no
+            such job as ``copied_from``, a secret that is not there.
         TenantLimitError: the tenant has reached a limit of the policy.
     """
     unit.principal.require(Permission.JOB_SUBMIT)
     owner = owner_of(unit, tenant_id)
+    _require_original(unit, copied_from)
     spec = settled(unit, spec)
     require_possible(unit, spec)
-    job = _row_of(unit, spec, owner)
+    sealed = require_secrets(unit.session, spec, owner)
+    job = _row_of(unit, spec, owner, needs=(SEALED_SECRETS,) if sealed else ())
+    job.copied_from = copied_from
     admit_submission(unit, owner, job.spec_bytes or 0)
     unit.session.add(job)
     emit_job(unit, job, None)
     detail: dict[str, object] = {"name": spec.name, "tier": spec.tier}
     if has_tp_across_nodes(spec):
         detail["tp_across_nodes"] = True
+    if copied_from is not None:
+        detail["copied_from"] = copied_from
     unit.audit("job.submit", "job", job.id, tenant_id=owner, reason=reason, detail=detail)
     unit.wake(SCHEDULER_CHANNEL)
+    unit.session.flush()
+    note_secrets(unit, job.id, sealed)
+    if spec.program.bundle is not None:
+        use_bundle(unit, job.id, owner, spec.program.bundle)
     unit.session.flush()
     return submitted_job(unit.session, job)
 
 
-def _row_of(unit: UnitOfWork, spec: JobSpec, owner: TenantId) -> Job:
+def _require_original(unit: UnitOfWork, job_id: JobId | None) -> None:
+    """Require that the copied job exists and is visible: another tenant's is as one that does not exist."""
+    if job_id is None:
+        return
+    original = unit.session.get(Job, job_id)
+    if original is None or not may_see(unit.principal, original.tenant_id):
+        raise ValidationFailedError.at("/copied_from", "unknown_job", "there is no such job")
+
+
+def _row_of(unit: UnitOfWork, spec: JobSpec, owner: TenantId, *, needs: tuple[str, ...]) -> Job:
+    """Return the job's row. ``needs``: capabilities of its hosts that its specification alone does not name."""
     document, request = readable_by_0_1_0(spec), readable_by_0_1_0(request_of_spec(spec))
+    request["capabilities"] = [*request["capabilities"], *needs]
     job = Job(
         id=JobId(new_id("job")),
         tenant_id=owner,
@@ -95,7 +127,13 @@ def readable_by_0_1_0(spec: JobSpec | JobRequest) -> dict[str, Any]:
     after it, reads each job that does not use them.
     """
     document = spec.model_dump(mode="json")
-    return {name: value for name, value in document.items() if name not in _NEW_FIELDS or value is not None}
+    if "program" in document:
+        document["program"] = _without_new_fields(document["program"])
+    return _without_new_fields(document)
+
+
+def _without_new_fields(document: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in document.items() if name not in _NEW_FIELDS or value}
 
 
 def owner_of(unit: UnitOfWork, requested: TenantId | None) -> TenantId:

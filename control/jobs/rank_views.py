@@ -17,9 +17,9 @@ from muster.db.models import Allocation, AllocationGpu, Attempt, Node, TrainingR
 from muster.domain.gpu.metrics import value_of
 from muster.domain.ids import AttemptId, GpuUuid, JobId, NodeId
 from muster.domain.job.pace import OWN_PARTS
+from muster.domain.spread import Figure
 from muster.domain.states import AttemptState
 from muster.domain.times import to_ms
-from watch.stragglers.spread import Figure
 
 MOST_RANKS: Final = 4_096
 """Ranks, or GPUs, that one page compares; of a wider job the first ones."""
@@ -63,7 +63,7 @@ class GpuNow(msgspec.Struct, frozen=True):
 
 
 def figures_of_ranks(times: Sequence[RankTimes]) -> dict[Figure, dict[int, float | None]]:
-    """Return each figure by rank, for ``watch.stragglers.spread``."""
+    """Return each figure by rank, for ``muster.domain.spread``."""
     found: dict[Figure, dict[int, float | None]] = {
         Figure.MFU: {row.rank: row.mfu for row in times},
         Figure.STEP: {row.rank: row.step_s for row in times},
@@ -77,7 +77,7 @@ def figures_of_ranks(times: Sequence[RankTimes]) -> dict[Figure, dict[int, float
 
 
 def figures_of_gpus(gpus: Sequence[GpuNow]) -> dict[Figure, dict[int, float | None]]:
-    """Return each figure by the number of the GPU, for ``watch.stragglers.spread``."""
+    """Return each figure by the number of the GPU, for ``muster.domain.spread``."""
     return {figure: {gpu.number: gpu.values.get(name) for gpu in gpus} for name, figure in _READ.items()}
 
 

@@ -4,31 +4,23 @@ The most frequent reads of the API are one statement together with the check of 
 The other functions read in a unit of work. Both kinds give the same records under the same rule of visibility.
 """
 
-import functools
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from datetime import datetime
-from typing import Any, Final
+from collections.abc import Sequence
+from typing import Final
 
 import msgspec
-from sqlalchemy import ColumnElement, func, select, tuple_
 
 from control.attempts.mapping import submitted_job
-from control.attempts.types import AttemptHostRecord, AttemptRecord, JobRecord, LabelledJob, SubmittedJob
+from control.attempts.types import AttemptHostRecord, AttemptRecord, JobRecord, SubmittedJob
 from control.core.json_query import JsonQuery
 from control.core.records import record_of
 from control.core.unit_of_work import UnitOfWork
-from control.core.visibility import may_see, visible_rows, visible_to_key
+from control.core.visibility import may_see
 from control.policy.policies import active_policy
-from muster.db.models import Attempt, AttemptHost, Job, Node, Tenant
+from muster.db.models import Job
 from muster.domain.errors import NotFoundError
-from muster.domain.ids import AttemptId, GpuUuid, JobId, TenantId
+from muster.domain.ids import GpuUuid, JobId, TenantId
 from muster.domain.job.dropped import COUNTED_KINDS
 from muster.domain.principals import Permission, Principal
-from muster.domain.states import AttemptState, JobState
-
-HOSTS_NAMED: Final = 2
-"""The number of hosts of a live attempt that are named; the others are counted."""
 
 
 class HostView(msgspec.Struct, frozen=True):
@@ -71,10 +63,10 @@ class _Attempts(msgspec.Struct, frozen=True):
     attempts: list[AttemptView]
 
 
-_COLUMNS: Final = """
+JOB_COLUMNS: Final = """
     j.id, j.tenant_id, j.name, j.tier, j.state, j.state_reason, COALESCE(j.request, j.spec) AS request, j.submitted_by,
     j.created_at, j.updated_at, j.finished_at, j.restarts_used, j.launch_failures, j.oom_doublings, j.wanted_nodes,
-    j.wait_verdict, j.next_try_at, j.cancel_requested_at, j.number, j.version
+    j.copied_from, j.wait_verdict, j.next_try_at, j.cancel_requested_at, j.number, j.version
 """  # of JobRecord
 _COUNTED: Final = ", ".join(f"'{kind}'" for kind in COUNTED_KINDS)
 _ATTEMPTS_OF_JOB: Final = f"""COALESCE((
@@ -103,7 +95,7 @@ _ATTEMPTS_OF_JOB: Final = f"""COALESCE((
 JOB: Final = JsonQuery(
     f"""
     SELECT json_build_object('job', to_json(j), 'attempts', {_ATTEMPTS_OF_JOB})
-    FROM (SELECT {_COLUMNS}, j.spec FROM jobs AS j WHERE j.id = %(job_id)s) AS j
+    FROM (SELECT {JOB_COLUMNS}, j.spec FROM jobs AS j WHERE j.id = %(job_id)s) AS j
     """,  # noqa: S608  # words of ours; what a caller sends is bound
     JobView,
 )
@@ -115,99 +107,6 @@ _ATTEMPTS: Final = JsonQuery(
     """,  # noqa: S608  # words of ours; what a caller sends is bound
     _Attempts,
 )
-
-
-@dataclass(frozen=True, slots=True)
-class JobFilter:
-    """Conditions on a job; None and empty set no condition. ``name_part``: a part of the name, in any case.
-
-    ``before``: (created_at, id) of the last job of the page before.
-    """
-
-    states: Sequence[JobState] = ()
-    tier: str | None = None
-    name: str | None = None
-    name_part: str | None = None
-    tenant_id: TenantId | None = None
-    before: tuple[datetime, JobId] | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class ListedJob:
-    """One job.
-
-    ``live``: its attempt that has not ended; ``node_names``: the first hosts; ``num_attempts``: all attempts.
-    """
-
-    job: JobRecord
-    tenant_name: str
-    num_attempts: int
-    live: AttemptRecord | None
-    node_names: Sequence[str]
-
-
-def newest_jobs(wanted: JobFilter, *, limit: int) -> tuple[JsonQuery[list[LabelledJob]], dict[str, Any]]:
-    """Return the query for a page of jobs as ``list_jobs`` orders and filters them, and its parameters.
-
-    The query runs with the key of its caller.
-    """
-    given: dict[str, Any] = {
-        "states": wanted.states,
-        "tier": wanted.tier,
-        "name": wanted.name,
-        "name_part": wanted.name_part,
-        "tenant_id": wanted.tenant_id,
-    }
-    if wanted.before is not None:
-        given |= dict(zip(("before_at", "before_id"), wanted.before, strict=True))
-    given = {name: value for name, value in given.items() if value}
-    return _newest(frozenset(given) - {"before_id"}), {**given, "limit": limit}
-
-
-_CONDITIONS: Final = {
-    "states": "j.state = ANY(%(states)s)",
-    "tier": "j.tier = %(tier)s",
-    "name": "j.name = %(name)s",
-    "name_part": "strpos(lower(j.name), lower(%(name_part)s)) > 0",
-    "tenant_id": "j.tenant_id = %(tenant_id)s",
-    "before_at": "(j.created_at, j.id) < (%(before_at)s, %(before_id)s)",
-}
-
-
-@functools.cache
-def _newest(filters: frozenset[str]) -> JsonQuery[list[LabelledJob]]:
-    conditions = [_CONDITIONS[name] for name in sorted(filters)]
-
-    def page(is_visible: str) -> str:
-        return f"""
-            SELECT COALESCE(json_agg(to_json(page)), '[]') FROM (
-                SELECT {_COLUMNS}, COALESCE(j.labels, j.spec->'labels', '{{}}') AS labels
-                FROM jobs AS j WHERE {" AND ".join([is_visible, *conditions])}
-                ORDER BY j.created_at DESC, j.id DESC LIMIT %(limit)s
-            ) AS page
-        """  # noqa: S608  # words of ours; what a caller sends is bound
-
-    return JsonQuery(visible_to_key(page, "j.tenant_id"), list[LabelledJob])
-
-
-def list_jobs(unit: UnitOfWork, wanted: JobFilter, *, limit: int) -> Sequence[ListedJob]:
-    """Return the newest jobs first, each with its live attempt; a tenant reads its own."""
-    unit.principal.require(Permission.JOB_READ)
-    query = select(Job, Tenant.name).join(Tenant, Tenant.id == Job.tenant_id).where(*_conditions(unit, wanted))
-    rows = unit.session.execute(query.order_by(Job.created_at.desc(), Job.id.desc()).limit(limit)).all()
-    job_ids = [job.id for job, _ in rows]
-    numbers, live = _attempts_of(unit, job_ids)
-    names = _hosts_of(unit, [attempt.id for attempt in live.values()])
-    return [
-        ListedJob(
-            record_of(job, JobRecord),
-            tenant_name,
-            numbers.get(job.id, 0),
-            live.get(job.id),
-            names.get(live[job.id].id, ()) if job.id in live else (),
-        )
-        for job, tenant_name in rows
-    ]
 
 
 def get(unit: UnitOfWork, job_id: JobId) -> JobRecord:
@@ -256,39 +155,3 @@ def known_levels(unit: UnitOfWork) -> Sequence[str]:
     """Return the levels that the active policy names, widest first."""
     unit.principal.require(Permission.JOB_READ)
     return active_policy(unit.session).placement.levels
-
-
-def _conditions(unit: UnitOfWork, wanted: JobFilter) -> Iterator[ColumnElement[bool]]:
-    yield visible_rows(unit.principal, Job.tenant_id)
-    if wanted.tenant_id is not None:
-        yield Job.tenant_id == wanted.tenant_id
-    if wanted.states:
-        yield Job.state.in_(wanted.states)
-    if wanted.tier is not None:
-        yield Job.tier == wanted.tier
-    if wanted.name is not None:
-        yield Job.name == wanted.name
-    if wanted.name_part is not None:
-        yield Job.name.icontains(wanted.name_part, autoescape=True)
-    if wanted.before is not None:
-        yield tuple_(Job.created_at, Job.id) < tuple_(*wanted.before)
-
-
-def _attempts_of(unit: UnitOfWork, job_ids: Sequence[JobId]) -> tuple[dict[JobId, int], dict[JobId, AttemptRecord]]:
-    counted = select(Attempt.job_id, func.max(Attempt.number)).where(Attempt.job_id.in_(job_ids))
-    numbers = {JobId(job_id): number for job_id, number in unit.session.execute(counted.group_by(Attempt.job_id))}
-    query = select(Attempt).where(Attempt.job_id.in_(job_ids), Attempt.state != AttemptState.ENDED)
-    return numbers, {row.job_id: record_of(row, AttemptRecord) for row in unit.session.scalars(query)}
-
-
-def _hosts_of(unit: UnitOfWork, attempt_ids: Sequence[AttemptId]) -> dict[AttemptId, list[str]]:
-    query = (
-        select(AttemptHost.attempt_id, Node.name)
-        .join(Node, Node.id == AttemptHost.node_id)
-        .where(AttemptHost.attempt_id.in_(attempt_ids), AttemptHost.node_rank < HOSTS_NAMED)
-        .order_by(AttemptHost.attempt_id, AttemptHost.node_rank)
-    )
-    names: dict[AttemptId, list[str]] = {}
-    for attempt_id, name in unit.session.execute(query):
-        names.setdefault(attempt_id, []).append(name)
-    return names

@@ -14,7 +14,7 @@ from control.attempts.mapping import job_request
 from control.placement.queue_head import InThought, queue_head
 from control.placement.wait_records import firm_start_of, postponed_of
 from control.policy.policies import active_policy
-from muster.db.models import Allocation, AllocationGpu, Attempt, AttemptHost, Job, Node
+from muster.db.models import Allocation, AllocationGpu, Attempt, AttemptHost, Job, Node, NodeBundle
 from muster.db.pipeline.packed_arrays import within, within_parameter
 from muster.domain.exit.causes import CAUSE_RULES, INTERRUPTIONS, Avoidance
 from muster.domain.ids import AttemptId, GpuUuid, JobId, NodeId, TenantId
@@ -74,6 +74,7 @@ def _as_waiting(
     avoided = nodes_at_fault(session, [job.id for job in rows])
     last_parts = _last_parts(session, [job.id for job in rows])
     num_nodes = session.scalar(select(func.count()).select_from(Node)) or 0
+    holders = _bundle_holders(session, rows)
     wished = []
     for job in rows:
         one = waiting_job(
@@ -88,11 +89,24 @@ def _as_waiting(
             interrupted_ms=last.interrupted_ms,
             firm_start=firm_start,
             postponed=postponed,
+            bundle_holders=holders.get(job_request(job).bundle, frozenset()),
         )
         # GPUs held since an interruption are kept by the job, and do not determine its size.
         next_size = 0 if last.interrupted_ms is not None else num_hold_gpus.get(job.id, 0)
         wished.append(_fitted(one, avoided.get(job.id, frozenset()), num_nodes, next_size))
     return wished
+
+
+def _bundle_holders(session: Session, rows: Sequence[Job]) -> dict[str | None, frozenset[NodeId]]:
+    """Return the nodes that hold each bundle of these jobs, by its digest."""
+    digests = {bytes.fromhex(digest) for job in rows if (digest := job_request(job).bundle) is not None}
+    if not digests:
+        return {}
+    found: dict[str | None, set[NodeId]] = {}
+    query = select(NodeBundle.digest, NodeBundle.node_id).where(NodeBundle.digest.in_(digests))
+    for held, node_id in session.execute(query):
+        found.setdefault(held.hex(), set()).add(node_id)
+    return {digest: frozenset(nodes) for digest, nodes in found.items()}
 
 
 def longest_run_s(request: JobRequest, policy: Policy) -> float | None:

@@ -13,10 +13,7 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from muster.domain.gpu.metrics import METRICS, SCHEMA, Values
-
-WIDTHS: Final = {SCHEMA: len(METRICS)}
-"""Number of metrics in a sample, by schema. A new schema is added; old ones stay readable."""
+from muster.domain.gpu.metrics import WIDTHS, Values
 
 SECONDS_AN_HOUR: Final = 3_600
 _HEAD: Final = struct.Struct("<HI")

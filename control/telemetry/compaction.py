@@ -6,7 +6,7 @@ from typing import Final
 import structlog
 
 from control.core.unit_of_work import UnitOfWork, UnitOfWorkFactory, declare_action
-from control.telemetry.codec import WIDTHS, Block, CodecError, unpack_block
+from control.telemetry.codec import Block, CodecError, unpack_block
 from control.telemetry.hours import (
     NodeHour,
     PackedHour,
@@ -18,6 +18,7 @@ from control.telemetry.hours import (
 )
 from muster.db.models import TelemetryChunk
 from muster.db.queries.telemetry_history import locked_chunk, newest_receipt, note_places, oldest_blocks, take_blocks
+from muster.domain.gpu.metrics import WIDTHS
 from muster.domain.ids import NodeId
 from muster.domain.principals import system_principal
 from muster.domain.times import to_ms, to_time

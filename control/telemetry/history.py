@@ -13,12 +13,12 @@ import structlog
 
 from control.core.records import records_of
 from control.core.unit_of_work import UnitOfWork
-from control.telemetry.codec import WIDTHS, CodecError, Floats, unpack_block, unpack_seconds, unpack_segment
+from control.telemetry.codec import CodecError, Floats, unpack_block, unpack_seconds, unpack_segment
 from control.telemetry.downsample import Points, downsample
 from muster.db.models import Gpu
 from muster.db.queries import telemetry_history as stored
 from muster.domain.errors import NotFoundError, ValidationFailedError
-from muster.domain.gpu.metrics import INDEX, METRICS, SCHEMA, Metric
+from muster.domain.gpu.metrics import INDEX, METRICS, NUM_METRICS, Metric
 from muster.domain.ids import GpuUuid, NodeId
 from muster.domain.principals import Permission
 from muster.domain.times import to_ms
@@ -131,12 +131,11 @@ def samples_of_all(
 
     Blocks that are not compacted yet hold all GPUs of a node: they are read once for all of them.
     """
-    width = WIDTHS[SCHEMA]
     times = {uuid: [np.zeros(0, dtype=np.int64)] for uuid in uuids}
-    values: dict[GpuUuid, list[Floats]] = {uuid: [np.zeros((0, width), dtype=np.float32)] for uuid in uuids}
+    values: dict[GpuUuid, list[Floats]] = {uuid: [np.zeros((0, NUM_METRICS), dtype=np.float32)] for uuid in uuids}
     for uuid, moments, samples in _readable_parts(unit, uuids, nodes, since, until):
         times[uuid].append(moments)
-        values[uuid].append(_widened(samples, width))
+        values[uuid].append(_widened(samples))
     span = (to_ms(since), to_ms(until))
     return {uuid: _joined(np.concatenate(times[uuid]), np.concatenate(values[uuid]), *span) for uuid in uuids}
 
@@ -172,11 +171,9 @@ def _readable_segments(
         yield uuid, to_ms(segment.hour) + seconds * 1000, values
 
 
-def _widened(values: Floats, width: int) -> Floats:
-    """Return values of an older schema with NaN for the newest metrics."""
-    missing = width - values.shape[1]
-    if missing < 0:
-        raise CodecError("a sample of a newer schema than this server's")
+def _widened(values: Floats) -> Floats:
+    """Return values of any readable schema with NaN for the metrics that it lacks."""
+    missing = NUM_METRICS - values.shape[1]
     return np.pad(values, ((0, 0), (0, missing)), constant_values=np.nan) if missing else values
 
 

@@ -13,6 +13,7 @@ from control.core.json_query import JsonQuery
 from control.core.records import record_of
 from control.core.unit_of_work import UnitOfWork, UnitOfWorkFactory, declare_action
 from control.core.visibility import may_see
+from control.tenants.login_keys import revoke_key
 from control.tenants.read import KeyRecord
 from muster.db.models import ApiKey, Node, Tenant
 from muster.db.queries.keys import BY_PREFIX, USE_RESOLUTION, note_use
@@ -152,7 +153,10 @@ def _living(unit: UnitOfWork, name: str, tenant_id: TenantId | None, node_id: No
 
 
 def revoke(unit: UnitOfWork, key_id: KeyId, *, expected_version: int | None = None) -> KeyRecord:
-    """Revoke the key: from this commit on it opens nothing, since there is no cache. Twice is the same as once."""
+    """Revoke the key: from this commit on it opens nothing, since there is no cache. Twice is the same as once.
+
+    Keys of the command that were made through its sessions are revoked too.
+    """
     unit.principal.require(Permission.KEY_WRITE)
     key = unit.session.get(ApiKey, key_id)
     if key is None or not may_see(unit.principal, key.tenant_id):
@@ -161,10 +165,7 @@ def revoke(unit: UnitOfWork, key_id: KeyId, *, expected_version: int | None = No
         raise PreconditionFailedError(current_version=key.version)
     if key.revoked_at is not None:
         return record_of(key, KeyRecord)
-    key.revoked_at = unit.now
-    unit.emit("key.revoked", "key", key.id, tenant_id=key.tenant_id, payload={"name": key.name})
-    unit.audit("key.revoke", "key", key.id, tenant_id=key.tenant_id, detail={"name": key.name})
-    unit.session.flush()
+    revoke_key(unit, key)
     return record_of(key, KeyRecord)
 
 

@@ -10,6 +10,7 @@ from sqlalchemy import select, update
 from control.core.records import record_of
 from control.core.unit_of_work import UnitOfWork, declare_action
 from control.core.visibility import may_see
+from control.tenants.login_keys import revoke_of_person
 from control.tenants.read import PersonRecord
 from muster.db.models import ConsoleSession, Person, Tenant
 from muster.domain.errors import ConflictError, ForbiddenError, NotFoundError, ValidationFailedError
@@ -120,11 +121,13 @@ def _require_place(unit: UnitOfWork, role: Role, tenant_id: TenantId | None) -> 
 
 
 def _end_sessions(unit: UnitOfWork, person: Person) -> None:
+    """End the sessions, and the keys that the person confirmed for the command."""
     unit.session.execute(
         update(ConsoleSession)
         .where(ConsoleSession.person_id == person.id, ConsoleSession.ended_at.is_(None))
         .values(ended_at=unit.now)
     )
+    revoke_of_person(unit, person.id)
 
 
 def _report(unit: UnitOfWork, person: Person, what: str, action: str) -> None:

@@ -239,7 +239,7 @@ class CheckpointReports:
     ) -> None:
         """Store a commit. ``maker``: the attempt that wrote it, which is not always the reporting one."""
         row.status = CheckpointStatus.COMMITTED
-        row.manifest = {"sha256": message.manifest_sha256, "lineage": _lineage_of(message), **facts}
+        row.manifest = {"sha256": message.manifest_sha256, "lineage": self._lineage_of(message), **facts}
         row.num_bytes = message.bytes
         row.committed_at = committed_at = to_time(message.at_unix_ms) if message.at_unix_ms else at
         self._unit.session.flush()
@@ -280,6 +280,18 @@ class CheckpointReports:
         query = select(Checkpoint).where(Checkpoint.job_id == self._loaded.job.id, Checkpoint.generation == generation)
         return self._unit.session.scalar(query)
 
+    def _lineage_of(self, message: CheckpointDone | CheckpointFound) -> dict[str, Any] | None:
+        """Return the lineage; None where none was reported, or none that fits, and the job has no bundle.
+
+        The bundle is the job's own, whatever its program reports.
+        """
+        bundle = job_request(self._loaded.job).bundle
+        try:
+            reported = msgspec.convert(message.lineage, Lineage)
+        except msgspec.ValidationError:
+            return None if bundle is None else msgspec.structs.asdict(Lineage(bundle=bundle))
+        return msgspec.structs.asdict(msgspec.structs.replace(reported, bundle=bundle))
+
     def _report(self, kind: str, payload: dict[str, Any], *, is_charged: bool = False) -> None:
         """Add an event, within the attempt's allowance. ``is_charged``: it was charged when its row was made."""
         if not is_charged and not self._allowance.takes_event():
@@ -287,11 +299,3 @@ class CheckpointReports:
         attempt = self._loaded.attempt
         payload = {"job_id": attempt.job_id, **payload}
         self._unit.emit(kind, "attempt", attempt.id, tenant_id=attempt.tenant_id, payload=payload)
-
-
-def _lineage_of(message: CheckpointDone | CheckpointFound) -> dict[str, Any] | None:
-    """Return the lineage; None where none was reported, or none that fits."""
-    try:
-        return msgspec.structs.asdict(msgspec.convert(message.lineage, Lineage))
-    except msgspec.ValidationError:
-        return None

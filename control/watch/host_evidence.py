@@ -32,6 +32,7 @@ MOST_HOSTS: Final = 64
 _FRESH: Final = timedelta(minutes=5)
 _READINGS: Final = {
     "utilisation": "utilisation_percent",
+    "tensor_active_percent": "tensor_active_percent",
     "power_w": "power_w",
     "temperature_c": "temperature_c",
     "sm_clock_mhz": "sm_clock_mhz",

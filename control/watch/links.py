@@ -16,8 +16,8 @@ from health.pairwise.pair_probes import ROUND_S
 from muster.db.models import Attempt, AttemptHost, Job, Node, StoredSignal
 from muster.domain.evidence.findings import EventKind
 from muster.domain.ids import AttemptId, NodeId
+from muster.domain.robust import is_figure
 from watch.stragglers.network import Link
-from watch.stragglers.robust import is_figure
 
 AGE: Final = timedelta(seconds=2 * ROUND_S)
 """Older results say nothing about the newest windows. A result is reported at the end of a round."""

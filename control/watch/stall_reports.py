@@ -52,13 +52,21 @@ def note_stalled(unit: UnitOfWork, loaded: LoadedAttempt, host: AttemptHost, doc
 
 
 def note_moving(unit: UnitOfWork, loaded: LoadedAttempt, host: AttemptHost) -> bool:
-    """Note that a host's ranks make progress again: a report that no verdict has taken in is dropped. Return True."""
+    """Note that a host's ranks make progress again: a report that no verdict has taken in is dropped. Return True.
+
+    So is one of ranks that may have worked on their GPUs: programs are silent for a while at any time.
+    """
     row = unit.session.get(StallReport, (loaded.attempt.id, host.node_id))
-    if row is not None and row.judged_at is None:
+    if row is not None and (row.judged_at is None or needs_gpus(row)):
         unit.session.delete(row)
     elif row is not None:
         row.moved_at = unit.now
     return True
+
+
+def needs_gpus(row: StallReport) -> bool:
+    """Return whether the ranks of a report are overdue only if their GPUs wait in a collective."""
+    return row.report.get("needs_gpus") is True
 
 
 def _bounded(rank: RankReport, world: int) -> RankReport:
@@ -68,11 +76,12 @@ def _bounded(rank: RankReport, world: int) -> RankReport:
     return replace(rank, collectives=kept)
 
 
-def reports_of(unit: UnitOfWork, loaded: LoadedAttempt) -> tuple[HostReport, ...]:
+def reports_of(unit: UnitOfWork, loaded: LoadedAttempt, *, do_gpus_wait: bool = True) -> tuple[HostReport, ...]:
     """Return the stored reports of an attempt by rank of their hosts, with our names of hosts and GPUs.
 
     What the hosts' agents measured in the last minutes is added, and stored with them. Of many hosts, those are read
-    whose first rank has done the least: the rank at fault is behind the ranks that wait for it.
+    whose first rank has done the least: the rank at fault is behind the ranks that wait for it. ``do_gpus_wait``: the
+    GPUs of ranks that need it; else these ranks only use the processor, and their reports state that alone.
     """
     query = (
         select(StallReport, AttemptHost.node_rank, Node.name)
@@ -91,7 +100,9 @@ def reports_of(unit: UnitOfWork, loaded: LoadedAttempt) -> tuple[HostReport, ...
     whole = with_measured(unit, loaded, stated)
     for row, _, _ in found:  # kept with the attempt, for the page of the job
         row.report = to_document(whole[row.node_id])
-    return tuple(whole.values())
+    if do_gpus_wait:
+        return tuple(whole.values())
+    return tuple(replace(each, is_busy=each.is_busy and not each.needs_gpus) for each in whole.values())
 
 
 def _first_rank(field: str) -> ColumnElement[int]:
@@ -102,6 +113,12 @@ def unjudged(unit: UnitOfWork, attempt_id: AttemptId) -> Sequence[StallReport]:
     """Return the attempt's reports that no verdict has taken in, locked."""
     query = select(StallReport).where(StallReport.attempt_id == attempt_id, StallReport.judged_at.is_(None))
     return unit.session.scalars(query.order_by(StallReport.node_id).with_for_update()).all()
+
+
+def early_reports(unit: UnitOfWork, attempt_id: AttemptId) -> Sequence[StallReport]:
+    """Return the attempt's reports of ranks that are overdue only if their GPUs wait, judged ones too."""
+    query = select(StallReport).where(StallReport.attempt_id == attempt_id).order_by(StallReport.node_id)
+    return [row for row in unit.session.scalars(query) if needs_gpus(row)]
 
 
 def _named(report: HostReport, node_name: str, gpus: Mapping[int, GpuUuid]) -> HostReport:

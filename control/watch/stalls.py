@@ -6,7 +6,8 @@
 
 A host in contact that reports nothing may do legal work for which the others wait, such as an evaluation on rank 0. So
 there is no verdict before it reports too, or has kept silent for as long as any phase may take. Nor is there one while
-ranks use the processor alone, as in a dead loop, and their GPUs may have worked (``gpu_use``).
+ranks use the processor alone, as in a dead loop, and their GPUs may have worked (``gpu_use``). Such a host reports
+early: if its GPUs are known to wait in a collective it counts as stalled, and until then as one that reports nothing.
 """
 
 from collections.abc import Sequence
@@ -24,9 +25,9 @@ from control.attempts.ranks import host_of_rank
 from control.core.unit_of_work import UnitOfWork, UnitOfWorkFactory, declare_action, retrying
 from control.incidents.incidents import close_incident, open_about, open_incident
 from control.policy.policies import active_policy
-from control.watch.gpu_use import gpus_may_have_worked
+from control.watch.gpu_use import gpus_may_have_worked, have_gpus_waited
 from control.watch.learning import has_learnt
-from control.watch.stall_reports import reports_of, unjudged
+from control.watch.stall_reports import early_reports, needs_gpus, reports_of, unjudged
 from control.watch.verdicts import has_twin, record_verdict
 from muster.db.models import Attempt, AttemptHost, Incident, Node, StallReport, VerdictRow
 from muster.domain.errors import MusterError
@@ -107,12 +108,18 @@ def _judge(units: UnitOfWorkFactory, principal: Principal, attempt_id: AttemptId
         rows = unjudged(unit, attempt_id)
         if not rows:
             return
-        found = judge_hang(reports_of(unit, loaded))
+        policy = active_policy(unit.session)
+        early = early_reports(unit, attempt_id)
+        do_wait = have_gpus_waited(unit, loaded, early)
+        if not do_wait and not _has_waited(unit, rows, policy):
+            for row in early:
+                row.judged_at = unit.now
+            return
+        found = judge_hang(reports_of(unit, loaded, do_gpus_wait=do_wait))
         for row in rows:
             row.judged_at = unit.now
         if gpus_may_have_worked(unit, loaded):
             return
-        policy = active_policy(unit.session)
         if has_twin(unit, loaded, found):
             return
         reaction = _reaction(unit, loaded, policy, found)
@@ -121,6 +128,12 @@ def _judge(units: UnitOfWorkFactory, principal: Principal, attempt_id: AttemptId
         verdict = record_verdict(unit, loaded, found, node_id, reaction) or _newest(unit, loaded)
         if verdict is not None:
             _react(unit, loaded, verdict, reaction, policy)
+
+
+def _has_waited(unit: UnitOfWork, rows: Sequence[StallReport], policy: Policy) -> bool:
+    """Return whether a host that certainly stands still has waited for the others for as long as any phase may take."""
+    firm = [row.received_at for row in rows if not needs_gpus(row)]
+    return bool(firm) and min(firm) <= unit.now - timedelta(seconds=policy.watch.unknown.longest_s)
 
 
 def _newest(unit: UnitOfWork, loaded: LoadedAttempt) -> VerdictRow | None:

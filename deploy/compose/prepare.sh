@@ -6,7 +6,9 @@ umask 077
 
 : "${API_NAME:?the name by which people reach the API}"
 : "${DATABASE:?host:port of PostgreSQL}" "${BROKER:?host:port of Redis}" "${API:?host:port of the API, for hosts}"
-: "${CONTROL:?}" "${DATABASE_SECRET:?}" "${BROKER_SECRET:?}" "${HOSTS:?}" "${CHECKPOINTS:?}" "${STATE:?}"
+: "${STORE:?host:port of the content store, for clients and hosts}"
+: "${CONTROL:?}" "${DATABASE_SECRET:?}" "${BROKER_SECRET:?}" "${STORE_SECRET:?}" "${HOSTS:?}"
+: "${CHECKPOINTS:?}" "${OBJECTS:?}" "${STATE:?}"
 
 secret() { # makes a file with 32 random bytes in hexadecimal digits, unless it exists
     [ -s "$1" ] || { openssl rand -hex 32 >"$1.new" && mv "$1.new" "$1"; }
@@ -16,26 +18,37 @@ replace() { # writes standard input to a file, whole or not at all
     cat >"$1.new" && mv "$1.new" "$1"
 }
 
-certificate() { # makes a self-signed one for the API's name, its name inside, and this machine
+certificate() { # makes a self-signed one for the API's name, its name inside, the content store's, and this machine
     case $API_NAME in
     *[!0-9.]*) named=DNS:$API_NAME ;;
     *) named=IP:$API_NAME ;;
     esac
     openssl req -x509 -nodes -days 825 -newkey ec -pkeyopt ec_paramgen_curve:P-256 \
-        -subj "/CN=$API_NAME" -addext "subjectAltName=$named,DNS:${API%:*},DNS:localhost,IP:127.0.0.1" \
+        -subj "/CN=$API_NAME" -addext "subjectAltName=$named,DNS:${API%:*},DNS:${STORE%:*},DNS:localhost,IP:127.0.0.1" \
         -addext keyUsage=critical,digitalSignature,keyCertSign \
         -keyout "$CONTROL/tls.key.new" -out "$CONTROL/tls.pem.new" 2>/dev/null
     mv "$CONTROL/tls.key.new" "$CONTROL/tls.key"
     mv "$CONTROL/tls.pem.new" "$CONTROL/tls.pem"
-    printf '%s\n' "$API_NAME" | replace "$CONTROL/tls.name"
+    printf '%s\n' "$NAMES" | replace "$CONTROL/tls.name"
 }
 
+store_key() { # makes the first key of the content store, unless there is one
+    [ -s "$STORE_SECRET/store.key" ] ||
+        printf 'muster-%s %s\n' "$(openssl rand -hex 6)" "$(openssl rand -hex 32)" | replace "$STORE_SECRET/store.key"
+}
+
+NAMES="$API_NAME ${STORE%:*}"
+
 secret "$CONTROL/secret.key"
+[ -e "$CONTROL/secrets.key" ] || printf 'first %s\n' "$(openssl rand -hex 32)" | replace "$CONTROL/secrets.key"
 secret "$DATABASE_SECRET/password"
 secret "$CONTROL/broker.password"
 secret "$HOSTS/broker.password"
-[ "$(cat "$CONTROL/tls.name" 2>/dev/null)" = "$API_NAME" ] || certificate
+store_key
+[ "$(cat "$CONTROL/tls.name" 2>/dev/null)" = "$NAMES" ] || certificate
 replace "$HOSTS/ca.pem" <"$CONTROL/tls.pem"
+replace "$STORE_SECRET/tls.pem" <"$CONTROL/tls.pem"
+replace "$STORE_SECRET/tls.key" <"$CONTROL/tls.key"
 
 # Without a password a client may only ping the broker. Muster's users may do what workers/wakeup/broker_rules.py lists:
 # the control plane writes to the queues of hosts, and the hosts, which share one user here, read them.
@@ -49,10 +62,23 @@ replace "$CONTROL/settings.yaml" <<YAML
 database_url: postgresql://muster:$(cat "$DATABASE_SECRET/password")@$DATABASE/muster
 broker_url: redis://muster-control:$(cat "$CONTROL/broker.password")@$BROKER/0
 secret_key_file: $CONTROL/secret.key
+secret_keys_file: $CONTROL/secrets.key
 api_host: 0.0.0.0
 api_port: ${API##*:}
 api_tls_certificate: $CONTROL/tls.pem
 api_tls_key: $CONTROL/tls.key
+store_url: https://$STORE
+store_key_file: $STORE_SECRET/store.key
+store_ca_file: $CONTROL/tls.pem
+YAML
+
+replace "$STORE_SECRET/settings.yaml" <<YAML
+store_key_file: $STORE_SECRET/store.key
+store_dir: $OBJECTS
+store_host: 0.0.0.0
+store_port: ${STORE##*:}
+store_tls_certificate: $STORE_SECRET/tls.pem
+store_tls_key: $STORE_SECRET/tls.key
 YAML
 
 replace "$HOSTS/settings.yaml" <<YAML

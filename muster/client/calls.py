@@ -24,7 +24,7 @@ class Call(Generic[T]):
     """One request. ``path`` is the API's own template; ``answer``: what the answer's JSON is, ``str`` for plain text.
 
     ``is_repeatable``: nothing happens twice when it is sent again. ``item``: what a page holds, of a call that walks.
-    ``ends_with``: the event that ends a stream.
+    ``ends_with``: the event that ends a stream. ``content``: a body that is JSON already, instead of ``body``.
     """
 
     method: str
@@ -34,6 +34,7 @@ class Call(Generic[T]):
     query: Mapping[str, Any] = field(default_factory=dict)
     headers: Mapping[str, str | None] = field(default_factory=dict)
     body: Mapping[str, Any] | None = None
+    content: bytes | None = None
     is_repeatable: bool = True
     item: type[T] | None = None
     ends_with: str | None = None
@@ -47,6 +48,9 @@ class Call(Generic[T]):
         """Return the request for an HTTP client, without method and URL. ``more``: parameters of the query."""
         given = {name: _text(value) for name, value in {**self.query, **more}.items() if value is not None}
         sent: dict[str, Any] = {"params": given, "headers": {k: v for k, v in self.headers.items() if v is not None}}
+        if self.content is not None:
+            headers = {**sent["headers"], "Content-Type": "application/json"}
+            return {**sent, "headers": headers, "content": self.content}
         return sent if self.body is None else {**sent, "json": self.body}
 
 
@@ -118,10 +122,11 @@ def change_once(
     *,
     body: Mapping[str, Any] | None,
     dry_run: bool,
+    if_match: str | None = None,
 ) -> Call[T]:
-    """Return a change whose answer holds a secret that is shown once: no key keeps it, so it is never sent twice."""
-    query = {"dry_run": dry_run or None}
-    return Call("POST", path, answer, path_values or {}, query, body=body, is_repeatable=False)
+    """Return a change with a secret in it or in its answer: no key keeps it, so it is never sent twice."""
+    query, headers = {"dry_run": dry_run or None}, {"If-Match": if_match}
+    return Call("POST", path, answer, path_values or {}, query, headers, body, is_repeatable=False)
 
 
 def rest_of(page: Mapping[str, Any]) -> dict[str, Any] | None:

@@ -8,6 +8,7 @@ import msgspec
 from muster.client.key_file import KeyFile
 from muster.client.transport import UnreachableError, open_http, send
 from muster.domain.ids import AttemptId
+from muster.wire.content import BundleReport, BundleReportAnswer, DownloadsAnswer, DownloadsRequest
 from muster.wire.host import (
     ClaimAnswer,
     ClaimRequest,
@@ -17,6 +18,8 @@ from muster.wire.host import (
     LogBatch,
     ReportAnswer,
     ReportBatch,
+    SecretsAnswer,
+    SecretsRequest,
 )
 from muster.wire.messages import WireMessage
 from muster.wire.training import FindingsAnswer, FindingsBatch, TrainAnswer, TrainBatch
@@ -39,6 +42,9 @@ class HostClient:
     def claim(self, attempt_id: AttemptId, request: ClaimRequest) -> ClaimAnswer:
         return self._post(f"/v1/hosts/self/attempts/{attempt_id}/claim", request, ClaimAnswer)
 
+    def secrets(self, attempt_id: AttemptId, request: SecretsRequest) -> SecretsAnswer:
+        return self._post(f"/v1/hosts/self/attempts/{attempt_id}/secrets", request, SecretsAnswer)
+
     def report(self, attempt_id: AttemptId, batch: ReportBatch) -> ReportAnswer:
         return self._post(f"/v1/hosts/self/attempts/{attempt_id}/reports", batch, ReportAnswer)
 
@@ -50,6 +56,13 @@ class HostClient:
 
     def send_findings(self, attempt_id: AttemptId, batch: FindingsBatch) -> FindingsAnswer:
         return self._post(f"/v1/hosts/self/attempts/{attempt_id}/findings", batch, FindingsAnswer)
+
+    def downloads(self, part_id: str, request: DownloadsRequest) -> DownloadsAnswer:
+        """Return signed downloads. ``part_id``: of an attempt or a preflight."""
+        return self._post(f"/v1/hosts/self/attempts/{part_id}/downloads", request, DownloadsAnswer)
+
+    def report_bundles(self, report: BundleReport) -> BundleReportAnswer:
+        return self._post("/v1/hosts/self/bundles", report, BundleReportAnswer)
 
     def _post(self, path: str, message: WireMessage, answer_type: type[_Answer]) -> _Answer:
         headers = {"Content-Type": "application/json"}

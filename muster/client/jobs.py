@@ -1,10 +1,25 @@
 """Jobs, their training and logs, reclaims and events: the calls."""
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, Literal, TypedDict, Unpack
 
 from muster import documents
 from muster.client.calls import Call, answered, change, etag, feed, followed, listed, pages, post_query, read, walked
+
+
+class JobConditions(TypedDict, total=False):
+    """Other conditions on listed jobs, and their order.
+
+    ``label``: ``name=value``, or ``name`` for any value. ``node``: the id of a host with a part of it now. ``since``,
+    ``until``: RFC 3339, of the submission.
+    """
+
+    tier: str | None
+    label: Sequence[str] | None
+    node: str | None
+    since: str | None
+    until: str | None
+    order: Literal["newest", "oldest"] | None
 
 
 class JobCalls:
@@ -48,9 +63,10 @@ class JobCalls:
         tenant_id: str | None = None,
         name: str | None = None,
         limit: int | None = None,
+        **conditions: Unpack[JobConditions],
     ) -> Call[documents.Job]:
         """Every job that this key sees, the newest first. ``limit``: how many a page holds."""
-        query = {"state": state, "tenant_id": tenant_id, "name": name, "limit": limit, "cursor": None}
+        query = {"state": state, "tenant_id": tenant_id, "name": name, **conditions, "limit": limit, "cursor": None}
         return pages("/v1/jobs", documents.JobPage, documents.Job, query=query)
 
     @answered

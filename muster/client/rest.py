@@ -25,7 +25,7 @@ class RestClient(EveryCall, SyncCaller):
     """
 
     def __init__(self, api_url: str, token: str | KeyFile, *, ca_file: Path | None = None) -> None:
-        self._http = open_http(api_url, token, ca_file=ca_file)
+        self._http = open_http(api_url, token, ca_file=ca_file, has_version=True)
         self._retry_policy = RetryPolicy(api_url, time.monotonic)
 
     def __enter__(self) -> Self:

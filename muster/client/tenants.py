@@ -11,6 +11,22 @@ class TenantCalls:
         return read("/v1/whoami", documents.Whoami)
 
     @answered
+    def begin_login(self, device: str) -> Call[documents.StartedLogin]:
+        """Ask for a code that a person confirms in the console; the secret is in this answer alone. It needs no key."""
+        return Call("POST", "/v1/logins", documents.StartedLogin, body={"device": device}, is_repeatable=False)
+
+    @answered
+    def login_answer(self, login_token: str) -> Call[documents.LoginAnswer]:
+        """Ask whether the code was confirmed; the first such answer has the key, and is never asked for twice."""
+        body = {"login_token": login_token}
+        return Call("POST", "/v1/logins/answer", documents.LoginAnswer, body=body, is_repeatable=False)
+
+    @answered
+    def sign_out(self) -> Call[documents.SignedOut]:
+        """Revoke this key if a sign-in of the command made it."""
+        return Call("POST", "/v1/sign-out", documents.SignedOut)
+
+    @answered
     def create_key(self, wanted: documents.NewKey, *, dry_run: bool = False) -> Call[documents.CreatedKey]:
         """``token`` is in this answer alone, so it is never asked for twice."""
         return change_once("/v1/keys", documents.CreatedKey, body=wanted, dry_run=dry_run)

@@ -11,6 +11,7 @@ import httpx
 
 from muster import __version__, progress
 from muster.client.key_file import KeyFile
+from muster.domain import versions
 
 CONNECT_TIMEOUT_S: Final = 2.0
 REQUEST_TIMEOUT_S: Final = 10.0
@@ -48,23 +49,34 @@ class InsecureAddressError(ValueError):
 
 
 def open_http(
-    api_url: str, key: str | KeyFile, *, ca_file: Path | None = None, keep_alive_s: float = KEEP_ALIVE_S
+    api_url: str,
+    key: str | KeyFile,
+    *,
+    ca_file: Path | None = None,
+    keep_alive_s: float = KEEP_ALIVE_S,
+    has_version: bool = False,
 ) -> httpx.Client:
     """Open a client that never follows redirects, so that a key never goes to another host.
 
     An empty key is not sent.
 
-    ``keep_alive_s``: how long an idle connection is kept; below the server's own 60 s.
+    ``keep_alive_s``: how long an idle connection is kept; below the server's own 60 s. ``has_version``: each request
+    names the client's version, and an answer of a server that does not fit is refused.
 
     Raises:
         InsecureAddressError: ``api_url`` is http:// and not on loopback.
     """
-    return httpx.Client(**_settings(api_url, key, ca_file, keep_alive_s))
+    client = httpx.Client(**_settings(api_url, key, ca_file, keep_alive_s))
+    if has_version:
+        client.headers[versions.CLIENT_HEADER] = __version__
+    return client
 
 
 def open_async_http(api_url: str, key: str | KeyFile, *, ca_file: Path | None = None) -> httpx.AsyncClient:
-    """Open a client as ``open_http`` does, for an event loop."""
-    return httpx.AsyncClient(**_settings(api_url, key, ca_file, KEEP_ALIVE_S))
+    """Open a client as ``open_http`` does with ``has_version``, for an event loop."""
+    client = httpx.AsyncClient(**_settings(api_url, key, ca_file, KEEP_ALIVE_S))
+    client.headers[versions.CLIENT_HEADER] = __version__
+    return client
 
 
 def _settings(api_url: str, key: str | KeyFile, ca_file: Path | None, keep_alive_s: float) -> dict[str, Any]:
@@ -129,7 +141,8 @@ def unreachable(base_url: httpx.URL, error: httpx.HTTPError) -> UnreachableError
 
 
 def raise_for_problem(answer: httpx.Response) -> None:
-    """Raise ``Problem`` unless the status is 2xx or 304."""
+    """Raise ``Problem`` unless the status is 2xx or 304, and if the server's version does not fit the client's."""
+    _require_fitting(answer)
     if answer.status_code < 300 or answer.status_code == httpx.codes.NOT_MODIFIED:
         return
     try:
@@ -145,6 +158,20 @@ def raise_for_problem(answer: httpx.Response) -> None:
         suggestion=str(document.get("suggestion", "")),
         document=document,
         retry_after_s=_retry_after_s(answer.headers.get("Retry-After")),
+    )
+
+
+def _require_fitting(answer: httpx.Response) -> None:
+    """Refuse here too: a server of an earlier release does not know which later clients fit it."""
+    client, server = answer.request.headers.get(versions.CLIENT_HEADER), answer.headers.get(versions.SERVER_HEADER)
+    if client is None or server is None or versions.fits(client, server):
+        return
+    address = str(answer.request.url.copy_with(path="/", query=None, fragment=None)).rstrip("/")
+    raise Problem(
+        httpx.codes.UPGRADE_REQUIRED,
+        "client_version",
+        versions.misfit_words(client, server),
+        versions.misfit_advice(address),
     )
 
 

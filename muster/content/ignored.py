@@ -22,8 +22,10 @@ _MAX_BYTES: Final = 1 << 20
 class Rules:
     """The rules of one folder, and of the folders above it."""
 
-    def __init__(self, specs: tuple[tuple[str, GitIgnoreSpec], ...] = ()) -> None:
-        """``specs``: the folder where each stands, with a slash at its end, and its patterns; the weakest first."""
+    def __init__(self, specs: tuple[tuple[str, GitIgnoreSpec, str], ...] = ()) -> None:
+        """``specs``: the folder where each stands, with a slash at its end, its patterns, and its path. The weakest is
+        the first.
+        """
         self._specs = specs
 
     def inside(self, folder: Path, path: str, names: set[str]) -> Rules:
@@ -31,16 +33,23 @@ class Rules:
 
         Raises FolderError: a file of patterns cannot be read.
         """
-        more = tuple((path, _read(folder / name, path + name)) for name in RULE_FILES if name in names)
+        more = tuple((path, _read(folder / name, path + name), path + name) for name in RULE_FILES if name in names)
         return Rules((*self._specs, *more)) if more else self
 
     def leave_out(self, path: str, *, is_folder: bool) -> bool:
         """Return whether a path is left out. The rule that stands nearest to it, and last there, decides."""
-        for base, spec in reversed(self._specs):
+        for base, spec, _ in reversed(self._specs):
             found = spec.check_file(path[len(base) :] + ("/" if is_folder else "")).include
             if found is not None:
                 return found
         return path.rpartition("/")[2] in FOLDERS_LEFT_OUT if is_folder else path.endswith(FILES_LEFT_OUT)
+
+    def source_of(self, path: str, *, is_folder: bool) -> str | None:
+        """Return the file whose rule decides on a path; None: none does."""
+        for base, spec, file in reversed(self._specs):
+            if spec.check_file(path[len(base) :] + ("/" if is_folder else "")).include is not None:
+                return file
+        return None
 
 
 def _read(file: Path, shown_as: str) -> GitIgnoreSpec:

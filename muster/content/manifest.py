@@ -60,10 +60,10 @@ class Manifest(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fiel
         for entry in self.entries:
             if entry.kind > Kind.PROGRAM:
                 continue
-            for number, digest in enumerate(entry.parts):
+            for digest, num_bytes in _sizes_in(entry):
                 if digest not in met:
                     met.add(digest)
-                    yield digest, min(CHUNK_BYTES, entry.num_bytes - number * CHUNK_BYTES)
+                    yield digest, num_bytes
 
 
 def digest_of(content: bytes) -> str:
@@ -78,7 +78,7 @@ def encode(manifest: Manifest) -> bytes:
 def decode(content: bytes) -> Manifest:
     """Return the manifest, which writes to no path outside of its folder.
 
-    Raises ManifestError: it is no manifest, has another version, or has a path that no work folder has.
+    Raises ManifestError: it is no manifest, has another version, or is one that no work folder has.
     """
     if len(content) > MAX_MANIFEST_BYTES:
         raise ManifestError(f"the manifest has {len(content):,} bytes, and {MAX_MANIFEST_BYTES:,} are accepted")
@@ -126,8 +126,9 @@ def _check(entries: tuple[Entry, ...]) -> None:
     """Raise ManifestError unless a folder can have exactly these entries."""
     before = ""
     leaves: set[str] = set()
+    sizes: dict[str, int] = {}
     for entry in entries:
-        fault = path_fault(entry.path) or _fault_of(entry)
+        fault = path_fault(entry.path) or _fault_of(entry) or _size_fault(entry, sizes)
         if fault is None and entry.path <= before:
             fault = "its path does not stand in the order of paths, or stands twice"
         if fault is None and not leaves.isdisjoint(_above(entry.path)):
@@ -136,6 +137,23 @@ def _check(entries: tuple[Entry, ...]) -> None:
             raise ManifestError(f"{shown(entry.path)}: {fault}")
         before = entry.path
         leaves.add(entry.path)
+
+
+def _size_fault(entry: Entry, sizes: dict[str, int]) -> str | None:
+    """Return whether a chunk has another size than before. ``sizes``: of chunks so far; the entry's are added.
+
+    What a tenant stores, and what a host has to keep, is counted by the sizes that stand here.
+    """
+    if entry.kind <= Kind.PROGRAM:
+        for digest, num_bytes in _sizes_in(entry):
+            if sizes.setdefault(digest, num_bytes) != num_bytes:
+                return "its chunk has two sizes"
+    return None
+
+
+def _sizes_in(entry: Entry) -> Iterator[tuple[str, int]]:
+    for number, digest in enumerate(entry.parts):
+        yield digest, min(CHUNK_BYTES, entry.num_bytes - number * CHUNK_BYTES)
 
 
 def _above(path: str) -> Iterator[str]:

@@ -1,5 +1,6 @@
 """Reading of a work folder into a manifest: each file once, and not again while its metadata stay the same."""
 
+import io
 import os
 import stat
 import time
@@ -105,6 +106,23 @@ def read_chunk(folder: Path, entry: Entry, number: int) -> bytes:
     return content
 
 
+def open_file(folder: Path, one: Found) -> io.FileIO:
+    """Open a file of the folder, as it was scanned. Raises FolderError: it cannot be read, or has changed since."""
+    try:
+        file = io.FileIO(open_plain(folder / one.path))
+        if state_of(os.fstat(file.fileno())) == one.state:
+            return file
+        file.close()
+    except OSError as error:
+        raise _unreadable(one.path, error) from error
+    raise changed(one.path)
+
+
+def changed(path: str) -> FolderError:
+    """Return the error of a file that is not as it was when its digest was taken."""
+    return FolderError(f"{shown(path)}: {_CHANGES}")
+
+
 def _read(folder: Path, one: Found) -> tuple[Found, tuple[str, ...]]:
     """Return the file as it was while it was read, and its chunks. Raises FolderError."""
     for _ in range(_NUM_TRIES):
@@ -120,7 +138,7 @@ def _read(folder: Path, one: Found) -> tuple[Found, tuple[str, ...]]:
         if state_of(before) == state_of(after):
             kind = Kind.PROGRAM if after.st_mode & stat.S_IXUSR else Kind.FILE
             return Found(one.path, kind, after.st_size, state_of(after)), parts
-    raise FolderError(f"{shown(one.path)}: {_CHANGES}")
+    raise changed(one.path)
 
 
 def _parts(file: int) -> tuple[str, ...]:

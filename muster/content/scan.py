@@ -100,6 +100,44 @@ def scan(folder: Path, limits: Limits | None = None) -> Scan:
     return result
 
 
+@dataclass(frozen=True, slots=True)
+class LeftOut:
+    """What keeps a path out of a bundle. ``pattern``: as the last line of ``file`` it takes the path.
+
+    ``file`` is a path in the folder; None: nothing takes it.
+    """
+
+    why: str
+    file: str | None = None
+    pattern: str = ""
+
+
+def why_left_out(root: Path, path: str) -> LeftOut | None:
+    """Return what keeps ``path`` out of a bundle of ``root``; None: it is no path there, or nothing does.
+
+    Raises FolderError: a file of patterns cannot be read.
+    """
+    rules, parts = Rules(), path.split("/")
+    for number, name in enumerate(parts):
+        folder = root.joinpath(*parts[:number])
+        above = "".join(f"{each}/" for each in parts[:number])
+        files = {each for each in RULE_FILES if (folder / each).is_file() and not (folder / each).is_symlink()}
+        rules = rules.inside(folder, above, files)
+        child = folder / name
+        is_folder = child.is_dir() and not child.is_symlink()
+        if not os.path.lexists(child):
+            return None
+        one = shown(above + name) + ("/" if is_folder else "")
+        if rules.leave_out(above + name, is_folder=is_folder):
+            source = rules.source_of(above + name, is_folder=is_folder)
+            why = f"{one} is one of the caches that no bundle has" if source is None else f"{source} leaves out {one}"
+            base = (source or "").rpartition("/")[0]
+            return LeftOut(why, f"{base}/.musterignore".lstrip("/"), f"!/{one.removeprefix(base).lstrip('/')}")
+        if is_folder and (child / ENVIRONMENT_MARK).exists():
+            return LeftOut(f"{one} is a virtual environment, which no bundle has")
+    return None
+
+
 def _walk(root: Path, result: Scan) -> Iterator[Found]:
     """Yield the paths in ``root``. An empty folder is a path of its own."""
     pending = [(root, "", Rules())]

@@ -31,6 +31,7 @@ from muster.domain.ids import (
     KeyId,
     NodeId,
     ReclaimId,
+    SecretId,
     TenantId,
     VerdictId,
 )
@@ -55,6 +56,7 @@ _TEXT_IDS: Final[tuple[Any, ...]] = (
     EventId,
     EvidenceId,
     ReclaimId,
+    SecretId,
     VerdictId,
 )
 

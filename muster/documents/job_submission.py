@@ -25,9 +25,11 @@ class Container(TypedDict):
 class Program(TypedDict):
     """``torchrun`` runs ``script`` with ``args`` once a rank; ``command`` runs ``argv`` once a node. Never a shell.
 
-    By the host's interpreter, by ``python``, by that of ``venv``, or in ``container``.
+    By the host's interpreter, by ``python``, by that of ``venv``, or in ``container``. ``bundle``: the digest of a
+    folder that hosts get; paths may then be relative to it.
     """
 
+    bundle: NotRequired[str | None]
     launcher: NotRequired[Literal["torchrun", "command"]]
     script: NotRequired[str | None]
     args: NotRequired[list[str]]
@@ -120,6 +122,7 @@ class _JobFields(TypedDict):
     checkpoint: NotRequired[CheckpointRule]
     limits: NotRequired[HostLimits]
     secrets: NotRequired[list[str]]
+    secret_env: NotRequired[dict[str, str]]
     datasets: NotRequired[list[Dataset]]
     wall_time_s: NotRequired[float | None]
     budget_gpu_hours: NotRequired[float | None]
@@ -131,10 +134,14 @@ class _JobFields(TypedDict):
     rerun_exit_codes: NotRequired[Literal["megatron", "own"] | None]
     labels: NotRequired[dict[str, str]]
     tenant_id: NotRequired[str | None]
+    copied_from: NotRequired[str | None]
 
 
 class JobSubmission(_JobFields):
-    """A job as it is submitted. ``tenant_id`` is for operators, who submit for a tenant."""
+    """A job as it is submitted. ``tenant_id`` is for operators, who submit for a tenant.
+
+    ``copied_from``: the id of the job that this one is a copy of.
+    """
 
     name: str
     program: Program

@@ -26,6 +26,7 @@ class Job(TypedDict):
 
     ``accumulation``: the factor of pieces per batch in its next attempt, relative to the program's own number.
     ``wanted_nodes``: the largest number of hosts of an elastic job, as requested since it was submitted.
+    ``copied_from``: the job that this one is a copy of.
     ``binding``, ``reasons``: why a pending job waits, by the scheduler's newest cycle that considered it; null and
     empty if it is not pending, or no cycle has considered it yet. ``firm_start_at``: a pending job starts by then; null
     if its start is not firm.
@@ -45,6 +46,7 @@ class Job(TypedDict):
     restarts_used: int
     accumulation: int
     wanted_nodes: int | None
+    copied_from: str | None
     binding: Annotated[str, OneOf(WaitReason)] | None
     reasons: list["WaitingReason"]
     firm_start_at: Moment | None
@@ -307,8 +309,8 @@ class JobPlan(TypedDict):
 class Lineage(TypedDict):
     """The origin of a checkpoint, as its program reports it; null is unknown.
 
-    ``git_is_dirty``: a tracked file was changed since ``git_commit``. ``parent``: the generation that training
-    continued from; null: from the start.
+    ``git_is_dirty``: a tracked file was changed since ``git_commit``. ``bundle``: the digest of the job's bundle.
+    ``parent``: the generation that training continued from; null: from the start.
     """
 
     code_sha256: str | None
@@ -316,6 +318,7 @@ class Lineage(TypedDict):
     git_is_dirty: bool | None
     config_sha256: str | None
     spec_sha256: str | None
+    bundle: NotRequired[str | None]
     data_sha256: str | None
     parent: str | None
     python_version: str | None

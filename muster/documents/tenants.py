@@ -6,6 +6,7 @@ from typing_extensions import TypedDict
 
 from muster.documents.effects import Trial
 from muster.documents.fields import Json, Moment, OneOf, Page, Stretch
+from muster.domain.logins import LoginState
 from muster.domain.principals import Permission, Role
 from muster.domain.states import ReclaimOutcome, ReclaimState
 
@@ -106,6 +107,43 @@ class ChangedKey(Key, Trial):
 
 class KeyPage(Page):
     items: list[Key]
+
+
+class NewLogin(TypedDict):
+    """A sign-in of the command. ``device``: as it names itself to the person who confirms it."""
+
+    device: str
+
+
+class StartedLogin(TypedDict):
+    """A sign-in that waits: a person compares ``code`` on the console's page ``page``.
+
+    ``login_token`` is the waiting command's secret, in this answer alone. It asks every ``interval_s`` for its key.
+    """
+
+    code: str
+    page: str
+    login_token: str
+    expires_at: Moment
+    interval_s: int
+
+
+class LoginToken(TypedDict):
+    login_token: str
+
+
+class LoginAnswer(TypedDict):
+    """The state of a sign-in. ``token`` and ``key``: with the first answer after the confirmation alone."""
+
+    state: Annotated[str, OneOf(LoginState)]
+    token: str | None
+    key: Key | None
+
+
+class SignedOut(TypedDict):
+    """``is_revoked``: the key was made by a sign-in of the command, and opens nothing any more."""
+
+    is_revoked: bool
 
 
 class Whoami(TypedDict):

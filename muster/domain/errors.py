@@ -74,6 +74,13 @@ class NotFoundError(MusterError):
     advice = "Check the id; list the objects that this key can see."
 
 
+class NoSuchBundleError(MusterError):
+    """A host asks for content that its job does not have. Any other 404 may be a server without that route."""
+
+    code, status, title = "no_such_bundle", 404, "The job has no such bundle, or the bundle has no such chunk"
+    advice = "Send the folder of the job again, and submit it."
+
+
 class MethodNotAllowedError(MusterError):
     code, status, title = "method_not_allowed", 405, "This path does not take that method"
     advice = "See the Allow header."
@@ -139,6 +146,11 @@ class UpgradeRequiredError(MusterError):
     advice = "Install the version of the agent or worker that belongs to this control plane."
 
 
+class ClientVersionError(MusterError):
+    code, status, title = "client_version", 426, "This client is of a release that does not fit this control plane"
+    advice = "Install the client that this control plane serves at /install."
+
+
 class PreconditionRequiredError(MusterError):
     code, status, title = "precondition_required", 428, "This change needs an If-Match header"
     advice = "Send the ETag that you got when you read the object."
@@ -161,6 +173,11 @@ class InternalError(MusterError):
 class UnavailableError(MusterError):
     code, status, title = "unavailable", 503, "The database does not answer just now"
     advice = "Repeat the request after Retry-After seconds; with the same Idempotency-Key it happens once."
+
+
+class SecretKeyError(MusterError):
+    code, status, title = "secret_key_unusable", 503, "The keys that protect secrets cannot be used"
+    advice = "Give the detail to the operator, who keeps the keys: see MUSTER_SECRET_KEYS_FILE."
 
 
 class TooManyConnectionsError(MusterError):

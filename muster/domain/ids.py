@@ -19,6 +19,7 @@ EvidenceId = NewType("EvidenceId", str)
 ReclaimId = NewType("ReclaimId", str)
 EventId = NewType("EventId", str)
 VerdictId = NewType("VerdictId", str)
+SecretId = NewType("SecretId", str)
 Fence = NewType("Fence", int)
 
 PREFIXES: Final = {
@@ -26,6 +27,7 @@ PREFIXES: Final = {
     "key": "key",
     "person": "prs",
     "session": "ses",
+    "login": "lgn",
     "node": "node",
     "job": "job",
     "attempt": "att",
@@ -37,6 +39,7 @@ PREFIXES: Final = {
     "burn_in": "bi",
     "repair": "rep",
     "reclaim": "rcl",
+    "secret": "sec",
     "incident": "inc",
     "stop_request": "stp",
     "verdict": "vrd",

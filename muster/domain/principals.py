@@ -35,6 +35,9 @@ class Permission(StrEnum):
     INCIDENT_WRITE = "incident:write"
     EVENT_READ = "event:read"
     AUDIT_READ = "audit:read"
+    SECRET_READ = "secret:read"  # noqa: S105  # the name of a permission
+    SECRET_WRITE = "secret:write"  # noqa: S105  # the name of a permission
+    SECRET_KEY_WRITE = "secret_key:write"  # noqa: S105  # the name of a permission
     POLICY_READ = "policy:read"
     POLICY_WRITE = "policy:write"
     METRICS_READ = "metrics:read"
@@ -43,7 +46,9 @@ class Permission(StrEnum):
 
 
 _P = Permission
-_TENANT_MEMBER = frozenset({_P.JOB_SUBMIT, _P.JOB_READ, _P.JOB_CANCEL, _P.LOG_READ, _P.EVENT_READ, _P.TENANT_READ})
+_TENANT_MEMBER = frozenset(
+    {_P.JOB_SUBMIT, _P.JOB_READ, _P.JOB_CANCEL, _P.LOG_READ, _P.EVENT_READ, _P.SECRET_READ, _P.TENANT_READ}
+)
 _AUDITOR = frozenset(
     {
         _P.AUDIT_READ,
@@ -61,7 +66,7 @@ _AUDITOR = frozenset(
 
 ROLE_PERMISSIONS: Final[Mapping[Role, frozenset[Permission]]] = {
     Role.TENANT_MEMBER: _TENANT_MEMBER,
-    Role.TENANT_ADMIN: _TENANT_MEMBER | {_P.AUDIT_READ, _P.KEY_READ, _P.KEY_WRITE},
+    Role.TENANT_ADMIN: _TENANT_MEMBER | {_P.AUDIT_READ, _P.KEY_READ, _P.KEY_WRITE, _P.SECRET_WRITE},
     Role.OPERATOR: frozenset(Permission) - {_P.HOST_REPORT, _P.SYSTEM_RUN},
     Role.AUDITOR: _AUDITOR,
     Role.NODE: frozenset({_P.HOST_REPORT}),

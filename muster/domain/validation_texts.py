@@ -25,6 +25,14 @@ _LENGTHS: Final[Mapping[str, tuple[str, str]]] = {
     "string_too_short": ("min_length", "at least"),
     "string_too_long": ("max_length", "at most"),
 }
+_TYPES: Final[Mapping[str, str]] = {
+    "missing": "is missing",
+    "string_type": "must be text: write it in quotes",
+    "bool_type": "must be true or false",
+    "dict_type": "must be a mapping",
+    "model_type": "must be a mapping",
+    "tuple_type": "must be a list",
+}
 _CHOICES: Final = frozenset({"literal_error", "enum"})
 _TEXT: Final = "Value"
 """Name of a text that one of our own rules has read before it is measured."""
@@ -34,6 +42,8 @@ def text_of(model: type[BaseModel], place: Place, kind: str, message: str, conte
     """``kind``, ``message``, ``context``: Pydantic's own, whose words stay where ours know nothing better."""
     if kind == "extra_forbidden":
         return _unknown_key(_keys_at(model, place[:-1]), str(place[-1]))
+    if kind in _TYPES:
+        return _TYPES[kind]
     if kind in _LENGTHS:
         return _length_words(kind, context)
     if kind in _CHOICES:

@@ -22,7 +22,12 @@ _STORABLE: Final = r"^[^\x00]*\Z"
 BootId = Annotated[str, Meta(min_length=1, max_length=64, pattern=_STORABLE)]
 ShortText = Annotated[str, Meta(max_length=128, pattern=_STORABLE)]
 PositiveFence = Annotated[int, Meta(gt=0, le=(1 << 63) - 1)]
-HOST_CAPABILITIES: Final = ("container", "datasets", "look", "ready", "secrets", "venv")
+SEALED_SECRETS: Final = "sealed_secrets"
+LAID_SECRETS: Final = "laid_secrets"
+"""Listed in heartbeats alone, by a host whose operator keeps secrets as files on it."""
+HOST_CAPABILITIES: Final = (
+    *("bundle", "container", "datasets", "look", "ready", SEALED_SECRETS, "secret_variables", "secrets", "venv"),
+)
 """Capabilities of a host of this release beyond the first release's orders. Heartbeats and claims list them."""
 CAPABILITIES_FIELD: Final = "knows"
 PREFLIGHTS_FIELD: Final = "looks"
@@ -165,6 +170,18 @@ class PartDataset(WireAnswer, frozen=True, kw_only=True):
     verify: Literal["sizes", "checksums"] = "sizes"
 
 
+class PartBundle(WireAnswer, frozen=True, kw_only=True):
+    """The bundle of a part: a folder of its tenant, by digest.
+
+    ``fetch_s``: how long the host may take to get it. ``disk_free_bytes``: what must then still be free on its disk.
+    """
+
+    digest: str
+    tenant_id: str
+    fetch_s: float
+    disk_free_bytes: int = 0
+
+
 class Preparation(WireAnswer, frozen=True, kw_only=True):
     """The checks that a host makes before it reports that it is ready. It starts nothing before its go."""
 
@@ -209,6 +226,10 @@ class Order(WireAnswer, frozen=True, kw_only=True):
     """Its name, by which a host keeps its secrets. None from an older server."""
     secrets: tuple[str, ...] = ()
     """Names, never values."""
+    sealed_secrets: tuple[str, ...] = ()
+    """The part of ``secrets`` that the host asks the server for; the others are files of its operator's."""
+    secret_variables: dict[str, str] = field(default_factory=dict)
+    """Variable of the program → the secret whose value it has. Each secret is a file for the program too."""
     job_number: int | None = None
     """Of this job alone, from 1 on: a host chooses the user of its programs by it. None from an older server."""
     venv: str | None = None
@@ -223,6 +244,8 @@ class Order(WireAnswer, frozen=True, kw_only=True):
     """The policy's section of that name. None from an older server: the host's built-in one."""
     durations: dict[str, tuple[float, ...]] = field(default_factory=dict)
     """How long the phases of the job's earlier attempts took. None are in the orders of an older server."""
+    bundle: PartBundle | None = None
+    """With it ``script``, ``working_dir`` and the first word of ``argv`` may be relative to its folder."""
 
 
 class PreflightOrder(WireAnswer, frozen=True, kw_only=True):
@@ -250,6 +273,26 @@ class ClaimAnswer(WireAnswer, frozen=True, kw_only=True):
     lease_s: float = 0.0
     """Counted from the sending of the claim."""
     refusal: str | None = None
+
+
+class SecretsRequest(WireMessage, frozen=True, kw_only=True):
+    """A host's question for the secrets of a part that it has claimed.
+
+    ``public_key``: X25519, made for this question alone; only its holder opens the answer.
+    """
+
+    protocol: int
+    boot_id: BootId
+    fence: PositiveFence
+    public_key: Annotated[bytes, Meta(min_length=32, max_length=32)]
+
+
+class SecretsAnswer(WireAnswer, frozen=True, kw_only=True):
+    """The secrets of one part. ``sealed``: as ``wire.sealed_secrets`` says. ``missing``: names that no longer exist."""
+
+    public_key: bytes
+    sealed: bytes
+    missing: tuple[str, ...] = ()
 
 
 class HostReport(WireMessage, frozen=True, kw_only=True):

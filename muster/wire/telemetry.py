@@ -1,14 +1,16 @@
 """The reports of an agent on its host: current state, events at once, history after an outage.
 
-One report is about one node and is ordered by (boot_id, seq). Values have the order of ``domain.gpu.metrics.METRICS``.
+One report is about one node and is ordered by (boot_id, seq). Values have the order of ``domain.gpu.metrics.METRICS``,
+and as many as the report's schema has metrics. A report of an earlier schema is as valid (``in_present_schema``).
 A report with ``is_history`` fills blocks and chunks and never moves latest state; its events still count.
 """
 
 from typing import Annotated, Final, Literal
 
 from msgspec import UNSET, Meta, UnsetType, field
+from msgspec.structs import replace
 
-from muster.domain.gpu.metrics import NUM_METRICS
+from muster.domain.gpu.metrics import NUM_METRICS, SCHEMA, WIDTHS
 from muster.wire.host import BootId, Count, ShortText
 from muster.wire.messages import WireAnswer, WireMessage
 
@@ -20,7 +22,8 @@ MAX_GROUPS: Final = 32
 Milliseconds = Annotated[int, Meta(ge=0, lt=1 << 47)]
 """Since 1970, UTC."""
 Values = Annotated[
-    list[Annotated[float, Meta(ge=-1e15, le=1e15)] | None], Meta(min_length=NUM_METRICS, max_length=NUM_METRICS)
+    list[Annotated[float, Meta(ge=-1e15, le=1e15)] | None],
+    Meta(min_length=min(WIDTHS.values()), max_length=NUM_METRICS),
 ]
 
 
@@ -108,6 +111,23 @@ class Report(WireMessage, frozen=True, kw_only=True):
     events: Annotated[tuple[EventReport, ...], Meta(max_length=MAX_EVENTS)] = ()
     gaps: Annotated[tuple[GapMarker, ...], Meta(max_length=100)] = ()
     ages_s: Annotated[Ages, Meta(max_length=MAX_GROUPS)] | UnsetType = UNSET
+
+
+def in_present_schema(gpus: tuple[GpuReport, ...], schema: int) -> tuple[GpuReport, ...]:
+    """Return the reports on GPUs with a value for each metric: None for one that ``schema`` lacks.
+
+    Raises:
+        KeyError: of a schema that this release does not read.
+        ValueError: of another number of values than the schema has.
+    """
+    width = WIDTHS[schema]
+    for gpu in gpus:
+        if len(gpu.values) != width:
+            raise ValueError(f"{len(gpu.values)} values of a GPU; schema {schema} has {width}")
+    if schema == SCHEMA:
+        return gpus
+    missing = [None] * (NUM_METRICS - width)
+    return tuple(replace(gpu, values=gpu.values + missing) for gpu in gpus)
 
 
 class ReportAccepted(WireAnswer, frozen=True, kw_only=True):

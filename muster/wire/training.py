@@ -95,6 +95,7 @@ class Lineage(Struct, frozen=True, kw_only=True):
     git_is_dirty: bool | None = None
     config_sha256: Sha256 | None = None
     spec_sha256: Sha256 | None = None
+    bundle: Sha256 | None = None
     data_sha256: Sha256 | None = None
     parent: Generation | None = None
     python_version: Version | None = None

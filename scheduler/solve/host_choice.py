@@ -113,8 +113,14 @@ class _Descent:
     def _keys(self, cells: Ints) -> tuple[Ints, ...]:
         """Return the sort keys of cells, the most important last; none that is the same for all cells.
 
-        First come cells where fragments grow least, then with least left over, then the soundest, then by place.
+        First come cells where fragments grow least, then with least left over, then the soundest, then cells that hold
+        the bundle, then by place.
         """
+        own = self._own_keys(cells)
+        absent = bundle_absent_in(self.state.layout, self.request, cells)
+        return own if absent is None else (absent, *own)
+
+    def _own_keys(self, cells: Ints) -> tuple[Ints, ...]:
         costs, own = None, self.state.fragments.own_rise(self.request.gpus_per_node)
         if self.costs is not None:
             costs = self.costs[cells]
@@ -123,6 +129,15 @@ class _Descent:
             return () if costs is None else (costs,)
         left = self.state.tier(self.request.tier).counts[cells]
         return (left, own[left]) if costs is None else (costs, left, own[left])
+
+
+def bundle_absent_in(layout: Layout, request: Request, cells: Ints) -> Ints | None:
+    """Return 0 for each of ``cells`` whose node holds the request's bundle, else 1; None if that is equal for all."""
+    if not request.bundle_holders:
+        return None
+    holding = [cell for node_id in request.bundle_holders for cell in layout.cells_of_node.get(node_id, ())]
+    absent = 1 - np.isin(cells, holding).astype(np.int64)
+    return absent if 0 < np.count_nonzero(absent) < len(absent) else None
 
 
 def _first_of_each(cells: Ints, domain: Ints, sizes: Ints, shares: Ints) -> Ints:

@@ -17,7 +17,7 @@ class Request:
     ``min_nodes``: of an elastic one, which takes fewer than ``nodes`` if so many do not fit. ``expected_s``: its
     expected run time, which weighs the health of places and does not decide whether one is found.
     ``maintenance_start_ms``: the request does not use nodes that close then or before, since it would still run
-    (``FleetState.last_closing_ms``).
+    (``FleetState.last_closing_ms``). ``bundle_holders``: nodes that are taken before others that are equal in all else.
     """
 
     tier: str
@@ -32,6 +32,7 @@ class Request:
     maintenance_start_ms: int | None = None
     may_use_spares: bool = False
     expected_s: float | None = field(default=None, compare=False)
+    bundle_holders: frozenset[NodeId] = field(default=frozenset(), compare=False)
 
     @property
     def family(self) -> "Family":
@@ -94,4 +95,5 @@ def request_of(job: WaitingJob, *, is_reclaimable: bool = False, maintenance_sta
         rule=job.rule,
         maintenance_start_ms=maintenance_start_ms,
         expected_s=job.expected_s,
+        bundle_holders=job.bundle_holders,
     )

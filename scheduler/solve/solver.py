@@ -10,7 +10,7 @@ Each gang by itself on a fleet of three racks (the least fragmenting home first,
                              5 × 8  r1h0 r1h1 r1h2 r2h0 r2h1  no rack holds it: r1 and r2 do, and r0 stays whole
 
 Pure, on counts, the same function for placement, what-if, reclaim and recovery. Ties are broken by best fit, then by
-place, so that the same state gives the same answer (I19).
+copies of the job's bundle, then by place, so that the same state gives the same answer (I19).
 """
 
 from collections.abc import Sequence
@@ -241,7 +241,7 @@ def _best_group(
     """Return the best home, or None if none holds the gang.
 
     First come far fewer expected failures, then the most even spread if one is asked for; then the tightest, except for
-    ``in_order``; then health, and place.
+    ``in_order``; then health, copies of its bundle, and place.
     """
     layout = state.layout
     num_nodes = None if level == layout.node_level else room.num_cells(level)[:-1]
@@ -258,7 +258,19 @@ def _best_group(
         enough = _tightest(state, room, request, level, enough, num_nodes)
     if weakness is not None and len(enough) > 1:
         enough = least_of(enough, weakness[homes.searchsorted(enough)])
+    if request.bundle_holders and not in_order and len(enough) > 1:
+        enough = _with_most_holders(layout, room, request, level, enough)
     return int(enough[0])
+
+
+def _with_most_holders(layout: Layout, room: Tally, request: Request, level: int, homes: Ints) -> Ints:
+    """Return the ones of equal ``homes`` with the most hosts that hold the bundle, counted up to the gang's size."""
+    cells = np.array([one for node in request.bundle_holders for one in layout.cells_of_node.get(node, ())], np.int64)
+    holding = cells[room.usable[cells] > 0]
+    groups = holding if level == layout.node_level else layout.groups[level][holding]
+    size = int(max(homes.max(), groups.max(initial=0))) + 1
+    counts = np.bincount(groups[groups >= 0], minlength=size).astype(np.int64)
+    return least_of(homes, -np.minimum(counts[homes], request.nodes))
 
 
 def _tightest(

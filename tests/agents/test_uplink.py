@@ -17,8 +17,11 @@ from agents.spool.spool import Spool, SpoolLimits
 from agents.telemetry_client import Later, TelemetryClient
 from agents.tokens import NoTokenError
 from agents.uplink import FAILURES_TO_SET_ASIDE, Uplink, UplinkConfig
+from api.telemetry_bodies import read_report
+from muster.domain.gpu.metrics import NUM_METRICS, SCHEMA
 from muster.wire.messages import WireMessage
 from muster.wire.telemetry import EventReport, GapMarker, NodeReport, Report
+from tests import telemetry_of_0_1_0
 from tests.agents.reports import BOOT, Clock, event, sample
 from tests.recorded_server import Answer, Requested, problem, serving
 
@@ -399,3 +402,43 @@ def test_an_older_server_is_reported_what_it_takes_without_ages_and_late_marks(
     line.keep(msgspec.structs.replace(plain, seq=32, gpus=gpus, ages_s={}))
     line.turn_until_idle()
     assert len(line.requested) == num_sent + 1, "it is not asked again for an hour"
+
+
+def test_a_spool_that_release_0_1_0_wrote_is_sent_as_its_reports_were_written(line: Line) -> None:
+    """The schema stays that of the values: the control plane reads both."""
+    line.keep(msgspec.json.decode(telemetry_of_0_1_0.REPORT, type=Report))
+    line.turn_until_idle()
+    (sent,) = line.requested
+    assert (read(sent).schema, read(sent).is_history) == (1, True)
+    taken = read_report(sent.body).report
+    assert (taken.schema, len(taken.gpus[0].values), taken.gpus[0].values[-1]) == (SCHEMA, NUM_METRICS, None)
+    assert tuple(taken.gpus[0].values[:29]) == telemetry_of_0_1_0.VALUES
+
+
+def test_a_control_plane_of_release_0_1_0_gets_the_metrics_that_it_knows(line: Line) -> None:
+    """As after a host was upgraded before its control plane, or that one went back. Nothing else is left out."""
+
+    def answer(sent: Report) -> Answer:
+        return ACCEPTED if sent.schema == 1 else problem(426, "upgrade_required", spoken=1, schema=1)
+
+    line.answer = answer
+    first = sample(16, line.clock.wall_ms())
+    named = msgspec.structs.replace(first.gpus[0], from_dcgm=("power_w", "tensor_active_percent"))
+    line.keep(msgspec.structs.replace(first, gpus=(named, *first.gpus[1:])))
+    line.turn_until_idle()
+    line.keep(sample(32, line.clock.wall_ms()))
+    line.turn_until_idle()
+    sent = [read(asked) for asked in line.requested]
+    assert [(each.seq, each.schema) for each in sent] == [(16, SCHEMA), (16, 1), (32, 1)]
+    assert [gpu.values for gpu in sent[1].gpus] == [gpu.values[:29] for gpu in first.gpus]
+    assert [gpu.from_dcgm for gpu in sent[1].gpus] == [("power_w",), ()]
+    assert (sent[1].node, sent[1].at_ms) == (first.node, first.at_ms)
+
+
+@pytest.mark.parametrize("schema", [0, 7, "1", True, None, SCHEMA])
+def test_a_schema_that_this_release_cannot_write_is_waited_out(line: Line, schema: object) -> None:
+    line.answer = lambda _sent: problem(426, "upgrade_required", schema=schema)
+    line.keep(sample(16, line.clock.wall_ms()))
+    assert line.uplink.turn() == 0.0
+    assert line.uplink.turn() > 1
+    assert [read(asked).schema for asked in line.requested] == [SCHEMA]

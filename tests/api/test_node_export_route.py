@@ -68,7 +68,8 @@ def test_the_command_writes_a_file_that_is_whole_or_not_there(
         yield client
 
     monkeypatch.setattr(node_export, "open_client", opened)
-    out = tmp_path / "alpha.jsonl"
+    out = tmp_path / "export" / "alpha.jsonl"
+    out.parent.mkdir()
     done = CliRunner().invoke(nodes.app, ["export", "alpha", "--since", "2h", "--out", str(out)])
     assert done.exit_code == 0, done.output
     lines = [json.loads(line) for line in out.read_text(encoding="utf-8").splitlines()]
@@ -77,6 +78,6 @@ def test_the_command_writes_a_file_that_is_whole_or_not_there(
     again = CliRunner().invoke(nodes.app, ["export", "alpha", "--out", str(out)])
     assert isinstance(again.exception, CommandError)
     assert again.exception.code is Exit.CONFLICT
-    assert [each.name for each in tmp_path.iterdir()] == ["alpha.jsonl"]
+    assert [each.name for each in out.parent.iterdir()] == ["alpha.jsonl"]
     shown = CliRunner().invoke(nodes.app, ["export", "alpha", "--since", "1h"])
     assert json.loads(shown.output.splitlines()[0])["node_name"] == "alpha"

@@ -38,6 +38,7 @@ class Calls:
         self._edge = Edge(
             self._answer,
             body_bytes=1 << 20,
+            manifest_bytes=1 << 20,
             places=RequestPlaces(most),
             allowed_hosts=frozenset(),
             registry=CollectorRegistry(),

@@ -12,6 +12,8 @@ from typing import Any, Final
 from sqlalchemy import select
 
 from control.attempts.attempts import lock_attempt
+from control.content import bundles
+from control.content.manifests import reading_of
 from control.core.sealer import seal_once
 from control.core.sequencer import sequence_once
 from control.core.unit_of_work import UnitOfWorkFactory
@@ -30,6 +32,7 @@ from control.telemetry.reports import IncomingReport, Outcome
 from control.tenants import keys, persons, quotas, tenants
 from control.training import training
 from control.watch.verdicts import record_verdict
+from muster.content.manifest import VERSION, Entry, Kind, Manifest, digest_of, encode
 from muster.db.models import Checkpoint, EvidenceRow, Gpu, GpuStandingChange, Incident, Job, Node, Reclaim
 from muster.domain.evidence.repairs import RepairAction, RepairOutcome
 from muster.domain.ids import GpuUuid, JobId, ReclaimId, TenantId
@@ -43,6 +46,7 @@ from muster.identity import new_id
 from muster.wire.host import PROTOCOL_VERSION, LogBatch, LogChunk
 from muster.wire.training import TrainBatch, TrainLine
 from scheduler.quota.tenancy import Quota
+from tests.control.secrets.secret_case import KeyService, set_secret
 from tests.fleet_factory import ENDS_AT_ITS_FAULT, OPERATOR, Fleet
 from tests.played_host import PlayedHost, played_host
 from tests.stored_signals import add_signal
@@ -53,10 +57,11 @@ from watch.reports import Frame
 from watch.verdicts import Verdict
 
 JUDGE: Final = system_principal("judge")
+SECRET_KEYS: Final = KeyService()
 WORDS: Final = ("ocelot", "quetzal")
 WRITTEN: Final = (
     *("tenant", "job", "script", "argument", "environment", "label", "print", "damage", "second", "regret"),
-    *("key", "person", "ceiling", "reclaim", "cordon", "burn-in"),
+    *("key", "person", "secret", "ceiling", "reclaim", "cordon", "burn-in"),
 )
 """What is written with a tenant's word before it: names, a specification, what a rank prints and says, reasons."""
 BYSTANDER: Final = "axolotl"
@@ -248,10 +253,18 @@ class _Life:
         role = Role.TENANT_MEMBER
         with self.units.begin(OPERATOR, keys.CREATE) as unit:
             self.key_id = keys.create(unit, name=f"{self.word}-key", role=role, tenant_id=tenant_id).key.id
+        self.secret_id = set_secret(self.units, SECRET_KEYS, tenant_id, f"{self.word}-secret", b"a value").id
         with self.units.begin(OPERATOR, persons.CREATE) as unit:
             self.person_id = persons.create(unit, name=f"{self.word}-person", role=role, tenant_id=tenant_id).person.id
+        self.bundle_digest = self._store_a_bundle()
         with self.units.begin(OPERATOR, quotas.SET) as unit:
             quotas.set_quota(unit, tenant_id, "on_demand", Quota(ceiling=1), reason=f"{self.word}-ceiling")
+
+    def _store_a_bundle(self) -> str:
+        content = f"{self.word}-file".encode()
+        entry = Entry("program", Kind.FILE, len(content), (digest_of(content),))
+        with self.units.begin(self.owner, bundles.BEGIN) as unit:
+            return bundles.begin(unit, reading_of(encode(Manifest(VERSION, (entry,))))).folder.digest
 
     def _give_way(self, for_job: JobId) -> None:
         tenant_id = self.owner.tenant_id
@@ -303,8 +316,10 @@ class _Life:
             "attempt_id": self.attempt_id,
             "key_id": self.key_id,
             "person_id": self.person_id,
+            "secret_id": self.secret_id,
             "tenant_id": tenant_id,
             "reclaim_id": self.reclaim_id,
+            "bundle": self.bundle_digest,
             "checkpoint_id": checkpoint,
             "verdict_id": self.verdict_id,
         }

@@ -15,7 +15,7 @@ from starlette.types import ASGIApp
 
 from muster.domain.gpu.metrics import NUM_METRICS, SCHEMA
 from tests.authorisation.callers import Caller
-from tests.authorisation.routes import CONSOLE, Row, Whose, fields_of
+from tests.authorisation.routes import PAGES, Row, Whose, fields_of
 
 ENDLESS: Final = {
     "/v1/events/stream",
@@ -24,7 +24,14 @@ ENDLESS: Final = {
     "/console/jobs/{job_id}/logs/follow",
 }
 """Streams of which the first bytes are taken, and no more."""
-GENERAL: Final = {"tier": "on_demand", "name": "quarantine", "code": "not_found", "version": "1", "outcome": "finish"}
+GENERAL: Final = {
+    "tier": "on_demand",
+    "name": "quarantine",
+    "code": "not_found",
+    "version": "1",
+    "outcome": "finish",
+    "project": "muster-client",
+}
 MISSING: Final = {
     **{
         f"{noun}_id": f"{prefix}_00000000000000000000000000"
@@ -35,6 +42,7 @@ MISSING: Final = {
             "person": "prs",
             "tenant": "ten",
             "reclaim": "rcl",
+            "secret": "sec",
             "verdict": "vrd",
             "incident": "inc",
             "cordon": "cdn",
@@ -51,6 +59,7 @@ MISSING: Final = {
     "code": "nothing",
     "version": "999999",
     "digest": "0",
+    "bundle": "0" * 64,
 }
 LONG_S: Final = 240.0
 Document = Mapping[str, Any]
@@ -128,7 +137,7 @@ class Requesting:
 
     def follow(self, where: str, caller: Caller, *, until: bytes, meanwhile: Callable[[], None]) -> bytes:
         """Return what a stream sends until it has sent ``until``. ``meanwhile`` is done once it has begun."""
-        headers = {**caller.headers(is_page=where.startswith(CONSOLE)), "Host": "127.0.0.1"}
+        headers = {**caller.headers(is_page=where.startswith(PAGES)), "Host": "127.0.0.1"}
         has_begun = threading.Event()
         assert self.client.portal is not None
         listening = self.client.portal.start_task_soon(

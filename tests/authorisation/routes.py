@@ -16,7 +16,7 @@ from muster.domain.principals import Role
 from tests.authorisation.callers import Caller
 
 TABLE: Final = Path(__file__).with_name("routes.txt")
-CONSOLE: Final = "/console"
+PAGES: Final = ("/console", "/install")
 SIGNED_IN: Final = "signed in"
 PUBLIC: Final = "public"
 HOLDERS: Final[Mapping[str, frozenset[Role]]] = {
@@ -28,6 +28,9 @@ HOLDERS: Final[Mapping[str, frozenset[Role]]] = {
         "log:read": "tenant_member tenant_admin operator",
         "key:read": "tenant_admin auditor operator",
         "key:write": "tenant_admin operator",
+        "secret:read": "tenant_member tenant_admin operator",
+        "secret:write": "tenant_admin operator",
+        "secret_key:write": "operator",
         "tenant:read": "tenant_member tenant_admin auditor operator",
         "tenant:write": "operator",
         "node:read": "auditor operator",
@@ -70,7 +73,7 @@ class Row:
 
     @property
     def is_page(self) -> bool:
-        return self.path.startswith(CONSOLE)
+        return self.path.startswith(PAGES)
 
     def expected(self, caller: Caller, whose: Whose) -> int:
         """The one status that this caller must get."""

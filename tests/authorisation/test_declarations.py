@@ -11,7 +11,7 @@ from fastapi.routing import iter_route_contexts
 
 from api.permissions import _DECLARES, UndeclaredRouteError, declared_routes
 from muster.domain.principals import ROLE_PERMISSIONS, Permission
-from tests.authorisation.routes import HOLDERS, PUBLIC, SIGNED_IN, read_table
+from tests.authorisation.routes import HOLDERS, PAGES, PUBLIC, SIGNED_IN, read_table
 from tools.openapi_document import described
 
 Declarations = Mapping[tuple[str, str], str]
@@ -54,7 +54,7 @@ def test_the_document_names_every_operation_with_its_declaration(declarations: D
         for path, operations in described()["paths"].items()
         for method, operation in operations.items()
     }
-    assert documented == {route: words for route, words in declarations.items() if not route[1].startswith("/console")}
+    assert documented == {route: words for route, words in declarations.items() if not route[1].startswith(PAGES)}
 
 
 def test_a_declaration_that_is_removed_stops_the_start_and_another_one_is_noticed(whole_app: FastAPI) -> None:

@@ -51,7 +51,7 @@ def _sample(name: str, described: DescribedCall[Any, Any]) -> Sample:
 
 def _value(hint: Any) -> Any:
     kinds = _alternatives(hint)
-    for kind, value in ((bool, True), (int, 3), (float, 0.5), (str, "text")):
+    for kind, value in ((bool, True), (int, 3), (float, 0.5), (str, "text"), (bytes, b"[1, []]")):
         if kind in kinds:
             return value
     if any(get_origin(kind) is Sequence for kind in kinds):

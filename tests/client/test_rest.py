@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from muster import __version__
 from muster.client import AsyncRestClient, Problem, RestClient, UnreachableError
 from muster.client.transport import trusted
 from tests.client.both_clients import Ask, both_clients
@@ -187,3 +188,29 @@ def test_certificates_are_read_for_https_alone_and_http_trusts_none() -> None:
     assert trusted("HTTPS://muster.example", None) is True
     with pytest.raises(FileNotFoundError):
         trusted("https://muster.example", missing)
+
+
+@both_clients
+def test_each_request_names_the_clients_version(ask: Ask) -> None:
+    with serving(lambda _asked, _number: Answer(200, JOB, {"Muster-Version": __version__})) as server:
+        ask(server.url, lambda client: client.job("job_1"))
+        assert server.requested[0].headers["muster-client-version"] == __version__
+
+
+@both_clients
+@pytest.mark.parametrize("version", ["7.0.0", "0.9.0"])
+def test_a_server_of_a_release_that_does_not_fit_is_refused_with_what_to_install(ask: Ask, version: str) -> None:
+    with serving(lambda _asked, _number: Answer(200, JOB, {"Muster-Version": version})) as server:
+        with pytest.raises(Problem) as caught:
+            ask(server.url, lambda client: client.job("job_1"))
+        assert (caught.value.status, caught.value.code) == (426, "client_version")
+        assert f"the control plane, which is {version}" in caught.value.detail
+        assert f"pip install --upgrade -r {server.url}/install/client.txt" in caught.value.suggestion
+        assert len(server.requested) == 1
+
+
+@both_clients
+@pytest.mark.parametrize("headers", [{}, {"Muster-Version": "unknown"}], ids=["none", "unknown"])
+def test_a_server_that_names_no_version_is_accepted(ask: Ask, headers: dict[str, str]) -> None:
+    with serving(lambda _asked, _number: Answer(200, JOB, headers)) as server:
+        assert ask(server.url, lambda client: client.job("job_1"))["id"] == "job_1"

@@ -2,7 +2,7 @@
 
 from control.jobs import jobs
 from control.jobs import read as job_reads
-from control.jobs.read import JobFilter
+from control.jobs.listing import JobFilter, list_jobs
 from muster.domain.states import JobState
 from tests.console.conftest import Console, words_of
 from tests.console.played_job import played_job
@@ -47,7 +47,7 @@ def test_a_copy_is_a_new_job_of_the_same_tenant(seen: Console) -> None:
     job_id = seen.fleet.submit(name="again", labels={"team": "a"})
     assert seen.post(f"/console/jobs/{job_id}/copy", "operator", reason="again").status_code == 303
     with seen.units.begin(seen.fleet.tenant, jobs.READ, quiet=True) as unit:
-        found = job_reads.list_jobs(unit, JobFilter(name="again"), limit=50)
+        found = list_jobs(unit, JobFilter(name="again"), limit=50)
     assert len(found) == 2
     assert {each.job.tenant_id for each in found} == {seen.fleet.tenant_id}
     specs = [seen.fleet.job(each.job.id).spec for each in found]

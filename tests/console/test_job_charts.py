@@ -1,5 +1,7 @@
 """The charts on a job's page: loss, times of each rank, readings of its GPUs."""
 
+import re
+
 from control.telemetry.intake import Intake, IntakeLimits
 from control.telemetry.reports import IncomingReport, Outcome
 from muster.domain.times import to_ms
@@ -101,6 +103,29 @@ def test_the_charts_over_time_have_the_steps_and_each_gpu(seen: Console) -> None
     assert [line["name"].partition(", ")[2] for line in power["lines"]] == ["GPU 0", "GPU 1"]
     assert [[point[1] for point in line["points"]] for line in power["lines"]] == [[300.0], [300.0]]
     assert len(charts["Step time, rank 0"]["lines"][0]["points"]) == 5
+    assert "Tensor cores active" not in seen.text(f"/console/gpus/{job.newest.hosts[0].gpus[0]}")
     job.stalls()
     (mark,) = next(iter(seen.get(where).json()["charts"]))["marks"]
     assert mark["label"] == "✕ hang"
+
+
+def test_activity_of_tensor_cores_is_shown_where_an_exporter_reports_it(seen: Console) -> None:
+    job = played_job(seen)
+    job.start()
+    first, second = job.newest.hosts[0].gpus
+    where = f"/console/jobs/{job.job_id}/readings.json"
+    gpus = (reading(first, power_w=300.0, tensor_active_percent=37.5), reading(second, power_w=300.0))
+    intake = Intake(seen.units, limits=IntakeLimits(pause_s=0.001))
+    outcomes: list[Outcome] = []
+    at_ms = to_ms(seen.units.clock()) + 1_000
+    intake.submit(
+        IncomingReport(job.newest.hosts[0].part.node_id, None, report(16, at_ms, *gpus), at_ms), outcomes.append
+    )
+    wait_until(lambda: bool(outcomes))
+    intake.close()
+    wait_until(lambda: bool(seen.get(where).json()["charts"]))
+    tensor = seen.get(where).json()["charts"][-1]
+    assert (tensor["title"], tensor["unit"]) == ("Tensor cores active", "%")
+    assert [[point[1] for point in line["points"]] for line in tensor["lines"]] == [[37.5], []]
+    page = seen.text(f"/console/gpus/{first}")
+    assert re.search(r"Tensor cores active\D*38 %", page)

@@ -4,7 +4,7 @@ from console.job_ranks import FEW, MOST_CELLS, duration, grid_of
 from console.job_spread import named, spread_rows
 from control.jobs.rank_views import GpuNow, RankTimes, figures_of_gpus, figures_of_ranks
 from muster.domain.ids import NodeId
-from watch.stragglers.spread import Figure, odd_ranks, spread
+from muster.domain.spread import Figure, odd_ranks, spread
 
 
 def rank(number: int, own_s: float | None = 0.2, wait_s: float | None = 0.1) -> RankTimes:

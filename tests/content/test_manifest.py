@@ -18,6 +18,7 @@ from muster.content.manifest import (
 )
 
 A = digest_of(b"a")
+C = digest_of(b"c" * CHUNK_BYTES)
 FILE = Entry("src/train.py", Kind.FILE, 1, (A,))
 NAMES = st.text("aé 🙂-~*[", min_size=1, max_size=6)
 
@@ -30,11 +31,11 @@ def test_it_comes_back_from_its_bytes() -> None:
     manifest = of(
         Entry("data", Kind.FOLDER, 0, ()),
         Entry("now", Kind.LINK, 0, ("src/train.py",)),
-        Entry("run", Kind.PROGRAM, CHUNK_BYTES + 1, (A, digest_of(b"b"))),
+        Entry("run", Kind.PROGRAM, CHUNK_BYTES + 1, (C, digest_of(b"b"))),
         FILE,
     )
     assert decode(encode(manifest)) == manifest
-    assert list(manifest.chunks()) == [(A, CHUNK_BYTES), (digest_of(b"b"), 1)]
+    assert list(manifest.chunks()) == [(C, CHUNK_BYTES), (digest_of(b"b"), 1), (A, 1)]
 
 
 def test_its_digest_is_fixed_for_all_releases() -> None:
@@ -75,6 +76,22 @@ def test_an_entry_that_no_work_folder_has_is_refused(entry: Entry, fault: str) -
 def test_paths_that_exclude_each_other_are_refused(paths: tuple[str, ...], fault: str) -> None:
     with pytest.raises(ManifestError, match=fault):
         decode(encode(of(*(Entry(path, Kind.FILE, 0, ()) for path in paths))))
+
+
+@pytest.mark.parametrize(
+    "entries",
+    [
+        (Entry("a", Kind.FILE, CHUNK_BYTES, (A,)), Entry("b", Kind.FILE, 1, (A,))),
+        (Entry("a", Kind.FILE, 1, (A,)), Entry("b", Kind.PROGRAM, CHUNK_BYTES, (A,))),
+        (Entry("a", Kind.FILE, CHUNK_BYTES + 1, (A, A)),),
+    ],
+)
+def test_a_chunk_has_one_size(entries: tuple[Entry, ...]) -> None:
+    """Else many files would count with one byte each, and a host would write them with the larger one."""
+    with pytest.raises(ManifestError, match="its chunk has two sizes"):
+        decode(encode(of(*entries)))
+    same = of(Entry("a", Kind.FILE, 2 * CHUNK_BYTES, (A, A)), Entry("b", Kind.LINK, 0, (A,)))
+    assert decode(encode(same)) == same
 
 
 @pytest.mark.parametrize("content", [b"", b"{}", b"[2,[]]", b"[1,[[1]]]", b'[1,[["x",9,0,[]]]]', b"\xff", b"[1,[]]x"])

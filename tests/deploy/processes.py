@@ -27,7 +27,7 @@ from tests.warm_python import WarmPython
 
 BIN: Final = Path(sys.executable).parent
 PATIENCE_S: Final = 240.0
-_PORTS: Final = ("5432", "6379", "8420")
+_PORTS: Final = ("5432", "6379", "8420", "8421")
 _OWN_PATHS: Final = {
     "/var/lib/muster/host": "MUSTER_STATE_DIR",
     "/var/lib/muster/checkpoints": "MUSTER_CHECKPOINTS_DIR",
@@ -209,7 +209,7 @@ class Machine:
 
 
 def _addresses() -> list[tuple[str, str]]:
-    return [("postgres", "5432"), ("redis", "6379"), ("api", "8420")]
+    return [("postgres", "5432"), ("redis", "6379"), ("api", "8420"), ("store", "8421")]
 
 
 @contextmanager

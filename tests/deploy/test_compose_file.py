@@ -123,9 +123,18 @@ def test_needs_go_in_no_circle() -> None:
     assert names.index("bootstrap") < names.index("enrol") < names.index("h100-1-agent")
 
 
-def test_only_the_api_is_reachable_from_outside_and_by_default_from_this_machine_alone() -> None:
+def test_only_api_and_store_are_reachable_from_outside_and_by_default_from_this_machine_alone() -> None:
     published = {name: service.table["ports"] for name, service in SERVICES.items() if "ports" in service.table}
-    assert published == {"api": ["127.0.0.1:8420:8420"]}
+    assert published == {"api": ["127.0.0.1:8420:8420"], "store": ["127.0.0.1:8421:8421"]}
+
+
+def test_the_content_store_has_its_own_secrets_alone() -> None:
+    volumes = {source for source, _ in SERVICES["store"].mounts.values()}
+    assert volumes == {"store-secret", "objects"}
+    users = {
+        name for name, service in SERVICES.items() if "store-secret" in {src for src, _ in service.mounts.values()}
+    }
+    assert users == {"prepare", "migrate", "bootstrap", "api", "scheduler", "worker-control", "store"}
 
 
 def test_hosts_reach_neither_the_database_nor_the_control_planes_secrets() -> None:
@@ -134,13 +143,13 @@ def test_hosts_reach_neither_the_database_nor_the_control_planes_secrets() -> No
         if str(service.table["image"]).startswith("muster-host"):
             assert service.table["networks"] == ["hosts"]
             volumes = {source for source, _ in service.mounts.values()}
-            assert not volumes & {"control", "database", "database-secret", "broker-secret", "keys"}
+            assert not volumes & {"control", "database", "database-secret", "broker-secret", "store-secret", "keys"}
     assert SERVICES["postgres"].table["networks"] == ["control"]
 
 
 def test_secrets_are_written_by_their_makers_alone() -> None:
     makers = {"control": {"prepare"}, "database-secret": {"prepare"}, "broker-secret": {"prepare"}}
-    makers |= {"host-secrets": {"prepare"}, "keys": {"bootstrap", "enrol"}}
+    makers |= {"host-secrets": {"prepare"}, "store-secret": {"prepare"}, "keys": {"bootstrap", "enrol"}}
     for volume, allowed in makers.items():
         writers = {
             service.name

@@ -1,20 +1,26 @@
 """Every command, environment and health check of the compose file as real processes, until a job has run through."""
 
+import hashlib
 import json
 import ssl
 import stat
 from collections.abc import Iterator
+from datetime import UTC, datetime
 from pathlib import Path
 
 import httpx
 import pytest
 import redis
 
+from muster.settings import load_settings
+from muster.store.key_file import read_keys
+from muster.store.objects import ObjectStore
 from tests.deploy.processes import PATIENCE_S, Machine, running_services
 from tests.swept import swept_folder
 from tests.waiting import wait_until
 from tests.warm_python import WarmPython
 
+SECRET_VOLUMES = ("control", "database-secret", "broker-secret", "store-secret", "host-secrets", "keys")
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(1800), pytest.mark.xdist_group("compose")]
 
 
@@ -81,6 +87,25 @@ def _pem_names(path: Path) -> bytes:
     return " ".join(names.get_values_for_type(x509.DNSName)).encode()
 
 
+def test_the_content_store_takes_what_the_control_plane_signs(machine: Machine) -> None:
+    """Over TLS, by the settings that the API has."""
+    volumes = machine.folder / "volumes"
+    settings = load_settings({"MUSTER_SETTINGS": str(volumes / "control/settings.yaml")})
+    store = ObjectStore.from_settings(settings)
+    assert store is not None
+    store.check()
+    content, now = b"a chunk" * 100_000, datetime.now(UTC)
+    key = "tenants/any/chunk"
+    put = store.upload(key, len(content), hashlib.sha256(content).hexdigest(), now)
+    get = store.download(key, now)
+    trusted = ssl.create_default_context(cafile=volumes / "host-secrets/ca.pem")
+    with httpx.Client(verify=trusted) as client:
+        assert client.put(put.url, headers=dict(put.headers), content=content).status_code == 200
+        assert client.get(get.url, headers={"range": "bytes=7-"}).content == content[7:]
+    store.delete([key])
+    assert store.head(key) is None
+
+
 def test_a_person_can_sign_in_to_the_console(machine: Machine) -> None:
     password = (machine.folder / "volumes/keys/console.password").read_text().strip()
     assert len(password) >= 20
@@ -108,7 +133,7 @@ def test_a_wakeup_needs_no_more_than_the_access_rules_give(machine: Machine) -> 
 
 def test_every_secret_is_for_its_owner_alone(machine: Machine) -> None:
     volumes = machine.folder / "volumes"
-    for volume in ("control", "database-secret", "broker-secret", "host-secrets", "keys"):
+    for volume in SECRET_VOLUMES:
         files = [path for path in (volumes / volume).iterdir() if path.is_file()]
         assert files, volume
         for path in files:
@@ -119,6 +144,7 @@ def test_no_secret_is_in_a_log_or_an_environment(machine: Machine) -> None:
     volumes = machine.folder / "volumes"
     secrets = [(volumes / name).read_text().strip() for name in ("control/secret.key", "database-secret/password")]
     secrets += [(volumes / name).read_text().strip() for name in ("keys/operator.key", "control/broker.password")]
+    secrets += [key.secret for key in read_keys(volumes / "store-secret/store.key")]
     for name, process in machine.processes.items():
         log = (machine.folder / f"{name}.log").read_text(errors="replace")
         environment = Path(f"/proc/{process.pid}/environ").read_text(errors="replace")
@@ -128,7 +154,7 @@ def test_no_secret_is_in_a_log_or_an_environment(machine: Machine) -> None:
 
 
 def test_what_is_killed_comes_back_on_the_same_volumes(machine: Machine) -> None:
-    for name in ("api", "scheduler", "worker-control", "h100-1", "h100-1-agent"):
+    for name in ("api", "store", "scheduler", "worker-control", "h100-1", "h100-1-agent"):
         machine.restart(name)
     said = followed(machine, "job", "submit", "--follow", "--", "examples/hello_ranks.py")
     assert "SUCCEEDED" in said
@@ -156,5 +182,4 @@ def test_a_key_whose_file_was_never_written_is_made_again_though_its_name_is_tak
 
 
 def _secret_files(machine: Machine) -> list[Path]:
-    volumes = ("control", "database-secret", "broker-secret", "host-secrets", "keys")
-    return [path for name in volumes for path in (machine.folder / "volumes" / name).iterdir()]
+    return [path for name in SECRET_VOLUMES for path in (machine.folder / "volumes" / name).iterdir()]

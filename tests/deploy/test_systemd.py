@@ -86,7 +86,7 @@ def test_no_unit_is_root_or_becomes_it(path: Path) -> None:
 @EACH
 def test_settings_and_secrets_come_by_a_file_and_not_by_the_unit(path: Path) -> None:
     (given,) = unit_of(path).settings["Environment"]
-    assert re.fullmatch(r"MUSTER_SETTINGS=/etc/muster/(control|host)\.yaml", given)
+    assert re.fullmatch(r"MUSTER_SETTINGS=/etc/muster/(control|host|store)\.yaml", given)
 
 
 def test_programs_outlive_the_host_workers_unit() -> None:

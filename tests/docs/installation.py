@@ -25,7 +25,7 @@ ENVIRONMENT: Final = ("lib", "pyvenv.cfg")
 """What makes a folder a Python environment, next to `bin`: without the last, its interpreter is that of the system."""
 COMMAND: Final = """\
 #!/bin/sh
-case "$1 $2" in "api "*|"scheduler "*|"worker "*|"agent run") exec {installed} "$@";; esac
+case "$1 $2" in "api "*|"scheduler "*|"store serve"|"worker "*|"agent run") exec {installed} "$@";; esac
 exec {warm} -m muster "$@"
 """
 """A release's `muster`: a process that stays is started as it is, and one that runs to its end is a warm fork."""
@@ -53,7 +53,7 @@ class Installation:
         self.root = root
         self._command_python = command_python
         self._job_python = job_python
-        self.ports = {port: str(free_port()) for port in ("5432", "6379", "8420")}
+        self.ports = {port: str(free_port()) for port in ("5432", "6379", "8420", "8421")}
         self.places = {path: f"{root}{path}" for path in FOLDERS}
         self.places |= {"/etc/systemd/system": str(root / "systemd/units")}
         self.places |= {f"muster.example:{port}": f"127.0.0.1:{here}" for port, here in self.ports.items()}

@@ -66,6 +66,8 @@ def local_stack(
     """
     checkout = folder / "checkout"
     shutil.copytree(ROOT / "examples", checkout / "examples")
+    home = folder / "home"
+    home.mkdir()
     port = free_port()
     said = folder / "up.txt"
     with said.open("wb") as file:
@@ -83,7 +85,7 @@ def local_stack(
         reader = Reader(
             checkout,
             places={"127.0.0.1:8420": f"127.0.0.1:{port}"},
-            variables={"COLUMNS": "100", JOB_PYTHON: str(jobs.path)},
+            variables={"HOME": str(home), "COLUMNS": "100", JOB_PYTHON: str(jobs.path)},
             path=(warm.command("muster"), BIN),
             pause_s=PAUSE_S,
         )

@@ -1,6 +1,7 @@
 """`docs/install.md`, typed from the first line to the last against real servers and processes."""
 
 import json
+import re
 import subprocess
 
 import pytest
@@ -72,6 +73,9 @@ def nothing_was_refused_on_the_way(installed: Installation) -> None:
 def each_process_states_that_it_is_well(installed: Installation) -> None:
     for part in ("api", "scheduler", "worker-control"):
         typed(installed, f"MUSTER_SETTINGS={installed.root}/etc/muster/control.yaml muster health {part}")
+    typed(installed, f"MUSTER_SETTINGS={installed.root}/etc/muster/store.yaml muster health store")
+    settings = f"MUSTER_SETTINGS={installed.root}/etc/muster/control.yaml"
+    assert re.search(r"ok +content store", typed(installed, f"{settings} COLUMNS=200 muster doctor || true"))
     for part in ("agent", "worker-host"):
         typed(installed, f"MUSTER_SETTINGS={installed.root}/etc/muster/host.yaml muster health {part}")
 

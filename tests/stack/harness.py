@@ -32,7 +32,7 @@ from muster.domain.policy.document import ContactPolicy, DispatchPolicy, Policy
 from muster.domain.principals import Role
 from muster.domain.states import AllocationState, Contact
 from muster.ports import free_port
-from muster.settings import make_secret_key_file
+from muster.settings import make_secret_key_file, make_secret_keys_file
 from tests.fleet_factory import ENDS_AT_ITS_FAULT, enrol_host
 from tests.patient import PATIENT
 from tests.waiting import wait_until
@@ -87,6 +87,7 @@ class Stack:
         self.postgres.start()
         self.broker.start()
         make_secret_key_file(self.folder / "secret.key")
+        make_secret_keys_file(self.folder / "secrets.key")
         migrate.upgrade(self.postgres.url())
         self.engine = make_engine(self.postgres.url(), limits=PATIENT)
         self.units = UnitOfWorkFactory(self.engine)
@@ -110,6 +111,8 @@ class Stack:
         else:
             shared |= {"database_url": self.postgres.url(), "secret_key_file": self.folder / "secret.key"}
             shared |= {"api_port": self.port}
+            if name == "api":
+                shared |= {"secret_keys_file": self.folder / "secrets.key"}
         child = Child(name, arguments, child_environment(**shared), self.folder / f"{name}.log", str(self.python))
         child.start()
         self.children[name] = child

@@ -87,11 +87,11 @@ def shell(
 
 
 def test_a_submission_that_is_followed_prints_and_ends_with_its_job(shell: Shell) -> None:
-    said = shell.type("job", "submit", "-f", "--command", "--", sys.executable, "-c", "print('hello')")
+    said = shell.type("job", "submit", "--follow", "--command", "--", sys.executable, "-c", "print('hello')")
     assert "hello" in said
     assert "SUCCEEDED" in said
     once = ("--max-restarts", "0", "--command", "--", sys.executable, "-c", "raise SystemExit(3)")
-    failed = shell.type("job", "submit", "-f", *once, code=Exit.JOB_FAILED)
+    failed = shell.type("job", "submit", "--follow", *once, code=Exit.JOB_FAILED)
     assert "FAILED" in failed
     assert "3" in failed
 

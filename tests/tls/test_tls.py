@@ -1,7 +1,5 @@
 """The API over TLS, as a process, with a certificate that the client is configured to trust."""
 
-import datetime as dt
-import ipaddress
 import socket
 import ssl
 from collections.abc import Iterator
@@ -9,10 +7,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from cryptography import x509
-from cryptography.hazmat.primitives import hashes, serialization
-from cryptography.hazmat.primitives.asymmetric import ec
-from cryptography.x509.oid import NameOID
 
 from control.core.unit_of_work import UnitOfWorkFactory
 from control.tenants import keys
@@ -23,6 +17,7 @@ from muster.db.engine import make_engine
 from muster.domain.principals import Principal, Role
 from muster.ports import free_port
 from muster.settings import SettingsError, load_settings, make_secret_key_file
+from tests.certificates import write_certificate
 from tests.waiting import wait_until
 from tests.warm_python import WarmPython
 
@@ -32,30 +27,6 @@ class SecureApi:
     url: str
     token: str
     certificate: Path
-
-
-def write_certificate(folder: Path) -> tuple[Path, Path]:
-    key = ec.generate_private_key(ec.SECP256R1())
-    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "127.0.0.1")])
-    now = dt.datetime.now(dt.UTC)
-    certificate = (
-        x509.CertificateBuilder()
-        .subject_name(name)
-        .issuer_name(name)
-        .public_key(key.public_key())
-        .serial_number(x509.random_serial_number())
-        .not_valid_before(now - dt.timedelta(days=1))
-        .not_valid_after(now + dt.timedelta(days=1))
-        .add_extension(x509.SubjectAlternativeName([x509.IPAddress(ipaddress.ip_address("127.0.0.1"))]), critical=False)
-        .add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
-        .sign(key, hashes.SHA256())
-    )
-    certificate_path, key_path = folder / "certificate.pem", folder / "key.pem"
-    certificate_path.write_bytes(certificate.public_bytes(serialization.Encoding.PEM))
-    key_path.write_bytes(
-        key.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
-    )
-    return certificate_path, key_path
 
 
 @pytest.fixture

@@ -8,6 +8,7 @@ import zipfile
 from pathlib import Path
 
 from tools import build_train_wheel
+from tools.wheels import base_wheel
 
 from .marks import TRAINS
 
@@ -36,16 +37,26 @@ def test_what_only_some_jobs_need_is_an_extra(tmp_path: Path) -> None:
         lines = wheel.read(name).decode().splitlines()
     assert {"Provides-Extra: s3", "Requires-Dist: boto3>=1.40,<2; extra == 's3'"} < set(lines)
     assert [line for line in lines if line.startswith("Requires-Dist") and "extra" not in line] == [
-        "Requires-Dist: torch>=2.13"
+        "Requires-Dist: muster-base>=0.1",
+        "Requires-Dist: torch>=2.13",
     ]
 
 
 def test_it_installs_without_a_network_and_runs_next_to_torch_alone(tmp_path: Path) -> None:
-    wheel = build_train_wheel.build(tmp_path / "dist")
+    wheels = [base_wheel().write(tmp_path / "dist"), build_train_wheel.build(tmp_path / "dist")]
     place = tmp_path / "venv"
     venv.create(place, with_pip=False)
     python = place / "bin" / "python"
-    install = ["--isolated", "--python", str(python), "install", "--no-index", "--no-deps", "--quiet", str(wheel)]
+    install = [
+        "--isolated",
+        "--python",
+        str(python),
+        "install",
+        "--no-index",
+        "--no-deps",
+        "--quiet",
+        *map(str, wheels),
+    ]
     subprocess.run([sys.executable, "-m", "pip", *install], check=True, timeout=180)
     # Torch is too large to install again: the tenant's environment sees ours for that, without our editable link.
     libraries = next(place.glob("lib/python*/site-packages"))

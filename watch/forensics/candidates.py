@@ -19,6 +19,7 @@ UNSEEN       a rank without a dump, where all others wait in one collective
 APART        a rank that does something else than the others, without any sequence
 ALL_ALIKE    all ranks wait in one collective
 SILENT       the only rank without any word about a wait
+ON_GPU       ranks whose GPUs wait in a collective, and nothing else is known
 ===========  ==========================================================================
 """
 
@@ -37,6 +38,7 @@ class Weight(IntEnum):
     """The weight of a candidate; see the module's table. A lower value is lighter."""
 
     NOTHING = 0
+    ON_GPU = 5
     SILENT = 10
     ALL_ALIKE = 15
     APART = 20
@@ -80,6 +82,7 @@ class State:
     """All that is known of the hang, joined. ``ranks``: by number, with the host of each; ``readings``: by host.
 
     ``notes``: what the hosts could not read. ``busy``: ranks that are overdue although they use the processor.
+    ``on_gpu``: the same, where their GPUs are known to wait in a collective.
     """
 
     ranks: Mapping[int, tuple[str, RankReport]]
@@ -90,6 +93,7 @@ class State:
     readings: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
     busy: tuple[int, ...] = ()
+    on_gpu: tuple[int, ...] = ()
 
     @cached_property
     def step(self) -> int:

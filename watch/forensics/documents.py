@@ -37,6 +37,7 @@ def to_document(report: HostReport) -> dict[str, Any]:
         "readings": dict(report.readings),
         "notes": [clean(note) for note in report.notes],
         "is_busy": report.is_busy,
+        "needs_gpus": report.needs_gpus,
     }
 
 
@@ -115,6 +116,7 @@ def from_document(document: object) -> HostReport:
         readings=fields.numbers("readings"),
         notes=fields.texts("notes", MAX_NOTES),
         is_busy=fields.flag("is_busy"),
+        needs_gpus=fields.flag("needs_gpus"),
     )
 
 

@@ -1,12 +1,16 @@
 """Candidates from the ranks alone: stopped and dead processes, and ranks that stand apart from the others."""
 
 from collections.abc import Iterator
+from typing import Final
 
 from muster.domain.exit.fault_lines import Role
 from watch.forensics.candidates import Candidate, State, Weight
-from watch.forensics.sentences import DOES, span_words
+from watch.forensics.sentences import DOES, gpu_evidence, rank_evidence, rank_words, span_words
 from watch.forensics.standing import CAUSE_OF_STANDING, DEAD_LOOP, Standing
 from watch.reports import RankReport
+
+MOST_READ: Final = 4
+"""Ranks whose readings are evidence of a wait on GPUs."""
 
 
 def rank_candidates(state: State) -> Iterator[Candidate]:
@@ -16,6 +20,8 @@ def rank_candidates(state: State) -> Iterator[Candidate]:
             operation, words = state.wait_of(numbers[0])
             node = state.ranks[numbers[0]][0]
             yield Candidate(weight, CAUSE_OF_STANDING[standing], numbers, DOES[standing], operation, words, (), node)
+    if state.on_gpu:
+        yield _on_gpu(state)
     if state.graph.edges:
         return
     yield from _loops(state)
@@ -54,6 +60,24 @@ def _loops(state: State) -> Iterator[Candidate]:
     does = f"has used the processor for {span} without output, I/O, a change of its processes or work on a GPU"
     cause = DEAD_LOOP if is_known else "unknown"
     yield Candidate(Weight.LOOP, cause, numbers, f"{does}{',' * first.is_frame_shown}", node=of_all[0][0])
+
+
+def _on_gpu(state: State) -> Candidate:
+    """Return the candidate that names no rank: each of these waits for another one."""
+    span = span_words(min(state.ranks[number][1].busy_quiet_s or 0.0 for number in state.on_gpu))
+    named = rank_words(state.on_gpu)
+    verb = "waits" if len(state.on_gpu) == 1 else "wait"
+    whole = (
+        f"{named[0].upper()}{named[1:]} {verb} on the GPU, which has been utilised for {span} without arithmetic, as "
+        "in a collective; the program printed nothing, and no evidence names a rank that holds up the others"
+    )
+    evidence = [
+        line
+        for number in state.on_gpu[:MOST_READ]
+        for node, rank in [state.ranks[number]]
+        for line in (rank_evidence(node, rank, state.stands[number]), *gpu_evidence(rank, state.readings.get(node, {})))
+    ]
+    return Candidate(Weight.ON_GPU, "unknown", (), evidence=tuple(evidence), whole=whole)
 
 
 def _first_of(state: State, standing: Standing) -> tuple[int, ...]:

@@ -29,7 +29,7 @@ from watch.forensics.sentences import (
     waits_words,
 )
 from watch.forensics.sequences import join, wait_graph
-from watch.forensics.standing import Standing, stand_of
+from watch.forensics.standing import Standing, on_gpu_stand, stand_of
 from watch.phases import Phase
 from watch.reports import HostReport, RankReport
 from watch.verdicts import Verdict, VerdictKind
@@ -63,7 +63,9 @@ def _state(reports: Sequence[HostReport]) -> State:
             known = rank if rank.collectives else replace(rank, collectives=stated.get(rank.rank, ()))
             if rank.rank not in ranks or len(known.collectives) > len(ranks[rank.rank][1].collectives):
                 ranks[rank.rank] = (report.node, known)
+    busy, on_gpu = _loops_in(reports, needs_gpus=False), _loops_in(reports, needs_gpus=True)
     stands = {number: stand_of(rank) for number, (_, rank) in ranks.items()}
+    stands |= {number: on_gpu_stand(stands[number]) for number in on_gpu}
     joined = join(rank for _, rank in ranks.values())
 
     def may_lag(number: int) -> bool:
@@ -73,8 +75,12 @@ def _state(reports: Sequence[HostReport]) -> State:
     for report in reports:
         readings.setdefault(report.node, {}).update(report.readings)
     notes = tuple(f"{report.node}: {note}" if report.node else note for report in reports for note in report.notes)
-    busy = tuple(sorted({rank.rank for report in reports if report.is_busy for rank in report.ranks if is_loop(rank)}))
-    return State(ranks, stands, joined, wait_graph(joined, may_lag), quotes, readings, notes, busy)
+    return State(ranks, stands, joined, wait_graph(joined, may_lag), quotes, readings, notes, busy, on_gpu)
+
+
+def _loops_in(reports: Sequence[HostReport], *, needs_gpus: bool) -> tuple[int, ...]:
+    wanted = [report for report in reports if report.is_busy and report.needs_gpus is needs_gpus]
+    return tuple(sorted({rank.rank for report in wanted for rank in report.ranks if is_loop(rank)}))
 
 
 def _verdict(state: State, best: Candidate, others: list[Candidate]) -> Verdict:

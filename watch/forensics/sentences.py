@@ -99,6 +99,7 @@ def rank_evidence(node: str, rank: RankReport, stand: Stand) -> str:
 
 _GPU_READINGS: Final = (
     ("utilisation", "utilisation {:.0f} %"),
+    ("tensor_active_percent", "tensor cores active {:.0f} %"),
     ("power_w", "{:.0f} W"),
     ("temperature_c", "{:.0f} °C"),
     ("sm_clock_mhz", "{:.0f} MHz"),
@@ -108,16 +109,19 @@ _MOST_PORTS: Final = 3
 
 def readings_evidence(node: str, rank: RankReport, readings: Mapping[str, float]) -> list[str]:
     """Return the readings of the rank's GPU, and the ports of its host whose retries grew, as lines of evidence."""
-    found: list[str] = []
-    of_gpu = [(readings.get(f"gpu.{rank.gpu}.{name}"), words) for name, words in _GPU_READINGS] if rank.gpu else []
-    known = [words.format(value) for value, words in of_gpu if value is not None]
-    if known:
-        found.append(f"GPU of rank {rank.rank} ({rank.gpu}): {', '.join(known)}")
+    found = gpu_evidence(rank, readings)
     ports = sorted((-value, name.split(".")) for name, value in readings.items() if name.startswith("port."))
     for value, parts in ports[:_MOST_PORTS]:
         port, counter = ".".join(parts[1:-1]), parts[-1]
         found.append(f"port {port}{f' of {node}' if node else ''}: {counter} grew by {-value:g} in the last minutes")
     return found
+
+
+def gpu_evidence(rank: RankReport, readings: Mapping[str, float]) -> list[str]:
+    """Return the readings of the rank's GPU as one line of evidence, if there are any."""
+    of_gpu = [(readings.get(f"gpu.{rank.gpu}.{name}"), words) for name, words in _GPU_READINGS] if rank.gpu else []
+    known = [words.format(value) for value, words in of_gpu if value is not None]
+    return [f"GPU of rank {rank.rank} ({rank.gpu}): {', '.join(known)}"] if known else []
 
 
 def _frame(frame: Frame) -> str:

@@ -122,6 +122,13 @@ class Stand:
         return by_kernel or is_of_program(self.frame)
 
 
+def on_gpu_stand(stand: Stand) -> Stand:
+    """Return the standing of a rank whose GPU waits in a collective: a victim, wherever its program waits for that."""
+    if not stand.is_suspect and stand.standing is not Standing.UNKNOWN:
+        return stand
+    return Stand(Standing.COLLECTIVE, stand.frame, "its GPU waits in a collective")
+
+
 def stand_of(rank: RankReport) -> Stand:
     """Return the standing of a rank by its process state, then its stack, then its phase."""
     frame = program_frame(rank.stack)

@@ -39,7 +39,8 @@ class Overdue:
 
     ``phase``, ``limit_s``: of the rank with the longest limit. ``still_s``: since the last progress of any rank.
     ``ranks``: the ranks that are behind the others; empty if all are at one place. ``is_busy``: processor time is the
-    only thing that some ranks have shown for ``still_s``.
+    only thing that some ranks have shown for ``still_s``. ``needs_gpus``: it is so only if their GPUs wait, which
+    another judge sees.
     """
 
     phase: Phase
@@ -48,6 +49,7 @@ class Overdue:
     still_s: float
     ranks: tuple[int, ...]
     is_busy: bool = False
+    needs_gpus: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,12 +67,16 @@ class _Allowed:
 class Tracker:
     """Tracker of the ranks of one attempt on one host. ``durations``: of the job's earlier attempts, if there were.
 
+    ``lacks_gpu_readings``: the ranks use GPUs whose readings another judge has. Ranks without a sensor that only use
+    the processor are then overdue for that judge after ``quiet_s`` already.
+
     ``_worked_s``: when each rank last showed work. ``_is_late``: the attempt had begun to train before this tracker
     saw it, so its steps may take longer than any limit that is not learnt.
     """
 
     policy: WatchPolicy
     durations: Durations = field(default_factory=Durations)
+    lacks_gpu_readings: bool = False
     _ranks: dict[int, RankTimes] = field(default_factory=dict)
     _worked_s: dict[int, float] = field(default_factory=dict)
     _taken_s: float | None = None
@@ -123,10 +129,15 @@ class Tracker:
         quiet = [report.still_s if report.has_sensor else report.busy_quiet_s for report in running]
         known = [each_s for each_s in quiet if each_s is not None]
         limit_s = max(self.policy.busy_quiet_s, patient_s)
-        if not bare or len(known) < len(quiet) or min(known) <= limit_s:
+        if not bare or len(known) < len(quiet):
+            return None
+        needs_gpus = self.lacks_gpu_readings and min(known) <= limit_s
+        if needs_gpus:
+            limit_s = max(float(self.policy.quiet_s), patient_s)
+        if min(known) <= limit_s:
             return None
         step = max(report.step for report in running)
-        return Overdue(bare[0].phase, step, limit_s, min(known), behind(running), is_busy=True)
+        return Overdue(bare[0].phase, step, limit_s, min(known), behind(running), is_busy=True, needs_gpus=needs_gpus)
 
     def limit_s(self, report: RankReport, *, has_any_sensor: bool = True) -> float:
         """Return how long the rank may stand still where it is, without any sign of work.

@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from muster.domain.policy.stragglers import StragglerPolicy
-from watch.stragglers.robust import LARGE_GROUP, LEAST_WIDTH, NORMAL_WIDTH, Peers, peers_of_each
+from muster.domain.robust import LARGE_GROUP, LEAST_WIDTH, NORMAL_WIDTH, Peers, peers_of_each
 from watch.stragglers.windows import Window
 
 LEAST_PAST: Final = 5

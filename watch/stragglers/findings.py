@@ -4,9 +4,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from muster.domain.policy.node_detectors import PairProbePolicy
+from muster.domain.spread import Figure
 from watch.stragglers.causes import StragglerCause
 from watch.stragglers.network import Link, SlowNetwork
-from watch.stragglers.spread import Figure
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,11 +22,11 @@ from dataclasses import dataclass, field, replace
 from typing import Final
 
 from muster.domain.policy.stragglers import StragglerPolicy
+from muster.domain.robust import figures_in, peers_of_each
+from muster.domain.spread import Figure
 from watch.stragglers.causes import CLOCK, THROTTLE, Explained, StragglerCause, explain
 from watch.stragglers.compare import SAME_WORK, Compared, Group, noise_of, peers_of
 from watch.stragglers.findings import OddFigure, Straggler
-from watch.stragglers.robust import figures_in, peers_of_each
-from watch.stragglers.spread import Figure
 from watch.stragglers.windows import LEAST_BEFORE, MFU, POWER, UTILISATION
 
 LEAST_PEERS: Final = 3

@@ -18,6 +18,7 @@ from dataclasses import dataclass, field, replace
 from typing import Final
 
 from muster.domain.policy.stragglers import StragglerPolicy
+from muster.domain.robust import by_place, figures_in
 from watch.stragglers.causes import Explained, StragglerCause, explain
 from watch.stragglers.compare import (
     LEAST_PAST,
@@ -33,7 +34,6 @@ from watch.stragglers.findings import Imbalance, Judgement, Straggler
 from watch.stragglers.gpu_figures import FiguresJudge, words_of_figure
 from watch.stragglers.network import SlowNetwork, slow_network
 from watch.stragglers.onset import became_slow
-from watch.stragglers.robust import by_place, figures_in
 from watch.stragglers.windows import RankWindows, Window, joined
 
 MOST_FOUND: Final = 16

@@ -12,8 +12,8 @@ from typing import Final
 
 from muster.domain.policy.node_detectors import PairProbePolicy
 from muster.domain.policy.stragglers import StragglerPolicy
+from muster.domain.robust import figures_in
 from watch.stragglers.compare import LEAST_PAST, usual_of
-from watch.stragglers.robust import figures_in
 from watch.stragglers.windows import Window
 
 MOST_LINKS: Final = 8

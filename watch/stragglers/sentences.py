@@ -5,12 +5,12 @@ from dataclasses import dataclass
 from typing import Final
 
 from muster.domain.job.verdicts import VerdictKind
+from muster.domain.spread import Figure
 from watch.phases import Phase
 from watch.stragglers.causes import StragglerCause
 from watch.stragglers.findings import Imbalance, OddFigure, Straggler
 from watch.stragglers.gpu_figures import words_of_figure
 from watch.stragglers.network import SlowNetwork
-from watch.stragglers.spread import Figure
 from watch.verdicts import Verdict
 
 _IN_WORDS: Final[Mapping[StragglerCause, str]] = {

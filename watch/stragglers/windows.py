@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final, TypeGuard
 
-from watch.stragglers.robust import is_figure
+from muster.domain.robust import is_figure
 
 LEAST_STEPS: Final = 4
 MOST_STEPS: Final = 1 << 24

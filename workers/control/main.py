@@ -12,6 +12,7 @@ from typing import Any, Final
 import structlog
 
 from control.attempts.reconcile import reconcile
+from control.content.collection import keep_once as keep_content_once
 from control.core.relay import has_due, relay_once
 from control.core.sealer import has_unsealed, seal_once
 from control.core.sequencer import has_unsequenced, sequence_once
@@ -47,6 +48,7 @@ from muster.db.engine import make_engine
 from muster.domain.principals import system_principal
 from muster.processes import Loop, run_loops, stop_on_signals
 from muster.settings import Settings
+from muster.store.objects import ObjectStore
 from workers.wakeup.sender import WakeupSender
 
 PAUSE_S: Final = 0.5
@@ -67,6 +69,7 @@ THRIFTY_S: Final = 30.0
 SILENCE_S: Final = 5.0
 STALLS_S: Final = 1.0
 STRAGGLERS_S: Final = 5.0
+CONTENT_S: Final = 30.0
 _log = structlog.get_logger(__name__)
 
 
@@ -76,13 +79,13 @@ def run(settings: Settings) -> None:
     engine = make_engine(str(settings.database_url), application_name="muster-control")
     units = UnitOfWorkFactory(engine)
     stop = stop_on_signals()
-    loops = keepers(units, str(settings.broker_url))
+    loops = keepers(units, str(settings.broker_url), ObjectStore.from_settings(settings))
     _log.info("control_worker_started", keeps=[loop.name for loop in loops])
     run_loops(loops, stop, report=Reporter(units, "worker-control").report)
     engine.dispose()
 
 
-def keepers(units: UnitOfWorkFactory, broker_url: str) -> list[Loop]:
+def keepers(units: UnitOfWorkFactory, broker_url: str, store: ObjectStore | None = None) -> list[Loop]:
     principal = system_principal("reconciler")
     return [
         Loop("sequencer", _woken(units, "muster_events", has_unsequenced, lambda: sequence_once(units) > 0)),
@@ -107,6 +110,7 @@ def keepers(units: UnitOfWorkFactory, broker_url: str) -> list[Loop]:
         Loop("telemetry", _pressing(TELEMETRY_S, lambda: telemetry.is_behind(telemetry.keep_once(units)))),
         Loop("energy", _paced(ENERGY_S, lambda: keep_energy_once(units))),
         Loop("peers", _paced(PEERS_S, PeerRounds(units, system_principal("judge")).once)),
+        Loop("content", _pressing(CONTENT_S, lambda: keep_content_once(units, store)), is_vital=False),
         Loop("failure_rates", _paced(FAILURES_S, lambda: count_once(units))),
     ]
 

@@ -11,6 +11,7 @@ import msgspec
 from muster.domain.ids import AttemptId
 from muster.durable import sync_folder, write_durably
 from muster.wire.host import Order
+from workers.host.bundle_order import BundlesHost, bundle_of
 
 FORGOTTEN: Final = "forgotten.json"
 _NS_PER_MS: Final = 1_000_000
@@ -23,13 +24,17 @@ def boottime_ms() -> int:
 
 @dataclass(frozen=True, slots=True)
 class OrderHost:
-    """The host's part of an order. ``secrets_dir``: holds a folder for each tenant. ``variables``: for its programs."""
+    """The host's part of an order. ``secrets_dir``: holds a folder for each tenant. ``variables``: for its programs.
+
+    ``bundles``: None where the host has none, as on one machine without a control plane.
+    """
 
     boot_id: str
     node_id: str
     python: str
     secrets_dir: Path | None = None
     variables: Mapping[str, str] = field(default_factory=dict)
+    bundles: BundlesHost | None = None
 
 
 class AttemptFolder:
@@ -60,12 +65,18 @@ class AttemptFolder:
         sync_folder(self.path.parent)
         document = {
             **_program_of(order, at.python),
+            "working_dir": order.working_dir or str(self.path),
+            **bundle_of(order, at.bundles, self.path, user or {}),
             "schema": 1,
             "boot_id": at.boot_id,
             "node_id": at.node_id,
-            "working_dir": order.working_dir or str(self.path),
             "user": user or {},
-            "secrets": {"names": order.secrets, "source": _secrets_of(at.secrets_dir, order.tenant)},
+            "secrets": {
+                "names": order.secrets,
+                "source": _secrets_of(at.secrets_dir, order.tenant),
+                "sealed": order.sealed_secrets,
+                "variables": order.secret_variables,
+            },
             "rendezvous": {"host": order.rendezvous.host, "port": port},
             "lease": {"boottime_ns": lease_until_ms * _NS_PER_MS},
             **self._checkpoints_of(order, at.variables),

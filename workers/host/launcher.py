@@ -24,6 +24,7 @@ from muster.ports import meeting_port
 from muster.wire.host import (
     CAPABILITIES_FIELD,
     HOST_CAPABILITIES,
+    LAID_SECRETS,
     PAIRWISE_CAPABILITY,
     PREFLIGHTS_FIELD,
     PROTOCOL_VERSION,
@@ -39,12 +40,14 @@ from muster.wire.host import (
 )
 from workers.host import supervisor
 from workers.host.attempt_folder import AttemptFolder, OrderHost, boottime_ms
+from workers.host.bundle_order import BUNDLE_CAPABILITY, BundlesHost
 from workers.host.job_users import JobUsers
 from workers.host.ledger_file import LedgerFile
 from workers.host.log_relay import LogRelay
 from workers.host.meetings import Meetings
 from workers.host.preflight import Preflights
 from workers.host.proof_tries import ProofTries
+from workers.host.secret_delivery import SecretDelivery
 from workers.host.starting import Starter
 from workers.host.supervisor.proof.remains import what_is_left
 from workers.host.wake_socket import WakeupSocket
@@ -72,7 +75,7 @@ class HostConfig:
     ``is_warm``: have a torchrun ready that has imported torch, so that a program starts a second or more sooner.
     ``checkpoints_dir``: folder of checkpoints for jobs that name none; None: in the state folder. ``scratch``:
     variables for the folder and the size of dataset copies. ``secrets_dir``: a folder for each tenant, with its
-    secrets. ``job_users``: users that the programs of jobs run as.
+    secrets. ``job_users``: users that the programs of jobs run as. ``bundles``: how it gets them.
     """
 
     node_id: str
@@ -84,6 +87,7 @@ class HostConfig:
     scratch: Mapping[str, str] = field(default_factory=dict)
     secrets_dir: Path | None = None
     job_users: JobUsers = field(default_factory=JobUsers)
+    bundles: BundlesHost | None = None
 
 
 class Launcher:
@@ -96,6 +100,7 @@ class Launcher:
         self._starter = Starter(config.state_dir, config.python, is_warm=config.is_warm)
         self._preflights = Preflights(config.state_dir, config.checkpoints_dir, self._write_order)
         self._meetings = Meetings(self._folder)
+        self._secrets = SecretDelivery(client, config.node_id, config.boot_id, boottime_ms)
         self._seq = 0
         self._next_heartbeat_ms = 0
         self._last_beat_ms = 0
@@ -104,6 +109,9 @@ class Launcher:
         self._proofs: dict[AttemptId, ProofTries] = {}
         self._taken: frozenset[str] = frozenset()
         self._was_reachable = True
+        self._claimable = tuple(
+            one for one in HOST_CAPABILITIES if one != BUNDLE_CAPABILITY or config.bundles is not None
+        )
         self._handlers: dict[type[Any], Callable[[Any], None]] = {
             host.SendClaim: self._send_claim,
             host.Prepare: self._prepare,
@@ -206,9 +214,15 @@ class Launcher:
             seq=sent_ms * 64 + self._seq % 64,
             attempts=attempts,
             is_woken=woken,
-            capabilities=HOST_CAPABILITIES if CAPABILITIES_FIELD in self._taken else (),
+            capabilities=self._capabilities if CAPABILITIES_FIELD in self._taken else (),
             preflights=self._preflights.reports() if PREFLIGHTS_FIELD in self._taken else (),
         )
+
+    @property
+    def _capabilities(self) -> tuple[str, ...]:
+        """With it the server knows whether a name that it has no secret of may be a file here."""
+        laid = () if self._config.secrets_dir is None else (LAID_SECRETS,)
+        return (*self._claimable, *laid)
 
     def _beat(self, request: HeartbeatRequest) -> tuple[HeartbeatAnswer, tuple[PreflightReport, ...]]:
         """Send a beat and return the answer with the preflights that were reported.
@@ -269,7 +283,7 @@ class Launcher:
             boot_id=self._config.boot_id,
             fence=command.fence,
             nonce=f"{self._config.node_id}/{command.attempt_id}",
-            capabilities=HOST_CAPABILITIES,
+            capabilities=self._claimable,
         )
         sent_ms = boottime_ms()
         answer = self._ask(lambda: self._client.claim(command.attempt_id, request))
@@ -288,7 +302,9 @@ class Launcher:
 
     def _write_order(self, folder: AttemptFolder, order: Order, port: int, lease_until_ms: int) -> None:
         config = self._config
-        at = OrderHost(config.boot_id, config.node_id, config.python, config.secrets_dir, config.scratch)
+        at = OrderHost(
+            config.boot_id, config.node_id, config.python, config.secrets_dir, config.scratch, config.bundles
+        )
         user = config.job_users.document(order.job_number)
         folder.write_order(order, at, lease_until_ms=lease_until_ms, port=port, user=user)
 
@@ -312,10 +328,10 @@ class Launcher:
         folder = self._folder(record.attempt_id)
         if supervisor.adopt(folder.path).state != "not_started":
             return
-        if is_allowed:
-            self._starter.start(folder.path)
-        else:
+        if not is_allowed:
             self._never_start(record)
+        elif self._secrets.are_here(record, folder):
+            self._starter.start(folder.path)
 
     def _stop_program(self, command: host.StopProgram) -> None:
         folder = self._folder(command.attempt_id)

@@ -16,6 +16,8 @@ from muster.client.key_file import KeyFile
 from muster.processes import Loop, run_loops, stop_on_signals
 from muster.progress_file import ProgressFile
 from muster.settings import Settings, SettingsError
+from workers.host.bundle_order import BundlesHost
+from workers.host.content.keeping import BundleKeeper
 from workers.host.identity import HostIdentity, host_identity
 from workers.host.job_users import JobUsers, job_users, open_ways
 from workers.host.launcher import HostConfig, Launcher
@@ -54,8 +56,8 @@ def _launch(settings: Settings, identity: HostIdentity, users: JobUsers, stop: t
     state_dir = settings.state_dir.absolute()
     ledger_file = LedgerFile(state_dir)
     open_ways(state_dir, users)
-    # Two connections: logs must never delay a heartbeat.
-    beats, logs = (_client(settings, identity.key_file) for _ in range(2))
+    # A connection each: neither logs nor bundles may delay a heartbeat.
+    beats, logs, bundles = (_client(settings, identity.key_file) for _ in range(3))
     relay = LogRelay(state_dir, logs)
     config = HostConfig(
         node_id=node_id,
@@ -67,6 +69,13 @@ def _launch(settings: Settings, identity: HostIdentity, users: JobUsers, stop: t
         scratch=_scratch_of(settings),
         secrets_dir=None if settings.job_secrets_dir is None else settings.job_secrets_dir.absolute(),
         job_users=users,
+        bundles=BundlesHost(
+            state_dir,
+            str(settings.api_url),
+            identity.key_file.absolute(),
+            None if settings.api_ca_file is None else settings.api_ca_file.absolute(),
+            settings.bundle_cache_bytes,
+        ),
     )
     launcher = Launcher(config, beats, ledger_file, relay)
     wakeup_socket = WakeupSocket(state_dir / "wakeup.sock")
@@ -74,6 +83,7 @@ def _launch(settings: Settings, identity: HostIdentity, users: JobUsers, stop: t
         Loop("launcher", lambda stop: launcher.run(wakeup_socket, stop)),
         Loop("log_relay", lambda stop: _relay_logs(relay, stop)),
         Loop("watch", HostWatch(state_dir).run, is_vital=False),
+        Loop("bundles", BundleKeeper(state_dir, bundles).run, is_vital=False),
     ]
     if settings.broker_url is not None:
         listener = ListenerLoop(node_id, wakeup_socket.path, settings.broker_url)

@@ -135,6 +135,9 @@ MOVES: Final = {f"gpu.{standing.lower()}": _moved(standing) for standing in Stan
 """Kind of event → the sentence of a GPU's move. Rules may make some because of the change, which are stated too."""
 SENTENCES: Final[Mapping[str, str | Callable[[str, Payload], str]]] = {
     "breaker.closed": "the breaker {subject} closes in {scope}: rules act there again, up to its cap",
+    "bundle.begun": "the bundle {subject} is known, and complete once all of it is uploaded",
+    "bundle.completed": "the bundle {subject} is complete",
+    "bundle.deleted": "the bundle {subject} is deleted",
     "checkpoint.pinned": "the checkpoint of step {step} of {job} is kept until it is unpinned",
     "checkpoint.unpinned": "the checkpoint of step {step} of {job} may expire",
     "evidence.counts_again": "evidence about GPU {subject} counts again, and the GPU is judged",
@@ -168,6 +171,10 @@ SENTENCES: Final[Mapping[str, str | Callable[[str, Payload], str]]] = {
     "person.password_reset": "the person {name} gets a new password; sessions end",
     "policy.activated": "the policy becomes version {version}, for every decision from then on",
     "policy.cohorts_rekeyed": "the cohorts of {num_gpus} GPUs are computed again",
+    "secret.created": "the secret {name} is set",
+    "secret.deleted": "the secret {name} is deleted: no later start gets it",
+    "secret.rewrapped": "values of secrets are written again under the active key",
+    "secret.rotated": "the secret {name} gets another value, for jobs that are placed from then on",
     "tenant.created": "the tenant {name} is added",
     "tenant.placed": _placed,
     "tenant.quota_set": _quota,

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Final
 import typer
 
 from muster.cli.framework.exits import CommandError, Exit
+from muster.cli.framework.installed import Part, has
 from muster.cli.framework.output import Listing, Page, age, changes, reads
 from muster.cli.framework.profile import open_client
 from muster.cli.framework.tables import Column
@@ -28,7 +29,7 @@ COLUMNS: Final = (
 StateDir = Annotated[Path, typer.Option(help="The local stack's state, where MUSTER_DATABASE_URL is not set.")]
 
 
-@changes(app, "verify", example="muster audit verify --json")
+@changes(app, "verify", example="muster audit verify --json", hidden=not has(Part.WHOLE))
 def verify(state_dir: StateDir = Path(".muster")) -> Page:
     """Verify the whole chain in the database. The exit code is 1 if it is broken."""
     from control.core.sealer import verify_audit

@@ -18,7 +18,7 @@ from muster.cli.framework.output import AsJson, AsYaml, Format, Page, Table, sho
 from muster.cli.framework.profile import find_profile, open_client
 from muster.cli.framework.tables import Column
 from muster.client.transport import trusted
-from muster.settings import SettingsError, load_settings
+from muster.settings import Settings, SettingsError, load_settings
 
 COLUMNS: Final = (
     Column("VERDICT", lambda item: item["verdict"]),
@@ -54,6 +54,7 @@ def findings(state_dir: Path) -> Iterator[Finding]:
     yield Finding("python", "ok", sys.version.split()[0])
     yield _torch()
     yield _checked("state folder", lambda: _writable(state_dir))
+    yield from _content_store(state_dir)
     yield from _control_plane()
 
 
@@ -86,6 +87,35 @@ def _writable(state_dir: Path) -> str:
     folder = state_dir if state_dir.exists() else state_dir.absolute().parent
     with tempfile.NamedTemporaryFile(dir=folder):
         return f"{folder} can be written"
+
+
+def _content_store(state_dir: Path) -> Iterator[Finding]:
+    """Check the store where this machine is the control plane: by its settings, or as the local stack's."""
+    try:
+        settings = load_settings()
+    except SettingsError:  # a finding of its own
+        return
+    from muster.store.faults import NOT_CONFIGURED
+
+    url = state_dir / "store.url"
+    if settings.store_url is None and settings.store_key_file is None and url.exists():
+        given = {"store_url": url.read_text(encoding="ascii"), "store_key_file": state_dir / "store.key"}
+        settings = settings.model_copy(update=given)
+    if settings.store_url is not None or settings.store_key_file is not None:
+        yield _checked("content store", lambda: _store_words(settings))
+    elif settings.database_url is not None:
+        yield Finding("content store", "warn", NOT_CONFIGURED)
+
+
+def _store_words(settings: Settings) -> str:
+    from muster.store.faults import NOT_CONFIGURED
+    from muster.store.objects import ObjectStore
+
+    store = ObjectStore.from_settings(settings)
+    if store is None:
+        raise CommandError(NOT_CONFIGURED)
+    store.check()
+    return f"{settings.store_url}, bucket {settings.store_bucket}"
 
 
 def _control_plane() -> Iterator[Finding]:

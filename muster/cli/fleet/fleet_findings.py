@@ -3,6 +3,7 @@
 A loop that stands still is a failure; none of the others is.
 """
 
+import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -16,8 +17,10 @@ from muster.client.transport import Problem
 
 Counts = Mapping[str, float]
 OUTBOX_LATE_S: Final = 30.0
+_SAMPLE: Final = re.compile(r'(?P<name>\w+)(?:\{\w+="(?P<label>(?:[^"\\]|\\.)*)".*\})? (?P<number>\S+)')
 MOST_INCIDENTS: Final = 20
 """The newest open incidents that the doctor names; `muster incident list` has all."""
+_ESCAPED: Final = re.compile(r"\\(.)")
 _OUT_OF_SORTS: Final = ("SUSPECT", "QUARANTINED", "REPAIR")
 
 
@@ -66,13 +69,19 @@ def _commands(loops: Sequence[Document]) -> str:
 
 
 def _figures(text: str) -> dict[str, dict[str, float]]:
-    """Return name → the value of its label → number; a figure without labels has the one label ''."""
-    from prometheus_client.parser import text_string_to_metric_families
+    """Return name → the value of its first label → number; a figure without labels has the one label ''.
 
+    Only what our own server writes is read: it writes no time behind a number. Raises ValueError for all else.
+    """
     found: dict[str, dict[str, float]] = {}
-    for family in text_string_to_metric_families(text):
-        for sample in family.samples:
-            found.setdefault(sample.name, {})[next(iter(sample.labels.values()), "")] = sample.value
+    for line in filter(None, text.splitlines()):
+        if line.startswith("#"):
+            continue
+        sample = _SAMPLE.fullmatch(line)
+        if sample is None:
+            raise ValueError(f"{line[:80]!r} is no figure")
+        label = _ESCAPED.sub(lambda each: "\n" if each[1] == "n" else each[1], sample["label"] or "")
+        found.setdefault(sample["name"], {})[label] = float(sample["number"])
     return found
 
 

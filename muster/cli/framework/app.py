@@ -10,10 +10,19 @@ from typer.exceptions import TyperException
 from muster.cli.framework import profile
 from muster.cli.framework.branches import BRANCHES
 from muster.cli.framework.exits import Exit, close_quietly, print_fault
+from muster.cli.framework.installed import Part, conflict_words, has
 from muster.cli.framework.tree import LazyGroup
 
 COMPLETE: Final = "_MUSTER_COMPLETE"
 """Variable that the shell's completion script sets to request a completion of the words so far."""
+
+
+_WHOLE_EPILOG: Final = (
+    "New here: `muster up` starts a fleet on this machine, `muster doctor` says what is wrong with it."
+)
+_CLIENT_EPILOG: Final = (
+    "New here: `muster login https://…` signs in to a control plane, `muster doctor` says what is wrong."
+)
 
 
 class Root(LazyGroup):
@@ -24,7 +33,7 @@ app = typer.Typer(
     name="muster",
     cls=Root,
     help="The control plane by which a GPU cloud governs its fleet.",
-    epilog="New here: `muster up` starts a fleet on this machine, `muster doctor` says what is wrong with it.",
+    epilog=_WHOLE_EPILOG if has(Part.WHOLE) else _CLIENT_EPILOG,
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
@@ -62,8 +71,7 @@ def run() -> int:
         typer.echo("Put it into a file, mode 0600, and name the file in MUSTER_API_KEY_FILE.", err=True)
         return Exit.USAGE
     try:
-        if COMPLETE in os.environ:
-            _complete_words()
+        _prepare()
         result = app(standalone_mode=False, prog_name="muster")
     except typer.Abort:
         return Exit.INTERRUPTED
@@ -86,7 +94,13 @@ def run() -> int:
     return result if isinstance(result, int) else Exit.OK
 
 
-def _complete_words() -> None:
+def _prepare() -> None:
+    """Make ready for a shell that requests completions; otherwise warn of an environment that is broken."""
+    if COMPLETE not in os.environ:
+        conflict = conflict_words()
+        if conflict is not None:
+            typer.echo(f"warning: {conflict}", err=True)
+        return
     from typer.completion import completion_init  # type: ignore[attr-defined]  # by which Typer itself does it
 
     completion_init()

@@ -11,6 +11,11 @@ LONGEST_S: Final = 100 * 365 * 86_400
 _DURATION: Final = re.compile(r"([0-9]+(?:\.[0-9]+)?)([smhd])")
 
 
+def is_duration(text: str) -> bool:
+    """Return whether a text has the form of a duration."""
+    return _DURATION.fullmatch(text.strip()) is not None
+
+
 def seconds_of(text: str | None, option: str) -> float | None:
     """Return the seconds of a duration. Raises ``typer.BadParameter``, which names the option, for any other text."""
     if text is None:

@@ -7,6 +7,8 @@ from enum import IntEnum
 from typing import Final
 
 from muster.cli.framework.command_words import for_a_person
+from muster.cli.framework.installed import Part, has, missing_words, part_of
+from muster.cli.framework.terminal import takes_escapes
 
 
 class Exit(IntEnum):
@@ -52,6 +54,8 @@ def exit_of(fault: BaseException) -> tuple[Exit, str, str]:
         return fault.code, str(fault), fault.suggestion
     if isinstance(fault, KeyboardInterrupt):
         return Exit.INTERRUPTED, "interrupted", ""
+    if isinstance(fault, ModuleNotFoundError) and not has(Part.WHOLE):
+        return Exit.USAGE, missing_words("this command", part_of(fault.name or "")), ""
     found = _of_the_api(fault) or _of_ours(fault)
     if found is not None:
         return found
@@ -91,7 +95,7 @@ def print_fault(fault: BaseException) -> Exit:
     if os.environ.get("MUSTER_DEBUG"):
         traceback.print_exception(fault)
     head = "error:"
-    if sys.stderr.isatty() and "NO_COLOR" not in os.environ and os.environ.get("TERM") != "dumb":
+    if "NO_COLOR" not in os.environ and takes_escapes(sys.stderr):
         head = f"\x1b[1;31m{head}\x1b[0m"
     sys.stderr.write(f"{head} {_visible(words)}\n" + (f"{_visible(suggestion)}\n" if suggestion else ""))
     return code

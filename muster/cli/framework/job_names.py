@@ -15,6 +15,7 @@ from typing import Final
 import typer
 
 from muster.cli.framework.exits import CommandError, Exit
+from muster.cli.framework.places import state_folder
 from muster.cli.framework.profile import find_profile, is_running, open_client
 from muster.cli.framework.tables import Document
 
@@ -82,5 +83,4 @@ def _stored() -> dict[str, str]:
 
 
 def _path() -> Path:
-    base = os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state"
-    return Path(base) / "muster" / "last-jobs.json"
+    return state_folder() / "last-jobs.json"

@@ -5,10 +5,10 @@ process holds the file's lock. A repetition of the same command finds a file who
 that it is one change. If the owner still runs, the repetition is a change of its own.
 """
 
-import fcntl
 import hashlib
 import json
 import os
+import sys
 import time
 import uuid
 from collections.abc import Callable, Iterator, Mapping
@@ -19,7 +19,9 @@ from typing import IO, Any, Final, TypeVar
 
 import typer
 
+from muster.cli.framework.file_lock import lock
 from muster.cli.framework.output import age_of
+from muster.cli.framework.places import state_folder
 from muster.cli.framework.profile import find_profile
 
 Body = TypeVar("Body", bound=Mapping[str, Any])
@@ -78,8 +80,7 @@ def _digest(request: object) -> str:
 
 
 def folder() -> Path:
-    base = os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state"
-    return Path(base) / "muster" / "pending"
+    return state_folder() / "pending"
 
 
 @contextmanager
@@ -102,11 +103,11 @@ def _adopted(digest: str) -> Pending | None:
     for path in sorted(folder().glob("*.json"), key=lambda path: path.name):
         with suppress(OSError, ValueError, KeyError, TypeError):
             file = path.open("r+", encoding="utf-8")
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            lock(file)
             document = json.loads(file.read())
             asked_at, key, body = float(document["asked_at"]), str(document["key"]), dict(document["body"])
             if time.time() - asked_at > MAX_AGE_S:
-                path.unlink(missing_ok=True)
+                _remove(path, file)
             elif path.name.startswith(digest) and path.exists():
                 return Pending(key, body, asked_at, path, file)
             file.close()
@@ -117,7 +118,7 @@ def _begun(digest: str, body: object) -> Pending:
     key = str(uuid.uuid4())
     path = folder() / f"{digest}-{key}.json"
     file = os.fdopen(os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600), "w", encoding="utf-8")
-    fcntl.flock(file, fcntl.LOCK_EX)
+    lock(file, waits=True)
     file.write(json.dumps({"key": key, "asked_at": time.time(), "body": body}))
     file.flush()
     os.fsync(file.fileno())
@@ -126,4 +127,11 @@ def _begun(digest: str, body: object) -> Pending:
 
 def _forget(pending: Pending) -> None:
     if pending.path is not None:
-        pending.path.unlink(missing_ok=True)
+        _remove(pending.path, pending.file)
+
+
+def _remove(path: Path, file: IO[str] | None) -> None:
+    """Remove the file, elsewhere than on Windows while its lock is held: no other command can adopt it meanwhile."""
+    if sys.platform == "win32" and file is not None:
+        file.close()  # an open file cannot be removed there
+    path.unlink(missing_ok=True)

@@ -28,11 +28,12 @@ def document_of(path: Path, code: Exit = Exit.INVALID, *, hint: str = "See `must
         raise CommandError(f"{path}: cannot be read as YAML ({words})", "Fix it; JSON is YAML too.", code) from error
     if not isinstance(document, dict):
         raise CommandError(f"{path}: holds no mapping", hint, code)
-    _require_json(path, document, hint, code)
+    require_json(str(path), document, hint, code)
     return document
 
 
-def _require_json(path: Path, document: dict[str, Any], hint: str, code: Exit) -> None:
+def require_json(path: str, document: dict[str, Any], hint: str, code: Exit = Exit.INVALID) -> None:
+    """Require that JSON can hold the mapping of ``path``. Raises ``CommandError`` with ``code`` and ``hint``."""
     try:
         unsaid = list(islice(unsaid_by_json(document), MOST_FAULTS))
         text = "" if unsaid else json.dumps(document)

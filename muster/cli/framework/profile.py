@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from muster.cli.framework.exits import CommandError, Exit
+from muster.cli.framework.places import config_folder
 
 if TYPE_CHECKING:
     from muster.client.rest import RestClient
@@ -70,7 +71,7 @@ def find_profile() -> Profile:
     local = local_profile()
     if local is None:
         words = "no control plane is named: no profile, no MUSTER_API_URL with MUSTER_API_KEY_FILE, no local stack"
-        advice = "Start one with `muster up`, or name one: `muster profile add --help`."
+        advice = "Sign in to one with `muster login https://…`, or start one with `muster up`."
         raise NothingNamedError(words, advice, Exit.USAGE)
     return local
 
@@ -149,8 +150,7 @@ def current_name() -> str:
 
 
 def file() -> Path:
-    base = os.environ.get("XDG_CONFIG_HOME") or Path.home() / ".config"
-    return Path(base) / "muster" / "profiles.json"
+    return config_folder() / "profiles.json"
 
 
 def stored() -> dict[str, Any]:

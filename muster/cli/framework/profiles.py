@@ -4,7 +4,7 @@ import json
 import re
 import sys
 from pathlib import Path
-from typing import Annotated, Any, Final
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
@@ -14,6 +14,9 @@ from muster.cli.framework.output import Done, Listing, Page, changes, reads
 from muster.cli.framework.profile import LOCAL, Profile
 from muster.cli.framework.tables import Column, Document
 from muster.durable import write_durably
+
+if TYPE_CHECKING:
+    from muster.documents import Whoami
 
 app = typer.Typer(help="Profiles: which control plane, with which key.", no_args_is_help=True)
 _NAME: Final = re.compile(r"[a-z0-9][a-z0-9._-]{0,62}")
@@ -87,11 +90,9 @@ def add(
     is_checked: Annotated[bool, typer.Option("--check/--no-check", help="Ask whose key it is.")] = True,
 ) -> Done:
     """Name a control plane. A profile of that name is replaced."""
-    if _NAME.fullmatch(name) is None or name in {LOCAL, "environment"}:
-        words = f"{name!r} cannot be a profile's name"
-        raise CommandError(words, "Small letters, digits and . _ -; `local` is the local stack's.", Exit.USAGE)
-    key = _prompted_key() if key_file is None else profile.read_key(key_file)
-    who = _principal(api_url, key, ca_file) if is_checked else ""
+    require_name(name)
+    key = prompted_key() if key_file is None else profile.read_key(key_file)
+    owner = _owner_words(principal(api_url, key, ca_file)) if is_checked else ""
     document = {
         "api_url": api_url.rstrip("/"),
         "key_file": str(_kept_key(name, key) if key_file is None else key_file.absolute()),
@@ -102,7 +103,7 @@ def add(
     known["profiles"][name] = {field: value for field, value in document.items() if value is not None}
     _store(known | ({"current": name} if is_used else {}))
     advice = "" if is_used else f"; `muster profile use {name}` uses it"
-    return Done({"name": name, **document}, f"{name} is added{who}{advice}")
+    return Done({"name": name, **document}, f"{name} is added{owner}{advice}")
 
 
 @changes(app, "remove", example="muster profile remove prod")
@@ -111,10 +112,7 @@ def remove(name: Name) -> Done:
     profile.named_profile(name)
     if name == LOCAL:
         raise CommandError("the local stack's profile is in its folder", "Remove .muster/ to remove it.", Exit.USAGE)
-    known = profile.stored()
-    del known["profiles"][name]
-    _kept_key_file(name).unlink(missing_ok=True)
-    _store(known | ({"current": LOCAL} if known["current"] == name else {}))
+    forget(name)
     return Done({"name": name}, f"{name} is forgotten")
 
 
@@ -141,7 +139,7 @@ def _is_used(found: Profile) -> bool:
     return used is not None and used.name == found.name
 
 
-def _prompted_key() -> str:
+def prompted_key() -> str:
     if sys.stdin.isatty():
         import getpass
 
@@ -153,20 +151,50 @@ def _prompted_key() -> str:
     return key
 
 
-def _principal(api_url: str, key: str, ca_file: Path | None) -> str:
+def principal(api_url: str, key: str, ca_file: Path | None) -> "Whoami":
+    """Return the principal of a key, as the control plane knows it."""
     from muster.client.rest import RestClient
 
     with RestClient(api_url, key, ca_file=ca_file) as client:
-        who = client.whoami()
-    return f": {who['name']} ({who['role']})"
+        return client.whoami()
 
 
-def _kept_key_file(name: str) -> Path:
+def _owner_words(found: "Whoami") -> str:
+    return f": {found['name']} ({found['role']})"
+
+
+def require_name(name: str) -> None:
+    """Require a name that a profile may have. Raises ``CommandError``."""
+    if _NAME.fullmatch(name) is None or name in {LOCAL, "environment"}:
+        words = f"{name!r} cannot be a profile's name"
+        raise CommandError(words, "Small letters, digits and . _ -; `local` is the local stack's.", Exit.USAGE)
+
+
+def store_login(name: str, api_url: str, key: str, ca_file: Path | None) -> Document:
+    """Store the key in a file of its own, mode 0600, and the profile, and use it."""
+    document = {"api_url": api_url, "key_file": str(_kept_key(name, key))}
+    if ca_file is not None:
+        document["ca_file"] = str(ca_file.absolute())
+    known = profile.stored()
+    known["profiles"][name] = document
+    _store(known | {"current": name})
+    return document
+
+
+def forget(name: str) -> None:
+    """Remove a profile that was added, and its stored key."""
+    known = profile.stored()
+    del known["profiles"][name]
+    kept_key_file(name).unlink(missing_ok=True)
+    _store(known | ({"current": LOCAL} if known["current"] == name else {}))
+
+
+def kept_key_file(name: str) -> Path:
     return profile.file().parent / "keys" / f"{name}.key"
 
 
 def _kept_key(name: str, key: str) -> Path:
-    path = _kept_key_file(name)
+    path = kept_key_file(name)
     path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
     write_durably(path, key.encode() + b"\n")
     return path

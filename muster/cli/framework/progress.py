@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Protocol
 import typer
 
 from muster.cli.framework.tables import printable
+from muster.cli.framework.terminal import takes_escapes
 
 if TYPE_CHECKING:
     from rich.progress import Progress as Bars
@@ -25,7 +26,7 @@ def progress(what: str, *, has_lines: bool = True) -> Iterator[Progress]:
     """Yield a display of progress. ``what`` stands before the bar. ``has_lines=False``: for short work, without log
     lines.
     """
-    if not sys.stderr.isatty() or "TERM" not in os.environ or os.environ["TERM"] == "dumb":
+    if not takes_escapes(sys.stderr) or ("TERM" not in os.environ and sys.platform != "win32"):
         yield _Lines(what, is_silent=not has_lines)
         return
     from rich.console import Console

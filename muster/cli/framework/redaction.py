@@ -15,7 +15,9 @@ from urllib.parse import quote, unquote, urlsplit
 STRUCK: Final = "[struck out]"
 LEAST_SECRET: Final = 8
 """Length below which a value is no secret, since it would strike out plain words."""
-_NO_SECRETS: Final = frozenset({"postgres", "broker", "spool", "logs", "checkpoints", "attempts"})
+LEAST_WORD: Final = 16
+"""Length below which a word within a line is no secret by itself."""
+_NO_SECRETS: Final = frozenset({"postgres", "broker", "spool", "logs", "checkpoints", "attempts", "store"})
 """Folders of a state folder that are large, and hold no secret file."""
 _SECRET_SUFFIXES: Final = frozenset({".key", ".token", ".url", ".pem", ".password"})
 _NAMED: Final = re.compile(r"(?i)(secret|token|password|passphrase|authorization|cookie|api_?key|private_?key|dsn)")
@@ -27,6 +29,7 @@ _ASSIGNED: Final = re.compile(
     r"(?i)([\"']?[\w-]*(?:secret|token|password|passphrase|api_?key|authorization)[\w-]*[\"']?\s*[:=]\s*)"
     r"(\"(?:[^\"\\]|\\.)*\"|'[^']*'|[^\s,;}\]]+)"
 )
+_SIGNATURE: Final = re.compile(r"(?i)(X-Amz-Signature=)[0-9a-f]+")
 _PEM: Final = re.compile(r"-----BEGIN [A-Z ]*PRIVATE KEY-----.*?-----END [A-Z ]*PRIVATE KEY-----", re.DOTALL)
 
 
@@ -43,6 +46,7 @@ class Redaction:
             words = self._known.sub(STRUCK, words)
         words = _PEM.sub(STRUCK, words)
         words = _TOKEN.sub(STRUCK, words)
+        words = _SIGNATURE.sub(rf"\1{STRUCK}", words)
         words = _BEARER.sub(rf"\1 {STRUCK}", words)
         words = _URL_PASSWORD.sub(rf"\1:{STRUCK}@", words)
         return _ASSIGNED.sub(self._struck_assignment, words)
@@ -88,7 +92,10 @@ def secrets_in(folder: Path) -> Iterator[str]:
 
 
 def secrets_of_file(path: Path) -> Iterator[str]:
-    """Yield each line of a file, or the password of an address; none if it cannot be read or is no text."""
+    """Yield each line of a file and its words, or the password of an address; none if it cannot be read or is no text.
+
+    A key of the content store has its name and its secret in one line.
+    """
     try:
         if not path.is_file() or path.stat().st_size > 64 * 1024:
             return
@@ -101,6 +108,7 @@ def secrets_of_file(path: Path) -> Iterator[str]:
             yield from secrets_of_url(word)
         elif word and not word.startswith("-----"):
             yield word
+            yield from (part for part in word.split() if LEAST_WORD <= len(part) < len(word))
 
 
 def secrets_of_url(text: str) -> Iterator[str]:

@@ -11,6 +11,8 @@ from typing import Any, Final
 
 from rich.cells import cell_len
 
+from muster.cli.framework.terminal import takes_escapes
+
 Document = Mapping[str, Any]
 NARROW: Final = 80
 GAP: Final = "  "
@@ -62,7 +64,7 @@ class Column:
 
 def has_colour() -> bool:
     """Return whether to use colour: on a terminal only. Colour never adds information that the text lacks."""
-    return sys.stdout.isatty() and "NO_COLOR" not in os.environ and os.environ.get("TERM") != "dumb"
+    return "NO_COLOR" not in os.environ and takes_escapes(sys.stdout)
 
 
 def width() -> int:

@@ -10,6 +10,8 @@ from typing import Any, ClassVar
 import typer
 from typer.core import TyperCommand, TyperGroup
 
+from muster.cli.framework.installed import Part, has, missing_words
+
 
 @dataclass(frozen=True, slots=True)
 class Branch:
@@ -17,13 +19,19 @@ class Branch:
     ``muster.cli.job.jobs:app``.
 
     ``words`` stand in the root's help; the branch itself has the same text (held by a test). ``example``: of a
-    function, which has no group to name it.
+    function, which has no group to name it. ``needs``: the part of Muster that must be installed; None: it is in each
+    installation that has the command.
     """
 
     room: str
     words: str
     panel: str
     example: str | None = None
+    needs: Part | None = None
+
+    @property
+    def is_installed(self) -> bool:
+        return self.needs is None or has(self.needs)
 
 
 class Nouns(TyperGroup):
@@ -38,7 +46,7 @@ class Nouns(TyperGroup):
 
 
 class LazyGroup(TyperGroup):
-    """A group whose branches are named in ``branches``."""
+    """A group whose branches are named in ``branches``. A branch that is not installed is not listed."""
 
     branches: ClassVar[Mapping[str, Branch]] = {}
 
@@ -47,7 +55,7 @@ class LazyGroup(TyperGroup):
         self._is_naming = False
 
     def list_commands(self, ctx: Any) -> list[str]:  # noqa: ARG002  # the base's signature
-        return list(self.branches)
+        return [name for name, branch in self.branches.items() if branch.is_installed]
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:  # noqa: ARG002  # the base's signature
         branch = self.branches.get(cmd_name)
@@ -61,9 +69,12 @@ class LazyGroup(TyperGroup):
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         if args and args[0] not in self.branches and not args[0].startswith("-"):
-            near = get_close_matches(args[0], self.branches)
+            near = get_close_matches(args[0], self.list_commands(ctx))
             meant = f" Did you mean {', '.join(near)}?" if near else " `muster --help` lists them."
             ctx.fail(f"There is no command {args[0]!r}.{meant}")
+        branch = self.branches.get(args[0]) if args else None
+        if branch is not None and branch.needs is not None and not branch.is_installed:
+            ctx.fail(missing_words(f"`muster {args[0]}`", branch.needs))
         return super().resolve_command(ctx, args)
 
     def format_help(self, ctx: Any, formatter: Any) -> None:

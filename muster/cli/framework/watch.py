@@ -13,6 +13,7 @@ from muster.cli.framework.durations import seconds_of
 from muster.cli.framework.exits import CommandError, Exit, exit_of
 from muster.cli.framework.output import Answer, Format, json_of, print_line, yaml_of
 from muster.cli.framework.tables import width
+from muster.cli.framework.terminal import takes_escapes
 
 LEAST_S: Final = 0.2
 GATHER_S: Final = 0.2
@@ -28,7 +29,7 @@ def watch(read: Callable[[], Answer], shape: Format, *, every: str) -> int:
     interval_s = seconds_of(every, "--every") or 0.0
     if interval_s < LEAST_S:
         raise CommandError(f"--every {every} is too often", "Write 0.2s or more.", Exit.USAGE)
-    screen: _Display = _Objects() if shape.as_json or shape.as_yaml else _Screen() if sys.stdout.isatty() else _Pages()
+    screen = _display_of(shape)
     answer = read()
     woken = _Woken()
     code = answer.code
@@ -43,6 +44,12 @@ def watch(read: Callable[[], Answer], shape: Format, *, every: str) -> int:
         for line in screen.left():
             print_line(line)
     return code
+
+
+def _display_of(shape: Format) -> "_Display":
+    if shape.as_json or shape.as_yaml:
+        return _Objects()
+    return _Screen() if takes_escapes(sys.stdout) else _Pages()
 
 
 def _read_again(read: Callable[[], Answer], last: Answer, screen: "_Display", shape: Format) -> Answer:

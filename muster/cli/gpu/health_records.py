@@ -11,11 +11,11 @@ from health.standing.gpu_case import EVERY_GROUP, BurnInResult
 from muster.cli.gpu.health_act_records import ActError, act_of, evidence_input, finding_input
 from muster.domain.evidence.findings import EventKind, GpuSample, GpuSignal, Source
 from muster.domain.evidence.state_readings import with_driver
-from muster.domain.gpu.metrics import INDEX, NUM_METRICS, SCHEMA
+from muster.domain.gpu.metrics import INDEX, NUM_METRICS, WIDTHS
 from muster.domain.ids import GpuUuid, NodeId
 from muster.wire import health_records as wire
 from muster.wire.health_records import LINE_TYPES, RECORDS, UNKNOWN_NODE
-from muster.wire.telemetry import EventReport, GpuReport, Report
+from muster.wire.telemetry import EventReport, GpuReport, Report, in_present_schema
 
 
 class RecordError(Exception):
@@ -62,15 +62,19 @@ def _of_report(rest: dict[str, Any]) -> tuple[Input, ...]:
 def _samples(
     gpus: tuple[GpuReport, ...], node_id: NodeId, at_ms: int, schema: int, *, is_history: bool = False
 ) -> tuple[Sampled, ...]:
-    if schema != SCHEMA:
-        raise RecordError(f"schema: {schema} is unknown; this release reads {SCHEMA}")
+    if schema not in WIDTHS:
+        raise RecordError(f"schema: {schema} is unknown; this release reads {', '.join(map(str, sorted(WIDTHS)))}")
+    try:
+        whole = in_present_schema(gpus, schema)
+    except ValueError as error:
+        raise RecordError(f"values: {error}") from None
     return tuple(
         Sampled(
             node_id,
             GpuSample(GpuUuid(each.uuid), at_ms, tuple(each.values), each.is_lost, frozenset(each.from_dcgm)),
             is_history=is_history,
         )
-        for each in gpus
+        for each in whole
     )
 
 

@@ -29,6 +29,7 @@ class Part(StrEnum):
     WORKER_CONTROL = "worker-control"
     AGENT = "agent"
     WORKER_HOST = "worker-host"
+    STORE = "store"
 
 
 app = typer.Typer(help="Check the processes of this machine; replay the judgement.", no_args_is_help=True)
@@ -47,17 +48,28 @@ def _command(part: Part) -> Callable[[], None]:
 
 def _api(settings: Settings) -> str:
     """Query the API at its own port, without a check of the certificate, which has another name than loopback."""
+    scheme = "http" if settings.api_tls_certificate is None else "https"
+    _answer_of(f"{scheme}://127.0.0.1:{settings.api_port}/readyz")
+    return "ready"
+
+
+def _store(settings: Settings) -> str:
+    """Query our own content store at its port, as the API. A full one works: it serves what it has."""
+    scheme = "http" if settings.store_tls_certificate is None else "https"
+    words = _answer_of(f"{scheme}://127.0.0.1:{settings.store_port}/healthz")
+    return "ready" if words == "ok" else "ready, but its disk is full: it refuses uploads"
+
+
+def _answer_of(url: str) -> str:
     import httpx
 
-    scheme = "http" if settings.api_tls_certificate is None else "https"
-    url = f"{scheme}://127.0.0.1:{settings.api_port}/readyz"
     try:
         answer = httpx.get(url, timeout=5, trust_env=False, verify=False)  # noqa: S501  # no secret is sent
     except httpx.HTTPError as error:
         raise CommandError(f"{url} does not answer ({error})") from error
     if answer.status_code != httpx.codes.OK:
         raise CommandError(f"{url} answers {answer.status_code}: {answer.text[:200]}")
-    return "ready"
+    return answer.text.strip()
 
 
 def _scheduler(settings: Settings) -> str:
@@ -146,6 +158,7 @@ _CHECKS: Final[dict[Part, Callable[[Settings], str]]] = {
     Part.WORKER_CONTROL: _worker_control,
     Part.AGENT: _agent,
     Part.WORKER_HOST: _worker_host,
+    Part.STORE: _store,
 }
 
 for _part in Part:

@@ -69,6 +69,8 @@ def lineage_words(lineage: dict[str, Any] | None) -> list[str]:
         said.append(f"  random numbers {_RNG_WORDS[lineage['rng']]}")
     if lineage.get("spec_sha256"):
         said.append(f"  specification {lineage['spec_sha256']}")
+    if lineage.get("bundle"):
+        said.append(f"  bundle {lineage['bundle']}")
     return said
 
 

@@ -24,6 +24,9 @@ WallTime = Annotated[str | None, typer.Option(help="Such as 10m or 2h.")]
 Grace = Annotated[str | None, typer.Option(help="Between SIGTERM and SIGKILL, such as 30s.")]
 Memory = Annotated[str | None, typer.Option(help="Of each host, at most: such as 64GiB.")]
 Pids = Annotated[int | None, typer.Option(min=1, help="Processes and threads on each host, at most.")]
+GivenTier = Annotated[
+    str | None, typer.Option("--tier", help="As the policy names it: reserved, on_demand, spot. Default: on_demand.")
+]
 OomDoublings = Annotated[
     int,
     typer.Option(min=0, max=10, help="How often to double the accumulation after a lack of GPU memory, at most."),
@@ -63,7 +66,10 @@ Datasets = Annotated[
     list[str] | None,
     typer.Option(help="NAME=PATH[,manifest=PATH][,verify=checksums], on every host; may be repeated."),
 ]
-Secrets = Annotated[list[str] | None, typer.Option(help="A secret's name on the hosts; may be repeated.")]
+Secrets = Annotated[
+    list[str] | None,
+    typer.Option(help="NAME of a secret, a file for the program; or VARIABLE=NAME. May be repeated."),
+]
 Env = Annotated[list[str] | None, typer.Option(help="KEY=VALUE; may be repeated.")]
 Python = Annotated[Path | None, typer.Option(help="The interpreter with torch.")]
 Workdir = Annotated[Path | None, typer.Option(help="Default: this folder; in a container, one of the attempt's own.")]

@@ -1,6 +1,6 @@
 """``muster job plan`` shows the outcome of a job before its submission, ``muster job explain`` why one waits."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import islice
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
@@ -14,6 +14,7 @@ from muster.cli.job.fault_lines import fault_lines, texts_of
 from muster.cli.job.job_options import Tier, WallTime
 from muster.cli.job.placement_options import PlaceOptions, SizeOptions
 from muster.cli.job.verdicts import lines_of as verdict_lines
+from muster.cli.job.work_folder import Bundled, BundleFolder, chosen_folder
 from muster.client.transport import Problem
 from muster.domain.gpu.levels import FLEET_LEVEL
 from muster.domain.job.alignment_texts import alignment_words
@@ -51,6 +52,7 @@ def plan(
         str | None, typer.Option(help="Without a wall time: expect the time that jobs of this name took.")
     ] = None,
     tenant: TenantOption = None,
+    bundle: BundleFolder = None,
 ) -> Page:
     """Show where a job would start, which jobs would be reclaimed, or why it would wait. Nothing is stored."""
     wall_time_s = seconds_of(wall_time, "--wall-time")
@@ -60,12 +62,17 @@ def plan(
     with open_client() as client:
         if tenant is not None:
             question["tenant_id"] = tenant_named(client, tenant)
-        return plan_shown(client.plan_job(question))
+        named = chosen_folder(bundle, no_bundle=False, words=(), is_contained=False)
+        bundled = None if named is None else Bundled.of(client, named, question)
+        return plan_shown(client.plan_job(question), [] if bundled is None else [bundled.would_upload()])
 
 
-def plan_shown(found: Mapping[str, Any]) -> Page:
-    """Return the plan of a job that is not submitted; a dry run of ``muster job submit`` is one too."""
-    return Page(found, lines_of(found, Tense.CONDITIONAL))
+def plan_shown(found: Mapping[str, Any], more: Sequence[str] = ()) -> Page:
+    """Return the plan of a job that is not submitted; a dry run of ``muster job submit`` is one too.
+
+    ``more``: lines about its work folder.
+    """
+    return Page(found, [*lines_of(found, Tense.CONDITIONAL), *(f"  {line}" for line in more)])
 
 
 def explain(job_id: JobId) -> Page:

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -18,6 +18,7 @@ from muster.cli.framework.pending import once
 from muster.cli.framework.profile import open_client
 from muster.cli.framework.sizes import bytes_of
 from muster.cli.job.environments import Engine, Image, Mounts, User, Venv, environment_of
+from muster.cli.job.files.source import SourceOptions, fields_given, program_again
 from muster.cli.job.job_logs import follow as follow_logs
 from muster.cli.job.job_options import (
     Budget,
@@ -26,6 +27,7 @@ from muster.cli.job.job_options import (
     DiskReads,
     DiskWrites,
     Env,
+    GivenTier,
     Grace,
     MaxRestarts,
     Memory,
@@ -39,13 +41,19 @@ from muster.cli.job.job_options import (
     Ranks,
     RerunExitCodes,
     Secrets,
-    Tier,
     WallTime,
     Workdir,
 )
 from muster.cli.job.job_plan import plan_shown
 from muster.cli.job.job_wait import wait_for_end
 from muster.cli.job.placement_options import PlaceOptions, SizeOptions
+from muster.cli.job.work_folder import Bundled, BundleFolder, NoBundle, WorkFolder, chosen_folder, needs_upload
+from muster.client.transport import Problem
+
+if TYPE_CHECKING:
+    from muster import documents
+    from muster.cli.job.files.job_file import JobFile
+    from muster.client.rest import RestClient
 
 
 @dataclass(frozen=True)
@@ -107,11 +115,21 @@ class ResourceOptions(LimitOptions):
     dataset: Datasets = None
 
     def fields(self) -> dict[str, Any]:
+        secrets = [secret_of(words) for words in self.secret or []]
         return _given(
             limits=self.limits(),
-            secrets=self.secret,
+            secrets=[name for variable, name in secrets if not variable],
+            secret_env={variable: name for variable, name in secrets if variable},
             datasets=[dataset_of(words) for words in self.dataset or []],
         )
+
+
+def secret_of(words: str) -> tuple[str, str]:
+    """Return variable and name of ``NAME`` or ``VARIABLE=NAME``; a file's variable is empty."""
+    variable, is_variable, name = words.partition("=")
+    if is_variable and not (variable and name):
+        raise unfit("--secret", f"{words!r} is neither NAME nor VARIABLE=NAME")
+    return (variable, name) if is_variable else ("", words)
 
 
 @dataclass(frozen=True)
@@ -127,6 +145,23 @@ class ProgramOptions:
     user: User = None
     workdir: Workdir = None
     command: Annotated[bool, typer.Option("--command", help="Run as it is, without torchrun.")] = False
+    bundle: BundleFolder = None
+    no_bundle: NoBundle = False
+
+    def folder(self, words: list[str], *, is_contained: bool = False) -> WorkFolder | None:
+        """Return the work folder that the job has; None: its program is on the hosts."""
+        return chosen_folder(
+            self.bundle,
+            no_bundle=self.no_bundle,
+            words=words if self.command else words[:1],
+            is_contained=is_contained or self.image is not None,
+        )
+
+    def folder_of_file(self, file: "JobFile") -> WorkFolder | None:
+        """Return the work folder of a job whose program a file names."""
+        return chosen_folder(
+            self.bundle, no_bundle=self.no_bundle, words=file.words_here(), is_contained=False, start=file.folder
+        )
 
     def fields(self, words: list[str]) -> dict[str, Any]:
         """Return the program's fields. Warn of paths that do not exist here."""
@@ -137,35 +172,51 @@ class ProgramOptions:
 
 
 def submit(
-    program: Annotated[list[str], typer.Argument(help="SCRIPT [ARGS…], or with --command the whole command.")],
     size: SizeOptions,
     place: PlaceOptions,
     rules: RuleOptions,
     resources: ResourceOptions,
     around: ProgramOptions,
+    source: SourceOptions,
+    program: Annotated[
+        list[str] | None, typer.Argument(help="SCRIPT [ARGS…], or with --command the whole command.")
+    ] = None,
     name: Name = None,
     ranks: Ranks = None,
-    tier: Tier = "on_demand",
+    tier: GivenTier = None,
     tenant: TenantOption = None,
     *,
-    follow: Annotated[bool, typer.Option("--follow", "-f", help="Print its logs until it ends.")] = False,
+    follow: Annotated[bool, typer.Option("--follow", help="Print its logs until it ends.")] = False,
     must_wait: Annotated[bool, typer.Option("--wait", help="Show how far it is until it ends.")] = False,
     dry_run: DryRun = False,
 ) -> Answer:
-    """Submit a job. With --follow or --wait the exit code is the job's: 0, 20 failed, 21 cancelled.
+    """Submit a job, by options or from a file. With --follow or --wait the exit code is the job's: 0, 20 failed,
+    21 cancelled.
 
     Interrupted before it was answered, the same command again is the same job. A dry run is `muster job plan`.
     """
-    spec: dict[str, Any] = {
-        "name": name or name_of(program[0]),
-        "program": around.fields(program),
+    words = program or []
+    source.require_one(words)
+    fields = {**rules.fields(), **resources.fields(), **place.fields()}
+    if source.file is not None:
+        file = source.read()
+        typed, folder = program_again(around, words, file.document)
+        shape = size.given(ranks_per_node=ranks)
+        given = fields_given(name=name, tier=tier, program=typed, shape=shape, **fields)
+        file = file.with_options(given, source.chosen())
+        spec = file.checked()
+        folder = folder if words else around.folder_of_file(file)
+        with file.naming_lines():
+            return submitted(spec, tenant, folder=folder, follow=follow, must_wait=must_wait, dry_run=dry_run)
+    spec = {
+        "name": name or name_of(words[0]),
+        "program": around.fields(words),
         "shape": size.shape(ranks_per_node=ranks),
-        "tier": tier,
-        **rules.fields(),
-        **resources.fields(),
-        **place.fields(),
+        "tier": tier or "on_demand",
+        **fields,
     }
-    return _submitted(spec, tenant, follow=follow, must_wait=must_wait, dry_run=dry_run)
+    folder = around.folder(words)
+    return submitted(source.applied(spec), tenant, folder=folder, follow=follow, must_wait=must_wait, dry_run=dry_run)
 
 
 def _warn_of_missing(
@@ -189,17 +240,45 @@ def _given(**fields: Any) -> dict[str, Any]:
     return {name: value for name, value in fields.items() if value}
 
 
-def _submitted(spec: dict[str, Any], tenant: str | None, *, follow: bool, must_wait: bool, dry_run: bool) -> Answer:
+def submitted(
+    spec: dict[str, Any],
+    tenant: str | None,
+    *,
+    folder: WorkFolder | None = None,
+    follow: bool,
+    must_wait: bool,
+    dry_run: bool,
+) -> Answer:
+    """Submit the specification, or show its plan, and then do what was asked. ``folder``: it is uploaded first."""
     with open_client() as client:
         if tenant is not None:
             spec["tenant_id"] = tenant_named(client, tenant)
+        bundled = None if folder is None else Bundled.of(client, folder, spec)
         if dry_run:
-            return plan_shown(client.plan_job(spec))
-        job = once(["job", spec], spec, lambda body, key: client.submit_job(body, idempotency_key=key), what="the job")
+            return plan_shown(client.plan_job(spec), [] if bundled is None else [bundled.would_upload()])
+        job = _sent(client, spec, bundled)
     job_id = str(job["id"])
     note_submitted(job_id)
+    of_which = f", a copy of {spec['copied_from']}" if spec.get("copied_from") else ""
     then = partial(follow_logs, job_id) if follow else partial(wait_for_end, job_id) if must_wait else None
-    return Done(job, f"{job_id}  {job['name']}  {job['state']}", then=then)
+    return Done(job, f"{job_id}  {job['name']}  {job['state']}{of_which}", then=then)
+
+
+def _sent(client: "RestClient", spec: dict[str, Any], bundled: Bundled | None) -> "documents.ChangedJob":
+    def send() -> "documents.ChangedJob":
+        return once(["job", spec], spec, lambda body, key: client.submit_job(body, idempotency_key=key), what="the job")
+
+    if bundled is None:
+        return send()
+    bundled.upload_if_missing()
+    try:
+        return send()
+    except Problem as problem:
+        if not needs_upload(problem.document):
+            raise
+    # It was deleted just now, by a person or as unused for long.
+    bundled.upload()
+    return send()
 
 
 def restart_of(max_restarts: int | None, oom_doublings: int) -> dict[str, int]:

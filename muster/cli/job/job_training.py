@@ -11,7 +11,7 @@ from muster.cli.framework.profile import open_client
 from muster.cli.framework.tables import Column, Document
 from muster.domain.job.pace import PARTS, UNSEEN_EXCHANGE, own_s_of, pace_of, wait_s_of
 from muster.domain.job.rank_places import places_of
-from watch.stragglers.spread import LEAST_RANKS, Figure, Spread, odd_ranks, spread
+from muster.domain.spread import LEAST_RANKS, Figure, Spread, odd_ranks, spread
 
 
 def figure_of(value: float | None) -> str:

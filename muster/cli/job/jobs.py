@@ -11,12 +11,15 @@ from muster.cli.framework.names import JobId, TenantOption, tenant_named
 from muster.cli.framework.output import Done, DryRun, Listing, Page, Table, age, changes, moment_of, reads, until
 from muster.cli.framework.profile import open_client
 from muster.cli.framework.tables import Column, Document, printable
+from muster.cli.job.files.copies import copy, retry
+from muster.cli.job.files.export import export, schema
 from muster.cli.job.job_logs import logs
 from muster.cli.job.job_pins import pin, unpin
 from muster.cli.job.job_plan import explain, plan, reasons
 from muster.cli.job.job_submit import submit
 from muster.cli.job.job_training import figure_of, ranks, steps
 from muster.cli.job.job_wait import state_line, wait_for_end
+from muster.cli.job.list_options import ConditionOptions
 from muster.domain.job.checkpoint_interval import interval_in_words
 from muster.domain.job.dropped import dropped_in_words
 from muster.domain.job.energy import energy_in_words
@@ -98,9 +101,13 @@ EVENTS: Final = (
 changes(
     app,
     "submit",
-    example="muster job submit -f --gpus 2 -- train.py --steps 100",
+    example="muster job submit --follow --gpus 2 -- train.py --steps 100",
     context_settings={"allow_interspersed_args": False},
 )(submit)
+changes(app, "copy", example="muster job copy job_… --nodes 4 --set labels.run=second")(copy)
+changes(app, "retry", example="muster job retry job_… --follow")(retry)
+app.command("export", epilog="Example: `muster job export job_… > job.yaml`")(export)
+app.command("schema", epilog="Example: `muster job schema > job.schema.json`")(schema)
 reads(app, "plan", example="muster job plan --nodes 4 --gpus 8 --wall-time 2h")(plan)
 reads(app, "explain", example="muster job explain job_…")(explain)
 reads(app, "ranks", example="muster job ranks job_… --watch")(ranks)
@@ -112,6 +119,7 @@ app.command("logs", epilog="Example: `muster job logs job_… --follow --rank 0`
 
 @reads(app, "list", example="muster job list --state queued --state active --watch")
 def list_jobs(
+    where: ConditionOptions,
     state: Annotated[list[str] | None, typer.Option(help="QUEUED, ACTIVE, …; may be repeated.")] = None,
     name: Annotated[str | None, typer.Option(help="Jobs of this name alone.")] = None,
     tenant: TenantOption = None,
@@ -121,9 +129,10 @@ def list_jobs(
     with open_client() as client:
         states = [each.upper() for each in state or []] or None
         tenant_id = None if tenant is None else tenant_named(client, tenant)
-        jobs = client.jobs(state=states, name=name, tenant_id=tenant_id, limit=min(limit, 200))
+        conditions = where.conditions(client)
+        jobs = client.jobs(state=states, name=name, tenant_id=tenant_id, limit=min(limit, 200), **conditions)
         found = list(islice(jobs, limit))
-    is_all = not (states or name or tenant)
+    is_all = not (states or name or tenant or conditions)
     empty = "No jobs yet. `muster job submit -- SCRIPT` makes one." if is_all else "No job is like that."
     return Listing(found, COLUMNS, empty)
 
@@ -163,6 +172,8 @@ def _lines(job: Document) -> Iterator[str]:
 def _requested(job: Document) -> Iterator[str]:
     """Yield the job's own facts, whatever its attempts do."""
     yield f"  tier {job['tier']}, {_size(job)}, submitted {age(job['created_at'])} ago by {job['submitted_by']}"
+    if original := job.get("copied_from"):  # an older server does not say
+        yield f"  a copy of {original}"
     for dataset in job["spec"].get("datasets", ()):
         yield f"  dataset {dataset['name']}: {dataset['path']}"
     if job.get("accumulation", 1) > 1:  # an older server does not say

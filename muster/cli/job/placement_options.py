@@ -79,11 +79,17 @@ class SizeOptions:
     max_nodes: MaxNodes = None
 
     def shape(self, *, ranks_per_node: int | None = None) -> dict[str, Any]:
-        """Return the shape's fields."""
+        """Return the shape's fields, of one GPU unless more are given."""
+        given = self.given(ranks_per_node=ranks_per_node)
+        return given if "gpus" in given else {"nodes": 1, "gpus_per_node": 1, **given}
+
+    def given(self, *, ranks_per_node: int | None = None) -> dict[str, Any]:
+        """Return the shape's fields that options give."""
         more = {"ranks_per_node": ranks_per_node, "min_nodes": self.min_nodes, "max_nodes": self.max_nodes}
         said = {name: value for name, value in more.items() if value is not None}
+        own = {"nodes": self.nodes, "gpus_per_node": self.gpus}
         if self.total_gpus is None:
-            return {"nodes": self.nodes or 1, "gpus_per_node": self.gpus or 1, **said}
+            return {**{name: value for name, value in own.items() if value is not None}, **said}
         given = [name for name, value in (("--nodes", self.nodes), ("--gpus", self.gpus)) if value is not None]
         given += [f"--{name.removesuffix('_per_node').replace('_', '-')}" for name in said]
         if given:

@@ -99,6 +99,12 @@ def run(
     ] = None,
     ranks: Annotated[int | None, typer.Option(min=1, max=576, help="Default: one a GPU, or one without GPUs.")] = None,
     gpus: Annotated[int | None, typer.Option(min=0, help="So many of this machine's. Default: all it has.")] = None,
+    dcgm_exporter: Annotated[
+        str | None,
+        typer.Option(
+            metavar="URL", help="A dcgm-exporter, for the activity of tensor cores: http://127.0.0.1:9400/metrics."
+        ),
+    ] = None,
     *,
     as_json: AsJson = False,
 ) -> int:
@@ -108,6 +114,7 @@ def run(
     last one stopped. Ctrl-C lets it save and leave, a second one kills it.
     Exit codes: 0, 20 failed, 130 interrupted.
     """
+    exporter = None if dcgm_exporter is None else _exporter_at(dcgm_exporter)
     uuids = gpus_here(gpus)
     spec = checked_spec(
         {
@@ -119,11 +126,17 @@ def run(
         }
     )
     plan = replace(plan_of(spec, uuids, seconds_of(rules.pause, "--pause")), spare_gpus=gpus_here(None)[len(uuids) :])
-    return supervise(plan, folder or FOLDER / spec.name, as_json=as_json)
+    return supervise(plan, folder or FOLDER / spec.name, exporter, as_json=as_json)
 
 
-def supervise(plan: "RunPlan", folder: Path, *, as_json: bool) -> int:
-    """Run it to its end, with its progress shown. Returns the exit code.
+def _exporter_at(url: str) -> str:
+    from muster.cli.host.agent import http_address  # with the agent's logging, which few runs need
+
+    return http_address("--dcgm-exporter", url)
+
+
+def supervise(plan: "RunPlan", folder: Path, exporter: str | None = None, *, as_json: bool) -> int:
+    """Run it to its end, with its progress shown. Returns the exit code. ``exporter``: a dcgm-exporter's address.
 
     Raises:
         CommandError: a path or tool that it names does not exist.
@@ -141,7 +154,7 @@ def supervise(plan: "RunPlan", folder: Path, *, as_json: bool) -> int:
         try:
             with signals_handled(ask):
                 ended = LocalRun(
-                    plan, place, print_note, show, ask, readings_of(plan.gpus), kernel_faults_of(plan.gpus)
+                    plan, place, print_note, show, ask, readings_of(plan.gpus, exporter), kernel_faults_of(plan.gpus)
                 ).run()
         finally:
             place.close()

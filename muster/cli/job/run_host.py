@@ -4,13 +4,19 @@ import contextlib
 import os
 import time
 from collections.abc import Callable, Mapping, Sequence
+from typing import Final
+
+SCRAPED_EVERY_S: Final = 10.0
+"""A dcgm-exporter reads its GPUs each half a minute by default."""
 
 
-def readings_of(gpus: tuple[str, ...]) -> "Callable[[], Mapping[str, float]]":
+def readings_of(gpus: tuple[str, ...], exporter: str | None = None) -> "Callable[[], Mapping[str, float]]":
     """Return a function that reads utilisation and power of these GPUs; nothing where the driver does not answer.
 
-    The readings have the names of ``gpus``, which may be numbers as in CUDA_VISIBLE_DEVICES.
+    ``exporter``: the address of a dcgm-exporter that also has the activity of their tensor cores. The readings have the
+    names of ``gpus``, which may be numbers as in CUDA_VISIBLE_DEVICES.
     """
+    from agents.dcgm.exporter import Exporter, ProbeWithDcgm
     from agents.probes.interface import ProbeError
     from agents.probes.nvml import open_nvml_probe
     from muster.domain.gpu.metrics import value_of
@@ -18,11 +24,17 @@ def readings_of(gpus: tuple[str, ...]) -> "Callable[[], Mapping[str, float]]":
     if not gpus:
         return dict
     try:
-        probe = open_nvml_probe()
-        own = names_by_uuid(gpus, {str(gpu.uuid): gpu.model for gpu in probe.identify().gpus})
+        own_probe = open_nvml_probe()
+        own = names_by_uuid(gpus, {str(gpu.uuid): gpu.model for gpu in own_probe.identify().gpus})
     except ProbeError:
         return dict
-    names = {"utilisation": "utilisation_percent", "power_w": "power_w"}
+    scraped = None if exporter is None else Exporter(exporter, every_s=SCRAPED_EVERY_S)
+    probe = own_probe if scraped is None else ProbeWithDcgm(own_probe, scraped)
+    names = {
+        "utilisation": "utilisation_percent",
+        "power_w": "power_w",
+        "tensor_active_percent": "tensor_active_percent",
+    }
 
     def read() -> Mapping[str, float]:
         with contextlib.suppress(ProbeError):

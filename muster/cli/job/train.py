@@ -44,7 +44,7 @@ def debug(
         job = client.job(job_id)
     gpus = gpus_here(None)[:ranks]
     spec = checked_spec(_small(job["spec"], ranks, seconds_of(wall_time, "--wall-time"), dict(map(pair_of, env or []))))
-    if names := job["spec"].get("secrets"):
+    if names := [*job["spec"].get("secrets", []), *job["spec"].get("secret_env", {}).values()]:
         typer.echo(f"Not given here, as only the fleet's hosts have them: secrets {', '.join(names)}.", err=True)
     pieces = job.get("accumulation", 1)  # an older server does not say
     variables = {**_SYNCHRONOUS, **({"MUSTER_ACCUMULATION": str(pieces)} if pieces > 1 else {})}

@@ -8,6 +8,7 @@ from muster.db.models.audit import AuditEntry
 from muster.db.models.burn_ins import BurnIn
 from muster.db.models.checkpoints import Checkpoint
 from muster.db.models.cluster import Cluster, SequenceHead, StateEdge
+from muster.db.models.content import ContentUse, FolderJob, FolderObject, StoredFolder, StoredObject
 from muster.db.models.cordons import Cordon
 from muster.db.models.enrolment import JoinToken, NodeIdentity
 from muster.db.models.events import ConsumerCursor, Event
@@ -16,8 +17,9 @@ from muster.db.models.health import Breaker, BreakerProposal, EvidenceRow, Incid
 from muster.db.models.idempotency import IdempotencyKey
 from muster.db.models.jobs import Job
 from muster.db.models.liveness import LeaderLeaseRow, LoopProgress
+from muster.db.models.logins import CommandLogin
 from muster.db.models.logs import LogChunk
-from muster.db.models.nodes import Node
+from muster.db.models.nodes import Node, NodeBundle
 from muster.db.models.outbox import OutboxMessage
 from muster.db.models.pair_probes import PairProbeResponder
 from muster.db.models.persons import ConsoleSession, Person
@@ -25,6 +27,7 @@ from muster.db.models.policies import PolicyVersion
 from muster.db.models.preflights import PlacementPreflight
 from muster.db.models.quotas import Quota
 from muster.db.models.reclaims import GpuHold, Reclaim
+from muster.db.models.secrets import JobSecret, Secret, SecretVersion
 from muster.db.models.storage_faults import StorageFault
 from muster.db.models.telemetry import (
     NodeLatest,
@@ -53,11 +56,15 @@ __all__ = [
     "BurnIn",
     "Checkpoint",
     "Cluster",
+    "CommandLogin",
     "ConsoleSession",
     "ConsumerCursor",
+    "ContentUse",
     "Cordon",
     "Event",
     "EvidenceRow",
+    "FolderJob",
+    "FolderObject",
     "Gpu",
     "GpuHold",
     "GpuOverride",
@@ -65,12 +72,14 @@ __all__ = [
     "IdempotencyKey",
     "Incident",
     "Job",
+    "JobSecret",
     "JoinToken",
     "LeaderLeaseRow",
     "LineFindingRow",
     "LogChunk",
     "LoopProgress",
     "Node",
+    "NodeBundle",
     "NodeIdentity",
     "NodeLatest",
     "OutboxMessage",
@@ -81,11 +90,15 @@ __all__ = [
     "Quota",
     "Reclaim",
     "Repair",
+    "Secret",
+    "SecretVersion",
     "SequenceHead",
     "StallReport",
     "StateEdge",
     "StopRequest",
     "StorageFault",
+    "StoredFolder",
+    "StoredObject",
     "StoredSignal",
     "TelemetryBlock",
     "TelemetryChunk",

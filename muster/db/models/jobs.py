@@ -70,6 +70,8 @@ class Job(Base):
     """The labels of ``spec``, for lists; None as ``stored_request``."""
     spec_bytes: Mapped[int | None] = mapped_column(default=None)
     """Bytes of ``spec`` as JSON; None as ``stored_request``."""
+    copied_from: Mapped[JobId | None] = mapped_column(default=None)
+    """The job that this one is a copy of; that job may have been removed since."""
     next_try_at: Mapped[datetime | None] = mapped_column(default=None)
     cancel_requested_at: Mapped[datetime | None] = mapped_column(default=None)
     number: Mapped[int] = mapped_column(BigInteger, Identity(always=True), unique=True, init=False)

@@ -3,7 +3,7 @@
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import BigInteger, CheckConstraint, text
+from sqlalchemy import BigInteger, CheckConstraint, ForeignKey, text
 from sqlalchemy.orm import Mapped, mapped_column
 
 from muster.db.base import Base, EnumText, one_of
@@ -42,3 +42,13 @@ class Node(Base):
     created_at: Mapped[datetime]
     version: Mapped[int] = mapped_column(default=1, init=False)
     __mapper_args__ = {"version_id_col": version}  # noqa: RUF012  # SQLAlchemy reads this plain class attribute
+
+
+class NodeBundle(Base):
+    """A node holds a whole copy of a bundle, by its last report. ``digest``: 32 bytes, of the bundle's manifest."""
+
+    __tablename__ = "node_bundles"
+    __table_args__ = (CheckConstraint("octet_length(digest) = 32", name="digest"),)
+
+    node_id: Mapped[NodeId] = mapped_column(ForeignKey("nodes.id"), primary_key=True)
+    digest: Mapped[bytes] = mapped_column(primary_key=True, index=True)

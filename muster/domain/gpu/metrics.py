@@ -1,13 +1,15 @@
 """The metrics of a sample: one list, in one order, for wire, latest state, history and detectors.
 
 A value is None where there is none: the function is unsupported, or this poll failed. It is never zero instead. A new
-metric goes to the end, and ``SCHEMA`` grows by one: stored blocks name the schema under which they were written.
+metric goes to the end, and ``SCHEMA`` grows by one: reports and stored blocks name the schema under which they were
+written. An earlier schema stays readable, with None for each newer metric.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final, Literal
 
-SCHEMA: Final = 1
+SCHEMA: Final = 2
 
 Kind = Literal["gauge", "counter", "flags"]
 
@@ -55,11 +57,17 @@ METRICS: Final[tuple[Metric, ...]] = (
     Metric("nvlink_crc_errors", "", "counter", "NVLink CRC errors over all links"),
     Metric("nvlink_replays", "", "counter", "NVLink replays over all links"),
     Metric("nvlink_recoveries", "", "counter", "NVLink recoveries over all links"),
+    Metric("tensor_active_percent", "%", "gauge", "share of the last interval in which tensor cores computed"),
 )
 
 NUM_METRICS: Final = len(METRICS)
+WIDTHS: Final[Mapping[int, int]] = {1: 29, SCHEMA: NUM_METRICS}
+"""Schema → its number of metrics, for each one that this release reads. Release 0.1.0 has schema 1."""
 INDEX: Final = {metric.name: position for position, metric in enumerate(METRICS)}
 """Name → position in a sample's values."""
+
+FROM_DCGM_ALONE: Final = frozenset({"tensor_active_percent"})
+"""Metrics that no call of NVML reports. A host without a dcgm-exporter that profiles has none."""
 
 Values = tuple[float | None, ...]
 """One value a metric, in the order of ``METRICS``."""

@@ -26,7 +26,7 @@ class JobRequest(StrictModel):
     """A job's name, tier, shape, place and rules.
 
     ``capabilities``: the ``HOST_CAPABILITIES`` that a host needs for the job: other hosts would ignore these parts.
-    ``image``: its container's.
+    ``image``: its container's. ``bundle``: the digest of its program's.
     """
 
     name: str
@@ -45,6 +45,7 @@ class JobRequest(StrictModel):
     rerun_exit_codes: RerunCodes | None = None
     capabilities: tuple[str, ...]
     image: str | None
+    bundle: str | None = None
 
 
 _LISTED: Final = (*JobRequest.model_fields.keys() & JobSpec.model_fields.keys(), "labels")
@@ -54,9 +55,11 @@ def request_of_spec(spec: JobSpec) -> JobRequest:
     """Return the specification's request."""
     container = spec.program.container
     needed = {
+        "bundle": spec.program.bundle is not None,
         "container": container is not None,
         "datasets": bool(spec.datasets),
-        "secrets": bool(spec.secrets),
+        "secret_variables": bool(spec.secret_env),
+        "secrets": bool(spec.secret_names),
         "venv": spec.program.venv is not None,
     }
     return JobRequest(
@@ -76,6 +79,7 @@ def request_of_spec(spec: JobSpec) -> JobRequest:
         rerun_exit_codes=spec.rerun_exit_codes,
         capabilities=tuple(name for name, is_needed in needed.items() if is_needed),
         image=None if container is None else container.image,
+        bundle=spec.program.bundle,
     )
 
 

@@ -4,9 +4,17 @@ import re
 from enum import StrEnum
 from typing import Annotated, Final, Self
 
-from pydantic import Field, ValidationError, field_validator, model_validator
+from pydantic import Field, ValidationError, ValidationInfo, field_validator, model_validator
 
 from muster.domain.exit.rerun_codes import RerunCodes
+from muster.domain.job.bundle_spec import (
+    BUNDLE_IN_CONTAINER,
+    BundleDigest,
+    ProgramPath,
+    command_of_program,
+    is_taken_by_bundle,
+    path_of_program,
+)
 from muster.domain.job.container_spec import Container, Mount
 from muster.domain.job.dataset_spec import Dataset, require_each_once
 from muster.domain.job.placement_spec import NodeLabelRule, ParallelLayout, TopologyRule
@@ -55,17 +63,32 @@ class Program(StrictModel):
 
     By the host's interpreter, by ``python``, or by that of ``venv``, a virtual environment on the hosts, whose commands
     then come first on the program's path. In ``container`` all paths, and ``python``, are the image's.
+
+    ``bundle``: the digest of a folder that each host gets before the program starts there. ``script``, ``working_dir``
+    and a path as first word of ``argv`` may then be relative to that folder, which is the working directory unless
+    ``working_dir`` names another.
     """
 
+    bundle: BundleDigest | None = None
     launcher: LauncherKind = Field(default=LauncherKind.TORCHRUN, strict=False)
-    script: AbsolutePath | None = None
+    script: ProgramPath | None = None
     args: tuple[Text, ...] = Field(default=(), max_length=1000, strict=False)
     argv: tuple[Text, ...] = Field(default=(), max_length=1000, strict=False)
-    working_dir: AbsolutePath | None = None
+    working_dir: ProgramPath | None = None
     python: AbsolutePath | None = None
     venv: AbsolutePath | None = None
     container: Container | None = None
     env: dict[EnvKey, Text] = Field(default_factory=dict, max_length=500)
+
+    @field_validator("script", "working_dir")
+    @classmethod
+    def _path_is_of_host_or_bundle(cls, path: str | None, info: ValidationInfo) -> str | None:
+        return None if path is None else path_of_program(path, info.data.get("bundle"))
+
+    @field_validator("argv")
+    @classmethod
+    def _command_stays_in_bundle(cls, argv: tuple[str, ...], info: ValidationInfo) -> tuple[str, ...]:
+        return command_of_program(argv, info.data.get("bundle"))
 
     @field_validator("env")
     @classmethod
@@ -94,6 +117,10 @@ class Program(StrictModel):
             raise ValueError("`venv` has an interpreter of its own; leave `python` out")
         if self.container is None:
             return self
+        if self.bundle is not None and any(
+            is_taken_by_bundle(one.target or one.source) for one in self.container.mounts
+        ):
+            raise ValueError(f"{BUNDLE_IN_CONTAINER} in the container is the bundle's folder: mount elsewhere")
         if self.venv is not None:
             raise ValueError("`venv` is of the host; in a container, name the interpreter in it by `python`")
         if broken := sorted(name for name, value in self.env.items() if "\n" in value or "\r" in value):
@@ -238,13 +265,14 @@ class HostLimits(StrictModel):
 class JobSpec(StrictModel):
     """The specification that a tenant submits.
 
-    ``secrets``: names of files that the operator keeps on the hosts for this tenant; never values. ``datasets``: data
-    that its hosts must have before it starts; the program finds each by ``MUSTER_DATASET_<NAME>``. ``on_node_loss``
-    None: ``fenced`` for several hosts whose program trains by ``muster.train``, since an old attempt's commits are
-    fenced off there; else ``wait``. ``on_hang``: the reaction if its ranks make no progress; None: the policy's.
-    ``on_straggler``: the reaction to a slow rank; None: the policy's. ``on_value_fault``: the reaction of
-    ``muster.train`` to a value that is not finite, such as ``rollback:2``; None: as the program says.
-    ``rerun_exit_codes``: the meaning of exit codes 16 and 17 of its program; None: that of any program.
+    ``secrets``: names of the tenant's secrets, never values; the program reads each as a file. ``secret_env``: variable
+    → the secret whose value it has, for programs that read no file. ``datasets``: data that its hosts must have before
+    it starts; the program finds each by ``MUSTER_DATASET_<NAME>``. ``on_node_loss`` None: ``fenced`` for several hosts
+    whose program trains by ``muster.train``, since an old attempt's commits are fenced off there; else ``wait``.
+    ``on_hang``: the reaction if its ranks make no progress; None: the policy's. ``on_straggler``: the reaction to a
+    slow rank; None: the policy's. ``on_value_fault``: the reaction of ``muster.train`` to a value that is not finite,
+    such as ``rollback:2``; None: as the program says. ``rerun_exit_codes``: the meaning of exit codes 16 and 17 of its
+    program; None: that of any program.
     """
 
     name: Name
@@ -258,6 +286,7 @@ class JobSpec(StrictModel):
     checkpoint: CheckpointRule = Field(default_factory=CheckpointRule)
     limits: HostLimits = Field(default_factory=HostLimits)
     secrets: tuple[Name, ...] = Field(default=(), max_length=32, strict=False)
+    secret_env: dict[EnvKey, Name] = Field(default_factory=dict, max_length=32)
     datasets: tuple[Dataset, ...] = Field(default=(), max_length=16, strict=False)
     wall_time_s: Annotated[float, Field(gt=0, le=MOST_S)] | None = None
     budget_gpu_hours: Annotated[float, Field(gt=0, le=1e9)] | None = None
@@ -327,6 +356,27 @@ class JobSpec(StrictModel):
         if len(set(names)) < len(names):
             raise ValueError("names a secret twice")
         return names
+
+    @field_validator("secret_env")
+    @classmethod
+    def _variables_of_secrets_are_the_tenants(cls, env: dict[str, str]) -> dict[str, str]:
+        if refused := sorted(filter(_is_refused, env)):
+            raise ValueError(f"{refused[0]} is not a variable that a job may set")
+        return env
+
+    @model_validator(mode="after")
+    def _variables_of_secrets_fit(self) -> Self:
+        """Refuse them in a container, whose engine keeps its variables on the host's disk."""
+        if self.program.container is not None and self.secret_env:
+            raise ValueError("`secret_env`: a container's engine writes variables to a disk; name it in `secrets`")
+        if twice := sorted(self.secret_env.keys() & self.program.env.keys()):
+            raise ValueError(f"`secret_env`: {twice[0]} is in `program.env` too")
+        return self
+
+    @property
+    def secret_names(self) -> tuple[str, ...]:
+        """Names of all its secrets, for files and for variables."""
+        return tuple(dict.fromkeys((*self.secrets, *self.secret_env.values())))
 
     @field_validator("wall_time_s", "budget_gpu_hours", "stop_grace_s", mode="before")
     @classmethod

@@ -63,12 +63,17 @@ class AttemptLimitPolicy(StrictModel):
 class LimitPolicy(StrictModel):
     """The limits of one request, page, stream, address and tenant.
 
-    An API process reads `json_body_bytes`, `json_depth`, `joining_*` and the bounds of connections, requests and
-    streams when it starts.
+    An API process reads `json_body_bytes`, `manifest_bytes`, `json_depth`, `joining_*` and the bounds of connections,
+    requests and streams when it starts.
     """
 
     json_body_bytes: Annotated[int, Field(ge=1024, le=64 << 20)] = Field(
         1 << 20, description="The largest JSON body that is read; a larger one is answered with 413."
+    )
+    manifest_bytes: Annotated[int, Field(ge=65_536, le=256 << 20)] = Field(
+        32 << 20,
+        description="The largest manifest of a bundle that is read, about 130 bytes for each of its files. A larger "
+        "one is answered with 413.",
     )
     json_depth: Annotated[int, Field(ge=4, le=256)] = Field(
         32, description="Levels of nesting in a JSON body; a deeper one is refused."

@@ -83,6 +83,37 @@ class RerunPolicy(StrictModel):
     )
 
 
+class GpuWaitPolicy(StrictModel):
+    """When a GPU waits in a collective although it is utilised: all of these hold.
+
+    Such a wait spins on the GPU. Training of transformers keeps tensor cores active for 20 to 60 % of the time.
+    """
+
+    utilisation_percent: Annotated[float, Field(ge=50, le=100, strict=False)] = Field(
+        95.0, description="Its utilisation is at least this. A kernel that waits never pauses, so NVML shows 100 %."
+    )
+    power_share: Annotated[float, Field(gt=0, lt=1, strict=False)] = Field(
+        0.5,
+        description="It draws less than this share of its highest power in the attempt. A wait occupies a few "
+        "multiprocessors and no memory, while the slower parts of a program seldom fall so far.",
+    )
+    tensor_percent: Annotated[float, Field(gt=0, le=50, strict=False)] = Field(
+        1.0, description="Its tensor cores are active for less of the time: kernels of NCCL use none."
+    )
+    tensor_past_percent: Annotated[float, Field(gt=0, le=100, strict=False)] = Field(
+        5.0,
+        description="Earlier in the attempt they were active for at least this. Work in fp32 or fp64 that never uses "
+        "them is not judged by them.",
+    )
+
+    @model_validator(mode="after")
+    def _past_is_more(self) -> Self:
+        """`tensor_percent` < `tensor_past_percent`."""
+        if self.tensor_percent >= self.tensor_past_percent:
+            raise ValueError("tensor_percent must be less than tensor_past_percent")
+        return self
+
+
 class WatchPolicy(StrictModel):
     """The watch over the progress of running programs, with the reaction to a hang."""
 
@@ -103,8 +134,7 @@ class WatchPolicy(StrictModel):
     quiet_s: Seconds = Field(
         1800.0,
         description="The limit for programs without `muster.train`: so long without output and processor time. "
-        "Under `muster run`, a GPU at 90 % utilisation or more that draws less than half of its highest power waits in "
-        "a collective, and counts as idle.",
+        "Processor time does not count while their GPUs wait in a collective (`gpu_wait`).",
     )
     busy_quiet_s: Seconds = Field(
         21_600.0,
@@ -112,6 +142,7 @@ class WatchPolicy(StrictModel):
         "64 KiB read or written a second, a process that begins or ends, and work on a GPU restart its time. It is "
         "never shorter than `quiet_s`.",
     )
+    gpu_wait: GpuWaitPolicy = Field(default_factory=GpuWaitPolicy)
     known: KnownLimits = Field(default_factory=KnownLimits)
     unknown: UnknownLimits = Field(default_factory=UnknownLimits)
     on_hang: HangRule = Field("restart", description="The reaction for jobs that do not set their own `on_hang`.")

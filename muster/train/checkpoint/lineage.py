@@ -56,10 +56,12 @@ class Lineage:
         data: Sequence[Dataset] = (),
         *,
         spec_sha256: str | None = None,
+        bundle: str | None = None,
         script: Path | None = None,
         is_requested: bool = True,
     ) -> None:
-        """Begin to read the lineage. ``script``: the program; None: the script of this process.
+        """Begin to read the lineage. ``bundle``: the digest of the job's. ``script``: the program; None: the script of
+        this process.
 
         ``is_requested``: ``as_document`` will be called.
 
@@ -71,6 +73,7 @@ class Lineage:
             "config_sha256": None if config is None else _sha256_of(config),
             "config": config if config is not None and _is_short(config) else None,
             "spec_sha256": spec_sha256,
+            "bundle": bundle,
             "data_sha256": _of_data(data),
             "data": [{"source": str(each.source), "sha256": each.sha256} for each in data],
             "python_version": platform.python_version(),

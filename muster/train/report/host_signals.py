@@ -20,8 +20,9 @@ import gc
 import os
 import resource
 import time
-from pathlib import Path
 from typing import Final
+
+from muster.train.runtime.devices import read_start
 
 _SECONDS: Final = ("cpu_wait_s", "gc_s", "threads_s", "io_wait_s")
 _NANO: Final = 1e-9
@@ -29,7 +30,6 @@ _TICKS: Final = os.sysconf("SC_CLK_TCK")
 _BLOCK_TICKS: Final = 39
 """Position in ``/proc/PID/stat`` after the name in parentheses: field 42."""
 _STEAL: Final = 7
-_MOST_STAT_BYTES: Final = 512
 
 
 class HostSignals:
@@ -82,8 +82,8 @@ class HostSignals:
             "switches": float(resource.getrusage(resource.RUSAGE_SELF).ru_nivcsw),
         }
         for path, read in _FILES:
-            with contextlib.suppress(OSError, ValueError, IndexError), Path(path).open("rb", buffering=0) as file:
-                found |= read(file.read(_MOST_STAT_BYTES))
+            with contextlib.suppress(OSError, ValueError, IndexError):
+                found |= read(read_start(path))
         return found
 
 

@@ -64,15 +64,10 @@ class OwnTime:
 
     def begin(self) -> None:
         """Begin a step."""
-        WAITS.enter_step()
-        self._between = WAITS.take()
+        self._between = WAITS.enter_step()
         self._counts = _counts()
         self._is_plain = self._has_stepped
         self._has_stepped = True
-
-    def note_part(self, part: str) -> None:
-        """Note the part that begins."""
-        WAITS.is_covered = self._sees_exchanges and part == "collective"
 
     def end(self) -> Measured:
         """End a step."""

@@ -24,20 +24,22 @@ import contextlib
 import itertools
 import time
 from collections import deque
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import distributed
+from torch.compiler import is_compiling
 
 from muster.train.parallel.shards import is_sharded
 from muster.train.report.flops import peak_of, utilisation
 from muster.train.report.own_time import OwnTime
+from muster.train.report.waits import WAITS
 from muster.train.runtime.devices import Host
 from muster.train.runtime.model_outputs import tensors_of
 from muster.train.watch.activity import ACTIVITY
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Sequence
 
     from muster.train.report.flops import Work
     from muster.train.report.own_time import Measured
@@ -46,8 +48,11 @@ if TYPE_CHECKING:
 PARTS = ("data", "forward", "backward", "collective", "optimizer", "other", "checkpoint")
 _UNDECIDED = "undecided"
 """Time after a backward pass: it is data if another forward pass follows, the optimizer's if its step follows."""
+_BEFORE = {"forward": "data", "optimizer": "optimizer"}
 REPORT_EVERY_S = 1.0
 _MOST_PENDING = 64
+_READ_AT = 16
+"""Steps whose marks are added up at once: after a long step each line of code comes slowly from memory."""
 _MIB = 1 << 20
 
 
@@ -70,6 +75,7 @@ class StepTiming:
         """
         self._is_on = is_on
         self._device = device
+        self._mark = device.mark
         self._now = now
         self._work = work
         peak = None if device.gpu is None else peak_of(device.gpu)
@@ -80,6 +86,7 @@ class StepTiming:
         self._hooks: list[Any] = []
         self._marks: list[tuple[str, Any]] = []
         self._is_in_step = False
+        self._is_in_backward = False
         self._pending: deque[tuple[list[tuple[str, Any]], Measured]] = deque(maxlen=_MOST_PENDING)
         self._sums = dict.fromkeys(PARTS, 0.0)
         self._num_summed = 0
@@ -134,11 +141,10 @@ class StepTiming:
         self._turn("checkpoint")
         self._is_in_step = False
         self._ended_at = self._now()
-        if not any(part == "forward" for part, _ in self._marks):  # the model was called where no hook sees it
-            self._marks = [("other" if part == "data" else part, mark) for part, mark in self._marks]
         self._pending.append((self._marks, self._own.end()))
         self._marks = self._marks[-1:]
-        self._read()
+        if len(self._pending) >= _READ_AT:
+            self._read()
 
     def note(self, *, tokens: int | None = None, grad_norm: float | torch.Tensor | None = None) -> None:
         """Add ``tokens`` of this rank in this step, in one or several calls, and store its gradient norm."""
@@ -190,6 +196,7 @@ class StepTiming:
 
     def own_word(self) -> dict[str, float | int | str]:
         """Return own compute, waits and their explanations, to go with a report of ``word``."""
+        self._read()
         return self._own.word()
 
     @contextlib.contextmanager
@@ -222,17 +229,12 @@ class StepTiming:
         return {f"{part}_s": None if total is None else round(total / num_steps, 6) for part, total in sums.items()}
 
     def _turn(self, part: str) -> None:
-        if torch.compiler.is_compiling():
+        if is_compiling():
             return
-        ACTIVITY.tick()
-        if not self._is_in_step:
-            return
-        marks = self._marks
-        if marks and marks[-1][0] == _UNDECIDED:
-            what = {"forward": "data", "optimizer": "optimizer"}.get(part, "other")
-            marks[-1] = (what, marks[-1][1])
-        marks.append((part, self._device.mark()))
-        self._own.note_part(part)
+        ACTIVITY.ticks += 1
+        if self._is_in_step:
+            self._marks.append((part, self._mark()))
+            WAITS.is_covered = self._sees_exchanges and part == "collective"
 
     def _optimizer_begins(self, *_: object) -> None:
         self._turn("optimizer")
@@ -242,48 +244,41 @@ class StepTiming:
 
     def _note_forward(self, module: torch.nn.Module, _inputs: object) -> None:
         """Note that the program calls its model, to train or to evaluate. A copy of the model has this hook too."""
-        if not torch.compiler.is_compiling():
+        if not is_compiling():
             ACTIVITY.note_forward(is_evaluating=not (module.training and torch.is_grad_enabled()))
 
     def _forward_begins(self, module: torch.nn.Module, inputs: object) -> None:
         self._note_forward(module, inputs)
+        self._is_in_backward = False  # the last one may have failed
         self._turn("forward")
 
     def _forward_ends(self, _module: object, _inputs: object, output: object) -> None:
-        if torch.compiler.is_compiling() or not self._is_in_step:
+        if is_compiling() or not self._is_in_step:
             return
-        graded = [each for each in tensors_of(output) if each.grad_fn is not None]
-        if not graded:
-            if not torch.is_grad_enabled():
-                self._turn(_UNDECIDED)
-            return
-        begins = self._backward_begins()
+        outputs = (output,) if isinstance(output, torch.Tensor) else tensors_of(output)
+        graded: list[Any] = [each for each in outputs if not each.is_leaf]
         for each in graded:
-            cast("Any", each).register_hook(begins)
+            each.register_hook(self._backward_begins)
+        if not graded and not torch.is_grad_enabled():
+            self._turn(_UNDECIDED)
 
-    def _backward_begins(self) -> Callable[[torch.Tensor], None]:
-        has_begun = False
-
-        def ended() -> None:
-            nonlocal has_begun
-            has_begun = False
-            self._gradients_are_here()
-
-        def begins(_gradient: torch.Tensor) -> None:
-            nonlocal has_begun
-            if not has_begun:
-                has_begun = True
-                self._turn("backward")
-                _at_end_of_backward(ended)
-
-        return begins
+    def _backward_begins(self, _gradient: torch.Tensor) -> None:
+        """Mark the first gradient of a backward pass."""
+        if not self._is_in_backward:
+            self._is_in_backward = True
+            self._turn("backward")
+            _at_end_of_backward(self._gradients_are_here)
 
     def _gradients_are_here(self) -> None:
         """Mark the end of backward. DDP waits for other ranks in a callback queued earlier, so ours is queued again
         behind it.
         """
+        self._is_in_backward = False
         self._turn("collective")
-        _at_end_of_backward(lambda: self._turn(_UNDECIDED))
+        _at_end_of_backward(self._average_is_here)
+
+    def _average_is_here(self) -> None:
+        self._turn(_UNDECIDED)
 
     def _read(self) -> None:
         """Add up the marks that the device has passed."""
@@ -293,15 +288,14 @@ class StepTiming:
                 if not self._device.has_passed(marks[-1][1]):
                     self._pending.appendleft((marks, measured))
                     return
-                taken = [
-                    (part, max(self._device.seconds(began, ended), 0.0))
-                    for (part, began), (_, ended) in itertools.pairwise(marks)
-                ]
+                between = itertools.pairwise(mark for _, mark in marks)
+                seconds = [max(self._device.seconds(began, ended), 0.0) for began, ended in between]
+                taken = list(zip(_decided(marks), seconds, strict=True))
                 self._own.add(measured, taken)
             except (RuntimeError, ValueError):  # marks of several streams or of a captured graph: no figure, no harm
                 continue
-            for part, seconds in taken:
-                self._sums[part] += seconds
+            for part, each_s in taken:
+                self._sums[part] += each_s
             self._num_summed += 1
 
     def _utilisation(self, rate: float | None) -> dict[str, float | int | None]:
@@ -331,6 +325,15 @@ def _is_under_ddp_alone(model: torch.nn.Module) -> bool:
     passes.
     """
     return isinstance(model, torch.nn.parallel.DistributedDataParallel) and not any(map(is_sharded, model.parameters()))
+
+
+def _decided(marks: Sequence[tuple[str, Any]]) -> list[str]:
+    """Return the part between each two marks of a step."""
+    parts = [part for part, _ in marks]
+    if "forward" not in parts:  # the model was called where no hook sees it
+        parts = ["other" if part == "data" else part for part in parts]
+    pairs = itertools.pairwise(parts)
+    return [_BEFORE.get(following, "other") if part == _UNDECIDED else part for part, following in pairs]
 
 
 def _at_end_of_backward(call: Callable[[], None]) -> None:

@@ -70,10 +70,11 @@ class Waits:
         """Measure no more. The wrappers stay, and pass each call on."""
         self._device = None
 
-    def enter_step(self) -> None:
-        """Note the thread and the stream in which the program computes."""
+    def enter_step(self) -> list[Span] | None:
+        """Note the thread and the stream in which the program computes. Return the waits since the last call."""
         if self._device is not None:
             self._thread, self._stream = threading.get_ident(), self._device.stream()
+        return self.take()
 
     def take(self) -> list[Span] | None:
         """Return the waits since the last call; None if there were too many."""

@@ -56,6 +56,7 @@ MOST_NAMED = 16
 _LAST_WORDS_S = 2.0
 _CONNECT_S = 1.0
 _BETWEEN_TRIES_S = 0.02
+_ENCODER = json.JSONEncoder()
 
 
 class Channel:
@@ -68,18 +69,23 @@ class Channel:
         self._received = b""
         self._socket: socket.socket | None = None
         self._outlets: Outlets | None = None
+        self._arrivals, self._waited = select.poll(), select.poll()  # no two threads may use one at once
         if path:
             self._socket = _connected(path)
+        if self._socket is not None:
+            for poll in (self._arrivals, self._waited):
+                poll.register(self._socket, select.POLLIN)
 
     def send(self, kind: str, **fields: object) -> None:
         """Send a message at once or buffer it; it is dropped and counted if the buffer is full."""
         if self._outlets is not None:
             self._outlets.receive(kind, fields)
         cut = {name: value[:LONGEST_TEXT] if isinstance(value, str) else value for name, value in fields.items()}
-        line = json.dumps({"type": kind, **cut}).encode() + b"\n"
+        line = _ENCODER.encode({"type": kind, **cut}).encode() + b"\n"
         most = MOST_STEPS_BYTES if kind in {"step", "pace"} else MOST_WAITING_BYTES
         with self._lock:
-            self._flush()
+            if self._waiting:
+                self._flush()
             if self._socket is None or len(self._waiting) + len(line) > most:
                 self.dropped_lines += 1
                 return
@@ -89,8 +95,9 @@ class Channel:
     def receive(self) -> list[dict[str, object]]:
         """Return the messages that arrived since the last call."""
         with self._lock:
-            self._flush()
-            if self._socket is None:
+            if self._waiting:
+                self._flush()
+            if self._socket is None or not self._arrivals.poll(0):
                 return []
             try:
                 while content := self._socket.recv(4096):
@@ -107,9 +114,7 @@ class Channel:
         if channel is None:
             return False
         try:
-            poll = select.poll()
-            poll.register(channel, select.POLLIN)
-            is_open = not poll.poll(seconds * 1000) or bool(channel.recv(1, socket.MSG_PEEK))
+            is_open = not self._waited.poll(seconds * 1000) or bool(channel.recv(1, socket.MSG_PEEK))
         except BlockingIOError:
             is_open = True
         except (OSError, ValueError):

@@ -79,23 +79,23 @@ def marks_of(first_bad: int, last: int) -> list[int]:
 
 
 class Journal:
-    """The losses of one rank by step, as numbers. A step that is done again replaces its entry and the later ones."""
+    """The losses of one rank by step. A step that is done again replaces its entry and the later ones."""
 
     def __init__(self) -> None:
-        self._losses: deque[tuple[int, int]] = deque(maxlen=_STEPS_KEPT)
+        self._losses: deque[tuple[int, float]] = deque(maxlen=_STEPS_KEPT)
 
     def note(self, step: int, loss: float | None) -> None:
         """Record the loss of a step, finite or not; None: the program reported none."""
         if loss is not None:
-            self._losses.append((step, loss_digest(loss)))
+            self._losses.append((step, loss))
 
     def forget(self, step: int) -> None:
         """Forget the steps after ``step``, whose state is restored."""
         self._losses = deque((each for each in self._losses if each[0] <= step), maxlen=_STEPS_KEPT)
 
     def between(self, first: int, last: int) -> dict[int, int]:
-        """Return the losses of the steps after ``first`` up to ``last``."""
-        return {step: loss for step, loss in self._losses if first < step <= last}
+        """Return the losses of the steps after ``first`` up to ``last``, as numbers."""
+        return {step: loss_digest(loss) for step, loss in self._losses if first < step <= last}
 
 
 def compare(first: Result, second: Result, first_bad: int, end: int, *, is_at_end: bool) -> Compared:
@@ -132,7 +132,7 @@ def state_digest(trained: Trained) -> int:
     Buffers and frozen parameters are left out: a program may change one on one rank alone, such as a time.
     """
     named = list(_tensors(trained))
-    found = digests.read([digests.begun(values) for _, values in named])
+    found = digests.read([digests.begun([values for _, values in named])])
     shares = (digests.share_of(digests.name_digest(name), each) for (name, _), each in zip(named, found, strict=True))
     return sum(shares) & digests.MASK
 

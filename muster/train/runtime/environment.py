@@ -23,6 +23,7 @@
 | ``MUSTER_JOB_ID`` | gives a job one run in each outlet | a new run each time |
 | ``MUSTER_OUTLETS`` | names with commas: outlets that also receive the figures (``outlets``) | none, unless the program names some |
 | ``MUSTER_SPEC_SHA256`` | the hash of the job's specification, for manifests (``lineage``) | null |
+| ``MUSTER_BUNDLE`` | the digest of the job's bundle, for manifests (``lineage``) | null |
 | ``MUSTER_SCRATCH_DIR``, ``MUSTER_SCRATCH_BYTES`` | the folder for copies of datasets on this host, and their most bytes (``datasets``) | ``/var/tmp``, and no folder if the value is empty; the disk's size |
 | ``MUSTER_ON_VALUE_FAULT`` | the reaction to a value that is not finite, whatever the program says (``on_fault``) | as the program says |
 | ``MUSTER_RERUN`` | the order about re-runs of suspect steps (``reruns.orders``) | none elsewhere than in place |
@@ -112,6 +113,7 @@ class Environment:
     accumulation: int = 1
     is_synchronous: bool = False
     spec_sha256: str | None = None
+    bundle: str | None = None
     nodes_range: tuple[int, int] | None = None
     job_id: str = ""
     outlets: tuple[str, ...] = ()
@@ -159,6 +161,7 @@ class Environment:
             job_id=environ.get("MUSTER_JOB_ID", ""),
             outlets=_names(environ.get("MUSTER_OUTLETS", "")),
             spec_sha256=environ.get("MUSTER_SPEC_SHA256") or None,
+            bundle=environ.get("MUSTER_BUNDLE") or None,
             on_value_fault=_value_fault_rule(environ, "MUSTER_ON_VALUE_FAULT"),
             rerun=RerunOrder.of(environ.get("MUSTER_RERUN")),
             check=environ.get("MUSTER_TRAIN_CHECK", ""),

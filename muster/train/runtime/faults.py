@@ -88,7 +88,7 @@ def _parsed(word: str, world_size: int, rng: random.Random) -> Fault:
 
 
 class Faults:
-    """The faults of one rank. Call ``meet`` before each step."""
+    """The faults of one rank. Call ``meet`` before each step if it ``has_any``."""
 
     def __init__(self, around: Environment, model: torch.nn.Module) -> None:
         """Read this rank's faults. Raises ValueError for a fault that cannot be read or cannot be injected here."""
@@ -100,10 +100,13 @@ class Faults:
         self._folder = around.checkpoint_dir
         self._rng = random.Random(around.faults_seed * 1_000_003 + around.rank)  # noqa: S311  # which weight, which bit
 
+    @property
+    def has_any(self) -> bool:
+        """Whether any fault is to be injected on this rank."""
+        return bool(self._own)
+
     def meet(self, step: int) -> None:
         """Inject each fault that is due before this step."""
-        if not self._own:
-            return
         failpoints.disarm(_FULL_DISK)
         for fault in self._own:
             if fault.step <= step <= fault.last and (step > fault.step or self._is_first(fault)):

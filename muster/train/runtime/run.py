@@ -146,8 +146,9 @@ class Run:
             self._pace.begin()
             self._state.loss = None
             self._values.begin(self.step + 1)
-            with self._pace.aside():
-                self._faults.meet(self.step)
+            if self._faults.has_any:
+                with self._pace.aside():
+                    self._faults.meet(self.step)
             self._samples.begin()
             self._recovery.note_step(self.step)
             yield self.step

@@ -123,7 +123,7 @@ def start(
     _report_of_data(joined.channel, datasets)
     _open_outlets(joined, outlets, config)
     around, is_requested = joined.around, joined.ranks.rank == 0
-    lineage = Lineage(config, datasets, spec_sha256=around.spec_sha256, is_requested=is_requested)
+    lineage = Lineage(config, datasets, spec_sha256=around.spec_sha256, bundle=around.bundle, is_requested=is_requested)
     return Run(
         joined,
         Trained(model, optimizer, scheduler, extras or {}, _own_rule(model, own, own_mesh, joined.ranks)),

@@ -13,14 +13,12 @@ Tensors that the program declares as each rank's own are no copies.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 import torch.distributed as dist
 from torch.nn.modules.batchnorm import _BatchNorm
 
-from muster.train.checkpoint import state
 from muster.train.checkpoint.staging import is_plain
 from muster.train.parallel.shards import is_sharded, local_of
 
@@ -36,8 +34,7 @@ _LOCAL_SGD = "PostLocalSGDState"
 """State of torch's communication hook whose ranks average their parameters at some steps alone."""
 
 
-@dataclass(frozen=True)
-class Copy:
+class Copy(NamedTuple):
     """This rank's copy of a tensor. ``is_sure``: DDP keeps it alike, so that the first difference is a fault.
     ``is_own``: the program trains without DDP's averages between some steps, so a difference is no fault.
 
@@ -84,43 +81,49 @@ class Copies:
         return {group for group in found if len(group) > 1}
 
     def __iter__(self) -> Iterator[Copy]:
-        groups: dict[str, Group] = {}
         hooks = [] if self._ddp is None else self._ddp._comm_hooks  # noqa: SLF001  # no public place has them
         self._is_local |= any(type(held).__name__ == _LOCAL_SGD for _, held in hooks)
         self._has_hooks = bool(hooks)
+        named: dict[int, tuple[str, Group]] = {}
         for name, parameter in self._trained.model.named_parameters():
-            groups[name] = self._group_of(name, parameter)
-            yield from self._copy(name, parameter, groups[name], is_buffer=not parameter.requires_grad)
-        statistics = _own_statistics(self._trained.model)
-        for name, buffer in self._trained.model.named_buffers():
+            group = self._group_of(name, parameter)
+            named[id(parameter)] = name, group
+            yield from self._copy(name, parameter, group, is_buffer=not parameter.requires_grad)
+        buffers = list(self._trained.model.named_buffers())
+        statistics = _own_statistics(self._trained.model) if buffers else ()
+        for name, buffer in buffers:
             if name not in self._ignored and name not in statistics and not is_sharded(buffer):
                 yield from self._copy(name, buffer, self._all if self._ddp is None else self._plain, is_buffer=True)
-        yield from self._of_optimizer(groups)
+        yield from self._of_optimizer(named)
 
-    def _of_optimizer(self, groups: Mapping[str, Group]) -> Iterator[Copy]:
+    def _of_optimizer(self, named: Mapping[int, tuple[str, Group]]) -> Iterator[Copy]:
+        """Yield what the optimizer holds of the model's parameters. ``named``: these by identity."""
         optimizer = self._trained.optimizer
         if optimizer is None:
             return
-        names = state.parameter_names(self._trained)
         parameters = (parameter for group in optimizer.param_groups for parameter in group["params"])
-        for number, parameter in enumerate(parameters):
-            name = names.get(number)
+        for parameter in parameters:
             values = optimizer.state.get(parameter)
-            if name is None or not isinstance(values, dict):
+            if id(parameter) not in named or not isinstance(values, dict):
                 continue
+            name, alike = named[id(parameter)]
+            is_frozen = not parameter.requires_grad
             for key, value in values.items():
                 if isinstance(value, torch.Tensor):
-                    group = self._on_mesh(value) if is_sharded(value) else groups.get(name, NO_COPIES)
-                    is_frozen = not parameter.requires_grad
+                    group = self._on_mesh(value) if is_sharded(value) else alike
                     yield from self._copy(f"the optimizer's {key} of {name}", value, group, is_buffer=is_frozen)
 
-    def _copy(self, name: str, value: torch.Tensor, group: Group, *, is_buffer: bool = False) -> Iterator[Copy]:
-        values = local_of(value)
-        if len(group) > 1 and is_plain(values) and not values.is_meta:
-            is_of_ddp = self._ddp is not None and not is_buffer and not is_sharded(value)
-            is_sure = is_of_ddp and not self._has_hooks
-            is_own = is_of_ddp and self._is_local
-            yield Copy(name, group, values, is_sure=is_sure, is_buffer=is_buffer, is_own=is_own)
+    def _copy(self, name: str, value: torch.Tensor, group: Group, *, is_buffer: bool) -> tuple[Copy] | tuple[()]:
+        """Return the copy, if it is one."""
+        if len(group) < 2:
+            return ()
+        has_mesh = is_sharded(value)
+        values = local_of(value) if has_mesh else value
+        if not is_plain(values) or values.is_meta:
+            return ()
+        is_of_ddp = self._ddp is not None and not is_buffer and not has_mesh
+        is_sure = is_of_ddp and not self._has_hooks
+        return (Copy(name, group, values, is_sure=is_sure, is_buffer=is_buffer, is_own=is_of_ddp and self._is_local),)
 
     def _group_of(self, name: str, parameter: torch.Tensor) -> Group:
         if name in self._ignored:

@@ -9,52 +9,92 @@ The 8-byte words of a tensor are multiplied by fixed odd numbers and added up, m
 A flipped bit changes it by an odd number times a power of two, so never by 0. Two swapped elements change it, and so do
 two changes that cancel each other in an XOR or in a plain sum. The device of the tensor computes it, and it is read
 later: on a GPU nothing waits for it.
+
+A call of torch costs as much as some thousand products, and a model has hundreds of small tensors. So tensors of one
+kind and shape are copied side by side and multiplied at once.
 """
 
 from __future__ import annotations
 
 import hashlib
+from itertools import chain
 from typing import TYPE_CHECKING
 
 import torch
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
 MASK = (1 << 64) - 1
 _BLOCK = 1 << 16
 _MOST_ROWS = 1 << 7
 """Blocks of 512 KiB that are multiplied at once on a GPU, where the products need as much memory again."""
+_SMALL_BYTES = 1 << 15
+"""Tensors below this size are copied side by side: above it, a copy costs more than a product of its own."""
+_TOGETHER_BYTES = 1 << 20
+"""Bytes of such a copy: they are multiplied while they are in a processor's cache."""
 _MIX = 0x9E3779B97F4A7C15
 _WORD_BYTES = 8
 
 _factors_by_device: dict[torch.device, torch.Tensor] = {}
+_first_factors_by_device: dict[torch.device, torch.Tensor] = {}
 _powers_by_device: dict[torch.device, torch.Tensor] = {}
 _kinds: dict[tuple[torch.dtype, torch.Size], int] = {}
 
 
+class Begun:
+    """Digests that were begun. ``kinds``: what is known of each; ``sums``: what devices compute, with its places."""
+
+    __slots__ = ("kinds", "sums")
+
+    def __init__(self, kinds: list[int], sums: list[tuple[Sequence[int], torch.Tensor]]) -> None:
+        self.kinds, self.sums = kinds, sums
+
+
 def digest_of(value: torch.Tensor) -> int:
     """Return the digest of a plain tensor's kind, shape and bits."""
-    (found,) = read([begun(value)])
+    (found,) = read([begun([value])])
     return found
 
 
-def begun(value: torch.Tensor) -> tuple[int, torch.Tensor]:
-    """Begin a digest. Return what is known of it, and a sum that the tensor's device computes (``read``)."""
+def begun(values: Sequence[torch.Tensor]) -> Begun:
+    """Begin the digests of some plain tensors, which their devices compute (``read``)."""
+    alike: dict[tuple[torch.dtype, torch.Size, torch.device], list[int]] = {}
+    for place, value in enumerate(values):
+        alike.setdefault((value.dtype, value.shape, value.device), []).append(place)
+    found = Begun([0] * len(values), [])
+    alone: dict[torch.device, list[int]] = {}
     with torch.no_grad():
-        return _kind(value), _sum(value.detach().resolve_conj().resolve_neg())
+        for (dtype, shape, device), places in alike.items():
+            kind, value = _kind(dtype, shape), values[places[0]]
+            for place in places:
+                found.kinds[place] = kind
+            if len(places) == 1 or dtype.is_complex or not 0 < value.nbytes < _SMALL_BYTES:
+                alone.setdefault(device, []).extend(places)
+                continue
+            for some in _cut(places, _TOGETHER_BYTES // value.nbytes):
+                found.sums.append((some, _sums_together([values[place] for place in some])))
+        for places in alone.values():
+            found.sums.append((places, torch.stack([_sum(values[place]) for place in places])))
+    return found
 
 
-def read(pending: Sequence[tuple[int, torch.Tensor]]) -> list[int]:
-    """Return the digests that were begun, with one wait for each device."""
-    found = [0] * len(pending)
-    by_device: dict[torch.device, list[int]] = {}
-    for number, (_, total) in enumerate(pending):
-        by_device.setdefault(total.device, []).append(number)
-    for numbers in by_device.values():
-        totals = torch.stack([pending[number][1] for number in numbers]).tolist()
-        for number, total in zip(numbers, totals, strict=True):
-            found[number] = (pending[number][0] + total) & MASK
+def _cut(places: Sequence[int], size: int) -> Iterator[Sequence[int]]:
+    return (places[first : first + size] for first in range(0, len(places), size))
+
+
+def read(pending: Iterable[Begun]) -> list[int]:
+    """Return the digests that were begun, in order, with one wait for each device."""
+    found: list[int] = []
+    by_device: dict[torch.device, list[tuple[Sequence[int], torch.Tensor]]] = {}
+    for each in pending:
+        for places, sums in each.sums:
+            by_device.setdefault(sums.device, []).append(([len(found) + place for place in places], sums))
+        found += each.kinds
+    for parts in by_device.values():
+        totals = torch.cat([sums for _, sums in parts]).tolist()
+        for place, total in zip(chain.from_iterable(places for places, _ in parts), totals, strict=True):
+            found[place] = (found[place] + total) & MASK
     return found
 
 
@@ -68,19 +108,40 @@ def share_of(name: int, digest: int) -> int:
     return (name | 1) * digest & MASK
 
 
-def _kind(value: torch.Tensor) -> int:
-    key = (value.dtype, value.shape)
+def _kind(dtype: torch.dtype, shape: torch.Size) -> int:
+    key = (dtype, shape)
     if key not in _kinds:
-        _kinds[key] = name_digest(f"{value.dtype} {tuple(value.shape)}")
+        _kinds[key] = name_digest(f"{dtype} {tuple(shape)}")
     return _kinds[key]
 
 
+def _sums_together(values: list[torch.Tensor]) -> torch.Tensor:
+    """Return what ``_sum`` returns of each of some small tensors of one kind and shape."""
+    rows = torch.stack(values).view(len(values), -1)
+    whole, rest = divmod(values[0].nbytes, _WORD_BYTES)
+    factors = _first_factors(rows.device)[:whole]
+    if rest:
+        padded = torch.zeros(len(values), (whole + 1) * _WORD_BYTES, dtype=torch.uint8, device=rows.device)
+        padded[:, : values[0].nbytes] = rows.view(torch.uint8)
+        rows, last = padded, _powers(2, rows.device)[min(whole, 1)]
+        factors = torch.cat((factors, last.reshape(1)))
+    words = rows.view(torch.int64)
+    return (words * factors).sum(1) if words.is_cuda else torch.mv(words, factors)
+
+
 def _sum(value: torch.Tensor) -> torch.Tensor:
-    raw = value.contiguous().reshape(-1).view(torch.uint8)
-    whole = raw.numel() // _WORD_BYTES * _WORD_BYTES
+    flat = value.resolve_conj().resolve_neg().contiguous().view(-1)
+    whole, rest = divmod(value.nbytes, _WORD_BYTES)
+    if rest == 0 and 0 < whole <= _BLOCK and flat.data_ptr() % _WORD_BYTES == 0:
+        return _product(flat.view(torch.int64), _first_factors(value.device)[:whole])
+    return _sum_of_blocks(flat.view(torch.uint8), whole * _WORD_BYTES)
+
+
+def _sum_of_blocks(raw: torch.Tensor, whole: int) -> torch.Tensor:
+    """Return the sum of bytes at any address. ``whole``: those in whole words."""
     words = raw[:whole]
     words = (words.clone() if words.data_ptr() % _WORD_BYTES else words).view(torch.int64)
-    factors = _factors(value.device)
+    factors = _factors(raw.device)
     rows, rest = divmod(words.numel(), _BLOCK)
     sums = []
     if rows:
@@ -88,13 +149,13 @@ def _sum(value: torch.Tensor) -> torch.Tensor:
     if rest:
         sums.append(_product(words[rows * _BLOCK :], factors[:rest]).reshape(1))
     if raw.numel() > whole:
-        padded = torch.zeros(_WORD_BYTES, dtype=torch.uint8, device=value.device)
+        padded = torch.zeros(_WORD_BYTES, dtype=torch.uint8, device=raw.device)
         padded[: raw.numel() - whole] = raw[whole:]
         sums.append(padded.view(torch.int64))
     if not sums:
-        return torch.zeros((), dtype=torch.int64, device=value.device)
+        return torch.zeros((), dtype=torch.int64, device=raw.device)
     each = sums[0] if len(sums) == 1 else torch.cat(sums)
-    return _product(each, _powers(each.numel(), value.device))
+    return _product(each, _powers(each.numel(), raw.device))
 
 
 def _block_sums(blocks: torch.Tensor, factors: torch.Tensor) -> list[torch.Tensor]:
@@ -116,6 +177,13 @@ def _factors(device: torch.device) -> torch.Tensor:
         mixed = (mixed ^ (mixed >> 29)) * -4658895280553007687
         _factors_by_device[device] = mixed | 1
     return _factors_by_device[device]
+
+
+def _first_factors(device: torch.device) -> torch.Tensor:
+    """Return the factors of the first block, times the number by which its sum is multiplied."""
+    if device not in _first_factors_by_device:
+        _first_factors_by_device[device] = _factors(device) * _powers(1, device)
+    return _first_factors_by_device[device]
 
 
 def _powers(number: int, device: torch.device) -> torch.Tensor:

@@ -12,16 +12,20 @@ all parameters. So a module is named at three moments:
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+import math
+from typing import TYPE_CHECKING, Any, Final
 
 import torch
 
 from muster.train.checkpoint.finite import worst_of
+from muster.train.checkpoint.staging import is_plain
 from muster.train.parallel.shards import is_sharded, local_of
 from muster.train.runtime.model_outputs import tensors_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
+_SUMMED: Final = frozenset({torch.float32, torch.float64, torch.bfloat16, torch.float16})
 
 
 class FirstModule:
@@ -49,7 +53,11 @@ class FirstModule:
     def check_smallest(self) -> None:
         """Look at one small gradient before the optimizer steps: a NaN in the loss is in it."""
         gradient = None if self._smallest is None else self._smallest.grad
-        if gradient is not None and not self.words and not _is_finite(gradient):
+        if gradient is None or self.words:
+            return
+        if gradient.dtype in _SUMMED and is_plain(gradient) and math.isfinite(gradient.sum().item()):
+            return  # a sum with NaN or an infinity is not finite
+        if not _is_finite(gradient):
             self.examine()
 
     def examine(self) -> None:

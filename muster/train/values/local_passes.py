@@ -113,7 +113,7 @@ class _Gradients:
     def __init__(self, model: torch.nn.Module) -> None:
         self._model = model
         self._watched: dict[int, torch.Tensor] = {}  # they live as long as their ids count
-        self._begun: list[tuple[str, tuple[int, torch.Tensor]]] = []
+        self._begun: list[tuple[str, digests.Begun]] = []
         self._hooks: list[Any] = []
 
     @contextlib.contextmanager
@@ -131,7 +131,7 @@ class _Gradients:
 
     def read(self) -> Table:
         found: Table = {}
-        for (name, _), digest in zip(self._begun, digests.read([each for _, each in self._begun]), strict=True):
+        for (name, _), digest in zip(self._begun, digests.read(each for _, each in self._begun), strict=True):
             found[name] = (found.get(name, 0) + digest) & digests.MASK
         return found
 
@@ -151,7 +151,7 @@ class _Gradients:
 
     def _taker(self, name: str) -> Callable[[torch.Tensor], None]:
         def take(gradient: torch.Tensor) -> None:
-            self._begun.append((name, digests.begun(local_of(gradient))))
+            self._begun.append((name, digests.begun([local_of(gradient)])))
 
         return take
 

@@ -5,9 +5,10 @@ complement of the lowest digest, so the two show whether all are alike. Only if 
 in the same way, and send the digests by tensor of the parts that differ.
 
 By default checks may cost half a hundredth of the time: each rank measures what one takes, and the next comes after so
-many steps that the share holds on the slowest rank. Digests are computed between two steps, in the order of the
-device's stream, so no optimizer changes a tensor meanwhile. On a GPU they are read one step later, and only a save
-waits for them.
+many steps that the share holds on the slowest rank. It is a quarter of a hundredth where a check comes every two
+seconds then: more often, it would save too few steps to be worth the time. Digests are computed between two steps, in
+the order of the device's stream, so no optimizer changes a tensor meanwhile. On a GPU they are read one step later, and
+only a save waits for them.
 """
 
 from __future__ import annotations
@@ -33,6 +34,8 @@ if TYPE_CHECKING:
 AUTO = "auto"
 SHARE = 0.005
 """Share of the time that checks may take if the program states no number of steps: half of what all sensors may."""
+OFTEN_S = 2.0
+"""Checks that come at least so often take half of ``SHARE``, or as much more as that needs."""
 _ABSENT = -(1 << 63)
 _HALF = 1 << 63
 _MOST_STEPS = 1 << 40
@@ -166,19 +169,17 @@ class ReplicaCheck:
             return 0
         if self._step_s == 0:
             return step + 1
-        following = self._last_at + max(1, math.ceil(self._cost_s / (SHARE * self._step_s)))
+        least_s = self._cost_s / SHARE
+        interval_s = max(least_s, min(2 * least_s, OFTEN_S))
+        following = self._last_at + max(1, math.ceil(interval_s / self._step_s))
         if self._last_at < self._checked_again_at:  # a re-run is compared where it was the first time
             return self._checked_again_at
         return min(following, _MOST_STEPS)
 
     def _take(self, step: int) -> _Taken:
         began = self._now()
-        taken = _Taken(step)
-        for copy in self._copies:
-            name = self._id_of(copy.name)
-            if name not in self._left_out:
-                taken.add(name, copy)
-        taken.end()
+        named = ((self._id_of(copy.name), copy) for copy in self._copies)
+        taken = _Taken(step, {name: copy for name, copy in named if name not in self._left_out})
         if not taken.is_on_gpu:
             taken.read()
         self._cost_s, self._last_at = self._now() - began, step
@@ -264,55 +265,58 @@ class ReplicaCheck:
         self.agreed_step = taken.step
         for name, digest in taken.table.items():
             if name not in left_out:
-                self._histories.setdefault(name, History()).note_agreed(digest)
+                history = self._histories.get(name)
+                if history is None:
+                    history = self._histories[name] = History()
+                history.note_agreed(digest)
 
 
 class _Taken:
     """Digests of one rank after one step. ``table``: by name, after ``read``."""
 
-    def __init__(self, step: int) -> None:
+    def __init__(self, step: int, copies: dict[int, Copy]) -> None:
+        """Begin the digests of ``copies``."""
         self.step = step
-        self.copies: dict[int, Copy] = {}
+        self.copies = copies
         self.table: Table = {}
-        self.is_on_gpu = False
+        self.is_on_gpu = any(copy.values.is_cuda for copy in copies.values())
         self.gpu_s = 0.0
-        self._begun: list[tuple[int, torch.Tensor]] = []
         self._events: list[Any] = []
+        self._mark()
+        self._begun: digests.Begun | None = digests.begun([copy.values for copy in copies.values()])
+        self._mark()
 
     @property
     def groups(self) -> Mapping[int, Group]:
         return {name: copy.group for name, copy in self.copies.items()}
 
-    def add(self, name: int, copy: Copy) -> None:
-        if copy.values.is_cuda and not self.is_on_gpu:
-            self.is_on_gpu = True
-            self._mark()
-        self.copies[name] = copy
-        self._begun.append(digests.begun(copy.values))
-
-    def end(self) -> None:
-        if self.is_on_gpu:
-            self._mark()
-
     def _mark(self) -> None:
-        event: Any = torch.cuda.Event(enable_timing=True)  # type: ignore[no-untyped-call]
-        event.record()
-        self._events.append(event)
+        if self.is_on_gpu:
+            event: Any = torch.cuda.Event(enable_timing=True)  # type: ignore[no-untyped-call]
+            event.record()
+            self._events.append(event)
 
     def read(self) -> None:
-        if self._begun:
-            if self._events:
-                self._events[1].synchronize()
-                self.gpu_s = self._events[0].elapsed_time(self._events[1]) / 1000
-            self.table = dict(zip(self.copies, digests.read(self._begun), strict=True))
-            self._begun = []
+        if self._begun is None:
+            return
+        if self._events:
+            self._events[1].synchronize()
+            self.gpu_s = self._events[0].elapsed_time(self._events[1]) / 1000
+        self.table = dict(zip(self.copies, digests.read([self._begun]), strict=True))
+        self._begun = None
 
     def combined(self) -> dict[Group | None, int]:
         """Return one digest a group, in which each tensor counts by its name."""
         self.read()
+        groups: dict[int, Group] = {}  # by identity: a group may have thousands of ranks, and is hashed once
+        sums: dict[int, int] = {}
+        for name, digest in self.table.items():
+            group = self.copies[name].group
+            groups[id(group)] = group
+            sums[id(group)] = sums.get(id(group), 0) + digests.share_of(name, digest)
         found: dict[Group | None, int] = {}
-        for (group, _), digest in self.combined_parts().items():
-            found[group] = (found.get(group, 0) + digest) & digests.MASK
+        for number, group in groups.items():
+            found[group] = (found.get(group, 0) + sums[number]) & digests.MASK
         return found
 
     def combined_parts(self) -> dict[Part, int]:

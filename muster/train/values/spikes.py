@@ -13,10 +13,13 @@ that rolls back. After so many the new level is the usual one.
 from __future__ import annotations
 
 import math
-import statistics
 import struct
 from collections import deque
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 WINDOW = 64
 WARM_UP = 32
@@ -58,6 +61,7 @@ class Series:
 
     def __init__(self, what: str) -> None:
         self._what = what
+        self._least_factor = _LEAST_FACTOR[what]
         self._values: deque[float] = deque(maxlen=WINDOW)
         self._wild: deque[float] = deque(maxlen=PERSISTENT)
         self.length = 0
@@ -88,18 +92,27 @@ class Series:
     def _usual_if_spike(self, value: float) -> float | None:
         if len(self._values) < WARM_UP:
             return None
-        usual = statistics.median(self._values)
+        ordered = sorted(self._values)
+        usual = _middle(ordered)
         if value <= usual:
             return None
-        if min(self._values) > 0:
+        if ordered[0] > 0:
+            if value <= usual * self._least_factor:
+                return None
             center = math.log(usual)
-            spread = statistics.median(abs(math.log(each) - center) for each in self._values)
-            excess, least = math.log(value) - center, math.log(_LEAST_FACTOR[self._what])
+            spread = _middle(sorted(abs(math.log(each) - center) for each in ordered))
+            excess, least = math.log(value) - center, math.log(self._least_factor)
             bound = max(DEVIATIONS * _TO_SIGMA * max(spread, _LEAST_SPREAD), least)
         else:
-            spread = statistics.median(abs(each - usual) for each in self._values)
+            spread = _middle(sorted(abs(each - usual) for each in ordered))
             excess, bound = value - usual, DEVIATIONS * _TO_SIGMA * max(spread, _LEAST_SPREAD * abs(usual), 1e-9)
         return usual if excess > bound else None
+
+
+def _middle(ordered: Sequence[float]) -> float:
+    """Return the median of values in order."""
+    half = len(ordered) // 2
+    return ordered[half] if len(ordered) % 2 else (ordered[half - 1] + ordered[half]) / 2
 
 
 class Spikes:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import re
 import sys
 import threading
@@ -96,6 +97,7 @@ def _counts_before(outer: str, inner: str) -> bool:
     return outer == activity.COMPILE or (outer == activity.DATA and inner in activity.OF_STATE)
 
 
+@functools.lru_cache(maxsize=4096)
 def _shown(file: str, function: str) -> str | None:
     if any(part in file for part in _COMPILERS):
         return activity.COMPILE

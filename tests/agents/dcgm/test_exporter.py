@@ -72,6 +72,18 @@ def test_dcgm_fills_what_nvml_does_not_report_and_nothing_else(host: Host) -> No
         assert value_of(check.values, MARGIN) is None
 
 
+def test_tensor_activity_is_dcgms_where_the_exporter_profiles_and_unknown_where_not(host: Host) -> None:
+    active, blank = scraped(UUIDS[0], DCGM_FI_PROF_PIPE_TENSOR_ACTIVE=0.375), scraped(UUIDS[1], DCGM_FI_DEV_GPU_TEMP=7)
+    host.text = lambda: Answer(raw=(active + blank).encode())
+    profiled, other = host.check()
+    assert value_of(profiled.values, "tensor_active_percent") == 37.5
+    assert profiled.from_dcgm == {"tensor_active_percent"}
+    assert value_of(other.values, "tensor_active_percent") is None
+    assert "tensor_active_percent" not in other.from_dcgm | profiled.unsupported | other.unsupported
+    host.text = lambda: Answer(status=500)
+    assert [value_of(check.values, "tensor_active_percent") for check in host.check()] == [None, None]
+
+
 def test_counters_that_both_report_are_not_added(host: Host) -> None:
     write_fault(host.faults, Fault(gpu=UUIDS[0], kind="ecc_uncorrected", count=3, at_ms=1))
     host.text = lambda: Answer(raw=scraped(UUIDS[0], DCGM_FI_DEV_ECC_DBE_VOL_TOTAL=3).encode())

@@ -33,11 +33,17 @@ def test_a_gpu_is_described_once_and_its_values_are_in_our_units() -> None:
         sample("DCGM_FI_DEV_GPU_TEMP", 61),
         sample("DCGM_FI_DEV_TOTAL_ENERGY_CONSUMPTION", 319159391),
         sample("DCGM_FI_DEV_POWER_USAGE", "409.692000"),
+        sample("DCGM_FI_PROF_PIPE_TENSOR_ACTIVE", "0.412500"),
         "",
     )
     assert (gpu.uuid, gpu.index, gpu.model, gpu.host) == ("GPU-a", 3, "NVIDIA H100 80GB HBM3", "gpu-17")
     assert (gpu.pci, gpu.driver) == ("00000000:05:00.0", "570.86.15")
-    assert gpu.values == {"temperature_c": 61.0, "energy_j": pytest.approx(319159.391), "power_w": 409.692}
+    assert gpu.values == {
+        "temperature_c": 61.0,
+        "energy_j": pytest.approx(319159.391),
+        "power_w": 409.692,
+        "tensor_active_percent": pytest.approx(41.25),
+    }
 
 
 @pytest.mark.parametrize("name", ["DCGM_FI_DEV_ECC_DBE_VOL_TOTAL", "DCGM_FI_DEV_ECC_DBE_VOL_TOTAL_total"])
@@ -65,6 +71,17 @@ def test_what_dcgm_cannot_report_is_no_value(blank: object) -> None:
     }
 
 
+@pytest.mark.parametrize("value", ["140737488355328.000000", 140737488355332, "nan", -1, 1.01, 2147483635, 41.0])
+def test_tensor_activity_that_is_no_share_is_unknown_and_never_zero(value: object) -> None:
+    """DCGM_FP64_BLANK and its kin: not supported, not watched, no permission."""
+    found = parsed(sample("DCGM_FI_PROF_PIPE_TENSOR_ACTIVE", value), sample("DCGM_FI_DEV_SM_CLOCK", 1410))
+    assert (found.gpus[0].values, found.num_unknown) == ({"sm_clock_mhz": 1410.0}, 0)
+
+
+def test_idle_tensor_cores_are_zero() -> None:
+    assert only(sample("DCGM_FI_PROF_PIPE_TENSOR_ACTIVE", "0.000000")).values == {"tensor_active_percent": 0.0}
+
+
 def test_the_newest_xid_is_shown_and_zero_is_none_of_them() -> None:
     assert only(sample("DCGM_FI_DEV_XID_ERRORS", 94)).last_xid == 94
     assert only(sample("DCGM_FI_DEV_XID_ERRORS", 0)).last_xid == 0
@@ -77,8 +94,17 @@ def test_mig_instances_share_what_is_the_gpus_and_add_up_their_memory() -> None:
         *(sample("DCGM_FI_DEV_FB_USED", 1000, part) for part in parts),
         *(sample("DCGM_FI_DEV_ECC_DBE_VOL_TOTAL", 2, part) for part in parts),
         *(sample("DCGM_FI_DEV_GPU_TEMP", 60, part) for part in parts),
+        *(
+            sample("DCGM_FI_PROF_PIPE_TENSOR_ACTIVE", value, part)
+            for value, part in zip((0.0, 0.25, 0.125), parts, strict=True)
+        ),
     )
-    assert gpu.values == {"memory_used_mib": 3000.0, "ecc_uncorrected_volatile": 2.0, "temperature_c": 60.0}
+    assert gpu.values == {
+        "memory_used_mib": 3000.0,
+        "ecc_uncorrected_volatile": 2.0,
+        "temperature_c": 60.0,
+        "tensor_active_percent": 25.0,
+    }
 
 
 def test_lines_that_are_none_are_named_and_the_rest_is_read() -> None:

@@ -2,15 +2,20 @@
 
 import subprocess
 import time
+from typing import Any
 
 import pytest
 
-from muster.domain.gpu.metrics import METRICS
+from muster.domain.gpu.metrics import FROM_DCGM_ALONE, METRICS
 from tests.agents.fake_nvml.probed_host import DEADLINE_S, Hosts, Libraries, value
 from tests.agents.fake_nvml.state import Group, uuid_of
 from tests.waiting import wait_until
 
 NOT_SUPPORTED, TIMEOUT, DRIVER_NOT_LOADED, NO_PERMISSION, RESET_REQUIRED = 3, 10, 9, 4, 16
+
+
+def lacking(found: dict[str, Any]) -> set[str]:
+    return {metric.name for metric in METRICS if value(found, metric.name) is None}
 
 
 def test_a_healthy_gpu_gives_every_metric(hosts: Hosts) -> None:
@@ -20,7 +25,7 @@ def test_a_healthy_gpu_gives_every_metric(hosts: Hosts) -> None:
         assert found["unsupported"] == []
         assert found["faults"] == {}
         assert not found["is_lost"]
-        assert None not in found["values"]
+        assert lacking(found) == FROM_DCGM_ALONE
         assert len(found["values"]) == len(METRICS)
 
 
@@ -248,7 +253,7 @@ def test_only_the_lost_gpu_is_lost(hosts: Hosts) -> None:
     checks = host.check()
     assert [found["is_lost"] for found in checks] == [False, False, True, False]
     assert set(checks[2]["values"]) == {None}
-    assert None not in checks[3]["values"]
+    assert lacking(checks[3]) == FROM_DCGM_ALONE
 
 
 def test_loss_and_return_are_reported_once_each(hosts: Hosts) -> None:
@@ -284,7 +289,7 @@ def test_a_gpu_that_hangs_holds_up_no_other(hosts: Hosts) -> None:
     assert [found["is_late"] for found in checks] == [False, True, False]
     assert "no answer" in checks[1]["faults"]["gpu"]
     assert not checks[1]["is_lost"]
-    assert None not in checks[0]["values"]
+    assert lacking(checks[0]) == FROM_DCGM_ALONE
 
 
 def test_a_hanging_gpu_is_not_queried_again_until_it_returns(hosts: Hosts) -> None:
@@ -296,7 +301,7 @@ def test_a_hanging_gpu_is_not_queried_again_until_it_returns(hosts: Hosts) -> No
     assert checks[1]["is_late"]
     assert seconds < DEADLINE_S
     wait_until(lambda: not host.check()[1]["is_late"])
-    assert None not in host.check()[1]["values"]
+    assert lacking(host.check()[1]) == FROM_DCGM_ALONE
 
 
 def test_a_hanging_gpu_does_not_hold_up_the_end(hosts: Hosts) -> None:
@@ -383,7 +388,7 @@ def test_an_unsupported_reading_costs_no_other(hosts: Hosts) -> None:
     for group in Group:
         host.state.gpus[0].unsupported = group
         (found,) = host.check()
-        assert {name.name for name in METRICS if value(found, name.name) is None} == set(found["unsupported"])
+        assert lacking(found) - FROM_DCGM_ALONE == set(found["unsupported"])
         assert found["faults"] == {}
 
 

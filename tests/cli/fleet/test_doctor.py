@@ -8,6 +8,7 @@ import pytest
 from muster.cli.framework.exits import Exit
 from tests.cli.command import Command
 from tests.recorded_server import Answer, Requested, problem, serving
+from tests.store.stores import our_store, ours
 
 WELL = """\
 muster_nodes{contact="LIVE"} 4.0
@@ -112,6 +113,38 @@ def test_a_loop_that_stands_still_is_a_failure(tmp_path: Path) -> None:
     stalled = reported(tmp_path, Answer(raw=b""), loops=loops, code=Exit.FAILED)
     assert stalled["loops"] == "fail not advanced: scheduler for 61 s; start again: `muster scheduler`"
     assert reported(tmp_path, Answer(raw=b""))["loops"] == "ok this server reports none"
+
+
+def content_store(folder: Path, code: Exit, **variables: object) -> str:
+    """What a doctor without a control plane says of the content store."""
+    given = {name: str(value) for name, value in variables.items()}
+    answer = Command(folder).run("doctor", COLUMNS="300", **given)
+    assert answer.returncode == code, answer.stdout
+    return "".join(line for line in answer.stdout.splitlines() if "content store" in line)
+
+
+def test_the_content_store_is_checked_where_this_is_the_control_plane(tmp_path: Path) -> None:
+    assert content_store(tmp_path, Exit.OK) == ""
+    database = {"MUSTER_DATABASE_URL": "postgresql://127.0.0.1/muster"}
+    assert "no content store is configured" in content_store(tmp_path, Exit.OK, **database)
+    with ours(tmp_path / "store") as store:
+        given = {"MUSTER_STORE_URL": store.url, "MUSTER_STORE_KEY_FILE": store.key_file}
+        assert f"{store.url}, bucket muster" in content_store(tmp_path, Exit.OK, **given)
+        assert "NoSuchBucket" in content_store(tmp_path, Exit.FAILED, **given, MUSTER_STORE_BUCKET="other")
+        other = our_store(tmp_path / "other").key_file
+        wrong = content_store(tmp_path, Exit.FAILED, **{**given, "MUSTER_STORE_KEY_FILE": other})
+        assert "InvalidAccessKeyId" in wrong
+        assert "compares MUSTER_STORE_KEY_FILE" in wrong
+        partly = content_store(tmp_path, Exit.FAILED, MUSTER_STORE_URL=store.url)
+        assert "come together" in partly
+        (tmp_path / ".muster").mkdir()
+        (tmp_path / ".muster/store.url").write_text(store.url)
+        (tmp_path / ".muster/store.key").symlink_to(store.key_file)
+        assert f"{store.url}, bucket muster" in content_store(tmp_path, Exit.OK)
+        store.stop()
+        store.start(MUSTER_STORE_RESERVE_BYTES=str(1 << 60))
+        assert "uploads are refused" in content_store(tmp_path, Exit.FAILED, **given)
+    assert "does not answer" in content_store(tmp_path, Exit.FAILED, **given)
 
 
 def test_an_empty_fleet_is_no_fault(tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ from muster.domain.errors import REGISTRY
 from tests.cli.framework.test_tree import TREE, options_of
 
 OF_REQUESTS = re.compile(r"header|body|path|method|Content-|Accept|If-Match|ETag|Idempotency|Retry-After|cursor|JSON")
-OF_A_HOST = {"stale_fence", "internal", "upgrade_required"}
+OF_A_HOST = {"stale_fence", "no_such_bundle", "internal", "upgrade_required"}
 """Errors that no command receives, or that have no words of a request."""
 
 

@@ -8,6 +8,7 @@ import pytest
 
 from muster.cli.framework.exits import Exit
 from muster.domain.gpu.metrics import INDEX, NUM_METRICS, SCHEMA
+from tests import telemetry_of_0_1_0
 from tests.cli.command import Command
 
 AT = 1_790_000_000_000
@@ -187,3 +188,12 @@ def test_readings_that_are_no_numbers_are_set_aside_and_counted(muster: Command,
     assert [each["fault"] for each in found if each["type"] == "evidence"] == ["xid:79"]
     told = muster.run("health", "replay", file).stdout.splitlines()[-1]
     assert told == "set aside, since they are no numbers: 2 samples and 1 values of events (lines 2, 3)"
+
+
+def test_reports_of_release_0_1_0_are_read_with_those_of_today(muster: Command, tmp_path: Path) -> None:
+    earlier = {**json.loads(telemetry_of_0_1_0.REPORT), "node_id": "gpu-01"}
+    said = muster.run("health", "replay", written(tmp_path, earlier, *RECORDS), "--json")
+    assert said.returncode == Exit.OK, said.stderr
+    short = {**earlier, "gpus": [{"uuid": "GPU-a", "values": [0.0] * 30}]}
+    said = muster.run("health", "replay", written(tmp_path, short))
+    assert "30 values of a GPU; schema 1 has 29" in said.stdout + said.stderr

@@ -16,6 +16,7 @@ from muster.ports import free_port
 from muster.wire.enrolment import PROGRESS_FILE
 from tests.cli.command import Command
 from tests.patient import PATIENT
+from tests.store.stores import ours
 from workers.host import progress as launcher
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -81,6 +82,18 @@ def test_an_api_that_does_not_answer_is_stated_by_its_address(muster: Command) -
     answer = muster.run("health", "api", MUSTER_API_PORT=port)
     assert answer.returncode == Exit.FAILED
     assert f"http://127.0.0.1:{port}/readyz does not answer" in answer.stderr
+
+
+def test_a_content_store_is_well_while_it_answers_also_with_a_full_disk(muster: Command, tmp_path: Path) -> None:
+    port = str(free_port())
+    assert f"http://127.0.0.1:{port}/healthz does not" in muster.run("health", "store", MUSTER_STORE_PORT=port).stderr
+    with ours(tmp_path / "store") as store:
+        port = store.url.rpartition(":")[2]
+        assert muster.run("health", "store", MUSTER_STORE_PORT=port).stdout == "store: ready\n"
+        store.stop()
+        store.start(MUSTER_STORE_RESERVE_BYTES=str(1 << 60))
+        said = muster.run("health", "store", MUSTER_STORE_PORT=port).stdout
+        assert said == "store: ready, but its disk is full: it refuses uploads\n"
 
 
 def test_an_agent_is_well_while_its_token_is_renewed(muster: Command, tmp_path: Path) -> None:

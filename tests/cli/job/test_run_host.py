@@ -1,4 +1,4 @@
-"""Faults of the kernel's log that ``muster run`` adds to a hang: of its own GPUs, and of the host."""
+"""What ``muster run`` reads of its machine: GPUs, an exporter, and faults of the kernel's log that explain a hang."""
 
 from types import SimpleNamespace
 
@@ -8,9 +8,12 @@ from agents.kernel_log import recent
 from agents.kernel_log.recent import RecentFaults
 from agents.probes import nvml
 from agents.probes.interface import GpuIdentity, HostInventory, ProbeEvent
-from muster.cli.job.run_host import kernel_faults_of
+from agents.probes.profiles import H100
+from agents.probes.simulated import SimulatedProbe, simulated_uuids
+from muster.cli.job.run_host import kernel_faults_of, readings_of
 from muster.domain.evidence.findings import EventKind, Source
 from muster.domain.ids import GpuUuid
+from tests.recorded_server import Answer, serving
 from watch.forensics.judge import judge_hang
 from watch.phases import Phase
 from watch.reports import HostReport, RankReport
@@ -64,3 +67,23 @@ def test_a_closed_log_is_stated_with_the_hang(monkeypatch: pytest.MonkeyPatch) -
     assert (lines, remarks) == ((), ("the kernel's log was not read: /dev/kmsg: closed",))
     verdict = judge_hang([HostReport("", 5_000, (RankReport(0, Phase.STEP),), lines, notes=remarks)])
     assert verdict.evidence[-1] == remarks[0]
+
+
+def test_readings_of_own_gpus_have_the_exporters_activity_of_tensor_cores(monkeypatch: pytest.MonkeyPatch) -> None:
+    own, other = simulated_uuids(2)
+    monkeypatch.setattr(nvml, "open_nvml_probe", lambda: SimulatedProbe(H100, (own, other)))
+    without = readings_of(("0",))()
+    assert set(without) == {"gpu.0.utilisation", "gpu.0.power_w"}
+    field = "DCGM_FI_PROF_PIPE_TENSOR_ACTIVE"
+    text = f'{field}{{gpu="0",UUID="{own}"}} 0.375\n{field}{{gpu="1",UUID="{other}"}} 0.5\n'
+    with serving(lambda *_: Answer(raw=text.encode())) as server:
+        read_now = readings_of((str(own),), f"{server.url}/metrics")
+        found = [read_now() for _ in range(3)]
+        assert [each[f"gpu.{own}.tensor_active_percent"] for each in found] == [37.5] * 3
+        assert len(found[0]) == 3, "of its own GPU alone"
+        assert len(server.requested) == 1, "the exporter reads its GPUs less often"
+
+
+def test_an_exporter_that_does_not_answer_leaves_the_activity_unknown(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(nvml, "open_nvml_probe", lambda: SimulatedProbe(H100, simulated_uuids(1)))
+    assert set(readings_of(("0",), "http://127.0.0.1:9/metrics")()) == {"gpu.0.utilisation", "gpu.0.power_w"}

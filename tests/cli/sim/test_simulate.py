@@ -201,11 +201,11 @@ def test_a_scenario_is_played_and_its_decisions_written(tmp_path: Path) -> None:
     [
         (None, 3, "there is no such file"),
         ("- 1", 6, "holds no mapping"),
-        ("about: x", 6, "topology: Field required"),
-        ("{about: x, topology: {nodes: [{names: a0}]}, policy: {tiers: 3}}", 6, "policy.tiers: Input should be"),
+        ("about: x", 6, "topology: is missing"),
+        ("{about: x, topology: {nodes: [{names: a0}]}, policy: {tiers: 3}}", 6, "policy.tiers: must be a mapping"),
         ('about: "\\ud800"', 6, "a text in it must not contain a lone surrogate"),
         ("about: x\nabout: y", 6, "the key 'about' appears twice: keep one"),
-        ("{topology: {nodes: [{}]}}", 6, "topology.nodes.0.names: Field required\ndocs/scenarios.md has the form."),
+        ("{topology: {nodes: [{}]}}", 6, "topology.nodes.0.names: is missing\ndocs/scenarios.md has the form."),
         ('{topology: {nodes: [{names: a0}]}, "\\x1b[2J": 1}', 6, "\\x1b[2J: there is no such key; there are about,"),
     ],
 )

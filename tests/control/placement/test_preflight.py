@@ -16,7 +16,7 @@ from muster.domain.ids import JobId
 from muster.domain.job.preflight import Decision, PreflightState, decide
 from muster.domain.policy.document import DispatchPolicy, Policy
 from muster.domain.states import Cause, JobState
-from muster.wire.host import HOST_CAPABILITIES, PreflightOrder, PreflightReport
+from muster.wire.host import HOST_CAPABILITIES, LAID_SECRETS, PreflightOrder, PreflightReport
 from tests.control.conftest import SetClock
 from tests.control.reclaim.stage import Stage, make_stage
 from tests.filled_once import filled_world
@@ -35,7 +35,9 @@ class Looking:
     received: dict[str, tuple[PreflightOrder, ...]] = field(default_factory=dict)
 
     def beat(self, host: PlayedHost, *reports: PreflightReport) -> tuple[PreflightOrder, ...]:
-        self.received[host.node_id] = host.beat(capabilities=HOST_CAPABILITIES, checks=reports).preflights
+        self.received[host.node_id] = host.beat(
+            capabilities=(*HOST_CAPABILITIES, LAID_SECRETS), checks=reports
+        ).preflights
         return self.received[host.node_id]
 
     def beat_all(self) -> None:

@@ -8,9 +8,9 @@ import pytest
 from sqlalchemy import Connection, Engine, event, text
 
 from control.core.unit_of_work import UnitOfWorkFactory
-from control.jobs import jobs, read
+from control.jobs import jobs
+from control.jobs.listing import JobFilter, list_jobs
 from control.jobs.queue_views import queue_of
-from control.jobs.read import JobFilter
 from control.placement.queue_head import queue_head
 from control.placement.scheduling import question
 from control.policy.policies import active_policy
@@ -39,7 +39,7 @@ def head_reads(stage: Stage) -> object:
 
 def list_reads(stage: Stage) -> object:
     with stage.units.begin(stage.fleet.tenant, jobs.READ, quiet=True) as unit:
-        return read.list_jobs(unit, JobFilter(), limit=50)
+        return list_jobs(unit, JobFilter(), limit=50)
 
 
 def queue_reads(stage: Stage) -> object:

@@ -9,8 +9,7 @@ import pytest
 from control.fleet import cordons
 from control.fleet.inventory import gpu_views
 from control.jobs import jobs
-from control.jobs import read as job_reads
-from control.jobs.read import JobFilter
+from control.jobs.listing import JobFilter, list_jobs
 from control.placement.holds import LAPSE, lapse
 from control.placement.pending_jobs import waiting_jobs
 from control.placement.placement import PLACE, PlacementLostError, place
@@ -57,7 +56,7 @@ def cancel_victim(stage: Stage) -> None:
 
 def cancel_beneficiary(stage: Stage) -> None:
     with stage.units.begin(stage.fleet.tenant, jobs.READ) as unit:
-        (waiting,) = job_reads.list_jobs(unit, JobFilter(states=[JobState.QUEUED]), limit=50)
+        (waiting,) = list_jobs(unit, JobFilter(states=[JobState.QUEUED]), limit=50)
     stage.fleet.cancel(waiting.job.id)
 
 

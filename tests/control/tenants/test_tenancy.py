@@ -12,8 +12,7 @@ from control.core.tenant_tree import tenancy
 from control.core.unit_of_work import UnitOfWorkFactory
 from control.fleet.inventory import gpu_views
 from control.jobs import jobs
-from control.jobs import read as job_reads
-from control.jobs.read import JobFilter
+from control.jobs.listing import JobFilter, list_jobs
 from control.placement.pending_jobs import waiting_jobs
 from control.placement.placement import PLACE, PlacementLostError, place
 from control.placement.scheduling import question
@@ -233,7 +232,7 @@ def test_what_has_notice_already_is_lent_no_more(stage: Stage) -> None:
     second = stage.add_tenant("second")
     assert chosen_for(stage, second) == ()
     with stage.units.begin(second, jobs.READ) as unit:
-        (waiting,) = job_reads.list_jobs(unit, JobFilter(), limit=50)
+        (waiting,) = list_jobs(unit, JobFilter(), limit=50)
     late = replace(first, victim=other.attempt_id, beneficiary=waiting.job.id, gpus=other.gpus, hold=other.gpus)
     words = "what is borrowed in the tier spot is no longer as it was"
     with pytest.raises(ReclaimLostError, match=words), stage.units.begin(SCHEDULER, NOTIFY) as unit:

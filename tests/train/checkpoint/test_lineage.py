@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from muster.cli.job.checkpoint_texts import lineage_words
 from muster.train.checkpoint.lineage import Lineage, changes, code_of, commit_of
 from muster.train.data.dataset_manifest import DataFile, DatasetManifest
 from muster.train.data.datasets import Dataset
@@ -87,9 +88,9 @@ def test_without_git_or_a_tree_the_script_is_reported_alone(script: Path, monkey
 
 
 def test_configuration_and_data_are_reported_by_hashes_that_hang_on_content_alone(script: Path) -> None:
-    one = Lineage({"lr": 0.1, "width": 8}, [data("a")], spec_sha256="f" * 64, script=script).as_document(
-        parent="", rng="seeded"
-    )
+    one = Lineage(
+        {"lr": 0.1, "width": 8}, [data("a")], spec_sha256="f" * 64, bundle="b" * 64, script=script
+    ).as_document(parent="", rng="seeded")
     same = Lineage({"width": 8, "lr": 0.1}, [data("a")], script=script).as_document(
         parent="step-00000004/gen-1", rng="saved"
     )
@@ -98,6 +99,9 @@ def test_configuration_and_data_are_reported_by_hashes_that_hang_on_content_alon
     assert one["data_sha256"] == same["data_sha256"] == data("a").sha256 != other["data_sha256"]
     assert (one["parent"], same["parent"]) == (None, "step-00000004/gen-1")
     assert one["config"] == {"lr": 0.1, "width": 8}
+    assert (one["bundle"], same["bundle"]) == ("b" * 64, None)
+    assert f"  bundle {'b' * 64}" in lineage_words(one)
+    assert not any("bundle" in line for line in lineage_words(same))
 
 
 @pytest.mark.parametrize("config", [{"a": object()}, [1], "x", {"a": float("nan")}])

@@ -24,6 +24,7 @@ class Stepping:
 
     def __init__(self, *, sees_exchanges: bool = False, place: str = "") -> None:
         self.device = PlayedDevice()
+        self._sees_exchanges = sees_exchanges
         self.own = OwnTime(self.device, place)
         self.own.watch(sees_exchanges=sees_exchanges)
 
@@ -35,9 +36,9 @@ class Stepping:
         if evaluates:
             ACTIVITY.note_forward(is_evaluating=True)
         if collective_s:
-            self.own.note_part("collective")
+            WAITS.is_covered = self._sees_exchanges  # as ``pace`` does for the part ``collective``
             self.wait(collective_s)
-            self.own.note_part("other")
+            WAITS.is_covered = False
         taken = [("data", own_s + sum(waits_s)), ("collective", collective_s), ("checkpoint", 9.0)]
         self.own.add(self.own.end(), taken)
 

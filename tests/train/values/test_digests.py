@@ -46,3 +46,22 @@ def test_kind_and_shape_count_and_the_layout_in_memory_does_not() -> None:
     assert digests.digest_of(torch.empty(0)) != digests.digest_of(torch.empty(0, 2))
     apart = torch.zeros(65_600, dtype=torch.uint8)
     assert digests.digest_of(apart[1:65_537]) == digests.digest_of(apart[:65_536].clone()), "not at 8 bytes"
+
+
+def test_tensors_that_are_computed_together_have_the_digest_that_each_has_alone() -> None:
+    draw = torch.Generator().manual_seed(1)
+    complex_values = torch.randn(6, dtype=torch.complex64, generator=draw)
+    values = [torch.randn(33, generator=draw)[1:], complex_values.conj().imag, complex_values.conj()]
+    for dtype in (torch.float32, torch.bfloat16, torch.float64, torch.int8, torch.bool, torch.complex64):
+        for shape in ((), (0,), (0, 2), (3,), (5, 7), (40, 100), (5000,), (131_075,)):
+            values += [torch.randn(shape, generator=draw).to(dtype) for _ in range(3)]
+    values += [torch.randn(7, 5, generator=draw).t() for _ in range(2)]
+    values.append(torch.nn.Parameter(torch.randn(40, 100, generator=draw)))
+    alone = [digests.digest_of(value) for value in values]
+    assert digests.read([digests.begun(values)]) == alone
+    assert digests.read([digests.begun(values[:50]), digests.begun([]), digests.begun(values[50:])]) == alone
+    small = [value.clone() for value in values]
+    for place in (0, 3, len(values) - 1):
+        small[place].view(-1)[0] += 1
+    changed = digests.read([digests.begun(small)])
+    assert [place for place, digest in enumerate(changed) if digest != alone[place]] == [0, 3, len(values) - 1]

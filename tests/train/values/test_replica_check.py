@@ -58,6 +58,12 @@ def test_a_check_may_cost_half_a_hundredth_of_the_time() -> None:
     assert checked_steps(None, cost_s=0.5, step_s=0.2, steps=600) == [1, 501]
 
 
+def test_a_check_that_comes_every_two_seconds_takes_no_more_than_that_needs() -> None:
+    assert checked_steps(None, cost_s=0.0029, step_s=0.2, steps=20) == [1, 7, 13, 19]  # a quarter of a hundredth
+    assert checked_steps(None, cost_s=0.006, step_s=0.2, steps=35) == [1, 11, 21, 31]
+    assert checked_steps(None, cost_s=0.0109, step_s=0.2, steps=35) == [1, 12, 23, 34]  # half a hundredth
+
+
 def test_a_program_may_choose_how_often() -> None:
     assert checked_steps(3, cost_s=1.0, step_s=0.2, steps=10) == [3, 6, 9]
     assert checked_steps(0, cost_s=1.0, step_s=0.2, steps=10) == []

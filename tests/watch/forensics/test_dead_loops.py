@@ -102,3 +102,29 @@ def test_false_alarms_propose_a_longer_limit_of_its_own() -> None:
 )
 def test_a_span_is_stated_in_its_own_unit(span_s: float, words: str) -> None:
     assert span_words(span_s) == words
+
+
+def on_gpu(*ranks: RankReport, readings: dict[str, float] | None = None) -> Verdict:
+    """Judge ranks that only use the processor, while their GPUs are known to wait in a collective."""
+    return judge_hang([HostReport("node-a", 1, ranks, (), readings or {}, is_busy=True, needs_gpus=True)])
+
+
+def test_ranks_whose_gpus_wait_in_a_collective_are_victims_wherever_their_program_stands() -> None:
+    quiet = replace(LOOP, busy_quiet_s=1_900.0, stack=SPIN, stack_source=StackSource.PY_SPY)
+    readings = {"gpu.GPU-1.utilisation": 100.0, "gpu.GPU-1.tensor_active_percent": 0.0, "gpu.GPU-1.power_w": 210.0}
+    verdict = on_gpu(replace(quiet, rank=0), replace(quiet, gpu="GPU-1"), readings=readings)
+    assert (verdict.cause, verdict.ranks, verdict.node) == ("unknown", (), "")
+    assert verdict.sentence.startswith("Ranks 0 and 1 wait on the GPU, which has been utilised for 32 min without ")
+    assert "GPU of rank 1 (GPU-1): utilisation 100 %, tensor cores active 0 %, 210 W" in verdict.evidence
+    alone = on_gpu(quiet)
+    assert (alone.ranks, alone.sentence[:25]) == ((), "Rank 1 waits on the GPU, ")
+
+
+def test_a_stopped_or_sleeping_rank_among_them_is_named() -> None:
+    quiet = replace(LOOP, busy_quiet_s=1_900.0)
+    stopped = replace(WAITS, process=ProcessState.STOPPED)
+    verdict = on_gpu(stopped, quiet)
+    assert (verdict.cause, verdict.ranks, verdict.waiting) == ("stopped_process", (0,), (1,))
+    sleeping = replace(WAITS, stack=SPIN, stack_source=StackSource.PY_SPY)
+    verdict = on_gpu(sleeping, quiet)
+    assert (verdict.cause, verdict.ranks, verdict.waiting) == ("endless_python", (0,), (1,))

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from muster.domain.policy.watch import KnownLimits, WatchPolicy
 from watch.phases import Phase
-from watch.progress.gpu_work import LONGEST_GAP_S, GpuWork, was_idle
+from watch.progress.gpu_work import LONGEST_GAP_S, GpuSample, GpuWork, was_idle
 from watch.progress.tracker import Overdue, Tracker
 from watch.reports import RankReport
 
@@ -114,24 +114,52 @@ def test_a_little_work_on_a_gpu_is_work_and_a_waiting_collective_is_none(
     assert work.is_used([], now) is False
 
 
+def idle_at(*moments: float, used: float = 0.0) -> list[GpuSample]:
+    return [GpuSample(at_s, used) for at_s in moments]
+
+
 def test_a_gpu_was_idle_only_if_samples_of_the_whole_time_show_it() -> None:
-    idle = [(at_s, 0.0) for at_s in (*range(0, 7200, 600), 7200)]
+    idle = idle_at(*range(0, 7200, 600), 7200)
     assert was_idle(idle, 0, 7200)
     assert not was_idle([], 0, 7200)
-    assert not was_idle([*idle[:6], (3600, 40.0), *idle[7:]], 0, 7200)
-    assert not was_idle([(at_s, math.nan) for at_s, _ in idle], 0, 7200)
+    assert not was_idle([*idle[:6], GpuSample(3600, 40.0), *idle[7:]], 0, 7200)
+    assert not was_idle(idle_at(*(each.at_s for each in idle), used=math.nan), 0, 7200)
     assert not was_idle(idle[:4], 0, 7200), "nothing is known of the end"
     assert not was_idle(idle[5:], 0, 7200), "nothing is known of the begin"
-    assert was_idle([(-60, 99.0), *idle, (7260, 99.0)], 0, 7200), "of another time"
+    assert was_idle([GpuSample(-60, 99.0), *idle, GpuSample(7260, 99.0)], 0, 7200), "of another time"
 
 
 @given(
-    st.lists(st.tuples(st.floats(0, 7200), st.sampled_from([0.0, 0.4, 3.0, math.nan])), max_size=40),
+    st.lists(st.builds(GpuSample, st.floats(0, 7200), st.sampled_from([0.0, 0.4, 3.0, math.nan])), max_size=40),
     st.floats(0, 7200),
 )
-def test_more_samples_of_work_never_make_a_gpu_idle(samples: list[tuple[float, float]], at_s: float) -> None:
-    assert not was_idle(sorted([*samples, (at_s, 50.0)]), 0.0, 7200.0)
+def test_more_samples_of_work_never_make_a_gpu_idle(samples: list[GpuSample], at_s: float) -> None:
+    assert not was_idle(sorted([*samples, GpuSample(at_s, 50.0)]), 0.0, 7200.0)
     if was_idle(sorted(samples), 0.0, 7200.0):
-        seen = sorted(moment for moment, used in samples if not math.isnan(used))
+        seen = sorted(each.at_s for each in samples if not math.isnan(each.utilisation))
         assert seen[0] <= LONGEST_GAP_S
         assert seen[-1] >= 7200.0 - LONGEST_GAP_S
+
+
+def early_of(*reports: RankReport, policy: WatchPolicy = POLICY) -> Overdue | None:
+    """Return what is found where another judge has the readings of the GPUs."""
+    tracker = Tracker(policy, lacks_gpu_readings=True)
+    return [tracker.take(reports, float(second)) for second in range(60)][-1]
+
+
+def test_ranks_of_gpus_that_another_reads_are_overdue_for_that_judge_sooner() -> None:
+    assert early_of(bare(0, 0.0, POLICY.quiet_s)) is None
+    early = Overdue(Phase.IMPORT, 0, POLICY.quiet_s, POLICY.quiet_s + 1, (), is_busy=True, needs_gpus=True)
+    assert early_of(bare(0, 0.0, POLICY.quiet_s + 1)) == early
+    assert overdue_of(bare(0, 0.0, POLICY.quiet_s + 1)) is None, "without such a judge"
+    late = early_of(bare(0, 0.0, LIMIT_S + 1))
+    assert late == Overdue(Phase.IMPORT, 0, LIMIT_S, LIMIT_S + 1, (), is_busy=True), "then it is overdue by itself"
+
+
+def test_a_rank_that_may_work_keeps_the_others_from_that_judge() -> None:
+    quiet = bare(0, 0.0, POLICY.quiet_s + 1)
+    for other in (bare(1, 0.0, 5.0), bare(1, 0.0, None), RankReport(1, Phase.STEP, 9, still_s=0.0)):
+        assert early_of(quiet, other) is None
+    idle = early_of(bare(0, POLICY.quiet_s + 1, POLICY.quiet_s + 1))
+    assert idle is not None
+    assert not idle.needs_gpus, "a rank without processor time is overdue by itself"

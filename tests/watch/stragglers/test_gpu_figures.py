@@ -6,13 +6,13 @@ from typing import Any
 
 import pytest
 
+from muster.domain.spread import Figure
 from tests.scaled import examples
 from tests.watch.stragglers.worlds import RULES
 from watch.stragglers.causes import CLOCK, THROTTLE, StragglerCause
 from watch.stragglers.findings import Judgement, Straggler
 from watch.stragglers.judge import judge
 from watch.stragglers.sentences import RankName, verdict_of
-from watch.stragglers.spread import Figure
 from watch.stragglers.windows import Folding, RankWindows, Window
 
 USUAL: Mapping[str, float] = {

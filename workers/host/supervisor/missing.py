@@ -5,6 +5,7 @@ A fault names its part as ``lacks``, and the exit record has it under the same n
 
 from __future__ import annotations
 
+BUNDLE = "bundle"
 CHECKPOINTS = "checkpoint folder"
 DATASET = "dataset"
 ENGINE = "container engine"

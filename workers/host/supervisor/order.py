@@ -85,6 +85,8 @@ class Order:
         self.user = JobUser.read(document.get("user", {}))
         self.datasets = [{name: dataset[name] for name in _OF_A_DATASET} for dataset in document.get("datasets") or ()]
         self.dataset_check_s = float(document.get("dataset_look_s", 0.0))
+        self.bundle: dict[str, Any] | None = document.get("bundle")
+        """What ``workers.host.content`` needs to make the work folder, which is ``folder``."""
         checkpoints = document.get("checkpoints")
         self.checkpoints = None if checkpoints is None else Path(checkpoints)
         """The job's folder in the host's own for them; None where the job names another, which is not ours to make."""
@@ -122,6 +124,7 @@ def read_order(folder: Path) -> Order:
     if document is None:
         raise OrderError(f"{files.ORDER} is missing or not a JSON object")
     order = Order(document)
+    order.secrets.folder = folder
     order.user.is_taken = (folder / files.USER).exists()
     return order
 
@@ -168,6 +171,7 @@ def program_environment(order: Order, folder: Path, scratch: Path) -> dict[str, 
         "MUSTER_TRAIN_SOCKET": str(scratch / files.TRAIN_SOCKET),
         "MUSTER_WATCH_SOCKET": str(scratch / files.WATCH_SOCKET),
         "MUSTER_TAKES_OUTCOME": "1",
+        **_of_bundle(order),
         "TMPDIR": str(scratch),
     }
     if order.venv is not None:
@@ -176,6 +180,13 @@ def program_environment(order: Order, folder: Path, scratch: Path) -> dict[str, 
         hidden = _OF_THE_HOST - order.env.keys() - order.user.environment(scratch).keys()
         environment = {name: value for name, value in environment.items() if name not in hidden}
     return environment
+
+
+def _of_bundle(order: Order) -> dict[str, str]:
+    """Return the bundle's digest, and its folder as the program sees it."""
+    if order.bundle is None:
+        return {}
+    return {"MUSTER_BUNDLE": str(order.bundle["digest"]), "MUSTER_BUNDLE_DIR": str(order.bundle["seen_at"])}
 
 
 def launcher_contract(order: Order) -> dict[str, str]:

@@ -52,7 +52,7 @@ class Standby:
             order.is_torchrun
             and order.container is None
             and order.python == self._python
-            and not any(name.startswith(_READ_AT_IMPORT) for name in order.env)
+            and not any(name.startswith(_READ_AT_IMPORT) for name in (*order.env, *order.secrets.variables))
         )
 
     def run(

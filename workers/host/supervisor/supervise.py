@@ -13,6 +13,7 @@ import sys
 from pathlib import Path
 
 from workers.host.supervisor import files
+from workers.host.supervisor.bundle import BundleFetch, UnfitBundleError
 from workers.host.supervisor.cgroup.device_files import DeviceFiles, isolate
 from workers.host.supervisor.cgroup.group import find_group, group_name, make_group
 from workers.host.supervisor.cgroup.memory_kills import MemoryKills
@@ -134,13 +135,13 @@ class Supervisor:
                 return False
             if preparation is not None:
                 self._report_ready(preparation, checked)
-        except (MissingProgramError, UnfitFolderError, UnfitDatasetError) as fault:
+        except (MissingProgramError, UnfitFolderError, UnfitDatasetError, UnfitBundleError) as fault:
             self._refuse(str(fault), exit_record.PROGRAM, lacks_of(fault))
             return False
         except UnreadyError as fault:
             if isinstance(fault, WrongResultError):
                 self._record["quick_check"] = {"gpu": fault.gpu, "wrong": fault.wrong}
-            self._refuse(str(fault), exit_record.PREFLIGHT)
+            self._refuse(str(fault), exit_record.PREFLIGHT, lacks_of(fault))
             return False
         except (StartError, OSError) as fault:
             side = exit_record.HOST if preparation is None else exit_record.PREFLIGHT
@@ -152,9 +153,12 @@ class Supervisor:
         """Return the names of what was checked; None if it was asked to stop meanwhile. Raises what prevents
         the start.
         """
-        checked = self._program.prepare()
+        bundle = self._order.bundle
+        if bundle is not None and not self._wait_for(BundleFetch(bundle)):
+            return None
+        checked = [*(["bundle"] if bundle is not None else []), *self._program.prepare()]
         if self._order.datasets:
-            if not self._check_datasets():
+            if not self._wait_for(DatasetCheck(self._order)):
                 return None
             checked.append("datasets")
         if preparation is None:
@@ -162,7 +166,7 @@ class Supervisor:
         checked += check_host(self._order, self._folder, preparation)
         if preparation.quick_check_s > 0:
             checked += write_and_read(self._order)
-            if not self._check_gpus(preparation):
+            if not self._wait_for(QuickCheck(self._folder, preparation, self._order.gpus)):
                 return None
             checked.append("GPUs computed right")
         return checked
@@ -173,15 +177,8 @@ class Supervisor:
         where = {} if self._meetings is None else self._meetings.facts()
         files.write_json(self._folder / files.READY, {"looked_at": checked, **where})
 
-    def _check_datasets(self) -> bool:
-        check = DatasetCheck(self._order)
-        try:
-            return self._wait_until(check.is_over)
-        finally:
-            check.kill()
-
-    def _check_gpus(self, preparation: Preparation) -> bool:
-        check = QuickCheck(self._folder, preparation, self._order.gpus)
+    def _wait_for(self, check: BundleFetch | DatasetCheck | QuickCheck) -> bool:
+        """Return whether the check passed; False: it was asked to stop meanwhile."""
         try:
             return self._wait_until(check.is_over)
         finally:

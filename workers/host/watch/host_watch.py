@@ -97,7 +97,9 @@ class HostWatch:
             files.replace_json(path / files.LEARNT, {"durations": learnt_now})
             supervisor.wake(path)
         if found is not None and not (path / files.STOPPING).exists():
-            _log.info("attempt_stalled" if isinstance(found, Stalled) else "attempt_moves", attempt_id=path.name)
+            needs_gpus = isinstance(found, Stalled) and found.overdue.needs_gpus
+            stalled = "attempt_is_quiet" if needs_gpus else "attempt_stalled"
+            _log.info(stalled if isinstance(found, Stalled) else "attempt_moves", attempt_id=path.name)
             files.write_json(path / files.STALLED, message_of(found, watched.part.node))
             supervisor.wake(path)
 

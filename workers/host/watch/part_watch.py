@@ -16,12 +16,16 @@ from workers.host.supervisor.record.log_streams import tail_of_file
 from workers.host.watch.dumps import Dumps
 from workers.host.watch.part import Part
 from workers.host.watch.rank_reader import RankReader
-from workers.host.watch.stacks import Means
+from workers.host.watch.stacks import Means, with_late_answers
 
 MOST_LINES: Final = 20
 LONGEST_LINE: Final = 500
 AGAIN_EVERY_S: Final = 60.0
 """Between two reports of a part that stays overdue: one may be lost, and the newest counts."""
+LATE_FOR_S: Final = 120.0
+"""Time for which answers of sensors are awaited after a report: on a busy host they may take longer than stacks may."""
+EARLY_EVERY_S: Final = 300.0
+"""The same of a part that may work on its GPUs."""
 
 
 KernelLines = Callable[[], tuple[tuple[str, ...], tuple[str, ...]]]
@@ -67,10 +71,12 @@ class PartWatch:
     _stalled_s: float | None = None
     _next_s: float = 0.0
     _report: HostReport | None = None
+    _taken_s: float = 0.0
 
     def __post_init__(self) -> None:
         self._reader = RankReader(self.part, self.policy, knows_gpus=self.is_only_host)
-        self._tracker = Tracker(self.policy, self.durations)
+        lacks_gpu_readings = bool(self.part.gpus) and not self.is_only_host
+        self._tracker = Tracker(self.policy, self.durations, lacks_gpu_readings)
 
     def turn(self) -> Stalled | Moving | None:
         """Return a change: the part has stalled, or moves again."""
@@ -82,14 +88,35 @@ class PartWatch:
         if overdue is None:
             before, self._stalled_s, self._report = self._stalled_s, None, None
             return None if before is None else Moving(before)
-        if self._stalled_s is not None and overdue.still_s < self._next_s:
+        self._note_late_answers()
+        report = self._report
+        if report is not None and not self._is_of(report, overdue):
+            report = None
+        elif self._stalled_s is not None and overdue.still_s < self._next_s:
             self._stalled_s = overdue.still_s
             return None
-        if self._report is None:  # the stacks of a repetition would be the same
-            self._report = self._collect(overdue, reports, readings)
-        found = Stalled(overdue, self._report)
-        self._stalled_s, self._next_s = overdue.still_s, overdue.still_s + AGAIN_EVERY_S
-        return found
+        if report is None or self._is_outdated(report):
+            report, self._taken_s = self._collect(overdue, reports, readings), time.monotonic()
+        self._report = report
+        again_s = EARLY_EVERY_S if overdue.needs_gpus else AGAIN_EVERY_S
+        self._stalled_s, self._next_s = overdue.still_s, overdue.still_s + again_s
+        return Stalled(overdue, report)
+
+    def _note_late_answers(self) -> None:
+        """Keep answers that came after the report was made: in its file, and in the next repetition of the message."""
+        if self._report is None or time.monotonic() - self._taken_s > LATE_FOR_S:
+            return
+        ranks = with_late_answers(self.part, self._report.ranks)
+        if ranks != self._report.ranks:
+            self._report = replace(self._report, ranks=ranks)
+            self._keep(self._report)
+
+    def _is_of(self, report: HostReport, overdue: Overdue) -> bool:
+        return (report.is_busy, report.needs_gpus) == (overdue.is_busy, overdue.needs_gpus)
+
+    def _is_outdated(self, report: HostReport) -> bool:
+        """Return whether its stacks may be of other work; a part that stands still keeps the same ones."""
+        return report.needs_gpus and time.monotonic() - self._taken_s >= self.policy.quiet_s / 2
 
     def _collect(self, overdue: Overdue, reports: tuple[RankReport, ...], readings: Mapping[str, float]) -> HostReport:
         """Take stacks and dumps, and write the report next to the attempt's other records, if the disk takes it.
@@ -104,12 +131,16 @@ class PartWatch:
         lines, remarks = self.kernel()
         node = "" if self.is_only_host else self.part.node
         notes = (*notes, *remarks)
-        report = HostReport(node, files.wall_ms(), with_lines, lines, dict(readings), notes, overdue.is_busy)
+        flags = overdue.is_busy, overdue.needs_gpus
+        report = HostReport(node, files.wall_ms(), with_lines, lines, dict(readings), notes, *flags)
+        self._keep(report)
+        return report
+
+    def _keep(self, report: HostReport) -> None:
         folder = self.part.folder / files.WATCH
         with suppress(OSError):
             folder.mkdir(mode=0o700, exist_ok=True)
             files.write_json(folder / f"host-{self.part.node}.json", to_document(report))
-        return report
 
     def _last_lines(self, rank: int) -> tuple[str, ...]:
         """Return the last lines of a rank's log, which the supervisor has redacted."""

@@ -56,7 +56,7 @@ class RankReader:
     policy: WatchPolicy
     now_ns: Callable[[], int] = time.monotonic_ns
     knows_gpus: bool = False
-    _gpu_work: GpuWork = field(default_factory=GpuWork)
+    _gpu_work: GpuWork = field(init=False)
     _readings: Mapping[str, float] = field(default_factory=dict)
     _samples: dict[int, _Sample] = field(default_factory=dict)
     _began_ns: int = 0
@@ -65,6 +65,7 @@ class RankReader:
 
     def __post_init__(self) -> None:
         self._began_ns = self.now_ns()
+        self._gpu_work = GpuWork(self.policy.gpu_wait)
 
     def read(self, readings: Mapping[str, float] | None = None) -> tuple[RankReport, ...]:
         """Return the ranks as they are now. ``readings``: of their GPUs (``watch.progress.gpu_work``)."""

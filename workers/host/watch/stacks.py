@@ -74,11 +74,7 @@ class Means:
         answers: dict[int, Mapping[str, Any]] = {}
         until = time.monotonic() + SENSOR_WAIT_S
         while wanted - answers.keys() and time.monotonic() < until:
-            for rank in wanted - answers.keys():
-                document = files.read_json(self.part.folder / files.SENSORS / f"stack-{rank}.json") or {}
-                stack = document.get("stack")
-                if isinstance(stack, dict) and stack.get("id") == number:
-                    answers[rank] = stack
+            answers |= _answers(self.part, wanted - answers.keys(), number)
             time.sleep(_PAUSE_S)
         return tuple(_with_answer(report, answers.get(report.rank)) for report in reports)
 
@@ -111,6 +107,31 @@ class Means:
             if spied.stack:
                 return spied
         return _with_stack(report, _of_kernel(pid), StackSource.KERNEL)
+
+
+def with_late_answers(part: Part, reports: tuple[RankReport, ...]) -> tuple[RankReport, ...]:
+    """Return the reports with answers of sensors that came after the wait for them, such as from a busy host.
+
+    A sensor's stack is better than one from outside. Collectives of a dump stay.
+    """
+    number = (files.read_json(part.folder / files.COLLECT) or {}).get("id")
+    wanted = {each.rank for each in reports if each.has_sensor and each.stack_source is not StackSource.SENSOR_THREAD}
+    answers = _answers(part, wanted, number) if isinstance(number, int) else {}
+    found = [_with_answer(report, answers.get(report.rank)) for report in reports]
+    return tuple(
+        replace(late, collectives=before.collectives or late.collectives)
+        for before, late in zip(reports, found, strict=True)
+    )
+
+
+def _answers(part: Part, ranks: set[int], number: int) -> dict[int, Mapping[str, Any]]:
+    """Return the sensors' answers to the request ``number``, as far as they have come."""
+    found: dict[int, Mapping[str, Any]] = {}
+    for rank in ranks:
+        stack = (files.read_json(part.folder / files.SENSORS / f"stack-{rank}.json") or {}).get("stack")
+        if isinstance(stack, dict) and stack.get("id") == number:
+            found[rank] = stack
+    return found
 
 
 def parse_faulthandler(text: str) -> tuple[Frame, ...]:

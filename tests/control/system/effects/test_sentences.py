@@ -14,6 +14,7 @@ from muster.domain.states import Standing
 ROOT = Path(__file__).resolve().parents[4]
 BY_PERSONS = (
     "attempts/suspects",
+    "content/bundles",
     "fleet/cordons",
     "fleet/inventory",
     "fleet/overrides",
@@ -26,12 +27,17 @@ BY_PERSONS = (
     "incidents/incidents",
     "jobs/jobs",
     "policy/policies",
+    "secrets/rewrapping",
+    "secrets/tenant_secrets",
     "tenants/keys",
+    "tenants/login_keys",
     "tenants/persons",
     "tenants/quotas",
     "tenants/tenants",
 )
 """The modules whose units persons begin."""
+KIND_AT = {"emit": 0, "_leave_traces": 1, "_report": 3}
+"""Functions that leave an event, and which of their arguments is its kind."""
 ENROLMENT = {"node.enrolled"}
 """No dry run of it is offered."""
 PAYLOAD = {
@@ -57,9 +63,12 @@ PAYLOAD = {
 def _kinds() -> Iterator[str]:
     for name in BY_PERSONS:
         for node in ast.walk(ast.parse((ROOT / "control" / f"{name}.py").read_text(encoding="utf-8"))):
-            if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "emit":
-                kind = node.args[0]
-                if isinstance(kind, ast.Constant):
+            if not isinstance(node, ast.Call):
+                continue
+            called = node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")
+            if called in KIND_AT:
+                kind = node.args[KIND_AT[called]]
+                if isinstance(kind, ast.Constant) and "." in str(kind.value):
                     yield str(kind.value)
 
 

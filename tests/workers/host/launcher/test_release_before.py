@@ -11,6 +11,7 @@ from muster.db.models import Node
 from muster.domain.states import AttemptState
 from muster.wire.host import (
     HOST_CAPABILITIES,
+    LAID_SECRETS,
     HeartbeatAnswer,
     HeartbeatRequest,
     HostAttempt,
@@ -62,6 +63,10 @@ class OldServer:
         return msgspec.json.decode(msgspec.json.encode(known), type=HeartbeatAnswer)
 
 
+KNOWN = [name for name in HOST_CAPABILITIES if name != "bundle"]
+"""This host has no place for bundles, which its worker's settings name."""
+
+
 def _node(host: HostCase) -> Node:
     with host.fleet.units.read() as session:
         return session.get_one(Node, host.fleet.node_id)
@@ -74,7 +79,7 @@ def _lease(host: HostCase) -> datetime:
 
 
 def test_a_host_reports_what_it_knows_in_its_first_turn_where_the_server_takes_it(host: HostCase) -> None:
-    assert _node(host).capabilities == list(HOST_CAPABILITIES)
+    assert _node(host).capabilities == [*KNOWN, LAID_SECRETS]
 
 
 def test_its_lease_is_renewed_by_the_server_that_came_back_and_what_runs_runs_on(
@@ -94,7 +99,7 @@ def test_its_lease_is_renewed_by_the_server_that_came_back_and_what_runs_runs_on
         assert (old.num_refused, old.num_taken) == (1, 3), "and nothing more until it takes it"
     assert host.fleet.attempts(job_id)[0].attempt.state is AttemptState.RUNNING
     host.launcher.turn(woken=True)
-    assert _node(host).capabilities == list(HOST_CAPABILITIES)
+    assert _node(host).capabilities == [*KNOWN, LAID_SECRETS]
     host.fleet.cancel(job_id)
     host.run(job_id)
 

@@ -223,6 +223,8 @@ def command_of(order: Order, folder: Path, environment: Mapping[str, str], progr
         ours.append(Mount(copies, read_only=False))
     else:  # files that the container writes elsewhere are removed with it
         environment = {**environment, "MUSTER_SCRATCH_DIR": ""}
+    if order.bundle is not None:
+        ours.append(Mount(str(order.bundle["folder"]), str(order.bundle["seen_at"]), read_only=False))
     if order.secrets.names:
         ours.append(Mount(str(order.secrets.place(folder))))
     mounts = [*container.mounts, *_dataset_mounts(order, container)]

@@ -1,4 +1,6 @@
-"""Secrets of a job: files that the operator stored on this host for its tenant, given to the program in memory alone.
+"""Secrets of a job, given to the program in memory alone: as files, and as variables where the job names one.
+
+The launcher received them from the control plane (``sealed_secrets``), or the operator stored files on this host.
 
 The place is a folder of /dev/shm, 0700 and the job's user's, rather than a mount of its own. It protects as much
 against all but root, needs no CAP_SYS_ADMIN, and needs no unmount after a supervisor has died. Its name follows from
@@ -19,6 +21,7 @@ import zlib
 from pathlib import Path
 
 from workers.host.supervisor.missing import SECRET, SECRETS
+from workers.host.supervisor.user import sealed_secrets
 from workers.host.supervisor.user.redaction import Redactor
 
 TYPE_CHECKING = False
@@ -28,7 +31,7 @@ if TYPE_CHECKING:
     from workers.host.supervisor.user.job_user import JobUser
 
 MOST_BYTES = 64 << 10
-_MEMORY = Path("/dev/shm")  # noqa: S108  # the kernel's name for it
+_MEMORY = sealed_secrets.MEMORY
 _MOUNTS = Path("/proc/self/mounts")
 _PREFIX = "muster-secrets-"
 _FRESH_S = 60.0
@@ -42,6 +45,10 @@ class MissingSecretError(Exception):
     lacks = SECRET
 
 
+class UnfitSecretError(MissingSecretError):
+    """The secret cannot be the variable that the job asks for."""
+
+
 class SecretsError(OSError):
     """This host cannot give secrets as it should."""
 
@@ -52,15 +59,31 @@ class NoSecretsError(SecretsError):
     lacks = SECRETS
 
 
+class NotReceivedError(SecretsError):
+    """The control plane has the secret and cannot open it, which a person has to repair: no further try helps."""
+
+    lacks = SECRETS
+
+
 class JobSecrets:
     """Secrets of one job. ``source``: the tenant's folder on this host; None: the host has no secrets.
 
-    Values are never in the order.
+    ``sealed``: the part of ``names`` that the launcher received, for the attempt in ``folder``. ``variables``: variable
+    → the secret whose value it has, which is a file as well. Values are never in the order.
     """
 
-    def __init__(self, source: Path | None = None, names: tuple[str, ...] = ()) -> None:
+    def __init__(
+        self,
+        source: Path | None = None,
+        names: tuple[str, ...] = (),
+        sealed: tuple[str, ...] = (),
+        variables: dict[str, str] | None = None,
+    ) -> None:
         self.source = source
         self.names = names
+        self.sealed = sealed
+        self.variables = variables or {}
+        self.folder: Path | None = None
 
     @classmethod
     def read(cls, document: dict[str, Any]) -> JobSecrets:
@@ -69,7 +92,9 @@ class JobSecrets:
         if wrong := [name for name in names if not _NAME.fullmatch(name)]:
             raise ValueError(f"secrets: {wrong[0]!r} is no name of a secret")
         source = document.get("source")
-        return cls(None if source is None else Path(source), names)
+        sealed = tuple(str(name) for name in document.get("sealed", ()))  # an older launcher knows neither of these
+        variables = {str(variable): str(name) for variable, name in document.get("variables", {}).items()}
+        return cls(None if source is None else Path(source), names, sealed, variables)
 
     def place(self, folder: Path) -> Path:
         """Return the place of an attempt's secrets; it follows from the attempt's folder, so that a reaper finds it
@@ -86,9 +111,12 @@ class JobSecrets:
         """
         if not self.names:
             return {}
-        values = {name: self._value(name) for name in self.names}
         if not is_in_memory(_MEMORY, _MOUNTS):
             raise NoSecretsError(f"{_MEMORY} is no file system in memory, and secrets are put nowhere else")
+        if self.sealed and not _is_taken(sealed_secrets.place_of(folder)):
+            raise SecretsError(f"{sealed_secrets.place_of(folder)} is another supervisor's")
+        values = {name: self._value(name) for name in self.names}
+        environment = {variable: _text_of(name, values[name]) for variable, name in self.variables.items()}
         place = self.place(folder)
         user.make_folder(place)
         found = place.lstat()
@@ -101,11 +129,13 @@ class JobSecrets:
             with os.fdopen(descriptor, "wb") as file:
                 file.write(value)
             user.own(place / name)
-        return {"MUSTER_SECRETS_DIR": str(place)}
+        return {**environment, "MUSTER_SECRETS_DIR": str(place)}
 
     def redactor(self) -> Redactor:
-        """Return a redactor of the secrets that can be read now: a value that was replaced meanwhile is not this
+        """Return a redactor of the secrets that can be read now: a file that was replaced meanwhile is not this
         attempt's.
+
+        Received ones no longer exist after a reboot. Then all that the program wrote is withheld: it may hold them.
         """
         values = []
         for name in self.names:
@@ -113,15 +143,19 @@ class JobSecrets:
                 values.append(self._value(name))
             except (MissingSecretError, OSError):
                 continue
-        return Redactor(values)
+        is_lost = bool(self.sealed) and self.folder is not None and not sealed_secrets.is_whole(self.folder)
+        return Redactor(values, withholds_all=is_lost)
 
     def remove(self, folder: Path) -> bool:
         """Remove them and return whether none is left."""
         place = self.place(folder)
         shutil.rmtree(place, ignore_errors=True)
-        return not self.names or not place.exists()
+        is_rest_gone = sealed_secrets.remove(folder) if self.sealed else True
+        return not self.names or (not place.exists() and is_rest_gone)
 
     def _value(self, name: str) -> bytes:
+        if name in self.sealed:
+            return self._received(name)
         if self.source is None:
             raise NoSecretsError(f"the secret {name}: this host keeps no secrets (MUSTER_JOB_SECRETS_DIR is not set)")
         path = self.source / name
@@ -138,17 +172,41 @@ class JobSecrets:
             raise NoSecretsError(f"the secret {name}: {path} is larger than {MOST_BYTES >> 10} KiB")
         return value
 
+    def _received(self, name: str) -> bytes:
+        if self.folder is None:
+            raise SecretsError(f"the secret {name}: the folder of its attempt is not known")
+        try:
+            value = sealed_secrets.value_of(self.folder, name)
+        except FileNotFoundError:
+            raise SecretsError(f"the secret {name} is not in this host's memory any more") from None
+        except OSError as fault:
+            raise NotReceivedError(f"the secret {name} was not received: {fault}") from fault
+        if value is None:
+            raise MissingSecretError(f"the secret {name} was deleted, or limited to other jobs, after the submission")
+        return value
+
+
+def _text_of(name: str, value: bytes) -> str:
+    """Return the value as a variable has it, without the line break at its end. Raises UnfitSecretError."""
+    if b"\x00" in value:
+        raise UnfitSecretError(f"the secret {name} has a byte 0, which no variable can have: let the job read its file")
+    return os.fsdecode(value.removesuffix(b"\n").removesuffix(b"\r"))
+
 
 def sweep(memory: Path = _MEMORY) -> list[Path]:
     """Remove our folders without a supervisor's lock. Returns the removed ones.
 
-    An attempt whose folder exists is left alone: its launcher removes its rest, these too.
+    Received secrets of an attempt whose folder exists are left alone, also before its supervisor holds the lock: the
+    bundle comes first. Its launcher removes its rest, these too.
     """
     swept = []
-    for place in memory.glob(f"{_PREFIX}{os.getuid()}-*"):
+    ours = (memory.glob(f"{prefix}{os.getuid()}-*") for prefix in (_PREFIX, sealed_secrets.PREFIX))
+    for place in (place for found in ours for place in found):
         with contextlib.suppress(OSError):  # another launcher was quicker, or we may not remove it
             found = place.lstat()
             if not stat.S_ISDIR(found.st_mode) or time.time() - found.st_mtime < _FRESH_S:
+                continue
+            if sealed_secrets.belongs_to_attempt(place):
                 continue
             _remove_unlocked(place)
             swept.append(place)

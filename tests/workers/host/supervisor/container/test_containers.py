@@ -5,12 +5,15 @@ import shutil
 import stat
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from muster.domain.exit.exits import classify, parse_exit_record
 from muster.domain.states import Cause
+from muster.wire.host import Order
 from tests.workers.host.supervisor.attempt_case import Attempt
 from workers.host import supervisor
+from workers.host.bundle_order import BundlesHost, bundle_of
 from workers.host.supervisor.children import StartError
 from workers.host.supervisor.container.containers import (
     DOCKER,
@@ -25,7 +28,7 @@ from workers.host.supervisor.container.containers import (
 )
 from workers.host.supervisor.container.end import removal
 from workers.host.supervisor.container.mounts import MountError
-from workers.host.supervisor.order import read_order
+from workers.host.supervisor.order import program_environment, read_order
 from workers.host.supervisor.order_parts import Container, HostLimits, Mount
 
 GPUS = ("GPU-aa", "GPU-bb")
@@ -216,3 +219,50 @@ def test_a_program_that_the_image_lacks_is_the_tenants_fault(attempt: Attempt) -
 def test_a_removal_waits_for_none() -> None:
     assert removal(Engine(PODMAN, "/p"), "muster-a-0") == ["/p", "rm", "--force", "--time=0", "--ignore", "muster-a-0"]
     assert removal(Engine(DOCKER, "/d"), "muster-a-0") == ["/d", "rm", "--force", "muster-a-0"]
+
+
+@pytest.mark.parametrize("image", ["gpt", "/srv/gpt.sqsh"])
+def test_the_bundles_folder_is_the_working_folder_of_a_container(
+    tmp_path: Path, attempt: Attempt, monkeypatch: pytest.MonkeyPatch, image: str
+) -> None:
+    for engine in (PODMAN, ENROOT):
+        (tmp_path / engine).symlink_to("/bin/true")
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    own = {"launcher": "torchrun", "python": None, "working_dir": None, "container": {"image": image, "user": "7:8"}}
+    order = msgspec.convert({**SENT, **own, "attempt_id": attempt.folder.name}, Order)
+    host = BundlesHost(tmp_path, "http://127.0.0.1:1", tmp_path / "key", None, 1)
+    attempt.order(launcher="torchrun", container={"image": image}, **bundle_of(order, host, attempt.folder, {}))
+    read = read_order(attempt.folder)
+    assert read.bundle is not None
+    assert read.bundle["owner"] == [7, 8]
+    scratch = tmp_path / "scratch"
+    environment = program_environment(read, attempt.folder, scratch)
+    assert (environment["MUSTER_BUNDLE"], environment["MUSTER_BUNDLE_DIR"]) == ("0a" * 32, "/muster/bundle")
+    contained = command_of(read, attempt.folder, environment, ["id"])
+    source = tmp_path / "work" / attempt.folder.name
+    mounts = {f"--mount=type=bind,source={source},target=/muster/bundle", f"--mount={source}:/muster/bundle"}
+    assert len(mounts.intersection(contained.command)) == 1
+    assert {"--workdir=/muster/bundle", "-C"} & set(contained.command)
+    assert "/muster/bundle" in " ".join(contained.command)
+    assert read.script == "/muster/bundle/src/train.py"
+
+
+SENT: dict[str, object] = {
+    "job_id": "job_1",
+    "fence": 1,
+    "node_rank": 0,
+    "num_nodes": 1,
+    "ranks_per_node": 1,
+    "gpus": [],
+    "script": "src/train.py",
+    "args": [],
+    "argv": [],
+    "env": {},
+    "rendezvous": {"host": "127.0.0.1", "port": 1},
+    "wall_time_s": None,
+    "grace_s": 1.0,
+    "kill_grace_s": 1.0,
+    "log_limit_bytes_per_stream": 1 << 20,
+    "bundle": {"digest": "0a" * 32, "tenant_id": "ten_1", "fetch_s": 1.0},
+}
+"""An order as the control plane sends it."""

@@ -1,5 +1,6 @@
 """Secrets reach the program in memory alone and no log, and are removed when it ends."""
 
+import base64
 import os
 import shutil
 import signal
@@ -16,6 +17,7 @@ from muster.domain.exit.exits import classify, parse_exit_record
 from muster.domain.states import Cause
 from tests.workers.host.supervisor.attempt_case import Attempt, until
 from workers.host import supervisor
+from workers.host.supervisor.user import sealed_secrets
 from workers.host.supervisor.user.job_secrets import JobSecrets, is_in_memory, sweep
 from workers.host.supervisor.user.redaction import Redactor, StreamRedactor
 
@@ -198,3 +200,101 @@ def test_a_folder_that_another_process_holds_is_left(tmp_path: Path) -> None:
         assert sweep(tmp_path) == []
         holder.kill()
     assert sweep(tmp_path) == [place]
+
+
+def received(attempt: Attempt, **values: bytes) -> dict[str, Any]:
+    """As the launcher lays them, of an order that names them."""
+    attempt.folder.mkdir(parents=True, exist_ok=True)
+    sealed_secrets.lay(attempt.folder, values)
+    return {"secrets": {"names": list(values), "sealed": list(values), "source": None}}
+
+
+def test_received_secrets_are_given_as_files_and_variables_and_removed(attempt: Attempt) -> None:
+    order = received(attempt, wandb=VALUE.encode(), hf=b"another-value\r\n")
+    order["secrets"]["variables"] = {"HF_TOKEN": "hf"}
+    attempt.start(
+        OPENS + "print(len(value), repr(os.environ['HF_TOKEN']), len(os.listdir(os.path.dirname(path))))", **order
+    )
+    assert attempt.ended()["ranks"]["0"]["exit_code"] == 0, attempt.log()
+    assert attempt.log() == f"{len(VALUE)} '[secret]' 2\n"
+    assert not sealed_secrets.place_of(attempt.folder).exists()
+    assert attempt.read("clean.json")["secrets_removed"]
+
+
+@pytest.mark.parametrize(
+    ("laid", "fault", "words"),
+    [
+        ({"hf": b"a\x00b"}, "program", "has a byte 0, which no variable can have"),
+        ({}, "program", "the secret hf was deleted, or limited to other jobs, after the submission"),
+        (None, "host", "the secret hf is not in this host's memory any more"),
+        ("the control plane refused", "host", "the secret hf was not received: the control plane refused"),
+    ],
+)
+def test_what_was_not_received_is_named_and_blames_the_right_side(
+    attempt: Attempt, laid: Any, fault: str, words: str
+) -> None:
+    attempt.folder.mkdir(parents=True, exist_ok=True)
+    if isinstance(laid, dict):
+        sealed_secrets.lay(attempt.folder, laid)
+    elif laid is None:
+        sealed_secrets.place_of(attempt.folder).mkdir(mode=0o700)
+    else:
+        sealed_secrets.lay(attempt.folder, {}, laid)
+    names = {"names": ["hf"], "sealed": ["hf"], "source": None, "variables": {"HF": "hf"}}
+    attempt.start("print('ran')", secrets=names)
+    record = attempt.ended()
+    assert (record["spawn_fault"], words in record["spawn_error"]) == (fault, True), record["spawn_error"]
+    assert not sealed_secrets.place_of(attempt.folder).exists()
+
+
+def test_a_half_laid_folder_counts_for_nothing_and_is_laid_again(tmp_path: Path) -> None:
+    place = sealed_secrets.place_of(tmp_path)
+    place.mkdir(mode=0o700)
+    (place / "wandb").write_text("half")
+    assert not sealed_secrets.is_whole(tmp_path)
+    sealed_secrets.lay(tmp_path, {"wandb": b"whole"})
+    assert sealed_secrets.is_whole(tmp_path)
+    assert sealed_secrets.value_of(tmp_path, "wandb") == b"whole"
+    assert {path.stat().st_mode & 0o777 for path in place.iterdir()} == {0o400}
+    assert sealed_secrets.remove(tmp_path)
+    assert not place.exists()
+
+
+def test_what_a_program_wrote_is_withheld_once_its_secrets_are_lost(tmp_path: Path) -> None:
+    """As after a reboot: which words are secret is not known any more."""
+    secrets = JobSecrets(None, ("wandb",), ("wandb",))
+    secrets.folder = tmp_path
+    sealed_secrets.lay(tmp_path, {"wandb": VALUE.encode()})
+    assert secrets.redactor().words(f"refused: {VALUE}") == "refused: [secret]"
+    assert sealed_secrets.remove(tmp_path)
+    assert secrets.redactor().words(f"refused: {VALUE}") == "[secret]"
+    assert secrets.redactor().document({"a": [VALUE, 1]}) == {"[secret]": ["[secret]", 1]}
+
+
+def test_received_secrets_are_swept_once_their_attempt_has_no_folder(tmp_path: Path) -> None:
+    folder = tmp_path / "attempt"
+    folder.mkdir()
+    sealed_secrets.lay(folder, {"wandb": VALUE.encode()})
+    place = age(sealed_secrets.place_of(folder))
+    assert place not in sweep()  # its supervisor may fetch the bundle for longer, before it takes the lock
+    assert sealed_secrets.value_of(folder, "wandb") == VALUE.encode()
+    folder.rmdir()
+    assert place in sweep()
+    assert not place.exists()
+
+
+def test_half_laid_secrets_without_their_attempts_path_are_swept(tmp_path: Path) -> None:
+    place = sealed_secrets.place_of(tmp_path)
+    place.mkdir(mode=0o700)
+    (place / "wandb").write_text("half")
+    assert place not in sweep()  # it may just be laid
+    assert age(place) in sweep()
+
+
+@pytest.mark.parametrize("size", [8, 9, 10, 11, 50])
+def test_base64_and_hexadecimal_digits_of_a_value_are_struck_out(size: int) -> None:
+    value = bytes(range(200, 200 + size))
+    redactor = Redactor([value + b"\n"])
+    plain, safe = base64.b64encode(value), base64.urlsafe_b64encode(value)
+    text = b" ".join([plain, safe, value.hex().encode(), value.hex().upper().encode(), base64.b64encode(value + b"\n")])
+    assert set(redactor.strike(text).replace(b"=", b"").split()) <= {b"[secret]", b"[secret]Cg"}

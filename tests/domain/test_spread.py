@@ -5,7 +5,7 @@ import random
 
 import pytest
 
-from watch.stragglers.spread import Figure, odd_ranks, spread, spread_of
+from muster.domain.spread import Figure, odd_ranks, spread, spread_of
 
 
 def test_a_slow_rank_stands_alone_by_its_own_compute_and_its_small_wait() -> None:

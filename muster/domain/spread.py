@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
 
-from watch.stragglers.robust import by_place, is_figure, peers_of_each, width_of
+from muster.domain.robust import by_place, is_figure, peers_of_each, width_of
 
 LEAST_RANKS: Final = 3
 ODD_Z: Final = 4.0

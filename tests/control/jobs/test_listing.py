@@ -1,13 +1,15 @@
-"""The newest jobs by key and by page are the same jobs, whatever the filter and the caller."""
+"""The listed jobs by key and by page are the same jobs, whatever the filter and the caller."""
+
+from datetime import timedelta
 
 import pytest
 
 from control.core.unit_of_work import UnitOfWorkFactory
 from control.jobs import jobs
-from control.jobs.read import JobFilter, list_jobs, newest_jobs
+from control.jobs.listing import JobFilter, list_jobs, newest_jobs
 from control.tenants import keys
 from control.tenants.keys import Caller, caller_with
-from muster.domain.ids import JobId, TenantId
+from muster.domain.ids import JobId, NodeId, TenantId
 from muster.domain.principals import Permission, Principal, Role
 from muster.domain.states import JobState
 from tests.control.conftest import SetClock
@@ -17,13 +19,16 @@ from tests.fleet_factory import OPERATOR
 
 @pytest.fixture
 def stage(units: UnitOfWorkFactory, clock: SetClock) -> Stage:
-    """Four jobs of two tenants, a second apart; the first of them is cancelled."""
+    """Five jobs of two tenants, a second apart; the first of them is cancelled, and the second runs."""
     made = make_stage(units, clock)
     stranger = made.add_tenant("globex")
-    for name, by in (("a", None), ("b", stranger), ("a", None), ("a", stranger)):
+    vision, sweep = {"team": "vision"}, {"team": "vision", "sweep": "7"}
+    made.fleet.cancel(made.submit("on_demand", name="a"))
+    clock.advance(1)
+    made.run("on_demand", name="b", labels=vision)
+    for name, by, labels in (("b", stranger, vision), ("a", None, sweep), ("a", stranger, {})):
         clock.advance(1)
-        made.submit("on_demand", name=name, by=by)
-    made.fleet.cancel(by_page(made, made.fleet.tenant, JobFilter())[-1])
+        made.submit("on_demand", name=name, by=by, labels=labels)
     return made
 
 
@@ -60,10 +65,22 @@ def test_a_key_and_a_page_list_the_same_jobs(stage: Stage) -> None:
         JobFilter(tenant_id=stage.fleet.tenant_id),
         JobFilter(tenant_id=TenantId("ten_nobody")),
         JobFilter(before=(newest.job.created_at, newest.job.id)),
+        JobFilter(is_oldest_first=True),
+        JobFilter(before=(newest.job.created_at - timedelta(seconds=2), newest.job.id), is_oldest_first=True),
+        JobFilter(since=newest.job.created_at),
+        JobFilter(until=newest.job.created_at),
+        JobFilter(labels={"team": "vision"}),
+        JobFilter(labels={"team": "vision", "sweep": "7"}),
+        JobFilter(label_names=["sweep"]),
+        JobFilter(label_names=["absent"]),
+        JobFilter(node_id=stage.fleet.node_id),
+        JobFilter(node_id=NodeId("node_none")),
     ]
     member = Principal(name="mia", role=Role.TENANT_MEMBER, tenant_id=stage.fleet.tenant_id)
     for reader in (OPERATOR, member):
         caller = caller_as(stage, reader)
         for wanted in filters:
             assert by_key(caller, wanted) == by_page(stage, reader, wanted), (reader.role, wanted)
+    found = [len(by_page(stage, OPERATOR, wanted)) for wanted in filters[-10:]]
+    assert found == [3, 2, 1, 3, 3, 1, 1, 0, 1, 0]
     assert set(by_page(stage, member, JobFilter())) != set(every), "a tenant reads its own alone"

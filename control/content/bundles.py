@@ -1,0 +1,257 @@
+"""Bundles: the work folders that tenants store for their jobs.
+
+A bundle is begun by its manifest, uploaded object by object straight to the store, and complete when the client has
+confirmed each. Until then no job may use it. Everything that is already there, from any bundle of the tenant, is
+not uploaded again; so an upload that was broken off continues where it was.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Final
+
+from sqlalchemy import Select, func, select, tuple_
+
+from control.content import rows
+from control.content.manifests import Reading
+from control.content.types import ContentLimits, FolderFound, StoredFolderRecord, Upload
+from control.content.uses import remove_ended_uses, require_unused
+from control.core.records import record_of
+from control.core.unit_of_work import UnitOfWork, declare_action
+from control.core.visibility import visible_rows
+from control.policy.policies import active_policy
+from muster.db.models import ContentUse, FolderJob, Job, StoredFolder, Tenant
+from muster.db.models.jobs import IS_OPEN
+from muster.domain.errors import FieldFault, NotFoundError, TenantLimitError, ValidationFailedError
+from muster.domain.ids import TenantId
+from muster.domain.policy.content import ContentPolicy
+from muster.domain.principals import Permission
+from muster.domain.stored_content import FolderKind, FolderState, ObjectKind
+from muster.sizes import size_in_words
+
+BEGIN: Final = declare_action("bundle.begin")
+CONFIRM: Final = declare_action("bundle.confirm")
+DELETE: Final = declare_action("bundle.delete")
+READ: Final = declare_action("bundle.read")
+MOST_UPLOADS: Final = 500
+"""Objects that are offered for upload at once, or confirmed."""
+_TRY_AGAIN_S: Final = 60
+
+
+def begin(unit: UnitOfWork, manifest: Reading, *, tenant_id: TenantId | None = None) -> Upload:
+    """Begin the upload of a bundle, or continue it. Return what the store lacks.
+
+    Raises:
+        ValidationFailedError: it is larger than a bundle may be, no such tenant.
+        TenantLimitError: the tenant would store more than it may.
+    """
+    unit.principal.require(Permission.JOB_SUBMIT)
+    owner = _owner_of(unit, tenant_id)
+    policy = active_policy(unit.session).content
+    _require_within(manifest, policy)
+    use = rows.lock_use(unit, owner)
+    folder = _find(unit, owner, manifest.digest)
+    if folder is None:
+        folder = _add(unit, owner, manifest, use, policy)
+    return _state_of(unit, folder)
+
+
+def confirm(unit: UnitOfWork, digest: str, uploaded: Sequence[str], *, tenant_id: TenantId | None = None) -> Upload:
+    """Note what was uploaded; the bundle is complete with the last of it. Return the next uploads.
+
+    Raises NotFoundError: no such bundle, or another tenant's.
+    """
+    unit.principal.require(Permission.JOB_SUBMIT)
+    owner = _owner_of(unit, tenant_id)
+    rows.lock_use(unit, owner)
+    folder = _find(unit, owner, digest)
+    if folder is None:
+        raise NotFoundError
+    if uploaded:
+        rows.mark_present(unit, folder, [bytes.fromhex(each) for each in uploaded])
+        folder.active_at = unit.now
+    found = _state_of(unit, folder)
+    if found.num_missing == 0 and folder.state is FolderState.UPLOADING:
+        folder.state, folder.completed_at, folder.active_at = FolderState.COMPLETE, unit.now, unit.now
+        _report(unit, folder, "bundle.complete", "bundle.completed")
+        found = _state_of(unit, folder)
+    return found
+
+
+def delete(unit: UnitOfWork, digest: str, *, tenant_id: TenantId | None = None) -> StoredFolderRecord:
+    """Delete a bundle. Its chunks leave the store a day later, unless another bundle has them.
+
+    Raises:
+        NotFoundError: no such bundle, or another tenant's.
+        ConflictError: a job that has not ended uses it.
+    """
+    unit.principal.require(Permission.JOB_SUBMIT)
+    owner = _owner_of(unit, tenant_id)
+    use = rows.lock_use(unit, owner)
+    folder = _find(unit, owner, digest, is_to_go=True)
+    if folder is None:
+        raise NotFoundError
+    require_unused(unit, folder)
+    remove_ended_uses(unit, folder)
+    found = record_of(folder, StoredFolderRecord)
+    _report(unit, folder, "bundle.delete", "bundle.deleted")
+    rows.remove_folder(unit, use, folder)
+    return found
+
+
+@dataclass(frozen=True, slots=True)
+class BundleFilter:
+    """``before``: the time and id of the last bundle of the page before."""
+
+    tenant_id: TenantId | None = None
+    before: tuple[datetime, int] | None = None
+
+
+def list_bundles(unit: UnitOfWork, wanted: BundleFilter, *, limit: int) -> list[FolderFound]:
+    """Return the bundles that the reader may see, the newest first."""
+    unit.principal.require(Permission.JOB_READ)
+    query = _with_jobs().where(visible_rows(unit.principal, StoredFolder.tenant_id))
+    if wanted.tenant_id is not None:
+        query = query.where(StoredFolder.tenant_id == wanted.tenant_id)
+    if wanted.before is not None:
+        query = query.where(tuple_(StoredFolder.created_at, StoredFolder.id) < wanted.before)
+    query = query.order_by(StoredFolder.created_at.desc(), StoredFolder.id.desc()).limit(limit)
+    return [_found(*row) for row in unit.session.execute(query)]
+
+
+def show(unit: UnitOfWork, digest: str, *, tenant_id: TenantId | None = None) -> FolderFound:
+    """Return one bundle. Raises NotFoundError for a missing one and for another tenant's alike.
+
+    An operator names the tenant where several have a bundle of this digest.
+    """
+    unit.principal.require(Permission.JOB_READ)
+    query = _with_jobs().where(visible_rows(unit.principal, StoredFolder.tenant_id), StoredFolder.digest == digest)
+    if tenant_id is not None:
+        query = query.where(StoredFolder.tenant_id == tenant_id)
+    found = unit.session.execute(query.order_by(StoredFolder.id).limit(1)).one_or_none()
+    if found is None:
+        raise NotFoundError
+    return _found(*found)
+
+
+def limits_of(unit: UnitOfWork, *, tenant_id: TenantId | None = None) -> ContentLimits:
+    """Return the limits of the tenant's content, and how much it stores.
+
+    Raises ValidationFailedError: no such tenant.
+    """
+    unit.principal.require(Permission.JOB_SUBMIT)
+    owner = _owner_of(unit, tenant_id)
+    limits = active_policy(unit.session)
+    policy = limits.content
+    use = unit.session.get(ContentUse, owner)
+    return ContentLimits(
+        bundle_bytes=policy.bundle_bytes,
+        bundle_files=policy.bundle_files,
+        manifest_bytes=limits.limits.manifest_bytes,
+        tenant_bytes=policy.tenant_bytes,
+        used_bytes=0 if use is None else use.num_bytes,
+    )
+
+
+def _owner_of(unit: UnitOfWork, requested: TenantId | None) -> TenantId:
+    own = unit.principal.tenant_id
+    if own is not None:
+        if requested not in {None, own}:
+            raise ValidationFailedError.at("tenant_id", "foreign_tenant", "a tenant has bundles of its own only")
+        return own
+    if requested is None:
+        raise ValidationFailedError.at("tenant_id", "missing", "an operator names the tenant whose bundle it is")
+    if unit.session.get(Tenant, requested) is None:
+        raise ValidationFailedError.at("tenant_id", "unknown_tenant", "there is no such tenant")
+    return requested
+
+
+def _require_within(manifest: Reading, policy: ContentPolicy) -> None:
+    if manifest.num_bytes > policy.bundle_bytes:
+        sizes = f"{size_in_words(manifest.num_bytes)}, and {size_in_words(policy.bundle_bytes)} are accepted"
+        raise ValidationFailedError.at("/", "too_large", f"the folder has {sizes} (content.bundle_bytes)")
+    if manifest.num_files > policy.bundle_files:
+        counts = f"{manifest.num_files:,} files, and {policy.bundle_files:,} are accepted"
+        raise ValidationFailedError.at("/", "too_many_files", f"the folder has {counts} (content.bundle_files)")
+
+
+def _find(unit: UnitOfWork, owner: TenantId, digest: str, *, is_to_go: bool = False) -> StoredFolder | None:
+    """Return the bundle, locked. A job that is submitted with it at the same time was committed before, or waits."""
+    query = select(StoredFolder).where(
+        StoredFolder.tenant_id == owner, StoredFolder.kind == FolderKind.BUNDLE, StoredFolder.digest == digest
+    )
+    query = query.with_for_update(key_share=not is_to_go).execution_options(populate_existing=True)
+    return unit.session.scalars(query).one_or_none()
+
+
+def _add(unit: UnitOfWork, owner: TenantId, manifest: Reading, use: ContentUse, policy: ContentPolicy) -> StoredFolder:
+    folder = StoredFolder(
+        tenant_id=owner,
+        kind=FolderKind.BUNDLE,
+        digest=manifest.digest,
+        num_bytes=manifest.num_bytes,
+        num_files=manifest.num_files,
+        state=FolderState.UPLOADING,
+        created_by=unit.principal.name,
+        created_at=unit.now,
+        active_at=unit.now,
+    )
+    unit.session.add(folder)
+    unit.session.flush()
+    own = bytes.fromhex(manifest.digest)
+    added = rows.name_objects(unit, folder, ObjectKind.CHUNK, manifest.chunks, manifest.sizes)
+    added += rows.name_objects(unit, folder, ObjectKind.MANIFEST, own, [manifest.manifest_bytes])
+    _require_room(use.num_bytes, added, policy)
+    use.num_bytes += added
+    _report(unit, folder, "bundle.begin", "bundle.begun")
+    return folder
+
+
+def _require_room(used: int, added: int, policy: ContentPolicy) -> None:
+    """Raise TenantLimitError unless the tenant may store ``added`` bytes more."""
+    most = policy.tenant_bytes
+    if used + added <= most:
+        return
+    found = (
+        f"the bundle adds {size_in_words(added)} to the {size_in_words(used)} that the tenant stores, and"
+        f" {size_in_words(most)} are allowed in all"
+    )
+    raise TenantLimitError(
+        f"{found} (content.tenant_bytes)",
+        suggestion="Delete bundles that you do not need with `muster bundle rm`: `muster bundle ls` shows them. An "
+        "operator may raise content.tenant_bytes in the policy.",
+        faults=(FieldFault("", "tenant_bytes", found),),
+        retry_after_s=_TRY_AGAIN_S,
+        limit="content.tenant_bytes",
+    )
+
+
+def _state_of(unit: UnitOfWork, folder: StoredFolder) -> Upload:
+    unit.session.flush()
+    found = record_of(folder, StoredFolderRecord)
+    if folder.state is FolderState.COMPLETE:
+        return Upload(found, (), 0, 0, 0)
+    num_missing, missing_bytes, num_waiting = rows.missing(unit, folder)
+    return Upload(found, rows.wanted(unit, folder, MOST_UPLOADS), num_missing, missing_bytes, num_waiting)
+
+
+def _with_jobs() -> Select[StoredFolder, int]:
+    live = (
+        select(func.count())
+        .select_from(FolderJob)
+        .join(Job, Job.id == FolderJob.job_id)
+        .where(FolderJob.folder_id == StoredFolder.id, IS_OPEN)
+        .correlate(StoredFolder)
+        .scalar_subquery()
+    )
+    return select(StoredFolder, live).where(StoredFolder.kind == FolderKind.BUNDLE)
+
+
+def _found(folder: StoredFolder, num_live_jobs: int) -> FolderFound:
+    return FolderFound(record_of(folder, StoredFolderRecord), num_live_jobs)
+
+
+def _report(unit: UnitOfWork, folder: StoredFolder, action: str, kind: str) -> None:
+    detail = {"num_bytes": folder.num_bytes, "num_files": folder.num_files}
+    unit.audit(action, "bundle", folder.digest, tenant_id=folder.tenant_id, detail=detail)
+    unit.emit(kind, "bundle", folder.digest, tenant_id=folder.tenant_id, payload=detail)

@@ -1,0 +1,187 @@
+"""Comparison of the store with the database: after a restore of either one, or when a job misses a chunk.
+
+What the database has and the store lacks is MISSING: jobs that need it are held. What the store has and the database
+does not know is SURPLUS: it only takes space. A database from before the store's time lacks what was uploaded since;
+a store from before the database's time lacks what was uploaded since.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+from sqlalchemy import ARRAY, BigInteger, LargeBinary, any_, bindparam, delete, select, text, update
+
+from control.content import rows
+from control.content.collection import key_of
+from control.core.unit_of_work import UnitOfWork, UnitOfWorkFactory, declare_action
+from muster.db.models import FolderObject, StoredFolder, StoredObject, Tenant
+from muster.db.sessions import note_change
+from muster.domain.ids import TenantId
+from muster.domain.principals import Permission, Principal
+from muster.domain.stored_content import FolderState, ObjectKind, ObjectState
+from muster.store.objects import ObjectStore
+
+MARK: Final = declare_action("content.mark_missing")
+ADOPT: Final = declare_action("content.adopt")
+_PREFIX: Final = "tenants/"
+_ADOPT: Final = text("""
+    INSERT INTO stored_objects (tenant_id, kind, digest, num_bytes, state, idle_at)
+    VALUES (:tenant_id, :kind, :digest, :num_bytes, 'present', :now)
+    ON CONFLICT DO NOTHING
+""")
+
+
+@dataclass(frozen=True, slots=True)
+class ObjectName:
+    """An object of a tenant, with its size in the database, or in the store if only that has it."""
+
+    tenant_id: TenantId
+    kind: ObjectKind
+    digest: str
+    num_bytes: int
+
+
+@dataclass(slots=True)
+class Compared:
+    """``missing``, with the digests of complete bundles that need each. ``surplus``: of tenants that the database has.
+
+    ``unknown``: keys that are of no tenant, or no object.
+    """
+
+    num_objects: int = 0
+    missing: dict[ObjectName, tuple[str, ...]] = field(default_factory=dict)
+    surplus: list[ObjectName] = field(default_factory=list)
+    unknown: list[str] = field(default_factory=list)
+
+
+def compare(units: UnitOfWorkFactory, store: ObjectStore, tenant_id: TenantId | None = None) -> Compared:
+    """Compare the store with the database; uploads and deletions may happen meanwhile. Raises StoreError."""
+    before = dict(_present(units, tenant_id))
+    listed = {one.key: one.num_bytes for one in store.list(_PREFIX if tenant_id is None else f"{_PREFIX}{tenant_id}/")}
+    after, known = dict(_present(units, tenant_id)), _all_keys(units, tenant_id)
+    with units.read() as session:
+        tenants = set(session.scalars(select(Tenant.id)))
+    found = Compared(num_objects=len(after))
+    for key, name in before.items():
+        # An object that was deleted since is in the database no more.
+        if key in after and listed.get(key) != name.num_bytes:
+            found.missing[name] = ()
+    for key, num_bytes in listed.items():
+        if key in known:
+            continue
+        surplus = _name_in(key, num_bytes)
+        if surplus is None or surplus.tenant_id not in tenants:
+            found.unknown.append(key)
+        else:
+            found.surplus.append(surplus)
+    _note_bundles(units, found)
+    return found
+
+
+def mark_missing(units: UnitOfWorkFactory, by: Principal, names: Sequence[ObjectName]) -> int:
+    """Make bundles incomplete that need missing objects, so that the next submission uploads them. Return how many."""
+    return sum(_mark(units, by, tenant_id, of_tenant) for tenant_id, of_tenant in _by_tenant(names).items())
+
+
+def adopt(units: UnitOfWorkFactory, by: Principal, names: Sequence[ObjectName]) -> None:
+    """Add surplus objects to the database as idle: the keeper deletes them, unless an upload names them before."""
+    for tenant_id, of_tenant in _by_tenant(names).items():
+        with units.begin(by, ADOPT) as unit:
+            unit.principal.require(Permission.TENANT_WRITE)
+            rows.lock_use(unit, tenant_id)
+            note_change(unit.session)
+            for name in of_tenant:
+                given = {"tenant_id": tenant_id, "kind": name.kind.value, "digest": bytes.fromhex(name.digest)}
+                unit.session.execute(_ADOPT, {**given, "num_bytes": name.num_bytes, "now": unit.now})
+            detail = {"num_objects": len(of_tenant)}
+            unit.audit("content.adopt", "tenant", tenant_id, tenant_id=tenant_id, detail=detail)
+
+
+def _mark(units: UnitOfWorkFactory, by: Principal, tenant_id: TenantId, names: Sequence[ObjectName]) -> int:
+    with units.begin(by, MARK) as unit:
+        unit.principal.require(Permission.TENANT_WRITE)
+        rows.lock_use(unit, tenant_id)
+        ids = _ids_of(unit, tenant_id, names)
+        # One parameter: a statement has 65,535 at most, and a store may have lost more than so many objects.
+        are_missing = bindparam("ids", ids, ARRAY(BigInteger))
+        naming = select(FolderObject.folder_id).where(FolderObject.object_id == any_(are_missing))
+        folders = unit.session.scalars(select(StoredFolder).where(StoredFolder.id.in_(naming)).with_for_update()).all()
+        for folder in folders:
+            folder.state, folder.completed_at, folder.active_at = FolderState.UPLOADING, None, unit.now
+            payload = {"num_missing": len(ids)}
+            unit.emit("bundle.incomplete", "bundle", folder.digest, tenant_id=tenant_id, payload=payload)
+        unit.session.flush()
+        options = {"synchronize_session": False}
+        is_idle = (StoredObject.id == any_(are_missing)) & StoredObject.idle_at.is_not(None)
+        unit.session.execute(delete(StoredObject).where(is_idle), execution_options=options)
+        wanted = update(StoredObject).where(StoredObject.id == any_(are_missing)).values(state=ObjectState.WANTED)
+        unit.session.execute(wanted, execution_options=options)
+        detail = {"num_objects": len(ids), "bundles": [folder.digest for folder in folders[:100]]}
+        unit.audit("content.mark_missing", "tenant", tenant_id, tenant_id=tenant_id, detail=detail)
+        return len(folders)
+
+
+def _ids_of(unit: UnitOfWork, tenant_id: TenantId, names: Sequence[ObjectName]) -> list[int]:
+    ids: list[int] = []
+    for kind in ObjectKind:
+        digests = [bytes.fromhex(name.digest) for name in names if name.kind is kind]
+        query = select(StoredObject.id).where(
+            StoredObject.tenant_id == tenant_id,
+            StoredObject.kind == kind,
+            StoredObject.digest == any_(bindparam("digests", digests, ARRAY(LargeBinary))),
+            StoredObject.state == ObjectState.PRESENT,
+        )
+        ids += unit.session.scalars(query)
+    return ids
+
+
+def _present(units: UnitOfWorkFactory, tenant_id: TenantId | None) -> Iterator[tuple[str, ObjectName]]:
+    columns = (StoredObject.tenant_id, StoredObject.kind, StoredObject.digest, StoredObject.num_bytes)
+    query = select(*columns).where(StoredObject.state == ObjectState.PRESENT)
+    if tenant_id is not None:
+        query = query.where(StoredObject.tenant_id == tenant_id)
+    with units.read() as session:
+        for owner, kind, digest, num_bytes in session.execute(query):
+            yield key_of(owner, kind, digest.hex()), ObjectName(owner, kind, digest.hex(), num_bytes)
+
+
+def _all_keys(units: UnitOfWorkFactory, tenant_id: TenantId | None) -> set[str]:
+    query = select(StoredObject.tenant_id, StoredObject.kind, StoredObject.digest)
+    if tenant_id is not None:
+        query = query.where(StoredObject.tenant_id == tenant_id)
+    with units.read() as session:
+        return {key_of(owner, kind, digest.hex()) for owner, kind, digest in session.execute(query)}
+
+
+def _name_in(key: str, num_bytes: int) -> ObjectName | None:
+    _, owner, folder, *rest = [*key.split("/"), "", "", ""][:5]
+    kind = {"chunks": ObjectKind.CHUNK, "manifests": ObjectKind.MANIFEST}.get(folder)
+    digest = rest[-1] if kind is ObjectKind.CHUNK else rest[0]
+    try:
+        is_named = kind is not None and num_bytes > 0 and key == key_of(TenantId(owner), kind, digest)
+    except ValueError:
+        return None
+    return ObjectName(TenantId(owner), kind, digest, num_bytes) if is_named and kind is not None else None
+
+
+def _note_bundles(units: UnitOfWorkFactory, found: Compared) -> None:
+    with units.read() as session:
+        for name in found.missing:
+            query = (
+                select(StoredFolder.digest)
+                .join(FolderObject, FolderObject.folder_id == StoredFolder.id)
+                .join(StoredObject, StoredObject.id == FolderObject.object_id)
+                .where(
+                    StoredObject.tenant_id == name.tenant_id,
+                    StoredObject.kind == name.kind,
+                    StoredObject.digest == bytes.fromhex(name.digest),
+                )
+            )
+            found.missing[name] = tuple(session.scalars(query))
+
+
+def _by_tenant(names: Sequence[ObjectName]) -> Mapping[TenantId, list[ObjectName]]:
+    by_tenant: dict[TenantId, list[ObjectName]] = {}
+    for name in names:
+        by_tenant.setdefault(name.tenant_id, []).append(name)
+    return by_tenant

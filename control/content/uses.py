@@ -1,0 +1,66 @@
+"""Uses of stored folders by jobs: a folder stays while a job that has not ended uses it."""
+
+from sqlalchemy import ColumnElement, delete, exists, or_, select
+
+from control.core.unit_of_work import UnitOfWork
+from muster.db.models import Checkpoint, FolderJob, Job, StoredFolder
+from muster.db.models.jobs import IS_OPEN
+from muster.domain.errors import ConflictError, ValidationFailedError
+from muster.domain.ids import JobId, TenantId
+from muster.domain.states import CheckpointStatus
+from muster.domain.stored_content import FolderKind, FolderState
+
+_POINTER = "/program/bundle"
+_NAMED = 3
+_WITHOUT_FILES = (CheckpointStatus.WRITING, CheckpointStatus.REJECTED, CheckpointStatus.EXPIRED)
+
+
+def use_bundle(unit: UnitOfWork, job_id: JobId, tenant_id: TenantId, digest: str) -> None:
+    """Note that a new job uses the bundle: from the commit on it stays until the job has ended.
+
+    Raises ValidationFailedError: the tenant has no such bundle, or it is not complete.
+    """
+    query = select(StoredFolder).where(
+        StoredFolder.tenant_id == tenant_id, StoredFolder.kind == FolderKind.BUNDLE, StoredFolder.digest == digest
+    )
+    # A deletion at the same time was committed before, or finds this job.
+    folder = unit.session.scalars(query.with_for_update(key_share=True)).one_or_none()
+    if folder is None:
+        words = f"the tenant has no bundle {digest[:12]}…: it was never uploaded, or was deleted"
+        raise ValidationFailedError.at(_POINTER, "unknown_bundle", f"{words}. Submit with the folder again")
+    if folder.state is not FolderState.COMPLETE:
+        words = f"the bundle {digest[:12]}… is not complete: its upload was broken off"
+        raise ValidationFailedError.at(_POINTER, "incomplete_bundle", f"{words}. Submit with the folder again")
+    folder.active_at = unit.now
+    unit.session.add(FolderJob(job_id=job_id, folder_id=folder.id))
+
+
+def require_unused(unit: UnitOfWork, folder: StoredFolder) -> None:
+    """Raise ConflictError, which names jobs, while a job that has not ended uses the folder."""
+    query = select(FolderJob.job_id).join(Job, Job.id == FolderJob.job_id)
+    query = query.where(FolderJob.folder_id == folder.id, IS_OPEN).order_by(FolderJob.job_id)
+    job_ids = unit.session.scalars(query.limit(_NAMED + 1)).all()
+    if job_ids:
+        named = ", ".join(job_ids[:_NAMED]) + (" and others" if len(job_ids) > _NAMED else "")
+        message = f"the bundle {folder.digest[:12]}… is used by jobs that have not ended: {named}"
+        raise ConflictError(message, suggestion="Wait until they have ended, or cancel them with `muster job cancel`.")
+
+
+def remove_ended_uses(unit: UnitOfWork, folder: StoredFolder) -> None:
+    """Forget the jobs that used the folder and have ended. A row of any other job refuses the folder's deletion."""
+    ended = select(Job.id).where(Job.id == FolderJob.job_id, ~IS_OPEN)
+    statement = delete(FolderJob).where(FolderJob.folder_id == folder.id, exists(ended))
+    unit.session.execute(statement.execution_options(synchronize_session=False))
+
+
+def keeps(cutoff: object) -> ColumnElement[bool]:
+    """Return the condition that a job's use keeps its folder from retention.
+
+    It has not ended before ``cutoff``, or a checkpoint of it is kept, from which another job may continue.
+    """
+    kept = exists().where(Checkpoint.job_id == FolderJob.job_id, Checkpoint.status.not_in(_WITHOUT_FILES))
+    return (
+        exists()
+        .where(FolderJob.folder_id == StoredFolder.id, Job.id == FolderJob.job_id)
+        .where(or_(IS_OPEN, Job.finished_at > cutoff, kept))
+    )

@@ -1,0 +1,1 @@
+"""Jobs in files: read with variables and options, written from a job, submitted again."""

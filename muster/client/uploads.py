@@ -1,0 +1,148 @@
+"""Upload of a work folder: its chunks go straight to the content store, over a few connections that stay open.
+
+The control plane says what is missing, and signs a request for each object. So an upload that was broken off continues
+where it was, and of two at once neither needs to know of the other. A chunk is not hashed again here: the store refuses
+bytes that do not have the digest that was signed, and files are sent without a copy of them.
+"""
+
+import time
+from collections.abc import Callable, Mapping
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+
+from muster import documents
+from muster.client.object_puts import ObjectSource, PutConnections
+from muster.client.rest import RestClient
+from muster.content.manifest import CHUNK_BYTES, Kind, digest_of, encode
+from muster.content.read import Bundle
+from muster.content.scan import Found
+from muster.domain.stored_content import FolderState
+from muster.store.faults import StoreError, StoreRefusedError, StoreSlowError
+
+CONNECTIONS: Final = 4
+CONFIRM_BYTES: Final = 64 << 20
+CONFIRM_OBJECTS: Final = 250
+CONFIRM_S: Final = 5.0
+"""So much is lost at most by the end of this process, since the store has it and the control plane does not know."""
+WAIT_S: Final = 5.0
+MOST_WAITS: Final = 120
+"""How often an object is waited for that is just being deleted: it takes some three minutes."""
+MOST_EXPIRED: Final = 3
+OnProgress = Callable[[int, int], None]
+
+
+@dataclass(slots=True)
+class Uploading:
+    """The upload of one folder. ``on_progress`` gets the bytes that the store has taken, and all that it lacked."""
+
+    client: RestClient
+    folder: Path
+    bundle: Bundle
+    tenant_id: str | None = None
+    ca_file: Path | None = None
+    on_progress: OnProgress = lambda _done, _total: None
+    pause: Callable[[float], None] = time.sleep
+    _taken: list[str] = field(default_factory=list)
+    _taken_bytes: int = 0
+    _confirmed_s: float = 0.0
+    _num_refused: int = 0
+    """Rounds without an object that the store took, though addresses were given."""
+    _running: dict["Future[bool]", documents.ObjectUpload] = field(default_factory=dict)
+
+    def run(self) -> documents.BundleUpload:
+        """Upload what the store lacks, and return the complete bundle.
+
+        Raises:
+            FolderError: a file changed since its digest was taken.
+            StoreError: the store is full, or did not take an object in several tries.
+            Problem, UnreachableError: as every call of the control plane.
+        """
+        manifest = encode(self.bundle.manifest)
+        found: documents.BundleUpload = self.client.begin_bundle(manifest, tenant_id=self.tenant_id)
+        if found["state"] == FolderState.COMPLETE:
+            return found
+        source = ObjectSource(self.folder, sources_of(self.bundle), {digest_of(manifest): manifest})
+        total = found["missing_bytes"]
+        self.on_progress(0, total)
+        connections = PutConnections(source, self.ca_file)
+        threads = ThreadPoolExecutor(CONNECTIONS, thread_name_prefix="upload")
+        try:
+            return self._until_complete(found, threads, connections, total)
+        finally:
+            connections.close()
+            threads.shutdown(cancel_futures=True)
+
+    def _until_complete(
+        self, found: documents.BundleUpload, threads: ThreadPoolExecutor, connections: PutConnections, total: int
+    ) -> documents.BundleUpload:
+        done, num_idle = 0, 0
+        self._confirmed_s = time.monotonic()
+        while found["state"] != FolderState.COMPLETE:
+            in_hand = {upload["digest"] for upload in self._running.values()} | set(self._taken)
+            for upload in found["uploads"]:
+                if upload["digest"] not in in_hand:
+                    self._running[threads.submit(connections.put, upload)] = upload
+            while self._running and not self._is_due():
+                done += self._collect()
+                self.on_progress(min(done, total), total)
+            num_idle = 0 if self._taken else num_idle + 1
+            if num_idle:
+                self._stand_idle(found, num_idle, connections.refusal)
+            else:
+                self._num_refused = 0
+            found = self._confirm()
+        return found
+
+    def _collect(self) -> int:
+        """Wait for the next objects that the store has taken. Return their bytes."""
+        finished, _ = wait(self._running, timeout=CONFIRM_S, return_when=FIRST_COMPLETED)
+        num_bytes = 0
+        for future in finished:
+            upload = self._running.pop(future)
+            # False: its address was refused; the control plane gives a fresh one.
+            if future.result():
+                self._taken.append(upload["digest"])
+                num_bytes += upload["num_bytes"]
+        self._taken_bytes += num_bytes
+        return num_bytes
+
+    def _is_due(self) -> bool:
+        """Return whether it is time to confirm, and to get the next uploads."""
+        if not self._taken:
+            return False
+        is_much = self._taken_bytes >= CONFIRM_BYTES or len(self._taken) >= CONFIRM_OBJECTS
+        return is_much or time.monotonic() - self._confirmed_s >= CONFIRM_S
+
+    def _confirm(self) -> documents.BundleUpload:
+        taken = self._taken[:CONFIRM_OBJECTS]
+        digest, owner = self.bundle.digest, self.tenant_id
+        found = self.client.confirm_uploads(digest, taken, tenant_id=owner)
+        self._taken = self._taken[CONFIRM_OBJECTS:]
+        self._taken_bytes, self._confirmed_s = 0, time.monotonic()
+        return found
+
+    def _stand_idle(self, found: documents.BundleUpload, num_idle: int, refusal: StoreError | None) -> None:
+        """Wait for objects that are just being deleted. Raises StoreError: for too long, or all addresses refused."""
+        self._num_refused += bool(found["uploads"])
+        if self._num_refused >= MOST_EXPIRED:
+            said = "" if refusal is None else f" ({refusal.detail})"
+            words = f"the content store refuses each address that the control plane gives{said}"
+            raise StoreRefusedError(f"{words}: compare the clocks of both, and the key that signs with the store's")
+        if num_idle >= MOST_WAITS:
+            left = f"{found['num_waiting']} chunks of the folder are being deleted from the store, for too long"
+            raise StoreSlowError(f"{left}; the operator checks the keeper `content` of `muster worker control`")
+        if not found["uploads"]:
+            self.pause(WAIT_S)
+
+
+def sources_of(bundle: Bundle) -> Mapping[str, tuple[Found, int]]:
+    """Return each chunk's digest with a file that has it, as it was scanned, and the chunk's first byte there."""
+    scanned = {one.path: one for one in bundle.scan.found}
+    found: dict[str, tuple[Found, int]] = {}
+    for entry in bundle.manifest.entries:
+        if entry.kind <= Kind.PROGRAM:
+            for number, digest in enumerate(entry.parts):
+                found.setdefault(digest, (scanned[entry.path], number * CHUNK_BYTES))
+    return found

@@ -1,0 +1,37 @@
+"""The limits of content that tenants store, and for how long it is kept."""
+
+from typing import Annotated
+
+from pydantic import Field
+
+from muster.domain.policy.quantities import Days
+from muster.domain.strict import StrictModel
+
+
+class ContentPolicy(StrictModel):
+    """Limits and retention of bundles. `limits.manifest_bytes` bounds the manifest of one."""
+
+    bundle_bytes: Annotated[int, Field(ge=1, le=1 << 40)] = Field(
+        2 << 30, description="Bytes of all files of one bundle. Code and small data fit; data sets belong elsewhere."
+    )
+    bundle_files: Annotated[int, Field(ge=1, le=1_000_000)] = Field(
+        200_000, description="Files of one bundle. Each costs a host a few system calls at every start."
+    )
+    tenant_bytes: Annotated[int, Field(ge=1, le=1 << 60)] = Field(
+        64 << 30,
+        description="Bytes that one tenant may store, each chunk counted once however many bundles have it. A bundle "
+        "beyond it is answered with 429.",
+    )
+    unused_days: Days = Field(
+        30,
+        description="A bundle is deleted after so long without a submission or a running job, unless a kept "
+        "checkpoint is of a job that used it.",
+    )
+    upload_hours: Annotated[int, Field(ge=1, le=720)] = Field(
+        24, description="An upload that makes no progress for so long is given up."
+    )
+    idle_hours: Annotated[int, Field(ge=2, le=720)] = Field(
+        24,
+        description="A chunk that no bundle has any more is deleted from the store after so long. No address for its "
+        "upload is valid any more by then.",
+    )

@@ -1,0 +1,194 @@
+"""A built environment with a host's interpreter: a virtual environment of this host, which no job may write.
+
+Its files are hard links to the verified copy of the content, so an environment needs its disk space once. Bytecode is
+compiled once a host: a job cannot write it, and would compile each module at each start.
+"""
+
+import json
+import os
+import shutil
+import subprocess
+from collections.abc import Sequence
+from dataclasses import dataclass
+from importlib.metadata import version as version_here
+from pathlib import Path
+from typing import Final
+
+from packaging.version import InvalidVersion, Version
+
+from muster.environments.faults import EnvironmentFaultError
+from muster.environments.lock_file import Lock, is_from_host
+
+_PATIENCE_S: Final = 30.0
+_HOST_PACKAGES: Final = "zz_host_packages.pth"
+"""Named to be read last: the environment's own packages come first."""
+_QUESTION: Final = """
+import importlib.metadata, json, os, sys, sysconfig
+print(json.dumps({
+    "home": os.path.dirname(os.path.realpath(sys._base_executable)),
+    "executable": os.path.realpath(sys._base_executable),
+    "version": list(sys.version_info[:3]),
+    "implementation": sys.implementation.name,
+    "packages": sorted({sysconfig.get_path("purelib"), sysconfig.get_path("platlib")}),
+    "versions": {one.name.lower().replace("_", "-"): one.version for one in importlib.metadata.distributions()},
+}))
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Interpreter:
+    """A Python of this host. ``packages``: folders of its own packages. ``versions``: their versions, by name."""
+
+    executable: str
+    home: str
+    version: tuple[int, int, int]
+    implementation: str
+    packages: tuple[str, ...]
+    versions: dict[str, str]
+
+    @property
+    def name(self) -> str:
+        """Return its part of an environment's key, such as ``cpython-3.11``."""
+        return f"{self.implementation}-{self.version[0]}.{self.version[1]}"
+
+
+def ask_interpreter(python: str) -> Interpreter:
+    """Return what an interpreter is. Raises EnvironmentFaultError: it cannot be run."""
+    try:
+        done = subprocess.run(  # noqa: S603  # the operator's interpreter, isolated from the caller's variables
+            [python, "-I", "-c", _QUESTION],
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            timeout=_PATIENCE_S,
+            check=True,
+        )
+        found = json.loads(done.stdout)
+    except (OSError, subprocess.SubprocessError, ValueError) as error:
+        raise EnvironmentFaultError(f"the interpreter {python} of this host cannot be run: {error}") from error
+    return Interpreter(
+        executable=found["executable"],
+        home=found["home"],
+        version=tuple(found["version"]),
+        implementation=found["implementation"],
+        packages=tuple(found["packages"]),
+        versions=found["versions"],
+    )
+
+
+def check_host_packages(lock: Lock, patterns: Sequence[str], interpreter: Interpreter) -> None:
+    """Check that the host has the packages that a job takes from it, in the locked versions.
+
+    A package that only a pattern with ``*`` names may be missing: a torch without CUDA needs no ``nvidia-*``.
+
+    Raises:
+        EnvironmentFaultError: one is missing, or has another version.
+    """
+    exact = {pattern for pattern in patterns if "*" not in pattern and "?" not in pattern}
+    for package in lock.packages:
+        if not is_from_host(package.name, patterns):
+            continue
+        found = interpreter.versions.get(package.name)
+        if found is None and package.name not in exact:
+            continue
+        if found is None or not _is_same(found, package.version):
+            has = "no such package" if found is None else f"version {found}"
+            raise EnvironmentFaultError(
+                f"the lock names {package.name} {package.version}, taken from the host, which has {has};"
+                f" lock that version, or take {package.name} out of `from_host`",
+                line=package.line,
+            )
+
+
+def _is_same(found: str, locked: str) -> bool:
+    """Return whether two versions are one release: ``2.13.0+cpu`` is a build of ``2.13.0``."""
+    try:
+        return Version(found).public == Version(locked).public
+    except InvalidVersion:
+        return found == locked
+
+
+def assemble(content: Path, target: Path, interpreter: Interpreter, *, has_host_packages: bool) -> None:
+    """Make ``target`` a virtual environment from the built environment ``content``; it appears whole.
+
+    ``has_host_packages``: what the environment lacks is found among the packages of the host's interpreter.
+
+    Raises:
+        EnvironmentFaultError: it was built for another version of Python.
+        FileExistsError: ``target`` exists.
+        OSError: it cannot be written.
+    """
+    if target.exists():
+        raise FileExistsError(f"{target} exists")
+    library = f"lib/python{interpreter.version[0]}.{interpreter.version[1]}"
+    if not (content / library).is_dir():
+        built_for = ", ".join(sorted(path.name for path in content.glob("lib/python*"))) or "no Python"
+        raise EnvironmentFaultError(f"the environment was built for {built_for}, and this host has {interpreter.name}")
+    draft = target.with_name(f".{target.name}.{os.getpid()}")
+    _remove(draft)
+    try:
+        _link_folder(content, draft)
+        _add_interpreter(draft, interpreter)
+        if has_host_packages:
+            lines = "".join(f"import site; site.addsitedir({folder!r})\n" for folder in interpreter.packages)
+            (draft / library / "site-packages" / _HOST_PACKAGES).write_text(lines)
+        _compile(draft)
+        _close(draft)
+        draft.rename(target)
+    except BaseException:
+        _remove(draft)
+        raise
+
+
+def _link_folder(source: Path, target: Path) -> None:
+    """Write ``target`` with the folders of ``source`` and a hard link for each file; a copy where none can be made."""
+    for root, folders, names in os.walk(source):
+        there = target / Path(root).relative_to(source)
+        there.mkdir(mode=0o755, parents=True, exist_ok=True)
+        for name in (*names, *(folder for folder in folders if (Path(root) / folder).is_symlink())):
+            path = Path(root) / name
+            if path.is_symlink():
+                (there / name).symlink_to(path.readlink())
+                continue
+            try:
+                (there / name).hardlink_to(path)
+            except OSError:
+                shutil.copy2(path, there / name)
+
+
+def _add_interpreter(venv: Path, interpreter: Interpreter) -> None:
+    scripts = venv / "bin"
+    scripts.mkdir(mode=0o755, exist_ok=True)
+    (scripts / "python").symlink_to(interpreter.executable)
+    major, minor, _ = interpreter.version
+    for name in (f"python{major}", f"python{major}.{minor}"):
+        (scripts / name).symlink_to("python")
+    lines = (
+        f"home = {interpreter.home}",
+        "include-system-site-packages = false",
+        f"version = {'.'.join(map(str, interpreter.version))}",
+        f"made-by = muster {version_here('muster')}",
+    )
+    (venv / "pyvenv.cfg").write_text("".join(f"{line}\n" for line in lines))
+
+
+def _compile(venv: Path) -> None:
+    """Compile all modules. Python trusts the result unseen, because only this host can change source or bytecode.
+
+    Source that no Python can compile, as templates and tests of packages have, is left as it is.
+    """
+    command = [str(venv / "bin" / "python"), "-I", "-m", "compileall", "-qq", "--invalidation-mode=unchecked-hash"]
+    subprocess.run([*command, str(venv / "lib")], stdin=subprocess.DEVNULL, capture_output=True, check=False)  # noqa: S603  # our own words
+
+
+def _close(venv: Path) -> None:
+    for root, _, _ in os.walk(venv):
+        Path(root).chmod(0o555)
+    venv.chmod(0o755)  # the rename of a folder writes its `..`
+
+
+def _remove(venv: Path) -> None:
+    if not venv.exists():
+        return
+    for root, _, _ in os.walk(venv):
+        Path(root).chmod(0o700)
+    shutil.rmtree(venv)

@@ -1,0 +1,1 @@
+"""Tests of environments by lock file, with wheels that are made here."""

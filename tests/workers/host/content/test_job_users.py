@@ -1,0 +1,92 @@
+"""Where each job has a user of its own, its files are hard links to the host's copy, and it can write none of them."""
+
+import os
+import stat
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from muster.domain.states import JobState
+from tests.fleet_factory import Fleet
+from tests.host_case import HostCase
+from tests.workers.host.supervisor.user_case import OPEN_PYTHON, PACKAGES, needs_users, own_uid
+from workers.host.content import copies
+from workers.host.content.places import Place
+from workers.host.job_users import JobUsers, open_ways
+
+from .bundle_case import content_of, write_folder
+from .stores import S3, bundles_host
+
+REPOSITORY = Path(__file__).parents[4]
+PROGRAM = b"""
+import os, pathlib
+here = pathlib.Path(os.environ["MUSTER_BUNDLE_DIR"])
+file = here / "data" / "words"
+def tried(what):
+    try:
+        what()
+    except OSError as fault:
+        return type(fault).__name__
+    return "done"
+print(os.getuid(), file.read_text(), tried(lambda: file.write_text("mine")), tried(lambda: file.chmod(0o666)),
+      tried(lambda: os.listdir(here.parent)), tried(lambda: os.listdir(here.parents[1] / "content")))
+(here / "data" / "made").write_text("by the program")
+file.unlink()
+file.write_text("another file")
+print(file.read_text())
+"""
+
+
+def _interpreter(folder: Path) -> str:
+    """An interpreter that others may run and that has our packages, for us: what a host's package installs."""
+    site = folder / "venv" / "lib" / f"python{sys.version_info.major}.{sys.version_info.minor}" / "site-packages"
+    site.mkdir(parents=True)
+    (site / "ours.pth").write_text(f"{PACKAGES}\n{REPOSITORY}\n")
+    (folder / "venv" / "pyvenv.cfg").write_text(f"home = {Path(str(OPEN_PYTHON)).parent}\n")
+    (folder / "venv" / "bin").mkdir()
+    (folder / "venv" / "bin" / "python").symlink_to(str(OPEN_PYTHON))
+    return str(folder / "venv" / "bin" / "python")
+
+
+@pytest.fixture
+def host_with_users(fleet: Fleet, api_url: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[HostCase]:
+    with tempfile.TemporaryDirectory(prefix="muster-users-", dir="/tmp") as name:
+        Path(name).chmod(0o711)
+        monkeypatch.setattr(sys, "executable", _interpreter(Path(name)))
+        users = JobUsers(own_uid() + 2_000_000, own_uid() + 2_000_099)
+        state_dir = Path(name) / "host"
+        open_ways(state_dir, users)
+        bundles = bundles_host(fleet.units, fleet.node_id, state_dir, api_url)
+        case = HostCase(fleet, state_dir, users, bundles=bundles)
+        yield case
+        case.close()
+
+
+@needs_users
+def test_a_job_reads_its_bundle_and_writes_next_to_it_alone(host_with_users: HostCase, s3: S3, tmp_path: Path) -> None:
+    host = host_with_users
+    folder = write_folder(tmp_path / "own", **{"main.py": PROGRAM}, data__words=b"of-the-data")
+    digest = s3.put(host.fleet, folder)
+    place = Place(host.state_dir / "content", host.fleet.tenant_id, digest)
+    for _ in range(2):
+        program = {"launcher": "command", "argv": [str(OPEN_PYTHON), "main.py"], "bundle": digest}
+        job_id = host.fleet.submit(program=program)
+        host.fleet.cycle()
+        assert host.run(job_id) is JobState.SUCCEEDED, (host.log(job_id), host.fleet.attempts(job_id)[0].attempt.proof)
+        uid = own_uid() + 2_000_000 + host.fleet.job(job_id).number % 100
+        first, second = host.log(job_id).decode().splitlines()
+        assert first == f"{uid} of-the-data PermissionError PermissionError PermissionError PermissionError"
+        assert second == "another file"
+        assert content_of(place.copy) == content_of(folder)
+        work = host.state_dir / "work" / host.fleet.attempts(job_id)[0].attempt.id
+        assert (work / "main.py").stat().st_ino == (place.copy / "main.py").stat().st_ino
+        assert (work / "main.py").stat().st_uid == os.geteuid()
+        assert (work / "data").stat().st_uid == uid
+        assert stat.S_IMODE(work.stat().st_mode) == 0o700
+        host.run_until_clean()
+    record = copies.record_of(place)
+    assert record is not None
+    assert record.is_whole

@@ -1,0 +1,79 @@
+"""The bundle in an attempt's order: where its folder is, how the host gets it, and the program's paths in it."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from muster.domain.job.bundle_spec import BUNDLE_IN_CONTAINER, is_in_bundle
+from muster.wire.host import Order, PartBundle
+from workers.host.content.places import CONTENT, WORK
+
+BUNDLE_CAPABILITY: Final = "bundle"
+
+
+@dataclass(frozen=True, slots=True)
+class BundlesHost:
+    """How this host gets bundles: by whose address and key, and how much space all copies have."""
+
+    state_dir: Path
+    api_url: str
+    key_file: Path
+    ca_file: Path | None
+    cache_bytes: int
+
+
+def bundle_of(order: Order, at: BundlesHost | None, attempt: Path, user: dict[str, Any]) -> dict[str, Any]:
+    """Return the part of ``order.json`` about the bundle, with all paths of the program; empty without one.
+
+    Raises:
+        ValueError: the host has none.
+    """
+    if order.bundle is None:
+        return {}
+    if at is None:
+        raise ValueError("this host has no place for bundles")
+    folder = at.state_dir / WORK / attempt.name
+    seen_at = str(folder) if order.container is None else BUNDLE_IN_CONTAINER
+    command = order.argv and is_in_bundle(order.argv[0])
+    argv = (_inside(seen_at, order.argv[0].removeprefix("./")), *order.argv[1:]) if command else order.argv
+    return {
+        "script": None if order.script is None else _inside(seen_at, order.script),
+        "command": argv or None,
+        "working_dir": _inside(seen_at, order.working_dir or ""),
+        "bundle": {**_fetch_of(order, order.bundle, at, folder, user), "seen_at": seen_at},
+    }
+
+
+def _fetch_of(order: Order, bundle: PartBundle, at: BundlesHost, folder: Path, user: dict[str, Any]) -> dict[str, Any]:
+    """Return what ``fetch_process`` reads, and ``fetch_s``."""
+    return {
+        "digest": bundle.digest,
+        "tenant_id": bundle.tenant_id,
+        "fetch_s": bundle.fetch_s,
+        "part_id": order.attempt_id,
+        "fence": order.fence,
+        "folder": str(folder),
+        "content_dir": str(at.state_dir / CONTENT),
+        "attempts_dir": str(at.state_dir / "attempts"),
+        "cache_bytes": at.cache_bytes,
+        "free_bytes": bundle.disk_free_bytes,
+        "are_linked": user.get("uid") is not None,
+        "owner": _owner_of(order, user),
+        "api_url": at.api_url,
+        "key_file": str(at.key_file),
+        "ca_file": None if at.ca_file is None else str(at.ca_file),
+    }
+
+
+def _owner_of(order: Order, user: dict[str, Any]) -> tuple[int, int] | None:
+    """Return user and group of the program: the job's own, or the one that its container names."""
+    if (uid := user.get("uid")) is not None:
+        return uid, uid
+    if order.container is None or order.container.user is None:
+        return None
+    number, _, group = order.container.user.partition(":")
+    return int(number), int(group)
+
+
+def _inside(folder: str, path: str) -> str:
+    return path if path.startswith("/") else f"{folder}/{path}".rstrip("/")

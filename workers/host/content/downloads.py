@@ -1,0 +1,126 @@
+"""Download of chunks: by a few connections that stay open, each chunk once, checked by its digest before it counts."""
+
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Final
+
+from muster.content.manifest import digest_of
+from muster.wire.content import MAX_DOWNLOADS, Download
+from workers.host.content.faults import BrokenBundleError, StoreError
+from workers.host.content.store_lines import GoneError, PassingError, RefusedError, StoreLine
+
+NUM_LINES: Final = 4
+"""Connections at once: two to four fill a network, and more take the host's CPUs from the ranks that run there."""
+NUM_TRIES: Final = 3
+"""Of a chunk that arrives with other bytes, or whose address is refused."""
+FIRST_PAUSE_S: Final = 0.2
+LONGEST_PAUSE_S: Final = 5.0
+
+
+class Downloads:
+    """``sign``: returns downloads for at most ``MAX_DOWNLOADS`` digests. ``failure``: gets what is tried again."""
+
+    def __init__(
+        self, sign: Callable[[Sequence[str]], Sequence[Download]], failure: Callable[[str], None], ca_file: Path | None
+    ) -> None:
+        self._sign = sign
+        self._failure = failure
+        self._ca_file = ca_file
+
+    def fetch(self, lacking: Mapping[str, int], save: Callable[[str, bytes], None]) -> None:
+        """Fetch chunks by digest and number of bytes; ``save`` is called by several threads, once for each.
+
+        A store that does not answer is asked again for as long as the process may live.
+
+        Raises:
+            BrokenBundleError: the store lacks a chunk, or has it with other bytes.
+            StoreError: the store refuses fresh addresses.
+            OSError: a chunk cannot be saved.
+        """
+        wanted = list(lacking)
+        for start in range(0, len(wanted), MAX_DOWNLOADS):
+            digests = wanted[start : start + MAX_DOWNLOADS]
+            refused: deque[tuple[str, Download]] = deque(zip(digests, self._sign(digests), strict=True))
+            for number in range(NUM_TRIES):
+                refused = _Batch(refused, lacking, save, self._failure, self._ca_file).run()
+                if not refused:
+                    break
+                if number + 1 < NUM_TRIES:
+                    again = [digest for digest, _ in refused]
+                    refused = deque(zip(again, self._sign(again), strict=True))
+            if refused:
+                raise StoreError("the content store refuses fresh addresses: its keys, or the clocks, differ")
+
+
+class _Batch:
+    def __init__(
+        self,
+        waiting: deque[tuple[str, Download]],
+        sizes: Mapping[str, int],
+        save: Callable[[str, bytes], None],
+        failure: Callable[[str], None],
+        ca_file: Path | None,
+    ) -> None:
+        self._waiting = waiting
+        self._sizes = sizes
+        self._save = save
+        self._failure = failure
+        self._ca_file = ca_file
+        self._refused: deque[tuple[str, Download]] = deque()
+        self._fault: BaseException | None = None
+
+    def run(self) -> deque[tuple[str, Download]]:
+        """Return what was refused. Raises the first fault of a thread."""
+        threads = [threading.Thread(target=self._work) for _ in range(min(NUM_LINES, len(self._waiting)))]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        if self._fault is not None:
+            raise self._fault
+        return self._refused
+
+    def _work(self) -> None:
+        with StoreLine(self._ca_file) as line:
+            while self._fault is None:
+                try:
+                    digest, download = self._waiting.popleft()
+                except IndexError:
+                    return
+                try:
+                    self._save(digest, fetch_object(line, download, digest, self._sizes[digest], self._failure))
+                except RefusedError as fault:
+                    self._failure(str(fault))
+                    self._refused.append((digest, download))
+                except BaseException as fault:  # noqa: BLE001  # raised again by the thread that waits
+                    self._fault = fault
+
+
+def fetch_object(
+    line: StoreLine, download: Download, digest: str, num_bytes: int, failure: Callable[[str], None]
+) -> bytes:
+    """Return an object with this digest, of at most so many bytes.
+
+    Raises:
+        BrokenBundleError: the store has none, or other bytes each time.
+        RefusedError: the address does not count any more.
+    """
+    pause_s, num_wrong = FIRST_PAUSE_S, 0
+    while True:
+        try:
+            content = line.read_once(download.url, download.headers, num_bytes)
+            if digest_of(content) == digest:
+                return content
+            num_wrong += 1
+            if num_wrong == NUM_TRIES:
+                raise BrokenBundleError(f"the content store has other bytes for {digest[:12]} than its digest says")
+            failure(f"{digest[:12]} arrived with other bytes")
+        except GoneError as fault:
+            raise BrokenBundleError(f"the content store lacks {digest[:12]} of the bundle") from fault
+        except PassingError as fault:
+            failure(str(fault))
+        time.sleep(pause_s)
+        pause_s = min(2 * pause_s, LONGEST_PAUSE_S)

@@ -1,0 +1,21 @@
+"""Why a host has no bundle for a program, and whose fault that is."""
+
+
+class FetchError(Exception):
+    """The bundle is not here."""
+
+    IS_OF_HOST = True
+
+
+class NoRoomError(FetchError):
+    """This host's disk, or its space for bundles, is full."""
+
+
+class StoreError(FetchError):
+    """The content store or the control plane gave no permission to read."""
+
+
+class BrokenBundleError(FetchError):
+    """The bundle is not whole in the store, or is no bundle: no other host can get it either."""
+
+    IS_OF_HOST = False

@@ -1,0 +1,89 @@
+"""Where a host keeps bundles, and the locks by which its processes share them.
+
+Of each bundle ``TENANT/DIGEST`` is the copy, and next to it:
+
+    DIGEST.manifest    what it consists of
+    DIGEST.copy        its size, and when it was last read whole
+    DIGEST.files       inode, size, time and mode of each file, as they were then
+    DIGEST.draft       a folder: the copy that is being fetched
+    DIGEST.lock        locked alone to change the copy, shared to read it; its time is that of the last use
+"""
+
+import contextlib
+import fcntl
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+WORK: Final = "work"
+"""Folder in the state folder: the work folders of attempts."""
+REMOVED: Final = "removed"
+"""Folder in the state folder: what was a work folder and is being removed. No program reaches it."""
+CONTENT: Final = "content"
+"""Folder in the state folder: the copies."""
+_ROOM_LOCK: Final = "room.lock"
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """The files of one bundle. ``root``: the folder of all bundles."""
+
+    root: Path
+    tenant_id: str
+    digest: str
+
+    def file(self, ending: str) -> Path:
+        return self.root / self.tenant_id / f"{self.digest}.{ending}"
+
+    @property
+    def copy(self) -> Path:
+        return self.root / self.tenant_id / self.digest
+
+    @property
+    def draft(self) -> Path:
+        return self.file("draft")
+
+    @contextlib.contextmanager
+    def locked(self, *, alone: bool) -> Iterator[None]:
+        """Lock the bundle, after other processes have released it. ``alone``: to change it."""
+        with _locked(self.file("lock"), fcntl.LOCK_EX if alone else fcntl.LOCK_SH):
+            yield
+
+    @contextlib.contextmanager
+    def locked_if_free(self) -> Iterator[bool]:
+        """Lock the bundle alone, unless a process uses it; yield whether it is locked."""
+        try:
+            with _locked(self.file("lock"), fcntl.LOCK_EX | fcntl.LOCK_NB):
+                yield True
+        except BlockingIOError:
+            yield False
+
+    def note_use(self) -> None:
+        os.utime(self.file("lock"))
+
+    def last_use_ns(self) -> int:
+        try:
+            return self.file("lock").stat().st_mtime_ns
+        except FileNotFoundError:
+            return 0
+
+
+@contextlib.contextmanager
+def room_of(root: Path) -> Iterator[None]:
+    """Decide alone on this host what has room: two fetches at once would both count on the same bytes."""
+    root.mkdir(parents=True, exist_ok=True, mode=0o700)
+    with _locked(root / _ROOM_LOCK, fcntl.LOCK_EX):
+        yield
+
+
+@contextlib.contextmanager
+def _locked(path: Path, how: int) -> Iterator[None]:
+    path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+    try:
+        fcntl.flock(descriptor, how)
+        yield
+    finally:
+        os.close(descriptor)
