@@ -25,7 +25,7 @@ from muster.domain.ids import GpuUuid, NodeId
 from muster.domain.times import to_ms
 from watch.forensics.documents import from_document
 from watch.forensics.from_ranks import is_loop
-from watch.progress.gpu_work import GpuSample, was_idle, was_waiting
+from watch.progress.gpu_work import GpuUse, was_idle, was_waiting
 
 PAST: Final = timedelta(hours=6)
 """The part of an attempt before a wait that its GPUs are compared with."""
@@ -53,7 +53,7 @@ def _were_idle(unit: UnitOfWork, loaded: LoadedAttempt, node_id: NodeId, since: 
     span_s = to_ms(since) / 1000, to_ms(unit.now) / 1000
     own = gpus_of(unit, loaded).get(node_id, [])
     found = samples_of_all(unit, own, {node_id}, since, unit.now)
-    return all(was_idle(_gpu_samples(samples), *span_s) for samples in found.values())
+    return all(was_idle(_uses_in(samples), *span_s) for samples in found.values())
 
 
 def have_gpus_waited(unit: UnitOfWork, loaded: LoadedAttempt, rows: Sequence[StallReport]) -> bool:
@@ -94,14 +94,14 @@ def _have_waited(
 
 def _samples(
     unit: UnitOfWork, node_id: NodeId, gpus: Sequence[GpuUuid], since: datetime
-) -> dict[GpuUuid, list[GpuSample]]:
+) -> dict[GpuUuid, list[GpuUse]]:
     found = samples_of_all(unit, gpus, {node_id}, since, unit.now)
-    return {gpu: _gpu_samples(samples) for gpu, samples in found.items()}
+    return {gpu: _uses_in(samples) for gpu, samples in found.items()}
 
 
-def _gpu_samples(samples: Samples) -> list[GpuSample]:
+def _uses_in(samples: Samples) -> list[GpuUse]:
     moments, values = samples
     return [
-        GpuSample(at_s, *row)
+        GpuUse(at_s, *row)
         for at_s, row in zip((moments / 1000).tolist(), values[:, _SAMPLED].astype(float).tolist(), strict=True)
     ]
