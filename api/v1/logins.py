@@ -82,10 +82,11 @@ def answer_login(request: Request, wanted: Annotated[LoginToken, json_body(Login
     """Return the state of a sign-in, and with the first answer after its confirmation the key."""
     units, address, request_id = dependencies_of(request).units, _address(request), request_id_of(request)
     taken = retrying(lambda: logins.take(units, wanted.login_token, address=address, request_id=request_id))
+    made = taken.made
     found: documents.LoginAnswer = {
         "state": taken.state,
-        "token": None if taken.token is None else taken.token.text,
-        "key": None if taken.key is None else key_view(taken.key),
+        "token": None if made is None else made.token.text,
+        "key": None if made is None else key_view(made.key),
     }
     return JSONResponse(found)
 

@@ -18,11 +18,10 @@ from sqlalchemy.orm import Session
 
 from control.core.records import record_of
 from control.core.unit_of_work import UnitOfWork, UnitOfWorkFactory, declare_action
+from control.tenants.keys import NewKey, store_key
 from control.tenants.login_keys import revoke_key
-from control.tenants.read import KeyRecord
 from muster.db.models import ApiKey, CommandLogin, ConsoleSession, Person
 from muster.domain.errors import ForbiddenError, NotFoundError, RateLimitedError, UnauthenticatedError
-from muster.domain.ids import KeyId
 from muster.domain.logins import (
     CODE_LETTERS,
     KEY_LIFETIME,
@@ -72,11 +71,10 @@ class StartedLogin:
 
 @dataclass(frozen=True, slots=True)
 class Taken:
-    """The state; ``key`` and ``token`` with the one answer that hands the key out."""
+    """The state; ``made`` with the one answer that hands the key out."""
 
     state: LoginState
-    key: KeyRecord | None = None
-    token: Token | None = None
+    made: NewKey | None = None
 
 
 def begin(units: UnitOfWorkFactory, *, device: str, address: str | None) -> StartedLogin:
@@ -238,23 +236,15 @@ def _made(unit: UnitOfWork, login_id: str) -> Taken:
     if row.key_id is not None:
         raise UnauthenticatedError("this sign-in was used", suggestion=_NEW)
     holder = _holder_of(unit.session, row, unit.now, is_locked=True)
-    token = new_token()
-    tenant_id = unit.principal.tenant_id
-    key = ApiKey(
-        id=KeyId(new_id("key")),
-        prefix=token.public,
-        secret_sha256=token.digest,
+    made = store_key(
+        unit,
         name=f"command-{row.code.lower()}",
         role=unit.principal.role,
-        tenant_id=tenant_id,
-        created_at=unit.now,
+        tenant_id=unit.principal.tenant_id,
         expires_at=holder.ends_at,
+        login=row.id,
+        device=row.device,
     )
-    unit.session.add(key)
+    row.key_id = made.key.id
     unit.session.flush()
-    row.key_id = key.id
-    detail = {"name": key.name, "role": key.role, "login": row.id, "device": row.device}
-    unit.emit("key.created", "key", key.id, tenant_id=tenant_id, payload=detail)
-    unit.audit("key.create", "key", key.id, tenant_id=tenant_id, detail=detail)
-    unit.session.flush()
-    return Taken(LoginState.CONFIRMED, record_of(key, KeyRecord), token)
+    return Taken(LoginState.CONFIRMED, made)

@@ -77,9 +77,9 @@ def taken(units: UnitOfWorkFactory, started: logins.StartedLogin) -> logins.Take
 def key_by(units: UnitOfWorkFactory, by: SignedIn) -> str:
     started = begun(units)
     decided(units, started.login.code, by)
-    token = taken(units, started).token
-    assert token is not None
-    return token.text
+    made = taken(units, started).made
+    assert made is not None
+    return made.token.text
 
 
 def opens(units: UnitOfWorkFactory, text: str) -> bool:
@@ -95,12 +95,12 @@ def test_a_confirmed_code_gives_one_key_with_the_role_of_the_person(units: UnitO
     assert taken(units, started).state is LoginState.PENDING
     decided(units, started.login.code, member.signed_in)
     found = taken(units, started)
-    assert (found.state, found.token is not None, found.key is not None) == (LoginState.CONFIRMED, True, True)
-    assert found.token is not None
-    assert found.key is not None
-    assert (found.key.role, found.key.tenant_id) == (Role.TENANT_MEMBER, member.tenant_id)
-    assert found.key.expires_at == units.clock() + KEY_LIFETIME
-    principal = keys.authenticate(units, found.token.text, address=None, request_id=None)
+    assert (found.state, found.made is not None) == (LoginState.CONFIRMED, True)
+    assert found.made is not None
+    key = found.made.key
+    assert (key.role, key.tenant_id) == (Role.TENANT_MEMBER, member.tenant_id)
+    assert key.expires_at == units.clock() + KEY_LIFETIME
+    principal = keys.authenticate(units, found.made.token.text, address=None, request_id=None)
     assert (principal.role, principal.tenant_id) == (Role.TENANT_MEMBER, member.tenant_id)
     with pytest.raises(UnauthenticatedError, match="was used"):
         taken(units, started)
