@@ -32,8 +32,8 @@ from muster.domain.logins import (
     TAKEN_WITHIN,
     LoginState,
     code_in,
-    network_of,
 )
+from muster.domain.networks import network_of
 from muster.domain.principals import Principal, Role, system_principal
 from muster.identity import new_id
 from muster.tokens import Token, new_token, read_token

@@ -21,9 +21,9 @@ from muster.domain.logins import (
     TAKEN_WITHIN,
     LoginState,
     code_in,
-    network_of,
     shown_code,
 )
+from muster.domain.networks import network_of
 from muster.domain.principals import Role
 from tests.control.conftest import SetClock
 from tests.fleet_factory import OPERATOR
