@@ -94,5 +94,10 @@ def answer_login(request: Request, wanted: Annotated[LoginToken, json_body(Login
 @router.post("/sign-out")
 def sign_out(request: Request, principal: Annotated[Principal, signed_in()]) -> documents.SignedOut:
     """Revoke the calling key if a sign-in of the command made it; any other key stays."""
-    with dependencies_of(request).units.begin(principal, logins.SIGN_OUT) as unit:
-        return {"is_revoked": logins.sign_out(unit)}
+    units = dependencies_of(request).units
+
+    def revoke() -> bool:
+        with units.begin(principal, logins.SIGN_OUT) as unit:
+            return logins.sign_out(unit)
+
+    return {"is_revoked": retrying(revoke)}
