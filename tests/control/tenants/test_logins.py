@@ -23,7 +23,6 @@ from muster.domain.logins import (
     code_in,
     shown_code,
 )
-from muster.domain.networks import network_of
 from muster.domain.principals import Role
 from tests.control.conftest import SetClock
 from tests.fleet_factory import OPERATOR
@@ -252,20 +251,6 @@ def test_a_caller_with_many_addresses_locks_no_one_out(
     assert [taken(units, each).state for each in (own, *others)] == [LoginState.PENDING] * 5
     decided(units, own.login.code, member.signed_in)
     assert taken(units, own).state is LoginState.CONFIRMED
-
-
-@pytest.mark.parametrize(
-    ("address", "network"),
-    [
-        ("192.0.2.7", "192.0.2.7"),
-        ("::ffff:192.0.2.7", "192.0.2.7"),
-        ("2001:db8:1:2:3:4:5:6", "2001:db8:1:2::/64"),
-        ("a-socket", "a-socket"),
-        (None, ""),
-    ],
-)
-def test_addresses_of_one_network_count_together(address: str | None, network: str) -> None:
-    assert network_of(address) == network
 
 
 def test_the_token_is_not_stored_in_clear(units: UnitOfWorkFactory) -> None:
