@@ -173,7 +173,7 @@ def test_the_search_itself_finds_what_is_there(stack: Stack, tmp_path: Path) -> 
     finally:
         with stack.engine.begin() as connection:
             connection.execute(text("DROP TABLE planted"))
-    child = os.posix_spawn(sys.executable, [sys.executable, "-c", "import time; time.sleep(60)", CANARY], os.environ)
+    child = os.posix_spawn(sys.executable, [sys.executable, "-c", "import signal; signal.pause()", CANARY], os.environ)
     try:
         assert [each for each in processes_with_it("none") if each.startswith(f"{child}: ")]
     finally:
