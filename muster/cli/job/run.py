@@ -25,7 +25,8 @@ from muster.cli.job.job_options import (
     OomDoublings,
     RerunExitCodes,
 )
-from muster.cli.job.job_submit import LimitOptions, name_of, program_of, restart_of
+from muster.cli.job.job_submit import LimitOptions, restart_of
+from muster.cli.job.program_options import name_of, program_of
 from muster.cli.job.run_host import kernel_faults_of, readings_of
 from muster.domain.errors import ValidationFailedError
 
