@@ -46,6 +46,7 @@ from muster.client.transport import Problem
 
 if TYPE_CHECKING:
     from muster import documents
+    from muster.cli.job.files.job_file import JobFile
     from muster.client.rest import RestClient
 
 
@@ -153,15 +154,10 @@ def submit(
     source.require_one(words)
     fields = {**rules.fields(), **resources.fields(), **place.fields()}
     if source.file is not None:
-        file = source.read()
-        typed, folder = program_again(around, words, file.document)
-        shape = size.given(ranks_per_node=ranks)
-        given = fields_given(name=name, tier=tier, program=typed, shape=shape, **fields)
-        file = file.with_options(given, source.chosen())
-        spec = file.checked()
-        folder = folder if words else around.folder_of_file(file)
+        given = {"name": name, "tier": tier, "shape": size.given(ranks_per_node=ranks), **fields}
+        file, folder = _from_file(source, around, words, given)
         with file.naming_lines():
-            return submitted(spec, tenant, folder=folder, follow=follow, must_wait=must_wait, dry_run=dry_run)
+            return submitted(file.document, tenant, folder=folder, follow=follow, must_wait=must_wait, dry_run=dry_run)
     spec = {
         "name": name or name_of(words[0]),
         "program": around.fields(words),
@@ -171,6 +167,17 @@ def submit(
     }
     folder = around.folder(words)
     return submitted(source.applied(spec), tenant, folder=folder, follow=follow, must_wait=must_wait, dry_run=dry_run)
+
+
+def _from_file(
+    source: SourceOptions, around: ProgramOptions, words: list[str], options: dict[str, Any]
+) -> "tuple[JobFile, WorkFolder | None]":
+    """Return the file's job with what options give, checked, and its work folder."""
+    file = source.read()
+    typed, folder = program_again(around, words, file.document)
+    file = file.with_options(fields_given(**options, program=typed), source.chosen())
+    file.require_submission()
+    return file, folder if words else around.folder_of_file(file)
 
 
 def _given(**fields: Any) -> dict[str, Any]:

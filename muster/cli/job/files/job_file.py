@@ -67,14 +67,13 @@ class JobFile:
         given = {*pointers_of(options), *(setting.pointer for setting in settings)}
         return replace(self, document=document, typed=self.typed | given)
 
-    def checked(self) -> dict[str, Any]:
-        """Return the document, which is a submission. Raises ``CommandError`` with every fault and its line."""
+    def require_submission(self) -> None:
+        """Require that the document is a submission. Raises ``CommandError`` with every fault and its line."""
         try:
             validated(JobSubmission, self.document)
         except ValidationFailedError as refused:
             faults = [(fault.pointer, fault.detail) for fault in refused.faults]
             raise CommandError(self._words(faults, "is no job file"), _ADVICE, Exit.INVALID) from None
-        return self.document
 
     @contextmanager
     def naming_lines(self) -> Iterator[None]:
