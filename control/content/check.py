@@ -16,6 +16,7 @@ from control.content.collection import key_of
 from control.core.unit_of_work import UnitOfWork, UnitOfWorkFactory, declare_action
 from muster.db.models import FolderObject, StoredFolder, StoredObject, Tenant
 from muster.db.sessions import note_change
+from muster.domain.errors import NotFoundError
 from muster.domain.ids import TenantId
 from muster.domain.principals import Permission, Principal
 from muster.domain.stored_content import FolderState, ObjectKind, ObjectState
@@ -55,7 +56,15 @@ class Compared:
 
 
 def compare(units: UnitOfWorkFactory, store: ObjectStore, tenant_id: TenantId | None = None) -> Compared:
-    """Compare the store with the database; uploads and deletions may happen meanwhile. Raises StoreError."""
+    """Compare the store with the database; uploads and deletions may happen meanwhile.
+
+    Raises:
+        NotFoundError: there is no such tenant.
+        StoreError: the store does not answer.
+    """
+    with units.read() as session:
+        if tenant_id is not None and session.get(Tenant, tenant_id) is None:
+            raise NotFoundError(f"there is no tenant {tenant_id}")
     before = dict(_present(units, tenant_id))
     listed = {one.key: one.num_bytes for one in store.list(_PREFIX if tenant_id is None else f"{_PREFIX}{tenant_id}/")}
     after, known = dict(_present(units, tenant_id)), _all_keys(units, tenant_id)

@@ -86,11 +86,11 @@ def _digest_of(client: "RestClient", name: str, owner: str | None) -> str:
     """Return the digest that a person names by its beginning. Raises CommandError: none or several have it."""
     if _DIGEST.fullmatch(name):
         return name
+    advice = f"Give {LEAST_DIGITS} digits or more, as `muster bundle ls` shows them."
+    if len(name) < LEAST_DIGITS:
+        raise CommandError(f"{name!r} is too short for a bundle's digest", advice, Exit.USAGE)
     digests = {each["digest"] for each in client.bundles(tenant_id=owner, limit=200) if each["digest"].startswith(name)}
-    if len(digests) == 1 and len(name) >= LEAST_DIGITS:
+    if len(digests) == 1:
         return digests.pop()
     words = f"{len(digests)} bundles have a digest that begins with {name!r}"
-    if len(name) < LEAST_DIGITS:
-        words = f"{name!r} is too short for a bundle's digest"
-    advice = f"Give {LEAST_DIGITS} digits or more, as `muster bundle ls` shows them."
     raise CommandError(words, advice, Exit.NOT_FOUND if not digests else Exit.USAGE)

@@ -39,6 +39,9 @@ def test_what_the_store_lacks_is_named_and_marked(muster: Command, database_url:
         whole = muster.run("content", "check", **variables)
         assert whole.returncode == Exit.OK, whole.stderr
         assert "2 objects are in the database: 0 of them are missing" in " ".join(whole.stdout.split())
+        mistyped = muster.run("content", "check", "--tenant", "ten_none", **variables)
+        assert mistyped.returncode == Exit.NOT_FOUND
+        assert "there is no tenant ten_none" in mistyped.stderr
         store.objects().delete([keys[digest_of(CONTENT)]])
         named = muster.run("content", "check", "--json", **variables)
         assert named.returncode == Exit.FAILED
