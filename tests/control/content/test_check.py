@@ -1,6 +1,6 @@
 """The store compared with the database: each may be older than the other, or empty."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import cast
@@ -9,7 +9,7 @@ import pytest
 from sqlalchemy import func, select, text
 
 from control.content.check import MARK, Compared, ObjectName, adopt, compare, mark_missing
-from control.content.collection import key_of
+from control.content.collection import SETTLED_S, key_of
 from control.content.types import Upload
 from muster.content.manifest import digest_of
 from muster.db.models import StoredObject as Stored
@@ -37,12 +37,16 @@ LOST = text("""
 
 @dataclass
 class Objects:
+    """``on_listed``: runs between a listing and what follows it."""
+
     sizes: dict[str, int] = field(default_factory=dict)
+    on_listed: Callable[[], None] = lambda: None
 
     def list(self, prefix: str) -> Iterator[StoredObject]:
         for key, num_bytes in sorted(self.sizes.items()):
             if key.startswith(prefix):
                 yield StoredObject(key, num_bytes, datetime.now(UTC))
+        self.on_listed()
 
 
 def uploaded(tenant: Tenant, objects: Objects) -> Upload:
@@ -118,3 +122,21 @@ def test_what_an_older_database_does_not_know_is_named_and_deleted_a_day_later(
     stage.clock.advance(DAY_S + 60)
     keep(stage.units, store)
     assert set(objects.sizes) - store.keys == set(keys)
+
+
+def test_what_is_deleted_and_forgotten_after_it_was_listed_is_no_surplus(
+    stage: Stage, tenant: Tenant, store: PlayedStore
+) -> None:
+    def collect() -> None:
+        keep(stage.units, store)
+        stage.clock.advance(SETTLED_S + 1)
+        keep(stage.units, store)
+
+    objects = Objects(on_listed=collect)
+    uploaded(tenant, objects)
+    tenant.delete(CODE.digest)
+    store.keys = set(objects.sizes)
+    stage.clock.advance(DAY_S + 60)
+    found = compared(stage, objects)
+    assert store.keys == set()
+    assert (found.num_objects, found.missing, found.surplus, found.unknown) == (0, {}, [], [])
