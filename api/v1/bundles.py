@@ -19,7 +19,6 @@ from api.reading import PRINTABLE, Limit, PageOf, page_of, reading
 from api.refusals import refusing_also
 from api.views import time_of
 from control.content import bundles
-from control.content.collection import key_of
 from control.content.manifests import Reading
 from control.content.types import FolderFound, StoredFolderRecord, Upload, WantedObject
 from control.core.unit_of_work import retrying
@@ -29,6 +28,7 @@ from muster.domain.ids import TenantId
 from muster.domain.principals import Permission, Principal
 from muster.domain.strict import StrictModel
 from muster.store.faults import NOT_CONFIGURED
+from muster.store.keys import object_key
 from muster.store.objects import ObjectStore
 
 router = APIRouter(tags=["bundles"])
@@ -210,7 +210,7 @@ def upload_view(found: Upload, uploads: Sequence[documents.ObjectUpload]) -> doc
 
 def _signed(store: ObjectStore, found: Upload, now: datetime) -> list[documents.ObjectUpload]:
     def signed(one: WantedObject) -> documents.ObjectUpload:
-        key = key_of(found.folder.tenant_id, one.kind, one.digest)
+        key = object_key(found.folder.tenant_id, one.kind, one.digest)
         request = store.upload(key, one.num_bytes, one.digest, now)
         return {
             "kind": one.kind,

@@ -12,13 +12,13 @@ from typing import Final, NamedTuple
 from sqlalchemy import ARRAY, BigInteger, ColumnElement, LargeBinary, any_, bindparam, delete, select, text, update
 
 from control.content import rows
-from control.content.collection import key_of
 from control.core.unit_of_work import UnitOfWork, UnitOfWorkFactory, declare_action
 from muster.db.models import FolderObject, StoredFolder, StoredObject, Tenant
 from muster.db.sessions import note_change
 from muster.domain.ids import TenantId
 from muster.domain.principals import Permission, Principal
 from muster.domain.stored_content import FolderState, ObjectKind, ObjectState
+from muster.store.keys import object_key
 from muster.store.objects import ObjectStore
 
 MARK: Final = declare_action("content.mark_missing")
@@ -155,7 +155,7 @@ def _objects(units: UnitOfWorkFactory, tenant_id: TenantId | None) -> dict[str, 
     with units.read() as session:
         for owner, kind, digest, num_bytes, state in session.execute(query):
             name = ObjectName(owner, kind, digest.hex(), num_bytes)
-            found[key_of(owner, kind, name.digest)] = _Known(name, is_present=state is ObjectState.PRESENT)
+            found[object_key(owner, kind, name.digest)] = _Known(name, is_present=state is ObjectState.PRESENT)
     return found
 
 
@@ -164,7 +164,7 @@ def _name_in(key: str, num_bytes: int) -> ObjectName | None:
     kind = {"chunks": ObjectKind.CHUNK, "manifests": ObjectKind.MANIFEST}.get(folder)
     digest = rest[-1] if kind is ObjectKind.CHUNK else rest[0]
     try:
-        is_named = kind is not None and num_bytes > 0 and key == key_of(TenantId(owner), kind, digest)
+        is_named = kind is not None and num_bytes > 0 and key == object_key(TenantId(owner), kind, digest)
     except ValueError:
         return None
     return ObjectName(TenantId(owner), kind, digest, num_bytes) if is_named and kind is not None else None

@@ -27,9 +27,9 @@ from control.policy.policies import active_policy
 from muster.db.models import StoredFolder, StoredObject
 from muster.domain.ids import TenantId
 from muster.domain.principals import system_principal
-from muster.domain.stored_content import FolderState, ObjectKind, ObjectState
+from muster.domain.stored_content import FolderState, ObjectState
 from muster.store.faults import StoreError
-from muster.store.keys import chunk_key, manifest_key
+from muster.store.keys import object_key
 from muster.store.objects import OWN_S, ObjectStore
 
 EXPIRE: Final = declare_action("content.expire")
@@ -135,7 +135,7 @@ def doom_once(units: UnitOfWorkFactory, *, batch: int = BATCH) -> Doomed:
         statement = statement.values(state=ObjectState.DOOMED, doomed_at=unit.now, gone_at=None)
         columns = (StoredObject.id, StoredObject.tenant_id, StoredObject.kind, StoredObject.digest)
         found = unit.session.execute(statement.returning(*columns).execution_options(synchronize_session=False)).all()
-        keys = tuple(key_of(tenant_id, kind, digest.hex()) for _, tenant_id, kind, digest in found)
+        keys = tuple(object_key(tenant_id, kind, digest.hex()) for _, tenant_id, kind, digest in found)
         return Doomed(tuple(row.id for row in found), keys, unit.now)
 
 
@@ -170,8 +170,3 @@ def _settle(
         gone = delete(StoredObject).where(of_tenant, is_gone).returning(StoredObject.id)
         options = {"synchronize_session": False}
         return sum(len(unit.session.execute(each, execution_options=options).all()) for each in (wanted, gone))
-
-
-def key_of(tenant_id: TenantId, kind: ObjectKind, digest: str) -> str:
-    """Return the object's key in the store."""
-    return chunk_key(tenant_id, digest) if kind is ObjectKind.CHUNK else manifest_key(tenant_id, digest)

@@ -9,13 +9,14 @@ import pytest
 from sqlalchemy import func, select, text
 
 from control.content.check import MARK, Compared, ObjectName, adopt, compare, mark_missing
-from control.content.collection import SETTLED_S, key_of
+from control.content.collection import SETTLED_S
 from control.content.types import Upload
 from muster.content.manifest import digest_of
 from muster.db.models import StoredObject as Stored
 from muster.db.sessions import note_change
 from muster.domain.errors import ValidationFailedError
 from muster.domain.stored_content import FolderState, ObjectKind, ObjectState
+from muster.store.keys import object_key
 from muster.store.objects import ObjectStore, StoredObject
 from tests.control.content.conftest import PlayedStore, Tenant, manifest
 from tests.control.content.test_collection import keep
@@ -53,7 +54,7 @@ def uploaded(tenant: Tenant, objects: Objects) -> Upload:
     owner = tenant.principal.tenant_id
     assert owner is not None
     wanted = tenant.begin(CODE).wanted
-    objects.sizes.update((key_of(owner, each.kind, each.digest), each.num_bytes) for each in wanted)
+    objects.sizes.update((object_key(owner, each.kind, each.digest), each.num_bytes) for each in wanted)
     return tenant.confirm(CODE.digest, *(each.digest for each in wanted))
 
 
@@ -75,7 +76,7 @@ def test_what_an_older_store_lacks_is_named_and_uploaded_again(stage: Stage, ten
     del objects.sizes[gone]
     objects.sizes[damaged] -= 1
     found = compared(stage, objects)
-    assert {key_of(name.tenant_id, name.kind, name.digest) for name in found.missing} == {gone, damaged}
+    assert {object_key(name.tenant_id, name.kind, name.digest) for name in found.missing} == {gone, damaged}
     assert set(found.missing.values()) == {(CODE.digest,)}
     assert mark_missing(stage.units, OPERATOR, list(found.missing)) == 1
     with pytest.raises(ValidationFailedError, match="is not complete"):
@@ -113,7 +114,7 @@ def test_what_an_older_database_does_not_know_is_named_and_deleted_a_day_later(
     strange = ["tenants/ten_00000000000000000000000000/chunks/00/" + "0" * 64, f"tenants/{owner}/notes", "tenants/x"]
     objects.sizes.update(dict.fromkeys([*keys, *strange], 5))
     found = compared(stage, objects)
-    assert [key_of(name.tenant_id, name.kind, name.digest) for name in found.surplus] == keys
+    assert [object_key(name.tenant_id, name.kind, name.digest) for name in found.surplus] == keys
     assert sorted(found.unknown) == sorted(strange)
     adopt(stage.units, OPERATOR, found.surplus)
     assert compared(stage, objects).surplus == []
