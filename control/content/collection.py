@@ -12,7 +12,7 @@ An object leaves the store in three steps, with the store's calls outside of any
 Where a keeper dies between these steps, another one repeats them from the first on.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Final
@@ -88,7 +88,7 @@ def _delete(units: UnitOfWorkFactory, store: ObjectStore, doomed: Doomed) -> boo
         left = len(doomed.ids) - num_gone
         _log.warning("content_not_deleted", fault=error.detail, num_objects=left)
     if num_gone:
-        note_gone(units, Doomed(doomed.ids[:num_gone], doomed.keys[:num_gone], doomed.decided_at))
+        note_gone(units, doomed.ids[:num_gone])
     return is_answered
 
 
@@ -98,10 +98,11 @@ def expire_once(units: UnitOfWorkFactory) -> int:
         policy = active_policy(session).content
         now = units.clock()
         unused, stale = now - timedelta(days=policy.unused_days), now - timedelta(hours=policy.upload_hours)
-        is_over = or_(
-            (StoredFolder.state == FolderState.COMPLETE) & (StoredFolder.active_at < unused) & ~keeps(unused),
-            (StoredFolder.state == FolderState.UPLOADING) & (StoredFolder.active_at < stale) & ~keeps(unused),
+        is_old = or_(
+            (StoredFolder.state == FolderState.COMPLETE) & (StoredFolder.active_at < unused),
+            (StoredFolder.state == FolderState.UPLOADING) & (StoredFolder.active_at < stale),
         )
+        is_over = is_old & ~keeps(unused)
         query = select(StoredFolder.id, StoredFolder.tenant_id).where(is_over).order_by(StoredFolder.active_at)
         found = session.execute(query.limit(BATCH)).all()
     for folder_id, tenant_id in found:
@@ -139,10 +140,10 @@ def doom_once(units: UnitOfWorkFactory, *, batch: int = BATCH) -> Doomed:
         return Doomed(tuple(row.id for row in found), keys, unit.now)
 
 
-def note_gone(units: UnitOfWorkFactory, doomed: Doomed) -> None:
+def note_gone(units: UnitOfWorkFactory, ids: Sequence[int]) -> None:
     """Note that the store has deleted the objects."""
     with units.begin(_PRINCIPAL, SETTLE, quiet=True) as unit:
-        still = StoredObject.id.in_(doomed.ids) & (StoredObject.state == ObjectState.DOOMED)
+        still = StoredObject.id.in_(ids) & (StoredObject.state == ObjectState.DOOMED)
         statement = update(StoredObject).where(still).values(gone_at=unit.now)
         unit.session.execute(statement.execution_options(synchronize_session=False))
 

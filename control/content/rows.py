@@ -11,7 +11,7 @@ from muster.db.models import ContentUse, FolderObject, StoredFolder, StoredObjec
 from muster.db.sessions import note_change
 from muster.domain.errors import ValidationFailedError
 from muster.domain.ids import TenantId
-from muster.domain.stored_content import ObjectKind, ObjectState
+from muster.domain.stored_content import FolderKind, ObjectKind, ObjectState
 
 _NAMED: Final = """
     WITH named AS (
@@ -81,6 +81,15 @@ def lock_use(unit: UnitOfWork, tenant_id: TenantId) -> ContentUse:
     # As plain text: a row that only carries the lock is no change that leaves a trace.
     unit.session.execute(_MAKE_USE, {"tenant_id": tenant_id})
     return unit.session.get_one(ContentUse, tenant_id, with_for_update={"key_share": True}, populate_existing=True)
+
+
+def lock_bundle(unit: UnitOfWork, tenant_id: TenantId, digest: str, *, is_to_go: bool = False) -> StoredFolder | None:
+    """Return a tenant's bundle, locked: of a deletion and a submission with it at once, the second sees the first."""
+    query = select(StoredFolder).where(
+        StoredFolder.tenant_id == tenant_id, StoredFolder.kind == FolderKind.BUNDLE, StoredFolder.digest == digest
+    )
+    query = query.with_for_update(key_share=not is_to_go).execution_options(populate_existing=True)
+    return unit.session.scalars(query).one_or_none()
 
 
 def name_objects(unit: UnitOfWork, folder: StoredFolder, kind: ObjectKind, digests: bytes, sizes: Sequence[int]) -> int:

@@ -110,7 +110,7 @@ class Keeper:
             self.doomed = None
             return
         if not self.left:
-            note_gone(self.units, self.doomed)
+            note_gone(self.units, self.doomed.ids)
             self.doomed = None
 
 
@@ -243,7 +243,7 @@ def test_an_upload_that_names_a_chunk_just_being_deleted_waits_for_it(
     found = tenant.begin(FOLDERS[0])
     assert (found.num_missing, found.num_waiting, list(found.wanted)) == (3, 3, [])
     assert tenant.confirm(FOLDERS[0].digest, FOLDERS[0].digest).num_missing == 3, "no upload of it can have begun"
-    note_gone(stage.units, doomed)
+    note_gone(stage.units, doomed.ids)
     assert settle_once(stage.units) == 0
     clock.advance(collection.SETTLED_S + 1)
     assert settle_once(stage.units) == 3
