@@ -25,7 +25,7 @@ class Call(Generic[T]):
 
     ``is_repeatable``: nothing happens twice when it is sent again. ``item``: what a page holds, of a call that walks.
     ``ends_with``: the event that ends a stream. ``content``: a body that is JSON already, instead of ``body``.
-    ``answer_s``: how long the server may take for it; None: as long as for any other.
+    ``answer_s``: how long the server may work on it; None: as long as on any other.
     """
 
     method: str

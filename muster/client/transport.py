@@ -112,7 +112,7 @@ def trusted(api_url: str, ca_file: Path | None) -> ssl.SSLContext | bool:
 def send(
     http: httpx.Client, method: str, path: str, *, answer_s: float | None = None, **request: Any
 ) -> httpx.Response:
-    """One request. ``answer_s``: how long the server may take, if longer than for others.
+    """One request. ``answer_s``: how long the server may work on it, if longer than on others.
 
     Raises:
         UnreachableError: no answer came.
