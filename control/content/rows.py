@@ -59,7 +59,7 @@ _LINK: Final = _of_named("""
 _UNLINK: Final = text("""
     WITH left_over AS (
         UPDATE stored_objects AS stored SET idle_at = :now
-        WHERE stored.id IN (SELECT object_id FROM folder_objects WHERE folder_id = :folder_id)
+        WHERE stored.id = ANY(CAST(:ids AS bigint[]))
             AND NOT EXISTS (
                 SELECT FROM folder_objects AS other
                 WHERE other.object_id = stored.id AND other.folder_id <> :folder_id
@@ -69,6 +69,8 @@ _UNLINK: Final = text("""
     SELECT CAST(coalesce(sum(num_bytes), 0) AS bigint) FROM left_over
 """)
 _MAKE_USE: Final = text("INSERT INTO content_use (tenant_id, num_bytes) VALUES (:tenant_id, 0) ON CONFLICT DO NOTHING")
+MOST_UNLINKED: Final = 20_000
+"""Objects of one statement. All of a large bundle take longer than a statement may, and the keeper would never end."""
 _LARGEST_PAGE_BYTES: Final = 256 << 20
 """Bytes of the uploads that are offered at once: over a line of 1 MB/s they take a twelfth of an address's validity."""
 
@@ -119,8 +121,11 @@ def name_objects(unit: UnitOfWork, folder: StoredFolder, kind: ObjectKind, diges
 def remove_folder(unit: UnitOfWork, use: ContentUse, folder: StoredFolder) -> None:
     """Remove a folder that no job row uses; objects that no other names are idle from now on."""
     note_change(unit.session)
-    given = {"folder_id": folder.id, "now": unit.now}
-    use.num_bytes -= unit.session.execute(_UNLINK, given).scalar_one()
+    named = select(FolderObject.object_id).where(FolderObject.folder_id == folder.id)
+    ids = unit.session.scalars(named.order_by(FolderObject.object_id)).all()
+    for start in range(0, len(ids), MOST_UNLINKED):
+        given = {"folder_id": folder.id, "now": unit.now, "ids": list(ids[start : start + MOST_UNLINKED])}
+        use.num_bytes -= unit.session.execute(_UNLINK, given).scalar_one()
     unit.session.flush()
     unit.session.execute(delete(StoredFolder).where(StoredFolder.id == folder.id))
 
