@@ -98,7 +98,7 @@ def test_paths_of_torchrun_and_of_a_command_are_the_bundles(host: HostCase, s3: 
     ran = submit(host, digest, argv=["./bin/run", "x"], working_dir="/usr")
     assert host.run(ran) is JobState.SUCCEEDED, (host.log(ran), host.fleet.job(ran).state_reason)
     attempt_id = host.fleet.attempts(ran)[0].attempt.id
-    assert host.log(ran).decode() == f"here /usr in {host.state_dir}/work/{attempt_id} x\n"
+    assert host.log(ran).decode() == f"here /usr in {host.state_dir / 'work' / attempt_id} x\n"
 
 
 def test_a_missing_chunk_holds_the_job_and_names_it(host: HostCase, s3: S3, folder: Path) -> None:
