@@ -6,7 +6,7 @@ A host gets addresses of one bundle's objects alone: that of a job whose attempt
 from datetime import datetime
 from typing import Any, Final, Protocol
 
-from sqlalchemy import delete, func, select
+from sqlalchemy import delete, func, select, tuple_
 from sqlalchemy.dialects.postgresql import insert
 
 from control.attempts.mapping import job_request
@@ -134,9 +134,11 @@ def hold(unit: UnitOfWork, report: BundleReport) -> BundleReportAnswer:
     node_id = node_of(unit, report.protocol)
     if unit.session.scalar(select(Node.id).where(Node.id == node_id).with_for_update(key_share=True)) is None:
         raise NotFoundError
-    digests = [bytes.fromhex(digest) for digest in report.bundles]
-    unit.session.execute(delete(NodeBundle).where(NodeBundle.node_id == node_id, NodeBundle.digest.not_in(digests)))
-    if digests:
-        rows = [{"node_id": node_id, "digest": digest} for digest in dict.fromkeys(digests)]
+    named = (bundle.split("/") for bundle in dict.fromkeys(report.bundles))
+    held = [(tenant_id, bytes.fromhex(digest)) for tenant_id, digest in named]
+    is_held = tuple_(NodeBundle.tenant_id, NodeBundle.digest).in_(held)
+    unit.session.execute(delete(NodeBundle).where(NodeBundle.node_id == node_id, ~is_held))
+    if held:
+        rows = [{"node_id": node_id, "tenant_id": tenant_id, "digest": digest} for tenant_id, digest in held]
         unit.session.execute(insert(NodeBundle).values(rows).on_conflict_do_nothing())
-    return BundleReportAnswer(stored=len(digests))
+    return BundleReportAnswer(stored=len(held))

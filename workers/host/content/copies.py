@@ -129,8 +129,8 @@ def copies_on(root: Path) -> Iterator[StoredCopy]:
 
 def whole_copies(root: Path, tenant_id: str, most: int) -> Iterator[tuple[Path, Manifest]]:
     """Yield a tenant's copies that were used last, with their manifests."""
-    found = [one.place for one in copies_on(root) if one.record.is_whole and one.place.tenant_id == tenant_id]
-    for place in sorted(found, key=Place.last_use_ns, reverse=True)[:most]:
+    found = (one for one in copies_on(root) if one.place.tenant_id == tenant_id)
+    for place in whole_places(found)[:most]:
         if (manifest := manifest_of(place)) is not None:
             yield place.copy, manifest
 
@@ -201,10 +201,9 @@ def sweep(folder: Path) -> None:
             remove_folder(gone)
 
 
-def bundles_in(found: Iterable[StoredCopy]) -> list[str]:
-    """Return the digests of whole copies, the ones that were used last first."""
-    whole = [one.place for one in found if one.record.is_whole]
-    return list(dict.fromkeys(place.digest for place in sorted(whole, key=Place.last_use_ns, reverse=True)))
+def whole_places(found: Iterable[StoredCopy]) -> list[Place]:
+    """Return the places of whole copies, the ones that were used last first."""
+    return sorted((one.place for one in found if one.record.is_whole), key=Place.last_use_ns, reverse=True)
 
 
 def _remove_unless_locked(place: Place) -> bool:

@@ -66,8 +66,8 @@ def test_a_program_runs_in_its_bundles_folder(host: HostCase, s3: S3, folder: Pa
     assert list((host.state_dir / "work").iterdir()) == []
     assert copy.is_dir()
     with host.fleet.units.read() as session:
-        reported = session.scalars(select(NodeBundle.digest).where(NodeBundle.node_id == host.fleet.node_id)).all()
-    assert reported == [bytes.fromhex(digest)]
+        [reported] = session.scalars(select(NodeBundle).where(NodeBundle.node_id == host.fleet.node_id))
+    assert (reported.tenant_id, reported.digest) == (host.fleet.tenant_id, bytes.fromhex(digest))
 
 
 def keep_up(host: HostCase) -> None:
