@@ -99,14 +99,14 @@ def _as_waiting(
 
 def _bundle_holders(session: Session, rows: Sequence[Job]) -> dict[tuple[TenantId, str | None], frozenset[NodeId]]:
     """Return the nodes that hold each bundle of these jobs, by tenant and digest."""
-    digests = {bytes.fromhex(digest) for job in rows if (digest := job_request(job).bundle) is not None}
+    digests = {bytes.fromhex(bundle) for job in rows if (bundle := job_request(job).bundle) is not None}
     if not digests:
         return {}
     found: dict[tuple[TenantId, str | None], set[NodeId]] = {}
     held = select(NodeBundle.tenant_id, NodeBundle.digest, NodeBundle.node_id).where(NodeBundle.digest.in_(digests))
     for tenant_id, digest, node_id in session.execute(held):
         found.setdefault((tenant_id, digest.hex()), set()).add(node_id)
-    return {bundle: frozenset(nodes) for bundle, nodes in found.items()}
+    return {key: frozenset(nodes) for key, nodes in found.items()}
 
 
 def longest_run_s(request: JobRequest, policy: Policy) -> float | None:

@@ -25,11 +25,12 @@ from muster.domain.states import Cause, JobState
 from muster.store.keys import chunk_key
 from tests.fleet_factory import OPERATOR
 from tests.host_case import HostCase
+from tests.store.stores import BUCKET
 from workers.host.content.keeping import BundleKeeper
 from workers.host.supervisor.files import read_json
 
 from .bundle_case import content_of, write_folder
-from .stores import BUCKET, S3, GatedStore
+from .stores import S3, GatedStore
 
 PROGRAM = b"""
 import os, pathlib, sys
