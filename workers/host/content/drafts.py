@@ -29,7 +29,10 @@ class Draft:
         self.lacking: dict[str, list[ChunkPlace]] = {}
 
     def open(self, whole_files: Mapping[tuple[str, ...], Path]) -> None:
-        """Make it up to the chunks that it lacks. ``whole_files``: by kind and chunks, files of other copies here."""
+        """Make all of the draft except for chunks that this host lacks.
+
+        ``whole_files``: files of other copies on this host, by kind and chunks.
+        """
         self._root.mkdir(exist_ok=True, mode=_OPEN_FOLDER)
         self._remove_others()
         made = {self._root}
