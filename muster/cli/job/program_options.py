@@ -33,25 +33,32 @@ class ProgramOptions:
     bundle: BundleFolder = None
     no_bundle: NoBundle = False
 
-    def folder(self, words: list[str], *, is_contained: bool = False) -> WorkFolder | None:
-        """Return the work folder that the job has; None: its program is on the hosts."""
+    def folder(self, words: list[str], *, is_contained: bool = False, has_bundle: bool = False) -> WorkFolder | None:
+        """Return the work folder that the job has; None: its program is on the hosts, or in a bundle that it has."""
         return chosen_folder(
             self.bundle,
             no_bundle=self.no_bundle,
             words=words if self.command else words[:1],
             is_contained=is_contained or self.image is not None,
+            script=None if self.command or has_bundle else next(iter(words), None),
         )
 
     def folder_of_file(self, file: "JobFile") -> WorkFolder | None:
         """Return the work folder of a job whose program a file names."""
         return chosen_folder(
-            self.bundle, no_bundle=self.no_bundle, words=file.words_here(), is_contained=False, start=file.folder
+            self.bundle,
+            no_bundle=self.no_bundle,
+            words=file.words_here(),
+            is_contained=False,
+            start=file.folder,
+            script=file.script_here(),
         )
 
     def fields(self, words: list[str]) -> dict[str, Any]:
         """Return the program's fields. Warn of paths that do not exist here."""
         around = environment_of(self.venv, self.image, self.engine, self.mounts, self.user)
-        script = None if self.command else Path(words[0])
+        # Without --no-bundle a script that does not exist here is refused.
+        script = Path(words[0]) if self.no_bundle and not self.command else None
         _warn_of_missing(around, script, self.workdir, self.python, self.venv)
         return program_of(words, self.env or [], self.python, self.workdir, around, is_command=self.command)
 

@@ -30,6 +30,8 @@ _OF_HERE: Final = ("script", "working_dir", "python", "venv")
 _IN_BUNDLE: Final = frozenset({"script", "working_dir"})
 """Of these, the ones that are relative to the bundle of a job that has one, as the first word of ``argv``."""
 
+_PROGRAM: Final = frozenset({"/program", "/program/script", "/program/argv"})
+
 
 @dataclass(frozen=True)
 class JobFile:
@@ -46,18 +48,22 @@ class JobFile:
     relative: Mapping[str, str]
     typed: frozenset[str] = field(default_factory=frozenset)
 
+    def script_here(self) -> str | None:
+        """Return the script that the file names by a relative path, unless an option replaced it."""
+        return None if self.typed & _PROGRAM else self.relative.get("script")
+
     def words_here(self) -> list[str]:
         """Return the words of the file's program of which a relative path in ``folder`` makes that the work folder.
 
         There are none in a container, with a bundle that is stored already, or if an option replaced the program.
         """
         program = self.document.get("program")
-        if not isinstance(program, dict) or self.typed & {"/program", "/program/script", "/program/argv"}:
+        if not isinstance(program, dict) or self.typed & _PROGRAM:
             return []
         if program.get("container") is not None or program.get("bundle") is not None:
             return []
-        if "script" in self.relative:
-            return [self.relative["script"]]
+        if (script := self.script_here()) is not None:
+            return [script]
         argv = program.get("argv")
         return [word for word in argv if isinstance(word, str)] if isinstance(argv, list) else []
 

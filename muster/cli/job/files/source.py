@@ -119,10 +119,10 @@ def program_again(
         CommandError: without its bundle the document's program would name paths that are nowhere.
     """
     is_in_image = is_contained(document)
-    folder = options.folder(list(words), is_contained=is_in_image)
-    typed = program_given(options, words, is_contained=is_in_image)
     program = document.get("program")
     has_bundle = isinstance(program, Mapping) and program.get("bundle") is not None
+    folder = options.folder(list(words), is_contained=is_in_image, has_bundle=has_bundle)
+    typed = program_given(options, words, is_contained=is_in_image)
     if words and folder is not None:
         if "script" in typed:
             typed["script"] = str(Path.cwd() / typed["script"])
