@@ -56,7 +56,7 @@ def chosen_folder(
     """Return the work folder that a submission has; None: its program is on the hosts.
 
     It is ``start`` if one of ``words`` is a relative path of a file in it; by default the present folder.
-    ``script``: the program's own file, if it has one. Raises CommandError: both options, no such folder, no such script.
+    ``script``: the program's own file, if it has one. Raises CommandError: both options, no such folder or script.
     """
     start = start or Path.cwd()
     if bundle is not None:
