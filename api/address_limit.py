@@ -1,6 +1,5 @@
 """A token bucket for each address, before routes that need no key: it makes guessing there slow."""
 
-import ipaddress
 import math
 import threading
 import time
@@ -12,10 +11,9 @@ from fastapi import Depends, Request
 
 from api.refusals import refusing
 from muster.domain.errors import RateLimitedError
+from muster.domain.networks import network_of
 
 MAX_ADDRESSES: Final = 10_000
-_IPV6_PREFIX: Final = 64
-"""Prefix that one host of IPv6 commonly has to itself: all of it counts as one address."""
 
 
 class AddressLimit:
@@ -41,7 +39,7 @@ class AddressLimit:
 
     def take(self, address: str | None) -> None:
         """Take one request. Raises ``RateLimitedError``, which states when to come again."""
-        name = name_of(address)
+        name = network_of(address)
         now_s = self._clock_s()
         with self._lock:
             left, seen_s = self._buckets.pop(name, (float(self._burst), now_s))
@@ -60,17 +58,11 @@ def limited_by(name: str) -> Any:
 
     async def take(request: Request) -> None:
         limit: AddressLimit = getattr(request.app.state, name)
-        limit.take(request.client.host if request.client else None)
+        limit.take(address_of(request))
 
     return Depends(refusing(take, RateLimitedError))
 
 
-def name_of(address: str | None) -> str:
-    try:
-        found = ipaddress.ip_address(address or "")
-    except ValueError:
-        return address or "unknown"
-    if isinstance(found, ipaddress.IPv6Address):
-        mapped = found.ipv4_mapped
-        return str(mapped or ipaddress.ip_network((found, _IPV6_PREFIX), strict=False))
-    return str(found)
+def address_of(request: Request) -> str | None:
+    """Return the address that a request came from, if its connection has one."""
+    return request.client.host if request.client else None

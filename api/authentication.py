@@ -4,6 +4,7 @@ from typing import Final
 
 from fastapi import Request
 
+from api.address_limit import address_of
 from api.dependencies import dependencies_of
 from control.tenants.keys import Caller, caller_with
 from muster.domain.errors import UnauthenticatedError
@@ -33,6 +34,6 @@ def caller_of(request: Request) -> Caller:
     return caller_with(
         dependencies_of(request).units,
         headers[0][len(_SCHEME) :],
-        address=request.client.host if request.client else None,
+        address=address_of(request),
         request_id=getattr(request.state, "request_id", None),
     )

@@ -19,7 +19,6 @@ from typing import Final
 import structlog
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
-from api.address_limit import name_of
 from api.problems import MEDIA_TYPE, document_of
 from muster.domain.errors import (
     HeadersTooLargeError,
@@ -29,6 +28,7 @@ from muster.domain.errors import (
     RequestTimeoutError,
     TooManyConnectionsError,
 )
+from muster.domain.networks import network_of
 
 SWEEP_S: Final = 0.5
 """Period in which connections are checked for requests that are too slow: no timer is set for each of them."""
@@ -84,7 +84,7 @@ class Connections:
 
     def add(self, connection: "BoundedProtocol", address: str | None) -> MusterError | None:
         """Count a connection. Return the error to answer with if it is one too many."""
-        name = None if address is None or self._is_trusted(address) else name_of(address)
+        name = None if address is None or self._is_trusted(address) else network_of(address)
         if len(self._open) >= self.bounds.connections:
             return TooManyConnectionsError("too many connections are open", retry_after_s=1)
         if name is not None:

@@ -11,6 +11,8 @@ from dataclasses import dataclass
 from html import escape
 from typing import Any, Final
 
+from api.examples import example_of
+
 _STYLE: Final = (
     "body{font:15px/1.5 system-ui,sans-serif;max-width:72rem;margin:2rem auto;padding:0 1rem;color:#1a1d21;"
     "background:#fff}code,pre{font-family:ui-monospace,monospace;font-size:13px}h2{margin-top:2rem;"
@@ -45,6 +47,7 @@ def documentation_page(document: dict[str, Any]) -> Page:
         for path, methods in document["paths"].items()
         for method, operation in methods.items()
     ]
+    schemas = document["components"]["schemas"]
     tags = sorted({_tag(operation) for _, _, operation in operations})
     parts = [
         f"<!doctype html><html lang=en><meta charset=utf-8><title>Muster API</title><style>{_STYLE}</style>",
@@ -55,9 +58,9 @@ def documentation_page(document: dict[str, Any]) -> Page:
     ]
     for tag in tags:
         parts.append(f'<h2 id="{escape(tag)}">{escape(tag)}</h2>')
-        parts += [_operation(*one) for one in operations if _tag(one[2]) == tag]
+        parts += [_operation(*one, schemas) for one in operations if _tag(one[2]) == tag]
     parts.append('<h2 id="types">Types</h2>')
-    parts += [_type(name, schema) for name, schema in sorted(document["components"]["schemas"].items())]
+    parts += [_type(name, schema) for name, schema in sorted(schemas.items())]
     digest = base64.b64encode(hashlib.sha256(_STYLE.encode()).digest()).decode()
     return Page("".join(parts) + "</html>", digest)
 
@@ -66,7 +69,7 @@ def _tag(operation: dict[str, Any]) -> str:
     return str(operation.get("tags", ["other"])[0])
 
 
-def _operation(path: str, method: str, operation: dict[str, Any]) -> str:
+def _operation(path: str, method: str, operation: dict[str, Any], schemas: dict[str, Any]) -> str:
     words = _text(operation.get("description") or operation.get("summary") or "")
     permission = escape(operation.get("x-permission", ""))
     head = f"<span class=m>{escape(method.upper())}</span><code>{escape(path)}</code> {words.partition('. ')[0]}"
@@ -77,19 +80,20 @@ def _operation(path: str, method: str, operation: dict[str, Any]) -> str:
     body = next(iter(operation.get("requestBody", {}).get("content", {}).values()), None)
     if body is not None:
         parts.append(f"<p>Body: {_type_of(body['schema'])}</p>")
-    parts.append(f"<pre>{escape(_curl(path, method, body))}</pre>")
-    parts += _answers(operation)
+    parts.append(f"<pre>{escape(_curl(path, method, body, schemas))}</pre>")
+    parts += _answers(operation, schemas)
     return "".join(parts) + "</div></details>"
 
 
-def _answers(operation: dict[str, Any]) -> list[str]:
+def _answers(operation: dict[str, Any], schemas: dict[str, Any]) -> list[str]:
     """Return the answers with an example each; that of a dry run is like that of the change."""
     parts = []
     for status in ("201",) if "201" in operation["responses"] else ("200",):
         for kind, content in operation["responses"].get(status, {}).get("content", {}).items():
             parts.append(f"<p>Answer {status}, {escape(kind)}: {_type_of(content.get('schema', {}))}</p>")
-            if "example" in content:
-                parts.append(f"<pre>{escape(json.dumps(content['example'], indent=1, ensure_ascii=False))}</pre>")
+            example = example_of(content, schemas)
+            if example is not None:
+                parts.append(f"<pre>{escape(json.dumps(example, indent=1, ensure_ascii=False))}</pre>")
     return parts
 
 
@@ -104,13 +108,13 @@ def _parameter(parameter: dict[str, Any]) -> str:
     return f"<tr>{''.join(f'<td>{cell}' for cell in cells)}</tr>"
 
 
-def _curl(path: str, method: str, body: dict[str, Any] | None) -> str:
+def _curl(path: str, method: str, body: dict[str, Any] | None, schemas: dict[str, Any]) -> str:
     """Return the request as a command of a shell: `$MUSTER_URL` and `$MUSTER_API_KEY` as in the documentation."""
     target = _SAMPLE_IN_PATH.sub(lambda found: "$" + found[1].upper(), path)
     words = f'curl -X {method.upper()} "$MUSTER_URL{target}" -H "Authorization: Bearer $MUSTER_API_KEY"'
     if body is None:
         return words
-    text = json.dumps(body.get("example", {}), indent=1, ensure_ascii=False).replace("'", "'\\''")
+    text = json.dumps(example_of(body, schemas), indent=1, ensure_ascii=False).replace("'", "'\\''")
     return f"{words} \\\n  -H 'Content-Type: application/json' -d '{text}'"
 
 

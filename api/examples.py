@@ -49,7 +49,7 @@ _SAMPLES: Final[dict[str, Any]] = {
     "actor": "dana",
     "address": "10.0.12.3",
     "bundle": _DIGEST,
-    "bundles": _DIGEST,
+    "bundles": f"ten_01jd3b8h2v5w6x7y8z9a0b1c2d/{_DIGEST}",
     "chunks": _DIGEST,
     "digest": _DIGEST,
     "digests": _DIGEST,
@@ -81,17 +81,45 @@ _MOMENT: Final = "2026-11-26T09:30:00Z"
 
 
 def add_examples(document: dict[str, Any]) -> None:
-    """Add an example to each JSON body and answer of an OpenAPI document."""
+    """Add an example to each JSON body and answer of an OpenAPI document.
+
+    A written one stands with its operation. The others stand with their schema, which many operations answer with.
+    """
     schemas = document["components"]["schemas"]
     for operations in document["paths"].values():
         for operation in operations.values():
             for content in operation.get("requestBody", {}).get("content", {}).values():
-                body = BODIES.get(operation["operationId"])
-                content["example"] = _sample(content["schema"], schemas, "", 0) if body is None else body
+                if operation["operationId"] in BODIES:
+                    content["example"] = BODIES[operation["operationId"]]
+                else:
+                    _add_sample(content, schemas)
             for status in ("200", "201"):
                 content = operation["responses"].get(status, {}).get("content", {}).get("application/json")
-                if content is not None and "$ref" not in operation["responses"][status]:
-                    content["example"] = _sample(content["schema"], schemas, "", 0)
+                if content is not None:
+                    _add_sample(content, schemas)
+
+
+def example_of(content: dict[str, Any], schemas: dict[str, Any]) -> Any:
+    """Return the example of a body or an answer of a document with examples; None: it has none."""
+    if "example" in content:
+        return content["example"]
+    (example,) = _named(content, schemas).get("examples", (None,))
+    return example
+
+
+def _add_sample(content: dict[str, Any], schemas: dict[str, Any]) -> None:
+    sample = _sample(content["schema"], schemas, "", 0)
+    named = _named(content, schemas)
+    if named:
+        named["examples"] = [sample]
+    else:
+        content["example"] = sample
+
+
+def _named(content: dict[str, Any], schemas: dict[str, Any]) -> dict[str, Any]:
+    """Return the schema to which a body or an answer refers; empty if it has one of its own."""
+    found: dict[str, Any] = schemas.get(content.get("schema", {}).get("$ref", "").rsplit("/", 1)[-1], {})
+    return found
 
 
 def _sample(schema: dict[str, Any], schemas: dict[str, Any], field: str, depth: int) -> Any:

@@ -165,9 +165,7 @@ def _in_present_schema(report: Report) -> Report:
 def _refuse_invalid(body: bytes, detail: str) -> NoReturn:
     """Refuse an invalid body.
 
-    A later protocol may have other fields: then the version is the fault, and the agent keeps
-
-    it.
+    A later protocol may have other fields: then the version is the fault, and the agent keeps it.
     """
     try:
         versions = msgspec.json.decode(body, type=_Versions)

@@ -20,6 +20,7 @@ from typing import Final
 
 import httpx
 
+from benchmarks.console_stage import wait_for
 from benchmarks.figures import Basis, Figure, Groups
 from benchmarks.roundtrip_client import WORDS
 from benchmarks.sizes import Sizes
@@ -36,7 +37,6 @@ from muster.store.key_file import make_key_file
 RESUBMIT_BAR_S: Final = 1.0
 UPLOAD_BAR: Final = 1.3
 OTHERS_BAR: Final = 1.10
-READY_S: Final = 60.0
 BUCKET: Final = "muster"
 _OPERATOR: Final = Principal(name="operator:bench", role=Role.OPERATOR)
 
@@ -179,7 +179,6 @@ def _cpu_s(pid: int) -> float:
 
 @contextmanager
 def _client(plane: Plane, *words: str) -> "Iterator[subprocess.Popen[str]]":
-    (plane.folder / "tenant.key").write_text(plane.token)
     command = [sys.executable, "-m", WORDS, plane.url, plane.token, *words]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)  # noqa: S603
     try:
@@ -220,8 +219,8 @@ def _plane(folder: Path) -> Iterator[Plane]:
             child.start()
             stack.callback(child.stop)
         url = f"http://127.0.0.1:{api_port}"
-        _wait_for(f"{url}/readyz")
-        _wait_for(f"http://127.0.0.1:{store_port}/")
+        wait_for(f"{url}/readyz")
+        wait_for(f"http://127.0.0.1:{store_port}/healthz")
         (folder / "home").mkdir()
         (folder / "tenant.key").write_text(tokens[0])
         yield Plane(folder, url, children[1].pid or 0, *tokens)
@@ -237,16 +236,3 @@ def _tokens(database_url: str) -> tuple[str, str]:
             made.append(keys.create(unit, name=name, role=Role.TENANT_MEMBER, tenant_id=tenant_id).token.text)
     units.close()
     return made[0], made[1]
-
-
-def _wait_for(url: str) -> None:
-    deadline = time.monotonic() + READY_S
-    while True:
-        try:
-            if httpx.get(url).status_code < 500:
-                return
-        except httpx.HTTPError:
-            pass
-        if time.monotonic() > deadline:
-            raise RuntimeError(f"{url} does not answer")
-        time.sleep(0.05)

@@ -212,7 +212,8 @@ def made_of(checkpoint: CheckpointRecord) -> str:
     """Return the beginnings of the hashes of its code, configuration and data; empty where none were reported."""
     lineage = checkpoint.manifest.get("lineage") or {}
     code = lineage.get("git_commit") or lineage.get("code_sha256")
-    shown = (("code", code), ("config", lineage.get("config_sha256")), ("data", lineage.get("data_sha256")))
+    others = (("bundle", "bundle"), ("config", "config_sha256"), ("data", "data_sha256"))
+    shown = (("code", code), *((what, lineage.get(name)) for what, name in others))
     return " · ".join(f"{what} {value[:8]}" for what, value in shown if value)
 
 

@@ -7,6 +7,7 @@ from urllib.parse import quote
 from fastapi import Depends, Request
 from starlette.responses import Response
 
+from api.address_limit import address_of
 from api.dependencies import dependencies_of
 from api.permissions import declaring
 from api.places import SESSION_COOKIE
@@ -48,10 +49,12 @@ def viewer_of(request: Request) -> Viewer:
     token = request.cookies.get(COOKIE)
     if token is None:
         raise SignInNeededError
-    address = request.client.host if request.client else None
     try:
         signed_in = resume(
-            dependencies.units, token, address=address, request_id=getattr(request.state, "request_id", None)
+            dependencies.units,
+            token,
+            address=address_of(request),
+            request_id=getattr(request.state, "request_id", None),
         )
     except UnauthenticatedError as fault:
         raise SignInNeededError from fault

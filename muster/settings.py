@@ -4,7 +4,6 @@ A setting ``x_y`` is ``MUSTER_X_Y`` in the environment and ``x_y`` in the YAML f
 """
 
 import os
-import stat
 from collections.abc import Mapping
 from ipaddress import ip_network
 from pathlib import Path
@@ -16,6 +15,8 @@ from pydantic import AfterValidator, BeforeValidator, Field, SecretStr, Validati
 
 from muster.domain.evidence.repairs import RepairVerb
 from muster.domain.strict import StrictModel
+from muster.durable import create_durably
+from muster.plain_files import UnfitFileError, read_private
 
 PREFIX: Final = "MUSTER_"
 SECRET_KEY_BYTES: Final = 32
@@ -218,35 +219,21 @@ def _decoded_key(text: str, origin: str) -> bytes:
 def read_private_file(path: Path) -> str:
     """Return a file's text. Raises SettingsError: it cannot be read, or others than its owner can read it."""
     try:
-        mode = path.stat().st_mode
-        text = path.read_text(encoding="ascii")
-    except (OSError, UnicodeDecodeError) as error:
-        raise SettingsError([f"{path}: cannot be read ({error})"]) from error
-    if stat.S_IMODE(mode) & 0o077:
-        raise SettingsError([f"{path}: others can read it; set its mode to 0600"])
-    return text
+        return read_private(path)
+    except UnfitFileError as fault:
+        raise SettingsError([f"{path} {fault}"]) from fault
 
 
 def make_secret_key_file(path: Path) -> None:
     """Write a fresh key, mode 0600, unless there is one."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    try:
-        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-    except FileExistsError:
-        return
-    with os.fdopen(descriptor, "w", encoding="ascii") as file:
-        file.write(os.urandom(SECRET_KEY_BYTES).hex() + "\n")
+    create_durably(path, f"{os.urandom(SECRET_KEY_BYTES).hex()}\n".encode("ascii"))
 
 
 def make_secret_keys_file(path: Path) -> None:
     """Write a file with one fresh key of secrets, mode 0600, unless there is one."""
-    try:
-        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-    except FileExistsError:
-        return
-    with os.fdopen(descriptor, "w", encoding="ascii") as file:
-        file.write("# Keys of tenants' secrets: the first one protects new values, any of them opens stored ones.\n")
-        file.write(f"local-1 {os.urandom(SECRET_KEY_BYTES).hex()}\n")
+    words = "# Keys of tenants' secrets: the first one protects new values, any of them opens stored ones."
+    create_durably(path, f"{words}\nlocal-1 {os.urandom(SECRET_KEY_BYTES).hex()}\n".encode("ascii"))
 
 
 def load_settings(environ: Mapping[str, str] | None = None) -> Settings:

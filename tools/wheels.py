@@ -15,7 +15,6 @@ from pathlib import Path
 from typing import Any, Final
 
 ROOT: Final = Path(__file__).resolve().parent.parent
-REQUIRES_PYTHON: Final = ">=3.11"
 _EPOCH: Final = (1980, 1, 1, 0, 0, 0)
 BASE_FILES: Final = ("muster/__init__.py", "muster/py.typed")
 """The files that each of the other wheels needs, and none of them holds."""
@@ -63,7 +62,7 @@ class Wheel:
             f"Summary: {self.summary}",
             f"License: {_project()['license']}",
             "Classifier: Private :: Do Not Upload",
-            f"Requires-Python: {REQUIRES_PYTHON}",
+            f"Requires-Python: {_project()['requires-python']}",
             *(f"Requires-Dist: {each}" for each in self.requires),
         ]
         for extra, needed in self.extras.items():

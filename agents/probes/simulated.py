@@ -237,12 +237,10 @@ class SimulatedProbe:
         readings = with_faults(self._profile, healthy_readings(self._profile, self._load(uuid, now_ms), noise), faults)
         readings["energy_j"] = self._energy[uuid].grow(readings["power_w"], now_ms)
         unsupported = self._profile.unsupported
+        absent = unsupported | FROM_DCGM_ALONE
         return replace(
             found,
-            values=tuple(
-                None if metric.name in unsupported | FROM_DCGM_ALONE else float(readings[metric.name])
-                for metric in METRICS
-            ),
+            values=tuple(None if metric.name in absent else float(readings[metric.name]) for metric in METRICS),
             unsupported=unsupported,
         )
 

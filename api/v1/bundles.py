@@ -1,9 +1,8 @@
 """Routes of bundles: the work folders that jobs start in. Their chunks go straight to the content store."""
 
-import re
 from collections.abc import Sequence
 from datetime import datetime
-from typing import Annotated, Final
+from typing import Annotated
 
 from fastapi import APIRouter, Query, Request
 from fastapi.responses import JSONResponse
@@ -19,20 +18,20 @@ from api.reading import PRINTABLE, Limit, PageOf, page_of, reading
 from api.refusals import refusing_also
 from api.views import time_of
 from control.content import bundles
-from control.content.collection import key_of
 from control.content.manifests import Reading
 from control.content.types import FolderFound, StoredFolderRecord, Upload, WantedObject
 from control.core.unit_of_work import retrying
 from muster import documents
 from muster.domain.errors import ConflictError, NotFoundError, TenantLimitError, UnavailableError
 from muster.domain.ids import TenantId
+from muster.domain.job.bundle_spec import bundle_digest
 from muster.domain.principals import Permission, Principal
 from muster.domain.strict import StrictModel
 from muster.store.faults import NOT_CONFIGURED
+from muster.store.keys import object_key
 from muster.store.objects import ObjectStore
 
 router = APIRouter(tags=["bundles"])
-_DIGEST: Final = re.compile(r"[0-9a-f]{64}")
 
 OfTenant = Annotated[
     str | None,
@@ -210,7 +209,7 @@ def upload_view(found: Upload, uploads: Sequence[documents.ObjectUpload]) -> doc
 
 def _signed(store: ObjectStore, found: Upload, now: datetime) -> list[documents.ObjectUpload]:
     def signed(one: WantedObject) -> documents.ObjectUpload:
-        key = key_of(found.folder.tenant_id, one.kind, one.digest)
+        key = object_key(found.folder.tenant_id, one.kind, one.digest)
         request = store.upload(key, one.num_bytes, one.digest, now)
         return {
             "kind": one.kind,
@@ -232,9 +231,10 @@ def _store_of(dependencies: AppDependencies) -> ObjectStore:
 
 def _require_digest(text: str) -> str:
     """Return the digest. Raises ``NotFoundError`` for a text that is none: the same answer as for a missing one."""
-    if not _DIGEST.fullmatch(text):
-        raise NotFoundError
-    return text
+    try:
+        return bundle_digest(text)
+    except ValueError:
+        raise NotFoundError from None
 
 
 def _tenant(text: str | None) -> TenantId | None:

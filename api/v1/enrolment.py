@@ -8,7 +8,7 @@ from fastapi import APIRouter, Request
 from fastapi.responses import JSONResponse, Response
 from pydantic import Field
 
-from api.address_limit import limited_by
+from api.address_limit import address_of, limited_by
 from api.bodies import described_by, described_by_wire, json_body, wire_body
 from api.changes import Answer, Changing
 from api.dependencies import dependencies_of
@@ -84,7 +84,7 @@ def create_join_token(
 def enrol(request: Request, message: Annotated[EnrolRequest, wire_body(EnrolRequest)]) -> Response:
     """Exchange a join token, once, for a node. The same host may repeat its own request."""
     units = dependencies_of(request).units
-    answer = enrolment.enrol(units, message, address=_address(request), request_id=request_id_of(request))
+    answer = enrolment.enrol(units, message, address=address_of(request), request_id=request_id_of(request))
     return _wire(answer)
 
 
@@ -99,12 +99,8 @@ def issue_token(node_id: str, request: Request, message: Annotated[TokenRequest,
     found_id = NodeId(require_id("node", node_id))
     units = dependencies_of(request).units
     return _wire(
-        node_tokens.issue(units, found_id, message, address=_address(request), request_id=request_id_of(request))
+        node_tokens.issue(units, found_id, message, address=address_of(request), request_id=request_id_of(request))
     )
-
-
-def _address(request: Request) -> str | None:
-    return request.client.host if request.client else None
 
 
 def _wire(answer: WireAnswer) -> Response:

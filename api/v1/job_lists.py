@@ -1,11 +1,12 @@
 """Lists of jobs, filtered and in order."""
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
 from typing import Annotated, Any
 
-from fastapi import APIRouter, Query, Request
+from fastapi import APIRouter, Depends, Query, Request
 from fastapi.responses import Response
 
 from api.authorized_query import AuthorizedQuery, answer, authorize_query
@@ -18,7 +19,7 @@ from control.telemetry.history import read_moment
 from muster import documents
 from muster.domain.errors import ValidationFailedError
 from muster.domain.ids import JobId, NodeId, TenantId
-from muster.domain.principals import Permission
+from muster.domain.principals import Permission, Principal
 from muster.domain.states import JobState
 from muster.domain.strict import Name
 
@@ -32,78 +33,88 @@ class JobOrder(StrEnum):
     OLDEST = "oldest"
 
 
+@dataclass(frozen=True, slots=True)
+class JobQuery:
+    """The query of a list of jobs: its conditions, order and page."""
+
+    state: Annotated[list[JobState] | None, Query(max_length=10)] = None
+    tenant_id: Annotated[str | None, Query(max_length=64, pattern=PRINTABLE)] = None
+    name: Annotated[Name | None, Query(description="Only jobs of this name.")] = None
+    tier: Annotated[Name | None, Query(description="Only jobs of this tier.")] = None
+    label: Annotated[
+        list[str] | None,
+        Query(max_length=10, description="`name=value`, or `name` for any value; a job must have all of them."),
+    ] = None
+    node: Annotated[
+        str | None, Query(max_length=64, pattern=PRINTABLE, description="Only jobs with a part on this host now.")
+    ] = None
+    since: Annotated[
+        str | None, Query(max_length=40, description="RFC 3339; only jobs that were submitted then or later.")
+    ] = None
+    until: Annotated[
+        str | None, Query(max_length=40, description="RFC 3339; only jobs that were submitted before.")
+    ] = None
+    order: Annotated[JobOrder, Query(description="By the time of submission.")] = JobOrder.NEWEST
+    cursor: Annotated[str | None, Query(max_length=1024)] = None
+    limit: Limit = 50
+
+    def of_cursor(self, principal: Principal) -> dict[str, Any]:
+        """Return what a cursor of the list is bound to: its conditions, and whose list it is.
+
+        Conditions of release 0.1.0 always stand in it, as in that release's cursors: a list that is read while the
+        control plane is upgraded continues.
+        """
+        oldest = {"states": sorted(self.state or []), "tenant_id": self.tenant_id, "name": self.name}
+        newer = {
+            "tier": self.tier,
+            "labels": sorted(self.label or []),
+            "node": self.node,
+            "since": self.since,
+            "until": self.until,
+            "order": None if self.order is JobOrder.NEWEST else self.order,
+        }
+        return {**oldest, **{key: value for key, value in newer.items() if value}, "who": principal.tenant_id}
+
+    def filter_after(self, place: tuple[datetime, JobId] | None) -> JobFilter:
+        """Return the filter of the page after ``place``. Raises ValidationFailedError: a label or time is none."""
+        values, names = _labels_in(self.label or [])
+        return JobFilter(
+            states=sorted(self.state or []),
+            tenant_id=None if self.tenant_id is None else TenantId(self.tenant_id),
+            name=self.name,
+            tier=self.tier,
+            labels=values,
+            label_names=names,
+            node_id=None if self.node is None else NodeId(self.node),
+            since=read_moment("since", self.since),
+            until=read_moment("until", self.until),
+            is_oldest_first=self.order is JobOrder.OLDEST,
+            before=place,
+        )
+
+
 @router.get("/jobs", response_model=documents.JobPage)
 def list_jobs(
     request: Request,
     authorized_query: Annotated[AuthorizedQuery, authorize_query(Permission.JOB_READ)],
-    state: Annotated[list[JobState] | None, Query(max_length=10)] = None,
-    tenant_id: Annotated[str | None, Query(max_length=64, pattern=PRINTABLE)] = None,
-    name: Annotated[Name | None, Query(description="Only jobs of this name.")] = None,
-    tier: Annotated[Name | None, Query(description="Only jobs of this tier.")] = None,
-    label: Annotated[
-        list[str] | None,
-        Query(max_length=10, description="`name=value`, or `name` for any value; a job must have all of them."),
-    ] = None,
-    node: Annotated[
-        str | None, Query(max_length=64, pattern=PRINTABLE, description="Only jobs with a part on this host now.")
-    ] = None,
-    since: Annotated[
-        str | None, Query(max_length=40, description="RFC 3339; only jobs that were submitted then or later.")
-    ] = None,
-    until: Annotated[
-        str | None, Query(max_length=40, description="RFC 3339; only jobs that were submitted before.")
-    ] = None,
-    order: Annotated[JobOrder, Query(description="By the time of submission.")] = JobOrder.NEWEST,
-    cursor: Annotated[str | None, Query(max_length=1024)] = None,
-    limit: Limit = 50,
+    query: Annotated[JobQuery, Depends()],
 ) -> Response:
     """Return jobs, the newest first unless ``order`` says otherwise; ``next_cursor`` is null on the last page."""
     secret_key = dependencies_of(request).secret_key
-    filters: dict[str, Any] = {
-        "states": sorted(state or []),
-        "tenant_id": tenant_id,
-        "name": name,
-        "tier": tier,
-        "labels": sorted(label or []),
-        "node": node,
-        "since": since,
-        "until": until,
-        "order": order,
-    }
-    # As release 0.1.0 made cursors: a list that is read while the control plane is upgraded continues.
-    filters = {key: value for key, value in filters.items() if key in _OLDEST_FILTERS or value not in _UNSET}
-    before = None
-    if cursor is not None:
-        of_whom = {**filters, "who": authorized_query.principal().tenant_id}
-        moment, job_id = read_cursor(secret_key, of_whom, cursor, length=2)
-        before = (datetime.fromisoformat(moment), JobId(job_id))
-    values, names = _labels_in(label or [])
-    wanted = JobFilter(
-        states=sorted(state or []),
-        tenant_id=None if tenant_id is None else TenantId(tenant_id),
-        name=name,
-        tier=tier,
-        labels=values,
-        label_names=names,
-        node_id=None if node is None else NodeId(node),
-        since=read_moment("since", since),
-        until=read_moment("until", until),
-        is_oldest_first=order is JobOrder.OLDEST,
-        before=before,
-    )
-    answered = authorized_query.ask(*newest_jobs(wanted, limit=limit + 1))
-    of_whom = {**filters, "who": answered.principal.tenant_id}
+    place = None
+    if query.cursor is not None:
+        of_cursor = query.of_cursor(authorized_query.principal())
+        moment, job_id = read_cursor(secret_key, of_cursor, query.cursor, length=2)
+        place = (datetime.fromisoformat(moment), JobId(job_id))
+    answered = authorized_query.ask(*newest_jobs(query.filter_after(place), limit=query.limit + 1))
+    of_cursor = query.of_cursor(answered.principal)
     page = page_of(
         answered.found or [],
-        limit,
+        query.limit,
         listed_job_view,
-        lambda last: make_cursor(secret_key, of_whom, [last.created_at.isoformat(), last.id]),
+        lambda last: make_cursor(secret_key, of_cursor, [last.created_at.isoformat(), last.id]),
     )
     return answer(page)
-
-
-_OLDEST_FILTERS = frozenset({"states", "tenant_id", "name"})
-_UNSET: Sequence[Any] = (None, [], JobOrder.NEWEST)
 
 
 def _labels_in(texts: Sequence[str]) -> tuple[dict[str, str], list[str]]:

@@ -6,7 +6,7 @@ from fastapi import APIRouter, Request
 from fastapi.responses import JSONResponse
 from pydantic import AfterValidator, Field
 
-from api.address_limit import limited_by
+from api.address_limit import address_of, limited_by
 from api.bodies import described_by, json_body
 from api.dependencies import dependencies_of
 from api.permissions import public, signed_in
@@ -56,7 +56,7 @@ class LoginToken(StrictModel):
 )
 def begin_login(request: Request, wanted: Annotated[NewLogin, json_body(NewLogin)]) -> JSONResponse:
     """Ask for a code that a signed-in person confirms on ``page``. ``login_token`` is in this answer alone."""
-    started = logins.begin(dependencies_of(request).units, device=wanted.device, address=_address(request))
+    started = logins.begin(dependencies_of(request).units, device=wanted.device, address=address_of(request))
     code = shown_code(started.login.code)
     found: documents.StartedLogin = {
         "code": code,
@@ -80,12 +80,13 @@ def begin_login(request: Request, wanted: Annotated[NewLogin, json_body(NewLogin
 )
 def answer_login(request: Request, wanted: Annotated[LoginToken, json_body(LoginToken)]) -> JSONResponse:
     """Return the state of a sign-in, and with the first answer after its confirmation the key."""
-    units, address, request_id = dependencies_of(request).units, _address(request), request_id_of(request)
+    units, address, request_id = dependencies_of(request).units, address_of(request), request_id_of(request)
     taken = retrying(lambda: logins.take(units, wanted.login_token, address=address, request_id=request_id))
+    made = taken.made
     found: documents.LoginAnswer = {
         "state": taken.state,
-        "token": None if taken.token is None else taken.token.text,
-        "key": None if taken.key is None else key_view(taken.key),
+        "token": None if made is None else made.token.text,
+        "key": None if made is None else key_view(made.key),
     }
     return JSONResponse(found)
 
@@ -93,9 +94,10 @@ def answer_login(request: Request, wanted: Annotated[LoginToken, json_body(Login
 @router.post("/sign-out")
 def sign_out(request: Request, principal: Annotated[Principal, signed_in()]) -> documents.SignedOut:
     """Revoke the calling key if a sign-in of the command made it; any other key stays."""
-    with dependencies_of(request).units.begin(principal, logins.SIGN_OUT) as unit:
-        return {"is_revoked": logins.sign_out(unit)}
+    units = dependencies_of(request).units
 
+    def revoke() -> bool:
+        with units.begin(principal, logins.SIGN_OUT) as unit:
+            return logins.sign_out(unit)
 
-def _address(request: Request) -> str | None:
-    return request.client.host if request.client else None
+    return {"is_revoked": retrying(revoke)}

@@ -173,7 +173,8 @@ def list_secret_keys(
 ) -> documents.SecretKeyPage:
     """Return the keys that protect secrets, by id, the active one first, and how many values each protects."""
     keys, units = keys_of(request), dependencies_of(request).units
-    found = reading(units, principal, rewrapping.READ, lambda unit: rewrapping.keys_in_use(unit, keys))
+    active, usable = keys.active_key_id(), keys.key_ids()
+    found = reading(units, principal, rewrapping.READ, lambda unit: rewrapping.keys_in_use(unit, active, usable))
     return {"items": [_key_view(one) for one in found], "next_cursor": None}
 
 
@@ -191,16 +192,14 @@ def rewrap_secrets(
     request: Request, principal: Annotated[Principal, requires(Permission.SECRET_KEY_WRITE)], change: Changing
 ) -> JSONResponse:
     """Wrap the next 100 values again under the active key. Repeat it until ``num_left`` or ``num_rewrapped`` is 0."""
-    keys = keys_of(request)
-    batch = rewrapping.wrap_batch(dependencies_of(request).units, keys, principal)
-    active = keys.active_key_id()
+    batch = rewrapping.wrap_batch(dependencies_of(request).units, keys_of(request), principal)
     return change.without_key().run(
         principal,
         rewrapping.REWRAP,
-        lambda unit: rewrapping.store_batch(unit, batch, active),
+        lambda unit: rewrapping.store_batch(unit, batch),
         lambda done: Answer(
             {
-                "key_id": active,
+                "key_id": batch.active,
                 "num_rewrapped": done.num_rewrapped,
                 "num_left": done.num_left,
                 "num_unusable": done.num_unusable,

@@ -5,7 +5,7 @@ from typing import Annotated, Final
 from fastapi import APIRouter, Query, Request
 from starlette.responses import Response
 
-from api.address_limit import AddressLimit
+from api.address_limit import AddressLimit, address_of
 from api.dependencies import dependencies_of
 from console.forms import Form
 from console.rendering import pages_of
@@ -62,7 +62,7 @@ def _decide(request: Request, viewer: Viewer, code: str, *, is_confirmed: bool) 
 
 def _take_from_limit(request: Request) -> None:
     limit: AddressLimit = request.app.state.typing_codes
-    limit.take(request.client.host if request.client else None)
+    limit.take(address_of(request))
 
 
 def _page(

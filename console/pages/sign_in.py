@@ -5,7 +5,7 @@ from typing import Annotated, Final
 from fastapi import APIRouter, Query, Request
 from starlette.responses import RedirectResponse, Response
 
-from api.address_limit import AddressLimit
+from api.address_limit import AddressLimit, address_of
 from api.dependencies import dependencies_of
 from api.permissions import public
 from console.forms import Form
@@ -40,7 +40,7 @@ def sign_in(request: Request, fields: Form) -> Response:
     name = fields.get("name", "").strip()[:256]
     try:
         limit: AddressLimit = request.app.state.signing_in
-        limit.take(request.client.host if request.client else None)
+        limit.take(address_of(request))
         token = _token(request, name, fields.get("password", ""))
     except RateLimitedError as error:
         return _page(request, after, name=name, error=f"{error.detail}. {error.suggestion}", status=error.status)
@@ -63,7 +63,7 @@ def leave(request: Request, viewer: Annotated[Viewer, leaves()]) -> Response:
 def _token(request: Request, name: str, secret: str) -> Token:
     """Return a session's token for a name and its password; or for a key alone, in either field, as people paste it."""
     units = dependencies_of(request).units
-    address = request.client.host if request.client else None
+    address = address_of(request)
     key = next((text.strip() for text in (secret, name) if text.strip().startswith(TOKEN_PREFIX)), None)
     if key is not None and (name in {"", key}):
         return sign_in_by_key(units, key, address=address)

@@ -50,7 +50,7 @@ def begin(unit: UnitOfWork, manifest: Reading, *, tenant_id: TenantId | None = N
     policy = active_policy(unit.session).content
     _require_within(manifest, policy)
     use = rows.lock_use(unit, owner)
-    folder = _find(unit, owner, manifest.digest)
+    folder = rows.lock_bundle(unit, owner, manifest.digest)
     if folder is None:
         folder = _add(unit, owner, manifest, use, policy)
     return _state_of(unit, folder)
@@ -64,7 +64,7 @@ def confirm(unit: UnitOfWork, digest: str, uploaded: Sequence[str], *, tenant_id
     unit.principal.require(Permission.JOB_SUBMIT)
     owner = _owner_of(unit, tenant_id)
     rows.lock_use(unit, owner)
-    folder = _find(unit, owner, digest)
+    folder = rows.lock_bundle(unit, owner, digest)
     if folder is None:
         raise NotFoundError
     if uploaded:
@@ -88,7 +88,7 @@ def delete(unit: UnitOfWork, digest: str, *, tenant_id: TenantId | None = None) 
     unit.principal.require(Permission.JOB_SUBMIT)
     owner = _owner_of(unit, tenant_id)
     use = rows.lock_use(unit, owner)
-    folder = _find(unit, owner, digest, is_to_go=True)
+    folder = rows.lock_bundle(unit, owner, digest, is_to_go=True)
     if folder is None:
         raise NotFoundError
     require_unused(unit, folder)
@@ -141,14 +141,13 @@ def limits_of(unit: UnitOfWork, *, tenant_id: TenantId | None = None) -> Content
     """
     unit.principal.require(Permission.JOB_SUBMIT)
     owner = _owner_of(unit, tenant_id)
-    limits = active_policy(unit.session)
-    policy = limits.content
+    policy = active_policy(unit.session)
     use = unit.session.get(ContentUse, owner)
     return ContentLimits(
-        bundle_bytes=policy.bundle_bytes,
-        bundle_files=policy.bundle_files,
-        manifest_bytes=limits.limits.manifest_bytes,
-        tenant_bytes=policy.tenant_bytes,
+        bundle_bytes=policy.content.bundle_bytes,
+        bundle_files=policy.content.bundle_files,
+        manifest_bytes=policy.limits.manifest_bytes,
+        tenant_bytes=policy.content.tenant_bytes,
         used_bytes=0 if use is None else use.num_bytes,
     )
 
@@ -173,15 +172,6 @@ def _require_within(manifest: Reading, policy: ContentPolicy) -> None:
     if manifest.num_files > policy.bundle_files:
         counts = f"{manifest.num_files:,} files, and {policy.bundle_files:,} are accepted"
         raise ValidationFailedError.at("/", "too_many_files", f"the folder has {counts} (content.bundle_files)")
-
-
-def _find(unit: UnitOfWork, owner: TenantId, digest: str, *, is_to_go: bool = False) -> StoredFolder | None:
-    """Return the bundle, locked. A job that is submitted with it at the same time was committed before, or waits."""
-    query = select(StoredFolder).where(
-        StoredFolder.tenant_id == owner, StoredFolder.kind == FolderKind.BUNDLE, StoredFolder.digest == digest
-    )
-    query = query.with_for_update(key_share=not is_to_go).execution_options(populate_existing=True)
-    return unit.session.scalars(query).one_or_none()
 
 
 def _add(unit: UnitOfWork, owner: TenantId, manifest: Reading, use: ContentUse, policy: ContentPolicy) -> StoredFolder:
@@ -218,8 +208,8 @@ def _require_room(used: int, added: int, policy: ContentPolicy) -> None:
     )
     raise TenantLimitError(
         f"{found} (content.tenant_bytes)",
-        suggestion="Delete bundles that you do not need with `muster bundle rm`: `muster bundle ls` shows them. An "
-        "operator may raise content.tenant_bytes in the policy.",
+        suggestion="Delete bundles that you do not need with `muster bundle delete`: `muster bundle list` shows them. "
+        "An operator may raise content.tenant_bytes in the policy.",
         faults=(FieldFault("", "tenant_bytes", found),),
         retry_after_s=_TRY_AGAIN_S,
         limit="content.tenant_bytes",

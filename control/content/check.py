@@ -5,20 +5,21 @@ does not know is SURPLUS: it only takes space. A database from before the store'
 a store from before the database's time lacks what was uploaded since.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Final, NamedTuple
 
-from sqlalchemy import ARRAY, BigInteger, LargeBinary, any_, bindparam, delete, select, text, update
+from sqlalchemy import ARRAY, BigInteger, ColumnElement, LargeBinary, any_, bindparam, delete, select, text, update
 
 from control.content import rows
-from control.content.collection import key_of
 from control.core.unit_of_work import UnitOfWork, UnitOfWorkFactory, declare_action
 from muster.db.models import FolderObject, StoredFolder, StoredObject, Tenant
 from muster.db.sessions import note_change
+from muster.domain.errors import NotFoundError
 from muster.domain.ids import TenantId
 from muster.domain.principals import Permission, Principal
 from muster.domain.stored_content import FolderState, ObjectKind, ObjectState
+from muster.store.keys import object_key
 from muster.store.objects import ObjectStore
 
 MARK: Final = declare_action("content.mark_missing")
@@ -43,7 +44,7 @@ class ObjectName:
 
 @dataclass(slots=True)
 class Compared:
-    """``missing``, with the digests of complete bundles that need each. ``surplus``: of tenants that the database has.
+    """``missing``, with the digests of the bundles that need each. ``surplus``: of tenants that the database has.
 
     ``unknown``: keys that are of no tenant, or no object.
     """
@@ -54,20 +55,36 @@ class Compared:
     unknown: list[str] = field(default_factory=list)
 
 
+class _Known(NamedTuple):
+    """An object that the database has. ``is_present``: the store should have it."""
+
+    name: ObjectName
+    is_present: bool
+
+
 def compare(units: UnitOfWorkFactory, store: ObjectStore, tenant_id: TenantId | None = None) -> Compared:
-    """Compare the store with the database; uploads and deletions may happen meanwhile. Raises StoreError."""
-    before = dict(_present(units, tenant_id))
+    """Compare the store with the database; uploads and deletions may happen meanwhile.
+
+    Raises:
+        NotFoundError: there is no such tenant.
+        StoreError: the store does not answer.
+    """
+    with units.read() as session:
+        if tenant_id is not None and session.get(Tenant, tenant_id) is None:
+            raise NotFoundError(f"there is no tenant {tenant_id}")
+    before = _objects(units, tenant_id)
     listed = {one.key: one.num_bytes for one in store.list(_PREFIX if tenant_id is None else f"{_PREFIX}{tenant_id}/")}
-    after, known = dict(_present(units, tenant_id)), _all_keys(units, tenant_id)
+    after = _objects(units, tenant_id)
     with units.read() as session:
         tenants = set(session.scalars(select(Tenant.id)))
-    found = Compared(num_objects=len(after))
-    for key, name in before.items():
+    found = Compared(num_objects=sum(one.is_present for one in after.values()))
+    for key, one in before.items():
         # An object that was deleted since is in the database no more.
-        if key in after and listed.get(key) != name.num_bytes:
-            found.missing[name] = ()
+        if one.is_present and key in after and after[key].is_present and listed.get(key) != one.name.num_bytes:
+            found.missing[one.name] = ()
     for key, num_bytes in listed.items():
-        if key in known:
+        # One that was deleted since it was listed was known before, and one that was uploaded meanwhile is known after.
+        if key in before or key in after:
             continue
         surplus = _name_in(key, num_bytes)
         if surplus is None or surplus.tenant_id not in tenants:
@@ -79,7 +96,10 @@ def compare(units: UnitOfWorkFactory, store: ObjectStore, tenant_id: TenantId | 
 
 
 def mark_missing(units: UnitOfWorkFactory, by: Principal, names: Sequence[ObjectName]) -> int:
-    """Make bundles incomplete that need missing objects, so that the next submission uploads them. Return how many."""
+    """Make bundles incomplete that need missing objects, so that the next submission uploads them.
+
+    Return how many bundles.
+    """
     return sum(_mark(units, by, tenant_id, of_tenant) for tenant_id, of_tenant in _by_tenant(names).items())
 
 
@@ -124,33 +144,28 @@ def _mark(units: UnitOfWorkFactory, by: Principal, tenant_id: TenantId, names: S
 def _ids_of(unit: UnitOfWork, tenant_id: TenantId, names: Sequence[ObjectName]) -> list[int]:
     ids: list[int] = []
     for kind in ObjectKind:
-        digests = [bytes.fromhex(name.digest) for name in names if name.kind is kind]
         query = select(StoredObject.id).where(
             StoredObject.tenant_id == tenant_id,
             StoredObject.kind == kind,
-            StoredObject.digest == any_(bindparam("digests", digests, ARRAY(LargeBinary))),
+            _is_one_of([name for name in names if name.kind is kind]),
             StoredObject.state == ObjectState.PRESENT,
         )
         ids += unit.session.scalars(query)
     return ids
 
 
-def _present(units: UnitOfWorkFactory, tenant_id: TenantId | None) -> Iterator[tuple[str, ObjectName]]:
+def _objects(units: UnitOfWorkFactory, tenant_id: TenantId | None) -> dict[str, _Known]:
+    """Return the objects that the database has, by their keys."""
     columns = (StoredObject.tenant_id, StoredObject.kind, StoredObject.digest, StoredObject.num_bytes)
-    query = select(*columns).where(StoredObject.state == ObjectState.PRESENT)
+    query = select(*columns, StoredObject.state)
     if tenant_id is not None:
         query = query.where(StoredObject.tenant_id == tenant_id)
+    found: dict[str, _Known] = {}
     with units.read() as session:
-        for owner, kind, digest, num_bytes in session.execute(query):
-            yield key_of(owner, kind, digest.hex()), ObjectName(owner, kind, digest.hex(), num_bytes)
-
-
-def _all_keys(units: UnitOfWorkFactory, tenant_id: TenantId | None) -> set[str]:
-    query = select(StoredObject.tenant_id, StoredObject.kind, StoredObject.digest)
-    if tenant_id is not None:
-        query = query.where(StoredObject.tenant_id == tenant_id)
-    with units.read() as session:
-        return {key_of(owner, kind, digest.hex()) for owner, kind, digest in session.execute(query)}
+        for owner, kind, digest, num_bytes, state in session.execute(query):
+            name = ObjectName(owner, kind, digest.hex(), num_bytes)
+            found[object_key(owner, kind, name.digest)] = _Known(name, is_present=state is ObjectState.PRESENT)
+    return found
 
 
 def _name_in(key: str, num_bytes: int) -> ObjectName | None:
@@ -158,7 +173,7 @@ def _name_in(key: str, num_bytes: int) -> ObjectName | None:
     kind = {"chunks": ObjectKind.CHUNK, "manifests": ObjectKind.MANIFEST}.get(folder)
     digest = rest[-1] if kind is ObjectKind.CHUNK else rest[0]
     try:
-        is_named = kind is not None and num_bytes > 0 and key == key_of(TenantId(owner), kind, digest)
+        is_named = kind is not None and num_bytes > 0 and key == object_key(TenantId(owner), kind, digest)
     except ValueError:
         return None
     return ObjectName(TenantId(owner), kind, digest, num_bytes) if is_named and kind is not None else None
@@ -166,18 +181,24 @@ def _name_in(key: str, num_bytes: int) -> ObjectName | None:
 
 def _note_bundles(units: UnitOfWorkFactory, found: Compared) -> None:
     with units.read() as session:
-        for name in found.missing:
+        for tenant_id, names in _by_tenant(list(found.missing)).items():
+            by_object = {(name.kind, name.digest): name for name in names}
             query = (
-                select(StoredFolder.digest)
-                .join(FolderObject, FolderObject.folder_id == StoredFolder.id)
-                .join(StoredObject, StoredObject.id == FolderObject.object_id)
-                .where(
-                    StoredObject.tenant_id == name.tenant_id,
-                    StoredObject.kind == name.kind,
-                    StoredObject.digest == bytes.fromhex(name.digest),
-                )
+                select(StoredObject.kind, StoredObject.digest, StoredFolder.digest)
+                .join(FolderObject, FolderObject.object_id == StoredObject.id)
+                .join(StoredFolder, StoredFolder.id == FolderObject.folder_id)
+                .where(StoredObject.tenant_id == tenant_id, _is_one_of(names))
+                .order_by(StoredFolder.id)
             )
-            found.missing[name] = tuple(session.scalars(query))
+            for kind, digest, bundle in session.execute(query):
+                if (name := by_object.get((kind, digest.hex()))) is not None:
+                    found.missing[name] += (bundle,)
+
+
+def _is_one_of(names: Sequence[ObjectName]) -> ColumnElement[bool]:
+    """Return whether an object has one of these digests, as one parameter: a statement has 65,535 at most."""
+    digests = [bytes.fromhex(name.digest) for name in names]
+    return StoredObject.digest == any_(bindparam("digests", digests, ARRAY(LargeBinary)))
 
 
 def _by_tenant(names: Sequence[ObjectName]) -> Mapping[TenantId, list[ObjectName]]:

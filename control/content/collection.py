@@ -12,7 +12,7 @@ An object leaves the store in three steps, with the store's calls outside of any
 Where a keeper dies between these steps, another one repeats them from the first on.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Final
@@ -27,9 +27,9 @@ from control.policy.policies import active_policy
 from muster.db.models import StoredFolder, StoredObject
 from muster.domain.ids import TenantId
 from muster.domain.principals import system_principal
-from muster.domain.stored_content import FolderState, ObjectKind, ObjectState
+from muster.domain.stored_content import FolderState, ObjectState
 from muster.store.faults import StoreError
-from muster.store.keys import chunk_key, manifest_key
+from muster.store.keys import object_key
 from muster.store.objects import OWN_S, ObjectStore
 
 EXPIRE: Final = declare_action("content.expire")
@@ -88,7 +88,7 @@ def _delete(units: UnitOfWorkFactory, store: ObjectStore, doomed: Doomed) -> boo
         left = len(doomed.ids) - num_gone
         _log.warning("content_not_deleted", fault=error.detail, num_objects=left)
     if num_gone:
-        note_gone(units, Doomed(doomed.ids[:num_gone], doomed.keys[:num_gone], doomed.decided_at))
+        note_gone(units, doomed.ids[:num_gone])
     return is_answered
 
 
@@ -98,10 +98,11 @@ def expire_once(units: UnitOfWorkFactory) -> int:
         policy = active_policy(session).content
         now = units.clock()
         unused, stale = now - timedelta(days=policy.unused_days), now - timedelta(hours=policy.upload_hours)
-        is_over = or_(
-            (StoredFolder.state == FolderState.COMPLETE) & (StoredFolder.active_at < unused) & ~keeps(unused),
-            (StoredFolder.state == FolderState.UPLOADING) & (StoredFolder.active_at < stale) & ~keeps(unused),
+        is_old = or_(
+            (StoredFolder.state == FolderState.COMPLETE) & (StoredFolder.active_at < unused),
+            (StoredFolder.state == FolderState.UPLOADING) & (StoredFolder.active_at < stale),
         )
+        is_over = is_old & ~keeps(unused)
         query = select(StoredFolder.id, StoredFolder.tenant_id).where(is_over).order_by(StoredFolder.active_at)
         found = session.execute(query.limit(BATCH)).all()
     for folder_id, tenant_id in found:
@@ -135,14 +136,14 @@ def doom_once(units: UnitOfWorkFactory, *, batch: int = BATCH) -> Doomed:
         statement = statement.values(state=ObjectState.DOOMED, doomed_at=unit.now, gone_at=None)
         columns = (StoredObject.id, StoredObject.tenant_id, StoredObject.kind, StoredObject.digest)
         found = unit.session.execute(statement.returning(*columns).execution_options(synchronize_session=False)).all()
-        keys = tuple(key_of(tenant_id, kind, digest.hex()) for _, tenant_id, kind, digest in found)
+        keys = tuple(object_key(tenant_id, kind, digest.hex()) for _, tenant_id, kind, digest in found)
         return Doomed(tuple(row.id for row in found), keys, unit.now)
 
 
-def note_gone(units: UnitOfWorkFactory, doomed: Doomed) -> None:
+def note_gone(units: UnitOfWorkFactory, ids: Sequence[int]) -> None:
     """Note that the store has deleted the objects."""
     with units.begin(_PRINCIPAL, SETTLE, quiet=True) as unit:
-        still = StoredObject.id.in_(doomed.ids) & (StoredObject.state == ObjectState.DOOMED)
+        still = StoredObject.id.in_(ids) & (StoredObject.state == ObjectState.DOOMED)
         statement = update(StoredObject).where(still).values(gone_at=unit.now)
         unit.session.execute(statement.execution_options(synchronize_session=False))
 
@@ -170,8 +171,3 @@ def _settle(
         gone = delete(StoredObject).where(of_tenant, is_gone).returning(StoredObject.id)
         options = {"synchronize_session": False}
         return sum(len(unit.session.execute(each, execution_options=options).all()) for each in (wanted, gone))
-
-
-def key_of(tenant_id: TenantId, kind: ObjectKind, digest: str) -> str:
-    """Return the object's key in the store."""
-    return chunk_key(tenant_id, digest) if kind is ObjectKind.CHUNK else manifest_key(tenant_id, digest)

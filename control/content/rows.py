@@ -11,7 +11,7 @@ from muster.db.models import ContentUse, FolderObject, StoredFolder, StoredObjec
 from muster.db.sessions import note_change
 from muster.domain.errors import ValidationFailedError
 from muster.domain.ids import TenantId
-from muster.domain.stored_content import ObjectKind, ObjectState
+from muster.domain.stored_content import FolderKind, ObjectKind, ObjectState
 
 _NAMED: Final = """
     WITH named AS (
@@ -59,7 +59,7 @@ _LINK: Final = _of_named("""
 _UNLINK: Final = text("""
     WITH left_over AS (
         UPDATE stored_objects AS stored SET idle_at = :now
-        WHERE stored.id IN (SELECT object_id FROM folder_objects WHERE folder_id = :folder_id)
+        WHERE stored.id = ANY(CAST(:ids AS bigint[]))
             AND NOT EXISTS (
                 SELECT FROM folder_objects AS other
                 WHERE other.object_id = stored.id AND other.folder_id <> :folder_id
@@ -69,6 +69,8 @@ _UNLINK: Final = text("""
     SELECT CAST(coalesce(sum(num_bytes), 0) AS bigint) FROM left_over
 """)
 _MAKE_USE: Final = text("INSERT INTO content_use (tenant_id, num_bytes) VALUES (:tenant_id, 0) ON CONFLICT DO NOTHING")
+MOST_UNLINKED: Final = 20_000
+"""Objects of one statement. All of a large bundle take longer than a statement may, and the keeper would never end."""
 _LARGEST_PAGE_BYTES: Final = 256 << 20
 """Bytes of the uploads that are offered at once: over a line of 1 MB/s they take a twelfth of an address's validity."""
 
@@ -81,6 +83,15 @@ def lock_use(unit: UnitOfWork, tenant_id: TenantId) -> ContentUse:
     # As plain text: a row that only carries the lock is no change that leaves a trace.
     unit.session.execute(_MAKE_USE, {"tenant_id": tenant_id})
     return unit.session.get_one(ContentUse, tenant_id, with_for_update={"key_share": True}, populate_existing=True)
+
+
+def lock_bundle(unit: UnitOfWork, tenant_id: TenantId, digest: str, *, is_to_go: bool = False) -> StoredFolder | None:
+    """Return a tenant's bundle, locked: of a deletion and a submission with it at once, the second sees the first."""
+    query = select(StoredFolder).where(
+        StoredFolder.tenant_id == tenant_id, StoredFolder.kind == FolderKind.BUNDLE, StoredFolder.digest == digest
+    )
+    query = query.with_for_update(key_share=not is_to_go).execution_options(populate_existing=True)
+    return unit.session.scalars(query).one_or_none()
 
 
 def name_objects(unit: UnitOfWork, folder: StoredFolder, kind: ObjectKind, digests: bytes, sizes: Sequence[int]) -> int:
@@ -110,8 +121,11 @@ def name_objects(unit: UnitOfWork, folder: StoredFolder, kind: ObjectKind, diges
 def remove_folder(unit: UnitOfWork, use: ContentUse, folder: StoredFolder) -> None:
     """Remove a folder that no job row uses; objects that no other names are idle from now on."""
     note_change(unit.session)
-    given = {"folder_id": folder.id, "now": unit.now}
-    use.num_bytes -= unit.session.execute(_UNLINK, given).scalar_one()
+    named = select(FolderObject.object_id).where(FolderObject.folder_id == folder.id)
+    ids = unit.session.scalars(named.order_by(FolderObject.object_id)).all()
+    for start in range(0, len(ids), MOST_UNLINKED):
+        given = {"folder_id": folder.id, "now": unit.now, "ids": list(ids[start : start + MOST_UNLINKED])}
+        use.num_bytes -= unit.session.execute(_UNLINK, given).scalar_one()
     unit.session.flush()
     unit.session.execute(delete(StoredFolder).where(StoredFolder.id == folder.id))
 

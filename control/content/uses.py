@@ -1,14 +1,17 @@
 """Uses of stored folders by jobs: a folder stays while a job that has not ended uses it."""
 
+from datetime import datetime
+
 from sqlalchemy import ColumnElement, delete, exists, or_, select
 
+from control.content import rows
 from control.core.unit_of_work import UnitOfWork
 from muster.db.models import Checkpoint, FolderJob, Job, StoredFolder
 from muster.db.models.jobs import IS_OPEN
 from muster.domain.errors import ConflictError, ValidationFailedError
 from muster.domain.ids import JobId, TenantId
 from muster.domain.states import CheckpointStatus
-from muster.domain.stored_content import FolderKind, FolderState
+from muster.domain.stored_content import FolderState
 
 _POINTER = "/program/bundle"
 _NAMED = 3
@@ -20,11 +23,7 @@ def use_bundle(unit: UnitOfWork, job_id: JobId, tenant_id: TenantId, digest: str
 
     Raises ValidationFailedError: the tenant has no such bundle, or it is not complete.
     """
-    query = select(StoredFolder).where(
-        StoredFolder.tenant_id == tenant_id, StoredFolder.kind == FolderKind.BUNDLE, StoredFolder.digest == digest
-    )
-    # A deletion at the same time was committed before, or finds this job.
-    folder = unit.session.scalars(query.with_for_update(key_share=True)).one_or_none()
+    folder = rows.lock_bundle(unit, tenant_id, digest)
     if folder is None:
         words = f"the tenant has no bundle {digest[:12]}…: it was never uploaded, or was deleted"
         raise ValidationFailedError.at(_POINTER, "unknown_bundle", f"{words}. Submit with the folder again")
@@ -53,7 +52,7 @@ def remove_ended_uses(unit: UnitOfWork, folder: StoredFolder) -> None:
     unit.session.execute(statement.execution_options(synchronize_session=False))
 
 
-def keeps(cutoff: object) -> ColumnElement[bool]:
+def keeps(cutoff: datetime) -> ColumnElement[bool]:
     """Return the condition that a job's use keeps its folder from retention.
 
     It has not ended before ``cutoff``, or a checkpoint of it is kept, from which another job may continue.

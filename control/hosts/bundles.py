@@ -4,9 +4,9 @@ A host gets addresses of one bundle's objects alone: that of a job whose attempt
 """
 
 from datetime import datetime
-from typing import Any, Final, Protocol
+from typing import Final
 
-from sqlalchemy import delete, func, select
+from sqlalchemy import delete, func, select, tuple_
 from sqlalchemy.dialects.postgresql import insert
 
 from control.attempts.mapping import job_request
@@ -31,6 +31,7 @@ from muster.domain.states import JobState
 from muster.domain.stored_content import FolderKind, ObjectKind
 from muster.store.faults import NOT_CONFIGURED, StoreError
 from muster.store.keys import chunk_key, manifest_key
+from muster.store.objects import ObjectStore
 from muster.wire.content import BundleReport, BundleReportAnswer, Download, DownloadsAnswer, DownloadsRequest
 
 DOWNLOADS: Final = declare_action("host.downloads")
@@ -38,13 +39,7 @@ HOLD: Final = declare_action("host.bundles")
 _PREFLIGHT: Final = "look-"
 
 
-class Signer(Protocol):
-    """The content store's permission to read an object, as ``muster.store.objects.ObjectStore`` gives it."""
-
-    def download(self, key: str, now: datetime) -> Any: ...
-
-
-def downloads(unit: UnitOfWork, part_id: str, request: DownloadsRequest, store: Signer | None) -> DownloadsAnswer:
+def downloads(unit: UnitOfWork, part_id: str, request: DownloadsRequest, store: ObjectStore | None) -> DownloadsAnswer:
     """Return signed downloads of a bundle, for the attempt or preflight ``part_id`` of the node that asks.
 
     Raises:
@@ -88,7 +83,7 @@ def _require_chunks(unit: UnitOfWork, tenant_id: TenantId, request: DownloadsReq
         raise NoSuchBundleError
 
 
-def _signed(store: Signer, key: str, now: datetime) -> Download:
+def _signed(store: ObjectStore, key: str, now: datetime) -> Download:
     signed = store.download(key, now)
     return Download(url=signed.url, headers=dict(signed.headers))
 
@@ -134,9 +129,11 @@ def hold(unit: UnitOfWork, report: BundleReport) -> BundleReportAnswer:
     node_id = node_of(unit, report.protocol)
     if unit.session.scalar(select(Node.id).where(Node.id == node_id).with_for_update(key_share=True)) is None:
         raise NotFoundError
-    digests = [bytes.fromhex(digest) for digest in report.bundles]
-    unit.session.execute(delete(NodeBundle).where(NodeBundle.node_id == node_id, NodeBundle.digest.not_in(digests)))
-    if digests:
-        rows = [{"node_id": node_id, "digest": digest} for digest in dict.fromkeys(digests)]
+    named = (bundle.split("/") for bundle in dict.fromkeys(report.bundles))
+    held = [(tenant_id, bytes.fromhex(digest)) for tenant_id, digest in named]
+    is_held = tuple_(NodeBundle.tenant_id, NodeBundle.digest).in_(held)
+    unit.session.execute(delete(NodeBundle).where(NodeBundle.node_id == node_id, ~is_held))
+    if held:
+        rows = [{"node_id": node_id, "tenant_id": tenant_id, "digest": digest} for tenant_id, digest in held]
         unit.session.execute(insert(NodeBundle).values(rows).on_conflict_do_nothing())
-    return BundleReportAnswer(stored=len(digests))
+    return BundleReportAnswer(stored=len(held))

@@ -89,7 +89,7 @@ def _as_waiting(
             interrupted_ms=last.interrupted_ms,
             firm_start=firm_start,
             postponed=postponed,
-            bundle_holders=holders.get(job_request(job).bundle, frozenset()),
+            bundle_holders=holders.get((job.tenant_id, job_request(job).bundle), frozenset()),
         )
         # GPUs held since an interruption are kept by the job, and do not determine its size.
         next_size = 0 if last.interrupted_ms is not None else num_hold_gpus.get(job.id, 0)
@@ -97,16 +97,16 @@ def _as_waiting(
     return wished
 
 
-def _bundle_holders(session: Session, rows: Sequence[Job]) -> dict[str | None, frozenset[NodeId]]:
-    """Return the nodes that hold each bundle of these jobs, by its digest."""
-    digests = {bytes.fromhex(digest) for job in rows if (digest := job_request(job).bundle) is not None}
+def _bundle_holders(session: Session, rows: Sequence[Job]) -> dict[tuple[TenantId, str | None], frozenset[NodeId]]:
+    """Return the nodes that hold each bundle of these jobs, by tenant and digest."""
+    digests = {bytes.fromhex(bundle) for job in rows if (bundle := job_request(job).bundle) is not None}
     if not digests:
         return {}
-    found: dict[str | None, set[NodeId]] = {}
-    query = select(NodeBundle.digest, NodeBundle.node_id).where(NodeBundle.digest.in_(digests))
-    for held, node_id in session.execute(query):
-        found.setdefault(held.hex(), set()).add(node_id)
-    return {digest: frozenset(nodes) for digest, nodes in found.items()}
+    found: dict[tuple[TenantId, str | None], set[NodeId]] = {}
+    held = select(NodeBundle.tenant_id, NodeBundle.digest, NodeBundle.node_id).where(NodeBundle.digest.in_(digests))
+    for tenant_id, digest, node_id in session.execute(held):
+        found.setdefault((tenant_id, digest.hex()), set()).add(node_id)
+    return {key: frozenset(nodes) for key, nodes in found.items()}
 
 
 def longest_run_s(request: JobRequest, policy: Policy) -> float | None:

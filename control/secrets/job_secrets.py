@@ -93,17 +93,19 @@ def values_for(
 
     So all hosts of a gang get the same, even if one is rotated meanwhile. A secret that was deleted since is left out.
     """
-    names = named_by(session, job_id)
-    rows = session.scalars(select(Secret).where(Secret.tenant_id == tenant_id, Secret.name.in_(names)))
-    for row in sorted(rows, key=lambda row: row.name):
+    query = (
+        select(Secret, SecretVersion)
+        .join(SecretVersion, SecretVersion.secret_id == Secret.id)
+        .where(Secret.tenant_id == tenant_id, Secret.name.in_(named_by(session, job_id)))
+    )
+    kept: dict[Secret, list[SecretVersion]] = {}
+    for row, version in session.execute(query.order_by(SecretVersion.version)):
+        kept.setdefault(row, []).append(version)
+    for row in sorted(kept, key=lambda row: row.name):
         if not _may_use(row, job_name):
             continue
-        query = select(SecretVersion).where(SecretVersion.secret_id == row.id).order_by(SecretVersion.version)
-        kept = session.scalars(query).all()
-        if not kept:
-            continue
-        of_the_time = [version for version in kept if version.created_at <= placed_at]
-        found = of_the_time[-1] if of_the_time else kept[0]
+        of_the_time = [version for version in kept[row] if version.created_at <= placed_at]
+        found = of_the_time[-1] if of_the_time else kept[row][0]
         wrapped = WrappedKey(found.key_id, found.wrapped_key)
         envelope = Envelope(wrapped, found.nonce, found.sealed, found.num_bytes)
         yield StoredValue(Place(tenant_id, row.id, row.name, found.version), envelope)

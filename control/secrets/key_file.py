@@ -8,7 +8,6 @@ read them too.
 
 import os
 import re
-import stat
 import threading
 from pathlib import Path
 from typing import Final
@@ -18,13 +17,12 @@ from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
 from control.secrets.key_wrapping import WrappedKey
 from muster.domain.errors import SecretKeyError
+from muster.plain_files import UnfitFileError, read_private, state_of
 
 FILE: Final = "MUSTER_SECRET_KEYS_FILE"
 NONCE_BYTES: Final = 12
 _LINE: Final = re.compile(r"(?P<id>[A-Za-z0-9][A-Za-z0-9._-]{0,63})[ \t]+(?P<key>[0-9A-Fa-f]{64})")
 _ABOUT: Final = b"muster data key\x00"
-_MOST_BYTES: Final = 1 << 20
-_Stamp = tuple[int, int, int, int]
 
 
 class FileKeys:
@@ -33,7 +31,7 @@ class FileKeys:
     def __init__(self, path: Path) -> None:
         self._path = path
         self._lock = threading.Lock()
-        self._stamp: _Stamp | None = None
+        self._state: tuple[int, ...] = ()
         self._keys: dict[str, bytes] = {}
 
     def active_key_id(self) -> str:
@@ -63,24 +61,17 @@ class FileKeys:
     def _current(self) -> dict[str, bytes]:
         """Return id → key in the order of the file. A changed file is read again."""
         with self._lock:
-            try:
-                found = self._path.stat()
-                stamp = (found.st_ino, found.st_mtime_ns, found.st_size, found.st_mode)
-                if stamp != self._stamp:
-                    self._keys, self._stamp = _read(self._path), stamp
-            except OSError as fault:
-                raise SecretKeyError(f"{FILE} cannot be read: {fault.strerror}") from fault
+            state = state_of(self._path)
+            if not state or state != self._state:
+                self._keys, self._state = _read(self._path), state
             return self._keys
 
 
 def _read(path: Path) -> dict[str, bytes]:
-    with path.open("rb") as file:
-        found = os.fstat(file.fileno())
-        if not stat.S_ISREG(found.st_mode):
-            raise SecretKeyError(f"{FILE} is no plain file")
-        if stat.S_IMODE(found.st_mode) & 0o077:
-            raise SecretKeyError(f"{FILE} has the mode {stat.S_IMODE(found.st_mode):04o}: set it to 0600 or 0400")
-        text = file.read(_MOST_BYTES).decode("ascii", "replace")
+    try:
+        text = read_private(path)
+    except UnfitFileError as fault:
+        raise SecretKeyError(f"{FILE} {fault}") from fault
     keys: dict[str, bytes] = {}
     for number, line in enumerate(text.splitlines(), 1):
         words = line.partition("#")[0].strip()

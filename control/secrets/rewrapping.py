@@ -59,20 +59,23 @@ class Rewrapped:
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """The values of one transaction, and what was found not to open on the way to them."""
+    """The values of one transaction, the key that they were brought under, and what did not open on the way to them."""
 
+    active: str
     values: tuple[Rewrapped, ...]
     num_unusable: int = 0
     needed_keys: tuple[str, ...] = ()
 
 
-def keys_in_use(unit: UnitOfWork, keys: KeyWrapper) -> Sequence[SecretKeyUse]:
-    """Return each key that the control plane has or a value needs, the active one first. Raises ``SecretKeyError``."""
+def keys_in_use(unit: UnitOfWork, active: str, usable: Collection[str]) -> Sequence[SecretKeyUse]:
+    """Return each key that the control plane has or a value needs, the active one first.
+
+    ``active`` and ``usable``: of the ``KeyWrapper``, which is asked before the transaction.
+    """
     unit.principal.require(Permission.SECRET_KEY_WRITE)
-    active, usable = keys.active_key_id(), keys.key_ids()
     counted = select(SecretVersion.key_id, func.count()).group_by(SecretVersion.key_id)
     numbers = {row[0]: row[1] for row in unit.session.execute(counted)}
-    ids = sorted(usable | numbers.keys(), key=lambda key_id: (key_id != active, key_id))
+    ids = sorted({*usable, *numbers}, key=lambda key_id: (key_id != active, key_id))
     return [SecretKeyUse(key_id, key_id == active, key_id in usable, numbers.get(key_id, 0)) for key_id in ids]
 
 
@@ -97,7 +100,7 @@ def wrap_batch(units: UnitOfWorkFactory, keys: KeyWrapper, principal: Principal)
                 needed[version.key_id] += 1
         last = rows[-1][0]
         rows = _rows_after(units, active, usable, (last.secret_id, last.version))
-    return Batch(tuple(values), needed.total(), tuple(sorted(needed)))
+    return Batch(active, tuple(values), needed.total(), tuple(sorted(needed)))
 
 
 def _rows_after(
@@ -122,8 +125,8 @@ def _again(keys: KeyWrapper, version: SecretVersion, secret: Secret) -> Rewrappe
     return Rewrapped(place, version.key_id, rewrapped(keys, place, wrapped))
 
 
-def store_batch(unit: UnitOfWork, batch: Batch, active: str) -> BatchDone:
-    """Store the data keys that were wrapped again under ``active``.
+def store_batch(unit: UnitOfWork, batch: Batch) -> BatchDone:
+    """Store the data keys that were wrapped again.
 
     A value that was removed or wrapped again meanwhile is left as it is.
     """
@@ -136,8 +139,8 @@ def store_batch(unit: UnitOfWork, batch: Batch, active: str) -> BatchDone:
         num_rewrapped += unit.session.execute(changed).rowcount  # type: ignore[attr-defined]  # a cursor's result
     if batch.values:  # also where others were quicker: a statement that may change rows leaves its trace
         detail = {"num_values": num_rewrapped, "from": sorted({one.before for one in batch.values})}
-        unit.emit("secret.rewrapped", "secret_key", active, payload=detail)
-        unit.audit("secret.rewrap", "secret_key", active, detail=detail)
-    query = select(func.count()).select_from(SecretVersion).where(SecretVersion.key_id != active)
+        unit.emit("secret.rewrapped", "secret_key", batch.active, payload=detail)
+        unit.audit("secret.rewrap", "secret_key", batch.active, detail=detail)
+    query = select(func.count()).select_from(SecretVersion).where(SecretVersion.key_id != batch.active)
     num_left = unit.session.scalar(query) or 0
     return BatchDone(num_rewrapped, num_left, batch.num_unusable, batch.needed_keys)

@@ -83,6 +83,20 @@ def create(
     if expires_at is not None and expires_at <= unit.now:
         raise ValidationFailedError.at("/expires_at", "in_the_past", "must lie in the future")
     _require_free(unit, name, tenant_id, node_id)
+    return store_key(unit, name=name, role=role, tenant_id=tenant_id, node_id=node_id, expires_at=expires_at)
+
+
+def store_key(
+    unit: UnitOfWork,
+    *,
+    name: str,
+    role: Role,
+    tenant_id: TenantId | None,
+    expires_at: datetime | None,
+    node_id: NodeId | None = None,
+    **more: object,
+) -> NewKey:
+    """Store a new key. The caller has checked that it may have one. ``more``: what the event and the audit add."""
     token = new_token()
     key = ApiKey(
         id=KeyId(new_id("key")),
@@ -96,7 +110,7 @@ def create(
         expires_at=expires_at,
     )
     unit.session.add(key)
-    detail = {"name": name, "role": role, "node_id": node_id}
+    detail = {"name": name, "role": role, "node_id": node_id, **more}
     unit.emit("key.created", "key", key.id, tenant_id=tenant_id, payload=detail)
     unit.audit("key.create", "key", key.id, tenant_id=tenant_id, detail=detail)
     unit.session.flush()

@@ -14,15 +14,14 @@ from typing import Final
 
 import msgspec
 from sqlalchemy import Select, delete, select
-from sqlalchemy.orm import Session
 
 from control.core.records import record_of
 from control.core.unit_of_work import UnitOfWork, UnitOfWorkFactory, declare_action
+from control.tenants.keys import NewKey, store_key
 from control.tenants.login_keys import revoke_key
-from control.tenants.read import KeyRecord
-from muster.db.models import ApiKey, CommandLogin, ConsoleSession, Person
+from control.tenants.sessions import holder_of
+from muster.db.models import ApiKey, CommandLogin, ConsoleSession
 from muster.domain.errors import ForbiddenError, NotFoundError, RateLimitedError, UnauthenticatedError
-from muster.domain.ids import KeyId
 from muster.domain.logins import (
     CODE_LETTERS,
     KEY_LIFETIME,
@@ -33,9 +32,9 @@ from muster.domain.logins import (
     TAKEN_WITHIN,
     LoginState,
     code_in,
-    network_of,
 )
-from muster.domain.principals import Principal, Role, system_principal
+from muster.domain.networks import network_of
+from muster.domain.principals import Role, system_principal
 from muster.identity import new_id
 from muster.tokens import Token, new_token, read_token
 
@@ -72,11 +71,10 @@ class StartedLogin:
 
 @dataclass(frozen=True, slots=True)
 class Taken:
-    """The state; ``key`` and ``token`` with the one answer that hands the key out."""
+    """The state; ``made`` with the one answer that hands the key out."""
 
     state: LoginState
-    key: KeyRecord | None = None
-    token: Token | None = None
+    made: NewKey | None = None
 
 
 def begin(units: UnitOfWorkFactory, *, device: str, address: str | None) -> StartedLogin:
@@ -172,7 +170,7 @@ def take(units: UnitOfWorkFactory, text: str, *, address: str | None, request_id
         state = _state_of(row, units.clock())
         if state is not LoginState.CONFIRMED:
             return Taken(state)
-        holder = _holder_of(session, row, units.clock())
+        holder = holder_of(session, row.person_id, row.holder_key_id, units.clock())
     principal = replace(holder.principal, address=address, request_id=request_id)
     with units.begin(principal, TAKE) as unit:
         return _made(unit, row.id)
@@ -203,58 +201,22 @@ def _state_of(row: CommandLogin, now: datetime) -> LoginState:
     return LoginState.CONFIRMED if now - row.decided_at <= TAKEN_WITHIN else LoginState.EXPIRED
 
 
-@dataclass(frozen=True, slots=True)
-class _Holder:
-    """The person or key whose session confirmed, and when a key that follows from it ends."""
-
-    principal: Principal
-    ends_at: datetime
-
-
-def _holder_of(session: Session, row: CommandLogin, now: datetime, *, is_locked: bool = False) -> _Holder:
-    """Return the holder. ``is_locked``: it is not revoked or disabled before this transaction ends.
-
-    Raises:
-        UnauthenticatedError: the holder is revoked, expired or disabled.
-    """
-    lock = {"read": True} if is_locked else None
-    ends_at = now + KEY_LIFETIME
-    if row.person_id is not None:
-        person = session.get_one(Person, row.person_id, with_for_update=lock)
-        if person.disabled_at is not None:
-            raise UnauthenticatedError
-        principal = Principal(name=f"person:{person.name}", role=person.role, tenant_id=person.tenant_id)
-        return _Holder(principal, ends_at)
-    key = session.get_one(ApiKey, row.holder_key_id, with_for_update=lock)
-    if key.revoked_at is not None or (key.expires_at is not None and key.expires_at <= now):
-        raise UnauthenticatedError
-    principal = Principal(name=f"key:{key.name}", role=key.role, key_id=key.id, tenant_id=key.tenant_id)
-    return _Holder(principal, ends_at if key.expires_at is None else min(ends_at, key.expires_at))
-
-
 def _made(unit: UnitOfWork, login_id: str) -> Taken:
     """Make the key. Of two that fetch it at once, one gets it."""
     row = unit.session.scalars(select(CommandLogin).where(CommandLogin.id == login_id).with_for_update()).one()
     if row.key_id is not None:
         raise UnauthenticatedError("this sign-in was used", suggestion=_NEW)
-    holder = _holder_of(unit.session, row, unit.now, is_locked=True)
-    token = new_token()
-    tenant_id = unit.principal.tenant_id
-    key = ApiKey(
-        id=KeyId(new_id("key")),
-        prefix=token.public,
-        secret_sha256=token.digest,
+    holder = holder_of(unit.session, row.person_id, row.holder_key_id, unit.now, is_locked=True)
+    ends_at = unit.now + KEY_LIFETIME
+    made = store_key(
+        unit,
         name=f"command-{row.code.lower()}",
         role=unit.principal.role,
-        tenant_id=tenant_id,
-        created_at=unit.now,
-        expires_at=holder.ends_at,
+        tenant_id=unit.principal.tenant_id,
+        expires_at=ends_at if holder.expires_at is None else min(ends_at, holder.expires_at),
+        login=row.id,
+        device=row.device,
     )
-    unit.session.add(key)
+    row.key_id = made.key.id
     unit.session.flush()
-    row.key_id = key.id
-    detail = {"name": key.name, "role": key.role, "login": row.id, "device": row.device}
-    unit.emit("key.created", "key", key.id, tenant_id=tenant_id, payload=detail)
-    unit.audit("key.create", "key", key.id, tenant_id=tenant_id, detail=detail)
-    unit.session.flush()
-    return Taken(LoginState.CONFIRMED, record_of(key, KeyRecord), token)
+    return Taken(LoginState.CONFIRMED, made)

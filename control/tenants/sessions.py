@@ -16,6 +16,7 @@ from control.tenants.persons import HASHER
 from muster.db.models import ApiKey, ConsoleSession, Person
 from muster.db.queries.events import newest_position
 from muster.domain.errors import UnauthenticatedError
+from muster.domain.ids import KeyId
 from muster.domain.principals import Principal, Role, system_principal
 from muster.identity import new_id
 from muster.tokens import Token, new_token, read_token
@@ -42,6 +43,15 @@ class SignedIn:
     name: str
     expires_at: datetime
     events_position: int
+
+
+@dataclass(frozen=True, slots=True)
+class Holder:
+    """The person or key that a session is of. ``expires_at``: when the key ends; None: it does not, or a person."""
+
+    principal: Principal
+    name: str
+    expires_at: datetime | None
 
 
 def sign_in_by_password(units: UnitOfWorkFactory, name: str, password: str, *, address: str | None) -> Token:
@@ -84,12 +94,12 @@ def resume(units: UnitOfWorkFactory, text: str, *, address: str | None, request_
         row = session.scalar(select(ConsoleSession).where(ConsoleSession.prefix == token.public))
         if row is None or not hmac.compare_digest(row.secret_sha256, token.digest) or not _is_live(row, now):
             raise UnauthenticatedError
-        principal, name = _holder_of(session, row, now)
+        holder = holder_of(session, row.person_id, row.key_id, now)
         position = newest_position(session)
     if now - row.last_seen_at > SEEN_RESOLUTION:
         _touch(units, row, now)
-    principal = replace(principal, address=address, request_id=request_id)
-    return SignedIn(row.id, principal, name, row.expires_at, position)
+    principal = replace(holder.principal, address=address, request_id=request_id)
+    return SignedIn(row.id, principal, holder.name, row.expires_at, position)
 
 
 def sign_out(units: UnitOfWorkFactory, signed_in: SignedIn) -> None:
@@ -137,17 +147,25 @@ def _is_live(row: ConsoleSession, now: datetime) -> bool:
     return row.ended_at is None and now < row.expires_at and now - row.last_seen_at <= IDLE
 
 
-def _holder_of(session: Session, row: ConsoleSession, now: datetime) -> tuple[Principal, str]:
-    if row.person_id is not None:
-        person = session.get_one(Person, row.person_id)
+def holder_of(
+    session: Session, person_id: str | None, key_id: KeyId | None, now: datetime, *, is_locked: bool = False
+) -> Holder:
+    """Return the person or, where that is None, the key. ``is_locked``: it stays open until this transaction ends.
+
+    Raises:
+        UnauthenticatedError: the person is disabled; the key is revoked or expired.
+    """
+    lock = {"read": True} if is_locked else None
+    if person_id is not None:
+        person = session.get_one(Person, person_id, with_for_update=lock)
         if person.disabled_at is not None:
             raise UnauthenticatedError
-        return _principal_of(person, None), person.name
-    key = session.get_one(ApiKey, row.key_id)
+        return Holder(_principal_of(person, None), person.name, None)
+    key = session.get_one(ApiKey, key_id, with_for_update=lock)
     if key.revoked_at is not None or (key.expires_at is not None and key.expires_at <= now):
         raise UnauthenticatedError
     principal = Principal(name=f"key:{key.name}", role=key.role, key_id=key.id, tenant_id=key.tenant_id)
-    return principal, key.name
+    return Holder(principal, key.name, key.expires_at)
 
 
 def _principal_of(person: Person, address: str | None) -> Principal:

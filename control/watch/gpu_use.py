@@ -6,7 +6,7 @@ A host does not read GPUs itself. Two questions are asked about ranks without a 
     after quiet_s        did their GPUs wait in a collective?  only if samples of the whole time show it
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Final
 
@@ -18,14 +18,14 @@ from control.core.unit_of_work import UnitOfWork
 from control.policy.policies import active_policy
 from control.telemetry.history import Samples, samples_of_all
 from control.watch.host_evidence import RECENT, gpus_of
-from control.watch.stall_reports import needs_gpus
+from control.watch.stall_reports import IS_EARLY
 from muster.db.models import StallReport
 from muster.domain.gpu.metrics import INDEX
 from muster.domain.ids import GpuUuid, NodeId
 from muster.domain.times import to_ms
 from watch.forensics.documents import from_document
 from watch.forensics.from_ranks import is_loop
-from watch.progress.gpu_work import GpuSample, was_idle, was_waiting
+from watch.progress.gpu_work import GpuUse, was_idle, was_waiting
 
 PAST: Final = timedelta(hours=6)
 """The part of an attempt before a wait that its GPUs are compared with."""
@@ -38,8 +38,8 @@ def gpus_may_have_worked(unit: UnitOfWork, loaded: LoadedAttempt) -> bool:
     Where samples are missing, its GPUs may have worked. False without such a host.
     """
     is_busy = StallReport.report["is_busy"].as_boolean()
-    query = select(StallReport).where(StallReport.attempt_id == loaded.attempt.id, is_busy)
-    nodes = [row.node_id for row in unit.session.scalars(query) if not needs_gpus(row)]
+    query = select(StallReport.node_id).where(StallReport.attempt_id == loaded.attempt.id, is_busy, ~IS_EARLY)
+    nodes = unit.session.scalars(query).all()
     if not nodes:
         return False
     whole = timedelta(seconds=active_policy(unit.session).watch.busy_quiet_s)
@@ -53,25 +53,32 @@ def _were_idle(unit: UnitOfWork, loaded: LoadedAttempt, node_id: NodeId, since: 
     span_s = to_ms(since) / 1000, to_ms(unit.now) / 1000
     own = gpus_of(unit, loaded).get(node_id, [])
     found = samples_of_all(unit, own, {node_id}, since, unit.now)
-    return all(was_idle(_gpu_samples(samples), *span_s) for samples in found.values())
+    return all(was_idle(_uses_in(samples), *span_s) for samples in found.values())
 
 
-def have_gpus_waited(unit: UnitOfWork, loaded: LoadedAttempt, rows: Iterable[StallReport]) -> bool:
+def have_gpus_waited(unit: UnitOfWork, loaded: LoadedAttempt, rows: Sequence[StallReport]) -> bool:
     """Return whether the GPUs of all ranks that use the processor are known to have waited for all of ``quiet_s``.
 
     The other GPUs of these hosts did the same, or nothing at all.
     """
-    return all(_have_waited(unit, loaded, row) for row in rows)
+    if not rows:
+        return True
+    by_node, by_rank = gpus_of(unit, loaded), gpus_by_rank(unit, loaded)
+    return all(_have_waited(unit, loaded, row, by_node.get(row.node_id, []), by_rank) for row in rows)
 
 
-def _have_waited(unit: UnitOfWork, loaded: LoadedAttempt, row: StallReport) -> bool:
+def _have_waited(
+    unit: UnitOfWork,
+    loaded: LoadedAttempt,
+    row: StallReport,
+    own: Sequence[GpuUuid],
+    by_rank: Mapping[int, GpuUuid],
+) -> bool:
     policy = active_policy(unit.session).watch
     begin = loaded.attempt.running_at or loaded.attempt.placed_at
     since = unit.now - timedelta(seconds=policy.quiet_s)
-    own = gpus_of(unit, loaded).get(row.node_id, [])
-    of_rank = gpus_by_rank(unit, loaded)
-    loops = [rank.rank for rank in from_document(row.report).ranks if is_loop(rank)]
-    waiting = {of_rank[rank] for rank in loops} if set(loops) <= of_rank.keys() else set(own)
+    loops = {rank.rank for rank in from_document(row.report).ranks if is_loop(rank)}
+    waiting = {by_rank[rank] for rank in loops} if loops <= by_rank.keys() else set(own)
     if since <= begin or not waiting:
         return False
     span_s = to_ms(since) / 1000, to_ms(unit.now) / 1000
@@ -87,14 +94,14 @@ def _have_waited(unit: UnitOfWork, loaded: LoadedAttempt, row: StallReport) -> b
 
 def _samples(
     unit: UnitOfWork, node_id: NodeId, gpus: Sequence[GpuUuid], since: datetime
-) -> dict[GpuUuid, list[GpuSample]]:
+) -> dict[GpuUuid, list[GpuUse]]:
     found = samples_of_all(unit, gpus, {node_id}, since, unit.now)
-    return {gpu: _gpu_samples(samples) for gpu, samples in found.items()}
+    return {gpu: _uses_in(samples) for gpu, samples in found.items()}
 
 
-def _gpu_samples(samples: Samples) -> list[GpuSample]:
+def _uses_in(samples: Samples) -> list[GpuUse]:
     moments, values = samples
     return [
-        GpuSample(at_s, *row)
+        GpuUse(at_s, *row)
         for at_s, row in zip((moments / 1000).tolist(), values[:, _SAMPLED].astype(float).tolist(), strict=True)
     ]

@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import Any, Final
 
 import msgspec
-from sqlalchemy import BigInteger, ColumnElement, cast, select
+from sqlalchemy import BigInteger, ColumnElement, cast, false, func, select
 
 from control.attempts.attempts import LoadedAttempt
 from control.attempts.ranks import gpus_by_rank, num_ranks, ranks_of
@@ -27,6 +27,8 @@ MOST_BYTES: Final = 512 << 10
 MOST_COLLECTIVES: Final = 64
 MOST_HOSTS: Final = 256
 """Most reports that one verdict takes in."""
+IS_EARLY: Final = func.coalesce(StallReport.report["needs_gpus"].as_boolean(), false())
+"""The same as ``needs_gpus`` in a query: a host of an earlier release reports no such field."""
 _WITHOUT_VERDICT: Final = frozenset({AttemptState.ENDED, AttemptState.STOPPING})
 
 
@@ -117,8 +119,8 @@ def unjudged(unit: UnitOfWork, attempt_id: AttemptId) -> Sequence[StallReport]:
 
 def early_reports(unit: UnitOfWork, attempt_id: AttemptId) -> Sequence[StallReport]:
     """Return the attempt's reports of ranks that are overdue only if their GPUs wait, judged ones too."""
-    query = select(StallReport).where(StallReport.attempt_id == attempt_id).order_by(StallReport.node_id)
-    return [row for row in unit.session.scalars(query) if needs_gpus(row)]
+    query = select(StallReport).where(StallReport.attempt_id == attempt_id, IS_EARLY)
+    return unit.session.scalars(query.order_by(StallReport.node_id)).all()
 
 
 def _named(report: HostReport, node_name: str, gpus: Mapping[int, GpuUuid]) -> HostReport:

@@ -6,7 +6,7 @@ umask 077
 
 : "${API_NAME:?the name by which people reach the API}"
 : "${DATABASE:?host:port of PostgreSQL}" "${BROKER:?host:port of Redis}" "${API:?host:port of the API, for hosts}"
-: "${STORE:?host:port of the content store, for clients and hosts}"
+: "${STORE:?host:port of the content store}" "${PUBLIC_STORE:?the same, for clients and hosts}"
 : "${CONTROL:?}" "${DATABASE_SECRET:?}" "${BROKER_SECRET:?}" "${STORE_SECRET:?}" "${HOSTS:?}"
 : "${CHECKPOINTS:?}" "${OBJECTS:?}" "${STATE:?}"
 
@@ -18,11 +18,15 @@ replace() { # writes standard input to a file, whole or not at all
     cat >"$1.new" && mv "$1.new" "$1"
 }
 
-certificate() { # makes a self-signed one for the API's name, its name inside, the content store's, and this machine
-    case $API_NAME in
-    *[!0-9.]*) named=DNS:$API_NAME ;;
-    *) named=IP:$API_NAME ;;
+subject() { # prints a name or an IP address as a certificate has it
+    case $1 in
+    *[!0-9.]*) printf 'DNS:%s' "$1" ;;
+    *) printf 'IP:%s' "$1" ;;
     esac
+}
+
+certificate() { # makes a self-signed one for the names of API and content store, those inside, and this machine
+    named=$(subject "$API_NAME"),$(subject "${PUBLIC_STORE%:*}")
     openssl req -x509 -nodes -days 825 -newkey ec -pkeyopt ec_paramgen_curve:P-256 \
         -subj "/CN=$API_NAME" -addext "subjectAltName=$named,DNS:${API%:*},DNS:${STORE%:*},DNS:localhost,IP:127.0.0.1" \
         -addext keyUsage=critical,digitalSignature,keyCertSign \
@@ -37,7 +41,7 @@ store_key() { # makes the first key of the content store, unless there is one
         printf 'muster-%s %s\n' "$(openssl rand -hex 6)" "$(openssl rand -hex 32)" | replace "$STORE_SECRET/store.key"
 }
 
-NAMES="$API_NAME ${STORE%:*}"
+NAMES="$API_NAME ${STORE%:*} ${PUBLIC_STORE%:*}"
 
 secret "$CONTROL/secret.key"
 [ -e "$CONTROL/secrets.key" ] || printf 'first %s\n' "$(openssl rand -hex 32)" | replace "$CONTROL/secrets.key"
@@ -68,6 +72,7 @@ api_port: ${API##*:}
 api_tls_certificate: $CONTROL/tls.pem
 api_tls_key: $CONTROL/tls.key
 store_url: https://$STORE
+store_public_url: https://$PUBLIC_STORE
 store_key_file: $STORE_SECRET/store.key
 store_ca_file: $CONTROL/tls.pem
 YAML

@@ -65,7 +65,7 @@ class AsyncRestClient(EveryCall, AsyncCaller):
         request = call.request(**more)
         while True:
             try:
-                answer = await send_async(self._http, call.method, call.url, **request)
+                answer = await send_async(self._http, call.method, call.url, answer_s=call.answer_s, **request)
             except (UnreachableError, Problem) as fault:
                 await asyncio.sleep(retries.pause_after(fault))
             else:

@@ -2,9 +2,13 @@
 
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Final
 
 from muster import documents
 from muster.client.calls import Call, answered, change, pages, post_query, read, walked
+
+MANIFEST_S: Final = 120.0
+"""The control plane reads one long manifest after the other, and stores up to 200,000 rows of each."""
 
 
 class BundleCalls:
@@ -20,7 +24,7 @@ class BundleCalls:
         """Begin an upload by the manifest's bytes, or continue it. Twice is the same as once."""
         call = change("POST", "/v1/bundles", documents.BegunBundle, body=None, dry_run=dry_run)
         query = {**call.query, "tenant_id": tenant_id}
-        return replace(call, query=query, content=manifest)
+        return replace(call, query=query, content=manifest, answer_s=MANIFEST_S)
 
     @answered
     def confirm_uploads(

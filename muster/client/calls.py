@@ -25,6 +25,7 @@ class Call(Generic[T]):
 
     ``is_repeatable``: nothing happens twice when it is sent again. ``item``: what a page holds, of a call that walks.
     ``ends_with``: the event that ends a stream. ``content``: a body that is JSON already, instead of ``body``.
+    ``answer_s``: how long the server may work on it; None: as long as on any other.
     """
 
     method: str
@@ -38,6 +39,7 @@ class Call(Generic[T]):
     is_repeatable: bool = True
     item: type[T] | None = None
     ends_with: str | None = None
+    answer_s: float | None = None
 
     @property
     def url(self) -> str:

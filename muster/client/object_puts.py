@@ -22,7 +22,14 @@ from urllib.parse import urlsplit
 from muster import documents
 from muster.content.read import changed, open_file
 from muster.content.scan import Found
-from muster.store.faults import StoreError, StoreRefusedError, StoreSlowError, StoreWrongError, fault_of
+from muster.store.faults import (
+    MAX_ERROR_BYTES,
+    StoreError,
+    StoreRefusedError,
+    StoreSlowError,
+    StoreWrongError,
+    fault_of,
+)
 
 TRIES: Final = 5
 PAUSE_S: Final = 0.5
@@ -30,7 +37,6 @@ CONNECT_S: Final = 10.0
 REPLY_S: Final = 60.0
 IN_ONE_PIECE: Final = 64 << 10
 """Up to here an object is sent with its headers at once."""
-_MOST_ERROR_BYTES: Final = 64 << 10
 _REFUSED: Final = 403
 """An address that has expired, and a key or a clock that is wrong: stores word them in many ways."""
 
@@ -127,12 +133,12 @@ class PutConnections:
         except ConnectionError:
             # The store may have refused before it had all: its answer says why.
             answer = connection.getresponse()
-            body = answer.read(_MOST_ERROR_BYTES)
+            body = answer.read(MAX_ERROR_BYTES)
             self._drop()
             return answer.status, body
         answer = connection.getresponse()
-        body = answer.read(_MOST_ERROR_BYTES + 1)
-        if len(body) > _MOST_ERROR_BYTES or answer.status >= 300:
+        body = answer.read(MAX_ERROR_BYTES + 1)
+        if len(body) > MAX_ERROR_BYTES or answer.status >= 300:
             self._drop()
         return answer.status, body
 

@@ -56,7 +56,7 @@ class RestClient(EveryCall, SyncCaller):
         request = call.request(**more)
         while True:
             try:
-                answer = send(self._http, call.method, call.url, **request)
+                answer = send(self._http, call.method, call.url, answer_s=call.answer_s, **request)
             except (UnreachableError, Problem) as fault:
                 time.sleep(retries.pause_after(fault))
             else:

@@ -109,15 +109,17 @@ def trusted(api_url: str, ca_file: Path | None) -> ssl.SSLContext | bool:
     return True if ca_file is None else ssl.create_default_context(cafile=str(ca_file))
 
 
-def send(http: httpx.Client, method: str, path: str, **request: Any) -> httpx.Response:
-    """One request.
+def send(
+    http: httpx.Client, method: str, path: str, *, answer_s: float | None = None, **request: Any
+) -> httpx.Response:
+    """One request. ``answer_s``: how long the server may work on it, if longer than on others.
 
     Raises:
         UnreachableError: no answer came.
         Problem: the answer's status is 400 or more, or a redirect.
     """
     try:
-        answer = http.request(method, path, **request)
+        answer = http.request(method, path, timeout=_timeout(answer_s), **request)
     except httpx.HTTPError as error:
         raise unreachable(http.base_url, error) from error
     finally:
@@ -126,14 +128,22 @@ def send(http: httpx.Client, method: str, path: str, **request: Any) -> httpx.Re
     return answer
 
 
-async def send_async(http: httpx.AsyncClient, method: str, path: str, **request: Any) -> httpx.Response:
+async def send_async(
+    http: httpx.AsyncClient, method: str, path: str, *, answer_s: float | None = None, **request: Any
+) -> httpx.Response:
     """Send a request as ``send`` does, in an event loop."""
     try:
-        answer = await http.request(method, path, **request)
+        answer = await http.request(method, path, timeout=_timeout(answer_s), **request)
     except httpx.HTTPError as error:
         raise unreachable(http.base_url, error) from error
     raise_for_problem(answer)
     return answer
+
+
+def _timeout(answer_s: float | None) -> Any:
+    if answer_s is None:
+        return httpx.USE_CLIENT_DEFAULT
+    return httpx.Timeout(answer_s, connect=CONNECT_TIMEOUT_S)
 
 
 def unreachable(base_url: httpx.URL, error: httpx.HTTPError) -> UnreachableError:

@@ -1,6 +1,5 @@
 """Sign-ins of the command by a code, which a signed-in person confirms in the console."""
 
-import ipaddress
 import re
 from datetime import timedelta
 from enum import StrEnum
@@ -20,7 +19,6 @@ OPEN_MAX: Final = 500
 """Codes that wait at once, over all addresses: each is a row that anyone may make."""
 OPEN_OF_NETWORK: Final = 10
 """Codes that wait at once of one address, or of one network of IPv6, whose holder has all its addresses."""
-_IPV6_NETWORK_BITS: Final = 64
 _OTHERS: Final = re.compile(r"[^A-Z]")
 
 
@@ -31,19 +29,6 @@ class LoginState(StrEnum):
     CONFIRMED = "confirmed"
     DENIED = "denied"
     EXPIRED = "expired"
-
-
-def network_of(address: str | None) -> str:
-    """Return what counts as one caller: an IPv4 address, or the network of an IPv6 address."""
-    try:
-        found = ipaddress.ip_address(address or "")
-    except ValueError:
-        return address or ""
-    if isinstance(found, ipaddress.IPv4Address):
-        return str(found)
-    if found.ipv4_mapped is not None:
-        return str(found.ipv4_mapped)
-    return str(ipaddress.ip_network((int(found), _IPV6_NETWORK_BITS), strict=False))
 
 
 def code_in(text: str) -> str | None:

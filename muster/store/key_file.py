@@ -1,16 +1,18 @@
 """The file of the store's access keys: one ``NAME SECRET`` a line. The first signs, each of them is accepted.
 
+Blank lines and lines that begin with ``#`` count for nothing.
+
 So a key is replaced without an interruption: add the new one below, later move it to the top, later remove the old one.
 Processes read the file again when it changes.
 """
 
-import os
 import secrets
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from muster.durable import create_durably
+from muster.plain_files import state_of
 from muster.settings import SettingsError, read_private_file
 from muster.store.signing import AccessKey
 
@@ -28,7 +30,7 @@ class KeyFile:
     def __init__(self, path: Path) -> None:
         """Raise SettingsError: it has no keys, or others can read it."""
         self._path = path
-        self._state = _state(path)
+        self._state = state_of(path)
         self._keys = read_keys(path)
         self._checked_s = time.monotonic()
 
@@ -47,7 +49,7 @@ class KeyFile:
 
     def _check(self) -> None:
         self._checked_s = time.monotonic()
-        state = _state(self._path)
+        state = state_of(self._path)
         if state != self._state:
             self._state = state
             self._read()
@@ -63,8 +65,9 @@ class KeyFile:
 
 def read_keys(path: Path) -> tuple[AccessKey, ...]:
     """Return the keys of a file. Raises SettingsError: it has none, or is not as it must be."""
-    lines = [line.split() for line in read_private_file(path).splitlines() if line.strip()]
-    if not lines or len(lines) > MAX_KEYS or any(len(words) != 2 for words in lines):
+    texts = (line.strip() for line in read_private_file(path).splitlines())
+    lines = [text.split() for text in texts if text and not text.startswith("#")]
+    if not lines or len(lines) > MAX_KEYS or any(len(words) != 2 or not "".join(words).isascii() for words in lines):
         raise SettingsError([f"{path}: must have 1 to {MAX_KEYS} lines, each an access key, a space and its secret"])
     if len({name for name, _ in lines}) < len(lines):
         raise SettingsError([f"{path}: an access key stands twice"])
@@ -79,14 +82,6 @@ def make_key_file(path: Path) -> None:
 
 def _named(keys: tuple[AccessKey, ...], name: str) -> AccessKey | None:
     return next((key for key in keys if key.name == name), None)
-
-
-def _state(path: Path) -> tuple[int, ...]:
-    try:
-        status = os.stat(path)  # noqa: PTH116  # on the path of each request; a Path costs more
-    except OSError:
-        return ()
-    return status.st_mtime_ns, status.st_ino, status.st_size, status.st_mode
 
 
 def _log() -> "BoundLogger":

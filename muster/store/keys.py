@@ -4,11 +4,17 @@ import re
 from typing import Final
 
 from muster.domain.ids import TenantId, is_id
+from muster.domain.stored_content import ObjectKind
 
 MAX_KEY_BYTES: Final = 1024
 """Limit of the S3 protocol."""
 _DIGEST: Final = re.compile(r"[0-9a-f]{64}")
 _PART: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._=-]{0,254}")
+
+
+def object_key(tenant_id: TenantId, kind: ObjectKind, digest: str) -> str:
+    """Return the key of an object by its SHA-256 in hexadecimal digits. Raises ValueError: it is none."""
+    return chunk_key(tenant_id, digest) if kind is ObjectKind.CHUNK else manifest_key(tenant_id, digest)
 
 
 def chunk_key(tenant_id: TenantId, digest: str) -> str:

@@ -15,6 +15,8 @@ MAX_DOWNLOADS: Final = 500
 MAX_REPORTED: Final = 1_000
 """Bundles that a host reports: of more it reports the ones that were used last."""
 Digest = Annotated[str, Meta(pattern=r"^[0-9a-f]{64}\Z")]
+BundleCopy = Annotated[str, Meta(pattern=r"^[^/\x00]{1,128}/[0-9a-f]{64}\Z")]
+"""A copy on a host, as ``TENANT/DIGEST``: tenants share none, though their folders may be the same."""
 
 
 class DownloadsRequest(WireMessage, frozen=True, kw_only=True):
@@ -48,7 +50,7 @@ class BundleReport(WireMessage, frozen=True, kw_only=True):
     """All bundles of which the host has a whole copy, the ones that were used last first."""
 
     protocol: int
-    bundles: Annotated[tuple[Digest, ...], Meta(max_length=MAX_REPORTED)] = ()
+    bundles: Annotated[tuple[BundleCopy, ...], Meta(max_length=MAX_REPORTED)] = ()
 
 
 class BundleReportAnswer(WireAnswer, frozen=True, kw_only=True):

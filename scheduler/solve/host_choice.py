@@ -11,6 +11,7 @@ import numpy as np
 from scheduler.fleet.fragmentation import rises as rises_of
 from scheduler.fleet.topology import FleetState, Ints, Layout
 from scheduler.solve.balance import even_shares
+from scheduler.solve.bundle_holders import absence_key
 from scheduler.solve.fewest_domains import fewest_shares
 from scheduler.solve.request import Request
 from scheduler.solve.slices import in_whole_slices, rooms_of_domains
@@ -117,7 +118,7 @@ class _Descent:
         the bundle, then by place.
         """
         own = self._own_keys(cells)
-        absent = bundle_absent_in(self.state.layout, self.request, cells)
+        absent = absence_key(self.state.layout, self.request, cells)
         return own if absent is None else (absent, *own)
 
     def _own_keys(self, cells: Ints) -> tuple[Ints, ...]:
@@ -129,15 +130,6 @@ class _Descent:
             return () if costs is None else (costs,)
         left = self.state.tier(self.request.tier).counts[cells]
         return (left, own[left]) if costs is None else (costs, left, own[left])
-
-
-def bundle_absent_in(layout: Layout, request: Request, cells: Ints) -> Ints | None:
-    """Return 0 for each of ``cells`` whose node holds the request's bundle, else 1; None if that is equal for all."""
-    if not request.bundle_holders:
-        return None
-    holding = [cell for node_id in request.bundle_holders for cell in layout.cells_of_node.get(node_id, ())]
-    absent = 1 - np.isin(cells, holding).astype(np.int64)
-    return absent if 0 < np.count_nonzero(absent) < len(absent) else None
 
 
 def _first_of_each(cells: Ints, domain: Ints, sizes: Ints, shares: Ints) -> Ints:

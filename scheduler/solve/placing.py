@@ -40,7 +40,7 @@ class Placing:
         self._in_order = policy.queue.backfill == CONSERVATIVE
         self._unplaceable: set[Request] = set()
         self._unpassable: set[tuple[Request, tuple[int, ...]]] = set()
-        self._exempting: dict[Request, Request] = {}
+        self._avoidable: dict[Request, frozenset[NodeId]] = {}
         self._most_unfiltered: KeptValues[int] = KeptValues()
         self._counted: set[tuple[str, int, NodeFilter]] = set()
         self._enlargeable: dict[int, tuple[WaitingJob, Request, Chosen]] = {}
@@ -82,17 +82,20 @@ class Placing:
         The fewest possible are dropped: of the avoided hosts, one after another by id, each stays avoided if a place
         exists without it.
         """
-        found = self._exempting.get(request)
-        if found is None:
-            found = request
-            if not could_be(self._state, request) and could_be(self._state, request.avoiding(frozenset())):
-                avoided = frozenset[NodeId]()
-                for node_id in sorted(request.avoid_nodes):
-                    if could_be(self._state, request.avoiding(avoided | {node_id})):
-                        avoided |= {node_id}
-                found = request.avoiding(avoided)
-            self._exempting[request] = found
-        return found
+        avoided = self._avoidable.get(request)
+        if avoided is None:
+            avoided = self._avoidable[request] = self._avoidable_of(request)
+        # Equal requests may differ in preferences, so none takes the place of another.
+        return request if avoided == request.avoid_nodes else request.avoiding(avoided)
+
+    def _avoidable_of(self, request: Request) -> frozenset[NodeId]:
+        if could_be(self._state, request) or not could_be(self._state, request.avoiding(frozenset())):
+            return request.avoid_nodes
+        avoided = frozenset[NodeId]()
+        for node_id in sorted(request.avoid_nodes):
+            if could_be(self._state, request.avoiding(avoided | {node_id})):
+                avoided |= {node_id}
+        return avoided
 
     def enlarge(self) -> None:
         """Enlarge placements with fewer hosts than the job takes, on idle GPUs. No job is pending."""

@@ -26,6 +26,7 @@ from scheduler.fleet.tally import Tally, least_of
 from scheduler.fleet.topology import NOWHERE, FleetState, Ints, Layout
 from scheduler.model import Parts
 from scheduler.solve.balance import least_shares
+from scheduler.solve.bundle_holders import homes_of_most_holders
 from scheduler.solve.health_cost import KeptCosts, kept_costs, pick_gpus, soundest, soundest_homes, weakness_of
 from scheduler.solve.host_choice import balance_level, descend, first_of, level_below, unit_below
 from scheduler.solve.node_filter import has_labels, known_levels, node_filter_of
@@ -259,18 +260,8 @@ def _best_group(
     if weakness is not None and len(enough) > 1:
         enough = least_of(enough, weakness[homes.searchsorted(enough)])
     if request.bundle_holders and not in_order and len(enough) > 1:
-        enough = _with_most_holders(layout, room, request, level, enough)
+        enough = homes_of_most_holders(layout, room, request, level, enough)
     return int(enough[0])
-
-
-def _with_most_holders(layout: Layout, room: Tally, request: Request, level: int, homes: Ints) -> Ints:
-    """Return the ones of equal ``homes`` with the most hosts that hold the bundle, counted up to the gang's size."""
-    cells = np.array([one for node in request.bundle_holders for one in layout.cells_of_node.get(node, ())], np.int64)
-    holding = cells[room.usable[cells] > 0]
-    groups = holding if level == layout.node_level else layout.groups[level][holding]
-    size = int(max(homes.max(), groups.max(initial=0))) + 1
-    counts = np.bincount(groups[groups >= 0], minlength=size).astype(np.int64)
-    return least_of(homes, -np.minimum(counts[homes], request.nodes))
 
 
 def _tightest(

@@ -136,6 +136,16 @@ def test_a_cordon_is_created_prolonged_and_pruned_by_its_own_kind_alone(typed: T
     assert "only cordon can be pruned" in apply(typed, "-f", "other.yaml", "--prune", "tenant", *WHY, code=Exit.USAGE)
 
 
+def test_one_cordon_by_two_names_of_its_place_is_a_fault(typed: Typed, api: Api) -> None:
+    with api.units.begin(OPERATOR, "node.read") as unit:
+        names = unit.session.execute(select(Node.id, Node.name)).one()
+    text = "---\n".join(f"kind: cordon\nversion: 1\nnode: {each}\nreason: a fan is loud\n" for each in names)
+    refused = " ".join(apply(typed, "-f", "-", *WHY, stdin=text, code=Exit.INVALID).split())
+    assert "line 6, the whole: the cordon on" in refused
+    assert "is also in stdin, line 1: keep one" in refused
+    assert typed.changes() == []
+
+
 def test_programs_read_the_differences_as_json(typed: Typed) -> None:
     typed.write("fleet.yaml", TREE)
     shown = json.loads(typed.run("apply", "-f", "fleet.yaml", "--dry-run", "--json", actor="operator").stdout)

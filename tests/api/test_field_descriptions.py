@@ -7,7 +7,7 @@ from jsonschema_rs import Draft202012Validator
 from pydantic import BaseModel
 
 from api.documentation_page import documentation_page
-from api.examples import BODIES
+from api.examples import BODIES, example_of
 from api.field_descriptions import _classes, _own_texts
 from muster.documents.field_texts import FIELD_TEXTS, PARAMETER_TEXTS
 from tools.openapi_document import described
@@ -82,10 +82,13 @@ def bodies(document: Schema) -> dict[str, Schema]:
 
 
 def test_every_body_and_answer_has_an_example_that_fits(document: Schema) -> None:
-    faults = []
+    faults, schemas = list[str](), document["components"]["schemas"]
     for name, content in bodies(document).items():
         schema = {**content["schema"], "components": document["components"]}
-        faults += [f"{name}: {fault.message}" for fault in Draft202012Validator(schema).iter_errors(content["example"])]
+        faults += [
+            f"{name}: {fault.message}"
+            for fault in Draft202012Validator(schema).iter_errors(example_of(content, schemas))
+        ]
     assert faults == []
 
 

@@ -86,8 +86,10 @@ def test_a_relative_script_is_next_to_the_file(typed: Typed) -> None:
     spec = submitted(typed, "--no-bundle", "-f", "jobs/job.yaml")["spec"]
     assert spec["program"]["script"] == str(typed.folder / "jobs" / "train.py")
     typed.write("lost.yaml", "name: a\nprogram: {script: nowhere.py}\n")
-    said = typed.run("job", "submit", "-f", "lost.yaml").stderr
+    said = typed.run("job", "submit", "--no-bundle", "-f", "lost.yaml").stderr
     assert "warning: program.script nowhere.py does not exist here" in said
+    refused = typed.run("job", "submit", "-f", "lost.yaml")
+    assert (refused.returncode, "there is no script" in refused.stderr) == (2, True)
 
 
 FAULTS = {

@@ -49,5 +49,5 @@ def test_a_cursor_belongs_to_its_conditions(api: Api) -> None:
     for _ in range(2):
         api.fleet.submit(labels={"team": "vision"})
     cursor = api.client.get("/v1/jobs?limit=1&label=team", headers=api.headers()).json()["next_cursor"]
-    for query in ("label=team&order=oldest", "label=other", ""):
+    for query in ("label=team&order=oldest", "label=other", "label=team&tier=newest", ""):
         assert api.client.get(f"/v1/jobs?{query}&cursor={cursor}", headers=api.headers()).status_code == 400

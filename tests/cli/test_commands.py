@@ -50,13 +50,17 @@ def test_a_token_in_the_arguments_is_refused(muster: Command) -> None:
     assert "process list" in answer.stderr
 
 
-def test_a_relative_path_that_does_not_exist_is_warned_of_and_submitted(muster: Command) -> None:
+def test_a_relative_path_that_does_not_exist_is_refused_unless_hosts_have_it(muster: Command) -> None:
     """An absolute one may exist on the hosts alone, and a container's paths are the image's."""
     missing = ("--workdir", "data", "--python", "/envs/python", "--", "train.py", "--steps", "4")
     contained = ("--image", "gpt:1", "--", "train.py")
     with serving(lambda _asked, _number: Answer(201, JOB)) as server:
-        warned = muster.run("job", "submit", *missing, url=server.url)
+        refused = muster.run("job", "submit", *missing, url=server.url)
+        warned = muster.run("job", "submit", "--no-bundle", *missing, url=server.url)
         calm = muster.run("job", "submit", *contained, url=server.url)
+    assert refused.returncode == Exit.USAGE
+    assert "there is no script" in refused.stderr
+    assert "--no-bundle" in refused.stderr
     assert (warned.returncode, calm.returncode) == (0, 0)
     lines = [line for line in warned.stderr.splitlines() if line.startswith("warning: ")]
     assert [line.split(";")[0] for line in lines] == [
@@ -115,7 +119,7 @@ def test_an_interrupted_submission_repeated_is_one_job(cold_muster: Command) -> 
         return problem(500, "internal") if number == 0 else Answer(201, JOB)
 
     with serving(answer) as server:
-        words = ("job", "submit", "--", "train.py")
+        words = ("job", "submit", "--no-bundle", "--", "train.py")
         assert cold_muster.run(*words, url=server.url).returncode == Exit.SERVER_FAULT
         assert cold_muster.run(*words, url=server.url).returncode == 0
         assert cold_muster.run(*words, url=server.url).returncode == 0
@@ -127,7 +131,7 @@ def test_an_interrupted_submission_repeated_is_one_job(cold_muster: Command) -> 
 def test_a_submission_states_what_the_words_meant(muster: Command) -> None:
     with serving(lambda _asked, _number: Answer(201, JOB)) as server:
         limits = ("--wall-time", "10m", "--budget-gpu-hours", "2.5", "--within", "rack")
-        words = ("--nodes", "2", "--gpus", "4", *limits, "--env", "A=b=c", "--", "train.py", "--lr", "1")
+        words = ("--nodes", "2", "--gpus", "4", *limits, "--env", "A=b=c", "--no-bundle", "--", "train.py", "--lr", "1")
         assert muster.run("job", "submit", *words, url=server.url).returncode == 0
         spec = json.loads(server.requested[0].body)
     assert spec["shape"] == {"nodes": 2, "gpus_per_node": 4}
@@ -141,8 +145,8 @@ def test_datasets_are_sent_with_what_is_stated_of_them_and_shown_with_the_job(mu
     with serving(lambda _asked, _number: Answer(201, JOB)) as server:
         more = "val=/mnt/val,manifest=/mnt/val.json,verify=checksums"
         words = ("--dataset", "corpus=/mnt/corpus", "--dataset", more)
-        assert muster.run("job", "submit", *words, "--", "train.py", url=server.url).returncode == 0
-        assert muster.run("job", "submit", "--", "train.py", url=server.url).returncode == 0
+        assert muster.run("job", "submit", "--no-bundle", *words, "--", "train.py", url=server.url).returncode == 0
+        assert muster.run("job", "submit", "--no-bundle", "--", "train.py", url=server.url).returncode == 0
         named, none = (json.loads(asked.body) for asked in server.requested)
     corpus = {"name": "corpus", "path": "/mnt/corpus"}
     val = {"name": "val", "path": "/mnt/val", "manifest": "/mnt/val.json", "verify": "checksums"}
@@ -164,8 +168,8 @@ def test_datasets_are_sent_with_what_is_stated_of_them_and_shown_with_the_job(mu
 def test_limits_are_sent_in_bytes_and_only_where_one_is_given(muster: Command) -> None:
     with serving(lambda _asked, _number: Answer(201, JOB)) as server:
         words = ("--memory", "1.5GiB", "--pids", "4096", "--cpus", "2.5", "--disk-reads", "500MiB")
-        assert muster.run("job", "submit", *words, "--", "train.py", url=server.url).returncode == 0
-        assert muster.run("job", "submit", "--", "train.py", url=server.url).returncode == 0
+        assert muster.run("job", "submit", "--no-bundle", *words, "--", "train.py", url=server.url).returncode == 0
+        assert muster.run("job", "submit", "--no-bundle", "--", "train.py", url=server.url).returncode == 0
         limited, free = (json.loads(asked.body) for asked in server.requested)
     assert limited["limits"] == {
         "memory_bytes": 1_610_612_736,
@@ -204,7 +208,7 @@ def test_a_release_is_queried_with_its_reason(muster: Command) -> None:
     ],
 )
 def test_words_that_mean_nothing_are_a_usage_fault(muster: Command, words: tuple[str, str]) -> None:
-    answer = muster.run("job", "submit", *words, "--", "x.py", url="http://127.0.0.1:9")
+    answer = muster.run("job", "submit", "--no-bundle", *words, "--", "x.py", url="http://127.0.0.1:9")
     assert answer.returncode == Exit.USAGE
     assert answer.stderr
 
@@ -270,7 +274,7 @@ def test_what_a_submission_states_of_its_place(muster: Command) -> None:
         slices = ("--slice", "block=32", "--slice", "rack=16", "--balance", "rack", "--near", "rack")
         labels = ("--on-label", "gen=new|newest", "--not-on-label", "site=fra")
         layout = ("--layout", "pp=2,fsdp=4,tp=8", "--tp-across-nodes")
-        words = ("--total-gpus", "64", *slices, *labels, *layout, "--", "train.py")
+        words = ("--total-gpus", "64", *slices, *labels, *layout, "--no-bundle", "--", "train.py")
         assert muster.run("job", "submit", *words, url=server.url).returncode == 0
         spec = json.loads(server.requested[0].body)
     assert spec["shape"] == {"gpus": 64}
@@ -335,6 +339,6 @@ def test_a_dry_run_of_a_submission_is_the_plan_of_the_same_job(muster: Command) 
 def test_a_place_that_means_nothing_is_refused_before_anything_is_queried(
     muster: Command, words: tuple[str, ...], reported: str
 ) -> None:
-    found = muster.run("job", "submit", *words, "--", "train.py", url="http://127.0.0.1:9")
+    found = muster.run("job", "submit", "--no-bundle", *words, "--", "train.py", url="http://127.0.0.1:9")
     assert found.returncode == Exit.USAGE
     assert reported in " ".join(found.stderr.replace("│", " ").split())

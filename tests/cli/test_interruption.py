@@ -79,7 +79,7 @@ def test_an_interrupted_submission_states_how_to_learn_what_became_of_it_and_is_
             may_answer.wait(120)
         return Answer(201, JOB)
 
-    words = ("job", "submit", "--", "train.py")
+    words = ("job", "submit", "--no-bundle", "--", "train.py")
     with serving(slowly_at_first) as server:
         first = start(tmp_path, server.url, *words)
         wait_until(lambda: bool(server.requested), timeout_s=120)
@@ -107,7 +107,7 @@ def test_two_of_the_same_command_at_once_are_two_jobs(tmp_path: Path) -> None:
         return Answer(201, JOB)
 
     with serving(slowly) as server:
-        both = [start(tmp_path, server.url, "job", "submit", "--", "train.py") for _ in range(2)]
+        both = [start(tmp_path, server.url, "job", "submit", "--no-bundle", "--", "train.py") for _ in range(2)]
         wait_until(lambda: len({asked.headers["idempotency-key"] for asked in server.requested}) == 2, timeout_s=300)
         may_answer.set()
         codes = [process.wait(60) for process in both]

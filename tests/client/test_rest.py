@@ -5,11 +5,13 @@ import ssl
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
 
 from muster import __version__
 from muster.client import AsyncRestClient, Problem, RestClient, UnreachableError
-from muster.client.transport import trusted
+from muster.client.bundles import MANIFEST_S
+from muster.client.transport import CONNECT_TIMEOUT_S, REQUEST_TIMEOUT_S, trusted
 from tests.client.both_clients import Ask, both_clients
 from tests.recorded_server import Answer, Requested, problem, serving
 
@@ -99,6 +101,25 @@ def test_another_at_the_address_is_stated_as_such(ask: Ask) -> None:
         pytest.raises(UnreachableError, match="is it the control plane's address"),
     ):
         ask(server.url, lambda client: client.whoami())
+
+
+@both_clients
+def test_the_answer_to_a_manifest_may_take_longer_than_others(ask: Ask, monkeypatch: pytest.MonkeyPatch) -> None:
+    limits: list[dict[str, float]] = []
+
+    def answer(_transport: object, request: httpx.Request) -> httpx.Response:
+        limits.append(request.extensions["timeout"])
+        return httpx.Response(200, json={})
+
+    async def answer_async(transport: object, request: httpx.Request) -> httpx.Response:
+        return answer(transport, request)
+
+    monkeypatch.setattr(httpx.HTTPTransport, "handle_request", answer)
+    monkeypatch.setattr(httpx.AsyncHTTPTransport, "handle_async_request", answer_async)
+    for work in (lambda client: client.begin_bundle(b"[1, []]"), lambda client: client.content_limits()):
+        ask("http://127.0.0.1:9", work)
+    assert [limit["read"] for limit in limits] == [MANIFEST_S, REQUEST_TIMEOUT_S]
+    assert [limit["connect"] for limit in limits] == [CONNECT_TIMEOUT_S] * 2
 
 
 @both_clients

@@ -26,7 +26,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(1800), pytest.mark.xdist_gro
 
 @pytest.fixture(scope="module")
 def machine(warm_muster: WarmPython, warm_python: WarmPython) -> Iterator[Machine]:
-    variables = {"MUSTER_API_NAME": "muster.example"}
+    variables = {"MUSTER_API_NAME": "muster.example", "MUSTER_STORE_NAME": "localhost"}
     with swept_folder() as folder, running_services(folder, variables, warm_muster, warm_python) as running:
         yield running
 
@@ -88,12 +88,14 @@ def _pem_names(path: Path) -> bytes:
 
 
 def test_the_content_store_takes_what_the_control_plane_signs(machine: Machine) -> None:
-    """Over TLS, by the settings that the API has."""
+    """Over TLS, by the settings that the API has: it calls the store by the inner name, and signs the public one."""
     volumes = machine.folder / "volumes"
     settings = load_settings({"MUSTER_SETTINGS": str(volumes / "control/settings.yaml")})
     store = ObjectStore.from_settings(settings)
     assert store is not None
     store.check()
+    port = machine.ports["8421"]
+    assert (settings.store_url, settings.store_public_url) == (f"https://127.0.0.1:{port}", f"https://localhost:{port}")
     content, now = b"a chunk" * 100_000, datetime.now(UTC)
     key = "tenants/any/chunk"
     put = store.upload(key, len(content), hashlib.sha256(content).hexdigest(), now)

@@ -22,14 +22,18 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 CANARY: Final = "canary-5b1f0c2d9e8a4f7cb3-of-no-user"
 """Its length is a multiple of three, so its base64 is the same whatever follows it."""
 USES: Final = """
-import base64, os, sys, time
+import array, base64, fcntl, os, sys, termios
+def read_by_the_host():
+    unread = array.array("i", [1])
+    while unread[0]:
+        fcntl.ioctl(1, termios.FIONREAD, unread)
+        os.sched_yield()
 value = open(os.environ["MUSTER_SECRETS_DIR"] + "/canary").read()
 assert value == os.environ["CANARY"]
 print("uses", value, base64.b64encode(value.encode()).decode(), value.encode().hex(), flush=True)
-print("half", value[:9], end="", flush=True); time.sleep(0.2); print(value[9:], flush=True)
+print("half", value[:9], end="", flush=True); read_by_the_host(); print(value[9:], flush=True)
 print("ready", flush=True)
-while not os.path.exists(sys.argv[1]):
-    time.sleep(0.05)
+open(sys.argv[1]).read()
 raise ValueError("refused: " + value)
 """
 
@@ -94,8 +98,9 @@ def in_memory() -> list[Path]:
 
 
 def submit(stack: Stack, name: str) -> tuple[str, Path]:
-    """Return the job's id and the file that lets it end."""
+    """Return the job's id and the pipe that lets it end."""
     go_on = stack.folder / f"{name}.go"
+    os.mkfifo(go_on)
     program = {"launcher": "command", "argv": [sys.executable, "-c", USES, str(go_on)]}
     body: dict[str, Any] = {"name": name, "program": program, **ENDS_AT_ITS_FAULT}
     body |= {"secrets": ["canary"], "secret_env": {"CANARY": "canary"}}
@@ -117,7 +122,7 @@ def test_a_value_is_nowhere_but_in_the_program_that_uses_it(stack: Stack, tmp_pa
     assert [path for place in in_memory() for path in place.iterdir() if holds(path.read_bytes())], "it is used"
     assert processes_with_it(attempt_id) == []
     assert files_with_it(stack.folder) == []
-    go_on.touch()
+    go_on.write_text("")
     job = stack.wait_for(job_id, "FAILED")
     proof = str(job["attempts"][0]["proof"])
     assert "ValueError: refused: [secret]" in proof
@@ -173,7 +178,7 @@ def test_the_search_itself_finds_what_is_there(stack: Stack, tmp_path: Path) -> 
     finally:
         with stack.engine.begin() as connection:
             connection.execute(text("DROP TABLE planted"))
-    child = os.posix_spawn(sys.executable, [sys.executable, "-c", "import time; time.sleep(60)", CANARY], os.environ)
+    child = os.posix_spawn(sys.executable, [sys.executable, "-c", "import signal; signal.pause()", CANARY], os.environ)
     try:
         assert [each for each in processes_with_it("none") if each.startswith(f"{child}: ")]
     finally:

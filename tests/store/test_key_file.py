@@ -15,7 +15,7 @@ from tests.waiting import wait_until
 
 def write(path: Path, text: str, mode: int = 0o600) -> Path:
     draft = path.with_suffix(".new")
-    draft.write_text(text, encoding="ascii")
+    draft.write_text(text, encoding="utf-8")
     draft.chmod(mode)
     draft.replace(path)
     return path
@@ -32,7 +32,7 @@ def test_a_made_key_is_private_and_stays(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ["", "\n", "name", "name secret more", "a 1\na 2", "\n".join(f"a{n} 1" for n in range(9))]
+    "text", ["", "\n", "# two", "a ü", "name", "name secret more", "a 1\na 2", "\n".join(f"a{n} 1" for n in range(9))]
 )
 def test_a_file_that_is_none_of_keys_is_refused(tmp_path: Path, text: str) -> None:
     with pytest.raises(SettingsError, match=r"must have 1 to 8 lines|stands twice"):
@@ -40,14 +40,14 @@ def test_a_file_that_is_none_of_keys_is_refused(tmp_path: Path, text: str) -> No
 
 
 def test_a_file_that_others_can_read_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(SettingsError, match="set its mode to 0600"):
+    with pytest.raises(SettingsError, match="has the mode 0640: set it to 0600"):
         KeyFile(write(tmp_path / "k", "a 1", mode=0o640))
 
 
 def test_a_change_counts_and_one_that_cannot_be_read_does_not(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(key_file, "CHECKED_S", 0.0)
     keys = KeyFile(write(tmp_path / "k", "a 1\n"))
-    write(tmp_path / "k", "b 2\na 1\n")
+    write(tmp_path / "k", "# Schlüssel\nb 2\n\na 1\n")
     assert keys.current() == (AccessKey("b", "2"), AccessKey("a", "1"))
     write(tmp_path / "k", "broken")
     assert keys.current()[0].name == "b"

@@ -2,8 +2,10 @@
 
 import hashlib
 import os
+from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 from pathlib import Path
+from threading import Barrier
 from urllib.parse import urlsplit
 
 import httpx
@@ -14,7 +16,7 @@ from muster.store import objects
 from muster.store.faults import ObjectGoneError, StoreRefusedError, fault_of
 from muster.store.key_file import make_key_file
 from muster.store.objects import ObjectStore
-from tests.store.stores import TENANT, Store, chunk_of, now
+from tests.store.stores import TENANT, OurStore, Store, chunk_of, now
 
 CONTENT = b"".join(number.to_bytes(4, "big") for number in range(75_000))
 
@@ -107,12 +109,18 @@ def test_a_bucket_that_is_not_there_is_refused_with_what_to_do(store: Store) -> 
     store.objects().check()
 
 
-def test_the_same_chunk_twice_at_once_is_one_object(store: Store) -> None:
+def test_the_same_chunk_twice_at_once_is_one_object(our_own: OurStore) -> None:
     key = chunk_of(CONTENT)
-    request = store.upload_request(key, CONTENT)
-    answers = [store.send(request, CONTENT) for _ in range(2)]
-    assert [answer.status_code for answer in answers] == [200, 200]
-    assert store.get(key).content == CONTENT
+    request = our_own.upload_request(key, CONTENT)
+    begin = Barrier(2)
+
+    def send(_number: int) -> int:
+        begin.wait(timeout=60)
+        return our_own.send(request, CONTENT).status_code
+
+    with ThreadPoolExecutor(2) as threads:
+        assert list(threads.map(send, range(2))) == [200, 200]
+    assert our_own.get(key).content == CONTENT
 
 
 def test_settings_that_name_no_store_turn_it_off_and_a_part_of_them_is_refused(tmp_path: Path) -> None:

@@ -5,7 +5,7 @@ from typing import Final
 
 from muster.domain.exit.fault_lines import Role
 from watch.forensics.candidates import Candidate, State, Weight
-from watch.forensics.sentences import DOES, gpu_evidence, rank_evidence, rank_words, span_words
+from watch.forensics.sentences import DOES, gpu_evidence, place_words, rank_evidence, span_words
 from watch.forensics.standing import CAUSE_OF_STANDING, DEAD_LOOP, Standing
 from watch.reports import RankReport
 
@@ -65,11 +65,11 @@ def _loops(state: State) -> Iterator[Candidate]:
 def _on_gpu(state: State) -> Candidate:
     """Return the candidate that names no rank: each of these waits for another one."""
     span = span_words(min(state.ranks[number][1].busy_quiet_s or 0.0 for number in state.on_gpu))
-    named = rank_words(state.on_gpu)
     verb = "waits" if len(state.on_gpu) == 1 else "wait"
     whole = (
-        f"{named[0].upper()}{named[1:]} {verb} on the GPU, which has been utilised for {span} without arithmetic, as "
-        "in a collective; the program printed nothing, and no evidence names a rank that holds up the others"
+        f"{place_words(state.on_gpu, '', '')} {verb} on the GPU, which has been utilised for {span} without "
+        "arithmetic, as in a collective; the program printed nothing, and no evidence names a rank that holds up the "
+        "others"
     )
     evidence = [
         line

@@ -29,8 +29,8 @@ LEAST_PEAK_W: Final = 100.0
 """Below such a peak the program has never computed, so its power shows nothing."""
 
 
-class GpuSample(NamedTuple):
-    """Readings of a GPU at a moment in seconds; NaN is unknown."""
+class GpuUse(NamedTuple):
+    """The part of a GPU's sample that shows its use, at a moment in seconds; NaN is unknown."""
 
     at_s: float
     utilisation: float = math.nan
@@ -46,11 +46,11 @@ class _OneGpu:
     peak_w: float = 0.0
     peak_tensor: float = -1.0
 
-    def take(self, sample: GpuSample) -> None:
+    def take(self, sample: GpuUse) -> None:
         self.peak_w = max(self.peak_w, sample.power_w)
         self.peak_tensor = max(self.peak_tensor, sample.tensor_active_percent)
 
-    def works(self, sample: GpuSample) -> bool | None:
+    def works(self, sample: GpuUse) -> bool | None:
         """Return whether it computes; None if the readings do not show it. Comparisons with NaN are false."""
         if sample.tensor_active_percent >= self.rules.tensor_percent:
             return True
@@ -106,11 +106,11 @@ class GpuWork:
         return self._gpus.setdefault(gpu, _OneGpu(self.rules))
 
 
-def _sample(gpu: str, readings: Mapping[str, float]) -> GpuSample:
-    return GpuSample(0.0, *(readings.get(f"{gpu}.{name}", math.nan) for name in GpuSample._fields[1:]))
+def _sample(gpu: str, readings: Mapping[str, float]) -> GpuUse:
+    return GpuUse(0.0, *(readings.get(f"{gpu}.{name}", math.nan) for name in GpuUse._fields[1:]))
 
 
-def was_idle(samples: Sequence[GpuSample], since_s: float, until_s: float) -> bool:
+def was_idle(samples: Sequence[GpuUse], since_s: float, until_s: float) -> bool:
     """Return whether a GPU is known to have done nothing from ``since_s`` to ``until_s``.
 
     ``samples``: in order of time. A collective that waits keeps a GPU utilised, so that one counts as work.
@@ -119,7 +119,7 @@ def was_idle(samples: Sequence[GpuSample], since_s: float, until_s: float) -> bo
     return _is_seen(known, since_s, until_s) and all(each.utilisation < LEAST_UTILISATION for each in known)
 
 
-def was_waiting(samples: Sequence[GpuSample], since_s: float, until_s: float, rules: GpuWaitPolicy) -> bool:
+def was_waiting(samples: Sequence[GpuUse], since_s: float, until_s: float, rules: GpuWaitPolicy) -> bool:
     """Return whether a GPU is known to have waited in a collective from ``since_s`` to ``until_s``.
 
     ``samples``: in order of time; those before ``since_s`` are the past with which the later ones are compared. Without
@@ -136,7 +136,7 @@ def was_waiting(samples: Sequence[GpuSample], since_s: float, until_s: float, ru
     return _is_seen(known, since_s, until_s) and all(past.works(each) is False for each in known)
 
 
-def _is_seen(known: Sequence[GpuSample], since_s: float, until_s: float) -> bool:
+def _is_seen(known: Sequence[GpuUse], since_s: float, until_s: float) -> bool:
     """Return whether the samples show the whole time, without a long gap."""
     moments = [since_s, *(each.at_s for each in known), until_s]
     return bool(known) and all(later - at <= LONGEST_GAP_S for at, later in pairwise(moments))

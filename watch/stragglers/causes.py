@@ -7,6 +7,12 @@
 | gpu | a lower clock than its peers', or a throttle reason that they do not have |
 | compute | none of these: it computes longer |
 
+Readings overlap. The wait for a batch is all the time from a step's begin to the model's call, with whatever delays the
+main thread in it. So where the main thread had no processor, or collected garbage, for about as long as the wait for
+data became longer, that is the cause. A loader that sleeps or waits for a disk shows neither. Other threads are no such
+sign: a loader may compute in them while the main thread waits. If nearly all of the additional time is the wait for
+data, they count as the loader's, since a thread that hinders training lengthens its passes too.
+
 Garbage collection and other threads are of the rank's own process: they cause no swap of its host. Network and
 imbalance are no causes of a straggler: see ``judge``.
 """
@@ -55,7 +61,8 @@ class StragglerCause(StrEnum):
 class Explained:
     """A cause with its evidence. ``memory_ratio``: the rank's memory over the usual one; None if unknown.
 
-    ``is_of_process``: garbage collection or other threads of the rank's own process, so its program may be the cause.
+    ``is_of_process``: garbage collection or other threads of the rank's own process, as of its loader, so its program
+    may be the cause.
     ``is_whole``: readings make up nearly all of the additional time, so its own computation is as long as before.
     """
 
@@ -84,12 +91,7 @@ def explain(
     own_s, usual_s = (statistics.fmean(values) for values in zip(*((x.own_s, x.usual_s) for x in slow), strict=True))
     more = {name: max(own[name] - usual.get(name, 0.0), 0.0) for name in own}
     explained = {
-        StragglerCause.HOST: max(
-            more.get("cpu_wait_s", 0.0) + more.get("gc_s", 0.0),
-            more.get("threads_s", 0.0),
-            more.get("steal_share", 0.0) * own_s,
-        ),
-        StragglerCause.DATA: max(more.get("data_s", 0.0), more.get("io_wait_s", 0.0)),
+        **_by_parts(more, own_s, excess_s),
         StragglerCause.GPU: _by_clock(readings, of_others) * usual_s,
     }
     cause = max(explained, key=lambda each: explained[each])
@@ -103,9 +105,23 @@ def explain(
     ]
     memory = own["memory_mib"] / usual["memory_mib"] if own.get("memory_mib") and usual.get("memory_mib") else None
     of_process_s = more.get("threads_s", 0.0) + more.get("gc_s", 0.0)
-    is_of_process = cause is StragglerCause.HOST and of_process_s >= rules.cause_share * excess_s
+    is_of_process = cause in {StragglerCause.HOST, StragglerCause.DATA} and of_process_s >= rules.cause_share * excess_s
     is_whole = cause is StragglerCause.GPU or explained.get(cause, 0.0) >= _WHOLE * excess_s
     return Explained(cause, (*evidence, *_of_gpu(readings, of_others)), memory, is_of_process, is_whole)
+
+
+def _by_parts(more: Mapping[str, float], own_s: float, excess_s: float) -> dict[StragglerCause, float]:
+    """Return the seconds of a step that its host and its data explain. ``more``: by how much each reading is higher."""
+    data_s, threads_s = more.get("data_s", 0.0), more.get("threads_s", 0.0)
+    delayed_s = max(more.get("cpu_wait_s", 0.0) + more.get("gc_s", 0.0), more.get("steal_share", 0.0) * own_s)
+    if delayed_s >= _WHOLE * data_s:
+        data_s = 0.0  # of the main thread, so within the wait
+    elif data_s >= _WHOLE * excess_s:
+        threads_s = 0.0  # of the loader
+    return {
+        StragglerCause.HOST: max(delayed_s, threads_s),
+        StragglerCause.DATA: max(data_s, more.get("io_wait_s", 0.0)),
+    }
 
 
 def _share_of(name: str, excess_s: float, usual: Mapping[str, float]) -> float:

@@ -96,8 +96,11 @@ def with_past(
 ) -> list[Compared]:
     """Compare a rank without peers with the windows before ``firsts``; empty where its past is not known.
 
-    ``usual_s``: its usual own compute in earlier attempts, where this one's past is short.
+    ``usual_s``: its usual own compute in earlier attempts, where this one's past is short. Windows of another size than
+    the newest do not count: without peers, so large a change is more likely work of another kind.
     """
+    size = windows[max(windows)].size if windows else 0
+    windows = {first: window for first, window in windows.items() if window.size == size}
     past = [window for first, window in sorted(windows.items()) if not firsts or first < firsts[0]]
     if len(past) >= LEAST_PAST:
         usual = replace(usual_of(past), wait_s=None)  # without peers no rank waits for it
@@ -198,11 +201,20 @@ def _noise_of_two(group: Group, firsts: Sequence[int]) -> dict[int, float]:
     past = [first for first in of_one if first in of_other and first < firsts[0]]
     if len(past) >= LEAST_PAST:
         ratios = [of_one[first].means["own_s"] / max(of_other[first].means["own_s"], 1e-9) for first in past]
-        return dict.fromkeys(group, _width(_from_median(ratios)))
+        more = _more_noise([of_one[first] for first in past], [of_one[first] for first in firsts if first in of_one])
+        return dict.fromkeys(group, more * _width(_from_median(ratios)))
     return {
         rank: _width(_from_median([peer[first].means["own_s"] for first in firsts if first in peer]))
         for rank, peer in ((one, of_other), (other, of_one))
     }
+
+
+def _more_noise(past: Sequence[Window], recent: Sequence[Window]) -> float:
+    """Return how many times wider the noise of the recent windows is where they have fewer steps than the past ones."""
+    if not recent:
+        return 1.0
+    sizes = max(each.size for each in past), min(each.size for each in recent)
+    return max(sizes[0] / sizes[1], 1.0) ** 0.5 if sizes[1] else 1.0
 
 
 def _distances(owns: Mapping[int, Mapping[int, float]], firsts: Sequence[int]) -> list[float]:

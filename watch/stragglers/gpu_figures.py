@@ -42,13 +42,12 @@ _LEAST_S: Final = 1e-9
 
 @dataclass(slots=True)
 class FiguresJudge:
-    """The judge of the figures of ranks. ``named``: ranks that were named and are still slow. ``size``: of a window.
+    """The judge of the figures of ranks. ``named``: ranks that were named and are still slow.
 
     ``slow_in``: windows in which a rank is slow by a figure. ``low_power``: see ``Judgement``.
     """
 
     rules: StragglerPolicy
-    size: int
     recent: Sequence[int]
     readings: Mapping[int, Mapping[str, float]]
     named: Collection[int]
@@ -103,7 +102,7 @@ class FiguresJudge:
             len(self.recent),
             odd.num_peers,
             min(odd.firsts) + 1,
-            max(odd.firsts) + self.size,
+            group[rank][max(odd.firsts)].last_step,
             explained.evidence,
             explained.is_of_process,
             odd,

@@ -19,6 +19,7 @@ from typing import Final
 
 from muster.domain.policy.stragglers import StragglerPolicy
 from muster.domain.robust import by_place, figures_in
+from watch.stragglers.alignment import MOST_SIZES, aligned
 from watch.stragglers.causes import Explained, StragglerCause, explain
 from watch.stragglers.compare import (
     LEAST_PAST,
@@ -34,13 +35,12 @@ from watch.stragglers.findings import Imbalance, Judgement, Straggler
 from watch.stragglers.gpu_figures import FiguresJudge, words_of_figure
 from watch.stragglers.network import SlowNetwork, slow_network
 from watch.stragglers.onset import became_slow
-from watch.stragglers.windows import RankWindows, Window, joined
+from watch.stragglers.windows import RankWindows, Window
 
 MOST_FOUND: Final = 16
 """Of one judgement: more slow ranks than these have one cause outside of them."""
 LONGEST_QUIET: Final = 20
 """After so many windows in which a rank is not slow its finding has ended, however long it had lasted."""
-_MOST_SIZES: Final = 256
 
 
 def judge(
@@ -58,21 +58,21 @@ def judge(
     known = [each for each in ranks if each.size > 0 and each.windows]
     if not known:
         return Judgement()
-    size = max(each.size for each in known)
-    if size > _MOST_SIZES * min(each.size for each in known):
+    if max(each.size for each in known) > MOST_SIZES * min(each.size for each in known):
         return Judgement()  # sizes of one job are near each other: some rank reports nonsense
-    aligned = {each.rank: joined(each.windows, each.size, size) for each in known}
-    firsts = _common(aligned)
+    windows = aligned(known)
+    firsts = _common(windows)
     recent = firsts[-rules.num_windows :]
     if len(recent) < rules.num_slow:
         return Judgement()
+    newest = _one_at(windows, recent[-1])
     earlier_s = {each.rank: each.earlier_s for each in known if each.earlier_s is not None}
-    found = _Found(rules, size, recent, {each.rank: each.readings for each in known}, earlier_s, named)
-    for group in by_place(aligned, {each.rank: each.place for each in known}):
+    found = _Found(rules, recent, {each.rank: each.readings for each in known}, earlier_s, named)
+    for group in by_place(windows, {each.rank: each.place for each in known}):
         found.take(group, usual_s or {})
     if all(num_slow < rules.num_slow for num_slow in found.slow_in.values()):
-        found.network = slow_network(aligned, firsts, recent, size, rules)
-    figures = _by_figures(aligned, known, found)
+        found.network = slow_network(windows, firsts, recent, rules)
+    figures = _by_figures(windows, known, found)
     stragglers = sorted(found.stragglers, key=lambda each: (each.usual_s - each.own_s, each.rank))[:MOST_FOUND]
     imbalances = sorted(found.imbalances, key=lambda each: (-each.own_ratio, each.rank))[:MOST_FOUND]
     is_known = found.network is not None and found.network.is_work_known
@@ -83,18 +83,18 @@ def judge(
         None if is_known else found.network,
         found.slow_in,
         recent[0] + 1,
-        recent[-1] + size,
-        size,
+        newest.last_step,
+        newest.size,
         tuple(figures.low_power),
     )
 
 
-def _by_figures(aligned: Group, known: Sequence[RankWindows], found: "_Found") -> FiguresJudge:
+def _by_figures(windows: Group, known: Sequence[RankWindows], found: "_Found") -> FiguresJudge:
     """Add the ranks that utilisation, power and MFU name, and these figures to the evidence on the others."""
-    figures = FiguresJudge(found.rules, found.size, found.recent, found.readings, found.named)
+    figures = FiguresJudge(found.rules, found.recent, found.readings, found.named)
     places = {each.rank: f"{each.place}\n{each.model}" for each in known}
     evidence: dict[int, tuple[str, ...]] = {}
-    for group in by_place(aligned, places):
+    for group in by_place(windows, places):
         evidence |= {rank: tuple(map(words_of_figure, odd.values())) for rank, odd in figures.odd_in(group).items()}
         figures.take(group)
     by_time = {each.rank for each in found.stragglers} | {each.rank for each in found.imbalances}
@@ -122,7 +122,6 @@ class _Found:
     """What is found so far, place by place."""
 
     rules: StragglerPolicy
-    size: int
     recent: Sequence[int]
     readings: Mapping[int, Mapping[str, float]]
     earlier_s: Mapping[int, float]
@@ -199,7 +198,7 @@ class _Found:
                 len(compared),
                 len(group) - 1,
                 min(firsts) + 1,
-                max(firsts) + self.size,
+                max(each.window.last_step for each in slow),
                 explained.evidence,
                 explained.is_of_process,
             )
@@ -226,13 +225,19 @@ class _Found:
         works = figures_in(each.work_ratio for each in uneven)
         own = statistics.fmean(each.own_s / each.usual_s for each in uneven)
         work = statistics.fmean(works) if works else None
-        return Imbalance(rank, own, work, memory_ratio, min(firsts) + 1, max(firsts) + self.size)
+        last_step = max(each.window.last_step for each in uneven)
+        return Imbalance(rank, own, work, memory_ratio, min(firsts) + 1, last_step)
 
 
-def _common(aligned: Mapping[int, Mapping[int, Window]]) -> list[int]:
+def _one_at(windows: Group, first: int) -> Window:
+    """Return one of the windows that begin at a step: ranks are compared in windows of the same size."""
+    return next(of_rank[first] for of_rank in windows.values() if first in of_rank)
+
+
+def _common(windows: Group) -> list[int]:
     """Return the first steps of windows that more than half of the ranks have, the oldest first."""
     counts: dict[int, int] = {}
-    for windows in aligned.values():
-        for first in windows:
+    for of_rank in windows.values():
+        for first in of_rank:
             counts[first] = counts.get(first, 0) + 1
-    return sorted(first for first, count in counts.items() if 2 * count > len(aligned))
+    return sorted(first for first, count in counts.items() if 2 * count > len(windows))

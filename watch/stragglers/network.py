@@ -82,7 +82,6 @@ def slow_network(
     aligned: Mapping[int, Mapping[int, Window]],
     firsts: Sequence[int],
     recent: Sequence[int],
-    size: int,
     rules: StragglerPolicy,
 ) -> SlowNetwork | None:
     """Return that collectives take longer than before, if each rank waits longer and none computes longer.
@@ -106,7 +105,7 @@ def slow_network(
         len(slow),
         len(recent),
         slow[0] + 1,
-        slow[-1] + size,
+        next(windows[slow[-1]].last_step for windows in aligned.values() if slow[-1] in windows),
         is_work_known,
     )
 

@@ -4,11 +4,11 @@
     windows     |  steps 0 … 15  |  steps 16 … 31  |  means over a power of two of steps
 
 Every rank counts its steps alike, and the begin of a window is a multiple of its size. So windows of several ranks are
-compared step by step, whatever their clocks say, and a rank with smaller windows is joined to larger ones.
+compared step by step, whatever their clocks say, and smaller windows are joined to larger ones (``alignment``).
 """
 
 import statistics
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Final, TypeGuard
 
@@ -50,6 +50,8 @@ _LONGEST: Final = ("longest_own_s", "longest_steps")
 class Window:
     """Means over the steps of a window. ``first``: its first step, from 0; ``num_steps``: how many were measured.
 
+    ``size``: how many steps it covers; 0 while it is open.
+
     ``means``: ``own_s``, a step's time without waits; ``wait_s`` in collectives, of each report at most the least of
     all and own compute, since one may hold a long evaluation of another rank; ``data_s``; ``work``, the tokens or
     samples of a step with their padding; ``memory_mib``; ``SIGNALS``; ``mfu``; ``plain``; utilisation and power of its
@@ -59,6 +61,20 @@ class Window:
     first: int
     num_steps: int
     means: Mapping[str, float]
+    size: int = 0
+
+    @property
+    def last_step(self) -> int:
+        """Its last step, from 1, which is the first one after it, from 0."""
+        return self.first + self.size
+
+    def sized(self, size: int) -> "Window":
+        """Return it with ``size`` where it has none."""
+        return self if self.size else replace(self, size=size)
+
+    def within(self, first: int, size: int) -> "Window":
+        """Return it as the only known part of a larger window."""
+        return self if (first, size) == (self.first, self.size) else replace(self, first=first, size=size)
 
     def get(self, name: str) -> float | None:
         return self.means.get(name)
@@ -122,7 +138,7 @@ class Window:
     @classmethod
     def of_document(cls, document: Mapping[str, Any]) -> "Window":
         means = {name: float(document[name]) for name in (*_MEANS, *_LONGEST) if name in document}
-        return cls(int(document["first"]), int(document["steps"]), means)
+        return cls(int(document["first"]), int(document["steps"]), means, int(document.get("size", 0)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,9 +192,8 @@ class Folding:
 class RankWindows:
     """The closed windows of one rank, the oldest first. ``readings``: of its GPU, by the names in ``causes``.
 
-    ``model``: of its GPU; empty if unknown.
-
-    ``earlier_s``: own compute in windows of the size before, which are dropped: a rank that slows much changes it.
+    ``size``: of its newest window; a rank that slows much changes it, and its windows before keep theirs.
+    ``model``: of its GPU; empty if unknown. ``earlier_s``: own compute in windows of the size before.
     """
 
     rank: int
@@ -195,29 +210,30 @@ class RankWindows:
         return statistics.median(each.means["own_s"] for each in self.windows) if self.windows else None
 
     def with_window(self, size: int, place: str, window: Window) -> "RankWindows":
-        """Return them with one more. Windows of another size or place, and those rolled back, are dropped."""
-        is_alike = size == self.size and place == self.place
-        kept = tuple(each for each in self.windows if each.first < window.first) if is_alike else ()
+        """Return them with one more. Windows of another place, and those rolled back, are dropped."""
+        known = [each.sized(self.size) for each in self.windows] if place == self.place else []
         earlier_s = self.earlier_s if place == self.place else None
-        if size != self.size and place == self.place and len(self.windows) >= LEAST_BEFORE:
-            earlier_s = self.usual_own_s
-        windows = (*kept, window)[-MOST_WINDOWS:]
+        of_size = [each.means["own_s"] for each in known if each.size == self.size]
+        if size != self.size and len(of_size) >= LEAST_BEFORE:
+            earlier_s = statistics.median(of_size)
+        kept = [each for each in known if each.last_step <= window.first]
+        windows = (*kept, replace(window, size=size))[-MOST_WINDOWS:]
         return replace(self, size=size, place=place, windows=windows, earlier_s=earlier_s)
 
     def document(self) -> dict[str, Any]:
         earlier: dict[str, Any] = {} if self.earlier_s is None else {"earlier_s": self.earlier_s}
         earlier |= {"model": self.model} if self.model else {}
-        windows = [each.document() for each in self.windows]
+        windows = [each.document() | ({"size": each.size} if each.size != self.size else {}) for each in self.windows]
         return {"size": self.size, "place": self.place, "windows": windows, **earlier}
 
     @classmethod
     def of_document(cls, rank: int, document: Mapping[str, Any] | None) -> "RankWindows":
         if document is None:
             return cls(rank, 0)
-        windows = tuple(Window.of_document(each) for each in document["windows"])
-        earlier_s = document.get("earlier_s")
+        size, earlier_s = int(document["size"]), document.get("earlier_s")
+        windows = tuple(Window.of_document(each).sized(size) for each in document["windows"])
         place, model = str(document["place"]), str(document.get("model", ""))
-        return cls(rank, int(document["size"]), place, windows, earlier_s=earlier_s, model=model)
+        return cls(rank, size, place, windows, earlier_s=earlier_s, model=model)
 
 
 def size_of(step_s: float, window_s: float) -> int:
@@ -226,23 +242,6 @@ def size_of(step_s: float, window_s: float) -> int:
     while size < MOST_STEPS and size * step_s < window_s:
         size *= 2
     return size
-
-
-def joined(windows: Sequence[Window], size: int, to_size: int) -> dict[int, Window]:
-    """Return the windows by their first step, joined to windows of ``to_size`` steps.
-
-    A joined window of which less than half was measured is left out.
-    """
-    if size == to_size:
-        return {window.first: window for window in windows}
-    found: dict[int, Window] = {}
-    parts: dict[int, int] = {}
-    for window in windows:
-        first = window.first // to_size * to_size
-        known = found.get(first)
-        added = replace(window, first=first) if known is None else known.with_steps(window.num_steps, window.means)
-        found[first], parts[first] = added, parts.get(first, 0) + size
-    return {first: window for first, window in found.items() if 2 * parts[first] >= to_size}
 
 
 def _means_of(pace: Mapping[str, Any]) -> dict[str, float]:

@@ -220,7 +220,7 @@ class Launcher:
 
     @property
     def _capabilities(self) -> tuple[str, ...]:
-        """With it the server knows whether a name that it has no secret of may be a file here."""
+        """Return what heartbeats list. ``LAID_SECRETS`` says that a secret unknown to the server may be a file here."""
         laid = () if self._config.secrets_dir is None else (LAID_SECRETS,)
         return (*self._claimable, *laid)
 

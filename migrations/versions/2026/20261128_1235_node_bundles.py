@@ -13,10 +13,11 @@ def upgrade() -> None:
     op.create_table(
         "node_bundles",
         sa.Column("node_id", sa.Text(), nullable=False),
+        sa.Column("tenant_id", sa.Text(), nullable=False),
         sa.Column("digest", sa.LargeBinary(), nullable=False),
         sa.CheckConstraint("octet_length(digest) = 32", name=op.f("ck_node_bundles_digest")),
         sa.ForeignKeyConstraint(["node_id"], ["nodes.id"], name="fk_node_bundles_node_id"),
-        sa.PrimaryKeyConstraint("node_id", "digest"),
+        sa.PrimaryKeyConstraint("node_id", "tenant_id", "digest"),
     )
     op.create_index(op.f("ix_node_bundles_digest"), "node_bundles", ["digest"])
 

@@ -9,7 +9,7 @@ import typer
 from muster.cli.framework.exits import Exit
 from muster.cli.framework.output import Done, DryRun, Listing, Page, Table, age, changes, reads, yaml_of
 from muster.cli.framework.pending import once
-from muster.cli.framework.policy_files import document_of, fault_words, validated
+from muster.cli.framework.policy_files import fault_words, policy_document, validated
 from muster.cli.framework.profile import NothingNamedError, open_client
 from muster.cli.framework.tables import Column
 from muster.domain.policy.differences import differences
@@ -75,7 +75,7 @@ def check(
     except NothingNamedError:
         return _checked_here(file)
     with asked as client:
-        found = client.check_policy(document_of(file))
+        found = client.check_policy(policy_document(file))
     if not found["is_valid"]:
         said: list[str | Table] = [f"{file} is no policy:", *_fault_lines(found["errors"])]
         return Page(found, said, Exit.INVALID, is_one_line=True)
@@ -97,7 +97,7 @@ def activate(
     dry_run: DryRun = False,
 ) -> Done:
     """Make a file the active policy. A field that it leaves out gets its default, not its active value."""
-    body = {"document": document_of(file), "reason": reason}
+    body = {"document": policy_document(file), "reason": reason}
     with open_client(as_operator=True) as client:
 
         def send(body: dict[str, Any], key: str | None) -> Any:
@@ -109,7 +109,7 @@ def activate(
 
 
 def _checked_here(file: Path) -> Page:
-    policy, faults = validated(document_of(file))
+    policy, faults = validated(policy_document(file))
     if policy is None:
         said: list[str | Table] = [f"{file} is no policy:", *_fault_lines(faults)]
         return Page({"is_valid": False, "errors": faults}, said, Exit.INVALID, is_one_line=True)

@@ -53,11 +53,19 @@ class Planning:
 
     def _repeated(self) -> Iterator[str]:
         """Yield each document about an object that another one is about too."""
-        first: dict[tuple[str, str], Wanted] = {}
+        first: dict[tuple[str, ...], Wanted] = {}
         for each in self._wanted:
-            before = first.setdefault((each.document.kind, each.document.title), each)
+            about: tuple[str, ...] = (each.document.kind, each.document.title)
+            if isinstance(each.document, CordonDocument):
+                about = (each.document.kind, *self._identity(each.document))
+            before = first.setdefault(about, each)
             if before is not each:
                 yield each.fault(f"the {each.document.kind} {each.document.title} is also in {before.where}: keep one")
+
+    def _identity(self, document: CordonDocument) -> tuple[str, str]:
+        """Return what identifies the cordon: its place, whichever of its names the document has, and its reason."""
+        place = document.node or document.gpu or ""
+        return self._present.places.get(place, place), document.reason
 
     def _in_order(self) -> list[Wanted]:
         """Return the documents with a tenant after its department; a circle of them is a fault."""
@@ -133,14 +141,14 @@ class Planning:
         return _step(wanted, Action.CHANGE, found, request)
 
     def _cordon(self, wanted: Wanted, document: CordonDocument) -> Step:
-        place = self._present.places[document.node or document.gpu or ""]
+        place, reason = self._identity(document)
         there = [
             each
             for each in self._present.cordons
-            if place in {each["node_id"], each["gpu_uuid"]} and each["reason"] == document.reason
+            if place in {each["node_id"], each["gpu_uuid"]} and each["reason"] == reason
         ]
         until = None if document.until is None else _moment(document.until)
-        if until is not None and document.until is not None and document.until <= datetime.now(UTC):
+        if document.until is not None and document.until <= datetime.now(UTC):
             return _step(wanted, Action.CHANGE, (), None)  # its time is over: the server has ended it
         if not there:
             found = () if until is None else (Difference("until", None, until),)
@@ -155,7 +163,7 @@ class Planning:
     def _pruned(self) -> Iterator[Step]:
         """Yield the release of each cordon of a person that no document has."""
         cordons = [each.document for each in self._wanted if isinstance(each.document, CordonDocument)]
-        kept = {(self._present.places.get(each.node or each.gpu or ""), each.reason) for each in cordons}
+        kept = {self._identity(each) for each in cordons}
         for cordon in self._present.cordons:
             place = cordon["node_id"] or cordon["gpu_uuid"]
             if (place, cordon["reason"]) not in kept:

@@ -4,19 +4,14 @@ import json
 import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from itertools import islice
 from pathlib import Path
-from typing import Any, Final
-
-import yaml
+from typing import Final
 
 from muster.cli.apply.kinds import DOCUMENT_KINDS, VERSION, Document
-from muster.cli.framework.beyond_json import unsaid_by_json
+from muster.cli.framework.document_files import MOST_FAULTS, decoded, faults_in_json, place_words, unreadable
 from muster.cli.framework.exits import CommandError, Exit
-from muster.cli.framework.policy_files import MOST_FAULTS, place_words
-from muster.cli.framework.yaml_loading import Placed, placed_documents
+from muster.cli.framework.yaml_loading import UNREADABLE, Placed, placed_documents
 from muster.domain.errors import ValidationFailedError
-from muster.domain.strict import require_clean_document
 from muster.domain.validation import validated
 
 STDIN: Final = "-"
@@ -72,14 +67,10 @@ def _texts(paths: Sequence[Path]) -> Iterator[tuple[str, str]]:
             name = "stdin" if is_stdin else str(file)
             try:
                 content = sys.stdin.buffer.read() if is_stdin else file.read_bytes()
-                yield name, content.decode("utf-8-sig")
             except OSError as error:
                 words = f"{name}: cannot be read ({error.strerror})"
                 raise CommandError(words, "Name a file, a folder or -.", Exit.USAGE) from None
-            except UnicodeDecodeError as error:
-                raise CommandError(
-                    f"{name}: byte {error.start} is not UTF-8", "Write it as UTF-8.", Exit.USAGE
-                ) from None
+            yield name, decoded(name, content)
 
 
 def _files(path: Path) -> list[Path]:
@@ -96,9 +87,8 @@ def _files(path: Path) -> list[Path]:
 def _documents(name: str, text: str) -> list[Placed]:
     try:
         return [each for each in placed_documents(text) if each.value is not None]
-    except (yaml.YAMLError, ValueError, RecursionError) as error:
-        words = "it is nested too deeply" if isinstance(error, RecursionError) else str(error)
-        raise CommandError(f"{name}: cannot be read as YAML ({words})", "JSON is YAML too.", Exit.INVALID) from error
+    except UNREADABLE as error:
+        raise unreadable(name, error, "JSON is YAML too.") from error
 
 
 def _faults_of(name: str, placed: Placed) -> Iterator[str]:
@@ -106,9 +96,8 @@ def _faults_of(name: str, placed: Placed) -> Iterator[str]:
     if not isinstance(document, dict):
         yield _fault(name, placed, "", "is no mapping with `kind`, `version` and fields")
         return
-    unsaid = _beyond_json(document)
-    if unsaid:
-        yield from (_fault(name, placed, "", words) for words in unsaid)
+    if beyond := faults_in_json(document):
+        yield from (_fault(name, placed, "", words) for words in beyond)
         return
     kind = document.get("kind")
     if not isinstance(kind, str) or kind not in DOCUMENT_KINDS:
@@ -123,18 +112,6 @@ def _faults_of(name: str, placed: Placed) -> Iterator[str]:
         validated(DOCUMENT_KINDS[kind], document)
     except ValidationFailedError as refused:
         yield from (_fault(name, placed, fault.pointer, fault.detail) for fault in refused.faults)
-
-
-def _beyond_json(document: dict[str, Any]) -> list[str]:
-    try:
-        unsaid = list(islice(unsaid_by_json(document), MOST_FAULTS))
-        if not unsaid:
-            require_clean_document(json.loads(json.dumps(document)))
-    except RecursionError:
-        return ["holds a list or mapping within itself"]
-    except ValueError as fault:
-        return [f"a text in it {fault}"]
-    return unsaid
 
 
 def _fault(name: str, placed: Placed, pointer: str, detail: str) -> str:

@@ -10,6 +10,8 @@ from yaml.constructor import ConstructorError
 TEXT_TAG: Final = "tag:yaml.org,2002:str"
 _MERGE: Final = "tag:yaml.org,2002:merge"
 _YAML_MARKS: Final = frozenset({_MERGE, "tag:yaml.org,2002:value"})
+UNREADABLE: Final = (yaml.YAMLError, ValueError, RecursionError)
+"""What these functions raise for a text: no YAML, a date that is none, too many levels."""
 MOST_VALUES: Final = 1_000_000
 """Most values, with each alias counted as all its values: a kilobyte of aliases can stand for a billion."""
 

@@ -1,11 +1,13 @@
 """``muster gpu jobs|moves|burn-ins|evidence|latest|history`` show a GPU's readings and its past."""
 
 from collections.abc import Iterable, Iterator
+from datetime import UTC, datetime
 from itertools import islice
 from typing import Annotated, Final
 
 import typer
 
+from muster.cli.framework.moments import MOMENT, moment_in
 from muster.cli.framework.names import GpuName, gpu_named
 from muster.cli.framework.output import Listing, Page, Table, age, moment_of, reads
 from muster.cli.framework.profile import open_client
@@ -113,13 +115,16 @@ def latest(gpu: GpuName) -> Page:
 def history(
     gpu: GpuName,
     metric: Annotated[list[str] | None, typer.Option(help="Such as temperature_c; may be repeated.")] = None,
-    since: Annotated[str | None, typer.Option(help="RFC 3339, such as 2026-01-31T12:00:00Z.")] = None,
-    until: Annotated[str | None, typer.Option(help="RFC 3339; default: now.")] = None,
+    since: Annotated[str | None, typer.Option(help=f"From then on. {MOMENT}")] = None,
+    until: Annotated[str | None, typer.Option(help=f"By default until now. {MOMENT}")] = None,
     step: Annotated[float | None, typer.Option(help="Seconds between two points.")] = None,
 ) -> Page:
     """Show its readings over time, and the loss that its agent counted."""
+    now = datetime.now(UTC)
+    begin = None if since is None else moment_in(since, "--since", now)
+    end = None if until is None else moment_in(until, "--until", now)
     with open_client(as_operator=True) as client:
-        found = client.history(gpu_named(client, gpu), metric=metric, since=since, until=until, step=step)
+        found = client.history(gpu_named(client, gpu), metric=metric, since=begin, until=end, step=step)
     return _history_page(found)
 
 

@@ -32,7 +32,7 @@ COLUMNS: Final = (
 )
 
 
-@reads(app, "ls", example="muster bundle ls --wide")
+@reads(app, "list", example="muster bundle list --wide")
 def list_bundles(tenant: TenantOption = None) -> Listing:
     """List bundles, the newest first, and how much the tenant stores."""
     with open_client() as client:
@@ -69,7 +69,7 @@ def show(bundle: BundleName, tenant: TenantOption = None) -> Page:
     )
 
 
-@changes(app, "rm", example="muster bundle rm 3f9a1c4b2d10")
+@changes(app, "delete", example="muster bundle delete 3f9a1c4b2d10")
 def remove(bundle: BundleName, tenant: TenantOption = None, *, dry_run: DryRun = False) -> Done:
     """Delete a bundle that no job uses which has not ended. It no longer counts; its space is free a day later."""
     with open_client() as client:
@@ -86,11 +86,11 @@ def _digest_of(client: "RestClient", name: str, owner: str | None) -> str:
     """Return the digest that a person names by its beginning. Raises CommandError: none or several have it."""
     if _DIGEST.fullmatch(name):
         return name
+    advice = f"Give {LEAST_DIGITS} digits or more, as `muster bundle list` shows them."
+    if len(name) < LEAST_DIGITS:
+        raise CommandError(f"{name!r} is too short for a bundle's digest", advice, Exit.USAGE)
     digests = {each["digest"] for each in client.bundles(tenant_id=owner, limit=200) if each["digest"].startswith(name)}
-    if len(digests) == 1 and len(name) >= LEAST_DIGITS:
+    if len(digests) == 1:
         return digests.pop()
     words = f"{len(digests)} bundles have a digest that begins with {name!r}"
-    if len(name) < LEAST_DIGITS:
-        words = f"{name!r} is too short for a bundle's digest"
-    advice = f"Give {LEAST_DIGITS} digits or more, as `muster bundle ls` shows them."
     raise CommandError(words, advice, Exit.NOT_FOUND if not digests else Exit.USAGE)

@@ -1,10 +1,7 @@
 """``muster job submit``."""
 
-import re
-from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -17,7 +14,6 @@ from muster.cli.framework.output import Answer, Done, DryRun
 from muster.cli.framework.pending import once
 from muster.cli.framework.profile import open_client
 from muster.cli.framework.sizes import bytes_of
-from muster.cli.job.environments import Engine, Image, Mounts, User, Venv, environment_of
 from muster.cli.job.files.source import SourceOptions, fields_given, program_again
 from muster.cli.job.job_logs import follow as follow_logs
 from muster.cli.job.job_options import (
@@ -26,7 +22,6 @@ from muster.cli.job.job_options import (
     Datasets,
     DiskReads,
     DiskWrites,
-    Env,
     GivenTier,
     Grace,
     MaxRestarts,
@@ -37,17 +32,16 @@ from muster.cli.job.job_options import (
     OnValueFault,
     OomDoublings,
     Pids,
-    Python,
     Ranks,
     RerunExitCodes,
     Secrets,
     WallTime,
-    Workdir,
 )
 from muster.cli.job.job_plan import plan_shown
 from muster.cli.job.job_wait import wait_for_end
 from muster.cli.job.placement_options import PlaceOptions, SizeOptions
-from muster.cli.job.work_folder import Bundled, BundleFolder, NoBundle, WorkFolder, chosen_folder, needs_upload
+from muster.cli.job.program_options import ProgramOptions, name_of
+from muster.cli.job.work_folder import Bundled, WorkFolder, needs_upload
 from muster.client.transport import Problem
 
 if TYPE_CHECKING:
@@ -132,45 +126,6 @@ def secret_of(words: str) -> tuple[str, str]:
     return (variable, name) if is_variable else ("", words)
 
 
-@dataclass(frozen=True)
-class ProgramOptions:
-    """How a job's program is started. ``command``: as it is, without torchrun."""
-
-    env: Env = None
-    python: Python = None
-    venv: Venv = None
-    image: Image = None
-    engine: Engine = None
-    mounts: Mounts = None
-    user: User = None
-    workdir: Workdir = None
-    command: Annotated[bool, typer.Option("--command", help="Run as it is, without torchrun.")] = False
-    bundle: BundleFolder = None
-    no_bundle: NoBundle = False
-
-    def folder(self, words: list[str], *, is_contained: bool = False) -> WorkFolder | None:
-        """Return the work folder that the job has; None: its program is on the hosts."""
-        return chosen_folder(
-            self.bundle,
-            no_bundle=self.no_bundle,
-            words=words if self.command else words[:1],
-            is_contained=is_contained or self.image is not None,
-        )
-
-    def folder_of_file(self, file: "JobFile") -> WorkFolder | None:
-        """Return the work folder of a job whose program a file names."""
-        return chosen_folder(
-            self.bundle, no_bundle=self.no_bundle, words=file.words_here(), is_contained=False, start=file.folder
-        )
-
-    def fields(self, words: list[str]) -> dict[str, Any]:
-        """Return the program's fields. Warn of paths that do not exist here."""
-        around = environment_of(self.venv, self.image, self.engine, self.mounts, self.user)
-        script = None if self.command else Path(words[0])
-        _warn_of_missing(around, script, self.workdir, self.python, self.venv)
-        return program_of(words, self.env or [], self.python, self.workdir, around, is_command=self.command)
-
-
 def submit(
     size: SizeOptions,
     place: PlaceOptions,
@@ -199,15 +154,10 @@ def submit(
     source.require_one(words)
     fields = {**rules.fields(), **resources.fields(), **place.fields()}
     if source.file is not None:
-        file = source.read()
-        typed, folder = program_again(around, words, file.document)
-        shape = size.given(ranks_per_node=ranks)
-        given = fields_given(name=name, tier=tier, program=typed, shape=shape, **fields)
-        file = file.with_options(given, source.chosen())
-        spec = file.checked()
-        folder = folder if words else around.folder_of_file(file)
+        given = {"name": name, "tier": tier, "shape": size.given(ranks_per_node=ranks), **fields}
+        file, folder = _from_file(source, around, words, given)
         with file.naming_lines():
-            return submitted(spec, tenant, folder=folder, follow=follow, must_wait=must_wait, dry_run=dry_run)
+            return submitted(file.document, tenant, folder=folder, follow=follow, must_wait=must_wait, dry_run=dry_run)
     spec = {
         "name": name or name_of(words[0]),
         "program": around.fields(words),
@@ -219,20 +169,15 @@ def submit(
     return submitted(source.applied(spec), tenant, folder=folder, follow=follow, must_wait=must_wait, dry_run=dry_run)
 
 
-def _warn_of_missing(
-    around: Mapping[str, Any], script: Path | None, workdir: Path | None, python: Path | None, venv: Path | None
-) -> None:
-    """Warn of each relative path that does not exist here: it was completed here, and is probably a typing error.
-
-    An absolute path may exist on the hosts alone, and a container's paths are in its image.
-    """
-    if "container" in around:
-        return
-    named = {"script": script, "--workdir": workdir, "--python": python, "--venv": venv}
-    for what, path in named.items():
-        if path is not None and not path.is_absolute() and not path.exists():
-            words = f"warning: {what} {path} does not exist here; the hosts will search for {path.absolute()}"
-            typer.echo(words, err=True)
+def _from_file(
+    source: SourceOptions, around: ProgramOptions, words: list[str], options: dict[str, Any]
+) -> "tuple[JobFile, WorkFolder | None]":
+    """Return the file's job with what options give, checked, and its work folder."""
+    file = source.read()
+    typed, folder = program_again(around, words, file.document)
+    file = file.with_options(fields_given(**options, program=typed), source.chosen())
+    file.require_submission()
+    return file, folder if words else around.folder_of_file(file)
 
 
 def _given(**fields: Any) -> dict[str, Any]:
@@ -286,42 +231,6 @@ def restart_of(max_restarts: int | None, oom_doublings: int) -> dict[str, int]:
     return {**said, **_given(gpu_oom_doublings=oom_doublings)}
 
 
-def name_of(program: str) -> str:
-    stem = re.sub(r"[^a-z0-9._-]+", "-", Path(program).stem.lower()).strip("._-")
-    return stem[:63] or "job"
-
-
-def program_of(
-    words: list[str],
-    env: list[str],
-    python: Path | None,
-    workdir: Path | None,
-    around: dict[str, Any],
-    *,
-    is_command: bool,
-) -> dict[str, Any]:
-    """Return the program's fields. ``around``: its virtual environment or container, whose paths are not completed
-    here.
-    """
-    is_contained = "container" in around
-    shared = {
-        "env": dict(pair_of(item) for item in env),
-        "python": None if python is None else str(python if is_contained else python.absolute()),
-        "working_dir": _working_dir(workdir, is_contained=is_contained),
-        **around,
-    }
-    if is_command:
-        return {"launcher": "command", "argv": words, **shared}
-    script = words[0] if is_contained else str(Path(words[0]).resolve())
-    return {"launcher": "torchrun", "script": script, "args": words[1:], **shared}
-
-
-def _working_dir(workdir: Path | None, *, is_contained: bool) -> str | None:
-    if is_contained:
-        return None if workdir is None else str(workdir)
-    return str((workdir or Path.cwd()).resolve())
-
-
 def dataset_of(words: str) -> dict[str, Any]:
     """Return a dataset's fields. A path with a comma can be named through the API alone."""
     name, separator, rest = words.partition("=")
@@ -330,10 +239,3 @@ def dataset_of(words: str) -> dict[str, Any]:
     if not separator or not path.startswith("/") or said.keys() - {"manifest", "verify"} or not all(said.values()):
         raise unfit("--dataset", f"{words!r} is not NAME=/PATH[,manifest=/PATH][,verify=sizes|checksums]")
     return {"name": name, "path": path, **said}
-
-
-def pair_of(item: str) -> tuple[str, str]:
-    key, separator, value = item.partition("=")
-    if not separator:
-        raise unfit("--env", f"{item!r} is not KEY=VALUE")
-    return key, value

@@ -75,6 +75,7 @@ CHECKPOINTS: Final = (
     Column("AGE", lambda item: "–" if item["committed_at"] is None else age(item["committed_at"])),
     Column("WHY", lambda item: item["reason"], is_text=True),
     Column("CODE", lambda item: _made_of(item, "git_commit") or _made_of(item, "code_sha256"), only_wide=True),
+    Column("BUNDLE", lambda item: _made_of(item, "bundle"), only_wide=True),
     Column("CONFIG", lambda item: _made_of(item, "config_sha256"), only_wide=True),
     Column("DATA", lambda item: _made_of(item, "data_sha256"), only_wide=True),
     Column("PARENT", lambda item: (item.get("lineage") or {}).get("parent"), only_wide=True),

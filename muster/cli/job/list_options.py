@@ -1,20 +1,16 @@
 """Conditions of ``muster job list``."""
 
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from muster.cli.framework.durations import is_duration, seconds_of
+from muster.cli.framework.moments import MOMENT, moment_in
 from muster.cli.framework.names import node_named
-from muster.cli.framework.options import unfit
 
 if TYPE_CHECKING:
     from muster.client.jobs import JobConditions
     from muster.client.rest import RestClient
-
-_TIME = "A time such as 2026-11-26T09:00:00Z, or a duration before now, such as 2d."
 
 
 @dataclass(frozen=True)
@@ -26,8 +22,8 @@ class ConditionOptions:
         list[str] | None, typer.Option(help="NAME=VALUE, or NAME for any value; may be repeated, then all hold.")
     ] = None
     node: Annotated[str | None, typer.Option(help="Jobs that have a part on this host now, by its name or id.")] = None
-    since: Annotated[str | None, typer.Option(help=f"Submitted then or later. {_TIME}")] = None
-    until: Annotated[str | None, typer.Option(help=f"Submitted before. {_TIME}")] = None
+    since: Annotated[str | None, typer.Option(help=f"Submitted then or later. {MOMENT}")] = None
+    until: Annotated[str | None, typer.Option(help=f"Submitted before. {MOMENT}")] = None
     oldest_first: Annotated[bool, typer.Option("--oldest-first", help="The oldest first.")] = False
 
     def conditions(self, client: "RestClient") -> "JobConditions":
@@ -46,14 +42,3 @@ class ConditionOptions:
         if self.oldest_first:
             found["order"] = "oldest"
         return found
-
-
-def moment_in(text: str, option: str) -> str:
-    """Return a time as RFC 3339 in UTC. A time without a zone is local. Raises ``typer.BadParameter``."""
-    if is_duration(text):
-        ago = timedelta(seconds=seconds_of(text, option) or 0)
-        return (datetime.now(UTC) - ago).isoformat()
-    try:
-        return datetime.fromisoformat(text).astimezone(UTC).isoformat()
-    except (ValueError, OverflowError):
-        raise unfit(option, f"{text[:40]!r} is no time: write 2026-11-26T09:00:00Z, or a duration before now") from None

@@ -8,7 +8,6 @@ import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from itertools import takewhile
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
@@ -25,8 +24,9 @@ from muster.cli.job.job_options import (
     OomDoublings,
     RerunExitCodes,
 )
-from muster.cli.job.job_submit import LimitOptions, name_of, program_of, restart_of
-from muster.cli.job.run_host import kernel_faults_of, readings_of
+from muster.cli.job.job_submit import LimitOptions, restart_of
+from muster.cli.job.program_options import name_of, program_of
+from muster.cli.job.run_host import gpus_here, kernel_faults_of, readings_of
 from muster.domain.errors import ValidationFailedError
 
 if TYPE_CHECKING:
@@ -232,34 +232,6 @@ def plan_of(
         variables=variables or {},
         watch=policy.watch,
     )
-
-
-def gpus_here(wanted: int | None) -> tuple[str, ...]:
-    """Return this machine's GPUs. Raises CommandError if there are fewer than ``wanted``."""
-    found = _visible_gpus()
-    if wanted is not None and wanted > len(found):
-        words = f"--gpus {wanted}: this machine has {len(found)}"
-        raise CommandError(words, "`muster agent scan` says what the driver sees.", Exit.USAGE)
-    return found[:wanted]
-
-
-def _visible_gpus() -> tuple[str, ...]:
-    """Return the GPUs that CUDA_VISIBLE_DEVICES names, if it is set; else all that the driver has."""
-    set_by_user = os.environ.get("CUDA_VISIBLE_DEVICES")
-    if set_by_user is not None:
-        named = (part.strip() for part in set_by_user.split(","))
-        return tuple(takewhile(lambda part: part and not part.startswith("-"), named))  # CUDA stops at any other entry
-    from agents.probes.interface import ProbeError
-    from agents.probes.nvml import open_nvml_probe
-
-    try:
-        probe = open_nvml_probe()
-    except ProbeError:
-        return ()
-    try:
-        return tuple(str(gpu.uuid) for gpu in probe.identify().gpus)
-    finally:
-        probe.close()
 
 
 @contextmanager

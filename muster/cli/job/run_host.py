@@ -4,10 +4,41 @@ import contextlib
 import os
 import time
 from collections.abc import Callable, Mapping, Sequence
+from itertools import takewhile
 from typing import Final
+
+from muster.cli.framework.exits import CommandError, Exit
 
 SCRAPED_EVERY_S: Final = 10.0
 """A dcgm-exporter reads its GPUs each half a minute by default."""
+
+
+def gpus_here(wanted: int | None) -> tuple[str, ...]:
+    """Return this machine's GPUs. Raises CommandError if there are fewer than ``wanted``."""
+    found = _visible_gpus()
+    if wanted is not None and wanted > len(found):
+        words = f"--gpus {wanted}: this machine has {len(found)}"
+        raise CommandError(words, "`muster agent scan` says what the driver sees.", Exit.USAGE)
+    return found[:wanted]
+
+
+def _visible_gpus() -> tuple[str, ...]:
+    """Return the GPUs that CUDA_VISIBLE_DEVICES names, if it is set; else all that the driver has."""
+    set_by_user = os.environ.get("CUDA_VISIBLE_DEVICES")
+    if set_by_user is not None:
+        named = (part.strip() for part in set_by_user.split(","))
+        return tuple(takewhile(lambda part: part and not part.startswith("-"), named))  # CUDA stops at any other entry
+    from agents.probes.interface import ProbeError
+    from agents.probes.nvml import open_nvml_probe
+
+    try:
+        probe = open_nvml_probe()
+    except ProbeError:
+        return ()
+    try:
+        return tuple(str(gpu.uuid) for gpu in probe.identify().gpus)
+    finally:
+        probe.close()
 
 
 def readings_of(gpus: tuple[str, ...], exporter: str | None = None) -> "Callable[[], Mapping[str, float]]":

@@ -11,8 +11,9 @@ from muster.cli.framework.names import JobId
 from muster.cli.framework.output import AsJson
 from muster.cli.framework.profile import open_client
 from muster.cli.job import train_check
-from muster.cli.job.job_submit import pair_of
-from muster.cli.job.run import FOLDER, checked_spec, gpus_here, plan_of, supervise
+from muster.cli.job.program_options import pair_of
+from muster.cli.job.run import FOLDER, checked_spec, plan_of, supervise
+from muster.cli.job.run_host import gpus_here
 
 app = typer.Typer(help="Trainings: look into one that fails, check that one resumes exactly.", no_args_is_help=True)
 LOUD: Final = {"NCCL_DEBUG": "INFO", "TORCH_DISTRIBUTED_DEBUG": "INFO", "PYTHONFAULTHANDLER": "1"}

@@ -12,8 +12,9 @@ from muster.cli.framework.exits import CommandError, Exit
 from muster.cli.framework.output import AsJson, Format, Page, Table, show
 from muster.cli.framework.tables import Column
 from muster.cli.job.environments import Venv, environment_of
-from muster.cli.job.job_submit import name_of, program_of
-from muster.cli.job.run import FOLDER, checked_spec, gpus_here, plan_of, print_note, require_startable, signals_handled
+from muster.cli.job.program_options import name_of, program_of
+from muster.cli.job.run import FOLDER, checked_spec, plan_of, print_note, require_startable, signals_handled
+from muster.cli.job.run_host import gpus_here
 
 if TYPE_CHECKING:
     from watch.reproducibility.judge import Judgement

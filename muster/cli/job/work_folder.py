@@ -45,12 +45,18 @@ class WorkFolder:
 
 
 def chosen_folder(
-    bundle: Path | None, *, no_bundle: bool, words: Sequence[str], is_contained: bool, start: Path | None = None
+    bundle: Path | None,
+    *,
+    no_bundle: bool,
+    words: Sequence[str],
+    is_contained: bool,
+    start: Path | None = None,
+    script: str | None = None,
 ) -> WorkFolder | None:
     """Return the work folder that a submission has; None: its program is on the hosts.
 
     It is ``start`` if one of ``words`` is a relative path of a file in it; by default the present folder.
-    Raises CommandError: both options, no such folder, or the home folder without being named.
+    ``script``: the program's own file, if it has one. Raises CommandError: both options, no such folder or script.
     """
     start = start or Path.cwd()
     if bundle is not None:
@@ -59,7 +65,13 @@ def chosen_folder(
         if not bundle.is_dir():
             raise CommandError(f"--bundle {bundle} is no folder", "Name the folder of the program.", Exit.USAGE)
         return WorkFolder(Path(os.path.abspath(bundle)), True, start)  # noqa: PTH100  # links stay as typed
-    if no_bundle or is_contained or not any(_is_in(start, word) for word in words):
+    if no_bundle or is_contained:
+        return None
+    # os.path: a name that is too long, or has a zero byte, does not exist either.
+    if script is not None and not os.path.isabs(script) and not os.path.exists(start / script):  # noqa: PTH110, PTH117
+        advice = "Correct its name. Or give --no-bundle, if the hosts have it at this path."
+        raise CommandError(f"there is no script {start / script} on this machine", advice, Exit.USAGE)
+    if not any(_is_in(start, word) for word in words):
         return None
     return WorkFolder(start, is_named=False, start=start)
 

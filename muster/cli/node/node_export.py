@@ -4,14 +4,14 @@ import os
 import sys
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated, Final, TextIO
 
 import typer
 
-from muster.cli.framework.durations import seconds_of
 from muster.cli.framework.exits import CommandError, Exit
+from muster.cli.framework.moments import MOMENT, moment_in
 from muster.cli.framework.names import NodeName
 from muster.cli.framework.output import json_of
 from muster.cli.framework.profile import open_client
@@ -22,8 +22,8 @@ WEEK: Final = "7d"
 
 def export(
     node: NodeName,
-    since: Annotated[str, typer.Option(help="From so long ago on, such as 7d or 90m; 31d at most.")] = WEEK,
-    until: Annotated[str | None, typer.Option(help="Until so long ago, such as 1d; by default until now.")] = None,
+    since: Annotated[str, typer.Option(help=f"From then on, at most 31 days before --until. {MOMENT}")] = WEEK,
+    until: Annotated[str | None, typer.Option(help=f"By default until now. {MOMENT}")] = None,
     out: Annotated[Path | None, typer.Option(help="The file to write, instead of stdout. It must not exist.")] = None,
 ) -> int:
     """Write a node's reports and the actions on it, one JSON object a line, for `muster health replay`.
@@ -32,7 +32,8 @@ def export(
     and the standings of the node's GPUs. The first line states what the records do not hold.
     """
     now = datetime.now(UTC)
-    begin, end = _ago(now, since, "--since"), _ago(now, until, "--until")
+    begin = moment_in(since, "--since", now)
+    end = None if until is None else moment_in(until, "--until", now)
     with open_client(as_operator=True) as client:
         records = client.node_export(node, from_=begin, until=end)
         with _written_to(out) as stream:
@@ -40,11 +41,6 @@ def export(
     if out is not None:
         sys.stdout.write(f"{out}: {num_records} records; `muster health replay {out}` plays them\n")
     return Exit.OK
-
-
-def _ago(now: datetime, duration: str | None, option: str) -> str | None:
-    seconds = seconds_of(duration, option)
-    return None if seconds is None else (now - timedelta(seconds=seconds)).isoformat()
 
 
 def _write(records: Iterable[Document], stream: TextIO) -> int:

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Final
 
+from muster.cli.framework.document_files import MOST_FAULTS, document_of, place_words
 from muster.cli.framework.exits import CommandError, Exit
 from muster.cli.framework.output import print_line, wrote_json
-from muster.cli.framework.policy_files import MOST_FAULTS, document_of, place_words
 from muster.domain.errors import FieldFault, ValidationFailedError
 from muster.domain.validation import validated
 from simulator.scenarios.document import Scenario
@@ -23,7 +23,7 @@ def decisions_of(path: Path) -> dict[str, Any]:
     """
     if not path.exists():
         raise CommandError(f"{path}: there is no such file", code=Exit.NOT_FOUND)
-    document = document_of(path, hint=HINT)
+    document = document_of(path, HINT)
     try:
         scenario = validated(Scenario, document)
         decisions = play(scenario)

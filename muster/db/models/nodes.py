@@ -7,7 +7,7 @@ from sqlalchemy import BigInteger, CheckConstraint, ForeignKey, text
 from sqlalchemy.orm import Mapped, mapped_column
 
 from muster.db.base import Base, EnumText, one_of
-from muster.domain.ids import NodeId
+from muster.domain.ids import NodeId, TenantId
 from muster.domain.states import Contact
 
 
@@ -45,10 +45,15 @@ class Node(Base):
 
 
 class NodeBundle(Base):
-    """A node holds a whole copy of a bundle, by its last report. ``digest``: 32 bytes, of the bundle's manifest."""
+    """A node holds a whole copy of a tenant's bundle, by its last report.
+
+    ``digest``: 32 bytes, of the bundle's manifest. ``tenant_id``: as reported; a host may name a tenant that the
+    control plane, restored to an earlier day, does not know.
+    """
 
     __tablename__ = "node_bundles"
     __table_args__ = (CheckConstraint("octet_length(digest) = 32", name="digest"),)
 
     node_id: Mapped[NodeId] = mapped_column(ForeignKey("nodes.id"), primary_key=True)
+    tenant_id: Mapped[TenantId] = mapped_column(primary_key=True)
     digest: Mapped[bytes] = mapped_column(primary_key=True, index=True)

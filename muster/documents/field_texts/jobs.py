@@ -4,7 +4,7 @@ from typing import Final
 
 JOB_TEXTS: Final[dict[str, str]] = {
     "bundle": "The digest of the work folder: 64 hexadecimal digits; null for none.",
-    "bundles": "The digests of the work folders of which the host has a whole copy.",
+    "bundles": "The work folders of which the host has a whole copy, as TENANT/DIGEST.",
     "bundle_bytes": "Bytes that a bundle may have.",
     "bundle_files": "Files that a bundle may have.",
     "completed_at": "The time at which all of it was uploaded; null before.",

@@ -9,11 +9,10 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from muster.domain.gpu.signal_groups import SignalGroup
-from muster.domain.policy.quantities import DAY_S, Fraction, Number, Seconds
+from muster.domain.policy.quantities import DAY_S, Fraction, Number, Percent, Seconds
 from muster.domain.strict import StrictModel
 
 Positive = Annotated[float, Field(gt=0, le=1e9, strict=False)]
-Percent = Annotated[float, Field(ge=1, le=100, strict=False)]
 Degrees = Annotated[float, Field(ge=-50, le=200, strict=False)]
 
 

@@ -6,7 +6,7 @@ from pydantic import Field, field_validator, model_validator
 
 from muster.domain.gpu.levels import FLEET_LEVEL, NODE_LEVEL
 from muster.domain.gpu.rails import require_rails
-from muster.domain.policy.quantities import DAY_S, Seconds
+from muster.domain.policy.quantities import DAY_S, PositivePoints, Seconds
 from muster.domain.strict import Name, StrictModel
 
 _Rate = Annotated[float, Field(ge=0, le=1_000, strict=False)]
@@ -15,7 +15,7 @@ _Rate = Annotated[float, Field(ge=0, le=1_000, strict=False)]
 class HazardBand(StrictModel):
     """GPUs of a health score below `below_score`, and of no lower band."""
 
-    below_score: Annotated[float, Field(gt=0, le=100, strict=False)] = Field(description="Points of a score's 100.")
+    below_score: PositivePoints = Field(description="Points of a score's 100.")
     failures_per_1000_h: _Rate = Field(description="Failures expected in 1,000 hours beyond a sound GPU's.")
 
 

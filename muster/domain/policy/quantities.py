@@ -9,6 +9,8 @@ MOST_S: Final = 31_536_000
 Seconds = Annotated[float, Field(gt=0, le=MOST_S, strict=False)]
 Fraction = Annotated[float, Field(gt=0, le=1, strict=False)]
 Points = Annotated[float, Field(ge=0, le=100, strict=False)]
+PositivePoints = Annotated[float, Field(gt=0, le=100, strict=False)]
+Percent = Annotated[float, Field(ge=1, le=100, strict=False)]
 Number = Annotated[int, Field(ge=1, le=1_000_000)]
 Days = Annotated[int, Field(ge=1, le=3650)]
 

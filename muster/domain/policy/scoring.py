@@ -7,7 +7,7 @@ from pydantic import Field, model_validator
 
 from muster.domain.evidence.findings import Severity
 from muster.domain.policy.gpu_detectors import DetectorPolicy
-from muster.domain.policy.quantities import DAY_S, STATE_REPORT_S, Number, Points, Seconds
+from muster.domain.policy.quantities import DAY_S, STATE_REPORT_S, Number, Percent, Points, PositivePoints, Seconds
 from muster.domain.strict import Name, StrictModel
 
 SeverityName = Literal["info", "warning", "degraded", "condemning"]
@@ -225,10 +225,10 @@ class PeerPolicy(DetectorPolicy):
     gpus_min: Annotated[int, Field(ge=4, le=100_000)] = Field(
         6, description="So many GPUs of a gang must be under like load before they are compared."
     )
-    utilisation_min_percent: Annotated[float, Field(ge=1, le=100, strict=False)] = Field(
+    utilisation_min_percent: Percent = Field(
         50.0, description="Gangs whose median utilisation is lower are idle, and not compared."
     )
-    utilisation_band_percent: Annotated[float, Field(gt=0, le=100, strict=False)] = Field(
+    utilisation_band_percent: PositivePoints = Field(
         10.0, description="A GPU is under like load if it is within so many points of the gang's median utilisation."
     )
     z_min: Annotated[float, Field(ge=3, le=100, strict=False)] = Field(
@@ -245,9 +245,7 @@ class PeerPolicy(DetectorPolicy):
     temperature_floor_c: Annotated[float, Field(gt=0, le=100, strict=False)] = Field(
         2.0, description="°C: the least MAD of temperature; places in one chassis differ by that much."
     )
-    utilisation_floor_percent: Annotated[float, Field(gt=0, le=100, strict=False)] = Field(
-        2.0, description="Points: the least MAD of utilisation."
-    )
+    utilisation_floor_percent: PositivePoints = Field(2.0, description="Points: the least MAD of utilisation.")
     window_rounds: Annotated[int, Field(ge=1, le=60)] = Field(
         10, description="How many of the last rounds count; there is one a minute."
     )

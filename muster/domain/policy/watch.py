@@ -5,7 +5,7 @@ from typing import Annotated, Literal, Self
 from pydantic import Field, model_validator
 
 from muster.domain.policy.gpu_detectors import Mode
-from muster.domain.policy.quantities import Days, Number, Seconds
+from muster.domain.policy.quantities import Days, Fraction, Number, PositivePoints, Seconds
 from muster.domain.policy.stragglers import StragglerPolicy
 from muster.domain.strict import StrictModel
 
@@ -100,7 +100,7 @@ class GpuWaitPolicy(StrictModel):
     tensor_percent: Annotated[float, Field(gt=0, le=50, strict=False)] = Field(
         1.0, description="Its tensor cores are active for less of the time: kernels of NCCL use none."
     )
-    tensor_past_percent: Annotated[float, Field(gt=0, le=100, strict=False)] = Field(
+    tensor_past_percent: PositivePoints = Field(
         5.0,
         description="Earlier in the attempt they were active for at least this. Work in fp32 or fp64 that never uses "
         "them is not judged by them.",
@@ -125,9 +125,7 @@ class WatchPolicy(StrictModel):
         1.5, description="It is not overdue before so many times the longest of them."
     )
     num_known: Number = Field(3, description="So many durations make a phase's past known.")
-    busy_share: Annotated[float, Field(gt=0, le=1, strict=False)] = Field(
-        0.05, description="A rank computes if its processes use so much of one processor."
-    )
+    busy_share: Fraction = Field(0.05, description="A rank computes if its processes use so much of one processor.")
     reads_lines: bool = Field(
         default=True, description="Whether hosts read the output of jobs for lines about faults, and send those."
     )

@@ -29,7 +29,7 @@ _MOST_CONFIG_BYTES = 16 << 10
 _COMMIT = re.compile(r"[0-9a-f]{40,64}")
 _QUIET_GIT = ("git", "--no-optional-locks", "-c", "core.fsmonitor=false", "-c", f"core.hooksPath={os.devnull}")
 _CHANGES = (
-    ("code_changed", "code", ("code_sha256", "git_commit", "git_is_dirty")),
+    ("code_changed", "code", ("code_sha256", "git_commit", "git_is_dirty", "bundle")),
     ("config_changed", "configuration", ("config_sha256", "spec_sha256")),
     ("data_changed", "data", ("data_sha256",)),
 )

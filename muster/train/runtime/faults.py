@@ -175,9 +175,9 @@ class Faults:
     def _weight(self) -> torch.Tensor:
         """Return one value of one parameter; of a sharded parameter, one value of the piece that this rank has."""
         parameters = [parameter for parameter in self._model.parameters() if parameter.numel()]
-        flat = local_of(self._rng.choice(parameters)).view(-1)
-        place = self._rng.randrange(flat.numel())
-        return flat[place : place + 1]
+        local = local_of(self._rng.choice(parameters))
+        # An index at a time: the memory of a parameter may have another order than its indices (channels last).
+        return local[tuple(self._rng.randrange(size) for size in local.shape)].view(1)
 
 
 _DOING: dict[str, Callable[[Faults, Fault], None]] = {

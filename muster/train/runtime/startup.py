@@ -18,7 +18,7 @@
 | ``tuned`` | the batch and the learning rate that were tuned together (``TunedFor``): a run gets a warning if its rate does not suit its own batch |
 | ``work`` | the cost of a token, for the run's MFU |
 | ``on_value_fault`` | the reaction to a value that is not finite: ``"stop"``, ``"rollback"`` or ``"skip"``, with numbers of checkpoints and rollbacks if not 1 and 3 (``on_fault``). The job's own rule comes before it |
-| ``check_replicas_every`` | steps between two checks that ranks with copies of a tensor have the same bits (``replica_check``); ``"auto"``: as often as half a hundredth of the time allows; 0: never. With a number, parameters without DDP and mesh count as copies too |
+| ``check_replicas_every`` | steps between two checks that ranks with copies of a tensor have the same bits (``replica_check``); ``"auto"``: as often as 0.5 % of the time allows; 0: never. With a number, parameters without DDP and mesh count as copies too |
 | ``check_compute_every`` | steps between two checks of what no other rank has a copy of, by ``run.check_compute`` (``compute_check``); 0: never. Needs ``deterministic`` |
 | ``is_timed`` | report the parts of each step's time (``pace``), which costs some 70 µs a step |
 """  # noqa: E501  # a table's row is one line

@@ -117,7 +117,7 @@ def _kind(dtype: torch.dtype, shape: torch.Size) -> int:
 
 def _sums_together(values: list[torch.Tensor]) -> torch.Tensor:
     """Return what ``_sum`` returns of each of some small tensors of one kind and shape."""
-    rows = torch.stack(values).view(len(values), -1)
+    rows = torch.stack(values).contiguous().view(len(values), -1)  # in the order of indices, as ``_sum`` reads each
     whole, rest = divmod(values[0].nbytes, _WORD_BYTES)
     factors = _first_factors(rows.device)[:whole]
     if rest:

@@ -4,11 +4,11 @@ A rank sends a digest ``d`` and its complement ``~d``; of both, all ranks get th
 complement of the lowest digest, so the two show whether all are alike. Only if not do ranks compare parts of the group
 in the same way, and send the digests by tensor of the parts that differ.
 
-By default checks may cost half a hundredth of the time: each rank measures what one takes, and the next comes after so
-many steps that the share holds on the slowest rank. It is a quarter of a hundredth where a check comes every two
-seconds then: more often, it would save too few steps to be worth the time. Digests are computed between two steps, in
-the order of the device's stream, so no optimizer changes a tensor meanwhile. On a GPU they are read one step later, and
-only a save waits for them.
+By default checks may cost 0.5 % of the time: each rank measures what one takes, and the next comes after so many steps
+that the share holds on the slowest rank. They cost 0.25 % where that suffices for a check every two seconds: more
+frequent checks would save too few steps to be worth the time. Digests are computed between two steps, in the order of
+the device's stream, so no optimizer changes a tensor meanwhile. On a GPU they are read one step later, and only a save
+waits for them.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ AUTO = "auto"
 SHARE = 0.005
 """Share of the time that checks may take if the program states no number of steps: half of what all sensors may."""
 OFTEN_S = 2.0
-"""Checks that come at least so often take half of ``SHARE``, or as much more as that needs."""
+"""Where half of ``SHARE`` does not suffice for a check in so many seconds, checks take more, up to ``SHARE``."""
 _ABSENT = -(1 << 63)
 _HALF = 1 << 63
 _MOST_STEPS = 1 << 40

@@ -4,12 +4,12 @@ import json
 from pathlib import Path
 
 from control.content import bundles
-from control.content.collection import key_of
 from control.content.manifests import reading_of
 from control.core.unit_of_work import UnitOfWorkFactory
 from muster.cli.framework.exits import Exit
 from muster.content.manifest import VERSION, Entry, Kind, Manifest, digest_of, encode
 from muster.domain.stored_content import FolderState
+from muster.store.keys import object_key
 from tests.cli.command import Command
 from tests.fleet_factory import make_fleet
 from tests.patient import patient_engine
@@ -25,7 +25,7 @@ def test_what_the_store_lacks_is_named_and_marked(muster: Command, database_url:
         fleet = make_fleet(units)
         with units.begin(fleet.tenant, bundles.BEGIN) as unit:
             wanted = bundles.begin(unit, reading_of(manifest)).wanted
-        keys = {each.digest: key_of(fleet.tenant_id, each.kind, each.digest) for each in wanted}
+        keys = {each.digest: object_key(fleet.tenant_id, each.kind, each.digest) for each in wanted}
         for each in wanted:
             assert store.put(keys[each.digest], CONTENT if each.kind == "chunk" else manifest).is_success
         with units.begin(fleet.tenant, bundles.CONFIRM, quiet=True) as unit:
@@ -39,6 +39,9 @@ def test_what_the_store_lacks_is_named_and_marked(muster: Command, database_url:
         whole = muster.run("content", "check", **variables)
         assert whole.returncode == Exit.OK, whole.stderr
         assert "2 objects are in the database: 0 of them are missing" in " ".join(whole.stdout.split())
+        mistyped = muster.run("content", "check", "--tenant", "ten_none", **variables)
+        assert mistyped.returncode == Exit.NOT_FOUND
+        assert "there is no tenant ten_none" in mistyped.stderr
         store.objects().delete([keys[digest_of(CONTENT)]])
         named = muster.run("content", "check", "--json", **variables)
         assert named.returncode == Exit.FAILED

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from local.servants import STORE_KEY, STORE_URL
 from muster.cli.framework.exits import Exit
 from tests.cli.command import Command
 from tests.recorded_server import Answer, Requested, problem, serving
@@ -138,8 +139,8 @@ def test_the_content_store_is_checked_where_this_is_the_control_plane(tmp_path: 
         partly = content_store(tmp_path, Exit.FAILED, MUSTER_STORE_URL=store.url)
         assert "come together" in partly
         (tmp_path / ".muster").mkdir()
-        (tmp_path / ".muster/store.url").write_text(store.url)
-        (tmp_path / ".muster/store.key").symlink_to(store.key_file)
+        (tmp_path / ".muster" / STORE_URL).write_text(store.url)
+        (tmp_path / ".muster" / STORE_KEY).symlink_to(store.key_file)
         assert f"{store.url}, bucket muster" in content_store(tmp_path, Exit.OK)
         store.stop()
         store.start(MUSTER_STORE_RESERVE_BYTES=str(1 << 60))

@@ -173,7 +173,7 @@ def test_a_job_of_a_bundle_that_was_just_deleted_gets_it_again(muster: Command, 
             client.delete_bundle(digest)
         for job in client.jobs(state=["QUEUED"]):
             client.cancel_job(job["id"])
-        shown = muster.run("bundle", "rm", digest[:12], url=served.url)
+        shown = muster.run("bundle", "delete", digest[:12], url=served.url)
         assert shown.returncode == Exit.OK, shown.stderr
     done = submit(muster, served, "train.py")
     assert done.returncode == Exit.OK, done.stderr
@@ -226,12 +226,12 @@ def test_which_folder_a_job_gets(muster: Command, served: Served) -> None:
 def test_bundles_are_listed_and_shown(muster: Command, served: Served) -> None:
     submit(muster, served, "train.py")
     digest = str(newest(served)["bundle"])
-    listed = muster.run("bundle", "ls", url=served.url)
+    listed = muster.run("bundle", "list", url=served.url)
     assert digest[:12] in listed.stdout
     assert "are in use" in listed.stdout
     assert "1 jobs that have not ended use it" in muster.run("bundle", "show", digest[:12], url=served.url).stdout
     assert muster.run("bundle", "show", "000000", url=served.url).returncode == Exit.NOT_FOUND
-    assert muster.run("bundle", "rm", digest, url=served.url).returncode == Exit.CONFLICT
+    assert muster.run("bundle", "delete", digest, url=served.url).returncode == Exit.CONFLICT
 
 
 def test_an_unchanged_folder_again_is_queued_within_a_second(cold_muster: Command, served: Served) -> None:

@@ -4,7 +4,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from control.content import bundles
+from control.content import bundles, rows
 from control.content.manifests import SHORT_BYTES, read_manifest, reading_of
 from control.core.unit_of_work import retrying
 from muster.content.manifest import VERSION, Entry, Kind, Manifest, digest_of, encode
@@ -42,6 +42,18 @@ def test_of_a_changed_folder_the_changed_file_alone_is_uploaded(tenant: Tenant) 
         changed.digest,
     }
     assert tenant.used_bytes() == 14 + 12 + 20 + CODE.manifest_bytes + changed.manifest_bytes
+
+
+def test_a_bundle_is_deleted_in_several_statements_where_it_has_many_objects(
+    tenant: Tenant, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(rows, "MOST_UNLINKED", 2)
+    shared = manifest(b=b"b", e=b"e")
+    tenant.upload(shared)
+    tenant.upload(manifest(a=b"a", b=b"b", c=b"c", d=b"d", e=b"e"))
+    tenant.delete(tenant.bundles()[0].folder.digest)
+    assert tenant.used_bytes() == 2 + shared.manifest_bytes
+    assert tenant.begin(shared).folder.state is FolderState.COMPLETE
 
 
 def test_what_one_tenant_has_another_uploads_too(stage: Stage, tenant: Tenant) -> None:

@@ -1,6 +1,6 @@
 """The store compared with the database: each may be older than the other, or empty."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import cast
@@ -9,13 +9,14 @@ import pytest
 from sqlalchemy import func, select, text
 
 from control.content.check import MARK, Compared, ObjectName, adopt, compare, mark_missing
-from control.content.collection import key_of
+from control.content.collection import SETTLED_S
 from control.content.types import Upload
 from muster.content.manifest import digest_of
 from muster.db.models import StoredObject as Stored
 from muster.db.sessions import note_change
 from muster.domain.errors import ValidationFailedError
 from muster.domain.stored_content import FolderState, ObjectKind, ObjectState
+from muster.store.keys import object_key
 from muster.store.objects import ObjectStore, StoredObject
 from tests.control.content.conftest import PlayedStore, Tenant, manifest
 from tests.control.content.test_collection import keep
@@ -37,19 +38,23 @@ LOST = text("""
 
 @dataclass
 class Objects:
+    """``on_listed``: runs between a listing and what follows it."""
+
     sizes: dict[str, int] = field(default_factory=dict)
+    on_listed: Callable[[], None] = lambda: None
 
     def list(self, prefix: str) -> Iterator[StoredObject]:
         for key, num_bytes in sorted(self.sizes.items()):
             if key.startswith(prefix):
                 yield StoredObject(key, num_bytes, datetime.now(UTC))
+        self.on_listed()
 
 
 def uploaded(tenant: Tenant, objects: Objects) -> Upload:
     owner = tenant.principal.tenant_id
     assert owner is not None
     wanted = tenant.begin(CODE).wanted
-    objects.sizes.update((key_of(owner, each.kind, each.digest), each.num_bytes) for each in wanted)
+    objects.sizes.update((object_key(owner, each.kind, each.digest), each.num_bytes) for each in wanted)
     return tenant.confirm(CODE.digest, *(each.digest for each in wanted))
 
 
@@ -71,7 +76,7 @@ def test_what_an_older_store_lacks_is_named_and_uploaded_again(stage: Stage, ten
     del objects.sizes[gone]
     objects.sizes[damaged] -= 1
     found = compared(stage, objects)
-    assert {key_of(name.tenant_id, name.kind, name.digest) for name in found.missing} == {gone, damaged}
+    assert {object_key(name.tenant_id, name.kind, name.digest) for name in found.missing} == {gone, damaged}
     assert set(found.missing.values()) == {(CODE.digest,)}
     assert mark_missing(stage.units, OPERATOR, list(found.missing)) == 1
     with pytest.raises(ValidationFailedError, match="is not complete"):
@@ -109,7 +114,7 @@ def test_what_an_older_database_does_not_know_is_named_and_deleted_a_day_later(
     strange = ["tenants/ten_00000000000000000000000000/chunks/00/" + "0" * 64, f"tenants/{owner}/notes", "tenants/x"]
     objects.sizes.update(dict.fromkeys([*keys, *strange], 5))
     found = compared(stage, objects)
-    assert [key_of(name.tenant_id, name.kind, name.digest) for name in found.surplus] == keys
+    assert [object_key(name.tenant_id, name.kind, name.digest) for name in found.surplus] == keys
     assert sorted(found.unknown) == sorted(strange)
     adopt(stage.units, OPERATOR, found.surplus)
     assert compared(stage, objects).surplus == []
@@ -118,3 +123,21 @@ def test_what_an_older_database_does_not_know_is_named_and_deleted_a_day_later(
     stage.clock.advance(DAY_S + 60)
     keep(stage.units, store)
     assert set(objects.sizes) - store.keys == set(keys)
+
+
+def test_what_is_deleted_and_forgotten_after_it_was_listed_is_no_surplus(
+    stage: Stage, tenant: Tenant, store: PlayedStore
+) -> None:
+    def collect() -> None:
+        keep(stage.units, store)
+        stage.clock.advance(SETTLED_S + 1)
+        keep(stage.units, store)
+
+    objects = Objects(on_listed=collect)
+    uploaded(tenant, objects)
+    tenant.delete(CODE.digest)
+    store.keys = set(objects.sizes)
+    stage.clock.advance(DAY_S + 60)
+    found = compared(stage, objects)
+    assert store.keys == set()
+    assert (found.num_objects, found.missing, found.surplus, found.unknown) == (0, {}, [], [])

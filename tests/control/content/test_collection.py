@@ -12,7 +12,7 @@ from sqlalchemy import select
 
 from control.content import collection
 from control.content.bundles import READ
-from control.content.collection import Doomed, doom_once, keep_once, key_of, note_gone, settle_once
+from control.content.collection import Doomed, doom_once, keep_once, note_gone, settle_once
 from control.content.manifests import Reading
 from control.content.types import Upload
 from control.core.unit_of_work import UnitOfWorkFactory
@@ -23,7 +23,7 @@ from muster.domain.states import CheckpointStatus, JobState
 from muster.domain.stored_content import FolderState, ObjectState
 from muster.failpoints import FailpointError, arming
 from muster.store.faults import StoreSlowError
-from muster.store.keys import chunk_key
+from muster.store.keys import chunk_key, object_key
 from muster.store.objects import OWN_S, UPLOAD_S, ObjectStore
 from tests.control.conftest import SetClock
 from tests.control.content.conftest import PlayedStore, Tenant, manifest
@@ -53,7 +53,7 @@ class Client:
         owner = self.tenant.principal.tenant_id
         assert owner is not None
         self.given_at = self.store.clock.now
-        self.keys = {each.digest: key_of(owner, each.kind, each.digest) for each in upload.wanted}
+        self.keys = {each.digest: object_key(owner, each.kind, each.digest) for each in upload.wanted}
 
     def put(self, most: int = 10) -> None:
         if self.given_at is None or self.store.clock.now >= self.given_at + timedelta(seconds=UPLOAD_S):
@@ -110,7 +110,7 @@ class Keeper:
             self.doomed = None
             return
         if not self.left:
-            note_gone(self.units, self.doomed)
+            note_gone(self.units, self.doomed.ids)
             self.doomed = None
 
 
@@ -163,7 +163,7 @@ def lacking(units: UnitOfWorkFactory, store: PlayedStore) -> list[str]:
     with units.read() as session:
         found = session.scalars(query).all()
         assert all(one.state is ObjectState.PRESENT and one.idle_at is None for one in found)
-        keys = {key_of(one.tenant_id, one.kind, one.digest.hex()) for one in found}
+        keys = {object_key(one.tenant_id, one.kind, one.digest.hex()) for one in found}
     return sorted(keys - store.keys)
 
 
@@ -243,7 +243,7 @@ def test_an_upload_that_names_a_chunk_just_being_deleted_waits_for_it(
     found = tenant.begin(FOLDERS[0])
     assert (found.num_missing, found.num_waiting, list(found.wanted)) == (3, 3, [])
     assert tenant.confirm(FOLDERS[0].digest, FOLDERS[0].digest).num_missing == 3, "no upload of it can have begun"
-    note_gone(stage.units, doomed)
+    note_gone(stage.units, doomed.ids)
     assert settle_once(stage.units) == 0
     clock.advance(collection.SETTLED_S + 1)
     assert settle_once(stage.units) == 3

@@ -142,9 +142,10 @@ def test_a_preflight_gets_it_while_it_is_open(fleet: Fleet, store: ObjectStore) 
         ask(fleet, part_id, number, store)
 
 
-def hold(fleet: Fleet, *digests: str) -> None:
+def hold(fleet: Fleet, *digests: str, tenant_id: str | None = None) -> None:
+    held = tuple(f"{tenant_id or fleet.tenant_id}/{digest}" for digest in digests)
     with fleet.units.begin(fleet.node_principal, bundles.HOLD, quiet=True) as unit:
-        bundles.hold(unit, BundleReport(protocol=PROTOCOL_VERSION, bundles=digests))
+        bundles.hold(unit, BundleReport(protocol=PROTOCOL_VERSION, bundles=held))
 
 
 def holders(fleet: Fleet) -> frozenset[NodeId]:
@@ -164,6 +165,8 @@ def test_the_planner_knows_which_hosts_hold_a_jobs_bundle(fleet: Fleet) -> None:
     assert holders(fleet) == {fleet.node_id, other.node_id}
     hold(fleet)
     assert holders(fleet) == {other.node_id}
+    hold(other, BUNDLE, tenant_id="ten_other")
+    assert holders(fleet) == frozenset(), "another tenant's copy is of no use to this one"
 
 
 def test_of_two_equal_hosts_the_one_that_holds_it_gets_the_job(fleet: Fleet) -> None:

@@ -83,4 +83,4 @@ def rotate_secret(units: UnitOfWorkFactory, keys: KeyWrapper, secret: SecretReco
 def rewrap_once(units: UnitOfWorkFactory, keys: KeyWrapper) -> BatchDone:
     batch = wrap_batch(units, keys, OPERATOR)
     with units.begin(OPERATOR, REWRAP) as unit:
-        return store_batch(unit, batch, keys.active_key_id())
+        return store_batch(unit, batch)

@@ -39,7 +39,7 @@ def values(fleet: Fleet, keys: KeyWrapper) -> dict[str, bytes]:
 
 def uses(fleet: Fleet, keys: KeyWrapper) -> list[tuple[str, bool, bool, int]]:
     with fleet.units.begin(OPERATOR, rewrapping.READ) as unit:
-        found = rewrapping.keys_in_use(unit, keys)
+        found = rewrapping.keys_in_use(unit, keys.active_key_id(), keys.key_ids())
     return [(one.key_id, one.is_active, one.is_usable, one.num_values) for one in found]
 
 
@@ -83,7 +83,7 @@ def test_two_runs_at_once_do_no_harm(fleet: Fleet, tmp_path: Path) -> None:
     late = rewrapping.wrap_batch(fleet.units, both, OPERATOR)
     assert rewrap_once(fleet.units, both) == rewrapping.BatchDone(1, 0)
     with fleet.units.begin(OPERATOR, rewrapping.REWRAP) as unit:
-        assert rewrapping.store_batch(unit, late, "new") == rewrapping.BatchDone(0, 0)
+        assert rewrapping.store_batch(unit, late) == rewrapping.BatchDone(0, 0)
     assert values(fleet, both) == {"a": b"a"}
     # One that is deleted between is left out as well.
     third = key_file(tmp_path / "keys", "newest", "new")
@@ -92,7 +92,7 @@ def test_two_runs_at_once_do_no_harm(fleet: Fleet, tmp_path: Path) -> None:
     with fleet.units.begin(admin, tenant_secrets.DELETE) as unit:
         tenant_secrets.delete(unit, secret.id)
     with fleet.units.begin(OPERATOR, rewrapping.REWRAP) as unit:
-        assert rewrapping.store_batch(unit, late, "newest") == rewrapping.BatchDone(0, 0)
+        assert rewrapping.store_batch(unit, late) == rewrapping.BatchDone(0, 0)
 
 
 def test_a_missing_key_is_shown_and_stated_by_the_run(fleet: Fleet, tmp_path: Path) -> None:

@@ -21,7 +21,6 @@ from muster.domain.logins import (
     TAKEN_WITHIN,
     LoginState,
     code_in,
-    network_of,
     shown_code,
 )
 from muster.domain.principals import Role
@@ -77,9 +76,9 @@ def taken(units: UnitOfWorkFactory, started: logins.StartedLogin) -> logins.Take
 def key_by(units: UnitOfWorkFactory, by: SignedIn) -> str:
     started = begun(units)
     decided(units, started.login.code, by)
-    token = taken(units, started).token
-    assert token is not None
-    return token.text
+    made = taken(units, started).made
+    assert made is not None
+    return made.token.text
 
 
 def opens(units: UnitOfWorkFactory, text: str) -> bool:
@@ -95,12 +94,12 @@ def test_a_confirmed_code_gives_one_key_with_the_role_of_the_person(units: UnitO
     assert taken(units, started).state is LoginState.PENDING
     decided(units, started.login.code, member.signed_in)
     found = taken(units, started)
-    assert (found.state, found.token is not None, found.key is not None) == (LoginState.CONFIRMED, True, True)
-    assert found.token is not None
-    assert found.key is not None
-    assert (found.key.role, found.key.tenant_id) == (Role.TENANT_MEMBER, member.tenant_id)
-    assert found.key.expires_at == units.clock() + KEY_LIFETIME
-    principal = keys.authenticate(units, found.token.text, address=None, request_id=None)
+    assert (found.state, found.made is not None) == (LoginState.CONFIRMED, True)
+    assert found.made is not None
+    key = found.made.key
+    assert (key.role, key.tenant_id) == (Role.TENANT_MEMBER, member.tenant_id)
+    assert key.expires_at == units.clock() + KEY_LIFETIME
+    principal = keys.authenticate(units, found.made.token.text, address=None, request_id=None)
     assert (principal.role, principal.tenant_id) == (Role.TENANT_MEMBER, member.tenant_id)
     with pytest.raises(UnauthenticatedError, match="was used"):
         taken(units, started)
@@ -252,20 +251,6 @@ def test_a_caller_with_many_addresses_locks_no_one_out(
     assert [taken(units, each).state for each in (own, *others)] == [LoginState.PENDING] * 5
     decided(units, own.login.code, member.signed_in)
     assert taken(units, own).state is LoginState.CONFIRMED
-
-
-@pytest.mark.parametrize(
-    ("address", "network"),
-    [
-        ("192.0.2.7", "192.0.2.7"),
-        ("::ffff:192.0.2.7", "192.0.2.7"),
-        ("2001:db8:1:2:3:4:5:6", "2001:db8:1:2::/64"),
-        ("a-socket", "a-socket"),
-        (None, ""),
-    ],
-)
-def test_addresses_of_one_network_count_together(address: str | None, network: str) -> None:
-    assert network_of(address) == network
 
 
 def test_the_token_is_not_stored_in_clear(units: UnitOfWorkFactory) -> None:

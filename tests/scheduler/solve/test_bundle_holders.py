@@ -3,6 +3,7 @@
 from dataclasses import replace
 
 import numpy as np
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -32,6 +33,22 @@ def test_of_equal_hosts_one_that_holds_the_bundle_is_taken() -> None:
     assert nodes_of(fleet, 2, 8, "r1h1", "r1h2") == ["r1h1", "r1h2"]
     assert nodes_of(fleet, 2, 8, "r0h2") == ["r0h0", "r0h2"]
     assert nodes_of(fleet, 1, 8, "gone") == ["r0h0"]
+
+
+@pytest.mark.parametrize("avoided", [(), ("r0h0",)])
+def test_jobs_that_differ_by_their_bundles_alone_each_go_to_a_holder(avoided: tuple[str, ...]) -> None:
+    fleet = racks({f"r{number}": [8] for number in range(4)})
+    holders = {"a": "r2h0", "b": "r3h0", "c": "r1h0"}
+    wanted = [
+        replace(
+            job(name, gpus=8),
+            bundle_holders=frozenset({NodeId(node)}),
+            avoid_nodes=frozenset(map(NodeId, avoided)),
+        )
+        for name, node in holders.items()
+    ]
+    placements = plan(fleet, wanted, DEFAULT_POLICY, levels=LEVELS).placements
+    assert {str(one.job_id): one.parts[0][0] for one in placements} == holders
 
 
 def test_a_host_with_less_left_over_or_a_sounder_one_comes_first() -> None:

@@ -187,7 +187,7 @@ def test_a_checkpoint_may_be_of_the_attempt_before() -> None:
     [
         ({"tires": {}}, "/policy/tires", "did you mean tiers?"),
         ({"reclaim": {"cap_fraction": 2}}, "/policy/reclaim/cap_fraction", "must be a fraction from 0 to 1"),
-        ({"tiers": 3}, "/policy/tiers", "should be an object"),
+        ({"tiers": 3}, "/policy/tiers", "must be a mapping"),
         ({"placement": {"levels": ["a", "a"]}}, "/policy/placement", "levels must be named once each"),
     ],
 )

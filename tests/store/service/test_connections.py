@@ -99,7 +99,7 @@ def test_where_all_connections_work_one_more_is_refused_in_a_way_that_is_repeate
 
 
 def test_many_uploads_at_once_take_a_bounded_memory(tmp_path: Path) -> None:
-    """Sixteen connections that each send 4 MiB: pieces are written as they come, and no body is held."""
+    """Eight connections that each send almost 4 MiB: pieces are written as they come, and no body is held."""
     import tracemalloc  # noqa: PLC0415
 
     with running(tmp_path) as store:

@@ -123,3 +123,6 @@ def test_what_is_known_of_both_and_other_is_stated_and_nothing_else() -> None:
             f"resumed with other configuration than {MADE_WITH}: config_sha256 cccccccccccc → eeeeeeeeeeee",
         ),
     ]
+    assert changes({**before, "bundle": "a" * 64}, {**before, "bundle": "b" * 64}) == [
+        ("code_changed", f"resumed with other code than {MADE_WITH}: bundle aaaaaaaaaaaa → bbbbbbbbbbbb")
+    ], "a module of the work folder may be another one, though the script is the same"

@@ -52,7 +52,8 @@ def test_a_slow_rank_of_three_is_named_with_its_cause_within_five_windows(
     found, ranks = judged(reported_by(training, tmp_path, kind, "--at", str(ONSET), "--steps", "160", num_ranks=3))
     named = [each for judgement in found for each in judgement.stragglers]
     assert {each.rank for each in named} == {1}, ranks
-    assert named[0].last_step <= ONSET + 6 * ranks[0].size, named
+    size = max(each.size for each in found if each.last_step <= ONSET)  # a rank that slows much gets smaller windows
+    assert named[0].last_step <= ONSET + 6 * size, named  # reports overlap the onset in one of them
     assert named[-1].cause == cause, (named[-1], ranks)
 
 

@@ -56,6 +56,8 @@ def test_tensors_that_are_computed_together_have_the_digest_that_each_has_alone(
         for shape in ((), (0,), (0, 2), (3,), (5, 7), (40, 100), (5000,), (131_075,)):
             values += [torch.randn(shape, generator=draw).to(dtype) for _ in range(3)]
     values += [torch.randn(7, 5, generator=draw).t() for _ in range(2)]
+    pictures = [torch.randn(4, 3, 3, 3, generator=draw) for _ in range(2)]
+    values += [*pictures, *(each.to(memory_format=torch.channels_last) for each in pictures)]
     values.append(torch.nn.Parameter(torch.randn(40, 100, generator=draw)))
     alone = [digests.digest_of(value) for value in values]
     assert digests.read([digests.begun(values)]) == alone

@@ -1,4 +1,4 @@
-"""When copies are compared: so often that it costs half a hundredth of the time, or as the program says."""
+"""When copies are compared: so often that it costs 0.5 % of the time, or as the program says."""
 
 import itertools
 from collections.abc import Iterator
@@ -52,16 +52,16 @@ def checked_steps(every: int | None, *, cost_s: float, step_s: float, steps: int
     return found
 
 
-def test_a_check_may_cost_half_a_hundredth_of_the_time() -> None:
+def test_a_check_may_cost_half_a_percent_of_the_time() -> None:
     assert checked_steps(None, cost_s=0.0095, step_s=0.2, steps=35) == [1, 11, 21, 31]
     assert checked_steps(None, cost_s=0.0005, step_s=0.2, steps=4) == [1, 2, 3, 4]
     assert checked_steps(None, cost_s=0.5, step_s=0.2, steps=600) == [1, 501]
 
 
 def test_a_check_that_comes_every_two_seconds_takes_no_more_than_that_needs() -> None:
-    assert checked_steps(None, cost_s=0.0029, step_s=0.2, steps=20) == [1, 7, 13, 19]  # a quarter of a hundredth
+    assert checked_steps(None, cost_s=0.0029, step_s=0.2, steps=20) == [1, 7, 13, 19]  # 0.25 %
     assert checked_steps(None, cost_s=0.006, step_s=0.2, steps=35) == [1, 11, 21, 31]
-    assert checked_steps(None, cost_s=0.0109, step_s=0.2, steps=35) == [1, 12, 23, 34]  # half a hundredth
+    assert checked_steps(None, cost_s=0.0109, step_s=0.2, steps=35) == [1, 12, 23, 34]  # 0.5 %
 
 
 def test_a_program_may_choose_how_often() -> None:

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from muster.domain.policy.watch import KnownLimits, WatchPolicy
 from watch.phases import Phase
-from watch.progress.gpu_work import LONGEST_GAP_S, GpuSample, GpuWork, was_idle
+from watch.progress.gpu_work import LONGEST_GAP_S, GpuUse, GpuWork, was_idle
 from watch.progress.tracker import Overdue, Tracker
 from watch.reports import RankReport
 
@@ -114,27 +114,27 @@ def test_a_little_work_on_a_gpu_is_work_and_a_waiting_collective_is_none(
     assert work.is_used([], now) is False
 
 
-def idle_at(*moments: float, used: float = 0.0) -> list[GpuSample]:
-    return [GpuSample(at_s, used) for at_s in moments]
+def idle_at(*moments: float, used: float = 0.0) -> list[GpuUse]:
+    return [GpuUse(at_s, used) for at_s in moments]
 
 
 def test_a_gpu_was_idle_only_if_samples_of_the_whole_time_show_it() -> None:
     idle = idle_at(*range(0, 7200, 600), 7200)
     assert was_idle(idle, 0, 7200)
     assert not was_idle([], 0, 7200)
-    assert not was_idle([*idle[:6], GpuSample(3600, 40.0), *idle[7:]], 0, 7200)
+    assert not was_idle([*idle[:6], GpuUse(3600, 40.0), *idle[7:]], 0, 7200)
     assert not was_idle(idle_at(*(each.at_s for each in idle), used=math.nan), 0, 7200)
     assert not was_idle(idle[:4], 0, 7200), "nothing is known of the end"
     assert not was_idle(idle[5:], 0, 7200), "nothing is known of the begin"
-    assert was_idle([GpuSample(-60, 99.0), *idle, GpuSample(7260, 99.0)], 0, 7200), "of another time"
+    assert was_idle([GpuUse(-60, 99.0), *idle, GpuUse(7260, 99.0)], 0, 7200), "of another time"
 
 
 @given(
-    st.lists(st.builds(GpuSample, st.floats(0, 7200), st.sampled_from([0.0, 0.4, 3.0, math.nan])), max_size=40),
+    st.lists(st.builds(GpuUse, st.floats(0, 7200), st.sampled_from([0.0, 0.4, 3.0, math.nan])), max_size=40),
     st.floats(0, 7200),
 )
-def test_more_samples_of_work_never_make_a_gpu_idle(samples: list[GpuSample], at_s: float) -> None:
-    assert not was_idle(sorted([*samples, GpuSample(at_s, 50.0)]), 0.0, 7200.0)
+def test_more_samples_of_work_never_make_a_gpu_idle(samples: list[GpuUse], at_s: float) -> None:
+    assert not was_idle(sorted([*samples, GpuUse(at_s, 50.0)]), 0.0, 7200.0)
     if was_idle(sorted(samples), 0.0, 7200.0):
         seen = sorted(each.at_s for each in samples if not math.isnan(each.utilisation))
         assert seen[0] <= LONGEST_GAP_S

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from muster.domain.policy.watch import GpuWaitPolicy
-from watch.progress.gpu_work import GpuSample, GpuWork, was_waiting
+from watch.progress.gpu_work import GpuUse, GpuWork, was_waiting
 
 RULES = GpuWaitPolicy()
 BUSY, UNKNOWN = 100.0, math.nan
@@ -101,12 +101,12 @@ def test_tensor_cores_show_work_and_accuse_only_a_program_that_used_them(
     assert work.is_working(["a"], now) is is_working
 
 
-def run(*parts: tuple[float, tuple[float, float, float]], every_s: float = 10.0) -> list[GpuSample]:
+def run(*parts: tuple[float, tuple[float, float, float]], every_s: float = 10.0) -> list[GpuUse]:
     """Return samples of a GPU that does each of these for so long."""
-    found: list[GpuSample] = []
+    found: list[GpuUse] = []
     begin_s = 0.0
     for lasted_s, what in parts:
-        found += [GpuSample(begin_s + n * every_s, *what) for n in range(round(lasted_s / every_s))]
+        found += [GpuUse(begin_s + n * every_s, *what) for n in range(round(lasted_s / every_s))]
         begin_s += lasted_s
     return found
 
@@ -174,8 +174,8 @@ def test_a_time_of_which_nothing_is_known_is_no_wait() -> None:
 READING = st.floats(0, 100) | st.just(UNKNOWN)
 
 
-@given(st.lists(st.builds(GpuSample, st.floats(3_600, 5_400), READING, READING.map(lambda w: 7 * w), READING)))
-def test_more_readings_of_work_never_make_a_wait(others: list[GpuSample]) -> None:
+@given(st.lists(st.builds(GpuUse, st.floats(3_600, 5_400), READING, READING.map(lambda w: 7 * w), READING)))
+def test_more_readings_of_work_never_make_a_wait(others: list[GpuUse]) -> None:
     """Whatever else is reported, a wait needs that no reading contradicts it."""
     whole = sorted([*run((3_600, TRAINS), (1_800, WAITS)), *others])
     shows_work = [

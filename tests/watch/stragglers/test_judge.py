@@ -241,6 +241,54 @@ def test_a_rank_that_slows_so_much_that_windows_change_their_size_is_named() -> 
     assert RankWindows.of_document(1, kept.document()).earlier_s == kept.earlier_s
 
 
+@pytest.mark.parametrize("num_ranks", [2, 3, 6])
+@pytest.mark.parametrize("times", [6, 12])
+def test_a_rank_that_slows_so_much_is_named_while_others_still_have_larger_windows(num_ranks: int, times: int) -> None:
+    """Each size alone has fewer than three slow windows by then."""
+    for seed in SEEDS:
+        gang = Gang(num_ranks, seed)
+        list(gang.judgements(6))
+        size, onset, slow = gang.ranks[0].size, gang.step, seed % num_ranks
+        gang.slow[slow] = ("compute", times)
+        while not gang.folded.judgement().stragglers:
+            assert gang.step <= onset + 3.5 * size, seed
+            gang.second()
+        assert [each.rank for each in gang.folded.judgement().stragglers] == [slow]
+
+
+@pytest.mark.parametrize("num_ranks", [1, 2, 3, 6])
+def test_one_pause_that_changes_the_size_of_windows_names_no_rank(num_ranks: int) -> None:
+    for seed in SEEDS:
+        gang = Gang(num_ranks, seed)
+        list(gang.judgements(seed % 7 + 1))
+        gang.slow[0] = ("cpu", gang.rng.uniform(50, 2000))
+        gang.second()
+        gang.slow.clear()
+        alarms = [found for found in gang.judgements(8) if found.stragglers or found.network]
+        assert (alarms, seed) == ([], seed)
+
+
+@pytest.mark.parametrize("num_ranks", [1, 2, 3, 6])
+def test_common_work_that_changes_the_size_of_windows_names_no_rank(num_ranks: int) -> None:
+    for seed in SEEDS:
+        gang = Gang(num_ranks, seed, noise=0.05)
+        for times in (1.0, 12.0, 0.3, 5.0, 1.0):
+            gang.own_s = 0.2 * times
+            alarms = [found for found in gang.judgements(8) if found.stragglers or found.network]
+            assert (alarms, seed) == ([], seed), times
+
+
+def test_a_pause_does_not_explain_why_other_work_of_a_rank_alone_takes_longer() -> None:
+    """Other work changes the size of its windows, so its windows before are of no use."""
+    rank, begin = RankWindows(0, 0), 0
+    owns = [(16, 0.2, 0.0)] * 8 + [(4, 1.6, 0.0), (4, 1.6, 0.0), (4, 40.0, 38.4), (4, 1.6, 0.0), (4, 1.6, 0.0)]
+    for size, own_s, delayed_s in owns:
+        rank = rank.with_window(size, "", Window(begin, size, {"own_s": own_s, "cpu_wait_s": delayed_s}))
+        begin += size
+        assert judge([rank], RULES).stragglers == ()
+    assert judge([rank], RULES).slow_in == {}
+
+
 LIMITS = PairProbePolicy()
 
 

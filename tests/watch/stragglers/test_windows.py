@@ -4,7 +4,8 @@ from typing import Any
 
 import pytest
 
-from watch.stragglers.windows import MOST_WINDOWS, Folding, RankWindows, Window, joined, size_of
+from watch.stragglers.alignment import joined
+from watch.stragglers.windows import MOST_WINDOWS, Folding, RankWindows, Window, size_of
 
 WINDOW_S = 10.0
 
@@ -65,8 +66,8 @@ def test_one_pause_does_not_lengthen_the_steady_own_compute_of_a_window() -> Non
     assert window.means["own_s"] == pytest.approx(1.175)
     assert window.steady_own_s == pytest.approx((0.5 + 0.7 + 0.5) / 3)
     assert Window.of_document(window.document()).steady_own_s == pytest.approx(window.steady_own_s)
-    later = Window(8, 8, {"own_s": 1.0, "longest_own_s": 5.0, "longest_steps": 1.0})
-    (larger,) = joined((window, later), 8, 16).values()
+    later = Window(8, 8, {"own_s": 1.0, "longest_own_s": 5.0, "longest_steps": 1.0}, 8)
+    (larger,) = joined((window.sized(8), later), {16: {0}}).values()
     assert larger.steady_own_s == pytest.approx((8 * 1.175 + 8 * 1.0 - 5.0) / 15), "the longest of both is left out"
 
 
@@ -78,12 +79,6 @@ def test_a_window_without_several_reports_is_as_steady_as_it_is(num_steps: list[
         state, _ = state.with_pace(step, pace(2.0 - number, num_steps=steps), WINDOW_S)
     assert state.window is not None
     assert state.window.steady_own_s == state.window.means["own_s"]
-
-
-def test_smaller_windows_are_joined_where_half_of_the_larger_one_is_known() -> None:
-    windows = [Window(first, 4, {"own_s": float(first)}) for first in (0, 4, 16)]
-    assert {first: window.means["own_s"] for first, window in joined(windows, 4, 8).items()} == {0: 2.0, 16: 16.0}
-    assert list(joined(windows, 4, 16)) == [0]
 
 
 def test_documents_hold_it_all_and_windows_are_bounded() -> None:

@@ -129,8 +129,8 @@ def copies_on(root: Path) -> Iterator[StoredCopy]:
 
 def whole_copies(root: Path, tenant_id: str, most: int) -> Iterator[tuple[Path, Manifest]]:
     """Yield a tenant's copies that were used last, with their manifests."""
-    found = [one.place for one in copies_on(root) if one.record.is_whole and one.place.tenant_id == tenant_id]
-    for place in sorted(found, key=Place.last_use_ns, reverse=True)[:most]:
+    found = (one for one in copies_on(root) if one.place.tenant_id == tenant_id)
+    for place in whole_places(found)[:most]:
         if (manifest := manifest_of(place)) is not None:
             yield place.copy, manifest
 
@@ -146,26 +146,45 @@ def make_room(
         NoRoomError: the other copies are in use, or the disk is full of other things.
     """
     with room_of(place.root):
-        others = sorted(
-            (one for one in copies_on(place.root) if one.place != place), key=lambda one: one.place.last_use_ns()
-        )
-        total = sum(one.record.num_bytes for one in others)
-        for one in others:
-            if total + num_bytes <= most and _free_bytes(place.root) >= num_new + least_free:
-                break
-            if one.place not in used and _remove_unless_locked(one.place):
-                total -= one.record.num_bytes
+        total = _evict(place, used, num_new + least_free, most - num_bytes)
         if total + num_bytes > most:
             has = f"{size_in_words(total)} of {size_in_words(most)} are in use"
             raise NoRoomError(
                 f"this host's space for bundles is full: {has}, and {size_in_words(num_bytes)} are needed"
             )
-        require_free(place.root, num_new, least_free)
+        _require_free(place.root, num_new, least_free)
         note(place, CopyRecord(num_bytes=num_bytes))
 
 
-def require_free(folder: Path, num_bytes: int, least_free: int) -> None:
-    """Raise NoRoomError unless the disk takes so much and has ``least_free`` left."""
+def make_free(place: Place, num_bytes: int, *, least_free: int, used: Collection[Place]) -> None:
+    """Remove copies other than ``place`` until the disk takes so much and has ``least_free`` left.
+
+    Raises:
+        NoRoomError: the other copies are in use, or the disk is full of other things.
+    """
+    with room_of(place.root):
+        _evict(place, used, num_bytes + least_free)
+        _require_free(place.root, num_bytes, least_free)
+
+
+def _evict(place: Place, used: Collection[Place], free_bytes: int, most: int | None = None) -> int:
+    """Remove other copies, the longest unused first, until the disk has ``free_bytes`` and the others at most ``most``.
+
+    Return the bytes of the ones that remain. The caller has the lock of ``room_of``.
+    """
+    others = sorted(
+        (one for one in copies_on(place.root) if one.place != place), key=lambda one: one.place.last_use_ns()
+    )
+    total = sum(one.record.num_bytes for one in others)
+    for one in others:
+        if (most is None or total <= most) and _free_bytes(place.root) >= free_bytes:
+            break
+        if one.place not in used and _remove_unless_locked(one.place):
+            total -= one.record.num_bytes
+    return total
+
+
+def _require_free(folder: Path, num_bytes: int, least_free: int) -> None:
     free = _free_bytes(folder)
     if free < num_bytes + least_free:
         needed = f"{size_in_words(num_bytes)} are needed and {size_in_words(least_free)} must stay free"
@@ -201,10 +220,9 @@ def sweep(folder: Path) -> None:
             remove_folder(gone)
 
 
-def bundles_in(found: Iterable[StoredCopy]) -> list[str]:
-    """Return the digests of whole copies, the ones that were used last first."""
-    whole = [one.place for one in found if one.record.is_whole]
-    return list(dict.fromkeys(place.digest for place in sorted(whole, key=Place.last_use_ns, reverse=True)))
+def whole_places(found: Iterable[StoredCopy]) -> list[Place]:
+    """Return the places of whole copies, the ones that were used last first."""
+    return sorted((one.place for one in found if one.record.is_whole), key=Place.last_use_ns, reverse=True)
 
 
 def _remove_unless_locked(place: Place) -> bool:

@@ -111,7 +111,7 @@ def fetch_object(
     pause_s, num_wrong = FIRST_PAUSE_S, 0
     while True:
         try:
-            content = line.read_once(download.url, download.headers, num_bytes)
+            content = line.read(download.url, download.headers, num_bytes)
             if digest_of(content) == digest:
                 return content
             num_wrong += 1

@@ -29,7 +29,10 @@ class Draft:
         self.lacking: dict[str, list[ChunkPlace]] = {}
 
     def open(self, whole_files: Mapping[tuple[str, ...], Path]) -> None:
-        """Make it up to the chunks that it lacks. ``whole_files``: by kind and chunks, files of other copies here."""
+        """Make all of the draft except for chunks that this host lacks.
+
+        ``whole_files``: files of other copies on this host, by kind and chunks.
+        """
         self._root.mkdir(exist_ok=True, mode=_OPEN_FOLDER)
         self._remove_others()
         made = {self._root}
@@ -93,19 +96,8 @@ class Draft:
                     Path(child.path).unlink()
 
     def _open_file(self, entry: Entry, path: Path, same: Path | None) -> None:
-        try:
-            status = path.lstat()
-        except FileNotFoundError:
-            status = None
-        wrong = set(range(len(entry.parts)))
-        if status is not None and _may_be_kept(status, entry):
-            wrong = wrong_chunks(entry, path)
-            is_whole = not wrong
-            if not is_whole and stat.S_IMODE(status.st_mode) != _OPEN_FILE:
-                status = None
-        else:
-            status = None
-        if status is None:
+        wrong = _wrong_in_kept(entry, path)
+        if wrong is None:
             wrong = self._new_file(entry, path, same)
         for number in wrong:
             place = ChunkPlace(path, number * CHUNK_BYTES)
@@ -148,6 +140,18 @@ def whole_files(copies: Iterable[tuple[Path, Manifest]]) -> dict[tuple[str, ...]
         for entry in files_of(manifest)
         if entry.parts
     }
+
+
+def _wrong_in_kept(entry: Entry, path: Path) -> set[int] | None:
+    """Return the wrong chunks of a file that stays; None if there is none, or it has to be replaced."""
+    try:
+        status = path.lstat()
+    except FileNotFoundError:
+        return None
+    if not _may_be_kept(status, entry):
+        return None
+    wrong = wrong_chunks(entry, path)
+    return wrong if not wrong or stat.S_IMODE(status.st_mode) == _OPEN_FILE else None
 
 
 def _may_be_kept(status: os.stat_result, entry: Entry) -> bool:

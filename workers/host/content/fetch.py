@@ -81,7 +81,7 @@ class Fetch:
                 return False
             remove_work_folder(self.target)
             if not self.are_linked:
-                copies.require_free(place.root, manifest.num_bytes, self.limits.free_bytes)
+                copies.make_free(place, manifest.num_bytes, least_free=self.limits.free_bytes, used=self.used)
             try:
                 make_work_folder(manifest, place.copy, self.target, are_linked=self.are_linked, owner=self.owner)
             except (DamagedError, FileNotFoundError):

@@ -13,7 +13,7 @@ import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
@@ -23,6 +23,9 @@ from workers.host.content.faults import BrokenBundleError, FetchError, StoreErro
 from workers.host.content.fetch import Fetch, Limits, used_places
 from workers.host.content.places import Place
 from workers.host.supervisor.files import CLEAN, ORDER, read_json
+
+if TYPE_CHECKING:
+    from muster.wire.content import Download, DownloadsAnswer
 
 NICE: Final = 10
 REPORT_PAUSE_S: Final = 0.5
@@ -118,10 +121,10 @@ class ControlPlane:
         self._progress.begin(sum(lacking.values()))
         self._downloads.fetch(lacking, saved)
 
-    def _sign(self, digests: Sequence[str]) -> Any:
+    def _sign(self, digests: Sequence[str]) -> "tuple[Download, ...]":
         return self._ask(tuple(digests)).chunks
 
-    def _ask(self, chunks: tuple[str, ...]) -> Any:
+    def _ask(self, chunks: tuple[str, ...]) -> "DownloadsAnswer":
         """Ask for addresses, for as long as the control plane does not give them.
 
         Any other refusal is tried again: while it is upgraded, an API process of an earlier release has no such route.

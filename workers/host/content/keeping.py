@@ -30,7 +30,7 @@ class BundleKeeper:
     def __init__(self, state_dir: Path, client: HostClient) -> None:
         self._state_dir = state_dir
         self._client = client
-        self._reported: list[str] | None = None
+        self._reported: frozenset[str] | None = None
         self._report_at_s = 0.0
 
     def run(self, stop: threading.Event) -> None:
@@ -60,16 +60,16 @@ class BundleKeeper:
             _log.warning("work_folder_left", folder=str(self._state_dir / REMOVED), fault=str(fault))
 
     def _report(self) -> None:
-        found = copies.bundles_in(copies.copies_on(self._state_dir / CONTENT))[:MAX_REPORTED]
-        is_known = self._reported is not None and set(found) == set(self._reported)
-        if is_known and time.monotonic() < self._report_at_s:
+        places = copies.whole_places(copies.copies_on(self._state_dir / CONTENT))[:MAX_REPORTED]
+        found = tuple(f"{place.tenant_id}/{place.digest}" for place in places)
+        if frozenset(found) == self._reported and time.monotonic() < self._report_at_s:
             return
         try:
-            self._client.report_bundles(BundleReport(protocol=PROTOCOL_VERSION, bundles=tuple(found)))
+            self._client.report_bundles(BundleReport(protocol=PROTOCOL_VERSION, bundles=found))
         except UnreachableError:
             return
         except Problem as fault:
             if fault.status != _NOT_THERE:  # a server of before this release has no such route
                 return
-        self._reported = found
+        self._reported = frozenset(found)
         self._report_at_s = time.monotonic() + REPORT_AGAIN_S

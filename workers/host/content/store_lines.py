@@ -48,24 +48,27 @@ class StoreLine:
             self._http = None
 
     def read(self, url: str, headers: Mapping[str, str], most_bytes: int) -> bytes:
-        """Return an object of at most so many bytes. Raises GoneError, RefusedError or PassingError."""
+        """Return an object of at most so many bytes.
+
+        Raises:
+            GoneError, RefusedError: the store's answer.
+            PassingError: the store's answer, or a fault of the connection.
+        """
+        try:
+            return self._read_kept(url, headers, most_bytes)
+        except (OSError, http.client.HTTPException) as fault:
+            raise PassingError(f"the content store does not answer: {str(fault) or type(fault).__name__}") from fault
+
+    def _read_kept(self, url: str, headers: Mapping[str, str], most_bytes: int) -> bytes:
+        """Read over the open connection, and over a new one if the store has closed that after the last object."""
         connection = self._to(url)
         is_reused = connection.sock is not None
         try:
             return self._read(connection, url, headers, most_bytes)
-        except (ConnectionError, http.client.RemoteDisconnected):
+        except ConnectionError:
             if not is_reused:
                 raise
-        # The store had closed the connection after the object before.
         return self._read(self._to(url), url, headers, most_bytes)
-
-    def read_once(self, url: str, headers: Mapping[str, str], most_bytes: int) -> bytes:
-        """Return an object, with every fault of the connection as PassingError."""
-        try:
-            return self.read(url, headers, most_bytes)
-        except (OSError, http.client.HTTPException) as fault:
-            self.close()
-            raise PassingError(f"the content store does not answer: {str(fault) or type(fault).__name__}") from fault
 
     def _read(
         self, connection: http.client.HTTPConnection, url: str, headers: Mapping[str, str], most_bytes: int

@@ -97,11 +97,15 @@ class HostWatch:
             files.replace_json(path / files.LEARNT, {"durations": learnt_now})
             supervisor.wake(path)
         if found is not None and not (path / files.STOPPING).exists():
-            needs_gpus = isinstance(found, Stalled) and found.overdue.needs_gpus
-            stalled = "attempt_is_quiet" if needs_gpus else "attempt_stalled"
-            _log.info(stalled if isinstance(found, Stalled) else "attempt_moves", attempt_id=path.name)
+            _log.info(_event_of(found), attempt_id=path.name)
             files.write_json(path / files.STALLED, message_of(found, watched.part.node))
             supervisor.wake(path)
+
+
+def _event_of(found: Stalled | Moving) -> str:
+    if isinstance(found, Moving):
+        return "attempt_moves"
+    return "attempt_is_quiet" if found.overdue.needs_gpus else "attempt_stalled"
 
 
 def durations_of(folder: Path) -> Durations:

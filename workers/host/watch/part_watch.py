@@ -22,10 +22,10 @@ MOST_LINES: Final = 20
 LONGEST_LINE: Final = 500
 AGAIN_EVERY_S: Final = 60.0
 """Between two reports of a part that stays overdue: one may be lost, and the newest counts."""
-LATE_FOR_S: Final = 120.0
-"""Time for which answers of sensors are awaited after a report: on a busy host they may take longer than stacks may."""
 EARLY_EVERY_S: Final = 300.0
 """The same of a part that may work on its GPUs."""
+LATE_FOR_S: Final = 120.0
+"""Time for which answers of sensors are awaited after a report: on a busy host they may take longer than stacks may."""
 
 
 KernelLines = Callable[[], tuple[tuple[str, ...], tuple[str, ...]]]
@@ -90,7 +90,7 @@ class PartWatch:
             return None if before is None else Moving(before)
         self._note_late_answers()
         report = self._report
-        if report is not None and not self._is_of(report, overdue):
+        if report is not None and not _is_of(report, overdue):
             report = None
         elif self._stalled_s is not None and overdue.still_s < self._next_s:
             self._stalled_s = overdue.still_s
@@ -110,9 +110,6 @@ class PartWatch:
         if ranks != self._report.ranks:
             self._report = replace(self._report, ranks=ranks)
             self._keep(self._report)
-
-    def _is_of(self, report: HostReport, overdue: Overdue) -> bool:
-        return (report.is_busy, report.needs_gpus) == (overdue.is_busy, overdue.needs_gpus)
 
     def _is_outdated(self, report: HostReport) -> bool:
         """Return whether its stacks may be of other work; a part that stands still keeps the same ones."""
@@ -146,3 +143,8 @@ class PartWatch:
         """Return the last lines of a rank's log, which the supervisor has redacted."""
         text = tail_of_file(self.part.folder / files.LOGS / f"{rank}.log").decode("utf-8", "replace")
         return tuple(line[:LONGEST_LINE] for line in text.splitlines()[-MOST_LINES:])
+
+
+def _is_of(report: HostReport, overdue: Overdue) -> bool:
+    """Return whether the report was made for the same reason."""
+    return (report.is_busy, report.needs_gpus) == (overdue.is_busy, overdue.needs_gpus)

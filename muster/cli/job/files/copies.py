@@ -11,8 +11,9 @@ from muster.cli.framework.output import Answer, DryRun
 from muster.cli.framework.profile import open_client
 from muster.cli.job.files.source import SettingOptions, fields_given, program_again
 from muster.cli.job.job_options import GivenTier, Name, Ranks
-from muster.cli.job.job_submit import ProgramOptions, ResourceOptions, RuleOptions, submitted
+from muster.cli.job.job_submit import ResourceOptions, RuleOptions, submitted
 from muster.cli.job.placement_options import PlaceOptions, SizeOptions
+from muster.cli.job.program_options import ProgramOptions
 from muster.client.transport import Problem
 
 if TYPE_CHECKING:

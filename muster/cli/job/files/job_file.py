@@ -10,11 +10,10 @@ from pathlib import Path
 from typing import Any, Final
 
 import typer
-import yaml
 
+from muster.cli.framework.document_files import MOST_FAULTS, decoded, place_words, require_json, unreadable
 from muster.cli.framework.exits import CommandError, Exit
-from muster.cli.framework.policy_files import MOST_FAULTS, place_words, require_json
-from muster.cli.framework.yaml_loading import Placed, placed_documents
+from muster.cli.framework.yaml_loading import UNREADABLE, Placed, placed_documents
 from muster.cli.job.files.overrides import Setting, overridden, pointers_of, with_settings
 from muster.cli.job.files.variables import Filling, GivenVariables
 from muster.client.transport import Problem
@@ -30,6 +29,8 @@ _OF_HERE: Final = ("script", "working_dir", "python", "venv")
 """Paths of a program that may be relative to the file."""
 _IN_BUNDLE: Final = frozenset({"script", "working_dir"})
 """Of these, the ones that are relative to the bundle of a job that has one, as the first word of ``argv``."""
+
+_PROGRAM: Final = frozenset({"/program", "/program/script", "/program/argv"})
 
 
 @dataclass(frozen=True)
@@ -47,18 +48,22 @@ class JobFile:
     relative: Mapping[str, str]
     typed: frozenset[str] = field(default_factory=frozenset)
 
+    def script_here(self) -> str | None:
+        """Return the script that the file names by a relative path, unless an option replaced it."""
+        return None if self.typed & _PROGRAM else self.relative.get("script")
+
     def words_here(self) -> list[str]:
         """Return the words of the file's program of which a relative path in ``folder`` makes that the work folder.
 
         There are none in a container, with a bundle that is stored already, or if an option replaced the program.
         """
         program = self.document.get("program")
-        if not isinstance(program, dict) or self.typed & {"/program", "/program/script", "/program/argv"}:
+        if not isinstance(program, dict) or self.typed & _PROGRAM:
             return []
         if program.get("container") is not None or program.get("bundle") is not None:
             return []
-        if "script" in self.relative:
-            return [self.relative["script"]]
+        if (script := self.script_here()) is not None:
+            return [script]
         argv = program.get("argv")
         return [word for word in argv if isinstance(word, str)] if isinstance(argv, list) else []
 
@@ -68,14 +73,13 @@ class JobFile:
         given = {*pointers_of(options), *(setting.pointer for setting in settings)}
         return replace(self, document=document, typed=self.typed | given)
 
-    def checked(self) -> dict[str, Any]:
-        """Return the document, which is a submission. Raises ``CommandError`` with every fault and its line."""
+    def require_submission(self) -> None:
+        """Require that the document is a submission. Raises ``CommandError`` with every fault and its line."""
         try:
             validated(JobSubmission, self.document)
         except ValidationFailedError as refused:
             faults = [(fault.pointer, fault.detail) for fault in refused.faults]
             raise CommandError(self._words(faults, "is no job file"), _ADVICE, Exit.INVALID) from None
-        return self.document
 
     @contextmanager
     def naming_lines(self) -> Iterator[None]:
@@ -111,9 +115,8 @@ def read_job_file(path: Path, given: GivenVariables) -> JobFile:
     name, text = ("stdin", _of_stdin()) if path == STDIN else (str(path), _of_file(path))
     try:
         found = list(placed_documents(text, Filling(name, given)))
-    except (yaml.YAMLError, ValueError, RecursionError) as error:
-        words = "it is nested too deeply" if isinstance(error, RecursionError) else str(error)
-        raise CommandError(f"{name}: cannot be read as YAML ({words})", _ADVICE, Exit.INVALID) from error
+    except UNREADABLE as error:
+        raise unreadable(name, error, _ADVICE) from error
     if len(found) != 1 or not isinstance(found[0].value, dict):
         words = f"holds {len(found)} documents, where one job is expected" if len(found) > 1 else "holds no mapping"
         raise CommandError(f"{name}: {words}", _ADVICE, Exit.INVALID)
@@ -128,7 +131,7 @@ def read_job_file(path: Path, given: GivenVariables) -> JobFile:
 def _of_stdin() -> str:
     if sys.stdin.isatty():
         typer.echo("reading a job from the terminal; end it with Ctrl-D", err=True)
-    return _decoded("stdin", sys.stdin.buffer.read(MOST_BYTES + 1))
+    return _bounded("stdin", sys.stdin.buffer.read(MOST_BYTES + 1))
 
 
 def _of_file(path: Path) -> str:
@@ -143,17 +146,13 @@ def _of_file(path: Path) -> str:
     if path.suffix in {".py", ".sh"}:
         words = f"{path} is a program, and -f names a job file"
         raise CommandError(words, f"`muster job submit --follow -- {path}` submits and follows it.", Exit.USAGE)
-    return _decoded(str(path), content)
+    return _bounded(str(path), content)
 
 
-def _decoded(name: str, content: bytes) -> str:
+def _bounded(name: str, content: bytes) -> str:
     if len(content) > MOST_BYTES:
         raise CommandError(f"{name}: has more than {MOST_BYTES >> 20} MiB", "It is no job file.", Exit.INVALID)
-    try:
-        return content.decode("utf-8-sig")
-    except UnicodeDecodeError as error:
-        words = f"{name}: byte {error.start} is not UTF-8"
-        raise CommandError(words, "Write it as UTF-8.", Exit.INVALID) from None
+    return decoded(name, content)
 
 
 def _complete_paths(document: dict[str, Any], folder: Path) -> dict[str, str]:

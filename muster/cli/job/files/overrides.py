@@ -11,11 +11,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-import yaml
-
 from muster.cli.framework.beyond_json import unsaid_by_json
 from muster.cli.framework.options import unfit
-from muster.cli.framework.yaml_loading import load_yaml
+from muster.cli.framework.yaml_loading import UNREADABLE, load_yaml
 
 _DOT: Final = re.compile(r"(?<!\\)\.")
 """A dot between names; one after a backslash belongs to a name, such as a label's."""
@@ -118,6 +116,6 @@ def _value_of(text: str, words: str) -> Any:
         beyond = next(iter(unsaid_by_json(value)), None)
         if beyond is None:
             return json.loads(json.dumps(value))
-    except (yaml.YAMLError, ValueError, RecursionError) as error:
+    except UNREADABLE as error:
         raise unfit("--set", f"the value of {words!r} is no YAML ({error})") from None
     raise unfit("--set", f"the value of {words!r}: {beyond}")

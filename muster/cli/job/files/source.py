@@ -13,11 +13,11 @@ import typer
 
 from muster.cli.framework.exits import CommandError, Exit
 from muster.cli.job.environments import environment_of
+from muster.cli.job.program_options import ProgramOptions, program_of
 
 if TYPE_CHECKING:
     from muster.cli.job.files.job_file import JobFile
     from muster.cli.job.files.overrides import Setting
-    from muster.cli.job.job_submit import ProgramOptions
     from muster.cli.job.work_folder import WorkFolder
 
 File = Annotated[
@@ -86,13 +86,11 @@ class SourceOptions(SettingOptions):
         return read_job_file(self.file or Path("-"), given)
 
 
-def program_given(options: "ProgramOptions", words: Sequence[str], *, is_contained: bool) -> dict[str, Any]:
+def program_given(options: ProgramOptions, words: Sequence[str], *, is_contained: bool) -> dict[str, Any]:
     """Return the fields of a program that options give, for a job that has a program.
 
     ``is_contained``: in a container, whose paths are not completed here.
     """
-    from muster.cli.job.job_submit import program_of
-
     if options.command and not words:
         raise CommandError("--command has no words to run", "Give them after --.", Exit.USAGE)
     around = environment_of(options.venv, options.image, options.engine, options.mounts, options.user)
@@ -111,7 +109,7 @@ def program_given(options: "ProgramOptions", words: Sequence[str], *, is_contain
 
 
 def program_again(
-    options: "ProgramOptions", words: Sequence[str], document: Mapping[str, Any]
+    options: ProgramOptions, words: Sequence[str], document: Mapping[str, Any]
 ) -> "tuple[dict[str, Any], WorkFolder | None]":
     """Return the fields of a program that options give in place of a document's, and the work folder they choose.
 
@@ -121,10 +119,10 @@ def program_again(
         CommandError: without its bundle the document's program would name paths that are nowhere.
     """
     is_in_image = is_contained(document)
-    folder = options.folder(list(words), is_contained=is_in_image)
-    typed = program_given(options, words, is_contained=is_in_image)
     program = document.get("program")
     has_bundle = isinstance(program, Mapping) and program.get("bundle") is not None
+    folder = options.folder(list(words), is_contained=is_in_image, has_bundle=has_bundle)
+    typed = program_given(options, words, is_contained=is_in_image)
     if words and folder is not None:
         if "script" in typed:
             typed["script"] = str(Path.cwd() / typed["script"])

@@ -14,9 +14,10 @@ from typing import Final
 
 import yaml
 
+from muster.cli.framework.document_files import unreadable
 from muster.cli.framework.exits import CommandError, Exit
 from muster.cli.framework.options import unfit
-from muster.cli.framework.yaml_loading import TEXT_TAG, placed_documents, plain_tag
+from muster.cli.framework.yaml_loading import TEXT_TAG, UNREADABLE, placed_documents, plain_tag
 from muster.domain.job.file_schema import VARIABLE_NAME, VARIABLES
 
 _NAME: Final = re.compile(VARIABLE_NAME)
@@ -67,9 +68,8 @@ def _values_in(path: Path) -> dict[str, Value]:
 
     try:
         num_documents = sum(1 for _ in placed_documents(path.read_text(encoding="utf-8"), read))
-    except (OSError, UnicodeDecodeError, ValueError, yaml.YAMLError) as error:
-        words = f"--vars {path}: cannot be read as YAML ({error})"
-        raise CommandError(words, "It is a mapping of names to values.", Exit.INVALID) from error
+    except (OSError, *UNREADABLE) as error:
+        raise unreadable(f"--vars {path}", error, "It is a mapping of names to values.") from error
     if num_documents > 1:
         raise CommandError(f"--vars {path}: holds {num_documents} documents", "Keep one.", Exit.INVALID)
     return found

@@ -10,7 +10,7 @@ from muster.cli.framework.exits import CommandError, Exit
 from muster.cli.framework.yaml_loading import placed_documents
 from muster.cli.job.files.job_file import MOST_BYTES, read_job_file
 from muster.cli.job.files.overrides import overridden, settings_of, with_settings
-from muster.cli.job.files.variables import Filling, GivenVariables, Value
+from muster.cli.job.files.variables import Filling, GivenVariables, Value, given_variables
 from tests.domain.job.specifications import TEXTS
 
 _LEVELS = [f"{name}: &{name} [{', '.join([f'*{below}'] * 10)}]" for below, name in ("ab", "bc", "cd", "de", "ef")]
@@ -40,6 +40,13 @@ def test_what_is_no_job_is_refused(tmp_path: Path, kind: str) -> None:
     assert refused.value.code == Exit.INVALID
     assert expected in str(refused.value)
     assert str(refused.value).startswith(str(path))
+
+
+def test_a_file_of_variables_that_is_nested_too_deeply_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "vars.yaml"
+    path.write_bytes(b"[" * 5_000)
+    with pytest.raises(CommandError, match="it is nested too deeply"):
+        given_variables([], [path])
 
 
 def filled(text: str, **values: Value) -> Any:

@@ -1,7 +1,5 @@
 """A content store of the S3 protocol (moto's server) and the API over HTTP, as hosts see both."""
 
-import subprocess
-import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -11,7 +9,6 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
-import boto3
 import uvicorn
 
 from api.app import create_app
@@ -25,19 +22,17 @@ from muster.store.key_file import KeyFile
 from muster.store.keys import chunk_key, manifest_key
 from muster.store.objects import ObjectStore
 from tests.fleet_factory import OPERATOR, Fleet
+from tests.store.stores import BUCKET, motos
 from tests.stored_bundles import store_bundle
 from tests.waiting import wait_until
 from tests.workers.host.content.bundle_case import stored
 from workers.host.bundle_order import BundlesHost
-
-BUCKET = "content"
 
 
 @dataclass
 class S3:
     """``store``: as the control plane knows it."""
 
-    url: str
     client: Any
     store: ObjectStore
 
@@ -54,28 +49,8 @@ class S3:
 
 @contextmanager
 def s3_server(folder: Path) -> Iterator[S3]:
-    port = free_port()
-    url = f"http://127.0.0.1:{port}"
-    (folder / "store.key").write_text("tester a-secret-of-the-store\n")
-    (folder / "store.key").chmod(0o600)
-    words = {"aws_access_key_id": "tester", "aws_secret_access_key": "a-secret-of-the-store"}
-    client: Any = boto3.client("s3", endpoint_url=url, region_name="us-east-1", **words)
-    command = [sys.executable, "-m", "moto.server", "-H", "127.0.0.1", "-p", str(port)]
-    with (folder / "s3.log").open("wb") as log:
-        process = subprocess.Popen(command, stdout=log, stderr=log, cwd=folder)
-    try:
-        wait_until(lambda: _has_bucket(client))
-        yield S3(url, client, ObjectStore(url, BUCKET, KeyFile(folder / "store.key"), region="us-east-1"))
-    finally:
-        process.terminate()
-        process.wait()
-
-
-def _has_bucket(client: Any) -> bool:
-    with suppress(Exception):
-        client.create_bucket(Bucket=BUCKET)
-        return True
-    return False
+    with motos(folder) as server:
+        yield S3(server.boto3(), server.objects())
 
 
 @contextmanager

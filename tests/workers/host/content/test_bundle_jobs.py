@@ -25,11 +25,12 @@ from muster.domain.states import Cause, JobState
 from muster.store.keys import chunk_key
 from tests.fleet_factory import OPERATOR
 from tests.host_case import HostCase
+from tests.store.stores import BUCKET
 from workers.host.content.keeping import BundleKeeper
 from workers.host.supervisor.files import read_json
 
 from .bundle_case import content_of, write_folder
-from .stores import BUCKET, S3, GatedStore
+from .stores import S3, GatedStore
 
 PROGRAM = b"""
 import os, pathlib, sys
@@ -66,8 +67,8 @@ def test_a_program_runs_in_its_bundles_folder(host: HostCase, s3: S3, folder: Pa
     assert list((host.state_dir / "work").iterdir()) == []
     assert copy.is_dir()
     with host.fleet.units.read() as session:
-        reported = session.scalars(select(NodeBundle.digest).where(NodeBundle.node_id == host.fleet.node_id)).all()
-    assert reported == [bytes.fromhex(digest)]
+        [reported] = session.scalars(select(NodeBundle).where(NodeBundle.node_id == host.fleet.node_id))
+    assert (reported.tenant_id, reported.digest) == (host.fleet.tenant_id, bytes.fromhex(digest))
 
 
 def keep_up(host: HostCase) -> None:
@@ -98,7 +99,7 @@ def test_paths_of_torchrun_and_of_a_command_are_the_bundles(host: HostCase, s3: 
     ran = submit(host, digest, argv=["./bin/run", "x"], working_dir="/usr")
     assert host.run(ran) is JobState.SUCCEEDED, (host.log(ran), host.fleet.job(ran).state_reason)
     attempt_id = host.fleet.attempts(ran)[0].attempt.id
-    assert host.log(ran).decode() == f"here /usr in {host.state_dir}/work/{attempt_id} x\n"
+    assert host.log(ran).decode() == f"here /usr in {host.state_dir / 'work' / attempt_id} x\n"
 
 
 def test_a_missing_chunk_holds_the_job_and_names_it(host: HostCase, s3: S3, folder: Path) -> None:

@@ -28,7 +28,7 @@ from workers.host.supervisor.user.sealed_secrets import place_of
 
 VALUE = "s3cr3t-0f-acme-hf-token"
 READS = "import os; folder = os.environ['MUSTER_SECRETS_DIR']; value = open(folder + '/hf-token').read()\n"
-WAITS = "import time; print('waits', flush=True); time.sleep(600)\n"
+WAITS = "import signal; print('waits', flush=True); signal.pause()\n"
 
 
 @pytest.fixture

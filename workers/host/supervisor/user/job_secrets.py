@@ -17,7 +17,6 @@ import re
 import shutil
 import stat
 import time
-import zlib
 from pathlib import Path
 
 from workers.host.supervisor.missing import SECRET, SECRETS
@@ -100,7 +99,7 @@ class JobSecrets:
         """Return the place of an attempt's secrets; it follows from the attempt's folder, so that a reaper finds it
         too.
         """
-        return _MEMORY / f"{_PREFIX}{os.getuid()}-{zlib.crc32(str(folder.resolve()).encode()):08x}"
+        return sealed_secrets.place_in_memory(_PREFIX, folder)
 
     def give(self, folder: Path, user: JobUser) -> dict[str, str]:
         """Write them for the program, 0400 and its own. Returns the variables of its environment.
@@ -125,9 +124,7 @@ class JobSecrets:
         if not _is_taken(place):
             raise SecretsError(f"{place} is another supervisor's")
         for name, value in values.items():
-            descriptor = os.open(place / name, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o400)
-            with os.fdopen(descriptor, "wb") as file:
-                file.write(value)
+            sealed_secrets.write_new(place / name, value)
             user.own(place / name)
         return {**environment, "MUSTER_SECRETS_DIR": str(place)}
 

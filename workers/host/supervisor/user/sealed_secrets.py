@@ -24,9 +24,21 @@ _WHOLE = ".whole"
 """Written last; its content is the reason why there are no secrets, or empty. No secret's name begins with a dot."""
 
 
+def place_in_memory(prefix: str, folder: Path) -> Path:
+    """Return a place of the attempt in ``folder``, which a reaper finds by the same words."""
+    return MEMORY / f"{prefix}{os.getuid()}-{zlib.crc32(str(folder.resolve()).encode()):08x}"
+
+
 def place_of(folder: Path) -> Path:
     """Return the place of an attempt's received secrets."""
-    return MEMORY / f"{PREFIX}{os.getuid()}-{zlib.crc32(str(folder.resolve()).encode()):08x}"
+    return place_in_memory(PREFIX, folder)
+
+
+def write_new(path: Path, value: bytes) -> None:
+    """Write a value, 0400, where no file is yet."""
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o400)
+    with os.fdopen(descriptor, "wb") as file:
+        file.write(value)
 
 
 def is_whole(folder: Path) -> bool:
@@ -44,9 +56,7 @@ def lay(folder: Path, values: Mapping[str, bytes], fault: str = "") -> None:
         raise PermissionError(f"{place} belongs to user {found.st_uid}")
     attempt = (_FOLDER, os.fsencode(folder.resolve()))
     for name, value in (attempt, *values.items(), (_WHOLE, fault.encode("utf-8", "replace"))):
-        descriptor = os.open(place / name, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o400)
-        with os.fdopen(descriptor, "wb") as file:
-            file.write(value)
+        write_new(place / name, value)
 
 
 def belongs_to_attempt(place: Path) -> bool:

@@ -1,11 +1,11 @@
-"""Times of `muster job list`: a time, or a duration before now."""
+"""Moments of options: a time, or a duration before now."""
 
 from datetime import UTC, datetime, timedelta
 
 import pytest
 import typer
 
-from muster.cli.job.list_options import moment_in
+from muster.cli.framework.moments import moment_in
 
 
 def test_a_time_or_a_duration_before_now_is_a_moment_in_utc() -> None:
