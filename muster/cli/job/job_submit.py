@@ -31,6 +31,7 @@ from muster.cli.job.job_options import (
     OnStraggler,
     OnValueFault,
     OomDoublings,
+    Outputs,
     Pids,
     Ranks,
     RerunExitCodes,
@@ -107,6 +108,7 @@ class ResourceOptions(LimitOptions):
 
     secret: Secrets = None
     dataset: Datasets = None
+    outputs: Outputs = None
 
     def fields(self) -> dict[str, Any]:
         secrets = [secret_of(words) for words in self.secret or []]
@@ -115,6 +117,7 @@ class ResourceOptions(LimitOptions):
             secrets=[name for variable, name in secrets if not variable],
             secret_env={variable: name for variable, name in secrets if variable},
             datasets=[dataset_of(words) for words in self.dataset or []],
+            outputs=list(self.outputs or []),
         )
 
 
