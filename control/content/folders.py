@@ -126,8 +126,8 @@ def _require_room(used: int, added: int, kind: FolderKind, policy: ContentPolicy
     )
     raise TenantLimitError(
         f"{found} (content.tenant_bytes)",
-        suggestion="Delete bundles that you do not need with `muster bundle rm`: `muster bundle ls` shows them. An "
-        "operator may raise content.tenant_bytes in the policy.",
+        suggestion="Delete bundles that you do not need with `muster bundle delete`: `muster bundle list` shows them. "
+        "An operator may raise content.tenant_bytes in the policy.",
         faults=(FieldFault("", "tenant_bytes", found),),
         retry_after_s=_TRY_AGAIN_S,
         limit="content.tenant_bytes",
