@@ -11,6 +11,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Final, Literal
 
+import msgspec
 import structlog
 from msgspec import structs
 
@@ -378,7 +379,7 @@ class Launcher:
         """Set the outputs aside before anything reports the end: an attempt of the same user may follow at once."""
         try:
             set_aside(self._config.state_dir, attempt_id)
-        except (OSError, ValueError) as fault:
+        except (OSError, msgspec.MsgspecError) as fault:
             _log.error("outputs_not_set_aside", attempt_id=attempt_id, fault=str(fault))
 
     def _check_programs(self) -> None:

@@ -36,6 +36,10 @@ class UploadEndedError(Exception):
     """The folder is not in the store and will not be: the control plane does not take it, or the time is over."""
 
 
+class StoredAlreadyError(UploadEndedError):
+    """Another folder is complete in this one's place."""
+
+
 class _BeginAgainError(Exception):
     """The control plane has given the upload up, or has begun another one in its place."""
 
@@ -87,7 +91,7 @@ class HostUpload:
         """Return the folder's digest, once the store has all of it.
 
         Raises:
-            UploadEndedError: it will not be there.
+            UploadEndedError: it will not be there. ``StoredAlreadyError``: another one is.
             FolderError: a file has changed since it was read; its text names it.
         """
         pauses = _Pauses(self)
@@ -129,8 +133,8 @@ class _Patient:
     def begin(self, manifest: bytes) -> documents.BundleUpload:
         try:
             return self._answer(lambda: self._upload.sender.begin(manifest))
-        except _BeginAgainError as fault:  # another folder is complete in its place
-            raise UploadEndedError(str(fault)) from fault
+        except _BeginAgainError as fault:
+            raise StoredAlreadyError(str(fault)) from fault
 
     def confirm(self, uploaded: Sequence[str]) -> documents.BundleUpload:
         return self._answer(lambda: self._upload.sender.confirm(uploaded))

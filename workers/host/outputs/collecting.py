@@ -18,7 +18,7 @@ from muster.content.faults import ChangedFileError
 from muster.content.manifest import decode
 from muster.durable import write_durably
 from workers.host.content.places import WORK
-from workers.host.content.uploads import HostUpload, PartFolder, UploadEndedError
+from workers.host.content.uploads import HostUpload, PartFolder, StoredAlreadyError, UploadEndedError
 from workers.host.outputs import notes
 from workers.host.outputs.patterns import Patterns
 from workers.host.outputs.reading import Limits, Outputs
@@ -60,6 +60,8 @@ class Collecting:
             self._report(fields)
         try:
             self._upload(wanted)
+        except StoredAlreadyError:  # before a kill, and files of the tenant's own folder have changed since
+            return
         except UploadEndedError as fault:
             self._report(notes.fields_of("failed", f"nothing is uploaded: {fault}"))
 

@@ -142,10 +142,10 @@ class OutputKeeper:
         self._begin(name, attempt.name, seen.step)
 
     def _bound(self) -> None:
-        """Drop the one that waits longest while all together have too many bytes, and what is too old."""
+        """Drop the one that waits longest while all together have too many bytes, copies first, and what is too old."""
         found = [(place, read_collection(place), _size_of(place)) for place in waiting(self._at.state_dir)]
         total = sum(num_bytes for *_, num_bytes in found)
-        for place, wanted, num_bytes in found:
+        for place, wanted, num_bytes in sorted(found, key=lambda one: one[1] is None or one[1].step is None):
             if wanted is None or place.name in self._running:
                 continue
             is_old = wall_ms() - wanted.since_ms > MOST_DAYS * _MS_PER_DAY

@@ -21,7 +21,7 @@ from muster.wire.content import FolderUploadAnswer
 from muster.wire.host import HOST_CAPABILITIES
 from tests.fleet_factory import OPERATOR, Fleet
 from tests.played_host import PlayedHost
-from workers.host.content.uploads import HostUpload, PartFolder, UploadEndedError
+from workers.host.content.uploads import HostUpload, PartFolder, StoredAlreadyError, UploadEndedError
 
 from .stored_outputs import outputs_of
 from .stores import S3, bundles_host
@@ -143,7 +143,7 @@ def test_another_end_is_no_upload(client: HostClient, part: Part, folder: Path) 
     sender = PartFolder(client, attempt_id, fence, "outputs", "final")
     HostUpload(sender, content_of(folder)).run()
     (folder / "model.pt").write_bytes(b"another")
-    with pytest.raises(UploadEndedError, match="are stored already"):
+    with pytest.raises(StoredAlreadyError, match="are stored already"):
         HostUpload(sender, content_of(folder)).run()
 
 
