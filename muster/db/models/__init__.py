@@ -10,6 +10,7 @@ from muster.db.models.checkpoints import Checkpoint
 from muster.db.models.cluster import Cluster, SequenceHead, StateEdge
 from muster.db.models.content import (
     ContentUse,
+    FolderFile,
     FolderJob,
     FolderObject,
     JobOutput,
@@ -70,6 +71,7 @@ __all__ = [
     "Cordon",
     "Event",
     "EvidenceRow",
+    "FolderFile",
     "FolderJob",
     "FolderObject",
     "Gpu",
