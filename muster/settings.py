@@ -144,6 +144,8 @@ class Settings(StrictModel):
     scratch_bytes: Annotated[int, Field(ge=0, strict=False)] | None = None
     bundle_cache_bytes: Annotated[int, Field(ge=1, strict=False)] = 50_000_000_000
     """The most that the copies of bundles may take on a host, in all. The ones unused for longest go first."""
+    output_wait_bytes: Annotated[int, Field(ge=1, strict=False)] = 200_000_000_000
+    """The most that outputs of ended attempts may take on a host until they are uploaded, in all."""
     job_uids: Annotated[tuple[int, int], BeforeValidator(_uid_range)] | None = None
     job_secrets_dir: Annotated[Path, Field(strict=False)] | None = None
     job_python: Annotated[Path, Field(strict=False)] | None = None
