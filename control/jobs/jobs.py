@@ -36,7 +36,7 @@ from muster.wire.host import SEALED_SECRETS
 from scheduler.solve.job_rules import faults_of, has_tp_across_nodes
 
 _NEW_FIELDS: Final = frozenset(
-    {"bundle", "on_hang", "on_straggler", "on_value_fault", "rerun_exit_codes", "secret_env"}
+    {"bundle", "environment", "on_hang", "on_straggler", "on_value_fault", "rerun_exit_codes", "secret_env"}
 )
 """Fields of a specification, its request or its program that release 0.1.0 does not know."""
 SUBMIT: Final = declare_action("job.submit")

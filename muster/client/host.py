@@ -8,7 +8,16 @@ import msgspec
 from muster.client.key_file import KeyFile
 from muster.client.transport import UnreachableError, open_http, send
 from muster.domain.ids import AttemptId
-from muster.wire.content import BundleReport, BundleReportAnswer, DownloadsAnswer, DownloadsRequest
+from muster.wire.content import (
+    BundleReport,
+    BundleReportAnswer,
+    DownloadsAnswer,
+    DownloadsRequest,
+    EnvironmentAnswer,
+    EnvironmentFailure,
+    EnvironmentFailureAnswer,
+    EnvironmentRequest,
+)
 from muster.wire.host import (
     ClaimAnswer,
     ClaimRequest,
@@ -60,6 +69,14 @@ class HostClient:
     def downloads(self, part_id: str, request: DownloadsRequest) -> DownloadsAnswer:
         """Return signed downloads. ``part_id``: of an attempt or a preflight."""
         return self._post(f"/v1/hosts/self/attempts/{part_id}/downloads", request, DownloadsAnswer)
+
+    def environment(self, part_id: str, key: str, request: EnvironmentRequest) -> EnvironmentAnswer:
+        """Return how this host gets an environment, and renew the claim of a part that builds it."""
+        return self._post(f"/v1/hosts/self/attempts/{part_id}/environments/{key}", request, EnvironmentAnswer)
+
+    def environment_failed(self, part_id: str, key: str, failure: EnvironmentFailure) -> EnvironmentFailureAnswer:
+        path = f"/v1/hosts/self/attempts/{part_id}/environments/{key}/failed"
+        return self._post(path, failure, EnvironmentFailureAnswer)
 
     def report_bundles(self, report: BundleReport) -> BundleReportAnswer:
         return self._post("/v1/hosts/self/bundles", report, BundleReportAnswer)

@@ -109,9 +109,8 @@ class Launcher:
         self._proofs: dict[AttemptId, ProofTries] = {}
         self._taken: frozenset[str] = frozenset()
         self._was_reachable = True
-        self._claimable = tuple(
-            one for one in HOST_CAPABILITIES if one != BUNDLE_CAPABILITY or config.bundles is not None
-        )
+        left_out = {"environment"} if config.bundles is not None else {"environment", BUNDLE_CAPABILITY}
+        self._claimable = tuple(one for one in HOST_CAPABILITIES if one not in left_out)
         self._handlers: dict[type[Any], Callable[[Any], None]] = {
             host.SendClaim: self._send_claim,
             host.Prepare: self._prepare,
