@@ -13,8 +13,9 @@ from control.hosts import bundles, environments, folder_uploads, protocol
 from control.jobs import environments as job_environments
 from control.jobs import jobs
 from control.policy.policies import ACTIVATE, store_policy
+from control.training import training
 from muster.content.manifest import VERSION, Entry, Kind, Manifest, digest_of, encode
-from muster.db.models import EnvironmentBuild, EnvironmentJob, FolderJob, PlacementPreflight, StoredFolder
+from muster.db.models import Checkpoint, EnvironmentBuild, EnvironmentJob, FolderJob, PlacementPreflight, StoredFolder
 from muster.domain.errors import ConflictError, NoSuchBundleError, NotFoundError, StaleFenceError
 from muster.domain.ids import JobId
 from muster.domain.job.environment_builds import BuildState
@@ -22,6 +23,7 @@ from muster.domain.policy.document import DispatchPolicy, Policy
 from muster.domain.policy.environment import EnvironmentPolicy
 from muster.domain.states import JobState
 from muster.domain.stored_content import FolderKind, FolderState
+from muster.domain.times import to_ms
 from muster.store.key_file import KeyFile
 from muster.store.objects import ObjectStore
 from muster.wire.content import (
@@ -31,7 +33,15 @@ from muster.wire.content import (
     EnvironmentRequest,
     FolderUploadsRequest,
 )
-from muster.wire.host import HOST_CAPABILITIES, PROTOCOL_VERSION, HeartbeatRequest, PreflightOrder, PreflightReport
+from muster.wire.host import (
+    HOST_CAPABILITIES,
+    PROTOCOL_VERSION,
+    ClaimRequest,
+    HeartbeatRequest,
+    PreflightOrder,
+    PreflightReport,
+)
+from muster.wire.training import TrainBatch, TrainLine
 from tests.control.conftest import SetClock
 from tests.fleet_factory import OPERATOR, Fleet, enrol_host, make_fleet
 from tests.stored_bundles import store_bundle
@@ -364,3 +374,33 @@ def test_only_the_part_that_builds_uploads_and_that_renews_its_claim(fleet: Flee
     assert confirm(first, wanted[1:]) == 0
     assert first.ask(built=reading.digest).state == "built"
     assert second.ask() == EnvironmentAnswer(state="built", digest=reading.digest)
+
+
+def test_each_checkpoint_has_the_environment_in_its_lineage(fleet: Fleet) -> None:
+    part = begun(fleet)
+    part.ask()
+    stored(fleet)
+    part.ask(built=BUILT)
+    part.report("fit")
+    fleet.cycle()
+    attempt = fleet.attempts(part.job_id)[0].attempt
+    claim = ClaimRequest(
+        protocol=PROTOCOL_VERSION, boot_id="boot-1", fence=attempt.fence, nonce="n", capabilities=HOST_CAPABILITIES
+    )
+    with fleet.units.begin(fleet.node_principal, protocol.CLAIM) as unit:
+        order = protocol.claim(unit, attempt.id, claim).order
+    assert order is not None
+    assert order.environment is not None
+    assert order.environment.build_s == EnvironmentPolicy().ready_s
+    running = replace(part, part_id=attempt.id, fence=attempt.fence)
+    assert running.ask().digest == BUILT, "an attempt gets it as a preflight does"
+    at_ms = to_ms(fleet.units.clock())
+    told = {"type": "checkpoint", "step": 1, "generation": f"step-00000001/gen-{attempt.fence}", "status": "committed"}
+    message = {**told, "bytes": 10, "at_unix_ms": at_ms, "manifest_sha256": "a" * 64, "lineage": None}
+    line = TrainLine(at_ms=at_ms, rank=0, message=message)
+    batch = TrainBatch(protocol=PROTOCOL_VERSION, fence=attempt.fence, offset=0, next_offset=9, lines=(line,))
+    with fleet.units.begin(fleet.node_principal, training.RECORD, quiet=True) as unit:
+        training.take(unit, attempt.id, batch)
+    with fleet.units.read() as session:
+        lineage = session.scalars(select(Checkpoint)).one().manifest["lineage"]
+    assert (lineage["bundle"], lineage["environments"]) == (BUNDLE, [BUILT])
