@@ -191,7 +191,7 @@ async def fail_environment(
     node: Node,
     message: Annotated[EnvironmentFailure, wire_body(EnvironmentFailure)],
 ) -> Response:
-    """Store why this part's build failed: for good, or so that another part may build it."""
+    """Store why this part's build failed: permanently, or so that another part may build it."""
     return await answered(
         request,
         node,

@@ -58,7 +58,7 @@ def ask(unit: UnitOfWork, part_id: str, key: str, request: EnvironmentRequest) -
 
 
 def fail(unit: UnitOfWork, part_id: str, key: str, failure: EnvironmentFailure) -> EnvironmentFailureAnswer:
-    """Note that a build failed: for good, or so that another part may build it.
+    """Note that a build failed: permanently, or so that another part may build it.
 
     Raises StaleFenceError: the node has no such part now, or with another fence.
     """
@@ -88,7 +88,7 @@ class EnvironmentPlace:
         self._renew(unit)
 
     def require(self, unit: UnitOfWork, digest: str) -> None:
-        del digest  # whatever the part that builds has uploaded is its environment, once it says so
+        del digest  # whatever the part that builds has uploaded is its environment, once it names the folder
         self._renew(unit)
 
     def completed(self, unit: UnitOfWork, folder: StoredFolder) -> None:
@@ -145,7 +145,7 @@ def _lock_build(unit: UnitOfWork, job: Job, key: str, request: EnvironmentReques
     unit.session.execute(insert(EnvironmentBuild).values(row).on_conflict_do_nothing())
     build = _build_of(unit, job.tenant_id, key)
     if build is None:
-        raise StaleFenceError  # it was forgotten in this moment, after nobody had asked for it in a month
+        raise StaleFenceError  # it was forgotten in this moment, after no job had asked for it in a month
     return build
 
 
@@ -172,7 +172,7 @@ def _complete(
 
 
 def _claim(unit: UnitOfWork, job: Job, build: EnvironmentBuild, part_id: str, node_id: NodeId) -> EnvironmentAnswer:
-    """Return the answer about an environment that is not there, with the claim if nobody else has it."""
+    """Return the answer about an environment that is not there, with the claim if no other part has it."""
     policy = active_policy(unit.session).environment
     is_new_failure = build.changed_at > unit.now - timedelta(hours=policy.failed_hours)
     if build.state is BuildState.FAILED and is_new_failure:
@@ -191,5 +191,5 @@ def _claim(unit: UnitOfWork, job: Job, build: EnvironmentBuild, part_id: str, no
     return EnvironmentAnswer(state="build", lease_s=policy.lease_s)
 
 
-def _report(unit: UnitOfWork, job: Job, what: str, told: dict[str, object]) -> None:
-    unit.emit(f"job.environment_{what}", "job", job.id, tenant_id=job.tenant_id, payload=told)
+def _report(unit: UnitOfWork, job: Job, what: str, payload: dict[str, object]) -> None:
+    unit.emit(f"job.environment_{what}", "job", job.id, tenant_id=job.tenant_id, payload=payload)

@@ -64,7 +64,7 @@ def builds_of(unit: UnitOfWork, job_id: JobId) -> list[BuildFound]:
 
 
 def allow_builds_again(unit: UnitOfWork, job: Job) -> None:
-    """Let the failed builds of a job be tried again: whoever releases the job says that the cause is gone."""
+    """Let the failed builds of a job be tried again: a release states that the cause no longer exists."""
     asked = select(EnvironmentJob.build_id).where(EnvironmentJob.job_id == job.id)
     statement = (
         update(EnvironmentBuild)

@@ -184,7 +184,7 @@ class PartBundle(WireAnswer, frozen=True, kw_only=True):
 
 
 class PartEnvironment(WireAnswer, frozen=True, kw_only=True):
-    """The environment of a part, from a lock file of its bundle. The first five fields are those of the specification.
+    """The environment of a part, from a lock file of its bundle. The first five fields are as in the specification.
 
     ``build_s``: how long the host may take, after the bundle is there, to get it: to build it, to wait until another
     part has built it, or to fetch it.

@@ -1,4 +1,4 @@
-"""Environments by the API: a host asks, builds and fails; the tenant reads why, and nobody else does."""
+"""Environments by the API: a host asks, builds and fails; the tenant alone reads why."""
 
 from typing import Any
 
@@ -25,7 +25,7 @@ def submitted(api: Api) -> str:
     return str(answer.json()["id"])
 
 
-def asked(api: Api, job_id: str) -> PlacementPreflight:
+def requested(api: Api, job_id: str) -> PlacementPreflight:
     """Let the host beat and the scheduler ask it, and return what it is asked."""
     beat = {"protocol": 1, "boot_id": "boot-1", "seq": next(api.fleet.beats), "knows": list(HOST_CAPABILITIES)}
     assert api.client.post("/v1/hosts/self/heartbeat", json=beat, headers=api.headers("node")).status_code == 200
@@ -46,7 +46,7 @@ def test_the_tenant_reads_why_its_environment_could_not_be_built(api: Api) -> No
     job_id = submitted(api)
     url = f"/v1/jobs/{job_id}/environments"
     assert api.client.get(url, headers=api.headers()).json() == {"items": []}
-    look = asked(api, job_id)
+    look = requested(api, job_id)
     at, fence = f"{look.preflight_id}/environments/{KEY}", {"fence": look.number}
     answer = ask(api, at, {**fence, **RECIPE})
     assert (answer["state"], answer["lease_s"]) == ("build", 60)
@@ -63,7 +63,7 @@ def test_the_tenant_reads_why_its_environment_could_not_be_built(api: Api) -> No
 
 
 def test_what_no_host_of_ours_sends_is_refused(api: Api) -> None:
-    look = asked(api, submitted(api))
+    look = requested(api, submitted(api))
     fence = {"fence": look.number}
     at = f"{look.preflight_id}/environments"
     ask(api, f"{at}/{'A1' * 32}", {**fence, **RECIPE}, 422)

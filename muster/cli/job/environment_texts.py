@@ -7,7 +7,7 @@ from muster.sizes import size_in_words
 if TYPE_CHECKING:
     from muster import documents
 
-_STATES = {"waiting": "waits to be built", "building": "is being built", "built": "is built", "failed": "failed"}
+_BUILD_STATES = {"waiting": "waits to be built", "building": "is being built", "built": "is built", "failed": "failed"}
 
 
 def environment_words(build: "documents.EnvironmentBuild") -> str:
@@ -15,5 +15,5 @@ def environment_words(build: "documents.EnvironmentBuild") -> str:
     size = "" if build["num_bytes"] is None else f", {size_in_words(build['num_bytes'])}"
     where = "" if build["node_name"] is None else f" on {build['node_name']}"
     words = f": {build['words']}" if build["words"] else ""
-    state = _STATES.get(build["state"], build["state"])
+    state = _BUILD_STATES.get(build["state"], build["state"])
     return f"environment {build['key'][:12]} for {build['interpreter']} {state}{where}{size}{words}"

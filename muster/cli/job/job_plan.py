@@ -99,8 +99,8 @@ def explain(job_id: JobId) -> Page:
         except Problem as problem:
             if problem.status != _CONFLICT or not said:
                 raise
-            held = [] if not built else _held(client, job_id)
-            first, *others = [*held, *said]
+            state = _state_words(client, job_id) if built else []
+            first, *others = [*state, *said]
             return Page(of_watch, [f"{job_id}: {first}", *others])
     first, *others = lines_of(
         found, Tense.CONDITIONAL if found["victims"] else Tense.DONE
@@ -122,7 +122,7 @@ def _environments(client: "RestClient", job_id: str) -> list[str]:
     return [*(environment_words(build) for build in found), *more]
 
 
-def _held(client: "RestClient", job_id: str) -> list[str]:
+def _state_words(client: "RestClient", job_id: str) -> list[str]:
     job = client.job(job_id)
     return [f"{job['state']}: {job['state_reason']}"]
 

@@ -16,7 +16,7 @@ _KEY: Final = r"key ~ '^[0-9a-f]{64}$'"
 class EnvironmentBuild(Base):
     """An environment of a tenant. ``key``: of recipe, lock file, interpreter and platform.
 
-    ``part_id``, ``node_id``: who builds or built it last, as an attempt's or a preflight's id. ``lease_until``: how
+    ``part_id``, ``node_id``: the attempt or preflight, and its host, that builds or built it last. ``lease_until``: how
     long the one that builds has the claim. ``words``, ``line``, ``log``: of the newest failure.
     """
 

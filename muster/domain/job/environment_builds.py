@@ -4,7 +4,7 @@ from enum import StrEnum
 
 
 class BuildState(StrEnum):
-    """``WAITING``: nobody builds it. ``FAILED``: the lock is the tenant's to fix."""
+    """``WAITING``: no host builds it. ``FAILED``: the lock is the tenant's to fix."""
 
     WAITING = "waiting"
     BUILDING = "building"

@@ -29,7 +29,7 @@ def answers(requested: Any, _number: int) -> Answer:
     return Answer(status, problem)
 
 
-def test_a_held_job_is_explained_by_the_line_that_failed(tmp_path: Path) -> None:
+def test_a_job_on_hold_is_explained_by_the_line_that_failed(tmp_path: Path) -> None:
     with serving(answers) as server:
         explained = Command(tmp_path).run("job", "explain", "job_1", url=server.url)
     text = " ".join(explained.stdout.split())

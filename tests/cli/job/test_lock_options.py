@@ -42,7 +42,7 @@ def test_a_lock_of_the_folder_becomes_the_programs_environment(muster: Command, 
     assert words in done.stderr
 
 
-def test_the_sizes_of_a_uv_lock_are_said_before(muster: Command, served: Served) -> None:
+def test_the_sizes_of_a_uv_lock_are_stated_before(muster: Command, served: Served) -> None:
     (muster.folder / "pyproject.toml").write_text(PROJECT)
     (muster.folder / "uv.lock").write_text(uv_lock(small=2_000_000, torch=190_000_000))
     planned = submit(muster, served, "--dry-run", "--lock", "uv.lock", "--extra", "gpu", "train.py")

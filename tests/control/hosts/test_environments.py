@@ -1,4 +1,4 @@
-"""One part builds an environment; all others wait for it, fetch it, or are told why it cannot be built."""
+"""One part builds an environment; all others wait for it, fetch it, or learn why it cannot be built."""
 
 from dataclasses import dataclass, replace
 from typing import Any
@@ -108,7 +108,7 @@ def beat(
         return protocol.heartbeat(unit, request).preflights
 
 
-def asked(fleet: Fleet, job_id: JobId) -> Part:
+def requested(fleet: Fleet, job_id: JobId) -> Part:
     with fleet.units.read() as session:
         look = session.get_one(PlacementPreflight, job_id)
         return Part(replace(fleet, node_id=look.node_id), job_id, look.preflight_id, look.number)
@@ -119,7 +119,7 @@ def begun(fleet: Fleet) -> Part:
     beat(fleet)
     job_id = fleet.submit(program=PROGRAM)
     fleet.cycle()
-    return asked(fleet, job_id)
+    return requested(fleet, job_id)
 
 
 def two_parts(fleet: Fleet) -> tuple[Part, Part]:
@@ -129,7 +129,7 @@ def two_parts(fleet: Fleet) -> tuple[Part, Part]:
     beat(other)
     job_id = fleet.submit(program=PROGRAM)
     fleet.cycle()
-    second = asked(fleet, job_id)
+    second = requested(fleet, job_id)
     assert second.fleet.node_id == other.node_id, "a host makes one preflight at a time"
     return first, second
 
@@ -239,7 +239,7 @@ def test_a_lock_that_cannot_be_installed_holds_each_job_that_needs_it(fleet: Fle
     assert build_of(fleet).state is BuildState.FAILED
     beat(second.fleet)
     fleet.cycle()
-    assert asked(second.fleet, second.job_id).ask().state == "build", "an operator may have added the wheel since"
+    assert requested(second.fleet, second.job_id).ask().state == "build", "an operator may have added the wheel since"
 
 
 def test_a_release_lets_it_be_built_again(fleet: Fleet) -> None:
@@ -250,22 +250,22 @@ def test_a_release_lets_it_be_built_again(fleet: Fleet) -> None:
     with fleet.units.begin(fleet.tenant, jobs.RELEASE) as unit:
         jobs.release(unit, part.job_id, reason="the wheel is there")
     fleet.cycle()
-    again = asked(fleet, part.job_id)
+    again = requested(fleet, part.job_id)
     assert again.part_id != part.part_id
     assert again.ask().state == "build"
 
 
-def test_a_job_whose_environment_no_host_gets_is_held_and_takes_no_gpu(fleet: Fleet) -> None:
+def test_a_job_whose_environment_no_host_gets_takes_no_gpu(fleet: Fleet) -> None:
     part = begun(fleet)
     part.report("unable", "the package index does not serve")
     fleet.cycle()
-    held = fleet.job(part.job_id)
-    assert held.state is JobState.HELD
-    assert "could not be made on one host: the package index does not serve" in held.state_reason
+    job = fleet.job(part.job_id)
+    assert job.state is JobState.HELD
+    assert "could not be made on one host: the package index does not serve" in job.state_reason
     assert fleet.num_taken_gpus() == 0
 
 
-def test_nobody_else_asks_or_reports(fleet: Fleet) -> None:
+def test_no_other_part_or_host_requests_or_reports(fleet: Fleet) -> None:
     part = begun(fleet)
     other = replace(fleet, node_id=enrol_host(fleet.units, "beta"))
     for stranger in (replace(part, fleet=other), replace(part, fence=part.fence + 1), replace(part, part_id="att_x")):
@@ -278,7 +278,7 @@ def test_nobody_else_asks_or_reports(fleet: Fleet) -> None:
     beat(other)
     fleet.cycle()
     with pytest.raises(NotFoundError):
-        asked(fleet, plain_id).ask()
+        requested(fleet, plain_id).ask()
 
 
 def test_a_folder_that_is_not_whole_any_more_is_built_again(fleet: Fleet, clock: SetClock) -> None:
@@ -309,7 +309,7 @@ def test_an_environment_expires_with_its_jobs_and_never_before(fleet: Fleet, clo
         assert session.scalar(select(func.count()).select_from(EnvironmentJob)) == 0
 
 
-def test_a_build_that_nobody_wants_is_forgotten(fleet: Fleet, clock: SetClock) -> None:
+def test_a_build_that_no_job_wants_is_forgotten(fleet: Fleet, clock: SetClock) -> None:
     part = begun(fleet)
     part.ask()
     part.fail("no wheel", is_final=True)
@@ -366,7 +366,7 @@ def test_only_the_part_that_builds_uploads_and_that_renews_its_claim(fleet: Flee
     clock.advance(50)
     assert confirm(first, wanted[:1]) == 1
     clock.advance(50)
-    assert second.ask().state == "wait", "an upload that goes on keeps the claim"
+    assert second.ask().state == "wait", "an upload that continues keeps the claim"
     with pytest.raises(ConflictError, match="does not build"):
         confirm(second, wanted)
     with pytest.raises(NoSuchBundleError):
@@ -395,8 +395,8 @@ def test_each_checkpoint_has_the_environment_in_its_lineage(fleet: Fleet) -> Non
     running = replace(part, part_id=attempt.id, fence=attempt.fence)
     assert running.ask().digest == BUILT, "an attempt gets it as a preflight does"
     at_ms = to_ms(fleet.units.clock())
-    told = {"type": "checkpoint", "step": 1, "generation": f"step-00000001/gen-{attempt.fence}", "status": "committed"}
-    message = {**told, "bytes": 10, "at_unix_ms": at_ms, "manifest_sha256": "a" * 64, "lineage": None}
+    of_it = {"type": "checkpoint", "step": 1, "generation": f"step-00000001/gen-{attempt.fence}", "status": "committed"}
+    message = {**of_it, "bytes": 10, "at_unix_ms": at_ms, "manifest_sha256": "a" * 64, "lineage": None}
     line = TrainLine(at_ms=at_ms, rank=0, message=message)
     batch = TrainBatch(protocol=PROTOCOL_VERSION, fence=attempt.fence, offset=0, next_offset=9, lines=(line,))
     with fleet.units.begin(fleet.node_principal, training.RECORD, quiet=True) as unit:
