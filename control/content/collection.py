@@ -34,7 +34,7 @@ from muster.store.keys import object_key
 from muster.store.objects import OWN_S, ObjectStore
 
 EXPIRE: Final = declare_action("content.expire")
-FORGET: Final = declare_action("content.forget_builds")
+FORGET_BUILDS: Final = declare_action("content.forget_builds")
 DOOM: Final = declare_action("content.doom")
 SETTLE: Final = declare_action("content.settle")
 BATCH: Final = 500
@@ -125,7 +125,7 @@ def expire_once(units: UnitOfWorkFactory) -> int:
 
 def forget_builds(units: UnitOfWorkFactory) -> None:
     """Forget environments that were not built, and that no job asked for in a long time."""
-    with units.begin(_PRINCIPAL, FORGET, quiet=True) as unit:
+    with units.begin(_PRINCIPAL, FORGET_BUILDS, quiet=True) as unit:
         unused = unit.now - timedelta(days=active_policy(unit.session).content.unused_days)
         is_unbuilt = EnvironmentBuild.state.in_((BuildState.WAITING, BuildState.FAILED))
         old = select(EnvironmentBuild.id).where(is_unbuilt, EnvironmentBuild.changed_at < unused)
