@@ -15,6 +15,7 @@ from control.content.uses import use_bundle
 from control.core.unit_of_work import SCHEDULER_CHANNEL, UnitOfWork, declare_action
 from control.core.visibility import may_see
 from control.fleet.inventory import count_gpus
+from control.jobs.environments import allow_builds_again
 from control.policy.policies import active_policy
 from control.secrets.job_secrets import note_secrets, require_secrets
 from control.tenants.job_limits import admit_submission
@@ -230,5 +231,6 @@ def release(unit: UnitOfWork, job_id: JobId, *, reason: str | None = None) -> Su
     unit.audit("job.release", "job", job.id, tenant_id=job.tenant_id, reason=reason, detail={"was": job.state_reason})
     unit.emit("job.released", "job", job.id, tenant_id=job.tenant_id, payload={"reason": reason})
     step_job(unit, job, jobs.ReleaseRequested(), active_policy(unit.session))
+    allow_builds_again(unit, job)
     unit.session.flush()
     return submitted_job(unit.session, job)

@@ -204,6 +204,8 @@ def _decision(job: Job, row: PlacementPreflight | None, able: _Able, now: dateti
         look = Preflight(row.state, row.node_id, to_ms(row.deadline_at), tried)
     is_out_of_date = row is not None and row.state in _DECIDED  # such a job is read again for no other reason
     decision = decide(look, able.of(job), able.busy, to_ms(now), is_out_of_date=is_out_of_date)
+    if isinstance(decision, MayBePlaced) and ENVIRONMENT in job_request(job).capabilities:
+        return Waits(None)  # no host that could build it is there, and any other would only refuse it
     if isinstance(decision, Ask):
         able.take(decision.node_id)
     return decision
@@ -255,10 +257,22 @@ def _ask(unit: UnitOfWork, job: Job, row: PlacementPreflight | None, ask: Ask, p
 
 def _give_up(unit: UnitOfWork, job: Job, row: PlacementPreflight, decision: GiveUp) -> None:
     last = unit.session.scalar(select(func.max(Attempt.number)).where(Attempt.job_id == job.id))
+    if ENVIRONMENT in job_request(job).capabilities:
+        _hold_unbuilt(unit, job, row, decision)
+        return
     row.state, row.answered_at, row.after_attempt = PreflightState.ABANDONED, unit.now, last or 0
     why = f"none of {len(decision.tried)} hosts could check that it can start there; it is placed without a preflight"
     told = {"tried": list(decision.tried), "last": row.why, "reason": why}
     unit.emit("job.preflight_abandoned", "job", job.id, tenant_id=job.tenant_id, payload=told)
+
+
+def _hold_unbuilt(unit: UnitOfWork, job: Job, row: PlacementPreflight, decision: GiveUp) -> None:
+    """Hold a job whose environment no host could get: placed without a preflight, its GPUs would wait for the build."""
+    row.state, row.answered_at = PreflightState.FAILED, unit.now
+    num = len(decision.tried)
+    hosts = "one host" if num == 1 else f"{num} hosts"
+    why = f"its environment could not be made on {hosts}: {row.why or 'it was not there in time'}"
+    step_job(unit, job, jobs.HoldRequested(f"{why}; release the job once that is fixed"), active_policy(unit.session))
 
 
 def receive_report(unit: UnitOfWork, node_id: NodeId, reports: Sequence[PreflightReport]) -> None:

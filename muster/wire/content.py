@@ -79,8 +79,8 @@ class EnvironmentRequest(WireMessage, frozen=True, kw_only=True):
 class EnvironmentAnswer(WireAnswer, frozen=True, kw_only=True):
     """How a host gets an environment.
 
-    ``built``: fetch the folder ``digest`` by a request for downloads. ``build``: this part is to build it, for
-    ``lease_s`` from now on. ``wait``: another part builds it, so ask again a little later. ``failed``: it cannot be
+    ``built``: fetch the folder ``digest`` by a request for downloads. ``build``: this part is to build it.
+    ``lease_s``: for how long it has the build. ``wait``: another part builds it, so ask again a little later. ``failed``: it cannot be
     built, by ``words`` and ``line`` of the lock.
     """
 

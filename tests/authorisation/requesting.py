@@ -31,6 +31,7 @@ GENERAL: Final = {
     "version": "1",
     "outcome": "finish",
     "project": "muster-client",
+    "environment_key": "a1" * 32,
 }
 MISSING: Final = {
     **{

@@ -10,6 +10,7 @@ from muster.cli.framework.durations import seconds_of
 from muster.cli.framework.names import JobId, TenantOption, tenant_named
 from muster.cli.framework.output import Page, age_of, moment_of
 from muster.cli.framework.profile import open_client
+from muster.cli.job.environment_texts import environment_words
 from muster.cli.job.fault_lines import fault_lines, texts_of
 from muster.cli.job.job_options import Tier, WallTime
 from muster.cli.job.placement_options import PlaceOptions, SizeOptions
@@ -85,17 +86,39 @@ def explain(job_id: JobId) -> Page:
         of_watch = {"verdict": stated[0] if stated else None, "fault_lines": printed}
         said = [line for item in stated for line in verdict_lines(item)]
         said += [] if printed is None else texts_of(printed)
+        built = _environments(client, job_id)
+        said += built
         try:
             found = client.explain_job(job_id)
         except Problem as problem:
             if problem.status != _CONFLICT or not said:
                 raise
-            return Page(of_watch, [f"{job_id}: {said[0]}", *said[1:]])
+            held = [] if not built else _held(client, job_id)
+            first, *others = [*held, *said]
+            return Page(of_watch, [f"{job_id}: {first}", *others])
     first, *others = lines_of(
         found, Tense.CONDITIONAL if found["victims"] else Tense.DONE
     )  # a notified job is no victim
     lines = [f"{job_id}: {first}", *others]
     return Page({**found, **of_watch}, [*lines, *(f"  {line}" for line in said)])
+
+
+def _environments(client: "RestClient", job_id: str) -> list[str]:
+    """Return lines about builds of its environment; empty for a server of the release before."""
+    try:
+        found = client.job_environments(job_id)["items"]
+    except Problem as problem:
+        if problem.status == _NOT_FOUND:
+            return []
+        raise
+    logged = any(build["log"] for build in found)
+    more = [f"what the installer wrote: muster job logs --build {job_id}"] if logged else []
+    return [*(environment_words(build) for build in found), *more]
+
+
+def _held(client: "RestClient", job_id: str) -> list[str]:
+    job = client.job(job_id)
+    return [f"{job['state']}: {job['state_reason']}"]
 
 
 def _newest_verdict(client: "RestClient", job_id: str) -> "list[documents.Verdict]":

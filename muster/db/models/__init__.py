@@ -11,6 +11,7 @@ from muster.db.models.cluster import Cluster, SequenceHead, StateEdge
 from muster.db.models.content import ContentUse, FolderJob, FolderObject, StoredFolder, StoredObject
 from muster.db.models.cordons import Cordon
 from muster.db.models.enrolment import JoinToken, NodeIdentity
+from muster.db.models.environments import EnvironmentBuild, EnvironmentJob
 from muster.db.models.events import ConsumerCursor, Event
 from muster.db.models.gpus import Gpu, GpuOverride, GpuStandingChange
 from muster.db.models.health import Breaker, BreakerProposal, EvidenceRow, Incident, Repair
@@ -61,6 +62,8 @@ __all__ = [
     "ConsumerCursor",
     "ContentUse",
     "Cordon",
+    "EnvironmentBuild",
+    "EnvironmentJob",
     "Event",
     "EvidenceRow",
     "FolderJob",

@@ -138,6 +138,7 @@ SYSTEM_TEXTS: Final[dict[str, str]] = {
 }
 PARAMETER_TEXTS: Final[dict[str, str]] = {
     "bundle": "The digest of the bundle.",
+    "environment_key": "The environment's key: 64 hexadecimal digits.",
     "secret_id": "The id of the secret.",
     "after": "The position after which to begin.",
     "attempt_id": "The attempt's id.",
