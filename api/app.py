@@ -38,6 +38,7 @@ from api.v1 import (
     fleet,
     gpu_past,
     gpus,
+    host_folders,
     host_repairs,
     hosts,
     incidents,
@@ -133,7 +134,7 @@ def _routes() -> Sequence[BaseRoute]:
     order, so the routes that are read most come first.
     """
     root = APIRouter(generate_unique_id_function=operator.attrgetter("name"))
-    of_hosts = (enrolment, hosts, telemetry, host_repairs)
+    of_hosts = (enrolment, hosts, host_folders, telemetry, host_repairs)
     fleet_wide = (
         drains,
         node_labels,

@@ -30,6 +30,7 @@ from muster.wire.host import (
     PartDataset,
     PartEnvironment,
     PartLimits,
+    PartOutputs,
     Preparation,
     Rendezvous,
 )
@@ -62,6 +63,11 @@ def order_of(unit: UnitOfWork, loaded: LoadedAttempt, node_id: NodeId, policy: P
         grace_s=grace_ms(job_request(job), Timers.of(policy)) / 1000,
         preparation=_preparation(unit, loaded, host, gpus, policy),
         durations=learnt_before(unit.session, attempt),
+        outputs=PartOutputs(
+            patterns=spec.outputs,
+            max_bytes=policy.content.outputs_bytes,
+            max_files=policy.content.outputs_files,
+        ),
     )
 
 

@@ -16,8 +16,8 @@ from control.hosts.parts import job_of_part
 from control.hosts.protocol import node_of
 from control.policy.policies import active_policy
 from muster.db.models import EnvironmentBuild, EnvironmentJob, FolderJob, Job, StoredFolder
-from muster.domain.errors import NoSuchBundleError, NotFoundError
-from muster.domain.ids import NodeId
+from muster.domain.errors import ConflictError, NoSuchBundleError, NotFoundError, StaleFenceError
+from muster.domain.ids import NodeId, TenantId
 from muster.domain.job.environment_builds import BuildState
 from muster.domain.job.request import ENVIRONMENT
 from muster.domain.stored_content import FolderKind, FolderState
@@ -64,8 +64,7 @@ def fail(unit: UnitOfWork, part_id: str, key: str, failure: EnvironmentFailure) 
     """
     node_id = node_of(unit, failure.protocol)
     job = job_of_part(unit, part_id, failure.fence, node_id)
-    query = select(EnvironmentBuild).where(EnvironmentBuild.tenant_id == job.tenant_id, EnvironmentBuild.key == key)
-    build = unit.session.scalars(query.with_for_update()).one_or_none()
+    build = _build_of(unit, job.tenant_id, key)
     if build is None or build.state is not BuildState.BUILDING or build.part_id != part_id:
         return EnvironmentFailureAnswer(accepted=False)
     build.state = BuildState.FAILED if failure.is_final else BuildState.WAITING
@@ -74,6 +73,40 @@ def fail(unit: UnitOfWork, part_id: str, key: str, failure: EnvironmentFailure) 
     told = {"key": key, "node_id": node_id, "is_final": failure.is_final, "line": failure.line}
     _report(unit, job, "failed", {**told, "reason": failure.words})
     return EnvironmentFailureAnswer(accepted=True)
+
+
+class EnvironmentPlace:
+    """The place of the folder that a part uploads as the environment of a key."""
+
+    def __init__(self, unit: UnitOfWork, part_id: str, fence: int, node_id: NodeId, key: str) -> None:
+        """Find the part's job. Raises StaleFenceError: the node has no such part now."""
+        self.tenant_id = TenantId(job_of_part(unit, part_id, fence, node_id).tenant_id)
+        self._claimant, self._key = (part_id, node_id), key
+
+    def begun(self, unit: UnitOfWork, folder: StoredFolder) -> None:
+        del folder
+        self._renew(unit)
+
+    def require(self, unit: UnitOfWork, digest: str) -> None:
+        del digest  # whatever the part that builds has uploaded is its environment, once it says so
+        self._renew(unit)
+
+    def completed(self, unit: UnitOfWork, folder: StoredFolder) -> None:
+        """Do nothing: the part names the folder when it asks for its environment again."""
+
+    def _renew(self, unit: UnitOfWork) -> None:
+        """Renew the claim. Raises ConflictError: the part has none."""
+        build = _build_of(unit, self.tenant_id, self._key)
+        if build is None or build.lease_until is None or (build.part_id, build.node_id) != self._claimant:
+            raise ConflictError("this part does not build that environment", suggestion="Ask for the environment.")
+        build.lease_until = unit.now + timedelta(seconds=active_policy(unit.session).environment.lease_s)
+
+
+def _build_of(unit: UnitOfWork, tenant_id: TenantId, key: str) -> EnvironmentBuild | None:
+    """Return the row of the key, locked."""
+    query = select(EnvironmentBuild).where(EnvironmentBuild.tenant_id == tenant_id, EnvironmentBuild.key == key)
+    query = query.with_for_update().execution_options(populate_existing=True)
+    return unit.session.scalars(query).one_or_none()
 
 
 def _folder_of(unit: UnitOfWork, job: Job, key: str, built: str | None) -> StoredFolder | None:
@@ -110,8 +143,10 @@ def _lock_build(unit: UnitOfWork, job: Job, key: str, request: EnvironmentReques
         "log": "",
     }
     unit.session.execute(insert(EnvironmentBuild).values(row).on_conflict_do_nothing())
-    query = select(EnvironmentBuild).where(EnvironmentBuild.tenant_id == job.tenant_id, EnvironmentBuild.key == key)
-    return unit.session.scalars(query.with_for_update().execution_options(populate_existing=True)).one()
+    build = _build_of(unit, job.tenant_id, key)
+    if build is None:
+        raise StaleFenceError  # it was forgotten in this moment, after nobody had asked for it in a month
+    return build
 
 
 def _note_job(unit: UnitOfWork, job: Job, build: EnvironmentBuild) -> None:

@@ -1,13 +1,14 @@
-"""The job whose attempt or preflight a host has at this moment, by the part's id and fence."""
+"""The job of a part that a host has: of an attempt, or of a preflight. No row is locked: what asks changes none."""
 
-from typing import Final
+from datetime import timedelta
+from typing import Final, NamedTuple
 
-from sqlalchemy import select
+from sqlalchemy import or_, select
 
 from control.core.unit_of_work import UnitOfWork
 from muster.db.models import Attempt, AttemptHost, Job, PlacementPreflight
 from muster.domain.errors import StaleFenceError
-from muster.domain.ids import NodeId
+from muster.domain.ids import AttemptId, NodeId
 from muster.domain.job.preflight import PreflightState
 from muster.domain.state_sets import PARTS_THAT_MAY_RUN
 from muster.domain.states import JobState
@@ -15,18 +16,28 @@ from muster.domain.states import JobState
 _PREFLIGHT: Final = "look-"
 
 
-def job_of_part(unit: UnitOfWork, part_id: str, fence: int, node_id: NodeId) -> Job:
-    """Return the job of a preflight that is open on the node, or of an attempt whose part there may run.
+class EndedPart(NamedTuple):
+    """A part of an attempt that runs, or ran until lately, with its attempt's number."""
 
-    It takes no lock. Raises StaleFenceError: the node has no such part now, or with another fence.
+    job: Job
+    attempt_id: AttemptId
+    number: int
+    node_rank: int
+
+
+def job_of_part(unit: UnitOfWork, part_id: str, fence: int, node_id: NodeId) -> Job:
+    """Return the job of a preflight or an attempt that this node has now.
+
+    Raises StaleFenceError: it has no such part, or with another fence.
     """
-    job = _job_of_preflight(unit, part_id, fence, node_id) or _job_of(unit, part_id, fence, node_id)
+    job = job_of_preflight(unit, part_id, fence, node_id) or job_of_attempt(unit, part_id, fence, node_id)
     if job is None:
         raise StaleFenceError
     return job
 
 
-def _job_of(unit: UnitOfWork, attempt_id: str, fence: int, node_id: NodeId) -> Job | None:
+def job_of_attempt(unit: UnitOfWork, attempt_id: str, fence: int, node_id: NodeId) -> Job | None:
+    """Return the job of an attempt whose part on this node may run."""
     query = (
         select(Job)
         .join(Attempt, Attempt.job_id == Job.id)
@@ -41,7 +52,8 @@ def _job_of(unit: UnitOfWork, attempt_id: str, fence: int, node_id: NodeId) -> J
     return unit.session.scalars(query).one_or_none()
 
 
-def _job_of_preflight(unit: UnitOfWork, preflight_id: str, number: int, node_id: NodeId) -> Job | None:
+def job_of_preflight(unit: UnitOfWork, preflight_id: str, number: int, node_id: NodeId) -> Job | None:
+    """Return the job of an open preflight on this node."""
     if not preflight_id.startswith(_PREFLIGHT):
         return None
     query = (
@@ -58,3 +70,23 @@ def _job_of_preflight(unit: UnitOfWork, preflight_id: str, number: int, node_id:
     )
     found = unit.session.execute(query).one_or_none()
     return None if found is None or found[1].preflight_id != preflight_id else found[0]
+
+
+def part_of_attempt(
+    unit: UnitOfWork, attempt_id: str, fence: int, node_id: NodeId, *, after_end: timedelta
+) -> EndedPart | None:
+    """Return the node's part of an attempt that it has claimed, until ``after_end`` from the attempt's end on."""
+    query = (
+        select(Job, Attempt.id, Attempt.number, AttemptHost.node_rank)
+        .join(Attempt, Attempt.job_id == Job.id)
+        .join(AttemptHost, AttemptHost.attempt_id == Attempt.id)
+        .where(
+            Attempt.id == attempt_id,
+            Attempt.fence == fence,
+            AttemptHost.node_id == node_id,
+            AttemptHost.claimed_at.is_not(None),
+            or_(Attempt.ended_at.is_(None), Attempt.ended_at > unit.now - after_end),
+        )
+    )
+    found = unit.session.execute(query).one_or_none()
+    return None if found is None else EndedPart(*found)

@@ -12,9 +12,10 @@ class EnvironmentBuild(TypedDict):
     """An environment that hosts of a job asked for. Jobs of its tenant with the same lock and kind of host share it.
 
     ``key``: of recipe, lock file, interpreter and platform. ``interpreter``, ``platform``: for which it is built.
-    ``changed_at``: when its state changed last. ``node_name``: the host that builds or built it last; null: none yet. ``digest``, ``num_bytes``: of its folder;
-    null: it is not built. ``words``, ``line``: why it could not be built, and the line of the lock file; ``log``: the
-    end of the installer's output. They are empty, and ``line`` null, if the newest build did not fail.
+    ``changed_at``: when its state changed last. ``node_name``: the host that builds or built it last; null: none yet.
+    ``digest``, ``num_bytes``: of its folder; null: it is not built. ``words``, ``line``: why it could not be built, and
+    the line of the lock file; ``log``: the end of the installer's output. They are empty, and ``line`` null, if the
+    newest build did not fail.
     """
 
     key: str

@@ -26,7 +26,7 @@ SEALED_SECRETS: Final = "sealed_secrets"
 LAID_SECRETS: Final = "laid_secrets"
 """Listed in heartbeats alone, by a host whose operator keeps secrets as files on it."""
 HOST_CAPABILITIES: Final = (
-    *("bundle", "container", "datasets", "environment", "look", "ready"),
+    *("bundle", "container", "datasets", "environment", "look", "outputs", "ready"),
     *(SEALED_SECRETS, "secret_variables", "secrets", "venv"),
 )
 """Capabilities of a host of this release beyond the first release's orders. Heartbeats and claims list them."""
@@ -198,6 +198,17 @@ class PartEnvironment(WireAnswer, frozen=True, kw_only=True):
     build_s: float = 900.0
 
 
+class PartOutputs(WireAnswer, frozen=True, kw_only=True):
+    """What the host keeps of a part: all of its output folder, and what ``patterns`` match in the working folder.
+
+    ``max_bytes``, ``max_files``: of one collection.
+    """
+
+    patterns: tuple[str, ...] = ()
+    max_bytes: int
+    max_files: int
+
+
 class Preparation(WireAnswer, frozen=True, kw_only=True):
     """The checks that a host makes before it reports that it is ready. It starts nothing before its go."""
 
@@ -264,6 +275,8 @@ class Order(WireAnswer, frozen=True, kw_only=True):
     """With it ``script``, ``working_dir`` and the first word of ``argv`` may be relative to its folder."""
     environment: PartEnvironment | None = None
     """With it the program runs by the environment's interpreter. Never without ``bundle``."""
+    outputs: PartOutputs | None = None
+    """None: nothing is collected, as in a preflight, and for an order of an older server."""
 
 
 class PreflightOrder(WireAnswer, frozen=True, kw_only=True):

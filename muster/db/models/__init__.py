@@ -8,7 +8,14 @@ from muster.db.models.audit import AuditEntry
 from muster.db.models.burn_ins import BurnIn
 from muster.db.models.checkpoints import Checkpoint
 from muster.db.models.cluster import Cluster, SequenceHead, StateEdge
-from muster.db.models.content import ContentUse, FolderJob, FolderObject, StoredFolder, StoredObject
+from muster.db.models.content import (
+    ContentUse,
+    FolderJob,
+    FolderObject,
+    JobOutput,
+    StoredFolder,
+    StoredObject,
+)
 from muster.db.models.cordons import Cordon
 from muster.db.models.enrolment import JoinToken, NodeIdentity
 from muster.db.models.environments import EnvironmentBuild, EnvironmentJob
@@ -75,6 +82,7 @@ __all__ = [
     "IdempotencyKey",
     "Incident",
     "Job",
+    "JobOutput",
     "JobSecret",
     "JoinToken",
     "LeaderLeaseRow",

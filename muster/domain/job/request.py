@@ -61,6 +61,7 @@ def request_of_spec(spec: JobSpec) -> JobRequest:
         "container": container is not None,
         "datasets": bool(spec.datasets),
         ENVIRONMENT: spec.program.environment is not None,
+        "outputs": bool(spec.outputs),
         "secret_variables": bool(spec.secret_env),
         "secrets": bool(spec.secret_names),
         "venv": spec.program.venv is not None,

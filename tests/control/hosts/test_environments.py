@@ -7,14 +7,15 @@ import pytest
 from sqlalchemy import func, select, update
 
 from control.content import collection
+from control.content.manifests import reading_of
 from control.core.unit_of_work import UnitOfWorkFactory
-from control.hosts import bundles, environments, protocol
+from control.hosts import bundles, environments, folder_uploads, protocol
 from control.jobs import environments as job_environments
 from control.jobs import jobs
 from control.policy.policies import ACTIVATE, store_policy
 from muster.content.manifest import VERSION, Entry, Kind, Manifest, digest_of, encode
 from muster.db.models import EnvironmentBuild, EnvironmentJob, FolderJob, PlacementPreflight, StoredFolder
-from muster.domain.errors import NoSuchBundleError, NotFoundError, StaleFenceError
+from muster.domain.errors import ConflictError, NoSuchBundleError, NotFoundError, StaleFenceError
 from muster.domain.ids import JobId
 from muster.domain.job.environment_builds import BuildState
 from muster.domain.policy.document import DispatchPolicy, Policy
@@ -28,6 +29,7 @@ from muster.wire.content import (
     EnvironmentAnswer,
     EnvironmentFailure,
     EnvironmentRequest,
+    FolderUploadsRequest,
 )
 from muster.wire.host import HOST_CAPABILITIES, PROTOCOL_VERSION, HeartbeatRequest, PreflightOrder, PreflightReport
 from tests.control.conftest import SetClock
@@ -326,3 +328,39 @@ def test_only_the_answered_environment_is_downloaded(fleet: Fleet, tmp_path: Any
         downloads()
     part.ask(built=BUILT)
     assert f"/manifests/{BUILT}?" in downloads()
+
+
+def test_only_the_part_that_builds_uploads_and_that_renews_its_claim(fleet: Fleet, clock: SetClock) -> None:
+    first, second = two_parts(fleet)
+    reading = reading_of(encode(Manifest(VERSION, (Entry("bin/x", Kind.FILE, 7, (digest_of(b"import"),)),))))
+
+    def begin(part: Part) -> list[str]:
+        with fleet.units.begin(part.fleet.node_principal, folder_uploads.BEGIN, quiet=True) as unit:
+            found = folder_uploads.begin(
+                unit, part.part_id, "environment", KEY, fence=part.fence, protocol=PROTOCOL_VERSION, manifest=reading
+            )
+            return [each.digest for each in found.wanted]
+
+    def confirm(part: Part, uploaded: list[str]) -> int:
+        request = FolderUploadsRequest(
+            protocol=PROTOCOL_VERSION, fence=part.fence, digest=reading.digest, uploaded=tuple(uploaded)
+        )
+        with fleet.units.begin(part.fleet.node_principal, folder_uploads.CONFIRM, quiet=True) as unit:
+            return folder_uploads.confirm(unit, part.part_id, "environment", KEY, request).num_missing
+
+    with pytest.raises(ConflictError, match="does not build"):
+        begin(first)
+    first.ask()
+    wanted = begin(first)
+    assert len(wanted) == 2, "chunk and manifest"
+    clock.advance(50)
+    assert confirm(first, wanted[:1]) == 1
+    clock.advance(50)
+    assert second.ask().state == "wait", "an upload that goes on keeps the claim"
+    with pytest.raises(ConflictError, match="does not build"):
+        confirm(second, wanted)
+    with pytest.raises(NoSuchBundleError):
+        first.ask(built=reading.digest)
+    assert confirm(first, wanted[1:]) == 0
+    assert first.ask(built=reading.digest).state == "built"
+    assert second.ask() == EnvironmentAnswer(state="built", digest=reading.digest)
