@@ -11,7 +11,7 @@ from typing import Final
 
 import msgspec
 
-from muster.content.faults import FolderError, shown
+from muster.content.faults import ChangedFileError, FolderError, shown
 from muster.content.files import read_chunk_at
 from muster.content.manifest import CHUNK_BYTES, VERSION, Entry, Kind, Manifest, digest_of, encode
 from muster.content.scan import Found, Limits, Scan, scan, state_of
@@ -119,9 +119,9 @@ def open_file(folder: Path, one: Found) -> io.FileIO:
     raise changed(one.path)
 
 
-def changed(path: str) -> FolderError:
+def changed(path: str) -> ChangedFileError:
     """Return the error of a file that is not as it was when its digest was taken."""
-    return FolderError(f"{shown(path)}: {_CHANGES}")
+    return ChangedFileError(path, f"{shown(path)}: {_CHANGES}")
 
 
 def _read(folder: Path, one: Found) -> tuple[Found, tuple[str, ...]]:
