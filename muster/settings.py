@@ -164,7 +164,7 @@ class Settings(StrictModel):
     package_index: Annotated[str, AfterValidator(_index_url)] | None = None
     """The index that hosts build the environments of jobs from: its `simple` address. No other one is asked."""
     wheelhouse: Annotated[Path, Field(strict=False), AfterValidator(_absolute)] | None = None
-    """A folder of wheels on the host, beside the index or in its place. Jobs' users must be able to read it."""
+    """A folder of wheels on the host, in addition to the index or in its place. Jobs' users must be able to read it."""
     package_index_ca: Annotated[Path, Field(strict=False), AfterValidator(_absolute)] | None = None
     """Certificate authorities of the index that the system does not know. Jobs' users must be able to read the file."""
     job_uids: Annotated[tuple[int, int], BeforeValidator(_uid_range)] | None = None

@@ -128,7 +128,7 @@ def content_store(folder: Path, code: Exit, **variables: object) -> str:
     return line_of("content store", folder, code, **variables)
 
 
-def test_a_host_says_where_the_packages_of_environments_come_from(tmp_path: Path) -> None:
+def test_a_host_shows_where_the_packages_of_environments_come_from(tmp_path: Path) -> None:
     assert line_of("packages", tmp_path, Exit.OK) == ""
     index = {"MUSTER_PACKAGE_INDEX": "https://pypi.example/simple"}
     assert "environments are built from https://pypi.example/simple" in line_of("packages", tmp_path, Exit.OK, **index)

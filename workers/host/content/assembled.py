@@ -4,8 +4,7 @@ One is in ``environments/TENANT``, which programs reach and cannot list, as ``DI
 assembly, so that a program which runs keeps the one that it began with. It counts while there is a record of this boot
 with the state of each file: a crash may lose what was not on the disk yet.
 
-An attempt notes its environment in its folder before it begins to use it. Nobody removes that until the attempt is
-proved clean.
+An attempt notes its environment in its folder before it begins to use it. It stays until the attempt is proved clean.
 """
 
 import contextlib

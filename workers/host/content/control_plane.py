@@ -1,4 +1,4 @@
-"""The control plane's part in one attempt's content: signed addresses, and who builds an environment."""
+"""The control plane's part in one attempt's content: signed addresses, and answers."""
 
 import random
 import time
@@ -24,7 +24,7 @@ def open_client(order: FetchOrder) -> HostClient:
     return HostClient(order.api_url, KeyFile(Path(order.key_file)), ca_file=order.certificates)
 
 
-def asked(question: Callable[[], _Answer], progress: Progress) -> _Answer:
+def answered(question: Callable[[], _Answer], progress: Progress) -> _Answer:
     """Return the answer, asked for as long as the control plane does not give it.
 
     Any other refusal is tried again: while it is upgraded, an API process of an earlier release has no such route.
@@ -79,7 +79,7 @@ class ContentSource:
         return self._ask(tuple(digests)).chunks
 
     def _ask(self, chunks: tuple[str, ...]) -> DownloadsAnswer:
-        """Ask for addresses. Raises as ``asked``."""
+        """Ask for addresses. Raises as ``answered``."""
         order = self._order
         request = DownloadsRequest(protocol=PROTOCOL_VERSION, fence=order.fence, bundle=self._digest, chunks=chunks)
-        return asked(lambda: self._client.downloads(order.part_id, request), self._progress)
+        return answered(lambda: self._client.downloads(order.part_id, request), self._progress)

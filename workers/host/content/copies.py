@@ -230,7 +230,7 @@ def whole_places(found: Iterable[StoredCopy]) -> list[Place]:
 
 def _remove_unless_locked(place: Place) -> bool:
     with place.locked_if_free() as is_free:
-        # Once more, and locked: a program may have begun to run by it since the caller asked which are in use.
+        # Again, and locked: a program may have begun to run by it since the caller asked which are in use.
         if not is_free or assembled.is_in_use(place):
             return False
         remove(place)

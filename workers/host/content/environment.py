@@ -70,7 +70,7 @@ class EnvironmentMaking:
         """Return the environment's folder on this host, by whose interpreter the program runs.
 
         Raises:
-            FetchError: it cannot be built by its lock file, or not be had here.
+            FetchError: it cannot be built by its lock file, or not be fetched here.
             OSError: this host's disk fails.
         """
         os.umask(_UMASK)
@@ -173,7 +173,11 @@ class EnvironmentMaking:
             end = BuildEnd(found="final", words=f"the environment cannot be stored: {fault}")
             self._plane.fail(key, end, building.log())
             raise BrokenEnvironmentError(end.words) from fault
-        self._plane.upload(key, building.content, content)
+        try:
+            self._plane.upload(key, building.content, content)
+        except NoEnvironmentError as fault:
+            self._plane.fail(key, BuildEnd(found="host", words=str(fault)), building.log())
+            raise
         answer = self._plane.ask(key, built=content.digest)
         if answer.state != "built" or answer.digest is None:
             return None

@@ -1,4 +1,4 @@
-"""Process that builds an environment, in the sandbox of its job: as the job's user, with nothing of ours in reach.
+"""Process that builds an environment in the sandbox of its job: as the job's user, without files or tokens of the host.
 
 It reads its order from the descriptor that the first argument names, and writes one line of JSON: its end.
 """

@@ -1,16 +1,17 @@
 """Questions of one attempt about its environment, over HTTP."""
 
 import contextlib
+from functools import partial
 from pathlib import Path
 
 from muster.client.transport import Problem, UnreachableError
 from muster.client.uploads import FolderContent
 from muster.content.faults import FolderError
-from muster.content.read import Bundle
+from muster.content.read import Bundle, open_file
 from muster.domain.stored_content import FolderKind
 from muster.wire.content import MAX_FAILURE_WORDS, EnvironmentAnswer, EnvironmentFailure, EnvironmentRequest
 from muster.wire.host import PROTOCOL_VERSION
-from workers.host.content.control_plane import ContentSource, asked, open_client
+from workers.host.content.control_plane import ContentSource, answered, open_client
 from workers.host.content.environment_build import BuildEnd
 from workers.host.content.faults import NoEnvironmentError
 from workers.host.content.fetch_order import EnvironmentKey, FetchOrder, Progress
@@ -27,14 +28,14 @@ class EnvironmentPlane:
         self._client = open_client(order)
 
     def ask(self, key: EnvironmentKey, built: str | None = None) -> EnvironmentAnswer:
-        return asked(lambda: self._asked_once(key, built), self._progress)
+        return answered(lambda: self._answer_once(key, built), self._progress)
 
     def renew(self, key: EnvironmentKey) -> EnvironmentAnswer | None:
         with contextlib.suppress(UnreachableError, Problem):
-            return self._asked_once(key, None)
+            return self._answer_once(key, None)
         return None
 
-    def _asked_once(self, key: EnvironmentKey, built: str | None) -> EnvironmentAnswer:
+    def _answer_once(self, key: EnvironmentKey, built: str | None) -> EnvironmentAnswer:
         request = EnvironmentRequest(
             protocol=PROTOCOL_VERSION,
             fence=self._order.fence,
@@ -53,14 +54,14 @@ class EnvironmentPlane:
             line=end.line,
             log=log,
         )
-        asked(lambda: self._client.environment_failed(self._order.part_id, key.text, failure), self._progress)
+        answered(lambda: self._client.environment_failed(self._order.part_id, key.text, failure), self._progress)
 
     def upload(self, key: EnvironmentKey, folder: Path, content: Bundle) -> None:
         order, kind = self._order, FolderKind.ENVIRONMENT.value
         sender = PartFolder(self._client, order.part_id, order.fence, kind, key.text)
         note = self._progress.note_failure
         try:
-            HostUpload(sender, FolderContent.of(folder, content), order.certificates, note).run()
+            HostUpload(sender, FolderContent.of(content, partial(open_file, folder)), order.certificates, note).run()
         except (UploadEndedError, FolderError) as fault:
             raise NoEnvironmentError(f"it is built and cannot be stored: {fault}") from fault
 

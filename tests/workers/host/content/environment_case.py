@@ -36,30 +36,30 @@ class FilePlane:
     folder: Path
 
     def ask(self, key: EnvironmentKey, built: str | None = None) -> EnvironmentAnswer:
-        with self._locked() as said:
+        with self._locked() as known:
             if built is not None:
-                said["built"][key.text] = built
-            if (digest := said["built"].get(key.text)) is not None:
+                known["built"][key.text] = built
+            if (digest := known["built"].get(key.text)) is not None:
                 return EnvironmentAnswer(state="built", digest=digest)
-            if (end := said["failed"].get(key.text)) is not None:
+            if (end := known["failed"].get(key.text)) is not None:
                 return EnvironmentAnswer(state="failed", words=end["words"], line=end["line"])
-            if said["builder"] is not None and Path(f"/proc/{said['builder']}").exists():
+            if known["builder"] is not None and Path(f"/proc/{known['builder']}").exists():
                 return EnvironmentAnswer(state="wait")
-            said["builder"] = os.getpid()
-            said["num_builds"] += 1
+            known["builder"] = os.getpid()
+            known["num_builds"] += 1
             return EnvironmentAnswer(state="build", lease_s=4.0)
 
     def renew(self, key: EnvironmentKey) -> EnvironmentAnswer | None:
-        with self._locked() as said:
-            is_lost = said["builder"] != os.getpid()
+        with self._locked() as known:
+            is_lost = known["builder"] != os.getpid()
             return EnvironmentAnswer(state="wait" if is_lost else "build", lease_s=4.0)
 
     def fail(self, key: EnvironmentKey, end: BuildEnd, log: str) -> None:
-        with self._locked() as said:
-            said["builder"] = None
-            said["ends"].append({"found": end.found, "words": end.words, "line": end.line, "log": log})
+        with self._locked() as known:
+            known["builder"] = None
+            known["ends"].append({"found": end.found, "words": end.words, "line": end.line, "log": log})
             if end.found == "final":
-                said["failed"][key.text] = {"words": end.words, "line": end.line}
+                known["failed"][key.text] = {"words": end.words, "line": end.line}
 
     def upload(self, key: EnvironmentKey, folder: Path, content: Bundle) -> None:
         for entry in content.manifest.entries:
@@ -77,27 +77,27 @@ class FilePlane:
         return BundleSource(objects, objects[digest], on_chunk=self._note_fetch)
 
     def _note_fetch(self, digest: str) -> None:
-        with self._locked() as said:
-            said["fetched"].append(digest)
+        with self._locked() as known:
+            known["fetched"].append(digest)
 
-    def said(self) -> dict[str, Any]:
-        with self._locked() as said:
-            return said
+    def known(self) -> dict[str, Any]:
+        with self._locked() as known:
+            return known
 
     def change(self, **changes: object) -> None:
-        with self._locked() as said:
-            said.update(changes)
+        with self._locked() as known:
+            known.update(changes)
 
     @contextmanager
     def _locked(self) -> Iterator[dict[str, Any]]:
         self.folder.mkdir(exist_ok=True)
-        path = self.folder / "said.json"
+        path = self.folder / "known.json"
         with (self.folder / "lock").open("w") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
             empty = {"built": {}, "failed": {}, "ends": [], "fetched": [], "builder": None, "num_builds": 0}
-            said = json.loads(path.read_text()) if path.exists() else empty
-            yield said
-            path.write_text(json.dumps(said))
+            known = json.loads(path.read_text()) if path.exists() else empty
+            yield known
+            path.write_text(json.dumps(known))
 
 
 @dataclass
@@ -142,16 +142,16 @@ class EnvironmentHost:
 
     def start(self, order: FetchOrder, *, dies_after: int = 0, **changes: object) -> "subprocess.Popen[str]":
         """Start a process that gets the environment. ``dies_after``: at so many changes of the disk."""
-        path = self.state / f"{order.part_id}.asked"
+        path = self.state / f"{order.part_id}.order"
         path.write_bytes(msgspec.json.encode(structs.replace(order, **changes)))
         command = [sys.executable, str(_CHILD), str(path), str(self.plane.folder), str(dies_after)]
         return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
     def run(self, order: FetchOrder, **changes: object) -> dict[str, Any]:
         """Return the last line of a process that gets the environment."""
-        said, faults = self.start(order, **changes).communicate(timeout=120)
-        assert said, faults
-        last: dict[str, Any] = json.loads(said.splitlines()[-1])
+        lines, faults = self.start(order, **changes).communicate(timeout=120)
+        assert lines, faults
+        last: dict[str, Any] = json.loads(lines.splitlines()[-1])
         return last
 
     def environment(self, digest: str, attempt: str = "att_1", recipe: Recipe = RECIPE) -> Path:

@@ -14,8 +14,8 @@ from workers.host.content.faults import FetchError
 from workers.host.content.fetch_order import FetchOrder, Progress, report
 
 
-def main(asked: Path, plane: Path, dies_after: int) -> None:
-    order = msgspec.json.decode(asked.read_bytes(), type=FetchOrder)
+def main(order_file: Path, plane: Path, dies_after: int) -> None:
+    order = msgspec.json.decode(order_file.read_bytes(), type=FetchOrder)
     if dies_after:
         dying(dies_after)
     try:

@@ -14,7 +14,7 @@ from workers.host.content.places import Place
 
 from .environment_case import TENANT, EnvironmentHost, kill, new_host, one_wheel, printed
 
-SAYS = "import alpha; print(alpha.VERSION)"
+SHOW = "import alpha; print(alpha.VERSION)"
 
 
 @pytest.fixture
@@ -35,13 +35,13 @@ def other(tmp_path: Path, house: Path) -> EnvironmentHost:
 def test_one_host_builds_and_another_fetches(host: EnvironmentHost, other: EnvironmentHost, house: Path) -> None:
     lock = one_wheel(house, command="say-alpha")
     first = host.environment(host.bundle(lock))
-    assert printed(first, SAYS) == "1.0"
-    assert host.plane.said()["fetched"] == [], "the builder takes what it has built"
+    assert printed(first, SHOW) == "1.0"
+    assert host.plane.known()["fetched"] == [], "the builder takes what it has built"
     second = other.environment(other.bundle(lock))
-    assert printed(second, SAYS) == "1.0"
-    said = host.plane.said()
-    assert said["num_builds"] == 1
-    assert said["fetched"] != []
+    assert printed(second, SHOW) == "1.0"
+    known = host.plane.known()
+    assert known["num_builds"] == 1
+    assert known["fetched"] != []
     assert not list(host.state.glob("work/*.build")), "nothing of the build is left"
 
 
@@ -53,7 +53,7 @@ def test_an_environment_is_assembled_once_a_host(host: EnvironmentHost, house: P
     assert (first / "pyvenv.cfg").stat().st_mtime_ns == made_at
 
 
-def test_one_that_was_changed_is_made_again_beside_the_one_that_runs(host: EnvironmentHost, house: Path) -> None:
+def test_one_that_was_changed_is_made_again_next_to_the_one_that_runs(host: EnvironmentHost, house: Path) -> None:
     digest = host.bundle(one_wheel(house))
     first = host.environment(digest, "att_1")
     [module] = first.glob("lib/*/site-packages/alpha/__init__.py")
@@ -66,7 +66,7 @@ def test_one_that_was_changed_is_made_again_beside_the_one_that_runs(host: Envir
     host.close("att_1")
     assembled.sweep(host.state, host.state / "content")
     assert not first.exists()
-    assert printed(second, SAYS) == "1.0"
+    assert printed(second, SHOW) == "1.0"
 
 
 def test_it_stays_while_an_attempt_runs_by_it_and_goes_with_its_copy(host: EnvironmentHost, house: Path) -> None:
@@ -76,7 +76,7 @@ def test_it_stays_while_an_attempt_runs_by_it_and_goes_with_its_copy(host: Envir
     other = host.disk.place("ab" * 32)
     with pytest.raises(copies.NoRoomError, match="space for bundles and environments is full"):
         copies.make_room(other, 100, 0, most=100, least_free=0, used=())
-    assert printed(environment, SAYS) == "1.0"
+    assert printed(environment, SHOW) == "1.0"
     host.close("att_1")
     copies.make_room(other, 100, 0, most=100, least_free=0, used=())
     assert not place.copy.exists()
@@ -96,11 +96,11 @@ def test_a_lock_that_cannot_be_built_is_nobodys_fault_but_its_own(
     end = host.run(host.order(host.bundle(f"# a lock\n{text}")))
     assert not end["is_of_host"]
     assert words in end["why"]
-    [failure] = host.plane.said()["ends"]
+    [failure] = host.plane.known()["ends"]
     assert (failure["found"], failure["line"]) == ("final", line)
     again = host.run(host.order(host.bundle(f"# a lock\n{text}"), "att_2"))
     assert words in again["why"]
-    assert host.plane.said()["num_builds"] == 1, "nothing is built that failed"
+    assert host.plane.known()["num_builds"] == 1, "nothing is built that failed"
 
 
 def test_a_source_distribution_is_built_by_the_tenants_word_alone(host: EnvironmentHost, tmp_path: Path) -> None:
@@ -112,7 +112,7 @@ def test_a_source_distribution_is_built_by_the_tenants_word_alone(host: Environm
     assert not mark.exists()
     environment = host.environment(host.bundle(lock), "att_2", Recipe("requirements.txt", allows_source=True))
     assert printed(environment, "import delta; print(delta.VERSION)") == "1.0"
-    assert "MUSTER" not in mark.read_text(), "a build sees no variable of ours"
+    assert "MUSTER" not in mark.read_text(), "a build sees no variable of the host worker"
 
 
 def source_lock(house: Path, code: str) -> str:
@@ -139,7 +139,7 @@ def source_lock(house: Path, code: str) -> str:
     return f"delta==1.0 --hash=sha256:{sha256_of(path)}\n"
 
 
-def test_an_index_that_does_not_serve_is_asked_again_and_then_blames_no_lock(
+def test_an_index_that_does_not_serve_is_tried_again_and_then_blames_no_lock(
     host: EnvironmentHost, tmp_path: Path
 ) -> None:
     wheel = make_wheel(tmp_path / "wheels", "alpha")
@@ -148,11 +148,11 @@ def test_an_index_that_does_not_serve_is_asked_again_and_then_blames_no_lock(
     end = host.run(host.order(host.bundle(locked(wheel))))
     assert end["is_of_host"]
     assert "it was not here within 4 s: the package index does not serve" in end["why"]
-    assert {failure["found"] for failure in host.plane.said()["ends"]} == {"passing"}
+    assert {failure["found"] for failure in host.plane.known()["ends"]} == {"passing"}
     host.build_s = 120.0
     with served_index(tmp_path / "index", wheel) as (url, _):
         host.index = PackageIndex(url=url)
-        assert printed(host.environment(host.bundle(locked(wheel)), "att_2"), SAYS) == "1.0"
+        assert printed(host.environment(host.bundle(locked(wheel)), "att_2"), SHOW) == "1.0"
 
 
 def test_without_a_source_of_packages_the_host_is_to_blame(host: EnvironmentHost, house: Path) -> None:
@@ -165,7 +165,7 @@ def test_without_a_source_of_packages_the_host_is_to_blame(host: EnvironmentHost
     assert "is missing, or closed to its builds" in host.run(host.order(digest, "att_2"))["why"]
 
 
-def test_a_bundle_without_its_lock_says_what_may_leave_it_out(host: EnvironmentHost) -> None:
+def test_a_bundle_without_its_lock_states_what_may_leave_it_out(host: EnvironmentHost) -> None:
     end = host.run(host.order(host.bundle("", "other.txt")))
     assert not end["is_of_host"]
     assert "the bundle has no file requirements.txt; does `.gitignore`" in end["why"]
@@ -210,10 +210,10 @@ def test_a_killed_build_is_taken_over_by_another_host(
     building = host.start(host.order(host.bundle(lock), recipe=recipe))
     wait_until((tmp_path / "ran").exists)
     waiting = other.start(other.order(other.bundle(lock), recipe=recipe))
-    wait_until(lambda: bool(list(other.state.glob("*.asked"))))
+    wait_until(lambda: bool(list(other.state.glob("*.order"))))
     kill(building)
     wait_until(lambda: (tmp_path / "ran").read_text() == "xx")
-    assert host.plane.said()["num_builds"] == 2
+    assert host.plane.known()["num_builds"] == 2
     kill(waiting)
 
 
@@ -226,5 +226,5 @@ def test_a_build_that_lost_its_claim_ends(host: EnvironmentHost, house: Path, tm
     host.plane.change(builder=os.getpid())
     builder = int((tmp_path / "ran").read_text())
     wait_until(lambda: not Path(f"/proc/{builder}").exists())
-    said, _ = process.communicate(timeout=60)
-    assert "it was not here within 9 s: another host builds it" in said
+    lines, _ = process.communicate(timeout=60)
+    assert "it was not here within 9 s: another host builds it" in lines
