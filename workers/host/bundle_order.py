@@ -1,11 +1,13 @@
 """The bundle in an attempt's order: where its folder is, how the host gets it, and the program's paths in it."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
+import msgspec
+
 from muster.domain.job.bundle_spec import BUNDLE_IN_CONTAINER, is_in_bundle
-from muster.environments.recipe import PackageIndex, Recipe
 from muster.settings import Settings
 from muster.wire.host import Order, PartBundle, PartEnvironment
 from workers.host.content.places import CONTENT, WORK
@@ -26,16 +28,19 @@ class BundlesHost:
     key_file: Path
     ca_file: Path | None
     cache_bytes: int
-    index: PackageIndex = field(default_factory=PackageIndex)
+    index: Mapping[str, str | None] = field(default_factory=dict)
 
 
-def package_index(settings: Settings) -> PackageIndex:
-    """Return the operator's sources of packages on this host."""
-    return PackageIndex(
-        url=settings.package_index,
-        wheelhouse=None if settings.wheelhouse is None else str(settings.wheelhouse),
-        certificate=None if settings.package_index_ca is None else str(settings.package_index_ca),
-    )
+def package_index(settings: Settings) -> dict[str, str | None]:
+    """Return the operator's sources of packages on this host, as ``PackageIndex`` of ``muster.environments`` has them.
+
+    That package is not imported here: `muster run` imports this, and builds no environment.
+    """
+    return {
+        "url": settings.package_index,
+        "wheelhouse": None if settings.wheelhouse is None else str(settings.wheelhouse),
+        "certificate": None if settings.package_index_ca is None else str(settings.package_index_ca),
+    }
 
 
 def bundle_of(order: Order, at: BundlesHost | None, attempt: Path, user: dict[str, Any], python: str) -> dict[str, Any]:
@@ -88,14 +93,9 @@ def _fetch_of(order: Order, bundle: PartBundle, at: BundlesHost, folder: Path, u
 
 
 def _environment_of(environment: PartEnvironment, at: BundlesHost, python: str) -> dict[str, Any]:
-    recipe = Recipe(
-        lock=environment.lock,
-        extras=environment.extras,
-        groups=environment.groups,
-        from_host=environment.from_host,
-        allows_source=environment.allows_source,
-    )
-    return {"recipe": recipe, "build_s": environment.build_s, "python": python, "index": at.index}
+    recipe = msgspec.to_builtins(environment)
+    build_s = recipe.pop("build_s")
+    return {"recipe": recipe, "build_s": build_s, "python": python, "index": at.index}
 
 
 def _owner_of(order: Order, user: dict[str, Any]) -> tuple[int, int] | None:

@@ -48,7 +48,7 @@ class Building:
         self._user = JobUser(None if order.owner is None else order.owner[0], None)
         self._root = Path(f"{order.folder}{BUILD}")
         self._own = self._root / _OWN
-        self._code: int | None = None
+        self._codes: dict[int, int] = {}
         self._output = os.memfd_create("built")
         adopt_orphans()  # a build that leaves its parent stays below us
         remove_work_folder(self._root)
@@ -105,13 +105,12 @@ class Building:
         remove_work_folder(self._root)
 
     def is_over(self) -> bool:
-        if self._code is None:
-            self._code = reap_children().get(self._pid)
-        return self._code is not None
+        self._codes.update(reap_children())
+        return self._pid in self._codes
 
     def kill(self) -> None:
         """End all of it: what it has started, and with a user of its own all that runs as that user."""
-        kill_all(self._alive, reap_children, patience_s=_PATIENCE_S)
+        kill_all(self._alive, lambda: self._codes.update(reap_children()), patience_s=_PATIENCE_S)
 
     def _alive(self) -> set[int]:
         living = living_processes()
@@ -130,7 +129,7 @@ class Building:
         said = os.pread(self._output, _MOST_WORDS, 0).decode(errors="replace").strip().splitlines()
         with contextlib.suppress(msgspec.MsgspecError, IndexError):
             return msgspec.json.decode(said[-1], type=BuildEnd)
-        words = said[-1][:300] if said else f"it printed nothing, and has code {self._code}"
+        words = said[-1][:300] if said else f"it printed nothing, and has code {self._codes.get(self._pid)}"
         return BuildEnd(found="passing", words=f"the build ended without a result: {words}")
 
     @property

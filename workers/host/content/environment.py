@@ -155,7 +155,8 @@ class EnvironmentMaking:
             end = building.end()
             if end.found != "built":
                 self._plane.fail(key, end, building.log())
-                return self._after(end)
+                self._after(end)
+                return None
             return self._uploaded(key, building, interpreter)
 
     def _after(self, end: BuildEnd) -> None:

@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+import tarfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -13,13 +14,12 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
-from msgspec import structs
 
 from muster.content.manifest import Kind, encode
 from muster.content.read import Bundle, read_chunk
 from muster.environments.recipe import PackageIndex, Recipe
 from muster.wire.content import EnvironmentAnswer
-from tests.environments.wheels import locked, make_wheel
+from tests.environments.wheels import locked, make_wheel, sha256_of
 from workers.host.content.environment_build import BuildEnd
 from workers.host.content.fetch_order import EnvironmentKey, EnvironmentOrder, FetchOrder
 
@@ -94,7 +94,14 @@ class FilePlane:
         path = self.folder / "known.json"
         with (self.folder / "lock").open("w") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
-            empty = {"built": {}, "failed": {}, "ends": [], "fetched": [], "builder": None, "num_builds": 0}
+            empty: dict[str, Any] = {
+                "built": {},
+                "failed": {},
+                "ends": [],
+                "fetched": [],
+                "builder": None,
+                "num_builds": 0,
+            }
             known = json.loads(path.read_text()) if path.exists() else empty
             yield known
             path.write_text(json.dumps(known))
@@ -140,16 +147,16 @@ class EnvironmentHost:
             environment=environment,
         )
 
-    def start(self, order: FetchOrder, *, dies_after: int = 0, **changes: object) -> "subprocess.Popen[str]":
+    def start(self, order: FetchOrder, *, dies_after: int = 0) -> "subprocess.Popen[str]":
         """Start a process that gets the environment. ``dies_after``: at so many changes of the disk."""
         path = self.state / f"{order.part_id}.order"
-        path.write_bytes(msgspec.json.encode(structs.replace(order, **changes)))
+        path.write_bytes(msgspec.json.encode(order))
         command = [sys.executable, str(_CHILD), str(path), str(self.plane.folder), str(dies_after)]
         return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
-    def run(self, order: FetchOrder, **changes: object) -> dict[str, Any]:
+    def run(self, order: FetchOrder) -> dict[str, Any]:
         """Return the last line of a process that gets the environment."""
-        lines, faults = self.start(order, **changes).communicate(timeout=120)
+        lines, faults = self.start(order).communicate(timeout=120)
         assert lines, faults
         last: dict[str, Any] = json.loads(lines.splitlines()[-1])
         return last
@@ -173,6 +180,30 @@ def new_host(folder: Path, plane: Path, house: Path) -> EnvironmentHost:
 def one_wheel(house: Path, name: str = "alpha", **wheel: object) -> str:
     """Add a wheel and return its lock."""
     return locked(make_wheel(house, name, **wheel))  # type: ignore[arg-type]  # as given
+
+
+def source_lock(house: Path, code: str) -> str:
+    """Add a source distribution whose back end runs ``code`` when it is built. Return its lock."""
+    house.mkdir(exist_ok=True)
+    wheel = make_wheel(house.parent / "prebuilt", "delta")
+    root = house.parent / "delta-1.0"
+    root.mkdir()
+    (root / "pyproject.toml").write_text(
+        "[build-system]\nrequires = []\nbuild-backend = 'backend'\nbackend-path = ['.']\n"
+        "[project]\nname = 'delta'\nversion = '1.0'\n"
+    )
+    (root / "PKG-INFO").write_text("Metadata-Version: 2.1\nName: delta\nVersion: 1.0\n")
+    (root / wheel.name).write_bytes(wheel.read_bytes())
+    (root / "backend.py").write_text(
+        "import os, shutil\n"
+        "def build_wheel(folder, config_settings=None, metadata_directory=None):\n"
+        f"    {code}\n"
+        f"    shutil.copy({wheel.name!r}, folder)\n    return {wheel.name!r}\n"
+    )
+    path = house / "delta-1.0.tar.gz"
+    with tarfile.open(path, "w:gz") as archive:
+        archive.add(root, "delta-1.0")
+    return f"delta==1.0 --hash=sha256:{sha256_of(path)}\n"
 
 
 def printed(environment: Path, code: str) -> str:

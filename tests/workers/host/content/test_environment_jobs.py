@@ -14,7 +14,6 @@ import pytest
 from control.jobs import jobs
 from muster.domain.ids import JobId
 from muster.domain.states import JobState
-from muster.environments.recipe import PackageIndex
 from tests.environments.wheels import make_wheel, sha256_of
 from tests.fleet_factory import Fleet
 from tests.host_case import HostCase
@@ -39,7 +38,7 @@ def house(tmp_path: Path) -> Path:
 def host(fleet: Fleet, api_url: str, tmp_path: Path, house: Path) -> Iterator[HostCase]:
     state_dir = tmp_path / "host" / "state"
     bundles = bundles_host(fleet.units, fleet.node_id, state_dir, api_url)
-    case = HostCase(fleet, state_dir, bundles=replace(bundles, index=PackageIndex(wheelhouse=str(house))))
+    case = HostCase(fleet, state_dir, bundles=replace(bundles, index={"wheelhouse": str(house)}))
     yield case
     case.close()
 

@@ -1,18 +1,19 @@
 """Environments on hosts: built by one, fetched by the others, assembled once a host, and never half there."""
 
 import os
-import tarfile
 from pathlib import Path
 
 import pytest
 
 from muster.environments.recipe import PackageIndex, Recipe
-from tests.environments.wheels import locked, make_wheel, served_index, sha256_of
+from tests.environments.wheels import locked, make_wheel, served_index
 from tests.waiting import wait_until
 from workers.host.content import assembled, copies
+from workers.host.content.faults import NoRoomError
 from workers.host.content.places import Place
 
-from .environment_case import TENANT, EnvironmentHost, kill, new_host, one_wheel, printed
+from .bundle_case import TENANT
+from .environment_case import EnvironmentHost, kill, new_host, one_wheel, printed, source_lock
 
 SHOW = "import alpha; print(alpha.VERSION)"
 
@@ -74,7 +75,7 @@ def test_it_stays_while_an_attempt_runs_by_it_and_goes_with_its_copy(host: Envir
     environment = host.environment(digest)
     place = Place.named(next((host.state / "content" / TENANT).glob("*.env")))
     other = host.disk.place("ab" * 32)
-    with pytest.raises(copies.NoRoomError, match="space for bundles and environments is full"):
+    with pytest.raises(NoRoomError, match="space for bundles and environments is full"):
         copies.make_room(other, 100, 0, most=100, least_free=0, used=())
     assert printed(environment, SHOW) == "1.0"
     host.close("att_1")
@@ -113,30 +114,6 @@ def test_a_source_distribution_is_built_by_the_tenants_word_alone(host: Environm
     environment = host.environment(host.bundle(lock), "att_2", Recipe("requirements.txt", allows_source=True))
     assert printed(environment, "import delta; print(delta.VERSION)") == "1.0"
     assert "MUSTER" not in mark.read_text(), "a build sees no variable of the host worker"
-
-
-def source_lock(house: Path, code: str) -> str:
-    """Add a source distribution whose back end runs ``code`` when it is built. Return its lock."""
-    house.mkdir(exist_ok=True)
-    wheel = make_wheel(house.parent / "prebuilt", "delta")
-    root = house.parent / "delta-1.0"
-    root.mkdir()
-    (root / "pyproject.toml").write_text(
-        "[build-system]\nrequires = []\nbuild-backend = 'backend'\nbackend-path = ['.']\n"
-        "[project]\nname = 'delta'\nversion = '1.0'\n"
-    )
-    (root / "PKG-INFO").write_text("Metadata-Version: 2.1\nName: delta\nVersion: 1.0\n")
-    (root / wheel.name).write_bytes(wheel.read_bytes())
-    (root / "backend.py").write_text(
-        "import os, shutil\n"
-        "def build_wheel(folder, config_settings=None, metadata_directory=None):\n"
-        f"    {code}\n"
-        f"    shutil.copy({wheel.name!r}, folder)\n    return {wheel.name!r}\n"
-    )
-    path = house / "delta-1.0.tar.gz"
-    with tarfile.open(path, "w:gz") as archive:
-        archive.add(root, "delta-1.0")
-    return f"delta==1.0 --hash=sha256:{sha256_of(path)}\n"
 
 
 def test_an_index_that_does_not_serve_is_tried_again_and_then_blames_no_lock(
