@@ -40,7 +40,7 @@ from muster.wire.host import (
 )
 from workers.host import supervisor
 from workers.host.attempt_folder import AttemptFolder, OrderHost, boottime_ms
-from workers.host.bundle_order import BUNDLE_CAPABILITY, BundlesHost
+from workers.host.bundle_order import BUNDLE_CAPABILITIES, BundlesHost
 from workers.host.job_users import JobUsers
 from workers.host.ledger_file import LedgerFile
 from workers.host.log_relay import LogRelay
@@ -109,7 +109,7 @@ class Launcher:
         self._proofs: dict[AttemptId, ProofTries] = {}
         self._taken: frozenset[str] = frozenset()
         self._was_reachable = True
-        left_out = {"environment"} if config.bundles is not None else {"environment", BUNDLE_CAPABILITY}
+        left_out = BUNDLE_CAPABILITIES if config.bundles is None else frozenset[str]()
         self._claimable = tuple(one for one in HOST_CAPABILITIES if one not in left_out)
         self._handlers: dict[type[Any], Callable[[Any], None]] = {
             host.SendClaim: self._send_claim,

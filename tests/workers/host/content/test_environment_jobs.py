@@ -1,0 +1,149 @@
+"""Jobs that run by an environment of their lock: real hosts, a real store, the real API, uv and a wheelhouse."""
+
+import os
+import signal
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+from control.jobs import jobs
+from muster.domain.ids import JobId
+from muster.domain.states import JobState
+from tests.environments.wheels import make_wheel, sha256_of
+from tests.fleet_factory import Fleet
+from tests.host_case import HostCase
+
+from .bundle_case import write_folder
+from .environment_case import one_wheel
+from .stores import S3, bundles_host
+
+PROGRAM = b"""
+import alpha, os, shutil, sys
+print(alpha.VERSION, sys.prefix == os.environ["VIRTUAL_ENV"], shutil.which("say-alpha").startswith(sys.prefix))
+"""
+
+
+@pytest.fixture
+def house(tmp_path: Path) -> Path:
+    (tmp_path / "house").mkdir()
+    return tmp_path / "house"
+
+
+@pytest.fixture
+def host(fleet: Fleet, api_url: str, tmp_path: Path, house: Path) -> Iterator[HostCase]:
+    state_dir = tmp_path / "host" / "state"
+    bundles = bundles_host(fleet.units, fleet.node_id, state_dir, api_url)
+    case = HostCase(fleet, state_dir, bundles=replace(bundles, index={"wheelhouse": str(house)}))
+    yield case
+    case.close()
+
+
+def bundle(host: HostCase, s3: S3, folder: Path, lock: str) -> str:
+    files = {"main.py": PROGRAM, "requirements.txt": lock.encode()}
+    return s3.put(host.fleet, write_folder(folder, **files))
+
+
+def submit(host: HostCase, digest: str, environment: dict[str, Any] | None = None, **program: Any) -> JobId:
+    recipe = {"lock": "requirements.txt", **(environment or {})}
+    given = {"launcher": "command", "argv": ["python", "main.py"], "bundle": digest, "environment": recipe}
+    return host.fleet.submit(program=given | program, restart={"max_restarts": 3})
+
+
+def turn_until(host: HostCase, is_so: Callable[[], bool]) -> None:
+    def round_is_so() -> bool:
+        host.fleet.reconcile()
+        host.fleet.cycle()
+        return is_so()
+
+    host.turn_until(round_is_so)
+
+
+def ended(host: HostCase, job_id: JobId) -> JobState:
+    def is_over() -> bool:
+        job = host.fleet.job(job_id)
+        return job.finished_at is not None or job.state is JobState.HELD
+
+    turn_until(host, is_over)
+    return host.fleet.job(job_id).state
+
+
+def environments(host: HostCase) -> list[Path]:
+    return list((host.state_dir / "environments").glob("*/*"))
+
+
+def test_a_program_runs_by_the_environment_of_its_lock(host: HostCase, s3: S3, house: Path, tmp_path: Path) -> None:
+    digest = bundle(host, s3, tmp_path / "own", one_wheel(house, command="say-alpha"))
+    for _ in range(2):
+        job_id = submit(host, digest)
+        assert ended(host, job_id) is JobState.SUCCEEDED, (host.log(job_id), host.fleet.job(job_id).state_reason)
+        assert host.log(job_id).decode() == "1.0 True True\n"
+        host.run_until_clean()
+    assert len(environments(host)) == 1
+
+
+def test_torchrun_takes_torch_from_the_host_by_the_jobs_word(
+    host: HostCase, s3: S3, house: Path, tmp_path: Path
+) -> None:
+    torch = f"torch=={version('torch').split('+')[0]} --hash=sha256:{'b' * 64}\n"
+    digest = bundle(host, s3, tmp_path / "own", one_wheel(house, command="say-alpha") + torch)
+    job_id = submit(host, digest, {"from_host": ["torch"]}, launcher="torchrun", argv=[], script="main.py")
+    assert ended(host, job_id) is JobState.SUCCEEDED, (host.log(job_id), host.fleet.job(job_id).state_reason)
+    assert b"1.0 True True" in host.log(job_id)
+
+
+def test_a_wheel_with_another_hash_holds_the_job_with_its_line(
+    host: HostCase, s3: S3, house: Path, tmp_path: Path
+) -> None:
+    wheel = make_wheel(house, "alpha")
+    good = sha256_of(wheel)
+    digest = bundle(host, s3, tmp_path / "own", f"# packages\nalpha==1.0 --hash=sha256:{good[::-1]}\n")
+    job_id = submit(host, digest)
+    turn_until(host, lambda: host.fleet.job(job_id).state is JobState.HELD)
+    reason = host.fleet.job(job_id).state_reason
+    assert "line 2 of the lock" in reason
+    assert "Hash mismatch" in reason
+    assert host.fleet.attempts(job_id) == [], "no GPU was taken"
+    assert environments(host) == []
+
+
+def test_a_killed_build_is_begun_again_and_leaves_nothing_that_is_used(
+    host: HostCase, s3: S3, house: Path, tmp_path: Path
+) -> None:
+    digest = bundle(host, s3, tmp_path / "own", one_wheel(house, command="say-alpha"))
+    job_id = submit(host, digest)
+    building: list[psutil.Process] = []
+
+    def is_building() -> bool:
+        building[:] = [one for one in psutil.process_iter() if is_build(one, host.state_dir)]
+        return bool(building)
+
+    turn_until(host, is_building)
+    os.kill(building[0].pid, signal.SIGKILL)
+    assert ended(host, job_id) is JobState.SUCCEEDED, (host.log(job_id), host.fleet.job(job_id).state_reason)
+    assert host.log(job_id).decode() == "1.0 True True\n"
+    host.run_until_clean()
+    assert len(environments(host)) == 1
+
+
+def is_build(process: psutil.Process, state_dir: Path) -> bool:
+    """Whether it is an installer that works in this host's folder."""
+    try:
+        return any(word.startswith(f"{state_dir}/work/") and ".build" in word for word in process.cmdline())
+    except psutil.Error:
+        return False
+
+
+def test_a_cancel_ends_a_build(host: HostCase, s3: S3, house: Path, tmp_path: Path) -> None:
+    digest = bundle(host, s3, tmp_path / "own", one_wheel(house))
+    job_id = submit(host, digest)
+    turn_until(host, lambda: any(is_build(one, host.state_dir) for one in psutil.process_iter()))
+    with host.fleet.units.begin(host.fleet.tenant, jobs.CANCEL) as unit:
+        jobs.cancel(unit, job_id)
+    host.run_until_clean()
+    assert not any(is_build(one, host.state_dir) for one in psutil.process_iter())
+    assert host.fleet.job(job_id).state is JobState.CANCELLED
