@@ -167,6 +167,8 @@ class Settings(StrictModel):
     """A folder of wheels on the host, in addition to the index or in its place. Jobs' users must be able to read it."""
     package_index_ca: Annotated[Path, Field(strict=False), AfterValidator(_absolute)] | None = None
     """Certificate authorities of the index that the system does not know. Jobs' users must be able to read the file."""
+    output_wait_bytes: Annotated[int, Field(ge=1, strict=False)] = 200_000_000_000
+    """The most that outputs of ended attempts may take on a host until they are uploaded, in all."""
     job_uids: Annotated[tuple[int, int], BeforeValidator(_uid_range)] | None = None
     job_secrets_dir: Annotated[Path, Field(strict=False)] | None = None
     job_python: Annotated[Path, Field(strict=False)] | None = None

@@ -14,7 +14,7 @@ from muster.wire.content import MAX_REPORTED, BundleReport
 from muster.wire.host import PROTOCOL_VERSION
 from workers.host.attempt_folder import FORGOTTEN
 from workers.host.content import assembled, copies
-from workers.host.content.places import BUILD, CONTENT, REMOVED, WORK
+from workers.host.content.places import BUILD, CONTENT, OUTPUTS, REMOVED, WORK
 from workers.host.content.removal import remove_work_folder, sweep_removed
 from workers.host.supervisor.files import ORDER
 
@@ -47,8 +47,8 @@ class BundleKeeper:
         self._report()
 
     def _remove_folders(self) -> None:
-        """Remove work folders whose attempt is forgotten here, or has never had an order."""
-        for folder in (self._state_dir / WORK).glob("*"):
+        """Remove work and output folders whose attempt is forgotten here, or has never had an order."""
+        for folder in [*(self._state_dir / WORK).glob("*"), *(self._state_dir / OUTPUTS).glob("*")]:
             attempt = self._state_dir / "attempts" / folder.name.removesuffix(BUILD)
             if (attempt / ORDER).exists() and not (attempt / FORGOTTEN).exists():
                 continue

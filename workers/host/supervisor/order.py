@@ -91,6 +91,8 @@ class Order:
         """What ``workers.host.content`` needs to make the work folder, which is ``folder``."""
         self.has_environment = bool((self.bundle or {}).get("environment"))
         """Whether an environment comes with the bundle. Its path, ``venv``, is known once it is here."""
+        self.outputs: dict[str, Any] | None = document.get("outputs")
+        """Its ``folder`` is for what the launcher collects, and ``seen_at`` is the program's path of it."""
         checkpoints = document.get("checkpoints")
         self.checkpoints = None if checkpoints is None else Path(checkpoints)
         """The job's folder in the host's own for them; None where the job names another, which is not ours to make."""
@@ -181,6 +183,7 @@ def program_environment(order: Order, folder: Path, scratch: Path) -> dict[str, 
         "MUSTER_WATCH_SOCKET": str(scratch / files.WATCH_SOCKET),
         "MUSTER_TAKES_OUTCOME": "1",
         **_of_bundle(order),
+        **({} if order.outputs is None else {"MUSTER_OUTPUT_DIR": str(order.outputs["seen_at"])}),
         "TMPDIR": str(scratch),
     }
     if order.venv is not None:

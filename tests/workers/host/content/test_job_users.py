@@ -12,16 +12,19 @@ from pathlib import Path
 
 import pytest
 
+from muster.domain.ids import JobId
 from muster.domain.states import JobState
 from tests.fleet_factory import Fleet
 from tests.host_case import HostCase
 from tests.workers.host.supervisor.user_case import OPEN_PYTHON, PACKAGES, needs_users, own_uid
 from workers.host.content import copies
-from workers.host.content.places import Place
+from workers.host.content.places import SET_ASIDE, Place
 from workers.host.job_users import JobUsers, open_ways
 
 from .bundle_case import content_of, write_folder
+from .collected import collect
 from .environment_case import source_lock
+from .stored_outputs import outputs_of, reports_of
 from .stores import S3, bundles_host
 
 REPOSITORY = Path(__file__).parents[4]
@@ -97,6 +100,50 @@ def test_a_job_reads_its_bundle_and_writes_next_to_it_alone(host_with_users: Hos
     record = copies.record_of(place)
     assert record is not None
     assert record.is_whole
+
+
+WRITES = b"""
+import os, pathlib
+def tried(what):
+    try:
+        what()
+    except OSError as fault:
+        return type(fault).__name__
+    return "done"
+out = pathlib.Path(os.environ["MUSTER_OUTPUT_DIR"])
+(out / "model.pt").write_text("weights")
+(out / "closed").write_text("x"); (out / "closed").chmod(0)
+pathlib.Path("made.csv").write_text("1,2")
+state = out.parents[1]
+others = [tried(lambda: os.listdir(out.parent)), tried(lambda: os.listdir(state / "set_aside"))]
+print(oct(out.stat().st_mode & 0o777), out.stat().st_uid == os.getuid(), *others)
+"""
+
+
+@needs_users
+def test_outputs_of_a_user_are_out_of_reach_of_all_programs_and_read_by_its_rights(
+    host_with_users: HostCase, s3: S3, tmp_path: Path
+) -> None:
+    host = host_with_users
+    digest = s3.put(host.fleet, write_folder(tmp_path / "own", **{"main.py": WRITES, "given.csv": b"3,4"}))
+    program = {"launcher": "command", "argv": [str(OPEN_PYTHON), "main.py"], "bundle": digest}
+
+    def ran() -> JobId:
+        job_id = host.fleet.submit(program=program, outputs=["*.csv"])
+        host.fleet.cycle()
+        assert host.run(job_id) is JobState.SUCCEEDED, (host.log(job_id), host.fleet.attempts(job_id)[0].attempt.proof)
+        host.run_until_clean()
+        return job_id
+
+    ran()
+    job_id = ran()
+    assert host.log(job_id).split() == [b"0o700", b"True", b"PermissionError", b"PermissionError"]
+    assert (host.state_dir / SET_ASIDE).stat().st_mode & 0o777 == 0o700
+    collect(host)
+    [files] = outputs_of(host.fleet, s3, job_id).values()
+    assert files == {"given.csv": b"3,4", "made.csv": b"1,2", "model.pt": b"weights"}
+    [report] = reports_of(host.fleet, job_id)
+    assert report["words"] == "closed: it cannot be read: Permission denied"
 
 
 BY_ENVIRONMENT = b"""
