@@ -21,6 +21,8 @@ _UNREACHABLE: Final = (
     "operation timed out",
 )
 """How uv says that the index did not serve; it retried. A missing package has other words."""
+_KILLED: Final = "(signal: 9"
+"""How uv says that the build of a source distribution was killed, as by a limit of the job's memory."""
 _HOST_FULL: Final = ("no space left on device", "disk quota exceeded")
 _SHOWN_LINES: Final = 12
 _MOST_OUTPUT_BYTES: Final = 1 << 20
@@ -143,6 +145,8 @@ def fault_of(output: str, lock: Lock | None) -> EnvironmentFaultError:
         return HostFullError(f"the host's disk is full: {words}")
     if any(mark in lower for mark in _UNREACHABLE):
         return IndexFaultError(f"the package index does not serve: {words}")
+    if _KILLED in lower:
+        return IndexFaultError(f"the build was killed: {words}")
     line = None if lock is None else _line_in(words, (one.name for one in lock.packages), lock)
     where = "" if line is None else f"line {line} of the lock: "
     return BuildFaultError(f"{where}{words or 'uv ended without a word'}", line=line)

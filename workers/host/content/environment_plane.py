@@ -1,6 +1,5 @@
 """Questions of one attempt about its environment, over HTTP."""
 
-import contextlib
 from functools import partial
 from pathlib import Path
 
@@ -31,9 +30,13 @@ class EnvironmentPlane:
         return answered(lambda: self._answer_once(key, built), self._progress)
 
     def renew(self, key: EnvironmentKey) -> EnvironmentAnswer | None:
-        with contextlib.suppress(UnreachableError, Problem):
+        try:
             return self._answer_once(key, None)
-        return None
+        except UnreachableError:
+            return None
+        except Problem as fault:
+            # The part is over, as after a cancel: the next question ends this process.
+            return EnvironmentAnswer(state="wait") if fault.code == "stale_fence" else None
 
     def _answer_once(self, key: EnvironmentKey, built: str | None) -> EnvironmentAnswer:
         request = EnvironmentRequest(

@@ -3,15 +3,14 @@
 import os
 import signal
 from collections.abc import Callable, Iterator
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import psutil
 import pytest
 
-from control.jobs import jobs
 from muster.domain.ids import JobId
 from muster.domain.states import JobState
 from tests.environments.wheels import make_wheel, sha256_of
@@ -19,7 +18,7 @@ from tests.fleet_factory import Fleet
 from tests.host_case import HostCase
 
 from .bundle_case import write_folder
-from .environment_case import one_wheel
+from .environment_case import one_wheel, source_lock
 from .stores import S3, bundles_host
 
 PROGRAM = b"""
@@ -111,39 +110,46 @@ def test_a_wheel_with_another_hash_holds_the_job_with_its_line(
     assert environments(host) == []
 
 
+@dataclass(frozen=True)
+class SlowBuild:
+    """A lock whose package notes the process that builds it, and takes until ``gate`` exists."""
+
+    lock: str
+    builders: Path
+    gate: Path
+
+    @classmethod
+    def of(cls, house: Path, folder: Path) -> Self:
+        builders, gate = folder / "builders", folder / "gate"
+        code = (
+            f"open({str(builders)!r}, 'a').write(f'{{os.getpid()}}\\n')\n"
+            f"    while not os.path.exists({str(gate)!r}): __import__('time').sleep(0.05)"
+        )
+        return cls(source_lock(house, code), builders, gate)
+
+    def processes(self) -> list[psutil.Process]:
+        """Return the ones that build, and live."""
+        pids = map(int, self.builders.read_text().split()) if self.builders.exists() else ()
+        return [psutil.Process(pid) for pid in pids if psutil.pid_exists(pid)]
+
+
+def submit_slow(host: HostCase, s3: S3, folder: Path, slow: SlowBuild) -> JobId:
+    files = {"main.py": b"import delta; print(delta.VERSION)", "requirements.txt": slow.lock.encode()}
+    return submit(host, s3.put(host.fleet, write_folder(folder, **files)), {"allows_source": True})
+
+
 def test_a_killed_build_is_begun_again_and_leaves_nothing_that_is_used(
     host: HostCase, s3: S3, house: Path, tmp_path: Path
 ) -> None:
-    digest = bundle(host, s3, tmp_path / "own", one_wheel(house, command="say-alpha"))
-    job_id = submit(host, digest)
-    building: list[psutil.Process] = []
-
-    def is_building() -> bool:
-        building[:] = [one for one in psutil.process_iter() if is_build(one, host.state_dir)]
-        return bool(building)
-
-    turn_until(host, is_building)
-    os.kill(building[0].pid, signal.SIGKILL)
+    slow = SlowBuild.of(house, tmp_path)
+    job_id = submit_slow(host, s3, tmp_path / "own", slow)
+    turn_until(host, lambda: bool(slow.processes()))
+    [backend] = slow.processes()
+    [build] = [one for one in backend.parents() if "workers.host.content.environment_build" in one.cmdline()]
+    os.kill(build.pid, signal.SIGKILL)
+    turn_until(host, lambda: backend not in slow.processes())  # the installer's own children end too
+    slow.gate.touch()
     assert ended(host, job_id) is JobState.SUCCEEDED, (host.log(job_id), host.fleet.job(job_id).state_reason)
-    assert host.log(job_id).decode() == "1.0 True True\n"
+    assert host.log(job_id).decode() == "1.0\n"
     host.run_until_clean()
     assert len(environments(host)) == 1
-
-
-def is_build(process: psutil.Process, state_dir: Path) -> bool:
-    """Whether it is an installer that works in this host's folder."""
-    try:
-        return any(word.startswith(f"{state_dir}/work/") and ".build" in word for word in process.cmdline())
-    except psutil.Error:
-        return False
-
-
-def test_a_cancel_ends_a_build(host: HostCase, s3: S3, house: Path, tmp_path: Path) -> None:
-    digest = bundle(host, s3, tmp_path / "own", one_wheel(house))
-    job_id = submit(host, digest)
-    turn_until(host, lambda: any(is_build(one, host.state_dir) for one in psutil.process_iter()))
-    with host.fleet.units.begin(host.fleet.tenant, jobs.CANCEL) as unit:
-        jobs.cancel(unit, job_id)
-    host.run_until_clean()
-    assert not any(is_build(one, host.state_dir) for one in psutil.process_iter())
-    assert host.fleet.job(job_id).state is JobState.CANCELLED
