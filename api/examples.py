@@ -49,6 +49,7 @@ _SAMPLES: Final[dict[str, Any]] = {
     "actor": "dana",
     "address": "10.0.12.3",
     "bundle": _DIGEST,
+    "built": _DIGEST,
     "bundles": f"ten_01jd3b8h2v5w6x7y8z9a0b1c2d/{_DIGEST}",
     "chunks": _DIGEST,
     "digest": _DIGEST,

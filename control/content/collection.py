@@ -25,8 +25,9 @@ from control.content import rows
 from control.content.uses import keeps, remove_ended_uses
 from control.core.unit_of_work import UnitOfWorkFactory, declare_action
 from control.policy.policies import active_policy
-from muster.db.models import Job, JobOutput, StoredFolder, StoredObject
+from muster.db.models import EnvironmentBuild, Job, JobOutput, StoredFolder, StoredObject
 from muster.domain.ids import TenantId
+from muster.domain.job.environment_builds import BuildState
 from muster.domain.principals import system_principal
 from muster.domain.stored_content import FolderKind, FolderState, ObjectState
 from muster.store.faults import StoreError
@@ -35,6 +36,7 @@ from muster.store.objects import OWN_S, ObjectStore
 
 FORGET: Final = declare_action("content.forget_outputs")
 EXPIRE: Final = declare_action("content.expire")
+FORGET_BUILDS: Final = declare_action("content.forget_builds")
 DOOM: Final = declare_action("content.doom")
 SETTLE: Final = declare_action("content.settle")
 BATCH: Final = 500
@@ -58,6 +60,7 @@ class Doomed:
 def keep_once(units: UnitOfWorkFactory, store: ObjectStore | None) -> bool:
     """Run one round. Return whether more is left to do at once."""
     num_expired = max(forget_outputs_once(units), expire_once(units))
+    forget_builds(units)
     if store is None:
         return num_expired >= BATCH
     doomed = doom_once(units)
@@ -152,6 +155,17 @@ def expire_once(units: UnitOfWorkFactory) -> int:
             unit.emit(f"{noun}.expired", noun, folder.digest, tenant_id=folder.tenant_id, payload=payload)
             rows.remove_folder(unit, use, folder)
     return len(found)
+
+
+def forget_builds(units: UnitOfWorkFactory) -> None:
+    """Forget environments that were not built, and that no job asked for in a long time."""
+    with units.begin(_PRINCIPAL, FORGET_BUILDS, quiet=True) as unit:
+        unused = unit.now - timedelta(days=active_policy(unit.session).content.unused_days)
+        is_unbuilt = EnvironmentBuild.state.in_((BuildState.WAITING, BuildState.FAILED))
+        old = select(EnvironmentBuild.id).where(is_unbuilt, EnvironmentBuild.changed_at < unused)
+        old = old.order_by(EnvironmentBuild.changed_at).limit(BATCH).with_for_update(skip_locked=True)
+        statement = delete(EnvironmentBuild).where(EnvironmentBuild.id.in_(unit.session.scalars(old).all()))
+        unit.session.execute(statement.execution_options(synchronize_session=False))
 
 
 def doom_once(units: UnitOfWorkFactory, *, batch: int = BATCH) -> Doomed:

@@ -7,6 +7,7 @@ from sqlalchemy import or_, select
 
 from control.core.unit_of_work import UnitOfWork
 from muster.db.models import Attempt, AttemptHost, Job, PlacementPreflight
+from muster.domain.errors import StaleFenceError
 from muster.domain.ids import AttemptId, NodeId
 from muster.domain.job.preflight import PreflightState
 from muster.domain.state_sets import PARTS_THAT_MAY_RUN
@@ -22,6 +23,17 @@ class EndedPart(NamedTuple):
     attempt_id: AttemptId
     number: int
     node_rank: int
+
+
+def job_of_part(unit: UnitOfWork, part_id: str, fence: int, node_id: NodeId) -> Job:
+    """Return the job of a preflight or an attempt that this node has now.
+
+    Raises StaleFenceError: it has no such part, or with another fence.
+    """
+    job = job_of_preflight(unit, part_id, fence, node_id) or job_of_attempt(unit, part_id, fence, node_id)
+    if job is None:
+        raise StaleFenceError
+    return job
 
 
 def job_of_attempt(unit: UnitOfWork, attempt_id: str, fence: int, node_id: NodeId) -> Job | None:

@@ -13,6 +13,10 @@ from muster.wire.content import (
     BundleReportAnswer,
     DownloadsAnswer,
     DownloadsRequest,
+    EnvironmentAnswer,
+    EnvironmentFailure,
+    EnvironmentFailureAnswer,
+    EnvironmentRequest,
     FolderUploadAnswer,
     FolderUploadsRequest,
     OutputsNote,
@@ -71,6 +75,14 @@ class HostClient:
     def downloads(self, part_id: str, request: DownloadsRequest) -> DownloadsAnswer:
         """Return signed downloads. ``part_id``: of an attempt or a preflight."""
         return self._post(f"/v1/hosts/self/attempts/{part_id}/downloads", request, DownloadsAnswer)
+
+    def environment(self, part_id: str, key: str, request: EnvironmentRequest) -> EnvironmentAnswer:
+        """Return how this host gets an environment, and renew the claim of a part that builds it."""
+        return self._post(f"/v1/hosts/self/attempts/{part_id}/environments/{key}", request, EnvironmentAnswer)
+
+    def environment_failed(self, part_id: str, key: str, failure: EnvironmentFailure) -> EnvironmentFailureAnswer:
+        path = f"/v1/hosts/self/attempts/{part_id}/environments/{key}/failed"
+        return self._post(path, failure, EnvironmentFailureAnswer)
 
     def begin_folder(
         self, part_id: str, kind: str, name: str, manifest: bytes, *, fence: int, protocol: int

@@ -164,6 +164,11 @@ class JobCalls:
         """Return the energy of the job's attempts, by the counters of their GPUs."""
         return read("/v1/jobs/{job_id}/energy", documents.JobEnergy, {"job_id": job_id})
 
+    @answered
+    def job_environments(self, job_id: str) -> Call[documents.JobEnvironments]:
+        """Return the environments that the job's hosts asked for, with the log of a failed build."""
+        return read("/v1/jobs/{job_id}/environments", documents.JobEnvironments, {"job_id": job_id})
+
     @listed
     def ranks(self, job_id: str) -> Call[documents.Rank]:
         """List the progress of each rank of the newest attempt."""

@@ -60,16 +60,17 @@ def read_folder(
     limits: Limits | None = None,
     cache: Path | None = None,
     on_read: Callable[[int], None] = lambda _: None,
+    takes_all: bool = False,
 ) -> Bundle:
     """Return the folder's content. ``on_read`` gets the number of bytes behind each file. ``cache``: kept from
-    one reading to the next; one that is damaged or cannot be written costs only time.
+    one reading to the next; one that is damaged or cannot be written costs only time. ``takes_all``: as of ``scan``.
 
     Raises:
         FolderTooLargeError: it has more bytes or files than ``limits``.
         FolderError: a path cannot be taken or read, or changes all the time.
     """
     began_ns = time.time_ns()
-    found = scan(folder, limits)
+    found = scan(folder, limits, takes_all=takes_all)
     known = _Cache() if cache is None else _load(cache)
     entries: list[Entry] = []
     files: dict[str, _Known] = {}

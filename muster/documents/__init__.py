@@ -26,6 +26,7 @@ from muster.documents.cohorts import (
     Spread,
 )
 from muster.documents.effects import Effect, JobEffect, Onward, TierCapacity, Trial
+from muster.documents.environments import EnvironmentBuild, JobEnvironments
 from muster.documents.fault_lines import FaultLines, HostTransport, PortGrowth, TimelinePart
 from muster.documents.fields import Consequence, Json, Moment, OneOf, Page, Stretch
 from muster.documents.fleet import (
@@ -255,6 +256,7 @@ __all__ = [
     "DriftOther",
     "DriftPage",
     "Effect",
+    "EnvironmentBuild",
     "Event",
     "EventPage",
     "EventStretch",
@@ -280,6 +282,7 @@ __all__ = [
     "JobDetail",
     "JobEffect",
     "JobEnergy",
+    "JobEnvironments",
     "JobFile",
     "JobFilePage",
     "JobOutputs",

@@ -34,6 +34,7 @@ GENERAL: Final = {
     "kind": "outputs",
     "folder": "step-7",
     "project": "muster-client",
+    "environment_key": "a1" * 32,
 }
 MISSING: Final = {
     **{

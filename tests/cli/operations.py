@@ -63,6 +63,7 @@ COMMANDS: Final = {
     "POST /v1/jobs/{job_id}/checkpoints/{checkpoint_id}/pin": "job pin",
     "DELETE /v1/jobs/{job_id}/checkpoints/{checkpoint_id}/pin": "job unpin",
     "GET /v1/jobs/{job_id}/energy": "job energy",
+    "GET /v1/jobs/{job_id}/environments": "job logs",
     "GET /v1/jobs/{job_id}/events": "job events",
     "GET /v1/jobs/{job_id}/explanation": "job explain",
     "GET /v1/jobs/{job_id}/logs": "job logs",

@@ -67,7 +67,7 @@ class AttemptFolder:
         document = {
             **_program_of(order, at.python),
             "working_dir": order.working_dir or str(self.path),
-            **bundle_of(order, at.bundles, self.path, user or {}),
+            **bundle_of(order, at.bundles, self.path, user or {}, at.python),
             **outputs_of(order, at.bundles, self.path),
             "schema": 1,
             "boot_id": at.boot_id,

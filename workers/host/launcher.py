@@ -41,7 +41,7 @@ from muster.wire.host import (
 )
 from workers.host import supervisor
 from workers.host.attempt_folder import AttemptFolder, OrderHost, boottime_ms
-from workers.host.bundle_order import BUNDLE_CAPABILITY, BundlesHost
+from workers.host.bundle_order import BUNDLE_CAPABILITIES, BundlesHost
 from workers.host.job_users import JobUsers
 from workers.host.ledger_file import LedgerFile
 from workers.host.log_relay import LogRelay
@@ -59,7 +59,7 @@ BUSY_POLL_S: Final = 0.05
 RETRY_REPORT_MS: Final = 1_000
 GO_BEAT_MS: Final = 1_000
 REPORT_UNCLEAN_MS: Final = 30_000
-_OF_THE_STORE: Final = frozenset({BUNDLE_CAPABILITY, OUTPUT_CAPABILITY})
+_OF_THE_STORE: Final = BUNDLE_CAPABILITIES | {OUTPUT_CAPABILITY}
 """Capabilities of a host that reaches the content store."""
 _UNREADABLE: Final = frozenset({400, 422})
 """Statuses by which a server refuses a message that has a field it does not know."""

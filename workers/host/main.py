@@ -16,7 +16,7 @@ from muster.client.key_file import KeyFile
 from muster.processes import Loop, run_loops, stop_on_signals
 from muster.progress_file import ProgressFile
 from muster.settings import Settings, SettingsError
-from workers.host.bundle_order import BundlesHost
+from workers.host.bundle_order import BundlesHost, package_index
 from workers.host.content.keeping import BundleKeeper
 from workers.host.identity import HostIdentity, host_identity
 from workers.host.job_users import JobUsers, job_users, open_ways
@@ -66,6 +66,7 @@ def _launch(settings: Settings, identity: HostIdentity, users: JobUsers, stop: t
         identity.key_file.absolute(),
         None if settings.api_ca_file is None else settings.api_ca_file.absolute(),
         settings.bundle_cache_bytes,
+        package_index(settings),
     )
     config = HostConfig(
         node_id=node_id,

@@ -5,7 +5,7 @@ from typing import Final
 from alembic import op
 
 revision = "20261128_1520"
-down_revision = "20261128_1235"
+down_revision = "20261128_1510"
 branch_labels = None
 depends_on = None
 

@@ -19,6 +19,7 @@ from muster.db.models.content import (
 )
 from muster.db.models.cordons import Cordon
 from muster.db.models.enrolment import JoinToken, NodeIdentity
+from muster.db.models.environments import EnvironmentBuild, EnvironmentJob
 from muster.db.models.events import ConsumerCursor, Event
 from muster.db.models.gpus import Gpu, GpuOverride, GpuStandingChange
 from muster.db.models.health import Breaker, BreakerProposal, EvidenceRow, Incident, Repair
@@ -69,6 +70,8 @@ __all__ = [
     "ConsumerCursor",
     "ContentUse",
     "Cordon",
+    "EnvironmentBuild",
+    "EnvironmentJob",
     "Event",
     "EvidenceRow",
     "FolderFile",

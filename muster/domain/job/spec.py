@@ -17,6 +17,7 @@ from muster.domain.job.bundle_spec import (
 )
 from muster.domain.job.container_spec import Container, Mount
 from muster.domain.job.dataset_spec import Dataset, require_each_once
+from muster.domain.job.environment_spec import Environment
 from muster.domain.job.output_spec import OutputPatterns
 from muster.domain.job.placement_spec import NodeLabelRule, ParallelLayout, TopologyRule
 from muster.domain.policy.quantities import MOST_S
@@ -63,7 +64,8 @@ class Program(StrictModel):
     """``torchrun`` runs ``script`` with ``args`` once a rank; ``command`` runs ``argv`` once a node. Never a shell.
 
     By the host's interpreter, by ``python``, or by that of ``venv``, a virtual environment on the hosts, whose commands
-    then come first on the program's path. In ``container`` all paths, and ``python``, are the image's.
+    then come first on the program's path. In ``container`` all paths, and ``python``, are the image's. Or by that of
+    ``environment``, which is built from a lock file of the bundle.
 
     ``bundle``: the digest of a folder that each host gets before the program starts there. ``script``, ``working_dir``
     and a path as first word of ``argv`` may then be relative to that folder, which is the working directory unless
@@ -79,6 +81,7 @@ class Program(StrictModel):
     python: AbsolutePath | None = None
     venv: AbsolutePath | None = None
     container: Container | None = None
+    environment: Environment | None = None
     env: dict[EnvKey, Text] = Field(default_factory=dict, max_length=500)
 
     @field_validator("script", "working_dir")
@@ -116,6 +119,8 @@ class Program(StrictModel):
     def _has_one_environment(self) -> Self:
         if self.venv is not None and self.python is not None:
             raise ValueError("`venv` has an interpreter of its own; leave `python` out")
+        if self.environment is not None:
+            self._require_alone(self.environment)
         if self.container is None:
             return self
         if self.bundle is not None and any(
@@ -129,6 +134,13 @@ class Program(StrictModel):
         if taken := sorted(name for name in self.env if name.startswith(_ENGINES_OWN)):
             raise ValueError(f"`env` must not steer the container engine: {', '.join(taken)}")
         return self
+
+    def _require_alone(self, environment: Environment) -> None:
+        if self.bundle is None:
+            raise ValueError(f"`environment` needs a `bundle`, which has its lock file {environment.lock}")
+        for name in ("python", "venv", "container"):
+            if getattr(self, name) is not None:
+                raise ValueError(f"`environment` has an interpreter and packages of its own; leave `{name}` out")
 
 
 class Shape(StrictModel):

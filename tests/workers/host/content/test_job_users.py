@@ -1,10 +1,13 @@
 """Where each job has a user of its own, its files are hard links to the host's copy, and it can write none of them."""
 
+import ast
 import os
+import shutil
 import stat
 import sys
 import tempfile
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -20,6 +23,7 @@ from workers.host.job_users import JobUsers, open_ways
 
 from .bundle_case import content_of, write_folder
 from .collected import collect
+from .environment_case import source_lock
 from .stored_outputs import outputs_of, reports_of
 from .stores import S3, bundles_host
 
@@ -62,8 +66,11 @@ def host_with_users(fleet: Fleet, api_url: str, monkeypatch: pytest.MonkeyPatch)
         users = JobUsers(own_uid() + 2_000_000, own_uid() + 2_000_099)
         state_dir = Path(name) / "host"
         open_ways(state_dir, users)
+        wheels = Path(name) / "wheels"
+        wheels.mkdir(mode=0o755)
         bundles = bundles_host(fleet.units, fleet.node_id, state_dir, api_url)
-        case = HostCase(fleet, state_dir, users, bundles=bundles)
+        bundles = replace(bundles, index={"wheelhouse": str(wheels)})
+        case = HostCase(fleet, state_dir, users, sys.executable, bundles=bundles)
         yield case
         case.close()
 
@@ -137,3 +144,52 @@ def test_outputs_of_a_user_are_out_of_reach_of_all_programs_and_read_by_its_righ
     assert files == {"given.csv": b"3,4", "made.csv": b"1,2", "model.pt": b"weights"}
     [report] = reports_of(host.fleet, job_id)
     assert report["words"] == "closed: it cannot be read: Permission denied"
+
+
+BY_ENVIRONMENT = b"""
+import os, pathlib, delta
+module = pathlib.Path(delta.__file__)
+environment = module.parents[4]
+def tried(what):
+    try:
+        what()
+    except OSError as fault:
+        return type(fault).__name__
+    return "done"
+print(delta.VERSION, tried(lambda: module.write_text("mine")), tried(lambda: (module.parent / "more").touch()),
+      tried(lambda: module.chmod(0o666)), tried(lambda: os.listdir(environment.parent)))
+"""
+
+
+@needs_users
+def test_an_environment_is_built_as_the_jobs_user_and_no_job_writes_it(
+    host_with_users: HostCase, s3: S3, tmp_path: Path
+) -> None:
+    host, built_at = host_with_users, Path(tempfile.mkdtemp(dir="/tmp"))
+    built_at.chmod(0o777)
+    assert host.bundles is not None
+    tries = (host.bundles.key_file, host.state_dir / "content", host.state_dir / "work", f"/proc/{os.getpid()}/environ")
+    code = (
+        f"told = [os.getuid(), sorted(os.environ), *(os.access(path, os.R_OK) for path in {[*map(str, tries)]!r})]\n"
+        f"    open({str(built_at / 'found')!r}, 'w').write(repr(told))"
+    )
+    lock = source_lock(host.state_dir.parent / "wheels", code)
+    files = {"main.py": BY_ENVIRONMENT, "requirements.txt": lock.encode()}
+    digest = s3.put(host.fleet, write_folder(tmp_path / "own", **files))
+    recipe = {"lock": "requirements.txt", "allows_source": True}
+    program = {"launcher": "command", "argv": ["python", "main.py"], "bundle": digest, "environment": recipe}
+    job_id = host.fleet.submit(program=program)
+
+    def is_over() -> bool:
+        host.fleet.reconcile()
+        host.fleet.cycle()
+        return host.fleet.job(job_id).state in {JobState.SUCCEEDED, JobState.FAILED, JobState.HELD}
+
+    host.turn_until(is_over)
+    assert host.fleet.job(job_id).state is JobState.SUCCEEDED, (host.log(job_id), host.fleet.job(job_id).state_reason)
+    assert host.log(job_id).decode() == "1.0 PermissionError PermissionError PermissionError PermissionError\n"
+    uid, names, *may_read = ast.literal_eval((built_at / "found").read_text())
+    assert uid == own_uid() + 2_000_000 + host.fleet.job(job_id).number % 100
+    assert not [name for name in names if name.startswith(("MUSTER", "AWS"))]
+    assert may_read == [False] * len(tries)
+    shutil.rmtree(built_at)
