@@ -32,7 +32,8 @@ def test_the_last_of_several_is_copied(attempt: Path) -> None:
 
 
 def test_what_is_no_step_is_passed_over(attempt: Path) -> None:
-    note_checkpoints(attempt, [line(step) for step in (-1, True, "2", None, 1 << 60, 1.5, [])], 100)
+    steps: list[Any] = [-1, True, "2", None, 1 << 60, 1.5, []]
+    note_checkpoints(attempt, [line(step) for step in steps], 100)
     assert list(unseen(attempt)) == []
 
 
