@@ -50,6 +50,7 @@ from api.v1 import (
     node_export,
     node_labels,
     nodes,
+    outputs,
     overrides,
     pair_probes,
     persons,
@@ -150,8 +151,9 @@ def _routes() -> Sequence[BaseRoute]:
         pair_probes,
     )
     records = (events, audit, policies, system_figures)
-    of_tenants = (log_lines, training, bundles, verdicts, reclaims, keys, logins, persons, tenants, quotas, secrets)
-    for module in (jobs, job_lists, gpus, nodes, *of_tenants, *fleet_wide, *records, *of_hosts):
+    of_jobs = (log_lines, outputs, training, bundles, verdicts, reclaims)
+    of_tenants = (keys, logins, persons, tenants, quotas, secrets)
+    for module in (jobs, job_lists, gpus, nodes, *of_jobs, *of_tenants, *fleet_wide, *records, *of_hosts):
         add_strict_routes(root, "/v1", module.router)
     add_strict_routes(root, "/v1", system.v1)
     add_strict_routes(root, "", system.router)

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from typing import Annotated
 
 import msgspec
-from fastapi import APIRouter, Query, Request
+from fastapi import APIRouter, Path, Query, Request
 from fastapi.responses import Response
 from starlette.concurrency import run_in_threadpool
 
@@ -34,11 +34,11 @@ def _described() -> dict[str, object]:
     return {**of_messages, **described_as_manifest()}
 
 
-@router.post("/folders/{kind}/{name}", response_model=None, openapi_extra=_described(), dependencies=[_REFUSING])
+@router.post("/folders/{kind}/{folder}", response_model=None, openapi_extra=_described(), dependencies=[_REFUSING])
 async def begin_folder(
     attempt_id: str,
-    kind: str,
-    name: str,
+    kind: Annotated[str, Path(description="what the host uploads: `outputs`")],
+    folder: str,
     request: Request,
     node: Node,
     manifest: Annotated[Reading, manifest_body_of_host],
@@ -55,21 +55,21 @@ async def begin_folder(
         node,
         folder_uploads.BEGIN,
         lambda unit: folder_uploads.begin(
-            unit, attempt_id, kind, name, fence=fence, protocol=protocol, manifest=manifest
+            unit, attempt_id, kind, folder, fence=fence, protocol=protocol, manifest=manifest
         ),
     )
 
 
 @router.post(
-    "/folders/{kind}/{name}/uploads",
+    "/folders/{kind}/{folder}/uploads",
     response_model=None,
     openapi_extra=described_by_wire(FolderUploadsRequest, FolderUploadAnswer),
     dependencies=[_REFUSING],
 )
 async def confirm_folder(
     attempt_id: str,
-    kind: str,
-    name: str,
+    kind: Annotated[str, Path(description="what the host uploads: `outputs`")],
+    folder: str,
     request: Request,
     node: Node,
     message: Annotated[FolderUploadsRequest, wire_body(FolderUploadsRequest)],
@@ -79,7 +79,7 @@ async def confirm_folder(
         request,
         node,
         folder_uploads.CONFIRM,
-        lambda unit: folder_uploads.confirm(unit, attempt_id, kind, name, message),
+        lambda unit: folder_uploads.confirm(unit, attempt_id, kind, folder, message),
     )
 
 

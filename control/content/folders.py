@@ -1,7 +1,7 @@
 """Uploads of folders of any kind: begun by a manifest, uploaded object by object, complete with the last confirmation.
 
 Everything that is already there, from any folder of the tenant, is not uploaded again; so an upload that was broken off
-continues where it was. Callers check who may do so, and report what happened.
+continues where it was. Callers check permissions, and report what happened.
 """
 
 from collections.abc import Sequence
@@ -23,7 +23,7 @@ from muster.sizes import size_in_words
 MOST_UPLOADS: Final = 500
 """Objects that are offered for upload at once, or confirmed."""
 _TRY_AGAIN_S: Final = 60
-_LIMITS: Final = {
+_LIMITS_OF_KINDS: Final = {
     FolderKind.BUNDLE: ("bundle_bytes", "bundle_files"),
     FolderKind.OUTPUTS: ("outputs_bytes", "outputs_files"),
     FolderKind.ENVIRONMENT: ("environment_bytes", "environment_files"),
@@ -70,6 +70,8 @@ def begin_folder(
     added = rows.name_objects(unit, folder, ObjectKind.CHUNK, manifest.chunks, manifest.sizes)
     added += rows.name_objects(unit, folder, ObjectKind.MANIFEST, own, [manifest.manifest_bytes])
     _require_room(use.num_bytes, added, kind, policy)
+    if kind is FolderKind.OUTPUTS:
+        rows.name_files(unit, folder, manifest.paths, manifest.path_sizes)
     use.num_bytes += added
     return Progress(folder, is_news=True)
 
@@ -102,7 +104,7 @@ def upload_of(unit: UnitOfWork, folder: StoredFolder) -> Upload:
 
 
 def _require_within(manifest: Reading, kind: FolderKind, policy: ContentPolicy) -> None:
-    for_bytes, for_files = _LIMITS[kind]
+    for_bytes, for_files = _LIMITS_OF_KINDS[kind]
     most_bytes, most_files = getattr(policy, for_bytes), getattr(policy, for_files)
     if manifest.num_bytes > most_bytes:
         sizes = f"{size_in_words(manifest.num_bytes)}, and {size_in_words(most_bytes)} are accepted"

@@ -68,6 +68,11 @@ _UNLINK: Final = text("""
     )
     SELECT CAST(coalesce(sum(num_bytes), 0) AS bigint) FROM left_over
 """)
+_NAME_FILES: Final = text("""
+    INSERT INTO folder_files (folder_id, number, path, num_bytes)
+    SELECT :folder_id, number, path, size
+    FROM unnest(CAST(:paths AS text[]), CAST(:sizes AS bigint[])) WITH ORDINALITY AS given (path, size, number)
+""")
 _MAKE_USE: Final = text("INSERT INTO content_use (tenant_id, num_bytes) VALUES (:tenant_id, 0) ON CONFLICT DO NOTHING")
 MOST_UNLINKED: Final = 20_000
 """Objects of one statement. All of a large bundle take longer than a statement may, and the keeper would never end."""
@@ -123,6 +128,12 @@ def name_objects(unit: UnitOfWork, folder: StoredFolder, kind: ObjectKind, diges
     num_bytes = unit.session.execute(_ADD, given).scalar_one() + unit.session.execute(_WAKE, given).scalar_one()
     unit.session.execute(_LINK, given)
     return int(num_bytes)
+
+
+def name_files(unit: UnitOfWork, folder: StoredFolder, paths: Sequence[str], sizes: Sequence[int]) -> None:
+    """Store which files the folder has, in the order of their paths."""
+    note_change(unit.session)
+    unit.session.execute(_NAME_FILES, {"folder_id": folder.id, "paths": list(paths), "sizes": list(sizes)})
 
 
 def remove_folder(unit: UnitOfWork, use: ContentUse, folder: StoredFolder) -> None:

@@ -31,7 +31,7 @@ CONFIRM: Final = declare_action("host.confirm_folder")
 NOTE: Final = declare_action("host.note_outputs")
 MOST_NOTES: Final = 100
 """Notes about one part of an attempt that are kept."""
-_NOTED: Final = "job.outputs_noted"
+_NOTE_KIND: Final = "job.outputs_noted"
 
 
 class UploadPlace(Protocol):
@@ -43,7 +43,7 @@ class UploadPlace(Protocol):
     def begun(self, unit: UnitOfWork, folder: StoredFolder) -> None:
         """Store that the folder is for this; the tenant's row of content is locked."""
 
-    def require(self, unit: UnitOfWork, digest: str) -> None:
+    def check(self, unit: UnitOfWork, digest: str) -> None:
         """Raise ConflictError unless the folder of this digest is for this."""
 
     def completed(self, unit: UnitOfWork, folder: StoredFolder) -> None:
@@ -64,7 +64,7 @@ class _Outputs:
     def begun(self, unit: UnitOfWork, folder: StoredFolder) -> None:
         name_outputs(unit, self._at, folder)
 
-    def require(self, unit: UnitOfWork, digest: str) -> None:
+    def check(self, unit: UnitOfWork, digest: str) -> None:
         require_named(unit, self._at, digest)
 
     def completed(self, unit: UnitOfWork, folder: StoredFolder) -> None:
@@ -118,7 +118,7 @@ def confirm(unit: UnitOfWork, part_id: str, kind: str, name: str, request: Folde
     found = confirm_folder(unit, place.tenant_id, FolderKind(kind), request.digest, request.uploaded)
     if found is None:
         raise ConflictError("the upload was given up", suggestion="Begin it again with its manifest.")
-    place.require(unit, request.digest)
+    place.check(unit, request.digest)
     if found.is_news:
         place.completed(unit, found.folder)
     return upload_of(unit, found.folder)
@@ -146,7 +146,7 @@ def note(unit: UnitOfWork, attempt_id: str, message: OutputsNote) -> OutputsNote
     }
     if _is_kept(unit, part.job.id, payload):
         return OutputsNoteAnswer(stored=False)
-    unit.emit(_NOTED, "job", part.job.id, tenant_id=TenantId(part.job.tenant_id), payload=payload)
+    unit.emit(_NOTE_KIND, "job", part.job.id, tenant_id=TenantId(part.job.tenant_id), payload=payload)
     return OutputsNoteAnswer(stored=True)
 
 
@@ -184,7 +184,7 @@ def _is_kept(unit: UnitOfWork, job_id: JobId, payload: dict[str, Any]) -> bool:
     """Return whether the part's notes have this one, or are as many as are kept."""
     query = select(Event.payload).where(
         Event.subject_id == job_id,
-        Event.kind == _NOTED,
+        Event.kind == _NOTE_KIND,
         Event.payload["attempt_id"].astext == payload["attempt_id"],
         Event.payload["node_rank"].astext == str(payload["node_rank"]),
     )

@@ -125,6 +125,15 @@ from muster.documents.nodes import (
     NodePage,
     Place,
 )
+from muster.documents.outputs import (
+    ChunkNames,
+    JobFile,
+    JobFilePage,
+    JobOutputs,
+    JobOutputsPage,
+    OutputDownloads,
+    SignedDownload,
+)
 from muster.documents.pair_probes import RackPair, RackPairPage
 from muster.documents.persons import ChangedPerson, NewPerson, Person, PersonPage, PersonWithPassword
 from muster.documents.policies import (
@@ -226,6 +235,7 @@ __all__ = [
     "CheckpointInterval",
     "CheckpointPage",
     "CheckpointRule",
+    "ChunkNames",
     "CodeFrame",
     "Cohort",
     "CohortDetail",
@@ -273,6 +283,10 @@ __all__ = [
     "JobEffect",
     "JobEnergy",
     "JobEnvironments",
+    "JobFile",
+    "JobFilePage",
+    "JobOutputs",
+    "JobOutputsPage",
     "JobPage",
     "JobPlan",
     "JobQuestion",
@@ -312,6 +326,7 @@ __all__ = [
     "OneOf",
     "Onward",
     "OrderedBurnIn",
+    "OutputDownloads",
     "Override",
     "Pace",
     "Page",
@@ -351,6 +366,7 @@ __all__ = [
     "Series",
     "Shape",
     "SignalAge",
+    "SignedDownload",
     "SignedOut",
     "Spread",
     "StartedLogin",

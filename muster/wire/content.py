@@ -105,7 +105,8 @@ class OutputsNote(WireMessage, frozen=True, kw_only=True):
 
     ``step``: of the checkpoint; None: at the end. ``found``: ``skipped``: that checkpoint's outputs, since others were
     still being uploaded; ``left_out``: single paths; ``changed``: files that changed while they were read; ``failed``:
-    nothing is uploaded. ``words``: why, in one line. ``paths``: the first of them, in the working or output folder.
+    nothing is uploaded. ``words``: why, in one line.
+    ``num_paths``: of how many paths. ``paths``: the first of them.
     """
 
     protocol: int

@@ -201,6 +201,7 @@ class PartEnvironment(WireAnswer, frozen=True, kw_only=True):
 class PartOutputs(WireAnswer, frozen=True, kw_only=True):
     """What the host keeps of a part: all of its output folder, and what ``patterns`` match in the working folder.
 
+    ``patterns``: relative, with ``*``, ``?``, and ``**`` for any depth.
     ``max_bytes``, ``max_files``: of one collection.
     """
 

@@ -1,4 +1,4 @@
-"""Outputs of jobs: the folders that hosts collect at the end of an attempt and at its checkpoints."""
+"""Outputs of jobs: the folders that hosts collect at the end of an attempt and at its checkpoints, with their files."""
 
 from typing import Final
 
@@ -27,6 +27,15 @@ CREATE TABLE job_outputs (
 );
 CREATE INDEX ix_job_outputs_job_id_id ON job_outputs (job_id, id);
 CREATE INDEX ix_job_outputs_folder_id ON job_outputs (folder_id);
+CREATE TABLE folder_files (
+    folder_id bigint NOT NULL,
+    number integer NOT NULL,
+    path text NOT NULL,
+    num_bytes bigint NOT NULL,
+    CONSTRAINT pk_folder_files PRIMARY KEY (folder_id, number),
+    CONSTRAINT ck_folder_files_numbers CHECK (number >= 1 AND num_bytes >= 0),
+    CONSTRAINT fk_folder_files_folder_id FOREIGN KEY (folder_id) REFERENCES stored_folders (id) ON DELETE CASCADE
+);
 """
 
 
@@ -35,4 +44,5 @@ def upgrade() -> None:
 
 
 def downgrade() -> None:
+    op.drop_table("folder_files")
     op.drop_table("job_outputs")

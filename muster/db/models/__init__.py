@@ -10,6 +10,7 @@ from muster.db.models.checkpoints import Checkpoint
 from muster.db.models.cluster import Cluster, SequenceHead, StateEdge
 from muster.db.models.content import (
     ContentUse,
+    FolderFile,
     FolderJob,
     FolderObject,
     JobOutput,
@@ -73,6 +74,7 @@ __all__ = [
     "EnvironmentJob",
     "Event",
     "EvidenceRow",
+    "FolderFile",
     "FolderJob",
     "FolderObject",
     "Gpu",

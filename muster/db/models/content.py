@@ -91,6 +91,20 @@ class FolderJob(Base):
     folder_id: Mapped[int] = mapped_column(BigInteger, ForeignKey("stored_folders.id"), primary_key=True, index=True)
 
 
+class FolderFile(Base):
+    """A file of a folder of outputs, so that lists need no manifest. ``number``: by its path, in the order of bytes."""
+
+    __tablename__ = "folder_files"
+    __table_args__ = (CheckConstraint("number >= 1 AND num_bytes >= 0", name="numbers"),)
+
+    folder_id: Mapped[int] = mapped_column(
+        BigInteger, ForeignKey("stored_folders.id", ondelete="CASCADE"), primary_key=True
+    )
+    number: Mapped[int] = mapped_column(primary_key=True)
+    path: Mapped[str]
+    num_bytes: Mapped[int] = mapped_column(BigInteger)
+
+
 class JobOutput(Base):
     """Files of one host's part of an attempt, that were collected at its end or at a checkpoint.
 

@@ -20,7 +20,7 @@ def output_pattern(text: str) -> str:
         if part in {"", "."}:
             raise ValueError(f"{text!r} has an empty part or '.': write 'models/**' for all files of a folder")
         if _ANY_DEPTH in part and part != _ANY_DEPTH:
-            raise ValueError(f"{text!r} has '**' beside other characters: it stands alone between slashes")
+            raise ValueError(f"{text!r} has '**' next to other characters: it stands alone between slashes")
     return text
 
 

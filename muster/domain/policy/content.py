@@ -24,7 +24,8 @@ class ContentPolicy(StrictModel):
         200_000, description="Files that a host collects at once."
     )
     outputs_keep_days: Days = Field(
-        90, description="The outputs of a job are deleted so long after its end, those of its checkpoints with them."
+        90,
+        description="The outputs of a job are deleted so long after its end, with its checkpoints' outputs.",
     )
     outputs_upload_hours: Annotated[int, Field(ge=1, le=720)] = Field(
         24, description="For so long after the end of an attempt its hosts may upload its outputs."

@@ -8,13 +8,14 @@ from typing import Any
 import pytest
 from sqlalchemy import select
 
+from control.content import check, collection
 from control.content.manifests import Reading, reading_of
 from control.content.types import Upload
 from control.core.unit_of_work import UnitOfWorkFactory
 from control.hosts import folder_uploads
 from control.policy.policies import ACTIVATE, store_policy
 from muster.content.manifest import VERSION, Entry, Kind, Manifest, digest_of, encode
-from muster.db.models import Event, JobOutput, StoredFolder
+from muster.db.models import ContentUse, Event, FolderFile, JobOutput, StoredFolder
 from muster.domain.errors import (
     ConflictError,
     NotFoundError,
@@ -26,7 +27,7 @@ from muster.domain.errors import (
 from muster.domain.ids import AttemptId, JobId
 from muster.domain.policy.content import ContentPolicy
 from muster.domain.policy.document import Policy
-from muster.domain.stored_content import FolderKind, FolderState
+from muster.domain.stored_content import FolderKind, FolderState, ObjectKind
 from muster.wire.content import FolderUploadsRequest, OutputsNote
 from muster.wire.host import HOST_CAPABILITIES, PROTOCOL_VERSION
 from tests.control.conftest import SetClock
@@ -68,6 +69,13 @@ def claimed(fleet: Fleet, **job: Any) -> tuple[JobId, AttemptId, int]:
     assert order.outputs is not None
     assert order.outputs.patterns == job.get("outputs", ())
     return job_id, attempt_id, fence
+
+
+def end(fleet: Fleet, attempt_id: AttemptId, fence: int) -> None:
+    record: dict[str, object] = {"launcher_exit_code": 0, "ranks": {"0": {"exit_code": 0}}}
+    for kind in ("started", "exited", "cleaned"):
+        host_of(fleet).report(attempt_id, fence, kind, record=record if kind == "exited" else None)
+    fleet.reconcile()
 
 
 def begin(
@@ -188,12 +196,7 @@ def test_no_other_host_fence_kind_name_or_protocol_uploads(fleet: Fleet) -> None
 
 def test_the_upload_may_follow_the_end_for_a_day(fleet: Fleet, clock: SetClock) -> None:
     job_id, attempt_id, fence = claimed(fleet)
-    host_of(fleet).report(attempt_id, fence, "started")
-    host_of(fleet).report(
-        attempt_id, fence, "exited", record={"launcher_exit_code": 0, "ranks": {"0": {"exit_code": 0}}}
-    )
-    host_of(fleet).report(attempt_id, fence, "cleaned")
-    fleet.reconcile()
+    end(fleet, attempt_id, fence)
     assert fleet.attempts(job_id)[0].attempt.ended_at == clock.now
     begin(fleet, attempt_id, fence, manifest(b"one"))
     clock.advance(timedelta(hours=24).total_seconds())
@@ -216,7 +219,7 @@ def test_limits_of_the_policy_are_kept(fleet: Fleet) -> None:
     assert len(stored(fleet)) == 1
 
 
-def test_what_could_not_be_collected_is_noted_once(fleet: Fleet) -> None:
+def test_what_could_not_be_collected_is_on_the_timeline_once(fleet: Fleet) -> None:
     job_id, attempt_id, fence = claimed(fleet)
     told = OutputsNote(
         protocol=PROTOCOL_VERSION, fence=fence, found="left_out", words="it is a device", num_paths=2, paths=("tty",)
@@ -227,8 +230,8 @@ def test_what_could_not_be_collected_is_noted_once(fleet: Fleet) -> None:
             return folder_uploads.note(unit, attempt_id, message).stored
 
     assert [note(told), note(told)] == [True, False]
-    [noted] = events(fleet, "job.outputs_noted")
-    assert (noted["words"], noted["paths"], noted["step"]) == ("it is a device", ["tty"], None)
+    [found] = events(fleet, "job.outputs_noted")
+    assert (found["words"], found["paths"], found["step"]) == ("it is a device", ["tty"], None)
     stale = OutputsNote(protocol=PROTOCOL_VERSION, fence=fence + 1, found="failed", words="late")
     with pytest.raises(StaleFenceError):
         note(stale)
@@ -236,3 +239,58 @@ def test_what_could_not_be_collected_is_noted_once(fleet: Fleet) -> None:
         note(OutputsNote(protocol=PROTOCOL_VERSION, fence=fence, found="failed", words=f"fault {number}"))
     assert len(events(fleet, "job.outputs_noted")) == folder_uploads.MOST_NOTES
     assert job_id
+
+
+def keep(fleet: Fleet) -> None:
+    while collection.forget_outputs_once(fleet.units) or collection.expire_once(fleet.units):
+        pass
+
+
+def digests(fleet: Fleet) -> set[str]:
+    with fleet.units.read() as session:
+        return set(session.scalars(select(StoredFolder.digest)))
+
+
+def test_outputs_stay_until_their_job_ended_long_ago(fleet: Fleet, clock: SetClock) -> None:
+    job_id, attempt_id, fence = claimed(fleet)
+    one, two = manifest(b"one"), manifest(b"one", b"two")
+    upload(fleet, attempt_id, fence, one, "step-1")
+    upload(fleet, attempt_id, fence, two)
+    clock.advance(timedelta(days=200).total_seconds())
+    keep(fleet)
+    assert digests(fleet) == {one.digest, two.digest}, "the job has not ended"
+    end(fleet, attempt_id, fence)
+    clock.advance(timedelta(days=89).total_seconds())
+    keep(fleet)
+    assert len(stored(fleet)) == 2
+    clock.advance(timedelta(days=2).total_seconds())
+    keep(fleet)
+    assert (stored(fleet), digests(fleet)) == ([], set())
+    assert [each["num_outputs"] for each in events(fleet, "job.outputs_expired")] == [2]
+    with fleet.units.read() as session:
+        assert session.scalars(select(FolderFile)).all() == []
+        assert session.scalar(select(ContentUse.num_bytes).where(ContentUse.tenant_id == fleet.tenant_id)) == 0
+    assert job_id
+
+
+def test_an_upload_that_was_given_up_goes_and_what_took_its_place_stays(fleet: Fleet, clock: SetClock) -> None:
+    _, attempt_id, fence = claimed(fleet)
+    begin(fleet, attempt_id, fence, manifest(b"stale"), "step-1")
+    begin(fleet, attempt_id, fence, manifest(b"replaced"), "step-2")
+    kept = manifest(b"kept")
+    upload(fleet, attempt_id, fence, kept, "step-2")
+    keep(fleet)
+    assert digests(fleet) == {manifest(b"stale").digest, kept.digest}
+    clock.advance(timedelta(hours=25).total_seconds())
+    keep(fleet)
+    assert digests(fleet) == {kept.digest}
+    assert [row[2] for row in stored(fleet)] == [2]
+
+
+def test_a_lost_chunk_does_not_take_the_other_files_of_outputs(fleet: Fleet) -> None:
+    _, attempt_id, fence = claimed(fleet)
+    two = manifest(b"one", b"two")
+    upload(fleet, attempt_id, fence, two)
+    lost = check.ObjectName(fleet.tenant_id, ObjectKind.CHUNK, digest_of(b"one"), 3)
+    check.mark_missing(fleet.units, OPERATOR, [lost])
+    assert [row[4] for row in stored(fleet)] == [FolderState.COMPLETE]
