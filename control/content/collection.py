@@ -59,8 +59,8 @@ class Doomed:
 
 def keep_once(units: UnitOfWorkFactory, store: ObjectStore | None) -> bool:
     """Run one round. Return whether more is left to do at once."""
-    num_expired = max(forget_outputs_once(units), expire_once(units))
     forget_builds(units)
+    num_expired = max(forget_outputs_once(units), expire_once(units))
     if store is None:
         return num_expired >= BATCH
     doomed = doom_once(units)

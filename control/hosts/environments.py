@@ -87,7 +87,7 @@ class EnvironmentPlace:
         del folder
         self._renew(unit)
 
-    def require(self, unit: UnitOfWork, digest: str) -> None:
+    def check(self, unit: UnitOfWork, digest: str) -> None:
         del digest  # whatever the part that builds has uploaded is its environment, once it names the folder
         self._renew(unit)
 
