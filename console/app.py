@@ -34,7 +34,10 @@ from console.pages import (
     quotas,
     rack_pairs,
     records,
+    secrets,
     sign_in,
+    start,
+    submit,
     system,
 )
 from console.pages import (
@@ -73,6 +76,9 @@ _PAGE_MODULES: Final = (
     access,
     system,
     plans,
+    submit,
+    start,
+    secrets,
     jobs,
     job,
     job_changes,

@@ -20,6 +20,7 @@ from control.core.unit_of_work import UnitOfWorkFactory
 from control.tenants import keys, persons, sessions
 from control.tenants.sessions import sign_in_by_key
 from muster.domain.ids import TenantId
+from tests.control.secrets.secret_case import KeyService
 from tests.filled_once import filled
 from tests.fleet_factory import Fleet
 from tests.keyed_fleet import KeyedFleet, make_keyed_fleet
@@ -87,7 +88,7 @@ def engine(database_url: str) -> Iterator[Engine]:
 def seen(engine: Engine) -> Iterator[Console]:
     units = UnitOfWorkFactory(engine)
     found, cookies = filled(units, "keyed fleet with sessions", lambda: _signed_in(units))
-    dependencies = AppDependencies(units=units, secret_key=b"x" * 32)
+    dependencies = AppDependencies(units=units, secret_key=b"x" * 32, secret_keys=KeyService())
     dependencies.registry.register(DatabaseFigures(units))
     app = create_app(dependencies, console.app.install)
     with TestClient(app, base_url="http://127.0.0.1", raise_server_exceptions=False) as client:
