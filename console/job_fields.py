@@ -94,6 +94,11 @@ class FormField:
         return tuple(self.pointer[1:].split("/"))
 
     @property
+    def is_explained(self) -> bool:
+        """Return whether its help says more than its label."""
+        return self.help.lower().rstrip(".").removeprefix("the ") != self.label.lower()
+
+    @property
     def html_id(self) -> str:
         return "job" + self.pointer.replace("/", "-")
 
@@ -177,7 +182,7 @@ def _resolved(shape: Mapping[str, Any], definitions: Mapping[str, Any]) -> tuple
     """Return the one schema of a value, without null and variables, and the class that it names."""
     found, class_name = dict(shape), ""
     while "anyOf" in found or "$ref" in found:
-        kept = {key: found[key] for key in ("default", "description") if key in found}
+        kept = {str(key): found[key] for key in ("default", "description") if key in found}
         if "$ref" in found:
             class_name = found["$ref"].removeprefix(_DEFINITIONS)
             found = {**definitions[class_name], **kept}

@@ -37,7 +37,7 @@ def secrets_page(
 ) -> Response:
     """Show the secrets by tenant and name, a page at a time."""
     dependencies = dependencies_of(request)
-    place = place_in(dependencies.secret_key, {"console": "secrets"}, cursor, length=3)
+    place = place_in(dependencies.secret_key, {"secrets": ""}, cursor, length=3)
     after = None if place is None else (place[0], place[1], place[2])
 
     def read(unit: UnitOfWork) -> tuple[Sequence[SecretUse], Sequence[TenantRecord]]:
@@ -47,7 +47,7 @@ def secrets_page(
     found, owners = reading(dependencies.units, viewer.principal, tenant_secrets.READ, read)
     page = page_of(
         dependencies.secret_key,
-        {"console": "secrets"},
+        {"secrets": ""},
         found,
         size=A_PAGE,
         path=PATH,
@@ -121,7 +121,7 @@ def _typed(fields: Mapping[str, str]) -> dict[str, object]:
 
 
 def _value_in(fields: Mapping[str, str]) -> str:
-    """Return the value with the line ends that a file has: a browser sends those of the network."""
+    """Return the value with the line ends that a file has: a browser sends CRLF."""
     return fields.get("value", "").replace("\r\n", "\n")
 
 

@@ -20,7 +20,7 @@ router = APIRouter()
 
 @router.get("/start")
 def start_page(request: Request, viewer: Annotated[Viewer, sees(Permission.JOB_READ)]) -> Response:
-    """Show the three steps of a tenant; whoever is of no tenant is redirected to the fleet."""
+    """Show the three steps of a tenant; a person of no tenant is redirected to the fleet."""
     steps = steps_of(request, viewer)
     if steps is None:
         return RedirectResponse("/console", status_code=303)

@@ -134,7 +134,7 @@ def test_what_is_wrong_stands_next_to_its_field(
     answer = seen.post("/console/submit", "tenant_member", step=step, **{**HELLO, **texts})
     assert answer.status_code == 422
     html_id = next(each.html_id for each in fields() if each.pointer == field)
-    shown = re.search(rf'<p class="fault" id="{html_id}-fault">(.*?)</p>', answer.text, re.DOTALL)
+    shown = re.search(rf'<p class="field-fault" id="{html_id}-fault">(.*?)</p>', answer.text, re.DOTALL)
     assert shown is not None, answer.text
     assert words in shown[1]
     marked = re.search(rf'id="{html_id}" name="{field}" aria-describedby="([^"]*)" aria-invalid="true"', answer.text)
