@@ -34,6 +34,7 @@ from muster.domain.job.file_schema import PATH as SCHEMA_PATH
 from muster.domain.job.submission import JobSubmission
 from muster.domain.principals import Permission
 from muster.domain.stored_content import FolderState
+from muster.domain.validation import validated
 
 router = APIRouter()
 JOBS_SHOWN: Final = 20
@@ -135,7 +136,7 @@ def _begun(request: Request, viewer: Viewer, begin: str) -> Draft:
 
 
 def _without_defaults(spec: Mapping[str, Any]) -> dict[str, Any]:
-    known = JobSubmission.model_validate_json(json.dumps(spec))
+    known = validated(JobSubmission, spec)
     return known.spec.model_dump(mode="json", exclude_defaults=True)
 
 

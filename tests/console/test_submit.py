@@ -2,11 +2,13 @@
 
 import json
 import re
+from collections.abc import Iterator
 from html import unescape
 from typing import Any
 
 import pytest
 import yaml
+from hypothesis import given
 from sqlalchemy import select
 
 from console.job_fields import fields, groups
@@ -21,6 +23,7 @@ from muster.domain.job.spec import JobSpec
 from muster.domain.principals import Principal, Role
 from tests.console.conftest import Console
 from tests.console.test_plans import submit
+from tests.domain.job.specifications import SPECIFICATIONS
 
 HELLO = {"/name": "hello", "/program/script": "/srv/hello.py"}
 FILLED: dict[str, Any] = {
@@ -67,6 +70,24 @@ def test_a_job_that_fills_the_form_is_the_job_that_the_form_makes() -> None:
     made = submission_of(document_of(texts_of(FILLED))).spec
     assert made == JobSpec.model_validate(FILLED, strict=False)
     assert is_kept(FILLED)
+
+
+@given(document=SPECIFICATIONS)
+def test_any_job_fills_the_form_and_is_made_again_or_noticed(document: dict[str, Any]) -> None:
+    spec = JobSpec.model_validate(document, strict=False).model_dump(mode="json", exclude_defaults=True)
+    texts = [text for text in _texts_in(spec) if text != text.strip() or not text or "\n" in text or "\r" in text]
+    assert is_kept(spec) or texts, "what the form cannot hold is such a text"
+
+
+def _texts_in(value: Any) -> Iterator[str]:
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, dict):
+        for each in (*value, *value.values()):
+            yield from _texts_in(each)
+    elif isinstance(value, list | tuple):
+        for each in value:
+            yield from _texts_in(each)
 
 
 @pytest.mark.parametrize("template", TEMPLATES, ids=lambda each: each.key)

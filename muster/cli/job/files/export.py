@@ -8,7 +8,6 @@ import typer
 from muster.cli.framework.names import JobId
 from muster.cli.framework.output import json_of, print_line
 from muster.cli.framework.profile import find_profile, open_client
-from muster.documents.job_files import file_document, yaml_text
 from muster.domain.job.file_schema import PATH, job_file_schema
 
 
@@ -19,6 +18,8 @@ def export(
     as_json: Annotated[bool, typer.Option("--json", help="As JSON.")] = False,
 ) -> None:
     """Write a job as a file: `muster job submit -f` makes an equal one of it. It names no tenant."""
+    from muster.documents.job_files import file_document, yaml_text
+
     with open_client() as client:
         job = client.job(job_id)
     document = file_document(job["spec"], is_whole=is_whole)
