@@ -154,6 +154,8 @@ class Settings(StrictModel):
     """The content store, S3-compatible. `{bucket}` in it stands for the bucket, where that is a part of the name."""
     store_public_url: Annotated[str, AfterValidator(_store_url)] | None = None
     """The store's address as clients and hosts reach it, if that is another."""
+    store_gateway_url: Annotated[str, AfterValidator(_store_url)] | None = None
+    """The address, as clients reach it, of the `muster store` process that joins the chunks of one file of outputs."""
     store_bucket: Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]$")] = "muster"
     store_region: Annotated[str, Field(pattern=r"^[a-z0-9-]{1,63}$")] = "us-east-1"
     store_key_file: Annotated[Path, Field(strict=False)] | None = None

@@ -18,6 +18,7 @@ from api.reading import PRINTABLE, Limit, PageOf, page_of, reading
 from api.refusals import refusing_also
 from api.views import time_of
 from control.content import bundles
+from control.content.folders import MOST_UPLOADS
 from control.content.manifests import Reading
 from control.content.types import FolderFound, StoredFolderRecord, Upload, WantedObject
 from control.core.unit_of_work import retrying
@@ -43,7 +44,7 @@ Digest = Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{64}$")]
 class Uploaded(StrictModel):
     """Digests of objects that the store has taken since the last request."""
 
-    uploaded: Annotated[list[Digest], Field(max_length=bundles.MOST_UPLOADS)]
+    uploaded: Annotated[list[Digest], Field(max_length=MOST_UPLOADS)]
 
 
 @router.get("/content")

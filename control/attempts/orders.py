@@ -23,7 +23,16 @@ from muster.domain.job.elastic import pieces
 from muster.domain.job.spec import CheckpointRule, JobSpec
 from muster.domain.lifecycle.model import Timers
 from muster.domain.policy.document import Policy
-from muster.wire.host import Order, PartBundle, PartContainer, PartDataset, PartLimits, Preparation, Rendezvous
+from muster.wire.host import (
+    Order,
+    PartBundle,
+    PartContainer,
+    PartDataset,
+    PartLimits,
+    PartOutputs,
+    Preparation,
+    Rendezvous,
+)
 
 _FETCH_PART: Final = 0.75
 """Part of the time for all checks in which a host gets the bundle."""
@@ -53,6 +62,11 @@ def order_of(unit: UnitOfWork, loaded: LoadedAttempt, node_id: NodeId, policy: P
         grace_s=grace_ms(job_request(job), Timers.of(policy)) / 1000,
         preparation=_preparation(unit, loaded, host, gpus, policy),
         durations=learnt_before(unit.session, attempt),
+        outputs=PartOutputs(
+            patterns=spec.outputs,
+            max_bytes=policy.content.outputs_bytes,
+            max_files=policy.content.outputs_files,
+        ),
     )
 
 

@@ -11,23 +11,11 @@ from sqlalchemy.dialects.postgresql import insert
 
 from control.attempts.mapping import job_request
 from control.core.unit_of_work import UnitOfWork, declare_action
+from control.hosts.parts import job_of_attempt, job_of_preflight
 from control.hosts.protocol import node_of
-from muster.db.models import (
-    Attempt,
-    AttemptHost,
-    FolderObject,
-    Job,
-    Node,
-    NodeBundle,
-    PlacementPreflight,
-    StoredFolder,
-    StoredObject,
-)
+from muster.db.models import FolderObject, Node, NodeBundle, StoredFolder, StoredObject
 from muster.domain.errors import NoSuchBundleError, NotFoundError, StaleFenceError
-from muster.domain.ids import NodeId, TenantId
-from muster.domain.job.preflight import PreflightState
-from muster.domain.state_sets import PARTS_THAT_MAY_RUN
-from muster.domain.states import JobState
+from muster.domain.ids import TenantId
 from muster.domain.stored_content import FolderKind, ObjectKind
 from muster.store.faults import NOT_CONFIGURED, StoreError
 from muster.store.keys import chunk_key, manifest_key
@@ -36,7 +24,6 @@ from muster.wire.content import BundleReport, BundleReportAnswer, Download, Down
 
 DOWNLOADS: Final = declare_action("host.downloads")
 HOLD: Final = declare_action("host.bundles")
-_PREFLIGHT: Final = "look-"
 
 
 def downloads(unit: UnitOfWork, part_id: str, request: DownloadsRequest, store: ObjectStore | None) -> DownloadsAnswer:
@@ -48,7 +35,8 @@ def downloads(unit: UnitOfWork, part_id: str, request: DownloadsRequest, store: 
         StoreError: no content store is configured any more.
     """
     node_id = node_of(unit, request.protocol)
-    job = _job_of_preflight(unit, part_id, request.fence, node_id) or _job_of(unit, part_id, request.fence, node_id)
+    fence = request.fence
+    job = job_of_preflight(unit, part_id, fence, node_id) or job_of_attempt(unit, part_id, fence, node_id)
     if job is None:
         raise StaleFenceError
     if job_request(job).bundle != request.bundle:
@@ -86,42 +74,6 @@ def _require_chunks(unit: UnitOfWork, tenant_id: TenantId, request: DownloadsReq
 def _signed(store: ObjectStore, key: str, now: datetime) -> Download:
     signed = store.download(key, now)
     return Download(url=signed.url, headers=dict(signed.headers))
-
-
-def _job_of(unit: UnitOfWork, attempt_id: str, fence: int, node_id: NodeId) -> Job | None:
-    """Return the job of an attempt whose part on this node may run. It takes no lock, since it changes nothing."""
-    query = (
-        select(Job)
-        .join(Attempt, Attempt.job_id == Job.id)
-        .join(AttemptHost, AttemptHost.attempt_id == Attempt.id)
-        .where(
-            Attempt.id == attempt_id,
-            Attempt.fence == fence,
-            AttemptHost.node_id == node_id,
-            AttemptHost.state.in_(PARTS_THAT_MAY_RUN),
-        )
-    )
-    return unit.session.scalars(query).one_or_none()
-
-
-def _job_of_preflight(unit: UnitOfWork, preflight_id: str, number: int, node_id: NodeId) -> Job | None:
-    """Return the job of an open preflight on this node."""
-    if not preflight_id.startswith(_PREFLIGHT):
-        return None
-    query = (
-        select(Job, PlacementPreflight)
-        .join(PlacementPreflight, PlacementPreflight.job_id == Job.id)
-        .where(
-            PlacementPreflight.job_id == preflight_id.rpartition("-")[2],
-            PlacementPreflight.number == number,
-            PlacementPreflight.node_id == node_id,
-            PlacementPreflight.state == PreflightState.REQUESTED,
-            PlacementPreflight.deadline_at > unit.now,
-            Job.state == JobState.QUEUED,
-        )
-    )
-    found = unit.session.execute(query).one_or_none()
-    return None if found is None or found[1].preflight_id != preflight_id else found[0]
 
 
 def hold(unit: UnitOfWork, report: BundleReport) -> BundleReportAnswer:

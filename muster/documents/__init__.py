@@ -124,6 +124,15 @@ from muster.documents.nodes import (
     NodePage,
     Place,
 )
+from muster.documents.outputs import (
+    ChunkNames,
+    JobFile,
+    JobFilePage,
+    JobOutputs,
+    JobOutputsPage,
+    OutputDownloads,
+    SignedDownload,
+)
 from muster.documents.pair_probes import RackPair, RackPairPage
 from muster.documents.persons import ChangedPerson, NewPerson, Person, PersonPage, PersonWithPassword
 from muster.documents.policies import (
@@ -225,6 +234,7 @@ __all__ = [
     "CheckpointInterval",
     "CheckpointPage",
     "CheckpointRule",
+    "ChunkNames",
     "CodeFrame",
     "Cohort",
     "CohortDetail",
@@ -270,6 +280,10 @@ __all__ = [
     "JobDetail",
     "JobEffect",
     "JobEnergy",
+    "JobFile",
+    "JobFilePage",
+    "JobOutputs",
+    "JobOutputsPage",
     "JobPage",
     "JobPlan",
     "JobQuestion",
@@ -309,6 +323,7 @@ __all__ = [
     "OneOf",
     "Onward",
     "OrderedBurnIn",
+    "OutputDownloads",
     "Override",
     "Pace",
     "Page",
@@ -348,6 +363,7 @@ __all__ = [
     "Series",
     "Shape",
     "SignalAge",
+    "SignedDownload",
     "SignedOut",
     "Spread",
     "StartedLogin",

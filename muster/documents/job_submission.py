@@ -124,6 +124,7 @@ class _JobFields(TypedDict):
     secrets: NotRequired[list[str]]
     secret_env: NotRequired[dict[str, str]]
     datasets: NotRequired[list[Dataset]]
+    outputs: NotRequired[list[str]]
     wall_time_s: NotRequired[float | None]
     budget_gpu_hours: NotRequired[float | None]
     stop_grace_s: NotRequired[float | None]

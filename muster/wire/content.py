@@ -1,20 +1,25 @@
-"""Bundles between hosts and control plane: signed downloads for one part of an attempt, and what a host holds.
+"""Folders between hosts and control plane: signed downloads and uploads for one part of an attempt, and what a host
+holds.
 
-No content passes the API: a host reads chunks from the content store by addresses that the control plane signs.
+No content passes the API: a host reads and writes chunks of the content store by addresses that the control plane
+signs. A folder's upload begins with its manifest as body, the same bytes as of a bundle.
 """
 
-from typing import Annotated, Final
+from typing import Annotated, Final, Literal
 
 from msgspec import Meta, field
 
-from muster.wire.host import PositiveFence
+from muster.wire.host import Count, PositiveFence
 from muster.wire.messages import WireAnswer, WireMessage
 
 MAX_DOWNLOADS: Final = 500
 """Addresses in one answer: some 600 bytes each."""
+MAX_UPLOADS: Final = 500
+"""Objects that are offered for upload at once, or confirmed."""
 MAX_REPORTED: Final = 1_000
 """Bundles that a host reports: of more it reports the ones that were used last."""
 Digest = Annotated[str, Meta(pattern=r"^[0-9a-f]{64}\Z")]
+_Path = Annotated[str, Meta(max_length=4096, pattern=r"^[^\x00]*\Z")]
 BundleCopy = Annotated[str, Meta(pattern=r"^[^/\x00]{1,128}/[0-9a-f]{64}\Z")]
 """A copy on a host, as ``TENANT/DIGEST``: tenants share none, though their folders may be the same."""
 
@@ -55,3 +60,59 @@ class BundleReport(WireMessage, frozen=True, kw_only=True):
 
 class BundleReportAnswer(WireAnswer, frozen=True, kw_only=True):
     stored: int
+
+
+class FolderUploadsRequest(WireMessage, frozen=True, kw_only=True):
+    """What the store has taken of a folder since the last request. ``digest``: of the manifest that began it."""
+
+    protocol: int
+    fence: PositiveFence
+    digest: Digest
+    uploaded: Annotated[tuple[Digest, ...], Meta(max_length=MAX_UPLOADS)] = ()
+
+
+class SignedUpload(WireAnswer, frozen=True, kw_only=True):
+    """A chunk or manifest that the store lacks, and the request that its holder may send until it expires."""
+
+    digest: str
+    num_bytes: int
+    url: str
+    method: str = "PUT"
+    headers: dict[str, str] = field(default_factory=dict)
+
+
+class FolderUploadAnswer(WireAnswer, frozen=True, kw_only=True):
+    """How far the upload of a folder is. ``uploads``: the next objects; with the last one it is complete.
+
+    ``num_missing``, ``missing_bytes``: all that the store lacks. ``num_waiting``: objects that are just being deleted
+    from the store: their uploads are offered a few minutes later, so an answer may have no upload and not be complete.
+    """
+
+    digest: str
+    state: Literal["uploading", "complete"]
+    uploads: tuple[SignedUpload, ...] = ()
+    num_missing: int = 0
+    missing_bytes: int = 0
+    num_waiting: int = 0
+
+
+class OutputsNote(WireMessage, frozen=True, kw_only=True):
+    """What a host could not collect, for the job's timeline. A host reports a reason once for an attempt.
+
+    ``step``: of the checkpoint; None: at the end. ``found``: ``skipped``: that checkpoint's outputs, since others were
+    still being uploaded; ``left_out``: single paths; ``changed``: files that changed while they were read; ``failed``:
+    nothing is uploaded. ``words``: why, in one line.
+    ``num_paths``: of how many paths. ``paths``: the first of them.
+    """
+
+    protocol: int
+    fence: PositiveFence
+    found: Literal["skipped", "left_out", "changed", "failed"]
+    words: Annotated[str, Meta(min_length=1, max_length=500, pattern=r"^[^\x00\r\n]*\Z")]
+    step: Count | None = None
+    num_paths: Count = 0
+    paths: Annotated[tuple[_Path, ...], Meta(max_length=20)] = ()
+
+
+class OutputsNoteAnswer(WireAnswer, frozen=True, kw_only=True):
+    stored: bool

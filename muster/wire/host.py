@@ -26,7 +26,8 @@ SEALED_SECRETS: Final = "sealed_secrets"
 LAID_SECRETS: Final = "laid_secrets"
 """Listed in heartbeats alone, by a host whose operator keeps secrets as files on it."""
 HOST_CAPABILITIES: Final = (
-    *("bundle", "container", "datasets", "look", "ready", SEALED_SECRETS, "secret_variables", "secrets", "venv"),
+    *("bundle", "container", "datasets", "look", "outputs", "ready", SEALED_SECRETS, "secret_variables", "secrets"),
+    "venv",
 )
 """Capabilities of a host of this release beyond the first release's orders. Heartbeats and claims list them."""
 CAPABILITIES_FIELD: Final = "knows"
@@ -182,6 +183,18 @@ class PartBundle(WireAnswer, frozen=True, kw_only=True):
     disk_free_bytes: int = 0
 
 
+class PartOutputs(WireAnswer, frozen=True, kw_only=True):
+    """What the host keeps of a part: all of its output folder, and what ``patterns`` match in the working folder.
+
+    ``patterns``: relative, with ``*``, ``?``, and ``**`` for any depth.
+    ``max_bytes``, ``max_files``: of one collection.
+    """
+
+    patterns: tuple[str, ...] = ()
+    max_bytes: int
+    max_files: int
+
+
 class Preparation(WireAnswer, frozen=True, kw_only=True):
     """The checks that a host makes before it reports that it is ready. It starts nothing before its go."""
 
@@ -246,6 +259,8 @@ class Order(WireAnswer, frozen=True, kw_only=True):
     """How long the phases of the job's earlier attempts took. None are in the orders of an older server."""
     bundle: PartBundle | None = None
     """With it ``script``, ``working_dir`` and the first word of ``argv`` may be relative to its folder."""
+    outputs: PartOutputs | None = None
+    """None: nothing is collected, as in a preflight, and for an order of an older server."""
 
 
 class PreflightOrder(WireAnswer, frozen=True, kw_only=True):

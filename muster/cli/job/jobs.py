@@ -13,6 +13,7 @@ from muster.cli.framework.profile import open_client
 from muster.cli.framework.tables import Column, Document, printable
 from muster.cli.job.files.copies import copy, retry
 from muster.cli.job.files.export import export, schema
+from muster.cli.job.job_files import files, get
 from muster.cli.job.job_logs import logs
 from muster.cli.job.job_pins import pin, unpin
 from muster.cli.job.job_plan import explain, plan, reasons
@@ -115,6 +116,8 @@ reads(app, "ranks", example="muster job ranks job_… --watch")(ranks)
 reads(app, "steps", example="muster job steps job_… --json")(steps)
 changes(app, "pin", example="muster job pin job_… 400 --reason 'the one that we published'")(pin)
 changes(app, "unpin", example="muster job unpin job_… 400")(unpin)
+reads(app, "files", example="muster job files job_…")(files)
+changes(app, "get", example="muster job get job_… model.pt -o results")(get)
 app.command("logs", epilog="Example: `muster job logs job_… --follow --rank 0`")(logs)
 
 

@@ -8,7 +8,15 @@ from muster.db.models.audit import AuditEntry
 from muster.db.models.burn_ins import BurnIn
 from muster.db.models.checkpoints import Checkpoint
 from muster.db.models.cluster import Cluster, SequenceHead, StateEdge
-from muster.db.models.content import ContentUse, FolderJob, FolderObject, StoredFolder, StoredObject
+from muster.db.models.content import (
+    ContentUse,
+    FolderFile,
+    FolderJob,
+    FolderObject,
+    JobOutput,
+    StoredFolder,
+    StoredObject,
+)
 from muster.db.models.cordons import Cordon
 from muster.db.models.enrolment import JoinToken, NodeIdentity
 from muster.db.models.events import ConsumerCursor, Event
@@ -63,6 +71,7 @@ __all__ = [
     "Cordon",
     "Event",
     "EvidenceRow",
+    "FolderFile",
     "FolderJob",
     "FolderObject",
     "Gpu",
@@ -72,6 +81,7 @@ __all__ = [
     "IdempotencyKey",
     "Incident",
     "Job",
+    "JobOutput",
     "JobSecret",
     "JoinToken",
     "LeaderLeaseRow",

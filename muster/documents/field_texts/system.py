@@ -138,6 +138,9 @@ SYSTEM_TEXTS: Final[dict[str, str]] = {
 }
 PARAMETER_TEXTS: Final[dict[str, str]] = {
     "bundle": "The digest of the bundle.",
+    "path": "A file's path in the outputs.",
+    "folder": "Of outputs: `final`, or `step-N` of a checkpoint.",
+    "outputs_id": "The id of the outputs, as their list has it.",
     "secret_id": "The id of the secret.",
     "after": "The position after which to begin.",
     "attempt_id": "The attempt's id.",

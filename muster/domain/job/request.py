@@ -58,6 +58,7 @@ def request_of_spec(spec: JobSpec) -> JobRequest:
         "bundle": spec.program.bundle is not None,
         "container": container is not None,
         "datasets": bool(spec.datasets),
+        "outputs": bool(spec.outputs),
         "secret_variables": bool(spec.secret_env),
         "secrets": bool(spec.secret_names),
         "venv": spec.program.venv is not None,

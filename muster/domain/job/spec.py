@@ -17,6 +17,7 @@ from muster.domain.job.bundle_spec import (
 )
 from muster.domain.job.container_spec import Container, Mount
 from muster.domain.job.dataset_spec import Dataset, require_each_once
+from muster.domain.job.output_spec import OutputPatterns
 from muster.domain.job.placement_spec import NodeLabelRule, ParallelLayout, TopologyRule
 from muster.domain.policy.quantities import MOST_S
 from muster.domain.policy.stragglers import StragglerRule
@@ -267,7 +268,8 @@ class JobSpec(StrictModel):
 
     ``secrets``: names of the tenant's secrets, never values; the program reads each as a file. ``secret_env``: variable
     → the secret whose value it has, for programs that read no file. ``datasets``: data that its hosts must have before
-    it starts; the program finds each by ``MUSTER_DATASET_<NAME>``. ``on_node_loss`` None: ``fenced`` for several hosts
+    it starts; the program finds each by ``MUSTER_DATASET_<NAME>``. ``outputs``: patterns of files in its working folder
+    that are kept, besides all of ``MUSTER_OUTPUT_DIR``. ``on_node_loss`` None: ``fenced`` for several hosts
     whose program trains by ``muster.train``, since an old attempt's commits are fenced off there; else ``wait``.
     ``on_hang``: the reaction if its ranks make no progress; None: the policy's. ``on_straggler``: the reaction to a
     slow rank; None: the policy's. ``on_value_fault``: the reaction of ``muster.train`` to a value that is not finite,
@@ -288,6 +290,7 @@ class JobSpec(StrictModel):
     secrets: tuple[Name, ...] = Field(default=(), max_length=32, strict=False)
     secret_env: dict[EnvKey, Name] = Field(default_factory=dict, max_length=32)
     datasets: tuple[Dataset, ...] = Field(default=(), max_length=16, strict=False)
+    outputs: OutputPatterns = ()
     wall_time_s: Annotated[float, Field(gt=0, le=MOST_S)] | None = None
     budget_gpu_hours: Annotated[float, Field(gt=0, le=1e9)] | None = None
     stop_grace_s: Annotated[float, Field(ge=0, le=3600)] | None = None
