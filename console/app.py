@@ -26,6 +26,7 @@ from console.pages import (
     job,
     job_changes,
     job_logs,
+    job_outputs,
     jobs,
     live,
     node_maintenance,
@@ -83,6 +84,7 @@ _PAGE_MODULES: Final = (
     job,
     job_changes,
     job_logs,
+    job_outputs,
 )
 _ADVICE_OF_PROBLEM: Final[Mapping[type[MusterError], str]] = {
     ForbiddenError: "Sign in as a person whose role has that permission.",

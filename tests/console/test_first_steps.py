@@ -102,7 +102,7 @@ def test_the_commands_name_this_control_plane_and_exist(seen: Console, tmp_path:
     assert "muster job submit --follow --gpus 1 -- hello.py" in with_store
     named = [tuple(shlex.split(each)) for each in {*without_store, *with_store}]
     faults = [fault_of(Named("the page", words)) for words in named if words[0] == "muster"]
-    assert len(faults) == 5
+    assert len(faults) == 6
     assert [fault for fault in faults if fault is not None] == []
 
 
