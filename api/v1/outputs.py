@@ -129,19 +129,30 @@ def read_file(
 
     Of several files of this path: of the newest attempt, of its end before that of its checkpoints, of the first host.
     """
-    dependencies = dependencies_of(request)
     found_id, wanted = JobId(require_id("job", job_id)), OutputsFilter(attempt, step, node_rank)
+    url = signed_file(dependencies_of(request), principal, found_id, path, wanted)
+    return RedirectResponse(url, status_code=307, headers={"Cache-Control": "no-store"})
+
+
+def signed_file(
+    dependencies: AppDependencies, principal: Principal, job_id: JobId, path: str, wanted: OutputsFilter
+) -> str:
+    """Return the address of a file in the content store, signed for an hour, and audit the read.
+
+    Raises:
+        NotFoundError: the visible job has no such file.
+        ConflictError: there is no store, or none that joins the chunks of a file.
+    """
     store = _store_of(dependencies)
     if not store.has_gateway:
         raise ConflictError(_NO_GATEWAY, suggestion="`muster job get` reads files without it.")
 
     def once() -> Readable:
         with dependencies.units.begin(principal, outputs.READ) as unit:
-            return outputs.read_file(unit, found_id, _storable(path), wanted)
+            return outputs.read_file(unit, job_id, _storable(path), wanted)
 
     found = retrying(once)
-    link = store.file(found.tenant_id, found.digest, path, dependencies.units.clock())
-    return RedirectResponse(link.url, status_code=307, headers={"Cache-Control": "no-store"})
+    return store.file(found.tenant_id, found.digest, path, dependencies.units.clock()).url
 
 
 @router.post(

@@ -18,6 +18,7 @@ from console.job_curves import charts_of
 from console.job_place import place_words
 from console.job_ranks import grid_of
 from console.job_readings import charts_over_time
+from console.pages import job_outputs
 from console.pages.job_logs import LAST_BYTES, Search, filter_in, joined, searched, shown_chunk, value_of
 from console.plan_texts import PlanShown
 from console.rendering import is_fragment, pages_of
@@ -100,6 +101,7 @@ class _Shown:
     streams: Sequence[LogStream]
     log: Sequence[LogChunkRecord]
     search: Search | None
+    collected: job_outputs.OutputsShown
 
 
 @router.get("/jobs/{job_id}")
@@ -142,6 +144,7 @@ def job_page(
             streams=streams_of(unit, found_id) if reads_logs else (),
             log=last_chunks(unit, found_id, wanted, max_bytes=LAST_BYTES) if reads_logs and not find else (),
             search=searched(unit, found_id, wanted, find, begin) if reads_logs and find else None,
+            collected=job_outputs.shown_of(unit, found_id) if has_tables else job_outputs.NOTHING,
         )
 
     shown = reading(dependencies_of(request).units, viewer.principal, jobs.READ, read)
@@ -211,6 +214,7 @@ def _context(viewer: Viewer, shown: _Shown, log: str) -> dict[str, Any]:
         "log": joined(shown_chunk(chunk, shown.streams) for chunk in shown.log),
         "log_choice": log,
         "search": shown.search,
+        "collected": shown.collected,
         "value_of": value_of,
         "words": job_texts,
         "reactions": REACTION_WORDS,

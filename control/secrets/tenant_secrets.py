@@ -108,8 +108,8 @@ def _tenant_of(principal: Principal, requested: TenantId | None) -> TenantId:
     return own or TenantId(str(requested))
 
 
-def create(unit: UnitOfWork, first: SealedValue) -> SecretRecord:
-    """Store a new secret.
+def create(unit: UnitOfWork, first: SealedValue, *, reason: str | None = None) -> SecretRecord:
+    """Store a new secret. ``reason``: a person's, for the audit.
 
     Raises:
         ConflictError: the tenant has one of that name, or has the most that it may have.
@@ -140,12 +140,14 @@ def create(unit: UnitOfWork, first: SealedValue) -> SecretRecord:
     unit.session.add(row)
     unit.session.flush()
     unit.session.add(_version_of(unit, first))
-    _leave_traces(unit, "secret.created", "secret.create", row, {"jobs": row.jobs, "version": 1})
+    _leave_traces(unit, "secret.created", "secret.create", row, {"jobs": row.jobs, "version": 1}, reason)
     unit.session.flush()
     return record_of(row, SecretRecord)
 
 
-def rotate(unit: UnitOfWork, following: SealedValue, *, expected_version: int | None = None) -> SecretRecord:
+def rotate(
+    unit: UnitOfWork, following: SealedValue, *, expected_version: int | None = None, reason: str | None = None
+) -> SecretRecord:
     """Store the next value. Attempts that were placed before keep to the value before it; older ones are removed.
 
     Raises:
@@ -162,16 +164,18 @@ def rotate(unit: UnitOfWork, following: SealedValue, *, expected_version: int | 
     old = SecretVersion.secret_id == row.id, SecretVersion.version < row.version - 1
     unit.session.execute(deletion(SecretVersion).where(*old))
     unit.session.add(_version_of(unit, following))
-    _leave_traces(unit, "secret.rotated", "secret.rotate", row, {"version": row.version})
+    _leave_traces(unit, "secret.rotated", "secret.rotate", row, {"version": row.version}, reason)
     unit.session.flush()
     return record_of(row, SecretRecord)
 
 
-def delete(unit: UnitOfWork, secret_id: SecretId, *, expected_version: int | None = None) -> SecretRecord:
+def delete(
+    unit: UnitOfWork, secret_id: SecretId, *, expected_version: int | None = None, reason: str | None = None
+) -> SecretRecord:
     """Delete the secret with all its values: no host receives it from this commit on. Raises as ``rotate``."""
     unit.principal.require(Permission.SECRET_WRITE)
     row = _locked(unit, secret_id, expected_version)
-    _leave_traces(unit, "secret.deleted", "secret.delete", row, {"version": row.version})
+    _leave_traces(unit, "secret.deleted", "secret.delete", row, {"version": row.version}, reason)
     unit.session.delete(row)
     unit.session.flush()
     return record_of(row, SecretRecord)
@@ -224,7 +228,9 @@ def _version_of(unit: UnitOfWork, value: SealedValue) -> SecretVersion:
     )
 
 
-def _leave_traces(unit: UnitOfWork, kind: str, action: str, row: Secret, more: dict[str, object]) -> None:
+def _leave_traces(
+    unit: UnitOfWork, kind: str, action: str, row: Secret, more: dict[str, object], reason: str | None
+) -> None:
     detail = {"name": row.name, **more}
     unit.emit(kind, "secret", row.id, tenant_id=row.tenant_id, payload=detail)
-    unit.audit(action, "secret", row.id, tenant_id=row.tenant_id, detail=detail)
+    unit.audit(action, "secret", row.id, tenant_id=row.tenant_id, reason=reason, detail=detail)
