@@ -1,5 +1,6 @@
 """Every call of the API, described once for both clients."""
 
+from muster.client.bulk import BulkCalls
 from muster.client.bundles import BundleCalls
 from muster.client.fleet import FleetCalls
 from muster.client.gpu_history import GpuPastCalls
@@ -12,6 +13,15 @@ from muster.client.tenants import TenantCalls
 
 
 class EveryCall(
-    JobCalls, BundleCalls, GpuCalls, GpuPastCalls, FleetCalls, TenantCalls, PersonCalls, PolicyCalls, SecretCalls
+    JobCalls,
+    BundleCalls,
+    GpuCalls,
+    GpuPastCalls,
+    FleetCalls,
+    BulkCalls,
+    TenantCalls,
+    PersonCalls,
+    PolicyCalls,
+    SecretCalls,
 ):
     """A new part of the API adds its calls here."""

@@ -4,6 +4,16 @@ They are plain dictionaries with a type. Times are RFC 3339 in UTC; units are in
 """
 
 from muster.documents.audit import AuditEntry, AuditPage
+from muster.documents.bulk import (
+    BulkAnswer,
+    BulkItem,
+    JobsChange,
+    JobSelector,
+    NodesChange,
+    NodesCordon,
+    NodesDrain,
+    NodeSelector,
+)
 from muster.documents.bundles import (
     BegunBundle,
     Bundle,
@@ -199,6 +209,8 @@ __all__ = [
     "BreakerPage",
     "BreakerProposal",
     "BreakerScope",
+    "BulkAnswer",
+    "BulkItem",
     "Bundle",
     "BundleFound",
     "BundlePage",
@@ -273,7 +285,9 @@ __all__ = [
     "JobPage",
     "JobPlan",
     "JobQuestion",
+    "JobSelector",
     "JobSubmission",
+    "JobsChange",
     "JoinToken",
     "Json",
     "Judged",
@@ -305,6 +319,10 @@ __all__ = [
     "NodeExportPage",
     "NodeJob",
     "NodePage",
+    "NodeSelector",
+    "NodesChange",
+    "NodesCordon",
+    "NodesDrain",
     "ObjectUpload",
     "OneOf",
     "Onward",

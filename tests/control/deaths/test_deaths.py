@@ -33,6 +33,11 @@ CHANGERS: Final = (
 )  # fmt: skip
 """Modules that each module imports which may change a job, an attempt, its GPUs, a reclaim or a hold."""
 ELSEWHERE: Final = {
+    "jobs.cancel": "job.cancel of several jobs in one unit: all of them or none, tests/control/core/test_bulk.py",
+    "jobs.release": "job.release of several jobs in one unit",
+    "nodes.cordon": "it moves no job",
+    "nodes.drain": "node.drain of several nodes in one unit: all of them or none, tests/control/core/test_bulk.py",
+    "nodes.uncordon": "it moves no job",
     "job.submit": "stack/test_crashes.py, with the key that makes it one job",
     "host.logs": "stack/test_crashes.py",
     "training.record": "stack/test_crashes.py, by the host worker that sends the messages again",
