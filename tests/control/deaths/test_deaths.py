@@ -33,10 +33,8 @@ CHANGERS: Final = (
 )  # fmt: skip
 """Modules that each module imports which may change a job, an attempt, its GPUs, a reclaim or a hold."""
 ELSEWHERE: Final = {
-    "jobs.cancel": "job.cancel of several jobs in one unit: all of them or none, tests/control/core/test_bulk.py",
-    "jobs.release": "job.release of several jobs in one unit",
     "nodes.cordon": "it moves no job",
-    "nodes.drain": "node.drain of several nodes in one unit: all of them or none, tests/control/core/test_bulk.py",
+    "nodes.drain": "node.drain of several nodes in one unit, whose death is in node.drain's history",
     "nodes.uncordon": "it moves no job",
     "job.submit": "stack/test_crashes.py, with the key that makes it one job",
     "host.logs": "stack/test_crashes.py",
