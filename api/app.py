@@ -28,6 +28,7 @@ from api.telemetry import TelemetryFigures, TelemetryRoute
 from api.v1 import (
     audit,
     breakers,
+    bulk_changes,
     bundles,
     burn_ins,
     cohorts,
@@ -147,6 +148,7 @@ def _routes() -> Sequence[BaseRoute]:
         burn_ins,
         breakers,
         cordons,
+        bulk_changes,
         incidents,
         pair_probes,
     )

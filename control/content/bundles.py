@@ -8,15 +8,19 @@ not uploaded again; so an upload that was broken off continues where it was.
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from enum import StrEnum
+from operator import attrgetter
+from types import MappingProxyType
 from typing import Final
 
-from sqlalchemy import Select, func, select, tuple_
+from sqlalchemy import Select, func, select
 
 from control.content import rows
 from control.content.folders import begin_folder, confirm_folder, upload_of
 from control.content.manifests import Reading
 from control.content.types import ContentLimits, FolderFound, StoredFolderRecord, Upload
 from control.content.uses import remove_ended_uses, require_unused
+from control.core.paging import ALWAYS, Part, Sort, SortKey, Span, number_in
 from control.core.records import record_of
 from control.core.unit_of_work import UnitOfWork, declare_action
 from control.core.visibility import visible_rows
@@ -85,24 +89,46 @@ def delete(unit: UnitOfWork, digest: str, *, tenant_id: TenantId | None = None) 
     return found
 
 
+class BundleOrder(StrEnum):
+    """The order of a list of bundles: by the time of their upload's begin, or the largest first."""
+
+    NEWEST = "newest"
+    OLDEST = "oldest"
+    LARGEST = "largest"
+
+
+_ID: Final = SortKey(StoredFolder.id, attrgetter("folder.id"), number_in)
+_BEGUN: Final = SortKey(StoredFolder.created_at, attrgetter("folder.created_at"), datetime.fromisoformat)
+_BYTES: Final = SortKey(StoredFolder.num_bytes, attrgetter("folder.num_bytes"), number_in)
+BUNDLE_SORTS: Final = MappingProxyType(
+    {
+        BundleOrder.NEWEST: Sort((_BEGUN, _ID), is_descending=True),
+        BundleOrder.OLDEST: Sort((_BEGUN, _ID)),
+        BundleOrder.LARGEST: Sort((_BYTES, _ID), is_descending=True),
+    }
+)
+
+
 @dataclass(frozen=True, slots=True)
 class BundleFilter:
-    """``before``: the time and id of the last bundle of the page before."""
+    """Conditions on a bundle; None sets no condition. ``span``: in which its upload began."""
 
     tenant_id: TenantId | None = None
-    before: tuple[datetime, int] | None = None
+    state: FolderState | None = None
+    span: Span = ALWAYS
 
 
-def list_bundles(unit: UnitOfWork, wanted: BundleFilter, *, limit: int) -> list[FolderFound]:
-    """Return the bundles that the reader may see, the newest first."""
+def list_bundles(unit: UnitOfWork, wanted: BundleFilter, part: Part) -> list[FolderFound]:
+    """Return the bundles that the reader may see, the newest first unless ``part`` says otherwise."""
     unit.principal.require(Permission.JOB_READ)
-    query = _with_jobs().where(visible_rows(unit.principal, StoredFolder.tenant_id))
+    query = _with_jobs().where(
+        visible_rows(unit.principal, StoredFolder.tenant_id), *wanted.span.conditions(StoredFolder.created_at)
+    )
     if wanted.tenant_id is not None:
         query = query.where(StoredFolder.tenant_id == wanted.tenant_id)
-    if wanted.before is not None:
-        query = query.where(tuple_(StoredFolder.created_at, StoredFolder.id) < wanted.before)
-    query = query.order_by(StoredFolder.created_at.desc(), StoredFolder.id.desc()).limit(limit)
-    return [_found(*row) for row in unit.session.execute(query)]
+    if wanted.state is not None:
+        query = query.where(StoredFolder.state == wanted.state)
+    return [_found(*row) for row in unit.session.execute(part.of(query, BUNDLE_SORTS[BundleOrder.NEWEST]))]
 
 
 def show(unit: UnitOfWork, digest: str, *, tenant_id: TenantId | None = None) -> FolderFound:

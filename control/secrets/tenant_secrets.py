@@ -6,12 +6,14 @@ A value is encrypted before the transaction that stores it, since its key may be
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from operator import attrgetter
 from typing import Final
 
 import msgspec
 from sqlalchemy import delete as deletion
-from sqlalchemy import select, tuple_
+from sqlalchemy import select
 
+from control.core.paging import NameOrder, Part, SortKey, by_name
 from control.core.records import record_of, records_of
 from control.core.unit_of_work import UnitOfWork, UnitOfWorkFactory, declare_action
 from control.core.visibility import may_see, visible_rows
@@ -181,18 +183,27 @@ def delete(
     return record_of(row, SecretRecord)
 
 
+SORTS: Final = by_name(
+    (SortKey(Secret.tenant_id, attrgetter("tenant_id")), SortKey(Secret.name, attrgetter("name"))),
+    SortKey(Secret.created_at, attrgetter("created_at"), datetime.fromisoformat),
+    SortKey(Secret.id, attrgetter("id")),
+)
+
+
 def list_secrets(
-    unit: UnitOfWork, *, limit: int, tenant_id: TenantId | None = None, after: tuple[str, str, str] | None = None
+    unit: UnitOfWork, part: Part, *, tenant_id: TenantId | None = None, name: str | None = None
 ) -> Sequence[SecretRecord]:
-    """Return the secrets that the reader may know, by tenant, name and id, ``after`` one of these; never a value."""
+    """Return the secrets that the reader may know, by tenant and name unless ``part`` says otherwise; never a value.
+
+    ``name``: a part of it, in any case.
+    """
     unit.principal.require(Permission.SECRET_READ)
     query = select(Secret).where(visible_rows(unit.principal, Secret.tenant_id))
     if tenant_id is not None:
         query = query.where(Secret.tenant_id == tenant_id)
-    place = Secret.tenant_id, Secret.name, Secret.id
-    if after is not None:
-        query = query.where(tuple_(*place) > after)
-    return records_of(unit.session.scalars(query.order_by(*place).limit(limit)), SecretRecord)
+    if name is not None:
+        query = query.where(Secret.name.icontains(name, autoescape=True))
+    return records_of(unit.session.scalars(part.of(query, SORTS[NameOrder.NAME])), SecretRecord)
 
 
 def get_secret(unit: UnitOfWork, secret_id: SecretId) -> SecretRecord:

@@ -1,5 +1,6 @@
 """Every call of the API, described once for both clients."""
 
+from muster.client.bulk import BulkCalls
 from muster.client.bundles import BundleCalls
 from muster.client.fleet import FleetCalls
 from muster.client.gpu_history import GpuPastCalls
@@ -19,6 +20,7 @@ class EveryCall(
     GpuCalls,
     GpuPastCalls,
     FleetCalls,
+    BulkCalls,
     TenantCalls,
     PersonCalls,
     PolicyCalls,

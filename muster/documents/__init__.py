@@ -4,6 +4,16 @@ They are plain dictionaries with a type. Times are RFC 3339 in UTC; units are in
 """
 
 from muster.documents.audit import AuditEntry, AuditPage
+from muster.documents.bulk import (
+    BulkAnswer,
+    BulkItem,
+    JobsChange,
+    JobSelector,
+    NodesChange,
+    NodesCordon,
+    NodesDrain,
+    NodeSelector,
+)
 from muster.documents.bundles import (
     BegunBundle,
     Bundle,
@@ -209,6 +219,8 @@ __all__ = [
     "BreakerPage",
     "BreakerProposal",
     "BreakerScope",
+    "BulkAnswer",
+    "BulkItem",
     "Bundle",
     "BundleFound",
     "BundlePage",
@@ -290,7 +302,9 @@ __all__ = [
     "JobPage",
     "JobPlan",
     "JobQuestion",
+    "JobSelector",
     "JobSubmission",
+    "JobsChange",
     "JoinToken",
     "Json",
     "Judged",
@@ -322,6 +336,10 @@ __all__ = [
     "NodeExportPage",
     "NodeJob",
     "NodePage",
+    "NodeSelector",
+    "NodesChange",
+    "NodesCordon",
+    "NodesDrain",
     "ObjectUpload",
     "OneOf",
     "Onward",
