@@ -22,6 +22,7 @@ from console.rendering import pages_of
 from console.session import Viewer, changes, sees
 from control.content.bundles import BundleFilter, list_bundles
 from control.content.types import FolderFound
+from control.core.paging import Part
 from control.core.unit_of_work import UnitOfWork
 from control.jobs import job_plans, jobs, queue_views, read
 from control.jobs.listing import JobFilter, ListedJob, list_jobs
@@ -227,13 +228,13 @@ def _shown(request: Request, viewer: Viewer, draft: Draft) -> Response:
 def _choices(unit: UnitOfWork, tenant_id: TenantId | None) -> _Choices:
     """Return what there is to choose from. ``tenant_id``: whose, where an operator has chosen one."""
     sees_all = unit.principal.sees_all_tenants
-    bundles = list_bundles(unit, BundleFilter(tenant_id), limit=BUNDLES_SHOWN)
+    bundles = list_bundles(unit, BundleFilter(tenant_id), Part(BUNDLES_SHOWN))
     return _Choices(
         tiers=read.known_tiers(unit),
         levels=read.known_levels(unit),
         tenants=list_tenants(unit) if sees_all else (),
         bundles=[each for each in bundles if each.folder.state is FolderState.COMPLETE],
-        secret_names=sorted({each.name for each in list_secrets(unit, limit=SECRETS_SHOWN, tenant_id=tenant_id)}),
+        secret_names=sorted({each.name for each in list_secrets(unit, Part(SECRETS_SHOWN), tenant_id=tenant_id)}),
         earlier=list_jobs(unit, JobFilter(), limit=JOBS_SHOWN),
     )
 

@@ -30,7 +30,7 @@ from muster.db.models.jobs import IS_OPEN
 from muster.domain.errors import NotFoundError, ValidationFailedError
 from muster.domain.ids import TenantId
 from muster.domain.principals import Permission
-from muster.domain.stored_content import FolderKind
+from muster.domain.stored_content import FolderKind, FolderState
 
 BEGIN: Final = declare_action("bundle.begin")
 CONFIRM: Final = declare_action("bundle.confirm")

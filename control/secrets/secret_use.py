@@ -8,6 +8,7 @@ from typing import Any, Final
 import msgspec
 from sqlalchemy import func, select
 
+from control.core.paging import Part
 from control.core.records import records_of
 from control.core.unit_of_work import UnitOfWork
 from control.secrets.tenant_secrets import SecretRecord, get_secret, list_secrets
@@ -57,7 +58,7 @@ class SecretDetail:
 def list_used(unit: UnitOfWork, *, limit: int, after: tuple[str, str, str] | None = None) -> Sequence[SecretUse]:
     """Return the secrets that the reader may know, as ``list_secrets`` does, with their use."""
     unit.principal.require(Permission.SECRET_READ)
-    return _with_use(unit, list_secrets(unit, limit=limit, after=after))
+    return _with_use(unit, list_secrets(unit, Part(limit, after)))
 
 
 def detail_of(unit: UnitOfWork, secret_id: SecretId, *, most_readings: int) -> SecretDetail:

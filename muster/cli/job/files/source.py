@@ -122,11 +122,11 @@ def program_again(
     """
     is_in_image = is_contained(document)
     program = document.get("program")
-    if folder is None and options.lock is not None:
-        typed["environment"]["lock"] = os.path.normpath(options.lock)
     has_bundle = isinstance(program, Mapping) and program.get("bundle") is not None
     folder = options.folder(list(words), is_contained=is_in_image, has_bundle=has_bundle)
     typed = program_given(options, words, is_contained=is_in_image)
+    if folder is None and options.lock is not None:
+        typed["environment"]["lock"] = os.path.normpath(options.lock)
     if words and folder is not None:
         if "script" in typed:
             typed["script"] = str(Path.cwd() / typed["script"])

@@ -170,8 +170,8 @@ def test_an_environment_is_built_as_the_jobs_user_and_no_job_writes_it(
     assert host.bundles is not None
     tries = (host.bundles.key_file, host.state_dir / "content", host.state_dir / "work", f"/proc/{os.getpid()}/environ")
     code = (
-        f"told = [os.getuid(), sorted(os.environ), *(os.access(path, os.R_OK) for path in {[*map(str, tries)]!r})]\n"
-        f"    open({str(built_at / 'found')!r}, 'w').write(repr(told))"
+        f"seen = [os.getuid(), sorted(os.environ), *(os.access(path, os.R_OK) for path in {[*map(str, tries)]!r})]\n"
+        f"    open({str(built_at / 'found')!r}, 'w').write(repr(seen))"
     )
     lock = source_lock(host.state_dir.parent / "wheels", code)
     files = {"main.py": BY_ENVIRONMENT, "requirements.txt": lock.encode()}
