@@ -58,7 +58,15 @@ def holds(content: bytes) -> bool:
 def files_with_it(*folders: Path) -> list[str]:
     found = [path for folder in folders for path in folder.rglob("*") if path.is_file() and not path.is_symlink()]
     assert found
-    return [str(path) for path in found if holds(path.read_bytes())]
+    return [str(path) for path in found if holds(_content_of(path))]
+
+
+def _content_of(path: Path) -> bytes:
+    """Return a file's content; of one that the running stack has removed since it was listed, nothing."""
+    try:
+        return path.read_bytes()
+    except FileNotFoundError:
+        return b""
 
 
 def rows_with_it(stack: Stack) -> list[str]:

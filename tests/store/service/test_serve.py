@@ -32,7 +32,7 @@ def test_a_port_that_is_taken_is_named(tmp_path: Path) -> None:
     ("variables", "words"),
     [
         ({"MUSTER_STORE_KEY_FILE": ""}, "MUSTER_STORE_KEY_FILE: is needed here and not set"),
-        ({"MUSTER_STORE_KEY_FILE": "/nowhere"}, "/nowhere: cannot be read"),
+        ({"MUSTER_STORE_KEY_FILE": "/nowhere"}, "/nowhere cannot be read: No such file"),
         (
             {"MUSTER_STORE_HOST": "192.0.2.1"},
             "store_host beyond loopback needs store_tls_certificate and store_tls_key",
