@@ -5,7 +5,6 @@ from typing import Any
 
 import pytest
 from sqlalchemy import Engine, Select, select, text
-from sqlalchemy.dialects import postgresql
 
 from control.core import audit, events
 from control.core.paging import Part, Sort, Span, TimeOrder
@@ -25,7 +24,7 @@ SPAN = Span(MOMENT, MOMENT)
 
 def plan_of(engine: Engine, query: Select[Any]) -> str:
     """Return the plan of a query where a scan of a table is the last resort, as on a table of millions of rows."""
-    compiled = query.compile(dialect=postgresql.dialect(), compile_kwargs={"literal_binds": True})
+    compiled = query.compile(dialect=engine.dialect, compile_kwargs={"literal_binds": True})
     with engine.begin() as connection:
         connection.execute(text("SET LOCAL enable_seqscan = off"))
         connection.execute(text("SET LOCAL enable_sort = off"))
