@@ -28,6 +28,7 @@ from api.telemetry import TelemetryFigures, TelemetryRoute
 from api.v1 import (
     audit,
     breakers,
+    bulk_changes,
     bundles,
     burn_ins,
     cohorts,
@@ -38,6 +39,7 @@ from api.v1 import (
     fleet,
     gpu_past,
     gpus,
+    host_folders,
     host_repairs,
     hosts,
     incidents,
@@ -49,6 +51,7 @@ from api.v1 import (
     node_export,
     node_labels,
     nodes,
+    outputs,
     overrides,
     pair_probes,
     persons,
@@ -133,7 +136,7 @@ def _routes() -> Sequence[BaseRoute]:
     order, so the routes that are read most come first.
     """
     root = APIRouter(generate_unique_id_function=operator.attrgetter("name"))
-    of_hosts = (enrolment, hosts, telemetry, host_repairs)
+    of_hosts = (enrolment, hosts, host_folders, telemetry, host_repairs)
     fleet_wide = (
         drains,
         node_labels,
@@ -145,12 +148,14 @@ def _routes() -> Sequence[BaseRoute]:
         burn_ins,
         breakers,
         cordons,
+        bulk_changes,
         incidents,
         pair_probes,
     )
     records = (events, audit, policies, system_figures)
-    of_tenants = (log_lines, training, bundles, verdicts, reclaims, keys, logins, persons, tenants, quotas, secrets)
-    for module in (jobs, job_lists, gpus, nodes, *of_tenants, *fleet_wide, *records, *of_hosts):
+    of_jobs = (log_lines, outputs, training, bundles, verdicts, reclaims)
+    of_tenants = (keys, logins, persons, tenants, quotas, secrets)
+    for module in (jobs, job_lists, gpus, nodes, *of_jobs, *of_tenants, *fleet_wide, *records, *of_hosts):
         add_strict_routes(root, "/v1", module.router)
     add_strict_routes(root, "/v1", system.v1)
     add_strict_routes(root, "", system.router)

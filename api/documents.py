@@ -8,7 +8,7 @@ from fastapi.openapi.utils import get_openapi
 from api.examples import add_examples
 from api.field_descriptions import describe
 from api.permissions import declared_routes
-from api.refusals import refused_statuses, response_name, responses_of_problems
+from api.refusals import documented_path, refused_statuses, response_name, responses_of_problems
 from muster import __version__
 
 _PROBLEM: Final[dict[str, Any]] = {
@@ -60,7 +60,7 @@ def _document(app: FastAPI) -> dict[str, Any]:
     schemas["Problem"] = _PROBLEM
     components["responses"] = responses_of_problems()
     components["securitySchemes"] = {"key": {"type": "http", "scheme": "bearer", "bearerFormat": "mst_…"}}
-    declared = {(method, path): words for method, path, words in declared_routes(app)}
+    declared = {(method, documented_path(path)): words for method, path, words in declared_routes(app)}
     refused = refused_statuses(app)
     for path, operations in document["paths"].items():
         for method, operation in operations.items():

@@ -17,10 +17,12 @@ _JOB: Final = {
 _REASON: Final = {"reason": "replaced at rack r12, ticket 4711"}
 BODIES: Final[dict[str, Any]] = {
     "activate_policy": {"document": {"reclaim": {}}, "reason": "shorter notice for spot"},
+    "cancel_jobs": {"selector": {"tier": "spot", "label": ["sweep=7"]}, "reason": "the sweep is wrong", "expected": 12},
     "cancel_job": {"reason": "wrong learning rate"},
     "check_policy": {"document": {"reclaim": {}}},
     "close_breaker": {"scope": "fleet", **_REASON},
     "close_incident": _REASON,
+    "cordon_nodes": {"selector": {"rack": "r12"}, "reason": "new switch", "expected": 8},
     "create_cordon": {"node_id": "node_01jd3b8h2v5w6x7y8z9a0b1c2d", "reason": "new fan"},
     "create_join_token": {"host_name": "gpu-r12-03", "expires_in_s": 3600},
     "create_key": {"name": "ci", "role": "tenant_member"},
@@ -28,6 +30,7 @@ BODIES: Final[dict[str, Any]] = {
     "create_tenant": {"name": "vision"},
     "dismiss_evidence": _REASON,
     "dismiss_verdict": {"reason": "an evaluation of two hours, as each week"},
+    "drain_nodes": {"selector": {"rack": "r12"}, "reason": "new switch", "expected": 8, "deadline_s": 900},
     "drain_node": {"reason": "firmware of the switch"},
     "fail_repair": _REASON,
     "finish_repair": _REASON,
@@ -37,11 +40,13 @@ BODIES: Final[dict[str, Any]] = {
     "plan_job": _JOB,
     "reinstate_gpu": _REASON,
     "release_cordon": _REASON,
+    "release_jobs": {"selector": {"tenant_id": "ten_01jd3b8h2v5w6x7y8z9a0b1c2d"}, "reason": "repaired", "expected": 3},
     "release_job": {"reason": "the data set is there now"},
     "release_override": _REASON,
     "retire_gpu": _REASON,
     "set_quota": {"guaranteed_gpus": 64, "ceiling_gpus": 128, "reason": "contract of 2027"},
     "submit_job": _JOB,
+    "uncordon_nodes": {"selector": {"rack": "r12"}, "reason": "the switch is new", "expected": 8},
 }
 """By operation: a body that does something which is often wanted."""
 _DIGEST: Final = "9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08"
@@ -49,6 +54,7 @@ _SAMPLES: Final[dict[str, Any]] = {
     "actor": "dana",
     "address": "10.0.12.3",
     "bundle": _DIGEST,
+    "built": _DIGEST,
     "bundles": f"ten_01jd3b8h2v5w6x7y8z9a0b1c2d/{_DIGEST}",
     "chunks": _DIGEST,
     "digest": _DIGEST,

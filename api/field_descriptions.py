@@ -27,7 +27,7 @@ def describe(document: dict[str, Any]) -> None:
     """Add a description to each field and parameter of an OpenAPI document that has none."""
     for name, schema in document["components"]["schemas"].items():
         for field, shape in schema.get("properties", {}).items():
-            if "description" not in shape and (text := _text_of(name, field)) is not None:
+            if "description" not in shape and (text := field_text(name, field)) is not None:
                 shape["description"] = text
     for operations in document["paths"].values():
         for operation in operations.values():
@@ -37,7 +37,8 @@ def describe(document: dict[str, Any]) -> None:
                     parameter["description"] = text
 
 
-def _text_of(schema: str, field: str) -> str | None:
+def field_text(schema: str, field: str) -> str | None:
+    """Return the description of a schema's field; None if there is none."""
     for kind in _classes().get(schema, ()):
         for base in _lineage(kind):
             text = _own_texts(base).get(field)

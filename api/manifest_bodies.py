@@ -10,7 +10,7 @@ from typing import Annotated, Any, Final
 from fastapi import Depends, Request
 
 from api.bodies import raw_body
-from api.permissions import requires
+from api.permissions import requires, requires_of_host
 from api.refusals import refusing
 from control.content.manifests import Reading, read_manifest
 from muster.content.manifest import Manifest
@@ -24,8 +24,9 @@ from muster.domain.errors import (
 from muster.domain.principals import Permission, Principal
 
 MOST_AT_ONCE: Final = 2
-"""Manifests of one tenant that a process holds in memory at once."""
+"""Manifests of one tenant, or of one host, that a process holds in memory at once."""
 SUBMITTER: Final = requires(Permission.JOB_SUBMIT)
+NODE: Final = requires_of_host(Permission.HOST_REPORT)
 
 
 class ManifestReaders:
@@ -55,21 +56,28 @@ class ManifestReaders:
 
 
 async def _manifest(request: Request, principal: Annotated[Principal, SUBMITTER]) -> Reading:
+    return await _read(request, principal)
+
+
+async def _manifest_of_host(request: Request, node: Annotated[Principal, NODE]) -> Reading:
+    return await _read(request, node)
+
+
+async def _read(request: Request, sender: Principal) -> Reading:
     readers: ManifestReaders = request.app.state.manifest_readers
-    with readers.place(principal.tenant_id or principal.name):
+    with readers.place(sender.tenant_id or sender.name):
         return await readers.read(await raw_body(request))
 
 
-manifest_body: Final = Depends(
-    refusing(
-        _manifest,
-        PayloadTooLargeError,
-        UnsupportedMediaTypeError,
-        ValidationFailedError,
-        MalformedRequestError,
-        RateLimitedError,
-    )
+_REFUSED: Final = (
+    PayloadTooLargeError,
+    UnsupportedMediaTypeError,
+    ValidationFailedError,
+    MalformedRequestError,
+    RateLimitedError,
 )
+manifest_body: Final = Depends(refusing(_manifest, *_REFUSED))
+manifest_body_of_host: Final = Depends(refusing(_manifest_of_host, *_REFUSED))
 
 
 def described_as_manifest() -> dict[str, Any]:

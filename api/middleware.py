@@ -32,7 +32,8 @@ from muster.identity import new_id
 HOST_BODY_BYTES: Final = 4 << 20
 _HOST_PREFIX: Final = "/v1/hosts/"
 _TELEMETRY: Final = "/v1/telemetry"
-_MANIFESTS: Final = "/v1/bundles"
+_MANIFESTS: Final = re.compile(r"/v1/bundles|/v1/hosts/self/attempts/[^/]+/folders/[^/]+/[^/]+")
+"""Paths whose body is the manifest of a folder."""
 _HOST: Final = re.compile(rb"(?:[A-Za-z0-9](?:[A-Za-z0-9.-]{0,252})|\[[0-9A-Fa-f:.]{2,45}\])(?::[0-9]{1,5})?")
 _REQUEST_ID: Final = re.compile(rb"[A-Za-z0-9_-]{8,64}")
 _CREDENTIALS: Final = frozenset({b"authorization", b"cookie"})
@@ -151,10 +152,10 @@ class Edge:
             exchange.leave_place()
 
     def _limit(self, scope: Scope) -> int:
+        if _MANIFESTS.fullmatch(scope["path"]):
+            return self._manifest_bytes
         is_of_host = scope["path"].startswith(_HOST_PREFIX) or scope["path"] == _TELEMETRY
-        if is_of_host:
-            return HOST_BODY_BYTES
-        return self._manifest_bytes if scope["path"] == _MANIFESTS else self._body_bytes
+        return HOST_BODY_BYTES if is_of_host else self._body_bytes
 
     def _check_host(self, hosts: list[bytes]) -> None:
         if len(hosts) != 1 or not _HOST.fullmatch(hosts[0]):

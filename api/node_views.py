@@ -5,7 +5,8 @@ from collections.abc import Sequence
 from api.incident_views import incident_view
 from api.views import cordon_view, gpu_view, time_of
 from control.fleet.types import CordonRecord, NodeLatestRecord
-from control.hosts.read import JobOnNode, ListedNode, NodeDetail
+from control.hosts.node_lists import ListedNode
+from control.hosts.read import JobOnNode, NodeDetail
 from muster.documents import nodes as documents
 
 

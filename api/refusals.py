@@ -46,6 +46,11 @@ def refusing_also(*kinds: Kind) -> Any:
     return Depends(refusing(check, *kinds))
 
 
+def documented_path(path: str) -> str:
+    """Return a route's path as OpenAPI has it: a parameter that may have slashes is named as any other."""
+    return path.replace(":path}", "}")
+
+
 def refused_statuses(app: FastAPI) -> dict[tuple[str, str], list[int]]:
     """Return (method, path) → the statuses of problems that the operation may answer with, in order."""
     found: dict[tuple[str, str], list[int]] = {}
@@ -57,7 +62,7 @@ def refused_statuses(app: FastAPI) -> dict[tuple[str, str], list[int]]:
         if (route.path or "").startswith(_API_PREFIX):
             kinds.add(ClientVersionError)
         for method in route.methods or ():
-            found[method, route.path or ""] = sorted({kind.status for kind in kinds})
+            found[method, documented_path(route.path or "")] = sorted({kind.status for kind in kinds})
     return found
 
 

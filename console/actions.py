@@ -62,7 +62,7 @@ def reason_in(fields: Mapping[str, str]) -> str:
 
 
 def require_typed_name(fields: Mapping[str, str], name: str) -> None:
-    """Check the typed name before a GPU, or a whole rack, leaves the fleet permanently. A preview needs none.
+    """Check the typed name before a GPU or rack leaves the fleet, or a secret is deleted. A preview needs none.
 
     Raises:
         ValidationFailedError: the name that was typed is not the thing's own.

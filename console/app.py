@@ -26,6 +26,7 @@ from console.pages import (
     job,
     job_changes,
     job_logs,
+    job_outputs,
     jobs,
     live,
     node_maintenance,
@@ -34,7 +35,10 @@ from console.pages import (
     quotas,
     rack_pairs,
     records,
+    secrets,
     sign_in,
+    start,
+    submit,
     system,
 )
 from console.pages import (
@@ -73,10 +77,14 @@ _PAGE_MODULES: Final = (
     access,
     system,
     plans,
+    submit,
+    start,
+    secrets,
     jobs,
     job,
     job_changes,
     job_logs,
+    job_outputs,
 )
 _ADVICE_OF_PROBLEM: Final[Mapping[type[MusterError], str]] = {
     ForbiddenError: "Sign in as a person whose role has that permission.",

@@ -11,7 +11,7 @@ from fastapi import Depends, Request
 
 from muster.domain.errors import ForbiddenError, MalformedRequestError
 
-MAX_FIELDS: Final = 50
+MAX_FIELDS: Final = 200
 CSRF_FIELD: Final = "csrf"
 CSRF_HEADER: Final = "x-csrf-token"
 _MASK_BYTES: Final = 16

@@ -17,6 +17,9 @@ _SHAPES: Final = {
     "fleet": '<rect x="2" y="2" width="5" height="5" rx="1"/><rect x="9" y="2" width="5" height="5" rx="1"/>'
     '<rect x="2" y="9" width="5" height="5" rx="1"/><rect x="9" y="9" width="5" height="5" rx="1"/>',
     "jobs": '<path d="M2 4h12M2 8h8M2 12h10"/>',
+    "start": '<path d="M4 14.2V2.2h8.4l-2 3 2 3H4"/>',
+    "secrets": '<rect x="3" y="7.2" width="10" height="6.6" rx="1.2"/>'
+    '<path d="M5.2 7V5a2.8 2.8 0 0 1 5.6 0v2M8 9.8v1.6"/>',
     "reclaims": '<path d="M3 8a5 5 0 1 1 1.5 3.6M3 12.5V9.4h3.1"/>',
     "incidents": '<path d="M8 2.2 14.2 13H1.8zM8 6.4v3.2M8 11.3v.2"/>',
     "events": '<path d="M1.8 8h3l2-5 2.6 10 1.8-5h3"/>',

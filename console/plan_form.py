@@ -50,33 +50,33 @@ FOLDED: Final = ("near", "balance", "slices", "layout", "tp_across_nodes", "on_l
 """Fields in the part that is folded while none of them is filled in."""
 
 
-class _Place(NamedTuple):
+class Place(NamedTuple):
     """A field's label, and the ``pointer`` to its part of the question."""
 
     label: str
     pointer: str
 
 
-_PLACES: Final[Mapping[str, _Place]] = {
-    "tenant": _Place("For", "/tenant_id"),
-    "nodes": _Place("Hosts", "/shape/nodes"),
-    "gpus_per_node": _Place("GPUs a host", "/shape/gpus_per_node"),
-    "gpus": _Place("GPUs in all", "/shape/gpus"),
-    "tier": _Place("Tier", "/tier"),
-    "wall_minutes": _Place("Wall time, minutes", "/wall_time_s"),
-    "min_nodes": _Place("Elastic from", "/shape/min_nodes"),
-    "max_nodes": _Place("Elastic to", "/shape/max_nodes"),
-    "within": _Place("All in one", "/topology/required"),
-    "near": _Place("In one if it can be", "/topology/preferred"),
-    "balance": _Place("Spread evenly over each", "/topology/balance"),
-    "slices": _Place("Slices", "/topology/slices"),
-    "tp_across_nodes": _Place("Tensor-parallel groups may span hosts", "/layout/allow_tp_across_nodes"),
-    "layout": _Place("Layout", "/layout"),
-    "on_labels": _Place("On hosts with", "/node_labels/required"),
-    "not_on_labels": _Place("Not on hosts with", "/node_labels/forbidden"),
-    "name": _Place("Name", "/name"),
+PLACES: Final[Mapping[str, Place]] = {
+    "tenant": Place("For", "/tenant_id"),
+    "nodes": Place("Hosts", "/shape/nodes"),
+    "gpus_per_node": Place("GPUs a host", "/shape/gpus_per_node"),
+    "gpus": Place("GPUs in all", "/shape/gpus"),
+    "tier": Place("Tier", "/tier"),
+    "wall_minutes": Place("Wall time, minutes", "/wall_time_s"),
+    "min_nodes": Place("Elastic from", "/shape/min_nodes"),
+    "max_nodes": Place("Elastic to", "/shape/max_nodes"),
+    "within": Place("All in one", "/topology/required"),
+    "near": Place("In one if it can be", "/topology/preferred"),
+    "balance": Place("Spread evenly over each", "/topology/balance"),
+    "slices": Place("Slices", "/topology/slices"),
+    "tp_across_nodes": Place("Tensor-parallel groups may span hosts", "/layout/allow_tp_across_nodes"),
+    "layout": Place("Layout", "/layout"),
+    "on_labels": Place("On hosts with", "/node_labels/required"),
+    "not_on_labels": Place("Not on hosts with", "/node_labels/forbidden"),
+    "name": Place("Name", "/name"),
 }
-LABELS: Final[Mapping[str, str]] = {name: place.label for name, place in _PLACES.items()}
+LABELS: Final[Mapping[str, str]] = {name: place.label for name, place in PLACES.items()}
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +95,7 @@ def question_of(fields: Mapping[str, str]) -> JobQuestion:
         try:
             return reader(fields[name]) if fields[name] else None
         except ValueError as fault:
-            faults.append(FieldFault(_PLACES[name].pointer, "unreadable", str(fault)))
+            faults.append(FieldFault(PLACES[name].pointer, "unreadable", str(fault)))
             return None
 
     sizes = (*sorted(SIZE_FIELDS), "min_nodes", "max_nodes")
@@ -105,7 +105,7 @@ def question_of(fields: Mapping[str, str]) -> JobQuestion:
         "tenant_id": fields["tenant"],
         "tier": fields["tier"],
         "wall_time_s": None if minutes is None else minutes * MINUTE_S,
-        "shape": _filled({name: read(name, _whole) for name in sizes}),
+        "shape": _filled({name: read(name, whole) for name in sizes}),
         "topology": _filled(
             {
                 "required": fields["within"],
@@ -132,7 +132,7 @@ def _layout(fields: Mapping[str, str], degrees: dict[str, int] | None, faults: l
         return degrees or {}
     if not fields["layout"]:
         fault = "it is part of a layout, which is missing"
-        faults.append(FieldFault(_PLACES["tp_across_nodes"].pointer, "without_layout", fault))
+        faults.append(FieldFault(PLACES["tp_across_nodes"].pointer, "without_layout", fault))
     return {**(degrees or {}), "allow_tp_across_nodes": True}
 
 
@@ -149,7 +149,7 @@ def _lines(text: str) -> list[str]:
     return [line.strip() for line in text.splitlines() if line.strip()]
 
 
-def _whole(text: str) -> int:
+def whole(text: str) -> int:
     if not (text.removeprefix("-").isdecimal() and text.isascii()):
         raise ValueError(f"{text!r} is no whole number, such as 2")
     return int(text[:MOST_DIGITS])  # a longer number is too large in any case
@@ -173,15 +173,15 @@ def faults_of(fault: ValidationFailedError) -> Sequence[Fault]:
 
 def _field_fault(fault: FieldFault) -> Fault:
     """Return the fault under the label of its field; fields that it quotes are named by their labels."""
-    name = next((name for name, place in _PLACES.items() if _is_of(fault.pointer, place.pointer)), None)
+    name = next((name for name, place in PLACES.items() if _is_of(fault.pointer, place.pointer)), None)
 
     def label(match: re.Match[str]) -> str:
         pointer = f"{fault.pointer}/{match[1]}"
-        return next((f"“{place.label}”" for place in _PLACES.values() if place.pointer == pointer), match[1])
+        return next((f"“{place.label}”" for place in PLACES.values() if place.pointer == pointer), match[1])
 
     last = fault.pointer.rpartition("/")[2].replace("_", " ").capitalize()
     words = _QUOTED.sub(label, fault.detail).replace("`", "")
-    return Fault(name, f"{last if name is None else _PLACES[name].label}: {words}")
+    return Fault(name, f"{last if name is None else PLACES[name].label}: {words}")
 
 
 def _is_of(pointer: str, of: str) -> bool:

@@ -35,17 +35,23 @@ WORTH_COMPRESSING_BYTES: Final = 1_000
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """One entry of the navigation. A viewer with ``permission`` sees it."""
+    """One entry of the navigation. A viewer with ``permission`` sees it; ``is_for_tenants``: of a tenant alone."""
 
     key: str
     label: str
     path: str
     permission: str
+    is_for_tenants: bool = False
+
+    def is_for(self, viewer: Viewer) -> bool:
+        return viewer.may(self.permission) and not (self.is_for_tenants and viewer.principal.tenant_id is None)
 
 
 NAVIGATION: Final = (
+    Place("start", "First steps", "/console/start", "job:read", is_for_tenants=True),
     Place("fleet", "Fleet", "/console", "job:read"),
     Place("jobs", "Jobs", "/console/jobs", "job:read"),
+    Place("secrets", "Secrets", "/console/secrets", "secret:read"),
     Place("reclaims", "Reclaims", "/console/reclaims", "job:read"),
     Place("incidents", "Incidents", "/console/incidents", "incident:read"),
     Place("events", "Events", "/console/events", "event:read"),
@@ -85,7 +91,7 @@ class Pages:
     ) -> Response:
         """Return a whole page, or the template's part of it where HTMX asks for one."""
         theme = request.cookies.get(THEME_COOKIE)
-        places = [place for place in NAVIGATION if viewer is not None and viewer.may(place.permission)]
+        places = [place for place in NAVIGATION if viewer is not None and place.is_for(viewer)]
         text = self._environment.get_template(template).render(
             viewer=viewer,
             places=places,

@@ -16,7 +16,7 @@ from muster.wire.enrolment import AGENT_FOLDER, NODE_FILE
 
 MODELS: Final = ("h100", "a100", "h200")
 ADDRESS: Final = "127.0.0.1"
-_JOB_PYTHON: Final = "MUSTER_JOB_PYTHON"
+_PASSED_ON: Final = ("MUSTER_JOB_PYTHON", "MUSTER_PACKAGE_INDEX", "MUSTER_WHEELHOUSE", "MUSTER_PACKAGE_INDEX_CA")
 _JOIN_TOKEN: Final = "join.token"  # noqa: S105  # a file's name
 
 
@@ -70,7 +70,8 @@ def write_join_tokens(units: UnitOfWorkFactory, operator: Principal, hosts: Sequ
 def host_children(host: LocalHost, *, api_url: str, broker_url: str, faults: Path, state_dir: Path) -> list[Child]:
     """Return agent and host worker. All hosts share a folder of checkpoints, as on a cloud's shared file system.
 
-    ``MUSTER_JOB_PYTHON`` of this process is passed on: torch may be installed for another interpreter than ours.
+    Some variables of this process are passed on: the interpreter of jobs, since torch may be installed for another one
+    than ours, and where the packages of their environments come from.
     """
     variables = child_environment(
         api_url=api_url,
@@ -78,8 +79,7 @@ def host_children(host: LocalHost, *, api_url: str, broker_url: str, faults: Pat
         state_dir=host.folder,
         checkpoints_dir=state_dir / "checkpoints",
     )
-    if job_python := os.environ.get(_JOB_PYTHON):
-        variables[_JOB_PYTHON] = job_python
+    variables |= {name: given for name in _PASSED_ON if (given := os.environ.get(name))}
     logs = state_dir / "logs"
     agent = ["agent", "run", "--join-token-file", str(host.folder / _JOIN_TOKEN), "--host-name", host.name]
     if host.model is not None:

@@ -39,7 +39,7 @@ def embedded_store(state_dir: Path, port: int) -> LocalStore:
     """Return the store that this stack runs itself, with its key file made."""
     key_file, url = state_dir / STORE_KEY, f"http://127.0.0.1:{port}"
     make_key_file(key_file)
-    return LocalStore(url, {f"{_GIVEN}URL": url, f"{_GIVEN}KEY_FILE": str(key_file)}, port)
+    return LocalStore(url, {f"{_GIVEN}URL": url, f"{_GIVEN}GATEWAY_URL": url, f"{_GIVEN}KEY_FILE": str(key_file)}, port)
 
 
 def server_children(

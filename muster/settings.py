@@ -84,6 +84,23 @@ def _store_url(text: str) -> str:
     return _http_url(text.replace("{bucket}", "bucket")) and text.rstrip("/")
 
 
+def _index_url(text: str) -> str:
+    parts = urlsplit(text)
+    if parts.scheme not in {"http", "https"} or not parts.hostname:
+        raise ValueError("must be an http:// or https:// address")
+    if parts.username is not None or parts.password is not None:
+        raise ValueError(
+            "must have no user or password: the builds of tenants read it; name a mirror that asks for none"
+        )
+    return text
+
+
+def _absolute(path: Path) -> Path:
+    if not path.is_absolute():
+        raise ValueError("must be an absolute path")
+    return path
+
+
 def _kernel_log(text: str) -> str:
     if text not in KERNEL_LOGS and not text.startswith("/"):
         raise ValueError("must be auto, kmsg, journal, or the absolute path of a journal's folder or file")
@@ -144,6 +161,14 @@ class Settings(StrictModel):
     scratch_bytes: Annotated[int, Field(ge=0, strict=False)] | None = None
     bundle_cache_bytes: Annotated[int, Field(ge=1, strict=False)] = 50_000_000_000
     """The most that the copies of bundles may take on a host, in all. The ones unused for longest go first."""
+    package_index: Annotated[str, AfterValidator(_index_url)] | None = None
+    """The index that hosts build the environments of jobs from: its `simple` address. No other one is asked."""
+    wheelhouse: Annotated[Path, Field(strict=False), AfterValidator(_absolute)] | None = None
+    """A folder of wheels on the host, in addition to the index or in its place. Jobs' users must be able to read it."""
+    package_index_ca: Annotated[Path, Field(strict=False), AfterValidator(_absolute)] | None = None
+    """Certificate authorities of the index that the system does not know. Jobs' users must be able to read the file."""
+    output_wait_bytes: Annotated[int, Field(ge=1, strict=False)] = 200_000_000_000
+    """The most that outputs of ended attempts may take on a host until they are uploaded, in all."""
     job_uids: Annotated[tuple[int, int], BeforeValidator(_uid_range)] | None = None
     job_secrets_dir: Annotated[Path, Field(strict=False)] | None = None
     job_python: Annotated[Path, Field(strict=False)] | None = None
@@ -154,6 +179,8 @@ class Settings(StrictModel):
     """The content store, S3-compatible. `{bucket}` in it stands for the bucket, where that is a part of the name."""
     store_public_url: Annotated[str, AfterValidator(_store_url)] | None = None
     """The store's address as clients and hosts reach it, if that is another."""
+    store_gateway_url: Annotated[str, AfterValidator(_store_url)] | None = None
+    """The address, as clients reach it, of the `muster store` process that joins the chunks of one file of outputs."""
     store_bucket: Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]$")] = "muster"
     store_region: Annotated[str, Field(pattern=r"^[a-z0-9-]{1,63}$")] = "us-east-1"
     store_key_file: Annotated[Path, Field(strict=False)] | None = None

@@ -10,4 +10,6 @@ def signing_store(folder: Path) -> ObjectStore:
     key_file = folder / "store.keys"
     key_file.write_text("tester secret-of-the-store\n")
     key_file.chmod(0o600)
-    return ObjectStore("http://127.0.0.1:9", "content", KeyFile(key_file), region="us-east-1")
+    return ObjectStore(
+        "http://127.0.0.1:9", "content", KeyFile(key_file), region="us-east-1", gateway_url="http://127.0.0.1:9"
+    )

@@ -32,6 +32,20 @@ def test_an_empty_variable_is_as_if_it_were_not_set(tmp_path: Path) -> None:
         load_settings({"MUSTER_LOG_LEVEL": ""})
 
 
+def test_sources_of_packages_are_an_index_without_a_password_and_absolute_paths(tmp_path: Path) -> None:
+    given = {"MUSTER_PACKAGE_INDEX": "http://pypi.lan/simple/", "MUSTER_WHEELHOUSE": str(tmp_path)}
+    assert load_settings(given).package_index == "http://pypi.lan/simple/"
+    assert load_settings(given).wheelhouse == tmp_path
+    for name, wrong, words in (
+        ("PACKAGE_INDEX", "https://user:word@pypi.example/simple", "must have no user or password"),
+        ("PACKAGE_INDEX", "file:///srv/wheels", "must be an http:// or https:// address"),
+        ("WHEELHOUSE", "wheels", "must be an absolute path"),
+        ("PACKAGE_INDEX_CA", "ca.pem", "must be an absolute path"),
+    ):
+        with pytest.raises(SettingsError, match=f"MUSTER_{name}: {words}"):
+            load_settings({f"MUSTER_{name}": wrong})
+
+
 def test_proxies_are_networks_and_none_is_one_by_himself() -> None:
     assert load_settings({}).api_trusted_proxies == ()
     named = load_settings({"MUSTER_API_TRUSTED_PROXIES": "10.0.0.5, 10.1.0.0/16"})

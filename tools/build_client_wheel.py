@@ -27,9 +27,11 @@ ROOTS: Final = ("muster.__main__", "muster.cli.framework.app")
 WHOLE_PACKAGES: Final = ("muster.client", "muster.documents")
 LEFT_OUT: Final = ("muster.bench", "muster.client.host", "muster.db", "muster.train", "muster.wire")
 """The parts of servers and hosts, and the runtime, which has a wheel of its own."""
-NEEDED: Final = frozenset({"httpx", "msgspec", "pathspec", "pydantic", "pyyaml", "rich", "typer", "typing-extensions"})
+NEEDED: Final = frozenset(
+    {"httpx", "msgspec", "packaging", "pathspec", "pydantic", "pyyaml", "rich", "typer", "typing-extensions"}
+)
 """The requirements of Muster that the client has too. For work folders ``pathspec`` reads the ignore files, and
-``msgspec`` writes the manifest.
+``msgspec`` writes the manifest. ``packaging`` reads the names of wheels in lock files.
 """
 
 

@@ -2,16 +2,16 @@
 
 from typing import Annotated
 
-from fastapi import APIRouter, Query, Request
+from fastapi import APIRouter, Depends, Query, Request
 
-from api.cursors import make_cursor, read_cursor
-from api.dependencies import dependencies_of
+from api.lists import Cursor, OfTenant, PageRequest, Within
 from api.permissions import requires
-from api.reading import Limit, page_of, reading
+from api.reading import Limit
 from api.views import time_of
 from control.core import audit
 from control.core.audit import AuditFilter, ReadEntry
 from muster.documents import audit as documents
+from muster.domain.ids import TenantId
 from muster.domain.principals import Permission, Principal
 
 router = APIRouter(tags=["audit"])
@@ -23,39 +23,31 @@ Action = Annotated[str, Query(min_length=1, max_length=64, pattern=r"^[a-z_.]+$"
 def list_audit(
     request: Request,
     principal: Annotated[Principal, requires(Permission.AUDIT_READ)],
+    within: Annotated[Within, Depends()],
     actor: Annotated[Printable, Query(description="the actor's whole name")] = None,
     action: Annotated[
         list[Action] | None, Query(max_length=20, description="such as job.cancel; with several, any of them")
     ] = None,
     subject: Annotated[Printable, Query(description="the id of the changed subject")] = None,
-    cursor: Annotated[str | None, Query(max_length=1024)] = None,
+    tenant_id: OfTenant = None,
+    cursor: Cursor = None,
     limit: Limit = 50,
 ) -> documents.AuditPage:
-    """Return entries, the newest first; ``next_cursor`` is null on the last page.
+    """Return entries, the newest first unless ``order`` says otherwise.
 
     A tenant's admin reads entries that concern the tenant. ``position`` and ``hash`` are null for the moment until the
     entry is sealed.
     """
-    dependencies = dependencies_of(request)
     actions = sorted(action or [])
+    of_tenant = None if tenant_id is None else TenantId(tenant_id)
+    wanted = AuditFilter(actor, actions, subject, of_tenant, within.span)
     who = principal.tenant_id
-    filters = {"path": "audit", "actor": actor, "actions": actions, "subject": subject, "who": who}
-    before = None
-    if cursor is not None:
-        (serial,) = read_cursor(dependencies.secret_key, filters, cursor, length=1)
-        before = int(serial)
-    wanted = AuditFilter(actor, actions, subject)
-    found = reading(
-        dependencies.units,
-        principal,
+    return PageRequest(request, principal, audit.SORTS[within.order], cursor, limit).answer(
         audit.READ,
-        lambda unit: audit.list_entries(unit, wanted, before=before, limit=limit + 1),
-    )
-    return page_of(
-        found,
-        limit,
+        {"path": "audit", "actor": actor, "actions": actions, "subject": subject, "who": who},
+        lambda unit, part: audit.list_entries(unit, wanted, part),
         _entry_view,
-        lambda last: make_cursor(dependencies.secret_key, filters, [str(last.entry.serial)]),
+        newer={"tenant_id": tenant_id, **within.conditions},
     )
 
 

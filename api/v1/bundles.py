@@ -10,14 +10,15 @@ from pydantic import Field, StringConstraints
 
 from api.bodies import described_by, json_body
 from api.changes import Answer, Changing
-from api.cursors import make_cursor, read_cursor
 from api.dependencies import AppDependencies, dependencies_of
+from api.lists import Cursor, Moment, PageRequest, order_of, span_of
 from api.manifest_bodies import SUBMITTER, described_as_manifest, manifest_body
 from api.permissions import requires
-from api.reading import PRINTABLE, Limit, PageOf, page_of, reading
+from api.reading import PRINTABLE, Limit, PageOf, reading
 from api.refusals import refusing_also
 from api.views import time_of
 from control.content import bundles
+from control.content.folders import MOST_UPLOADS
 from control.content.manifests import Reading
 from control.content.types import FolderFound, StoredFolderRecord, Upload, WantedObject
 from control.core.unit_of_work import retrying
@@ -26,6 +27,7 @@ from muster.domain.errors import ConflictError, NotFoundError, TenantLimitError,
 from muster.domain.ids import TenantId
 from muster.domain.job.bundle_spec import bundle_digest
 from muster.domain.principals import Permission, Principal
+from muster.domain.stored_content import FolderState
 from muster.domain.strict import StrictModel
 from muster.store.faults import NOT_CONFIGURED
 from muster.store.keys import object_key
@@ -43,7 +45,7 @@ Digest = Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{64}$")]
 class Uploaded(StrictModel):
     """Digests of objects that the store has taken since the last request."""
 
-    uploaded: Annotated[list[Digest], Field(max_length=bundles.MOST_UPLOADS)]
+    uploaded: Annotated[list[Digest], Field(max_length=MOST_UPLOADS)]
 
 
 @router.get("/content")
@@ -125,30 +127,29 @@ def list_bundles(
     request: Request,
     principal: Annotated[Principal, requires(Permission.JOB_READ)],
     tenant_id: OfTenant = None,
-    cursor: Annotated[str | None, Query(max_length=1024)] = None,
+    state: Annotated[FolderState | None, Query()] = None,
+    since: Moment = None,
+    until: Moment = None,
+    order: Annotated[bundles.BundleOrder, Query()] = bundles.BundleOrder.NEWEST,
+    cursor: Cursor = None,
     limit: Limit = 50,
 ) -> PageOf[documents.BundleFound]:
-    """Return bundles, the newest first; ``next_cursor`` is null on the last page."""
-    dependencies = dependencies_of(request)
-    of_whom = {"tenant_id": tenant_id, "who": principal.tenant_id}
-    before = None
-    if cursor is not None:
-        moment, number = read_cursor(dependencies.secret_key, of_whom, cursor, length=2)
-        before = datetime.fromisoformat(moment), int(number)
-    wanted = bundles.BundleFilter(_tenant(tenant_id), before)
-    found = reading(
-        dependencies.units,
-        principal,
+    """Return bundles, the newest first unless ``order`` says otherwise.
+
+    ``since`` and ``until`` are about the time at which their upload began.
+    """
+    wanted = bundles.BundleFilter(_tenant(tenant_id), state, span_of(since, until))
+    return PageRequest(request, principal, bundles.BUNDLE_SORTS[order], cursor, limit).answer(
         bundles.READ,
-        lambda unit: bundles.list_bundles(unit, wanted, limit=limit + 1),
-    )
-    return page_of(
-        found,
-        limit,
+        {"tenant_id": tenant_id, "who": principal.tenant_id},
+        lambda unit, part: bundles.list_bundles(unit, wanted, part),
         found_view,
-        lambda last: make_cursor(
-            dependencies.secret_key, of_whom, [last.folder.created_at.isoformat(), str(last.folder.id)]
-        ),
+        newer={
+            "state": state,
+            "since": since,
+            "until": until,
+            "order": order_of(order, bundles.BundleOrder.NEWEST),
+        },
     )
 
 

@@ -1,22 +1,22 @@
 """Routes of burn-ins: reading, ordering, and the agents' side."""
 
-from datetime import datetime
 from typing import Annotated
 
-from fastapi import APIRouter, Query, Request
+from fastapi import APIRouter, Depends, Query, Request
 from fastapi.responses import JSONResponse, Response
 from pydantic import Field
 
 from api.bodies import described_by, described_by_wire, json_body, wire_body
 from api.changes import Answer, Changing
-from api.cursors import make_cursor, read_cursor
 from api.dependencies import dependencies_of
+from api.lists import Cursor, PageRequest, Within
 from api.permissions import requires, requires_of_host
-from api.reading import PRINTABLE, Limit, NodeNamed, page_of, reading, require_id
+from api.reading import PRINTABLE, Limit, NodeNamed, reading, require_id
 from api.views import burn_in_view
 from api.wire_answers import answered
 from control.health.burn_ins import hosts, orders
 from control.health.burn_ins import read as reading_burn_ins
+from control.health.burn_ins.read import BurnInFilter
 from muster import documents
 from muster.domain.errors import NotFoundError
 from muster.domain.ids import GpuUuid
@@ -39,40 +39,26 @@ class WantedBurnIn(StrictModel):
 def list_burn_ins(
     request: Request,
     principal: Reader,
+    within: Annotated[Within, Depends()],
     gpu: Named = None,
     node: NodeNamed = None,
     state: Annotated[list[BurnInState] | None, Query(max_length=10)] = None,
     outcome: Annotated[list[BurnInOutcome] | None, Query(max_length=10)] = None,
-    cursor: Annotated[str | None, Query(max_length=1024)] = None,
+    cursor: Cursor = None,
     limit: Limit = 50,
 ) -> documents.BurnInPage:
-    """Return burn-ins, the newest order first, without figures; ``next_cursor`` is null on the last page."""
-    dependencies = dependencies_of(request)
+    """Return burn-ins without figures, the newest order first unless ``order`` says otherwise.
+
+    ``since`` and ``until`` are about the time at which they were ordered.
+    """
     states, outcomes = sorted(state or []), sorted(outcome or [])
-    filters = {"gpu": gpu, "node": node, "states": states, "outcomes": outcomes}
-    before = None
-    if cursor is not None:
-        moment, last_id = read_cursor(dependencies.secret_key, filters, cursor, length=2)
-        before = (datetime.fromisoformat(moment), last_id)
-    found = reading(
-        dependencies.units,
-        principal,
+    wanted = BurnInFilter(None if gpu is None else GpuUuid(gpu), node, states, outcomes, within.span)
+    return PageRequest(request, principal, reading_burn_ins.SORTS[within.order], cursor, limit).answer(
         reading_burn_ins.READ,
-        lambda unit: reading_burn_ins.list_burn_ins(
-            unit,
-            gpu_uuid=None if gpu is None else GpuUuid(gpu),
-            node=node,
-            states=states,
-            outcomes=outcomes,
-            before=before,
-            limit=limit + 1,
-        ),
-    )
-    return page_of(
-        found,
-        limit,
+        {"gpu": gpu, "node": node, "states": states, "outcomes": outcomes},
+        lambda unit, part: reading_burn_ins.list_burn_ins(unit, wanted, part),
         burn_in_view,
-        lambda last: make_cursor(dependencies.secret_key, filters, [last.ordered_at.isoformat(), last.id]),
+        newer=within.conditions,
     )
 
 

@@ -3,23 +3,25 @@
 from datetime import datetime
 from typing import Annotated
 
-from fastapi import APIRouter, Request
+from fastapi import APIRouter, Depends, Query, Request
 from fastapi.responses import JSONResponse
 from pydantic import AwareDatetime, Field
 
 from api.bodies import described_by, json_body
 from api.changes import Answer, Changing
-from api.dependencies import dependencies_of
+from api.lists import Cursor, Labels, ManyAPage, PageRequest, Racked, Within, place_in
 from api.permissions import requires
-from api.reading import reading, require_id
+from api.reading import PRINTABLE, NodeNamed, require_id
 from api.views import cordon_view
 from control.fleet import cordons
+from control.fleet.cordons import CordonFilter
 from muster import documents
 from muster.domain.ids import GpuUuid, NodeId
 from muster.domain.principals import Permission, Principal
 from muster.domain.strict import StrictModel, Text
 
 router = APIRouter(tags=["fleet"])
+CORDONS_A_PAGE = 1000
 Reason = Annotated[Text, Field(min_length=1, max_length=500)]
 
 
@@ -75,8 +77,30 @@ def release_cordon(
 
 @router.get("/cordons")
 def list_cordons(
-    request: Request, principal: Annotated[Principal, requires(Permission.NODE_READ)]
+    request: Request,
+    principal: Annotated[Principal, requires(Permission.NODE_READ)],
+    within: Annotated[Within, Depends()],
+    node: NodeNamed = None,
+    rack: Racked = None,
+    label: Labels = None,
+    owner: Annotated[
+        str | None, Query(max_length=256, pattern=r"^[ -~]+$", description="the person or rule that set it")
+    ] = None,
+    reason_code: Annotated[
+        str | None, Query(max_length=64, pattern=PRINTABLE, description="its reason, as a fixed word")
+    ] = None,
+    cursor: Cursor = None,
+    limit: ManyAPage = CORDONS_A_PAGE,
 ) -> documents.CordonPage:
-    """Return the cordons that stand now."""
-    found = reading(dependencies_of(request).units, principal, cordons.READ, cordons.list_open)
-    return {"items": [cordon_view(cordon) for cordon in found], "next_cursor": None}
+    """Return the cordons that stand now or will, the newest first unless ``order`` says otherwise.
+
+    ``node``, ``rack`` and ``label`` are about the node that it is on, or whose GPU.
+    """
+    wanted = CordonFilter(node, place_in(rack, label), owner, reason_code, within.span)
+    bound = {"node": node, "rack": rack, "labels": sorted(label or []), "owner": owner, "reason_code": reason_code}
+    return PageRequest(request, principal, cordons.SORTS[within.order], cursor, limit).answer(
+        cordons.READ,
+        {"path": "cordons", **bound, **within.conditions},
+        lambda unit, part: cordons.list_open(unit, wanted, part),
+        cordon_view,
+    )

@@ -4,14 +4,14 @@ import asyncio
 from collections.abc import AsyncIterator, Sequence
 from typing import Annotated, Any, Final
 
-from fastapi import APIRouter, Query, Request
+from fastapi import APIRouter, Depends, Query, Request
 from fastapi.responses import Response
 from starlette.concurrency import run_in_threadpool
 
-from api.cursors import make_cursor, read_cursor
 from api.dependencies import AppDependencies, dependencies_of
+from api.lists import Cursor, OfTenant, PageRequest, Within
 from api.permissions import requires
-from api.reading import PRINTABLE, After, Limit, page_of, reading
+from api.reading import PRINTABLE, After, Limit
 from api.refusals import refusing_also
 from api.streams import COMMENT, Broadcast, EventStream, LastEventId, Pulse, frame, position_in, sse, streaming
 from api.views import event_view, stretch_of
@@ -19,6 +19,7 @@ from control.core import events
 from control.core.events import EventFilter, EventRecord
 from muster import documents
 from muster.domain.errors import CursorExpiredError
+from muster.domain.ids import TenantId
 from muster.domain.principals import Permission, Principal
 
 router = APIRouter(tags=["events"])
@@ -47,29 +48,23 @@ def list_events(
 def newest_events(
     request: Request,
     principal: Annotated[Principal, requires(Permission.EVENT_READ)],
+    within: Annotated[Within, Depends()],
     kind: Annotated[str | None, _word("what its kind begins with: job., gpu.moved")] = None,
     subject_id: Annotated[str | None, _word("the id of what it is about")] = None,
-    cursor: Annotated[str | None, Query(max_length=1024)] = None,
+    tenant_id: OfTenant = None,
+    cursor: Cursor = None,
     limit: Limit = 50,
 ) -> documents.EventPage:
-    """Return events, the newest first; ``next_cursor`` is null on the last page. A tenant sees its own."""
-    dependencies = dependencies_of(request)
-    filters = {"kind": kind, "subject_id": subject_id, "who": principal.tenant_id}
-    before = None
-    if cursor is not None:
-        before = int(read_cursor(dependencies.secret_key, filters, cursor, length=1)[0])
-    wanted = EventFilter(kind, subject_id)
-    found = reading(
-        dependencies.units,
-        principal,
+    """Return events, the newest first unless ``order`` says otherwise. A tenant sees its own."""
+    of_tenant = None if tenant_id is None else TenantId(tenant_id)
+    wanted = EventFilter(kind, subject_id, of_tenant, within.span)
+    return PageRequest(request, principal, events.SORTS[within.order], cursor, limit).answer(
         events.READ,
-        lambda unit: events.list_events(unit, wanted, before=before, limit=limit + 1),
+        {"kind": kind, "subject_id": subject_id, "who": principal.tenant_id},
+        lambda unit, part: events.list_events(unit, wanted, part),
+        event_view,
+        newer={"tenant_id": tenant_id, **within.conditions},
     )
-
-    def behind(last: EventRecord) -> str:
-        return make_cursor(dependencies.secret_key, filters, [str(last.position)])
-
-    return page_of(found, limit, event_view, behind)
 
 
 @router.get(

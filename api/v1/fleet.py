@@ -1,64 +1,104 @@
 """Routes of GPUs by the page."""
 
-from typing import Annotated
+from dataclasses import dataclass
+from typing import Annotated, Any
 
-from fastapi import APIRouter, Query, Request
+from fastapi import APIRouter, Depends, Query, Request
 from fastapi.responses import JSONResponse
 
-from api.cursors import make_cursor, read_cursor
-from api.dependencies import dependencies_of
+from api.lists import Cursor, Labels, PageRequest, Racked, holder_in, order_of, place_in
 from api.permissions import requires
-from api.reading import NodeNamed, page_of, reading
+from api.reading import PRINTABLE, NodeNamed
 from api.views import gpu_view
 from control.fleet import inventory, read
-from control.fleet.read import GpuFilter
+from control.fleet.read import GpuFilter, GpuOrder
 from muster import documents
-from muster.domain.ids import NodeId
 from muster.domain.principals import Permission, Principal
 from muster.domain.states import Standing
+from muster.domain.strict import Name
 
 router = APIRouter(tags=["fleet"])
 Printable = Annotated[str | None, Query(max_length=128, pattern=r"^[ -~]+$")]
 GPUS_A_PAGE = 1000
 
 
+@dataclass(frozen=True, slots=True)
+class GpuQuery:
+    """The query of a list of GPUs: its conditions, order and page."""
+
+    standing: Annotated[
+        list[Standing] | None, Query(max_length=10, description="its effective standing; may be repeated")
+    ] = None
+    node: NodeNamed = None
+    model: Annotated[Printable, Query(description="a part of its model's name, in any case")] = None
+    below: Annotated[float | None, Query(ge=0, le=101, description="only scores under this")] = None
+    uuid: Annotated[Printable, Query(description="its beginning, its end, or both with .. between")] = None
+    cordoned: Annotated[
+        bool | None, Query(description="only GPUs with a cordon of their own or of their node, or without one")
+    ] = None
+    rack: Racked = None
+    label: Labels = None
+    job_id: Annotated[
+        str | None, Query(max_length=64, pattern=PRINTABLE, description="only GPUs that this job has now")
+    ] = None
+    tenant_id: Annotated[
+        str | None, Query(max_length=64, pattern=PRINTABLE, description="only GPUs that a job of this tenant has now")
+    ] = None
+    tier: Annotated[Name | None, Query(description="only GPUs that a job of this tier has now")] = None
+    order: Annotated[
+        GpuOrder,
+        Query(description="by node and slot, the lowest score first, or the newest move of a standing first"),
+    ] = GpuOrder.PLACE
+    cursor: Cursor = None
+    limit: Annotated[int, Query(ge=1, le=GPUS_A_PAGE, description="how many items a page holds")] = GPUS_A_PAGE
+
+    @property
+    def wanted(self) -> GpuFilter:
+        """The filter. Raises ValidationFailedError: a label is none."""
+        return GpuFilter(
+            sorted(self.standing or []),
+            self.node,
+            self.model,
+            self.below,
+            self.uuid,
+            self.cordoned,
+            place_in(self.rack, self.label),
+            holder_in(self.job_id, self.tenant_id, self.tier),
+        )
+
+    @property
+    def of_cursor(self) -> dict[str, Any]:
+        """What a cursor of the list is bound to, as in release 0.1.0."""
+        asked = {"node": self.node, "model": self.model, "below": self.below, "uuid": self.uuid}
+        standings = sorted(self.standing or [])
+        return {"path": "gpus", "standings": standings, **asked, "cordoned": self.cordoned}
+
+    @property
+    def newer(self) -> dict[str, Any]:
+        """What it is bound to besides, where it is given."""
+        return {
+            "rack": self.rack,
+            "labels": sorted(self.label or []) or None,
+            "job_id": self.job_id,
+            "tenant_id": self.tenant_id,
+            "tier": self.tier,
+            "order": order_of(self.order, GpuOrder.PLACE),
+        }
+
+
 @router.get("/gpus", response_model=documents.GpuPage)
 def list_gpus(
     request: Request,
     principal: Annotated[Principal, requires(Permission.GPU_READ)],
-    standing: Annotated[
-        list[Standing] | None, Query(max_length=10, description="its effective standing; may be repeated")
-    ] = None,
-    node: NodeNamed = None,
-    model: Annotated[Printable, Query(description="a part of its model's name, in any case")] = None,
-    below: Annotated[float | None, Query(ge=0, le=101, description="only scores under this")] = None,
-    uuid: Annotated[Printable, Query(description="its beginning, its end, or both with .. between")] = None,
-    cordoned: Annotated[
-        bool | None, Query(description="only GPUs with a cordon of their own or of their node, or without one")
-    ] = None,
-    cursor: Annotated[str | None, Query(max_length=1024)] = None,
-    limit: Annotated[int, Query(ge=1, le=GPUS_A_PAGE, description="how many items a page holds")] = GPUS_A_PAGE,
+    query: Annotated[GpuQuery, Depends()],
 ) -> JSONResponse:
-    """Return GPUs by node and slot; ``next_cursor`` is null on the last page."""
-    dependencies = dependencies_of(request)
-    standings = sorted(standing or [])
-    asked = {"node": node, "model": model, "below": below, "uuid": uuid, "cordoned": cordoned}
-    filters = {"path": "gpus", "standings": standings, **asked}
-    wanted = GpuFilter(standings, node, model, below, uuid, cordoned)
-    after = None
-    if cursor is not None:
-        node_id, slot = read_cursor(dependencies.secret_key, filters, cursor, length=2)
-        after = (NodeId(node_id), int(slot))
-    found = reading(
-        dependencies.units,
-        principal,
+    """Return GPUs by node and slot unless ``order`` says otherwise; ``next_cursor`` is null on the last page."""
+    wanted = query.wanted
+    page = PageRequest(request, principal, read.GPU_SORTS[query.order], query.cursor, query.limit).answer(
         inventory.READ,
-        lambda unit: read.list_gpus(unit, wanted, after=after, limit=limit + 1),
-    )
-    page = page_of(
-        found,
-        limit,
+        query.of_cursor,
+        lambda unit, part: read.list_gpus(unit, wanted, part),
         lambda each: gpu_view(each.gpu, each.override, is_cordoned=each.is_cordoned),
-        lambda last: make_cursor(dependencies.secret_key, filters, [last.gpu.node_id, str(last.gpu.slot_index)]),
+        newer=query.newer,
     )
     return JSONResponse(page)

@@ -1,98 +1,103 @@
 """Routes of a GPU's past: its attempts, every move of its standing, and its burn-ins compared with the cohort's."""
 
-from datetime import datetime
+from collections.abc import Sequence
 from typing import Annotated
 
-from fastapi import APIRouter, Query, Request
+from fastapi import APIRouter, Depends, Request
 
-from api.cursors import make_cursor, read_cursor
-from api.dependencies import dependencies_of
 from api.gpu_views import move_view
+from api.lists import Cursor, PageRequest, Within
 from api.permissions import requires
-from api.reading import Limit, page_of, reading, require_gpu_uuid
+from api.reading import Limit, require_gpu_uuid
 from api.v1.cohorts import spread_view
 from api.views import burn_in_view, time_of
+from control.core.paging import Part
+from control.core.unit_of_work import UnitOfWork
 from control.fleet import gpu_jobs, inventory
 from control.fleet.gpu_jobs import PastHolder
 from control.health import gpu_details
 from control.health.burn_ins import comparing
+from control.health.burn_ins.comparing import SORTS as COMPARED_SORTS
 from control.health.burn_ins.comparing import ComparedBurnIn, ComparedRate
 from control.health.burn_ins.read import READ as READ_BURN_INS
 from muster.documents import gpu_history as documents
-from muster.domain.ids import AllocationId
 from muster.domain.principals import Permission, Principal
 
 router = APIRouter(prefix="/gpus/{uuid}", tags=["fleet"])
 Reader = Annotated[Principal, requires(Permission.GPU_READ)]
-Cursor = Annotated[str | None, Query(max_length=1024)]
 
 
 @router.get("/jobs")
 def list_gpu_jobs(
-    uuid: str, request: Request, principal: Reader, cursor: Cursor = None, limit: Limit = 50
+    uuid: str,
+    request: Request,
+    principal: Reader,
+    within: Annotated[Within, Depends()],
+    cursor: Cursor = None,
+    limit: Limit = 50,
 ) -> documents.GpuJobPage:
-    """Return the attempts that had the GPU, the newest first, with cause; ``next_cursor`` is null on the last page."""
-    dependencies, found_uuid = dependencies_of(request), require_gpu_uuid(uuid)
-    filters = {"path": "gpu_jobs", "gpu_uuid": uuid}
-    before = None
-    if cursor is not None:
-        (text,) = read_cursor(dependencies.secret_key, filters, cursor, length=1)
-        before = AllocationId(text)
-    found = reading(
-        dependencies.units,
-        principal,
+    """Return the attempts that had the GPU, with cause, the newest first unless ``order`` says otherwise.
+
+    ``since`` and ``until`` are about the time at which they were placed.
+    """
+    found_uuid, span = require_gpu_uuid(uuid), within.span
+    return PageRequest(request, principal, gpu_jobs.SORTS[within.order], cursor, limit).answer(
         gpu_jobs.READ,
-        lambda unit: gpu_jobs.holders_of(unit, found_uuid, before=before, limit=limit + 1),
-    )
-    return page_of(
-        found, limit, _job_view, lambda last: make_cursor(dependencies.secret_key, filters, [last.allocation_id])
+        {"path": "gpu_jobs", "gpu_uuid": uuid},
+        lambda unit, part: gpu_jobs.holders_of(unit, found_uuid, part, span=span),
+        _job_view,
+        newer=within.conditions,
     )
 
 
 @router.get("/standings")
 def list_gpu_standings(
-    uuid: str, request: Request, principal: Reader, cursor: Cursor = None, limit: Limit = 50
+    uuid: str,
+    request: Request,
+    principal: Reader,
+    within: Annotated[Within, Depends()],
+    cursor: Cursor = None,
+    limit: Limit = 50,
 ) -> documents.MovePage:
-    """Return every move of its standing, the newest first, with its reason, evidence, policy and actor."""
-    dependencies, found_uuid = dependencies_of(request), require_gpu_uuid(uuid)
-    filters = {"path": "standings", "gpu_uuid": uuid}
-    before = None
-    if cursor is not None:
-        (text,) = read_cursor(dependencies.secret_key, filters, cursor, length=1)
-        before = int(text)
-    found = reading(
-        dependencies.units,
-        principal,
+    """Return every move of its standing with its reason, the newest first unless ``order`` says otherwise."""
+    found_uuid, span = require_gpu_uuid(uuid), within.span
+    return PageRequest(request, principal, gpu_details.MOVE_SORTS[within.order], cursor, limit).answer(
         inventory.READ,
-        lambda unit: gpu_details.moves_of(unit, found_uuid, before=before, limit=limit + 1),
+        {"path": "standings", "gpu_uuid": uuid},
+        lambda unit, part: gpu_details.moves_of(unit, found_uuid, part, span=span),
+        move_view,
+        newer=within.conditions,
     )
-    return page_of(found, limit, move_view, lambda last: make_cursor(dependencies.secret_key, filters, [str(last.id)]))
 
 
 @router.get("/burn-ins")
 def list_gpu_burn_ins(
-    uuid: str, request: Request, principal: Reader, cursor: Cursor = None, limit: Limit = 50
+    uuid: str,
+    request: Request,
+    principal: Reader,
+    within: Annotated[Within, Depends()],
+    cursor: Cursor = None,
+    limit: Limit = 50,
 ) -> documents.ComparedBurnInPage:
-    """Return its burn-ins, the newest order first, each figure next to the newest figures of its cohort."""
-    dependencies, found_uuid = dependencies_of(request), require_gpu_uuid(uuid)
-    filters = {"path": "gpu_burn_ins", "gpu_uuid": uuid}
-    before = None
-    if cursor is not None:
-        moment, last_id = read_cursor(dependencies.secret_key, filters, cursor, length=2)
-        before = (datetime.fromisoformat(moment), last_id)
-    found = reading(
-        dependencies.units,
-        principal,
+    """Return its burn-ins, each figure next to the newest of its cohort; the newest order first unless ``order`` says
+    otherwise.
+    """
+    found_uuid, span = require_gpu_uuid(uuid), within.span
+    cohorts: list[str] = []
+
+    def find(unit: UnitOfWork, part: Part) -> Sequence[ComparedBurnIn]:
+        found = comparing.compare(unit, found_uuid, part, span=span)
+        cohorts.append(found.cohort_key)
+        return found.burn_ins
+
+    page = PageRequest(request, principal, COMPARED_SORTS[within.order], cursor, limit).answer(
         READ_BURN_INS,
-        lambda unit: comparing.compare(unit, found_uuid, before=before, limit=limit + 1),
-    )
-    page = page_of(
-        found.burn_ins,
-        limit,
+        {"path": "gpu_burn_ins", "gpu_uuid": uuid},
+        find,
         _burn_in_view,
-        lambda last: make_cursor(dependencies.secret_key, filters, [last.row.ordered_at.isoformat(), last.row.id]),
+        newer=within.conditions,
     )
-    return {"cohort_key": found.cohort_key, "items": page["items"], "next_cursor": page["next_cursor"]}
+    return {"cohort_key": cohorts[0], "items": page["items"], "next_cursor": page["next_cursor"]}
 
 
 def _job_view(found: PastHolder) -> documents.GpuJob:

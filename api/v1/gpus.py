@@ -3,26 +3,27 @@
 from functools import partial
 from typing import Annotated
 
-from fastapi import APIRouter, Query, Request
+from fastapi import APIRouter, Depends, Query, Request
 from fastapi.responses import JSONResponse, Response
 from pydantic import Field
 
 from api.authorized_query import AuthorizedQuery, answer, authorize_query
 from api.bodies import described_by, json_body
 from api.changes import etag_of
-from api.cursors import make_cursor, read_cursor
-from api.dependencies import dependencies_of
 from api.gpu_changes import ChangingGpu
 from api.gpu_views import evidence_view, gpu_detail_view, gpu_health_view
+from api.lists import Cursor, PageRequest, Within
 from api.permissions import requires
-from api.reading import Limit, gpu_uuid_in, page_of, reading, require_gpu_uuid, require_id
+from api.reading import Limit, gpu_uuid_in, require_gpu_uuid, require_id
 from control.fleet import inventory
 from control.fleet.read import GPU
 from control.health import gpu_details, interventions
+from control.health.gpu_details import EvidenceFilter
 from muster import documents
 from muster.domain.evidence.repairs import RepairAction, RepairBy
 from muster.domain.ids import EvidenceId
 from muster.domain.principals import Permission, Principal
+from muster.domain.states import EvidenceState
 from muster.domain.strict import Name, StrictModel, Text
 
 router = APIRouter(tags=["fleet"])
@@ -79,25 +80,24 @@ def list_evidence(
     uuid: str,
     request: Request,
     principal: Reader,
-    cursor: Annotated[str | None, Query(max_length=1024)] = None,
+    within: Annotated[Within, Depends()],
+    state: Annotated[list[EvidenceState] | None, Query(max_length=10)] = None,
+    detector: Annotated[Name | None, Query(description="what its detector's name begins with")] = None,
+    cursor: Cursor = None,
     limit: Limit = 50,
 ) -> documents.EvidencePage:
-    """Return all evidence ever found about it, the newest first; ``points``: how much it takes off the score now."""
-    dependencies = dependencies_of(request)
-    found_uuid = require_gpu_uuid(uuid)
-    filters = {"path": "evidence", "gpu_uuid": uuid}
-    before = None
-    if cursor is not None:
-        (text,) = read_cursor(dependencies.secret_key, filters, cursor, length=1)
-        before = EvidenceId(text)
-    found = reading(
-        dependencies.units,
-        principal,
+    """Return evidence ever found about it, the newest first unless ``order`` says otherwise.
+
+    ``points``: how much it takes off the score now. ``since`` and ``until`` are about the time when it was last seen.
+    """
+    found_uuid, states = require_gpu_uuid(uuid), sorted(state or [])
+    wanted = EvidenceFilter(states, detector, within.span)
+    return PageRequest(request, principal, gpu_details.EVIDENCE_SORTS[within.order], cursor, limit).answer(
         inventory.READ,
-        lambda unit: gpu_details.evidence_about_gpu(unit, found_uuid, limit=limit + 1, before=before),
-    )
-    return page_of(
-        found, limit, evidence_view, lambda last: make_cursor(dependencies.secret_key, filters, [last.row.id])
+        {"path": "evidence", "gpu_uuid": uuid},
+        lambda unit, part: gpu_details.evidence_about_gpu(unit, found_uuid, wanted, part),
+        evidence_view,
+        newer={"states": states or None, "detector": detector, **within.conditions},
     )
 
 

@@ -2,7 +2,7 @@
 
 from typing import Annotated
 
-from fastapi import APIRouter, Request
+from fastapi import APIRouter, Path, Request
 from fastapi.responses import Response
 
 from api.bodies import described_by_wire, wire_body
@@ -12,13 +12,22 @@ from api.reading import require_id
 from api.refusals import refusing_also
 from api.secret_keys import keys_of
 from api.wire_answers import answered, answered_after
-from control.hosts import bundles, host_reports, protocol, secret_delivery
+from control.hosts import bundles, environments, host_reports, protocol, secret_delivery
 from control.training import training
 from control.watch import line_intake
-from muster.domain.errors import SecretKeyError, StaleFenceError
+from muster.domain.errors import NoSuchBundleError, SecretKeyError, StaleFenceError
 from muster.domain.ids import AttemptId
 from muster.domain.principals import Permission, Principal
-from muster.wire.content import BundleReport, BundleReportAnswer, DownloadsAnswer, DownloadsRequest
+from muster.wire.content import (
+    BundleReport,
+    BundleReportAnswer,
+    DownloadsAnswer,
+    DownloadsRequest,
+    EnvironmentAnswer,
+    EnvironmentFailure,
+    EnvironmentFailureAnswer,
+    EnvironmentRequest,
+)
 from muster.wire.host import (
     ClaimAnswer,
     ClaimRequest,
@@ -34,6 +43,7 @@ from muster.wire.host import (
 from muster.wire.training import FindingsAnswer, FindingsBatch, TrainAnswer, TrainBatch
 
 router = APIRouter(prefix="/hosts/self", tags=["hosts"])
+EnvironmentKey = Annotated[str, Path(pattern=r"^[0-9a-f]{64}$")]
 Node = Annotated[Principal, requires_of_host(Permission.HOST_REPORT)]
 
 
@@ -141,6 +151,52 @@ async def sign_downloads(
         node,
         bundles.DOWNLOADS,
         lambda unit: bundles.downloads(unit, attempt_id, message, store),
+        quiet=True,
+    )
+
+
+@router.post(
+    "/attempts/{attempt_id}/environments/{environment_key}",
+    response_model=None,
+    openapi_extra=described_by_wire(EnvironmentRequest, EnvironmentAnswer),
+    dependencies=[refusing_also(StaleFenceError, NoSuchBundleError)],
+)
+async def ask_environment(
+    attempt_id: str,
+    environment_key: EnvironmentKey,
+    request: Request,
+    node: Node,
+    message: Annotated[EnvironmentRequest, wire_body(EnvironmentRequest)],
+) -> Response:
+    """Return how this host gets an environment: built, to build, to wait for, or failed. A build's claim is renewed."""
+    return await answered(
+        request,
+        node,
+        environments.ASK,
+        lambda unit: environments.ask(unit, attempt_id, environment_key, message),
+        quiet=True,
+    )
+
+
+@router.post(
+    "/attempts/{attempt_id}/environments/{environment_key}/failed",
+    response_model=None,
+    openapi_extra=described_by_wire(EnvironmentFailure, EnvironmentFailureAnswer),
+    dependencies=[refusing_also(StaleFenceError)],
+)
+async def fail_environment(
+    attempt_id: str,
+    environment_key: EnvironmentKey,
+    request: Request,
+    node: Node,
+    message: Annotated[EnvironmentFailure, wire_body(EnvironmentFailure)],
+) -> Response:
+    """Store why this part's build failed: permanently, or so that another part may build it."""
+    return await answered(
+        request,
+        node,
+        environments.FAIL,
+        lambda unit: environments.fail(unit, attempt_id, environment_key, message),
         quiet=True,
     )
 

@@ -2,18 +2,19 @@
 
 from typing import Annotated
 
-from fastapi import APIRouter, Query, Request
+from fastapi import APIRouter, Depends, Query, Request
 from fastapi.responses import JSONResponse
 from pydantic import Field
 
 from api.bodies import described_by, json_body
 from api.changes import Answer, Changing
-from api.cursors import make_cursor, read_cursor
 from api.dependencies import dependencies_of
 from api.incident_views import incident_view
+from api.lists import Cursor, PageRequest, Within
 from api.permissions import requires
-from api.reading import PRINTABLE, Limit, page_of, reading, require_id
+from api.reading import PRINTABLE, Limit, reading, require_id
 from control.incidents import incidents, read
+from control.incidents.read import IncidentFilter
 from muster import documents
 from muster.domain.evidence.incidents import IncidentKind, IncidentState
 from muster.domain.principals import Permission, Principal
@@ -31,30 +32,28 @@ class IncidentClosing(StrictModel):
 def list_incidents(
     request: Request,
     principal: Reader,
+    within: Annotated[Within, Depends()],
     state: Annotated[IncidentState | None, Query()] = None,
     kind: Annotated[list[IncidentKind] | None, Query(max_length=10)] = None,
     subject: Annotated[
         str | None, Query(max_length=256, pattern=PRINTABLE, description="the id of its subject")
     ] = None,
-    cursor: Annotated[str | None, Query(max_length=1024)] = None,
+    cursor: Cursor = None,
     limit: Limit = 50,
 ) -> documents.IncidentPage:
-    """Return incidents, the newest first; ``next_cursor`` is null on the last page."""
-    dependencies = dependencies_of(request)
+    """Return incidents, the newest first unless ``order`` says otherwise.
+
+    ``since`` and ``until`` are about the time at which they were opened.
+    """
     kinds = sorted(kind or [])
-    filters = {"path": "incidents", "state": state, "kinds": kinds, "subject": subject}
-    before = None
-    if cursor is not None:
-        (before,) = read_cursor(dependencies.secret_key, filters, cursor, length=1)
-    found = reading(
-        dependencies.units,
-        principal,
+    wanted = IncidentFilter(state, kinds, subject, within.span)
+    return PageRequest(request, principal, read.SORTS[within.order], cursor, limit).answer(
         read.READ,
-        lambda unit: read.list_incidents(
-            unit, state=state, kinds=kinds, subject_id=subject, before=before, limit=limit + 1
-        ),
+        {"path": "incidents", "state": state, "kinds": kinds, "subject": subject},
+        lambda unit, part: read.list_incidents(unit, wanted, part),
+        incident_view,
+        newer=within.conditions,
     )
-    return page_of(found, limit, incident_view, lambda last: make_cursor(dependencies.secret_key, filters, [last.id]))
 
 
 @router.get("/incidents/{incident_id}")

@@ -1,6 +1,5 @@
 """Lists of jobs, filtered and in order."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
@@ -13,11 +12,11 @@ from api.authorized_query import AuthorizedQuery, answer, authorize_query
 from api.cursors import make_cursor, read_cursor
 from api.dependencies import dependencies_of
 from api.job_views import listed_job_view
+from api.lists import Labels, labels_in
 from api.reading import PRINTABLE, Limit, page_of
 from control.jobs.listing import JobFilter, newest_jobs
 from control.telemetry.history import read_moment
 from muster import documents
-from muster.domain.errors import ValidationFailedError
 from muster.domain.ids import JobId, NodeId, TenantId
 from muster.domain.principals import Permission, Principal
 from muster.domain.states import JobState
@@ -41,12 +40,13 @@ class JobQuery:
     tenant_id: Annotated[str | None, Query(max_length=64, pattern=PRINTABLE)] = None
     name: Annotated[Name | None, Query(description="Only jobs of this name.")] = None
     tier: Annotated[Name | None, Query(description="Only jobs of this tier.")] = None
-    label: Annotated[
-        list[str] | None,
-        Query(max_length=10, description="`name=value`, or `name` for any value; a job must have all of them."),
-    ] = None
+    label: Labels = None
     node: Annotated[
         str | None, Query(max_length=64, pattern=PRINTABLE, description="Only jobs with a part on this host now.")
+    ] = None
+    rack: Annotated[
+        str | None,
+        Query(min_length=1, max_length=253, pattern=PRINTABLE, description="Only jobs with a part in this rack now."),
     ] = None
     since: Annotated[
         str | None, Query(max_length=40, description="RFC 3339; only jobs that were submitted then or later.")
@@ -69,6 +69,7 @@ class JobQuery:
             "tier": self.tier,
             "labels": sorted(self.label or []),
             "node": self.node,
+            "rack": self.rack,
             "since": self.since,
             "until": self.until,
             "order": None if self.order is JobOrder.NEWEST else self.order,
@@ -77,7 +78,7 @@ class JobQuery:
 
     def filter_after(self, place: tuple[datetime, JobId] | None) -> JobFilter:
         """Return the filter of the page after ``place``. Raises ValidationFailedError: a label or time is none."""
-        values, names = _labels_in(self.label or [])
+        values, names = labels_in(self.label or [])
         return JobFilter(
             states=sorted(self.state or []),
             tenant_id=None if self.tenant_id is None else TenantId(self.tenant_id),
@@ -86,6 +87,7 @@ class JobQuery:
             labels=values,
             label_names=names,
             node_id=None if self.node is None else NodeId(self.node),
+            rack=self.rack,
             since=read_moment("since", self.since),
             until=read_moment("until", self.until),
             is_oldest_first=self.order is JobOrder.OLDEST,
@@ -115,20 +117,3 @@ def list_jobs(
         lambda last: make_cursor(secret_key, of_cursor, [last.created_at.isoformat(), last.id]),
     )
     return answer(page)
-
-
-def _labels_in(texts: Sequence[str]) -> tuple[dict[str, str], list[str]]:
-    """Return labels with values, and names alone. Raises ValidationFailedError: a name is empty, or has two values."""
-    values: dict[str, str] = {}
-    names: list[str] = []
-    for text in texts:
-        name, has_value, value = text.partition("=")
-        if not name or values.get(name, value) != value:
-            raise ValidationFailedError.at(
-                "label", "invalid", f"{text[:80]!r}: write `name=value` or `name`, each once"
-            )
-        if has_value:
-            values[name] = value
-        else:
-            names.append(name)
-    return values, names

@@ -2,18 +2,21 @@
 
 from typing import Annotated, Any
 
-from fastapi import APIRouter, Header, Request
+from fastapi import APIRouter, Depends, Header, Query, Request
 from fastapi.responses import JSONResponse, Response
 from pydantic import AwareDatetime, Field
 
+from api.access_conditions import AccessConditions
 from api.authorized_query import AuthorizedQuery, answer, authorize_query
 from api.bodies import described_by, json_body
 from api.changes import Answer, Changing, etag_of, version_in
 from api.dependencies import dependencies_of
+from api.lists import Cursor, ManyAPage, PageRequest
 from api.permissions import requires
 from api.reading import reading, require_id
 from api.refusals import refusing_also
 from api.views import key_view
+from control.core.paging import TimeOrder
 from control.tenants import keys, read
 from muster import documents
 from muster.domain.errors import PreconditionRequiredError
@@ -58,9 +61,22 @@ def create_key(
 
 
 @router.get("/keys")
-def list_keys(request: Request, principal: Annotated[Principal, requires(Permission.KEY_READ)]) -> documents.KeyPage:
-    found = reading(dependencies_of(request).units, principal, keys.READ, read.list_keys)
-    return {"items": [key_view(key) for key in found], "next_cursor": None}
+def list_keys(
+    request: Request,
+    principal: Annotated[Principal, requires(Permission.KEY_READ)],
+    where: Annotated[AccessConditions, Depends()],
+    order: Annotated[TimeOrder, Query()] = TimeOrder.NEWEST,
+    cursor: Cursor = None,
+    limit: ManyAPage = read.MOST,
+) -> documents.KeyPage:
+    """Return keys without their secrets, the newest first unless ``order`` says otherwise."""
+    wanted = where.wanted
+    return PageRequest(request, principal, read.KEY_SORTS[order], cursor, limit).answer(
+        keys.READ,
+        {"path": "keys", **where.of_cursor, "order": order, "who": principal.tenant_id},
+        lambda unit, part: read.list_keys(unit, wanted, part),
+        key_view,
+    )
 
 
 @router.get("/keys/{key_id}", response_model=documents.Key)

@@ -1,4 +1,4 @@
-"""Routes of lines of a job's logs: lines that hold a text, and lines about faults."""
+"""Routes of lines of a job's logs: lines that hold a text, lines about faults, and logs of its environments."""
 
 from typing import Annotated
 
@@ -10,7 +10,8 @@ from api.fault_line_views import fault_lines_view
 from api.job_views import log_line_view
 from api.permissions import requires
 from api.reading import PRINTABLE, Limit, reading, require_id
-from control.jobs import jobs
+from api.views import time_of
+from control.jobs import environments, jobs
 from control.jobs.job_logs import LogFilter
 from control.jobs.log_search import Place, search
 from control.watch import lines, read
@@ -70,3 +71,29 @@ def fault_lines(
     return fault_lines_view(
         reading(units, principal, read.READ, lambda unit: lines.fault_lines(unit, found_id, number=attempt))
     )
+
+
+@router.get("/jobs/{job_id}/environments")
+def job_environments(
+    job_id: str, request: Request, principal: Annotated[Principal, requires(Permission.LOG_READ)]
+) -> documents.JobEnvironments:
+    """Return the environments that hosts of the job asked for: whether each is built, and the log of a failed build."""
+    found_id, units = JobId(require_id("job", job_id)), dependencies_of(request).units
+    found = reading(units, principal, jobs.READ, lambda unit: environments.builds_of(unit, found_id))
+    return {"items": [_environment_view(build) for build in found]}
+
+
+def _environment_view(build: environments.BuildFound) -> documents.EnvironmentBuild:
+    return {
+        "key": build.key,
+        "state": build.state,
+        "interpreter": build.interpreter,
+        "platform": build.platform,
+        "node_name": build.node_name,
+        "changed_at": time_of(build.changed_at),
+        "digest": build.digest,
+        "num_bytes": build.num_bytes,
+        "words": build.words,
+        "line": build.line,
+        "log": build.log,
+    }

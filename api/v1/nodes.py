@@ -1,22 +1,25 @@
 """Routes of nodes: by the page, and one with its GPUs, cordons and running jobs."""
 
+from dataclasses import dataclass
 from typing import Annotated
 
-from fastapi import APIRouter, Query, Request
+from fastapi import APIRouter, Depends, Query, Request
 from fastapi.responses import Response
 
 from api.authorized_query import AuthorizedQuery, answer, authorize_query
 from api.changes import etag_of
-from api.cursors import make_cursor, read_cursor
-from api.dependencies import dependencies_of
+from api.lists import Cursor, Labels, PageRequest, holder_in, order_of, place_in
 from api.node_views import node_detail_view, node_view
 from api.permissions import requires
-from api.reading import PRINTABLE, node_in, page_of, reading
+from api.reading import PRINTABLE, node_in
+from control.hosts import node_lists
 from control.hosts import read as nodes
-from control.hosts.read import NODE, NodeFilter
+from control.hosts.node_lists import NODE_SORTS, NodeFilter, NodeOrder
+from control.hosts.read import NODE
 from muster import documents
 from muster.domain.principals import Permission, Principal
 from muster.domain.states import Contact
+from muster.domain.strict import Name
 
 router = APIRouter(tags=["fleet"])
 Reader = Annotated[Principal, requires(Permission.NODE_READ)]
@@ -24,33 +27,50 @@ Named = Annotated[str | None, Query(min_length=1, max_length=253, pattern=PRINTA
 NODES_A_PAGE = 1000
 
 
+@dataclass(frozen=True, slots=True)
+class NodeConditions:
+    """Conditions on nodes, of a list and of a selector's query."""
+
+    contact: Annotated[list[Contact] | None, Query(max_length=3)] = None
+    name: Annotated[Named, Query(description="a part of its name")] = None
+    rack: Annotated[Named, Query(description="its rack's whole name")] = None
+    cordoned: Annotated[bool | None, Query(description="only nodes with a cordon of their own, or without one")] = None
+    label: Labels = None
+    tenant_id: Annotated[Named, Query(description="only nodes on which a job of this tenant has GPUs now")] = None
+    tier: Annotated[Name | None, Query(description="only nodes on which a job of this tier has GPUs now")] = None
+
+
 @router.get("/nodes")
 def list_nodes(
     request: Request,
     principal: Reader,
-    contact: Annotated[list[Contact] | None, Query(max_length=3)] = None,
-    name: Annotated[Named, Query(description="a part of its name")] = None,
-    rack: Annotated[Named, Query(description="its rack's whole name")] = None,
-    cordoned: Annotated[bool | None, Query(description="only nodes with a cordon of their own, or without one")] = None,
-    cursor: Annotated[str | None, Query(max_length=1024)] = None,
+    where: Annotated[NodeConditions, Depends()],
+    order: Annotated[
+        NodeOrder, Query(description="by name, by rack and name, or the longest silent first")
+    ] = NodeOrder.NAME,
+    cursor: Cursor = None,
     limit: Annotated[int, Query(ge=1, le=NODES_A_PAGE, description="how many items a page holds")] = NODES_A_PAGE,
 ) -> documents.NodePage:
-    """Return nodes by name, with their GPUs counted by standing; ``next_cursor`` is null on the last page."""
-    dependencies = dependencies_of(request)
-    contacts = sorted(contact or [])
-    filters = {"path": "nodes", "contacts": contacts, "name": name, "rack": rack, "cordoned": cordoned}
-    wanted = NodeFilter(contacts, name, rack, cordoned)
-    after = None
-    if cursor is not None:
-        (after,) = read_cursor(dependencies.secret_key, filters, cursor, length=1)
-    found = reading(
-        dependencies.units,
-        principal,
-        nodes.READ,
-        lambda unit: nodes.list_nodes(unit, wanted, after=after, limit=limit + 1),
+    """Return nodes with their GPUs counted by standing, by name unless ``order`` says otherwise."""
+    contacts = sorted(where.contact or [])
+    wanted = NodeFilter(
+        contacts,
+        where.name,
+        where.cordoned,
+        place_in(where.rack, where.label),
+        holder_in(None, where.tenant_id, where.tier),
     )
-    return page_of(
-        found, limit, node_view, lambda last: make_cursor(dependencies.secret_key, filters, [last.node.name])
+    return PageRequest(request, principal, NODE_SORTS[order], cursor, limit).answer(
+        nodes.READ,
+        {"path": "nodes", "contacts": contacts, "name": where.name, "rack": where.rack, "cordoned": where.cordoned},
+        lambda unit, part: node_lists.list_nodes(unit, wanted, part),
+        node_view,
+        newer={
+            "labels": sorted(where.label or []) or None,
+            "tenant_id": where.tenant_id,
+            "tier": where.tier,
+            "order": order_of(order, NodeOrder.NAME),
+        },
     )
 
 

@@ -2,16 +2,18 @@
 
 from typing import Annotated
 
-from fastapi import APIRouter, Request
+from fastapi import APIRouter, Depends, Query, Request
 from fastapi.responses import JSONResponse
 from pydantic import Field
 
+from api.access_conditions import AccessConditions
 from api.bodies import described_by, json_body
 from api.changes import Answer, Changing
-from api.dependencies import dependencies_of
+from api.lists import Cursor, ManyAPage, PageRequest
 from api.permissions import requires
-from api.reading import reading, require_id
+from api.reading import require_id
 from api.views import time_of
+from control.core.paging import NameOrder
 from control.tenants import persons, read
 from control.tenants.read import PersonRecord
 from muster import documents
@@ -48,10 +50,21 @@ def create_person(
 
 @router.get("/persons")
 def list_persons(
-    request: Request, principal: Annotated[Principal, requires(Permission.KEY_READ)]
+    request: Request,
+    principal: Annotated[Principal, requires(Permission.KEY_READ)],
+    where: Annotated[AccessConditions, Depends()],
+    order: Annotated[NameOrder, Query()] = NameOrder.NAME,
+    cursor: Cursor = None,
+    limit: ManyAPage = read.MOST,
 ) -> documents.PersonPage:
-    found = reading(dependencies_of(request).units, principal, persons.READ, read.list_persons)
-    return {"items": [person_view(person) for person in found], "next_cursor": None}
+    """Return persons, also disabled ones, by name unless ``order`` says otherwise."""
+    wanted = where.wanted
+    return PageRequest(request, principal, read.PERSON_SORTS[order], cursor, limit).answer(
+        persons.READ,
+        {"path": "persons", **where.of_cursor, "order": order, "who": principal.tenant_id},
+        lambda unit, part: read.list_persons(unit, wanted, part),
+        person_view,
+    )
 
 
 @router.post("/persons/{person_id}/reset-password", response_model=documents.PersonWithPassword)

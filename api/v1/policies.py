@@ -2,16 +2,16 @@
 
 from typing import Annotated, Any, Final
 
-from fastapi import APIRouter, Header, Query, Request
+from fastapi import APIRouter, Depends, Header, Request
 from fastapi.responses import JSONResponse, Response
 from pydantic import Field
 
 from api.bodies import described_by, json_body
 from api.changes import Answer, Changing, etag_of, version_in
-from api.cursors import make_cursor, read_cursor
 from api.dependencies import dependencies_of
+from api.lists import Cursor, PageRequest, Within
 from api.permissions import requires
-from api.reading import Limit, page_of, reading
+from api.reading import Limit, reading
 from api.views import time_of
 from control.policy import policies, read
 from control.policy.activation import Activated, activate
@@ -96,24 +96,18 @@ def activate_policy(
 def list_policies(
     request: Request,
     principal: Reader,
-    cursor: Annotated[str | None, Query(max_length=1024)] = None,
+    within: Annotated[Within, Depends()],
+    cursor: Cursor = None,
     limit: Limit = 50,
 ) -> documents.PolicyPage:
-    """Return every version, the newest first, without documents; ``next_cursor`` is null on the last page."""
-    dependencies = dependencies_of(request)
-    filters = {"path": "policies"}
-    before = None
-    if cursor is not None:
-        (number,) = read_cursor(dependencies.secret_key, filters, cursor, length=1)
-        before = int(number)
-    found = reading(
-        dependencies.units,
-        principal,
+    """Return versions without documents, the newest first unless ``order`` says otherwise."""
+    span = within.span
+    return PageRequest(request, principal, read.SORTS[within.order], cursor, limit).answer(
         read.READ,
-        lambda unit: read.list_versions(unit, before=before, limit=limit + 1),
-    )
-    return page_of(
-        found, limit, _version_view, lambda last: make_cursor(dependencies.secret_key, filters, [str(last.version)])
+        {"path": "policies"},
+        lambda unit, part: read.list_versions(unit, part, span=span),
+        _version_view,
+        newer=within.conditions,
     )
 
 

@@ -2,21 +2,23 @@
 
 from typing import Annotated
 
-from fastapi import APIRouter, Request
+from fastapi import APIRouter, Query, Request
 from fastapi.responses import JSONResponse
 from pydantic import Field
 
 from api.bodies import described_by, json_body
 from api.changes import Answer, Changing
 from api.dependencies import dependencies_of
+from api.lists import Cursor, OfTenant, PageRequest
 from api.permissions import requires
-from api.reading import reading, require_id
+from api.reading import Limit, reading, require_id
 from api.views import quota_view
 from control.tenants import job_limits, quotas
+from control.tenants.quotas import QuotaFilter
 from muster import documents
 from muster.domain.ids import TenantId
 from muster.domain.principals import Permission, Principal
-from muster.domain.strict import StrictModel, Text
+from muster.domain.strict import Name, StrictModel, Text
 from scheduler.quota.tenancy import Quota
 
 router = APIRouter(tags=["tenants"])
@@ -59,6 +61,25 @@ def set_quota(
         quotas.SET,
         lambda unit: quotas.set_quota(unit, found_id, tier, quota, reason=wanted.reason),
         lambda found: Answer(quota_view(found)),
+    )
+
+
+@router.get("/quotas")
+def list_all_quotas(
+    request: Request,
+    principal: Annotated[Principal, requires(Permission.TENANT_READ)],
+    tenant_id: OfTenant = None,
+    tier: Annotated[Name | None, Query(description="only of this tier")] = None,
+    cursor: Cursor = None,
+    limit: Limit = 50,
+) -> documents.QuotaPage:
+    """Return the quotas of all tenants that the caller sees, by tenant and tier."""
+    wanted = QuotaFilter(None if tenant_id is None else TenantId(tenant_id), tier)
+    return PageRequest(request, principal, quotas.BY_TENANT, cursor, limit).answer(
+        quotas.READ,
+        {"path": "quotas", "tenant_id": tenant_id, "tier": tier, "who": principal.tenant_id},
+        lambda unit, part: quotas.list_all_quotas(unit, wanted, part),
+        quota_view,
     )
 
 

@@ -1,21 +1,21 @@
 """Routes of reclaims: each with its victim, beneficiary, deadline, and the outcome for the victim's work."""
 
-from datetime import datetime
 from typing import Annotated
 
-from fastapi import APIRouter, Query, Request
+from fastapi import APIRouter, Depends, Query, Request
 
-from api.cursors import make_cursor, read_cursor
 from api.dependencies import dependencies_of
+from api.lists import Cursor, OfTenant, PageRequest, Within
 from api.permissions import requires
-from api.reading import PRINTABLE, Limit, page_of, reading, require_id
+from api.reading import PRINTABLE, Limit, reading, require_id
 from api.views import reclaim_view
 from control.reclaim import read
-from control.reclaim.read import ReclaimView
+from control.reclaim.read import ReclaimFilter
 from muster import documents
-from muster.domain.ids import JobId, ReclaimId
+from muster.domain.ids import JobId, ReclaimId, TenantId
 from muster.domain.principals import Permission, Principal
 from muster.domain.states import ReclaimState
+from muster.domain.strict import Name
 
 router = APIRouter(tags=["reclaims"])
 
@@ -24,39 +24,35 @@ router = APIRouter(tags=["reclaims"])
 def list_reclaims(
     request: Request,
     principal: Annotated[Principal, requires(Permission.JOB_READ)],
+    within: Annotated[Within, Depends()],
     state: Annotated[list[ReclaimState] | None, Query(max_length=5)] = None,
     job_id: Annotated[
         str | None, Query(max_length=64, pattern=PRINTABLE, description="the victim's job or the beneficiary")
     ] = None,
-    cursor: Annotated[str | None, Query(max_length=1024)] = None,
+    tenant_id: OfTenant = None,
+    tier: Annotated[Name | None, Query(description="the victim's tier or the beneficiary's")] = None,
+    cursor: Cursor = None,
     limit: Limit = 50,
 ) -> documents.ReclaimPage:
-    """Return reclaims, the newest first; ``next_cursor`` is null on the last page. A tenant sees its own side alone."""
-    dependencies = dependencies_of(request)
+    """Return reclaims, the newest first unless ``order`` says otherwise. A tenant sees its own side alone.
+
+    ``since`` and ``until`` are about the time of the notice.
+    """
     states = sorted(state or [])
-    filters = {"states": states, "job_id": job_id, "who": principal.tenant_id}
-    before = None
-    if cursor is not None:
-        moment, reclaim_id = read_cursor(dependencies.secret_key, filters, cursor, length=2)
-        before = (datetime.fromisoformat(moment), reclaim_id)
-    found = reading(
-        dependencies.units,
-        principal,
-        read.READ,
-        lambda unit: read.list_reclaims(
-            unit,
-            states=states,
-            job_id=None if job_id is None else JobId(job_id),
-            before=before,
-            limit=limit + 1,
-        ),
+    wanted = ReclaimFilter(
+        states,
+        None if job_id is None else JobId(job_id),
+        None if tenant_id is None else TenantId(tenant_id),
+        tier,
+        within.span,
     )
-
-    def behind(last: ReclaimView) -> str:
-        position = [last.reclaim.notified_at.isoformat(), last.reclaim.id]
-        return make_cursor(dependencies.secret_key, filters, position)
-
-    return page_of(found, limit, reclaim_view, behind)
+    return PageRequest(request, principal, read.SORTS[within.order], cursor, limit).answer(
+        read.READ,
+        {"states": states, "job_id": job_id, "who": principal.tenant_id},
+        lambda unit, part: read.list_reclaims(unit, wanted, part),
+        reclaim_view,
+        newer={"tenant_id": tenant_id, "tier": tier, **within.conditions},
+    )
 
 
 @router.get("/reclaims/{reclaim_id}")

@@ -10,13 +10,14 @@ from pydantic import Field
 
 from api.bodies import described_by, json_body
 from api.changes import Answer, Changing, etag_of, version_in
-from api.cursors import make_cursor, read_cursor
 from api.dependencies import dependencies_of
+from api.lists import Cursor, NamePart, PageRequest, order_of
 from api.permissions import requires
-from api.reading import Limit, page_of, reading, require_id
+from api.reading import Limit, reading, require_id
 from api.refusals import refusing_also
 from api.secret_keys import keys_of
 from api.views import secret_view
+from control.core.paging import NameOrder
 from control.secrets import rewrapping, tenant_secrets
 from control.secrets.tenant_secrets import MOST_BYTES, SecretRecord
 from muster import documents
@@ -94,24 +95,19 @@ def list_secrets(
     request: Request,
     principal: Annotated[Principal, requires(Permission.SECRET_READ)],
     tenant_id: Annotated[str | None, Query(max_length=64)] = None,
-    cursor: Annotated[str | None, Query(max_length=1024)] = None,
+    name: NamePart = None,
+    order: Annotated[NameOrder, Query()] = NameOrder.NAME,
+    cursor: Cursor = None,
     limit: Limit = 50,
 ) -> documents.SecretPage:
-    """Return names, versions and times by tenant and name, and no value."""
+    """Return names, versions and times, and no value; by tenant and name unless ``order`` says otherwise."""
     owner = None if tenant_id is None else TenantId(require_id("tenant", tenant_id))
-    units, secret_key = dependencies_of(request).units, dependencies_of(request).secret_key
-    filters, after = {"path": "secrets", "tenant_id": tenant_id}, None
-    if cursor is not None:
-        of_tenant, name, last_id = read_cursor(secret_key, filters, cursor, length=3)
-        after = of_tenant, name, last_id
-    found = reading(
-        units,
-        principal,
+    return PageRequest(request, principal, tenant_secrets.SORTS[order], cursor, limit).answer(
         tenant_secrets.READ,
-        lambda unit: tenant_secrets.list_secrets(unit, limit=limit + 1, tenant_id=owner, after=after),
-    )
-    return page_of(
-        found, limit, secret_view, lambda last: make_cursor(secret_key, filters, [last.tenant_id, last.name, last.id])
+        {"path": "secrets", "tenant_id": tenant_id},
+        lambda unit, part: tenant_secrets.list_secrets(unit, part, tenant_id=owner, name=name),
+        secret_view,
+        newer={"name": name, "order": order_of(order, NameOrder.NAME)},
     )
 
 

@@ -2,17 +2,19 @@
 
 from typing import Annotated
 
-from fastapi import APIRouter, Request
+from fastapi import APIRouter, Query, Request
 from fastapi.responses import JSONResponse
 from pydantic import Field
 
 from api.bodies import described_by, json_body
 from api.changes import Answer, Changing
-from api.dependencies import dependencies_of
+from api.lists import Cursor, ManyAPage, NamePart, PageRequest
 from api.permissions import requires
-from api.reading import reading, require_id
+from api.reading import PRINTABLE, require_id
 from api.views import tenant_view
+from control.core.paging import NameOrder
 from control.tenants import read, tenants
+from control.tenants.read import TenantFilter
 from muster import documents
 from muster.domain.ids import TenantId
 from muster.domain.principals import Permission, Principal
@@ -71,8 +73,21 @@ def place_tenant(
 
 @router.get("/tenants")
 def list_tenants(
-    request: Request, principal: Annotated[Principal, requires(Permission.TENANT_READ)]
+    request: Request,
+    principal: Annotated[Principal, requires(Permission.TENANT_READ)],
+    name: NamePart = None,
+    parent_id: Annotated[
+        str | None, Query(max_length=64, pattern=PRINTABLE, description="only tenants right below this one")
+    ] = None,
+    order: Annotated[NameOrder, Query()] = NameOrder.NAME,
+    cursor: Cursor = None,
+    limit: ManyAPage = read.MOST,
 ) -> documents.TenantPage:
-    """Return every tenant for an operator; a tenant sees itself."""
-    found = reading(dependencies_of(request).units, principal, tenants.READ, read.list_tenants)
-    return {"items": [tenant_view(tenant) for tenant in found], "next_cursor": None}
+    """Return tenants by name unless ``order`` says otherwise; a tenant sees itself."""
+    wanted = TenantFilter(name, None if parent_id is None else TenantId(parent_id))
+    return PageRequest(request, principal, read.TENANT_SORTS[order], cursor, limit).answer(
+        tenants.READ,
+        {"path": "tenants", "name": name, "parent_id": parent_id, "order": order, "who": principal.tenant_id},
+        lambda unit, part: read.list_tenants(unit, wanted, part),
+        tenant_view,
+    )

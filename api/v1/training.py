@@ -2,7 +2,7 @@
 
 from typing import Annotated
 
-from fastapi import APIRouter, Query, Request
+from fastapi import APIRouter, Depends, Query, Request
 from fastapi.responses import JSONResponse
 from pydantic import Field
 
@@ -10,18 +10,22 @@ from api.bodies import described_by, json_body
 from api.changes import Answer, Changing
 from api.dependencies import dependencies_of
 from api.job_views import checkpoint_view, energy_view, rank_view, step_view
+from api.lists import Cursor, ManyAPage, PageRequest, Within
 from api.permissions import requires
 from api.reading import reading, require_id
 from control.jobs import job_energy as energy
 from control.jobs import jobs, pins, training_views
+from control.jobs.training_views import CheckpointFilter
 from muster import documents
 from muster.domain.ids import CheckpointId, JobId
 from muster.domain.principals import Permission, Principal
+from muster.domain.states import CheckpointStatus
 from muster.domain.strict import StrictModel, Text
 
 router = APIRouter(prefix="/jobs/{job_id}", tags=["jobs"])
 Reader = Annotated[Principal, requires(Permission.JOB_READ)]
 STEPS_A_PAGE = 1_000
+CHECKPOINTS_A_PAGE = 1_000
 
 
 class Pinning(StrictModel):
@@ -29,12 +33,31 @@ class Pinning(StrictModel):
 
 
 @router.get("/checkpoints")
-def list_checkpoints(job_id: str, request: Request, principal: Reader) -> documents.CheckpointPage:
-    """Return every generation with its status: TAINTED and REJECTED ones are never resumed from, and have a reason."""
-    found_id = JobId(require_id("job", job_id))
-    units = dependencies_of(request).units
-    rows = reading(units, principal, jobs.READ, lambda unit: training_views.checkpoints_of(unit, found_id))
-    return {"items": [checkpoint_view(row) for row in rows], "next_cursor": None}
+def list_checkpoints(
+    job_id: str,
+    request: Request,
+    principal: Reader,
+    within: Annotated[Within, Depends()],
+    status: Annotated[
+        list[CheckpointStatus] | None, Query(max_length=10, description="Only with this status; may be repeated.")
+    ] = None,
+    pinned: Annotated[bool | None, Query(description="only pinned ones, or only others")] = None,
+    cursor: Cursor = None,
+    limit: ManyAPage = CHECKPOINTS_A_PAGE,
+) -> documents.CheckpointPage:
+    """Return generations with their status, the newest step first unless ``order`` says otherwise.
+
+    TAINTED and REJECTED ones are never resumed from, and have a reason. ``since`` and ``until`` are about the time at
+    which they were begun.
+    """
+    found_id, statuses = JobId(require_id("job", job_id)), sorted(status or [])
+    wanted = CheckpointFilter(statuses, pinned, within.span)
+    return PageRequest(request, principal, training_views.CHECKPOINT_SORTS[within.order], cursor, limit).answer(
+        jobs.READ,
+        {"path": "checkpoints", "job": job_id, "statuses": statuses, "pinned": pinned, **within.conditions},
+        lambda unit, part: training_views.list_checkpoints(unit, found_id, wanted, part),
+        checkpoint_view,
+    )
 
 
 @router.post(

@@ -2,20 +2,21 @@
 
 from typing import Annotated
 
-from fastapi import APIRouter, Query, Request
+from fastapi import APIRouter, Depends, Query, Request
 from fastapi.responses import JSONResponse
 from pydantic import Field
 
 from api.bodies import described_by, json_body
 from api.changes import Answer, Changing
-from api.cursors import make_cursor, read_cursor
 from api.dependencies import dependencies_of
+from api.lists import Cursor, OfTenant, PageRequest, Within
 from api.permissions import requires
-from api.reading import PRINTABLE, Limit, page_of, reading, require_id
+from api.reading import PRINTABLE, Limit, reading, require_id
 from api.verdict_views import rules_view, verdict_view
 from control.watch import learning, read, verdicts
+from control.watch.read import VerdictFilter
 from muster import documents
-from muster.domain.ids import JobId, NodeId, VerdictId
+from muster.domain.ids import JobId, NodeId, TenantId, VerdictId
 from muster.domain.job.verdicts import VerdictKind, VerdictState
 from muster.domain.principals import Permission, Principal
 from muster.domain.strict import StrictModel, Text
@@ -39,35 +40,35 @@ class VerdictRulesReset(StrictModel):
 def list_verdicts(
     request: Request,
     principal: Reader,
+    within: Annotated[Within, Depends()],
     job: Annotated[str | None, Query(max_length=64, pattern=PRINTABLE, description="the id of a job")] = None,
     node: Annotated[str | None, Query(max_length=64, pattern=PRINTABLE, description="the id of a node")] = None,
+    tenant_id: OfTenant = None,
     kind: Annotated[list[VerdictKind] | None, Query(max_length=10)] = None,
     state: Annotated[VerdictState | None, Query()] = None,
-    cursor: Annotated[str | None, Query(max_length=1024)] = None,
+    cursor: Cursor = None,
     limit: Limit = 50,
 ) -> documents.VerdictPage:
-    """Return verdicts on running jobs, the newest first; ``next_cursor`` is null on the last page."""
-    dependencies = dependencies_of(request)
+    """Return verdicts on running jobs, the newest first unless ``order`` says otherwise.
+
+    ``since`` and ``until`` are about the time at which they were made.
+    """
     kinds = sorted(kind or [])
-    filters = {"path": "verdicts", "job": job, "node": node, "kinds": kinds, "state": state}
-    before = None
-    if cursor is not None:
-        (before,) = read_cursor(dependencies.secret_key, filters, cursor, length=1)
-    found = reading(
-        dependencies.units,
-        principal,
-        read.READ,
-        lambda unit: read.list_verdicts(
-            unit,
-            job_id=None if job is None else JobId(job),
-            node_id=None if node is None else NodeId(node),
-            kinds=kinds,
-            state=state,
-            before=before,
-            limit=limit + 1,
-        ),
+    wanted = VerdictFilter(
+        job_id=None if job is None else JobId(job),
+        node_id=None if node is None else NodeId(node),
+        tenant_id=None if tenant_id is None else TenantId(tenant_id),
+        kinds=kinds,
+        state=state,
+        span=within.span,
     )
-    return page_of(found, limit, verdict_view, lambda last: make_cursor(dependencies.secret_key, filters, [last.id]))
+    return PageRequest(request, principal, read.SORTS[within.order], cursor, limit).answer(
+        read.READ,
+        {"path": "verdicts", "job": job, "node": node, "kinds": kinds, "state": state},
+        lambda unit, part: read.list_verdicts(unit, wanted, part),
+        verdict_view,
+        newer={"tenant_id": tenant_id, **within.conditions},
+    )
 
 
 @router.get("/verdicts/rules")

@@ -11,6 +11,7 @@ from api.dependencies import dependencies_of
 from api.reading import reading
 from api.streams import sse
 from console.live_map import LiveMaps, encoded
+from console.pages import start
 from console.rendering import is_fragment, pages_of, takes_gzip
 from console.session import Viewer, sees
 from control.fleet.fault_timeline import READ, fault_timelines
@@ -35,7 +36,15 @@ def fleet_page(
     if is_fragment(request):  # a live page requests it after each change: without the map, which it does not show
         return pages_of(request).page(request, "parts/fault_timelines.html", viewer, place="fleet", **shown)
     counts = _counts(fleet_map(units, viewer.principal))
-    return pages_of(request).page(request, "fleet.html", viewer, place="fleet", **counts, **shown)
+    return pages_of(request).page(
+        request, "fleet.html", viewer, place="fleet", **counts, **shown, **_first_steps(request, viewer)
+    )
+
+
+def _first_steps(request: Request, viewer: Viewer) -> dict[str, Any]:
+    """Return a tenant's first steps as long as it has no job."""
+    steps = start.steps_of(request, viewer) if viewer.principal.tenant_id is not None else None
+    return {"steps": None} if steps is None or steps.job is not None else start.context_of(request, steps)
 
 
 @router.get("/fleet/map")

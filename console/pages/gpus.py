@@ -16,6 +16,7 @@ from console.pages.gpu_changes import BACK
 from console.rendering import is_fragment, pages_of
 from console.session import Viewer, sees
 from console.words import span
+from control.core.paging import Part
 from control.core.unit_of_work import UnitOfWork
 from control.fleet.fault_timeline import READ, FaultTimeline, fault_timelines
 from control.fleet.gpu_admission import by_ways
@@ -73,13 +74,10 @@ def list_page(
         is_cordoned=cordoned == "yes" if cordoned else None,
     )
     filters = {"console": "gpus", "standing": sorted(standings), "cordoned": cordoned, "model": model, "uuid": uuid}
-    after = None
-    if cursor is not None:
-        node_id, slot = read_cursor(dependencies.secret_key, filters, cursor, length=2)
-        after = (NodeId(node_id), int(slot))
+    place = None if cursor is None else read_cursor(dependencies.secret_key, filters, cursor, length=2)
 
     def read(unit: UnitOfWork) -> tuple[Sequence[ListedGpu], Mapping[NodeId, str]]:
-        found = list_gpus(unit, wanted, after=after, limit=A_PAGE + 1)
+        found = list_gpus(unit, wanted, Part(A_PAGE + 1, place))
         return found, names_of(unit, {each.gpu.node_id for each in found})
 
     found, node_names = reading(dependencies.units, viewer.principal, READ, read)
@@ -157,8 +155,8 @@ def _read(unit: UnitOfWork, uuid: GpuUuid) -> _Shown:
     return _Shown(
         detail,
         fault_timelines(unit, limit=3, gpu_uuid=uuid),
-        past_holders(unit, uuid, limit=ATTEMPTS_SHOWN),
-        compare(unit, uuid, limit=5).burn_ins,
+        past_holders(unit, uuid, Part(ATTEMPTS_SHOWN)),
+        compare(unit, uuid, Part(5)).burn_ins,
         _latest(unit, uuid),
     )
 

@@ -30,7 +30,7 @@ def install_page(request: Request) -> Response:
     """Show the two lines that set up the command, or how to build the wheels where there are none."""
     wheels = _wheels_of(request).by_project()
     return pages_of(request).page(
-        request, "install.html", None, wheels=wheels, address=_address_of(request), release=__version__
+        request, "install.html", None, wheels=wheels, address=address_of(request), release=__version__
     )
 
 
@@ -71,14 +71,14 @@ def wheel_file(request: Request, name: str) -> Response:
 
 
 def _requirements(request: Request, project: str) -> Response:
-    text = _wheels_of(request).requirements(project, _address_of(request))
+    text = _wheels_of(request).requirements(project, address_of(request))
     if text is None:
         words = f"no wheel {project} of version {__version__} was built on this control plane"
         raise NotFoundError(words, suggestion="An operator builds it: `make wheels`, or the image again.")
     return PlainTextResponse(text)
 
 
-def _address_of(request: Request) -> str:
+def address_of(request: Request) -> str:
     """Return the address by which the caller reached this server; its host's form was checked at the edge."""
     return f"{request.url.scheme}://{request.headers['host']}"
 

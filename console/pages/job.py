@@ -18,6 +18,7 @@ from console.job_curves import charts_of
 from console.job_place import place_words
 from console.job_ranks import grid_of
 from console.job_readings import charts_over_time
+from console.pages import job_outputs
 from console.pages.job_logs import LAST_BYTES, Search, filter_in, joined, searched, shown_chunk, value_of
 from console.plan_texts import PlanShown
 from console.rendering import is_fragment, pages_of
@@ -26,8 +27,9 @@ from console.words import TONES
 from control.attempts.types import JobRecord
 from control.checkpoints.types import CheckpointRecord
 from control.core.events import EventRecord
+from control.core.paging import Part
 from control.core.unit_of_work import UnitOfWork
-from control.incidents.read import IncidentRecord, list_incidents
+from control.incidents.read import IncidentFilter, IncidentRecord, list_incidents
 from control.jobs import job_plans, jobs, training_views
 from control.jobs import read as job_reads
 from control.jobs.gpu_readings import readings_of_attempt
@@ -46,7 +48,7 @@ from control.jobs.rank_views import (
 from control.jobs.training_views import TrainingRankRecord
 from control.placement.hold_occupants import occupants_of
 from control.watch import lines
-from control.watch.read import list_verdicts, reports_about
+from control.watch.read import VerdictFilter, list_verdicts, reports_about
 from control.watch.types import VerdictRecord
 from muster.domain.errors import ConflictError, NotFoundError, TenantLimitError
 from muster.domain.evidence.incidents import IncidentState
@@ -100,6 +102,7 @@ class _Shown:
     streams: Sequence[LogStream]
     log: Sequence[LogChunkRecord]
     search: Search | None
+    collected: job_outputs.OutputsShown
 
 
 @router.get("/jobs/{job_id}")
@@ -137,11 +140,12 @@ def job_page(
             gpus=gpus_now(unit, found_id) if has_tables else (),
             events=events_of(unit, found_id) if viewer.may(Permission.EVENT_READ) else (),
             incidents=_needs(unit, found_id) if viewer.may(Permission.INCIDENT_READ) else (),
-            verdicts=(stated := list_verdicts(unit, job_id=found_id, limit=VERDICTS_READ)),
+            verdicts=(stated := list_verdicts(unit, VerdictFilter(job_id=found_id), Part(VERDICTS_READ))),
             stalled=_stacks_of(unit, stated[:VERDICTS_SHOWN]) if has_stacks and viewer.may(Permission.LOG_READ) else (),
             streams=streams_of(unit, found_id) if reads_logs else (),
             log=last_chunks(unit, found_id, wanted, max_bytes=LAST_BYTES) if reads_logs and not find else (),
             search=searched(unit, found_id, wanted, find, begin) if reads_logs and find else None,
+            collected=job_outputs.shown_of(unit, found_id) if has_tables else job_outputs.NOTHING,
         )
 
     shown = reading(dependencies_of(request).units, viewer.principal, jobs.READ, read)
@@ -155,7 +159,7 @@ def job_page(
 
 
 def _needs(unit: UnitOfWork, job_id: JobId) -> Sequence[IncidentRecord]:
-    return list_incidents(unit, state=IncidentState.OPEN, subject_id=job_id, limit=INCIDENTS_SHOWN)
+    return list_incidents(unit, IncidentFilter(IncidentState.OPEN, subject_id=job_id), Part(INCIDENTS_SHOWN))
 
 
 def _waits(request: Request, viewer: Viewer, job: JobRecord) -> PlanShown | None:
@@ -211,6 +215,7 @@ def _context(viewer: Viewer, shown: _Shown, log: str) -> dict[str, Any]:
         "log": joined(shown_chunk(chunk, shown.streams) for chunk in shown.log),
         "log_choice": log,
         "search": shown.search,
+        "collected": shown.collected,
         "value_of": value_of,
         "words": job_texts,
         "reactions": REACTION_WORDS,
@@ -288,7 +293,7 @@ def readings(request: Request, viewer: JobReader, job_id: str) -> Response:
 
     def read(unit: UnitOfWork) -> dict[str, Any]:
         job = job_reads.get(unit, found_id)
-        verdicts = list_verdicts(unit, job_id=found_id, limit=VERDICTS_SHOWN)
+        verdicts = list_verdicts(unit, VerdictFilter(job_id=found_id), Part(VERDICTS_SHOWN))
         first = next((each.node_id for each in verdicts if each.node_id is not None), None)
         return charts_over_time(job, readings_of_attempt(unit, found_id, first=first), verdicts)
 

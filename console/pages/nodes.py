@@ -14,13 +14,15 @@ from console.pages.node_maintenance import MAX_HOURS
 from console.paging import page_of, place_in
 from console.rendering import is_fragment, pages_of
 from console.session import Viewer, changes, sees
+from control.core.paging import Part
 from control.core.unit_of_work import UnitOfWork
 from control.fleet import cordons, maintenance
 from control.fleet.node_names import node_named
 from control.fleet.types import CordonRecord
 from control.hosts import drains
 from control.hosts import read as nodes
-from control.hosts.read import ListedNode, NodeDetail, NodeFilter
+from control.hosts.node_lists import ListedNode, NodeFilter, list_nodes
+from control.hosts.read import NodeDetail
 from muster.domain.errors import NotFoundError
 from muster.domain.ids import NodeId
 from muster.domain.principals import Permission
@@ -49,7 +51,7 @@ def list_page(
     wanted = NodeFilter(contacts=contacts, name=name.strip() or None)
 
     def read(unit: UnitOfWork) -> Sequence[ListedNode]:
-        return nodes.list_nodes(unit, wanted, after=None if place is None else place[0], limit=A_PAGE + 1)
+        return list_nodes(unit, wanted, Part(A_PAGE + 1, place))
 
     found = reading(dependencies.units, viewer.principal, nodes.READ, read)
     page = page_of(

@@ -1,7 +1,6 @@
 """Pages of records: reclaims, incidents, events and the audit, each by the page, the newest first."""
 
 from collections.abc import Sequence
-from datetime import datetime
 from typing import Annotated, Final
 
 from fastapi import APIRouter, Path, Query, Request
@@ -19,13 +18,13 @@ from control.core import audit
 from control.core.audit import AuditFilter
 from control.core.events import READ as READ_EVENTS
 from control.core.events import EventFilter, EventRecord, list_events
+from control.core.paging import Part, TimeOrder
 from control.core.unit_of_work import UnitOfWork
 from control.incidents import incidents
 from control.incidents.read import READ as READ_INCIDENTS
-from control.incidents.read import IncidentRecord, list_incidents
+from control.incidents.read import IncidentFilter, IncidentRecord, list_incidents
 from control.reclaim import read as reclaims
-from control.reclaim.read import ReclaimView
-from muster.domain.errors import InvalidCursorError
+from control.reclaim.read import ReclaimFilter, ReclaimView
 from muster.domain.evidence.incidents import IncidentState
 from muster.domain.principals import Permission
 from muster.domain.states import ReclaimState
@@ -48,10 +47,9 @@ def reclaims_page(
     states = [ReclaimState(state)] if state in set(ReclaimState) else []
     filters = {"state": state if states else ""}
     place = place_in(dependencies.secret_key, filters, cursor, length=2)
-    before = None if place is None else (datetime.fromisoformat(place[0]), place[1])
 
     def read(unit: UnitOfWork) -> list[ReclaimView]:
-        return reclaims.list_reclaims(unit, states=states, before=before, limit=A_PAGE + 1)
+        return reclaims.list_reclaims(unit, ReclaimFilter(states), Part(A_PAGE + 1, place))
 
     found = reading(dependencies.units, viewer.principal, reclaims.READ, read)
     page = page_of(
@@ -60,7 +58,7 @@ def reclaims_page(
         found,
         size=A_PAGE,
         path="/console/reclaims",
-        place=lambda last: [last.reclaim.notified_at.isoformat(), last.reclaim.id],
+        place=reclaims.SORTS[TimeOrder.NEWEST].position_of,
     )
     template = "parts/reclaims.html" if is_fragment(request) else "reclaims.html"
     return pages_of(request).page(
@@ -81,8 +79,7 @@ def incidents_page(
     place = place_in(dependencies.secret_key, filters, cursor, length=1)
 
     def read(unit: UnitOfWork) -> Sequence[IncidentRecord]:
-        before = None if place is None else place[0]
-        return list_incidents(unit, state=asked, before=before, limit=A_PAGE + 1)
+        return list_incidents(unit, IncidentFilter(asked), Part(A_PAGE + 1, place))
 
     found = reading(dependencies.units, viewer.principal, READ_INCIDENTS, read)
     page = page_of(
@@ -132,8 +129,7 @@ def events_page(
     wanted = EventFilter(kind=filters["kind"] or None, subject_id=filters["subject"] or None)
 
     def read(unit: UnitOfWork) -> Sequence[EventRecord]:
-        before = None if place is None else _number(place[0])
-        return list_events(unit, wanted, before=before, limit=A_PAGE + 1)
+        return list_events(unit, wanted, Part(A_PAGE + 1, place))
 
     found = reading(dependencies.units, viewer.principal, READ_EVENTS, read)
     page = page_of(
@@ -176,8 +172,7 @@ def audit_page(
     )
 
     def read(unit: UnitOfWork) -> Sequence[audit.ReadEntry]:
-        before = None if place is None else _number(place[0])
-        return audit.list_entries(unit, wanted, before=before, limit=A_PAGE + 1)
+        return audit.list_entries(unit, wanted, Part(A_PAGE + 1, place))
 
     found = reading(dependencies.units, viewer.principal, audit.READ, read)
     page = page_of(
@@ -191,9 +186,3 @@ def audit_page(
     return pages_of(request).page(
         request, "audit.html", viewer, place="audit", page=page, actor=actor, action=action, subject=subject
     )
-
-
-def _number(text: str) -> int:
-    if not text.isascii() or not text.isdigit():
-        raise InvalidCursorError
-    return int(text)

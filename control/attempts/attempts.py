@@ -13,7 +13,15 @@ from typing import Final
 from sqlalchemy import Select, bindparam, select
 
 from control.attempts import ends, hangs, reruns, resume_holds, suspects
-from control.attempts.mapping import attempt_lifecycle, grace_ms, job_lifecycle, job_request, store_attempt, store_job
+from control.attempts.mapping import (
+    attempt_lifecycle,
+    grace_ms,
+    job_lifecycle,
+    job_request,
+    store_attempt,
+    store_job,
+    timers_of,
+)
 from control.attempts.reclaim_outcomes import settle
 from control.attempts.stragglers import settle_stragglers
 from control.checkpoints import checkpoints
@@ -106,7 +114,7 @@ def step_attempt(
     unit: UnitOfWork, loaded: LoadedAttempt, event: attempts.Event, policy: Policy
 ) -> tuple[attempts.Command, ...]:
     """Apply one event to a locked attempt, with all its consequences: job, allocation, wake-ups, events."""
-    timers = Timers.of(policy)
+    timers = timers_of(job_request(loaded.job), policy)
     before = attempt_lifecycle(loaded.attempt, loaded.hosts, job_request(loaded.job), timers)
     after, commands = attempts.step(before, event, to_ms(unit.now), timers)
     if after != before:

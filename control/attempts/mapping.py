@@ -1,6 +1,7 @@
 """Mapping between rows and the pure machines' data. Decisions of the machines become column values and events here."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any, Final
 
 from sqlalchemy import inspect, select
@@ -13,10 +14,11 @@ from control.core.unit_of_work import UnitOfWork
 from health.pairwise.start import CheckState
 from muster.db.models import Attempt, AttemptHost, Job, Node
 from muster.domain.ids import JobId
-from muster.domain.job.request import JobRequest, read_request
+from muster.domain.job.request import ENVIRONMENT, JobRequest, read_request
 from muster.domain.job.spec import JobSpec
 from muster.domain.lifecycle.contact import LastContact
 from muster.domain.lifecycle.model import AttemptLifecycle, HostPart, JobLifecycle, StopRequest, Timers, Verdict
+from muster.domain.policy.document import Policy
 from muster.domain.states import TERMINAL_JOB_STATES, AttemptState, HostPartState, JobState
 from muster.domain.times import to_ms, to_time
 
@@ -107,6 +109,14 @@ def attempt_lifecycle(
         go_ms=None if attempt.go_at is None else to_ms(attempt.go_at),
         awaits_pairwise=attempt.pairwise is not None and attempt.pairwise["state"] not in _MET,
     )
+
+
+def timers_of(request: JobRequest, policy: Policy) -> Timers:
+    """Return the policy's timers for one job: a host that gets its environment is ready later."""
+    timers = Timers.of(policy)
+    if ENVIRONMENT not in request.capabilities:
+        return timers
+    return replace(timers, ready_within_ms=timers.ready_within_ms + round(policy.environment.ready_s * 1000))
 
 
 def grace_ms(request: JobRequest, timers: Timers) -> int:

@@ -23,7 +23,17 @@ from muster.domain.job.elastic import pieces
 from muster.domain.job.spec import CheckpointRule, JobSpec
 from muster.domain.lifecycle.model import Timers
 from muster.domain.policy.document import Policy
-from muster.wire.host import Order, PartBundle, PartContainer, PartDataset, PartLimits, Preparation, Rendezvous
+from muster.wire.host import (
+    Order,
+    PartBundle,
+    PartContainer,
+    PartDataset,
+    PartEnvironment,
+    PartLimits,
+    PartOutputs,
+    Preparation,
+    Rendezvous,
+)
 
 _FETCH_PART: Final = 0.75
 """Part of the time for all checks in which a host gets the bundle."""
@@ -53,6 +63,11 @@ def order_of(unit: UnitOfWork, loaded: LoadedAttempt, node_id: NodeId, policy: P
         grace_s=grace_ms(job_request(job), Timers.of(policy)) / 1000,
         preparation=_preparation(unit, loaded, host, gpus, policy),
         durations=learnt_before(unit.session, attempt),
+        outputs=PartOutputs(
+            patterns=spec.outputs,
+            max_bytes=policy.content.outputs_bytes,
+            max_files=policy.content.outputs_files,
+        ),
     )
 
 
@@ -69,6 +84,7 @@ def preflight_order_of(unit: UnitOfWork, job: Job, preflight_id: str, number: in
         attempt_id=preflight_id,
         fence=number,
         bundle=_bundle_of(job, spec, policy, policy.dispatch.preflight_within_s),
+        environment=_environment_of(spec, policy.environment.build_s),
         dataset_check_s=min(policy.dispatch.dataset_check_s, policy.dispatch.preflight_within_s / 2),
         env={**spec.program.env, **_checkpoint_environment(spec.checkpoint, job.id)},
         preparation=Preparation(disk_free_bytes=policy.dispatch.disk_free_bytes, is_preflight_only=True),
@@ -108,6 +124,7 @@ def _order_of_program(unit: UnitOfWork, job: Job, spec: JobSpec, policy: Policy)
         dataset_check_s=min(policy.dispatch.dataset_check_s, policy.dispatch.ready_within_s / 2),
         watch=policy.watch.model_dump(mode="json", exclude={"stragglers"}),
         bundle=_bundle_of(job, spec, policy, policy.dispatch.ready_within_s),
+        environment=_environment_of(spec, policy.environment.ready_s),
         container=PartContainer.of(spec.model_dump(mode="json")["program"]["container"]),
     )
 
@@ -122,6 +139,11 @@ def _bundle_of(job: Job, spec: JobSpec, policy: Policy, within_s: float) -> Part
         fetch_s=_FETCH_PART * within_s,
         disk_free_bytes=policy.dispatch.disk_free_bytes,
     )
+
+
+def _environment_of(spec: JobSpec, within_s: float) -> PartEnvironment | None:
+    environment = spec.program.environment
+    return None if environment is None else PartEnvironment(**environment.model_dump(), build_s=within_s)
 
 
 def _preparation(

@@ -8,34 +8,34 @@ not uploaded again; so an upload that was broken off continues where it was.
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from enum import StrEnum
+from operator import attrgetter
+from types import MappingProxyType
 from typing import Final
 
-from sqlalchemy import Select, func, select, tuple_
+from sqlalchemy import Select, func, select
 
 from control.content import rows
+from control.content.folders import begin_folder, confirm_folder, upload_of
 from control.content.manifests import Reading
 from control.content.types import ContentLimits, FolderFound, StoredFolderRecord, Upload
 from control.content.uses import remove_ended_uses, require_unused
+from control.core.paging import ALWAYS, Part, Sort, SortKey, Span, number_in
 from control.core.records import record_of
 from control.core.unit_of_work import UnitOfWork, declare_action
 from control.core.visibility import visible_rows
 from control.policy.policies import active_policy
 from muster.db.models import ContentUse, FolderJob, Job, StoredFolder, Tenant
 from muster.db.models.jobs import IS_OPEN
-from muster.domain.errors import FieldFault, NotFoundError, TenantLimitError, ValidationFailedError
+from muster.domain.errors import NotFoundError, ValidationFailedError
 from muster.domain.ids import TenantId
-from muster.domain.policy.content import ContentPolicy
 from muster.domain.principals import Permission
-from muster.domain.stored_content import FolderKind, FolderState, ObjectKind
-from muster.sizes import size_in_words
+from muster.domain.stored_content import FolderKind, FolderState
 
 BEGIN: Final = declare_action("bundle.begin")
 CONFIRM: Final = declare_action("bundle.confirm")
 DELETE: Final = declare_action("bundle.delete")
 READ: Final = declare_action("bundle.read")
-MOST_UPLOADS: Final = 500
-"""Objects that are offered for upload at once, or confirmed."""
-_TRY_AGAIN_S: Final = 60
 
 
 def begin(unit: UnitOfWork, manifest: Reading, *, tenant_id: TenantId | None = None) -> Upload:
@@ -47,13 +47,10 @@ def begin(unit: UnitOfWork, manifest: Reading, *, tenant_id: TenantId | None = N
     """
     unit.principal.require(Permission.JOB_SUBMIT)
     owner = _owner_of(unit, tenant_id)
-    policy = active_policy(unit.session).content
-    _require_within(manifest, policy)
-    use = rows.lock_use(unit, owner)
-    folder = rows.lock_bundle(unit, owner, manifest.digest)
-    if folder is None:
-        folder = _add(unit, owner, manifest, use, policy)
-    return _state_of(unit, folder)
+    begun = begin_folder(unit, owner, FolderKind.BUNDLE, manifest, active_policy(unit.session).content)
+    if begun.is_news:
+        _report(unit, begun.folder, "bundle.begin", "bundle.begun")
+    return upload_of(unit, begun.folder)
 
 
 def confirm(unit: UnitOfWork, digest: str, uploaded: Sequence[str], *, tenant_id: TenantId | None = None) -> Upload:
@@ -63,19 +60,12 @@ def confirm(unit: UnitOfWork, digest: str, uploaded: Sequence[str], *, tenant_id
     """
     unit.principal.require(Permission.JOB_SUBMIT)
     owner = _owner_of(unit, tenant_id)
-    rows.lock_use(unit, owner)
-    folder = rows.lock_bundle(unit, owner, digest)
-    if folder is None:
+    found = confirm_folder(unit, owner, FolderKind.BUNDLE, digest, uploaded)
+    if found is None:
         raise NotFoundError
-    if uploaded:
-        rows.mark_present(unit, folder, [bytes.fromhex(each) for each in uploaded])
-        folder.active_at = unit.now
-    found = _state_of(unit, folder)
-    if found.num_missing == 0 and folder.state is FolderState.UPLOADING:
-        folder.state, folder.completed_at, folder.active_at = FolderState.COMPLETE, unit.now, unit.now
-        _report(unit, folder, "bundle.complete", "bundle.completed")
-        found = _state_of(unit, folder)
-    return found
+    if found.is_news:
+        _report(unit, found.folder, "bundle.complete", "bundle.completed")
+    return upload_of(unit, found.folder)
 
 
 def delete(unit: UnitOfWork, digest: str, *, tenant_id: TenantId | None = None) -> StoredFolderRecord:
@@ -99,24 +89,46 @@ def delete(unit: UnitOfWork, digest: str, *, tenant_id: TenantId | None = None) 
     return found
 
 
+class BundleOrder(StrEnum):
+    """The order of a list of bundles: by the time of their upload's begin, or the largest first."""
+
+    NEWEST = "newest"
+    OLDEST = "oldest"
+    LARGEST = "largest"
+
+
+_ID: Final = SortKey(StoredFolder.id, attrgetter("folder.id"), number_in)
+_BEGUN: Final = SortKey(StoredFolder.created_at, attrgetter("folder.created_at"), datetime.fromisoformat)
+_BYTES: Final = SortKey(StoredFolder.num_bytes, attrgetter("folder.num_bytes"), number_in)
+BUNDLE_SORTS: Final = MappingProxyType(
+    {
+        BundleOrder.NEWEST: Sort((_BEGUN, _ID), is_descending=True),
+        BundleOrder.OLDEST: Sort((_BEGUN, _ID)),
+        BundleOrder.LARGEST: Sort((_BYTES, _ID), is_descending=True),
+    }
+)
+
+
 @dataclass(frozen=True, slots=True)
 class BundleFilter:
-    """``before``: the time and id of the last bundle of the page before."""
+    """Conditions on a bundle; None sets no condition. ``span``: in which its upload began."""
 
     tenant_id: TenantId | None = None
-    before: tuple[datetime, int] | None = None
+    state: FolderState | None = None
+    span: Span = ALWAYS
 
 
-def list_bundles(unit: UnitOfWork, wanted: BundleFilter, *, limit: int) -> list[FolderFound]:
-    """Return the bundles that the reader may see, the newest first."""
+def list_bundles(unit: UnitOfWork, wanted: BundleFilter, part: Part) -> list[FolderFound]:
+    """Return the bundles that the reader may see, the newest first unless ``part`` says otherwise."""
     unit.principal.require(Permission.JOB_READ)
-    query = _with_jobs().where(visible_rows(unit.principal, StoredFolder.tenant_id))
+    query = _with_jobs().where(
+        visible_rows(unit.principal, StoredFolder.tenant_id), *wanted.span.conditions(StoredFolder.created_at)
+    )
     if wanted.tenant_id is not None:
         query = query.where(StoredFolder.tenant_id == wanted.tenant_id)
-    if wanted.before is not None:
-        query = query.where(tuple_(StoredFolder.created_at, StoredFolder.id) < wanted.before)
-    query = query.order_by(StoredFolder.created_at.desc(), StoredFolder.id.desc()).limit(limit)
-    return [_found(*row) for row in unit.session.execute(query)]
+    if wanted.state is not None:
+        query = query.where(StoredFolder.state == wanted.state)
+    return [_found(*row) for row in unit.session.execute(part.of(query, BUNDLE_SORTS[BundleOrder.NEWEST]))]
 
 
 def show(unit: UnitOfWork, digest: str, *, tenant_id: TenantId | None = None) -> FolderFound:
@@ -163,66 +175,6 @@ def _owner_of(unit: UnitOfWork, requested: TenantId | None) -> TenantId:
     if unit.session.get(Tenant, requested) is None:
         raise ValidationFailedError.at("tenant_id", "unknown_tenant", "there is no such tenant")
     return requested
-
-
-def _require_within(manifest: Reading, policy: ContentPolicy) -> None:
-    if manifest.num_bytes > policy.bundle_bytes:
-        sizes = f"{size_in_words(manifest.num_bytes)}, and {size_in_words(policy.bundle_bytes)} are accepted"
-        raise ValidationFailedError.at("/", "too_large", f"the folder has {sizes} (content.bundle_bytes)")
-    if manifest.num_files > policy.bundle_files:
-        counts = f"{manifest.num_files:,} files, and {policy.bundle_files:,} are accepted"
-        raise ValidationFailedError.at("/", "too_many_files", f"the folder has {counts} (content.bundle_files)")
-
-
-def _add(unit: UnitOfWork, owner: TenantId, manifest: Reading, use: ContentUse, policy: ContentPolicy) -> StoredFolder:
-    folder = StoredFolder(
-        tenant_id=owner,
-        kind=FolderKind.BUNDLE,
-        digest=manifest.digest,
-        num_bytes=manifest.num_bytes,
-        num_files=manifest.num_files,
-        state=FolderState.UPLOADING,
-        created_by=unit.principal.name,
-        created_at=unit.now,
-        active_at=unit.now,
-    )
-    unit.session.add(folder)
-    unit.session.flush()
-    own = bytes.fromhex(manifest.digest)
-    added = rows.name_objects(unit, folder, ObjectKind.CHUNK, manifest.chunks, manifest.sizes)
-    added += rows.name_objects(unit, folder, ObjectKind.MANIFEST, own, [manifest.manifest_bytes])
-    _require_room(use.num_bytes, added, policy)
-    use.num_bytes += added
-    _report(unit, folder, "bundle.begin", "bundle.begun")
-    return folder
-
-
-def _require_room(used: int, added: int, policy: ContentPolicy) -> None:
-    """Raise TenantLimitError unless the tenant may store ``added`` bytes more."""
-    most = policy.tenant_bytes
-    if used + added <= most:
-        return
-    found = (
-        f"the bundle adds {size_in_words(added)} to the {size_in_words(used)} that the tenant stores, and"
-        f" {size_in_words(most)} are allowed in all"
-    )
-    raise TenantLimitError(
-        f"{found} (content.tenant_bytes)",
-        suggestion="Delete bundles that you do not need with `muster bundle delete`: `muster bundle list` shows them. "
-        "An operator may raise content.tenant_bytes in the policy.",
-        faults=(FieldFault("", "tenant_bytes", found),),
-        retry_after_s=_TRY_AGAIN_S,
-        limit="content.tenant_bytes",
-    )
-
-
-def _state_of(unit: UnitOfWork, folder: StoredFolder) -> Upload:
-    unit.session.flush()
-    found = record_of(folder, StoredFolderRecord)
-    if folder.state is FolderState.COMPLETE:
-        return Upload(found, (), 0, 0, 0)
-    num_missing, missing_bytes, num_waiting = rows.missing(unit, folder)
-    return Upload(found, rows.wanted(unit, folder, MOST_UPLOADS), num_missing, missing_bytes, num_waiting)
 
 
 def _with_jobs() -> Select[StoredFolder, int]:

@@ -18,7 +18,7 @@ from muster.db.sessions import note_change
 from muster.domain.errors import NotFoundError
 from muster.domain.ids import TenantId
 from muster.domain.principals import Permission, Principal
-from muster.domain.stored_content import FolderState, ObjectKind, ObjectState
+from muster.domain.stored_content import FolderKind, FolderState, ObjectKind, ObjectState
 from muster.store.keys import object_key
 from muster.store.objects import ObjectStore
 
@@ -127,9 +127,17 @@ def _mark(units: UnitOfWorkFactory, by: Principal, tenant_id: TenantId, names: S
         naming = select(FolderObject.folder_id).where(FolderObject.object_id == any_(are_missing))
         folders = unit.session.scalars(select(StoredFolder).where(StoredFolder.id.in_(naming)).with_for_update()).all()
         for folder in folders:
-            folder.state, folder.completed_at, folder.active_at = FolderState.UPLOADING, None, unit.now
+            # No client has a job's outputs to upload again: the rest of them stays to be read.
+            if folder.kind is not FolderKind.OUTPUTS:
+                folder.state, folder.completed_at, folder.active_at = FolderState.UPLOADING, None, unit.now
             payload = {"num_missing": len(ids)}
-            unit.emit("bundle.incomplete", "bundle", folder.digest, tenant_id=tenant_id, payload=payload)
+            unit.emit(
+                f"{folder.kind.value}.incomplete",
+                folder.kind.value,
+                folder.digest,
+                tenant_id=tenant_id,
+                payload=payload,
+            )
         unit.session.flush()
         options = {"synchronize_session": False}
         is_idle = (StoredObject.id == any_(are_missing)) & StoredObject.idle_at.is_not(None)

@@ -12,27 +12,31 @@ An object leaves the store in three steps, with the store's calls outside of any
 Where a keeper dies between these steps, another one repeats them from the first on.
 """
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Final
 
 import structlog
-from sqlalchemy import ColumnElement, delete, or_, select, update
+from sqlalchemy import ColumnElement, delete, exists, or_, select, update
 
 from control.content import rows
 from control.content.uses import keeps, remove_ended_uses
 from control.core.unit_of_work import UnitOfWorkFactory, declare_action
 from control.policy.policies import active_policy
-from muster.db.models import StoredFolder, StoredObject
+from muster.db.models import EnvironmentBuild, Job, JobOutput, StoredFolder, StoredObject
 from muster.domain.ids import TenantId
+from muster.domain.job.environment_builds import BuildState
 from muster.domain.principals import system_principal
-from muster.domain.stored_content import FolderState, ObjectState
+from muster.domain.stored_content import FolderKind, FolderState, ObjectState
 from muster.store.faults import StoreError
 from muster.store.keys import object_key
 from muster.store.objects import OWN_S, ObjectStore
 
+FORGET: Final = declare_action("content.forget_outputs")
 EXPIRE: Final = declare_action("content.expire")
+FORGET_BUILDS: Final = declare_action("content.forget_builds")
 DOOM: Final = declare_action("content.doom")
 SETTLE: Final = declare_action("content.settle")
 BATCH: Final = 500
@@ -55,7 +59,8 @@ class Doomed:
 
 def keep_once(units: UnitOfWorkFactory, store: ObjectStore | None) -> bool:
     """Run one round. Return whether more is left to do at once."""
-    num_expired = expire_once(units)
+    forget_builds(units)
+    num_expired = max(forget_outputs_once(units), expire_once(units))
     if store is None:
         return num_expired >= BATCH
     doomed = doom_once(units)
@@ -92,8 +97,37 @@ def _delete(units: UnitOfWorkFactory, store: ObjectStore, doomed: Doomed) -> boo
     return is_answered
 
 
+def forget_outputs_once(units: UnitOfWorkFactory) -> int:
+    """Forget outputs whose job ended ``outputs_keep_days`` ago, or whose upload was given up. Return how many.
+
+    The folders that no job's outputs name any more are deleted by ``expire_once``.
+    """
+    with units.begin(_PRINCIPAL, FORGET, quiet=True) as unit:
+        policy = active_policy(unit.session).content
+        is_old = Job.finished_at < unit.now - timedelta(days=policy.outputs_keep_days)
+        stale = unit.now - timedelta(hours=max(policy.upload_hours, policy.outputs_upload_hours))
+        is_given_up = (StoredFolder.state == FolderState.UPLOADING) & (StoredFolder.active_at < stale)
+        due = (
+            select(JobOutput.id)
+            .join(Job, Job.id == JobOutput.job_id)
+            .join(StoredFolder, StoredFolder.id == JobOutput.folder_id)
+            .where(or_(is_old, is_given_up))
+            .limit(BATCH)
+        )
+        ids = unit.session.scalars(due).all()
+        gone = delete(JobOutput).where(JobOutput.id.in_(ids)).returning(JobOutput.job_id)
+        found = Counter(unit.session.scalars(gone, execution_options={"synchronize_session": False}).all())
+        for job_id, number in sorted(found.items()):
+            tenant_id = unit.session.get_one(Job, job_id).tenant_id
+            unit.emit("job.outputs_expired", "job", job_id, tenant_id=tenant_id, payload={"num_outputs": number})
+    return len(ids)
+
+
 def expire_once(units: UnitOfWorkFactory) -> int:
-    """Delete folders that were unused for long, and uploads that were given up. Return how many."""
+    """Delete folders that were unused for long, and uploads that were given up. Return how many.
+
+    A folder of outputs goes as soon as no job's outputs name it.
+    """
     with units.read() as session:
         policy = active_policy(session).content
         now = units.clock()
@@ -102,7 +136,9 @@ def expire_once(units: UnitOfWorkFactory) -> int:
             (StoredFolder.state == FolderState.COMPLETE) & (StoredFolder.active_at < unused),
             (StoredFolder.state == FolderState.UPLOADING) & (StoredFolder.active_at < stale),
         )
-        is_over = is_old & ~keeps(unused)
+        is_of_outputs = StoredFolder.kind == FolderKind.OUTPUTS
+        is_named = exists().where(JobOutput.folder_id == StoredFolder.id)
+        is_over = (~is_of_outputs & is_old & ~keeps(unused)) | (is_of_outputs & ~is_named)
         query = select(StoredFolder.id, StoredFolder.tenant_id).where(is_over).order_by(StoredFolder.active_at)
         found = session.execute(query.limit(BATCH)).all()
     for folder_id, tenant_id in found:
@@ -115,9 +151,21 @@ def expire_once(units: UnitOfWorkFactory) -> int:
                 continue
             remove_ended_uses(unit, folder)
             payload = {"num_bytes": folder.num_bytes, "num_files": folder.num_files, "state": folder.state}
-            unit.emit("bundle.expired", "bundle", folder.digest, tenant_id=folder.tenant_id, payload=payload)
+            noun = folder.kind.value
+            unit.emit(f"{noun}.expired", noun, folder.digest, tenant_id=folder.tenant_id, payload=payload)
             rows.remove_folder(unit, use, folder)
     return len(found)
+
+
+def forget_builds(units: UnitOfWorkFactory) -> None:
+    """Forget environments that were not built, and that no job asked for in a long time."""
+    with units.begin(_PRINCIPAL, FORGET_BUILDS, quiet=True) as unit:
+        unused = unit.now - timedelta(days=active_policy(unit.session).content.unused_days)
+        is_unbuilt = EnvironmentBuild.state.in_((BuildState.WAITING, BuildState.FAILED))
+        old = select(EnvironmentBuild.id).where(is_unbuilt, EnvironmentBuild.changed_at < unused)
+        old = old.order_by(EnvironmentBuild.changed_at).limit(BATCH).with_for_update(skip_locked=True)
+        statement = delete(EnvironmentBuild).where(EnvironmentBuild.id.in_(unit.session.scalars(old).all()))
+        unit.session.execute(statement.execution_options(synchronize_session=False))
 
 
 def doom_once(units: UnitOfWorkFactory, *, batch: int = BATCH) -> Doomed:

@@ -29,7 +29,7 @@ _ROOT: Final = Path(__file__).resolve().parents[2]
 class Reading(msgspec.Struct, frozen=True):
     """A manifest's digest, sums, and its different chunks: 32 bytes of each digest, and each size.
 
-    ``fault``: why it is no manifest; then the rest is empty.
+    ``paths``, ``path_sizes``: of its files, in their order. ``fault``: why it is no manifest; then the rest is empty.
     """
 
     digest: str = ""
@@ -38,6 +38,8 @@ class Reading(msgspec.Struct, frozen=True):
     num_files: int = 0
     chunks: bytes = b""
     sizes: tuple[int, ...] = ()
+    paths: tuple[str, ...] = ()
+    path_sizes: tuple[int, ...] = ()
     fault: str | None = None
 
 
@@ -61,13 +63,16 @@ def reading_of(content: bytes) -> Reading:
     except (ManifestError, RecursionError) as error:
         return Reading(fault=str(error) or "it is nested too deep")
     sizes = dict(manifest.chunks())
+    files = [entry for entry in manifest.entries if entry.kind <= Kind.PROGRAM]
     return Reading(
         digest=digest_of(content),
         manifest_bytes=len(content),
         num_bytes=manifest.num_bytes,
-        num_files=sum(entry.kind <= Kind.PROGRAM for entry in manifest.entries),
+        num_files=len(files),
         chunks=bytes.fromhex("".join(sizes)),
         sizes=tuple(sizes.values()),
+        paths=tuple(entry.path for entry in files),
+        path_sizes=tuple(entry.num_bytes for entry in files),
     )
 
 

@@ -68,6 +68,11 @@ _UNLINK: Final = text("""
     )
     SELECT CAST(coalesce(sum(num_bytes), 0) AS bigint) FROM left_over
 """)
+_NAME_FILES: Final = text("""
+    INSERT INTO folder_files (folder_id, number, path, num_bytes)
+    SELECT :folder_id, number, path, size
+    FROM unnest(CAST(:paths AS text[]), CAST(:sizes AS bigint[])) WITH ORDINALITY AS given (path, size, number)
+""")
 _MAKE_USE: Final = text("INSERT INTO content_use (tenant_id, num_bytes) VALUES (:tenant_id, 0) ON CONFLICT DO NOTHING")
 MOST_UNLINKED: Final = 20_000
 """Objects of one statement. All of a large bundle take longer than a statement may, and the keeper would never end."""
@@ -87,8 +92,15 @@ def lock_use(unit: UnitOfWork, tenant_id: TenantId) -> ContentUse:
 
 def lock_bundle(unit: UnitOfWork, tenant_id: TenantId, digest: str, *, is_to_go: bool = False) -> StoredFolder | None:
     """Return a tenant's bundle, locked: of a deletion and a submission with it at once, the second sees the first."""
+    return lock_folder(unit, tenant_id, FolderKind.BUNDLE, digest, is_to_go=is_to_go)
+
+
+def lock_folder(
+    unit: UnitOfWork, tenant_id: TenantId, kind: FolderKind, digest: str, *, is_to_go: bool = False
+) -> StoredFolder | None:
+    """Return a tenant's folder of this kind, locked as a bundle is."""
     query = select(StoredFolder).where(
-        StoredFolder.tenant_id == tenant_id, StoredFolder.kind == FolderKind.BUNDLE, StoredFolder.digest == digest
+        StoredFolder.tenant_id == tenant_id, StoredFolder.kind == kind, StoredFolder.digest == digest
     )
     query = query.with_for_update(key_share=not is_to_go).execution_options(populate_existing=True)
     return unit.session.scalars(query).one_or_none()
@@ -110,12 +122,18 @@ def name_objects(unit: UnitOfWork, folder: StoredFolder, kind: ObjectKind, diges
     found = unit.session.execute(_DIFFERING, given).one_or_none()
     if found is not None:
         known = (
-            f"the chunk {found.digest[:12]}… has {found.size:,} bytes here, and {found.num_bytes:,} in another bundle"
+            f"the chunk {found.digest[:12]}… has {found.size:,} bytes here, and {found.num_bytes:,} in another folder"
         )
         raise ValidationFailedError.at("/", "size_differs", f"{known}: make the manifest again")
     num_bytes = unit.session.execute(_ADD, given).scalar_one() + unit.session.execute(_WAKE, given).scalar_one()
     unit.session.execute(_LINK, given)
     return int(num_bytes)
+
+
+def name_files(unit: UnitOfWork, folder: StoredFolder, paths: Sequence[str], sizes: Sequence[int]) -> None:
+    """Store which files the folder has, in the order of their paths."""
+    note_change(unit.session)
+    unit.session.execute(_NAME_FILES, {"folder_id": folder.id, "paths": list(paths), "sizes": list(sizes)})
 
 
 def remove_folder(unit: UnitOfWork, use: ContentUse, folder: StoredFolder) -> None:

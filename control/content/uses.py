@@ -3,6 +3,7 @@
 from datetime import datetime
 
 from sqlalchemy import ColumnElement, delete, exists, or_, select
+from sqlalchemy.orm import Session
 
 from control.content import rows
 from control.core.unit_of_work import UnitOfWork
@@ -11,7 +12,7 @@ from muster.db.models.jobs import IS_OPEN
 from muster.domain.errors import ConflictError, ValidationFailedError
 from muster.domain.ids import JobId, TenantId
 from muster.domain.states import CheckpointStatus
-from muster.domain.stored_content import FolderState
+from muster.domain.stored_content import FolderKind, FolderState
 
 _POINTER = "/program/bundle"
 _NAMED = 3
@@ -32,6 +33,17 @@ def use_bundle(unit: UnitOfWork, job_id: JobId, tenant_id: TenantId, digest: str
         raise ValidationFailedError.at(_POINTER, "incomplete_bundle", f"{words}. Submit with the folder again")
     folder.active_at = unit.now
     unit.session.add(FolderJob(job_id=job_id, folder_id=folder.id))
+
+
+def environments_of(session: Session, job_id: JobId) -> tuple[str, ...]:
+    """Return the digests of the environments that hosts of a job got."""
+    query = (
+        select(StoredFolder.digest)
+        .join(FolderJob, FolderJob.folder_id == StoredFolder.id)
+        .where(FolderJob.job_id == job_id, StoredFolder.kind == FolderKind.ENVIRONMENT)
+        .order_by(StoredFolder.id)
+    )
+    return tuple(session.scalars(query))
 
 
 def require_unused(unit: UnitOfWork, folder: StoredFolder) -> None:

@@ -3,11 +3,13 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from operator import attrgetter
 from typing import Any, Final
 
 import msgspec
 from sqlalchemy import select
 
+from control.core.paging import ALWAYS, Part, SortKey, Span, TimeOrder, by_time, number_in
 from control.core.records import records_of
 from control.core.unit_of_work import UnitOfWork, UnitOfWorkFactory, declare_action
 from control.core.visibility import visible_rows
@@ -18,6 +20,7 @@ from muster.domain.ids import EventId, TenantId
 from muster.domain.principals import Permission, Principal
 
 READ: Final = declare_action("event.read")
+SORTS: Final = by_time(SortKey(Event.position, attrgetter("position"), number_in))
 
 
 class EventRecord(msgspec.Struct, frozen=True):
@@ -37,29 +40,29 @@ class EventRecord(msgspec.Struct, frozen=True):
 
 @dataclass(frozen=True, slots=True)
 class EventFilter:
-    """Conditions on an event: the beginning of its kind, such as ``gpu.``, and its subject's id.
+    """Conditions on an event: the beginning of its kind, such as ``gpu.``, its subject's id, its tenant and time.
 
     None sets no condition.
     """
 
     kind: str | None = None
     subject_id: str | None = None
+    tenant_id: TenantId | None = None
+    span: Span = ALWAYS
 
 
-def list_events(
-    unit: UnitOfWork, wanted: EventFilter, *, before: int | None = None, limit: int
-) -> Sequence[EventRecord]:
-    """Return the newest events first; a tenant reads its own. ``before``: the position where the last page ended."""
+def list_events(unit: UnitOfWork, wanted: EventFilter, part: Part) -> Sequence[EventRecord]:
+    """Return events, the newest first unless ``part`` says otherwise; a tenant reads its own."""
     unit.principal.require(Permission.EVENT_READ)
     query = select(Event).where(Event.position.is_not(None), visible_rows(unit.principal, Event.tenant_id))
-    query = query.order_by(Event.position.desc()).limit(limit)
+    query = query.where(*wanted.span.conditions(Event.at))
+    if wanted.tenant_id is not None:
+        query = query.where(Event.tenant_id == wanted.tenant_id)
     if wanted.kind is not None:
         query = query.where(Event.kind.startswith(wanted.kind, autoescape=True))
     if wanted.subject_id is not None:
         query = query.where(Event.subject_id == wanted.subject_id)
-    if before is not None:
-        query = query.where(Event.position < before)
-    return records_of(unit.session.scalars(query), EventRecord)
+    return records_of(unit.session.scalars(part.of(query, SORTS[TimeOrder.NEWEST])), EventRecord)
 
 
 def events_behind(

@@ -1,13 +1,18 @@
 """Cordons: owned, reasoned, expiring records that keep a node or a GPU out of new placements. Running jobs stay."""
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from datetime import datetime
+from operator import attrgetter
 from typing import Final
 
-from sqlalchemy import ColumnElement, and_, or_, select
+from sqlalchemy import ColumnElement, and_, func, or_, select
 
+from control.core.paging import ALWAYS, Part, SortKey, Span, TimeOrder, by_time
 from control.core.records import record_of, records_of
 from control.core.unit_of_work import SCHEDULER_CHANNEL, UnitOfWork, declare_action
+from control.fleet.node_names import is_node
+from control.fleet.place_conditions import ANYWHERE, PlaceFilter
 from control.fleet.types import CordonRecord
 from muster.db.models import Cordon, Gpu, Node
 from muster.db.queries.effective_standing import cordon_stands
@@ -20,6 +25,10 @@ CREATE: Final = declare_action("cordon.create")
 RELEASE: Final = declare_action("cordon.release")
 READ: Final = declare_action("cordon.read")
 BY_PERSON: Final = "by_person"
+ALL: Final = Part(None)
+SORTS: Final = by_time(
+    SortKey(Cordon.created_at, attrgetter("created_at"), datetime.fromisoformat), SortKey(Cordon.id, attrgetter("id"))
+)
 
 
 def create(
@@ -100,11 +109,42 @@ def release(unit: UnitOfWork, cordon_id: str, *, reason: str | None = None) -> C
     return record_of(cordon, CordonRecord)
 
 
-def list_open(unit: UnitOfWork) -> Sequence[CordonRecord]:
-    """Return the cordons that stand now or will, the newest first."""
+@dataclass(frozen=True, slots=True)
+class CordonFilter:
+    """Conditions on a cordon; None sets no condition.
+
+    ``node``: the id or name of the node that it is on, or whose GPU. ``place``: of that node. ``owner``: a person, or
+    the rule that set it. ``span``: in which it was created.
+    """
+
+    node: str | None = None
+    place: PlaceFilter = ANYWHERE
+    owner: str | None = None
+    reason_code: str | None = None
+    span: Span = ALWAYS
+
+
+ANY_CORDON: Final = CordonFilter()
+
+
+def list_open(unit: UnitOfWork, wanted: CordonFilter = ANY_CORDON, part: Part = ALL) -> Sequence[CordonRecord]:
+    """Return the cordons that stand now or will, the newest first unless ``part`` says otherwise."""
     unit.principal.require(Permission.NODE_READ)
-    query = select(Cordon).where(or_(those_that_stand(unit.now), those_to_come(unit.now)))
-    return records_of(unit.session.scalars(query.order_by(Cordon.created_at.desc(), Cordon.id)), CordonRecord)
+    of_node = func.coalesce(
+        Cordon.node_id, select(Gpu.node_id).where(Gpu.uuid == Cordon.gpu_uuid).correlate(Cordon).scalar_subquery()
+    )
+    query = select(Cordon).where(
+        or_(those_that_stand(unit.now), those_to_come(unit.now)),
+        *wanted.span.conditions(Cordon.created_at),
+        *wanted.place.on(of_node),
+    )
+    if wanted.node is not None:
+        query = query.where(is_node(of_node, wanted.node))
+    if wanted.owner is not None:
+        query = query.where(Cordon.owner == wanted.owner)
+    if wanted.reason_code is not None:
+        query = query.where(Cordon.reason_code == wanted.reason_code)
+    return records_of(unit.session.scalars(part.of(query, SORTS[TimeOrder.NEWEST])), CordonRecord)
 
 
 def those_that_stand(now: datetime) -> ColumnElement[bool]:

@@ -3,10 +3,12 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from operator import attrgetter
 from typing import Any, Final
 
 from sqlalchemy import select
 
+from control.core.paging import ALWAYS, Part, SortKey, Span, TimeOrder, by_time
 from control.core.unit_of_work import UnitOfWork, declare_action
 from control.core.visibility import visible_rows
 from muster.db.models import Allocation, AllocationGpu, Attempt, Gpu, Job
@@ -17,6 +19,7 @@ from muster.domain.principals import Permission
 from muster.domain.states import AllocationState, AttemptState, Cause, StopReason
 
 READ: Final = declare_action("gpu.jobs.read")
+SORTS: Final = by_time(SortKey(AllocationGpu.allocation_id, attrgetter("allocation_id")))
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,10 +55,8 @@ _GPU_JOB_COLUMNS: Final[tuple[Any, ...]] = (
 )
 
 
-def holders_of(
-    unit: UnitOfWork, uuid: GpuUuid, *, before: AllocationId | None = None, limit: int
-) -> Sequence[PastHolder]:
-    """Return the attempts, the newest first. ``before``: the allocation at which the last page ended.
+def holders_of(unit: UnitOfWork, uuid: GpuUuid, part: Part, *, span: Span = ALWAYS) -> Sequence[PastHolder]:
+    """Return the attempts as ``past_holders`` does.
 
     Raises:
         NotFoundError: there is no such GPU.
@@ -63,15 +64,13 @@ def holders_of(
     unit.principal.require(Permission.GPU_READ)
     if unit.session.get(Gpu, uuid) is None:
         raise NotFoundError("there is no such GPU")
-    return past_holders(unit, uuid, before=before, limit=limit)
+    return past_holders(unit, uuid, part, span=span)
 
 
-def past_holders(
-    unit: UnitOfWork, uuid: GpuUuid, *, before: AllocationId | None = None, limit: int
-) -> Sequence[PastHolder]:
-    """Return the attempts that have or had the GPU, the newest first; for a tenant its own.
+def past_holders(unit: UnitOfWork, uuid: GpuUuid, part: Part, *, span: Span = ALWAYS) -> Sequence[PastHolder]:
+    """Return the attempts that have or had the GPU, the newest first unless ``part`` says otherwise.
 
-    ``before``: the allocation at which the last page ended.
+    A tenant reads its own. ``span``: in which they were placed.
     """
     unit.principal.require(Permission.JOB_READ)
     query = (
@@ -81,9 +80,6 @@ def past_holders(
         .join(Attempt, Attempt.id == Allocation.attempt_id)
         .join(Job, Job.id == Allocation.job_id)
         .where(AllocationGpu.gpu_uuid == uuid, IS_OR_WAS_ASSIGNED, visible_rows(unit.principal, Job.tenant_id))
-        .order_by(AllocationGpu.allocation_id.desc())
-        .limit(limit)
+        .where(*span.conditions(Attempt.placed_at))
     )
-    if before is not None:
-        query = query.where(AllocationGpu.allocation_id < before)
-    return [PastHolder(*row) for row in unit.session.execute(query)]
+    return [PastHolder(*row) for row in unit.session.execute(part.of(query, SORTS[TimeOrder.NEWEST]))]

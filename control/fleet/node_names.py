@@ -1,9 +1,9 @@
 """Nodes by id or by name: people type the one that they have."""
 
 from collections.abc import Collection, Mapping
+from typing import Any
 
-from sqlalchemy import ColumnElement, or_, select
-from sqlalchemy.orm import InstrumentedAttribute
+from sqlalchemy import ColumnElement, SQLColumnExpression, or_, select
 
 from control.core.records import record_of
 from control.core.unit_of_work import UnitOfWork
@@ -14,7 +14,7 @@ from muster.domain.ids import NodeId
 from muster.domain.principals import Permission
 
 
-def is_node(column: InstrumentedAttribute[NodeId], text: str) -> ColumnElement[bool]:
+def is_node(column: SQLColumnExpression[Any], text: str) -> ColumnElement[bool]:
     """Return the condition that ``column`` is the node with ``text`` as id or name; false without such a node."""
     return column.in_(select(Node.id).where(or_(Node.id == text, Node.name == text)))
 

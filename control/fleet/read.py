@@ -3,20 +3,25 @@
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from enum import StrEnum
+from operator import attrgetter
+from types import MappingProxyType
 from typing import Final
 
 import msgspec
-from sqlalchemy import ColumnElement, or_, select, tuple_
+from sqlalchemy import ColumnElement, func, literal_column, or_, select
 
 from control.core.json_query import JsonQuery
+from control.core.paging import Part, Sort, SortKey, moment_key, number_in
 from control.core.records import record_of
 from control.core.unit_of_work import UnitOfWork
 from control.evidence.types import DecidedBurnInRecord, EvidenceRecord, StandingChangeRecord
 from control.fleet.node_names import is_node
+from control.fleet.place_conditions import ANY_HOLDER, ANYWHERE, HolderFilter, PlaceFilter
 from control.fleet.types import CordonRecord, GpuRecord, OverrideRecord, ProposalRecord, RepairRecord
 from control.incidents.read import OF_GPUS_SQL, IncidentRecord
 from control.policy.read import PolicyRecord
-from muster.db.models import Gpu
+from muster.db.models import AllocationGpu, Gpu
 from muster.db.queries.effective_standing import effective_standing as effective_standing_of_row
 from muster.db.queries.effective_standing import is_cordoned, override_in_force
 from muster.db.stored_values import present_sql
@@ -157,13 +162,45 @@ GPU: Final = JsonQuery(
 """The GPU ``uuid``, at ``now``."""
 
 
+class GpuOrder(StrEnum):
+    """The order of a list of GPUs: by node and slot, the lowest score first, or the newest move of a standing first."""
+
+    PLACE = "place"
+    SCORE = "score"
+    MOVED = "moved"
+
+
+NOT_JUDGED: Final = 101
+"""The score, in an order, of a GPU that has none yet: behind all others."""
+_BY_PLACE: Final = Sort(
+    (SortKey(Gpu.node_id, attrgetter("gpu.node_id")), SortKey(Gpu.slot_index, attrgetter("gpu.slot_index"), number_in))
+)
+_UUID: Final = SortKey(Gpu.uuid, attrgetter("gpu.uuid"))
+GPU_SORTS: Final = MappingProxyType(
+    {
+        GpuOrder.PLACE: _BY_PLACE,
+        GpuOrder.SCORE: Sort(
+            (
+                SortKey(
+                    func.coalesce(Gpu.score, literal_column(str(NOT_JUDGED))),
+                    lambda found: NOT_JUDGED if found.gpu.score is None else found.gpu.score,
+                    number_in,
+                ),
+                _UUID,
+            )
+        ),
+        GpuOrder.MOVED: Sort((moment_key(Gpu.standing_since, attrgetter("standing_since")), _UUID), is_descending=True),
+    }
+)
+
+
 @dataclass(frozen=True, slots=True)
 class GpuFilter:
     """Conditions on a GPU; None and empty set no condition.
 
     ``node``: the id or the name of its node. ``model``: a part of its name, in any case. ``below``: its stored score is
     under that. ``uuid``: its beginning, its end, or both with ``..`` between. ``standings``: effective ones.
-    ``is_cordoned``: by a cordon of its own or of its node.
+    ``is_cordoned``: by a cordon of its own or of its node. ``place``: of its host. ``holder``: the job that has it.
     """
 
     standings: Sequence[Standing] = ()
@@ -172,35 +209,37 @@ class GpuFilter:
     below: float | None = None
     uuid: str | None = None
     is_cordoned: bool | None = None
+    place: PlaceFilter = ANYWHERE
+    holder: HolderFilter = ANY_HOLDER
 
 
 @dataclass(frozen=True, slots=True)
 class ListedGpu:
     """One GPU. ``override``: the newest standing in force that a person has set.
 
-    ``is_cordoned``: by a cordon of its own or of its node.
+    ``is_cordoned``: by a cordon of its own or of its node. ``standing_since``: when its own standing last moved.
     """
 
     gpu: GpuRecord
     override: Standing | None
     is_cordoned: bool
+    standing_since: datetime | None = None
 
     @property
     def effective_standing(self) -> Standing:
         return effective_standing(self.gpu.standing, self.override)
 
 
-def list_gpus(
-    unit: UnitOfWork, wanted: GpuFilter, *, after: tuple[NodeId, int] | None = None, limit: int
-) -> Sequence[ListedGpu]:
-    """Return GPUs by node and slot. ``after``: node and slot at which the last page ended."""
+def list_gpus(unit: UnitOfWork, wanted: GpuFilter, part: Part) -> Sequence[ListedGpu]:
+    """Return GPUs by node and slot unless ``part`` says otherwise."""
     unit.principal.require(Permission.GPU_READ)
     columns = Gpu, override_in_force(unit.now), is_cordoned(unit.now)
     query = select(*columns).where(*_conditions(wanted, unit.now))
-    if after is not None:
-        query = query.where(tuple_(Gpu.node_id, Gpu.slot_index) > after)
-    found = unit.session.execute(query.order_by(Gpu.node_id, Gpu.slot_index).limit(limit))
-    return [ListedGpu(record_of(gpu, GpuRecord), override, has_cordon) for gpu, override, has_cordon in found]
+    found = unit.session.execute(part.of(query, _BY_PLACE))
+    return [
+        ListedGpu(record_of(gpu, GpuRecord), override, has_cordon, gpu.standing_since)
+        for gpu, override, has_cordon in found
+    ]
 
 
 def _conditions(wanted: GpuFilter, now: datetime) -> Iterator[ColumnElement[bool]]:
@@ -216,6 +255,8 @@ def _conditions(wanted: GpuFilter, now: datetime) -> Iterator[ColumnElement[bool
         yield Gpu.score < wanted.below
     if wanted.uuid is not None:
         yield _is_named(wanted.uuid)
+    yield from wanted.place.on(Gpu.node_id)
+    yield from wanted.holder.conditions(AllocationGpu.gpu_uuid, Gpu.uuid)
 
 
 def _is_named(text: str) -> ColumnElement[bool]:

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 from sqlalchemy import select
 
+from control.core.paging import Part
 from control.core.records import record_of
 from control.core.unit_of_work import UnitOfWork
 from control.fleet.gpu_jobs import PastHolder, past_holders
@@ -30,7 +31,7 @@ class TenantGpu:
 
 def tenant_gpu(unit: UnitOfWork, uuid: GpuUuid) -> TenantGpu:
     """Return the GPU. Raises ``NotFoundError``: no such GPU, or none of the principal's jobs was ever on it."""
-    stays = past_holders(unit, uuid, limit=ATTEMPTS_SHOWN)
+    stays = past_holders(unit, uuid, Part(ATTEMPTS_SHOWN))
     columns = Gpu, effective_standing(unit.now), Node.name
     query = select(*columns).join(Node, Node.id == Gpu.node_id).where(Gpu.uuid == uuid)
     found = unit.session.execute(query).one_or_none()

@@ -3,10 +3,12 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from operator import attrgetter
 from typing import Any, Final
 
 from sqlalchemy import select
 
+from control.core.paging import ALWAYS, Part, SortKey, Span, TimeOrder, by_time, number_in
 from control.core.records import records_of
 from control.core.unit_of_work import UnitOfWork
 from control.evidence.rows import BURN_INS_REMEMBERED, MOVES_REMEMBERED, REMEMBERED, case_from, evidence_of
@@ -31,16 +33,18 @@ from muster.domain.errors import NotFoundError
 from muster.domain.evidence.findings import Evidence
 from muster.domain.evidence.repairs import known_verbs
 from muster.domain.gpu.effective_standing import effective_standing
-from muster.domain.ids import EvidenceId, GpuUuid
+from muster.domain.ids import GpuUuid
 from muster.domain.policy.document import DEFAULT_POLICY, Policy
 from muster.domain.policy.health import HealthPolicy
 from muster.domain.principals import Permission
-from muster.domain.states import Standing
+from muster.domain.states import EvidenceState, Standing
 from muster.domain.times import to_ms
 
 MOVES_SHOWN: Final = 10
 REPAIRS_SHOWN: Final = 10
 EVIDENCE_SHOWN: Final = 50
+MOVE_SORTS: Final = by_time(SortKey(GpuStandingChange.id, attrgetter("id"), number_in))
+EVIDENCE_SORTS: Final = by_time(SortKey(EvidenceRow.id, attrgetter("row.id")))
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,35 +160,47 @@ def _policy_of(found: GpuView) -> Policy:
     return DEFAULT_POLICY if found.policy is None else stored_policy(found.policy.version, bytes(found.policy.document))
 
 
-def moves_of(
-    unit: UnitOfWork, uuid: GpuUuid, *, limit: int, before: int | None = None
-) -> Sequence[StandingChangeRecord]:
-    """Return the moves of its standing, the newest first. ``before``: only moves older than that one.
+def moves_of(unit: UnitOfWork, uuid: GpuUuid, part: Part, *, span: Span = ALWAYS) -> Sequence[StandingChangeRecord]:
+    """Return the moves of its standing, the newest first unless ``part`` says otherwise.
 
     Raises:
         NotFoundError: there is no such GPU.
     """
     unit.principal.require(Permission.GPU_READ)
     require_there(unit, uuid)
-    query = select(GpuStandingChange).where(GpuStandingChange.gpu_uuid == uuid)
-    if before is not None:
-        query = query.where(GpuStandingChange.id < before)
-    rows = unit.session.scalars(query.order_by(GpuStandingChange.id.desc()).limit(limit))
+    query = select(GpuStandingChange).where(GpuStandingChange.gpu_uuid == uuid, *span.conditions(GpuStandingChange.at))
+    rows = unit.session.scalars(part.of(query, MOVE_SORTS[TimeOrder.NEWEST]))
     return records_of(rows, StandingChangeRecord)
 
 
-def evidence_about_gpu(
-    unit: UnitOfWork, uuid: GpuUuid, *, limit: int, before: EvidenceId | None = None
-) -> Sequence[WeighedEvidence]:
-    """Return the evidence about it, the newest first. Raises ``NotFoundError`` where there is no such GPU.
+@dataclass(frozen=True, slots=True)
+class EvidenceFilter:
+    """Conditions on evidence; None and empty set no condition.
 
-    ``before``: only evidence older than that one.
+    ``detector``: what its detector's name begins with. ``span``: in which it was last seen.
+    """
+
+    states: Sequence[EvidenceState] = ()
+    detector: str | None = None
+    span: Span = ALWAYS
+
+
+def evidence_about_gpu(
+    unit: UnitOfWork, uuid: GpuUuid, wanted: EvidenceFilter, part: Part
+) -> Sequence[WeighedEvidence]:
+    """Return the evidence about it, the newest first unless ``part`` says otherwise.
+
+    Raises:
+        NotFoundError: there is no such GPU.
     """
     unit.principal.require(Permission.GPU_READ)
     case = cases_of(unit, [require_there(unit, uuid)])[uuid]
-    query = select(EvidenceRow).where(EvidenceRow.gpu_uuid == uuid).order_by(EvidenceRow.id.desc()).limit(limit)
-    if before is not None:
-        query = query.where(EvidenceRow.id < before)
+    query = select(EvidenceRow).where(EvidenceRow.gpu_uuid == uuid, *wanted.span.conditions(EvidenceRow.last_seen_at))
+    if wanted.states:
+        query = query.where(EvidenceRow.state.in_(wanted.states))
+    if wanted.detector is not None:
+        query = query.where(EvidenceRow.detector.startswith(wanted.detector, autoescape=True))
+    query = part.of(query, EVIDENCE_SORTS[TimeOrder.NEWEST])
     policy, now_ms = active_policy(unit.session).health, to_ms(unit.now)
     rows = records_of(unit.session.scalars(query), EvidenceRecord)
     return _weighed_by(case, score_of(case, policy, now_ms), rows, policy, now_ms)

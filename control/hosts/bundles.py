@@ -1,33 +1,22 @@
 """Bundles of hosts: signed downloads for what a host is to run, and which bundles each host holds.
 
-A host gets addresses of one bundle's objects alone: that of a job whose attempt or preflight it has at this moment.
+A host gets addresses of the objects of few folders alone: the bundle of a job whose attempt or preflight it has at this
+moment, and the environments that this job was answered.
 """
 
 from datetime import datetime
 from typing import Final
 
-from sqlalchemy import delete, func, select, tuple_
+from sqlalchemy import delete, exists, func, literal, or_, select, tuple_
 from sqlalchemy.dialects.postgresql import insert
 
 from control.attempts.mapping import job_request
 from control.core.unit_of_work import UnitOfWork, declare_action
+from control.hosts.parts import job_of_part
 from control.hosts.protocol import node_of
-from muster.db.models import (
-    Attempt,
-    AttemptHost,
-    FolderObject,
-    Job,
-    Node,
-    NodeBundle,
-    PlacementPreflight,
-    StoredFolder,
-    StoredObject,
-)
-from muster.domain.errors import NoSuchBundleError, NotFoundError, StaleFenceError
-from muster.domain.ids import NodeId, TenantId
-from muster.domain.job.preflight import PreflightState
-from muster.domain.state_sets import PARTS_THAT_MAY_RUN
-from muster.domain.states import JobState
+from muster.db.models import FolderJob, FolderObject, Job, Node, NodeBundle, StoredFolder, StoredObject
+from muster.domain.errors import NoSuchBundleError, NotFoundError
+from muster.domain.ids import TenantId
 from muster.domain.stored_content import FolderKind, ObjectKind
 from muster.store.faults import NOT_CONFIGURED, StoreError
 from muster.store.keys import chunk_key, manifest_key
@@ -36,45 +25,52 @@ from muster.wire.content import BundleReport, BundleReportAnswer, Download, Down
 
 DOWNLOADS: Final = declare_action("host.downloads")
 HOLD: Final = declare_action("host.bundles")
-_PREFLIGHT: Final = "look-"
 
 
 def downloads(unit: UnitOfWork, part_id: str, request: DownloadsRequest, store: ObjectStore | None) -> DownloadsAnswer:
-    """Return signed downloads of a bundle, for the attempt or preflight ``part_id`` of the node that asks.
+    """Return signed downloads of a folder, for the attempt or preflight ``part_id`` of the node that asks.
 
     Raises:
         StaleFenceError: the node has no such part now, or with another fence.
-        NoSuchBundleError: the part's job names another bundle, or the bundle has no such chunk.
+        NoSuchBundleError: the part's job uses no such bundle or environment, or the folder has no such chunk.
         StoreError: no content store is configured any more.
     """
     node_id = node_of(unit, request.protocol)
-    job = _job_of_preflight(unit, part_id, request.fence, node_id) or _job_of(unit, part_id, request.fence, node_id)
-    if job is None:
-        raise StaleFenceError
-    if job_request(job).bundle != request.bundle:
+    job = job_of_part(unit, part_id, request.fence, node_id)
+    folder_id = _folder_of(unit, job, request.bundle)
+    if folder_id is None:
         raise NoSuchBundleError
     if store is None:
         raise StoreError(NOT_CONFIGURED)
     tenant_id, now = TenantId(job.tenant_id), unit.now
-    _require_chunks(unit, tenant_id, request)
+    _require_chunks(unit, folder_id, request)
     return DownloadsAnswer(
         manifest=_signed(store, manifest_key(tenant_id, request.bundle), now),
         chunks=tuple(_signed(store, chunk_key(tenant_id, digest), now) for digest in request.chunks),
     )
 
 
-def _require_chunks(unit: UnitOfWork, tenant_id: TenantId, request: DownloadsRequest) -> None:
-    """Raise NoSuchBundleError unless the bundle has all chunks: a host reads no other content of the tenant."""
+def _folder_of(unit: UnitOfWork, job: Job, digest: str) -> int | None:
+    """Return the folder that the job's hosts may read: its bundle, or an environment that it uses."""
+    is_used = exists().where(FolderJob.job_id == job.id, FolderJob.folder_id == StoredFolder.id)
+    is_bundle = literal(job_request(job).bundle == digest) & (StoredFolder.kind == FolderKind.BUNDLE)
+    query = select(StoredFolder.id).where(
+        StoredFolder.tenant_id == job.tenant_id,
+        StoredFolder.digest == digest,
+        or_(is_bundle, is_used & (StoredFolder.kind == FolderKind.ENVIRONMENT)),
+    )
+    return unit.session.scalars(query.limit(1)).one_or_none()
+
+
+def _require_chunks(unit: UnitOfWork, folder_id: int, request: DownloadsRequest) -> None:
+    """Raise NoSuchBundleError unless the folder has all chunks: a host reads no other content of the tenant."""
     wanted = {bytes.fromhex(digest) for digest in request.chunks}
     query = (
         select(func.count())
-        .select_from(StoredFolder)
-        .join(FolderObject, FolderObject.folder_id == StoredFolder.id)
+        .select_from(FolderObject)
         .join(StoredObject, StoredObject.id == FolderObject.object_id)
         .where(
-            StoredFolder.tenant_id == tenant_id,
-            StoredFolder.kind == FolderKind.BUNDLE,
-            StoredFolder.digest == request.bundle,
+            FolderObject.folder_id == folder_id,
             StoredObject.kind == ObjectKind.CHUNK,
             StoredObject.digest.in_(wanted),
         )
@@ -86,42 +82,6 @@ def _require_chunks(unit: UnitOfWork, tenant_id: TenantId, request: DownloadsReq
 def _signed(store: ObjectStore, key: str, now: datetime) -> Download:
     signed = store.download(key, now)
     return Download(url=signed.url, headers=dict(signed.headers))
-
-
-def _job_of(unit: UnitOfWork, attempt_id: str, fence: int, node_id: NodeId) -> Job | None:
-    """Return the job of an attempt whose part on this node may run. It takes no lock, since it changes nothing."""
-    query = (
-        select(Job)
-        .join(Attempt, Attempt.job_id == Job.id)
-        .join(AttemptHost, AttemptHost.attempt_id == Attempt.id)
-        .where(
-            Attempt.id == attempt_id,
-            Attempt.fence == fence,
-            AttemptHost.node_id == node_id,
-            AttemptHost.state.in_(PARTS_THAT_MAY_RUN),
-        )
-    )
-    return unit.session.scalars(query).one_or_none()
-
-
-def _job_of_preflight(unit: UnitOfWork, preflight_id: str, number: int, node_id: NodeId) -> Job | None:
-    """Return the job of an open preflight on this node."""
-    if not preflight_id.startswith(_PREFLIGHT):
-        return None
-    query = (
-        select(Job, PlacementPreflight)
-        .join(PlacementPreflight, PlacementPreflight.job_id == Job.id)
-        .where(
-            PlacementPreflight.job_id == preflight_id.rpartition("-")[2],
-            PlacementPreflight.number == number,
-            PlacementPreflight.node_id == node_id,
-            PlacementPreflight.state == PreflightState.REQUESTED,
-            PlacementPreflight.deadline_at > unit.now,
-            Job.state == JobState.QUEUED,
-        )
-    )
-    found = unit.session.execute(query).one_or_none()
-    return None if found is None or found[1].preflight_id != preflight_id else found[0]
 
 
 def hold(unit: UnitOfWork, report: BundleReport) -> BundleReportAnswer:

@@ -64,14 +64,15 @@ def drain(
 
 def lock_those_on(unit: UnitOfWork, node_id: NodeId) -> list[Job]:
     """Lock the jobs that have GPUs there, in id order, then the GPUs: no other job comes until the commit."""
-    jobs = [lock_job(unit, job_id) for job_id in _jobs_on(unit, node_id)]
+    jobs = [lock_job(unit, job_id) for job_id in jobs_on(unit, node_id)]
     lock_gpus(unit, unit.session.scalars(select(Gpu.uuid).where(Gpu.node_id == node_id)).all())
-    if set(_jobs_on(unit, node_id)) - {job.id for job in jobs}:
+    if set(jobs_on(unit, node_id)) - {job.id for job in jobs}:
         raise ContentionError("a job was placed on the node just now", retry_after_s=1)
     return jobs
 
 
-def _jobs_on(unit: UnitOfWork, node_id: NodeId) -> Sequence[JobId]:
+def jobs_on(unit: UnitOfWork, node_id: NodeId) -> Sequence[JobId]:
+    """Return the jobs with an attempt that has GPUs there, in id order."""
     query = (
         select(Attempt.job_id)
         .join(Allocation, Allocation.attempt_id == Attempt.id)

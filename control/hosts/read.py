@@ -1,32 +1,26 @@
-"""Nodes, to read: one listing, and one node with its GPUs, cordons and jobs by one statement."""
+"""Nodes, to read: one node with its GPUs, cordons and jobs by one statement."""
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any, Final
+from typing import Final
 
 import msgspec
-from sqlalchemy import ColumnElement, Select, and_, exists, func, select
 
 from control.core.json_query import JsonQuery
-from control.core.records import record_of
 from control.core.unit_of_work import UnitOfWork, declare_action
-from control.fleet import cordons
 from control.fleet.node_places import path_of
 from control.fleet.types import CordonRecord, GpuRecord, NodeLatestRecord, NodeRecord
 from control.hosts import drains
+from control.hosts.node_lists import ListedNode
 from control.incidents.read import OF_GPUS_SQL, IncidentRecord
-from muster.db.models import AllocationGpu, Cordon, Gpu, Node
-from muster.db.queries.assignments import IS_ASSIGNED
-from muster.db.queries.effective_standing import effective_standing as effective_standing_of_row
-from muster.db.queries.effective_standing import is_cordoned
 from muster.db.stored_values import present_sql
 from muster.domain.errors import NotFoundError
 from muster.domain.gpu.effective_standing import effective_standing
-from muster.domain.ids import AttemptId, GpuUuid, JobId, NodeId, TenantId
+from muster.domain.ids import AttemptId, GpuUuid, JobId, TenantId
 from muster.domain.principals import Permission
-from muster.domain.states import AllocationState, AttemptState, Contact, Standing, StopReason
+from muster.domain.states import AllocationState, AttemptState, Standing, StopReason
 
 READ: Final = declare_action("node.read")
 
@@ -163,35 +157,6 @@ NODE: Final = JsonQuery(
 
 
 @dataclass(frozen=True, slots=True)
-class NodeFilter:
-    """Conditions on a node; None and empty set no condition.
-
-    ``name``: a part of it. ``is_cordoned``: by a cordon on the node itself.
-    """
-
-    contacts: Sequence[Contact] = ()
-    name: str | None = None
-    rack: str | None = None
-    is_cordoned: bool | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class ListedNode:
-    """One node. ``standings``: its GPUs by their own standing; ``effective_standings``: as admission treats them.
-
-    ``num_assigned``: GPUs that an attempt has, or that are being cleaned. ``num_cordoned``: GPUs that a cordon of their
-    own or of the node keeps out of new placements.
-    """
-
-    node: NodeRecord
-    standings: Mapping[Standing, int]
-    effective_standings: Mapping[Standing, int]
-    num_assigned: int
-    num_cordons: int
-    num_cordoned: int
-
-
-@dataclass(frozen=True, slots=True)
 class NodeDetail:
     """One node in full. ``place``: the domain's name at each known level of the tree, widest first.
 
@@ -218,15 +183,6 @@ class NodeDetail:
     def drain(self) -> CordonRecord | None:
         """The cordon of the drain that stands; the drain is done when no job is left."""
         return next((cordon for cordon in self.cordons if cordon.reason_code == drains.REASON_CODE), None)
-
-
-def list_nodes(unit: UnitOfWork, wanted: NodeFilter, *, after: str | None = None, limit: int) -> Sequence[ListedNode]:
-    """Return nodes by name. ``after``: the name at which the last page ended."""
-    unit.principal.require(Permission.NODE_READ)
-    query = select(Node).where(*_conditions(wanted, unit.now))
-    if after is not None:
-        query = query.where(Node.name > after)
-    return _listed(unit, unit.session.scalars(query.order_by(Node.name).limit(limit)).all())
 
 
 def detail_of(unit: UnitOfWork, text: str) -> NodeDetail:
@@ -266,48 +222,3 @@ def detail_from(found: NodeView | None) -> NodeDetail:
 
 def _is_cordoned(gpu: GpuRecord, in_force: Sequence[CordonRecord]) -> bool:
     return any(cordon.gpu_uuid == gpu.uuid or cordon.node_id == gpu.node_id for cordon in in_force)
-
-
-def _conditions(wanted: NodeFilter, now: datetime) -> Iterator[ColumnElement[bool]]:
-    if wanted.contacts:
-        yield Node.contact.in_(wanted.contacts)
-    if wanted.name is not None:
-        yield Node.name.contains(wanted.name, autoescape=True)
-    if wanted.rack is not None:
-        yield Node.rack == wanted.rack
-    if wanted.is_cordoned is not None:
-        has_one = exists().where(Cordon.node_id == Node.id, cordons.those_that_stand(now))
-        yield has_one if wanted.is_cordoned else ~has_one
-
-
-def _listed(unit: UnitOfWork, nodes: Sequence[Node]) -> list[ListedNode]:
-    ids = [node.id for node in nodes]
-    columns = Gpu.node_id, Gpu.standing, effective_standing_of_row(unit.now), is_cordoned(unit.now)
-    own: dict[NodeId, Counter[Standing]] = {node_id: Counter() for node_id in ids}
-    effective: dict[NodeId, Counter[Standing]] = {node_id: Counter() for node_id in ids}
-    cordoned: Counter[NodeId] = Counter()
-    for node_id, standing, as_admitted, has_cordon in unit.session.execute(
-        select(*columns).where(Gpu.node_id.in_(ids))
-    ):
-        own[node_id][standing] += 1
-        effective[node_id][as_admitted] += 1
-        cordoned[node_id] += has_cordon
-    on_nodes = select(Gpu.node_id, func.count()).where(Gpu.node_id.in_(ids)).group_by(Gpu.node_id)
-    held = _counts(unit, on_nodes.join(AllocationGpu, and_(AllocationGpu.gpu_uuid == Gpu.uuid, IS_ASSIGNED)))
-    standing_now = (Cordon.node_id.in_(ids), cordons.those_that_stand(unit.now))
-    num_cordons = _counts(unit, select(Cordon.node_id, func.count()).where(*standing_now).group_by(Cordon.node_id))
-    return [
-        ListedNode(
-            record_of(node, NodeRecord),
-            standings=own[node.id],
-            effective_standings=effective[node.id],
-            num_assigned=held.get(node.id, 0),
-            num_cordons=num_cordons.get(node.id, 0),
-            num_cordoned=cordoned[node.id],
-        )
-        for node in nodes
-    ]
-
-
-def _counts(unit: UnitOfWork, query: Select[*tuple[Any, ...]]) -> dict[NodeId, int]:
-    return {row[0]: row[1] for row in unit.session.execute(query)}

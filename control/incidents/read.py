@@ -1,12 +1,15 @@
 """Incidents, to read: one listing for the API and the console."""
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from datetime import datetime
+from operator import attrgetter
 from typing import Any, Final
 
 import msgspec
 from sqlalchemy import and_, or_, select
 
+from control.core.paging import ALWAYS, Part, SortKey, Span, TimeOrder, by_time
 from control.core.records import record_of, records_of
 from control.core.unit_of_work import UnitOfWork, declare_action
 from muster.db.models import Incident
@@ -15,6 +18,7 @@ from muster.domain.evidence.incidents import CLOSED_BY_RULE, IncidentKind, Incid
 from muster.domain.principals import Permission
 
 READ: Final = declare_action("incident.read")
+SORTS: Final = by_time(SortKey(Incident.id, attrgetter("id")))
 
 
 OF_GPUS_SQL: Final = """
@@ -58,30 +62,31 @@ class IncidentRecord(msgspec.Struct, frozen=True):
         return CLOSED_BY_RULE.get(self.kind) if self.closed_at is None else None
 
 
-def list_incidents(
-    unit: UnitOfWork,
-    *,
-    state: IncidentState | None = None,
-    kinds: Sequence[IncidentKind] = (),
-    subject_id: str | None = None,
-    before: str | None = None,
-    limit: int,
-) -> Sequence[IncidentRecord]:
-    """Return the newest incidents first. ``before``: the id where the last page ended."""
+@dataclass(frozen=True, slots=True)
+class IncidentFilter:
+    """Conditions on an incident; None and empty set no condition. ``span``: in which it was opened."""
+
+    state: IncidentState | None = None
+    kinds: Sequence[IncidentKind] = ()
+    subject_id: str | None = None
+    span: Span = ALWAYS
+
+
+def list_incidents(unit: UnitOfWork, wanted: IncidentFilter, part: Part) -> Sequence[IncidentRecord]:
+    """Return incidents, the newest first unless ``part`` says otherwise."""
     unit.principal.require(Permission.INCIDENT_READ)
-    query = select(Incident)
+    query = select(Incident).where(*wanted.span.conditions(Incident.opened_at))
+    state, subject_id = wanted.state, wanted.subject_id
     if state is not None:
         query = query.where(
             Incident.closed_at.is_(None) if state is IncidentState.OPEN else Incident.closed_at.is_not(None)
         )
-    if kinds:
-        query = query.where(Incident.kind.in_(kinds))
+    if wanted.kinds:
+        query = query.where(Incident.kind.in_(wanted.kinds))
     if subject_id is not None:
         is_lost = and_(Incident.kind == IncidentKind.NODE_LOST, Incident.payload["node_ids"].has_key(subject_id))
         query = query.where(or_(Incident.subject_id == subject_id, is_lost))
-    if before is not None:
-        query = query.where(Incident.id < before)
-    return records_of(unit.session.scalars(query.order_by(Incident.id.desc()).limit(limit)), IncidentRecord)
+    return records_of(unit.session.scalars(part.of(query, SORTS[TimeOrder.NEWEST])), IncidentRecord)
 
 
 def get(unit: UnitOfWork, incident_id: str) -> IncidentRecord:

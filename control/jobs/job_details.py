@@ -16,11 +16,12 @@ from sqlalchemy.orm import aliased
 from control.attempts import suspects
 from control.attempts.types import AttemptRecord, JobRecord, StopRequestRecord
 from control.core.events import EventRecord, events_about
+from control.core.paging import Part
 from control.core.records import record_of, records_of
 from control.core.unit_of_work import UnitOfWork
 from control.evidence.types import EvidenceRecord
 from control.jobs.read import row_of
-from control.reclaim.read import ReclaimView, list_reclaims
+from control.reclaim.read import ReclaimFilter, ReclaimView, list_reclaims
 from muster.db.models import (
     Allocation,
     AllocationGpu,
@@ -104,7 +105,7 @@ def detail_of(unit: UnitOfWork, job_id: JobId, *, limit: int = ATTEMPTS_SHOWN) -
     job = row_of(unit, job_id)
     query = select(Attempt).where(Attempt.job_id == job.id).order_by(Attempt.number.desc()).limit(limit)
     rows = list(reversed(unit.session.scalars(query).all()))
-    reclaims = list_reclaims(unit, job_id=job.id, limit=RECLAIMS_SHOWN)
+    reclaims = list_reclaims(unit, ReclaimFilter(job_id=job.id), Part(RECLAIMS_SHOWN))
     return JobDetail(
         job=record_of(job, JobRecord),
         tenant_name=unit.session.get_one(Tenant, job.tenant_id).name,

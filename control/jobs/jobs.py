@@ -15,6 +15,7 @@ from control.content.uses import use_bundle
 from control.core.unit_of_work import SCHEDULER_CHANNEL, UnitOfWork, declare_action
 from control.core.visibility import may_see
 from control.fleet.inventory import count_gpus
+from control.jobs.environments import allow_builds_again
 from control.policy.policies import active_policy
 from control.secrets.job_secrets import note_secrets, require_secrets
 from control.tenants.job_limits import admit_submission
@@ -36,7 +37,7 @@ from muster.wire.host import SEALED_SECRETS
 from scheduler.solve.job_rules import faults_of, has_tp_across_nodes
 
 _NEW_FIELDS: Final = frozenset(
-    {"bundle", "on_hang", "on_straggler", "on_value_fault", "rerun_exit_codes", "secret_env"}
+    {"bundle", "environment", "on_hang", "on_straggler", "on_value_fault", "rerun_exit_codes", "secret_env"}
 )
 """Fields of a specification, its request or its program that release 0.1.0 does not know."""
 SUBMIT: Final = declare_action("job.submit")
@@ -230,5 +231,6 @@ def release(unit: UnitOfWork, job_id: JobId, *, reason: str | None = None) -> Su
     unit.audit("job.release", "job", job.id, tenant_id=job.tenant_id, reason=reason, detail={"was": job.state_reason})
     unit.emit("job.released", "job", job.id, tenant_id=job.tenant_id, payload={"reason": reason})
     step_job(unit, job, jobs.ReleaseRequested(), active_policy(unit.session))
+    allow_builds_again(unit, job)
     unit.session.flush()
     return submitted_job(unit.session, job)

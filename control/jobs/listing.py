@@ -35,7 +35,8 @@ class JobFilter:
 
     ``before``: (created_at, id) of the last job of the page before; with ``is_oldest_first`` of the one that is newest.
     ``labels``: its labels have all of these values, and ``label_names`` all of these names. ``node_id``: the host has a
-    part of it that is not proved clean. ``since``, ``until``: it was submitted at or after, and before.
+    part of it that is not proved clean; ``rack``: a host of the rack has. ``since``, ``until``: it was submitted at or
+    after, and before.
     """
 
     states: Sequence[JobState] = ()
@@ -43,6 +44,7 @@ class JobFilter:
     labels: Mapping[str, str] = field(default_factory=dict)
     label_names: Sequence[str] = ()
     node_id: NodeId | None = None
+    rack: str | None = None
     since: datetime | None = None
     until: datetime | None = None
     is_oldest_first: bool = False
@@ -80,6 +82,7 @@ def newest_jobs(wanted: JobFilter, *, limit: int) -> tuple[JsonQuery[list[Labell
         "labels": json.dumps(dict(wanted.labels)) if wanted.labels else None,
         "label_names": list(wanted.label_names),
         "node_id": wanted.node_id,
+        "rack": wanted.rack,
         "since": wanted.since,
         "until": wanted.until,
     }
@@ -105,6 +108,9 @@ _CONDITIONS: Final = {
     "node_id": """EXISTS (
         SELECT FROM attempt_hosts AS h JOIN attempts AS a ON a.id = h.attempt_id
         WHERE h.node_id = %(node_id)s AND h.state <> 'CLEAN' AND a.job_id = j.id)""",
+    "rack": """EXISTS (
+        SELECT FROM attempt_hosts AS h JOIN attempts AS a ON a.id = h.attempt_id JOIN nodes AS n ON n.id = h.node_id
+        WHERE n.rack = %(rack)s AND h.state <> 'CLEAN' AND a.job_id = j.id)""",
     "since": "j.created_at >= %(since)s",
     "until": "j.created_at < %(until)s",
     "before_at": "(j.created_at, j.id) < (%(before_at)s, %(before_id)s)",
@@ -132,7 +138,11 @@ def _newest(filters: frozenset[str], *, is_oldest_first: bool) -> JsonQuery[list
 def list_jobs(unit: UnitOfWork, wanted: JobFilter, *, limit: int) -> Sequence[ListedJob]:
     """Return the newest jobs first, each with its live attempt; a tenant reads its own."""
     unit.principal.require(Permission.JOB_READ)
-    query = select(Job, Tenant.name).join(Tenant, Tenant.id == Job.tenant_id).where(*_conditions(unit, wanted))
+    query = (
+        select(Job, Tenant.name)
+        .join(Tenant, Tenant.id == Job.tenant_id)
+        .where(visible_rows(unit.principal, Job.tenant_id), *_page_conditions(wanted))
+    )
     order = (Job.created_at, Job.id) if wanted.is_oldest_first else (Job.created_at.desc(), Job.id.desc())
     rows = unit.session.execute(query.order_by(*order).limit(limit)).all()
     job_ids = [job.id for job, _ in rows]
@@ -150,9 +160,8 @@ def list_jobs(unit: UnitOfWork, wanted: JobFilter, *, limit: int) -> Sequence[Li
     ]
 
 
-def _conditions(unit: UnitOfWork, wanted: JobFilter) -> Iterator[ColumnElement[bool]]:
-    """Yield the same conditions as ``_CONDITIONS``."""
-    yield visible_rows(unit.principal, Job.tenant_id)
+def conditions_on(wanted: JobFilter) -> Iterator[ColumnElement[bool]]:
+    """Yield the same conditions as ``_CONDITIONS``, without the page's."""
     given: list[tuple[object, Callable[[], ColumnElement[bool]]]] = [
         (wanted.tenant_id, lambda: Job.tenant_id == wanted.tenant_id),
         (wanted.states, lambda: Job.state.in_(wanted.states)),
@@ -162,12 +171,17 @@ def _conditions(unit: UnitOfWork, wanted: JobFilter) -> Iterator[ColumnElement[b
         (wanted.labels, lambda: _labels().contains(dict(wanted.labels))),
         (wanted.label_names, lambda: func.jsonb_exists_all(_labels(), cast(list(wanted.label_names), ARRAY(String)))),
         (wanted.node_id, lambda: Job.id.in_(_jobs_on(wanted.node_id))),
+        (wanted.rack, lambda: Job.id.in_(_jobs_on(rack=wanted.rack))),
         (wanted.since, lambda: Job.created_at >= wanted.since),
         (wanted.until, lambda: Job.created_at < wanted.until),
     ]
     for value, condition in given:
         if value:
             yield condition()
+
+
+def _page_conditions(wanted: JobFilter) -> Iterator[ColumnElement[bool]]:
+    yield from conditions_on(wanted)
     if wanted.before is not None:
         place, last = tuple_(Job.created_at, Job.id), tuple_(*wanted.before)
         yield place > last if wanted.is_oldest_first else place < last
@@ -177,9 +191,12 @@ def _labels() -> ColumnElement[Any]:
     return func.coalesce(Job.labels, Job.spec["labels"], text("'{}'"), type_=JSONB)
 
 
-def _jobs_on(node_id: NodeId | None) -> Select[JobId]:
+def _jobs_on(node_id: NodeId | None = None, *, rack: str | None = None) -> Select[JobId]:
     parts = select(Attempt.job_id).join(AttemptHost, AttemptHost.attempt_id == Attempt.id)
-    return parts.where(AttemptHost.node_id == node_id, AttemptHost.state != HostPartState.CLEAN)
+    parts = parts.where(AttemptHost.state != HostPartState.CLEAN)
+    if rack is None:
+        return parts.where(AttemptHost.node_id == node_id)
+    return parts.join(Node, Node.id == AttemptHost.node_id).where(Node.rack == rack)
 
 
 def _attempts_of(unit: UnitOfWork, job_ids: Sequence[JobId]) -> tuple[dict[JobId, int], dict[JobId, AttemptRecord]]:

@@ -3,18 +3,21 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any
+from operator import attrgetter
+from typing import Any, Final
 
 import msgspec
 from sqlalchemy import BigInteger, ColumnElement, ScalarSelect, cast, func, select
 from sqlalchemy.dialects.postgresql import distinct_on
 
 from control.checkpoints.types import CheckpointRecord
+from control.core.paging import ALWAYS, Part, SortKey, Span, TimeOrder, by_time, number_in
 from control.core.records import records_of
 from control.core.unit_of_work import UnitOfWork
 from control.jobs.read import row_of
 from muster.db.models import Attempt, Checkpoint, TrainingRank, TrainingStep
 from muster.domain.ids import AttemptId, JobId, NodeId
+from muster.domain.states import CheckpointStatus
 
 
 class TrainingRankRecord(msgspec.Struct, frozen=True):
@@ -55,6 +58,36 @@ def checkpoints_of(unit: UnitOfWork, job_id: JobId, *, newest: int | None = None
     order = by_step if newest is None else (Checkpoint.committed_at.desc(),)
     query = select(Checkpoint).where(Checkpoint.job_id == job.id).order_by(*order).limit(newest)
     return records_of(unit.session.scalars(query), CheckpointRecord)
+
+
+CHECKPOINT_SORTS: Final = by_time(
+    SortKey(Checkpoint.step, attrgetter("step"), number_in),
+    SortKey(Checkpoint.fence, attrgetter("fence"), number_in),
+    SortKey(Checkpoint.id, attrgetter("id")),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class CheckpointFilter:
+    """Conditions on a checkpoint; None and empty set no condition. ``span``: in which it was begun."""
+
+    statuses: Sequence[CheckpointStatus] = ()
+    is_pinned: bool | None = None
+    span: Span = ALWAYS
+
+
+def list_checkpoints(
+    unit: UnitOfWork, job_id: JobId, wanted: CheckpointFilter, part: Part
+) -> Sequence[CheckpointRecord]:
+    """Return generations of a visible job, the newest step first unless ``part`` says otherwise."""
+    query = select(Checkpoint).where(
+        Checkpoint.job_id == row_of(unit, job_id).id, *wanted.span.conditions(Checkpoint.created_at)
+    )
+    if wanted.statuses:
+        query = query.where(Checkpoint.status.in_(wanted.statuses))
+    if wanted.is_pinned is not None:
+        query = query.where(Checkpoint.pinned_at.is_not(None) if wanted.is_pinned else Checkpoint.pinned_at.is_(None))
+    return records_of(unit.session.scalars(part.of(query, CHECKPOINT_SORTS[TimeOrder.NEWEST])), CheckpointRecord)
 
 
 def ranks_of(unit: UnitOfWork, job_id: JobId, *, limit: int | None = None) -> Sequence[TrainingRankRecord]:

@@ -19,7 +19,7 @@ from muster.db.pipeline.packed_arrays import within, within_parameter
 from muster.domain.exit.causes import CAUSE_RULES, INTERRUPTIONS, Avoidance
 from muster.domain.ids import AttemptId, GpuUuid, JobId, NodeId, TenantId
 from muster.domain.job.elastic import sizes_of
-from muster.domain.job.request import JobRequest
+from muster.domain.job.request import ENVIRONMENT, JobRequest
 from muster.domain.policy.document import Policy
 from muster.domain.states import Cause, JobState
 from muster.domain.times import to_ms
@@ -75,6 +75,7 @@ def _as_waiting(
     last_parts = _last_parts(session, [job.id for job in rows])
     num_nodes = session.scalar(select(func.count()).select_from(Node)) or 0
     holders = _bundle_holders(session, rows)
+    unable = _without_environments(session, rows)
     wished = []
     for job in rows:
         one = waiting_job(
@@ -93,8 +94,18 @@ def _as_waiting(
         )
         # GPUs held since an interruption are kept by the job, and do not determine its size.
         next_size = 0 if last.interrupted_ms is not None else num_hold_gpus.get(job.id, 0)
-        wished.append(_fitted(one, avoided.get(job.id, frozenset()), num_nodes, next_size))
+        one = _fitted(one, avoided.get(job.id, frozenset()), num_nodes, next_size)
+        if ENVIRONMENT in job_request(job).capabilities:
+            one = replace(one, avoid_nodes=one.avoid_nodes | unable)
+        wished.append(one)
     return wished
+
+
+def _without_environments(session: Session, rows: Sequence[Job]) -> frozenset[NodeId]:
+    """Return the nodes that build no environments, if one of the jobs needs one: they would only refuse it."""
+    if not any(ENVIRONMENT in job_request(job).capabilities for job in rows):
+        return frozenset()
+    return frozenset(session.scalars(select(Node.id).where(~Node.capabilities.contains([ENVIRONMENT]))))
 
 
 def _bundle_holders(session: Session, rows: Sequence[Job]) -> dict[tuple[TenantId, str | None], frozenset[NodeId]]:

@@ -28,6 +28,7 @@ from muster.db.queries.effective_standing import effective_standing
 from muster.domain.exit.causes import CAUSE_RULES, Avoidance
 from muster.domain.ids import AttemptId, JobId, NodeId
 from muster.domain.job.preflight import Ask, Decision, GiveUp, MayBePlaced, Preflight, PreflightState, Waits, decide
+from muster.domain.job.request import ENVIRONMENT
 from muster.domain.job.wait_reasons import WaitReason
 from muster.domain.lifecycle import job as jobs
 from muster.domain.policy.document import Policy
@@ -90,10 +91,9 @@ def not_yet(session: Session, policy: Policy, queue: Collection[JobId], without:
 
     ``without``: jobs that are placed without a preflight.
     """
-    conditions = _unseen(policy)
-    if not queue or conditions is None:
+    if not queue:
         return frozenset()
-    query = select(Job.id).outerjoin(PlacementPreflight, PlacementPreflight.job_id == Job.id).where(*conditions)
+    query = select(Job.id).outerjoin(PlacementPreflight, PlacementPreflight.job_id == Job.id).where(*_unseen(policy))
     return frozenset(session.scalars(query.where(within(Job.id, queue)))).difference(without)
 
 
@@ -115,19 +115,19 @@ def _words(waits: Waits, names: dict[NodeId, str]) -> str:
     return f"being checked on {names.get(waits.on, waits.on)}"
 
 
-def _unseen(policy: Policy) -> tuple[ColumnElement[bool], ...] | None:
-    """Return the conditions on jobs that need a preflight; None: the policy has it off.
+def _unseen(policy: Policy) -> tuple[ColumnElement[bool], ...]:
+    """Return the conditions on jobs that need a preflight.
 
-    A job with a hold or a firm start waits for no preflight: it would lose its place.
+    Each job with an environment does, whatever the policy says: it is built while no GPU waits for it. A job with a
+    hold or a firm start waits for no preflight: it would lose its place.
     """
     least = policy.dispatch.preflight_from_nodes
-    if least is None:
-        return None
+    needs_environment = func.jsonb_exists(Job.request["capabilities"], ENVIRONMENT)
     nodes = func.coalesce(Job.wanted_nodes, Job.request["shape"]["nodes"].as_integer())
     is_seen = PlacementPreflight.state.in_(_DECIDED)
     return (
         Job.state == JobState.QUEUED,
-        nodes >= least,
+        needs_environment if least is None else or_(nodes >= least, needs_environment),
         ~exists().where(GpuHold.job_id == Job.id),
         ~func.coalesce(func.jsonb_exists(Job.wait_verdict, "firm_start"), false()),
         or_(PlacementPreflight.job_id.is_(None), ~is_seen, _has_lacked_since()),
@@ -136,13 +136,10 @@ def _unseen(policy: Policy) -> tuple[ColumnElement[bool], ...] | None:
 
 def _head_of_unseen(session: Session, policy: Policy) -> list[tuple[Job, PlacementPreflight | None]]:
     """Return the oldest such jobs first, at most as many as the queue's head has."""
-    conditions = _unseen(policy)
-    if conditions is None:
-        return []
     query = (
         select(Job, PlacementPreflight)
         .outerjoin(PlacementPreflight, PlacementPreflight.job_id == Job.id)
-        .where(*conditions)
+        .where(*_unseen(policy))
         .order_by(Job.created_at, Job.id)
         .limit(MAX_QUEUE)
     )
@@ -207,6 +204,8 @@ def _decision(job: Job, row: PlacementPreflight | None, able: _Able, now: dateti
         look = Preflight(row.state, row.node_id, to_ms(row.deadline_at), tried)
     is_out_of_date = row is not None and row.state in _DECIDED  # such a job is read again for no other reason
     decision = decide(look, able.of(job), able.busy, to_ms(now), is_out_of_date=is_out_of_date)
+    if isinstance(decision, MayBePlaced) and ENVIRONMENT in job_request(job).capabilities:
+        return Waits(None)  # no host that could build it is there, and any other would only refuse it
     if isinstance(decision, Ask):
         able.take(decision.node_id)
     return decision
@@ -229,7 +228,8 @@ def _row_of(unit: UnitOfWork, job_id: JobId) -> PlacementPreflight | None:
 
 def _ask(unit: UnitOfWork, job: Job, row: PlacementPreflight | None, ask: Ask, policy: Policy) -> None:
     last = unit.session.scalar(select(func.max(Attempt.number)).where(Attempt.job_id == job.id))
-    deadline_at = unit.now + timedelta(seconds=policy.dispatch.preflight_within_s)
+    builds_s = policy.environment.build_s if ENVIRONMENT in job_request(job).capabilities else 0.0
+    deadline_at = unit.now + timedelta(seconds=policy.dispatch.preflight_within_s + builds_s)
     asked: dict[str, Any] = {
         "state": PreflightState.REQUESTED,
         "node_id": ask.node_id,
@@ -257,10 +257,22 @@ def _ask(unit: UnitOfWork, job: Job, row: PlacementPreflight | None, ask: Ask, p
 
 def _give_up(unit: UnitOfWork, job: Job, row: PlacementPreflight, decision: GiveUp) -> None:
     last = unit.session.scalar(select(func.max(Attempt.number)).where(Attempt.job_id == job.id))
+    if ENVIRONMENT in job_request(job).capabilities:
+        _hold_unbuilt(unit, job, row, decision)
+        return
     row.state, row.answered_at, row.after_attempt = PreflightState.ABANDONED, unit.now, last or 0
     why = f"none of {len(decision.tried)} hosts could check that it can start there; it is placed without a preflight"
     told = {"tried": list(decision.tried), "last": row.why, "reason": why}
     unit.emit("job.preflight_abandoned", "job", job.id, tenant_id=job.tenant_id, payload=told)
+
+
+def _hold_unbuilt(unit: UnitOfWork, job: Job, row: PlacementPreflight, decision: GiveUp) -> None:
+    """Hold a job whose environment no host could get: placed without a preflight, its GPUs would wait for the build."""
+    row.state, row.answered_at = PreflightState.FAILED, unit.now
+    num = len(decision.tried)
+    hosts = "one host" if num == 1 else f"{num} hosts"
+    why = f"its environment could not be made on {hosts}: {row.why or 'it was not there in time'}"
+    step_job(unit, job, jobs.HoldRequested(f"{why}; release the job once that is fixed"), active_policy(unit.session))
 
 
 def receive_report(unit: UnitOfWork, node_id: NodeId, reports: Sequence[PreflightReport]) -> None:

@@ -3,12 +3,14 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from operator import attrgetter
 from typing import Any, Final
 
 import msgspec
 from pydantic import ValidationError
 from sqlalchemy import func, select
 
+from control.core.paging import ALWAYS, Part, SortKey, Span, TimeOrder, by_time, number_in
 from control.core.records import record_of, records_of
 from control.core.tenant_tree import tenancy
 from control.core.unit_of_work import UnitOfWork, declare_action
@@ -24,6 +26,7 @@ from muster.domain.strict import STORED
 from scheduler.quota.firm_tiers import is_firm
 
 READ: Final = declare_action("policy.read")
+SORTS: Final = by_time(SortKey(PolicyVersion.version, attrgetter("version"), number_in))
 
 
 class PolicyVersionRecord(msgspec.Struct, frozen=True):
@@ -74,13 +77,11 @@ def active(unit: UnitOfWork) -> PolicyView:
     return PolicyView(None, DEFAULT_POLICY) if row is None else _view(row)
 
 
-def list_versions(unit: UnitOfWork, *, before: int | None = None, limit: int) -> Sequence[PolicyVersionRecord]:
-    """Return the versions, the newest first. ``before``: the version at which the last page ended."""
+def list_versions(unit: UnitOfWork, part: Part, *, span: Span = ALWAYS) -> Sequence[PolicyVersionRecord]:
+    """Return the versions of ``span``, the newest first unless ``part`` says otherwise."""
     unit.principal.require(Permission.POLICY_READ)
-    query = select(PolicyVersion).order_by(PolicyVersion.version.desc()).limit(limit)
-    if before is not None:
-        query = query.where(PolicyVersion.version < before)
-    return records_of(unit.session.scalars(query), PolicyVersionRecord)
+    query = select(PolicyVersion).where(*span.conditions(PolicyVersion.created_at))
+    return records_of(unit.session.scalars(part.of(query, SORTS[TimeOrder.NEWEST])), PolicyVersionRecord)
 
 
 def get(unit: UnitOfWork, version: int) -> PolicyView:

@@ -3,12 +3,14 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from operator import attrgetter
 from typing import Any, Final
 
 import msgspec
-from sqlalchemy import ColumnElement, Select, and_, or_, select, tuple_
+from sqlalchemy import ColumnElement, Select, and_, or_, select
 from sqlalchemy.orm import aliased
 
+from control.core.paging import ALWAYS, Part, SortKey, Span, TimeOrder, by_time
 from control.core.records import record_of
 from control.core.unit_of_work import UnitOfWork, declare_action
 from control.core.visibility import may_see, visible_rows
@@ -19,6 +21,10 @@ from muster.domain.principals import Permission, Principal
 from muster.domain.states import ReclaimOutcome, ReclaimState
 
 READ: Final = declare_action("reclaim.read")
+SORTS: Final = by_time(
+    SortKey(Reclaim.notified_at, attrgetter("reclaim.notified_at"), datetime.fromisoformat),
+    SortKey(Reclaim.id, attrgetter("reclaim.id")),
+)
 
 
 class ReclaimRecord(msgspec.Struct, frozen=True):
@@ -64,26 +70,37 @@ class ReclaimView:
     shows_choice: bool
 
 
-def list_reclaims(
-    unit: UnitOfWork,
-    *,
-    states: Sequence[ReclaimState] = (),
-    job_id: JobId | None = None,
-    before: tuple[datetime, str] | None = None,
-    limit: int = 50,
-) -> list[ReclaimView]:
-    """Return reclaims, the newest first. ``job_id``: on either side, as far as the reader may know it there."""
+@dataclass(frozen=True, slots=True)
+class ReclaimFilter:
+    """Conditions on a reclaim; None and empty set no condition.
+
+    ``job_id``, ``tenant_id``, ``tier``: on either side, as far as the reader may know it there. ``span``: in which the
+    notice was given.
+    """
+
+    states: Sequence[ReclaimState] = ()
+    job_id: JobId | None = None
+    tenant_id: TenantId | None = None
+    tier: str | None = None
+    span: Span = ALWAYS
+
+
+def list_reclaims(unit: UnitOfWork, wanted: ReclaimFilter, part: Part) -> list[ReclaimView]:
+    """Return reclaims, the newest first unless ``part`` says otherwise."""
     principal = unit.principal
     principal.require(Permission.JOB_READ)
     is_visible = visible_rows(principal, Reclaim.victim_tenant_id, Reclaim.beneficiary_tenant_id)
-    query = _with_names().where(is_visible)
-    query = query.order_by(Reclaim.notified_at.desc(), Reclaim.id.desc()).limit(limit)
-    if job_id is not None:
-        query = query.where(_of_job(principal, job_id))
-    if states:
-        query = query.where(Reclaim.state.in_(states))
-    if before is not None:
-        query = query.where(tuple_(Reclaim.notified_at, Reclaim.id) < tuple_(*before))
+    query = _with_names().where(is_visible, *wanted.span.conditions(Reclaim.notified_at))
+    for victim, beneficiary, value in (
+        (Reclaim.victim_job_id, Reclaim.beneficiary_job_id, wanted.job_id),
+        (Reclaim.victim_tenant_id, Reclaim.beneficiary_tenant_id, wanted.tenant_id),
+        (Reclaim.victim_tier, Reclaim.beneficiary_tier, wanted.tier),
+    ):
+        if value is not None:
+            query = query.where(_on_a_side(principal, victim == value, beneficiary == value))
+    if wanted.states:
+        query = query.where(Reclaim.state.in_(wanted.states))
+    query = part.of(query, SORTS[TimeOrder.NEWEST])
     return [_seen_by(principal, *row) for row in unit.session.execute(query)]
 
 
@@ -117,12 +134,14 @@ def _seen_by(principal: Principal, reclaim: Reclaim, victim_job_name: str, benef
     )
 
 
-def _of_job(principal: Principal, job_id: JobId) -> ColumnElement[bool]:
-    """Return the condition on a job's reclaims.
+def _on_a_side(
+    principal: Principal, of_victim: ColumnElement[bool], of_beneficiary: ColumnElement[bool]
+) -> ColumnElement[bool]:
+    """Return the condition that one side is such, as far as the reader may know that side.
 
     A tenant must not learn by it whether a foreign job is on the other side.
     """
     return or_(
-        and_(Reclaim.victim_job_id == job_id, visible_rows(principal, Reclaim.victim_tenant_id)),
-        and_(Reclaim.beneficiary_job_id == job_id, visible_rows(principal, Reclaim.beneficiary_tenant_id)),
+        and_(of_victim, visible_rows(principal, Reclaim.victim_tenant_id)),
+        and_(of_beneficiary, visible_rows(principal, Reclaim.beneficiary_tenant_id)),
     )

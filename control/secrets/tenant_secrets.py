@@ -6,12 +6,14 @@ A value is encrypted before the transaction that stores it, since its key may be
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from operator import attrgetter
 from typing import Final
 
 import msgspec
 from sqlalchemy import delete as deletion
-from sqlalchemy import select, tuple_
+from sqlalchemy import select
 
+from control.core.paging import NameOrder, Part, SortKey, by_name
 from control.core.records import record_of, records_of
 from control.core.unit_of_work import UnitOfWork, UnitOfWorkFactory, declare_action
 from control.core.visibility import may_see, visible_rows
@@ -108,8 +110,8 @@ def _tenant_of(principal: Principal, requested: TenantId | None) -> TenantId:
     return own or TenantId(str(requested))
 
 
-def create(unit: UnitOfWork, first: SealedValue) -> SecretRecord:
-    """Store a new secret.
+def create(unit: UnitOfWork, first: SealedValue, *, reason: str | None = None) -> SecretRecord:
+    """Store a new secret. ``reason``: a person's, for the audit.
 
     Raises:
         ConflictError: the tenant has one of that name, or has the most that it may have.
@@ -140,12 +142,14 @@ def create(unit: UnitOfWork, first: SealedValue) -> SecretRecord:
     unit.session.add(row)
     unit.session.flush()
     unit.session.add(_version_of(unit, first))
-    _leave_traces(unit, "secret.created", "secret.create", row, {"jobs": row.jobs, "version": 1})
+    _leave_traces(unit, "secret.created", "secret.create", row, {"jobs": row.jobs, "version": 1}, reason)
     unit.session.flush()
     return record_of(row, SecretRecord)
 
 
-def rotate(unit: UnitOfWork, following: SealedValue, *, expected_version: int | None = None) -> SecretRecord:
+def rotate(
+    unit: UnitOfWork, following: SealedValue, *, expected_version: int | None = None, reason: str | None = None
+) -> SecretRecord:
     """Store the next value. Attempts that were placed before keep to the value before it; older ones are removed.
 
     Raises:
@@ -162,33 +166,44 @@ def rotate(unit: UnitOfWork, following: SealedValue, *, expected_version: int | 
     old = SecretVersion.secret_id == row.id, SecretVersion.version < row.version - 1
     unit.session.execute(deletion(SecretVersion).where(*old))
     unit.session.add(_version_of(unit, following))
-    _leave_traces(unit, "secret.rotated", "secret.rotate", row, {"version": row.version})
+    _leave_traces(unit, "secret.rotated", "secret.rotate", row, {"version": row.version}, reason)
     unit.session.flush()
     return record_of(row, SecretRecord)
 
 
-def delete(unit: UnitOfWork, secret_id: SecretId, *, expected_version: int | None = None) -> SecretRecord:
+def delete(
+    unit: UnitOfWork, secret_id: SecretId, *, expected_version: int | None = None, reason: str | None = None
+) -> SecretRecord:
     """Delete the secret with all its values: no host receives it from this commit on. Raises as ``rotate``."""
     unit.principal.require(Permission.SECRET_WRITE)
     row = _locked(unit, secret_id, expected_version)
-    _leave_traces(unit, "secret.deleted", "secret.delete", row, {"version": row.version})
+    _leave_traces(unit, "secret.deleted", "secret.delete", row, {"version": row.version}, reason)
     unit.session.delete(row)
     unit.session.flush()
     return record_of(row, SecretRecord)
 
 
+SORTS: Final = by_name(
+    (SortKey(Secret.tenant_id, attrgetter("tenant_id")), SortKey(Secret.name, attrgetter("name"))),
+    SortKey(Secret.created_at, attrgetter("created_at"), datetime.fromisoformat),
+    SortKey(Secret.id, attrgetter("id")),
+)
+
+
 def list_secrets(
-    unit: UnitOfWork, *, limit: int, tenant_id: TenantId | None = None, after: tuple[str, str, str] | None = None
+    unit: UnitOfWork, part: Part, *, tenant_id: TenantId | None = None, name: str | None = None
 ) -> Sequence[SecretRecord]:
-    """Return the secrets that the reader may know, by tenant, name and id, ``after`` one of these; never a value."""
+    """Return the secrets that the reader may know, by tenant and name unless ``part`` says otherwise; never a value.
+
+    ``name``: a part of it, in any case.
+    """
     unit.principal.require(Permission.SECRET_READ)
     query = select(Secret).where(visible_rows(unit.principal, Secret.tenant_id))
     if tenant_id is not None:
         query = query.where(Secret.tenant_id == tenant_id)
-    place = Secret.tenant_id, Secret.name, Secret.id
-    if after is not None:
-        query = query.where(tuple_(*place) > after)
-    return records_of(unit.session.scalars(query.order_by(*place).limit(limit)), SecretRecord)
+    if name is not None:
+        query = query.where(Secret.name.icontains(name, autoescape=True))
+    return records_of(unit.session.scalars(part.of(query, SORTS[NameOrder.NAME])), SecretRecord)
 
 
 def get_secret(unit: UnitOfWork, secret_id: SecretId) -> SecretRecord:
@@ -224,7 +239,9 @@ def _version_of(unit: UnitOfWork, value: SealedValue) -> SecretVersion:
     )
 
 
-def _leave_traces(unit: UnitOfWork, kind: str, action: str, row: Secret, more: dict[str, object]) -> None:
+def _leave_traces(
+    unit: UnitOfWork, kind: str, action: str, row: Secret, more: dict[str, object], reason: str | None
+) -> None:
     detail = {"name": row.name, **more}
     unit.emit(kind, "secret", row.id, tenant_id=row.tenant_id, payload=detail)
-    unit.audit(action, "secret", row.id, tenant_id=row.tenant_id, detail=detail)
+    unit.audit(action, "secret", row.id, tenant_id=row.tenant_id, reason=reason, detail=detail)

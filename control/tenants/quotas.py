@@ -2,14 +2,16 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from operator import attrgetter
 from typing import Final
 
 from sqlalchemy import select, text
 
+from control.core.paging import Part, Sort, SortKey
 from control.core.records import record_of
 from control.core.tenant_tree import quota_of, tenancy
 from control.core.unit_of_work import SCHEDULER_CHANNEL, UnitOfWork, declare_action
-from control.core.visibility import may_see
+from control.core.visibility import may_see, visible_rows
 from control.incidents import incidents
 from control.policy.guarantees import Rules, new_excess
 from control.policy.policies import active_policy
@@ -29,6 +31,9 @@ from scheduler.quota.tenancy import Quota
 
 SET: Final = declare_action("quota.set")
 READ: Final = declare_action("quota.read")
+BY_TENANT: Final = Sort(
+    (SortKey(QuotaRow.tenant_id, attrgetter("row.tenant_id")), SortKey(QuotaRow.tier, attrgetter("row.tier")))
+)
 BELOW_HOLDINGS: Final = IncidentKind.QUOTA_BELOW_HOLDINGS
 
 
@@ -135,10 +140,28 @@ def list_quotas(unit: UnitOfWork, tenant_id: TenantId) -> Sequence[QuotaFound]:
     unit.principal.require(Permission.TENANT_READ)
     if not may_see(unit.principal, tenant_id) or unit.session.get(Tenant, tenant_id) is None:
         raise NotFoundError
-    rows = unit.session.scalars(select(QuotaRow).where(QuotaRow.tenant_id == tenant_id).order_by(QuotaRow.tier))
+    return list_all_quotas(unit, QuotaFilter(tenant_id), Part(None))
+
+
+@dataclass(frozen=True, slots=True)
+class QuotaFilter:
+    """Conditions on a quota; None sets no condition."""
+
+    tenant_id: TenantId | None = None
+    tier: str | None = None
+
+
+def list_all_quotas(unit: UnitOfWork, wanted: QuotaFilter, part: Part) -> Sequence[QuotaFound]:
+    """Return the quotas that the reader may see, by tenant and tier."""
+    unit.principal.require(Permission.TENANT_READ)
+    query = select(QuotaRow).where(visible_rows(unit.principal, QuotaRow.tenant_id))
+    if wanted.tenant_id is not None:
+        query = query.where(QuotaRow.tenant_id == wanted.tenant_id)
+    if wanted.tier is not None:
+        query = query.where(QuotaRow.tier == wanted.tier)
     found, lent = [], Lent(unit.session, unit.now, active_policy(unit.session))
-    for row in rows:
-        held = assigned_in_tier(unit.session, tenant_id, row.tier)
+    for row in unit.session.scalars(part.of(query, BY_TENANT)).all():
+        held = assigned_in_tier(unit.session, row.tenant_id, row.tier)
         found.append(QuotaFound(record_of(row, QuotaRecord), held, lent.of(row, held)))
     return found
 

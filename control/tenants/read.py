@@ -1,12 +1,15 @@
 """Tenants, quotas, keys and persons, to read: one listing of each for the API and the console."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from datetime import datetime
+from operator import attrgetter
 from typing import Final
 
 import msgspec
-from sqlalchemy import select
+from sqlalchemy import ColumnElement, and_, not_, or_, select
 
+from control.core.paging import NameOrder, Part, SortKey, TimeOrder, by_name, by_time
 from control.core.records import record_of, records_of
 from control.core.unit_of_work import UnitOfWork
 from control.core.visibility import may_see, visible_rows
@@ -66,19 +69,69 @@ class PersonRecord(msgspec.Struct, frozen=True):
     disabled_at: datetime | None
 
 
-def list_tenants(unit: UnitOfWork) -> Sequence[TenantRecord]:
-    """Return every tenant by name; a tenant sees itself."""
+ALL: Final = Part(MOST)
+"""All that the console shows."""
+_NAME: Final = attrgetter("name")
+_CREATED: Final = attrgetter("created_at")
+_ID: Final = attrgetter("id")
+TENANT_SORTS: Final = by_name(
+    (SortKey(Tenant.name, _NAME),),
+    SortKey(Tenant.created_at, _CREATED, datetime.fromisoformat),
+    SortKey(Tenant.id, _ID),
+)
+PERSON_SORTS: Final = by_name(
+    (SortKey(Person.name, _NAME),),
+    SortKey(Person.created_at, _CREATED, datetime.fromisoformat),
+    SortKey(Person.id, _ID),
+)
+KEY_SORTS: Final = by_time(SortKey(ApiKey.created_at, _CREATED, datetime.fromisoformat), SortKey(ApiKey.id, _ID))
+
+
+@dataclass(frozen=True, slots=True)
+class TenantFilter:
+    """Conditions on a tenant; None sets no condition. ``name``: a part of it, in any case."""
+
+    name: str | None = None
+    parent_id: TenantId | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class AccessFilter:
+    """Conditions on a key or a person; None and empty set no condition.
+
+    ``name``: a part of it, in any case. ``is_active``: a key that is neither revoked nor expired, and a person that is
+    not disabled; or not.
+    """
+
+    name: str | None = None
+    roles: Sequence[Role] = ()
+    tenant_id: TenantId | None = None
+    is_active: bool | None = None
+
+
+ANY_TENANT: Final = TenantFilter()
+ANY_ACCESS: Final = AccessFilter()
+
+
+def list_tenants(unit: UnitOfWork, wanted: TenantFilter = ANY_TENANT, part: Part = ALL) -> Sequence[TenantRecord]:
+    """Return tenants by name unless ``part`` says otherwise; a tenant sees itself."""
     unit.principal.require(Permission.TENANT_READ)
-    query = select(Tenant).where(visible_rows(unit.principal, Tenant.id)).order_by(Tenant.name).limit(MOST)
-    return records_of(unit.session.scalars(query), TenantRecord)
+    query = select(Tenant).where(visible_rows(unit.principal, Tenant.id))
+    if wanted.name is not None:
+        query = query.where(Tenant.name.icontains(wanted.name, autoescape=True))
+    if wanted.parent_id is not None:
+        query = query.where(Tenant.parent_id == wanted.parent_id)
+    return records_of(unit.session.scalars(part.of(query, TENANT_SORTS[NameOrder.NAME])), TenantRecord)
 
 
-def list_keys(unit: UnitOfWork) -> Sequence[KeyRecord]:
-    """Return the keys that the reader may see, the newest first."""
+def list_keys(unit: UnitOfWork, wanted: AccessFilter = ANY_ACCESS, part: Part = ALL) -> Sequence[KeyRecord]:
+    """Return the keys that the reader may see, the newest first unless ``part`` says otherwise."""
     unit.principal.require(Permission.KEY_READ)
-    query = select(ApiKey).where(visible_rows(unit.principal, ApiKey.tenant_id))
-    query = query.order_by(ApiKey.created_at.desc(), ApiKey.id.desc()).limit(MOST)
-    return records_of(unit.session.scalars(query), KeyRecord)
+    query = select(ApiKey).where(visible_rows(unit.principal, ApiKey.tenant_id), *_conditions(ApiKey, wanted))
+    if wanted.is_active is not None:
+        is_active = and_(ApiKey.revoked_at.is_(None), or_(ApiKey.expires_at.is_(None), ApiKey.expires_at > unit.now))
+        query = query.where(is_active if wanted.is_active else not_(is_active))
+    return records_of(unit.session.scalars(part.of(query, KEY_SORTS[TimeOrder.NEWEST])), KeyRecord)
 
 
 def get_key(unit: UnitOfWork, key_id: KeyId) -> KeyRecord:
@@ -90,8 +143,19 @@ def get_key(unit: UnitOfWork, key_id: KeyId) -> KeyRecord:
     return record_of(key, KeyRecord)
 
 
-def list_persons(unit: UnitOfWork) -> Sequence[PersonRecord]:
-    """Return the persons that the reader may see, by name."""
+def list_persons(unit: UnitOfWork, wanted: AccessFilter = ANY_ACCESS, part: Part = ALL) -> Sequence[PersonRecord]:
+    """Return the persons that the reader may see, by name unless ``part`` says otherwise."""
     unit.principal.require(Permission.KEY_READ)
-    query = select(Person).where(visible_rows(unit.principal, Person.tenant_id)).order_by(Person.name).limit(MOST)
-    return records_of(unit.session.scalars(query), PersonRecord)
+    query = select(Person).where(visible_rows(unit.principal, Person.tenant_id), *_conditions(Person, wanted))
+    if wanted.is_active is not None:
+        query = query.where(Person.disabled_at.is_(None) if wanted.is_active else Person.disabled_at.is_not(None))
+    return records_of(unit.session.scalars(part.of(query, PERSON_SORTS[NameOrder.NAME])), PersonRecord)
+
+
+def _conditions(kind: type[ApiKey] | type[Person], wanted: AccessFilter) -> Iterator[ColumnElement[bool]]:
+    if wanted.name is not None:
+        yield kind.name.icontains(wanted.name, autoescape=True)
+    if wanted.roles:
+        yield kind.role.in_(wanted.roles)
+    if wanted.tenant_id is not None:
+        yield kind.tenant_id == wanted.tenant_id

@@ -21,10 +21,12 @@ from control.attempts.attempts import LoadedAttempt
 from control.attempts.mapping import job_request
 from control.checkpoints.checkpoints import RESUMABLE, drop_failed, move_checkpoint, tainted_words
 from control.checkpoints.taint_lineage import taint_lineage, taint_range
+from control.content.uses import environments_of
 from control.core.unit_of_work import UnitOfWork
 from control.training.storage_faults import note_failed, note_saved
 from muster.db.models import Attempt, Checkpoint
 from muster.domain.ids import CheckpointId
+from muster.domain.job.request import ENVIRONMENT
 from muster.domain.job.spec import NodeLossRule
 from muster.domain.policy.document import Policy
 from muster.domain.states import AttemptState, CheckpointStatus
@@ -283,14 +285,18 @@ class CheckpointReports:
     def _lineage_of(self, message: CheckpointDone | CheckpointFound) -> dict[str, Any] | None:
         """Return the lineage; None where none was reported, or none that fits, and the job has no bundle.
 
-        The bundle is the job's own, whatever its program reports.
+        Bundle and environments are the job's own, whatever its program reports.
         """
-        bundle = job_request(self._loaded.job).bundle
+        job = self._loaded.job
+        bundle, needed = job_request(job).bundle, job_request(job).capabilities
+        environments = environments_of(self._unit.session, job.id) if ENVIRONMENT in needed else ()
         try:
             reported = msgspec.convert(message.lineage, Lineage)
         except msgspec.ValidationError:
-            return None if bundle is None else msgspec.structs.asdict(Lineage(bundle=bundle))
-        return msgspec.structs.asdict(msgspec.structs.replace(reported, bundle=bundle))
+            if bundle is None:
+                return None
+            reported = Lineage()
+        return msgspec.structs.asdict(msgspec.structs.replace(reported, bundle=bundle, environments=environments))
 
     def _report(self, kind: str, payload: dict[str, Any], *, is_charged: bool = False) -> None:
         """Add an event, within the attempt's allowance. ``is_charged``: it was charged when its row was made."""

@@ -1,50 +1,58 @@
 """Verdicts, to read: one listing for the API and the console."""
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from operator import attrgetter
 from typing import Final
 
 from sqlalchemy import select
 
+from control.core.paging import ALWAYS, Part, SortKey, Span, TimeOrder, by_time
 from control.core.records import record_of, records_of
 from control.core.unit_of_work import UnitOfWork, declare_action
 from control.core.visibility import may_see, visible_rows
 from control.watch.types import VerdictRecord
 from muster.db.models import Attempt, Node, StallReport, VerdictRow
 from muster.domain.errors import NotFoundError
-from muster.domain.ids import AttemptId, JobId, NodeId, VerdictId
+from muster.domain.ids import AttemptId, JobId, NodeId, TenantId, VerdictId
 from muster.domain.job.verdicts import VerdictKind, VerdictState
 from muster.domain.principals import Permission
 from watch.forensics.documents import from_document
 from watch.reports import HostReport
 
 READ: Final = declare_action("verdict.read")
+SORTS: Final = by_time(SortKey(VerdictRow.id, attrgetter("id")))
 
 
-def list_verdicts(
-    unit: UnitOfWork,
-    *,
-    job_id: JobId | None = None,
-    node_id: NodeId | None = None,
-    kinds: Sequence[VerdictKind] = (),
-    state: VerdictState | None = None,
-    before: str | None = None,
-    limit: int,
-) -> Sequence[VerdictRecord]:
-    """Return the newest verdicts first, of the caller's own tenant. ``before``: the id where the last page ended."""
+@dataclass(frozen=True, slots=True)
+class VerdictFilter:
+    """Conditions on a verdict; None and empty set no condition. ``span``: in which it was made."""
+
+    job_id: JobId | None = None
+    node_id: NodeId | None = None
+    tenant_id: TenantId | None = None
+    kinds: Sequence[VerdictKind] = ()
+    state: VerdictState | None = None
+    span: Span = ALWAYS
+
+
+def list_verdicts(unit: UnitOfWork, wanted: VerdictFilter, part: Part) -> Sequence[VerdictRecord]:
+    """Return verdicts, the newest first unless ``part`` says otherwise, of the caller's own tenant."""
     unit.principal.require(Permission.JOB_READ)
-    query = select(VerdictRow).where(visible_rows(unit.principal, VerdictRow.tenant_id))
-    if job_id is not None:
-        query = query.where(VerdictRow.job_id == job_id)
-    if node_id is not None:
-        query = query.where(VerdictRow.node_id == node_id)
-    if kinds:
-        query = query.where(VerdictRow.kind.in_(kinds))
-    if state is not None:
-        query = query.where(VerdictRow.state == state)
-    if before is not None:
-        query = query.where(VerdictRow.id < before)
-    return records_of(unit.session.scalars(query.order_by(VerdictRow.id.desc()).limit(limit)), VerdictRecord)
+    query = select(VerdictRow).where(
+        visible_rows(unit.principal, VerdictRow.tenant_id), *wanted.span.conditions(VerdictRow.created_at)
+    )
+    for column, value in (
+        (VerdictRow.job_id, wanted.job_id),
+        (VerdictRow.node_id, wanted.node_id),
+        (VerdictRow.tenant_id, wanted.tenant_id),
+        (VerdictRow.state, wanted.state),
+    ):
+        if value is not None:
+            query = query.where(column == value)
+    if wanted.kinds:
+        query = query.where(VerdictRow.kind.in_(wanted.kinds))
+    return records_of(unit.session.scalars(part.of(query, SORTS[TimeOrder.NEWEST])), VerdictRecord)
 
 
 def reports_about(unit: UnitOfWork, attempt_id: AttemptId, *, first: NodeId | None, limit: int) -> Sequence[HostReport]:

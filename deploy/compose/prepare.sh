@@ -73,6 +73,7 @@ api_tls_certificate: $CONTROL/tls.pem
 api_tls_key: $CONTROL/tls.key
 store_url: https://$STORE
 store_public_url: https://$PUBLIC_STORE
+store_gateway_url: https://$PUBLIC_STORE
 store_key_file: $STORE_SECRET/store.key
 store_ca_file: $CONTROL/tls.pem
 YAML

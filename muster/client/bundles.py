@@ -2,10 +2,10 @@
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Final
+from typing import Final, Unpack
 
 from muster import documents
-from muster.client.calls import Call, answered, change, pages, post_query, read, walked
+from muster.client.calls import Call, Within, answered, change, pages, post_query, read, walked
 
 MANIFEST_S: Final = 120.0
 """The control plane reads one long manifest after the other, and stores up to 200,000 rows of each."""
@@ -36,9 +36,16 @@ class BundleCalls:
         return replace(call, path_values={"bundle": digest}, query={"tenant_id": tenant_id})
 
     @walked
-    def bundles(self, *, tenant_id: str | None = None, limit: int | None = None) -> Call[documents.BundleFound]:
-        """Bundles, the newest first. ``limit``: of a page."""
-        query = {"tenant_id": tenant_id, "limit": limit, "cursor": None}
+    def bundles(
+        self,
+        *,
+        tenant_id: str | None = None,
+        state: str | None = None,
+        limit: int | None = None,
+        **within: Unpack[Within],
+    ) -> Call[documents.BundleFound]:
+        """Bundles, the newest first. ``limit``: of a page. ``order``: newest, oldest or largest."""
+        query = {"tenant_id": tenant_id, "state": state, "limit": limit, **within, "cursor": None}
         return pages("/v1/bundles", documents.BundlePage, documents.BundleFound, query=query)
 
     @answered

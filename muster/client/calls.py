@@ -10,8 +10,24 @@ import uuid
 from abc import abstractmethod
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Concatenate, Final, Generic, ParamSpec, Self, TypeVar, overload
+from typing import Any, Concatenate, Final, Generic, ParamSpec, Self, TypedDict, TypeVar, overload
 from urllib.parse import quote
+
+
+class Holder(TypedDict, total=False):
+    """Conditions on the job that has GPUs of what is listed."""
+
+    tenant_id: str | None
+    tier: str | None
+
+
+class Within(TypedDict, total=False):
+    """Bounds in time (RFC 3339), at or after ``since`` and before ``until``, and the order of a list."""
+
+    since: str | None
+    until: str | None
+    order: str | None
+
 
 P = ParamSpec("P")
 T = TypeVar("T")

@@ -1,10 +1,12 @@
 """Every call of the API, described once for both clients."""
 
+from muster.client.bulk import BulkCalls
 from muster.client.bundles import BundleCalls
 from muster.client.fleet import FleetCalls
 from muster.client.gpu_history import GpuPastCalls
 from muster.client.gpus import GpuCalls
 from muster.client.jobs import JobCalls
+from muster.client.outputs import OutputCalls
 from muster.client.persons import PersonCalls
 from muster.client.policies import PolicyCalls
 from muster.client.secrets import SecretCalls
@@ -12,6 +14,16 @@ from muster.client.tenants import TenantCalls
 
 
 class EveryCall(
-    JobCalls, BundleCalls, GpuCalls, GpuPastCalls, FleetCalls, TenantCalls, PersonCalls, PolicyCalls, SecretCalls
+    JobCalls,
+    OutputCalls,
+    BundleCalls,
+    GpuCalls,
+    GpuPastCalls,
+    FleetCalls,
+    BulkCalls,
+    TenantCalls,
+    PersonCalls,
+    PolicyCalls,
+    SecretCalls,
 ):
     """A new part of the API adds its calls here."""

@@ -1,27 +1,33 @@
 """Nodes, cordons, incidents, verdicts, join tokens and the server's own figures: the calls."""
 
 from collections.abc import Sequence
+from typing import Unpack
 
 from muster import documents
-from muster.client.calls import Call, answered, change, change_once, listed, pages, read, walked
+from muster.client.calls import Call, Holder, Within, answered, change, change_once, listed, pages, read, walked
+
+
+class NodeConditions(Holder, total=False):
+    """Conditions on nodes.
+
+    ``name``: a part of it. ``cordoned``: only nodes with a cordon of their own, or without one. ``label``:
+    ``name=value``, or ``name`` for any value. ``tenant_id``, ``tier``: of a job that has GPUs there now.
+    """
+
+    contact: Sequence[str] | None
+    name: str | None
+    rack: str | None
+    cordoned: bool | None
+    label: Sequence[str] | None
 
 
 class FleetCalls:
     @listed
     def nodes(
-        self,
-        *,
-        contact: Sequence[str] | None = None,
-        name: str | None = None,
-        rack: str | None = None,
-        cordoned: bool | None = None,
-        limit: int | None = None,
+        self, *, order: str | None = None, limit: int | None = None, **where: Unpack[NodeConditions]
     ) -> Call[documents.Node]:
-        """List nodes by name.
-
-        ``name``: a part of it. ``cordoned``: only nodes with a cordon of their own, or without one.
-        """
-        query = {"contact": contact, "name": name, "rack": rack, "cordoned": cordoned, "limit": limit, "cursor": None}
+        """List nodes by name. ``order``: name, rack, or silent: the longest silent first."""
+        query = {**where, "order": order, "limit": limit, "cursor": None}
         return pages("/v1/nodes", documents.NodePage, documents.Node, query=query)
 
     @listed
@@ -108,9 +114,21 @@ class FleetCalls:
         return change("POST", path, documents.ChangedCordon, {"cordon_id": cordon_id}, body=body, dry_run=dry_run)
 
     @listed
-    def cordons(self) -> Call[documents.Cordon]:
-        """List the cordons in force."""
-        return pages("/v1/cordons", documents.CordonPage, documents.Cordon)
+    def cordons(
+        self,
+        *,
+        node: str | None = None,
+        rack: str | None = None,
+        label: Sequence[str] | None = None,
+        owner: str | None = None,
+        reason_code: str | None = None,
+        limit: int | None = None,
+        **within: Unpack[Within],
+    ) -> Call[documents.Cordon]:
+        """List the cordons in force and to come. ``node``, ``rack``, ``label``: of the node, or of the GPU's."""
+        where = {"node": node, "rack": rack, "label": label, "owner": owner, "reason_code": reason_code}
+        query = {**where, "limit": limit, **within, "cursor": None}
+        return pages("/v1/cordons", documents.CordonPage, documents.Cordon, query=query)
 
     @walked
     def incidents(
@@ -120,9 +138,10 @@ class FleetCalls:
         kind: Sequence[str] | None = None,
         subject: str | None = None,
         limit: int | None = None,
+        **within: Unpack[Within],
     ) -> Call[documents.Incident]:
         """List incidents, the newest first. ``subject``: the id of the object that it is about."""
-        query = {"state": state, "kind": kind, "subject": subject, "limit": limit, "cursor": None}
+        query = {"state": state, "kind": kind, "subject": subject, "limit": limit, **within, "cursor": None}
         return pages("/v1/incidents", documents.IncidentPage, documents.Incident, query=query)
 
     @answered
@@ -146,10 +165,13 @@ class FleetCalls:
         node: str | None = None,
         kind: Sequence[str] | None = None,
         state: str | None = None,
+        tenant_id: str | None = None,
         limit: int | None = None,
+        **within: Unpack[Within],
     ) -> Call[documents.Verdict]:
         """List verdicts on running jobs, the newest first. ``job``, ``node``: ids."""
-        query = {"job": job, "node": node, "kind": kind, "state": state, "limit": limit, "cursor": None}
+        where = {"job": job, "node": node, "kind": kind, "state": state, "tenant_id": tenant_id}
+        query = {**where, "limit": limit, **within, "cursor": None}
         return pages("/v1/verdicts", documents.VerdictPage, documents.Verdict, query=query)
 
     @answered

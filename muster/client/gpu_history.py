@@ -1,26 +1,30 @@
 """The calls about the history of GPUs, and about cohorts."""
 
+from typing import Unpack
+
 from muster import documents
-from muster.client.calls import Call, answered, listed, pages, read, walked
+from muster.client.calls import Call, Within, answered, listed, pages, read, walked
 
 
 class GpuPastCalls:
     @walked
-    def gpu_jobs(self, uuid: str, *, limit: int | None = None) -> Call[documents.GpuJob]:
+    def gpu_jobs(self, uuid: str, *, limit: int | None = None, **within: Unpack[Within]) -> Call[documents.GpuJob]:
         """Every attempt that had the GPU, the newest first, with why it ended."""
-        query = {"limit": limit, "cursor": None}
+        query = {"limit": limit, **within, "cursor": None}
         return pages("/v1/gpus/{uuid}/jobs", documents.GpuJobPage, documents.GpuJob, {"uuid": uuid}, query=query)
 
     @walked
-    def gpu_standings(self, uuid: str, *, limit: int | None = None) -> Call[documents.Move]:
+    def gpu_standings(self, uuid: str, *, limit: int | None = None, **within: Unpack[Within]) -> Call[documents.Move]:
         """Every move of its standing, the newest first, with its reason, evidence, policy and actor."""
-        query = {"limit": limit, "cursor": None}
+        query = {"limit": limit, **within, "cursor": None}
         return pages("/v1/gpus/{uuid}/standings", documents.MovePage, documents.Move, {"uuid": uuid}, query=query)
 
     @walked
-    def gpu_burn_ins(self, uuid: str, *, limit: int | None = None) -> Call[documents.ComparedBurnIn]:
+    def gpu_burn_ins(
+        self, uuid: str, *, limit: int | None = None, **within: Unpack[Within]
+    ) -> Call[documents.ComparedBurnIn]:
         """Its burn-ins, the newest order first, each figure with the newest ones of its cohort."""
-        query = {"limit": limit, "cursor": None}
+        query = {"limit": limit, **within, "cursor": None}
         page, path = documents.ComparedBurnInPage, "/v1/gpus/{uuid}/burn-ins"
         return pages(path, page, documents.ComparedBurnIn, {"uuid": uuid}, query=query)
 

@@ -1,32 +1,39 @@
 """GPUs, burn-ins and the circuit breaker: the calls."""
 
 from collections.abc import Sequence
+from typing import Unpack
 
 from muster import documents
-from muster.client.calls import Call, answered, change, etag, listed, pages, read, walked
+from muster.client.calls import Call, Holder, Within, answered, change, etag, listed, pages, read, walked
+
+
+class GpuConditions(Holder, total=False):
+    """Conditions on GPUs.
+
+    ``standing``: effective ones. ``model``: a part of its name. ``below``: only scores under this. ``uuid``: its
+    beginning, its end, or both with ``..`` between. ``cordoned``: by a cordon of its own or of its node, or not.
+    ``label``: of the host, ``name=value``, or ``name`` for any value. ``job_id``: the job that has it now.
+    """
+
+    standing: Sequence[str] | None
+    node: str | None
+    model: str | None
+    below: float | None
+    uuid: str | None
+    cordoned: bool | None
+    rack: str | None
+    label: Sequence[str] | None
+    job_id: str | None
 
 
 class GpuCalls:
     @listed
     def gpus(
-        self,
-        *,
-        standing: Sequence[str] | None = None,
-        node: str | None = None,
-        model: str | None = None,
-        below: float | None = None,
-        uuid: str | None = None,
-        cordoned: bool | None = None,
-        limit: int | None = None,
+        self, *, order: str | None = None, limit: int | None = None, **where: Unpack[GpuConditions]
     ) -> Call[documents.Gpu]:
-        """List GPUs by node and slot.
-
-        ``standing``: effective ones. ``model``: a part of its name. ``below``: only scores under this. ``uuid``: its
-        beginning, its end, or both with ``..`` between. ``cordoned``: by a cordon of its own or of its node, or not.
-        """
-        query = {"standing": standing, "node": node, "model": model, "below": below, "uuid": uuid}
-        paging = {"cordoned": cordoned, "limit": limit, "cursor": None}
-        return pages("/v1/gpus", documents.GpuPage, documents.Gpu, query={**query, **paging})
+        """List GPUs by node and slot. ``order``: place, score or moved."""
+        query = {**where, "order": order, "limit": limit, "cursor": None}
+        return pages("/v1/gpus", documents.GpuPage, documents.Gpu, query=query)
 
     @answered
     def gpu(self, uuid: str) -> Call[documents.GpuDetail]:
@@ -62,9 +69,17 @@ class GpuCalls:
         return read("/v1/gpus/{uuid}/history", documents.History, {"uuid": uuid}, query=query)
 
     @walked
-    def evidence(self, uuid: str, *, limit: int | None = None) -> Call[documents.Evidence]:
-        """All that was ever found about it, the newest first."""
-        query = {"limit": limit, "cursor": None}
+    def evidence(
+        self,
+        uuid: str,
+        *,
+        state: Sequence[str] | None = None,
+        detector: str | None = None,
+        limit: int | None = None,
+        **within: Unpack[Within],
+    ) -> Call[documents.Evidence]:
+        """All that was ever found about it, the newest first. ``detector``: what its name begins with."""
+        query = {"state": state, "detector": detector, "limit": limit, **within, "cursor": None}
         path = "/v1/gpus/{uuid}/evidence"
         return pages(path, documents.EvidencePage, documents.Evidence, {"uuid": uuid}, query=query)
 
@@ -185,9 +200,11 @@ class GpuCalls:
         state: Sequence[str] | None = None,
         outcome: Sequence[str] | None = None,
         limit: int | None = None,
+        **within: Unpack[Within],
     ) -> Call[documents.BurnIn]:
         """List burn-ins without figures, the newest order first."""
-        query = {"gpu": gpu, "node": node, "state": state, "outcome": outcome, "limit": limit, "cursor": None}
+        where = {"gpu": gpu, "node": node, "state": state, "outcome": outcome}
+        query = {**where, "limit": limit, **within, "cursor": None}
         return pages("/v1/burn-ins", documents.BurnInPage, documents.BurnIn, query=query)
 
     @answered

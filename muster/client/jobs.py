@@ -4,19 +4,33 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Literal, TypedDict, Unpack
 
 from muster import documents
-from muster.client.calls import Call, answered, change, etag, feed, followed, listed, pages, post_query, read, walked
+from muster.client.calls import (
+    Call,
+    Within,
+    answered,
+    change,
+    etag,
+    feed,
+    followed,
+    listed,
+    pages,
+    post_query,
+    read,
+    walked,
+)
 
 
 class JobConditions(TypedDict, total=False):
     """Other conditions on listed jobs, and their order.
 
-    ``label``: ``name=value``, or ``name`` for any value. ``node``: the id of a host with a part of it now. ``since``,
-    ``until``: RFC 3339, of the submission.
+    ``label``: ``name=value``, or ``name`` for any value. ``node``: the id of a host with a part of it now; ``rack``:
+    its rack. ``since``, ``until``: RFC 3339, of the submission.
     """
 
     tier: str | None
     label: Sequence[str] | None
     node: str | None
+    rack: str | None
     since: str | None
     until: str | None
     order: Literal["newest", "oldest"] | None
@@ -124,10 +138,19 @@ class JobCalls:
         return pages(path, documents.EventStretch, documents.Event, {"job_id": job_id}, query=query)
 
     @listed
-    def checkpoints(self, job_id: str) -> Call[documents.Checkpoint]:
-        """Every generation with its status."""
-        path = "/v1/jobs/{job_id}/checkpoints"
-        return pages(path, documents.CheckpointPage, documents.Checkpoint, {"job_id": job_id})
+    def checkpoints(
+        self,
+        job_id: str,
+        *,
+        status: Sequence[str] | None = None,
+        pinned: bool | None = None,
+        limit: int | None = None,
+        **within: Unpack[Within],
+    ) -> Call[documents.Checkpoint]:
+        """List generations with their status, the newest step first. ``pinned``: only pinned ones, or only others."""
+        path, answer = "/v1/jobs/{job_id}/checkpoints", documents.CheckpointPage
+        query = {"status": status, "pinned": pinned, "limit": limit, **within, "cursor": None}
+        return pages(path, answer, documents.Checkpoint, {"job_id": job_id}, query=query)
 
     @answered
     def pin_checkpoint(
@@ -163,6 +186,11 @@ class JobCalls:
     def job_energy(self, job_id: str) -> Call[documents.JobEnergy]:
         """Return the energy of the job's attempts, by the counters of their GPUs."""
         return read("/v1/jobs/{job_id}/energy", documents.JobEnergy, {"job_id": job_id})
+
+    @answered
+    def job_environments(self, job_id: str) -> Call[documents.JobEnvironments]:
+        """Return the environments that the job's hosts asked for, with the log of a failed build."""
+        return read("/v1/jobs/{job_id}/environments", documents.JobEnvironments, {"job_id": job_id})
 
     @listed
     def ranks(self, job_id: str) -> Call[documents.Rank]:
@@ -225,10 +253,17 @@ class JobCalls:
 
     @walked
     def newest_events(
-        self, *, kind: str | None = None, subject_id: str | None = None, limit: int | None = None
+        self,
+        *,
+        kind: str | None = None,
+        subject_id: str | None = None,
+        tenant_id: str | None = None,
+        limit: int | None = None,
+        **within: Unpack[Within],
     ) -> Call[documents.Event]:
         """List events, the newest first. ``kind``: the beginning of their kind."""
-        query = {"kind": kind, "subject_id": subject_id, "limit": limit, "cursor": None}
+        conditions = {"kind": kind, "subject_id": subject_id, "tenant_id": tenant_id}
+        query = {**conditions, "limit": limit, **within, "cursor": None}
         return pages("/v1/events/newest", documents.EventPage, documents.Event, query=query)
 
     @followed
@@ -238,10 +273,18 @@ class JobCalls:
 
     @walked
     def reclaims(
-        self, *, state: Sequence[str] | None = None, job_id: str | None = None, limit: int | None = None
+        self,
+        *,
+        state: Sequence[str] | None = None,
+        job_id: str | None = None,
+        tenant_id: str | None = None,
+        tier: str | None = None,
+        limit: int | None = None,
+        **within: Unpack[Within],
     ) -> Call[documents.Reclaim]:
-        """Every reclaim that this key sees, the newest first. ``job_id``: the victim's job or the beneficiary."""
-        query = {"state": state, "job_id": job_id, "limit": limit, "cursor": None}
+        """List reclaims that this key sees, the newest first. ``job_id``, ``tenant_id``, ``tier``: of either side."""
+        conditions = {"state": state, "job_id": job_id, "tenant_id": tenant_id, "tier": tier}
+        query = {**conditions, "limit": limit, **within, "cursor": None}
         return pages("/v1/reclaims", documents.ReclaimPage, documents.Reclaim, query=query)
 
     @answered

@@ -12,7 +12,7 @@ import socket
 import ssl
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,7 +20,7 @@ from typing import Final
 from urllib.parse import urlsplit
 
 from muster import documents
-from muster.content.read import changed, open_file
+from muster.content.read import changed
 from muster.content.scan import Found
 from muster.store.faults import (
     MAX_ERROR_BYTES,
@@ -47,9 +47,12 @@ class _ShorterError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class ObjectSource:
-    """Where the bytes of an object are: in a file of ``folder``, from a byte on, or in memory."""
+    """Where the bytes of an object are: in a file, from a byte on, or in memory.
 
-    folder: Path
+    ``opened``: opens a file as it was scanned; it raises FolderError for one that has changed.
+    """
+
+    opened: Callable[[Found], io.FileIO]
     files: Mapping[str, tuple[Found, int]]
     in_memory: Mapping[str, bytes]
 
@@ -106,7 +109,7 @@ class PutConnections:
         if content is not None:
             return self._exchange(upload, content)
         found, start = self._source.files[upload["digest"]]
-        with open_file(self._source.folder, found) as file:
+        with self._source.opened(found) as file:
             if upload["num_bytes"] > IN_ONE_PIECE:
                 try:
                     return self._exchange(upload, (file, start))

@@ -1,7 +1,10 @@
 """Persons who sign in to the console: the calls."""
 
+from typing import Unpack
+
 from muster import documents
 from muster.client.calls import Call, answered, change, change_once, listed, pages
+from muster.client.tenants import AccessConditions
 
 
 class PersonCalls:
@@ -13,9 +16,12 @@ class PersonCalls:
         return change_once("/v1/persons", documents.PersonWithPassword, body=wanted, dry_run=dry_run)
 
     @listed
-    def persons(self) -> Call[documents.Person]:
-        """All persons who may sign in, and persons who could earlier."""
-        return pages("/v1/persons", documents.PersonPage, documents.Person)
+    def persons(
+        self, *, order: str | None = None, limit: int | None = None, **where: Unpack[AccessConditions]
+    ) -> Call[documents.Person]:
+        """All persons who may sign in, and persons who could earlier, by name."""
+        query = {**where, "order": order, "limit": limit, "cursor": None}
+        return pages("/v1/persons", documents.PersonPage, documents.Person, query=query)
 
     @answered
     def reset_password(self, person_id: str, *, dry_run: bool = False) -> Call[documents.PersonWithPassword]:

@@ -1,10 +1,10 @@
 """The policy and its versions, the audit trail, and the control plane's own figures: the calls."""
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, Unpack
 
 from muster import documents
-from muster.client.calls import Call, answered, change, etag, pages, post_query, read, walked
+from muster.client.calls import Call, Within, answered, change, etag, pages, post_query, read, walked
 
 
 class PolicyCalls:
@@ -14,9 +14,9 @@ class PolicyCalls:
         return read("/v1/policy", documents.PolicyDetail)
 
     @walked
-    def policies(self, *, limit: int | None = None) -> Call[documents.PolicyVersion]:
+    def policies(self, *, limit: int | None = None, **within: Unpack[Within]) -> Call[documents.PolicyVersion]:
         """Every version, the newest first, without documents."""
-        query = {"limit": limit, "cursor": None}
+        query = {"limit": limit, **within, "cursor": None}
         return pages("/v1/policies", documents.PolicyPage, documents.PolicyVersion, query=query)
 
     @answered
@@ -53,10 +53,13 @@ class PolicyCalls:
         actor: str | None = None,
         action: Sequence[str] | None = None,
         subject: str | None = None,
+        tenant_id: str | None = None,
         limit: int | None = None,
+        **within: Unpack[Within],
     ) -> Call[documents.AuditEntry]:
         """List changes with their actors, the newest first. ``subject``: the id of the changed object."""
-        query = {"actor": actor, "action": action, "subject": subject, "limit": limit, "cursor": None}
+        where = {"actor": actor, "action": action, "subject": subject, "tenant_id": tenant_id}
+        query = {**where, "limit": limit, **within, "cursor": None}
         return pages("/v1/audit", documents.AuditPage, documents.AuditEntry, query=query)
 
     @answered

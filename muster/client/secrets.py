@@ -11,9 +11,17 @@ class SecretCalls:
         return change_once("/v1/secrets", documents.ChangedSecret, body=wanted, dry_run=dry_run)
 
     @listed
-    def secrets(self, *, tenant_id: str | None = None) -> Call[documents.Secret]:
-        """Every secret that this key may know of, without its value."""
-        return pages("/v1/secrets", documents.SecretPage, documents.Secret, query={"tenant_id": tenant_id})
+    def secrets(
+        self,
+        *,
+        tenant_id: str | None = None,
+        name: str | None = None,
+        order: str | None = None,
+        limit: int | None = None,
+    ) -> Call[documents.Secret]:
+        """Every secret that this key may know of, without its value, by tenant and name. ``name``: a part of it."""
+        query = {"tenant_id": tenant_id, "name": name, "order": order, "limit": limit, "cursor": None}
+        return pages("/v1/secrets", documents.SecretPage, documents.Secret, query=query)
 
     @answered
     def secret(self, secret_id: str) -> Call[documents.Secret]:

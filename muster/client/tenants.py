@@ -1,7 +1,19 @@
 """Calls for tenants, quotas, keys, and the caller's own identity."""
 
+from collections.abc import Sequence
+from typing import TypedDict, Unpack
+
 from muster import documents
 from muster.client.calls import Call, answered, change, change_once, etag, listed, pages, read
+
+
+class AccessConditions(TypedDict, total=False):
+    """Conditions on keys and persons. ``name``: a part of it. ``active``: only what counts now, or only others."""
+
+    name: str | None
+    role: Sequence[str] | None
+    tenant_id: str | None
+    active: bool | None
 
 
 class TenantCalls:
@@ -32,9 +44,12 @@ class TenantCalls:
         return change_once("/v1/keys", documents.CreatedKey, body=wanted, dry_run=dry_run)
 
     @listed
-    def keys(self) -> Call[documents.Key]:
-        """Every key that this one may see, without its secret."""
-        return pages("/v1/keys", documents.KeyPage, documents.Key)
+    def keys(
+        self, *, order: str | None = None, limit: int | None = None, **where: Unpack[AccessConditions]
+    ) -> Call[documents.Key]:
+        """Every key that this one may see, without its secret, the newest first."""
+        query = {**where, "order": order, "limit": limit, "cursor": None}
+        return pages("/v1/keys", documents.KeyPage, documents.Key, query=query)
 
     @answered
     def key(self, key_id: str) -> Call[documents.Key]:
@@ -59,9 +74,17 @@ class TenantCalls:
         return change("POST", "/v1/tenants", answer, body=body, dry_run=dry_run, key=idempotency_key)
 
     @listed
-    def tenants(self) -> Call[documents.Tenant]:
-        """Every tenant for an operator; a tenant sees itself."""
-        return pages("/v1/tenants", documents.TenantPage, documents.Tenant)
+    def tenants(
+        self,
+        *,
+        name: str | None = None,
+        parent_id: str | None = None,
+        order: str | None = None,
+        limit: int | None = None,
+    ) -> Call[documents.Tenant]:
+        """Every tenant for an operator, by name; a tenant sees itself. ``name``: a part of it."""
+        query = {"name": name, "parent_id": parent_id, "order": order, "limit": limit, "cursor": None}
+        return pages("/v1/tenants", documents.TenantPage, documents.Tenant, query=query)
 
     @answered
     def place_tenant(
@@ -94,6 +117,14 @@ class TenantCalls:
         }
         path = "/v1/tenants/{tenant_id}/quotas/{tier}"
         return change("PUT", path, documents.ChangedQuota, path_values, body=body, dry_run=dry_run)
+
+    @listed
+    def all_quotas(
+        self, *, tenant_id: str | None = None, tier: str | None = None, limit: int | None = None
+    ) -> Call[documents.Quota]:
+        """List the quotas of all tenants that this key sees, by tenant and tier."""
+        query = {"tenant_id": tenant_id, "tier": tier, "limit": limit, "cursor": None}
+        return pages("/v1/quotas", documents.QuotaPage, documents.Quota, query=query)
 
     @listed
     def quotas(self, tenant_id: str) -> Call[documents.Quota]:

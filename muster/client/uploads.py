@@ -5,18 +5,20 @@ where it was, and of two at once neither needs to know of the other. A chunk is 
 bytes that do not have the digest that was signed, and files are sent without a copy of them.
 """
 
+import io
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
-from typing import Final
+from typing import Final, Protocol
 
 from muster import documents
 from muster.client.object_puts import ObjectSource, PutConnections
 from muster.client.rest import RestClient
 from muster.content.manifest import CHUNK_BYTES, Kind, digest_of, encode
-from muster.content.read import Bundle
+from muster.content.read import Bundle, open_file
 from muster.content.scan import Found
 from muster.domain.stored_content import FolderState
 from muster.store.faults import StoreError, StoreRefusedError, StoreSlowError
@@ -33,14 +35,67 @@ MOST_EXPIRED: Final = 3
 OnProgress = Callable[[int, int], None]
 
 
+class Receiver(Protocol):
+    """The control plane's side of one folder's upload. Each call raises what a call of the control plane does."""
+
+    def begin(self, manifest: bytes) -> documents.BundleUpload: ...
+
+    def confirm(self, uploaded: Sequence[str]) -> documents.BundleUpload: ...
+
+
+@dataclass(frozen=True, slots=True)
+class FolderContent:
+    """What is uploaded of a folder: its manifest, and where the bytes of its objects are."""
+
+    manifest: bytes
+    source: ObjectSource
+
+    @classmethod
+    def of(cls, bundle: Bundle, opened: Callable[[Found], io.FileIO]) -> "FolderContent":
+        """Return the content of a folder that was read. ``opened``: opens a file of it, as ``ObjectSource`` says."""
+        manifest = encode(bundle.manifest)
+        return cls(manifest, ObjectSource(opened, sources_of(bundle), {digest_of(manifest): manifest}))
+
+
+@dataclass(frozen=True, slots=True)
+class _BundleReceiver:
+    client: RestClient
+    digest: str
+    tenant_id: str | None
+
+    def begin(self, manifest: bytes) -> documents.BundleUpload:
+        found: documents.BundleUpload = self.client.begin_bundle(manifest, tenant_id=self.tenant_id)
+        return found
+
+    def confirm(self, uploaded: Sequence[str]) -> documents.BundleUpload:
+        return self.client.confirm_uploads(self.digest, uploaded, tenant_id=self.tenant_id)
+
+
 @dataclass(slots=True)
 class Uploading:
-    """The upload of one folder. ``on_progress`` gets the bytes that the store has taken, and all that it lacked."""
+    """The upload of a client's work folder, as ``FolderUpload`` does it."""
 
     client: RestClient
     folder: Path
     bundle: Bundle
     tenant_id: str | None = None
+    ca_file: Path | None = None
+    on_progress: OnProgress = lambda _done, _total: None
+    pause: Callable[[float], None] = time.sleep
+
+    def run(self) -> documents.BundleUpload:
+        """Upload what the store lacks, and return the complete bundle. Raises as ``FolderUpload.run``."""
+        receiver = _BundleReceiver(self.client, self.bundle.digest, self.tenant_id)
+        content = FolderContent.of(self.bundle, partial(open_file, self.folder))
+        return FolderUpload(receiver, content, self.ca_file, self.on_progress, self.pause).run()
+
+
+@dataclass(slots=True)
+class FolderUpload:
+    """The upload of one folder. ``on_progress`` gets the bytes that the store has taken, and all that it lacked."""
+
+    receiver: Receiver
+    content: FolderContent
     ca_file: Path | None = None
     on_progress: OnProgress = lambda _done, _total: None
     pause: Callable[[float], None] = time.sleep
@@ -52,21 +107,19 @@ class Uploading:
     _running: dict["Future[bool]", documents.ObjectUpload] = field(default_factory=dict)
 
     def run(self) -> documents.BundleUpload:
-        """Upload what the store lacks, and return the complete bundle.
+        """Upload what the store lacks, and return the complete folder.
 
         Raises:
             FolderError: a file changed since its digest was taken.
             StoreError: the store is full, or did not take an object in several tries.
             Problem, UnreachableError: as every call of the control plane.
         """
-        manifest = encode(self.bundle.manifest)
-        found: documents.BundleUpload = self.client.begin_bundle(manifest, tenant_id=self.tenant_id)
+        found = self.receiver.begin(self.content.manifest)
         if found["state"] == FolderState.COMPLETE:
             return found
-        source = ObjectSource(self.folder, sources_of(self.bundle), {digest_of(manifest): manifest})
         total = found["missing_bytes"]
         self.on_progress(0, total)
-        connections = PutConnections(source, self.ca_file)
+        connections = PutConnections(self.content.source, self.ca_file)
         threads = ThreadPoolExecutor(CONNECTIONS, thread_name_prefix="upload")
         try:
             return self._until_complete(found, threads, connections, total)
@@ -117,8 +170,7 @@ class Uploading:
 
     def _confirm(self) -> documents.BundleUpload:
         taken = self._taken[:CONFIRM_OBJECTS]
-        digest, owner = self.bundle.digest, self.tenant_id
-        found = self.client.confirm_uploads(digest, taken, tenant_id=owner)
+        found = self.receiver.confirm(taken)
         self._taken = self._taken[CONFIRM_OBJECTS:]
         self._taken_bytes, self._confirmed_s = 0, time.monotonic()
         return found

@@ -9,6 +9,14 @@ class FolderError(ContentError):
     """A work folder cannot be taken as it is."""
 
 
+class ChangedFileError(FolderError):
+    """A file is not as it was when its digest was taken."""
+
+    def __init__(self, path: str, words: str) -> None:
+        super().__init__(words)
+        self.path = path
+
+
 class FolderTooLargeError(FolderError):
     """A work folder has more bytes or files than a bundle may have."""
 

@@ -11,7 +11,7 @@ from typing import Final
 
 import msgspec
 
-from muster.content.faults import FolderError, shown
+from muster.content.faults import ChangedFileError, FolderError, shown
 from muster.content.files import read_chunk_at
 from muster.content.manifest import CHUNK_BYTES, VERSION, Entry, Kind, Manifest, digest_of, encode
 from muster.content.scan import Found, Limits, Scan, scan, state_of
@@ -60,16 +60,17 @@ def read_folder(
     limits: Limits | None = None,
     cache: Path | None = None,
     on_read: Callable[[int], None] = lambda _: None,
+    takes_all: bool = False,
 ) -> Bundle:
     """Return the folder's content. ``on_read`` gets the number of bytes behind each file. ``cache``: kept from
-    one reading to the next; one that is damaged or cannot be written costs only time.
+    one reading to the next; one that is damaged or cannot be written costs only time. ``takes_all``: as of ``scan``.
 
     Raises:
         FolderTooLargeError: it has more bytes or files than ``limits``.
         FolderError: a path cannot be taken or read, or changes all the time.
     """
     began_ns = time.time_ns()
-    found = scan(folder, limits)
+    found = scan(folder, limits, takes_all=takes_all)
     known = _Cache() if cache is None else _load(cache)
     entries: list[Entry] = []
     files: dict[str, _Known] = {}
@@ -118,9 +119,9 @@ def open_file(folder: Path, one: Found) -> io.FileIO:
     raise changed(one.path)
 
 
-def changed(path: str) -> FolderError:
+def changed(path: str) -> ChangedFileError:
     """Return the error of a file that is not as it was when its digest was taken."""
-    return FolderError(f"{shown(path)}: {_CHANGES}")
+    return ChangedFileError(path, f"{shown(path)}: {_CHANGES}")
 
 
 def _read(folder: Path, one: Found) -> tuple[Found, tuple[str, ...]]:

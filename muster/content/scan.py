@@ -77,8 +77,10 @@ def state_of(status: os.stat_result) -> tuple[int, int, int, int]:
     return status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns
 
 
-def scan(folder: Path, limits: Limits | None = None) -> Scan:
+def scan(folder: Path, limits: Limits | None = None, *, takes_all: bool = False) -> Scan:
     """Return the paths that a bundle of ``folder`` has. Links are not followed.
+
+    ``takes_all``: nothing is left out, whatever files of patterns in it say: the folder is no one's work folder.
 
     Raises:
         FolderTooLargeError: it has more bytes or files than ``limits``; the text names the largest.
@@ -87,7 +89,7 @@ def scan(folder: Path, limits: Limits | None = None) -> Scan:
     limits = limits or Limits()
     result = Scan()
     try:
-        for one in _walk(folder, result):
+        for one in _walk(folder, result, takes_all=takes_all):
             result.found.append(one)
             result.num_bytes += one.num_bytes
             if len(result.found) > limits.max_files:
@@ -138,15 +140,15 @@ def why_left_out(root: Path, path: str) -> LeftOut | None:
     return None
 
 
-def _walk(root: Path, result: Scan) -> Iterator[Found]:
+def _walk(root: Path, result: Scan, *, takes_all: bool) -> Iterator[Found]:
     """Yield the paths in ``root``. An empty folder is a path of its own."""
-    pending = [(root, "", Rules())]
+    pending: list[tuple[Path, str, Rules | None]] = [(root, "", None if takes_all else Rules())]
     while pending:
         folder, path, rules = pending.pop()
         with os.scandir(folder) as listing:
             children = list(listing)
         names = {child.name for child in children if child.name in RULE_FILES and child.is_file(follow_symlinks=False)}
-        rules = rules.inside(folder, path, names)
+        rules = None if rules is None else rules.inside(folder, path, names)
         taken = [child for child in children if _is_taken(child, path, rules, result)]
         for child in taken:
             if child.is_dir(follow_symlinks=False):
@@ -157,12 +159,12 @@ def _walk(root: Path, result: Scan) -> Iterator[Found]:
             yield Found(path[:-1], Kind.FOLDER)
 
 
-def _is_taken(child: os.DirEntry[str], folder: str, rules: Rules, result: Scan) -> bool:
+def _is_taken(child: os.DirEntry[str], folder: str, rules: Rules | None, result: Scan) -> bool:
     path = folder + child.name
     is_folder = child.is_dir(follow_symlinks=False)
-    if rules.leave_out(path, is_folder=is_folder):
+    if rules is not None and rules.leave_out(path, is_folder=is_folder):
         return False
-    if is_folder and os.path.exists(f"{child.path}/{ENVIRONMENT_MARK}"):  # noqa: PTH110  # a Path costs five times as much
+    if rules is not None and is_folder and os.path.exists(f"{child.path}/{ENVIRONMENT_MARK}"):  # noqa: PTH110  # a Path costs five times as much
         result.left_out.append(path)
         return False
     fault = name_fault(child.name, path)

@@ -4,6 +4,16 @@ They are plain dictionaries with a type. Times are RFC 3339 in UTC; units are in
 """
 
 from muster.documents.audit import AuditEntry, AuditPage
+from muster.documents.bulk import (
+    BulkAnswer,
+    BulkItem,
+    JobsChange,
+    JobSelector,
+    NodesChange,
+    NodesCordon,
+    NodesDrain,
+    NodeSelector,
+)
 from muster.documents.bundles import (
     BegunBundle,
     Bundle,
@@ -26,6 +36,7 @@ from muster.documents.cohorts import (
     Spread,
 )
 from muster.documents.effects import Effect, JobEffect, Onward, TierCapacity, Trial
+from muster.documents.environments import EnvironmentBuild, JobEnvironments
 from muster.documents.fault_lines import FaultLines, HostTransport, PortGrowth, TimelinePart
 from muster.documents.fields import Consequence, Json, Moment, OneOf, Page, Stretch
 from muster.documents.fleet import (
@@ -124,6 +135,15 @@ from muster.documents.nodes import (
     NodePage,
     Place,
 )
+from muster.documents.outputs import (
+    ChunkNames,
+    JobFile,
+    JobFilePage,
+    JobOutputs,
+    JobOutputsPage,
+    OutputDownloads,
+    SignedDownload,
+)
 from muster.documents.pair_probes import RackPair, RackPairPage
 from muster.documents.persons import ChangedPerson, NewPerson, Person, PersonPage, PersonWithPassword
 from muster.documents.policies import (
@@ -199,6 +219,8 @@ __all__ = [
     "BreakerPage",
     "BreakerProposal",
     "BreakerScope",
+    "BulkAnswer",
+    "BulkItem",
     "Bundle",
     "BundleFound",
     "BundlePage",
@@ -225,6 +247,7 @@ __all__ = [
     "CheckpointInterval",
     "CheckpointPage",
     "CheckpointRule",
+    "ChunkNames",
     "CodeFrame",
     "Cohort",
     "CohortDetail",
@@ -245,6 +268,7 @@ __all__ = [
     "DriftOther",
     "DriftPage",
     "Effect",
+    "EnvironmentBuild",
     "Event",
     "EventPage",
     "EventStretch",
@@ -270,10 +294,17 @@ __all__ = [
     "JobDetail",
     "JobEffect",
     "JobEnergy",
+    "JobEnvironments",
+    "JobFile",
+    "JobFilePage",
+    "JobOutputs",
+    "JobOutputsPage",
     "JobPage",
     "JobPlan",
     "JobQuestion",
+    "JobSelector",
     "JobSubmission",
+    "JobsChange",
     "JoinToken",
     "Json",
     "Judged",
@@ -305,10 +336,15 @@ __all__ = [
     "NodeExportPage",
     "NodeJob",
     "NodePage",
+    "NodeSelector",
+    "NodesChange",
+    "NodesCordon",
+    "NodesDrain",
     "ObjectUpload",
     "OneOf",
     "Onward",
     "OrderedBurnIn",
+    "OutputDownloads",
     "Override",
     "Pace",
     "Page",
@@ -348,6 +384,7 @@ __all__ = [
     "Series",
     "Shape",
     "SignalAge",
+    "SignedDownload",
     "SignedOut",
     "Spread",
     "StartedLogin",

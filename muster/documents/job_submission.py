@@ -22,11 +22,21 @@ class Container(TypedDict):
     user: NotRequired[str | None]
 
 
+class Environment(TypedDict):
+    """A Python environment that is built once from a lock file of the bundle, and is the same on each host."""
+
+    lock: str
+    extras: NotRequired[list[str]]
+    groups: NotRequired[list[str]]
+    from_host: NotRequired[list[str]]
+    allows_source: NotRequired[bool]
+
+
 class Program(TypedDict):
     """``torchrun`` runs ``script`` with ``args`` once a rank; ``command`` runs ``argv`` once a node. Never a shell.
 
-    By the host's interpreter, by ``python``, by that of ``venv``, or in ``container``. ``bundle``: the digest of a
-    folder that hosts get; paths may then be relative to it.
+    By the host's interpreter, by ``python``, by that of ``venv`` or of ``environment``, or in ``container``.
+    ``bundle``: the digest of a folder that hosts get; paths may then be relative to it.
     """
 
     bundle: NotRequired[str | None]
@@ -38,6 +48,7 @@ class Program(TypedDict):
     python: NotRequired[str | None]
     venv: NotRequired[str | None]
     container: NotRequired[Container | None]
+    environment: NotRequired[Environment | None]
     env: NotRequired[dict[str, str]]
 
 
@@ -124,6 +135,7 @@ class _JobFields(TypedDict):
     secrets: NotRequired[list[str]]
     secret_env: NotRequired[dict[str, str]]
     datasets: NotRequired[list[Dataset]]
+    outputs: NotRequired[list[str]]
     wall_time_s: NotRequired[float | None]
     budget_gpu_hours: NotRequired[float | None]
     stop_grace_s: NotRequired[float | None]

@@ -310,6 +310,7 @@ class Lineage(TypedDict):
     """The origin of a checkpoint, as its program reports it; null is unknown.
 
     ``git_is_dirty``: a tracked file was changed since ``git_commit``. ``bundle``: the digest of the job's bundle.
+    ``environments``: the digests of the environments that its hosts got, one for each kind of host.
     ``parent``: the generation that training continued from; null: from the start.
     """
 
@@ -319,6 +320,7 @@ class Lineage(TypedDict):
     config_sha256: str | None
     spec_sha256: str | None
     bundle: NotRequired[str | None]
+    environments: NotRequired[list[str]]
     data_sha256: str | None
     parent: str | None
     python_version: str | None

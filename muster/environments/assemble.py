@@ -2,6 +2,9 @@
 
 Its files are hard links to the verified copy of the content, so an environment needs its disk space once. Bytecode is
 compiled once a host: a job cannot write it, and would compile each module at each start.
+
+The content is the tenant's, and this may run as root. So nothing of it is run here, none of its links is followed, and
+no file of it is written.
 """
 
 import json
@@ -20,7 +23,7 @@ from muster.environments.faults import EnvironmentFaultError
 from muster.environments.lock_file import Lock, is_from_host
 
 _PATIENCE_S: Final = 30.0
-_HOST_PACKAGES: Final = "zz_host_packages.pth"
+HOST_PACKAGES: Final = "zz_host_packages.pth"
 """Named to be read last: the environment's own packages come first."""
 _QUESTION: Final = """
 import importlib.metadata, json, os, sys, sysconfig
@@ -113,7 +116,7 @@ def assemble(content: Path, target: Path, interpreter: Interpreter, *, has_host_
     ``has_host_packages``: what the environment lacks is found among the packages of the host's interpreter.
 
     Raises:
-        EnvironmentFaultError: it was built for another version of Python.
+        EnvironmentFaultError: it was built for another version of Python, or has a link, or a file of an interpreter.
         FileExistsError: ``target`` exists.
         OSError: it cannot be written.
     """
@@ -130,8 +133,8 @@ def assemble(content: Path, target: Path, interpreter: Interpreter, *, has_host_
         _add_interpreter(draft, interpreter)
         if has_host_packages:
             lines = "".join(f"import site; site.addsitedir({folder!r})\n" for folder in interpreter.packages)
-            (draft / library / "site-packages" / _HOST_PACKAGES).write_text(lines)
-        _compile(draft)
+            _write_new(draft / library / "site-packages" / HOST_PACKAGES, lines)
+        _compile(draft, interpreter)
         _close(draft)
         draft.rename(target)
     except BaseException:
@@ -141,42 +144,69 @@ def assemble(content: Path, target: Path, interpreter: Interpreter, *, has_host_
 
 def _link_folder(source: Path, target: Path) -> None:
     """Write ``target`` with the folders of ``source`` and a hard link for each file; a copy where none can be made."""
-    for root, folders, names in os.walk(source):
+    if link := link_in(source):
+        raise EnvironmentFaultError(f"the environment has a link, {link}, and wheels have none")
+    for root, _, names in os.walk(source):
         there = target / Path(root).relative_to(source)
         there.mkdir(mode=0o755, parents=True, exist_ok=True)
-        for name in (*names, *(folder for folder in folders if (Path(root) / folder).is_symlink())):
+        for name in names:
             path = Path(root) / name
-            if path.is_symlink():
-                (there / name).symlink_to(path.readlink())
-                continue
             try:
                 (there / name).hardlink_to(path)
             except OSError:
                 shutil.copy2(path, there / name)
 
 
+def link_in(folder: Path) -> str | None:
+    """Return the path of a symbolic link in a folder, if there is one."""
+    for root, folders, names in os.walk(folder):
+        for name in (*names, *folders):
+            path = Path(root) / name
+            if path.is_symlink():
+                return path.relative_to(folder).as_posix()
+    return None
+
+
+def interpreter_names(version: tuple[int, int, int]) -> tuple[str, str, str]:
+    """Return the names of an interpreter in ``bin``."""
+    return "python", f"python{version[0]}", f"python{version[0]}.{version[1]}"
+
+
 def _add_interpreter(venv: Path, interpreter: Interpreter) -> None:
     scripts = venv / "bin"
     scripts.mkdir(mode=0o755, exist_ok=True)
-    (scripts / "python").symlink_to(interpreter.executable)
-    major, minor, _ = interpreter.version
-    for name in (f"python{major}", f"python{major}.{minor}"):
-        (scripts / name).symlink_to("python")
+    first, *others = interpreter_names(interpreter.version)
+    try:
+        (scripts / first).symlink_to(interpreter.executable)
+        for name in others:
+            (scripts / name).symlink_to(first)
+    except FileExistsError as error:
+        raise EnvironmentFaultError(f"a package installs {Path(str(error.filename2)).name}, an interpreter") from error
     lines = (
         f"home = {interpreter.home}",
         "include-system-site-packages = false",
         f"version = {'.'.join(map(str, interpreter.version))}",
         f"made-by = muster {version_here('muster')}",
     )
-    (venv / "pyvenv.cfg").write_text("".join(f"{line}\n" for line in lines))
+    _write_new(venv / "pyvenv.cfg", "".join(f"{line}\n" for line in lines))
 
 
-def _compile(venv: Path) -> None:
+def _write_new(path: Path, text: str) -> None:
+    """Write a file that is not there: one of the content may be a hard link to the host's copy."""
+    try:
+        with path.open("x") as file:
+            file.write(text)
+    except FileExistsError as error:
+        raise EnvironmentFaultError(f"the environment has a file {path.name}, which the host writes") from error
+
+
+def _compile(venv: Path, interpreter: Interpreter) -> None:
     """Compile all modules. Python trusts the result unseen, because only this host can change source or bytecode.
 
-    Source that no Python can compile, as templates and tests of packages have, is left as it is.
+    Without ``site`` (``-S``): it would run lines of the environment's ``.pth`` files with our rights. Source that no
+    Python can compile, as templates and tests of packages have, is left as it is.
     """
-    command = [str(venv / "bin" / "python"), "-I", "-m", "compileall", "-qq", "--invalidation-mode=unchecked-hash"]
+    command = [interpreter.executable, "-I", "-S", "-m", "compileall", "-qq", "--invalidation-mode=unchecked-hash"]
     subprocess.run([*command, str(venv / "lib")], stdin=subprocess.DEVNULL, capture_output=True, check=False)  # noqa: S603  # our own words
 
 

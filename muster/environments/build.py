@@ -5,6 +5,7 @@ The folder holds what a virtual environment has of its packages, and nothing of 
 """
 
 import os
+import re
 import shutil
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,7 +13,8 @@ from typing import Final
 
 from packaging.utils import canonicalize_name
 
-from muster.environments.faults import LockFaultError
+from muster.environments.assemble import HOST_PACKAGES, link_in
+from muster.environments.faults import BuildFaultError, LockFaultError
 from muster.environments.installer import Installer
 from muster.environments.lock_file import Lock, LockKind, is_from_host, read_lock, requirement_lines
 from muster.environments.recipe import PackageIndex, Recipe
@@ -20,6 +22,7 @@ from muster.environments.recipe import PackageIndex, Recipe
 PROJECT_FILE: Final = "pyproject.toml"
 _HOST_FILES: Final = frozenset({"pyvenv.cfg", ".gitignore", ".lock", "CACHEDIR.TAG", "lib64"})
 _SHELL_FILES: Final = frozenset({"deactivate.bat", "pydoc.bat"})
+_INTERPRETER: Final = re.compile(r"python(3(\.[0-9]+)?)?")
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,6 +76,7 @@ def build(
             if kept:
                 installer.install(venv, requirements, recipe, lock)
         _strip(venv)
+        _check_content(venv)
         num_bytes = sum(path.lstat().st_size for path in venv.rglob("*"))
         venv.rename(target)
     finally:
@@ -108,6 +112,17 @@ def _requirements(recipe: Recipe, lock: Lock, path: Path, installer: Installer) 
 
 def _name_of(line: str) -> str:
     return canonicalize_name(line.split("=", 1)[0].split("[", 1)[0].strip())
+
+
+def _check_content(venv: Path) -> None:
+    """Raise BuildFaultError if packages have installed what no host could assemble."""
+    if link := link_in(venv):
+        raise BuildFaultError(f"a package installs a link, {link}, and wheels have none")
+    taken = [path.name for path in (venv / "bin").iterdir() if _INTERPRETER.fullmatch(path.name)]
+    if taken:
+        raise BuildFaultError(f"a package installs a program of the interpreter's name, bin/{taken[0]}")
+    if found := next(venv.glob(f"lib/*/site-packages/{HOST_PACKAGES}"), None):
+        raise BuildFaultError(f"a package installs {found.name}, a name that hosts use")
 
 
 def _strip(venv: Path) -> None:

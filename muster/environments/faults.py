@@ -18,4 +18,8 @@ class BuildFaultError(EnvironmentFaultError):
 
 
 class IndexFaultError(EnvironmentFaultError):
-    """The package index does not answer, or its disk is full: no fault of the tenant, and a later try may succeed."""
+    """The package index does not answer, or the installer was ended: a later try may succeed."""
+
+
+class HostFullError(IndexFaultError):
+    """The host's disk is full: another host may build it."""

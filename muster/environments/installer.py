@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import IO, Final
 
-from muster.environments.faults import BuildFaultError, EnvironmentFaultError, IndexFaultError
+from muster.environments.faults import BuildFaultError, EnvironmentFaultError, HostFullError, IndexFaultError
 from muster.environments.lock_file import Lock
 from muster.environments.recipe import PackageIndex, Recipe
 
@@ -21,6 +21,8 @@ _UNREACHABLE: Final = (
     "operation timed out",
 )
 """How uv says that the index did not serve; it retried. A missing package has other words."""
+_KILLED: Final = "(signal: 9"
+"""How uv says that the build of a source distribution was killed, as by a limit of the job's memory."""
 _HOST_FULL: Final = ("no space left on device", "disk quota exceeded")
 _SHOWN_LINES: Final = 12
 _MOST_OUTPUT_BYTES: Final = 1 << 20
@@ -70,6 +72,7 @@ class Installer:
         Raises:
             BuildFaultError: a hash is wrong, a package or wheel is not there, or a dependency is not in the lock.
             IndexFaultError: the index does not answer, or the host's disk is full.
+            EnvironmentFaultError: the operator names neither index nor wheelhouse, or the wheelhouse is not here.
         """
         rules = ["--require-hashes", f"--python={venv / 'bin' / 'python'}", "--link-mode=hardlink"]
         if not recipe.allows_source:
@@ -84,6 +87,8 @@ class Installer:
             raise EnvironmentFaultError(
                 "the operator of this fleet names no package index; ask for one, or use an image or the host's Python"
             )
+        if wheelhouse is not None and not os.access(wheelhouse, os.R_OK | os.X_OK):
+            raise EnvironmentFaultError(f"the wheelhouse {wheelhouse} of this host is missing, or closed to its builds")
         found = ["--no-index"] if url is None else [f"--index-url={url}"]
         return found if wheelhouse is None else [*found, f"--find-links={wheelhouse}"]
 
@@ -110,6 +115,8 @@ class Installer:
             if process.poll() is None:
                 os.killpg(process.pid, signal.SIGKILL)
                 process.wait()
+        if code < 0:
+            raise IndexFaultError(f"the installer was ended by signal {-code}, as by a limit of the job's memory")
         if code != 0:
             raise fault_of(_output_since(self._log, began_at), lock)
 
@@ -135,9 +142,11 @@ def fault_of(output: str, lock: Lock | None) -> EnvironmentFaultError:
     words = " ".join(line.removeprefix("error: ").removeprefix("cause: ") for line in lines[at : at + _SHOWN_LINES])
     lower = words.lower()
     if any(mark in lower for mark in _HOST_FULL):
-        return IndexFaultError(f"the host's disk is full: {words}")
+        return HostFullError(f"the host's disk is full: {words}")
     if any(mark in lower for mark in _UNREACHABLE):
         return IndexFaultError(f"the package index does not serve: {words}")
+    if _KILLED in lower:
+        return IndexFaultError(f"the build was killed: {words}")
     line = None if lock is None else _line_in(words, (one.name for one in lock.packages), lock)
     where = "" if line is None else f"line {line} of the lock: "
     return BuildFaultError(f"{where}{words or 'uv ended without a word'}", line=line)

@@ -54,8 +54,8 @@ class Line:
     ) -> None:
         self._http.close()
 
-    def call(self, method: str, target: str) -> Answer:
-        """Send one request without a body.
+    def call(self, method: str, target: str, *, most_bytes: int = MAX_ANSWER_BYTES) -> Answer:
+        """Send one request without a body. ``most_bytes``: of its answer.
 
         Raises:
             StoreSlowError: no whole answer in time.
@@ -63,35 +63,35 @@ class Line:
         """
         is_reused = self._http.sock is not None
         try:
-            return self._call(method, target)
+            return self._call(method, target, most_bytes)
         except ConnectionError as error:
             if not is_reused:
                 raise self._slow(_words(error)) from error
         # The store had closed the connection after the call before. Each call may come twice.
         try:
-            return self._call(method, target)
+            return self._call(method, target, most_bytes)
         except ConnectionError as error:
             raise self._slow(_words(error)) from error
 
-    def _call(self, method: str, target: str) -> Answer:
+    def _call(self, method: str, target: str, most_bytes: int) -> Answer:
         timer = threading.Timer(self._call_s, self._cut)
         timer.daemon = True
         timer.start()
         try:
             self._http.request(method, target)
             answer = self._http.getresponse()
-            body = answer.read(MAX_ANSWER_BYTES + 1)
+            body = answer.read(most_bytes + 1)
             # A connection that ends early is a short answer to the library, no error.
-            if len(body) <= MAX_ANSWER_BYTES and (answer.length or not timer.is_alive()):
+            if len(body) <= most_bytes and (answer.length or not timer.is_alive()):
                 raise http.client.IncompleteRead(body, answer.length)
         except (OSError, http.client.HTTPException) as error:
             self._http.close()
             raise self._fault(error, is_cut=not timer.is_alive()) from error
         finally:
             timer.cancel()
-        if len(body) > MAX_ANSWER_BYTES:
+        if len(body) > most_bytes:
             self._http.close()
-            raise self._wrong(f"its answer has more than {MAX_ANSWER_BYTES:,} bytes")
+            raise self._wrong(f"its answer has more than {most_bytes:,} bytes")
         return Answer(answer.status, answer.headers, body)
 
     def _fault(self, error: OSError | http.client.HTTPException, *, is_cut: bool) -> Exception:

@@ -9,6 +9,7 @@ from muster.domain.stored_content import ObjectKind
 MAX_KEY_BYTES: Final = 1024
 """Limit of the S3 protocol."""
 _DIGEST: Final = re.compile(r"[0-9a-f]{64}")
+_FILES: Final = re.compile(r"tenants/([^/]+)/files/([0-9a-f]{64})")
 _PART: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._=-]{0,254}")
 
 
@@ -25,6 +26,17 @@ def chunk_key(tenant_id: TenantId, digest: str) -> str:
 def manifest_key(tenant_id: TenantId, digest: str) -> str:
     """Return the key of a manifest by its SHA-256 in hexadecimal digits. Raises ValueError: it is none."""
     return f"{tenant_prefix(tenant_id)}manifests/{_checked(digest)}"
+
+
+def files_key(tenant_id: TenantId, manifest: str) -> str:
+    """Return the key below which files of a folder are read as a whole. No object has it. Raises ValueError."""
+    return f"{tenant_prefix(tenant_id)}files/{_checked(manifest)}"
+
+
+def manifest_of_files(key: str) -> tuple[TenantId, str] | None:
+    """Return the tenant and the manifest's digest of a key that ``files_key`` made; None: it is another."""
+    found = _FILES.fullmatch(key)
+    return None if found is None or not is_id("tenant", found[1]) else (TenantId(found[1]), found[2])
 
 
 def chunks_prefix(tenant_id: TenantId) -> str:

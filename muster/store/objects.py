@@ -13,10 +13,12 @@ from typing import Final, NamedTuple, Self
 from urllib.parse import quote, urlsplit
 from xml.etree import ElementTree as Xml  # noqa: ICN001  # of the operator's own store; expat bounds entities
 
+from muster.domain.ids import TenantId
 from muster.settings import Settings, SettingsError
 from muster.store.calls import Answer, Line
 from muster.store.faults import ObjectGoneError, StoreFullError, StoreWrongError, fault_of
 from muster.store.key_file import KeyFile
+from muster.store.keys import files_key
 from muster.store.signing import Request, host_of, presign
 
 UPLOAD_S: Final = 3600
@@ -27,6 +29,8 @@ OWN_S: Final = 120
 PAGE: Final = 1000
 SHA256_BYTES: Final = 32
 CHECKSUM: Final = "x-amz-checksum-sha256"
+FILE: Final = "muster-file"
+"""Parameter of an address with the path of a file in a folder."""
 FULL: Final = "X-Muster-Full"
 """Header by which our own service says with a listing that it refuses uploads."""
 
@@ -57,15 +61,18 @@ class ObjectStore:
         *,
         region: str,
         public_url: str | None = None,
+        gateway_url: str | None = None,
         ca_file: Path | None = None,
     ) -> None:
         """``url``: as the control plane reaches the store, ``public_url``: as clients and hosts do, if that is another.
 
+        ``gateway_url``: of the process that joins the chunks of one file, as clients reach it; None: there is none.
         ``ca_file``: the certificates that our own calls trust instead of the system's.
         """
         self._keys, self._region, self._ca_file = keys, region, ca_file
         self._own = _Place.of(url, bucket)
         self._public = self._own if public_url is None else _Place.of(public_url, bucket)
+        self._gateway = None if gateway_url is None else _Place.of(gateway_url, bucket)
 
     @classmethod
     def from_settings(cls, settings: Settings) -> Self | None:
@@ -84,6 +91,7 @@ class ObjectStore:
             KeyFile(key_file),
             region=settings.store_region,
             public_url=settings.store_public_url,
+            gateway_url=settings.store_gateway_url,
             ca_file=settings.store_ca_file,
         )
 
@@ -107,6 +115,21 @@ class ObjectStore:
             query["response-content-type"] = "application/octet-stream"
         return self._signed("GET", key, query, {}, now=now, expires_s=DOWNLOAD_S)
 
+    @property
+    def has_gateway(self) -> bool:
+        return self._gateway is not None
+
+    def file(self, tenant_id: TenantId, manifest: str, path: str, now: datetime) -> SignedRequest:
+        """Return the permission to read one file of a folder, or ranges of it; a browser saves it under its name.
+
+        ``manifest``: the digest of the folder's. Raises LookupError: no process joins the chunks of a file.
+        """
+        if self._gateway is None:
+            raise LookupError("no gateway is configured")
+        query = {FILE: path, "response-content-disposition": _as_attachment(path.rpartition("/")[2])}
+        key = files_key(tenant_id, manifest)
+        return self._signed("GET", key, query, {}, now=now, expires_s=DOWNLOAD_S, place=self._gateway)
+
     def head(self, key: str) -> int | None:
         """Return an object's number of bytes, or None if there is none. Raises StoreError."""
         with self._line() as line:
@@ -115,6 +138,11 @@ class ObjectStore:
             return None
         _require(answer, 200)
         return int(answer.headers.get("content-length", "0"))
+
+    def read(self, key: str, most_bytes: int) -> bytes:
+        """Return an object of at most so many bytes. Raises StoreError: there is none, or it has more."""
+        with self._line() as line:
+            return _require(line.call("GET", self._target("GET", key, {}), most_bytes=most_bytes), 200).body
 
     def list(self, prefix: str) -> Iterator[StoredObject]:
         """Yield the objects below a prefix, in the order of their keys, a page of 1,000 a call. Raises StoreError."""
@@ -167,8 +195,9 @@ class ObjectStore:
         *,
         now: datetime,
         expires_s: int,
+        place: "_Place | None" = None,
     ) -> SignedRequest:
-        place = self._public
+        place = place or self._public
         request = Request(method, f"{place.path}{key}", query, {"host": place.host, **headers})
         target = presign(request, self._keys.current()[0], self._region, now=now, expires_s=expires_s)
         return SignedRequest(method, f"{place.origin}{target}", headers)

@@ -17,16 +17,17 @@ from muster.wire.messages import WireAnswer, WireMessage
 
 PROTOCOL_VERSION: Final = 1
 
-_STORABLE: Final = r"^[^\x00]*\Z"
+STORABLE: Final = r"^[^\x00]*\Z"
 """PostgreSQL keeps no U+0000 in a text."""
-BootId = Annotated[str, Meta(min_length=1, max_length=64, pattern=_STORABLE)]
-ShortText = Annotated[str, Meta(max_length=128, pattern=_STORABLE)]
+BootId = Annotated[str, Meta(min_length=1, max_length=64, pattern=STORABLE)]
+ShortText = Annotated[str, Meta(max_length=128, pattern=STORABLE)]
 PositiveFence = Annotated[int, Meta(gt=0, le=(1 << 63) - 1)]
 SEALED_SECRETS: Final = "sealed_secrets"
 LAID_SECRETS: Final = "laid_secrets"
 """Listed in heartbeats alone, by a host whose operator keeps secrets as files on it."""
 HOST_CAPABILITIES: Final = (
-    *("bundle", "container", "datasets", "look", "ready", SEALED_SECRETS, "secret_variables", "secrets", "venv"),
+    *("bundle", "container", "datasets", "environment", "look", "outputs", "ready"),
+    *(SEALED_SECRETS, "secret_variables", "secrets", "venv"),
 )
 """Capabilities of a host of this release beyond the first release's orders. Heartbeats and claims list them."""
 CAPABILITIES_FIELD: Final = "knows"
@@ -57,7 +58,7 @@ class PreflightReport(WireMessage, frozen=True, kw_only=True):
 
     preflight_id: ShortText = field(name="look_id")
     found: Literal["fit", "unfit", "unable"]
-    why: Annotated[str, Meta(max_length=4096, pattern=_STORABLE)] = ""
+    why: Annotated[str, Meta(max_length=4096, pattern=STORABLE)] = ""
     checked: Annotated[tuple[ShortText, ...], Meta(max_length=64)] = field(name="looked_at", default=())
 
 
@@ -182,6 +183,33 @@ class PartBundle(WireAnswer, frozen=True, kw_only=True):
     disk_free_bytes: int = 0
 
 
+class PartEnvironment(WireAnswer, frozen=True, kw_only=True):
+    """The environment of a part, from a lock file of its bundle. The first five fields are as in the specification.
+
+    ``build_s``: how long the host may take, after the bundle is there, to get it: to build it, to wait until another
+    part has built it, or to fetch it.
+    """
+
+    lock: str
+    extras: tuple[str, ...] = ()
+    groups: tuple[str, ...] = ()
+    from_host: tuple[str, ...] = ()
+    allows_source: bool = False
+    build_s: float = 900.0
+
+
+class PartOutputs(WireAnswer, frozen=True, kw_only=True):
+    """What the host keeps of a part: all of its output folder, and what ``patterns`` match in the working folder.
+
+    ``patterns``: relative, with ``*``, ``?``, and ``**`` for any depth.
+    ``max_bytes``, ``max_files``: of one collection.
+    """
+
+    patterns: tuple[str, ...] = ()
+    max_bytes: int
+    max_files: int
+
+
 class Preparation(WireAnswer, frozen=True, kw_only=True):
     """The checks that a host makes before it reports that it is ready. It starts nothing before its go."""
 
@@ -246,6 +274,10 @@ class Order(WireAnswer, frozen=True, kw_only=True):
     """How long the phases of the job's earlier attempts took. None are in the orders of an older server."""
     bundle: PartBundle | None = None
     """With it ``script``, ``working_dir`` and the first word of ``argv`` may be relative to its folder."""
+    environment: PartEnvironment | None = None
+    """With it the program runs by the environment's interpreter. Never without ``bundle``."""
+    outputs: PartOutputs | None = None
+    """None: nothing is collected, as in a preflight, and for an order of an older server."""
 
 
 class PreflightOrder(WireAnswer, frozen=True, kw_only=True):

@@ -88,7 +88,11 @@ Version = Annotated[str, Meta(max_length=40)]
 
 
 class Lineage(Struct, frozen=True, kw_only=True):
-    """The origin of a checkpoint: see ``muster.train.checkpoint.lineage``. Null is unknown."""
+    """The origin of a checkpoint: see ``muster.train.checkpoint.lineage``. Null is unknown.
+
+    ``bundle``, ``environments``: as the control plane knows them, whatever was reported. Digests of their folders; of
+    environments there is one for each kind of host.
+    """
 
     code_sha256: Sha256 | None = None
     git_commit: Annotated[str, Meta(pattern=r"^[0-9a-f]{40,64}\Z")] | None = None
@@ -96,6 +100,7 @@ class Lineage(Struct, frozen=True, kw_only=True):
     config_sha256: Sha256 | None = None
     spec_sha256: Sha256 | None = None
     bundle: Sha256 | None = None
+    environments: tuple[Sha256, ...] = ()
     data_sha256: Sha256 | None = None
     parent: Generation | None = None
     python_version: Version | None = None

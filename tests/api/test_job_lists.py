@@ -36,7 +36,7 @@ def test_each_condition_goes_through_all_pages(api: Api) -> None:
         ("label=a%3D1&label=a%3D2", "each once"),
         ("since=yesterday", "must be a time with its zone"),
         ("order=random", "newest"),
-        ("rack=r1", "rack"),
+        ("cabinet=r1", "cabinet"),
     ],
 )
 def test_a_condition_that_cannot_be_read_is_named(api: Api, query: str, words: str) -> None:

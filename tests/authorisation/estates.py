@@ -22,7 +22,7 @@ from control.health.burn_ins import orders
 from control.health.evacuation import evacuate_once
 from control.health.judge import SIGNALS, judge_once
 from control.health.repairs import begin_repair
-from control.hosts import protocol
+from control.hosts import folder_uploads, protocol
 from control.jobs import jobs
 from control.jobs import read as job_reads
 from control.jobs.read import AttemptView
@@ -33,7 +33,7 @@ from control.tenants import keys, persons, quotas, tenants
 from control.training import training
 from control.watch.verdicts import record_verdict
 from muster.content.manifest import VERSION, Entry, Kind, Manifest, digest_of, encode
-from muster.db.models import Checkpoint, EvidenceRow, Gpu, GpuStandingChange, Incident, Job, Node, Reclaim
+from muster.db.models import Checkpoint, EvidenceRow, Gpu, GpuStandingChange, Incident, Job, JobOutput, Node, Reclaim
 from muster.domain.evidence.repairs import RepairAction, RepairOutcome
 from muster.domain.ids import GpuUuid, JobId, ReclaimId, TenantId
 from muster.domain.job.spec import JobSpec
@@ -43,6 +43,7 @@ from muster.domain.principals import Principal, Role, system_principal
 from muster.domain.states import ReclaimState, Standing
 from muster.domain.times import to_ms
 from muster.identity import new_id
+from muster.wire.content import FolderUploadsRequest
 from muster.wire.host import PROTOCOL_VERSION, LogBatch, LogChunk
 from muster.wire.training import TrainBatch, TrainLine
 from scheduler.quota.tenancy import Quota
@@ -257,6 +258,7 @@ class _Life:
         with self.units.begin(OPERATOR, persons.CREATE) as unit:
             self.person_id = persons.create(unit, name=f"{self.word}-person", role=role, tenant_id=tenant_id).person.id
         self.bundle_digest = self._store_a_bundle()
+        self.outputs_id = self._upload_outputs()
         with self.units.begin(OPERATOR, quotas.SET) as unit:
             quotas.set_quota(unit, tenant_id, "on_demand", Quota(ceiling=1), reason=f"{self.word}-ceiling")
 
@@ -265,6 +267,20 @@ class _Life:
         entry = Entry("program", Kind.FILE, len(content), (digest_of(content),))
         with self.units.begin(self.owner, bundles.BEGIN) as unit:
             return bundles.begin(unit, reading_of(encode(Manifest(VERSION, (entry,))))).folder.digest
+
+    def _upload_outputs(self) -> int:
+        content = f"{self.word}-weights".encode()
+        entry = Entry(f"{self.word}-model", Kind.FILE, len(content), (digest_of(content),))
+        reading = reading_of(encode(Manifest(VERSION, (entry,))))
+        at, fence, version = (self.attempt_id, "outputs", "final"), self.fence, PROTOCOL_VERSION
+        with self.units.begin(self.host.principal, folder_uploads.BEGIN, quiet=True) as unit:
+            begun = folder_uploads.begin(unit, *at, fence=fence, protocol=version, manifest=reading)
+        taken = tuple(one.digest for one in begun.wanted)
+        done = FolderUploadsRequest(protocol=version, fence=fence, digest=reading.digest, uploaded=taken)
+        with self.units.begin(self.host.principal, folder_uploads.CONFIRM, quiet=True) as unit:
+            folder_uploads.confirm(unit, *at, done)
+        with self.units.read() as session:
+            return session.scalars(select(JobOutput.id).where(JobOutput.job_id == self.job_id)).one()
 
     def _give_way(self, for_job: JobId) -> None:
         tenant_id = self.owner.tenant_id
@@ -320,6 +336,7 @@ class _Life:
             "tenant_id": tenant_id,
             "reclaim_id": self.reclaim_id,
             "bundle": self.bundle_digest,
+            "path:path": f"{self.word}-model",
             "checkpoint_id": checkpoint,
             "verdict_id": self.verdict_id,
         }
@@ -333,7 +350,8 @@ class _Life:
             "incident_id": incident,
             "key": str(cohort),
         }
+        of_the_outputs = {"outputs_id": str(self.outputs_id)}
         of_the_host = {"fence": str(self.fence), "boot_id": self.host.boot_id, "seq": str(self.host.seq + 1)}
-        ids = {**own, **of_the_fleet, **of_the_host, "word": self.word, "node": self._node_name()}
+        ids = {**own, **of_the_fleet, **of_the_host, **of_the_outputs, "word": self.word, "node": self._node_name()}
         secrets = {self.word, *own.values(), *self.gpus, self.host.node_id}
         return Estate(self.word, tenant_id, self.host, ids, frozenset(secrets))

@@ -13,6 +13,7 @@ import anyio
 from starlette.testclient import TestClient
 from starlette.types import ASGIApp
 
+from api.refusals import documented_path
 from muster.domain.gpu.metrics import NUM_METRICS, SCHEMA
 from tests.authorisation.callers import Caller
 from tests.authorisation.routes import PAGES, Row, Whose, fields_of
@@ -30,7 +31,10 @@ GENERAL: Final = {
     "code": "not_found",
     "version": "1",
     "outcome": "finish",
+    "kind": "outputs",
+    "folder": "step-7",
     "project": "muster-client",
+    "environment_key": "a1" * 32,
 }
 MISSING: Final = {
     **{
@@ -60,6 +64,8 @@ MISSING: Final = {
     "version": "999999",
     "digest": "0",
     "bundle": "0" * 64,
+    "outputs_id": "999999",
+    "path:path": "none",
 }
 LONG_S: Final = 240.0
 Document = Mapping[str, Any]
@@ -129,7 +135,7 @@ class Requesting:
 
     def _harmless(self, row: Row, where: str) -> tuple[str, dict[str, str]]:
         """Tried and rolled back where the operation offers it; of whatever version."""
-        operation = self.document["paths"][row.path][row.method.lower()]
+        operation = self.document["paths"][documented_path(row.path)][row.method.lower()]
         names = {each["name"] for each in operation.get("parameters", ())}
         if "dry_run" in names:
             where += ("&" if "?" in where else "?") + "dry_run=true"

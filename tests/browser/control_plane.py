@@ -20,7 +20,7 @@ from muster.domain.policy.health import BreakerPolicy, HealthPolicy
 from muster.domain.policy.tiers import ReclaimPolicy, TierPolicy
 from muster.domain.principals import Role
 from muster.ports import free_port
-from muster.settings import make_secret_key_file
+from muster.settings import make_secret_key_file, make_secret_keys_file
 from tests.patient import PATIENT
 from tests.readiness import is_ready
 from tests.waiting import wait_until
@@ -82,9 +82,12 @@ def running_control_plane(
     units = UnitOfWorkFactory(engine)
     identities = bootstrap(units, own / "keys", policy=POLICY, policy_name="the tests of the pages")
     assert identities.operator_password is not None, "a new database has no person yet"
-    secret_key_file, port = own / "secret.key", free_port()
+    secret_key_file, secret_keys_file, port = own / "secret.key", own / "secrets.keys", free_port()
     make_secret_key_file(secret_key_file)
-    variables = child_environment(database_url=database_url, secret_key_file=secret_key_file, api_port=port)
+    make_secret_keys_file(secret_keys_file)
+    variables = child_environment(
+        database_url=database_url, secret_key_file=secret_key_file, secret_keys_file=secret_keys_file, api_port=port
+    )
     child = Child("api", ["api"], variables, own / "api.log", str(python))
     child.start()
     url = f"http://127.0.0.1:{port}"

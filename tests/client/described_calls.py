@@ -4,7 +4,7 @@ import inspect
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from types import NoneType, UnionType
-from typing import Any, Union, get_args, get_origin, get_type_hints
+from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
 from typing_extensions import is_typeddict
 
@@ -37,8 +37,18 @@ def every_call() -> list[Sample]:
 def _sample(name: str, described: DescribedCall[Any, Any]) -> Sample:
     hints = get_type_hints(described.describe)
     parameters = list(inspect.signature(described.describe).parameters.values())[1:]
-    values = {each.name: _value(hints[each.name]) for each in parameters}
-    needed = {each.name: values[each.name] for each in parameters if each.default is inspect.Parameter.empty}
+    values: dict[str, Any] = {}
+    for each in parameters:
+        if each.kind is inspect.Parameter.VAR_KEYWORD:
+            (conditions,) = get_args(hints[each.name])
+            values |= {name: _value(hint) for name, hint in get_type_hints(conditions).items()}
+        else:
+            values[each.name] = _value(hints[each.name])
+    needed = {
+        each.name: values[each.name]
+        for each in parameters
+        if each.default is inspect.Parameter.empty and each.kind is not inspect.Parameter.VAR_KEYWORD
+    }
     body_type = next((found for hint in hints.values() if (found := _typed_dict_in(hint))), None)
     return Sample(
         name,
@@ -56,6 +66,8 @@ def _value(hint: Any) -> Any:
             return value
     if any(get_origin(kind) is Sequence for kind in kinds):
         return ["text"]
+    if any(get_origin(kind) is Literal for kind in kinds):
+        return "text"
     assert any(is_typeddict(kind) or get_origin(kind) is Mapping for kind in kinds), hint
     return {}
 

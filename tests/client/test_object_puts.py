@@ -3,12 +3,14 @@
 import ssl
 import threading
 from collections.abc import Iterator
+from functools import partial
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
 
 from muster.client.object_puts import ObjectSource, PutConnections
+from muster.content.read import open_file
 from muster.documents import ObjectUpload
 from tests.certificates import write_certificate
 
@@ -72,7 +74,7 @@ def test_the_store_is_trusted_by_the_system_or_by_the_file(
         "url": url,
         "headers": {"Content-Length": str(len(CONTENT))},
     }
-    source = ObjectSource(Path(), {}, {"d": CONTENT})
+    source = ObjectSource(partial(open_file, Path()), {}, {"d": CONTENT})
     connections = PutConnections(source, None if of_file is None else paths[of_file])
     assert connections.put(upload)
     connections.close()

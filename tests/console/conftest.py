@@ -20,6 +20,7 @@ from control.core.unit_of_work import UnitOfWorkFactory
 from control.tenants import keys, persons, sessions
 from control.tenants.sessions import sign_in_by_key
 from muster.domain.ids import TenantId
+from tests.control.secrets.secret_case import KeyService
 from tests.filled_once import filled
 from tests.fleet_factory import Fleet
 from tests.keyed_fleet import KeyedFleet, make_keyed_fleet
@@ -36,6 +37,7 @@ class Console:
     other_tenant: TenantId
     cookies: dict[str, str] = field(default_factory=dict)
     made_keys: dict[str, keys.NewKey] = field(default_factory=dict)
+    secret_keys: KeyService = field(default_factory=KeyService)
 
     def get(self, path: str, actor: str | None = "operator", **headers: str) -> httpx.Response:
         answer: httpx.Response = self.client.get(path, headers=self._headers(actor, headers), follow_redirects=False)
@@ -87,11 +89,12 @@ def engine(database_url: str) -> Iterator[Engine]:
 def seen(engine: Engine) -> Iterator[Console]:
     units = UnitOfWorkFactory(engine)
     found, cookies = filled(units, "keyed fleet with sessions", lambda: _signed_in(units))
-    dependencies = AppDependencies(units=units, secret_key=b"x" * 32)
+    service = KeyService()
+    dependencies = AppDependencies(units=units, secret_key=b"x" * 32, secret_keys=service)
     dependencies.registry.register(DatabaseFigures(units))
     app = create_app(dependencies, console.app.install)
     with TestClient(app, base_url="http://127.0.0.1", raise_server_exceptions=False) as client:
-        yield Console(client, found.fleet(units), units, found.other_tenant, dict(cookies), dict(found.made))
+        yield Console(client, found.fleet(units), units, found.other_tenant, dict(cookies), dict(found.made), service)
 
 
 def _signed_in(units: UnitOfWorkFactory) -> tuple[KeyedFleet, dict[str, str]]:

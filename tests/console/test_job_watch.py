@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 from sqlalchemy import event, select, text
 
+from control.core.paging import Part
 from control.jobs import jobs
 from control.telemetry.node_readings import pack_readings
 from control.watch import read
@@ -44,7 +45,7 @@ def test_a_hang_is_named_on_the_page_with_its_stacks_and_dismissed_by_an_operato
     assert "forward /srv/train.py:7" in page
     assert "Dismiss" not in page, "a tenant cannot clear a host"
     with seen.units.begin(seen.fleet.tenant, read.READ, quiet=True) as unit:
-        (verdict,) = read.list_verdicts(unit, job_id=job.job_id, limit=2)
+        (verdict,) = read.list_verdicts(unit, read.VerdictFilter(job_id=job.job_id), Part(2))
     dismissal = f"{where}/verdicts/{verdict.id}/dismiss"
     assert seen.post(dismissal, "tenant_member", reason="x").status_code == 403
     assert seen.post(dismissal, "operator", reason="a debugger was attached").status_code == 303
@@ -60,7 +61,7 @@ def test_a_verdict_stands_on_the_timeline_of_its_attempt_also_once_it_is_dismiss
     (entry,) = re.findall(r"<li><b>Verdict</b> <span>(.*?)</span></li>", seen.get(where).text)
     assert re.match(r"\d\d:\d\d:\d\d\.\d{3}: hang: Rank 1", words_of(entry))
     with seen.units.begin(seen.fleet.tenant, read.READ, quiet=True) as unit:
-        (verdict,) = read.list_verdicts(unit, job_id=job.job_id, limit=2)
+        (verdict,) = read.list_verdicts(unit, read.VerdictFilter(job_id=job.job_id), Part(2))
     assert seen.post(f"{where}/verdicts/{verdict.id}/dismiss", "operator", reason="a debugger").status_code == 303
     assert ": hang, dismissed: Rank 1" in seen.text(where)
 

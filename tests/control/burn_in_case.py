@@ -5,11 +5,12 @@ from typing import Any
 
 import msgspec
 
+from control.core.paging import Part
 from control.core.unit_of_work import UnitOfWorkFactory
 from control.fleet import inventory as fleet
 from control.health.burn_ins import hosts as agents
 from control.health.burn_ins import orders, verdicts
-from control.health.burn_ins.read import READ, BurnInRecord, list_burn_ins
+from control.health.burn_ins.read import READ, BurnInFilter, BurnInRecord, list_burn_ins
 from control.health.judge import judge_once
 from control.hosts import protocol
 from control.policy.policies import ACTIVATE, store_policy
@@ -137,7 +138,7 @@ def standing(units: UnitOfWorkFactory, gpu: GpuUuid) -> Standing:
 
 def newest(units: UnitOfWorkFactory, gpu: GpuUuid) -> BurnInRecord:
     with units.begin(OPERATOR, READ) as unit:
-        return list_burn_ins(unit, gpu_uuid=gpu, limit=1)[0]
+        return list_burn_ins(unit, BurnInFilter(gpu_uuid=gpu), Part(1))[0]
 
 
 def store(units: UnitOfWorkFactory, **health: Any) -> Policy:

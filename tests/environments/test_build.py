@@ -214,3 +214,59 @@ def test_the_key_differs_with_all_that_changes_the_result() -> None:
     ]
     assert len(set(keys)) == len(keys)
     assert environment_key(Recipe("sub/requirements.txt"), b"lock", b"", **base) == keys[0]
+
+
+def test_assembling_runs_nothing_of_the_environment(tmp_path: Path, interpreter: Interpreter) -> None:
+    """It may be done as root, and a ``.pth`` file is code of the tenant."""
+    ran_at = tmp_path / "ran"
+    line = f"import pathlib; pathlib.Path({str(ran_at)!r}).touch()\n"
+    wheel = make_wheel(tmp_path / "house", "alpha", files={"alpha.pth": line})
+    built(tmp_path, locked(wheel), house(tmp_path))
+    assert ran_at.exists() is False
+    assemble(tmp_path / "built", tmp_path / "venv", interpreter, has_host_packages=True)
+    assert ran_at.exists() is False
+    ran(tmp_path / "venv" / "bin" / "python", "-c", "import alpha")
+    assert ran_at.exists(), "the program itself runs it"
+
+
+@pytest.mark.parametrize(
+    ("script", "words"),
+    [("python3", "an interpreter"), ("python", "an interpreter"), ("../pyvenv.cfg", "which the host writes")],
+)
+def test_a_file_in_the_place_of_the_hosts_is_refused(
+    tmp_path: Path, interpreter: Interpreter, script: str, words: str
+) -> None:
+    content = tmp_path / "built"
+    (content / "lib" / f"python{interpreter.version[0]}.{interpreter.version[1]}" / "site-packages").mkdir(parents=True)
+    (content / "bin").mkdir()
+    (content / "bin" / script).write_text("another's")
+    with pytest.raises(EnvironmentFaultError, match=words):
+        assemble(content, tmp_path / "venv", interpreter, has_host_packages=False)
+    assert (content / "bin" / script).read_text() == "another's"
+    assert not (tmp_path / "venv").exists()
+
+
+@pytest.mark.parametrize("place", ["bin", "lib/python3.11/site-packages", "lib/python3.11/site-packages/__pycache__"])
+def test_no_link_of_an_environment_is_followed(tmp_path: Path, interpreter: Interpreter, place: str) -> None:
+    content, outside = tmp_path / "built", tmp_path / "outside"
+    outside.mkdir()
+    (content / "lib" / f"python{interpreter.version[0]}.{interpreter.version[1]}").mkdir(parents=True)
+    (content / place).parent.mkdir(parents=True, exist_ok=True)
+    (content / place).symlink_to(outside)
+    with pytest.raises(EnvironmentFaultError, match=f"has a link, {place}"):
+        assemble(content, tmp_path / "venv", interpreter, has_host_packages=True)
+    assert list(outside.iterdir()) == []
+
+
+def test_a_package_that_brings_an_interpreter_cannot_be_built(tmp_path: Path) -> None:
+    wheel = make_wheel(tmp_path / "house", "alpha", files={"alpha-1.0.data/scripts/python3": "#!/bin/sh\n"})
+    with pytest.raises(BuildFaultError, match="python3"):
+        built(tmp_path, locked(wheel), house(tmp_path))
+    assert not (tmp_path / "built").exists()
+
+
+def test_a_missing_wheelhouse_is_no_fault_of_the_lock(tmp_path: Path) -> None:
+    wheel = make_wheel(tmp_path / "wheels", "alpha")
+    with pytest.raises(EnvironmentFaultError, match="is missing, or closed to its builds") as refused:
+        built(tmp_path, locked(wheel), house(tmp_path))
+    assert not isinstance(refused.value, BuildFaultError)

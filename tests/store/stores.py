@@ -78,9 +78,10 @@ class Store:
 
 @dataclass
 class OurStore(Store):
-    """``muster store serve`` over ``folder``. ``variables``: more settings of it."""
+    """``muster store serve`` over ``folder``. ``variables``: more settings of it. ``words``: another command."""
 
     variables: dict[str, str] = field(default_factory=dict)
+    words: tuple[str, ...] = ("store", "serve")
     process: subprocess.Popen[bytes] | None = None
 
     @property
@@ -102,7 +103,7 @@ class OurStore(Store):
         """Until it answers, or has ended."""
         with (self.folder / "store.log").open("ab") as log:
             self.process = subprocess.Popen(
-                [sys.executable, "-m", "muster", "store", "serve"],
+                [sys.executable, "-m", "muster", *self.words],
                 env={**self.environment(), **variables},
                 stdout=log,
                 stderr=log,

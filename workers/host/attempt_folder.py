@@ -12,6 +12,7 @@ from muster.domain.ids import AttemptId
 from muster.durable import sync_folder, write_durably
 from muster.wire.host import Order
 from workers.host.bundle_order import BundlesHost, bundle_of
+from workers.host.output_order import outputs_of
 
 FORGOTTEN: Final = "forgotten.json"
 _NS_PER_MS: Final = 1_000_000
@@ -66,7 +67,8 @@ class AttemptFolder:
         document = {
             **_program_of(order, at.python),
             "working_dir": order.working_dir or str(self.path),
-            **bundle_of(order, at.bundles, self.path, user or {}),
+            **bundle_of(order, at.bundles, self.path, user or {}, at.python),
+            **outputs_of(order, at.bundles, self.path),
             "schema": 1,
             "boot_id": at.boot_id,
             "node_id": at.node_id,

@@ -1,29 +1,52 @@
 """The bundle in an attempt's order: where its folder is, how the host gets it, and the program's paths in it."""
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
+import msgspec
+
 from muster.domain.job.bundle_spec import BUNDLE_IN_CONTAINER, is_in_bundle
-from muster.wire.host import Order, PartBundle
+from muster.settings import Settings
+from muster.wire.host import Order, PartBundle, PartEnvironment
 from workers.host.content.places import CONTENT, WORK
 
-BUNDLE_CAPABILITY: Final = "bundle"
+BUNDLE_CAPABILITIES: Final = frozenset({"bundle", "environment"})
+"""Capabilities of a host that has a place for bundles."""
 
 
 @dataclass(frozen=True, slots=True)
 class BundlesHost:
-    """How this host gets bundles: by whose address and key, and how much space all copies have."""
+    """How this host gets bundles: by whose address and key, and how much space all copies have.
+
+    ``index``: the operator's sources of packages, from which it builds environments.
+    """
 
     state_dir: Path
     api_url: str
     key_file: Path
     ca_file: Path | None
     cache_bytes: int
+    index: Mapping[str, str | None] = field(default_factory=dict)
 
 
-def bundle_of(order: Order, at: BundlesHost | None, attempt: Path, user: dict[str, Any]) -> dict[str, Any]:
+def package_index(settings: Settings) -> dict[str, str | None]:
+    """Return the operator's sources of packages on this host, as ``PackageIndex`` of ``muster.environments`` has them.
+
+    That package is not imported here: `muster run` imports this, and builds no environment.
+    """
+    return {
+        "url": settings.package_index,
+        "wheelhouse": None if settings.wheelhouse is None else str(settings.wheelhouse),
+        "certificate": None if settings.package_index_ca is None else str(settings.package_index_ca),
+    }
+
+
+def bundle_of(order: Order, at: BundlesHost | None, attempt: Path, user: dict[str, Any], python: str) -> dict[str, Any]:
     """Return the part of ``order.json`` about the bundle, with all paths of the program; empty without one.
+
+    ``python``: the host's interpreter, for which environments are built.
 
     Raises:
         ValueError: the host has none.
@@ -40,7 +63,11 @@ def bundle_of(order: Order, at: BundlesHost | None, attempt: Path, user: dict[st
         "script": None if order.script is None else _inside(seen_at, order.script),
         "command": argv or None,
         "working_dir": _inside(seen_at, order.working_dir or ""),
-        "bundle": {**_fetch_of(order, order.bundle, at, folder, user), "seen_at": seen_at},
+        "bundle": {
+            **_fetch_of(order, order.bundle, at, folder, user),
+            "environment": None if order.environment is None else _environment_of(order.environment, at, python),
+            "seen_at": seen_at,
+        },
     }
 
 
@@ -63,6 +90,12 @@ def _fetch_of(order: Order, bundle: PartBundle, at: BundlesHost, folder: Path, u
         "key_file": str(at.key_file),
         "ca_file": None if at.ca_file is None else str(at.ca_file),
     }
+
+
+def _environment_of(environment: PartEnvironment, at: BundlesHost, python: str) -> dict[str, Any]:
+    recipe = msgspec.to_builtins(environment)
+    build_s = recipe.pop("build_s")
+    return {"recipe": recipe, "build_s": build_s, "python": python, "index": at.index}
 
 
 def _owner_of(order: Order, user: dict[str, Any]) -> tuple[int, int] | None:

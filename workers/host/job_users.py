@@ -10,10 +10,10 @@ from typing import Any, Final
 import structlog
 
 from muster.settings import Settings, SettingsError
-from workers.host.content.places import WORK
+from workers.host.content.places import ENVIRONMENTS, OUTPUTS, WORK
 from workers.host.supervisor.user.job_user import REACHES
 
-SHARED_FOLDERS: Final = ("attempts", "checkpoints", WORK)
+SHARED_FOLDERS: Final = ("attempts", "checkpoints", ENVIRONMENTS, OUTPUTS, WORK)
 """Folders of the state folder that programs pass through; all others are closed to them."""
 _log = structlog.get_logger(__name__)
 

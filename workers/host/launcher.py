@@ -11,6 +11,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Final, Literal
 
+import msgspec
 import structlog
 from msgspec import structs
 
@@ -40,11 +41,13 @@ from muster.wire.host import (
 )
 from workers.host import supervisor
 from workers.host.attempt_folder import AttemptFolder, OrderHost, boottime_ms
-from workers.host.bundle_order import BUNDLE_CAPABILITY, BundlesHost
+from workers.host.bundle_order import BUNDLE_CAPABILITIES, BundlesHost
 from workers.host.job_users import JobUsers
 from workers.host.ledger_file import LedgerFile
 from workers.host.log_relay import LogRelay
 from workers.host.meetings import Meetings
+from workers.host.output_order import OUTPUT_CAPABILITY
+from workers.host.outputs.setting_aside import set_aside
 from workers.host.preflight import Preflights
 from workers.host.proof_tries import ProofTries
 from workers.host.secret_delivery import SecretDelivery
@@ -56,6 +59,8 @@ BUSY_POLL_S: Final = 0.05
 RETRY_REPORT_MS: Final = 1_000
 GO_BEAT_MS: Final = 1_000
 REPORT_UNCLEAN_MS: Final = 30_000
+_OF_THE_STORE: Final = BUNDLE_CAPABILITIES | {OUTPUT_CAPABILITY}
+"""Capabilities of a host that reaches the content store."""
 _UNREADABLE: Final = frozenset({400, 422})
 """Statuses by which a server refuses a message that has a field it does not know."""
 _REPORTED_PHASES: Final[Mapping[Phase, Literal["claimed", "started", "exited", "clean"]]] = {
@@ -110,7 +115,7 @@ class Launcher:
         self._taken: frozenset[str] = frozenset()
         self._was_reachable = True
         self._claimable = tuple(
-            one for one in HOST_CAPABILITIES if one != BUNDLE_CAPABILITY or config.bundles is not None
+            one for one in HOST_CAPABILITIES if one not in _OF_THE_STORE or config.bundles is not None
         )
         self._handlers: dict[type[Any], Callable[[Any], None]] = {
             host.SendClaim: self._send_claim,
@@ -360,6 +365,7 @@ class Launcher:
         if proof is None or not proof.get("clean"):
             proof = supervisor.prove_clean(folder.path)
         if proof.get("clean"):
+            self._set_aside(command.attempt_id)
             self._proofs.pop(command.attempt_id, None)
             self._apply(host.ProvedClean(command.attempt_id))
             return
@@ -368,6 +374,13 @@ class Launcher:
             tries.is_reported = True
             _log.error("not_clean", attempt_id=command.attempt_id, proof=proof)
             self._note_report(host.Report(command.attempt_id))
+
+    def _set_aside(self, attempt_id: AttemptId) -> None:
+        """Set the outputs aside before anything reports the end: an attempt of the same user may follow at once."""
+        try:
+            set_aside(self._config.state_dir, attempt_id)
+        except (OSError, msgspec.MsgspecError) as fault:
+            _log.error("outputs_not_set_aside", attempt_id=attempt_id, fault=str(fault))
 
     def _check_programs(self) -> None:
         for record in tuple(self._ledger.records.values()):
@@ -454,6 +467,7 @@ class Launcher:
         self._proofs.pop(command.attempt_id, None)
         self._meetings.forget(command.attempt_id)
         if folder.path.is_dir():
+            self._set_aside(command.attempt_id)
             folder.mark_forgotten()
             self._relay.drain(folder.path)
 

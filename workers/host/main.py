@@ -16,13 +16,14 @@ from muster.client.key_file import KeyFile
 from muster.processes import Loop, run_loops, stop_on_signals
 from muster.progress_file import ProgressFile
 from muster.settings import Settings, SettingsError
-from workers.host.bundle_order import BundlesHost
+from workers.host.bundle_order import BundlesHost, package_index
 from workers.host.content.keeping import BundleKeeper
 from workers.host.identity import HostIdentity, host_identity
 from workers.host.job_users import JobUsers, job_users, open_ways
 from workers.host.launcher import HostConfig, Launcher
 from workers.host.ledger_file import LedgerFile, current_boot_id
 from workers.host.log_relay import LogRelay
+from workers.host.outputs.keeper import OutputKeeper
 from workers.host.progress import PROGRESS_FILE
 from workers.host.wake_socket import WakeupSocket
 from workers.host.watch.host_watch import HostWatch
@@ -57,8 +58,16 @@ def _launch(settings: Settings, identity: HostIdentity, users: JobUsers, stop: t
     ledger_file = LedgerFile(state_dir)
     open_ways(state_dir, users)
     # A connection each: neither logs nor bundles may delay a heartbeat.
-    beats, logs, bundles = (_client(settings, identity.key_file) for _ in range(3))
+    beats, logs, bundles, outputs = (_client(settings, identity.key_file) for _ in range(4))
     relay = LogRelay(state_dir, logs)
+    at = BundlesHost(
+        state_dir,
+        str(settings.api_url),
+        identity.key_file.absolute(),
+        None if settings.api_ca_file is None else settings.api_ca_file.absolute(),
+        settings.bundle_cache_bytes,
+        package_index(settings),
+    )
     config = HostConfig(
         node_id=node_id,
         state_dir=state_dir,
@@ -69,13 +78,7 @@ def _launch(settings: Settings, identity: HostIdentity, users: JobUsers, stop: t
         scratch=_scratch_of(settings),
         secrets_dir=None if settings.job_secrets_dir is None else settings.job_secrets_dir.absolute(),
         job_users=users,
-        bundles=BundlesHost(
-            state_dir,
-            str(settings.api_url),
-            identity.key_file.absolute(),
-            None if settings.api_ca_file is None else settings.api_ca_file.absolute(),
-            settings.bundle_cache_bytes,
-        ),
+        bundles=at,
     )
     launcher = Launcher(config, beats, ledger_file, relay)
     wakeup_socket = WakeupSocket(state_dir / "wakeup.sock")
@@ -84,6 +87,7 @@ def _launch(settings: Settings, identity: HostIdentity, users: JobUsers, stop: t
         Loop("log_relay", lambda stop: _relay_logs(relay, stop)),
         Loop("watch", HostWatch(state_dir).run, is_vital=False),
         Loop("bundles", BundleKeeper(state_dir, bundles).run, is_vital=False),
+        Loop("outputs", OutputKeeper(at, outputs, settings.output_wait_bytes).run, is_vital=False),
     ]
     if settings.broker_url is not None:
         listener = ListenerLoop(node_id, wakeup_socket.path, settings.broker_url)

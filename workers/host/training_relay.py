@@ -20,6 +20,7 @@ from muster.durable import write_durably
 from muster.failpoints import declare, failpoint
 from muster.wire.host import PROTOCOL_VERSION
 from muster.wire.training import TrainBatch, TrainLine
+from workers.host.outputs.checkpoints_seen import note_checkpoints
 from workers.host.supervisor import files
 from workers.host.supervisor.files import PINS, RELAYED, RELAYED_TRAINING, TRAIN
 
@@ -77,6 +78,7 @@ class TrainingRelay:
         self._most_lines = BATCH_LINES
         self._offsets[RELAYED_TRAINING] = answer.offset
         _note_pins(self._folder, answer.pinned)
+        note_checkpoints(self._folder, batch.lines, batch.next_offset)
         return True
 
     def _refused(self, batch: TrainBatch, problem: Problem) -> bool:

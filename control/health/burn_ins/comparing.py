@@ -3,14 +3,22 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from operator import attrgetter
+from typing import Final
 
+from control.core.paging import ALWAYS, Part, SortKey, Span, by_time
 from control.core.unit_of_work import UnitOfWork
 from control.fleet.cohort_spreads import Spread, spreads_of
-from control.health.burn_ins.read import BurnInRecord, list_burn_ins
+from control.health.burn_ins.read import BurnInFilter, BurnInRecord, list_burn_ins
 from control.policy.policies import active_policy
-from muster.db.models import Gpu
+from muster.db.models import BurnIn, Gpu
 from muster.domain.errors import NotFoundError
 from muster.domain.ids import GpuUuid
+
+SORTS: Final = by_time(
+    SortKey(BurnIn.ordered_at, attrgetter("row.ordered_at"), datetime.fromisoformat),
+    SortKey(BurnIn.id, attrgetter("row.id")),
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,15 +49,13 @@ class Comparison:
     burn_ins: Sequence[ComparedBurnIn]
 
 
-def compare(unit: UnitOfWork, uuid: GpuUuid, *, before: tuple[datetime, str] | None = None, limit: int) -> Comparison:
-    """Return the GPU's burn-ins with their rates compared, the newest order first.
-
-    ``before``: time and id at which the last page ended.
+def compare(unit: UnitOfWork, uuid: GpuUuid, part: Part, *, span: Span = ALWAYS) -> Comparison:
+    """Return the GPU's burn-ins of ``span`` with their rates compared, as ``list_burn_ins`` orders them.
 
     Raises:
         NotFoundError: there is no such GPU.
     """
-    rows = list_burn_ins(unit, gpu_uuid=uuid, before=before, limit=limit)
+    rows = list_burn_ins(unit, BurnInFilter(gpu_uuid=uuid, span=span), part)
     gpu = unit.session.get(Gpu, uuid)
     if gpu is None:
         raise NotFoundError("there is no such GPU")

@@ -1,12 +1,15 @@
 """Queries of burn-ins."""
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from datetime import datetime
+from operator import attrgetter
 from typing import Any, Final
 
 import msgspec
-from sqlalchemy import select, tuple_
+from sqlalchemy import select
 
+from control.core.paging import ALWAYS, Part, SortKey, Span, TimeOrder, by_time
 from control.core.records import record_of, records_of
 from control.core.unit_of_work import UnitOfWork, declare_action
 from control.fleet.node_names import is_node
@@ -17,6 +20,9 @@ from muster.domain.principals import Permission
 from muster.domain.states import BurnInOutcome, BurnInState
 
 READ: Final = declare_action("burn_in.read")
+SORTS: Final = by_time(
+    SortKey(BurnIn.ordered_at, attrgetter("ordered_at"), datetime.fromisoformat), SortKey(BurnIn.id, attrgetter("id"))
+)
 
 
 class BurnInRecord(msgspec.Struct, frozen=True):
@@ -42,34 +48,33 @@ class BurnInRecord(msgspec.Struct, frozen=True):
     policy_version: int | None
 
 
-def list_burn_ins(
-    unit: UnitOfWork,
-    *,
-    gpu_uuid: GpuUuid | None = None,
-    node: str | None = None,
-    states: Sequence[BurnInState] = (),
-    outcomes: Sequence[BurnInOutcome] = (),
-    before: tuple[datetime, str] | None = None,
-    limit: int,
-) -> Sequence[BurnInRecord]:
-    """Return burn-ins, the newest order first.
+@dataclass(frozen=True, slots=True)
+class BurnInFilter:
+    """Conditions on a burn-in; None and empty set no condition.
 
-    ``node``: its id or name. ``before``: time and id at which the last page ended.
+    ``node``: its id or name. ``span``: in which it was ordered.
     """
+
+    gpu_uuid: GpuUuid | None = None
+    node: str | None = None
+    states: Sequence[BurnInState] = ()
+    outcomes: Sequence[BurnInOutcome] = ()
+    span: Span = ALWAYS
+
+
+def list_burn_ins(unit: UnitOfWork, wanted: BurnInFilter, part: Part) -> Sequence[BurnInRecord]:
+    """Return burn-ins, the newest order first unless ``part`` says otherwise."""
     unit.principal.require(Permission.GPU_READ)
-    query = select(BurnIn)
-    if gpu_uuid is not None:
-        query = query.where(BurnIn.gpu_uuid == gpu_uuid)
-    if node is not None:
-        query = query.where(is_node(BurnIn.node_id, node))
-    if states:
-        query = query.where(BurnIn.state.in_(states))
-    if outcomes:
-        query = query.where(BurnIn.outcome.in_(outcomes))
-    if before is not None:
-        query = query.where(tuple_(BurnIn.ordered_at, BurnIn.id) < before)
-    rows = unit.session.scalars(query.order_by(BurnIn.ordered_at.desc(), BurnIn.id.desc()).limit(limit))
-    return records_of(rows, BurnInRecord)
+    query = select(BurnIn).where(*wanted.span.conditions(BurnIn.ordered_at))
+    if wanted.gpu_uuid is not None:
+        query = query.where(BurnIn.gpu_uuid == wanted.gpu_uuid)
+    if wanted.node is not None:
+        query = query.where(is_node(BurnIn.node_id, wanted.node))
+    if wanted.states:
+        query = query.where(BurnIn.state.in_(wanted.states))
+    if wanted.outcomes:
+        query = query.where(BurnIn.outcome.in_(wanted.outcomes))
+    return records_of(unit.session.scalars(part.of(query, SORTS[TimeOrder.NEWEST])), BurnInRecord)
 
 
 def get(unit: UnitOfWork, burn_in_id: str) -> BurnInRecord:

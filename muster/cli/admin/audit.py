@@ -8,6 +8,8 @@ import typer
 
 from muster.cli.framework.exits import CommandError, Exit
 from muster.cli.framework.installed import Part, has
+from muster.cli.framework.list_options import Limit, WithinOptions
+from muster.cli.framework.names import TenantOption, tenant_named
 from muster.cli.framework.output import Listing, Page, age, changes, reads
 from muster.cli.framework.profile import open_client
 from muster.cli.framework.tables import Column
@@ -46,14 +48,19 @@ def verify(state_dir: StateDir = Path(".muster")) -> Page:
 
 @reads(app, "list", example="muster audit list --action gpu.retire --limit 50")
 def list_entries(
+    within: WithinOptions,
     actor: Annotated[str | None, typer.Option(help="The actor's whole name.")] = None,
     action: Annotated[list[str] | None, typer.Option(help="Such as job.cancel; may be repeated.")] = None,
     about: Annotated[str | None, typer.Option(help="The id of what was changed, in full.")] = None,
-    limit: Annotated[int, typer.Option(min=1, help="How many at most.")] = 20,
+    tenant: TenantOption = None,
+    limit: Limit = 20,
 ) -> Listing:
     """List changes with their actors, the newest first."""
     with open_client(as_operator=True) as client:
-        entries = client.audit_entries(actor=actor, action=action, subject=about, limit=min(limit, 200))
+        tenant_id = None if tenant is None else tenant_named(client, tenant)
+        entries = client.audit_entries(
+            actor=actor, action=action, subject=about, tenant_id=tenant_id, limit=min(limit, 200), **within.query()
+        )
         found = list(islice(entries, limit))
     return Listing(found, COLUMNS, "No entry is like that.")
 

@@ -6,6 +6,7 @@ from typing import Annotated, Final
 import typer
 
 from muster.cli.framework.durations import seconds_of
+from muster.cli.framework.list_options import ActiveOption, NamePart, OldestFirst, RoleOption
 from muster.cli.framework.names import KeyId, NodeOption, TenantOption, node_named, tenant_named
 from muster.cli.framework.output import Done, DryRun, Listing, Page, age, changes, moment_of, reads
 from muster.cli.framework.profile import open_client
@@ -72,10 +73,20 @@ def create(
 
 
 @reads(app, "list", example="muster key list --wide")
-def list_keys() -> Listing:
+def list_keys(
+    name: NamePart = None,
+    role: RoleOption = None,
+    tenant: TenantOption = None,
+    *,
+    is_active: ActiveOption = None,
+    oldest_first: OldestFirst = False,
+) -> Listing:
     """List keys, the newest first; never their tokens."""
     with open_client(as_operator=True) as client:
-        return Listing(client.keys(), COLUMNS, "No keys.")
+        tenant_id = None if tenant is None else tenant_named(client, tenant)
+        order = "oldest" if oldest_first else None
+        found = client.keys(name=name, role=role, tenant_id=tenant_id, active=is_active, order=order)
+    return Listing(found, COLUMNS, "No keys.")
 
 
 @reads(app, "show", example="muster key show key_…")

@@ -4,6 +4,7 @@ from typing import Annotated, Final
 
 import typer
 
+from muster.cli.framework.list_options import ActiveOption, NameOrder, NamePart, RoleOption
 from muster.cli.framework.names import PersonName, TenantOption, person_named, tenant_named
 from muster.cli.framework.output import Done, DryRun, Listing, age, changes, reads
 from muster.cli.framework.profile import open_client
@@ -22,10 +23,21 @@ COLUMNS: Final = (
 
 
 @reads(app, "list", example="muster person list")
-def list_persons() -> Listing:
+def list_persons(
+    name: NamePart = None,
+    role: RoleOption = None,
+    tenant: TenantOption = None,
+    order: NameOrder = "name",
+    *,
+    is_active: ActiveOption = None,
+) -> Listing:
     """List all persons with an account, also disabled ones."""
     with open_client(as_operator=True) as client:
-        return Listing(client.persons(), COLUMNS, "There are no persons. `muster person create NAME` adds one.")
+        tenant_id = None if tenant is None else tenant_named(client, tenant)
+        found = client.persons(name=name, role=role, tenant_id=tenant_id, active=is_active, order=order)
+    is_all = name is None and not role and tenant is None and is_active is None
+    none = "There are no persons. `muster person create NAME` adds one."
+    return Listing(found, COLUMNS, none if is_all else "No person is like that.")
 
 
 @changes(app, "create", example="muster person create ann --role operator")

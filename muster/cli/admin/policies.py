@@ -7,6 +7,7 @@ from typing import Annotated, Any, Final
 import typer
 
 from muster.cli.framework.exits import Exit
+from muster.cli.framework.list_options import WithinOptions
 from muster.cli.framework.output import Done, DryRun, Listing, Page, Table, age, changes, reads, yaml_of
 from muster.cli.framework.pending import once
 from muster.cli.framework.policy_files import fault_words, policy_document, validated
@@ -32,10 +33,10 @@ POLICY_DIFFERENCES: Final = (
 
 
 @reads(app, "list", example="muster policy list")
-def list_versions() -> Listing:
+def list_versions(within: WithinOptions) -> Listing:
     """List every version, the newest first."""
     with open_client(as_operator=True) as client:
-        found = list(client.policies())
+        found = list(client.policies(**within.query()))
     return Listing(found, COLUMNS, "No policy was stored: the built-in one is in force. `muster policy show` shows it.")
 
 

@@ -5,6 +5,7 @@ from typing import Annotated, Any, Final
 
 import typer
 
+from muster.cli.framework.list_options import TierOption
 from muster.cli.framework.names import TenantName, tenant_named
 from muster.cli.framework.output import Done, DryRun, Listing, age, changes, reads
 from muster.cli.framework.profile import open_client
@@ -77,7 +78,17 @@ def _limits_text(quota: Mapping[str, Any]) -> str:
 
 
 @reads(app, "list", example="muster tenant quota list acme")
-def list_quotas(tenant: TenantName) -> Listing:
-    """List a tenant's quotas; a tier that is not listed has none. `-`: no limit. ASSIGNED: with all below it, now."""
+def list_quotas(
+    tenant: Annotated[str | None, typer.Argument(metavar="TENANT", help="Its name or ten_…; without one, all.")] = None,
+    tier: TierOption = None,
+) -> Listing:
+    """List quotas, of one tenant or of all; a tier that is not listed has none. `-`: no limit.
+
+    ASSIGNED: with all below it, now.
+    """
     with open_client(as_operator=True) as client:
-        return Listing(client.quotas(tenant_named(client, tenant)), COLUMNS, "No quotas are set.")
+        tenant_id = None if tenant is None else tenant_named(client, tenant)
+        found = client.all_quotas(tenant_id=tenant_id, tier=tier)
+        names = {each["id"]: each["name"] for each in client.tenants()} if tenant is None else {}
+    own = (Column("TENANT", lambda item: names.get(item["tenant_id"], item["tenant_id"])),) if tenant is None else ()
+    return Listing(found, (*own, *COLUMNS), "No quotas are set.")

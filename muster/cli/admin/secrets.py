@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Final
 import typer
 
 from muster.cli.framework.exits import CommandError, Exit
+from muster.cli.framework.list_options import NameOrder, NamePart
 from muster.cli.framework.names import TenantOption, tenant_named
 from muster.cli.framework.output import Done, DryRun, Listing, age, changes, reads
 from muster.cli.framework.profile import open_client
@@ -62,11 +63,12 @@ def set_secret(
 
 
 @reads(app, "list", example="muster secret list")
-def list_secrets(tenant: TenantOption = None) -> Listing:
+def list_secrets(tenant: TenantOption = None, name: NamePart = None, order: NameOrder = "name") -> Listing:
     """List secrets by name, with versions and times; never their values."""
     with open_client() as client:
         of_tenant = None if tenant is None else tenant_named(client, tenant)
-        return Listing(client.secrets(tenant_id=of_tenant), COLUMNS, "No secrets. `muster secret set` sets one.")
+        found = client.secrets(tenant_id=of_tenant, name=name, order=order)
+    return Listing(found, COLUMNS, "No secrets. `muster secret set` sets one.")
 
 
 @changes(app, "rotate", example="muster secret rotate hf-token --file ./token")

@@ -5,6 +5,7 @@ from typing import Annotated, Final
 import typer
 
 from muster.cli.admin import quotas
+from muster.cli.framework.list_options import NameOrder, NamePart
 from muster.cli.framework.names import TenantName, tenant_named
 from muster.cli.framework.output import Done, DryRun, Listing, age, changes, reads
 from muster.cli.framework.pending import once
@@ -65,10 +66,17 @@ def place(
 
 
 @reads(app, "list", example="muster tenant list")
-def list_tenants() -> Listing:
+def list_tenants(
+    name: NamePart = None,
+    parent: Annotated[str | None, typer.Option(help="Only those right below this tenant; its name or ten_….")] = None,
+    order: NameOrder = "name",
+) -> Listing:
     """List the tenants that this key sees."""
     with open_client(as_operator=True) as client:
-        return Listing(client.tenants(), COLUMNS, "No tenants. `muster tenant create NAME` makes one.")
+        parent_id = None if parent is None else tenant_named(client, parent)
+        found = client.tenants(name=name, parent_id=parent_id, order=order)
+    none = "No tenants. `muster tenant create NAME` makes one."
+    return Listing(found, COLUMNS, none if name is None and parent is None else "No tenant is like that.")
 
 
 @reads(app, "limits", example="muster tenant limits acme")

@@ -1,5 +1,7 @@
 """``muster doctor`` checks what would keep a first run from working, one line each, with what to do."""
 
+import importlib.util
+import os
 import subprocess
 import sys
 import tempfile
@@ -54,6 +56,7 @@ def findings(state_dir: Path) -> Iterator[Finding]:
     yield Finding("python", "ok", sys.version.split()[0])
     yield _torch()
     yield _checked("state folder", lambda: _writable(state_dir))
+    yield from _packages()
     yield from _content_store(state_dir)
     yield from _control_plane()
 
@@ -81,6 +84,26 @@ def _torch() -> Finding:
     if answer.stdout.strip() == "True":
         return Finding("torch", "ok", f"is there for {python}")
     return Finding("torch", "warn", f"{python} has no torch: jobs under torchrun will fail; `make setup` installs it")
+
+
+def _packages() -> Iterator[Finding]:
+    """Say where the environments of jobs come from, where this machine is a host that has a source of packages."""
+    try:
+        settings = load_settings()
+    except SettingsError:  # a finding of its own
+        return
+    index, wheelhouse, certificate = settings.package_index, settings.wheelhouse, settings.package_index_ca
+    if index is None and wheelhouse is None:
+        return
+    if wheelhouse is not None and not (wheelhouse.is_dir() and os.access(wheelhouse, os.R_OK | os.X_OK)):
+        yield Finding("packages", "fail", f"the wheelhouse {wheelhouse} is no folder that can be read")
+    elif certificate is not None and not certificate.is_file():
+        yield Finding("packages", "fail", f"the certificates {certificate} of the package index are no file")
+    elif importlib.util.find_spec("uv") is None:
+        yield Finding("packages", "warn", "there is no uv, which builds environments; install `muster[worker]`")
+    else:
+        sources = (index, None if wheelhouse is None else f"the wheels in {wheelhouse}")
+        yield Finding("packages", "ok", f"environments are built from {' and '.join(filter(None, sources))}")
 
 
 def _writable(state_dir: Path) -> str:

@@ -1,17 +1,23 @@
 """``muster event``."""
 
 from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
 from itertools import islice
 from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
 from muster.cli.framework.exits import CommandError, Exit
+from muster.cli.framework.field_help import parameter_help
+from muster.cli.framework.list_options import bounds
+from muster.cli.framework.moments import MOMENT
+from muster.cli.framework.names import TenantOption, tenant_named
 from muster.cli.framework.output import AsJson, AsYaml, Wide, json_of, moment_of, print_line, yaml_of
 from muster.cli.framework.profile import open_client
 from muster.cli.framework.tables import Document, paragraphs
 
 if TYPE_CHECKING:
+    from muster.client.calls import Within
     from muster.client.rest import RestClient
 
 app = typer.Typer(help="Events: what happened, in order.", no_args_is_help=True)
@@ -25,6 +31,9 @@ def list_events(
     last: Annotated[int | None, typer.Option(min=1, help="Only so many, the newest.")] = None,
     kind: Annotated[str | None, typer.Option(help="What its kind begins with: job., gpu.moved.")] = None,
     about: Annotated[str | None, typer.Option(help="The id of a job, GPU, node, … in full.")] = None,
+    tenant: TenantOption = None,
+    since: Annotated[str | None, typer.Option(help=f"{parameter_help('since')} {MOMENT}")] = None,
+    until: Annotated[str | None, typer.Option(help=f"{parameter_help('until')} {MOMENT}")] = None,
     *,
     follow: Annotated[
         bool, typer.Option("--follow", "-f", "--watch", "-w", help="Continue with new events, until Ctrl-C.")
@@ -34,14 +43,13 @@ def list_events(
     as_yaml: AsYaml = False,
 ) -> int:
     """List the events that this key sees, the oldest first; in a local stack also events of GPUs and hosts."""
-    if as_json and as_yaml:
-        raise CommandError("--json and --yaml cannot be used together", "Leave out one of them.", Exit.USAGE)
-
-    if last is not None and after:
-        raise CommandError("--after and --last cannot be used together", "Leave out one of them.", Exit.USAGE)
-
-    def is_wanted(event: Document) -> bool:
-        return str(event["kind"]).startswith(kind or "") and about in {None, event["subject_id"]}
+    _require_possible(
+        ("--json", "--yaml", as_json and as_yaml),
+        ("--after", "--last", after and last is not None),
+        ("--after", "--since or --until", after and (since or until)),
+        ("--follow", "--until", follow and until),
+    )
+    within = bounds(since, until)
 
     def show(event: Document) -> None:
         for line in _lines(event, is_wide=is_wide, as_json=as_json, as_yaml=as_yaml):
@@ -49,20 +57,48 @@ def list_events(
 
     try:
         with open_client(as_operator=True) as client:
-            known = client.events(after=after) if last is None else _newest(client, last, kind, about)
-            position = _show_all(known, after if last is None else None, is_wanted, show)
+            where = _Conditions(kind, about, None if tenant is None else tenant_named(client, tenant))
+            is_from_position = last is None and not within
+            known = client.events(after=after) if is_from_position else where.stretch(client, last, within)
+            position = _show_all(known, after if is_from_position else None, where.has, show)
             if follow:
-                _show_all(client.follow_events(after=position), position, is_wanted, show)
+                _show_all(client.follow_events(after=position), position, where.has, show)
     except KeyboardInterrupt:
         if not follow:
             raise
     return Exit.OK
 
 
-def _newest(client: "RestClient", last: int, kind: str | None, about: str | None) -> Iterable[Document]:
-    newest = client.newest_events(kind=kind, subject_id=about, limit=min(last, 200))
-    found: list[Document] = list(islice(newest, last))
-    return reversed(found)
+def _require_possible(*pairs: tuple[str, str, object]) -> None:
+    for option, other, are_both in pairs:
+        if are_both:
+            raise CommandError(f"{option} and {other} cannot be used together", "Leave out one of them.", Exit.USAGE)
+
+
+@dataclass(frozen=True)
+class _Conditions:
+    kind: str | None
+    about: str | None
+    tenant_id: str | None
+
+    def has(self, event: Document) -> bool:
+        is_of_kind = str(event["kind"]).startswith(self.kind or "")
+        return (
+            is_of_kind
+            and self.about in {None, event["subject_id"]}
+            and (self.tenant_id is None or self.tenant_id == event["tenant_id"])
+        )
+
+    def stretch(self, client: "RestClient", last: int | None, within: "Within") -> Iterable[Document]:
+        """Return the events of a stretch of time, or the ``last`` of them, the oldest first."""
+        asked: Within = {**within} if last is not None else {**within, "order": "oldest"}
+        events = client.newest_events(
+            kind=self.kind, subject_id=self.about, tenant_id=self.tenant_id, limit=min(last or 200, 200), **asked
+        )
+        if last is None:
+            return events
+        found: list[Document] = list(islice(events, last))
+        return reversed(found)
 
 
 def _show_all(

@@ -5,6 +5,7 @@ from typing import Annotated, Final, Literal
 
 import typer
 
+from muster.cli.framework.list_options import Limit, WithinOptions
 from muster.cli.framework.names import IncidentId
 from muster.cli.framework.output import Done, DryRun, Listing, Page, age, changes, reads
 from muster.cli.framework.profile import open_client
@@ -26,15 +27,17 @@ COLUMNS: Final = (
 
 @reads(app, "list", example="muster incident list --state all --watch")
 def list_incidents(
+    within: WithinOptions,
     state: Annotated[State, typer.Option(help="open, closed or all.")] = "open",
     kind: Annotated[list[str] | None, typer.Option(help="Such as judge_failed; may be repeated.")] = None,
     about: Annotated[str | None, typer.Option(help="The id of a GPU, job, tenant, … in full.")] = None,
-    limit: Annotated[int, typer.Option(min=1, help="How many at most.")] = 20,
+    limit: Limit = 20,
 ) -> Listing:
     """List incidents, the newest first."""
     wanted = None if state == "all" else state
     with open_client(as_operator=True) as client:
-        found = list(islice(client.incidents(state=wanted, kind=kind, subject=about, limit=min(limit, 200)), limit))
+        asked = client.incidents(state=wanted, kind=kind, subject=about, limit=min(limit, 200), **within.query())
+        found = list(islice(asked, limit))
     return Listing(found, COLUMNS, "No incident is open." if state == "open" else "There are no such incidents.")
 
 

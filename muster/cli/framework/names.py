@@ -88,11 +88,17 @@ _ONE_JOB: Final = "Its name or job_…, as much of either as names one, or - for
 JobId = Annotated[
     str, typer.Argument(metavar="JOB", help=_ONE_JOB, callback=resolved, autocompletion=_completing(_jobs))
 ]
+MaybeJob = Annotated[
+    str | None, typer.Argument(metavar="JOB", help=_ONE_JOB, callback=resolved, autocompletion=_completing(_jobs))
+]
 GpuName = Annotated[
     str, typer.Argument(metavar="GPU", help="GPU-…, or as much of it as names one.", autocompletion=_completing(_gpus))
 ]
 NodeName = Annotated[
     str, typer.Argument(metavar="NODE", help="Its name or node_….", autocompletion=_completing(_nodes))
+]
+MaybeNode = Annotated[
+    str | None, typer.Argument(metavar="NODE", help="Its name or node_….", autocompletion=_completing(_nodes))
 ]
 TenantName = Annotated[
     str, typer.Argument(metavar="TENANT", help="Its name or ten_….", autocompletion=_completing(_tenants))

@@ -7,6 +7,7 @@ import typer
 
 from muster.cli.framework.durations import seconds_of
 from muster.cli.framework.exits import CommandError, Exit
+from muster.cli.framework.list_options import Limit, WithinOptions
 from muster.cli.framework.names import GpuName, GpuOption, NodeOption, gpu_named, node_named, shortened
 from muster.cli.framework.output import Done, DryRun, Listing, Page, Table, age, changes, reads
 from muster.cli.framework.pending import once
@@ -25,11 +26,12 @@ FIGURES: Final = (Column("FIGURE", lambda row: row["name"]), Column("VALUE", lam
 
 @reads(app, "list", example="muster burnin list --node h100-1")
 def list_burn_ins(
+    within: WithinOptions,
     gpu: GpuOption = None,
     node: NodeOption = None,
     state: Annotated[list[str] | None, typer.Option(help="ORDERED, RUNNING, MEASURED, JUDGED or ABANDONED.")] = None,
     outcome: Annotated[list[str] | None, typer.Option(help="passed or failed.")] = None,
-    limit: Annotated[int, typer.Option(min=1, help="How many at most.")] = 100,
+    limit: Limit = 100,
 ) -> Listing:
     """List burn-ins, the newest order first."""
     with open_client(as_operator=True) as client:
@@ -38,6 +40,8 @@ def list_burn_ins(
             node=None if node is None else node_named(client, node),
             state=[each.upper() for each in state or []] or None,
             outcome=[each.lower() for each in outcome or []] or None,
+            limit=min(limit, 200),
+            **within.query(),
         )[:limit]
     short = shortened(sorted({item["gpu_uuid"] for item in found}), is_whole_fleet=False)
     columns = (

@@ -7,6 +7,8 @@ from typing import Annotated, Final
 
 import typer
 
+from muster.cli.framework.field_help import parameter_help
+from muster.cli.framework.list_options import WithinOptions
 from muster.cli.framework.moments import MOMENT, moment_in
 from muster.cli.framework.names import GpuName, gpu_named
 from muster.cli.framework.output import Listing, Page, Table, age, moment_of, reads
@@ -77,31 +79,39 @@ def register(app: typer.Typer) -> None:
     reads(app, "history", example="muster gpu history GPU-… --metric temperature_c --json")(history)
 
 
-def jobs(gpu: GpuName, limit: Limit = 20) -> Listing:
+def jobs(gpu: GpuName, within: WithinOptions, limit: Limit = 20) -> Listing:
     """List every attempt that had the GPU, the newest first, with the cause of its end."""
     with open_client(as_operator=True) as client:
-        found = list(islice(client.gpu_jobs(gpu_named(client, gpu), limit=limit), limit))
+        found = list(islice(client.gpu_jobs(gpu_named(client, gpu), limit=limit, **within.query()), limit))
     return Listing(found, JOBS, "No job ever had it.")
 
 
-def moves(gpu: GpuName, limit: Limit = 20) -> Listing:
+def moves(gpu: GpuName, within: WithinOptions, limit: Limit = 20) -> Listing:
     """List every transition of its standing, the newest first."""
     with open_client(as_operator=True) as client:
-        found = list(islice(client.gpu_standings(gpu_named(client, gpu), limit=limit), limit))
+        found = list(islice(client.gpu_standings(gpu_named(client, gpu), limit=limit, **within.query()), limit))
     return Listing(found, TRANSITION_COLUMNS, "It has not moved since it was enrolled.")
 
 
-def burn_ins(gpu: GpuName, limit: Limit = 20) -> Listing:
+def burn_ins(gpu: GpuName, within: WithinOptions, limit: Limit = 20) -> Listing:
     """List its burn-ins, the newest first, each figure with the newest ones of its cohort."""
     with open_client(as_operator=True) as client:
-        found = list(islice(client.gpu_burn_ins(gpu_named(client, gpu), limit=limit), limit))
+        found = list(islice(client.gpu_burn_ins(gpu_named(client, gpu), limit=limit, **within.query()), limit))
     return Listing(found, BURN_INS, "It has had no burn-in. `muster burnin run` orders one.")
 
 
-def evidence(gpu: GpuName, limit: Limit = 50) -> Listing:
+def evidence(
+    gpu: GpuName,
+    within: WithinOptions,
+    state: Annotated[list[str] | None, typer.Option(help=parameter_help("state"))] = None,
+    detector: Annotated[str | None, typer.Option(help="What its detector's name begins with.")] = None,
+    limit: Limit = 50,
+) -> Listing:
     """List all evidence about it, the newest first."""
     with open_client(as_operator=True) as client:
-        found = list(islice(client.evidence(gpu_named(client, gpu), limit=limit), limit))
+        states = [each.upper() for each in state or []] or None
+        asked = client.evidence(gpu_named(client, gpu), state=states, detector=detector, limit=limit, **within.query())
+        found = list(islice(asked, limit))
     return Listing(found, EVIDENCE, "Nothing was ever found about it.")
 
 

@@ -8,7 +8,8 @@ import typer
 
 from muster.cli.framework.durations import seconds_of
 from muster.cli.framework.exits import CommandError, Exit
-from muster.cli.framework.names import GpuName, NodeOption, gpu_named, node_named, shortened
+from muster.cli.framework.list_options import HolderOptions, OrderOption, PlaceOptions
+from muster.cli.framework.names import GpuName, JobOption, NodeOption, gpu_named, node_named, shortened
 from muster.cli.framework.output import Done, DryRun, Listing, Page, changes, reads
 from muster.cli.framework.pending import once
 from muster.cli.framework.profile import open_client
@@ -17,6 +18,7 @@ from muster.cli.gpu.gpu_history import register
 from muster.cli.gpu.gpu_texts import gpu_lines, standing_words, started_words
 
 if TYPE_CHECKING:
+    from muster.client.gpus import GpuConditions
     from muster.client.rest import RestClient
 
 app = typer.Typer(help="GPUs: what is known of each, and what to do about it.", no_args_is_help=True)
@@ -30,24 +32,43 @@ By = Literal["person", "agent"]
 
 @reads(app, "list", example="muster gpu list --standing suspect --standing quarantined --watch")
 def list_gpus(
+    where: PlaceOptions,
+    holder: HolderOptions,
     standing: Annotated[
         list[str] | None, typer.Option(help="HEALTHY, SUSPECT, …: the effective one; may be repeated.")
     ] = None,
     node: NodeOption = None,
     model: Annotated[str | None, typer.Option(help="A part of its model's name.")] = None,
     below: Annotated[float | None, typer.Option(help="Only scores under this.", min=0, max=101)] = None,
+    job: JobOption = None,
+    order: OrderOption = None,
     *,
     is_cordoned: Annotated[
         bool | None,
         typer.Option("--cordoned/--not-cordoned", help="Only those with a cordon, also of the node, or without one."),
     ] = None,
 ) -> Listing:
-    """List every GPU with its effective standing and its score: a person's standing counts over its own."""
+    """List GPUs with their effective standing and score: a person's standing counts over its own.
+
+    By node and slot; --order score gives the lowest score first, --order moved the newest move of a standing.
+    """
     standings = [name.upper() for name in standing or []] or None
     with open_client(as_operator=True) as client:
         node_id = None if node is None else node_named(client, node)
-        found = client.gpus(standing=standings, node=node_id, model=model, below=below, cordoned=is_cordoned)
-    is_whole_fleet = all(value is None for value in (standings, node, model, below, is_cordoned))
+        conditions: GpuConditions = {
+            "standing": standings,
+            "node": node_id,
+            "model": model,
+            "below": below,
+            "uuid": None,
+            "cordoned": is_cordoned,
+            "rack": where.rack,
+            "label": where.label,
+            "job_id": job,
+            **holder.query(client),
+        }
+        found = client.gpus(order=order, **conditions)
+    is_whole_fleet = all(value is None for value in conditions.values())
     short = shortened([gpu["uuid"] for gpu in found], is_whole_fleet=is_whole_fleet)
     columns = (
         Column("GPU", lambda gpu: short[gpu["uuid"]], wide=lambda gpu: gpu["uuid"]),

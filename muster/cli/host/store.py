@@ -20,6 +20,12 @@ def serve() -> None:
     service.run(settings)
 
 
-@app.callback()
-def store() -> None:
-    """Keep `serve` a word of its own: a group of one command would take its place."""
+@app.command("gateway", epilog="Example: `muster store gateway`")
+def gateway() -> None:
+    """Serve files of outputs in front of another S3-compatible store: it joins the chunks of one file."""
+    from muster.store.service import serve as service
+
+    settings = load_settings()
+    configure_logs(settings, "store-gateway")
+    require_known()
+    service.run_gateway(settings)

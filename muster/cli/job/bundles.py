@@ -1,12 +1,16 @@
 """``muster bundle``."""
 
 import re
+from itertools import islice
 from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
 from muster.cli.framework.exits import CommandError, Exit
+from muster.cli.framework.field_help import parameter_help
+from muster.cli.framework.list_options import Limit, WithinOptions
 from muster.cli.framework.names import TenantOption, tenant_named
+from muster.cli.framework.options import unfit
 from muster.cli.framework.output import Done, DryRun, Listing, Page, age, changes, moment_of, reads
 from muster.cli.framework.profile import open_client
 from muster.cli.framework.tables import Column
@@ -33,11 +37,23 @@ COLUMNS: Final = (
 
 
 @reads(app, "list", example="muster bundle list --wide")
-def list_bundles(tenant: TenantOption = None) -> Listing:
+def list_bundles(
+    within: WithinOptions,
+    tenant: TenantOption = None,
+    state: Annotated[str | None, typer.Option(help=parameter_help("state"))] = None,
+    limit: Limit = 10_000,
+    *,
+    is_largest_first: Annotated[bool, typer.Option("--largest-first", help="The largest first.")] = False,
+) -> Listing:
     """List bundles, the newest first, and how much the tenant stores."""
+    order = within.query()
+    if is_largest_first:
+        if within.oldest_first:
+            raise unfit("--largest-first", "leave out --oldest-first: a list has one order")
+        order["order"] = "largest"
     with open_client() as client:
         owner = _owner(client, tenant)
-        found = list(client.bundles(tenant_id=owner, limit=200))
+        found = list(islice(client.bundles(tenant_id=owner, state=state, limit=200, **order), limit))
         notes = []
         if owner is not None or client.whoami()["tenant_id"] is not None:
             limits = client.content_limits(tenant_id=owner)

@@ -71,6 +71,7 @@ def lineage_words(lineage: dict[str, Any] | None) -> list[str]:
         said.append(f"  specification {lineage['spec_sha256']}")
     if lineage.get("bundle"):
         said.append(f"  bundle {lineage['bundle']}")
+    said += [f"  environment {digest}" for digest in lineage.get("environments") or ()]
     return said
 
 

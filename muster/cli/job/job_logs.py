@@ -12,6 +12,7 @@ from muster.cli.framework.names import JobId
 from muster.cli.framework.output import AsJson, json_of, print_line
 from muster.cli.framework.profile import open_client
 from muster.cli.framework.terminal_text import plain_line
+from muster.cli.job.environment_texts import environment_words
 from muster.cli.job.job_wait import END_CODES, show_wait, state_line
 
 LOG_POLL_S: Final = 2.0
@@ -28,12 +29,17 @@ def logs(
     is_raw: Annotated[
         bool, typer.Option("--raw", help="As the program wrote it, with what may control your terminal.")
     ] = False,
+    of_build: Annotated[
+        bool, typer.Option("--build", help="What the builds of its environment wrote that failed, instead.")
+    ] = False,
     as_json: AsJson = False,
 ) -> int:
     """Show the ranks' output; a prefix distinguishes several ranks. Colours and all else that controls a terminal is
     left out.
     """
     text_of = _unchanged if is_raw else plain_line
+    if of_build:
+        return _show_builds(job_id, text_of, as_json=as_json)
     if search is not None and is_followed:
         raise CommandError("a search reads the output so far", "Leave out --follow or --search.", Exit.USAGE)
     if search is not None:
@@ -44,6 +50,22 @@ def logs(
         stream = None if rank is None else str(rank)
         pieces = client.logs(job_id, stream=stream, attempt_id=attempt)
         _print_pieces(pieces, text_of, with_prefix=rank is None, as_json=as_json)
+    return Exit.OK
+
+
+def _show_builds(job_id: str, text_of: Callable[[str], str], *, as_json: bool) -> int:
+    """Print the logs of the failed builds of the job's environment, and on the error stream the state of each."""
+    with open_client() as client:
+        found = client.job_environments(job_id)
+    if as_json:
+        print_line(json_of(found))
+        return Exit.OK
+    for build in found["items"]:
+        for line in build["log"].splitlines():
+            print_line(text_of(line))
+        typer.echo(environment_words(build), err=True)
+    if not found["items"]:
+        typer.echo("no host has asked for an environment of this job yet", err=True)
     return Exit.OK
 
 

@@ -66,6 +66,12 @@ Datasets = Annotated[
     list[str] | None,
     typer.Option(help="NAME=PATH[,manifest=PATH][,verify=checksums], on every host; may be repeated."),
 ]
+Outputs = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--outputs", help="PATTERN of files in the working folder to keep, such as 'models/**'. May be repeated."
+    ),
+]
 Secrets = Annotated[
     list[str] | None,
     typer.Option(help="NAME of a secret, a file for the program; or VARIABLE=NAME. May be repeated."),

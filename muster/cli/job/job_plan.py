@@ -10,8 +10,10 @@ from muster.cli.framework.durations import seconds_of
 from muster.cli.framework.names import JobId, TenantOption, tenant_named
 from muster.cli.framework.output import Page, age_of, moment_of
 from muster.cli.framework.profile import open_client
+from muster.cli.job.environment_texts import environment_words
 from muster.cli.job.fault_lines import fault_lines, texts_of
 from muster.cli.job.job_options import Tier, WallTime
+from muster.cli.job.lock_options import FromHost, Lock, locked_sizes
 from muster.cli.job.placement_options import PlaceOptions, SizeOptions
 from muster.cli.job.verdicts import lines_of as verdict_lines
 from muster.cli.job.work_folder import Bundled, BundleFolder, chosen_folder
@@ -25,6 +27,7 @@ if TYPE_CHECKING:
     from muster import documents
     from muster.client.rest import RestClient
 
+_FORBIDDEN: Final = 403
 _NOT_FOUND: Final = 404
 _CONFLICT: Final = 409
 
@@ -53,6 +56,8 @@ def plan(
     ] = None,
     tenant: TenantOption = None,
     bundle: BundleFolder = None,
+    lock: Lock = None,
+    from_host: FromHost = None,
 ) -> Page:
     """Show where a job would start, which jobs would be reclaimed, or why it would wait. Nothing is stored."""
     wall_time_s = seconds_of(wall_time, "--wall-time")
@@ -64,7 +69,9 @@ def plan(
             question["tenant_id"] = tenant_named(client, tenant)
         named = chosen_folder(bundle, no_bundle=False, words=(), is_contained=False)
         bundled = None if named is None else Bundled.of(client, named, question)
-        return plan_shown(client.plan_job(question), [] if bundled is None else [bundled.would_upload()])
+        lines = [] if bundled is None else [bundled.would_upload()]
+        lines += [] if lock is None else [locked_sizes(lock, str(lock), from_host or [])]
+        return plan_shown(client.plan_job(question), lines)
 
 
 def plan_shown(found: Mapping[str, Any], more: Sequence[str] = ()) -> Page:
@@ -85,17 +92,39 @@ def explain(job_id: JobId) -> Page:
         of_watch = {"verdict": stated[0] if stated else None, "fault_lines": printed}
         said = [line for item in stated for line in verdict_lines(item)]
         said += [] if printed is None else texts_of(printed)
+        built = _environments(client, job_id)
+        said += built
         try:
             found = client.explain_job(job_id)
         except Problem as problem:
             if problem.status != _CONFLICT or not said:
                 raise
-            return Page(of_watch, [f"{job_id}: {said[0]}", *said[1:]])
+            state = _state_words(client, job_id) if built else []
+            first, *others = [*state, *said]
+            return Page(of_watch, [f"{job_id}: {first}", *others])
     first, *others = lines_of(
         found, Tense.CONDITIONAL if found["victims"] else Tense.DONE
     )  # a notified job is no victim
     lines = [f"{job_id}: {first}", *others]
     return Page({**found, **of_watch}, [*lines, *(f"  {line}" for line in said)])
+
+
+def _environments(client: "RestClient", job_id: str) -> list[str]:
+    """Return lines about builds of its environment; empty for a server of the release before, or without the right."""
+    try:
+        found = client.job_environments(job_id)["items"]
+    except Problem as problem:
+        if problem.status in {_FORBIDDEN, _NOT_FOUND}:
+            return []
+        raise
+    logged = any(build["log"] for build in found)
+    more = [f"what the installer wrote: muster job logs --build {job_id}"] if logged else []
+    return [*(environment_words(build) for build in found), *more]
+
+
+def _state_words(client: "RestClient", job_id: str) -> list[str]:
+    job = client.job(job_id)
+    return [f"{job['state']}: {job['state_reason']}"]
 
 
 def _newest_verdict(client: "RestClient", job_id: str) -> "list[documents.Verdict]":

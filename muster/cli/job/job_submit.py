@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from muster.cli.framework.durations import seconds_of
+from muster.cli.framework.exits import CommandError, Exit
 from muster.cli.framework.job_names import note_submitted
 from muster.cli.framework.names import TenantOption, tenant_named
 from muster.cli.framework.options import unfit
@@ -31,6 +32,7 @@ from muster.cli.job.job_options import (
     OnStraggler,
     OnValueFault,
     OomDoublings,
+    Outputs,
     Pids,
     Ranks,
     RerunExitCodes,
@@ -107,6 +109,7 @@ class ResourceOptions(LimitOptions):
 
     secret: Secrets = None
     dataset: Datasets = None
+    outputs: Outputs = None
 
     def fields(self) -> dict[str, Any]:
         secrets = [secret_of(words) for words in self.secret or []]
@@ -115,6 +118,7 @@ class ResourceOptions(LimitOptions):
             secrets=[name for variable, name in secrets if not variable],
             secret_env={variable: name for variable, name in secrets if variable},
             datasets=[dataset_of(words) for words in self.dataset or []],
+            outputs=list(self.outputs or []),
         )
 
 
@@ -199,14 +203,26 @@ def submitted(
         if tenant is not None:
             spec["tenant_id"] = tenant_named(client, tenant)
         bundled = None if folder is None else Bundled.of(client, folder, spec)
+        _require_bundle_of_lock(spec)
         if dry_run:
-            return plan_shown(client.plan_job(spec), [] if bundled is None else [bundled.would_upload()])
+            lines = [] if bundled is None else [bundled.would_upload(), *bundled.environment]
+            return plan_shown(client.plan_job(spec), lines)
+        for line in () if bundled is None else bundled.environment:
+            typer.echo(line, err=True)
         job = _sent(client, spec, bundled)
     job_id = str(job["id"])
     note_submitted(job_id)
     of_which = f", a copy of {spec['copied_from']}" if spec.get("copied_from") else ""
     then = partial(follow_logs, job_id) if follow else partial(wait_for_end, job_id) if must_wait else None
     return Done(job, f"{job_id}  {job['name']}  {job['state']}{of_which}", then=then)
+
+
+def _require_bundle_of_lock(spec: dict[str, Any]) -> None:
+    """Require that a program with an environment has a bundle. Raises CommandError."""
+    program = spec.get("program") or {}
+    if program.get("environment") and program.get("bundle") is None:
+        words = "an environment is built from a lock file of the work folder, and this job has none"
+        raise CommandError(words, "Name the folder by --bundle; its control plane needs a content store.", Exit.USAGE)
 
 
 def _sent(client: "RestClient", spec: dict[str, Any], bundled: Bundled | None) -> "documents.ChangedJob":

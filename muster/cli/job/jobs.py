@@ -6,13 +6,16 @@ from typing import Annotated, Final
 
 import typer
 
+from muster.cli.framework.bulk import Expect, JobSelection, change_all, require_one
 from muster.cli.framework.durations import seconds_of
-from muster.cli.framework.names import JobId, TenantOption, tenant_named
+from muster.cli.framework.list_options import WithinOptions
+from muster.cli.framework.names import JobId, MaybeJob, TenantOption, tenant_named
 from muster.cli.framework.output import Done, DryRun, Listing, Page, Table, age, changes, moment_of, reads, until
 from muster.cli.framework.profile import open_client
 from muster.cli.framework.tables import Column, Document, printable
 from muster.cli.job.files.copies import copy, retry
 from muster.cli.job.files.export import export, schema
+from muster.cli.job.job_files import files, get
 from muster.cli.job.job_logs import logs
 from muster.cli.job.job_pins import pin, unpin
 from muster.cli.job.job_plan import explain, plan, reasons
@@ -115,6 +118,8 @@ reads(app, "ranks", example="muster job ranks job_… --watch")(ranks)
 reads(app, "steps", example="muster job steps job_… --json")(steps)
 changes(app, "pin", example="muster job pin job_… 400 --reason 'the one that we published'")(pin)
 changes(app, "unpin", example="muster job unpin job_… 400")(unpin)
+reads(app, "files", example="muster job files job_…")(files)
+changes(app, "get", example="muster job get job_… model.pt -o results")(get)
 app.command("logs", epilog="Example: `muster job logs job_… --follow --rank 0`")(logs)
 
 
@@ -200,10 +205,20 @@ def _hosts(job: Document, attempt: Document) -> str:
 
 
 @reads(app, "checkpoints", example="muster job checkpoints job_…")
-def checkpoints(job_id: JobId) -> Listing:
-    """List every generation with its status, and why one is never resumed from."""
+def checkpoints(
+    job_id: JobId,
+    within: WithinOptions,
+    status: Annotated[list[str] | None, typer.Option(help="VERIFIED, GOOD, …; may be repeated.")] = None,
+    *,
+    is_pinned: Annotated[
+        bool | None, typer.Option("--pinned/--not-pinned", help="Only pinned ones, or only others.")
+    ] = None,
+) -> Listing:
+    """List generations with their status, the newest step first, and why one is never resumed from."""
+    statuses = [each.upper() for each in status or []] or None
     with open_client() as client:
-        return Listing(client.checkpoints(job_id), CHECKPOINTS, "No checkpoint was committed.")
+        found = client.checkpoints(job_id, status=statuses, pinned=is_pinned, **within.query())
+    return Listing(found, CHECKPOINTS, "No checkpoint was committed.")
 
 
 @reads(app, "energy", example="muster job energy job_…")
@@ -225,17 +240,57 @@ def events(job_id: JobId) -> Listing:
 
 
 @changes(app, "cancel", example="muster job cancel job_… --reason 'wrong data'")
-def cancel(job_id: JobId, reason: Reason = None, *, dry_run: DryRun = False) -> Done:
-    """Cancel a job: at once while it waits, else after its programs have stopped."""
+def cancel(
+    which: JobSelection,
+    job_id: MaybeJob = None,
+    reason: Reason = None,
+    expect: Expect = None,
+    *,
+    dry_run: DryRun = False,
+) -> Done | Page:
+    """Cancel a job: at once while it waits, else after its programs have stopped.
+
+    Without JOB, options such as --tenant select jobs: type it with --dry-run first, which shows them and their number.
+    """
+    require_one(job_id, which, "JOB")
     with open_client() as client:
+        if job_id is None:
+            return change_all(
+                lambda body, is_tried: client.cancel_jobs(body, dry_run=is_tried),
+                {"selector": which.selector(client)},
+                reason=reason,
+                expect=expect,
+                dry_run=dry_run,
+                done="cancelled",
+            )
         job = client.cancel_job(job_id, reason, dry_run=dry_run)
     return Done(job, state_line(job))
 
 
 @changes(app, "release", example="muster job release job_… --reason 'the data is repaired'")
-def release(job_id: JobId, reason: Reason = None, *, dry_run: DryRun = False) -> Done:
-    """Release a job from HELD into the queue; only an operator may release a suspect program."""
+def release(
+    which: JobSelection,
+    job_id: MaybeJob = None,
+    reason: Reason = None,
+    expect: Expect = None,
+    *,
+    dry_run: DryRun = False,
+) -> Done | Page:
+    """Release a job from HELD into the queue; only an operator may release a suspect program.
+
+    Without JOB, options such as --tenant select jobs: type it with --dry-run first, which shows them and their number.
+    """
+    require_one(job_id, which, "JOB")
     with open_client() as client:
+        if job_id is None:
+            return change_all(
+                lambda body, is_tried: client.release_jobs(body, dry_run=is_tried),
+                {"selector": which.selector(client)},
+                reason=reason,
+                expect=expect,
+                dry_run=dry_run,
+                done="released",
+            )
         job = client.release_job(job_id, reason, dry_run=dry_run)
     return Done(job, state_line(job))
 

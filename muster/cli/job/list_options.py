@@ -22,6 +22,7 @@ class ConditionOptions:
         list[str] | None, typer.Option(help="NAME=VALUE, or NAME for any value; may be repeated, then all hold.")
     ] = None
     node: Annotated[str | None, typer.Option(help="Jobs that have a part on this host now, by its name or id.")] = None
+    rack: Annotated[str | None, typer.Option(help="Jobs that have a part in this rack now.")] = None
     since: Annotated[str | None, typer.Option(help=f"Submitted then or later. {MOMENT}")] = None
     until: Annotated[str | None, typer.Option(help=f"Submitted before. {MOMENT}")] = None
     oldest_first: Annotated[bool, typer.Option("--oldest-first", help="The oldest first.")] = False
@@ -35,6 +36,8 @@ class ConditionOptions:
             found["label"] = self.label
         if self.node is not None:
             found["node"] = node_named(client, self.node)
+        if self.rack is not None:
+            found["rack"] = self.rack
         if self.since is not None:
             found["since"] = moment_in(self.since, "--since")
         if self.until is not None:

@@ -11,6 +11,7 @@ import typer
 from muster.cli.framework.options import unfit
 from muster.cli.job.environments import Engine, Image, Mounts, User, Venv, environment_of
 from muster.cli.job.job_options import Env, Python, Workdir
+from muster.cli.job.lock_options import LockOptions
 from muster.cli.job.work_folder import BundleFolder, NoBundle, WorkFolder, chosen_folder
 
 if TYPE_CHECKING:
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class ProgramOptions:
+class ProgramOptions(LockOptions):
     """How a job's program is started. ``command``: as it is, without torchrun."""
 
     env: Env = None
@@ -38,7 +39,7 @@ class ProgramOptions:
         return chosen_folder(
             self.bundle,
             no_bundle=self.no_bundle,
-            words=words if self.command else words[:1],
+            words=[*(words if self.command else words[:1]), *([] if self.lock is None else [str(self.lock)])],
             is_contained=is_contained or self.image is not None,
             script=None if self.command or has_bundle else next(iter(words), None),
         )
@@ -57,6 +58,7 @@ class ProgramOptions:
     def fields(self, words: list[str]) -> dict[str, Any]:
         """Return the program's fields. Warn of paths that do not exist here."""
         around = environment_of(self.venv, self.image, self.engine, self.mounts, self.user)
+        around |= self.environment_fields(around, self.python)
         # Without --no-bundle a script that does not exist here is refused.
         script = Path(words[0]) if self.no_bundle and not self.command else None
         _warn_of_missing(around, script, self.workdir, self.python, self.venv)

@@ -5,6 +5,7 @@ from typing import Annotated, Final
 
 import typer
 
+from muster.cli.framework.list_options import HolderOptions, Limit, WithinOptions
 from muster.cli.framework.names import JobOption, ReclaimId
 from muster.cli.framework.output import Listing, Page, age, moment_of, reads, until
 from muster.cli.framework.profile import open_client
@@ -32,14 +33,25 @@ COLUMNS: Final = (
 
 @reads(app, "list", example="muster reclaim list --state notified --watch")
 def list_reclaims(
+    within: WithinOptions,
+    holder: HolderOptions,
     state: Annotated[list[str] | None, typer.Option(help="NOTIFIED, RELEASED, …; may be repeated.")] = None,
     job: JobOption = None,
-    limit: Annotated[int, typer.Option(min=1, help="How many at most.")] = 20,
+    limit: Limit = 20,
 ) -> Listing:
-    """List reclaims, the newest first."""
+    """List reclaims, the newest first. --job, --tenant and --tier are of either side."""
     states = [name.upper() for name in state or []] or None
     with open_client() as client:
-        found = list(islice(client.reclaims(state=states, job_id=job, limit=min(limit, 200)), limit))
+        side = holder.query(client)
+        asked = client.reclaims(
+            state=states,
+            job_id=job,
+            tenant_id=side["tenant_id"],
+            tier=side["tier"],
+            limit=min(limit, 200),
+            **within.query(),
+        )
+        found = list(islice(asked, limit))
     return Listing(found, COLUMNS, "No GPUs have been reclaimed.")
 
 

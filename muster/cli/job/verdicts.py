@@ -1,12 +1,12 @@
 """``muster verdict``: what the watch states of running jobs."""
 
 from collections.abc import Mapping
-from itertools import islice
 from typing import Annotated, Any, Final, Literal
 
 import typer
 
-from muster.cli.framework.names import JobId, JobOption, NodeOption, VerdictId
+from muster.cli.framework.list_options import Limit, WithinOptions
+from muster.cli.framework.names import JobId, JobOption, NodeOption, TenantOption, VerdictId, tenant_named
 from muster.cli.framework.output import Done, DryRun, Listing, Page, Table, age, changes, moment_of, reads
 from muster.cli.framework.profile import open_client
 from muster.cli.framework.tables import Column
@@ -36,18 +36,22 @@ RULE_COLUMNS: Final = (
 
 @reads(app, "list", example="muster verdict list --watch")
 def list_verdicts(
+    within: WithinOptions,
     state: Annotated[State, typer.Option(help="standing, dismissed or all.")] = "standing",
     kind: Annotated[list[str] | None, typer.Option(help="Such as hang; may be repeated.")] = None,
     job: JobOption = None,
     node: NodeOption = None,
-    limit: Annotated[int, typer.Option(min=1, help="How many at most.")] = 20,
+    tenant: TenantOption = None,
+    limit: Limit = 20,
 ) -> Listing:
     """List verdicts, the newest first."""
     wanted = None if state == "all" else state
     with open_client() as client:
         node_id = None if node is None else client.node(node)["id"]
-        asked = client.verdicts(state=wanted, kind=kind, job=job, node=node_id, limit=min(limit, 200))
-        found = list(islice(asked, limit))
+        tenant_id = None if tenant is None else tenant_named(client, tenant)
+        found = client.verdicts(
+            state=wanted, kind=kind, job=job, node=node_id, tenant_id=tenant_id, limit=min(limit, 200), **within.query()
+        )[:limit]
     return Listing(found, COLUMNS, "No verdict stands." if state == "standing" else "There are no such verdicts.")
 
 

@@ -86,12 +86,13 @@ def _is_in(folder: Path, word: str) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Bundled:
-    """A work folder that was read, for the control plane of ``client``."""
+    """A work folder that was read, for the control plane of ``client``. ``environment``: its sizes as text."""
 
     client: "RestClient"
     folder: Path
     found: "Bundle"
     tenant_id: str | None
+    environment: tuple[str, ...] = ()
 
     @classmethod
     def of(cls, client: "RestClient", folder: WorkFolder, spec: dict[str, Any]) -> "Bundled | None":
@@ -104,7 +105,8 @@ class Bundled:
         if "program" in spec:
             spec["program"] = in_bundle(spec["program"], folder, found.digest)
             _require_program(spec["program"], folder.path, found)
-        return cls(client, folder.path, found, tenant_id)
+        environment = _locked(spec.get("program", {}).get("environment"), folder.path, found)
+        return cls(client, folder.path, found, tenant_id, environment)
 
     def would_upload(self) -> str:
         return would_upload(self.client, self.found, self.tenant_id)
@@ -248,19 +250,42 @@ def in_bundle(program: Mapping[str, Any], folder: WorkFolder, digest: str) -> di
         found["argv"] = [inside if "/" in inside else f"./{inside}", *argv[1:]]
     if program.get("working_dir") is not None:
         found["working_dir"] = _working_dir(program["working_dir"], folder.path)
+    environment = program.get("environment")
+    if isinstance(environment, Mapping) and environment.get("lock"):
+        lock = _within(start / environment["lock"], folder.path, "the lock file")
+        found["environment"] = {**environment, "lock": lock}
     return found
+
+
+def _locked(environment: Any, folder: Path, found: "Bundle") -> tuple[str, ...]:
+    """Return the sizes of the environment. Raises CommandError: its lock file is not in the bundle, or is none."""
+    from muster.cli.job.lock_options import locked_sizes
+    from muster.domain.job.environment_spec import UV_LOCK
+
+    if not isinstance(environment, Mapping) or not environment.get("lock"):
+        return ()
+    path = str(environment["lock"])
+    _require_file(path, "the lock file", folder, found)
+    if Path(path).name == UV_LOCK:
+        _require_file((Path(path).parent / "pyproject.toml").as_posix(), "the project of the lock", folder, found)
+    return (locked_sizes(folder / path, path, environment.get("from_host") or []),)
 
 
 def _require_program(program: Mapping[str, Any], folder: Path, found: "Bundle") -> None:
     """Require that the bundle has the program's file. Raises CommandError, which says why it was left out."""
-    from muster.content.manifest import Kind
-    from muster.content.scan import why_left_out
     from muster.domain.job.bundle_spec import is_in_bundle
 
     argv = program.get("argv") or [""]
     path = program.get("script") or (argv[0].removeprefix("./") if is_in_bundle(argv[0]) else None)
-    if path is None:
-        return
+    if path is not None:
+        _require_file(path, "the program", folder, found)
+
+
+def _require_file(path: str, what: str, folder: Path, found: "Bundle") -> None:
+    """Require that the bundle has a file. Raises CommandError, which says why it was left out."""
+    from muster.content.manifest import Kind
+    from muster.content.scan import why_left_out
+
     taken = {entry.path for entry in found.manifest.entries if entry.kind is not Kind.FOLDER}
     # A folder of the path may be a link, which is taken in place of what is in it.
     real = Path(os.path.realpath((folder / path).parent)) / Path(path).name
@@ -268,11 +293,12 @@ def _require_program(program: Mapping[str, Any], folder: Path, found: "Bundle") 
         return
     left_out = why_left_out(folder, path)
     if left_out is None:
-        raise CommandError(f"the work folder {folder} has no file {path}", "Name the program's own file.", Exit.USAGE)
-    advice = "Move the program out of it."
+        words = f"the work folder {folder} has no file {path}, which is {what}"
+        raise CommandError(words, f"Name {what} by its own path.", Exit.USAGE)
+    advice = "Move it elsewhere."
     if left_out.file is not None:
-        advice = f"Add `{left_out.pattern}` to the end of {left_out.file}, or move the program."
-    raise CommandError(f"the work folder goes without the program {path}: {left_out.why}", advice, Exit.USAGE)
+        advice = f"Add `{left_out.pattern}` to the end of {left_out.file}, or move it."
+    raise CommandError(f"the work folder goes without {what} {path}: {left_out.why}", advice, Exit.USAGE)
 
 
 def _within(path: Path, folder: Path, what: str) -> str:

@@ -7,6 +7,7 @@ import typer
 
 from muster.cli.framework.durations import seconds_of
 from muster.cli.framework.exits import CommandError, Exit
+from muster.cli.framework.list_options import PlaceOptions, WithinOptions
 from muster.cli.framework.names import CordonId, GpuOption, NodeOption, gpu_named, node_named, shortened
 from muster.cli.framework.output import Done, DryRun, Listing, age, changes, reads, until
 from muster.cli.framework.pending import once
@@ -55,10 +56,15 @@ def _wanted(client: "RestClient", reason: str, node: str | None, gpu: str | None
 
 
 @reads(app, "list", example="muster cordon list --wide")
-def list_cordons() -> Listing:
-    """List the cordons that are in force."""
+def list_cordons(
+    within: WithinOptions,
+    where: PlaceOptions,
+    node: NodeOption = None,
+    owner: Annotated[str | None, typer.Option(help="The person or rule that set it.")] = None,
+) -> Listing:
+    """List the cordons that are in force or will be, the newest first. A GPU's is at the place of its node."""
     with open_client(as_operator=True) as client:
-        found = client.cordons()
+        found = client.cordons(node=node, rack=where.rack, label=where.label, owner=owner, **within.query())
         on_nodes = any(item["node_id"] for item in found)
         names = {node["id"]: node["name"] for node in client.nodes()} if on_nodes else {}
     short = shortened(sorted({item["gpu_uuid"] for item in found if item["gpu_uuid"]}), is_whole_fleet=False)

@@ -7,9 +7,11 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
+from muster.cli.framework.bulk import Expect, NodeSelection, change_all, require_one
 from muster.cli.framework.durations import seconds_of
 from muster.cli.framework.exits import CommandError, Exit
-from muster.cli.framework.names import NodeName
+from muster.cli.framework.list_options import HolderOptions, OrderOption, PlaceOptions
+from muster.cli.framework.names import MaybeNode, NodeName
 from muster.cli.framework.options import unfit
 from muster.cli.framework.output import Done, DryRun, Listing, Page, Table, age, changes, reads, until
 from muster.cli.framework.pending import once
@@ -20,6 +22,7 @@ from muster.cli.gpu.gpu_texts import needs_lines, standing_words
 from muster.cli.node.node_export import export
 
 if TYPE_CHECKING:
+    from muster.client.fleet import NodeConditions
     from muster.client.rest import RestClient
 
 app = typer.Typer(help="Nodes: the GPU hosts.", no_args_is_help=True)
@@ -85,19 +88,29 @@ def _microseconds(value: float | None) -> str:
 
 @reads(app, "list", example="muster node list --contact silent --contact lost --watch")
 def list_nodes(
+    where: PlaceOptions,
+    holder: HolderOptions,
     contact: Annotated[list[str] | None, typer.Option(help="LIVE, SILENT or LOST; may be repeated.")] = None,
     name: Annotated[str | None, typer.Option(help="A part of its name.")] = None,
-    rack: Annotated[str | None, typer.Option(help="Its rack's whole name.")] = None,
+    order: OrderOption = None,
     *,
     is_cordoned: Annotated[
         bool | None, typer.Option("--cordoned/--not-cordoned", help="Only those with a cordon, or without one.")
     ] = None,
 ) -> Listing:
-    """List every host with its contact, by name."""
+    """List hosts with their contact, by name; --order rack or silent gives another order."""
     contacts = [each.upper() for each in contact or []] or None
     with open_client(as_operator=True) as client:
-        found = client.nodes(contact=contacts, name=name, rack=rack, cordoned=is_cordoned)
-    is_whole_fleet = all(value is None for value in (contacts, name, rack, is_cordoned))
+        conditions: NodeConditions = {
+            "contact": contacts,
+            "name": name,
+            "rack": where.rack,
+            "label": where.label,
+            "cordoned": is_cordoned,
+            **holder.query(client),
+        }
+        found = client.nodes(order=order, **conditions)
+    is_whole_fleet = all(value is None for value in conditions.values())
     enrol = "No hosts are enrolled. `muster join-token create` lets one enrol."
     return Listing(found, COLUMNS, enrol if is_whole_fleet else "No node is like that.")
 
@@ -150,23 +163,92 @@ def maintenance(
     return Done(cordon, f"{words}on {node}{told}; `muster cordon release` ends it")
 
 
+@changes(app, "cordon", example="muster node cordon --rack r12 --reason 'new switch' --dry-run")
+def cordon(
+    which: NodeSelection,
+    reason: Annotated[str, typer.Option(help="Why; it is shown with the node.")],
+    for_: Annotated[str | None, typer.Option("--for", help="How long, such as 4h; else until it is released.")] = None,
+    expect: Expect = None,
+    *,
+    dry_run: DryRun = False,
+) -> Page:
+    """Keep all selected nodes out of new placements; running jobs stay. `muster cordon create` is for one node or GPU.
+
+    Type it with --dry-run first: it shows which nodes are meant, and how many.
+    """
+    with open_client(as_operator=True) as client:
+        body = {"selector": which.selector(client), "until": _end_after(for_)}
+        return change_all(
+            lambda body, is_tried: client.cordon_nodes(body, dry_run=is_tried),
+            body,
+            reason=reason,
+            expect=expect,
+            dry_run=dry_run,
+            done="cordoned",
+        )
+
+
+@changes(app, "uncordon", example="muster node uncordon --rack r12 --reason 'the switch is new' --dry-run")
+def uncordon(
+    which: NodeSelection,
+    reason: Annotated[str, typer.Option(help="Why now.")],
+    expect: Expect = None,
+    *,
+    dry_run: DryRun = False,
+) -> Page:
+    """End all cordons that persons set on the selected nodes, also by a drain; cordons of rules and windows stand.
+
+    Type it with --dry-run first: it shows which nodes are meant, and how many.
+    """
+    with open_client(as_operator=True) as client:
+        return change_all(
+            lambda body, is_tried: client.uncordon_nodes(body, dry_run=is_tried),
+            {"selector": which.selector(client)},
+            reason=reason,
+            expect=expect,
+            dry_run=dry_run,
+            done="released",
+        )
+
+
+def _end_after(for_: str | None) -> str | None:
+    seconds = seconds_of(for_, "--for")
+    return None if seconds is None else (datetime.now(UTC) + timedelta(seconds=seconds)).isoformat()
+
+
 @changes(app, "drain", example="muster node drain h100-1 --reason 'a new fan' --deadline 10m --wait")
 def drain(
-    node: NodeName,
+    which: NodeSelection,
     reason: Annotated[str, typer.Option(help="Why; owners of jobs there see it.")],
+    node: MaybeNode = None,
     deadline: Annotated[
         str | None, typer.Option(help="How long programs may take to save and leave; by default the policy's.")
     ] = None,
     for_: Annotated[str | None, typer.Option("--for", help="When it takes jobs again; else when released.")] = None,
     timeout: Annotated[str, typer.Option(help="With --wait: how long at most.")] = "1d",
+    expect: Expect = None,
     *,
-    must_wait: Annotated[bool, typer.Option("--wait", help="Until no job has a GPU there.")] = False,
+    must_wait: Annotated[bool, typer.Option("--wait", help="Until no job has a GPU there; of one node.")] = False,
     dry_run: DryRun = False,
-) -> Done:
-    """Drain a node: no new job is placed there, and running jobs are asked to leave. Releasing its cordon ends it."""
-    seconds, wait_s = seconds_of(for_, "--for"), seconds_of(timeout, "--timeout") or 0.0
-    until = None if seconds is None else (datetime.now(UTC) + timedelta(seconds=seconds)).isoformat()
+) -> Done | Page:
+    """Drain a node: no new job is placed there, and running jobs are asked to leave. Releasing its cordon ends it.
+
+    Without NODE, options such as --rack select nodes: type it with --dry-run first, which shows them and their number.
+    """
+    require_one(node, which, "NODE")
+    wait_s, until = seconds_of(timeout, "--timeout") or 0.0, _end_after(for_)
     with open_client(as_operator=True) as client:
+        if node is None:
+            if must_wait:
+                raise unfit("--wait", "it is of one node; `muster node list --rack` shows how many GPUs are in use")
+            return change_all(
+                lambda body, is_tried: client.drain_nodes(body, dry_run=is_tried),
+                {"selector": which.selector(client), "until": until, "deadline_s": seconds_of(deadline, "--deadline")},
+                reason=reason,
+                expect=expect,
+                dry_run=dry_run,
+                done="drained",
+            )
         name, asked = str(client.node(node)["id"]), ["drain", node, reason, deadline, for_]
 
         def send(body: dict[str, Any], key: str | None) -> Any:

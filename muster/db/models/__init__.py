@@ -8,9 +8,18 @@ from muster.db.models.audit import AuditEntry
 from muster.db.models.burn_ins import BurnIn
 from muster.db.models.checkpoints import Checkpoint
 from muster.db.models.cluster import Cluster, SequenceHead, StateEdge
-from muster.db.models.content import ContentUse, FolderJob, FolderObject, StoredFolder, StoredObject
+from muster.db.models.content import (
+    ContentUse,
+    FolderFile,
+    FolderJob,
+    FolderObject,
+    JobOutput,
+    StoredFolder,
+    StoredObject,
+)
 from muster.db.models.cordons import Cordon
 from muster.db.models.enrolment import JoinToken, NodeIdentity
+from muster.db.models.environments import EnvironmentBuild, EnvironmentJob
 from muster.db.models.events import ConsumerCursor, Event
 from muster.db.models.gpus import Gpu, GpuOverride, GpuStandingChange
 from muster.db.models.health import Breaker, BreakerProposal, EvidenceRow, Incident, Repair
@@ -61,8 +70,11 @@ __all__ = [
     "ConsumerCursor",
     "ContentUse",
     "Cordon",
+    "EnvironmentBuild",
+    "EnvironmentJob",
     "Event",
     "EvidenceRow",
+    "FolderFile",
     "FolderJob",
     "FolderObject",
     "Gpu",
@@ -72,6 +84,7 @@ __all__ = [
     "IdempotencyKey",
     "Incident",
     "Job",
+    "JobOutput",
     "JobSecret",
     "JoinToken",
     "LeaderLeaseRow",

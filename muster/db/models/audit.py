@@ -20,6 +20,7 @@ class AuditEntry(Base):
         CheckConstraint("(position IS NULL) = (prev_hash IS NULL)", name="linked"),
         Index("ix_audit_entries_unsealed", "serial", postgresql_where=text("position IS NULL")),
         Index("ix_audit_entries_serial", "serial"),
+        Index("ix_audit_entries_at", "at"),
         Index("ix_audit_entries_actor", "actor", "serial"),
         Index("ix_audit_entries_action", "action", "serial"),
         Index("ix_audit_entries_subject_id", "subject_id", "serial"),

@@ -7,7 +7,7 @@ from sqlalchemy import BigInteger, CheckConstraint, ForeignKey, Identity, Index,
 from sqlalchemy.orm import Mapped, mapped_column
 
 from muster.db.base import Base, EnumText, one_of
-from muster.domain.ids import JobId, TenantId
+from muster.domain.ids import AttemptId, JobId, TenantId
 from muster.domain.stored_content import FolderKind, FolderState, ObjectKind, ObjectState
 
 _DIGEST: Final = r"digest ~ '^[0-9a-f]{64}$'"
@@ -89,6 +89,42 @@ class FolderJob(Base):
 
     job_id: Mapped[JobId] = mapped_column(ForeignKey("jobs.id"), primary_key=True)
     folder_id: Mapped[int] = mapped_column(BigInteger, ForeignKey("stored_folders.id"), primary_key=True, index=True)
+
+
+class FolderFile(Base):
+    """A file of a folder of outputs, so that lists need no manifest. ``number``: by its path, in the order of bytes."""
+
+    __tablename__ = "folder_files"
+    __table_args__ = (CheckConstraint("number >= 1 AND num_bytes >= 0", name="numbers"),)
+
+    folder_id: Mapped[int] = mapped_column(
+        BigInteger, ForeignKey("stored_folders.id", ondelete="CASCADE"), primary_key=True
+    )
+    number: Mapped[int] = mapped_column(primary_key=True)
+    path: Mapped[str]
+    num_bytes: Mapped[int] = mapped_column(BigInteger)
+
+
+class JobOutput(Base):
+    """Files of one host's part of an attempt, that were collected at its end or at a checkpoint.
+
+    ``step``: the checkpoint's; None: at the end. The row of its folder stays as long as this one.
+    """
+
+    __tablename__ = "job_outputs"
+    __table_args__ = (
+        UniqueConstraint("attempt_id", "node_rank", "step", postgresql_nulls_not_distinct=True),
+        CheckConstraint("node_rank >= 0 AND step >= 0", name="numbers"),
+        Index(None, "job_id", "id"),
+    )
+
+    id: Mapped[int] = mapped_column(BigInteger, Identity(always=True), primary_key=True, init=False)
+    job_id: Mapped[JobId] = mapped_column(ForeignKey("jobs.id"))
+    attempt_id: Mapped[AttemptId] = mapped_column(ForeignKey("attempts.id"))
+    node_rank: Mapped[int]
+    step: Mapped[int | None] = mapped_column(BigInteger)
+    folder_id: Mapped[int] = mapped_column(BigInteger, ForeignKey("stored_folders.id"), index=True)
+    created_at: Mapped[datetime]
 
 
 class ContentUse(Base):

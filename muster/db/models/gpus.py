@@ -26,6 +26,7 @@ class Gpu(Base):
         CheckConstraint("slot_index >= 0", name="slot_index"),
         CheckConstraint("memory_bytes > 0", name="memory_bytes"),
         Index("ix_gpus_serial", "serial", postgresql_where=text("serial IS NOT NULL")),
+        Index("ix_gpus_score", text("COALESCE(score, 101)"), "uuid"),
         Index("ix_gpus_judge_at", "judge_at", postgresql_where=text("judge_at IS NOT NULL")),
     )
 

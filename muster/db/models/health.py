@@ -132,6 +132,7 @@ class Incident(Base):
     __table_args__ = (
         CheckConstraint("(closed_at IS NULL) = (closed_by IS NULL)", name="closed"),
         CheckConstraint("close_reason IS NULL OR closed_at IS NOT NULL", name="close_reason"),
+        Index("ix_incidents_opened_at", "opened_at"),
         Index("ix_incidents_open", "opened_at", postgresql_where=text("closed_at IS NULL")),
     )
 

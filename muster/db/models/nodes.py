@@ -33,7 +33,7 @@ class Node(Base):
     address: Mapped[str]
     num_gpus: Mapped[int]
     is_simulated: Mapped[bool] = mapped_column(default=False)
-    rack: Mapped[str | None] = mapped_column(default=None)
+    rack: Mapped[str | None] = mapped_column(default=None, index=True)
     labels: Mapped[dict[str, Any]] = mapped_column(default_factory=dict)
     capabilities: Mapped[list[str]] = mapped_column("knows", default_factory=list, server_default=text("'[]'::jsonb"))
     rdma_ports: Mapped[list[str]] = mapped_column(default_factory=list, server_default=text("'[]'::jsonb"))

@@ -15,6 +15,8 @@ from muster.domain.policy.stragglers import StragglerRule
 from muster.domain.policy.watch import HangRule
 from muster.domain.strict import StrictModel
 
+ENVIRONMENT: Final = "environment"
+"""Capability of a host that builds and assembles environments from lock files."""
 MAX_LISTED_BYTES: Final = 16 << 10
 """The most bytes of a job's request with its labels, as JSON: a cycle reads thousands of requests, a page many labels.
 
@@ -58,6 +60,8 @@ def request_of_spec(spec: JobSpec) -> JobRequest:
         "bundle": spec.program.bundle is not None,
         "container": container is not None,
         "datasets": bool(spec.datasets),
+        ENVIRONMENT: spec.program.environment is not None,
+        "outputs": bool(spec.outputs),
         "secret_variables": bool(spec.secret_env),
         "secrets": bool(spec.secret_names),
         "venv": spec.program.venv is not None,

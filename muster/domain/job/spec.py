@@ -17,6 +17,8 @@ from muster.domain.job.bundle_spec import (
 )
 from muster.domain.job.container_spec import Container, Mount
 from muster.domain.job.dataset_spec import Dataset, require_each_once
+from muster.domain.job.environment_spec import Environment
+from muster.domain.job.output_spec import OutputPatterns
 from muster.domain.job.placement_spec import NodeLabelRule, ParallelLayout, TopologyRule
 from muster.domain.policy.quantities import MOST_S
 from muster.domain.policy.stragglers import StragglerRule
@@ -62,7 +64,8 @@ class Program(StrictModel):
     """``torchrun`` runs ``script`` with ``args`` once a rank; ``command`` runs ``argv`` once a node. Never a shell.
 
     By the host's interpreter, by ``python``, or by that of ``venv``, a virtual environment on the hosts, whose commands
-    then come first on the program's path. In ``container`` all paths, and ``python``, are the image's.
+    then come first on the program's path. In ``container`` all paths, and ``python``, are the image's. Or by that of
+    ``environment``, which is built from a lock file of the bundle.
 
     ``bundle``: the digest of a folder that each host gets before the program starts there. ``script``, ``working_dir``
     and a path as first word of ``argv`` may then be relative to that folder, which is the working directory unless
@@ -78,6 +81,7 @@ class Program(StrictModel):
     python: AbsolutePath | None = None
     venv: AbsolutePath | None = None
     container: Container | None = None
+    environment: Environment | None = None
     env: dict[EnvKey, Text] = Field(default_factory=dict, max_length=500)
 
     @field_validator("script", "working_dir")
@@ -115,6 +119,8 @@ class Program(StrictModel):
     def _has_one_environment(self) -> Self:
         if self.venv is not None and self.python is not None:
             raise ValueError("`venv` has an interpreter of its own; leave `python` out")
+        if self.environment is not None:
+            self._require_alone(self.environment)
         if self.container is None:
             return self
         if self.bundle is not None and any(
@@ -128,6 +134,13 @@ class Program(StrictModel):
         if taken := sorted(name for name in self.env if name.startswith(_ENGINES_OWN)):
             raise ValueError(f"`env` must not steer the container engine: {', '.join(taken)}")
         return self
+
+    def _require_alone(self, environment: Environment) -> None:
+        if self.bundle is None:
+            raise ValueError(f"`environment` needs a `bundle`, which has its lock file {environment.lock}")
+        for name in ("python", "venv", "container"):
+            if getattr(self, name) is not None:
+                raise ValueError(f"`environment` has an interpreter and packages of its own; leave `{name}` out")
 
 
 class Shape(StrictModel):
@@ -267,7 +280,8 @@ class JobSpec(StrictModel):
 
     ``secrets``: names of the tenant's secrets, never values; the program reads each as a file. ``secret_env``: variable
     → the secret whose value it has, for programs that read no file. ``datasets``: data that its hosts must have before
-    it starts; the program finds each by ``MUSTER_DATASET_<NAME>``. ``on_node_loss`` None: ``fenced`` for several hosts
+    it starts; the program finds each by ``MUSTER_DATASET_<NAME>``. ``outputs``: patterns of files in its working folder
+    that are kept, besides all of ``MUSTER_OUTPUT_DIR``. ``on_node_loss`` None: ``fenced`` for several hosts
     whose program trains by ``muster.train``, since an old attempt's commits are fenced off there; else ``wait``.
     ``on_hang``: the reaction if its ranks make no progress; None: the policy's. ``on_straggler``: the reaction to a
     slow rank; None: the policy's. ``on_value_fault``: the reaction of ``muster.train`` to a value that is not finite,
@@ -288,6 +302,7 @@ class JobSpec(StrictModel):
     secrets: tuple[Name, ...] = Field(default=(), max_length=32, strict=False)
     secret_env: dict[EnvKey, Name] = Field(default_factory=dict, max_length=32)
     datasets: tuple[Dataset, ...] = Field(default=(), max_length=16, strict=False)
+    outputs: OutputPatterns = ()
     wall_time_s: Annotated[float, Field(gt=0, le=MOST_S)] | None = None
     budget_gpu_hours: Annotated[float, Field(gt=0, le=1e9)] | None = None
     stop_grace_s: Annotated[float, Field(ge=0, le=3600)] | None = None

@@ -9,7 +9,7 @@ from muster.domain.strict import StrictModel
 
 
 class ContentPolicy(StrictModel):
-    """Limits and retention of bundles. `limits.manifest_bytes` bounds the manifest of one."""
+    """Limits and retention of bundles, outputs and environments. `limits.manifest_bytes` bounds the manifest of one."""
 
     bundle_bytes: Annotated[int, Field(ge=1, le=1 << 40)] = Field(
         2 << 30, description="Bytes of all files of one bundle. Code and small data fit; data sets belong elsewhere."
@@ -17,9 +17,28 @@ class ContentPolicy(StrictModel):
     bundle_files: Annotated[int, Field(ge=1, le=1_000_000)] = Field(
         200_000, description="Files of one bundle. Each costs a host a few system calls at every start."
     )
+    outputs_bytes: Annotated[int, Field(ge=1, le=1 << 50)] = Field(
+        64 << 30, description="Bytes of all files that a host collects at one end of an attempt, or at one checkpoint."
+    )
+    outputs_files: Annotated[int, Field(ge=1, le=1_000_000)] = Field(
+        200_000, description="Files that a host collects at once."
+    )
+    outputs_keep_days: Days = Field(
+        90,
+        description="The outputs of a job are deleted so long after its end, with its checkpoints' outputs.",
+    )
+    outputs_upload_hours: Annotated[int, Field(ge=1, le=720)] = Field(
+        24, description="For so long after the end of an attempt its hosts may upload its outputs."
+    )
+    environment_bytes: Annotated[int, Field(ge=1, le=1 << 40)] = Field(
+        32 << 30, description="Bytes of all files of one environment that a host has built by a lock file."
+    )
+    environment_files: Annotated[int, Field(ge=1, le=1_000_000)] = Field(
+        500_000, description="Files of one environment."
+    )
     tenant_bytes: Annotated[int, Field(ge=1, le=1 << 60)] = Field(
         64 << 30,
-        description="Bytes that one tenant may store, each chunk counted once however many bundles have it. A bundle "
+        description="Bytes that one tenant may store, each chunk counted once however many folders have it. A folder "
         "beyond it is answered with 429.",
     )
     unused_days: Days = Field(

@@ -7,6 +7,7 @@ from pydantic import Field, ValidationInfo, model_validator
 
 from muster.domain.policy.attention import AttentionPolicy
 from muster.domain.policy.content import ContentPolicy
+from muster.domain.policy.environment import EnvironmentPolicy
 from muster.domain.policy.former_keys import with_present_keys
 from muster.domain.policy.health import HealthPolicy
 from muster.domain.policy.limits import LimitPolicy
@@ -210,6 +211,7 @@ class Policy(StrictModel):
     limits: LimitPolicy = Field(default_factory=LimitPolicy)
     retention: RetentionPolicy = Field(default_factory=RetentionPolicy)
     content: ContentPolicy = Field(default_factory=ContentPolicy)
+    environment: EnvironmentPolicy = Field(default_factory=EnvironmentPolicy)
     training: TrainingPolicy = Field(default_factory=TrainingPolicy)
     evacuation: EvacuationPolicy = Field(default_factory=EvacuationPolicy)
     elastic: ElasticPolicy = Field(default_factory=ElasticPolicy)

@@ -17,13 +17,15 @@ from typing import Final
 import structlog
 
 from muster.store.key_file import KeyFile
-from muster.store.keys import MAX_KEY_BYTES, key_fault
+from muster.store.keys import MAX_KEY_BYTES, key_fault, manifest_of_files
 from muster.store.objects import CHECKSUM, FULL
 from muster.store.service.disk import BadKeyError, DiskFullError, Draft, ObjectFolder
-from muster.store.service.faults import CONTENT_TYPE, S3Error, phrase
+from muster.store.service.faults import CONTENT_TYPE, S3Error
+from muster.store.service.gateway import Gateway
 from muster.store.service.head import Head
 from muster.store.service.listing import listing
 from muster.store.service.ranges import range_of
+from muster.store.service.replies import SAFE_HEADERS, answer, answer_error, head_bytes, plain
 from muster.store.service.stream import Stream
 from muster.store.signing import Request, SignatureError, query_of, verify
 
@@ -31,15 +33,18 @@ MAX_OBJECT_BYTES: Final = 1 << 30
 """Of one object: a chunk has 4 MiB, the largest manifest 256 MiB."""
 METHODS: Final = ("DELETE", "GET", "HEAD", "PUT")
 _HEALTH: Final = "/healthz"
-_SAFE_HEADERS: Final = {"X-Content-Type-Options": "nosniff", "Content-Security-Policy": "sandbox; default-src 'none'"}
 _log = structlog.get_logger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
 class Handler:
-    """``working``: so many threads at a time digest and write. ``now``: the clock by which signatures are judged."""
+    """``working``: so many threads at a time digest and write. ``now``: the clock by which signatures are judged.
 
-    folder: ObjectFolder
+    ``folder``: None: the objects are another store's, and files of folders alone are answered.
+    """
+
+    folder: ObjectFolder | None
+    gateway: Gateway
     keys: KeyFile
     bucket: str
     region: str
@@ -62,7 +67,8 @@ class Handler:
 
     def _dispatch(self, head: Head, stream: Stream) -> None:
         if head.path == _HEALTH and head.method == "GET":
-            answer(stream, 200, b"full\n" if self.folder.is_full else b"ok\n", {"Content-Type": "text/plain"})
+            is_full = self.folder is not None and self.folder.is_full
+            answer(stream, 200, b"full\n" if is_full else b"ok\n", {"Content-Type": "text/plain"})
             return
         if head.method not in METHODS:
             raise S3Error("MethodNotAllowed", f"{head.method} is not one of the store's", {"Allow": ", ".join(METHODS)})
@@ -70,19 +76,29 @@ class Handler:
         bucket, _, key = head.path[1:].partition("/")
         if bucket != self.bucket:
             raise S3Error("NoSuchBucket", "the store has another bucket")
+        if (files := manifest_of_files(key)) is not None and head.method in {"GET", "HEAD"}:
+            self.gateway.serve(head, stream, *files, query)
+        elif self.folder is None:
+            raise S3Error("NoSuchKey", "this process answers files of folders alone")
+        else:
+            self._dispatch_object(head, stream, self.folder, key, query)
+
+    def _dispatch_object(
+        self, head: Head, stream: Stream, folder: ObjectFolder, key: str, query: dict[str, str]
+    ) -> None:
         if not key and head.method == "GET":
-            space = {FULL: "1"} if self.folder.is_full else {}
-            answer(stream, 200, listing(self.folder, bucket, query), {"Content-Type": CONTENT_TYPE, **space})
+            space = {FULL: "1"} if folder.is_full else {}
+            answer(stream, 200, listing(folder, self.bucket, query), {"Content-Type": CONTENT_TYPE, **space})
             return
         if (fault := key_fault(key)) is not None:
             raise S3Error("KeyTooLongError" if len(key) > MAX_KEY_BYTES else "InvalidArgument", fault)
         if head.method == "PUT":
-            self._put(head, stream, key)
+            self._put(head, stream, folder, key)
         elif head.method == "DELETE":
-            self.folder.delete(key)
+            folder.delete(key)
             answer(stream, 204, b"", {})
         else:
-            self._get(head, stream, key, query)
+            self._get(head, stream, folder, key, query)
 
     def _verified(self, head: Head) -> dict[str, str]:
         """Return the query of a request that is signed. Raises S3Error."""
@@ -95,12 +111,12 @@ class Handler:
             raise S3Error.of(error) from None
         return query
 
-    def _put(self, head: Head, stream: Stream, key: str) -> None:
+    def _put(self, head: Head, stream: Stream, folder: ObjectFolder, key: str) -> None:
         num_bytes, expected = head.num_bytes or 0, head.headers[CHECKSUM]
         if num_bytes > MAX_OBJECT_BYTES:
             raise S3Error("EntityTooLarge", f"an object may have {MAX_OBJECT_BYTES:,} bytes")
         try:
-            with self.folder.draft(num_bytes) as draft:
+            with folder.draft(num_bytes) as draft:
                 if head.awaits_continue:
                     stream.send(b"HTTP/1.1 100 Continue\r\n\r\n")
                     stream.expect_body(num_bytes)
@@ -123,8 +139,8 @@ class Handler:
                 draft.write(piece)
         return base64.b64encode(digest.digest()).decode("ascii")
 
-    def _get(self, head: Head, stream: Stream, key: str, query: dict[str, str]) -> None:
-        found = self.folder.open(key)
+    def _get(self, head: Head, stream: Stream, folder: ObjectFolder, key: str, query: dict[str, str]) -> None:
+        found = folder.open(key)
         if found is None:
             raise S3Error("NoSuchKey", "the store has no object of this key")
         file, status = found
@@ -136,35 +152,15 @@ class Handler:
                 "ETag": etag,
                 "Last-Modified": modified,
                 "Accept-Ranges": "bytes",
-                "Content-Type": _plain(query, "response-content-type", "application/octet-stream"),
-                "Content-Disposition": _plain(query, "response-content-disposition", "attachment"),
-                **_SAFE_HEADERS,
+                "Content-Type": plain(query, "response-content-type", "application/octet-stream"),
+                "Content-Disposition": plain(query, "response-content-disposition", "attachment"),
+                **SAFE_HEADERS,
             }
             if part.is_partial:
                 headers["Content-Range"] = f"bytes {part.start}-{part.start + part.num_bytes - 1}/{status.st_size}"
             stream.send(head_bytes(206 if part.is_partial else 200, part.num_bytes, headers))
             if head.method == "GET":
                 stream.send_file(content, part.start, part.num_bytes)
-
-
-def answer(stream: Stream, status: int, body: bytes, headers: dict[str, str]) -> None:
-    stream.send(head_bytes(status, len(body), headers) + body)
-
-
-def answer_error(stream: Stream, error: S3Error, *, has_body: bool, is_kept: bool) -> None:
-    document = error.document()
-    headers = {"Content-Type": CONTENT_TYPE, **error.headers, **({} if is_kept else {"Connection": "close"})}
-    if error.code == "SlowDown":
-        headers["Retry-After"] = "1"
-    stream.send(head_bytes(error.status, len(document), headers) + (document if has_body else b""))
-
-
-def head_bytes(status: int, num_bytes: int, headers: dict[str, str]) -> bytes:
-    lines = [f"HTTP/1.1 {status} {phrase(status)}", f"Date: {formatdate(usegmt=True)}"]
-    if status != 204:
-        lines.append(f"Content-Length: {num_bytes}")
-    lines += [f"{name}: {value}" for name, value in headers.items()]
-    return ("\r\n".join(lines) + "\r\n\r\n").encode("latin-1")
 
 
 def _refusal(error: S3Error | OSError) -> S3Error:
@@ -176,11 +172,3 @@ def _refusal(error: S3Error | OSError) -> S3Error:
 
 def _etag(status: os.stat_result) -> str:
     return f'"{status.st_mtime_ns:x}-{status.st_size:x}"'
-
-
-def _plain(query: dict[str, str], name: str, default: str) -> str:
-    """Return a header that the signed query gives. Raises S3Error: it could end the header."""
-    value = query.get(name, default)
-    if not (value.isascii() and value.isprintable()):
-        raise S3Error("InvalidArgument", f"{name} must be printable ASCII")
-    return value

@@ -15,7 +15,9 @@ import structlog
 from muster.processes import Loop, run_loops, stop_on_signals
 from muster.settings import Settings, SettingsError
 from muster.store.key_file import KeyFile
+from muster.store.objects import ObjectStore
 from muster.store.service.disk import FolderInUseError, ObjectFolder
+from muster.store.service.gateway import Chunks, FolderChunks, Gateway, StoreChunks
 from muster.store.service.handler import Handler
 from muster.store.service.server import Server, tls_context
 
@@ -27,14 +29,12 @@ _log = structlog.get_logger(__name__)
 
 
 def run(settings: Settings) -> None:
-    """Serve until SIGTERM or SIGINT.
+    """Serve the store until SIGTERM or SIGINT.
 
     Raises:
         SettingsError: no usable key file or certificate, another process works in the folder, or the port is taken.
     """
-    if settings.store_key_file is None:
-        raise SettingsError(["MUSTER_STORE_KEY_FILE: is needed here and not set"])
-    keys = KeyFile(settings.store_key_file)
+    keys = _keys(settings)
     root = settings.store_dir or settings.state_dir / "store"
     folder = ObjectFolder(root.absolute(), reserve_bytes=settings.store_reserve_bytes)
     stop = stop_on_signals()
@@ -42,13 +42,41 @@ def run(settings: Settings) -> None:
         num_stale = folder.take()
     except (FolderInUseError, OSError) as error:
         raise SettingsError([f"MUSTER_STORE_DIR: {error}"]) from error
-    num_threads = max(1, (os.cpu_count() or 2) // 2)
-    handler = Handler(folder, keys, settings.store_bucket, settings.store_region, threading.Semaphore(num_threads))
+    handler = _handler(settings, keys, folder, FolderChunks(folder))
+    _log.info("store_starting", folder=str(root), stale_uploads=num_stale, is_full=folder.is_full)
+    _serve(settings, handler, stop)
+
+
+def run_gateway(settings: Settings) -> None:
+    """Serve files of folders in front of the S3-compatible store of the settings, until SIGTERM or SIGINT.
+
+    Raises SettingsError: no store is configured, or as ``run``.
+    """
+    keys, store = _keys(settings), ObjectStore.from_settings(settings)
+    if store is None:
+        raise SettingsError(["MUSTER_STORE_URL: is needed here and not set"])
+    stop = stop_on_signals()
+    _log.info("store_gateway_starting", url=settings.store_url)
+    _serve(settings, _handler(settings, keys, None, StoreChunks(store)), stop)
+
+
+def _keys(settings: Settings) -> KeyFile:
+    if settings.store_key_file is None:
+        raise SettingsError(["MUSTER_STORE_KEY_FILE: is needed here and not set"])
+    return KeyFile(settings.store_key_file)
+
+
+def _handler(settings: Settings, keys: KeyFile, folder: ObjectFolder | None, chunks: Chunks) -> Handler:
+    working = threading.Semaphore(max(1, (os.cpu_count() or 2) // 2))
+    return Handler(folder, Gateway(chunks, working), keys, settings.store_bucket, settings.store_region, working)
+
+
+def _serve(settings: Settings, handler: Handler, stop: threading.Event) -> None:
     server = _server(settings, handler)
     _allow_files(FILES_PER_CONNECTION * settings.store_connections + SPARE_FILES)
     with suppress(OSError):
         os.nice(NICE)
-    _log.info("store_starting", folder=str(root), port=server.port, stale_uploads=num_stale, is_full=folder.is_full)
+    _log.info("store_listening", port=server.port)
     run_loops([Loop("accept", server.accept), Loop("sweep", server.sweep)], stop)
     server.close(ENDING_S)
 

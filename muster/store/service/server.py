@@ -15,8 +15,9 @@ from typing import Final
 import structlog
 
 from muster.store.service.faults import S3Error
-from muster.store.service.handler import Handler, answer_error
+from muster.store.service.handler import Handler
 from muster.store.service.head import head_of
+from muster.store.service.replies import answer_error
 from muster.store.service.stream import BrokenError, Phase, Stream
 
 SWEEP_S: Final = 0.5

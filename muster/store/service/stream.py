@@ -124,6 +124,12 @@ class Stream:
             self._socket.sendall(piece)
             start += len(piece)
 
+    def send_bytes(self, content: memoryview) -> None:
+        """Send a part of a body, with the time that its length allows."""
+        self._begin(Phase.BUSY, QUIET_S + len(content) / LEAST_BYTES_PER_S)
+        with _connected():
+            self._socket.sendall(content)
+
     def cut(self) -> None:
         """End the connection from another thread: the own one gets an error from what it waits for."""
         with contextlib.suppress(OSError):

@@ -116,12 +116,30 @@ def test_a_loop_that_stands_still_is_a_failure(tmp_path: Path) -> None:
     assert reported(tmp_path, Answer(raw=b""))["loops"] == "ok this server reports none"
 
 
-def content_store(folder: Path, code: Exit, **variables: object) -> str:
-    """What a doctor without a control plane says of the content store."""
+def line_of(what: str, folder: Path, code: Exit, **variables: object) -> str:
+    """What a doctor without a control plane says of one thing."""
     given = {name: str(value) for name, value in variables.items()}
     answer = Command(folder).run("doctor", COLUMNS="300", **given)
     assert answer.returncode == code, answer.stdout
-    return "".join(line for line in answer.stdout.splitlines() if "content store" in line)
+    return "".join(line for line in answer.stdout.splitlines() if what in line)
+
+
+def content_store(folder: Path, code: Exit, **variables: object) -> str:
+    return line_of("content store", folder, code, **variables)
+
+
+def test_a_host_shows_where_the_packages_of_environments_come_from(tmp_path: Path) -> None:
+    assert line_of("packages", tmp_path, Exit.OK) == ""
+    index = {"MUSTER_PACKAGE_INDEX": "https://pypi.example/simple"}
+    assert "environments are built from https://pypi.example/simple" in line_of("packages", tmp_path, Exit.OK, **index)
+    wheels = {"MUSTER_WHEELHOUSE": tmp_path / "wheels"}
+    missing = line_of("packages", tmp_path, Exit.FAILED, **index, **wheels)
+    assert f"the wheelhouse {tmp_path}/wheels is no folder that can be read" in missing
+    (tmp_path / "wheels").mkdir()
+    both = line_of("packages", tmp_path, Exit.OK, **index, **wheels)
+    assert f"https://pypi.example/simple and the wheels in {tmp_path}/wheels" in both
+    certificates = {"MUSTER_PACKAGE_INDEX_CA": tmp_path / "ca.pem"}
+    assert "of the package index are no file" in line_of("packages", tmp_path, Exit.FAILED, **index, **certificates)
 
 
 def test_the_content_store_is_checked_where_this_is_the_control_plane(tmp_path: Path) -> None:

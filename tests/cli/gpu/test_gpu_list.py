@@ -48,3 +48,24 @@ def test_none_is_stated_by_what_was_requested(tmp_path: Path) -> None:
         assert Command(tmp_path).run("gpu", "list", url=server.url).stdout == "No GPUs are enrolled.\n"
         narrow = Command(tmp_path).run("gpu", "list", "--below", "5", url=server.url)
     assert narrow.stdout == "No GPU is like that.\n"
+
+
+def test_place_holder_and_order_go_to_the_server(tmp_path: Path) -> None:
+    words = (
+        "--rack",
+        "r1",
+        "--label",
+        "zone",
+        "--label",
+        "gen=2",
+        "--tenant",
+        "ten_1",
+        "--tier",
+        "spot",
+        "--order",
+        "score",
+    )
+    with serving(in_two_pages) as server:
+        shown = Command(tmp_path).run("gpu", "list", *words, url=server.url)
+    assert shown.returncode == 0, shown.stderr
+    assert server.requested[0].path == "/v1/gpus?rack=r1&label=zone&label=gen%3D2&tenant_id=ten_1&tier=spot&order=score"

@@ -68,6 +68,8 @@ def answers(requested: Any, _number: int) -> Answer:
         return Answer(200, {"items": [], "next_cursor": None})
     if requested.path.endswith("/fault-lines"):
         return Answer(200, FOUND)
+    if requested.path.endswith("/environments"):
+        return Answer(200, {"items": []})
     problem = {"type": "about:blank", "title": "x", "status": 409, "code": "conflict", "detail": "it does not wait"}
     return Answer(409, problem)
 

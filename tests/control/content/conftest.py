@@ -10,6 +10,7 @@ from sqlalchemy import func, select
 from control.content import bundles
 from control.content.manifests import Reading, reading_of
 from control.content.types import FolderFound, Upload
+from control.core.paging import Part
 from control.core.unit_of_work import UnitOfWorkFactory
 from muster.content.manifest import VERSION, Entry, Kind, Manifest, digest_of, encode
 from muster.db.models import ContentUse, FolderObject, StoredObject
@@ -69,7 +70,7 @@ class Tenant:
 
     def bundles(self) -> list[FolderFound]:
         with self.units.begin(self.principal, bundles.READ, quiet=True) as unit:
-            return bundles.list_bundles(unit, bundles.BundleFilter(), limit=100)
+            return bundles.list_bundles(unit, bundles.BundleFilter(), Part(100))
 
     def used_bytes(self) -> int:
         """As counted, which is what its rows say."""

@@ -104,7 +104,7 @@ def test_limits_are_named_before_anything_is_stored(stage: Stage, tenant: Tenant
 def test_a_chunk_of_another_size_than_before_is_refused(tenant: Tenant) -> None:
     tenant.begin(CODE)
     forged = Manifest(VERSION, (Entry("x", Kind.FILE, 3, (digest_of(b"import torch"),)),))
-    with pytest.raises(ValidationFailedError, match="has 3 bytes here, and 12 in another bundle"):
+    with pytest.raises(ValidationFailedError, match="has 3 bytes here, and 12 in another folder"):
         tenant.begin(reading_of(encode(forged)))
 
 

@@ -33,6 +33,9 @@ CHANGERS: Final = (
 )  # fmt: skip
 """Modules that each module imports which may change a job, an attempt, its GPUs, a reclaim or a hold."""
 ELSEWHERE: Final = {
+    "nodes.cordon": "it moves no job",
+    "nodes.drain": "node.drain of several nodes in one unit, whose death is in node.drain's history",
+    "nodes.uncordon": "it moves no job",
     "job.submit": "stack/test_crashes.py, with the key that makes it one job",
     "host.logs": "stack/test_crashes.py",
     "training.record": "stack/test_crashes.py, by the host worker that sends the messages again",

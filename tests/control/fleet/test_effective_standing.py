@@ -10,12 +10,13 @@ from itertools import product
 import pytest
 from sqlalchemy import update
 
+from control.core.paging import Part
 from control.core.unit_of_work import UnitOfWorkFactory
 from control.fleet import cohort_views, inventory, read, search
 from control.fleet.fleet_map import fleet_map
 from control.fleet.read import GpuFilter, ListedGpu
 from control.hosts import read as nodes
-from control.hosts.read import NodeFilter
+from control.hosts.node_lists import NodeFilter, list_nodes
 from control.placement.fleet_views import placed_views
 from control.system.gauges import read_gauges
 from health.standing.admission import Refusal, refusals_of
@@ -66,7 +67,7 @@ class Drawn:
 
     def listed(self, wanted: GpuFilter) -> list[ListedGpu]:
         with self.units.begin(OPERATOR, inventory.READ) as unit:
-            return list(read.list_gpus(unit, wanted, limit=1000))
+            return list(read.list_gpus(unit, wanted, Part(1000)))
 
     def counts(self) -> Counter[Standing]:
         return Counter(self.effective.values())
@@ -179,7 +180,7 @@ def test_all_counts_agree(drawn: Drawn) -> None:
     gauges = read_gauges(drawn.units)
     assert (Counter(gauges.gpus), gauges.num_cordoned_gpus) == (expected, num_cordoned)
     with drawn.units.begin(OPERATOR, nodes.READ) as unit:
-        listed = nodes.list_nodes(unit, NodeFilter(), limit=100)
+        listed = list_nodes(unit, NodeFilter(), Part(100))
         details = [nodes.detail_of(unit, each.node.id).listed for each in listed]
         cohorts = cohort_views.list_cohorts(unit)
         found = {uuid: search.search(unit, uuid, limit=1)[0].state for uuid in drawn.effective}

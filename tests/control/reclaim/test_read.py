@@ -2,6 +2,7 @@
 
 import pytest
 
+from control.core.paging import Part
 from control.reclaim import read
 from muster.domain.errors import NotFoundError
 from muster.domain.ids import JobId, ReclaimId
@@ -14,7 +15,7 @@ from tests.fleet_factory import OPERATOR
 
 def listed(stage: Stage, actor: Principal, job_id: JobId | None = None) -> list[read.ReclaimView]:
     with stage.units.begin(actor, read.READ, quiet=True) as unit:
-        return read.list_reclaims(unit, job_id=job_id)
+        return read.list_reclaims(unit, read.ReclaimFilter(job_id=job_id), Part(50))
 
 
 def test_each_tenant_sees_its_own_side_and_an_operator_both(stage: Stage) -> None:
@@ -37,7 +38,7 @@ def test_each_tenant_sees_its_own_side_and_an_operator_both(stage: Stage) -> Non
             read.get(unit, asked)
     with stage.units.begin(victim_owner, read.READ, quiet=True) as unit:
         assert read.get(unit, reclaim_id).reclaim.state is ReclaimState.NOTIFIED
-        assert read.list_reclaims(unit, states=[ReclaimState.FORCED]) == []
+        assert read.list_reclaims(unit, read.ReclaimFilter([ReclaimState.FORCED]), Part(50)) == []
 
     assert [view.reclaim.id for view in listed(stage, victim_owner, spot)] == [reclaim_id]
     assert listed(stage, victim_owner, reserved) == [], "to ask for a foreign job shows nothing of it"

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 from sqlalchemy import select, text
 
+from control.core.paging import Part
 from control.core.unit_of_work import UnitOfWorkFactory
 from control.secrets import tenant_secrets
 from control.secrets.key_file import FileKeys
@@ -141,7 +142,7 @@ def test_a_member_lists_names_and_changes_nothing_and_others_see_nothing(fleet: 
 
     def listed(reader: Principal) -> list[str]:
         with fleet.units.begin(reader, tenant_secrets.READ) as unit:
-            return [secret.name for secret in tenant_secrets.list_secrets(unit, limit=10)]
+            return [secret.name for secret in tenant_secrets.list_secrets(unit, Part(10))]
 
     def deleted(by: Principal) -> type[MusterError]:
         try:

@@ -8,13 +8,14 @@ import pytest
 from sqlalchemy import select, update
 
 from control.attempts.attempts import lock_job, step_job
+from control.core.paging import Part
 from control.core.unit_of_work import UnitOfWork, UnitOfWorkFactory
 from control.fleet import cordons, maintenance
 from control.hosts import drains
 from control.hosts.read import detail_of
 from control.incidents.incidents import close, open_incident
 from control.incidents.keeping import KEEP
-from control.incidents.read import READ, list_incidents
+from control.incidents.read import READ, IncidentFilter, list_incidents
 from control.jobs import jobs
 from control.policy.policies import active_policy, store_policy
 from control.system.attention import keep_attention_once
@@ -240,7 +241,9 @@ def test_an_incident_of_a_domain_is_found_by_each_of_its_nodes(
     clock.advance(900)
     assert rounds(units)[1].keys() == {"rack:p1/r1"}
     with units.begin(OPERATOR, READ, quiet=True) as unit:
-        by_node = {node: list_incidents(unit, subject_id=node, limit=9) for node in ("node_r1_2", "node_r2_2")}
+        by_node = {
+            node: list_incidents(unit, IncidentFilter(subject_id=node), Part(9)) for node in ("node_r1_2", "node_r2_2")
+        }
         shown = {node: detail_of(unit, node).incidents for node in by_node}
     for found in (by_node, shown):
         assert {node: [each.subject_id for each in some] for node, some in found.items()} == {

@@ -6,11 +6,12 @@ from datetime import timedelta
 import pytest
 from sqlalchemy import select
 
+from control.core.paging import Part
 from control.core.unit_of_work import UnitOfWorkFactory
 from control.hosts import read as nodes
 from control.hosts.read import FailingSaves
 from control.incidents import incidents
-from control.incidents.read import list_incidents
+from control.incidents.read import IncidentFilter, list_incidents
 from control.policy.policies import ACTIVATE, store_policy
 from control.system.retention import sweep_once
 from control.training.storage_faults import MOST_PLACES, SETTLE, settle_once
@@ -88,7 +89,7 @@ class World:
 
     def close_by_hand(self) -> None:
         with self.fleet.units.begin(OPERATOR, incidents.CLOSE) as unit:
-            (row,) = list_incidents(unit, state=IncidentState.OPEN, limit=2)
+            (row,) = list_incidents(unit, IncidentFilter(IncidentState.OPEN), Part(2))
             incidents.close(unit, row.id, reason="the share was mounted again")
 
 

@@ -5,6 +5,7 @@ from typing import Any
 
 from sqlalchemy import select
 
+from control.core.paging import Part
 from control.core.unit_of_work import UnitOfWorkFactory
 from control.placement.pending_jobs import nodes_at_fault
 from control.policy import policies
@@ -103,7 +104,7 @@ class SlowJob:
 
     def verdicts(self) -> list[VerdictRecord]:
         with self.units.begin(self.fleet.tenant, read.READ, quiet=True) as unit:
-            return list(read.list_verdicts(unit, job_id=self.job_id, limit=10))
+            return list(read.list_verdicts(unit, read.VerdictFilter(job_id=self.job_id), Part(10)))
 
     def events(self, kind: str) -> list[dict[str, Any]]:
         with self.units.read() as session:

@@ -2,6 +2,7 @@
 
 from typing import Any
 
+from control.core.paging import Part
 from control.core.unit_of_work import UnitOfWorkFactory
 from control.placement.pending_jobs import nodes_at_fault
 from control.training import training
@@ -97,7 +98,7 @@ class StalledJob:
 
     def verdicts(self) -> list[VerdictRecord]:
         with self.units.begin(self.fleet.tenant, read.READ, quiet=True) as unit:
-            return list(read.list_verdicts(unit, job_id=self.job_id, limit=10))
+            return list(read.list_verdicts(unit, read.VerdictFilter(job_id=self.job_id), Part(10)))
 
     def state(self) -> JobState:
         return self.fleet.job(self.job_id).state

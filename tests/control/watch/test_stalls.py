@@ -6,8 +6,9 @@ import pytest
 from sqlalchemy import select
 
 from control.attempts.attempts import lock_attempt
+from control.core.paging import Part
 from control.core.unit_of_work import UnitOfWorkFactory
-from control.incidents.read import list_incidents
+from control.incidents.read import IncidentFilter, list_incidents
 from control.watch import read, stalls, verdicts
 from muster.db.models import Event, Incident
 from muster.domain.errors import NotFoundError
@@ -96,13 +97,17 @@ def test_a_job_that_wants_notice_alone_runs_on_with_an_incident(units: UnitOfWor
     assert stalled.state() is JobState.ACTIVE
     assert stalled.judge() == 0, "each report is judged once"
     with units.begin(OPERATOR, read.READ, quiet=True) as unit:
-        (incident,) = [each for each in list_incidents(unit, limit=9) if each.subject_id == stalled.job_id]
+        (incident,) = [
+            each for each in list_incidents(unit, IncidentFilter(), Part(9)) if each.subject_id == stalled.job_id
+        ]
     assert (incident.kind, incident.closed_at) == ("job_stalled", None)
     stalled.fleet.cancel(stalled.job_id)
     stalled.end()
     stalled.judge()
     with units.begin(OPERATOR, read.READ, quiet=True) as unit:
-        (incident,) = [each for each in list_incidents(unit, limit=9) if each.subject_id == stalled.job_id]
+        (incident,) = [
+            each for each in list_incidents(unit, IncidentFilter(), Part(9)) if each.subject_id == stalled.job_id
+        ]
     assert incident.closed_at is not None
 
 
@@ -163,7 +168,9 @@ def test_a_stalled_jobs_incident_closes_once_every_reported_host_moves_again(
         stalled.send(node_rank, over)
         stalled.judge()
         with units.begin(OPERATOR, read.READ, quiet=True) as unit:
-            (incident,) = [each for each in list_incidents(unit, limit=9) if each.subject_id == stalled.job_id]
+            (incident,) = [
+                each for each in list_incidents(unit, IncidentFilter(), Part(9)) if each.subject_id == stalled.job_id
+            ]
         assert (incident.closed_at is not None) == is_closed
 
 
@@ -187,7 +194,7 @@ def test_a_verdict_is_of_its_tenant_alone(stalled: StalledJob) -> None:
     stalled.stall_all()
     other = Principal(name="member", role=Role.TENANT_MEMBER, tenant_id=type(stalled.fleet.tenant_id)("ten_other"))
     with stalled.units.begin(other, read.READ, quiet=True) as unit:
-        assert list(read.list_verdicts(unit, limit=10)) == []
+        assert list(read.list_verdicts(unit, read.VerdictFilter(), Part(10))) == []
         with pytest.raises(NotFoundError):
             read.get(unit, stalled.verdicts()[0].id)
 

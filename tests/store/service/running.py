@@ -7,6 +7,7 @@ from pathlib import Path
 
 from muster.store.key_file import KeyFile, make_key_file
 from muster.store.service.disk import ObjectFolder
+from muster.store.service.gateway import FolderChunks, Gateway
 from muster.store.service.handler import Handler
 from muster.store.service.server import Server
 from tests.store.stores import BUCKET, Store
@@ -18,7 +19,9 @@ def running(folder: Path, *, connections: int = 16, reserve_bytes: int = 0) -> I
     make_key_file(folder / "store.key")
     objects = ObjectFolder(folder / "store", reserve_bytes=reserve_bytes)
     objects.take()
-    handler = Handler(objects, KeyFile(folder / "store.key"), BUCKET, "us-east-1", threading.Semaphore(1))
+    working = threading.Semaphore(1)
+    gateway = Gateway(FolderChunks(objects), working)
+    handler = Handler(objects, gateway, KeyFile(folder / "store.key"), BUCKET, "us-east-1", working)
     server = Server(handler, "127.0.0.1", 0, connections=connections)
     stop = threading.Event()
     loops = [threading.Thread(target=loop, args=(stop,)) for loop in (server.accept, server.sweep)]

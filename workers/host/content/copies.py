@@ -1,4 +1,4 @@
-"""The copies of bundles that a host holds: which are whole, which was used last, and what must go for a new one.
+"""The copies of bundles and environments on a host: which are whole, which was used last, what must go for a new one.
 
 A copy is read whole, byte by byte, after it was fetched, in each new boot, and once a day; in between its files must
 have the inodes, sizes, times, modes and owner that they had then. No program of a job can write a copy: it is root's,
@@ -21,6 +21,7 @@ from muster.content.manifest import Manifest, decode, digest_of
 from muster.content.tree import remove_folder
 from muster.durable import write_durably
 from muster.sizes import size_in_words
+from workers.host.content import assembled
 from workers.host.content.chunks import files_of
 from workers.host.content.drafts import FILE_MODES
 from workers.host.content.faults import NoRoomError
@@ -122,14 +123,15 @@ def note(place: Place, record: CopyRecord) -> None:
 
 def copies_on(root: Path) -> Iterator[StoredCopy]:
     for path in root.glob(f"*/*{_ENDING}"):
-        place = Place(root, path.parent.name, path.name.removesuffix(_ENDING))
+        place = Place.named(path.with_name(path.name.removesuffix(_ENDING)))
         if (record := record_of(place)) is not None:
             yield StoredCopy(place, record)
 
 
-def whole_copies(root: Path, tenant_id: str, most: int) -> Iterator[tuple[Path, Manifest]]:
-    """Yield a tenant's copies that were used last, with their manifests."""
-    found = (one for one in copies_on(root) if one.place.tenant_id == tenant_id)
+def whole_copies(like: Place, most: int) -> Iterator[tuple[Path, Manifest]]:
+    """Yield the copies of the same tenant and kind that were used last, with their manifests."""
+    of = (like.tenant_id, like.kind)
+    found = (one for one in copies_on(like.root) if (one.place.tenant_id, one.place.kind) == of)
     for place in whole_places(found)[:most]:
         if (manifest := manifest_of(place)) is not None:
             yield place.copy, manifest
@@ -148,10 +150,10 @@ def make_room(
     with room_of(place.root):
         total = _evict(place, used, num_new + least_free, most - num_bytes)
         if total + num_bytes > most:
-            has = f"{size_in_words(total)} of {size_in_words(most)} are in use"
-            raise NoRoomError(
-                f"this host's space for bundles is full: {has}, and {size_in_words(num_bytes)} are needed"
+            has = (
+                f"{size_in_words(total)} of {size_in_words(most)} are in use, and {size_in_words(num_bytes)} are needed"
             )
+            raise NoRoomError(f"this host's space for bundles and environments is full: {has}")
         _require_free(place.root, num_new, least_free)
         note(place, CopyRecord(num_bytes=num_bytes))
 
@@ -200,7 +202,8 @@ def reopen(place: Place, manifest: Manifest) -> None:
 
 
 def remove(place: Place) -> None:
-    """Remove a copy or draft. The caller has locked it alone."""
+    """Remove a copy or draft, and what was assembled from it. The caller has locked it alone."""
+    assembled.remove(place)
     _set_aside(place.copy)
     _set_aside(place.draft)
     for ending in ("copy", "files", "manifest"):
@@ -227,9 +230,11 @@ def whole_places(found: Iterable[StoredCopy]) -> list[Place]:
 
 def _remove_unless_locked(place: Place) -> bool:
     with place.locked_if_free() as is_free:
-        if is_free:
-            remove(place)
-        return is_free
+        # Again, and locked: a program may have begun to run by it since the caller asked which are in use.
+        if not is_free or assembled.is_in_use(place):
+            return False
+        remove(place)
+        return True
 
 
 def _free_bytes(folder: Path) -> int:

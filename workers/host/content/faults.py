@@ -8,7 +8,7 @@ class FetchError(Exception):
 
 
 class NoRoomError(FetchError):
-    """This host's disk, or its space for bundles, is full."""
+    """This host's disk, or its space for bundles and environments, is full."""
 
 
 class StoreError(FetchError):
@@ -17,5 +17,15 @@ class StoreError(FetchError):
 
 class BrokenBundleError(FetchError):
     """The bundle is not whole in the store, or is no bundle: no other host can get it either."""
+
+    IS_OF_HOST = False
+
+
+class NoEnvironmentError(FetchError):
+    """This host cannot have the environment, or not in time."""
+
+
+class BrokenEnvironmentError(FetchError):
+    """The environment cannot be built from its lock file: no other host can have it either."""
 
     IS_OF_HOST = False

@@ -9,11 +9,12 @@ import structlog
 
 from muster.client.host import HostClient
 from muster.client.transport import Problem, UnreachableError
+from muster.domain.stored_content import FolderKind
 from muster.wire.content import MAX_REPORTED, BundleReport
 from muster.wire.host import PROTOCOL_VERSION
 from workers.host.attempt_folder import FORGOTTEN
-from workers.host.content import copies
-from workers.host.content.places import CONTENT, REMOVED, WORK
+from workers.host.content import assembled, copies
+from workers.host.content.places import BUILD, CONTENT, OUTPUTS, REMOVED, WORK
 from workers.host.content.removal import remove_work_folder, sweep_removed
 from workers.host.supervisor.files import ORDER
 
@@ -42,12 +43,13 @@ class BundleKeeper:
         self._remove_folders()
         for tenant in (self._state_dir / CONTENT).glob("*/"):
             copies.sweep(tenant)
+        assembled.sweep(self._state_dir, self._state_dir / CONTENT)
         self._report()
 
     def _remove_folders(self) -> None:
-        """Remove work folders whose attempt is forgotten here, or has never had an order."""
-        for folder in (self._state_dir / WORK).glob("*"):
-            attempt = self._state_dir / "attempts" / folder.name
+        """Remove work and output folders whose attempt is forgotten here, or has never had an order."""
+        for folder in [*(self._state_dir / WORK).glob("*"), *(self._state_dir / OUTPUTS).glob("*")]:
+            attempt = self._state_dir / "attempts" / folder.name.removesuffix(BUILD)
             if (attempt / ORDER).exists() and not (attempt / FORGOTTEN).exists():
                 continue
             try:
@@ -60,7 +62,9 @@ class BundleKeeper:
             _log.warning("work_folder_left", folder=str(self._state_dir / REMOVED), fault=str(fault))
 
     def _report(self) -> None:
-        places = copies.whole_places(copies.copies_on(self._state_dir / CONTENT))[:MAX_REPORTED]
+        held = copies.copies_on(self._state_dir / CONTENT)
+        bundles = (one for one in held if one.place.kind is FolderKind.BUNDLE)
+        places = copies.whole_places(bundles)[:MAX_REPORTED]
         found = tuple(f"{place.tenant_id}/{place.digest}" for place in places)
         if frozenset(found) == self._reported and time.monotonic() < self._report_at_s:
             return

@@ -1,4 +1,4 @@
-"""Where a host keeps bundles, and the locks by which its processes share them.
+"""Where a host keeps folders from the content store, and the locks by which its processes share them.
 
 Of each bundle ``TENANT/DIGEST`` is the copy, and next to it:
 
@@ -7,6 +7,9 @@ Of each bundle ``TENANT/DIGEST`` is the copy, and next to it:
     DIGEST.files       inode, size, time and mode of each file, as they were then
     DIGEST.draft       a folder: the copy that is being fetched
     DIGEST.lock        locked alone to change the copy, shared to read it; its time is that of the last use
+
+Of an environment ``DIGEST.env`` is the copy, and all names begin so. ``DIGEST.env.own`` and ``DIGEST.env.host`` record
+what was assembled from it (``assembled``).
 """
 
 import contextlib
@@ -15,31 +18,51 @@ import os
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import Final, Self
+
+from muster.domain.stored_content import FolderKind
 
 WORK: Final = "work"
 """Folder in the state folder: the work folders of attempts."""
+BUILD: Final = ".build"
+"""Ending of a folder next to an attempt's work folder, in which its environment is built."""
+ENVIRONMENTS: Final = "environments"
+"""Folder in the state folder: virtual environments, by which programs run. Programs read them."""
 REMOVED: Final = "removed"
 """Folder in the state folder: what was a work folder and is being removed. No program reaches it."""
+OUTPUTS: Final = "outputs"
+"""Folder in the state folder: the output folders of attempts, as their programs see them."""
+SET_ASIDE: Final = "set_aside"
+"""Folder in the state folder: outputs of ended attempts, and copies of outputs, until they are uploaded."""
 CONTENT: Final = "content"
 """Folder in the state folder: the copies."""
 _ROOM_LOCK: Final = "room.lock"
+_ENVIRONMENT: Final = ".env"
 
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """The files of one bundle. ``root``: the folder of all bundles."""
+    """The files of one bundle or environment. ``root``: the folder of all copies."""
 
     root: Path
     tenant_id: str
     digest: str
+    kind: FolderKind = FolderKind.BUNDLE
+
+    @classmethod
+    def named(cls, copy: Path) -> Self:
+        """Return the place of the copy of this path."""
+        digest = copy.name.removesuffix(_ENVIRONMENT)
+        kind = FolderKind.BUNDLE if digest == copy.name else FolderKind.ENVIRONMENT
+        return cls(copy.parent.parent, copy.parent.name, digest, kind)
 
     def file(self, ending: str) -> Path:
-        return self.root / self.tenant_id / f"{self.digest}.{ending}"
+        return self.copy.with_name(f"{self.copy.name}.{ending}")
 
     @property
     def copy(self) -> Path:
-        return self.root / self.tenant_id / self.digest
+        ending = _ENVIRONMENT if self.kind is FolderKind.ENVIRONMENT else ""
+        return self.root / self.tenant_id / f"{self.digest}{ending}"
 
     @property
     def draft(self) -> Path:
@@ -47,13 +70,13 @@ class Place:
 
     @contextlib.contextmanager
     def locked(self, *, alone: bool) -> Iterator[None]:
-        """Lock the bundle, after other processes have released it. ``alone``: to change it."""
+        """Lock the folder, after other processes have released it. ``alone``: to change it."""
         with _locked(self.file("lock"), fcntl.LOCK_EX if alone else fcntl.LOCK_SH):
             yield
 
     @contextlib.contextmanager
     def locked_if_free(self) -> Iterator[bool]:
-        """Lock the bundle alone, unless a process uses it; yield whether it is locked."""
+        """Lock the folder alone, unless a process uses it; yield whether it is locked."""
         try:
             with _locked(self.file("lock"), fcntl.LOCK_EX | fcntl.LOCK_NB):
                 yield True

@@ -12,19 +12,21 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Final
 
-from workers.host.content.places import REMOVED, WORK
+from workers.host.content.places import OUTPUTS, REMOVED, SET_ASIDE, WORK
 
 _OPENS: Final = os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _CLOSED: Final = 0o700
+_REMOVABLE: Final = frozenset({OUTPUTS, SET_ASIDE, WORK})
 
 
 def remove_work_folder(folder: Path) -> None:
-    """Remove a folder of ``work`` that a program may have filled, and closed against us; none is no error.
+    """Remove a folder of ``work``, ``outputs`` or ``set_aside`` that a program may have filled, and closed against us;
+    none is no error.
 
     Raises OSError: a part remains, under another name: ``sweep_removed`` removes it later.
     """
-    if folder.parent.name != WORK:
-        raise ValueError(f"{folder} is no work folder")
+    if folder.parent.name not in _REMOVABLE:
+        raise ValueError(f"{folder} is no folder of a program's files")
     with suppress(FileNotFoundError), _opened(folder.parent) as work, _removed_of(folder.parent.parent) as removed:
         _remove(_moved(folder.name, work, removed), removed)
 

@@ -1,4 +1,4 @@
-"""The bundle of an attempt, before its program starts: fetched and verified by a process that may wait for a network.
+"""Bundle and environment of an attempt, before its program starts, by a process that may wait for a network.
 
 The process runs ``workers.host.content.fetch_process`` by our own interpreter, and ends with us.
 """
@@ -13,34 +13,44 @@ import sys
 import time
 
 from workers.host.supervisor import children
-from workers.host.supervisor.missing import BUNDLE
+from workers.host.supervisor.missing import BUNDLE, ENVIRONMENT
 from workers.host.supervisor.preparation import UnreadyError
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
+    from workers.host.supervisor.cgroup.group import Group
+
 _MOST_BYTES = 1 << 20
 
 
 class UnfitBundleError(Exception):
-    """The bundle is not whole in the store, or is none: no host can get it."""
+    """The bundle is not whole in the store, or is none, or its environment cannot be built: no host can get it."""
 
-    lacks = BUNDLE
+    def __init__(self, words: str, lacks: str = BUNDLE) -> None:
+        super().__init__(words)
+        self.lacks = lacks
 
 
 class NoBundleError(UnreadyError):
-    """This host cannot get the bundle, or has no room for it."""
+    """This host cannot get the bundle or its environment, or has no room for it."""
 
-    lacks = BUNDLE
+    def __init__(self, words: str, lacks: str = BUNDLE) -> None:
+        super().__init__(words)
+        self.lacks = lacks
 
 
 class BundleFetch:
     """Fetch that runs from its construction on. Raises NoBundleError if it cannot be started."""
 
-    def __init__(self, bundle: dict[str, Any]) -> None:
-        self._within_s = float(bundle["fetch_s"])
+    def __init__(self, bundle: dict[str, Any], group: Group) -> None:
+        """``group``: of the program, in which its environment is built."""
+        bundle = {**bundle, "cgroup": group.identity()}
+        environment_s = (bundle.get("environment") or {}).get("build_s", 0.0)
+        self._within_s = float(bundle["fetch_s"]) + float(environment_s)
         self._until = time.monotonic() + self._within_s
+        self.venv: str | None = None
         self._output = os.memfd_create("reported")
         asked = os.memfd_create("asked", 0)
         os.set_inheritable(asked, True)  # its only parameter
@@ -56,7 +66,7 @@ class BundleFetch:
             os.close(asked)
 
     def is_over(self) -> bool:
-        """Return whether the bundle is here, whole.
+        """Return whether the bundle is here, whole, and its environment as ``venv``.
 
         Raises:
             UnfitBundleError: no host can get it.
@@ -64,16 +74,18 @@ class BundleFetch:
         """
         has_ended = self._has_ended()
         reported = self._last_line()
+        what = ENVIRONMENT if reported.get("what") == ENVIRONMENT else BUNDLE
         if "why" in reported:
             fault = NoBundleError if reported.get("is_of_host") else UnfitBundleError
-            raise fault(f"the bundle: {reported['why']}")
+            raise fault(f"the {what}: {reported['why']}", what)
         if reported.get("is_done"):
+            self.venv = reported.get("venv")
             return True
         if has_ended:
-            raise NoBundleError(f"the fetch of the bundle ended without a result: {self._words()}")
+            raise NoBundleError(f"the fetch of the {what} ended without a result: {self._words()}", what)
         if time.monotonic() < self._until:
             return False
-        raise NoBundleError(f"the bundle was not here within {self._within_s:g} s: {_progress_in(reported)}")
+        raise NoBundleError(f"the {what} was not here within {self._within_s:g} s: {_progress_in(reported)}", what)
 
     def kill(self) -> None:
         """Kill the process without waiting: what it has fetched stays, and the next fetch continues with it."""

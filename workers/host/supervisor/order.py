@@ -69,7 +69,9 @@ class Order:
         self.venv: str | None = document.get("venv")  # an older launcher knows neither of these
         container = document.get("container")
         self.container = None if container is None else Container(**container)
-        self.python = f"{self.venv}/bin/python" if self.venv else str(document["python"] or IMAGE_PYTHON)
+        self.python = str(document["python"] or IMAGE_PYTHON)
+        if self.venv is not None:
+            self.use_venv(self.venv)
         self.working_dir = Path(document["working_dir"])
         self.env = {str(name): str(value) for name, value in document["env"].items()}
         self.rendezvous_host = str(document["rendezvous"]["host"])
@@ -87,6 +89,10 @@ class Order:
         self.dataset_check_s = float(document.get("dataset_look_s", 0.0))
         self.bundle: dict[str, Any] | None = document.get("bundle")
         """What ``workers.host.content`` needs to make the work folder, which is ``folder``."""
+        self.has_environment = bool((self.bundle or {}).get("environment"))
+        """Whether an environment comes with the bundle. Its path, ``venv``, is known once it is here."""
+        self.outputs: dict[str, Any] | None = document.get("outputs")
+        """Its ``folder`` is for what the launcher collects, and ``seen_at`` is the program's path of it."""
         checkpoints = document.get("checkpoints")
         self.checkpoints = None if checkpoints is None else Path(checkpoints)
         """The job's folder in the host's own for them; None where the job names another, which is not ours to make."""
@@ -97,6 +103,11 @@ class Order:
             raise ValueError("torchrun needs a script")
         if not self.is_torchrun and not self.command:
             raise ValueError("command is empty")
+
+    def use_venv(self, venv: str) -> None:
+        """Run the program by a virtual environment's interpreter."""
+        self.venv = venv
+        self.python = f"{venv}/bin/python"
 
     @property
     def host_ranks(self) -> range:
@@ -172,6 +183,7 @@ def program_environment(order: Order, folder: Path, scratch: Path) -> dict[str, 
         "MUSTER_WATCH_SOCKET": str(scratch / files.WATCH_SOCKET),
         "MUSTER_TAKES_OUTCOME": "1",
         **_of_bundle(order),
+        **({} if order.outputs is None else {"MUSTER_OUTPUT_DIR": str(order.outputs["seen_at"])}),
         "TMPDIR": str(scratch),
     }
     if order.venv is not None:

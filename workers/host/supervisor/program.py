@@ -148,6 +148,8 @@ class Program:
         (self._folder / files.LOGS).mkdir(mode=0o700, exist_ok=True)
         for place in (scratch, *(self._folder / name for name in (files.RANKS, files.FLIGHT))):
             user.make_folder(place)
+        if self._order.outputs is not None:
+            user.make_folder(Path(self._order.outputs["folder"]))
         if user.uid is None:
             return
         self._folder.chmod(REACHES)

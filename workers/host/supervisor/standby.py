@@ -51,6 +51,7 @@ class Standby:
         return (
             order.is_torchrun
             and order.container is None
+            and not order.has_environment
             and order.python == self._python
             and not any(name.startswith(_READ_AT_IMPORT) for name in (*order.env, *order.secrets.variables))
         )

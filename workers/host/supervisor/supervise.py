@@ -153,10 +153,9 @@ class Supervisor:
         """Return the names of what was checked; None if it was asked to stop meanwhile. Raises what prevents
         the start.
         """
-        bundle = self._order.bundle
-        if bundle is not None and not self._wait_for(BundleFetch(bundle)):
+        if self._order.bundle is not None and not self._has_bundle(self._order.bundle):
             return None
-        checked = [*(["bundle"] if bundle is not None else []), *self._program.prepare()]
+        checked = [*(["bundle"] if self._order.bundle is not None else []), *self._program.prepare()]
         if self._order.datasets:
             if not self._wait_for(DatasetCheck(self._order)):
                 return None
@@ -170,6 +169,15 @@ class Supervisor:
                 return None
             checked.append("GPUs computed right")
         return checked
+
+    def _has_bundle(self, bundle: dict[str, Any]) -> bool:
+        """Return whether it is here; False: it was asked to stop meanwhile."""
+        fetch = BundleFetch(bundle, self._group)
+        if not self._wait_for(fetch):
+            return False
+        if fetch.venv is not None:
+            self._order.use_venv(fetch.venv)
+        return True
 
     def _report_ready(self, preparation: Preparation, checked: list[str]) -> None:
         if preparation.has_pairwise_check:

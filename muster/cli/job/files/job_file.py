@@ -25,6 +25,7 @@ STDIN: Final = Path("-")
 MOST_BYTES: Final = 8 << 20
 """Most bytes of a file; the API accepts less."""
 _ADVICE: Final = "`muster job schema` has every field; JSON is YAML too."
+_ANY_BUNDLE: Final = "0" * 64
 _OF_HERE: Final = ("script", "working_dir", "python", "venv")
 """Paths of a program that may be relative to the file."""
 _IN_BUNDLE: Final = frozenset({"script", "working_dir"})
@@ -62,10 +63,13 @@ class JobFile:
             return []
         if program.get("container") is not None or program.get("bundle") is not None:
             return []
+        environment = program.get("environment")
+        lock = environment.get("lock") if isinstance(environment, dict) else None
+        locks = [lock] if isinstance(lock, str) else []
         if (script := self.script_here()) is not None:
-            return [script]
+            return [script, *locks]
         argv = program.get("argv")
-        return [word for word in argv if isinstance(word, str)] if isinstance(argv, list) else []
+        return [*(word for word in argv if isinstance(word, str)), *locks] if isinstance(argv, list) else locks
 
     def with_options(self, options: Mapping[str, Any], settings: Sequence[Setting]) -> "JobFile":
         """Return the job with the fields that options and settings gave in place of the file's."""
@@ -76,10 +80,20 @@ class JobFile:
     def require_submission(self) -> None:
         """Require that the document is a submission. Raises ``CommandError`` with every fault and its line."""
         try:
-            validated(JobSubmission, self.document)
+            validated(JobSubmission, self._with_bundle())
         except ValidationFailedError as refused:
             faults = [(fault.pointer, fault.detail) for fault in refused.faults]
             raise CommandError(self._words(faults, "is no job file"), _ADVICE, Exit.INVALID) from None
+
+    def _with_bundle(self) -> dict[str, Any]:
+        """Return the document with the bundle that its work folder will be, if its environment needs one."""
+        program = self.document.get("program")
+        if not isinstance(program, dict) or not program.get("environment") or program.get("bundle") is not None:
+            return self.document
+        environment = program["environment"]
+        if isinstance(environment, dict) and isinstance(environment.get("lock"), str):
+            environment = {**environment, "lock": Path(environment["lock"]).name}  # its path is checked by the bundle
+        return {**self.document, "program": {**program, "bundle": _ANY_BUNDLE, "environment": environment}}
 
     @contextmanager
     def naming_lines(self) -> Iterator[None]:

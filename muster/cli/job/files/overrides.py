@@ -22,9 +22,10 @@ _EXCLUDED: Final[Mapping[str, Mapping[str, tuple[str, ...]]]] = {
     "/program": {
         "script": ("argv",),
         "argv": ("script", "args"),
-        "venv": ("python", "container"),
-        "python": ("venv",),
-        "container": ("venv",),
+        "venv": ("python", "container", "environment"),
+        "python": ("venv", "environment"),
+        "container": ("venv", "environment"),
+        "environment": ("venv", "python", "container"),
     },
     "/shape": {
         "gpus": ("nodes", "gpus_per_node", "ranks_per_node", "min_nodes", "max_nodes"),

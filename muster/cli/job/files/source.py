@@ -98,6 +98,8 @@ def program_given(options: ProgramOptions, words: Sequence[str], *, is_contained
         around["container"] = {name: value for name, value in around["container"].items() if value}
     elif is_contained and options.venv is None:
         around["container"] = {}
+    if given := options.environment_given():
+        around["environment"] = given
     made = program_of(
         list(words) or ["-"], options.env or [], options.python, options.workdir, around, is_command=options.command
     )
@@ -123,6 +125,8 @@ def program_again(
     has_bundle = isinstance(program, Mapping) and program.get("bundle") is not None
     folder = options.folder(list(words), is_contained=is_in_image, has_bundle=has_bundle)
     typed = program_given(options, words, is_contained=is_in_image)
+    if folder is None and options.lock is not None:
+        typed["environment"]["lock"] = os.path.normpath(options.lock)
     if words and folder is not None:
         if "script" in typed:
             typed["script"] = str(Path.cwd() / typed["script"])

@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 from hypothesis import example, given
 
-from muster.cli.job.files.export import file_document, yaml_text
 from muster.cli.job.files.job_file import read_job_file
 from muster.cli.job.files.variables import GivenVariables
+from muster.documents.job_files import file_document, yaml_text
 from muster.domain.job.spec import JobSpec
 from muster.domain.job.submission import JobSubmission
 from muster.domain.validation import validated

@@ -6,8 +6,9 @@ from pathlib import Path
 
 from muster.content.manifest import Manifest, encode
 from muster.content.read import read_chunk, read_folder
-from workers.host.content.fetch import Fetch, Limits
+from workers.host.content.fetch import Fetch
 from workers.host.content.places import Place
+from workers.host.content.whole_copy import Limits
 
 TENANT = "tnt_test"
 

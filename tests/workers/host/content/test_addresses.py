@@ -9,14 +9,15 @@ from pathlib import Path
 
 import pytest
 
+from workers.host.content.control_plane import ContentSource
 from workers.host.content.faults import BrokenBundleError, StoreError
-from workers.host.content.fetch_process import ControlPlane, FetchOrder, Progress
+from workers.host.content.fetch_order import FetchOrder, Progress
 
 BUNDLE = "ab" * 32
 
 
 @contextmanager
-def control_plane(folder: Path, refusals: list[tuple[int, str | None]]) -> Iterator[ControlPlane]:
+def control_plane(folder: Path, refusals: list[tuple[int, str | None]]) -> Iterator[ContentSource]:
     """Serve an API that refuses so often, by a status and the code of a problem, and then gives addresses."""
 
     class Handler(BaseHTTPRequestHandler):
@@ -56,7 +57,7 @@ def control_plane(folder: Path, refusals: list[tuple[int, str | None]]) -> Itera
         key_file=str(folder / "key"),
     )
     try:
-        yield ControlPlane(order, Progress())
+        yield ContentSource(order, Progress(), BUNDLE)
     finally:
         server.shutdown()
         server.server_close()

@@ -16,8 +16,8 @@ from muster.content.manifest import CHUNK_BYTES, digest_of
 from muster.content.tree import remove_folder
 from workers.host.content import copies
 from workers.host.content.faults import BrokenBundleError, NoRoomError
-from workers.host.content.fetch import Limits
 from workers.host.content.removal import remove_work_folder
+from workers.host.content.whole_copy import Limits
 
 from .bundle_case import BundleSource, HostDisk, content_of, source_of, write_folder
 
@@ -221,7 +221,8 @@ def test_the_longest_unused_copies_go_and_none_that_is_in_use(tmp_path: Path) ->
     assert [disk.place(digest).copy.is_dir() for digest, _ in found] == [True, False, True]
     used = frozenset({disk.place(found[0][0]), disk.place(found[2][0])})
     with pytest.raises(
-        NoRoomError, match=r"space for bundles is full: 200 B of 250 B are in use, and 100 B are needed"
+        NoRoomError,
+        match=r"space for bundles and environments is full: 200 B of 250 B are in use, and 100 B are needed",
     ):
         disk.fetch(*found[1], used=used)
     assert [disk.place(digest).copy.is_dir() for digest, _ in found] == [True, False, True]

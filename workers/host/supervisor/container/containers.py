@@ -225,12 +225,15 @@ def command_of(order: Order, folder: Path, environment: Mapping[str, str], progr
         environment = {**environment, "MUSTER_SCRATCH_DIR": ""}
     if order.bundle is not None:
         ours.append(Mount(str(order.bundle["folder"]), str(order.bundle["seen_at"]), read_only=False))
+    if order.outputs is not None:
+        ours.append(Mount(str(order.outputs["folder"]), str(order.outputs["seen_at"]), read_only=False))
     if order.secrets.names:
         ours.append(Mount(str(order.secrets.place(folder))))
     mounts = [*container.mounts, *_dataset_mounts(order, container)]
     require_there(mounts, order.user)
     if user != own and order.user.uid is None:
-        hand_over(folder, scratch, Path(checkpoints) if checkpoints else None, user)
+        written = [checkpoints, None if order.outputs is None else order.outputs["folder"]]
+        hand_over(folder, scratch, [Path(path) for path in written if path], user)
     write_environment(folder, environment)
     share = HostShare(
         [*ours, *mounts],

@@ -68,16 +68,16 @@ def _whose(user: JobUser) -> str:
     return "the host worker's user" if user.uid is None else f"the job's user {user.uid}"
 
 
-def hand_over(folder: Path, scratch: Path, checkpoints: Path | None, user: str) -> None:
+def hand_over(folder: Path, scratch: Path, others: Sequence[Path], user: str) -> None:
     """Give the container's user the folders that it writes to; it may pass through the attempt's folder, and no more.
 
-    Links stay as they are, and so does the content of the checkpoint folder: another program may have placed any link
-    there.
+    ``others``: outside of the attempt's folder. Links stay as they are, and so does the content of others: another
+    program may have placed any link there.
     """
     uid, gid = map(int, user.split(":"))
     inside = (folder / name for name in (files.RANKS, files.PIPES, files.LAUNCH, files.FLIGHT))
     given = [path for place in (*inside, scratch) for path in (place, *([] if place.is_symlink() else place.glob("*")))]
-    for path in [*given, *([] if checkpoints is None else [checkpoints])]:
+    for path in [*given, *others]:
         with contextlib.suppress(FileNotFoundError):  # a bare command has neither pipes nor a launch folder
             os.chown(path, uid, gid, follow_symlinks=False)
     folder.chmod(0o711)

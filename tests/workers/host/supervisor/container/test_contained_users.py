@@ -131,7 +131,7 @@ def test_what_is_handed_over_leaves_links_and_the_inside_of_checkpoints_alone(op
         place.mkdir()
     (scratch / "link").symlink_to(target)
     (checkpoints / "old").write_text("")
-    hand_over(open_folder, scratch, checkpoints, f"{own_uid()}:{own_uid()}")  # neither pipes nor a launch folder
+    hand_over(open_folder, scratch, [checkpoints], f"{own_uid()}:{own_uid()}")  # neither pipes nor a launch folder
     assert [path.stat().st_uid for path in (target, scratch, checkpoints, checkpoints / "old")] == [
         0,
         own_uid(),

@@ -231,7 +231,9 @@ def test_the_bundles_folder_is_the_working_folder_of_a_container(
     own = {"launcher": "torchrun", "python": None, "working_dir": None, "container": {"image": image, "user": "7:8"}}
     order = msgspec.convert({**SENT, **own, "attempt_id": attempt.folder.name}, Order)
     host = BundlesHost(tmp_path, "http://127.0.0.1:1", tmp_path / "key", None, 1)
-    attempt.order(launcher="torchrun", container={"image": image}, **bundle_of(order, host, attempt.folder, {}))
+    attempt.order(
+        launcher="torchrun", container={"image": image}, **bundle_of(order, host, attempt.folder, {}, "python3")
+    )
     read = read_order(attempt.folder)
     assert read.bundle is not None
     assert read.bundle["owner"] == [7, 8]

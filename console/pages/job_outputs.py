@@ -1,0 +1,106 @@
+"""Outputs and files of a job: what its hosts collected, and links by which a file is read from the content store."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Annotated, Final
+
+from fastapi import APIRouter, Query, Request
+from starlette.responses import RedirectResponse, Response
+
+from api.dependencies import dependencies_of
+from api.reading import reading, require_id
+from api.v1.outputs import signed_file
+from console.paging import page_of, place_in
+from console.rendering import pages_of
+from console.session import Viewer, sees
+from control.core.unit_of_work import UnitOfWork
+from control.jobs import outputs, read
+from control.jobs.outputs import FileFound, FilePlace, OutputsFilter, OutputsFound
+from muster.domain.ids import JobId
+from muster.domain.principals import Permission
+
+router = APIRouter()
+FILES_SHOWN: Final = 20
+OUTPUTS_SHOWN: Final = 20
+A_PAGE: Final = 100
+Attempt = Annotated[int | None, Query(ge=1, lt=1 << 31)]
+Step = Annotated[str | None, Query(pattern=r"^(final|0|[1-9][0-9]{0,15})$")]
+NodeRank = Annotated[int | None, Query(ge=0, lt=1 << 31)]
+Path = Annotated[str, Query(max_length=4096, pattern=r"^[^\x00-\x1f]*$")]
+
+
+@dataclass(frozen=True, slots=True)
+class OutputsShown:
+    """The newest outputs of a job, and the first files of the newest one that was uploaded whole.
+
+    ``patterns``: by which hosts collect, while nothing was collected.
+    """
+
+    outputs: Sequence[OutputsFound]
+    files: Sequence[FileFound]
+    patterns: Sequence[str] = ()
+
+
+NOTHING: Final = OutputsShown((), ())
+
+
+def shown_of(unit: UnitOfWork, job_id: JobId) -> OutputsShown:
+    """Return what the page of a job shows."""
+    found = outputs.outputs_of(unit, job_id, OutputsFilter(), limit=OUTPUTS_SHOWN)
+    if not found:
+        return OutputsShown((), (), read.submitted(unit, job_id).spec.get("outputs") or ())
+    whole = next((each for each in found if each.folder.completed_at is not None), None)
+    if whole is None:
+        return OutputsShown(found, ())
+    step = outputs.FINAL if whole.step is None else str(whole.step)
+    wanted = OutputsFilter(whole.attempt, step, whole.node_rank)
+    return OutputsShown(found, outputs.files_of(unit, job_id, wanted, limit=FILES_SHOWN))
+
+
+@router.get("/jobs/{job_id}/files")
+def files_page(
+    request: Request,
+    viewer: Annotated[Viewer, sees(Permission.JOB_READ)],
+    job_id: str,
+    prefix: Path = "",
+    cursor: Annotated[str | None, Query(max_length=8192)] = None,
+) -> Response:
+    """Show the files of all outputs, a page at a time. ``prefix``: with which their paths begin."""
+    dependencies, found_id = dependencies_of(request), JobId(require_id("job", job_id))
+    filters = {"prefix": prefix}
+    place = place_in(dependencies.secret_key, filters, cursor, length=2)
+    after = None if place is None else FilePlace(int(place[0]), int(place[1]))
+
+    def find(unit: UnitOfWork) -> tuple[str, list[FileFound]]:
+        name = read.submitted(unit, found_id).name
+        found = outputs.files_of(unit, found_id, OutputsFilter(), prefix=prefix, limit=A_PAGE + 1, after=after)
+        return name, found
+
+    name, found = reading(dependencies.units, viewer.principal, outputs.READ, find)
+    page = page_of(
+        dependencies.secret_key,
+        filters,
+        found,
+        size=A_PAGE,
+        path=f"/console/jobs/{found_id}/files",
+        place=lambda last: [str(each) for each in last.place],
+    )
+    return pages_of(request).page(
+        request, "job_files.html", viewer, place="jobs", page=page, prefix=prefix, job_id=found_id, job_name=name
+    )
+
+
+@router.get("/jobs/{job_id}/file")
+def read_file(
+    request: Request,
+    viewer: Annotated[Viewer, sees(Permission.LOG_READ)],
+    job_id: str,
+    path: Path,
+    attempt: Attempt = None,
+    step: Step = None,
+    node_rank: NodeRank = None,
+) -> Response:
+    """Redirect to the file in the content store by a link that is signed now. The read is audited."""
+    found_id, wanted = JobId(require_id("job", job_id)), OutputsFilter(attempt, step, node_rank)
+    url = signed_file(dependencies_of(request), viewer.principal, found_id, path, wanted)
+    return RedirectResponse(url, status_code=303, headers={"Cache-Control": "no-store"})

@@ -1,0 +1,195 @@
+"""Environments of hosts: which part builds one, and where the others get it.
+
+One tenant's jobs with the same key share a build. The part that asks first has the claim, and renews it as it builds.
+What it built is a stored folder. A lock that cannot be installed is remembered, so that no further host tries it.
+"""
+
+from datetime import timedelta
+from typing import Final
+
+from sqlalchemy import select
+from sqlalchemy.dialects.postgresql import insert
+
+from control.attempts.mapping import job_request
+from control.core.unit_of_work import UnitOfWork, declare_action
+from control.hosts.parts import job_of_part
+from control.hosts.protocol import node_of
+from control.policy.policies import active_policy
+from muster.db.models import EnvironmentBuild, EnvironmentJob, FolderJob, Job, StoredFolder
+from muster.domain.errors import ConflictError, NoSuchBundleError, NotFoundError, StaleFenceError
+from muster.domain.ids import NodeId, TenantId
+from muster.domain.job.environment_builds import BuildState
+from muster.domain.job.request import ENVIRONMENT
+from muster.domain.stored_content import FolderKind, FolderState
+from muster.wire.content import (
+    EnvironmentAnswer,
+    EnvironmentFailure,
+    EnvironmentFailureAnswer,
+    EnvironmentRequest,
+)
+
+ASK: Final = declare_action("host.environment")
+FAIL: Final = declare_action("host.environment_failed")
+
+
+def ask(unit: UnitOfWork, part_id: str, key: str, request: EnvironmentRequest) -> EnvironmentAnswer:
+    """Return how the host gets the environment. Begin the unit ``quiet``: a renewed claim leaves no trace.
+
+    Raises:
+        StaleFenceError: the node has no such part now, or with another fence.
+        NotFoundError: the part's job has no environment.
+        NoSuchBundleError: ``built`` names a folder that is not stored whole.
+    """
+    node_id = node_of(unit, request.protocol)
+    job = job_of_part(unit, part_id, request.fence, node_id)
+    if ENVIRONMENT not in job_request(job).capabilities:
+        raise NotFoundError
+    folder = _folder_of(unit, job, key, request.built)
+    if folder is None and request.built is not None:
+        raise NoSuchBundleError
+    build = _lock_build(unit, job, key, request)
+    _note_job(unit, job, build)
+    if folder is not None and (request.built is not None or build.folder_id == folder.id):
+        if build.state is not BuildState.BUILT:
+            _complete(unit, job, build, folder, part_id, node_id)
+        _pin(unit, job, folder)
+        return EnvironmentAnswer(state="built", digest=folder.digest)
+    return _claim(unit, job, build, part_id, node_id)
+
+
+def fail(unit: UnitOfWork, part_id: str, key: str, failure: EnvironmentFailure) -> EnvironmentFailureAnswer:
+    """Note that a build failed: permanently, or so that another part may build it.
+
+    Raises StaleFenceError: the node has no such part now, or with another fence.
+    """
+    node_id = node_of(unit, failure.protocol)
+    job = job_of_part(unit, part_id, failure.fence, node_id)
+    build = _build_of(unit, job.tenant_id, key)
+    if build is None or build.state is not BuildState.BUILDING or build.part_id != part_id:
+        return EnvironmentFailureAnswer(accepted=False)
+    build.state = BuildState.FAILED if failure.is_final else BuildState.WAITING
+    build.lease_until, build.changed_at = None, unit.now
+    build.words, build.line, build.log = failure.words, failure.line, failure.log
+    told = {"key": key, "node_id": node_id, "is_final": failure.is_final, "line": failure.line}
+    _report(unit, job, "failed", {**told, "reason": failure.words})
+    return EnvironmentFailureAnswer(accepted=True)
+
+
+class EnvironmentPlace:
+    """The place of the folder that a part uploads as the environment of a key."""
+
+    def __init__(self, unit: UnitOfWork, part_id: str, fence: int, node_id: NodeId, key: str) -> None:
+        """Find the part's job. Raises StaleFenceError: the node has no such part now."""
+        self.tenant_id = TenantId(job_of_part(unit, part_id, fence, node_id).tenant_id)
+        self._claimant, self._key = (part_id, node_id), key
+
+    def begun(self, unit: UnitOfWork, folder: StoredFolder) -> None:
+        del folder
+        self._renew(unit)
+
+    def check(self, unit: UnitOfWork, digest: str) -> None:
+        del digest  # whatever the part that builds has uploaded is its environment, once it names the folder
+        self._renew(unit)
+
+    def completed(self, unit: UnitOfWork, folder: StoredFolder) -> None:
+        """Do nothing: the part names the folder when it asks for its environment again."""
+
+    def _renew(self, unit: UnitOfWork) -> None:
+        """Renew the claim. Raises ConflictError: the part has none."""
+        build = _build_of(unit, self.tenant_id, self._key)
+        if build is None or build.lease_until is None or (build.part_id, build.node_id) != self._claimant:
+            raise ConflictError("this part does not build that environment", suggestion="Ask for the environment.")
+        build.lease_until = unit.now + timedelta(seconds=active_policy(unit.session).environment.lease_s)
+
+
+def _build_of(unit: UnitOfWork, tenant_id: TenantId, key: str) -> EnvironmentBuild | None:
+    """Return the row of the key, locked."""
+    query = select(EnvironmentBuild).where(EnvironmentBuild.tenant_id == tenant_id, EnvironmentBuild.key == key)
+    query = query.with_for_update().execution_options(populate_existing=True)
+    return unit.session.scalars(query).one_or_none()
+
+
+def _folder_of(unit: UnitOfWork, job: Job, key: str, built: str | None) -> StoredFolder | None:
+    """Return the whole folder that was just built, or that of the key's build, locked so that it does not expire.
+
+    Folders are locked before builds, in the order in which an expiry does it.
+    """
+    is_meant = StoredFolder.digest == built
+    if built is None:
+        ids = select(EnvironmentBuild.folder_id)
+        is_meant = StoredFolder.id.in_(
+            ids.where(EnvironmentBuild.tenant_id == job.tenant_id, EnvironmentBuild.key == key)
+        )
+    query = select(StoredFolder).where(
+        StoredFolder.tenant_id == job.tenant_id,
+        StoredFolder.kind == FolderKind.ENVIRONMENT,
+        StoredFolder.state == FolderState.COMPLETE,
+        is_meant,
+    )
+    return unit.session.scalars(query.with_for_update(key_share=True)).one_or_none()
+
+
+def _lock_build(unit: UnitOfWork, job: Job, key: str, request: EnvironmentRequest) -> EnvironmentBuild:
+    """Return the row of the key, locked."""
+    row = {
+        "tenant_id": job.tenant_id,
+        "key": key,
+        "interpreter": request.interpreter,
+        "platform": request.platform,
+        "state": BuildState.WAITING,
+        "created_at": unit.now,
+        "changed_at": unit.now,
+        "words": "",
+        "log": "",
+    }
+    unit.session.execute(insert(EnvironmentBuild).values(row).on_conflict_do_nothing())
+    build = _build_of(unit, job.tenant_id, key)
+    if build is None:
+        raise StaleFenceError  # it was forgotten in this moment, after no job had asked for it in a month
+    return build
+
+
+def _note_job(unit: UnitOfWork, job: Job, build: EnvironmentBuild) -> None:
+    row = {"job_id": job.id, "build_id": build.id}
+    unit.session.execute(insert(EnvironmentJob).values(row).on_conflict_do_nothing())
+
+
+def _pin(unit: UnitOfWork, job: Job, folder: StoredFolder) -> None:
+    """Keep the folder while the job has not ended, and let its hosts read it."""
+    folder.active_at = unit.now
+    row = {"job_id": job.id, "folder_id": folder.id}
+    unit.session.execute(insert(FolderJob).values(row).on_conflict_do_nothing())
+
+
+def _complete(
+    unit: UnitOfWork, job: Job, build: EnvironmentBuild, folder: StoredFolder, part_id: str, node_id: NodeId
+) -> None:
+    build.state, build.folder_id, build.lease_until = BuildState.BUILT, folder.id, None
+    build.part_id, build.node_id, build.changed_at = part_id, node_id, unit.now
+    build.words, build.line, build.log = "", None, ""
+    told = {"key": build.key, "node_id": node_id, "digest": folder.digest, "num_bytes": folder.num_bytes}
+    _report(unit, job, "built", told)
+
+
+def _claim(unit: UnitOfWork, job: Job, build: EnvironmentBuild, part_id: str, node_id: NodeId) -> EnvironmentAnswer:
+    """Return the answer about an environment that is not there, with the claim if no other part has it."""
+    policy = active_policy(unit.session).environment
+    is_new_failure = build.changed_at > unit.now - timedelta(hours=policy.failed_hours)
+    if build.state is BuildState.FAILED and is_new_failure:
+        return EnvironmentAnswer(state="failed", words=build.words, line=build.line)
+    is_own = build.part_id == part_id and build.node_id == node_id
+    is_claimed = build.lease_until is not None and build.lease_until > unit.now and not is_own
+    # It was completed while this one waited for the row. The host finds it when it asks again.
+    is_just_built = build.state is BuildState.BUILT and build.changed_at > unit.now - timedelta(seconds=policy.lease_s)
+    if is_claimed or is_just_built:
+        return EnvironmentAnswer(state="wait")
+    if build.state is not BuildState.BUILDING or not is_own:
+        build.changed_at = unit.now
+        _report(unit, job, "building", {"key": build.key, "node_id": node_id})
+    build.state, build.folder_id, build.part_id, build.node_id = BuildState.BUILDING, None, part_id, node_id
+    build.lease_until = unit.now + timedelta(seconds=policy.lease_s)
+    return EnvironmentAnswer(state="build", lease_s=policy.lease_s)
+
+
+def _report(unit: UnitOfWork, job: Job, what: str, payload: dict[str, object]) -> None:
+    unit.emit(f"job.environment_{what}", "job", job.id, tenant_id=job.tenant_id, payload=payload)

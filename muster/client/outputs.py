@@ -1,0 +1,50 @@
+"""Outputs of jobs: the calls. ``muster.client.output_downloads`` fetches files with them."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from muster import documents
+from muster.client.calls import Call, answered, pages, post_query, walked
+
+
+class OutputCalls:
+    @walked
+    def outputs(
+        self,
+        job_id: str,
+        *,
+        attempt: int | None = None,
+        step: str | None = None,
+        node_rank: int | None = None,
+        limit: int | None = None,
+    ) -> Call[documents.JobOutputs]:
+        """Return outputs of a job, the newest first. ``step``: a number, or ``final``. ``limit``: of a page."""
+        path = "/v1/jobs/{job_id}/outputs"
+        query = {"attempt": attempt, "step": step, "node_rank": node_rank, "limit": limit, "cursor": None}
+        return pages(path, documents.JobOutputsPage, documents.JobOutputs, {"job_id": job_id}, query=query)
+
+    @walked
+    def files(
+        self,
+        job_id: str,
+        *,
+        prefix: str | None = None,
+        attempt: int | None = None,
+        step: str | None = None,
+        node_rank: int | None = None,
+        limit: int | None = None,
+    ) -> Call[documents.JobFile]:
+        """Files of a job's outputs whose paths begin with ``prefix``. ``limit``: of a page."""
+        path = "/v1/jobs/{job_id}/files"
+        places = {"attempt": attempt, "step": step, "node_rank": node_rank}
+        query = {"prefix": prefix, **places, "limit": limit, "cursor": None}
+        return pages(path, documents.JobFilePage, documents.JobFile, {"job_id": job_id}, query=query)
+
+    @answered
+    def sign_output_downloads(
+        self, job_id: str, outputs_id: int, chunks: Sequence[str]
+    ) -> Call[documents.OutputDownloads]:
+        """Signed downloads of the manifest and of chunks of one collection. Each call is audited."""
+        body: documents.ChunkNames = {"chunks": list(chunks)}
+        call = post_query("/v1/jobs/{job_id}/outputs/{outputs_id}/downloads", documents.OutputDownloads, body=body)
+        return replace(call, path_values={"job_id": job_id, "outputs_id": str(outputs_id)})

@@ -1,0 +1,68 @@
+"""Outputs of jobs: which folders of them there are, and their files."""
+
+from typing import Annotated
+
+from typing_extensions import TypedDict
+
+from muster.documents.fields import Moment, OneOf, Page
+from muster.domain.stored_content import FolderState
+
+
+class JobOutputs(TypedDict):
+    """The outputs of one host's part of an attempt.
+
+    ``id``: of these outputs. ``attempt``: its number. ``step``: of the checkpoint with which they were collected; null:
+    at the end of the attempt. ``digest``: of their manifest. ``num_bytes``: of all files.
+    ``completed_at``: when the host had uploaded them; null: it has not yet, and nothing of them can be read.
+    """
+
+    id: int
+    attempt: int
+    attempt_id: str
+    node_rank: int
+    step: int | None
+    state: Annotated[str, OneOf(FolderState)]
+    digest: str
+    num_files: int
+    num_bytes: int
+    created_at: Moment
+    completed_at: Moment | None
+
+
+class JobOutputsPage(Page):
+    items: list[JobOutputs]
+
+
+class JobFile(TypedDict):
+    """A file of a job's outputs. ``outputs``: the id of these. ``attempt``: its number. ``step``: null: of the end."""
+
+    path: str
+    num_bytes: int
+    outputs: int
+    attempt: int
+    node_rank: int
+    step: int | None
+
+
+class JobFilePage(Page):
+    items: list[JobFile]
+
+
+class ChunkNames(TypedDict):
+    """``chunks``: digests of chunks to read, 500 at most; empty: the manifest alone."""
+
+    chunks: list[str]
+
+
+class SignedDownload(TypedDict):
+    """A request that reads one object from the content store, with exactly these headers, within the hour."""
+
+    url: str
+    headers: dict[str, str]
+
+
+class OutputDownloads(TypedDict):
+    """``manifest``: of the outputs. ``chunks``: in the order of the request."""
+
+    manifest: SignedDownload
+    chunks: list[SignedDownload]

@@ -1,0 +1,207 @@
+"""Environments on hosts: built by one, fetched by the others, assembled once a host, and never half there."""
+
+import os
+from pathlib import Path
+
+import pytest
+
+from muster.environments.recipe import PackageIndex, Recipe
+from tests.environments.wheels import locked, make_wheel, served_index
+from tests.waiting import wait_until
+from workers.host.content import assembled, copies
+from workers.host.content.faults import NoRoomError
+from workers.host.content.places import Place
+
+from .bundle_case import TENANT
+from .environment_case import EnvironmentHost, kill, new_host, one_wheel, printed, source_lock
+
+SHOW = "import alpha; print(alpha.VERSION)"
+
+
+@pytest.fixture
+def house(tmp_path: Path) -> Path:
+    return tmp_path / "house"
+
+
+@pytest.fixture
+def host(tmp_path: Path, house: Path) -> EnvironmentHost:
+    return new_host(tmp_path / "one", tmp_path / "plane", house)
+
+
+@pytest.fixture
+def other(tmp_path: Path, house: Path) -> EnvironmentHost:
+    return new_host(tmp_path / "two", tmp_path / "plane", house)
+
+
+def test_one_host_builds_and_another_fetches(host: EnvironmentHost, other: EnvironmentHost, house: Path) -> None:
+    lock = one_wheel(house, command="say-alpha")
+    first = host.environment(host.bundle(lock))
+    assert printed(first, SHOW) == "1.0"
+    assert host.plane.known()["fetched"] == [], "the builder takes what it has built"
+    second = other.environment(other.bundle(lock))
+    assert printed(second, SHOW) == "1.0"
+    known = host.plane.known()
+    assert known["num_builds"] == 1
+    assert known["fetched"] != []
+    assert not list(host.state.glob("work/*.build")), "nothing of the build is left"
+
+
+def test_an_environment_is_assembled_once_a_host(host: EnvironmentHost, house: Path) -> None:
+    digest = host.bundle(one_wheel(house))
+    first = host.environment(digest, "att_1")
+    made_at = (first / "pyvenv.cfg").stat().st_mtime_ns
+    assert host.environment(digest, "att_2") == first
+    assert (first / "pyvenv.cfg").stat().st_mtime_ns == made_at
+
+
+def test_one_that_was_changed_is_made_again_next_to_the_one_that_runs(host: EnvironmentHost, house: Path) -> None:
+    digest = host.bundle(one_wheel(house))
+    first = host.environment(digest, "att_1")
+    [module] = first.glob("lib/*/site-packages/alpha/__init__.py")
+    module.parent.chmod(0o755)
+    (module.parent / "more.py").write_text("")
+    second = host.environment(digest, "att_2")
+    assert second != first
+    assert first.is_dir(), "att_1 still runs by it"
+    assert not list(second.glob("lib/*/site-packages/alpha/more.py"))
+    host.close("att_1")
+    assembled.sweep(host.state, host.state / "content")
+    assert not first.exists()
+    assert printed(second, SHOW) == "1.0"
+
+
+def test_it_stays_while_an_attempt_runs_by_it_and_goes_with_its_copy(host: EnvironmentHost, house: Path) -> None:
+    digest = host.bundle(one_wheel(house))
+    environment = host.environment(digest)
+    place = Place.named(next((host.state / "content" / TENANT).glob("*.env")))
+    other = host.disk.place("ab" * 32)
+    with pytest.raises(NoRoomError, match="space for bundles and environments is full"):
+        copies.make_room(other, 100, 0, most=100, least_free=0, used=())
+    assert printed(environment, SHOW) == "1.0"
+    host.close("att_1")
+    copies.make_room(other, 100, 0, most=100, least_free=0, used=())
+    assert not place.copy.exists()
+    assert not environment.exists()
+
+
+@pytest.mark.parametrize("case", ["hash", "absent", "options"])
+def test_a_lock_that_cannot_be_built_is_nobodys_fault_but_its_own(
+    host: EnvironmentHost, house: Path, case: str
+) -> None:
+    good = one_wheel(house)
+    text, words, line = {
+        "hash": (good.replace("sha256:", "sha256:" + "0" * 4)[: len(good) - 1], "Hash mismatch", 2),
+        "absent": (good.replace("alpha", "absent"), "absent was not found", 2),
+        "options": (f"--index-url http://elsewhere/\n{good}", "the option --index-url is not accepted", 2),
+    }[case]
+    end = host.run(host.order(host.bundle(f"# a lock\n{text}")))
+    assert not end["is_of_host"]
+    assert words in end["why"]
+    [failure] = host.plane.known()["ends"]
+    assert (failure["found"], failure["line"]) == ("final", line)
+    again = host.run(host.order(host.bundle(f"# a lock\n{text}"), "att_2"))
+    assert words in again["why"]
+    assert host.plane.known()["num_builds"] == 1, "nothing is built that failed"
+
+
+def test_a_source_distribution_is_built_by_the_tenants_word_alone(host: EnvironmentHost, tmp_path: Path) -> None:
+    mark = tmp_path / "ran"
+    code = f"open({str(mark)!r}, 'w').write(str(sorted(__import__('os').environ)))"
+    lock = source_lock(tmp_path / "house", code)
+    refused = host.run(host.order(host.bundle(lock)))
+    assert "no wheels" in refused["why"] or "no usable wheels" in refused["why"], refused
+    assert not mark.exists()
+    environment = host.environment(host.bundle(lock), "att_2", Recipe("requirements.txt", allows_source=True))
+    assert printed(environment, "import delta; print(delta.VERSION)") == "1.0"
+    assert "MUSTER" not in mark.read_text(), "a build sees no variable of the host worker"
+
+
+def test_an_index_that_does_not_serve_is_tried_again_and_then_blames_no_lock(
+    host: EnvironmentHost, tmp_path: Path
+) -> None:
+    wheel = make_wheel(tmp_path / "wheels", "alpha")
+    host.index = PackageIndex(url="http://127.0.0.1:9/simple", num_retries=0)
+    host.build_s = 4.0
+    end = host.run(host.order(host.bundle(locked(wheel))))
+    assert end["is_of_host"]
+    assert "it was not here within 4 s: the package index does not serve" in end["why"]
+    assert {failure["found"] for failure in host.plane.known()["ends"]} == {"passing"}
+    host.build_s = 120.0
+    with served_index(tmp_path / "index", wheel) as (url, _):
+        host.index = PackageIndex(url=url)
+        assert printed(host.environment(host.bundle(locked(wheel)), "att_2"), SHOW) == "1.0"
+
+
+def test_without_a_source_of_packages_the_host_is_to_blame(host: EnvironmentHost, house: Path) -> None:
+    digest = host.bundle(one_wheel(house))
+    host.index = PackageIndex()
+    end = host.run(host.order(digest))
+    assert end["is_of_host"]
+    assert "names no package index" in end["why"]
+    host.index = PackageIndex(wheelhouse=str(house / "gone"))
+    assert "is missing, or closed to its builds" in host.run(host.order(digest, "att_2"))["why"]
+
+
+def test_a_bundle_without_its_lock_states_what_may_leave_it_out(host: EnvironmentHost) -> None:
+    end = host.run(host.order(host.bundle("", "other.txt")))
+    assert not end["is_of_host"]
+    assert "the bundle has no file requirements.txt; does `.gitignore`" in end["why"]
+
+
+def test_a_host_whose_package_has_another_version_is_to_blame(host: EnvironmentHost, house: Path) -> None:
+    lock = one_wheel(house) + f"torch==0.1 --hash=sha256:{'b' * 64}\n"
+    end = host.run(host.order(host.bundle(lock), recipe=Recipe("requirements.txt", from_host=("torch",))))
+    assert end["is_of_host"]
+    assert "the lock names torch 0.1, taken from the host, which has version" in end["why"]
+
+
+def test_a_kill_at_any_step_leaves_nothing_torn_that_is_used(
+    host: EnvironmentHost, other: EnvironmentHost, house: Path
+) -> None:
+    lock = locked(make_wheel(house, "alpha", requires=("beta",)), make_wheel(house, "beta"))
+    digest = host.bundle(lock)
+    num_deaths, after = 0, 1
+    while True:
+        process = host.start(host.order(digest), dies_after=after)
+        process.communicate(timeout=120)
+        if process.returncode == 0:
+            break
+        assert process.returncode == 77
+        num_deaths, after = num_deaths + 1, after + 4
+    assert num_deaths > 10
+    for made in (host.environment(digest, "att_2"), other.environment(other.bundle(lock))):
+        assert printed(made, "import alpha, beta; print(alpha.VERSION, beta.VERSION)") == "1.0 1.0"
+        assert len(list(made.glob("lib/*/site-packages/*/__pycache__/__init__.*.pyc"))) == 2
+    host.close("att_1")
+    host.close("att_2")
+    assembled.sweep(host.state, host.state / "content")
+    assert len(list((host.state / "environments" / TENANT).iterdir())) == 1
+
+
+def test_a_killed_build_is_taken_over_by_another_host(
+    host: EnvironmentHost, other: EnvironmentHost, house: Path, tmp_path: Path
+) -> None:
+    slow = f"open({str(tmp_path / 'ran')!r}, 'a').write('x'); __import__('time').sleep(60)"
+    lock = source_lock(house, slow)
+    recipe = Recipe("requirements.txt", allows_source=True)
+    building = host.start(host.order(host.bundle(lock), recipe=recipe))
+    wait_until((tmp_path / "ran").exists)
+    waiting = other.start(other.order(other.bundle(lock), recipe=recipe))
+    wait_until(lambda: bool(list(other.state.glob("*.order"))))
+    kill(building)
+    wait_until(lambda: (tmp_path / "ran").read_text() == "xx")
+    assert host.plane.known()["num_builds"] == 2
+    kill(waiting)
+
+
+def test_a_build_that_lost_its_claim_ends(host: EnvironmentHost, house: Path, tmp_path: Path) -> None:
+    slow = f"open({str(tmp_path / 'ran')!r}, 'w').write(str(__import__('os').getpid())); __import__('time').sleep(600)"
+    lock = source_lock(house, slow)
+    host.build_s = 9.0
+    process = host.start(host.order(host.bundle(lock), recipe=Recipe("requirements.txt", allows_source=True)))
+    wait_until(lambda: (tmp_path / "ran").exists() and (tmp_path / "ran").read_text() != "")
+    host.plane.change(builder=os.getpid())
+    builder = int((tmp_path / "ran").read_text())
+    wait_until(lambda: not Path(f"/proc/{builder}").exists())
+    lines, _ = process.communicate(timeout=60)
+    assert "it was not here within 9 s: another host builds it" in lines

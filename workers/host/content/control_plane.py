@@ -1,0 +1,85 @@
+"""The control plane's part in one attempt's content: signed addresses, and answers."""
+
+import random
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import TypeVar
+
+from muster.client.host import HostClient
+from muster.client.key_file import KeyFile
+from muster.client.transport import Problem, UnreachableError
+from muster.content.manifest import MAX_MANIFEST_BYTES
+from muster.wire.content import Download, DownloadsAnswer, DownloadsRequest
+from muster.wire.host import PROTOCOL_VERSION
+from workers.host.content.downloads import Downloads, fetch_object
+from workers.host.content.faults import BrokenBundleError, StoreError
+from workers.host.content.fetch_order import FetchOrder, Progress
+from workers.host.content.store_lines import RefusedError, StoreLine
+
+_Answer = TypeVar("_Answer")
+
+
+def open_client(order: FetchOrder) -> HostClient:
+    return HostClient(order.api_url, KeyFile(Path(order.key_file)), ca_file=order.certificates)
+
+
+def answered(question: Callable[[], _Answer], progress: Progress) -> _Answer:
+    """Return the answer, asked for as long as the control plane does not give it.
+
+    Any other refusal is tried again: while it is upgraded, an API process of an earlier release has no such route.
+
+    Raises:
+        BrokenBundleError: the control plane knows no such folder of the job's.
+        StoreError: this part of the attempt is over.
+    """
+    pause_s = 0.2
+    while True:
+        try:
+            return question()
+        except UnreachableError as fault:
+            progress.note_failure(str(fault))
+        except Problem as fault:
+            if fault.code == "stale_fence":
+                raise StoreError("the control plane gives no addresses: the attempt is over") from fault
+            if fault.code == "no_such_bundle":
+                raise BrokenBundleError(fault.detail) from fault
+            progress.note_failure(fault.detail)
+        time.sleep(pause_s * random.uniform(0.5, 1.0))  # noqa: S311  # spreads hosts, keeps no secret
+        pause_s = min(2 * pause_s, 5.0)
+
+
+class ContentSource:
+    """The source of a folder: its addresses come from the control plane, its content from the store."""
+
+    def __init__(self, order: FetchOrder, progress: Progress, digest: str) -> None:
+        self._order = order
+        self._progress = progress
+        self._digest = digest
+        self._client = open_client(order)
+        self._downloads = Downloads(self._sign, progress.note_failure, order.certificates)
+
+    def manifest(self) -> bytes:
+        with StoreLine(self._order.certificates) as line:
+            try:
+                download = self._ask(()).manifest
+                return fetch_object(line, download, self._digest, MAX_MANIFEST_BYTES, self._progress.note_failure)
+            except RefusedError as fault:
+                raise StoreError(str(fault)) from fault
+
+    def chunks(self, lacking: Mapping[str, int], save: Callable[[str, bytes], None]) -> None:
+        def saved(digest: str, content: bytes) -> None:
+            save(digest, content)
+            self._progress.advance(len(content))
+
+        self._progress.begin(sum(lacking.values()))
+        self._downloads.fetch(lacking, saved)
+
+    def _sign(self, digests: Sequence[str]) -> tuple[Download, ...]:
+        return self._ask(tuple(digests)).chunks
+
+    def _ask(self, chunks: tuple[str, ...]) -> DownloadsAnswer:
+        """Ask for addresses. Raises as ``answered``."""
+        order = self._order
+        request = DownloadsRequest(protocol=PROTOCOL_VERSION, fence=order.fence, bundle=self._digest, chunks=chunks)
+        return answered(lambda: self._client.downloads(order.part_id, request), self._progress)
