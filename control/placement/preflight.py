@@ -6,6 +6,7 @@ late answer of a host that is not asked any more has no effect.
 """
 
 from collections.abc import Collection, Sequence
+from collections.abc import Set as AbstractSet
 from datetime import datetime, timedelta
 from operator import itemgetter
 from typing import Any, Final
@@ -26,7 +27,7 @@ from muster.db.models import Attempt, AttemptHost, Cordon, Gpu, GpuHold, Job, No
 from muster.db.pipeline.packed_arrays import within
 from muster.db.queries.effective_standing import effective_standing
 from muster.domain.exit.causes import CAUSE_RULES, Avoidance
-from muster.domain.ids import AttemptId, JobId, NodeId
+from muster.domain.ids import AttemptId, JobId, NodeId, TenantId
 from muster.domain.job.preflight import Ask, Decision, GiveUp, MayBePlaced, Preflight, PreflightState, Waits, decide
 from muster.domain.job.request import ENVIRONMENT
 from muster.domain.job.wait_reasons import WaitReason
@@ -48,7 +49,9 @@ _Decided = tuple[Job, int, Decision]
 _HOSTS_FAULT: Final = tuple(cause for cause in Cause if CAUSE_RULES[cause].avoid is Avoidance.NODE)
 _DECIDED: Final = (PreflightState.PASSED, PreflightState.ABANDONED)
 _MOST_LISTED: Final = 16
-"""Maximum listed to one host. A host checks one job at a time; several are listed only where decisions crossed."""
+"""Maximum listed to one host: one check, builds, and more only where decisions crossed."""
+MOST_BUILDS: Final = 4
+"""Preflights at once on a host that may build an environment, of as many tenants."""
 
 
 def request_preflights(units: UnitOfWorkFactory, principal: Principal) -> frozenset[JobId]:
@@ -155,6 +158,41 @@ def _has_lacked_since() -> ColumnElement[bool]:
     return exists().where(Attempt.job_id == Job.id, Attempt.number > PlacementPreflight.after_attempt, is_for_want)
 
 
+class _Busy:
+    """Hosts that take no further preflight now.
+
+    A check takes seconds, and a host runs one at a time. A build may take minutes: it delays no check, and the builds
+    of one tenant delay those of another one only where a host runs ``MOST_BUILDS``.
+    """
+
+    def __init__(self, session: Session, now: datetime) -> None:
+        self._checking = set[NodeId]()
+        self._building: dict[NodeId, set[TenantId]] = {}
+        query = select(PlacementPreflight.node_id, Job).join(Job, Job.id == PlacementPreflight.job_id)
+        for node_id, job in session.execute(query.where(_is_open(now))):
+            self.take(node_id, job)
+
+    def of(self, job: Job) -> AbstractSet[NodeId]:
+        if not _builds(job):
+            return self._checking
+        tenant_id = TenantId(job.tenant_id)
+        return {
+            node_id
+            for node_id, tenants in self._building.items()
+            if tenant_id in tenants or len(tenants) >= MOST_BUILDS
+        }
+
+    def take(self, node_id: NodeId, job: Job) -> None:
+        if _builds(job):
+            self._building.setdefault(node_id, set()).add(TenantId(job.tenant_id))
+        else:
+            self._checking.add(node_id)
+
+
+def _builds(job: Job) -> bool:
+    return ENVIRONMENT in job_request(job).capabilities
+
+
 class _Able:
     """Hosts that may check each job: in contact, not cordoned, with enough GPUs that are not out, and able to."""
 
@@ -172,16 +210,17 @@ class _Able:
         self._nodes = [(node_id, frozenset(knows), num_gpus) for node_id, _, knows, num_gpus in found]
         self.names = {node_id: name for node_id, name, _, _ in found}
         self._at_fault = nodes_at_fault(session, [job.id for job in waiting])
-        self.busy = set(session.scalars(select(PlacementPreflight.node_id).where(_is_open(now))))
-        self._free = self.names.keys() - self.busy
+        self._busy = _Busy(session, now)
 
-    @property
-    def are_all_busy(self) -> bool:
-        return bool(self.names) and not self._free
+    def busy(self, job: Job) -> Collection[NodeId]:
+        """Return the hosts that take no preflight of this job now."""
+        return self._busy.of(job)
 
-    def take(self, node_id: NodeId) -> None:
-        self.busy.add(node_id)
-        self._free.discard(node_id)
+    def are_all_busy(self, job: Job) -> bool:
+        return bool(self.names) and self.names.keys() <= self._busy.of(job)
+
+    def take(self, node_id: NodeId, job: Job) -> None:
+        self._busy.take(node_id, job)
 
     def of(self, job: Job) -> list[NodeId]:
         request, avoided = job_request(job), self._at_fault.get(job.id, frozenset())
@@ -194,8 +233,8 @@ class _Able:
 
 
 def _decision(job: Job, row: PlacementPreflight | None, able: _Able, now: datetime) -> Decision:
-    """Decide about one job. While every host is busy, the remaining queue waits: the next cycle begins at its head."""
-    if able.are_all_busy:
+    """Decide about one job. While every host is busy, it waits: the next cycle begins at the head of the queue."""
+    if able.are_all_busy(job):
         is_looked_at = row is not None and row.state is PreflightState.REQUESTED and row.deadline_at > now
         return Waits(row.node_id if row is not None and is_looked_at else None)
     look = None
@@ -203,11 +242,11 @@ def _decision(job: Job, row: PlacementPreflight | None, able: _Able, now: dateti
         tried = tuple(NodeId(node_id) for node_id in row.tried)
         look = Preflight(row.state, row.node_id, to_ms(row.deadline_at), tried)
     is_out_of_date = row is not None and row.state in _DECIDED  # such a job is read again for no other reason
-    decision = decide(look, able.of(job), able.busy, to_ms(now), is_out_of_date=is_out_of_date)
-    if isinstance(decision, MayBePlaced) and ENVIRONMENT in job_request(job).capabilities:
+    decision = decide(look, able.of(job), able.busy(job), to_ms(now), is_out_of_date=is_out_of_date)
+    if isinstance(decision, MayBePlaced) and _builds(job):
         return Waits(None)  # no host that could build it is there, and any other would only refuse it
     if isinstance(decision, Ask):
-        able.take(decision.node_id)
+        able.take(decision.node_id, job)
     return decision
 
 
@@ -228,7 +267,7 @@ def _row_of(unit: UnitOfWork, job_id: JobId) -> PlacementPreflight | None:
 
 def _ask(unit: UnitOfWork, job: Job, row: PlacementPreflight | None, ask: Ask, policy: Policy) -> None:
     last = unit.session.scalar(select(func.max(Attempt.number)).where(Attempt.job_id == job.id))
-    builds_s = policy.environment.build_s if ENVIRONMENT in job_request(job).capabilities else 0.0
+    builds_s = policy.environment.build_s if _builds(job) else 0.0
     deadline_at = unit.now + timedelta(seconds=policy.dispatch.preflight_within_s + builds_s)
     asked: dict[str, Any] = {
         "state": PreflightState.REQUESTED,
@@ -257,7 +296,7 @@ def _ask(unit: UnitOfWork, job: Job, row: PlacementPreflight | None, ask: Ask, p
 
 def _give_up(unit: UnitOfWork, job: Job, row: PlacementPreflight, decision: GiveUp) -> None:
     last = unit.session.scalar(select(func.max(Attempt.number)).where(Attempt.job_id == job.id))
-    if ENVIRONMENT in job_request(job).capabilities:
+    if _builds(job):
         _hold_unbuilt(unit, job, row, decision)
         return
     row.state, row.answered_at, row.after_attempt = PreflightState.ABANDONED, unit.now, last or 0

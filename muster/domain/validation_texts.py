@@ -9,7 +9,7 @@ from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
 Place = tuple[int | str, ...]
-KEYS_NAMED: Final = 24
+KEYS_NAMED: Final = 32
 _NO_NUMBER: Final = frozenset({"float_parsing", "float_type", "int_parsing", "int_type", "int_from_float"})
 _WHOLE: Final = frozenset({"int_parsing", "int_type", "int_from_float"})
 _BOUNDS: Final[Mapping[str, tuple[str, str]]] = {

@@ -111,7 +111,7 @@ def test_a_search_searches_all_of_it_and_states_whose_each_line_is(seen: Console
 def test_a_search_with_more_lines_than_a_page_goes_on_by_a_link(seen: Console, job: PlayedJob) -> None:
     job.prints("".join(f"nan {number};\n" for number in range(350)))
     page = seen.get(f"/console/jobs/{job.job_id}?find=nan").text
-    (onward,) = re.findall(r'href="([^"]*begin=[^"]*)"', page)
+    (onward,) = re.findall(r'href="([^"]*find=nan[^"]*begin=[^"]*)"', page)
     page = seen.get(html.unescape(onward)).text
     assert "nan 200;" in page
     assert "nan 349;" in page

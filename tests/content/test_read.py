@@ -207,8 +207,8 @@ def test_a_file_that_changes_while_it_is_read_is_read_again_and_refused_in_the_e
 def test_a_pipe_in_the_place_of_a_file_is_not_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     fill(tmp_path, {"a": "one"})
 
-    def swapped(folder: Path, limits: Limits | None) -> Scan:
-        found = scan(folder, limits)
+    def swapped(folder: Path, limits: Limits | None, *, takes_all: bool) -> Scan:
+        found = scan(folder, limits, takes_all=takes_all)
         (folder / "a").unlink()
         os.mkfifo(folder / "a")
         return found

@@ -78,7 +78,7 @@ def decide(
     Args:
         preflight: the newest one; None: there was none.
         able: hosts that are in contact, accept work and could run the job, the best one first.
-        busy: the hosts among them that run another preflight: one at a time on a host.
+        busy: the hosts among them that take no further one now.
         is_out_of_date: an attempt has ended since because a host lacked something.
     """
     is_new = preflight is None or is_out_of_date or preflight.state is PreflightState.FAILED

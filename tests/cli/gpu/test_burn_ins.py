@@ -53,7 +53,7 @@ def test_list_show_and_run_state_what_a_person_requests(muster: Command) -> None
         ordered = muster.run("burnin", "run", "0001", "--reason", "weekly", url=server.url)
     assert (listed.returncode, shown.returncode, ordered.returncode) == (0, 0, 0)
     assert "FAILED" in listed.stdout
-    assert f"/v1/burn-ins?gpu={GPU}" in [asked.path for asked in server.requested]
+    assert f"/v1/burn-ins?gpu={GPU}&limit=100" in [asked.path for asked in server.requested]
     assert server.requested[-1].path == f"/v1/gpus/{GPU}/burn-in"
     for words in ("0 of 1", "nvlink_replays +3", "1 GiB", "sum 41, exactly 42", "(simulated)", "no majority yet"):
         assert words in shown.stdout

@@ -15,15 +15,24 @@ from control.jobs import jobs
 from control.policy.policies import ACTIVATE, store_policy
 from control.training import training
 from muster.content.manifest import VERSION, Entry, Kind, Manifest, digest_of, encode
-from muster.db.models import Checkpoint, EnvironmentBuild, EnvironmentJob, FolderJob, PlacementPreflight, StoredFolder
+from muster.db.models import (
+    Checkpoint,
+    EnvironmentBuild,
+    EnvironmentJob,
+    FolderJob,
+    PlacementPreflight,
+    StoredFolder,
+    Tenant,
+)
 from muster.domain.errors import ConflictError, NoSuchBundleError, NotFoundError, StaleFenceError
-from muster.domain.ids import JobId
+from muster.domain.ids import JobId, TenantId
 from muster.domain.job.environment_builds import BuildState
 from muster.domain.policy.document import DispatchPolicy, Policy
 from muster.domain.policy.environment import EnvironmentPolicy
 from muster.domain.states import JobState
 from muster.domain.stored_content import FolderKind, FolderState
 from muster.domain.times import to_ms
+from muster.identity import new_id
 from muster.store.key_file import KeyFile
 from muster.store.objects import ObjectStore
 from muster.wire.content import (
@@ -43,7 +52,7 @@ from muster.wire.host import (
 )
 from muster.wire.training import TrainBatch, TrainLine
 from tests.control.conftest import SetClock
-from tests.fleet_factory import OPERATOR, Fleet, enrol_host, make_fleet
+from tests.fleet_factory import OPERATOR, Fleet, enrol_host, fleet_of, make_fleet
 from tests.stored_bundles import store_bundle
 
 MANIFEST = encode(Manifest(VERSION, (Entry("train.py", Kind.FILE, 7, (digest_of(b"print()"),)),)))
@@ -130,7 +139,7 @@ def two_parts(fleet: Fleet) -> tuple[Part, Part]:
     job_id = fleet.submit(program=PROGRAM)
     fleet.cycle()
     second = requested(fleet, job_id)
-    assert second.fleet.node_id == other.node_id, "a host makes one preflight at a time"
+    assert second.fleet.node_id == other.node_id, "a host makes one build of a tenant at a time"
     return first, second
 
 
@@ -173,6 +182,23 @@ def test_a_job_with_an_environment_is_checked_first_and_only_by_a_host_that_buil
     assert order.order.environment.build_s == policy.build_s
     assert order.within_s > policy.build_s
     assert fleet.num_taken_gpus() == 0
+
+
+def test_a_build_delays_neither_checks_nor_the_builds_of_other_tenants(fleet: Fleet) -> None:
+    with fleet.units.begin(OPERATOR, ACTIVATE) as unit:
+        store_policy(unit, Policy(dispatch=DispatchPolicy(preflight_from_nodes=1)), reason="each job is checked")
+        other_id = TenantId(new_id("tenant"))
+        unit.session.add(Tenant(id=other_id, name="other", created_at=unit.now))
+        unit.audit("tenant.create", "tenant", other_id)
+    other = fleet_of(fleet.units, other_id, fleet.node_id)
+    store_bundle(other.units, other.tenant, MANIFEST)
+    beat(fleet)
+    first, second = fleet.submit(program=PROGRAM), fleet.submit(program=PROGRAM)
+    plain, others = fleet.submit(), other.submit(program=PROGRAM)
+    fleet.cycle()
+    with fleet.units.read() as session:
+        assert set(session.scalars(select(PlacementPreflight.job_id))) == {first, plain, others}
+        assert session.get(PlacementPreflight, second) is None, "one build of a tenant at a time on a host"
 
 
 def _ordered(fleet: Fleet) -> tuple[PreflightOrder, ...]:

@@ -72,7 +72,8 @@ def test_programs_pass_through_the_state_folder_and_see_nothing_of_it(tmp_path: 
     open_ways(tmp_path, JobUsers(70_000, 70_009))
     modes = {path.name: stat.S_IMODE(path.stat().st_mode) for path in (tmp_path, *tmp_path.iterdir())}
     assert modes.pop(tmp_path.name) == 0o711
-    assert modes == {"agent": 0o700, "ledger.json": 0o600, "attempts": 0o711, "checkpoints": 0o711, "work": 0o711}
+    passed = dict.fromkeys(("attempts", "checkpoints", "environments", "outputs", "work"), 0o711)
+    assert modes == {"agent": 0o700, "ledger.json": 0o600, **passed}
 
 
 def test_without_users_the_state_folder_stays_as_it_is(tmp_path: Path) -> None:

@@ -63,8 +63,8 @@ class OldServer:
         return msgspec.json.decode(msgspec.json.encode(known), type=HeartbeatAnswer)
 
 
-KNOWN = [name for name in HOST_CAPABILITIES if name != "bundle"]
-"""This host has no place for bundles, which its worker's settings name."""
+KNOWN = [name for name in HOST_CAPABILITIES if name not in {"bundle", "environment", "outputs"}]
+"""This host has no place for stored content, which its worker's settings name."""
 
 
 def _node(host: HostCase) -> Node:
