@@ -161,8 +161,8 @@ def _has_lacked_since() -> ColumnElement[bool]:
 class _Busy:
     """Hosts that take no further preflight now.
 
-    A check takes seconds, and a host runs one at a time. A build may take minutes: it delays no check, and the builds
-    of one tenant delay those of another one only where a host runs ``MOST_BUILDS``.
+    A check takes seconds, and a host runs one at a time. A build may take minutes. It delays no check, and it delays a
+    build of another tenant only where a host runs ``MOST_BUILDS``.
     """
 
     def __init__(self, session: Session, now: datetime) -> None:
