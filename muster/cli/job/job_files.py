@@ -90,7 +90,8 @@ def get(
         for one in chosen:
             within = folder / f"node-{one['node_rank']}" if len(chosen) > 1 else folder
             number += _fetch(client, job_id, one, within, path, replaces=overwrite)
-    said = f"{number:,} files written to {folder}" if number else f"{folder} has all files already"
+    files = "1 file" if number == 1 else f"{number:,} files"
+    said = f"{files} written to {folder}" if number else f"{folder} has all files already"
     return Done({"folder": str(folder), "num_written": number}, said)
 
 
