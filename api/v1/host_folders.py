@@ -23,6 +23,7 @@ from muster.wire.content import FolderUploadAnswer, FolderUploadsRequest, Output
 
 router = APIRouter(prefix="/hosts/self/attempts/{attempt_id}", tags=["hosts"])
 Node = Annotated[Principal, NODE]
+Kind = Annotated[str, Path(description="what the host uploads: `outputs` or `environment`")]
 Fence = Annotated[int, Query(ge=1, le=(1 << 63) - 1, description="the attempt's fence, or the preflight's number")]
 ProtocolNumber = Annotated[int, Query(ge=1, le=1000, description="of the host protocol")]
 _REFUSING = refusing_also(ConflictError, StaleFenceError, TenantLimitError, UpgradeRequiredError)
@@ -37,7 +38,7 @@ def _described() -> dict[str, object]:
 @router.post("/folders/{kind}/{folder}", response_model=None, openapi_extra=_described(), dependencies=[_REFUSING])
 async def begin_folder(
     attempt_id: str,
-    kind: Annotated[str, Path(description="what the host uploads: `outputs`")],
+    kind: Kind,
     folder: str,
     request: Request,
     node: Node,
@@ -47,8 +48,8 @@ async def begin_folder(
 ) -> Response:
     """Begin the upload of a folder by its manifest, or continue it; the answer has what the store lacks.
 
-    The kind `outputs` has the names `final`, and `step-N` for a checkpoint. With an upload that lacks nothing the
-    host confirms an empty list: the folder is complete then.
+    The kind `outputs` has the names `final`, and `step-N` for a checkpoint; the kind `environment` has the
+    environment's key. With an upload that lacks nothing the host confirms an empty list: the folder is complete then.
     """
     return await _answered(
         request,
@@ -68,7 +69,7 @@ async def begin_folder(
 )
 async def confirm_folder(
     attempt_id: str,
-    kind: Annotated[str, Path(description="what the host uploads: `outputs`")],
+    kind: Kind,
     folder: str,
     request: Request,
     node: Node,
@@ -108,7 +109,7 @@ async def _answered(request: Request, node: Principal, action: str, work: Callab
 
     def body() -> bytes:
         # Before the change: without a store there is nothing to begin.
-        store = folder_uploads.required(dependencies.store)
+        store = dependencies.required_store()
         return msgspec.json.encode(folder_uploads.answer_of(retrying(once), store, dependencies.units.clock()))
 
     return Response(await run_in_threadpool(body), media_type="application/json")

@@ -22,9 +22,8 @@ from muster.domain.errors import ConflictError, NotFoundError, UnavailableError
 from muster.domain.ids import JobId
 from muster.domain.principals import Permission, Principal
 from muster.domain.strict import StrictModel
-from muster.store.faults import NOT_CONFIGURED
 from muster.store.keys import chunk_key, manifest_key
-from muster.store.objects import ObjectStore, SignedRequest
+from muster.store.objects import SignedRequest
 
 router = APIRouter(prefix="/jobs/{job_id}", tags=["jobs"])
 Lister = Annotated[Principal, requires(Permission.JOB_READ)]
@@ -143,7 +142,7 @@ def signed_file(
         NotFoundError: the visible job has no such file.
         ConflictError: there is no store, or none that joins the chunks of a file.
     """
-    store = _store_of(dependencies)
+    store = dependencies.required_store()
     if not store.has_gateway:
         raise ConflictError(_NO_GATEWAY, suggestion="`muster job get` reads files without it.")
 
@@ -169,7 +168,7 @@ def sign_output_downloads(
 ) -> documents.OutputDownloads:
     """Sign downloads of the manifest and of chunks of one collection. The read is audited."""
     dependencies = dependencies_of(request)
-    found_id, store = JobId(require_id("job", job_id)), _store_of(dependencies)
+    found_id, store = JobId(require_id("job", job_id)), dependencies.required_store()
     if not 0 < outputs_id < 1 << 63:
         raise NotFoundError
 
@@ -213,12 +212,6 @@ def file_view(found: FileFound) -> documents.JobFile:
 
 def _download(request: SignedRequest) -> documents.SignedDownload:
     return {"url": request.url, "headers": dict(request.headers)}
-
-
-def _store_of(dependencies: AppDependencies) -> ObjectStore:
-    if dependencies.store is None:
-        raise ConflictError(NOT_CONFIGURED, suggestion="The operator configures a content store.")
-    return dependencies.store
 
 
 def _storable(path: str) -> str:
