@@ -12,7 +12,7 @@ from api.bodies import described_by_wire, wire_body
 from api.dependencies import dependencies_of
 from api.manifest_bodies import NODE, described_as_manifest, manifest_body_of_host
 from api.refusals import refusing_also
-from api.wire_answers import answered
+from api.wire_answers import answered, taking
 from control.content.manifests import Reading
 from control.content.types import Upload
 from control.core.unit_of_work import UnitOfWork, retrying
@@ -26,7 +26,7 @@ Node = Annotated[Principal, NODE]
 Kind = Annotated[str, Path(description="what the host uploads: `outputs` or `environment`")]
 Fence = Annotated[int, Query(ge=1, le=(1 << 63) - 1, description="the attempt's fence, or the preflight's number")]
 ProtocolNumber = Annotated[int, Query(ge=1, le=1000, description="of the host protocol")]
-_REFUSING = refusing_also(ConflictError, StaleFenceError, TenantLimitError, UpgradeRequiredError)
+_REFUSED = (ConflictError, StaleFenceError, TenantLimitError, UpgradeRequiredError)
 
 
 def _described() -> dict[str, object]:
@@ -35,7 +35,9 @@ def _described() -> dict[str, object]:
     return {**of_messages, **described_as_manifest()}
 
 
-@router.post("/folders/{kind}/{folder}", response_model=None, openapi_extra=_described(), dependencies=[_REFUSING])
+@router.post(
+    "/folders/{kind}/{folder}", response_model=None, openapi_extra=_described(), dependencies=[refusing_also(*_REFUSED)]
+)
 async def begin_folder(
     attempt_id: str,
     kind: Kind,
@@ -61,12 +63,7 @@ async def begin_folder(
     )
 
 
-@router.post(
-    "/folders/{kind}/{folder}/uploads",
-    response_model=None,
-    openapi_extra=described_by_wire(FolderUploadsRequest, FolderUploadAnswer),
-    dependencies=[_REFUSING],
-)
+@taking(router, "/folders/{kind}/{folder}/uploads", FolderUploadsRequest, FolderUploadAnswer, *_REFUSED)
 async def confirm_folder(
     attempt_id: str,
     kind: Kind,
@@ -84,12 +81,7 @@ async def confirm_folder(
     )
 
 
-@router.post(
-    "/output-notes",
-    response_model=None,
-    openapi_extra=described_by_wire(OutputsNote, OutputsNoteAnswer),
-    dependencies=[refusing_also(StaleFenceError)],
-)
+@taking(router, "/output-notes", OutputsNote, OutputsNoteAnswer, StaleFenceError)
 async def note_outputs(
     attempt_id: str, request: Request, node: Node, message: Annotated[OutputsNote, wire_body(OutputsNote)]
 ) -> Response:
