@@ -26,7 +26,7 @@ Node = Annotated[Principal, NODE]
 Kind = Annotated[str, Path(description="what the host uploads: `outputs` or `environment`")]
 Fence = Annotated[int, Query(ge=1, le=(1 << 63) - 1, description="the attempt's fence, or the preflight's number")]
 ProtocolNumber = Annotated[int, Query(ge=1, le=1000, description="of the host protocol")]
-_REFUSED = (ConflictError, StaleFenceError, TenantLimitError, UpgradeRequiredError)
+_OF_AN_UPLOAD = (ConflictError, StaleFenceError, TenantLimitError, UpgradeRequiredError)
 
 
 def _described() -> dict[str, object]:
@@ -36,7 +36,10 @@ def _described() -> dict[str, object]:
 
 
 @router.post(
-    "/folders/{kind}/{folder}", response_model=None, openapi_extra=_described(), dependencies=[refusing_also(*_REFUSED)]
+    "/folders/{kind}/{folder}",
+    response_model=None,
+    openapi_extra=_described(),
+    dependencies=[refusing_also(*_OF_AN_UPLOAD)],
 )
 async def begin_folder(
     attempt_id: str,
@@ -63,7 +66,7 @@ async def begin_folder(
     )
 
 
-@taking(router, "/folders/{kind}/{folder}/uploads", FolderUploadsRequest, FolderUploadAnswer, *_REFUSED)
+@taking(router, "/folders/{kind}/{folder}/uploads", FolderUploadsRequest, FolderUploadAnswer, *_OF_AN_UPLOAD)
 async def confirm_folder(
     attempt_id: str,
     kind: Kind,
