@@ -1,6 +1,6 @@
 """``muster job files`` and ``muster job get``: what a job left, and its files on this disk."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -41,12 +41,15 @@ def files(
     step: Step = None,
     node: Node = None,
     *,
-    from_all: Annotated[bool, typer.Option("--all", help="Files of all attempts and steps.")] = False,
+    from_all: Annotated[
+        bool, typer.Option("--all", help="Files of all attempts and steps, or of those that are named.")
+    ] = False,
 ) -> Listing:
     """List the files that hosts collected of a job: at the end of its newest attempt, unless others are named."""
     with open_client() as client:
         if from_all:
-            found = list(client.files(job_id, prefix=path or None, limit=200))
+            named = client.files(job_id, prefix=path or None, attempt=attempt, step=step, node_rank=node, limit=200)
+            found = list(named)
         else:
             chosen = chosen_outputs(client, job_id, attempt, step, node)
             found = [file for one in chosen for file in _files_in(client, job_id, one, path)]
@@ -117,17 +120,15 @@ def chosen_outputs(
 
 def _files_in(
     client: "RestClient", job_id: str, outputs: "documents.JobOutputs", path: str
-) -> Sequence["documents.JobFile"]:
+) -> Iterable["documents.JobFile"]:
     step = "final" if outputs["step"] is None else str(outputs["step"])
-    return list(
-        client.files(
-            job_id,
-            prefix=path or None,
-            attempt=outputs["attempt"],
-            step=step,
-            node_rank=outputs["node_rank"],
-            limit=200,
-        )
+    return client.files(
+        job_id,
+        prefix=path or None,
+        attempt=outputs["attempt"],
+        step=step,
+        node_rank=outputs["node_rank"],
+        limit=200,
     )
 
 
