@@ -42,7 +42,7 @@ def files(
     node: Node = None,
     *,
     from_all: Annotated[
-        bool, typer.Option("--all", help="Files of all attempts and steps, or of those that are named.")
+        bool, typer.Option("--all", help="Files of every attempt and step that the other options leave.")
     ] = False,
 ) -> Listing:
     """List the files that hosts collected of a job: at the end of its newest attempt, unless others are named."""
