@@ -18,7 +18,6 @@ from api.reading import PRINTABLE, Limit, PageOf, reading
 from api.refusals import refusing_also
 from api.views import time_of
 from control.content import bundles
-from control.content.folders import MOST_UPLOADS
 from control.content.manifests import Reading
 from control.content.types import FolderFound, StoredFolderRecord, Upload, WantedObject
 from control.core.unit_of_work import retrying
@@ -31,6 +30,7 @@ from muster.domain.stored_content import FolderState
 from muster.domain.strict import StrictModel
 from muster.store.keys import object_key
 from muster.store.objects import ObjectStore
+from muster.wire.content import MAX_UPLOADS
 
 router = APIRouter(tags=["bundles"])
 _WITHOUT_STORE: Final = "Submit jobs whose program is on the hosts, without a bundle."
@@ -45,7 +45,7 @@ Digest = Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{64}$")]
 class Uploaded(StrictModel):
     """Digests of objects that the store has taken since the last request."""
 
-    uploaded: Annotated[list[Digest], Field(max_length=MOST_UPLOADS)]
+    uploaded: Annotated[list[Digest], Field(max_length=MAX_UPLOADS)]
 
 
 @router.get("/content")

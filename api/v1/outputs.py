@@ -13,7 +13,6 @@ from api.permissions import requires
 from api.reading import Limit, PageOf, page_of, reading, require_id
 from api.refusals import refusing_also
 from api.views import time_of
-from control.content.folders import MOST_UPLOADS
 from control.core.unit_of_work import retrying
 from control.jobs import outputs
 from control.jobs.outputs import FileFound, FilePlace, OutputsFilter, OutputsFound, Readable
@@ -24,6 +23,7 @@ from muster.domain.principals import Permission, Principal
 from muster.domain.strict import StrictModel
 from muster.store.keys import chunk_key, manifest_key
 from muster.store.objects import SignedRequest
+from muster.wire.content import MAX_DOWNLOADS
 
 router = APIRouter(prefix="/jobs/{job_id}", tags=["jobs"])
 Lister = Annotated[Principal, requires(Permission.JOB_READ)]
@@ -42,7 +42,7 @@ _NO_GATEWAY = "this control plane has no address that joins the chunks of a file
 class ChunkNames(StrictModel):
     """Digests of the chunks to read; none for the manifest alone."""
 
-    chunks: Annotated[list[Digest], Field(max_length=MOST_UPLOADS)]
+    chunks: Annotated[list[Digest], Field(max_length=MAX_DOWNLOADS)]
 
 
 @router.get("/outputs", response_model=documents.JobOutputsPage)
