@@ -88,13 +88,13 @@ def get(
                 file for one in chosen for file in _files_in(client, job_id, one, path or "") if _is_in(file, path)
             ]
             size = size_in_words(sum(file["num_bytes"] for file in found))
-            return Done({"folder": str(folder), "num_files": len(found)}, f"{len(found):,} files, {size}, for {folder}")
+            said = f"{_counted(len(found))}, {size}, for {folder}"
+            return Done({"folder": str(folder), "num_files": len(found)}, said)
         number = 0
         for one in chosen:
             within = folder / f"node-{one['node_rank']}" if len(chosen) > 1 else folder
             number += _fetch(client, job_id, one, within, path, replaces=overwrite)
-    files = "1 file" if number == 1 else f"{number:,} files"
-    said = f"{files} written to {folder}" if number else f"{folder} has all files already"
+    said = f"{_counted(number)} written to {folder}" if number else f"{folder} has all files already"
     return Done({"folder": str(folder), "num_written": number}, said)
 
 
@@ -136,6 +136,10 @@ def _has(client: "RestClient", job_id: str, outputs: "documents.JobOutputs", pat
     return any(_is_in(file, path) for file in _files_in(client, job_id, outputs, path))
 
 
+def _counted(number: int) -> str:
+    return "1 file" if number == 1 else f"{number:,} files"
+
+
 def _is_in(file: "documents.JobFile", path: str | None) -> bool:
     return path is None or file["path"] == path or file["path"].startswith(f"{path}/")
 
@@ -170,7 +174,7 @@ def _run(fetching: "OutputDownload") -> int:
     try:
         return fetching.run()
     except OtherBytesError as fault:
-        words = f"{fault.number} files of {fetching.folder} have other bytes, such as {', '.join(fault.paths)}"
+        words = f"other bytes are in {_counted(fault.number)} of {fetching.folder}, such as {', '.join(fault.paths)}"
         raise CommandError(
             words, "Name another folder by -o, or replace them by --overwrite.", Exit.CONFLICT
         ) from fault
