@@ -13,7 +13,6 @@ from api.permissions import requires
 from api.reading import Limit, PageOf, page_of, reading, require_id
 from api.refusals import refusing_also
 from api.views import time_of
-from control.content.folders import MOST_UPLOADS
 from control.core.unit_of_work import retrying
 from control.jobs import outputs
 from control.jobs.outputs import FileFound, FilePlace, OutputsFilter, OutputsFound, Readable
@@ -22,9 +21,9 @@ from muster.domain.errors import ConflictError, NotFoundError, UnavailableError
 from muster.domain.ids import JobId
 from muster.domain.principals import Permission, Principal
 from muster.domain.strict import StrictModel
-from muster.store.faults import NOT_CONFIGURED
 from muster.store.keys import chunk_key, manifest_key
-from muster.store.objects import ObjectStore, SignedRequest
+from muster.store.objects import SignedRequest
+from muster.wire.content import MAX_DOWNLOADS
 
 router = APIRouter(prefix="/jobs/{job_id}", tags=["jobs"])
 Lister = Annotated[Principal, requires(Permission.JOB_READ)]
@@ -43,7 +42,7 @@ _NO_GATEWAY = "this control plane has no address that joins the chunks of a file
 class ChunkNames(StrictModel):
     """Digests of the chunks to read; none for the manifest alone."""
 
-    chunks: Annotated[list[Digest], Field(max_length=MOST_UPLOADS)]
+    chunks: Annotated[list[Digest], Field(max_length=MAX_DOWNLOADS)]
 
 
 @router.get("/outputs", response_model=documents.JobOutputsPage)
@@ -143,7 +142,7 @@ def signed_file(
         NotFoundError: the visible job has no such file.
         ConflictError: there is no store, or none that joins the chunks of a file.
     """
-    store = _store_of(dependencies)
+    store = dependencies.required_store()
     if not store.has_gateway:
         raise ConflictError(_NO_GATEWAY, suggestion="`muster job get` reads files without it.")
 
@@ -169,7 +168,7 @@ def sign_output_downloads(
 ) -> documents.OutputDownloads:
     """Sign downloads of the manifest and of chunks of one collection. The read is audited."""
     dependencies = dependencies_of(request)
-    found_id, store = JobId(require_id("job", job_id)), _store_of(dependencies)
+    found_id, store = JobId(require_id("job", job_id)), dependencies.required_store()
     if not 0 < outputs_id < 1 << 63:
         raise NotFoundError
 
@@ -213,12 +212,6 @@ def file_view(found: FileFound) -> documents.JobFile:
 
 def _download(request: SignedRequest) -> documents.SignedDownload:
     return {"url": request.url, "headers": dict(request.headers)}
-
-
-def _store_of(dependencies: AppDependencies) -> ObjectStore:
-    if dependencies.store is None:
-        raise ConflictError(NOT_CONFIGURED, suggestion="The operator configures a content store.")
-    return dependencies.store
 
 
 def _storable(path: str) -> str:

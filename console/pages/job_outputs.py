@@ -13,6 +13,7 @@ from api.v1.outputs import signed_file
 from console.paging import page_of, place_in
 from console.rendering import pages_of
 from console.session import Viewer, sees
+from control.content.outputs import FINAL
 from control.core.unit_of_work import UnitOfWork
 from control.jobs import outputs, read
 from control.jobs.outputs import FileFound, FilePlace, OutputsFilter, OutputsFound
@@ -52,7 +53,7 @@ def shown_of(unit: UnitOfWork, job_id: JobId) -> OutputsShown:
     whole = next((each for each in found if each.folder.completed_at is not None), None)
     if whole is None:
         return OutputsShown(found, ())
-    step = outputs.FINAL if whole.step is None else str(whole.step)
+    step = FINAL if whole.step is None else str(whole.step)
     wanted = OutputsFilter(whole.attempt, step, whole.node_rank)
     return OutputsShown(found, outputs.files_of(unit, job_id, wanted, limit=FILES_SHOWN))
 

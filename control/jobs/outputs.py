@@ -7,18 +7,19 @@ from typing import Final, NamedTuple, TypeVarTuple
 
 from sqlalchemy import ColumnElement, Select, func, select, tuple_
 
+from control.content.outputs import FINAL
+from control.content.rows import has_chunks
 from control.content.types import StoredFolderRecord
 from control.core.records import record_of
 from control.core.unit_of_work import UnitOfWork, declare_action
 from control.jobs.read import row_of
-from muster.db.models import Attempt, FolderFile, FolderObject, JobOutput, StoredFolder, StoredObject
+from muster.db.models import Attempt, FolderFile, JobOutput, StoredFolder
 from muster.domain.errors import ConflictError, NotFoundError
 from muster.domain.ids import AttemptId, JobId, TenantId
 from muster.domain.principals import Permission
-from muster.domain.stored_content import FolderState, ObjectKind
+from muster.domain.stored_content import FolderState
 
 READ: Final = declare_action("outputs.read")
-FINAL: Final = "final"
 Columns = TypeVarTuple("Columns")
 
 
@@ -153,25 +154,10 @@ def read_chunks(unit: UnitOfWork, job_id: JobId, output: int, chunks: Sequence[s
     found = _found(*row)
     if found.folder.state is not FolderState.COMPLETE:
         raise ConflictError("the host has not uploaded these outputs yet", suggestion="Try again later.")
-    _require_chunks(unit, found.folder.id, chunks)
+    if not has_chunks(unit, found.folder.id, chunks):
+        raise NotFoundError("these outputs have no such chunk")
     _audit(unit, job_id, TenantId(job.tenant_id), found, {"num_chunks": len(chunks)})
     return Readable(TenantId(job.tenant_id), found.folder.digest)
-
-
-def _require_chunks(unit: UnitOfWork, folder_id: int, chunks: Sequence[str]) -> None:
-    wanted = {bytes.fromhex(digest) for digest in chunks}
-    query = (
-        select(func.count())
-        .select_from(FolderObject)
-        .join(StoredObject, StoredObject.id == FolderObject.object_id)
-        .where(
-            FolderObject.folder_id == folder_id,
-            StoredObject.kind == ObjectKind.CHUNK,
-            StoredObject.digest.in_(wanted),
-        )
-    )
-    if wanted and unit.session.scalar(query) != len(wanted):
-        raise NotFoundError("these outputs have no such chunk")
 
 
 def _audit(unit: UnitOfWork, job_id: JobId, tenant_id: TenantId, found: OutputsFound, more: dict[str, object]) -> None:

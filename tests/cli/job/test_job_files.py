@@ -35,6 +35,8 @@ def test_a_jobs_files_are_listed_and_fetched(outputs: ServedOutputs, muster: Com
     assert paths == [("empty", 0), ("metrics.json", 11), ("models/model.pt", len(MODEL)), ("run.sh", 9)]
     every = muster.run("job", "files", job_id, "--all", "--json", url=outputs.url)
     assert len(json.loads(every.stdout)) == 5
+    of_a_step = muster.run("job", "files", job_id, "--all", "--step", "100", "--json", url=outputs.url)
+    assert [each["step"] for each in json.loads(of_a_step.stdout)] == [100]
     got = muster.run("job", "get", job_id, "-o", "results", url=outputs.url)
     assert got.returncode == 0, got.stderr
     folder = muster.folder / "results"
