@@ -1,8 +1,8 @@
 """Changes of all objects that options select: tried with --dry-run first, then made with the number that it shows."""
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, Any, Final
+from typing import TYPE_CHECKING, Annotated, Any, Final, Protocol
 
 import typer
 
@@ -19,11 +19,16 @@ if TYPE_CHECKING:
     from muster.client.rest import RestClient
     from muster.documents import BulkAnswer
 
+
+class Send(Protocol):
+    """Sends the body of a change of many."""
+
+    def __call__(self, wanted: Any, /, *, dry_run: bool) -> "BulkAnswer": ...
+
+
 Expect = Annotated[
     int | None, typer.Option(min=0, help="How many are to be changed, as --dry-run shows; another number is refused.")
 ]
-Send = Callable[[Any, bool], "BulkAnswer"]
-"""Sends a body; the second argument: whether as a dry run."""
 ITEMS: Final = (
     Column("NAME", lambda item: item["name"]),
     Column("ID", lambda item: item["id"]),
@@ -102,22 +107,33 @@ def require_one(named: str | None, selection: NodeSelection | JobSelection, argu
 
 
 def change_all(
-    send: Send, body: Mapping[str, Any], *, reason: str | None, expect: int | None, dry_run: bool, done: str
+    client: "RestClient",
+    send: Send,
+    which: NodeSelection | JobSelection,
+    *,
+    reason: str | None,
+    expect: int | None,
+    dry_run: bool,
+    done: str,
+    **more: Any,
 ) -> Page:
-    """Change all that the body selects, request by request. ``done``: what they are then, such as ``cordoned``.
+    """Change all that ``which`` selects, request by request.
+
+    ``done``: what they are then, such as ``cordoned``. ``more``: further members of the body.
 
     Raises ``typer.BadParameter``: no reason, or no number.
     """
     if not reason:
         raise unfit("--reason", "say why; it is recorded with each of them")
-    if dry_run:
-        found = send({**body, "reason": reason}, True)  # a function of two arguments
-        return Page(found, list(_tried(found, done)))
-    if expect is None:
+    if expect is None and not dry_run:
         raise unfit("--expect", "type it with --dry-run first, then with --expect and the number that it shows")
+    body = {"selector": which.selector(client), "reason": reason, **more}
+    if dry_run:
+        found = send(body, dry_run=True)
+        return Page(found, list(_tried(found, done)))
     answers, after, expected = list[Document](), None, expect
     while True:
-        answer = send({**body, "reason": reason, "expected": expected, "after": after}, False)
+        answer = send({**body, "expected": expected, "after": after}, dry_run=False)
         answers.append(answer)
         after, expected = answer["next_after"], answer["num_left"]
         if after is None:

@@ -256,8 +256,9 @@ def cancel(
     with open_client() as client:
         if job_id is None:
             return change_all(
-                lambda body, is_tried: client.cancel_jobs(body, dry_run=is_tried),
-                {"selector": which.selector(client)},
+                client,
+                client.cancel_jobs,
+                which,
                 reason=reason,
                 expect=expect,
                 dry_run=dry_run,
@@ -284,8 +285,9 @@ def release(
     with open_client() as client:
         if job_id is None:
             return change_all(
-                lambda body, is_tried: client.release_jobs(body, dry_run=is_tried),
-                {"selector": which.selector(client)},
+                client,
+                client.release_jobs,
+                which,
                 reason=reason,
                 expect=expect,
                 dry_run=dry_run,
