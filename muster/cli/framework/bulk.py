@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, Protocol
 import typer
 
 from muster.cli.framework.exits import Exit
-from muster.cli.framework.field_help import parameter_help
 from muster.cli.framework.list_options import LabelOption, RackOption, bounds
 from muster.cli.framework.moments import MOMENT
 from muster.cli.framework.names import TenantOption, node_named, tenant_named
@@ -75,8 +74,8 @@ class JobSelection:
     label: LabelOption = None
     node: Annotated[str | None, typer.Option(help="Jobs that have a part on this host now, by its name or id.")] = None
     rack: Annotated[str | None, typer.Option(help="Jobs that have a part in this rack now.")] = None
-    since: Annotated[str | None, typer.Option(help=f"{parameter_help('since')} {MOMENT}")] = None
-    until: Annotated[str | None, typer.Option(help=f"{parameter_help('until')} {MOMENT}")] = None
+    since: Annotated[str | None, typer.Option(help=f"Submitted then or later. {MOMENT}")] = None
+    until: Annotated[str | None, typer.Option(help=f"Submitted before. {MOMENT}")] = None
 
     @property
     def is_given(self) -> bool:
