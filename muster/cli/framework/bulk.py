@@ -153,7 +153,7 @@ def _joined(answers: list[Document]) -> Document:
 
 
 def _tried(found: Document, done: str) -> Iterator[str | Table]:
-    yield f"{found['num_matched']} match and are to be {done}; {found['num_unchanged']} more match and are so already."
+    yield f"{found['num_matched']} match and are to be {done}; {found['num_unchanged']} more match and need no change."
     if found["items"]:
         yield Table(ITEMS, found["items"])
     if found["num_left"]:

@@ -45,7 +45,7 @@ def test_a_dry_run_shows_each_and_the_number_to_type(tmp_path: Path) -> None:
     selector = {"rack": "r12", "label": ["zone=north"]}
     assert json.loads(requested.body) == {"selector": selector, "until": None, "reason": "new switch"}
     words = " ".join(said.stdout.split())
-    assert "2 match and are to be cordoned; 1 more match and are so already." in words
+    assert "2 match and are to be cordoned; 1 more match and need no change." in words
     assert "node_a" in words
     assert "--expect 2" in words
 
