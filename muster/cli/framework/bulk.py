@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, Protocol
 
 import typer
 
-from muster.cli.framework.exits import Exit
+from muster.cli.framework.exits import CommandError, Exit, exit_of
 from muster.cli.framework.list_options import LabelOption, RackOption, bounds
 from muster.cli.framework.moments import MOMENT
 from muster.cli.framework.names import TenantOption, node_named, tenant_named
@@ -130,15 +130,28 @@ def change_all(
     if dry_run:
         found = send(body, dry_run=True)
         return Page(found, list(_tried(found, done)))
-    answers, after, expected = list[Document](), None, expect
-    while True:
-        answer = send({**body, "expected": expected, "after": after}, dry_run=False)
-        answers.append(answer)
-        after, expected = answer["next_after"], answer["num_left"]
-        if after is None:
-            break
+    answers: list[Document] = []
+    try:
+        answers.extend(_answers(send, {**body, "expected": expect}))
+    except Exception as fault:
+        if not answers:
+            raise
+        code, words, _ = exit_of(fault)
+        changed = _joined(answers)["num_changed"]
+        raise CommandError(f"{changed} are {done}; then: {words}", "See the rest with --dry-run.", code) from fault
     whole = _joined(answers)
     return Page(whole, list(_made(whole, done)), Exit.CONFLICT if whole["num_refused"] else Exit.OK)
+
+
+def _answers(send: Send, body: dict[str, Any]) -> Iterator[Document]:
+    """Yield the answers to as many requests as it takes."""
+    after: dict[str, Any] = {"after": None}
+    while True:
+        answer = send({**body, **after}, dry_run=False)
+        yield answer
+        if answer["next_after"] is None:
+            return
+        after = {"after": answer["next_after"], "expected": answer["num_left"]}
 
 
 def _given(**conditions: Any) -> dict[str, Any]:

@@ -64,6 +64,17 @@ def test_the_number_is_sent_and_the_next_request_continues(tmp_path: Path) -> No
     assert "it is being drained already" in " ".join(said.stdout.split())
 
 
+def test_a_later_request_that_is_refused_leaves_the_number_that_was_changed(tmp_path: Path) -> None:
+    def then_refused(_requested: Requested, number: int) -> Answer:
+        refused = {"status": 409, "code": "conflict", "detail": "3 match now, and 1 were expected"}
+        return answer(item("a"), left=1) if number == 0 else Answer(409, refused)
+
+    with serving(then_refused) as server:
+        said = Command(tmp_path).run(*CORDON, "--expect", "2", url=server.url)
+    assert said.returncode == Exit.CONFLICT
+    assert "1 are cordoned; then: 3 match now, and 1 were expected" in " ".join(said.stderr.split())
+
+
 @pytest.mark.parametrize(
     ("words", "named"),
     [
