@@ -56,6 +56,15 @@ def test_a_jobs_files_are_listed_and_fetched(outputs: ServedOutputs, muster: Com
     assert muster.run("job", "get", job_id, "no/such", url=outputs.url).returncode != 0
 
 
+def test_lists_are_the_same_in_pages_of_one(outputs: ServedOutputs) -> None:
+    job_id, attempt_id, fence = outputs.started()
+    outputs.upload(attempt_id, fence, {"b": b"1", "a": b"2"}, "step-100")
+    outputs.upload(attempt_id, fence, {"c": b"3"})
+    with outputs.client() as client:
+        assert [each["step"] for each in client.outputs(job_id, limit=1)] == [None, 100]
+        assert [each["path"] for each in client.files(job_id, limit=1)] == ["a", "b", "c"]
+
+
 def test_other_bytes_stay_unless_they_are_to_be_replaced(outputs: ServedOutputs, muster: Command) -> None:
     job_id, attempt_id, fence = outputs.started()
     outputs.upload(attempt_id, fence, {"a": b"theirs", "b": b"b"})
