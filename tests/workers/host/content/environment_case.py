@@ -11,9 +11,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import msgspec
+import psutil
 
 from muster.content.manifest import Kind, encode
 from muster.content.read import Bundle, read_chunk
@@ -44,6 +45,7 @@ class FilePlane:
             if (end := known["failed"].get(key.text)) is not None:
                 return EnvironmentAnswer(state="failed", words=end["words"], line=end["line"])
             if known["builder"] is not None and Path(f"/proc/{known['builder']}").exists():
+                known["num_waits"] += 1
                 return EnvironmentAnswer(state="wait")
             known["builder"] = os.getpid()
             known["num_builds"] += 1
@@ -101,6 +103,7 @@ class FilePlane:
                 "fetched": [],
                 "builder": None,
                 "num_builds": 0,
+                "num_waits": 0,
             }
             known = json.loads(path.read_text()) if path.exists() else empty
             yield known
@@ -154,6 +157,15 @@ class EnvironmentHost:
         command = [sys.executable, str(_CHILD), str(path), str(self.plane.folder), str(dies_after)]
         return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
+    def start_fetch(self, order: FetchOrder) -> "subprocess.Popen[str]":
+        """Start the process that a supervisor starts, which asks the control plane of the order."""
+        with (self.state / f"{order.part_id}.order").open("w+b") as asked:
+            asked.write(msgspec.json.encode(order))
+            asked.seek(0)
+            command = [sys.executable, "-m", "workers.host.content.fetch_process", str(asked.fileno())]
+            pipe = subprocess.PIPE
+            return subprocess.Popen(command, stdout=pipe, stderr=pipe, text=True, pass_fds=[asked.fileno()])
+
     def run(self, order: FetchOrder) -> dict[str, Any]:
         """Return the last line of a process that gets the environment."""
         lines, faults = self.start(order).communicate(timeout=120)
@@ -204,6 +216,48 @@ def source_lock(house: Path, code: str) -> str:
     with tarfile.open(path, "w:gz") as archive:
         archive.add(root, "delta-1.0")
     return f"delta==1.0 --hash=sha256:{sha256_of(path)}\n"
+
+
+@dataclass(frozen=True)
+class SlowBuild:
+    """A lock whose package notes the process that builds it, and is built once the test opens ``gate``, a FIFO."""
+
+    lock: str
+    builders: Path
+    gate: Path
+
+    @classmethod
+    @contextmanager
+    def in_house(cls, house: Path, folder: Path) -> Iterator[Self]:
+        """Add the package to a wheelhouse. At the end its builds continue: none stays behind a failed test."""
+        builders, gate = folder / "builders", folder / "gate"
+        os.mkfifo(gate)
+        code = f"open({str(builders)!r}, 'a').write(f'{{os.getpid()}}\\n'); open({str(gate)!r}).close()"
+        slow = cls(source_lock(house, code), builders, gate)
+        try:
+            yield slow
+        finally:
+            with slow.opened():
+                pass
+
+    @contextmanager
+    def opened(self) -> Iterator[None]:
+        """Let builds continue, also those that reach the gate meanwhile."""
+        descriptor = os.open(self.gate, os.O_RDWR)  # for both, which waits for no reader
+        try:
+            yield
+        finally:
+            os.close(descriptor)
+
+    def num_begun(self) -> int:
+        return len(self._pids())
+
+    def processes(self) -> list[psutil.Process]:
+        """Return the ones that build, and live."""
+        return [psutil.Process(pid) for pid in self._pids() if psutil.pid_exists(pid)]
+
+    def _pids(self) -> list[int]:
+        return [int(pid) for pid in self.builders.read_text().split()] if self.builders.exists() else []
 
 
 def printed(environment: Path, code: str) -> str:
