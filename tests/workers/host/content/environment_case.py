@@ -6,7 +6,6 @@ import os
 import signal
 import subprocess
 import sys
-import tarfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -20,7 +19,7 @@ from muster.content.manifest import Kind, encode
 from muster.content.read import Bundle, read_chunk
 from muster.environments.recipe import PackageIndex, Recipe
 from muster.wire.content import EnvironmentAnswer
-from tests.environments.wheels import locked, make_wheel, sha256_of
+from tests.environments.wheels import locked, make_wheel, source_lock
 from workers.host.content.environment_build import BuildEnd
 from workers.host.content.fetch_order import EnvironmentKey, EnvironmentOrder, FetchOrder
 
@@ -192,30 +191,6 @@ def new_host(folder: Path, plane: Path, house: Path) -> EnvironmentHost:
 def one_wheel(house: Path, name: str = "alpha", **wheel: object) -> str:
     """Add a wheel and return its lock."""
     return locked(make_wheel(house, name, **wheel))  # type: ignore[arg-type]  # as given
-
-
-def source_lock(house: Path, code: str) -> str:
-    """Add a source distribution whose back end runs ``code`` when it is built. Return its lock."""
-    house.mkdir(exist_ok=True)
-    wheel = make_wheel(house.parent / "prebuilt", "delta")
-    root = house.parent / "delta-1.0"
-    root.mkdir()
-    (root / "pyproject.toml").write_text(
-        "[build-system]\nrequires = []\nbuild-backend = 'backend'\nbackend-path = ['.']\n"
-        "[project]\nname = 'delta'\nversion = '1.0'\n"
-    )
-    (root / "PKG-INFO").write_text("Metadata-Version: 2.1\nName: delta\nVersion: 1.0\n")
-    (root / wheel.name).write_bytes(wheel.read_bytes())
-    (root / "backend.py").write_text(
-        "import os, shutil\n"
-        "def build_wheel(folder, config_settings=None, metadata_directory=None):\n"
-        f"    {code}\n"
-        f"    shutil.copy({wheel.name!r}, folder)\n    return {wheel.name!r}\n"
-    )
-    path = house / "delta-1.0.tar.gz"
-    with tarfile.open(path, "w:gz") as archive:
-        archive.add(root, "delta-1.0")
-    return f"delta==1.0 --hash=sha256:{sha256_of(path)}\n"
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from muster.environments.recipe import PackageIndex, Recipe
-from tests.environments.wheels import locked, make_wheel, served_index
+from tests.environments.wheels import locked, make_wheel, served_index, source_lock
 from tests.recorded_server import Answer, Requested, problem, serving
 from tests.waiting import wait_until
 from workers.host.content import assembled, copies
@@ -17,7 +17,7 @@ from workers.host.content.faults import NoRoomError
 from workers.host.content.places import Place
 
 from .bundle_case import TENANT
-from .environment_case import EnvironmentHost, SlowBuild, kill, new_host, one_wheel, printed, source_lock
+from .environment_case import EnvironmentHost, SlowBuild, kill, new_host, one_wheel, printed
 
 BY_SOURCE = Recipe("requirements.txt", allows_source=True)
 SHOW = "import alpha; print(alpha.VERSION)"
