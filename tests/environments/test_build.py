@@ -156,6 +156,13 @@ def test_a_killed_build_of_a_source_distribution_is_no_fault_of_the_lock(tmp_pat
         built(tmp_path, lock, house(tmp_path), Recipe("requirements.txt", allows_source=True))
 
 
+def test_a_full_disk_is_the_hosts_fault(tmp_path: Path) -> None:
+    lock = source_lock(tmp_path / "house", "raise OSError(28, 'No space left on device')")
+    with pytest.raises(EnvironmentFaultError, match="the host's disk is full") as refused:
+        built(tmp_path, lock, house(tmp_path), Recipe("requirements.txt", allows_source=True))
+    assert type(refused.value) is EnvironmentFaultError
+
+
 def test_without_an_index_of_the_operator_nothing_is_fetched(tmp_path: Path) -> None:
     wheel = make_wheel(tmp_path / "wheels", "alpha")
     with pytest.raises(EnvironmentFaultError, match="names no package index"):
