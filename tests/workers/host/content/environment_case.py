@@ -20,8 +20,10 @@ from muster.content.read import Bundle, read_chunk
 from muster.environments.recipe import PackageIndex, Recipe
 from muster.wire.content import EnvironmentAnswer
 from tests.environments.wheels import locked, make_wheel, source_lock
+from tests.waiting import wait_until
 from workers.host.content.environment_build import BuildEnd
 from workers.host.content.fetch_order import EnvironmentKey, EnvironmentOrder, FetchOrder
+from workers.host.supervisor.proof.processes import living_processes
 
 from .bundle_case import TENANT, BundleSource, HostDisk, source_of, write_folder
 
@@ -204,7 +206,7 @@ class SlowBuild:
     @classmethod
     @contextmanager
     def in_house(cls, house: Path, folder: Path) -> Iterator[Self]:
-        """Add the package to a wheelhouse. At the end its builds continue: none stays behind a failed test."""
+        """Add the package to a wheelhouse. At the end no build of it is left, also after a failed test."""
         builders, gate = folder / "builders", folder / "gate"
         os.mkfifo(gate)
         code = f"open({str(builders)!r}, 'a').write(f'{{os.getpid()}}\\n'); open({str(gate)!r}).close()"
@@ -212,12 +214,12 @@ class SlowBuild:
         try:
             yield slow
         finally:
-            with slow.opened():
-                pass
+            gate.unlink()  # a build that comes here later fails
+            slow._end()
 
     @contextmanager
     def opened(self) -> Iterator[None]:
-        """Let builds continue, also those that reach the gate meanwhile."""
+        """Let builds continue, whenever they reach the gate."""
         descriptor = os.open(self.gate, os.O_RDWR)  # for both, which waits for no reader
         try:
             yield
@@ -229,10 +231,20 @@ class SlowBuild:
 
     def processes(self) -> list[psutil.Process]:
         """Return the ones that build, and live."""
-        return [psutil.Process(pid) for pid in self._pids() if psutil.pid_exists(pid)]
+        living = living_processes()
+        return [psutil.Process(pid) for pid in self._pids() if pid in living]
 
     def _pids(self) -> list[int]:
         return [int(pid) for pid in self.builders.read_text().split()] if self.builders.exists() else []
+
+    def _end(self) -> None:
+        """Kill each build with its installer, which a killed builder leaves and which writes into the folder."""
+        ended = set[int]()
+        for backend in self.processes():
+            group = os.getpgid(backend.pid)  # the installer's
+            ended |= {one.pid for one in (backend, *backend.parents()) if os.getpgid(one.pid) == group}
+            os.killpg(group, signal.SIGKILL)
+        wait_until(lambda: not ended & living_processes().keys())
 
 
 def printed(environment: Path, code: str) -> str:

@@ -211,7 +211,7 @@ def test_a_build_that_lost_its_claim_ends(host: EnvironmentHost, house: Path, tm
 def test_a_build_ends_when_its_part_is_over(host: EnvironmentHost, house: Path, tmp_path: Path) -> None:
     is_over = threading.Event()
 
-    def answer(_asked: Requested, _number: int) -> Answer:
+    def answer(_requested: Requested, _number: int) -> Answer:
         return problem(409, "stale_fence") if is_over.is_set() else Answer(document={"state": "build", "lease_s": 4.0})
 
     key = tmp_path / "key"
