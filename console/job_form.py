@@ -132,7 +132,14 @@ def texts_of(document: Mapping[str, Any]) -> dict[str, str]:
 
     A value that is not there, or null, is an empty text.
     """
-    return {field.pointer: _written(field, _value_at(document, field.path)) for field in fields()}
+    return {field.pointer: _text_in(document, field) for field in fields()}
+
+
+def _text_in(document: Mapping[str, Any], field: FormField) -> str:
+    *part, _ = field.path
+    if part and _value_at(document, part) == {}:
+        return field.default  # a layout of one rank: from empty texts alone there would be none
+    return _written(field, _value_at(document, field.path))
 
 
 def _value_at(document: Mapping[str, Any], path: Sequence[str]) -> Any:
