@@ -213,6 +213,7 @@ def _shown(request: Request, viewer: Viewer, draft: Draft) -> Response:
         choices=choices,
         known=_known(choices),
         templates=TEMPLATES,
+        begin=request.query_params.get("begin"),
         file_text=_file_text(request, draft.document) if has_file and draft.document is not None else "",
         owner_name=owner,
         plan=draft.plan,
