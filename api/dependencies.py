@@ -8,8 +8,10 @@ from prometheus_client import CollectorRegistry
 from control.core.unit_of_work import UnitOfWorkFactory
 from control.secrets.key_wrapping import KeyWrapper
 from control.telemetry.reports import OnFlushed
+from muster.domain.errors import ConflictError
 from muster.domain.policy.document import DEFAULT_POLICY
 from muster.domain.policy.limits import LimitPolicy
+from muster.store.faults import NOT_CONFIGURED
 from muster.store.objects import ObjectStore
 
 
@@ -30,6 +32,12 @@ class AppDependencies:
     on_flushed: OnFlushed | None = None
     store: ObjectStore | None = None
     secret_keys: KeyWrapper | None = None
+
+    def required_store(self, suggestion: str = "The operator configures a content store.") -> ObjectStore:
+        """Return the content store. Raises ConflictError, which suggests what else to do: none is configured."""
+        if self.store is None:
+            raise ConflictError(NOT_CONFIGURED, suggestion=suggestion)
+        return self.store
 
 
 def dependencies_of(request: Request) -> AppDependencies:

@@ -1,20 +1,37 @@
 """Answers to a host's daemons: one unit of work, tried again where transactions collide, as JSON of the wire."""
 
 from collections.abc import Callable
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import msgspec
-from fastapi import Request
+from fastapi import APIRouter, Request
 from fastapi.responses import Response
 from starlette.concurrency import run_in_threadpool
 
+from api.bodies import described_by_wire
 from api.dependencies import dependencies_of
 from api.host_threads import HostThreads
+from api.refusals import refusing_also
 from control.core.unit_of_work import UnitOfWork, retrying
+from muster.domain.errors import MusterError
 from muster.domain.principals import Principal
-from muster.wire.messages import WireAnswer
+from muster.wire.messages import WireAnswer, WireMessage
 
 T = TypeVar("T")
+Route = TypeVar("Route", bound=Callable[..., Any])
+
+
+def taking(
+    router: APIRouter,
+    path: str,
+    message_type: type[WireMessage],
+    answer_type: type[WireAnswer],
+    *refused: type[MusterError],
+) -> Callable[[Route], Route]:
+    """Return the decorator of a route that takes a message of a host and gives an answer. ``refused``: also raised."""
+    also = [refusing_also(*refused)] if refused else []
+    description = described_by_wire(message_type, answer_type)
+    return router.post(path, response_model=None, openapi_extra=description, dependencies=also)
 
 
 async def answered(

@@ -1,7 +1,6 @@
 """The form of a job: the job that its texts make, the texts that make a job, and faults by their fields."""
 
 import json
-import math
 import re
 import shlex
 from collections.abc import Mapping, Sequence
@@ -9,7 +8,7 @@ from typing import Any, Final
 
 from api.strict_json import read_model
 from console.job_fields import FormField, Group, Kind, fields, groups
-from console.plan_form import whole
+from console.plan_form import finite, is_of, whole
 from muster.domain.errors import FieldFault, ValidationFailedError
 from muster.domain.job.placement_options import labels_of
 from muster.domain.job.submission import JobSubmission
@@ -81,12 +80,7 @@ def _read(field: FormField, text: str) -> Any:
 
 
 def _number(text: str) -> float:
-    try:
-        number = float(text) if text.isascii() and "_" not in text else math.nan
-    except ValueError:
-        number = math.nan
-    if not math.isfinite(number):
-        raise ValueError(f"{text!r} is no number, such as 3600")
+    number = finite(text, "number, such as 3600")
     return int(number) if number.is_integer() and abs(number) < 2**53 else number
 
 
@@ -138,7 +132,14 @@ def texts_of(document: Mapping[str, Any]) -> dict[str, str]:
 
     A value that is not there, or null, is an empty text.
     """
-    return {field.pointer: _written(field, _value_at(document, field.path)) for field in fields()}
+    return {field.pointer: _text_in(document, field) for field in fields()}
+
+
+def _text_in(document: Mapping[str, Any], field: FormField) -> str:
+    *part, _ = field.path
+    if part and _value_at(document, part) == {}:
+        return field.default  # a layout of one rank: from empty texts alone there would be none
+    return _written(field, _value_at(document, field.path))
 
 
 def _value_at(document: Mapping[str, Any], path: Sequence[str]) -> Any:
@@ -196,16 +197,12 @@ def faults_by_field(error: ValidationFailedError) -> dict[str, list[str]]:
 
 def _field_of(fault: FieldFault) -> FormField | None:
     """Return the field of the fault, or of a rule about several the first that its words name, else the first."""
-    inner = [each for each in fields() if _is_in(fault.pointer, each.pointer)]
+    inner = [each for each in fields() if is_of(fault.pointer, each.pointer)]
     if inner:
         return inner[0]
-    several = [each for each in fields() if fault.pointer not in {"", "/"} and _is_in(each.pointer, fault.pointer)]
+    several = [each for each in fields() if fault.pointer not in {"", "/"} and is_of(each.pointer, fault.pointer)]
     named = [each for name in _QUOTED.findall(fault.detail) for each in several if each.path[-1] == name.split(".")[-1]]
     return next(iter([*named, *several]), None)
-
-
-def _is_in(pointer: str, of: str) -> bool:
-    return pointer == of or pointer.startswith(f"{of}/")
 
 
 def _labelled(detail: str) -> str:

@@ -99,7 +99,7 @@ def question_of(fields: Mapping[str, str]) -> JobQuestion:
             return None
 
     sizes = (*sorted(SIZE_FIELDS), "min_nodes", "max_nodes")
-    minutes = read("wall_minutes", _number)
+    minutes = read("wall_minutes", _minutes)
     document = {
         "name": fields["name"],
         "tenant_id": fields["tenant"],
@@ -155,13 +155,19 @@ def whole(text: str) -> int:
     return int(text[:MOST_DIGITS])  # a longer number is too large in any case
 
 
-def _number(text: str) -> float:
+def finite(text: str, accepted: str) -> float:
+    """Return the number. Raises ValueError, which says what is accepted."""
     try:
         number = float(text) if text.isascii() and "_" not in text else math.nan
     except ValueError:
         number = math.nan
     if not math.isfinite(number):
-        raise ValueError(f"{text!r} is no number of minutes, such as 90")
+        raise ValueError(f"{text!r} is no {accepted}")
+    return number
+
+
+def _minutes(text: str) -> float:
+    number = finite(text, "number of minutes, such as 90")
     if number > MOST_MINUTES:
         raise ValueError(f"must be at most {MOST_MINUTES:,}")
     return number
@@ -173,7 +179,7 @@ def faults_of(fault: ValidationFailedError) -> Sequence[Fault]:
 
 def _field_fault(fault: FieldFault) -> Fault:
     """Return the fault under the label of its field; fields that it quotes are named by their labels."""
-    name = next((name for name, place in PLACES.items() if _is_of(fault.pointer, place.pointer)), None)
+    name = next((name for name, place in PLACES.items() if is_of(fault.pointer, place.pointer)), None)
 
     def label(match: re.Match[str]) -> str:
         pointer = f"{fault.pointer}/{match[1]}"
@@ -184,7 +190,8 @@ def _field_fault(fault: FieldFault) -> Fault:
     return Fault(name, f"{last if name is None else PLACES[name].label}: {words}")
 
 
-def _is_of(pointer: str, of: str) -> bool:
+def is_of(pointer: str, of: str) -> bool:
+    """Return whether ``pointer`` names ``of``, or a part of it."""
     return pointer == of or pointer.startswith(f"{of}/")
 
 

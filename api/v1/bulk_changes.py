@@ -1,8 +1,8 @@
 """Routes that change all nodes or jobs that a selector matches: tried with ``dry_run`` first, then with its count."""
 
 from collections.abc import Callable
-from datetime import datetime
-from typing import Annotated, Any, Final
+from functools import partial
+from typing import Annotated, Any, Final, TypeVar
 
 from fastapi import APIRouter
 from fastapi.responses import JSONResponse
@@ -26,6 +26,7 @@ from muster.domain.states import Contact, JobState
 from muster.domain.strict import Name, StrictModel, Text
 
 router = APIRouter(tags=["bulk changes"])
+F = TypeVar("F", NodeFilter, JobFilter)
 WEEK_S: Final = 604_800
 Reason = Annotated[Text, Field(min_length=1, max_length=500, pattern=r"\S")]
 Word = Annotated[Text, Field(min_length=1, max_length=253, pattern=r"^[!-~]+$")]
@@ -146,10 +147,13 @@ def cordon_nodes(
     principal: OfNodes, wanted: Annotated[NodesCordon, json_body(NodesCordon)], change: Changing
 ) -> JSONResponse:
     """Keep all matching nodes out of new placements that have no cordon by a person; running jobs stay."""
-    until: datetime | None = wanted.until
-    selected, requested = wanted.selector.wanted, wanted.requested(change)
     return _run(
-        change, principal, node_changes.CORDON, lambda unit: node_changes.cordon(unit, selected, requested, until=until)
+        change,
+        principal,
+        node_changes.CORDON,
+        wanted,
+        wanted.selector.wanted,
+        partial(node_changes.cordon, until=wanted.until),
     )
 
 
@@ -158,8 +162,7 @@ def uncordon_nodes(
     principal: OfNodes, wanted: Annotated[NodesChange, json_body(NodesChange)], change: Changing
 ) -> JSONResponse:
     """End all cordons that persons set on matching nodes, also by a drain; cordons of rules and windows stand."""
-    selected, requested = wanted.selector.wanted, wanted.requested(change)
-    return _run(change, principal, node_changes.UNCORDON, lambda unit: node_changes.uncordon(unit, selected, requested))
+    return _run(change, principal, node_changes.UNCORDON, wanted, wanted.selector.wanted, node_changes.uncordon)
 
 
 @router.post("/nodes/drain", response_model=documents.BulkAnswer, openapi_extra=described_by(NodesDrain))
@@ -167,14 +170,8 @@ def drain_nodes(
     principal: OfNodes, wanted: Annotated[NodesDrain, json_body(NodesDrain)], change: Changing
 ) -> JSONResponse:
     """Cordon all matching nodes that are not being drained, and ask every job on them to leave for maintenance."""
-    until: datetime | None = wanted.until
-    selected, requested, deadline_s = wanted.selector.wanted, wanted.requested(change), wanted.deadline_s
-    return _run(
-        change,
-        principal,
-        node_changes.DRAIN,
-        lambda unit: node_changes.drain(unit, selected, requested, until=until, deadline_s=deadline_s),
-    )
+    drain = partial(node_changes.drain, until=wanted.until, deadline_s=wanted.deadline_s)
+    return _run(change, principal, node_changes.DRAIN, wanted, wanted.selector.wanted, drain)
 
 
 @router.post("/jobs/cancel", response_model=documents.BulkAnswer, openapi_extra=described_by(JobsChange))
@@ -184,8 +181,7 @@ def cancel_jobs(
     change: Changing,
 ) -> JSONResponse:
     """Cancel all matching jobs that have not ended; of a tenant its own."""
-    selected, requested = wanted.selector.wanted, wanted.requested(change)
-    return _run(change, principal, job_changes.CANCEL, lambda unit: job_changes.cancel(unit, selected, requested))
+    return _run(change, principal, job_changes.CANCEL, wanted, wanted.selector.wanted, job_changes.cancel)
 
 
 @router.post("/jobs/release", response_model=documents.BulkAnswer, openapi_extra=described_by(JobsChange))
@@ -195,12 +191,21 @@ def release_jobs(
     change: Changing,
 ) -> JSONResponse:
     """Release all matching jobs from HELD into the queue; of a tenant its own."""
-    selected, requested = wanted.selector.wanted, wanted.requested(change)
-    return _run(change, principal, job_changes.RELEASE, lambda unit: job_changes.release(unit, selected, requested))
+    return _run(change, principal, job_changes.RELEASE, wanted, wanted.selector.wanted, job_changes.release)
 
 
-def _run(change: Change, principal: Principal, action: str, work: Callable[[UnitOfWork], BulkResult]) -> JSONResponse:
-    return change.run(principal, action, work, lambda found: Answer(_view(found)))
+def _run(
+    change: Change,
+    principal: Principal,
+    action: str,
+    wanted: BulkChange,
+    selected: F,
+    work: Callable[[UnitOfWork, F, BulkRequest], BulkResult],
+) -> JSONResponse:
+    requested = wanted.requested(change)
+    return change.run(
+        principal, action, lambda unit: work(unit, selected, requested), lambda found: Answer(_view(found))
+    )
 
 
 def _view(found: BulkResult) -> dict[str, Any]:

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from datetime import datetime
-from typing import Annotated
+from typing import Annotated, Final
 
 from fastapi import APIRouter, Query, Request
 from fastapi.responses import JSONResponse
@@ -10,7 +10,7 @@ from pydantic import Field, StringConstraints
 
 from api.bodies import described_by, json_body
 from api.changes import Answer, Changing
-from api.dependencies import AppDependencies, dependencies_of
+from api.dependencies import dependencies_of
 from api.lists import Cursor, Moment, PageRequest, order_of, span_of
 from api.manifest_bodies import SUBMITTER, described_as_manifest, manifest_body
 from api.permissions import requires
@@ -18,7 +18,6 @@ from api.reading import PRINTABLE, Limit, PageOf, reading
 from api.refusals import refusing_also
 from api.views import time_of
 from control.content import bundles
-from control.content.folders import MOST_UPLOADS
 from control.content.manifests import Reading
 from control.content.types import FolderFound, StoredFolderRecord, Upload, WantedObject
 from control.core.unit_of_work import retrying
@@ -29,11 +28,12 @@ from muster.domain.job.bundle_spec import bundle_digest
 from muster.domain.principals import Permission, Principal
 from muster.domain.stored_content import FolderState
 from muster.domain.strict import StrictModel
-from muster.store.faults import NOT_CONFIGURED
 from muster.store.keys import object_key
 from muster.store.objects import ObjectStore
+from muster.wire.content import MAX_UPLOADS
 
 router = APIRouter(tags=["bundles"])
+_WITHOUT_STORE: Final = "Submit jobs whose program is on the hosts, without a bundle."
 
 OfTenant = Annotated[
     str | None,
@@ -45,7 +45,7 @@ Digest = Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{64}$")]
 class Uploaded(StrictModel):
     """Digests of objects that the store has taken since the last request."""
 
-    uploaded: Annotated[list[Digest], Field(max_length=MOST_UPLOADS)]
+    uploaded: Annotated[list[Digest], Field(max_length=MAX_UPLOADS)]
 
 
 @router.get("/content")
@@ -84,7 +84,7 @@ def begin_bundle(
     The same manifest again is the same bundle, so no Idempotency-Key is kept for it.
     """
     dependencies = dependencies_of(request)
-    store = _store_of(dependencies)
+    store = dependencies.required_store(_WITHOUT_STORE)
     owner = _tenant(tenant_id)
 
     def render(found: Upload) -> Answer:
@@ -111,7 +111,7 @@ def confirm_uploads(
 ) -> documents.BundleUpload:
     """Confirm what the store has taken, and get the next uploads. With the last one the bundle is complete."""
     dependencies = dependencies_of(request)
-    store, owner = _store_of(dependencies), _tenant(tenant_id)
+    store, owner = dependencies.required_store(_WITHOUT_STORE), _tenant(tenant_id)
     named = _require_digest(bundle)
 
     def once() -> Upload:
@@ -222,12 +222,6 @@ def _signed(store: ObjectStore, found: Upload, now: datetime) -> list[documents.
         }
 
     return [signed(one) for one in found.wanted]
-
-
-def _store_of(dependencies: AppDependencies) -> ObjectStore:
-    if dependencies.store is None:
-        raise ConflictError(NOT_CONFIGURED, suggestion="Submit jobs whose program is on the hosts, without a bundle.")
-    return dependencies.store
 
 
 def _require_digest(text: str) -> str:

@@ -1,17 +1,18 @@
 """Routes of a GPU's past: its attempts, every move of its standing, and its burn-ins compared with the cohort's."""
 
-from collections.abc import Sequence
-from typing import Annotated
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Annotated, TypeVar
 
 from fastapi import APIRouter, Depends, Request
 
 from api.gpu_views import move_view
 from api.lists import Cursor, PageRequest, Within
 from api.permissions import requires
-from api.reading import Limit, require_gpu_uuid
+from api.reading import Limit, PageOf, require_gpu_uuid
 from api.v1.cohorts import spread_view
 from api.views import burn_in_view, time_of
-from control.core.paging import Part
+from control.core.paging import Part, Sort, Span, TimeOrder
 from control.core.unit_of_work import UnitOfWork
 from control.fleet import gpu_jobs, inventory
 from control.fleet.gpu_jobs import PastHolder
@@ -21,82 +22,76 @@ from control.health.burn_ins.comparing import SORTS as COMPARED_SORTS
 from control.health.burn_ins.comparing import ComparedBurnIn, ComparedRate
 from control.health.burn_ins.read import READ as READ_BURN_INS
 from muster.documents import gpu_history as documents
+from muster.domain.ids import GpuUuid
 from muster.domain.principals import Permission, Principal
 
 router = APIRouter(prefix="/gpus/{uuid}", tags=["fleet"])
+T = TypeVar("T")
+V = TypeVar("V")
 Reader = Annotated[Principal, requires(Permission.GPU_READ)]
 
 
+@dataclass(frozen=True, slots=True)
+class PastQuery:
+    """The query of a list of one GPU's past: its stretch of time, order and page."""
+
+    uuid: str
+    request: Request
+    principal: Reader
+    within: Annotated[Within, Depends()]
+    cursor: Cursor = None
+    limit: Limit = 50
+
+    def answer(
+        self,
+        action: str,
+        path: str,
+        sorts: Mapping[TimeOrder, Sort],
+        find: Callable[[UnitOfWork, GpuUuid, Part, Span], Sequence[T]],
+        view: Callable[[T], V],
+    ) -> PageOf[V]:
+        """Return the page of what ``find`` returns. ``path``: names the list in its cursors."""
+        uuid, span = require_gpu_uuid(self.uuid), self.within.span
+        return PageRequest(self.request, self.principal, sorts[self.within.order], self.cursor, self.limit).answer(
+            action,
+            {"path": path, "gpu_uuid": uuid},
+            lambda unit, part: find(unit, uuid, part, span),
+            view,
+            newer=self.within.conditions,
+        )
+
+
+Past = Annotated[PastQuery, Depends()]
+
+
 @router.get("/jobs")
-def list_gpu_jobs(
-    uuid: str,
-    request: Request,
-    principal: Reader,
-    within: Annotated[Within, Depends()],
-    cursor: Cursor = None,
-    limit: Limit = 50,
-) -> documents.GpuJobPage:
+def list_gpu_jobs(past: Past) -> documents.GpuJobPage:
     """Return the attempts that had the GPU, with cause, the newest first unless ``order`` says otherwise.
 
     ``since`` and ``until`` are about the time at which they were placed.
     """
-    found_uuid, span = require_gpu_uuid(uuid), within.span
-    return PageRequest(request, principal, gpu_jobs.SORTS[within.order], cursor, limit).answer(
-        gpu_jobs.READ,
-        {"path": "gpu_jobs", "gpu_uuid": uuid},
-        lambda unit, part: gpu_jobs.holders_of(unit, found_uuid, part, span=span),
-        _job_view,
-        newer=within.conditions,
-    )
+    return past.answer(gpu_jobs.READ, "gpu_jobs", gpu_jobs.SORTS, gpu_jobs.holders_of, _job_view)
 
 
 @router.get("/standings")
-def list_gpu_standings(
-    uuid: str,
-    request: Request,
-    principal: Reader,
-    within: Annotated[Within, Depends()],
-    cursor: Cursor = None,
-    limit: Limit = 50,
-) -> documents.MovePage:
+def list_gpu_standings(past: Past) -> documents.MovePage:
     """Return every move of its standing with its reason, the newest first unless ``order`` says otherwise."""
-    found_uuid, span = require_gpu_uuid(uuid), within.span
-    return PageRequest(request, principal, gpu_details.MOVE_SORTS[within.order], cursor, limit).answer(
-        inventory.READ,
-        {"path": "standings", "gpu_uuid": uuid},
-        lambda unit, part: gpu_details.moves_of(unit, found_uuid, part, span=span),
-        move_view,
-        newer=within.conditions,
-    )
+    return past.answer(inventory.READ, "standings", gpu_details.MOVE_SORTS, gpu_details.moves_of, move_view)
 
 
 @router.get("/burn-ins")
-def list_gpu_burn_ins(
-    uuid: str,
-    request: Request,
-    principal: Reader,
-    within: Annotated[Within, Depends()],
-    cursor: Cursor = None,
-    limit: Limit = 50,
-) -> documents.ComparedBurnInPage:
+def list_gpu_burn_ins(past: Past) -> documents.ComparedBurnInPage:
     """Return its burn-ins, each figure next to the newest of its cohort; the newest order first unless ``order`` says
     otherwise.
     """
-    found_uuid, span = require_gpu_uuid(uuid), within.span
     cohorts: list[str] = []
 
-    def find(unit: UnitOfWork, part: Part) -> Sequence[ComparedBurnIn]:
-        found = comparing.compare(unit, found_uuid, part, span=span)
+    def find(unit: UnitOfWork, uuid: GpuUuid, part: Part, span: Span) -> Sequence[ComparedBurnIn]:
+        found = comparing.compare(unit, uuid, part, span)
         cohorts.append(found.cohort_key)
         return found.burn_ins
 
-    page = PageRequest(request, principal, COMPARED_SORTS[within.order], cursor, limit).answer(
-        READ_BURN_INS,
-        {"path": "gpu_burn_ins", "gpu_uuid": uuid},
-        find,
-        _burn_in_view,
-        newer=within.conditions,
-    )
+    page = past.answer(READ_BURN_INS, "gpu_burn_ins", COMPARED_SORTS, find, _burn_in_view)
     return {"cohort_key": cohorts[0], "items": page["items"], "next_cursor": page["next_cursor"]}
 
 

@@ -12,7 +12,7 @@ from api.bodies import described_by_wire, wire_body
 from api.dependencies import dependencies_of
 from api.manifest_bodies import NODE, described_as_manifest, manifest_body_of_host
 from api.refusals import refusing_also
-from api.wire_answers import answered
+from api.wire_answers import answered, taking
 from control.content.manifests import Reading
 from control.content.types import Upload
 from control.core.unit_of_work import UnitOfWork, retrying
@@ -23,9 +23,10 @@ from muster.wire.content import FolderUploadAnswer, FolderUploadsRequest, Output
 
 router = APIRouter(prefix="/hosts/self/attempts/{attempt_id}", tags=["hosts"])
 Node = Annotated[Principal, NODE]
+Kind = Annotated[str, Path(description="what the host uploads: `outputs` or `environment`")]
 Fence = Annotated[int, Query(ge=1, le=(1 << 63) - 1, description="the attempt's fence, or the preflight's number")]
 ProtocolNumber = Annotated[int, Query(ge=1, le=1000, description="of the host protocol")]
-_REFUSING = refusing_also(ConflictError, StaleFenceError, TenantLimitError, UpgradeRequiredError)
+_OF_AN_UPLOAD = (ConflictError, StaleFenceError, TenantLimitError, UpgradeRequiredError)
 
 
 def _described() -> dict[str, object]:
@@ -34,10 +35,15 @@ def _described() -> dict[str, object]:
     return {**of_messages, **described_as_manifest()}
 
 
-@router.post("/folders/{kind}/{folder}", response_model=None, openapi_extra=_described(), dependencies=[_REFUSING])
+@router.post(
+    "/folders/{kind}/{folder}",
+    response_model=None,
+    openapi_extra=_described(),
+    dependencies=[refusing_also(*_OF_AN_UPLOAD)],
+)
 async def begin_folder(
     attempt_id: str,
-    kind: Annotated[str, Path(description="what the host uploads: `outputs`")],
+    kind: Kind,
     folder: str,
     request: Request,
     node: Node,
@@ -47,8 +53,8 @@ async def begin_folder(
 ) -> Response:
     """Begin the upload of a folder by its manifest, or continue it; the answer has what the store lacks.
 
-    The kind `outputs` has the names `final`, and `step-N` for a checkpoint. With an upload that lacks nothing the
-    host confirms an empty list: the folder is complete then.
+    The kind `outputs` has the names `final`, and `step-N` for a checkpoint; the kind `environment` has the
+    environment's key. With an upload that lacks nothing the host confirms an empty list: the folder is complete then.
     """
     return await _answered(
         request,
@@ -60,15 +66,10 @@ async def begin_folder(
     )
 
 
-@router.post(
-    "/folders/{kind}/{folder}/uploads",
-    response_model=None,
-    openapi_extra=described_by_wire(FolderUploadsRequest, FolderUploadAnswer),
-    dependencies=[_REFUSING],
-)
+@taking(router, "/folders/{kind}/{folder}/uploads", FolderUploadsRequest, FolderUploadAnswer, *_OF_AN_UPLOAD)
 async def confirm_folder(
     attempt_id: str,
-    kind: Annotated[str, Path(description="what the host uploads: `outputs`")],
+    kind: Kind,
     folder: str,
     request: Request,
     node: Node,
@@ -83,12 +84,7 @@ async def confirm_folder(
     )
 
 
-@router.post(
-    "/output-notes",
-    response_model=None,
-    openapi_extra=described_by_wire(OutputsNote, OutputsNoteAnswer),
-    dependencies=[refusing_also(StaleFenceError)],
-)
+@taking(router, "/output-notes", OutputsNote, OutputsNoteAnswer, StaleFenceError)
 async def note_outputs(
     attempt_id: str, request: Request, node: Node, message: Annotated[OutputsNote, wire_body(OutputsNote)]
 ) -> Response:
@@ -108,7 +104,7 @@ async def _answered(request: Request, node: Principal, action: str, work: Callab
 
     def body() -> bytes:
         # Before the change: without a store there is nothing to begin.
-        store = folder_uploads.required(dependencies.store)
+        store = dependencies.required_store()
         return msgspec.json.encode(folder_uploads.answer_of(retrying(once), store, dependencies.units.clock()))
 
     return Response(await run_in_threadpool(body), media_type="application/json")

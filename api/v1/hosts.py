@@ -5,13 +5,12 @@ from typing import Annotated
 from fastapi import APIRouter, Path, Request
 from fastapi.responses import Response
 
-from api.bodies import described_by_wire, wire_body
+from api.bodies import wire_body
 from api.dependencies import dependencies_of
 from api.permissions import requires_of_host
 from api.reading import require_id
-from api.refusals import refusing_also
 from api.secret_keys import keys_of
-from api.wire_answers import answered, answered_after
+from api.wire_answers import answered, answered_after, taking
 from control.hosts import bundles, environments, host_reports, protocol, secret_delivery
 from control.training import training
 from control.watch import line_intake
@@ -47,7 +46,7 @@ EnvironmentKey = Annotated[str, Path(pattern=r"^[0-9a-f]{64}$")]
 Node = Annotated[Principal, requires_of_host(Permission.HOST_REPORT)]
 
 
-@router.post("/heartbeat", response_model=None, openapi_extra=described_by_wire(HeartbeatRequest, HeartbeatAnswer))
+@taking(router, "/heartbeat", HeartbeatRequest, HeartbeatAnswer)
 async def heartbeat(
     request: Request, node: Node, message: Annotated[HeartbeatRequest, wire_body(HeartbeatRequest)]
 ) -> Response:
@@ -55,9 +54,7 @@ async def heartbeat(
     return await answered(request, node, protocol.HEARTBEAT, lambda unit: protocol.heartbeat(unit, message), quiet=True)
 
 
-@router.post(
-    "/attempts/{attempt_id}/claim", response_model=None, openapi_extra=described_by_wire(ClaimRequest, ClaimAnswer)
-)
+@taking(router, "/attempts/{attempt_id}/claim", ClaimRequest, ClaimAnswer)
 async def claim(
     attempt_id: str, request: Request, node: Node, message: Annotated[ClaimRequest, wire_body(ClaimRequest)]
 ) -> Response:
@@ -66,12 +63,7 @@ async def claim(
     return await answered(request, node, protocol.CLAIM, lambda unit: protocol.claim(unit, found_id, message))
 
 
-@router.post(
-    "/attempts/{attempt_id}/secrets",
-    response_model=None,
-    openapi_extra=described_by_wire(SecretsRequest, SecretsAnswer),
-    dependencies=[refusing_also(SecretKeyError, StaleFenceError)],
-)
+@taking(router, "/attempts/{attempt_id}/secrets", SecretsRequest, SecretsAnswer, SecretKeyError, StaleFenceError)
 async def read_secrets(
     attempt_id: str, request: Request, node: Node, message: Annotated[SecretsRequest, wire_body(SecretsRequest)]
 ) -> Response:
@@ -86,9 +78,7 @@ async def read_secrets(
     )
 
 
-@router.post(
-    "/attempts/{attempt_id}/reports", response_model=None, openapi_extra=described_by_wire(ReportBatch, ReportAnswer)
-)
+@taking(router, "/attempts/{attempt_id}/reports", ReportBatch, ReportAnswer)
 async def report_attempt(
     attempt_id: str, request: Request, node: Node, message: Annotated[ReportBatch, wire_body(ReportBatch)]
 ) -> Response:
@@ -97,7 +87,7 @@ async def report_attempt(
     return await answered(request, node, host_reports.REPORT, lambda unit: host_reports.report(unit, found_id, message))
 
 
-@router.post("/attempts/{attempt_id}/logs", response_model=None, openapi_extra=described_by_wire(LogBatch, LogAnswer))
+@taking(router, "/attempts/{attempt_id}/logs", LogBatch, LogAnswer)
 async def store_logs(
     attempt_id: str, request: Request, node: Node, message: Annotated[LogBatch, wire_body(LogBatch)]
 ) -> Response:
@@ -108,9 +98,7 @@ async def store_logs(
     )
 
 
-@router.post(
-    "/attempts/{attempt_id}/training", response_model=None, openapi_extra=described_by_wire(TrainBatch, TrainAnswer)
-)
+@taking(router, "/attempts/{attempt_id}/training", TrainBatch, TrainAnswer)
 async def take_training(
     attempt_id: str, request: Request, node: Node, message: Annotated[TrainBatch, wire_body(TrainBatch)]
 ) -> Response:
@@ -121,11 +109,7 @@ async def take_training(
     )
 
 
-@router.post(
-    "/attempts/{attempt_id}/findings",
-    response_model=None,
-    openapi_extra=described_by_wire(FindingsBatch, FindingsAnswer),
-)
+@taking(router, "/attempts/{attempt_id}/findings", FindingsBatch, FindingsAnswer)
 async def take_findings(
     attempt_id: str, request: Request, node: Node, message: Annotated[FindingsBatch, wire_body(FindingsBatch)]
 ) -> Response:
@@ -136,11 +120,7 @@ async def take_findings(
     )
 
 
-@router.post(
-    "/attempts/{attempt_id}/downloads",
-    response_model=None,
-    openapi_extra=described_by_wire(DownloadsRequest, DownloadsAnswer),
-)
+@taking(router, "/attempts/{attempt_id}/downloads", DownloadsRequest, DownloadsAnswer)
 async def sign_downloads(
     attempt_id: str, request: Request, node: Node, message: Annotated[DownloadsRequest, wire_body(DownloadsRequest)]
 ) -> Response:
@@ -155,11 +135,13 @@ async def sign_downloads(
     )
 
 
-@router.post(
+@taking(
+    router,
     "/attempts/{attempt_id}/environments/{environment_key}",
-    response_model=None,
-    openapi_extra=described_by_wire(EnvironmentRequest, EnvironmentAnswer),
-    dependencies=[refusing_also(StaleFenceError, NoSuchBundleError)],
+    EnvironmentRequest,
+    EnvironmentAnswer,
+    StaleFenceError,
+    NoSuchBundleError,
 )
 async def ask_environment(
     attempt_id: str,
@@ -178,11 +160,12 @@ async def ask_environment(
     )
 
 
-@router.post(
+@taking(
+    router,
     "/attempts/{attempt_id}/environments/{environment_key}/failed",
-    response_model=None,
-    openapi_extra=described_by_wire(EnvironmentFailure, EnvironmentFailureAnswer),
-    dependencies=[refusing_also(StaleFenceError)],
+    EnvironmentFailure,
+    EnvironmentFailureAnswer,
+    StaleFenceError,
 )
 async def fail_environment(
     attempt_id: str,
@@ -201,7 +184,7 @@ async def fail_environment(
     )
 
 
-@router.post("/bundles", response_model=None, openapi_extra=described_by_wire(BundleReport, BundleReportAnswer))
+@taking(router, "/bundles", BundleReport, BundleReportAnswer)
 async def report_bundles(
     request: Request, node: Node, message: Annotated[BundleReport, wire_body(BundleReport)]
 ) -> Response:

@@ -2,7 +2,6 @@
 
 from dataclasses import dataclass
 from datetime import datetime
-from enum import StrEnum
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Depends, Query, Request
@@ -12,8 +11,9 @@ from api.authorized_query import AuthorizedQuery, answer, authorize_query
 from api.cursors import make_cursor, read_cursor
 from api.dependencies import dependencies_of
 from api.job_views import listed_job_view
-from api.lists import Labels, labels_in
+from api.lists import Cursor, Labels, labels_in, order_of
 from api.reading import PRINTABLE, Limit, page_of
+from control.core.paging import TimeOrder
 from control.jobs.listing import JobFilter, newest_jobs
 from control.telemetry.history import read_moment
 from muster import documents
@@ -23,13 +23,6 @@ from muster.domain.states import JobState
 from muster.domain.strict import Name
 
 router = APIRouter(tags=["jobs"])
-
-
-class JobOrder(StrEnum):
-    """The order of a list of jobs, by the time of submission."""
-
-    NEWEST = "newest"
-    OLDEST = "oldest"
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,8 +47,8 @@ class JobQuery:
     until: Annotated[
         str | None, Query(max_length=40, description="RFC 3339; only jobs that were submitted before.")
     ] = None
-    order: Annotated[JobOrder, Query(description="By the time of submission.")] = JobOrder.NEWEST
-    cursor: Annotated[str | None, Query(max_length=1024)] = None
+    order: Annotated[TimeOrder, Query(description="By the time of submission.")] = TimeOrder.NEWEST
+    cursor: Cursor = None
     limit: Limit = 50
 
     def of_cursor(self, principal: Principal) -> dict[str, Any]:
@@ -72,7 +65,7 @@ class JobQuery:
             "rack": self.rack,
             "since": self.since,
             "until": self.until,
-            "order": None if self.order is JobOrder.NEWEST else self.order,
+            "order": order_of(self.order, TimeOrder.NEWEST),
         }
         return {**oldest, **{key: value for key, value in newer.items() if value}, "who": principal.tenant_id}
 
@@ -90,7 +83,7 @@ class JobQuery:
             rack=self.rack,
             since=read_moment("since", self.since),
             until=read_moment("until", self.until),
-            is_oldest_first=self.order is JobOrder.OLDEST,
+            is_oldest_first=self.order is TimeOrder.OLDEST,
             before=place,
         )
 

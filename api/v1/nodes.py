@@ -29,7 +29,7 @@ NODES_A_PAGE = 1000
 
 @dataclass(frozen=True, slots=True)
 class NodeConditions:
-    """Conditions on nodes, of a list and of a selector's query."""
+    """The conditions of a list of nodes."""
 
     contact: Annotated[list[Contact] | None, Query(max_length=3)] = None
     name: Annotated[Named, Query(description="a part of its name")] = None

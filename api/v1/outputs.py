@@ -7,24 +7,23 @@ from fastapi.responses import RedirectResponse
 from pydantic import Field, StringConstraints
 
 from api.bodies import described_by, json_body
-from api.cursors import make_cursor, read_cursor
 from api.dependencies import AppDependencies, dependencies_of
+from api.lists import Cursor, PageRequest
 from api.permissions import requires
-from api.reading import Limit, PageOf, page_of, reading, require_id
+from api.reading import Limit, PageOf, require_id
 from api.refusals import refusing_also
 from api.views import time_of
-from control.content.folders import MOST_UPLOADS
 from control.core.unit_of_work import retrying
 from control.jobs import outputs
-from control.jobs.outputs import FileFound, FilePlace, OutputsFilter, OutputsFound, Readable
+from control.jobs.outputs import FileFound, OutputsFilter, OutputsFound, Readable
 from muster import documents
 from muster.domain.errors import ConflictError, NotFoundError, UnavailableError
 from muster.domain.ids import JobId
 from muster.domain.principals import Permission, Principal
 from muster.domain.strict import StrictModel
-from muster.store.faults import NOT_CONFIGURED
 from muster.store.keys import chunk_key, manifest_key
-from muster.store.objects import ObjectStore, SignedRequest
+from muster.store.objects import SignedRequest
+from muster.wire.content import MAX_DOWNLOADS
 
 router = APIRouter(prefix="/jobs/{job_id}", tags=["jobs"])
 Lister = Annotated[Principal, requires(Permission.JOB_READ)]
@@ -36,14 +35,13 @@ Step = Annotated[
     Query(pattern=r"^(final|0|[1-9][0-9]{0,15})$", description="a checkpoint's step, or `final`; by default any"),
 ]
 NodeRank = Annotated[int | None, Query(ge=0, lt=1 << 31, description="a host of the attempt; by default any")]
-Cursor = Annotated[str | None, Query(max_length=1024)]
 _NO_GATEWAY = "this control plane has no address that joins the chunks of a file (MUSTER_STORE_GATEWAY_URL)"
 
 
 class ChunkNames(StrictModel):
     """Digests of the chunks to read; none for the manifest alone."""
 
-    chunks: Annotated[list[Digest], Field(max_length=MOST_UPLOADS)]
+    chunks: Annotated[list[Digest], Field(max_length=MAX_DOWNLOADS)]
 
 
 @router.get("/outputs", response_model=documents.JobOutputsPage)
@@ -58,21 +56,12 @@ def list_outputs(
     limit: Limit = 50,
 ) -> PageOf[documents.JobOutputs]:
     """Return what hosts collected of a job, the newest first."""
-    dependencies = dependencies_of(request)
     found_id, wanted = JobId(require_id("job", job_id)), OutputsFilter(attempt, step, node_rank)
-    filters = {"outputs": found_id, "attempt": attempt, "step": step, "node_rank": node_rank}
-    before = None
-    if cursor is not None:
-        [number] = read_cursor(dependencies.secret_key, filters, cursor, length=1)
-        before = int(number)
-    found = reading(
-        dependencies.units,
-        principal,
+    return PageRequest(request, principal, outputs.NEWEST, cursor, limit).answer(
         outputs.READ,
-        lambda unit: outputs.outputs_of(unit, found_id, wanted, limit=limit + 1, before=before),
-    )
-    return page_of(
-        found, limit, outputs_view, lambda last: make_cursor(dependencies.secret_key, filters, [str(last.id)])
+        {"outputs": found_id, "attempt": attempt, "step": step, "node_rank": node_rank},
+        lambda unit, part: outputs.outputs_of(unit, found_id, wanted, part),
+        outputs_view,
     )
 
 
@@ -89,24 +78,13 @@ def list_files(
     limit: Limit = 50,
 ) -> PageOf[documents.JobFile]:
     """Return files of a job's outputs: of each collection, the oldest first, by path."""
-    dependencies = dependencies_of(request)
     found_id, wanted = JobId(require_id("job", job_id)), OutputsFilter(attempt, step, node_rank)
-    filters = {"files": found_id, "prefix": prefix, "attempt": attempt, "step": step, "node_rank": node_rank}
-    after = None
-    if cursor is not None:
-        output, number = read_cursor(dependencies.secret_key, filters, cursor, length=2)
-        after = FilePlace(int(output), int(number))
-    found = reading(
-        dependencies.units,
-        principal,
+    storable = _storable(prefix)
+    return PageRequest(request, principal, outputs.BY_PATH, cursor, limit).answer(
         outputs.READ,
-        lambda unit: outputs.files_of(unit, found_id, wanted, prefix=_storable(prefix), limit=limit + 1, after=after),
-    )
-    return page_of(
-        found,
-        limit,
+        {"files": found_id, "prefix": prefix, "attempt": attempt, "step": step, "node_rank": node_rank},
+        lambda unit, part: outputs.files_of(unit, found_id, wanted, part, prefix=storable),
         file_view,
-        lambda last: make_cursor(dependencies.secret_key, filters, [str(each) for each in last.place]),
     )
 
 
@@ -143,7 +121,7 @@ def signed_file(
         NotFoundError: the visible job has no such file.
         ConflictError: there is no store, or none that joins the chunks of a file.
     """
-    store = _store_of(dependencies)
+    store = dependencies.required_store()
     if not store.has_gateway:
         raise ConflictError(_NO_GATEWAY, suggestion="`muster job get` reads files without it.")
 
@@ -169,7 +147,7 @@ def sign_output_downloads(
 ) -> documents.OutputDownloads:
     """Sign downloads of the manifest and of chunks of one collection. The read is audited."""
     dependencies = dependencies_of(request)
-    found_id, store = JobId(require_id("job", job_id)), _store_of(dependencies)
+    found_id, store = JobId(require_id("job", job_id)), dependencies.required_store()
     if not 0 < outputs_id < 1 << 63:
         raise NotFoundError
 
@@ -204,7 +182,7 @@ def file_view(found: FileFound) -> documents.JobFile:
     return {
         "path": found.path,
         "num_bytes": found.num_bytes,
-        "outputs": found.place.output,
+        "outputs": found.output,
         "attempt": found.attempt,
         "node_rank": found.node_rank,
         "step": found.step,
@@ -213,12 +191,6 @@ def file_view(found: FileFound) -> documents.JobFile:
 
 def _download(request: SignedRequest) -> documents.SignedDownload:
     return {"url": request.url, "headers": dict(request.headers)}
-
-
-def _store_of(dependencies: AppDependencies) -> ObjectStore:
-    if dependencies.store is None:
-        raise ConflictError(NOT_CONFIGURED, suggestion="The operator configures a content store.")
-    return dependencies.store
 
 
 def _storable(path: str) -> str:

@@ -13,9 +13,11 @@ from api.v1.outputs import signed_file
 from console.paging import page_of, place_in
 from console.rendering import pages_of
 from console.session import Viewer, sees
+from control.content.outputs import FINAL
+from control.core.paging import Part
 from control.core.unit_of_work import UnitOfWork
 from control.jobs import outputs, read
-from control.jobs.outputs import FileFound, FilePlace, OutputsFilter, OutputsFound
+from control.jobs.outputs import FileFound, OutputsFilter, OutputsFound
 from muster.domain.ids import JobId
 from muster.domain.principals import Permission
 
@@ -46,15 +48,15 @@ NOTHING: Final = OutputsShown((), ())
 
 def shown_of(unit: UnitOfWork, job_id: JobId) -> OutputsShown:
     """Return what the page of a job shows."""
-    found = outputs.outputs_of(unit, job_id, OutputsFilter(), limit=OUTPUTS_SHOWN)
+    found = outputs.outputs_of(unit, job_id, OutputsFilter(), Part(OUTPUTS_SHOWN))
     if not found:
         return OutputsShown((), (), read.submitted(unit, job_id).spec.get("outputs") or ())
     whole = next((each for each in found if each.folder.completed_at is not None), None)
     if whole is None:
         return OutputsShown(found, ())
-    step = outputs.FINAL if whole.step is None else str(whole.step)
+    step = FINAL if whole.step is None else str(whole.step)
     wanted = OutputsFilter(whole.attempt, step, whole.node_rank)
-    return OutputsShown(found, outputs.files_of(unit, job_id, wanted, limit=FILES_SHOWN))
+    return OutputsShown(found, outputs.files_of(unit, job_id, wanted, Part(FILES_SHOWN)))
 
 
 @router.get("/jobs/{job_id}/files")
@@ -68,12 +70,11 @@ def files_page(
     """Show the files of all outputs, a page at a time. ``prefix``: with which their paths begin."""
     dependencies, found_id = dependencies_of(request), JobId(require_id("job", job_id))
     filters = {"prefix": prefix}
-    place = place_in(dependencies.secret_key, filters, cursor, length=2)
-    after = None if place is None else FilePlace(int(place[0]), int(place[1]))
+    part = Part(A_PAGE + 1, place_in(dependencies.secret_key, filters, cursor, length=len(outputs.BY_PATH.keys)))
 
     def find(unit: UnitOfWork) -> tuple[str, list[FileFound]]:
         name = read.submitted(unit, found_id).name
-        found = outputs.files_of(unit, found_id, OutputsFilter(), prefix=prefix, limit=A_PAGE + 1, after=after)
+        found = outputs.files_of(unit, found_id, OutputsFilter(), part, prefix=prefix)
         return name, found
 
     name, found = reading(dependencies.units, viewer.principal, outputs.READ, find)
@@ -83,7 +84,7 @@ def files_page(
         found,
         size=A_PAGE,
         path=f"/console/jobs/{found_id}/files",
-        place=lambda last: [str(each) for each in last.place],
+        place=outputs.BY_PATH.position_of,
     )
     return pages_of(request).page(
         request, "job_files.html", viewer, place="jobs", page=page, prefix=prefix, job_id=found_id, job_name=name

@@ -15,6 +15,7 @@ from console.forms import Form
 from console.paging import page_of, place_in
 from console.rendering import pages_of
 from console.session import Viewer, changes, sees
+from control.core.paging import NameOrder, Part
 from control.core.unit_of_work import UnitOfWork
 from control.secrets import secret_use, tenant_secrets
 from control.secrets.secret_use import SecretUse
@@ -38,11 +39,10 @@ def secrets_page(
     """Show the secrets by tenant and name, a page at a time."""
     dependencies = dependencies_of(request)
     place = place_in(dependencies.secret_key, {"secrets": ""}, cursor, length=3)
-    after = None if place is None else (place[0], place[1], place[2])
 
     def read(unit: UnitOfWork) -> tuple[Sequence[SecretUse], Sequence[TenantRecord]]:
         owners = list_tenants(unit) if unit.principal.sees_all_tenants else ()
-        return secret_use.list_used(unit, limit=A_PAGE + 1, after=after), owners
+        return secret_use.list_used(unit, Part(A_PAGE + 1, place)), owners
 
     found, owners = reading(dependencies.units, viewer.principal, tenant_secrets.READ, read)
     page = page_of(
@@ -51,7 +51,7 @@ def secrets_page(
         found,
         size=A_PAGE,
         path=PATH,
-        place=lambda last: [last.secret.tenant_id, last.secret.name, last.secret.id],
+        place=lambda last: tenant_secrets.SORTS[NameOrder.NAME].position_of(last.secret),
     )
     return pages_of(request).page(
         request,

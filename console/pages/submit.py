@@ -5,7 +5,7 @@ import json
 import re
 import secrets
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Annotated, Any, Final, NamedTuple
 
 from fastapi import APIRouter, Query, Request
@@ -92,20 +92,15 @@ def submit(request: Request, viewer: Annotated[Viewer, changes(Permission.JOB_SU
         document = job_form.document_of(draft.texts)
         if draft.copied_from is not None:
             document["copied_from"] = draft.copied_from
-        draft = _with(draft, document=document)
+        draft = replace(draft, document=document)
         if fields.get("step") == "file":
             return _file_of(request, document)
         submission = job_form.submission_of(document)
         if fields.get("step") == "submit":
             return _submitted(request, viewer, submission, draft)
-        return _shown(request, viewer, _with(draft, plan=_planned(request, viewer, submission)))
+        return _shown(request, viewer, replace(draft, plan=_planned(request, viewer, submission)))
     except (ValidationFailedError, TenantLimitError) as fault:
-        return _shown(request, viewer, _with(draft, faults=_faults_of(fault), status=fault.status))
-
-
-def _with(draft: Draft, **changed: Any) -> Draft:
-    known = {name: getattr(draft, name) for name in Draft.__slots__}
-    return Draft(**{**known, **changed})
+        return _shown(request, viewer, replace(draft, faults=_faults_of(fault), status=fault.status))
 
 
 def _faults_of(fault: MusterError) -> Mapping[str, Sequence[str]]:
@@ -218,6 +213,7 @@ def _shown(request: Request, viewer: Viewer, draft: Draft) -> Response:
         choices=choices,
         known=_known(choices),
         templates=TEMPLATES,
+        begin=request.query_params.get("begin"),
         file_text=_file_text(request, draft.document) if has_file and draft.document is not None else "",
         owner_name=owner,
         plan=draft.plan,

@@ -96,9 +96,9 @@ def compare(units: UnitOfWorkFactory, store: ObjectStore, tenant_id: TenantId | 
 
 
 def mark_missing(units: UnitOfWorkFactory, by: Principal, names: Sequence[ObjectName]) -> int:
-    """Make bundles incomplete that need missing objects, so that the next submission uploads them.
+    """Make bundles and environments incomplete that need missing objects: the next use uploads or builds them again.
 
-    Return how many bundles.
+    Return how many.
     """
     return sum(_mark(units, by, tenant_id, of_tenant) for tenant_id, of_tenant in _by_tenant(names).items())
 
@@ -126,18 +126,13 @@ def _mark(units: UnitOfWorkFactory, by: Principal, tenant_id: TenantId, names: S
         are_missing = bindparam("ids", ids, ARRAY(BigInteger))
         naming = select(FolderObject.folder_id).where(FolderObject.object_id == any_(are_missing))
         folders = unit.session.scalars(select(StoredFolder).where(StoredFolder.id.in_(naming)).with_for_update()).all()
+        # No client has a job's outputs to upload again: the rest of them stays to be read.
+        incomplete = [folder for folder in folders if folder.kind is not FolderKind.OUTPUTS]
+        for folder in incomplete:
+            folder.state, folder.completed_at, folder.active_at = FolderState.UPLOADING, None, unit.now
         for folder in folders:
-            # No client has a job's outputs to upload again: the rest of them stays to be read.
-            if folder.kind is not FolderKind.OUTPUTS:
-                folder.state, folder.completed_at, folder.active_at = FolderState.UPLOADING, None, unit.now
-            payload = {"num_missing": len(ids)}
-            unit.emit(
-                f"{folder.kind.value}.incomplete",
-                folder.kind.value,
-                folder.digest,
-                tenant_id=tenant_id,
-                payload=payload,
-            )
+            noun, payload = folder.kind.value, {"num_missing": len(ids)}
+            unit.emit(f"{noun}.incomplete", noun, folder.digest, tenant_id=tenant_id, payload=payload)
         unit.session.flush()
         options = {"synchronize_session": False}
         is_idle = (StoredObject.id == any_(are_missing)) & StoredObject.idle_at.is_not(None)
@@ -146,7 +141,7 @@ def _mark(units: UnitOfWorkFactory, by: Principal, tenant_id: TenantId, names: S
         unit.session.execute(wanted, execution_options=options)
         detail = {"num_objects": len(ids), "bundles": [folder.digest for folder in folders[:100]]}
         unit.audit("content.mark_missing", "tenant", tenant_id, tenant_id=tenant_id, detail=detail)
-        return len(folders)
+        return len(incomplete)
 
 
 def _ids_of(unit: UnitOfWork, tenant_id: TenantId, names: Sequence[ObjectName]) -> list[int]:

@@ -19,9 +19,8 @@ from muster.domain.ids import TenantId
 from muster.domain.policy.content import ContentPolicy
 from muster.domain.stored_content import FolderKind, FolderState, ObjectKind
 from muster.sizes import size_in_words
+from muster.wire.content import MAX_UPLOADS
 
-MOST_UPLOADS: Final = 500
-"""Objects that are offered for upload at once, or confirmed."""
 _TRY_AGAIN_S: Final = 60
 _LIMITS_OF_KINDS: Final = {
     FolderKind.BUNDLE: ("bundle_bytes", "bundle_files"),
@@ -100,7 +99,7 @@ def upload_of(unit: UnitOfWork, folder: StoredFolder) -> Upload:
     if folder.state is FolderState.COMPLETE:
         return Upload(found, (), 0, 0, 0)
     num_missing, missing_bytes, num_waiting = rows.missing(unit, folder)
-    return Upload(found, rows.wanted(unit, folder, MOST_UPLOADS), num_missing, missing_bytes, num_waiting)
+    return Upload(found, rows.wanted(unit, folder, MAX_UPLOADS), num_missing, missing_bytes, num_waiting)
 
 
 def _require_within(manifest: Reading, kind: FolderKind, policy: ContentPolicy) -> None:

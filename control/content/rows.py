@@ -183,6 +183,22 @@ def wanted(unit: UnitOfWork, folder: StoredFolder, most: int) -> list[WantedObje
     return page
 
 
+def has_chunks(unit: UnitOfWork, folder_id: int, digests: Sequence[str]) -> bool:
+    """Return whether the folder has all these chunks."""
+    named = {bytes.fromhex(digest) for digest in digests}
+    query = (
+        select(func.count())
+        .select_from(FolderObject)
+        .join(StoredObject, StoredObject.id == FolderObject.object_id)
+        .where(
+            FolderObject.folder_id == folder_id,
+            StoredObject.kind == ObjectKind.CHUNK,
+            StoredObject.digest.in_(named),
+        )
+    )
+    return not named or unit.session.scalar(query) == len(named)
+
+
 def _absent_of(folder: StoredFolder) -> tuple[ColumnElement[bool], ...]:
     named = select(FolderObject.object_id).where(FolderObject.folder_id == folder.id)
     is_absent: ColumnElement[bool] = literal_column("stored_objects.state <> 'present'", Boolean())  # as its index

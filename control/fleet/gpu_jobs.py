@@ -55,7 +55,7 @@ _GPU_JOB_COLUMNS: Final[tuple[Any, ...]] = (
 )
 
 
-def holders_of(unit: UnitOfWork, uuid: GpuUuid, part: Part, *, span: Span = ALWAYS) -> Sequence[PastHolder]:
+def holders_of(unit: UnitOfWork, uuid: GpuUuid, part: Part, span: Span = ALWAYS) -> Sequence[PastHolder]:
     """Return the attempts as ``past_holders`` does.
 
     Raises:

@@ -160,7 +160,7 @@ def _policy_of(found: GpuView) -> Policy:
     return DEFAULT_POLICY if found.policy is None else stored_policy(found.policy.version, bytes(found.policy.document))
 
 
-def moves_of(unit: UnitOfWork, uuid: GpuUuid, part: Part, *, span: Span = ALWAYS) -> Sequence[StandingChangeRecord]:
+def moves_of(unit: UnitOfWork, uuid: GpuUuid, part: Part, span: Span = ALWAYS) -> Sequence[StandingChangeRecord]:
     """Return the moves of its standing, the newest first unless ``part`` says otherwise.
 
     Raises:

@@ -7,17 +7,18 @@ moment, and the environments that this job was answered.
 from datetime import datetime
 from typing import Final
 
-from sqlalchemy import delete, exists, func, literal, or_, select, tuple_
+from sqlalchemy import delete, exists, literal, or_, select, tuple_
 from sqlalchemy.dialects.postgresql import insert
 
 from control.attempts.mapping import job_request
+from control.content.rows import has_chunks
 from control.core.unit_of_work import UnitOfWork, declare_action
 from control.hosts.parts import job_of_part
 from control.hosts.protocol import node_of
-from muster.db.models import FolderJob, FolderObject, Job, Node, NodeBundle, StoredFolder, StoredObject
+from muster.db.models import FolderJob, Job, Node, NodeBundle, StoredFolder
 from muster.domain.errors import NoSuchBundleError, NotFoundError
 from muster.domain.ids import TenantId
-from muster.domain.stored_content import FolderKind, ObjectKind
+from muster.domain.stored_content import FolderKind
 from muster.store.faults import NOT_CONFIGURED, StoreError
 from muster.store.keys import chunk_key, manifest_key
 from muster.store.objects import ObjectStore
@@ -43,7 +44,8 @@ def downloads(unit: UnitOfWork, part_id: str, request: DownloadsRequest, store: 
     if store is None:
         raise StoreError(NOT_CONFIGURED)
     tenant_id, now = TenantId(job.tenant_id), unit.now
-    _require_chunks(unit, folder_id, request)
+    if not has_chunks(unit, folder_id, request.chunks):  # a host reads no other content of the tenant
+        raise NoSuchBundleError
     return DownloadsAnswer(
         manifest=_signed(store, manifest_key(tenant_id, request.bundle), now),
         chunks=tuple(_signed(store, chunk_key(tenant_id, digest), now) for digest in request.chunks),
@@ -60,23 +62,6 @@ def _folder_of(unit: UnitOfWork, job: Job, digest: str) -> int | None:
         or_(is_bundle, is_used & (StoredFolder.kind == FolderKind.ENVIRONMENT)),
     )
     return unit.session.scalars(query.limit(1)).one_or_none()
-
-
-def _require_chunks(unit: UnitOfWork, folder_id: int, request: DownloadsRequest) -> None:
-    """Raise NoSuchBundleError unless the folder has all chunks: a host reads no other content of the tenant."""
-    wanted = {bytes.fromhex(digest) for digest in request.chunks}
-    query = (
-        select(func.count())
-        .select_from(FolderObject)
-        .join(StoredObject, StoredObject.id == FolderObject.object_id)
-        .where(
-            FolderObject.folder_id == folder_id,
-            StoredObject.kind == ObjectKind.CHUNK,
-            StoredObject.digest.in_(wanted),
-        )
-    )
-    if wanted and unit.session.scalar(query) != len(wanted):
-        raise NoSuchBundleError
 
 
 def _signed(store: ObjectStore, key: str, now: datetime) -> Download:

@@ -14,14 +14,13 @@ from control.content.outputs import OutputsPlace, name_outputs, require_named, s
 from control.content.types import Upload, WantedObject
 from control.core.unit_of_work import UnitOfWork, declare_action
 from control.hosts.environments import EnvironmentPlace
-from control.hosts.parts import part_of_attempt
+from control.hosts.parts import EndedPart, part_of_attempt
 from control.hosts.protocol import node_of
 from control.policy.policies import active_policy
 from muster.db.models import Event, StoredFolder
 from muster.domain.errors import ConflictError, NotFoundError, StaleFenceError
 from muster.domain.ids import JobId, NodeId, TenantId
 from muster.domain.stored_content import FolderKind
-from muster.store.faults import NOT_CONFIGURED
 from muster.store.keys import object_key
 from muster.store.objects import ObjectStore
 from muster.wire.content import FolderUploadAnswer, FolderUploadsRequest, OutputsNote, OutputsNoteAnswer, SignedUpload
@@ -53,10 +52,7 @@ class UploadPlace(Protocol):
 class _Outputs:
     def __init__(self, unit: UnitOfWork, part_id: str, fence: int, node_id: NodeId, name: str) -> None:
         """Find the part. Raises StaleFenceError: the node never had it, or it ended too long ago."""
-        step, hours = step_of(name), active_policy(unit.session).content.outputs_upload_hours
-        found = part_of_attempt(unit, part_id, fence, node_id, after_end=timedelta(hours=hours))
-        if found is None:
-            raise StaleFenceError
+        step, found = step_of(name), _part_of_outputs(unit, part_id, fence, node_id)
         self.tenant_id = TenantId(found.job.tenant_id)
         self._number = found.number
         self._at = OutputsPlace(found.job.id, found.attempt_id, found.node_rank, step)
@@ -129,11 +125,7 @@ def note(unit: UnitOfWork, attempt_id: str, message: OutputsNote) -> OutputsNote
 
     Raises StaleFenceError: the node has no such part.
     """
-    node_id = node_of(unit, message.protocol)
-    hours = active_policy(unit.session).content.outputs_upload_hours
-    part = part_of_attempt(unit, attempt_id, message.fence, node_id, after_end=timedelta(hours=hours))
-    if part is None:
-        raise StaleFenceError
+    part = _part_of_outputs(unit, attempt_id, message.fence, node_of(unit, message.protocol))
     payload = {
         "attempt_id": part.attempt_id,
         "attempt": part.number,
@@ -148,13 +140,6 @@ def note(unit: UnitOfWork, attempt_id: str, message: OutputsNote) -> OutputsNote
         return OutputsNoteAnswer(stored=False)
     unit.emit(_NOTE_KIND, "job", part.job.id, tenant_id=TenantId(part.job.tenant_id), payload=payload)
     return OutputsNoteAnswer(stored=True)
-
-
-def required(store: ObjectStore | None) -> ObjectStore:
-    """Return the store. Raises ConflictError: none is configured."""
-    if store is None:
-        raise ConflictError(NOT_CONFIGURED, suggestion="The operator configures a content store.")
-    return store
 
 
 def answer_of(found: Upload, store: ObjectStore, now: datetime) -> FolderUploadAnswer:
@@ -178,6 +163,15 @@ def _signed(store: ObjectStore, tenant_id: TenantId, one: WantedObject, now: dat
         method=request.method,
         headers=dict(request.headers),
     )
+
+
+def _part_of_outputs(unit: UnitOfWork, part_id: str, fence: int, node_id: NodeId) -> EndedPart:
+    """Return the part. Raises StaleFenceError: the node never had it, or it ended too long ago for its outputs."""
+    hours = active_policy(unit.session).content.outputs_upload_hours
+    found = part_of_attempt(unit, part_id, fence, node_id, after_end=timedelta(hours=hours))
+    if found is None:
+        raise StaleFenceError
+    return found
 
 
 def _is_kept(unit: UnitOfWork, job_id: JobId, payload: dict[str, Any]) -> bool:

@@ -3,22 +3,25 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Final, NamedTuple, TypeVarTuple
+from operator import attrgetter
+from typing import Final, TypeVarTuple
 
-from sqlalchemy import ColumnElement, Select, func, select, tuple_
+from sqlalchemy import ColumnElement, Select, func, select
 
+from control.content.outputs import FINAL
+from control.content.rows import has_chunks
 from control.content.types import StoredFolderRecord
+from control.core.paging import Part, Sort, SortKey, number_in
 from control.core.records import record_of
 from control.core.unit_of_work import UnitOfWork, declare_action
 from control.jobs.read import row_of
-from muster.db.models import Attempt, FolderFile, FolderObject, JobOutput, StoredFolder, StoredObject
+from muster.db.models import Attempt, FolderFile, JobOutput, StoredFolder
 from muster.domain.errors import ConflictError, NotFoundError
 from muster.domain.ids import AttemptId, JobId, TenantId
 from muster.domain.principals import Permission
-from muster.domain.stored_content import FolderState, ObjectKind
+from muster.domain.stored_content import FolderState
 
 READ: Final = declare_action("outputs.read")
-FINAL: Final = "final"
 Columns = TypeVarTuple("Columns")
 
 
@@ -44,18 +47,12 @@ class OutputsFound:
     created_at: datetime
 
 
-class FilePlace(NamedTuple):
-    """Where a file stands in the list of a job's files."""
+@dataclass(frozen=True, slots=True)
+class FileFound:
+    """A file of a job's outputs. ``output``: the id of these; ``number``: of the file in their manifest."""
 
     output: int
     number: int
-
-
-@dataclass(frozen=True, slots=True)
-class FileFound:
-    """A file of a job's outputs."""
-
-    place: FilePlace
     path: str
     num_bytes: int
     attempt: int
@@ -71,26 +68,26 @@ class Readable:
     digest: str
 
 
-def outputs_of(
-    unit: UnitOfWork, job_id: JobId, wanted: OutputsFilter, *, limit: int, before: int | None = None
-) -> list[OutputsFound]:
-    """Return outputs of a visible job, the newest first. ``before``: the id of the last one of the page before."""
+NEWEST: Final = Sort((SortKey(JobOutput.id, attrgetter("id"), number_in),), is_descending=True)
+"""The order of outputs."""
+BY_PATH: Final = Sort(
+    (
+        SortKey(JobOutput.id, attrgetter("output"), number_in),
+        SortKey(FolderFile.number, attrgetter("number"), number_in),
+    )
+)
+"""The order of files: by outputs, the oldest first, then by path."""
+
+
+def outputs_of(unit: UnitOfWork, job_id: JobId, wanted: OutputsFilter, part: Part) -> list[OutputsFound]:
+    """Return outputs of a visible job, the newest first."""
     row_of(unit, job_id)
-    query = select(JobOutput, Attempt.number, StoredFolder)
-    query = _joined(query, job_id, wanted).order_by(JobOutput.id.desc()).limit(limit)
-    if before is not None:
-        query = query.where(JobOutput.id < before)
-    return [_found(*row) for row in unit.session.execute(query)]
+    query = _joined(select(JobOutput, Attempt.number, StoredFolder), job_id, wanted)
+    return [_found(*row) for row in unit.session.execute(part.of(query, NEWEST))]
 
 
 def files_of(
-    unit: UnitOfWork,
-    job_id: JobId,
-    wanted: OutputsFilter,
-    *,
-    prefix: str = "",
-    limit: int,
-    after: FilePlace | None = None,
+    unit: UnitOfWork, job_id: JobId, wanted: OutputsFilter, part: Part, *, prefix: str = ""
 ) -> list[FileFound]:
     """Return files of a visible job's complete outputs: by outputs, the oldest first, then by path."""
     row_of(unit, job_id)
@@ -107,13 +104,7 @@ def files_of(
     query = query.where(StoredFolder.state == FolderState.COMPLETE)
     if prefix:
         query = query.where(func.starts_with(FolderFile.path, prefix))
-    if after is not None:
-        query = query.where(tuple_(JobOutput.id, FolderFile.number) > tuple(after))
-    query = query.order_by(JobOutput.id, FolderFile.number).limit(limit)
-    return [
-        FileFound(FilePlace(output, number), path, num_bytes, attempt, node_rank, step)
-        for output, number, path, num_bytes, attempt, node_rank, step in unit.session.execute(query)
-    ]
+    return [FileFound(*row) for row in unit.session.execute(part.of(query, BY_PATH))]
 
 
 def read_file(unit: UnitOfWork, job_id: JobId, path: str, wanted: OutputsFilter) -> Readable:
@@ -153,25 +144,10 @@ def read_chunks(unit: UnitOfWork, job_id: JobId, output: int, chunks: Sequence[s
     found = _found(*row)
     if found.folder.state is not FolderState.COMPLETE:
         raise ConflictError("the host has not uploaded these outputs yet", suggestion="Try again later.")
-    _require_chunks(unit, found.folder.id, chunks)
+    if not has_chunks(unit, found.folder.id, chunks):
+        raise NotFoundError("these outputs have no such chunk")
     _audit(unit, job_id, TenantId(job.tenant_id), found, {"num_chunks": len(chunks)})
     return Readable(TenantId(job.tenant_id), found.folder.digest)
-
-
-def _require_chunks(unit: UnitOfWork, folder_id: int, chunks: Sequence[str]) -> None:
-    wanted = {bytes.fromhex(digest) for digest in chunks}
-    query = (
-        select(func.count())
-        .select_from(FolderObject)
-        .join(StoredObject, StoredObject.id == FolderObject.object_id)
-        .where(
-            FolderObject.folder_id == folder_id,
-            StoredObject.kind == ObjectKind.CHUNK,
-            StoredObject.digest.in_(wanted),
-        )
-    )
-    if wanted and unit.session.scalar(query) != len(wanted):
-        raise NotFoundError("these outputs have no such chunk")
 
 
 def _audit(unit: UnitOfWork, job_id: JobId, tenant_id: TenantId, found: OutputsFound, more: dict[str, object]) -> None:

@@ -55,10 +55,10 @@ class SecretDetail:
     readings: Sequence[SecretReading] | None
 
 
-def list_used(unit: UnitOfWork, *, limit: int, after: tuple[str, str, str] | None = None) -> Sequence[SecretUse]:
+def list_used(unit: UnitOfWork, part: Part) -> Sequence[SecretUse]:
     """Return the secrets that the reader may know, as ``list_secrets`` does, with their use."""
     unit.principal.require(Permission.SECRET_READ)
-    return _with_use(unit, list_secrets(unit, Part(limit, after)))
+    return _with_use(unit, list_secrets(unit, part))
 
 
 def detail_of(unit: UnitOfWork, secret_id: SecretId, *, most_readings: int) -> SecretDetail:

@@ -157,7 +157,7 @@ class FleetCalls:
         path, path_values = "/v1/incidents/{incident_id}/close", {"incident_id": incident_id}
         return change("POST", path, documents.ChangedIncident, path_values, body={"reason": reason}, dry_run=dry_run)
 
-    @listed
+    @walked
     def verdicts(
         self,
         *,

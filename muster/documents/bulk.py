@@ -73,7 +73,7 @@ class BulkAnswer(Trial):
     """What became of all objects that match.
 
     ``num_matched``: how many were to be changed, before this request. ``num_unchanged``: how many others match, which
-    are so already. ``num_left``: how many are to be changed by the next request, after ``next_after``; null: none.
+    need no change. ``num_left``: how many are to be changed by the next request, after ``next_after``; null: none.
     """
 
     num_matched: int

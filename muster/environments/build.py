@@ -54,7 +54,8 @@ def build(
     Raises:
         LockFaultError: the lock is the tenant's to fix.
         BuildFaultError: a package cannot be installed; ``line`` is the lock's.
-        IndexFaultError: the index or the host's disk failed; a later try may succeed.
+        IndexFaultError: the index does not answer, or the installer was ended; a later try may succeed.
+        EnvironmentFaultError: this host is to blame: its disk is full, or it has no source of packages.
         FileExistsError: ``target`` exists.
     """
     if target.exists():

@@ -2,7 +2,10 @@
 
 
 class EnvironmentFaultError(Exception):
-    """An environment cannot be built or used. ``line``: of the lock file, from 1 on; None if no line is the cause."""
+    """An environment cannot be built or used on this host; the subclasses blame lock or index instead.
+
+    ``line``: of the lock file, from 1 on; None if no line is the cause.
+    """
 
     def __init__(self, text: str, *, line: int | None = None) -> None:
         super().__init__(text)
@@ -19,7 +22,3 @@ class BuildFaultError(EnvironmentFaultError):
 
 class IndexFaultError(EnvironmentFaultError):
     """The package index does not answer, or the installer was ended: a later try may succeed."""
-
-
-class HostFullError(IndexFaultError):
-    """The host's disk is full: another host may build it."""

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import IO, Final
 
-from muster.environments.faults import BuildFaultError, EnvironmentFaultError, HostFullError, IndexFaultError
+from muster.environments.faults import BuildFaultError, EnvironmentFaultError, IndexFaultError
 from muster.environments.lock_file import Lock
 from muster.environments.recipe import PackageIndex, Recipe
 
@@ -71,8 +71,9 @@ class Installer:
 
         Raises:
             BuildFaultError: a hash is wrong, a package or wheel is not there, or a dependency is not in the lock.
-            IndexFaultError: the index does not answer, or the host's disk is full.
-            EnvironmentFaultError: the operator names neither index nor wheelhouse, or the wheelhouse is not here.
+            IndexFaultError: the index does not answer, or the installer was ended.
+            EnvironmentFaultError: the operator names neither index nor wheelhouse, the wheelhouse is not here, or the
+                host's disk is full.
         """
         rules = ["--require-hashes", f"--python={venv / 'bin' / 'python'}", "--link-mode=hardlink"]
         if not recipe.allows_source:
@@ -142,7 +143,7 @@ def fault_of(output: str, lock: Lock | None) -> EnvironmentFaultError:
     words = " ".join(line.removeprefix("error: ").removeprefix("cause: ") for line in lines[at : at + _SHOWN_LINES])
     lower = words.lower()
     if any(mark in lower for mark in _HOST_FULL):
-        return HostFullError(f"the host's disk is full: {words}")
+        return EnvironmentFaultError(f"the host's disk is full: {words}")
     if any(mark in lower for mark in _UNREACHABLE):
         return IndexFaultError(f"the package index does not serve: {words}")
     if _KILLED in lower:

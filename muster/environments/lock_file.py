@@ -75,26 +75,40 @@ def read_lock(path: Path, *, python: tuple[int, int] = (3, 11), machine: str = "
     Raises:
         LockFaultError: it is missing or too large, pins a package to no version or hash, or names one from elsewhere.
     """
-    if path.name != LockKind.UV and not path.name.endswith(".txt"):
-        raise LockFaultError(f"{path.name} is no lock file: `uv.lock`, or a `.txt` of requirements with hashes")
+    _kind_of(path.name)
     try:
         with path.open("rb") as file:
             content = file.read(MAX_LOCK_BYTES + 1)
     except OSError as error:
         raise LockFaultError(f"the lock file {path.name} cannot be read: {error.strerror}") from error
+    return parse_lock(path.name, content, python=python, machine=machine)
+
+
+def parse_lock(name: str, content: bytes, *, python: tuple[int, int] = (3, 11), machine: str = "x86_64") -> Lock:
+    """Return the lock that a file of this name has; one byte more than ``MAX_LOCK_BYTES`` is enough to refuse it.
+
+    Raises LockFaultError, as ``read_lock`` does.
+    """
+    kind = _kind_of(name)
     if len(content) > MAX_LOCK_BYTES:
-        raise LockFaultError(f"the lock file {path.name} has more than the {MAX_LOCK_BYTES:,} bytes that are accepted")
+        raise LockFaultError(f"the lock file {name} has more than the {MAX_LOCK_BYTES:,} bytes that are accepted")
     try:
         text = content.decode()
     except UnicodeDecodeError as error:
-        raise LockFaultError(f"the lock file {path.name} is not UTF-8") from error
-    if path.name == LockKind.UV:
-        lock = Lock(LockKind.UV, tuple(_uv_packages(text, _tags(python, machine))))
-    else:
-        lock = Lock(LockKind.REQUIREMENTS, tuple(_required_packages(text, path.name)))
-    if not lock.packages:
-        raise LockFaultError(f"the lock file {path.name} names no package; leave the environment out, or lock one")
-    return lock
+        raise LockFaultError(f"the lock file {name} is not UTF-8") from error
+    is_uv = kind is LockKind.UV
+    packages = tuple(_uv_packages(text, _tags(python, machine)) if is_uv else _required_packages(text, name))
+    if not packages:
+        raise LockFaultError(f"the lock file {name} names no package; leave the environment out, or lock one")
+    return Lock(kind, packages)
+
+
+def _kind_of(name: str) -> LockKind:
+    if name == LockKind.UV:
+        return LockKind.UV
+    if name.endswith(".txt"):
+        return LockKind.REQUIREMENTS
+    raise LockFaultError(f"{name} is no lock file: `uv.lock`, or a `.txt` of requirements with hashes")
 
 
 def is_from_host(name: str, patterns: Sequence[str]) -> bool:

@@ -12,7 +12,7 @@ from muster.environments.build import Built, build
 from muster.environments.faults import BuildFaultError, EnvironmentFaultError, IndexFaultError, LockFaultError
 from muster.environments.lock_file import Lock, LockedPackage, LockKind
 from muster.environments.recipe import PackageIndex, Recipe, environment_key
-from tests.environments.wheels import locked, make_wheel, served_index
+from tests.environments.wheels import locked, make_wheel, served_index, source_lock
 
 REQUIREMENTS = Recipe("requirements.txt")
 NOWHERE = "http://127.0.0.1:9/simple"
@@ -147,6 +147,20 @@ def test_an_index_that_does_not_serve_is_no_fault_of_the_lock(tmp_path: Path) ->
     wheel = make_wheel(tmp_path / "wheels", "alpha")
     with pytest.raises(IndexFaultError, match="the package index does not serve"):
         built(tmp_path, locked(wheel), PackageIndex(url=NOWHERE, num_retries=0))
+
+
+def test_a_killed_build_of_a_source_distribution_is_no_fault_of_the_lock(tmp_path: Path) -> None:
+    """The kernel kills so at the job's limit of memory."""
+    lock = source_lock(tmp_path / "house", "os.kill(os.getpid(), 9)")
+    with pytest.raises(IndexFaultError, match="the build was killed"):
+        built(tmp_path, lock, house(tmp_path), Recipe("requirements.txt", allows_source=True))
+
+
+def test_a_full_disk_is_the_hosts_fault(tmp_path: Path) -> None:
+    lock = source_lock(tmp_path / "house", "raise OSError(28, 'No space left on device')")
+    with pytest.raises(EnvironmentFaultError, match="the host's disk is full") as refused:
+        built(tmp_path, lock, house(tmp_path), Recipe("requirements.txt", allows_source=True))
+    assert type(refused.value) is EnvironmentFaultError
 
 
 def test_without_an_index_of_the_operator_nothing_is_fetched(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 import base64
 import hashlib
+import tarfile
 import threading
 import zipfile
 from collections.abc import Iterator, Mapping
@@ -47,6 +48,30 @@ def sha256_of(path: Path) -> str:
 def locked(*wheels: Path) -> str:
     """Return the wheels as lines of a requirements file, each with its hash."""
     return "".join(f"{_named(path)} \\\n    --hash=sha256:{sha256_of(path)}\n" for path in wheels)
+
+
+def source_lock(house: Path, code: str) -> str:
+    """Add a source distribution whose back end runs ``code`` when it is built. Return its lock."""
+    house.mkdir(exist_ok=True)
+    wheel = make_wheel(house.parent / "prebuilt", "delta")
+    root = house.parent / "delta-1.0"
+    root.mkdir()
+    (root / "pyproject.toml").write_text(
+        "[build-system]\nrequires = []\nbuild-backend = 'backend'\nbackend-path = ['.']\n"
+        "[project]\nname = 'delta'\nversion = '1.0'\n"
+    )
+    (root / "PKG-INFO").write_text("Metadata-Version: 2.1\nName: delta\nVersion: 1.0\n")
+    (root / wheel.name).write_bytes(wheel.read_bytes())
+    (root / "backend.py").write_text(
+        "import os, shutil\n"
+        "def build_wheel(folder, config_settings=None, metadata_directory=None):\n"
+        f"    {code}\n"
+        f"    shutil.copy({wheel.name!r}, folder)\n    return {wheel.name!r}\n"
+    )
+    path = house / "delta-1.0.tar.gz"
+    with tarfile.open(path, "w:gz") as archive:
+        archive.add(root, "delta-1.0")
+    return f"delta==1.0 --hash=sha256:{sha256_of(path)}\n"
 
 
 def _named(path: Path) -> str:

@@ -151,6 +151,11 @@ def _is_long(own_s: float, usual_s: float, noise: float, rules: StragglerPolicy)
     return own_s > rules.ratio * usual_s and own_s - usual_s >= rules.z * noise * usual_s
 
 
+def one_at(group: Group, first: int) -> Window:
+    """Return one of the windows that begin at a step: ranks are compared in windows of the same size."""
+    return next(windows[first] for windows in group.values() if first in windows)
+
+
 def peers_of(rank: int, group: Group) -> list[int]:
     """Return the peers whose readings explain a slow rank."""
     return [other for other in group if other != rank][:MOST_PEERS]

@@ -26,6 +26,7 @@ from watch.stragglers.compare import (
     Compared,
     Group,
     is_same_work,
+    one_at,
     peers_of,
     usual_of,
     with_past,
@@ -65,7 +66,7 @@ def judge(
     recent = firsts[-rules.num_windows :]
     if len(recent) < rules.num_slow:
         return Judgement()
-    newest = _one_at(windows, recent[-1])
+    newest = one_at(windows, recent[-1])
     earlier_s = {each.rank: each.earlier_s for each in known if each.earlier_s is not None}
     found = _Found(rules, recent, {each.rank: each.readings for each in known}, earlier_s, named)
     for group in by_place(windows, {each.rank: each.place for each in known}):
@@ -227,11 +228,6 @@ class _Found:
         work = statistics.fmean(works) if works else None
         last_step = max(each.window.last_step for each in uneven)
         return Imbalance(rank, own, work, memory_ratio, min(firsts) + 1, last_step)
-
-
-def _one_at(windows: Group, first: int) -> Window:
-    """Return one of the windows that begin at a step: ranks are compared in windows of the same size."""
-    return next(of_rank[first] for of_rank in windows.values() if first in of_rank)
 
 
 def _common(windows: Group) -> list[int]:

@@ -6,15 +6,14 @@ program reports none, a link between the ranks' hosts that probes find slow.
 
 import statistics
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
 from muster.domain.policy.node_detectors import PairProbePolicy
 from muster.domain.policy.stragglers import StragglerPolicy
 from muster.domain.robust import figures_in
-from watch.stragglers.compare import LEAST_PAST, usual_of
-from watch.stragglers.windows import Window
+from watch.stragglers.compare import LEAST_PAST, Group, one_at, usual_of
 
 MOST_LINKS: Final = 8
 """Slow links that are evidence of one verdict."""
@@ -79,7 +78,7 @@ class SlowNetwork:
 
 
 def slow_network(
-    aligned: Mapping[int, Mapping[int, Window]],
+    aligned: Group,
     firsts: Sequence[int],
     recent: Sequence[int],
     rules: StragglerPolicy,
@@ -105,14 +104,12 @@ def slow_network(
         len(slow),
         len(recent),
         slow[0] + 1,
-        next(windows[slow[-1]].last_step for windows in aligned.values() if slow[-1] in windows),
+        one_at(aligned, slow[-1]).last_step,
         is_work_known,
     )
 
 
-def _all_wait_longer(
-    aligned: Mapping[int, Mapping[int, Window]], first: int, past: Sequence[int], rules: StragglerPolicy
-) -> bool:
+def _all_wait_longer(aligned: Group, first: int, past: Sequence[int], rules: StragglerPolicy) -> bool:
     own_ratios: list[float] = []
     for windows in aligned.values():
         before = [windows[each] for each in past if each in windows]

@@ -49,7 +49,7 @@ class Comparison:
     burn_ins: Sequence[ComparedBurnIn]
 
 
-def compare(unit: UnitOfWork, uuid: GpuUuid, part: Part, *, span: Span = ALWAYS) -> Comparison:
+def compare(unit: UnitOfWork, uuid: GpuUuid, part: Part, span: Span = ALWAYS) -> Comparison:
     """Return the GPU's burn-ins of ``span`` with their rates compared, as ``list_burn_ins`` orders them.
 
     Raises:

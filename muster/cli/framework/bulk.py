@@ -1,13 +1,12 @@
 """Changes of all objects that options select: tried with --dry-run first, then made with the number that it shows."""
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, Any, Final
+from typing import TYPE_CHECKING, Annotated, Any, Final, Protocol
 
 import typer
 
-from muster.cli.framework.exits import Exit
-from muster.cli.framework.field_help import parameter_help
+from muster.cli.framework.exits import CommandError, Exit, exit_of
 from muster.cli.framework.list_options import LabelOption, RackOption, bounds
 from muster.cli.framework.moments import MOMENT
 from muster.cli.framework.names import TenantOption, node_named, tenant_named
@@ -19,11 +18,16 @@ if TYPE_CHECKING:
     from muster.client.rest import RestClient
     from muster.documents import BulkAnswer
 
+
+class Send(Protocol):
+    """Sends the body of a change of many."""
+
+    def __call__(self, wanted: Any, /, *, dry_run: bool) -> "BulkAnswer": ...
+
+
 Expect = Annotated[
     int | None, typer.Option(min=0, help="How many are to be changed, as --dry-run shows; another number is refused.")
 ]
-Send = Callable[[Any, bool], "BulkAnswer"]
-"""Sends a body; the second argument: whether as a dry run."""
 ITEMS: Final = (
     Column("NAME", lambda item: item["name"]),
     Column("ID", lambda item: item["id"]),
@@ -70,8 +74,8 @@ class JobSelection:
     label: LabelOption = None
     node: Annotated[str | None, typer.Option(help="Jobs that have a part on this host now, by its name or id.")] = None
     rack: Annotated[str | None, typer.Option(help="Jobs that have a part in this rack now.")] = None
-    since: Annotated[str | None, typer.Option(help=f"{parameter_help('since')} {MOMENT}")] = None
-    until: Annotated[str | None, typer.Option(help=f"{parameter_help('until')} {MOMENT}")] = None
+    since: Annotated[str | None, typer.Option(help=f"Submitted then or later. {MOMENT}")] = None
+    until: Annotated[str | None, typer.Option(help=f"Submitted before. {MOMENT}")] = None
 
     @property
     def is_given(self) -> bool:
@@ -102,28 +106,52 @@ def require_one(named: str | None, selection: NodeSelection | JobSelection, argu
 
 
 def change_all(
-    send: Send, body: Mapping[str, Any], *, reason: str | None, expect: int | None, dry_run: bool, done: str
+    client: "RestClient",
+    send: Send,
+    which: NodeSelection | JobSelection,
+    *,
+    reason: str | None,
+    expect: int | None,
+    dry_run: bool,
+    done: str,
+    **more: Any,
 ) -> Page:
-    """Change all that the body selects, request by request. ``done``: what they are then, such as ``cordoned``.
+    """Change all that ``which`` selects, request by request.
+
+    ``done``: what they are then, such as ``cordoned``. ``more``: further members of the body.
 
     Raises ``typer.BadParameter``: no reason, or no number.
     """
     if not reason:
         raise unfit("--reason", "say why; it is recorded with each of them")
-    if dry_run:
-        found = send({**body, "reason": reason}, True)  # a function of two arguments
-        return Page(found, list(_tried(found, done)))
-    if expect is None:
+    if expect is None and not dry_run:
         raise unfit("--expect", "type it with --dry-run first, then with --expect and the number that it shows")
-    answers, after, expected = list[Document](), None, expect
-    while True:
-        answer = send({**body, "reason": reason, "expected": expected, "after": after}, False)
-        answers.append(answer)
-        after, expected = answer["next_after"], answer["num_left"]
-        if after is None:
-            break
+    body = {"selector": which.selector(client), "reason": reason, **more}
+    if dry_run:
+        found = send(body, dry_run=True)
+        return Page(found, list(_tried(found, done)))
+    answers: list[Document] = []
+    try:
+        answers.extend(_answers(send, {**body, "expected": expect}))
+    except Exception as fault:
+        if not answers:
+            raise
+        code, words, _ = exit_of(fault)
+        changed = _joined(answers)["num_changed"]
+        raise CommandError(f"{changed} are {done}; then: {words}", "See the rest with --dry-run.", code) from fault
     whole = _joined(answers)
     return Page(whole, list(_made(whole, done)), Exit.CONFLICT if whole["num_refused"] else Exit.OK)
+
+
+def _answers(send: Send, body: dict[str, Any]) -> Iterator[Document]:
+    """Yield the answers to as many requests as it takes."""
+    after: dict[str, Any] = {"after": None}
+    while True:
+        answer = send({**body, **after}, dry_run=False)
+        yield answer
+        if answer["next_after"] is None:
+            return
+        after = {"after": answer["next_after"], "expected": answer["num_left"]}
 
 
 def _given(**conditions: Any) -> dict[str, Any]:
@@ -138,7 +166,7 @@ def _joined(answers: list[Document]) -> Document:
 
 
 def _tried(found: Document, done: str) -> Iterator[str | Table]:
-    yield f"{found['num_matched']} match and are to be {done}; {found['num_unchanged']} more match and are so already."
+    yield f"{found['num_matched']} match and are to be {done}; {found['num_unchanged']} more match and need no change."
     if found["items"]:
         yield Table(ITEMS, found["items"])
     if found["num_left"]:

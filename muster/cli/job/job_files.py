@@ -1,6 +1,6 @@
 """``muster job files`` and ``muster job get``: what a job left, and its files on this disk."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -41,12 +41,15 @@ def files(
     step: Step = None,
     node: Node = None,
     *,
-    from_all: Annotated[bool, typer.Option("--all", help="Files of all attempts and steps.")] = False,
+    from_all: Annotated[
+        bool, typer.Option("--all", help="Files of every attempt and step that the other options leave.")
+    ] = False,
 ) -> Listing:
     """List the files that hosts collected of a job: at the end of its newest attempt, unless others are named."""
     with open_client() as client:
         if from_all:
-            found = list(client.files(job_id, prefix=path or None, limit=200))
+            named = client.files(job_id, prefix=path or None, attempt=attempt, step=step, node_rank=node, limit=200)
+            found = list(named)
         else:
             chosen = chosen_outputs(client, job_id, attempt, step, node)
             found = [file for one in chosen for file in _files_in(client, job_id, one, path)]
@@ -85,13 +88,13 @@ def get(
                 file for one in chosen for file in _files_in(client, job_id, one, path or "") if _is_in(file, path)
             ]
             size = size_in_words(sum(file["num_bytes"] for file in found))
-            return Done({"folder": str(folder), "num_files": len(found)}, f"{len(found):,} files, {size}, for {folder}")
+            said = f"{_counted(len(found))}, {size}, for {folder}"
+            return Done({"folder": str(folder), "num_files": len(found)}, said)
         number = 0
         for one in chosen:
             within = folder / f"node-{one['node_rank']}" if len(chosen) > 1 else folder
             number += _fetch(client, job_id, one, within, path, replaces=overwrite)
-    files = "1 file" if number == 1 else f"{number:,} files"
-    said = f"{files} written to {folder}" if number else f"{folder} has all files already"
+    said = f"{_counted(number)} written to {folder}" if number else f"{folder} has all files already"
     return Done({"folder": str(folder), "num_written": number}, said)
 
 
@@ -117,22 +120,24 @@ def chosen_outputs(
 
 def _files_in(
     client: "RestClient", job_id: str, outputs: "documents.JobOutputs", path: str
-) -> Sequence["documents.JobFile"]:
+) -> Iterable["documents.JobFile"]:
     step = "final" if outputs["step"] is None else str(outputs["step"])
-    return list(
-        client.files(
-            job_id,
-            prefix=path or None,
-            attempt=outputs["attempt"],
-            step=step,
-            node_rank=outputs["node_rank"],
-            limit=200,
-        )
+    return client.files(
+        job_id,
+        prefix=path or None,
+        attempt=outputs["attempt"],
+        step=step,
+        node_rank=outputs["node_rank"],
+        limit=200,
     )
 
 
 def _has(client: "RestClient", job_id: str, outputs: "documents.JobOutputs", path: str) -> bool:
     return any(_is_in(file, path) for file in _files_in(client, job_id, outputs, path))
+
+
+def _counted(number: int) -> str:
+    return "1 file" if number == 1 else f"{number:,} files"
 
 
 def _is_in(file: "documents.JobFile", path: str | None) -> bool:
@@ -169,7 +174,7 @@ def _run(fetching: "OutputDownload") -> int:
     try:
         return fetching.run()
     except OtherBytesError as fault:
-        words = f"{fault.number} files of {fetching.folder} have other bytes, such as {', '.join(fault.paths)}"
+        words = f"other bytes are in {_counted(fault.number)} of {fetching.folder}, such as {', '.join(fault.paths)}"
         raise CommandError(
             words, "Name another folder by -o, or replace them by --overwrite.", Exit.CONFLICT
         ) from fault

@@ -2,14 +2,14 @@
 
 from collections.abc import Iterator
 from itertools import islice
-from typing import Annotated, Final
+from typing import Annotated, Final, Literal
 
 import typer
 
 from muster.cli.framework.bulk import Expect, JobSelection, change_all, require_one
 from muster.cli.framework.durations import seconds_of
-from muster.cli.framework.list_options import WithinOptions
-from muster.cli.framework.names import JobId, MaybeJob, TenantOption, tenant_named
+from muster.cli.framework.list_options import Limit, OldestFirst, WithinOptions
+from muster.cli.framework.names import JobId, MaybeJob
 from muster.cli.framework.output import Done, DryRun, Listing, Page, Table, age, changes, moment_of, reads, until
 from muster.cli.framework.profile import open_client
 from muster.cli.framework.tables import Column, Document, printable
@@ -22,7 +22,6 @@ from muster.cli.job.job_plan import explain, plan, reasons
 from muster.cli.job.job_submit import submit
 from muster.cli.job.job_training import figure_of, ranks, steps
 from muster.cli.job.job_wait import state_line, wait_for_end
-from muster.cli.job.list_options import ConditionOptions
 from muster.domain.job.checkpoint_interval import interval_in_words
 from muster.domain.job.dropped import dropped_in_words
 from muster.domain.job.energy import energy_in_words
@@ -125,21 +124,17 @@ app.command("logs", epilog="Example: `muster job logs job_… --follow --rank 0`
 
 @reads(app, "list", example="muster job list --state queued --state active --watch")
 def list_jobs(
-    where: ConditionOptions,
-    state: Annotated[list[str] | None, typer.Option(help="QUEUED, ACTIVE, …; may be repeated.")] = None,
-    name: Annotated[str | None, typer.Option(help="Jobs of this name alone.")] = None,
-    tenant: TenantOption = None,
-    limit: Annotated[int, typer.Option(min=1, help="How many at most.")] = 20,
+    where: JobSelection,
+    *,
+    limit: Limit = 20,
+    oldest_first: OldestFirst = False,
 ) -> Listing:
     """List jobs, the newest first."""
+    order: Literal["oldest"] | None = "oldest" if oldest_first else None
     with open_client() as client:
-        states = [each.upper() for each in state or []] or None
-        tenant_id = None if tenant is None else tenant_named(client, tenant)
-        conditions = where.conditions(client)
-        jobs = client.jobs(state=states, name=name, tenant_id=tenant_id, limit=min(limit, 200), **conditions)
+        jobs = client.jobs(**where.selector(client), limit=min(limit, 200), order=order)
         found = list(islice(jobs, limit))
-    is_all = not (states or name or tenant or conditions)
-    empty = "No jobs yet. `muster job submit -- SCRIPT` makes one." if is_all else "No job is like that."
+    empty = "No job is like that." if where.is_given else "No jobs yet. `muster job submit -- SCRIPT` makes one."
     return Listing(found, COLUMNS, empty)
 
 
@@ -256,8 +251,9 @@ def cancel(
     with open_client() as client:
         if job_id is None:
             return change_all(
-                lambda body, is_tried: client.cancel_jobs(body, dry_run=is_tried),
-                {"selector": which.selector(client)},
+                client,
+                client.cancel_jobs,
+                which,
                 reason=reason,
                 expect=expect,
                 dry_run=dry_run,
@@ -284,8 +280,9 @@ def release(
     with open_client() as client:
         if job_id is None:
             return change_all(
-                lambda body, is_tried: client.release_jobs(body, dry_run=is_tried),
-                {"selector": which.selector(client)},
+                client,
+                client.release_jobs,
+                which,
                 reason=reason,
                 expect=expect,
                 dry_run=dry_run,

@@ -1,6 +1,7 @@
 """``muster verdict``: what the watch states of running jobs."""
 
 from collections.abc import Mapping
+from itertools import islice
 from typing import Annotated, Any, Final, Literal
 
 import typer
@@ -49,9 +50,10 @@ def list_verdicts(
     with open_client() as client:
         node_id = None if node is None else client.node(node)["id"]
         tenant_id = None if tenant is None else tenant_named(client, tenant)
-        found = client.verdicts(
+        asked = client.verdicts(
             state=wanted, kind=kind, job=job, node=node_id, tenant_id=tenant_id, limit=min(limit, 200), **within.query()
-        )[:limit]
+        )
+        found = list(islice(asked, limit))
     return Listing(found, COLUMNS, "No verdict stands." if state == "standing" else "There are no such verdicts.")
 
 

@@ -286,10 +286,10 @@ def _require_file(path: str, what: str, folder: Path, found: "Bundle") -> None:
     from muster.content.manifest import Kind
     from muster.content.scan import why_left_out
 
-    taken = {entry.path for entry in found.manifest.entries if entry.kind is not Kind.FOLDER}
     # A folder of the path may be a link, which is taken in place of what is in it.
     real = Path(os.path.realpath((folder / path).parent)) / Path(path).name
-    if path in taken or os.path.relpath(real, os.path.realpath(folder)) in taken:
+    places = {path, os.path.relpath(real, os.path.realpath(folder))}
+    if any(entry.path in places and entry.kind is not Kind.FOLDER for entry in found.manifest.entries):
         return
     left_out = why_left_out(folder, path)
     if left_out is None:

@@ -177,14 +177,15 @@ def cordon(
     Type it with --dry-run first: it shows which nodes are meant, and how many.
     """
     with open_client(as_operator=True) as client:
-        body = {"selector": which.selector(client), "until": _end_after(for_)}
         return change_all(
-            lambda body, is_tried: client.cordon_nodes(body, dry_run=is_tried),
-            body,
+            client,
+            client.cordon_nodes,
+            which,
             reason=reason,
             expect=expect,
             dry_run=dry_run,
             done="cordoned",
+            until=_end_after(for_),
         )
 
 
@@ -202,8 +203,9 @@ def uncordon(
     """
     with open_client(as_operator=True) as client:
         return change_all(
-            lambda body, is_tried: client.uncordon_nodes(body, dry_run=is_tried),
-            {"selector": which.selector(client)},
+            client,
+            client.uncordon_nodes,
+            which,
             reason=reason,
             expect=expect,
             dry_run=dry_run,
@@ -236,25 +238,29 @@ def drain(
     Without NODE, options such as --rack select nodes: type it with --dry-run first, which shows them and their number.
     """
     require_one(node, which, "NODE")
-    wait_s, until = seconds_of(timeout, "--timeout") or 0.0, _end_after(for_)
+    wait_s, deadline_s = seconds_of(timeout, "--timeout") or 0.0, seconds_of(deadline, "--deadline")
+    until = _end_after(for_)
     with open_client(as_operator=True) as client:
         if node is None:
             if must_wait:
                 raise unfit("--wait", "it is of one node; `muster node list --rack` shows how many GPUs are in use")
             return change_all(
-                lambda body, is_tried: client.drain_nodes(body, dry_run=is_tried),
-                {"selector": which.selector(client), "until": until, "deadline_s": seconds_of(deadline, "--deadline")},
+                client,
+                client.drain_nodes,
+                which,
                 reason=reason,
                 expect=expect,
                 dry_run=dry_run,
                 done="drained",
+                until=until,
+                deadline_s=deadline_s,
             )
         name, asked = str(client.node(node)["id"]), ["drain", node, reason, deadline, for_]
 
         def send(body: dict[str, Any], key: str | None) -> Any:
             return client.drain_node(name, idempotency_key=key, dry_run=dry_run, **body)
 
-        body = {"reason": reason, "until": until, "deadline_s": seconds_of(deadline, "--deadline")}
+        body = {"reason": reason, "until": until, "deadline_s": deadline_s}
         found = send(body, None) if dry_run else once(asked, body, send, what="the drain")
         if must_wait and not dry_run:
             found = _drained(client, found, wait_s)

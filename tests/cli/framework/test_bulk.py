@@ -45,7 +45,7 @@ def test_a_dry_run_shows_each_and_the_number_to_type(tmp_path: Path) -> None:
     selector = {"rack": "r12", "label": ["zone=north"]}
     assert json.loads(requested.body) == {"selector": selector, "until": None, "reason": "new switch"}
     words = " ".join(said.stdout.split())
-    assert "2 match and are to be cordoned; 1 more match and are so already." in words
+    assert "2 match and are to be cordoned; 1 more match and need no change." in words
     assert "node_a" in words
     assert "--expect 2" in words
 
@@ -62,6 +62,17 @@ def test_the_number_is_sent_and_the_next_request_continues(tmp_path: Path) -> No
     assert said.returncode == Exit.CONFLICT
     assert "1 are cordoned, 1 are refused and stay as they are." in said.stdout
     assert "it is being drained already" in " ".join(said.stdout.split())
+
+
+def test_a_later_request_that_is_refused_leaves_the_number_that_was_changed(tmp_path: Path) -> None:
+    def then_refused(_requested: Requested, number: int) -> Answer:
+        refused = {"status": 409, "code": "conflict", "detail": "3 match now, and 1 were expected"}
+        return answer(item("a"), left=1) if number == 0 else Answer(409, refused)
+
+    with serving(then_refused) as server:
+        said = Command(tmp_path).run(*CORDON, "--expect", "2", url=server.url)
+    assert said.returncode == Exit.CONFLICT
+    assert "1 are cordoned; then: 3 match now, and 1 were expected" in " ".join(said.stderr.split())
 
 
 @pytest.mark.parametrize(

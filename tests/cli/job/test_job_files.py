@@ -35,6 +35,8 @@ def test_a_jobs_files_are_listed_and_fetched(outputs: ServedOutputs, muster: Com
     assert paths == [("empty", 0), ("metrics.json", 11), ("models/model.pt", len(MODEL)), ("run.sh", 9)]
     every = muster.run("job", "files", job_id, "--all", "--json", url=outputs.url)
     assert len(json.loads(every.stdout)) == 5
+    of_a_step = muster.run("job", "files", job_id, "--all", "--step", "100", "--json", url=outputs.url)
+    assert [each["step"] for each in json.loads(of_a_step.stdout)] == [100]
     got = muster.run("job", "get", job_id, "-o", "results", url=outputs.url)
     assert got.returncode == 0, got.stderr
     folder = muster.folder / "results"
@@ -52,6 +54,15 @@ def test_a_jobs_files_are_listed_and_fetched(outputs: ServedOutputs, muster: Com
     assert one.returncode == 0, one.stderr
     assert [each.name for each in (muster.folder / "one").rglob("*") if each.is_file()] == ["model.pt"]
     assert muster.run("job", "get", job_id, "no/such", url=outputs.url).returncode != 0
+
+
+def test_lists_are_the_same_in_pages_of_one(outputs: ServedOutputs) -> None:
+    job_id, attempt_id, fence = outputs.started()
+    outputs.upload(attempt_id, fence, {"b": b"1", "a": b"2"}, "step-100")
+    outputs.upload(attempt_id, fence, {"c": b"3"})
+    with outputs.client() as client:
+        assert [each["step"] for each in client.outputs(job_id, limit=1)] == [None, 100]
+        assert [each["path"] for each in client.files(job_id, limit=1)] == ["a", "b", "c"]
 
 
 def test_other_bytes_stay_unless_they_are_to_be_replaced(outputs: ServedOutputs, muster: Command) -> None:

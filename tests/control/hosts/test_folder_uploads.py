@@ -292,5 +292,5 @@ def test_a_lost_chunk_does_not_take_the_other_files_of_outputs(fleet: Fleet) -> 
     two = manifest(b"one", b"two")
     upload(fleet, attempt_id, fence, two)
     lost = check.ObjectName(fleet.tenant_id, ObjectKind.CHUNK, digest_of(b"one"), 3)
-    check.mark_missing(fleet.units, OPERATOR, [lost])
+    assert check.mark_missing(fleet.units, OPERATOR, [lost]) == 0
     assert [row[4] for row in stored(fleet)] == [FolderState.COMPLETE]

@@ -14,6 +14,7 @@ from typing import Final, Self
 import msgspec
 
 from muster.plain_files import open_plain
+from muster.wire.content import MAX_BUILD_LOG
 from workers.host.content.environment_build import BuildEnd, BuildOrder
 from workers.host.content.faults import NoEnvironmentError
 from workers.host.content.fetch_order import FetchOrder
@@ -26,7 +27,6 @@ from workers.host.supervisor.proof.cleaning import reap_children
 from workers.host.supervisor.proof.processes import descendants, kill_all, living_processes, processes_of
 from workers.host.supervisor.user.job_user import REACHES, JobUser
 
-MAX_LOG_BYTES: Final = 64 << 10
 _OWN: Final = "own"
 _CLOSED: Final = "closed"
 _MOST_WORDS: Final = 1 << 16
@@ -140,8 +140,8 @@ class Building:
     def log(self) -> str:
         """Return the end of the installer's words."""
         with contextlib.suppress(OSError), os.fdopen(open_plain(self._own / "build.log"), "rb") as file:
-            file.seek(max(0, os.fstat(file.fileno()).st_size - MAX_LOG_BYTES))
-            return file.read(MAX_LOG_BYTES).decode(errors="replace").replace("\x00", "\ufffd")
+            file.seek(max(0, os.fstat(file.fileno()).st_size - MAX_BUILD_LOG))
+            return file.read(MAX_BUILD_LOG).decode(errors="replace").replace("\x00", "\ufffd")
         return ""
 
 

@@ -10,6 +10,7 @@ from muster.client.host import HostClient
 from muster.client.key_file import KeyFile
 from muster.client.transport import Problem, UnreachableError
 from muster.content.manifest import MAX_MANIFEST_BYTES
+from muster.domain.stored_content import FolderKind
 from muster.wire.content import Download, DownloadsAnswer, DownloadsRequest
 from muster.wire.host import PROTOCOL_VERSION
 from workers.host.content.downloads import Downloads, fetch_object
@@ -52,18 +53,19 @@ def answered(question: Callable[[], _Answer], progress: Progress) -> _Answer:
 class ContentSource:
     """The source of a folder: its addresses come from the control plane, its content from the store."""
 
-    def __init__(self, order: FetchOrder, progress: Progress, digest: str) -> None:
+    def __init__(self, order: FetchOrder, progress: Progress, digest: str, kind: FolderKind) -> None:
         self._order = order
         self._progress = progress
         self._digest = digest
+        self._kind = kind
         self._client = open_client(order)
-        self._downloads = Downloads(self._sign, progress.note_failure, order.certificates)
+        self._downloads = Downloads(self._sign, progress.note_failure, order.certificates, kind)
 
     def manifest(self) -> bytes:
         with StoreLine(self._order.certificates) as line:
             try:
-                download = self._ask(()).manifest
-                return fetch_object(line, download, self._digest, MAX_MANIFEST_BYTES, self._progress.note_failure)
+                download, note = self._ask(()).manifest, self._progress.note_failure
+                return fetch_object(line, download, self._digest, MAX_MANIFEST_BYTES, note, self._kind)
             except RefusedError as fault:
                 raise StoreError(str(fault)) from fault
 

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Final
 
 from muster.content.manifest import digest_of
+from muster.domain.stored_content import FolderKind
 from muster.wire.content import MAX_DOWNLOADS, Download
 from workers.host.content.faults import BrokenBundleError, StoreError
 from workers.host.content.store_lines import GoneError, PassingError, RefusedError, StoreLine
@@ -21,12 +22,20 @@ LONGEST_PAUSE_S: Final = 5.0
 
 
 class Downloads:
-    """``sign``: returns downloads for at most ``MAX_DOWNLOADS`` digests. ``failure``: gets what is tried again."""
+    """``sign``: returns downloads for at most ``MAX_DOWNLOADS`` digests. ``failure``: gets what is tried again.
+
+    ``kind``: of the folder, for texts.
+    """
 
     def __init__(
-        self, sign: Callable[[Sequence[str]], Sequence[Download]], failure: Callable[[str], None], ca_file: Path | None
+        self,
+        sign: Callable[[Sequence[str]], Sequence[Download]],
+        failure: Callable[[str], None],
+        ca_file: Path | None,
+        kind: FolderKind,
     ) -> None:
         self._sign = sign
+        self._kind = kind
         self._failure = failure
         self._ca_file = ca_file
 
@@ -45,7 +54,7 @@ class Downloads:
             digests = wanted[start : start + MAX_DOWNLOADS]
             refused: deque[tuple[str, Download]] = deque(zip(digests, self._sign(digests), strict=True))
             for number in range(NUM_TRIES):
-                refused = _Batch(refused, lacking, save, self._failure, self._ca_file).run()
+                refused = _Batch(refused, lacking, save, self._failure, self._ca_file, self._kind).run()
                 if not refused:
                     break
                 if number + 1 < NUM_TRIES:
@@ -63,8 +72,10 @@ class _Batch:
         save: Callable[[str, bytes], None],
         failure: Callable[[str], None],
         ca_file: Path | None,
+        kind: FolderKind,
     ) -> None:
         self._waiting = waiting
+        self._kind = kind
         self._sizes = sizes
         self._save = save
         self._failure = failure
@@ -91,7 +102,8 @@ class _Batch:
                 except IndexError:
                     return
                 try:
-                    self._save(digest, fetch_object(line, download, digest, self._sizes[digest], self._failure))
+                    size = self._sizes[digest]
+                    self._save(digest, fetch_object(line, download, digest, size, self._failure, self._kind))
                 except RefusedError as fault:
                     self._failure(str(fault))
                     self._refused.append((digest, download))
@@ -100,9 +112,14 @@ class _Batch:
 
 
 def fetch_object(
-    line: StoreLine, download: Download, digest: str, num_bytes: int, failure: Callable[[str], None]
+    line: StoreLine,
+    download: Download,
+    digest: str,
+    num_bytes: int,
+    failure: Callable[[str], None],
+    kind: FolderKind,
 ) -> bytes:
-    """Return an object with this digest, of at most so many bytes.
+    """Return an object of a folder with this digest, of at most so many bytes.
 
     Raises:
         BrokenBundleError: the store has none, or other bytes each time.
@@ -119,7 +136,7 @@ def fetch_object(
                 raise BrokenBundleError(f"the content store has other bytes for {digest[:12]} than its digest says")
             failure(f"{digest[:12]} arrived with other bytes")
         except GoneError as fault:
-            raise BrokenBundleError(f"the content store lacks {digest[:12]} of the bundle") from fault
+            raise BrokenBundleError(f"the content store lacks {digest[:12]} of the {kind}") from fault
         except PassingError as fault:
             failure(str(fault))
         time.sleep(pause_s)

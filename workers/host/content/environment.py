@@ -18,7 +18,7 @@ from muster.domain.stored_content import FolderKind
 from muster.environments.assemble import Interpreter, ask_interpreter, check_host_packages
 from muster.environments.build import PROJECT_FILE
 from muster.environments.faults import EnvironmentFaultError, LockFaultError
-from muster.environments.lock_file import MAX_LOCK_BYTES, LockKind, read_lock
+from muster.environments.lock_file import MAX_LOCK_BYTES, LockKind, parse_lock
 from muster.environments.recipe import environment_key
 from muster.wire.content import EnvironmentAnswer
 from workers.host.content import copies
@@ -77,7 +77,7 @@ class EnvironmentMaking:
         try:
             interpreter = ask_interpreter(self._environment.python)
             files = self._recipe_files()
-            self._check_host(interpreter)
+            self._check_host(files, interpreter)
             return self._made(files, interpreter)
         except EnvironmentFaultError as fault:
             raise NoEnvironmentError(str(fault)) from fault
@@ -127,12 +127,12 @@ class EnvironmentMaking:
             raise BrokenEnvironmentError(why)
         return files
 
-    def _check_host(self, interpreter: Interpreter) -> None:
+    def _check_host(self, files: dict[str, bytes], interpreter: Interpreter) -> None:
         """Raise EnvironmentFaultError if this host lacks a package that the job takes from it."""
         recipe = self._environment.recipe
         if recipe.from_host:
-            with contextlib.suppress(LockFaultError), self._bundle().locked(alone=False):  # the build reports the lock
-                lock = read_lock(self._bundle().copy / recipe.lock, python=interpreter.version[:2])
+            with contextlib.suppress(LockFaultError):  # the build reports it
+                lock = parse_lock(Path(recipe.lock).name, files[recipe.lock], python=interpreter.version[:2])
                 check_host_packages(lock, recipe.from_host, interpreter)
 
     def _bundle(self) -> Place:

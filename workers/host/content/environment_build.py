@@ -15,7 +15,6 @@ from muster.environments.build import build
 from muster.environments.faults import (
     BuildFaultError,
     EnvironmentFaultError,
-    HostFullError,
     IndexFaultError,
     LockFaultError,
 )
@@ -60,8 +59,6 @@ def run(order: BuildOrder) -> BuildEnd:
         )
     except (LockFaultError, BuildFaultError) as fault:
         return BuildEnd(found="final", words=str(fault), line=fault.line)
-    except HostFullError as fault:
-        return BuildEnd(found="host", words=str(fault))
     except IndexFaultError as fault:
         return BuildEnd(found="passing", words=str(fault))
     except EnvironmentFaultError as fault:

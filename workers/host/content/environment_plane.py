@@ -69,4 +69,4 @@ class EnvironmentPlane:
             raise NoEnvironmentError(f"it is built and cannot be stored: {fault}") from fault
 
     def source(self, digest: str) -> Source:
-        return ContentSource(self._order, self._progress, digest)
+        return ContentSource(self._order, self._progress, digest, FolderKind.ENVIRONMENT)

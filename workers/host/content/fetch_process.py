@@ -14,6 +14,7 @@ from typing import Any, Final
 import msgspec
 
 from muster.content.faults import DamagedError
+from muster.domain.stored_content import FolderKind
 from workers.host.content.faults import FetchError
 from workers.host.content.fetch import Fetch, used_places
 from workers.host.content.fetch_order import FetchOrder, Progress, report
@@ -65,7 +66,7 @@ def _fetch_bundle(order: FetchOrder, progress: Progress) -> None:
     def source() -> Source:
         from workers.host.content.control_plane import ContentSource  # noqa: PLC0415  # as Lazy says
 
-        return ContentSource(order, progress, order.digest)
+        return ContentSource(order, progress, order.digest, FolderKind.BUNDLE)
 
     others = [
         document

@@ -28,6 +28,8 @@ _FINAL: Final = frozenset({400, 410, 413, 415, 422})
 """Statuses of answers that the same question gets again. Any other refusal may pass: while the control plane is
 upgraded, a process of an earlier release has no such route; a token is renewed; space is made for the tenant.
 """
+MOST_WITHOUT_STORE: Final = 20
+"""Answers in a row that there is no content store, over about five minutes: then the control plane is to have none."""
 _OVER: Final = "stale_fence"
 _CONFLICT: Final = "conflict"
 
@@ -140,16 +142,17 @@ class _Patient:
         return self._answer(lambda: self._upload.sender.confirm(uploaded))
 
     def _answer(self, ask: Callable[[], FolderUploadAnswer]) -> documents.BundleUpload:
-        pauses = _Pauses(self._upload)
+        pauses, num_without_store = _Pauses(self._upload), 0
         while True:
             try:
                 found = msgspec.to_builtins(ask())
             except UnreachableError as fault:
                 pauses.wait(str(fault))
             except Problem as fault:
-                if fault.status in _FINAL or fault.code == _OVER:
+                num_without_store = num_without_store + 1 if NOT_CONFIGURED in fault.detail else 0
+                if fault.status in _FINAL or fault.code == _OVER or num_without_store == MOST_WITHOUT_STORE:
                     raise UploadEndedError(fault.detail) from fault
-                if fault.code == _CONFLICT and NOT_CONFIGURED not in fault.detail:
+                if fault.code == _CONFLICT and not num_without_store:
                     raise _BeginAgainError(fault.detail) from fault
                 pauses.wait(fault.detail, fault.retry_after_s)
             else:

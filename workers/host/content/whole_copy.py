@@ -80,7 +80,7 @@ class WholeCopy:
         try:
             manifest = decode(content)
         except ManifestError as fault:
-            raise BrokenBundleError(f"the bundle cannot be used: {fault}") from fault
+            raise BrokenBundleError(f"the {self.place.kind} cannot be used: {fault}") from fault
         write_durably(self.place.file("manifest"), content)
         return manifest
 

@@ -75,7 +75,7 @@ class Collecting:
             outputs = Outputs(Limits(wanted.outputs.max_bytes, wanted.outputs.max_files))
             if (tree := self._working_folder(opened, work, outputs.left_out)) is not None:
                 outputs.add(tree, Patterns(wanted.outputs.patterns))
-            outputs.keep_within(wanted.outputs.max_bytes)
+            outputs.keep_within_limit()
             found, disk = sum(one.num_bytes for one, _ in outputs.found.values()), os.statvfs(self.place)
             if found + self.least_free > disk.f_bavail * disk.f_frsize:
                 reported = [notes.fields_of("skipped", "the host's disk has no room for a copy of the outputs")]
@@ -111,21 +111,20 @@ class Collecting:
         return content if taken.entries else None
 
     def _found(self, wanted: Collection, opened: list[OutputTree]) -> Outputs:
-        order, ours = wanted.outputs, JobUser(None, None)
+        order = wanted.outputs
         outputs = Outputs(Limits(order.max_bytes, order.max_files))
-        everything = Patterns(("**",))
-        user = JobUser.read(wanted.user)
-        for name, reader in ((COPY, ours),) if wanted.step is not None else ((OUTPUT, user),):
-            if (self.place / name).is_dir():
-                opened.append(OutputTree.at(self.place / name, reader, is_ours=True))
-                outputs.add(opened[-1], everything)
-        if wanted.step is None and order.patterns:
+        is_end = wanted.step is None
+        own, reader = (OUTPUT, JobUser.read(wanted.user)) if is_end else (COPY, JobUser(None, None))
+        if (self.place / own).is_dir():
+            opened.append(OutputTree.at(self.place / own, reader, is_ours=True))
+            outputs.add(opened[-1], Patterns(("**",)))
+        if is_end and order.patterns:
             patterns = Patterns(order.patterns)
             if (tree := self._working_folder(opened, self.place / WORK, outputs.left_out)) is not None:
                 outputs.add(tree, patterns)
                 for pattern in patterns.without_file:
                     outputs.left_out.add(pattern, "no file of the working folder fits this pattern")
-        outputs.keep_within(order.max_bytes)
+        outputs.keep_within_limit()
         return outputs
 
     def _working_folder(self, opened: list[OutputTree], work: Path, left_out: LeftOut) -> OutputTree | None:

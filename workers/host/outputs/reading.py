@@ -54,12 +54,12 @@ class Outputs:
             else:
                 self.found[one.path] = (one, tree)
 
-    def keep_within(self, max_bytes: int) -> None:
-        """Leave the largest files out until the others have at most so many bytes."""
+    def keep_within_limit(self) -> None:
+        """Leave the largest files out until the others have at most as many bytes as the limits admit."""
         total = sum(one.num_bytes for one, _ in self.found.values())
-        accepted = size_in_words(max_bytes)
+        accepted = size_in_words(self.limits.max_bytes)
         for one in sorted((one for one, _ in self.found.values()), key=lambda one: one.num_bytes, reverse=True):
-            if total <= max_bytes:
+            if total <= self.limits.max_bytes:
                 return
             why = f"all files have {size_in_words(total)}, and {accepted} are collected: the largest are left out"
             self.left_out.add(one.path, why)

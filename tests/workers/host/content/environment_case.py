@@ -6,22 +6,24 @@ import os
 import signal
 import subprocess
 import sys
-import tarfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import msgspec
+import psutil
 
 from muster.content.manifest import Kind, encode
 from muster.content.read import Bundle, read_chunk
 from muster.environments.recipe import PackageIndex, Recipe
 from muster.wire.content import EnvironmentAnswer
-from tests.environments.wheels import locked, make_wheel, sha256_of
+from tests.environments.wheels import locked, make_wheel, source_lock
+from tests.waiting import wait_until
 from workers.host.content.environment_build import BuildEnd
 from workers.host.content.fetch_order import EnvironmentKey, EnvironmentOrder, FetchOrder
+from workers.host.supervisor.proof.processes import living_processes
 
 from .bundle_case import TENANT, BundleSource, HostDisk, source_of, write_folder
 
@@ -44,6 +46,7 @@ class FilePlane:
             if (end := known["failed"].get(key.text)) is not None:
                 return EnvironmentAnswer(state="failed", words=end["words"], line=end["line"])
             if known["builder"] is not None and Path(f"/proc/{known['builder']}").exists():
+                known["num_waits"] += 1
                 return EnvironmentAnswer(state="wait")
             known["builder"] = os.getpid()
             known["num_builds"] += 1
@@ -101,6 +104,7 @@ class FilePlane:
                 "fetched": [],
                 "builder": None,
                 "num_builds": 0,
+                "num_waits": 0,
             }
             known = json.loads(path.read_text()) if path.exists() else empty
             yield known
@@ -154,6 +158,15 @@ class EnvironmentHost:
         command = [sys.executable, str(_CHILD), str(path), str(self.plane.folder), str(dies_after)]
         return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
+    def start_fetch(self, order: FetchOrder) -> "subprocess.Popen[str]":
+        """Start the process that a supervisor starts, which asks the control plane of the order."""
+        with (self.state / f"{order.part_id}.order").open("w+b") as asked:
+            asked.write(msgspec.json.encode(order))
+            asked.seek(0)
+            command = [sys.executable, "-m", "workers.host.content.fetch_process", str(asked.fileno())]
+            pipe = subprocess.PIPE
+            return subprocess.Popen(command, stdout=pipe, stderr=pipe, text=True, pass_fds=[asked.fileno()])
+
     def run(self, order: FetchOrder) -> dict[str, Any]:
         """Return the last line of a process that gets the environment."""
         lines, faults = self.start(order).communicate(timeout=120)
@@ -182,28 +195,56 @@ def one_wheel(house: Path, name: str = "alpha", **wheel: object) -> str:
     return locked(make_wheel(house, name, **wheel))  # type: ignore[arg-type]  # as given
 
 
-def source_lock(house: Path, code: str) -> str:
-    """Add a source distribution whose back end runs ``code`` when it is built. Return its lock."""
-    house.mkdir(exist_ok=True)
-    wheel = make_wheel(house.parent / "prebuilt", "delta")
-    root = house.parent / "delta-1.0"
-    root.mkdir()
-    (root / "pyproject.toml").write_text(
-        "[build-system]\nrequires = []\nbuild-backend = 'backend'\nbackend-path = ['.']\n"
-        "[project]\nname = 'delta'\nversion = '1.0'\n"
-    )
-    (root / "PKG-INFO").write_text("Metadata-Version: 2.1\nName: delta\nVersion: 1.0\n")
-    (root / wheel.name).write_bytes(wheel.read_bytes())
-    (root / "backend.py").write_text(
-        "import os, shutil\n"
-        "def build_wheel(folder, config_settings=None, metadata_directory=None):\n"
-        f"    {code}\n"
-        f"    shutil.copy({wheel.name!r}, folder)\n    return {wheel.name!r}\n"
-    )
-    path = house / "delta-1.0.tar.gz"
-    with tarfile.open(path, "w:gz") as archive:
-        archive.add(root, "delta-1.0")
-    return f"delta==1.0 --hash=sha256:{sha256_of(path)}\n"
+@dataclass(frozen=True)
+class SlowBuild:
+    """A lock whose package notes the process that builds it, and is built once the test opens ``gate``, a FIFO."""
+
+    lock: str
+    builders: Path
+    gate: Path
+
+    @classmethod
+    @contextmanager
+    def in_house(cls, house: Path, folder: Path) -> Iterator[Self]:
+        """Add the package to a wheelhouse. At the end no build of it is left, also after a failed test."""
+        builders, gate = folder / "builders", folder / "gate"
+        os.mkfifo(gate)
+        code = f"open({str(builders)!r}, 'a').write(f'{{os.getpid()}}\\n'); open({str(gate)!r}).close()"
+        slow = cls(source_lock(house, code), builders, gate)
+        try:
+            yield slow
+        finally:
+            gate.unlink()  # a build that comes here later fails
+            slow._end()
+
+    @contextmanager
+    def opened(self) -> Iterator[None]:
+        """Let builds continue, whenever they reach the gate."""
+        descriptor = os.open(self.gate, os.O_RDWR)  # for both, which waits for no reader
+        try:
+            yield
+        finally:
+            os.close(descriptor)
+
+    def num_begun(self) -> int:
+        return len(self._pids())
+
+    def processes(self) -> list[psutil.Process]:
+        """Return the ones that build, and live."""
+        living = living_processes()
+        return [psutil.Process(pid) for pid in self._pids() if pid in living]
+
+    def _pids(self) -> list[int]:
+        return [int(pid) for pid in self.builders.read_text().split()] if self.builders.exists() else []
+
+    def _end(self) -> None:
+        """Kill each build with its installer, which a killed builder leaves and which writes into the folder."""
+        ended = set[int]()
+        for backend in self.processes():
+            group = os.getpgid(backend.pid)  # the installer's
+            ended |= {one.pid for one in (backend, *backend.parents()) if os.getpgid(one.pid) == group}
+            os.killpg(group, signal.SIGKILL)
+        wait_until(lambda: not ended & living_processes().keys())
 
 
 def printed(environment: Path, code: str) -> str:

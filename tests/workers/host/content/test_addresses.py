@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from muster.domain.stored_content import FolderKind
 from workers.host.content.control_plane import ContentSource
 from workers.host.content.faults import BrokenBundleError, StoreError
 from workers.host.content.fetch_order import FetchOrder, Progress
@@ -57,7 +58,7 @@ def control_plane(folder: Path, refusals: list[tuple[int, str | None]]) -> Itera
         key_file=str(folder / "key"),
     )
     try:
-        yield ContentSource(order, Progress(), BUNDLE)
+        yield ContentSource(order, Progress(), BUNDLE, FolderKind.BUNDLE)
     finally:
         server.shutdown()
         server.server_close()

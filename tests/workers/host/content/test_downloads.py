@@ -9,6 +9,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 import pytest
 
 from muster.content.manifest import digest_of
+from muster.domain.stored_content import FolderKind
 from muster.wire.content import Download
 from workers.host.content import downloads
 from workers.host.content.downloads import NUM_LINES, Downloads
@@ -35,7 +36,8 @@ class Served:
     def fetch(self) -> list[str]:
         """Fetch all; return the failures that were tried again."""
         failures: list[str] = []
-        Downloads(self.sign, failures.append, None).fetch({one: len(CHUNKS[one]) for one in CHUNKS}, self.save)
+        given = Downloads(self.sign, failures.append, None, FolderKind.ENVIRONMENT)
+        given.fetch({one: len(CHUNKS[one]) for one in CHUNKS}, self.save)
         return failures
 
     def save(self, digest: str, content: bytes) -> None:
@@ -131,7 +133,12 @@ def test_an_address_that_has_expired_is_signed_again() -> None:
 @pytest.mark.parametrize(
     ("status", "content", "kind", "words"),
     [
-        (404, b"<Error><Code>NoSuchKey</Code></Error>", BrokenBundleError, "the content store lacks"),
+        (
+            404,
+            b"<Error><Code>NoSuchKey</Code></Error>",
+            BrokenBundleError,
+            f"the content store lacks {FIRST[:12]} of the environment",
+        ),
         (200, b"X" * len(CHUNKS[FIRST]), BrokenBundleError, "has other bytes for"),
         (403, b"", StoreError, "refuses fresh addresses"),
     ],

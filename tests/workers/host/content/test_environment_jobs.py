@@ -3,12 +3,11 @@
 import os
 import signal
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any, Self
+from typing import Any
 
-import psutil
 import pytest
 
 from muster.domain.ids import JobId
@@ -18,7 +17,7 @@ from tests.fleet_factory import Fleet
 from tests.host_case import HostCase
 
 from .bundle_case import write_folder
-from .environment_case import one_wheel, source_lock
+from .environment_case import SlowBuild, one_wheel
 from .stores import S3, bundles_host
 
 PROGRAM = b"""
@@ -110,29 +109,6 @@ def test_a_wheel_with_another_hash_holds_the_job_with_its_line(
     assert environments(host) == []
 
 
-@dataclass(frozen=True)
-class SlowBuild:
-    """A lock whose package notes the process that builds it, and takes until ``gate`` exists."""
-
-    lock: str
-    builders: Path
-    gate: Path
-
-    @classmethod
-    def of(cls, house: Path, folder: Path) -> Self:
-        builders, gate = folder / "builders", folder / "gate"
-        code = (
-            f"open({str(builders)!r}, 'a').write(f'{{os.getpid()}}\\n')\n"
-            f"    while not os.path.exists({str(gate)!r}): __import__('time').sleep(0.05)"
-        )
-        return cls(source_lock(house, code), builders, gate)
-
-    def processes(self) -> list[psutil.Process]:
-        """Return the ones that build, and live."""
-        pids = map(int, self.builders.read_text().split()) if self.builders.exists() else ()
-        return [psutil.Process(pid) for pid in pids if psutil.pid_exists(pid)]
-
-
 def submit_slow(host: HostCase, s3: S3, folder: Path, slow: SlowBuild) -> JobId:
     files = {"main.py": b"import delta; print(delta.VERSION)", "requirements.txt": slow.lock.encode()}
     return submit(host, s3.put(host.fleet, write_folder(folder, **files)), {"allows_source": True})
@@ -141,15 +117,15 @@ def submit_slow(host: HostCase, s3: S3, folder: Path, slow: SlowBuild) -> JobId:
 def test_a_killed_build_is_begun_again_and_leaves_nothing_that_is_used(
     host: HostCase, s3: S3, house: Path, tmp_path: Path
 ) -> None:
-    slow = SlowBuild.of(house, tmp_path)
-    job_id = submit_slow(host, s3, tmp_path / "own", slow)
-    turn_until(host, lambda: bool(slow.processes()))
-    [backend] = slow.processes()
-    [build] = [one for one in backend.parents() if "workers.host.content.environment_build" in one.cmdline()]
-    os.kill(build.pid, signal.SIGKILL)
-    turn_until(host, lambda: backend not in slow.processes())  # the installer's own children end too
-    slow.gate.touch()
-    assert ended(host, job_id) is JobState.SUCCEEDED, (host.log(job_id), host.fleet.job(job_id).state_reason)
+    with SlowBuild.in_house(house, tmp_path) as slow:
+        job_id = submit_slow(host, s3, tmp_path / "own", slow)
+        turn_until(host, lambda: bool(slow.processes()))
+        [backend] = slow.processes()
+        [build] = [one for one in backend.parents() if "workers.host.content.environment_build" in one.cmdline()]
+        os.kill(build.pid, signal.SIGKILL)
+        turn_until(host, lambda: backend not in slow.processes())  # the installer's own children end too
+        with slow.opened():
+            assert ended(host, job_id) is JobState.SUCCEEDED, (host.log(job_id), host.fleet.job(job_id).state_reason)
     assert host.log(job_id).decode() == "1.0\n"
     host.run_until_clean()
     assert len(environments(host)) == 1

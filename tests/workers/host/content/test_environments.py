@@ -1,20 +1,25 @@
 """Environments on hosts: built by one, fetched by the others, assembled once a host, and never half there."""
 
+import json
 import os
+import threading
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from muster.environments.recipe import PackageIndex, Recipe
-from tests.environments.wheels import locked, make_wheel, served_index
+from tests.environments.wheels import locked, make_wheel, served_index, source_lock
+from tests.recorded_server import Answer, Requested, problem, serving
 from tests.waiting import wait_until
 from workers.host.content import assembled, copies
 from workers.host.content.faults import NoRoomError
 from workers.host.content.places import Place
 
 from .bundle_case import TENANT
-from .environment_case import EnvironmentHost, kill, new_host, one_wheel, printed, source_lock
+from .environment_case import EnvironmentHost, SlowBuild, kill, new_host, one_wheel, printed
 
+BY_SOURCE = Recipe("requirements.txt", allows_source=True)
 SHOW = "import alpha; print(alpha.VERSION)"
 
 
@@ -111,7 +116,7 @@ def test_a_source_distribution_is_built_by_the_tenants_word_alone(host: Environm
     refused = host.run(host.order(host.bundle(lock)))
     assert "no wheels" in refused["why"] or "no usable wheels" in refused["why"], refused
     assert not mark.exists()
-    environment = host.environment(host.bundle(lock), "att_2", Recipe("requirements.txt", allows_source=True))
+    environment = host.environment(host.bundle(lock), "att_2", BY_SOURCE)
     assert printed(environment, "import delta; print(delta.VERSION)") == "1.0"
     assert "MUSTER" not in mark.read_text(), "a build sees no variable of the host worker"
 
@@ -181,27 +186,44 @@ def test_a_kill_at_any_step_leaves_nothing_torn_that_is_used(
 def test_a_killed_build_is_taken_over_by_another_host(
     host: EnvironmentHost, other: EnvironmentHost, house: Path, tmp_path: Path
 ) -> None:
-    slow = f"open({str(tmp_path / 'ran')!r}, 'a').write('x'); __import__('time').sleep(60)"
-    lock = source_lock(house, slow)
-    recipe = Recipe("requirements.txt", allows_source=True)
-    building = host.start(host.order(host.bundle(lock), recipe=recipe))
-    wait_until((tmp_path / "ran").exists)
-    waiting = other.start(other.order(other.bundle(lock), recipe=recipe))
-    wait_until(lambda: bool(list(other.state.glob("*.order"))))
-    kill(building)
-    wait_until(lambda: (tmp_path / "ran").read_text() == "xx")
-    assert host.plane.known()["num_builds"] == 2
-    kill(waiting)
+    with SlowBuild.in_house(house, tmp_path) as slow:
+        building = host.start(host.order(host.bundle(slow.lock), recipe=BY_SOURCE))
+        wait_until(lambda: slow.num_begun() == 1)
+        waiting = other.start(other.order(other.bundle(slow.lock), recipe=BY_SOURCE))
+        wait_until(lambda: host.plane.known()["num_waits"] > 0)
+        kill(building)
+        wait_until(lambda: slow.num_begun() == 2)
+        assert host.plane.known()["num_builds"] == 2
+        kill(waiting)
 
 
 def test_a_build_that_lost_its_claim_ends(host: EnvironmentHost, house: Path, tmp_path: Path) -> None:
-    slow = f"open({str(tmp_path / 'ran')!r}, 'w').write(str(__import__('os').getpid())); __import__('time').sleep(600)"
-    lock = source_lock(house, slow)
     host.build_s = 9.0
-    process = host.start(host.order(host.bundle(lock), recipe=Recipe("requirements.txt", allows_source=True)))
-    wait_until(lambda: (tmp_path / "ran").exists() and (tmp_path / "ran").read_text() != "")
-    host.plane.change(builder=os.getpid())
-    builder = int((tmp_path / "ran").read_text())
-    wait_until(lambda: not Path(f"/proc/{builder}").exists())
-    lines, _ = process.communicate(timeout=60)
+    with SlowBuild.in_house(house, tmp_path) as slow:
+        process = host.start(host.order(host.bundle(slow.lock), recipe=BY_SOURCE))
+        wait_until(lambda: bool(slow.processes()))
+        host.plane.change(builder=os.getpid())
+        wait_until(lambda: not slow.processes())
+        lines, _ = process.communicate(timeout=60)
     assert "it was not here within 9 s: another host builds it" in lines
+
+
+def test_a_build_ends_when_its_part_is_over(host: EnvironmentHost, house: Path, tmp_path: Path) -> None:
+    is_over = threading.Event()
+
+    def answer(_requested: Requested, _number: int) -> Answer:
+        return problem(409, "stale_fence") if is_over.is_set() else Answer(document={"state": "build", "lease_s": 4.0})
+
+    key = tmp_path / "key"
+    key.write_text("mk_node\n")
+    key.chmod(0o600)
+    with SlowBuild.in_house(house, tmp_path) as slow, serving(answer) as server:
+        order = host.order(host.bundle(slow.lock), recipe=BY_SOURCE)
+        process = host.start_fetch(msgspec.structs.replace(order, api_url=server.url, key_file=str(key)))
+        wait_until(lambda: bool(slow.processes()))
+        is_over.set()
+        wait_until(lambda: not slow.processes())
+        lines, faults = process.communicate(timeout=60)
+    last = json.loads(lines.splitlines()[-1])
+    assert (last["what"], last["is_of_host"]) == ("environment", True), faults
+    assert "the attempt is over" in last["why"]

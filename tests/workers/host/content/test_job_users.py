@@ -14,6 +14,7 @@ import pytest
 
 from muster.domain.ids import JobId
 from muster.domain.states import JobState
+from tests.environments.wheels import source_lock
 from tests.fleet_factory import Fleet
 from tests.host_case import HostCase
 from tests.workers.host.supervisor.user_case import OPEN_PYTHON, PACKAGES, needs_users, own_uid
@@ -23,7 +24,6 @@ from workers.host.job_users import JobUsers, open_ways
 
 from .bundle_case import content_of, write_folder
 from .collected import collect
-from .environment_case import source_lock
 from .stored_outputs import outputs_of, reports_of
 from .stores import S3, bundles_host
 

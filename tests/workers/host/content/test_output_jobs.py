@@ -1,5 +1,6 @@
 """Jobs whose outputs are collected: real supervisors and collecting processes, a real store, the real API."""
 
+import os
 import signal
 import sys
 from collections.abc import Callable
@@ -86,9 +87,9 @@ def test_outputs_are_stored_after_any_end_and_nothing_waits_for_them(
 
 def test_a_cancelled_job_leaves_what_it_has(host: HostCase, s3: S3) -> None:
     code = (
-        "import os, pathlib, time\n"
+        "import os, pathlib, signal\n"
         "out = pathlib.Path(os.environ['MUSTER_OUTPUT_DIR']); (out / 'part').write_text('so far')\n"
-        "time.sleep(600)"
+        "signal.pause()"
     )
     job_id = host.submit(code)
     host.run_until_started(job_id)
@@ -189,7 +190,7 @@ def test_what_waits_too_long_is_dropped_for_the_disk(host: HostCase, s3: S3, dig
 
 
 CHECKPOINTS = """
-import json, os, pathlib, socket, time
+import json, os, pathlib, socket
 channel = socket.socket(socket.AF_UNIX); channel.connect(os.environ["MUSTER_TRAIN_SOCKET"])
 def say(**message): channel.sendall(json.dumps(message).encode() + b"\\n")
 fence = os.environ["MUSTER_FENCE"]
@@ -197,9 +198,10 @@ say(type="hello", rank=0, world_size=1, pid=os.getpid())
 def commit(step):
     say(type="checkpoint", step=step, generation=f"step-{step:08d}/gen-{fence}", status="committed", bytes=10,
         at_unix_ms=1_800_000_000_000)
+for name in ("one", "two", "three"):
+    os.mkfifo(name)
 def wait_for(name):
-    while not pathlib.Path(name).exists():
-        time.sleep(0.02)
+    pathlib.Path(name).read_bytes()
 model = pathlib.Path("model.pt")
 model.write_text("of step 1"); commit(1); wait_for("one")
 model.write_text("of step 2"); commit(2); wait_for("two")
@@ -207,6 +209,11 @@ model.write_text("of step 3"); commit(3); commit(4); wait_for("three")
 model.write_text("of the end")
 pathlib.Path(os.environ["MUSTER_OUTPUT_DIR"], "report").write_text("done")
 """
+
+
+def let_go(gate: Path) -> None:
+    """Let a program continue that waits at the pipe, or will."""
+    os.close(os.open(gate, os.O_WRONLY))
 
 
 def test_a_checkpoint_has_the_files_of_its_step(host: HostCase, s3: S3, tmp_path: Path) -> None:
@@ -230,11 +237,11 @@ def test_a_checkpoint_has_the_files_of_its_step(host: HostCase, s3: S3, tmp_path
             host.turn_until(turned)
 
         turn_until(lambda: stored(1))
-        (work / "one").touch()
+        let_go(work / "one")
         turn_until(lambda: stored(2))
-        (work / "two").touch()
+        let_go(work / "two")
         turn_until(lambda: stored(3, 4))
-        (work / "three").touch()
+        let_go(work / "three")
         turn_until(lambda: stored(None))
     found = outputs_of(host.fleet, s3, job_id)
     [skipped] = {1, 2, 3, 4, None} - {step for _, step in found}

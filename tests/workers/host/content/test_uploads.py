@@ -17,11 +17,18 @@ from muster.content.read import open_file, read_folder
 from muster.domain.ids import JobId
 from muster.domain.policy.content import ContentPolicy
 from muster.domain.policy.document import Policy
+from muster.store.faults import NOT_CONFIGURED
 from muster.wire.content import FolderUploadAnswer
 from muster.wire.host import HOST_CAPABILITIES
 from tests.fleet_factory import OPERATOR, Fleet
 from tests.played_host import PlayedHost
-from workers.host.content.uploads import HostUpload, PartFolder, StoredAlreadyError, UploadEndedError
+from workers.host.content.uploads import (
+    MOST_WITHOUT_STORE,
+    HostUpload,
+    PartFolder,
+    StoredAlreadyError,
+    UploadEndedError,
+)
 
 from .stored_outputs import outputs_of
 from .stores import S3, bundles_host
@@ -106,11 +113,7 @@ def test_what_fails_for_a_while_is_tried_again(
         UnreachableError("the server does not answer"),
         Problem(404, "not_found", "an older process"),
         Problem(429, "tenant_limit", "the tenant stores too much", retry_after_s=60),
-        Problem(
-            409,
-            "conflict",
-            "no content store is configured; the operator's page docs/operator/content-store.md says how",
-        ),
+        Problem(409, "conflict", NOT_CONFIGURED),
     ]
     noted: list[str] = []
     paused: list[float] = []
@@ -119,6 +122,16 @@ def test_what_fails_for_a_while_is_tried_again(
     assert outputs_of(fleet, s3, job_id)[attempt_id, None] == files_of(folder)
     assert noted[:3] == ["the server does not answer", "an older process", "the tenant stores too much"]
     assert 15 <= max(paused) <= 30, "a full store is not asked at once"
+
+
+def test_a_control_plane_without_a_store_ends_the_upload(client: HostClient, part: Part, folder: Path) -> None:
+    _, attempt_id, fence = part
+    faults: list[Exception] = [Problem(409, "conflict", NOT_CONFIGURED) for _ in range(2 * MOST_WITHOUT_STORE)]
+    paused: list[float] = []
+    sender = Faulty(client, attempt_id, fence, "outputs", "final", faults=faults)
+    with pytest.raises(UploadEndedError, match="no content store is configured"):
+        HostUpload(sender, content_of(folder), pause=paused.append).run()
+    assert 180 <= sum(paused) <= 600, "a control plane that lacks its store for a moment costs no outputs"
 
 
 def test_an_upload_that_was_given_up_begins_again(

@@ -42,7 +42,7 @@ def tree(folder: Path) -> Iterator[OutputTree]:
 def outputs_of(tree: OutputTree, *patterns: str, max_bytes: int = 1 << 30, max_files: int = 1000) -> Outputs:
     found = Outputs(Limits(max_bytes, max_files))
     found.add(tree, Patterns(patterns or ALL))
-    found.keep_within(max_bytes)
+    found.keep_within_limit()
     return found
 
 
