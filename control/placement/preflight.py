@@ -44,6 +44,7 @@ REQUEST: Final = declare_action("preflight.request")
 NOTE_WAITING: Final = declare_action("preflight.note_waiting")
 PREFLIGHTS: Final = "look"
 """Capability that hosts with preflight report."""
+_NO_BUILDER: Final = "no host that is in contact and open to jobs builds environments"
 _Decided = tuple[Job, int, Decision]
 """A job, the number of its preflight (0 for none), and the decision about it."""
 _HOSTS_FAULT: Final = tuple(cause for cause in Cause if CAUSE_RULES[cause].avoid is Avoidance.NODE)
@@ -114,7 +115,7 @@ def _commit(
 
 def _words(waits: Waits, names: dict[NodeId, str]) -> str:
     if waits.on is None:
-        return "waits for a host to check that it can start there"
+        return waits.why or "waits for a host to check that it can start there"
     return f"being checked on {names.get(waits.on, waits.on)}"
 
 
@@ -222,6 +223,11 @@ class _Able:
     def take(self, node_id: NodeId, job: Job) -> None:
         self._busy.take(node_id, job)
 
+    def knows_how(self, job: Job) -> bool:
+        """Return whether a host knows what the job needs, whether or not it has the GPUs."""
+        words = frozenset(job_request(job).capabilities)
+        return any(words <= knows for _, knows, _ in self._nodes)
+
     def of(self, job: Job) -> list[NodeId]:
         request, avoided = job_request(job), self._at_fault.get(job.id, frozenset())
         words = frozenset(request.capabilities)
@@ -243,8 +249,8 @@ def _decision(job: Job, row: PlacementPreflight | None, able: _Able, now: dateti
         look = Preflight(row.state, row.node_id, to_ms(row.deadline_at), tried)
     is_out_of_date = row is not None and row.state in _DECIDED  # such a job is read again for no other reason
     decision = decide(look, able.of(job), able.busy(job), to_ms(now), is_out_of_date=is_out_of_date)
-    if isinstance(decision, MayBePlaced) and _builds(job):
-        return Waits(None)  # no host that could build it is there, and any other would only refuse it
+    if isinstance(decision, MayBePlaced) and _builds(job) and not able.knows_how(job):
+        return Waits(None, _NO_BUILDER)  # any other host would only refuse it
     if isinstance(decision, Ask):
         able.take(decision.node_id, job)
     return decision

@@ -42,9 +42,13 @@ class MayBePlaced:
 
 @dataclass(frozen=True, slots=True)
 class Waits:
-    """The job waits for a preflight. ``on``: the host that runs it; None: all suitable hosts are busy with others."""
+    """The job waits for a preflight.
+
+    ``on``: the host that runs it; None: all suitable hosts are busy with others, or what ``why`` states.
+    """
 
     on: NodeId | None
+    why: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -174,6 +174,7 @@ def test_a_job_with_an_environment_is_checked_first_and_only_by_a_host_that_buil
     with fleet.units.read() as session:
         assert session.get(PlacementPreflight, job_id) is None, "a host of an earlier release is not asked"
     assert fleet.job(job_id).state is JobState.QUEUED
+    assert fleet.job(job_id).state_reason == "no host that is in contact and open to jobs builds environments"
     assert fleet.attempts(job_id) == []
     [order] = [] if beat(fleet) else _ordered(fleet)
     assert order.order.environment is not None
@@ -182,6 +183,14 @@ def test_a_job_with_an_environment_is_checked_first_and_only_by_a_host_that_buil
     assert order.order.environment.build_s == policy.build_s
     assert order.within_s > policy.build_s
     assert fleet.num_taken_gpus() == 0
+
+
+def test_a_job_that_no_host_can_hold_states_that_rather_than_a_check(fleet: Fleet) -> None:
+    enrol_host(fleet.units, "beta")
+    beat(fleet)
+    job_id = fleet.submit(program=PROGRAM, shape={"nodes": 1, "gpus_per_node": 3})
+    fleet.cycle()
+    assert "no host has 3 GPUs" in fleet.job(job_id).state_reason
 
 
 def test_a_build_delays_neither_checks_nor_the_builds_of_other_tenants(fleet: Fleet) -> None:
