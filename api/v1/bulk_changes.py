@@ -93,7 +93,7 @@ class JobSelector(StrictModel):
 
 
 class BulkChange(StrictModel):
-    """A change of all matching objects. ``expected``: how many are to be changed, as the dry run answered.
+    """A change of all matching objects.
 
     ``after``: `next_after` of the answer before, to continue. ``limit``: how many are changed by one request.
     """
@@ -124,10 +124,7 @@ class NodesCordon(NodesChange):
 
 
 class NodesDrain(NodesChange):
-    """Drains of nodes. ``deadline_s``: how long programs may take to save and leave; by default the policy's time.
-
-    ``until``: when the nodes take jobs again; without it when their cordons are released.
-    """
+    """Drains of nodes."""
 
     until: Annotated[AwareDatetime, Field(strict=False)] | None = None
     deadline_s: Annotated[float, Field(gt=0, le=WEEK_S)] | None = None

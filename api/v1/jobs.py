@@ -55,7 +55,7 @@ class Cancellation(StrictModel):
 
 
 class Resizing(StrictModel):
-    """A new size. ``nodes``: from the fewest to the most hosts of the job as it was submitted."""
+    """A new size."""
 
     nodes: Annotated[int, Field(ge=1, le=12_500)]
     reason: Annotated[Text, Field(max_length=500)] | None = None

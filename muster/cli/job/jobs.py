@@ -8,6 +8,7 @@ import typer
 
 from muster.cli.framework.bulk import Expect, JobSelection, change_all, require_one
 from muster.cli.framework.durations import seconds_of
+from muster.cli.framework.field_help import field_help, parameter_help
 from muster.cli.framework.list_options import Limit, OldestFirst, WithinOptions
 from muster.cli.framework.names import JobId, MaybeJob
 from muster.cli.framework.output import Done, DryRun, Listing, Page, Table, age, changes, moment_of, reads, until
@@ -27,7 +28,7 @@ from muster.domain.job.dropped import dropped_in_words
 from muster.domain.job.energy import energy_in_words
 
 app = typer.Typer(help="Jobs: submit, watch, cancel.", no_args_is_help=True)
-Reason = Annotated[str | None, typer.Option(help="Why; it is recorded in the job's timeline.")]
+Reason = Annotated[str | None, typer.Option(help=field_help("reason"))]
 
 
 def _status_of(item: Document) -> str:
@@ -203,11 +204,9 @@ def _hosts(job: Document, attempt: Document) -> str:
 def checkpoints(
     job_id: JobId,
     within: WithinOptions,
-    status: Annotated[list[str] | None, typer.Option(help="VERIFIED, GOOD, …; may be repeated.")] = None,
+    status: Annotated[list[str] | None, typer.Option(help=parameter_help("status", "VERIFIED, GOOD, …."))] = None,
     *,
-    is_pinned: Annotated[
-        bool | None, typer.Option("--pinned/--not-pinned", help="Only pinned ones, or only others.")
-    ] = None,
+    is_pinned: Annotated[bool | None, typer.Option("--pinned/--not-pinned", help=parameter_help("pinned"))] = None,
 ) -> Listing:
     """List generations with their status, the newest step first, and why one is never resumed from."""
     statuses = [each.upper() for each in status or []] or None
@@ -295,7 +294,7 @@ def release(
 @changes(app, "resize", example="muster job resize job_… --nodes 2 --reason 'the rest is for the others'")
 def resize(
     job_id: JobId,
-    nodes: Annotated[int, typer.Option(min=1, help="How many hosts it requests, at most.")],
+    nodes: Annotated[int, typer.Option(min=1, help=field_help("Resizing.nodes"))],
     reason: Reason = None,
     *,
     dry_run: DryRun = False,

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 import typer
 
 from muster.cli.framework.exits import CommandError, Exit
+from muster.cli.framework.field_help import field_help
 from muster.cli.framework.names import JobId, TenantOption
 from muster.cli.framework.output import Answer, DryRun
 from muster.cli.framework.profile import open_client
@@ -37,7 +38,8 @@ def copy(
     around: ProgramOptions,
     settings: SettingOptions,
     program: Annotated[
-        list[str] | None, typer.Argument(help="After --: SCRIPT [ARGS…] in place of the job's own.")
+        list[str] | None,
+        typer.Argument(help=field_help("script", "After --: SCRIPT [ARGS…] in place of the job's own.")),
     ] = None,
     name: Name = None,
     ranks: Ranks = None,
