@@ -191,6 +191,26 @@ def release_jobs(
     return _run(change, principal, job_changes.RELEASE, wanted, wanted.selector.wanted, job_changes.release)
 
 
+@router.post("/jobs/hold", response_model=documents.BulkAnswer, openapi_extra=described_by(JobsChange))
+def hold_jobs(
+    principal: Annotated[Principal, requires(Permission.JOB_SUBMIT)],
+    wanted: Annotated[JobsChange, json_body(JobsChange)],
+    change: Changing,
+) -> JSONResponse:
+    """Hold all matching jobs that wait for GPUs, until they are released; of a tenant its own."""
+    return _run(change, principal, job_changes.HOLD, wanted, wanted.selector.wanted, job_changes.hold)
+
+
+@router.post("/jobs/retry", response_model=documents.BulkAnswer, openapi_extra=described_by(JobsChange))
+def retry_jobs(
+    principal: Annotated[Principal, requires(Permission.JOB_SUBMIT)],
+    wanted: Annotated[JobsChange, json_body(JobsChange)],
+    change: Changing,
+) -> JSONResponse:
+    """Submit all matching jobs again that failed or were cancelled and have no copy yet; of a tenant its own."""
+    return _run(change, principal, job_changes.RETRY, wanted, wanted.selector.wanted, job_changes.retry)
+
+
 def _run(
     change: Change,
     principal: Principal,

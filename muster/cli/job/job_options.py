@@ -70,6 +70,7 @@ Secrets = Annotated[
     typer.Option(help=field_help("secrets", "Or VARIABLE=NAME. May be repeated.")),
 ]
 Env = Annotated[list[str] | None, typer.Option(help=field_help("env", "KEY=VALUE, may be repeated."))]
+Reason = Annotated[str | None, typer.Option(help=field_help("reason"))]
 Python = Annotated[Path | None, typer.Option(help=field_help("python", "It has torch."))]
 Workdir = Annotated[
     Path | None,

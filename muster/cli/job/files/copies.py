@@ -69,8 +69,8 @@ def copy(
     )
 
 
-def retry(job_id: JobId, *, follow: Follow = False, must_wait: Wait = False, dry_run: DryRun = False) -> Answer:
-    """Submit a failed or cancelled job again, as it was. The new job begins at its first step."""
+def retry_one(job_id: str, *, follow: bool, must_wait: bool, dry_run: bool) -> Answer:
+    """Submit a failed or cancelled job again, as it was, with its link. Raises CommandError: it is neither."""
     job = _job(job_id)
     if job["state"] not in _RETRIED:
         advice = _INSTEAD.get(job["state"], "It has not ended: `muster job cancel` ends it.")
