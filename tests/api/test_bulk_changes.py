@@ -181,7 +181,7 @@ def put_into(api: Api, state: JobState, *job_ids: str) -> None:
         unit.session.execute(update(Job).where(Job.id.in_(job_ids)).values(state=state, finished_at=ended))
 
 
-def test_jobs_that_wait_are_held_until_they_are_released_and_those_with_gpus_stay(api: Api) -> None:
+def test_jobs_that_wait_are_on_hold_until_they_are_released_and_those_with_gpus_stay(api: Api) -> None:
     mine = [submitted(api, labels={"sweep": "7"}) for _ in range(2)]
     running, foreign = submitted(api, labels={"sweep": "7"}), submitted(api, "other_tenant", labels={"sweep": "7"})
     put_into(api, JobState.ACTIVE, running)
@@ -190,22 +190,22 @@ def test_jobs_that_wait_are_held_until_they_are_released_and_those_with_gpus_sta
     assert ({item["id"] for item in tried["items"]}, tried["num_unchanged"]) == (set(mine), 1)
     assert job_of(api, mine[0])["state"] == "QUEUED", "a dry run changes nothing"
     assert made(api, "/v1/jobs/hold", selector, "tenant_member", expected=2)["num_changed"] == 2
-    held = job_of(api, mine[0])
-    assert (held["state"], held["state_reason"]) == ("HELD", "held by request: new switch")
+    first = job_of(api, mine[0])
+    assert (first["state"], first["state_reason"]) == ("HELD", "held by request: new switch")
     assert (job_of(api, running)["state"], job_of(api, foreign, "operator")["state"]) == ("ACTIVE", "QUEUED")
     assert made(api, "/v1/jobs/release", selector, "tenant_member", expected=2)["num_changed"] == 2
     assert job_of(api, mine[0])["state"] == "QUEUED"
 
 
-def test_one_job_is_held_while_it_waits_and_twice_is_once(api: Api) -> None:
+def test_one_job_is_put_on_hold_while_it_waits_and_twice_is_once(api: Api) -> None:
     job_id = submitted(api)
     path, body = f"/v1/jobs/{job_id}/hold", {"reason": "its data is being replaced"}
     assert api.client.post(path, json=body, headers=api.headers("other_tenant")).status_code == 404
     assert api.client.post(path, json=body, headers=api.headers("auditor")).status_code == 403
-    held = api.client.post(path, json=body, headers=api.headers())
-    assert (held.status_code, held.json()["state"]) == (200, "HELD")
+    first = api.client.post(path, json=body, headers=api.headers())
+    assert (first.status_code, first.json()["state"]) == (200, "HELD")
     again = api.client.post(path, json={}, headers=api.headers())
-    assert (again.status_code, again.json()["version"]) == (200, held.json()["version"])
+    assert (again.status_code, again.json()["version"]) == (200, first.json()["version"])
     running, ended = submitted(api), submitted(api)
     put_into(api, JobState.ACTIVE, running)
     refused = api.client.post(f"/v1/jobs/{running}/hold", json={}, headers=api.headers())

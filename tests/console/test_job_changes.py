@@ -43,7 +43,7 @@ def test_a_job_on_hold_is_released_from_its_page(seen: Console) -> None:
     assert seen.fleet.job(job_id).state is JobState.QUEUED
 
 
-def test_a_job_that_waits_is_held_from_its_page(seen: Console) -> None:
+def test_a_job_that_waits_is_put_on_hold_from_its_page(seen: Console) -> None:
     job_id = seen.fleet.submit(name="to-be-held")
     where = f"/console/jobs/{job_id}/hold"
     assert f'action="{where}"' in seen.get(f"/console/jobs/{job_id}", "tenant_member").text

@@ -98,7 +98,7 @@ def test_what_is_missing_or_too_much_is_named_and_nothing_is_sent(
 
 
 @pytest.mark.parametrize("verb", ["hold", "retry"])
-def test_jobs_are_held_and_tried_again_by_their_conditions(tmp_path: Path, verb: str) -> None:
+def test_jobs_are_put_on_hold_and_tried_again_by_their_conditions(tmp_path: Path, verb: str) -> None:
     conditions = ("--label", "sweep=7", "--reason", "the file server is down")
     with serving(lambda _requested, _number: answer(item("a"), dry_run=True)) as server:
         said = Command(tmp_path).run("job", verb, *conditions, "--dry-run", url=server.url)
