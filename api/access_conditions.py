@@ -16,11 +16,9 @@ class AccessConditions:
     """The parameters of a list of keys or persons."""
 
     name: NamePart = None
-    role: Annotated[list[Role] | None, Query(max_length=8, description="Only of this role; may be repeated.")] = None
+    role: Annotated[list[Role] | None, Query(max_length=8)] = None
     tenant_id: OfTenant = None
-    active: Annotated[bool | None, Query(description="only what counts now, or only what was ended or has expired")] = (
-        None
-    )
+    active: Annotated[bool | None, Query()] = None
 
     @property
     def wanted(self) -> AccessFilter:

@@ -141,7 +141,7 @@ def change_of(
     request: Request,
     idempotency_key: Annotated[str | None, Header(description="makes a repetition safe: one key, one effect")] = None,
     *,
-    dry_run: Annotated[bool, Query(description="the same path, rolled back, with its effect")] = False,
+    dry_run: Annotated[bool, Query()] = False,
 ) -> Change:
     """Return the request's change. Raises ``InvalidIdempotencyKeyError``.
 

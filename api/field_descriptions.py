@@ -1,7 +1,7 @@
 """Descriptions of fields and parameters in OpenAPI, from where the code states them.
 
-The nearest text counts: of the field itself, below the field in its class, in the docstring of its class or of a base,
-else the one text of that name in ``muster.documents.field_texts``.
+The nearest text counts: of the field itself, of ``Class.field`` in ``muster.documents.field_texts``, below the field in
+its class, in the docstring of its class or of a base, else of the field's name in ``muster.documents.field_texts``.
 """
 
 import ast
@@ -14,7 +14,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any, Final
 
-from muster.documents.field_texts import PARAMETER_TEXTS, text_of
+from muster.documents.field_texts import FIELD_TEXTS, PARAMETER_TEXTS, text_of
 
 _NAMED: Final = r"``[a-z_0-9]+``"
 _NAMES: Final = rf"{_NAMED}(?:(?:, | and ){_NAMED})*"
@@ -28,20 +28,21 @@ def describe(document: dict[str, Any]) -> None:
     for name, schema in document["components"]["schemas"].items():
         for field, shape in schema.get("properties", {}).items():
             if "description" not in shape and (text := field_text(name, field)) is not None:
-                shape["description"] = text
+                shape["description"] = str(text)
     for operations in document["paths"].values():
         for operation in operations.values():
             for parameter in operation.get("parameters", ()):
-                text = PARAMETER_TEXTS.get(parameter["name"])
+                name = parameter["name"]
+                text = PARAMETER_TEXTS.get(f"{operation['operationId']}.{name}", PARAMETER_TEXTS.get(name))
                 if "description" not in parameter and text is not None:
-                    parameter["description"] = text
+                    parameter["description"] = str(text)
 
 
 def field_text(schema: str, field: str) -> str | None:
     """Return the description of a schema's field; None if there is none."""
     for kind in _classes().get(schema, ()):
         for base in _lineage(kind):
-            text = _own_texts(base).get(field)
+            text = FIELD_TEXTS.get(f"{base.__name__}.{field}", _own_texts(base).get(field))
             if text is not None:
                 return text
     return text_of(schema, field)

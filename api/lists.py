@@ -24,14 +24,12 @@ OrderT = TypeVar("OrderT", bound=StrEnum)
 Cursor = Annotated[str | None, Query(max_length=1024)]
 Moment = Annotated[str | None, Query(max_length=40)]
 OfTenant = Annotated[str | None, Query(max_length=64, pattern=PRINTABLE, description="Only of this tenant.")]
-Racked = Annotated[
-    str | None, Query(min_length=1, max_length=253, pattern=PRINTABLE, description="Only on hosts in this rack.")
-]
-NamePart = Annotated[str | None, Query(min_length=1, max_length=253, description="A part of its name, in any case.")]
-ManyAPage = Annotated[int, Query(ge=1, le=1000, description="how many items a page holds")]
+Racked = Annotated[str | None, Query(min_length=1, max_length=253, pattern=PRINTABLE)]
+NamePart = Annotated[str | None, Query(min_length=1, max_length=253)]
+ManyAPage = Annotated[int, Query(ge=1, le=1000)]
 Labels = Annotated[
     list[str] | None,
-    Query(max_length=10, description="`name=value`, or `name` for any value; all of them hold. May be repeated."),
+    Query(max_length=10),
 ]
 
 

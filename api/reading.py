@@ -19,11 +19,9 @@ PRINTABLE: Final = r"^[!-~]+$"
 _GPU_UUID: Final = re.compile(r"[!-~]{1,128}")
 _NODE_NAME: Final = re.compile(r"[!-~]{1,253}")
 
-Limit = Annotated[int, Query(ge=1, le=200, description="how many items a page holds")]
-NodeNamed = Annotated[
-    str | None, Query(min_length=1, max_length=253, pattern=PRINTABLE, description="a node's id or its name")
-]
-After = Annotated[int, Query(ge=0, le=2**63 - 1, description="the position after which to begin")]
+Limit = Annotated[int, Query(ge=1, le=200)]
+NodeNamed = Annotated[str | None, Query(min_length=1, max_length=253, pattern=PRINTABLE)]
+After = Annotated[int, Query(ge=0, le=2**63 - 1)]
 
 
 def reading(units: UnitOfWorkFactory, principal: Principal, action: str, work: Callable[[UnitOfWork], T]) -> T:

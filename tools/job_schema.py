@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 from typing import Final
 
-from muster.domain.job.file_schema import job_file_schema
+from muster.documents.job_file_schema import described_job_file_schema
 from tools.generated_page import write_or_check
 
 ROOT: Final = Path(__file__).resolve().parent.parent
@@ -18,7 +18,7 @@ PAGE: Final = ROOT / "docs" / "reference" / "job.schema.json"
 
 def written() -> str:
     """Return the text of the file."""
-    return json.dumps(job_file_schema(), indent=1, ensure_ascii=False) + "\n"
+    return json.dumps(described_job_file_schema(), indent=1, ensure_ascii=False) + "\n"
 
 
 def main(arguments: list[str]) -> int:

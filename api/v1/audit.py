@@ -24,11 +24,9 @@ def list_audit(
     request: Request,
     principal: Annotated[Principal, requires(Permission.AUDIT_READ)],
     within: Annotated[Within, Depends()],
-    actor: Annotated[Printable, Query(description="the actor's whole name")] = None,
-    action: Annotated[
-        list[Action] | None, Query(max_length=20, description="such as job.cancel; with several, any of them")
-    ] = None,
-    subject: Annotated[Printable, Query(description="the id of the changed subject")] = None,
+    actor: Annotated[Printable, Query()] = None,
+    action: Annotated[list[Action] | None, Query(max_length=20)] = None,
+    subject: Annotated[Printable, Query()] = None,
     tenant_id: OfTenant = None,
     cursor: Cursor = None,
     limit: Limit = 50,

@@ -22,7 +22,7 @@ router = APIRouter(tags=["fleet"])
 
 
 class BreakerClosing(StrictModel):
-    """A scope to close. ``scope``: an open one, as ``GET /v1/breakers`` names it, such as ``fleet`` or ``rack:r1``."""
+    """A scope to close."""
 
     scope: Annotated[Text, Field(min_length=1, max_length=500)]
     reason: Annotated[Text, Field(min_length=1, max_length=500, pattern=r"\S")]

@@ -93,7 +93,7 @@ class JobSelector(StrictModel):
 
 
 class BulkChange(StrictModel):
-    """A change of all matching objects. ``expected``: how many are to be changed, as the dry run answered.
+    """A change of all matching objects.
 
     ``after``: `next_after` of the answer before, to continue. ``limit``: how many are changed by one request.
     """
@@ -124,10 +124,7 @@ class NodesCordon(NodesChange):
 
 
 class NodesDrain(NodesChange):
-    """Drains of nodes. ``deadline_s``: how long programs may take to save and leave; by default the policy's time.
-
-    ``until``: when the nodes take jobs again; without it when their cordons are released.
-    """
+    """Drains of nodes."""
 
     until: Annotated[AwareDatetime, Field(strict=False)] | None = None
     deadline_s: Annotated[float, Field(gt=0, le=WEEK_S)] | None = None
@@ -192,6 +189,26 @@ def release_jobs(
 ) -> JSONResponse:
     """Release all matching jobs from HELD into the queue; of a tenant its own."""
     return _run(change, principal, job_changes.RELEASE, wanted, wanted.selector.wanted, job_changes.release)
+
+
+@router.post("/jobs/hold", response_model=documents.BulkAnswer, openapi_extra=described_by(JobsChange))
+def hold_jobs(
+    principal: Annotated[Principal, requires(Permission.JOB_SUBMIT)],
+    wanted: Annotated[JobsChange, json_body(JobsChange)],
+    change: Changing,
+) -> JSONResponse:
+    """Hold all matching jobs that wait for GPUs, until they are released; of a tenant its own."""
+    return _run(change, principal, job_changes.HOLD, wanted, wanted.selector.wanted, job_changes.hold)
+
+
+@router.post("/jobs/retry", response_model=documents.BulkAnswer, openapi_extra=described_by(JobsChange))
+def retry_jobs(
+    principal: Annotated[Principal, requires(Permission.JOB_SUBMIT)],
+    wanted: Annotated[JobsChange, json_body(JobsChange)],
+    change: Changing,
+) -> JSONResponse:
+    """Submit all matching jobs again that failed or were cancelled and have no copy yet; of a tenant its own."""
+    return _run(change, principal, job_changes.RETRY, wanted, wanted.selector.wanted, job_changes.retry)
 
 
 def _run(

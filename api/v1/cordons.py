@@ -83,9 +83,7 @@ def list_cordons(
     node: NodeNamed = None,
     rack: Racked = None,
     label: Labels = None,
-    owner: Annotated[
-        str | None, Query(max_length=256, pattern=r"^[ -~]+$", description="the person or rule that set it")
-    ] = None,
+    owner: Annotated[str | None, Query(max_length=256, pattern=r"^[ -~]+$")] = None,
     reason_code: Annotated[
         str | None, Query(max_length=64, pattern=PRINTABLE, description="its reason, as a fixed word")
     ] = None,

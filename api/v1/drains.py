@@ -28,11 +28,7 @@ WEEK_S = 604_800
 
 
 class NewMaintenance(StrictModel):
-    """A maintenance window. ``starts_at``: by default now. ``until``: its end, at most 30 days later.
-
-    ``evacuate_lead_s``: how long before its start programs get a stop request to save and leave, at least what the
-    policy gives an evacuated job; without it running jobs stay.
-    """
+    """A maintenance window."""
 
     reason: Annotated[Text, Field(min_length=1, max_length=500, pattern=r"\S")]
     until: Annotated[AwareDatetime, Field(strict=False)]
@@ -41,11 +37,7 @@ class NewMaintenance(StrictModel):
 
 
 class NewDrain(StrictModel):
-    """A drain. ``deadline_s``: how long programs may take to save and leave.
-
-    By default it is what the policy gives an evacuated job. ``until``: when the node takes jobs again; without it when
-    the drain's cordon is released.
-    """
+    """A drain. Its programs have by default the time that the policy gives an evacuated job."""
 
     reason: Annotated[Text, Field(min_length=1, max_length=500, pattern=r"\S")]
     until: Annotated[AwareDatetime, Field(strict=False)] | None = None

@@ -32,7 +32,7 @@ _CREDENTIAL = refusing_also(UnauthenticatedError, ForbiddenError, UnavailableErr
 
 
 class WantedJoinToken(StrictModel):
-    """A join token to create. ``address``: where ranks meet; by default where the host enrols from."""
+    """A join token to create."""
 
     host_name: Annotated[str, Field(min_length=1, max_length=253, pattern=r"^[a-z0-9]([a-z0-9.-]*[a-z0-9])?$")]
     expires_in_s: Annotated[int, Field(ge=1, le=86_400)] = 900

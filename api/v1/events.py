@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Sequence
-from typing import Annotated, Any, Final
+from typing import Annotated, Final
 
 from fastapi import APIRouter, Depends, Query, Request
 from fastapi.responses import Response
@@ -28,8 +28,7 @@ STREAM_PAGE: Final = 200
 WAIT_S: Final = 5.0
 
 
-def _word(description: str) -> Any:
-    return Query(min_length=1, max_length=256, pattern=PRINTABLE, description=description)
+Word = Annotated[str | None, Query(min_length=1, max_length=256, pattern=PRINTABLE)]
 
 
 @router.get("/events", dependencies=[_EXPIRING])
@@ -49,8 +48,8 @@ def newest_events(
     request: Request,
     principal: Annotated[Principal, requires(Permission.EVENT_READ)],
     within: Annotated[Within, Depends()],
-    kind: Annotated[str | None, _word("what its kind begins with: job., gpu.moved")] = None,
-    subject_id: Annotated[str | None, _word("the id of what it is about")] = None,
+    kind: Word = None,
+    subject_id: Word = None,
     tenant_id: OfTenant = None,
     cursor: Cursor = None,
     limit: Limit = 50,

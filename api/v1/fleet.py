@@ -26,31 +26,25 @@ GPUS_A_PAGE = 1000
 class GpuQuery:
     """The query of a list of GPUs: its conditions, order and page."""
 
-    standing: Annotated[
-        list[Standing] | None, Query(max_length=10, description="its effective standing; may be repeated")
-    ] = None
+    standing: Annotated[list[Standing] | None, Query(max_length=10)] = None
     node: NodeNamed = None
-    model: Annotated[Printable, Query(description="a part of its model's name, in any case")] = None
-    below: Annotated[float | None, Query(ge=0, le=101, description="only scores under this")] = None
-    uuid: Annotated[Printable, Query(description="its beginning, its end, or both with .. between")] = None
-    cordoned: Annotated[
-        bool | None, Query(description="only GPUs with a cordon of their own or of their node, or without one")
-    ] = None
+    model: Annotated[Printable, Query()] = None
+    below: Annotated[float | None, Query(ge=0, le=101)] = None
+    uuid: Annotated[Printable, Query()] = None
+    cordoned: Annotated[bool | None, Query()] = None
     rack: Racked = None
     label: Labels = None
     job_id: Annotated[
         str | None, Query(max_length=64, pattern=PRINTABLE, description="only GPUs that this job has now")
     ] = None
-    tenant_id: Annotated[
-        str | None, Query(max_length=64, pattern=PRINTABLE, description="only GPUs that a job of this tenant has now")
-    ] = None
-    tier: Annotated[Name | None, Query(description="only GPUs that a job of this tier has now")] = None
+    tenant_id: Annotated[str | None, Query(max_length=64, pattern=PRINTABLE)] = None
+    tier: Annotated[Name | None, Query()] = None
     order: Annotated[
         GpuOrder,
-        Query(description="by node and slot, the lowest score first, or the newest move of a standing first"),
+        Query(),
     ] = GpuOrder.PLACE
     cursor: Cursor = None
-    limit: Annotated[int, Query(ge=1, le=GPUS_A_PAGE, description="how many items a page holds")] = GPUS_A_PAGE
+    limit: Annotated[int, Query(ge=1, le=GPUS_A_PAGE)] = GPUS_A_PAGE
 
     @property
     def wanted(self) -> GpuFilter:

@@ -40,11 +40,7 @@ class ReasonedChange(StrictModel):
 
 
 class NewRepair(ReasonedChange):
-    """A repair. ``action``: its action; null: the remedy that is due, as `GET /v1/gpus/{uuid}/health` names it.
-
-    ``fault_group``: its purpose; by the GPU's evidence where none is named. Attempts count by it. ``by``: a person, who
-    reports how it ended, or the agent of the GPU's host, for verbs that need no hands.
-    """
+    """A repair to start."""
 
     action: Annotated[RepairAction, Field(strict=False)] | None = None
     fault_group: Name | None = None
@@ -82,7 +78,7 @@ def list_evidence(
     principal: Reader,
     within: Annotated[Within, Depends()],
     state: Annotated[list[EvidenceState] | None, Query(max_length=10)] = None,
-    detector: Annotated[Name | None, Query(description="what its detector's name begins with")] = None,
+    detector: Annotated[Name | None, Query()] = None,
     cursor: Cursor = None,
     limit: Limit = 50,
 ) -> documents.EvidencePage:

@@ -35,9 +35,7 @@ def list_incidents(
     within: Annotated[Within, Depends()],
     state: Annotated[IncidentState | None, Query()] = None,
     kind: Annotated[list[IncidentKind] | None, Query(max_length=10)] = None,
-    subject: Annotated[
-        str | None, Query(max_length=256, pattern=PRINTABLE, description="the id of its subject")
-    ] = None,
+    subject: Annotated[str | None, Query(max_length=256, pattern=PRINTABLE)] = None,
     cursor: Cursor = None,
     limit: Limit = 50,
 ) -> documents.IncidentPage:

@@ -31,23 +31,17 @@ class JobQuery:
 
     state: Annotated[list[JobState] | None, Query(max_length=10)] = None
     tenant_id: Annotated[str | None, Query(max_length=64, pattern=PRINTABLE)] = None
-    name: Annotated[Name | None, Query(description="Only jobs of this name.")] = None
-    tier: Annotated[Name | None, Query(description="Only jobs of this tier.")] = None
+    name: Annotated[Name | None, Query()] = None
+    tier: Annotated[Name | None, Query()] = None
     label: Labels = None
-    node: Annotated[
-        str | None, Query(max_length=64, pattern=PRINTABLE, description="Only jobs with a part on this host now.")
-    ] = None
+    node: Annotated[str | None, Query(max_length=64, pattern=PRINTABLE)] = None
     rack: Annotated[
         str | None,
-        Query(min_length=1, max_length=253, pattern=PRINTABLE, description="Only jobs with a part in this rack now."),
+        Query(min_length=1, max_length=253, pattern=PRINTABLE),
     ] = None
-    since: Annotated[
-        str | None, Query(max_length=40, description="RFC 3339; only jobs that were submitted then or later.")
-    ] = None
-    until: Annotated[
-        str | None, Query(max_length=40, description="RFC 3339; only jobs that were submitted before.")
-    ] = None
-    order: Annotated[TimeOrder, Query(description="By the time of submission.")] = TimeOrder.NEWEST
+    since: Annotated[str | None, Query(max_length=40)] = None
+    until: Annotated[str | None, Query(max_length=40)] = None
+    order: Annotated[TimeOrder, Query()] = TimeOrder.NEWEST
     cursor: Cursor = None
     limit: Limit = 50
 

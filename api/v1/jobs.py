@@ -23,7 +23,7 @@ from api.streams import COMMENT, LastEventId, Pulse, frame, position_in, sse, st
 from api.views import event_view, stretch_of
 from control.attempts.types import SubmittedJob
 from control.core.unit_of_work import UnitOfWork
-from control.jobs import job_details, job_plans, jobs, read
+from control.jobs import holding, job_details, job_plans, jobs, read
 from control.jobs.job_logs import LogChunkRecord, LogFilter, LogMark, chunks_after, end_of
 from control.jobs.read import JOB
 from control.placement import elastic
@@ -55,13 +55,17 @@ class Cancellation(StrictModel):
 
 
 class Resizing(StrictModel):
-    """A new size. ``nodes``: from the fewest to the most hosts of the job as it was submitted."""
+    """A new size."""
 
     nodes: Annotated[int, Field(ge=1, le=12_500)]
     reason: Annotated[Text, Field(max_length=500)] | None = None
 
 
 class JobRelease(StrictModel):
+    reason: Annotated[Text, Field(max_length=500)] | None = None
+
+
+class JobHold(StrictModel):
     reason: Annotated[Text, Field(max_length=500)] | None = None
 
 
@@ -183,6 +187,20 @@ def release_job(
     found_id = JobId(require_id("job", job_id))
     return change.run(
         principal, jobs.RELEASE, lambda unit: jobs.release(unit, found_id, reason=wanted.reason), _answer, _kept
+    )
+
+
+@router.post("/jobs/{job_id}/hold", response_model=documents.ChangedJob, openapi_extra=described_by(JobHold))
+def hold_job(
+    job_id: str,
+    principal: Annotated[Principal, requires(Permission.JOB_SUBMIT)],
+    wanted: Annotated[JobHold, json_body(JobHold)],
+    change: Changing,
+) -> JSONResponse:
+    """Hold a job that waits for GPUs until it is released. Twice is the same as once."""
+    found_id = JobId(require_id("job", job_id))
+    return change.run(
+        principal, holding.HOLD, lambda unit: holding.hold(unit, found_id, reason=wanted.reason), _answer, _kept
     )
 
 

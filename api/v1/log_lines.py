@@ -28,7 +28,7 @@ def log_lines(
     job_id: str,
     request: Request,
     principal: Annotated[Principal, requires(Permission.LOG_READ)],
-    contains: Annotated[str, Query(min_length=1, max_length=500, description="the exact text in the line")],
+    contains: Annotated[str, Query(min_length=1, max_length=500)],
     stream: Annotated[str | None, Query(pattern=r"^(launcher|[0-9]{1,7})$")] = None,
     attempt_id: Annotated[str | None, Query(max_length=64, pattern=PRINTABLE)] = None,
     cursor: Annotated[str | None, Query(max_length=1024)] = None,
@@ -63,7 +63,7 @@ def fault_lines(
     job_id: str,
     request: Request,
     principal: Annotated[Principal, requires(Permission.LOG_READ)],
-    attempt: Annotated[int | None, Query(ge=1, lt=1 << 31, description="its number; by default the newest")] = None,
+    attempt: Annotated[int | None, Query(ge=1, lt=1 << 31)] = None,
 ) -> documents.FaultLines:
     """Return what lines about faults of an attempt state, the root first, with what was measured on its hosts."""
     found_id = JobId(require_id("job", job_id))

@@ -24,12 +24,8 @@ def export_node(
     node_id: str,
     request: Request,
     principal: Annotated[Principal, requires(Permission.GPU_READ)],
-    from_: Annotated[
-        str | None, Query(alias="from", max_length=40, description="RFC 3339; a week before `until` by default")
-    ] = None,
-    until: Annotated[
-        str | None, Query(max_length=40, description=f"RFC 3339; now by default, at most {_DAYS} days after `from`")
-    ] = None,
+    from_: Annotated[str | None, Query(alias="from", max_length=40)] = None,
+    until: Annotated[str | None, Query(max_length=40)] = None,
     cursor: Annotated[str | None, Query(max_length=1024)] = None,
 ) -> documents.NodeExportPage:
     """Return records of the node's reports and of actions about it, for `muster health replay`, in order of arrival.

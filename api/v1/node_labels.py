@@ -20,7 +20,7 @@ router = APIRouter(tags=["fleet"])
 
 
 class LabelChange(StrictModel):
-    """A change of labels. ``labels``: to be set, by name. ``remove``: names of labels to remove. At most 64 a node."""
+    """A change of labels, of which a node has 64 at most."""
 
     labels: dict[Name, Annotated[Text, Field(min_length=1, max_length=256)]] = Field(
         default_factory=dict, max_length=64

@@ -32,12 +32,12 @@ class NodeConditions:
     """The conditions of a list of nodes."""
 
     contact: Annotated[list[Contact] | None, Query(max_length=3)] = None
-    name: Annotated[Named, Query(description="a part of its name")] = None
-    rack: Annotated[Named, Query(description="its rack's whole name")] = None
-    cordoned: Annotated[bool | None, Query(description="only nodes with a cordon of their own, or without one")] = None
+    name: Annotated[Named, Query()] = None
+    rack: Annotated[Named, Query()] = None
+    cordoned: Annotated[bool | None, Query()] = None
     label: Labels = None
-    tenant_id: Annotated[Named, Query(description="only nodes on which a job of this tenant has GPUs now")] = None
-    tier: Annotated[Name | None, Query(description="only nodes on which a job of this tier has GPUs now")] = None
+    tenant_id: Annotated[Named, Query()] = None
+    tier: Annotated[Name | None, Query()] = None
 
 
 @router.get("/nodes")
@@ -45,11 +45,9 @@ def list_nodes(
     request: Request,
     principal: Reader,
     where: Annotated[NodeConditions, Depends()],
-    order: Annotated[
-        NodeOrder, Query(description="by name, by rack and name, or the longest silent first")
-    ] = NodeOrder.NAME,
+    order: Annotated[NodeOrder, Query()] = NodeOrder.NAME,
     cursor: Cursor = None,
-    limit: Annotated[int, Query(ge=1, le=NODES_A_PAGE, description="how many items a page holds")] = NODES_A_PAGE,
+    limit: Annotated[int, Query(ge=1, le=NODES_A_PAGE)] = NODES_A_PAGE,
 ) -> documents.NodePage:
     """Return nodes with their GPUs counted by standing, by name unless ``order`` says otherwise."""
     contacts = sorted(where.contact or [])

@@ -29,12 +29,12 @@ router = APIRouter(prefix="/jobs/{job_id}", tags=["jobs"])
 Lister = Annotated[Principal, requires(Permission.JOB_READ)]
 Reader = Annotated[Principal, requires(Permission.LOG_READ)]
 Digest = Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{64}$")]
-AttemptNumber = Annotated[int | None, Query(ge=1, lt=1 << 31, description="an attempt's number; by default any")]
+AttemptNumber = Annotated[int | None, Query(ge=1, lt=1 << 31)]
 Step = Annotated[
     str | None,
-    Query(pattern=r"^(final|0|[1-9][0-9]{0,15})$", description="a checkpoint's step, or `final`; by default any"),
+    Query(pattern=r"^(final|0|[1-9][0-9]{0,15})$"),
 ]
-NodeRank = Annotated[int | None, Query(ge=0, lt=1 << 31, description="a host of the attempt; by default any")]
+NodeRank = Annotated[int | None, Query(ge=0, lt=1 << 31)]
 _NO_GATEWAY = "this control plane has no address that joins the chunks of a file (MUSTER_STORE_GATEWAY_URL)"
 
 
@@ -70,7 +70,7 @@ def list_files(
     job_id: str,
     request: Request,
     principal: Lister,
-    prefix: Annotated[str, Query(max_length=4096, description="with which a file's path begins")] = "",
+    prefix: Annotated[str, Query(max_length=4096)] = "",
     attempt: AttemptNumber = None,
     step: Step = None,
     node_rank: NodeRank = None,

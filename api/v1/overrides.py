@@ -20,11 +20,7 @@ Reason = Annotated[Text, Field(min_length=1, max_length=500, pattern=r"\S")]
 
 
 class NewOverride(StrictModel):
-    """An override. It ends at ``until``, or when it is released.
-
-    ``standing``: QUARANTINED takes the GPU out, and its job leaves; SUSPECT takes nothing new; HEALTHY and PROBATION
-    admit it, unless it is out by its own standing.
-    """
+    """An override. It ends at ``until``, or when it is released."""
 
     standing: Annotated[Standing, Field(strict=False)]
     reason: Reason

@@ -27,8 +27,8 @@ DAY_H = 24
 def list_rack_pairs(
     request: Request,
     principal: Reader,
-    hours: Annotated[int, Query(ge=1, le=DAY_H, description="the number of hours before now")] = 1,
-    limit: Annotated[int, Query(ge=1, le=1000, description="the number of the worst pairs")] = 200,
+    hours: Annotated[int, Query(ge=1, le=DAY_H)] = 1,
+    limit: Annotated[int, Query(ge=1, le=1000)] = 200,
 ) -> documents.RackPairPage:
     """Return latency and loss by pair of racks, as probing hosts reported them; the greatest loss first."""
     found = reading(

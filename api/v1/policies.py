@@ -74,7 +74,7 @@ def activate_policy(
     principal: Annotated[Principal, requires(Permission.POLICY_WRITE)],
     wanted: Annotated[NewPolicy, json_body(NewPolicy)],
     change: Changing,
-    if_match: Annotated[str | None, Header(description="the version that must be active now, as its ETag")] = None,
+    if_match: Annotated[str | None, Header()] = None,
 ) -> JSONResponse:
     """Activate a new version, from the commit on; every decision names the version that it was made under."""
     version = version_in(if_match, is_required=False)

@@ -33,13 +33,9 @@ class NewQuota(StrictModel):
     No placement exceeds a limit. One below the held GPUs stops nothing and opens an incident.
     """
 
-    guaranteed_gpus: Gpus = Field(
-        0, description="Jobs within it are first in their tier; in a reclaimable tier, lent GPUs are taken back for it."
-    )
-    borrowable_gpus: Gpus | None = Field(
-        None, description="GPUs that may be held beyond the guarantee; null: without a limit."
-    )
-    ceiling_gpus: Gpus | None = Field(None, description="The most GPUs that may be held; null: without a limit.")
+    guaranteed_gpus: Gpus = 0
+    borrowable_gpus: Gpus | None = None
+    ceiling_gpus: Gpus | None = None
     reason: Annotated[Text, Field(min_length=1, max_length=500)]
 
 
@@ -69,7 +65,7 @@ def list_all_quotas(
     request: Request,
     principal: Annotated[Principal, requires(Permission.TENANT_READ)],
     tenant_id: OfTenant = None,
-    tier: Annotated[Name | None, Query(description="only of this tier")] = None,
+    tier: Annotated[Name | None, Query()] = None,
     cursor: Cursor = None,
     limit: Limit = 50,
 ) -> documents.QuotaPage:

@@ -30,7 +30,7 @@ def list_reclaims(
         str | None, Query(max_length=64, pattern=PRINTABLE, description="the victim's job or the beneficiary")
     ] = None,
     tenant_id: OfTenant = None,
-    tier: Annotated[Name | None, Query(description="the victim's tier or the beneficiary's")] = None,
+    tier: Annotated[Name | None, Query()] = None,
     cursor: Cursor = None,
     limit: Limit = 50,
 ) -> documents.ReclaimPage:

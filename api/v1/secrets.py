@@ -33,8 +33,8 @@ _NEEDS_SECRET_KEYS: Final = [refusing_also(SecretKeyError)]
 class SecretValue(StrictModel):
     """A value of 1 to 65,536 bytes. It is stored encrypted, and in no answer, log or event."""
 
-    value: Annotated[str, Field(description="The value, as text or in base64.")]
-    encoding: Literal["text", "base64"] = Field("text", description="How `value` is written; base64 for any bytes.")
+    value: str
+    encoding: Literal["text", "base64"] = "text"
 
     def content(self) -> bytes:
         """Return the bytes. Raises ``ValidationFailedError``, which repeats nothing of the value."""
@@ -49,10 +49,8 @@ class SecretValue(StrictModel):
 
 class NewSecret(SecretValue):
     name: Name
-    jobs: Annotated[tuple[Name, ...], Field(max_length=64, strict=False)] = Field(
-        (), description="Names of the jobs that may use it; none: every job of the tenant."
-    )
-    tenant_id: Text | None = Field(None, description="For operators, who set secrets for a tenant.")
+    jobs: Annotated[tuple[Name, ...], Field(max_length=64, strict=False)] = ()
+    tenant_id: Text | None = None
 
 
 def _answer(secret: SecretRecord, status: int = 200) -> Answer:

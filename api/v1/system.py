@@ -13,8 +13,8 @@ from api.permissions import public, requires
 from api.refusals import refusing_also
 from control.system.read import schema_needed, schema_revision
 from muster import __version__, documents
+from muster.documents.job_file_schema import described_job_file_schema
 from muster.domain.errors import REGISTRY, NotFoundError, UnavailableError
-from muster.domain.job.file_schema import job_file_schema
 from muster.domain.principals import Permission, Principal
 
 router = APIRouter(tags=["system"])
@@ -87,7 +87,7 @@ def _documentation_of(app: FastAPI) -> Page:
 )
 def job_schema() -> JSONResponse:
     """Return the JSON Schema of a job file, for editors."""
-    return JSONResponse(job_file_schema())
+    return JSONResponse(described_job_file_schema())
 
 
 @v1.get(

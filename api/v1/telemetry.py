@@ -29,7 +29,7 @@ from muster.wire.telemetry import Report, ReportAccepted
 
 router = APIRouter()
 Reader = Annotated[Principal, requires(Permission.GPU_READ)]
-Moment = Annotated[str | None, Query(max_length=40, description="RFC 3339 with a zone, such as 2026-11-21T04:00:00Z")]
+Moment = Annotated[str | None, Query(max_length=40)]
 (_SCHEMAS, _DEFINITIONS) = msgspec.json.schema_components(
     [Report, ReportAccepted], ref_template="#/components/schemas/{name}"
 )
@@ -81,16 +81,10 @@ def get_history(
     uuid: str,
     request: Request,
     principal: Reader,
-    metric: Annotated[
-        list[str] | None, Query(max_length=len(METRICS), description="names of metrics; all of them by default")
-    ] = None,
-    from_: Annotated[
-        str | None, Query(alias="from", max_length=40, description="RFC 3339; an hour before `until` by default")
-    ] = None,
+    metric: Annotated[list[str] | None, Query(max_length=len(METRICS))] = None,
+    from_: Annotated[str | None, Query(alias="from", max_length=40)] = None,
     until: Moment = None,
-    step: Annotated[
-        float | None, Query(gt=0, le=86_400, allow_inf_nan=False, description="seconds between points")
-    ] = None,
+    step: Annotated[float | None, Query(gt=0, le=86_400, allow_inf_nan=False)] = None,
 ) -> documents.History:
     """Return readings of one GPU over time, a point a step: means of gauges, last values of counters, flags by OR.
 

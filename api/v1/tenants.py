@@ -30,10 +30,8 @@ class NewTenant(StrictModel):
 class TenantPlace(StrictModel):
     """Place of a tenant in the tree: at most 8 levels, and no circles."""
 
-    parent_id: Text | None = Field(None, description="The department that it is a team of; null: of none.")
-    weight: Annotated[float, Field(ge=0.001, le=1_000_000, strict=False)] = Field(
-        1.0, description="Weight of its share of the GPUs that are not guaranteed, among the tenants of one parent."
-    )
+    parent_id: Text | None = None
+    weight: Annotated[float, Field(ge=0.001, le=1_000_000, strict=False)] = 1.0
     reason: Annotated[Text, Field(min_length=1, max_length=500)]
 
 
@@ -76,9 +74,7 @@ def list_tenants(
     request: Request,
     principal: Annotated[Principal, requires(Permission.TENANT_READ)],
     name: NamePart = None,
-    parent_id: Annotated[
-        str | None, Query(max_length=64, pattern=PRINTABLE, description="only tenants right below this one")
-    ] = None,
+    parent_id: Annotated[str | None, Query(max_length=64, pattern=PRINTABLE)] = None,
     order: Annotated[NameOrder, Query()] = NameOrder.NAME,
     cursor: Cursor = None,
     limit: ManyAPage = read.MOST,

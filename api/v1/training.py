@@ -38,10 +38,8 @@ def list_checkpoints(
     request: Request,
     principal: Reader,
     within: Annotated[Within, Depends()],
-    status: Annotated[
-        list[CheckpointStatus] | None, Query(max_length=10, description="Only with this status; may be repeated.")
-    ] = None,
-    pinned: Annotated[bool | None, Query(description="only pinned ones, or only others")] = None,
+    status: Annotated[list[CheckpointStatus] | None, Query(max_length=10)] = None,
+    pinned: Annotated[bool | None, Query()] = None,
     cursor: Cursor = None,
     limit: ManyAPage = CHECKPOINTS_A_PAGE,
 ) -> documents.CheckpointPage:

@@ -1,4 +1,4 @@
-"""Changes of a job by a person: cancel it, release it, change its size, submit the same again."""
+"""Changes of a job by a person: cancel it, hold it, release it, change its size, submit the same again."""
 
 from collections.abc import Mapping
 from typing import Annotated, Final
@@ -12,7 +12,7 @@ from console.forms import Form
 from console.session import Viewer, changes
 from control.attempts.types import SubmittedJob
 from control.core.unit_of_work import UnitOfWork
-from control.jobs import jobs, read
+from control.jobs import holding, jobs, read
 from control.placement import elastic
 from control.watch import verdicts
 from muster.domain.errors import ValidationFailedError
@@ -52,6 +52,20 @@ def release(request: Request, viewer: Submitter, fields: Form, job_id: str) -> R
         lambda unit: jobs.release(unit, found_id, reason=reason),
         back_to=BACK.format(job_id=found_id),
         done="Released: it waits to be placed.",
+    )
+
+
+@router.post("/jobs/{job_id}/hold")
+def hold(request: Request, viewer: Submitter, fields: Form, job_id: str) -> Response:
+    found_id, reason = JobId(require_id("job", job_id)), reason_in(fields)
+    return act(
+        request,
+        viewer,
+        fields,
+        holding.HOLD,
+        lambda unit: holding.hold(unit, found_id, reason=reason),
+        back_to=BACK.format(job_id=found_id),
+        done="Held: it is not placed until it is released.",
     )
 
 

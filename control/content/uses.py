@@ -22,8 +22,15 @@ _WITHOUT_FILES = (CheckpointStatus.WRITING, CheckpointStatus.REJECTED, Checkpoin
 def use_bundle(unit: UnitOfWork, job_id: JobId, tenant_id: TenantId, digest: str) -> None:
     """Note that a new job uses the bundle: from the commit on it stays until the job has ended.
 
-    Raises ValidationFailedError: the tenant has no such bundle, or it is not complete.
+    Raises ValidationFailedError as ``usable_bundle`` does.
     """
+    folder = usable_bundle(unit, tenant_id, digest)
+    folder.active_at = unit.now
+    unit.session.add(FolderJob(job_id=job_id, folder_id=folder.id))
+
+
+def usable_bundle(unit: UnitOfWork, tenant_id: TenantId, digest: str) -> StoredFolder:
+    """Return the bundle, locked. Raise ValidationFailedError: the tenant has no such bundle, or it is not complete."""
     folder = rows.lock_bundle(unit, tenant_id, digest)
     if folder is None:
         words = f"the tenant has no bundle {digest[:12]}…: it was never uploaded, or was deleted"
@@ -31,8 +38,7 @@ def use_bundle(unit: UnitOfWork, job_id: JobId, tenant_id: TenantId, digest: str
     if folder.state is not FolderState.COMPLETE:
         words = f"the bundle {digest[:12]}… is not complete: its upload was broken off"
         raise ValidationFailedError.at(_POINTER, "incomplete_bundle", f"{words}. Submit with the folder again")
-    folder.active_at = unit.now
-    unit.session.add(FolderJob(job_id=job_id, folder_id=folder.id))
+    return folder
 
 
 def environments_of(session: Session, job_id: JobId) -> tuple[str, ...]:

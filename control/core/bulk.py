@@ -16,12 +16,13 @@ from muster.domain.errors import (
     ForbiddenError,
     MusterError,
     NotFoundError,
+    TenantLimitError,
     ValidationFailedError,
 )
 
 MOST: Final = 100
 """Objects that one request changes: its locks are held until all of them are changed."""
-_REFUSALS: Final = (ConflictError, ForbiddenError, NotFoundError, ValidationFailedError)
+_REFUSALS: Final = (ConflictError, ForbiddenError, NotFoundError, TenantLimitError, ValidationFailedError)
 
 
 @dataclass(frozen=True, slots=True)

@@ -43,6 +43,20 @@ class BulkCalls:
         """Release all matching jobs from HELD."""
         return _change("/v1/jobs/release", wanted, idempotency_key, dry_run=dry_run)
 
+    @answered
+    def hold_jobs(
+        self, wanted: documents.JobsChange, *, idempotency_key: str | None = None, dry_run: bool = False
+    ) -> Call[documents.BulkAnswer]:
+        """Hold all matching jobs that wait for GPUs."""
+        return _change("/v1/jobs/hold", wanted, idempotency_key, dry_run=dry_run)
+
+    @answered
+    def retry_jobs(
+        self, wanted: documents.JobsChange, *, idempotency_key: str | None = None, dry_run: bool = False
+    ) -> Call[documents.BulkAnswer]:
+        """Submit all matching jobs again that failed or were cancelled."""
+        return _change("/v1/jobs/retry", wanted, idempotency_key, dry_run=dry_run)
+
 
 def _change(path: str, wanted: Mapping[str, Any], key: str | None, *, dry_run: bool) -> Call[documents.BulkAnswer]:
     return change("POST", path, documents.BulkAnswer, body=wanted, dry_run=dry_run, key=key)

@@ -108,6 +108,12 @@ class JobCalls:
         return change("POST", path, documents.ChangedJob, path_values, body=body, dry_run=dry_run)
 
     @answered
+    def hold_job(self, job_id: str, reason: str | None = None, *, dry_run: bool = False) -> Call[documents.ChangedJob]:
+        """Into HELD, until it is released; only a job that waits for GPUs."""
+        path_values, body = {"job_id": job_id}, {"reason": reason}
+        return change("POST", "/v1/jobs/{job_id}/hold", documents.ChangedJob, path_values, body=body, dry_run=dry_run)
+
+    @answered
     def resize_job(
         self,
         job_id: str,

@@ -14,7 +14,7 @@ class Mount(TypedDict):
 
 
 class Container(TypedDict):
-    """A container. ``image``: a reference, best with its digest, or a file for enroot. ``engine`` null: the host's."""
+    """A container in which the program runs."""
 
     image: str
     engine: NotRequired[Literal["podman", "docker", "enroot"] | None]
@@ -36,7 +36,6 @@ class Program(TypedDict):
     """``torchrun`` runs ``script`` with ``args`` once a rank; ``command`` runs ``argv`` once a node. Never a shell.
 
     By the host's interpreter, by ``python``, by that of ``venv`` or of ``environment``, or in ``container``.
-    ``bundle``: the digest of a folder that hosts get; paths may then be relative to it.
     """
 
     bundle: NotRequired[str | None]
@@ -113,7 +112,7 @@ class HostLimits(TypedDict):
 
 
 class Dataset(TypedDict):
-    """``manifest`` null: the folder's own, where it has one. ``verify``: how its files are checked."""
+    """``manifest`` null: the folder's own, where it has one."""
 
     name: str
     path: str

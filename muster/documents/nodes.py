@@ -128,7 +128,7 @@ class NodeDetail(Node):
 
 
 class NewDrain(TypedDict):
-    """A drain to start. ``deadline_s``: how long programs may take to save and leave; by default the policy's time."""
+    """A drain to start."""
 
     reason: str
     until: NotRequired[Moment | None]
@@ -136,7 +136,7 @@ class NewDrain(TypedDict):
 
 
 class LabelChange(TypedDict):
-    """A change of labels. ``labels``: labels to set, by name; ``remove``: names to remove."""
+    """A change of labels."""
 
     labels: NotRequired[dict[str, str]]
     remove: NotRequired[list[str]]

@@ -4,11 +4,12 @@ from typing import Any
 
 import pytest
 from sqlalchemy import select, update
+from sqlalchemy.orm import undefer
 
 from control.fleet import cordons
 from control.fleet.inventory import OVERRIDE
 from muster.db.models import AuditEntry, Cordon, Event, Job
-from muster.domain.states import JobState
+from muster.domain.states import TERMINAL_JOB_STATES, JobState
 from tests.api.conftest import GOOD_JOB, Api
 from tests.fleet_factory import OPERATOR, enrol_host
 
@@ -83,7 +84,9 @@ def test_another_number_than_the_expected_one_is_refused_and_nothing_is_changed(
     assert "/expected" in str(found)
 
 
-@pytest.mark.parametrize("path", ["/v1/nodes/cordon", "/v1/nodes/uncordon", "/v1/nodes/drain", "/v1/jobs/cancel"])
+@pytest.mark.parametrize(
+    "path", ["/v1/nodes/cordon", "/v1/nodes/uncordon", "/v1/nodes/drain", "/v1/jobs/cancel", "/v1/jobs/retry"]
+)
 def test_an_empty_selector_selects_nothing(racks: Api, path: str) -> None:
     status, found = requested(racks, path, {}, expected=0)
     assert status == 422
@@ -161,6 +164,85 @@ def test_jobs_that_wait_for_a_person_are_released_and_others_of_the_selector_sta
     assert (done["num_changed"], done["num_unchanged"]) == (2, 1)
     states = {api.client.get(f"/v1/jobs/{job_id}", headers=api.headers()).json()["state"] for job_id in ids}
     assert states == {"QUEUED"}
+
+
+def job_of(api: Api, job_id: str, actor: str = "tenant_member") -> dict[str, Any]:
+    found: dict[str, Any] = api.client.get(f"/v1/jobs/{job_id}", headers=api.headers(actor)).json()
+    return found
+
+
+def submitted(api: Api, actor: str = "tenant_member", **spec: Any) -> str:
+    return str(api.client.post("/v1/jobs", json={**GOOD_JOB, **spec}, headers=api.headers(actor)).json()["id"])
+
+
+def put_into(api: Api, state: JobState, *job_ids: str) -> None:
+    with api.units.begin(OPERATOR, OVERRIDE, quiet=True) as unit:
+        ended = unit.now if state in TERMINAL_JOB_STATES else None
+        unit.session.execute(update(Job).where(Job.id.in_(job_ids)).values(state=state, finished_at=ended))
+
+
+def test_jobs_that_wait_are_on_hold_until_they_are_released_and_those_with_gpus_stay(api: Api) -> None:
+    mine = [submitted(api, labels={"sweep": "7"}) for _ in range(2)]
+    running, foreign = submitted(api, labels={"sweep": "7"}), submitted(api, "other_tenant", labels={"sweep": "7"})
+    put_into(api, JobState.ACTIVE, running)
+    selector = {"label": ["sweep=7"]}
+    tried = made(api, "/v1/jobs/hold", selector, "tenant_member", dry_run=True)
+    assert ({item["id"] for item in tried["items"]}, tried["num_unchanged"]) == (set(mine), 1)
+    assert job_of(api, mine[0])["state"] == "QUEUED", "a dry run changes nothing"
+    assert made(api, "/v1/jobs/hold", selector, "tenant_member", expected=2)["num_changed"] == 2
+    first = job_of(api, mine[0])
+    assert (first["state"], first["state_reason"]) == ("HELD", "held by request: new switch")
+    assert (job_of(api, running)["state"], job_of(api, foreign, "operator")["state"]) == ("ACTIVE", "QUEUED")
+    assert made(api, "/v1/jobs/release", selector, "tenant_member", expected=2)["num_changed"] == 2
+    assert job_of(api, mine[0])["state"] == "QUEUED"
+
+
+def test_one_job_is_put_on_hold_while_it_waits_and_twice_is_once(api: Api) -> None:
+    job_id = submitted(api)
+    path, body = f"/v1/jobs/{job_id}/hold", {"reason": "its data is being replaced"}
+    assert api.client.post(path, json=body, headers=api.headers("other_tenant")).status_code == 404
+    assert api.client.post(path, json=body, headers=api.headers("auditor")).status_code == 403
+    first = api.client.post(path, json=body, headers=api.headers())
+    assert (first.status_code, first.json()["state"]) == (200, "HELD")
+    again = api.client.post(path, json={}, headers=api.headers())
+    assert (again.status_code, again.json()["version"]) == (200, first.json()["version"])
+    running, ended = submitted(api), submitted(api)
+    put_into(api, JobState.ACTIVE, running)
+    refused = api.client.post(f"/v1/jobs/{running}/hold", json={}, headers=api.headers())
+    assert (refused.status_code, "only one that waits for GPUs is held" in refused.text) == (409, True)
+    put_into(api, JobState.CANCELLED, ended)
+    assert "has ended already" in api.client.post(f"/v1/jobs/{ended}/hold", json={}, headers=api.headers()).text
+
+
+def test_jobs_that_failed_are_submitted_again_once_with_a_link_to_them(api: Api) -> None:
+    failed, cancelled, waiting = (submitted(api, name=name) for name in ("one", "two", "three"))
+    put_into(api, JobState.FAILED, failed)
+    put_into(api, JobState.CANCELLED, cancelled)
+    tenant = {"tenant_id": api.fleet.tenant_id}
+    tried = made(api, "/v1/jobs/retry", tenant, dry_run=True)
+    assert ({item["id"] for item in tried["items"]}, tried["num_unchanged"]) == ({failed, cancelled}, 1)
+    assert made(api, "/v1/jobs/retry", tenant, expected=2)["num_changed"] == 2
+    jobs = api.client.get("/v1/jobs", headers=api.headers()).json()["items"]
+    copies = [job_of(api, job["id"]) for job in jobs if job["id"] not in {failed, cancelled, waiting}]
+    assert {job["copied_from"] for job in copies} == {failed, cancelled}
+    assert {(job["tenant_id"], job["state"]) for job in copies} == {(api.fleet.tenant_id, "QUEUED")}
+    assert {job["spec"]["name"] for job in copies} == {"one", "two"}
+    again = made(api, "/v1/jobs/retry", tenant, dry_run=True)
+    assert (again["num_matched"], again["items"]) == (0, []), "a job of which there is a copy is left alone"
+
+
+def test_a_job_that_cannot_be_submitted_any_more_is_named_and_the_others_are_tried_again(api: Api) -> None:
+    plain, large = submitted(api, name="plain"), submitted(api, name="large")
+    put_into(api, JobState.FAILED, plain, large)
+    with api.units.begin(OPERATOR, OVERRIDE, quiet=True) as unit:
+        job = unit.session.get_one(Job, large, options=[undefer(Job.spec)])
+        job.spec = {**job.spec, "program": {**job.spec["program"], "bundle": "0" * 64}}
+    done = made(api, "/v1/jobs/retry", {"state": ["FAILED"]}, "tenant_member", expected=2)
+    assert outcomes(done) == {"plain": "changed", "large": "refused"}
+    (refused,) = [item for item in done["items"] if item["outcome"] == "refused"]
+    assert "has no bundle 000000000000…" in refused["why"]
+    jobs = api.client.get("/v1/jobs", headers=api.headers()).json()["items"]
+    assert sorted(job["name"] for job in jobs) == ["large", "plain", "plain"], "nothing of the refused one is left"
 
 
 def test_a_key_makes_a_repetition_the_same_answer(racks: Api) -> None:

@@ -8,7 +8,7 @@ from pydantic import BaseModel
 
 from api.documentation_page import documentation_page
 from api.examples import BODIES, example_of
-from api.field_descriptions import _classes, _own_texts
+from api.field_descriptions import _classes, _lineage, _own_texts
 from muster.documents.field_texts import FIELD_TEXTS, PARAMETER_TEXTS
 from tools.openapi_document import described
 
@@ -42,10 +42,34 @@ def test_every_field_and_parameter_states_what_it_means(document: Schema) -> Non
 def test_no_text_is_left_that_no_field_has(document: Schema) -> None:
     schemas = document["components"]["schemas"]
     fields = {field for schema in schemas.values() for field in schema.get("properties", {})}
-    pairs = {f"{name}.{field}" for name, schema in schemas.items() for field in schema.get("properties", {})}
+    pairs = {f"{base}.{field}" for base, field in class_fields(document)}
     assert [name for name in FIELD_TEXTS if name not in fields | pairs] == []
-    parameters = {each["name"] for operation in operations(document) for each in operation.get("parameters", ())}
+    parameters = set[str]()
+    for operation in operations(document):
+        names = {each["name"] for each in operation.get("parameters", ())}
+        parameters |= names | {f"{operation['operationId']}.{name}" for name in names}
     assert [name for name in PARAMETER_TEXTS if name not in parameters] == []
+
+
+def class_fields(document: Schema) -> set[tuple[str, str]]:
+    """Return the schemas and the bases of their classes, each with the fields of the schema."""
+    found = set[tuple[str, str]]()
+    for name, schema in document["components"]["schemas"].items():
+        names = {name} | {base.__name__ for kind in _classes().get(name, ()) for base in _lineage(kind)}
+        found |= {(base, field) for base in names for field in schema.get("properties", {})}
+    return found
+
+
+def test_no_class_describes_again_what_has_a_text_of_its_own(document: Schema) -> None:
+    twice = [
+        f"{kind.__name__}.{field}"
+        for name in document["components"]["schemas"]
+        for kind in _classes().get(name, ())
+        for base in _lineage(kind)
+        for field in _own_texts(base)
+        if f"{base.__name__}.{field}" in FIELD_TEXTS
+    ]
+    assert twice == []
 
 
 def test_the_docstring_of_a_class_describes_its_fields() -> None:

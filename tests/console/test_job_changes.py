@@ -43,6 +43,17 @@ def test_a_job_on_hold_is_released_from_its_page(seen: Console) -> None:
     assert seen.fleet.job(job_id).state is JobState.QUEUED
 
 
+def test_a_job_that_waits_is_put_on_hold_from_its_page(seen: Console) -> None:
+    job_id = seen.fleet.submit(name="to-be-held")
+    where = f"/console/jobs/{job_id}/hold"
+    assert f'action="{where}"' in seen.get(f"/console/jobs/{job_id}", "tenant_member").text
+    assert seen.post(where, "tenant_member", reason="its data is being replaced").status_code == 303
+    assert seen.fleet.job(job_id).state is JobState.HELD
+    page = seen.get(f"/console/jobs/{job_id}", "tenant_member").text
+    assert "held by request: its data is being replaced" in words_of(page)
+    assert f'action="{where}"' not in page, "it is not offered twice"
+
+
 def test_a_copy_is_a_new_job_of_the_same_tenant(seen: Console) -> None:
     job_id = seen.fleet.submit(name="again", labels={"team": "a"})
     assert seen.post(f"/console/jobs/{job_id}/copy", "operator", reason="again").status_code == 303

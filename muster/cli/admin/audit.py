@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Final
 import typer
 
 from muster.cli.framework.exits import CommandError, Exit
+from muster.cli.framework.field_help import parameter_help
 from muster.cli.framework.installed import Part, has
 from muster.cli.framework.list_options import Limit, WithinOptions
 from muster.cli.framework.names import TenantOption, tenant_named
@@ -49,9 +50,9 @@ def verify(state_dir: StateDir = Path(".muster")) -> Page:
 @reads(app, "list", example="muster audit list --action gpu.retire --limit 50")
 def list_entries(
     within: WithinOptions,
-    actor: Annotated[str | None, typer.Option(help="The actor's whole name.")] = None,
-    action: Annotated[list[str] | None, typer.Option(help="Such as job.cancel; may be repeated.")] = None,
-    about: Annotated[str | None, typer.Option(help="The id of what was changed, in full.")] = None,
+    actor: Annotated[str | None, typer.Option(help=parameter_help("actor"))] = None,
+    action: Annotated[list[str] | None, typer.Option(help=parameter_help("action", "May be repeated."))] = None,
+    about: Annotated[str | None, typer.Option(help=parameter_help("list_audit.subject"))] = None,
     tenant: TenantOption = None,
     limit: Limit = 20,
 ) -> Listing:

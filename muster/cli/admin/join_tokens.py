@@ -5,6 +5,7 @@ from typing import Annotated
 import typer
 
 from muster.cli.framework.durations import seconds_of
+from muster.cli.framework.field_help import field_help
 from muster.cli.framework.output import Done, DryRun, changes, moment_of
 from muster.cli.framework.profile import open_client
 from muster.documents import NewJoinToken
@@ -14,10 +15,10 @@ app = typer.Typer(help="Join tokens, by which hosts enrol.", no_args_is_help=Tru
 
 @changes(app, "create", example="muster join-token create gpu-07 --rack r2 > gpu-07.token")
 def create(
-    host_name: Annotated[str, typer.Argument(help="The host that may enrol by it.")],
-    expires: Annotated[str, typer.Option(help="Such as 15m; a day at most.")] = "15m",
-    address: Annotated[str | None, typer.Option(help="Where ranks meet; by default where it enrols from.")] = None,
-    rack: Annotated[str | None, typer.Option(help="Its place.")] = None,
+    host_name: Annotated[str, typer.Argument(help=field_help("WantedJoinToken.host_name"))],
+    expires: Annotated[str, typer.Option(help=field_help("expires_in_s", "Such as 15m; a day at most."))] = "15m",
+    address: Annotated[str | None, typer.Option(help=field_help("WantedJoinToken.address"))] = None,
+    rack: Annotated[str | None, typer.Option(help=field_help("rack"))] = None,
     *,
     dry_run: DryRun = False,
 ) -> Done:

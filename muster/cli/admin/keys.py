@@ -6,6 +6,7 @@ from typing import Annotated, Final
 import typer
 
 from muster.cli.framework.durations import seconds_of
+from muster.cli.framework.field_help import field_help
 from muster.cli.framework.list_options import ActiveOption, NamePart, OldestFirst, RoleOption
 from muster.cli.framework.names import KeyId, NodeOption, TenantOption, node_named, tenant_named
 from muster.cli.framework.output import Done, DryRun, Listing, Page, age, changes, moment_of, reads
@@ -41,11 +42,16 @@ COLUMNS: Final = (
 
 @changes(app, "create", example="muster key create --name ci --role tenant_member --tenant acme --expires 90d > ci.key")
 def create(
-    name: Annotated[str, typer.Option(help="What it is for.")],
-    role: Annotated[str, typer.Option(help="tenant_member, tenant_admin, operator, auditor or node.")],
+    name: Annotated[str, typer.Option(help=field_help("NewApiKey.name"))],
+    role: Annotated[
+        str, typer.Option(help=field_help("role", "tenant_member, tenant_admin, operator, auditor or node."))
+    ],
     tenant: TenantOption = None,
     node: NodeOption = None,
-    expires: Annotated[str | None, typer.Option(help="Such as 90d; without it the key does not expire.")] = None,
+    expires: Annotated[
+        str | None,
+        typer.Option(help=field_help("expires_at", "Such as 90d; without it the key does not expire.")),
+    ] = None,
     *,
     dry_run: DryRun = False,
 ) -> Done:

@@ -4,6 +4,7 @@ from typing import Annotated, Final
 
 import typer
 
+from muster.cli.framework.field_help import field_help
 from muster.cli.framework.list_options import ActiveOption, NameOrder, NamePart, RoleOption
 from muster.cli.framework.names import PersonName, TenantOption, person_named, tenant_named
 from muster.cli.framework.output import Done, DryRun, Listing, age, changes, reads
@@ -42,8 +43,8 @@ def list_persons(
 
 @changes(app, "create", example="muster person create ann --role operator")
 def create(
-    name: Annotated[str, typer.Argument(help="What they sign in with.")],
-    role: Annotated[str, typer.Option(help="tenant_member, tenant_admin, operator or auditor.")],
+    name: Annotated[str, typer.Argument(help=field_help("NewPerson.name"))],
+    role: Annotated[str, typer.Option(help=field_help("role", "tenant_member, tenant_admin, operator or auditor."))],
     tenant: TenantOption = None,
     *,
     dry_run: DryRun = False,

@@ -7,6 +7,7 @@ from typing import Annotated, Any, Final
 import typer
 
 from muster.cli.framework.exits import Exit
+from muster.cli.framework.field_help import field_help, parameter_help
 from muster.cli.framework.list_options import WithinOptions
 from muster.cli.framework.output import Done, DryRun, Listing, Page, Table, age, changes, reads, yaml_of
 from muster.cli.framework.pending import once
@@ -42,7 +43,9 @@ def list_versions(within: WithinOptions) -> Listing:
 
 @reads(app, "show", example="muster policy show > policy.yaml")
 def show(
-    version: Annotated[int | None, typer.Argument(min=1, help="By default what is active.")] = None,
+    version: Annotated[
+        int | None, typer.Argument(min=1, help=parameter_help("version", "By default what is active."))
+    ] = None,
 ) -> Page:
     """Show the policy with every default filled in, as YAML that `muster policy check` accepts."""
     with open_client(as_operator=True) as client:
@@ -92,8 +95,8 @@ def check(
 @changes(app, "activate", example="muster policy activate policy.yaml --reason 'longer notice for spot'")
 def activate(
     file: File,
-    reason: Annotated[str, typer.Option(help="Why; it is recorded with the version and in the audit.")],
-    expected: Annotated[int | None, typer.Option(min=1, help="Only if this version is active now.")] = None,
+    reason: Annotated[str, typer.Option(help=field_help("reason"))],
+    expected: Annotated[int | None, typer.Option(min=1, help=parameter_help("activate_policy.if-match"))] = None,
     *,
     dry_run: DryRun = False,
 ) -> Done:

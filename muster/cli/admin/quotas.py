@@ -5,6 +5,7 @@ from typing import Annotated, Any, Final
 
 import typer
 
+from muster.cli.framework.field_help import field_help, parameter_help
 from muster.cli.framework.list_options import TierOption
 from muster.cli.framework.names import TenantName, tenant_named
 from muster.cli.framework.output import Done, DryRun, Listing, age, changes, reads
@@ -32,17 +33,15 @@ COLUMNS: Final = (
 @changes(app, "set", example="muster tenant quota set acme spot 16 --guaranteed 8 --reason 'their contract'")
 def set_quota(
     tenant: TenantName,
-    tier: Annotated[str, typer.Argument(help="Such as on_demand.")],
-    reason: Annotated[str, typer.Option(help="Why; it is recorded in the audit.")],
+    tier: Annotated[str, typer.Argument(help=parameter_help("tier", "Such as on_demand."))],
+    reason: Annotated[str, typer.Option(help=field_help("reason"))],
     ceiling: Annotated[
         int | None,
-        typer.Argument(min=0, help="The most GPUs. A lower limit than in use stops no job. Left out: no limit."),
+        typer.Argument(min=0, help=field_help("NewQuota.ceiling_gpus", "A lower limit than in use stops no job.")),
     ] = None,
     *,
-    guaranteed: Annotated[int, typer.Option(min=0, help="GPUs that its jobs come first for.")] = 0,
-    borrowable: Annotated[
-        int | None, typer.Option(min=0, help="So many more than are guaranteed. Left out: no limit.")
-    ] = None,
+    guaranteed: Annotated[int, typer.Option(min=0, help=field_help("NewQuota.guaranteed_gpus"))] = 0,
+    borrowable: Annotated[int | None, typer.Option(min=0, help=field_help("NewQuota.borrowable_gpus"))] = None,
     dry_run: DryRun = False,
 ) -> Done:
     """Set all three numbers of a tenant with all below it; from now on no placement passes a limit."""
@@ -79,7 +78,9 @@ def _limits_text(quota: Mapping[str, Any]) -> str:
 
 @reads(app, "list", example="muster tenant quota list acme")
 def list_quotas(
-    tenant: Annotated[str | None, typer.Argument(metavar="TENANT", help="Its name or ten_…; without one, all.")] = None,
+    tenant: Annotated[
+        str | None, typer.Argument(metavar="TENANT", help=parameter_help("tenant_id", "Without one, all."))
+    ] = None,
     tier: TierOption = None,
 ) -> Listing:
     """List quotas, of one tenant or of all; a tier that is not listed has none. `-`: no limit.

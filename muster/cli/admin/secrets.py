@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Final
 import typer
 
 from muster.cli.framework.exits import CommandError, Exit
+from muster.cli.framework.field_help import field_help, parameter_help
 from muster.cli.framework.list_options import NameOrder, NamePart
 from muster.cli.framework.names import TenantOption, tenant_named
 from muster.cli.framework.output import Done, DryRun, Listing, age, changes, reads
@@ -34,7 +35,7 @@ KEY_COLUMNS: Final = (
     Column("STATE", lambda key: "active" if key["is_active"] else "kept" if key["is_usable"] else "missing"),
     Column("VALUES", lambda key: key["num_values"]),
 )
-SecretName = Annotated[str, typer.Argument(metavar="NAME", help="Its name, such as hf-token, or sec_….")]
+SecretName = Annotated[str, typer.Argument(metavar="NAME", help=parameter_help("secret_id"))]
 NoValue = Annotated[str | None, typer.Argument(hidden=True)]
 ValueFile = Annotated[
     Path | None,
@@ -47,7 +48,7 @@ def set_secret(
     name: SecretName,
     value: NoValue = None,
     file: ValueFile = None,
-    job: Annotated[list[str] | None, typer.Option(help="Only for jobs of this name; may be repeated.")] = None,
+    job: Annotated[list[str] | None, typer.Option(help=field_help("NewSecret.jobs", "May be repeated."))] = None,
     tenant: TenantOption = None,
     *,
     dry_run: DryRun = False,

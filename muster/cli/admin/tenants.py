@@ -5,6 +5,7 @@ from typing import Annotated, Final
 import typer
 
 from muster.cli.admin import quotas
+from muster.cli.framework.field_help import field_help, parameter_help
 from muster.cli.framework.list_options import NameOrder, NamePart
 from muster.cli.framework.names import TenantName, tenant_named
 from muster.cli.framework.output import Done, DryRun, Listing, age, changes, reads
@@ -31,7 +32,9 @@ LIMIT_COLUMNS: Final = (
 
 @changes(app, "create", example="muster tenant create acme")
 def create(
-    name: Annotated[str, typer.Argument(help="Small letters, digits and . _ -.")], *, dry_run: DryRun = False
+    name: Annotated[str, typer.Argument(help=field_help("name", "Small letters, digits and . _ -."))],
+    *,
+    dry_run: DryRun = False,
 ) -> Done:
     """Create a tenant."""
     with open_client(as_operator=True) as client:
@@ -49,9 +52,9 @@ def create(
 @changes(app, "place", example="muster tenant place vision --under research --weight 2 --reason 'their share'")
 def place(
     tenant: TenantName,
-    reason: Annotated[str, typer.Option(help="Why; it is recorded in the audit.")],
-    under: Annotated[str | None, typer.Option(help="The department that it is a team of. Left out: of none.")] = None,
-    weight: Annotated[float, typer.Option(min=0.001, help="Of its share, among those under the same one.")] = 1.0,
+    reason: Annotated[str, typer.Option(help=field_help("reason"))],
+    under: Annotated[str | None, typer.Option(help=field_help("TenantPlace.parent_id"))] = None,
+    weight: Annotated[float, typer.Option(min=0.001, help=field_help("TenantPlace.weight"))] = 1.0,
     *,
     dry_run: DryRun = False,
 ) -> Done:
@@ -68,7 +71,7 @@ def place(
 @reads(app, "list", example="muster tenant list")
 def list_tenants(
     name: NamePart = None,
-    parent: Annotated[str | None, typer.Option(help="Only those right below this tenant; its name or ten_….")] = None,
+    parent: Annotated[str | None, typer.Option(help=parameter_help("parent_id", "Its name or ten_…."))] = None,
     order: NameOrder = "name",
 ) -> Listing:
     """List the tenants that this key sees."""

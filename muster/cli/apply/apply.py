@@ -13,6 +13,7 @@ from muster.cli.apply.present import read_present
 from muster.cli.apply.reading import STDIN, Wanted, read_documents, require_none
 from muster.cli.apply.steps import Action, Requesting, Step
 from muster.cli.framework.exits import CommandError, Exit, exit_of
+from muster.cli.framework.field_help import field_help
 from muster.cli.framework.output import AsJson, AsYaml, Format, Page, show
 from muster.cli.framework.profile import open_client
 from muster.cli.framework.tables import printable
@@ -32,7 +33,7 @@ def apply(
     files: Annotated[
         list[Path], typer.Option("--file", "-f", help="A file, a folder of files, or - for stdin; may be repeated.")
     ],
-    reason: Annotated[str, typer.Option(help="Why; it is recorded in the audit with each change.")] = "",
+    reason: Annotated[str, typer.Option(help=field_help("reason"))] = "",
     prune: Annotated[
         list[str] | None, typer.Option(help="A kind whose objects are ended if no document has them: cordon.")
     ] = None,

@@ -27,13 +27,13 @@ _INDENT: Final = " " * 8
 
 @app.command("list", epilog=EXAMPLE)
 def list_events(
-    after: Annotated[int, typer.Option(min=0, help="Begin behind this position.")] = 0,
-    last: Annotated[int | None, typer.Option(min=1, help="Only so many, the newest.")] = None,
-    kind: Annotated[str | None, typer.Option(help="What its kind begins with: job., gpu.moved.")] = None,
-    about: Annotated[str | None, typer.Option(help="The id of a job, GPU, node, … in full.")] = None,
+    after: Annotated[int, typer.Option(min=0, help=parameter_help("after"))] = 0,
+    last: Annotated[int | None, typer.Option(min=1, help=parameter_help("limit", "The newest."))] = None,
+    kind: Annotated[str | None, typer.Option(help=parameter_help("newest_events.kind"))] = None,
+    about: Annotated[str | None, typer.Option(help=parameter_help("subject_id"))] = None,
     tenant: TenantOption = None,
-    since: Annotated[str | None, typer.Option(help=f"{parameter_help('since')} {MOMENT}")] = None,
-    until: Annotated[str | None, typer.Option(help=f"{parameter_help('until')} {MOMENT}")] = None,
+    since: Annotated[str | None, typer.Option(help=parameter_help("since", MOMENT))] = None,
+    until: Annotated[str | None, typer.Option(help=parameter_help("until", MOMENT))] = None,
     *,
     follow: Annotated[
         bool, typer.Option("--follow", "-f", "--watch", "-w", help="Continue with new events, until Ctrl-C.")

@@ -5,6 +5,7 @@ from typing import Annotated, Final, Literal
 
 import typer
 
+from muster.cli.framework.field_help import field_help, parameter_help
 from muster.cli.framework.list_options import Limit, WithinOptions
 from muster.cli.framework.names import IncidentId
 from muster.cli.framework.output import Done, DryRun, Listing, Page, age, changes, reads
@@ -28,9 +29,11 @@ COLUMNS: Final = (
 @reads(app, "list", example="muster incident list --state all --watch")
 def list_incidents(
     within: WithinOptions,
-    state: Annotated[State, typer.Option(help="open, closed or all.")] = "open",
-    kind: Annotated[list[str] | None, typer.Option(help="Such as judge_failed; may be repeated.")] = None,
-    about: Annotated[str | None, typer.Option(help="The id of a GPU, job, tenant, … in full.")] = None,
+    state: Annotated[State, typer.Option(help=parameter_help("state", "open, closed or all."))] = "open",
+    kind: Annotated[
+        list[str] | None, typer.Option(help=parameter_help("kind", "Such as judge_failed; may be repeated."))
+    ] = None,
+    about: Annotated[str | None, typer.Option(help=parameter_help("list_incidents.subject"))] = None,
     limit: Limit = 20,
 ) -> Listing:
     """List incidents, the newest first."""
@@ -63,7 +66,7 @@ def show(incident_id: IncidentId) -> Page:
 @changes(app, "close", example="muster incident close inc_… --reason 'the host has torch again'")
 def close(
     incident_id: IncidentId,
-    reason: Annotated[str, typer.Option(help="What was done about it.")],
+    reason: Annotated[str, typer.Option(help=field_help("IncidentClosing.reason"))],
     *,
     dry_run: DryRun = False,
 ) -> Done:

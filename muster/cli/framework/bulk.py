@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, Protocol
 import typer
 
 from muster.cli.framework.exits import CommandError, Exit, exit_of
+from muster.cli.framework.field_help import field_help, parameter_help
 from muster.cli.framework.list_options import LabelOption, RackOption, bounds
 from muster.cli.framework.moments import MOMENT
 from muster.cli.framework.names import TenantOption, node_named, tenant_named
@@ -25,9 +26,7 @@ class Send(Protocol):
     def __call__(self, wanted: Any, /, *, dry_run: bool) -> "BulkAnswer": ...
 
 
-Expect = Annotated[
-    int | None, typer.Option(min=0, help="How many are to be changed, as --dry-run shows; another number is refused.")
-]
+Expect = Annotated[int | None, typer.Option(min=0, help=field_help("BulkChange.expected"))]
 ITEMS: Final = (
     Column("NAME", lambda item: item["name"]),
     Column("ID", lambda item: item["id"]),
@@ -40,12 +39,14 @@ ITEMS: Final = (
 class NodeSelection:
     """Which nodes: all conditions hold."""
 
-    contact: Annotated[list[str] | None, typer.Option(help="LIVE, SILENT or LOST; may be repeated.")] = None
-    name: Annotated[str | None, typer.Option(help="A part of its name.")] = None
+    contact: Annotated[
+        list[str] | None, typer.Option(help=parameter_help("contact", "LIVE, SILENT or LOST; may be repeated."))
+    ] = None
+    name: Annotated[str | None, typer.Option(help=parameter_help("list_nodes.name"))] = None
     rack: RackOption = None
     label: LabelOption = None
-    tenant: Annotated[str | None, typer.Option(help="Where a job of this tenant has GPUs now.")] = None
-    tier: Annotated[str | None, typer.Option(help="Where a job of this tier has GPUs now.")] = None
+    tenant: Annotated[str | None, typer.Option(help=parameter_help("list_nodes.tenant_id"))] = None
+    tier: Annotated[str | None, typer.Option(help=parameter_help("list_nodes.tier"))] = None
 
     @property
     def is_given(self) -> bool:
@@ -67,15 +68,15 @@ class NodeSelection:
 class JobSelection:
     """Which jobs: all conditions hold."""
 
-    state: Annotated[list[str] | None, typer.Option(help="QUEUED, ACTIVE, …; may be repeated.")] = None
-    name: Annotated[str | None, typer.Option(help="Jobs of this name alone.")] = None
+    state: Annotated[list[str] | None, typer.Option(help=parameter_help("state", "QUEUED, ACTIVE, …."))] = None
+    name: Annotated[str | None, typer.Option(help=parameter_help("list_jobs.name"))] = None
     tenant: TenantOption = None
-    tier: Annotated[str | None, typer.Option(help="Jobs of this tier alone.")] = None
+    tier: Annotated[str | None, typer.Option(help=parameter_help("list_jobs.tier"))] = None
     label: LabelOption = None
-    node: Annotated[str | None, typer.Option(help="Jobs that have a part on this host now, by its name or id.")] = None
-    rack: Annotated[str | None, typer.Option(help="Jobs that have a part in this rack now.")] = None
-    since: Annotated[str | None, typer.Option(help=f"Submitted then or later. {MOMENT}")] = None
-    until: Annotated[str | None, typer.Option(help=f"Submitted before. {MOMENT}")] = None
+    node: Annotated[str | None, typer.Option(help=parameter_help("list_jobs.node"))] = None
+    rack: Annotated[str | None, typer.Option(help=parameter_help("list_jobs.rack"))] = None
+    since: Annotated[str | None, typer.Option(help=parameter_help("list_jobs.since", MOMENT))] = None
+    until: Annotated[str | None, typer.Option(help=parameter_help("list_jobs.until", MOMENT))] = None
 
     @property
     def is_given(self) -> bool:

@@ -16,23 +16,22 @@ if TYPE_CHECKING:
 RackOption = Annotated[str | None, typer.Option(help=parameter_help("rack"))]
 TierOption = Annotated[str | None, typer.Option(help=parameter_help("tier"))]
 LabelOption = Annotated[list[str] | None, typer.Option(help=parameter_help("label"), metavar="NAME[=VALUE]")]
-NamePart = Annotated[str | None, typer.Option(help="A part of its name.")]
-NameOrder = Annotated[Literal["name", "newest", "oldest"], typer.Option(help="name, newest or oldest.")]
-ActiveOption = Annotated[
-    bool | None, typer.Option("--active/--ended", help="Only what counts now, or only what does not.")
+NamePart = Annotated[str | None, typer.Option(help=parameter_help("name"))]
+NameOrder = Annotated[
+    Literal["name", "newest", "oldest"], typer.Option(help=parameter_help("order", "name, newest or oldest."))
 ]
-OldestFirst = Annotated[bool, typer.Option("--oldest-first", help="The oldest first.")]
-RoleOption = Annotated[list[str] | None, typer.Option(help="Only of this role; may be repeated.")]
-Limit = Annotated[int, typer.Option(min=1, help="How many at most.")]
-OrderOption = Annotated[str | None, typer.Option(help=parameter_help("order"))]
+ActiveOption = Annotated[bool | None, typer.Option("--active/--ended", help=parameter_help("active"))]
+OldestFirst = Annotated[bool, typer.Option("--oldest-first", help=parameter_help("order", "With it the oldest first."))]
+RoleOption = Annotated[list[str] | None, typer.Option(help=parameter_help("role"))]
+Limit = Annotated[int, typer.Option(min=1, help=parameter_help("limit"))]
 
 
 @dataclass(frozen=True)
 class WithinOptions:
     """Bounds in time, and the order by it."""
 
-    since: Annotated[str | None, typer.Option(help=f"{parameter_help('since')} {MOMENT}")] = None
-    until: Annotated[str | None, typer.Option(help=f"{parameter_help('until')} {MOMENT}")] = None
+    since: Annotated[str | None, typer.Option(help=parameter_help("since", MOMENT))] = None
+    until: Annotated[str | None, typer.Option(help=parameter_help("until", MOMENT))] = None
     oldest_first: OldestFirst = False
 
     def query(self) -> "Within":

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Final
 import typer
 
 from muster.cli.framework.exits import CommandError, Exit
+from muster.cli.framework.field_help import parameter_help
 from muster.cli.framework.job_names import resolved
 
 if TYPE_CHECKING:
@@ -84,38 +85,44 @@ def _reclaims(client: "RestClient") -> Iterable[tuple[str, str]]:
     return [(each["id"], each["state"]) for each in islice(client.reclaims(limit=COMPLETED), COMPLETED)]
 
 
-_ONE_JOB: Final = "Its name or job_…, as much of either as names one, or - for the last that you submitted."
+_ONE_JOB: Final = parameter_help("job_id")
 JobId = Annotated[
     str, typer.Argument(metavar="JOB", help=_ONE_JOB, callback=resolved, autocompletion=_completing(_jobs))
 ]
 MaybeJob = Annotated[
     str | None, typer.Argument(metavar="JOB", help=_ONE_JOB, callback=resolved, autocompletion=_completing(_jobs))
 ]
-GpuName = Annotated[
-    str, typer.Argument(metavar="GPU", help="GPU-…, or as much of it as names one.", autocompletion=_completing(_gpus))
-]
+GpuName = Annotated[str, typer.Argument(metavar="GPU", help=parameter_help("uuid"), autocompletion=_completing(_gpus))]
 NodeName = Annotated[
-    str, typer.Argument(metavar="NODE", help="Its name or node_….", autocompletion=_completing(_nodes))
+    str, typer.Argument(metavar="NODE", help=parameter_help("node_id"), autocompletion=_completing(_nodes))
 ]
 MaybeNode = Annotated[
-    str | None, typer.Argument(metavar="NODE", help="Its name or node_….", autocompletion=_completing(_nodes))
+    str | None, typer.Argument(metavar="NODE", help=parameter_help("node_id"), autocompletion=_completing(_nodes))
 ]
 TenantName = Annotated[
-    str, typer.Argument(metavar="TENANT", help="Its name or ten_….", autocompletion=_completing(_tenants))
+    str, typer.Argument(metavar="TENANT", help=parameter_help("tenant_id"), autocompletion=_completing(_tenants))
 ]
 PersonName = Annotated[
-    str, typer.Argument(metavar="PERSON", help="Their name or prs_….", autocompletion=_completing(_persons))
+    str, typer.Argument(metavar="PERSON", help=parameter_help("person_id"), autocompletion=_completing(_persons))
 ]
-CordonId = Annotated[str, typer.Argument(metavar="CORDON", help="cdn_…", autocompletion=_completing(_cordons))]
-KeyId = Annotated[str, typer.Argument(metavar="KEY", help="key_…", autocompletion=_completing(_keys))]
-VerdictId = Annotated[str, typer.Argument(metavar="VERDICT", help="vrd_…", autocompletion=_completing(_verdicts))]
-IncidentId = Annotated[str, typer.Argument(metavar="INCIDENT", help="inc_…", autocompletion=_completing(_incidents))]
-ReclaimId = Annotated[str, typer.Argument(metavar="RECLAIM", help="rcl_…", autocompletion=_completing(_reclaims))]
-NodeOption = Annotated[str | None, typer.Option(help="A node's name or node_….", autocompletion=_completing(_nodes))]
-GpuOption = Annotated[
-    str | None, typer.Option(help="GPU-…, or as much of it as names one.", autocompletion=_completing(_gpus))
+CordonId = Annotated[
+    str, typer.Argument(metavar="CORDON", help=parameter_help("cordon_id"), autocompletion=_completing(_cordons))
 ]
-TenantOption = Annotated[str | None, typer.Option(help="Its name or ten_….", autocompletion=_completing(_tenants))]
+KeyId = Annotated[str, typer.Argument(metavar="KEY", help=parameter_help("key_id"), autocompletion=_completing(_keys))]
+VerdictId = Annotated[
+    str, typer.Argument(metavar="VERDICT", help=parameter_help("verdict_id"), autocompletion=_completing(_verdicts))
+]
+IncidentId = Annotated[
+    str, typer.Argument(metavar="INCIDENT", help=parameter_help("incident_id"), autocompletion=_completing(_incidents))
+]
+ReclaimId = Annotated[
+    str, typer.Argument(metavar="RECLAIM", help=parameter_help("reclaim_id"), autocompletion=_completing(_reclaims))
+]
+NodeOption = Annotated[str | None, typer.Option(help=parameter_help("node"), autocompletion=_completing(_nodes))]
+GpuOption = Annotated[str | None, typer.Option(help=parameter_help("uuid"), autocompletion=_completing(_gpus))]
+TenantOption = Annotated[
+    str | None, typer.Option(help=parameter_help("tenant_id"), autocompletion=_completing(_tenants))
+]
 JobOption = Annotated[str | None, typer.Option(help=_ONE_JOB, callback=resolved, autocompletion=_completing(_jobs))]
 
 

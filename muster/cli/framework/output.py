@@ -14,6 +14,7 @@ from typing import Annotated, Any, Protocol, TypeVar
 import typer
 
 from muster.cli.framework.exits import CommandError, Exit
+from muster.cli.framework.field_help import parameter_help
 from muster.cli.framework.option_groups import given_to, with_options
 from muster.cli.framework.tables import Column, Document, paragraphs, table_lines
 from muster.documents.effect_lines import effect_parts
@@ -24,7 +25,7 @@ AsYaml = Annotated[bool, typer.Option("--yaml", help="The same as YAML.")]
 Wide = Annotated[bool, typer.Option("--wide", help="Every column, nothing shortened or folded.")]
 Watch = Annotated[bool, typer.Option("--watch", "-w", help="Show it again whenever something happens, until Ctrl-C.")]
 Every = Annotated[str, typer.Option(help="With --watch: look at least this often.")]
-DryRun = Annotated[bool, typer.Option("--dry-run", help="Say what it would do, and do nothing.")]
+DryRun = Annotated[bool, typer.Option("--dry-run", help=parameter_help("dry_run"))]
 Work = TypeVar("Work", bound=Callable[..., Any])
 
 

@@ -4,6 +4,7 @@ from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
+from muster.cli.framework.field_help import field_help, parameter_help
 from muster.cli.framework.output import Done, DryRun, Listing, age, changes, reads
 from muster.cli.framework.profile import open_client
 from muster.cli.framework.tables import Column
@@ -33,9 +34,9 @@ def list_breakers() -> Listing:
 
 @changes(app, "close", example="muster breaker close cohort --reason 'the driver is rolled back'")
 def close(
-    scope: Annotated[str, typer.Argument(help="An open one, or as much of it as names one: cohort.")],
-    reason: Annotated[str, typer.Option(help="Why rules may act there again.")],
-    breaker: Annotated[str, typer.Option(help="Which breaker.")] = "quarantine",
+    scope: Annotated[str, typer.Argument(help=field_help("BreakerClosing.scope"))],
+    reason: Annotated[str, typer.Option(help=field_help("BreakerClosing.reason"))],
+    breaker: Annotated[str, typer.Option(help=parameter_help("close_breaker.name"))] = "quarantine",
     *,
     dry_run: DryRun = False,
 ) -> Done:

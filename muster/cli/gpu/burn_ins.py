@@ -7,6 +7,7 @@ import typer
 
 from muster.cli.framework.durations import seconds_of
 from muster.cli.framework.exits import CommandError, Exit
+from muster.cli.framework.field_help import field_help, parameter_help
 from muster.cli.framework.list_options import Limit, WithinOptions
 from muster.cli.framework.names import GpuName, GpuOption, NodeOption, gpu_named, node_named, shortened
 from muster.cli.framework.output import Done, DryRun, Listing, Page, Table, age, changes, reads
@@ -29,8 +30,10 @@ def list_burn_ins(
     within: WithinOptions,
     gpu: GpuOption = None,
     node: NodeOption = None,
-    state: Annotated[list[str] | None, typer.Option(help="ORDERED, RUNNING, MEASURED, JUDGED or ABANDONED.")] = None,
-    outcome: Annotated[list[str] | None, typer.Option(help="passed or failed.")] = None,
+    state: Annotated[
+        list[str] | None, typer.Option(help=parameter_help("state", "ORDERED, RUNNING, MEASURED, JUDGED or ABANDONED."))
+    ] = None,
+    outcome: Annotated[list[str] | None, typer.Option(help=parameter_help("outcome", "passed or failed."))] = None,
     limit: Limit = 100,
 ) -> Listing:
     """List burn-ins, the newest order first."""
@@ -57,7 +60,7 @@ def list_burn_ins(
 
 
 @reads(app, "show", example="muster burnin show bi_…")
-def show(burn_in_id: Annotated[str, typer.Argument(metavar="BURN-IN", help="bi_…")]) -> Page:
+def show(burn_in_id: Annotated[str, typer.Argument(metavar="BURN-IN", help=parameter_help("burn_in_id"))]) -> Page:
     """Show one burn-in with its figures."""
     with open_client(as_operator=True) as client:
         return _page(client.burn_in(burn_in_id))
@@ -66,7 +69,7 @@ def show(burn_in_id: Annotated[str, typer.Argument(metavar="BURN-IN", help="bi_�
 @changes(app, "run", example="muster burnin run GPU-… --reason 'after the new fan' --wait")
 def run(
     gpu: GpuName,
-    reason: Annotated[str, typer.Option(help="Why; it is kept in the audit log.")],
+    reason: Annotated[str, typer.Option(help=field_help("reason"))],
     timeout: Annotated[str, typer.Option(help="With --wait: how long at most.")] = "1h",
     *,
     must_wait: Annotated[bool, typer.Option("--wait", help="Until its verdict; exit code 1 unless it passed.")] = False,

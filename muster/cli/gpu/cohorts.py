@@ -6,6 +6,7 @@ from typing import Annotated, Final
 import typer
 
 from muster.cli.framework.exits import CommandError, Exit
+from muster.cli.framework.field_help import parameter_help
 from muster.cli.framework.output import Listing, Page, Table, reads
 from muster.cli.framework.profile import open_client
 from muster.cli.framework.tables import Column, Document
@@ -53,7 +54,7 @@ def _distinguishing_keys(cohorts: Sequence[Document]) -> list[str]:
 
 
 @reads(app, "show", example="muster cohort show H100")
-def show(cohort: Annotated[str, typer.Argument(help="Its key, or a part of it that no other has.")]) -> Page:
+def show(cohort: Annotated[str, typer.Argument(help=parameter_help("key"))]) -> Page:
     """Show what all GPUs of a cohort have in common, their standings, and the results of their burn-ins."""
     with open_client(as_operator=True) as client:
         found = client.cohort(_named([str(each["key"]) for each in client.cohorts()], cohort))

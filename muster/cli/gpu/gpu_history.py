@@ -16,7 +16,7 @@ from muster.cli.framework.profile import open_client
 from muster.cli.framework.tables import Column, Document
 from muster.cli.gpu.burn_ins import verdict_words
 
-Limit = Annotated[int, typer.Option(min=1, max=200, help="How many at most.")]
+Limit = Annotated[int, typer.Option(min=1, max=200, help=parameter_help("limit"))]
 JOBS: Final = (
     Column("JOB", lambda item: item["job_id"]),
     Column("NAME", lambda item: item["job_name"], is_text=True),
@@ -104,7 +104,7 @@ def evidence(
     gpu: GpuName,
     within: WithinOptions,
     state: Annotated[list[str] | None, typer.Option(help=parameter_help("state"))] = None,
-    detector: Annotated[str | None, typer.Option(help="What its detector's name begins with.")] = None,
+    detector: Annotated[str | None, typer.Option(help=parameter_help("detector"))] = None,
     limit: Limit = 50,
 ) -> Listing:
     """List all evidence about it, the newest first."""
@@ -124,10 +124,12 @@ def latest(gpu: GpuName) -> Page:
 
 def history(
     gpu: GpuName,
-    metric: Annotated[list[str] | None, typer.Option(help="Such as temperature_c; may be repeated.")] = None,
-    since: Annotated[str | None, typer.Option(help=f"From then on. {MOMENT}")] = None,
-    until: Annotated[str | None, typer.Option(help=f"By default until now. {MOMENT}")] = None,
-    step: Annotated[float | None, typer.Option(help="Seconds between two points.")] = None,
+    metric: Annotated[
+        list[str] | None, typer.Option(help=parameter_help("metric", "Such as temperature_c; may be repeated."))
+    ] = None,
+    since: Annotated[str | None, typer.Option(help=parameter_help("get_history.from", MOMENT))] = None,
+    until: Annotated[str | None, typer.Option(help=parameter_help("get_history.until", MOMENT))] = None,
+    step: Annotated[float | None, typer.Option(help=parameter_help("get_history.step"))] = None,
 ) -> Page:
     """Show its readings over time, and the loss that its agent counted."""
     now = datetime.now(UTC)

@@ -8,7 +8,8 @@ import typer
 
 from muster.cli.framework.durations import seconds_of
 from muster.cli.framework.exits import CommandError, Exit
-from muster.cli.framework.list_options import HolderOptions, OrderOption, PlaceOptions
+from muster.cli.framework.field_help import field_help, parameter_help
+from muster.cli.framework.list_options import HolderOptions, PlaceOptions
 from muster.cli.framework.names import GpuName, JobOption, NodeOption, gpu_named, node_named, shortened
 from muster.cli.framework.output import Done, DryRun, Listing, Page, changes, reads
 from muster.cli.framework.pending import once
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
 
 app = typer.Typer(help="GPUs: what is known of each, and what to do about it.", no_args_is_help=True)
 
-Reason = Annotated[str, typer.Option(help="Why; it is stored with the GPU's history.")]
+Reason = Annotated[str, typer.Option(help=field_help("reason"))]
 Step = Literal["start", "finish", "fail"]
 Action = Literal["reset", "driver_reload", "reboot", "power_cycle", "field_diagnosis", "swap", "other"]
 
@@ -34,18 +35,16 @@ By = Literal["person", "agent"]
 def list_gpus(
     where: PlaceOptions,
     holder: HolderOptions,
-    standing: Annotated[
-        list[str] | None, typer.Option(help="HEALTHY, SUSPECT, …: the effective one; may be repeated.")
-    ] = None,
+    standing: Annotated[list[str] | None, typer.Option(help=parameter_help("standing", "HEALTHY, SUSPECT, …."))] = None,
     node: NodeOption = None,
-    model: Annotated[str | None, typer.Option(help="A part of its model's name.")] = None,
-    below: Annotated[float | None, typer.Option(help="Only scores under this.", min=0, max=101)] = None,
+    model: Annotated[str | None, typer.Option(help=parameter_help("model"))] = None,
+    below: Annotated[float | None, typer.Option(help=parameter_help("below"), min=0, max=101)] = None,
     job: JobOption = None,
-    order: OrderOption = None,
+    order: Annotated[str | None, typer.Option(help=parameter_help("list_gpus.order"))] = None,
     *,
     is_cordoned: Annotated[
         bool | None,
-        typer.Option("--cordoned/--not-cordoned", help="Only those with a cordon, also of the node, or without one."),
+        typer.Option("--cordoned/--not-cordoned", help=parameter_help("list_gpus.cordoned")),
     ] = None,
 ) -> Listing:
     """List GPUs with their effective standing and score: a person's standing counts over its own.
@@ -95,7 +94,7 @@ def show(gpu: GpuName) -> Page:
 @changes(app, "dismiss", example="muster gpu dismiss GPU-… ev_… --reason 'the cable was loose'")
 def dismiss(
     gpu: GpuName,
-    evidence: Annotated[str, typer.Argument(help="ev_…")],
+    evidence: Annotated[str, typer.Argument(help=parameter_help("evidence_id"))],
     reason: Reason,
     *,
     dry_run: DryRun = False,
@@ -109,15 +108,9 @@ def repair(
     gpu: GpuName,
     step: Annotated[Step, typer.Argument(help="start, finish or fail.")],
     reason: Reason,
-    action: Annotated[
-        Action | None, typer.Option(help="With start: the action. Default: the remedy that is due.")
-    ] = None,
-    fault_group: Annotated[
-        str | None, typer.Option("--for", help="The fault group, such as memory. Default: by its evidence.")
-    ] = None,
-    by: Annotated[
-        By, typer.Option(help="A person repairs it, or the agent of its host, which reports the end.")
-    ] = "person",
+    action: Annotated[Action | None, typer.Option(help=field_help("NewRepair.action"))] = None,
+    fault_group: Annotated[str | None, typer.Option("--for", help=field_help("NewRepair.fault_group"))] = None,
+    by: Annotated[By, typer.Option(help=field_help("NewRepair.by"))] = "person",
     *,
     dry_run: DryRun = False,
 ) -> Done:
@@ -155,7 +148,9 @@ def reinstate(gpu: GpuName, reason: Reason, *, dry_run: DryRun = False) -> Done:
 def quarantine(
     gpu: GpuName,
     reason: Reason,
-    for_: Annotated[str, typer.Option("--for", help="Until it is released, at most so long: 4h, 7d.")] = "7d",
+    for_: Annotated[
+        str, typer.Option("--for", help=field_help("until", "Such as 4h or 7d, or until it is released."))
+    ] = "7d",
     *,
     dry_run: DryRun = False,
 ) -> Done:
@@ -166,9 +161,9 @@ def quarantine(
 @changes(app, "override", example="muster gpu override GPU-… healthy --reason 'needed tonight' --for 12h")
 def override(
     gpu: GpuName,
-    standing: Annotated[str, typer.Argument(help="healthy or probation admit it, suspect takes nothing new.")],
+    standing: Annotated[str, typer.Argument(help=field_help("NewOverride.standing"))],
     reason: Reason,
-    for_: Annotated[str, typer.Option("--for", help="How long: 4h, 7d.")],
+    for_: Annotated[str, typer.Option("--for", help=field_help("until", "Such as 4h or 7d."))],
     *,
     dry_run: DryRun = False,
 ) -> Done:

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from muster.client.rest import RestClient
 
 app = typer.Typer(help="Bundles: the work folders that jobs start in.", no_args_is_help=True)
-BundleName = Annotated[str, typer.Argument(metavar="BUNDLE", help="Its digest, or the beginning of it.")]
+BundleName = Annotated[str, typer.Argument(metavar="BUNDLE", help=parameter_help("bundle"))]
 LEAST_DIGITS: Final = 6
 _DIGEST: Final = re.compile(r"[0-9a-f]{64}")
 COLUMNS: Final = (
@@ -43,7 +43,9 @@ def list_bundles(
     state: Annotated[str | None, typer.Option(help=parameter_help("state"))] = None,
     limit: Limit = 10_000,
     *,
-    is_largest_first: Annotated[bool, typer.Option("--largest-first", help="The largest first.")] = False,
+    is_largest_first: Annotated[
+        bool, typer.Option("--largest-first", help=parameter_help("order", "With it the largest first."))
+    ] = False,
 ) -> Listing:
     """List bundles, the newest first, and how much the tenant stores."""
     order = within.query()

@@ -6,17 +6,16 @@ from typing import Annotated, Any
 
 import typer
 
+from muster.cli.framework.field_help import field_help
 from muster.cli.framework.options import unfit
 
-Venv = Annotated[Path | None, typer.Option(help="A virtual environment on the hosts; its Python runs it.")]
-Image = Annotated[
-    str | None, typer.Option(help="Run in a container: name@sha256:…, name:tag, or a squashfs file for enroot.")
-]
-Engine = Annotated[str | None, typer.Option(help="podman, docker or enroot. Default: what the host has.")]
+Venv = Annotated[Path | None, typer.Option(help=field_help("venv", "Its Python runs it."))]
+Image = Annotated[str | None, typer.Option(help=field_help("Container.image"))]
+Engine = Annotated[str | None, typer.Option(help=field_help("engine", "podman, docker or enroot."))]
 Mounts = Annotated[
-    list[str] | None, typer.Option("--mount", help="SOURCE[:TARGET][:rw], of the host; may be repeated.")
+    list[str] | None, typer.Option("--mount", help=field_help("mounts", "SOURCE[:TARGET][:rw], may be repeated."))
 ]
-User = Annotated[str | None, typer.Option("--user", help="UID:GID in the container. Default: the host worker's.")]
+User = Annotated[str | None, typer.Option("--user", help=field_help("Container.user"))]
 
 
 def environment_of(

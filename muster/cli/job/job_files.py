@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from muster.cli.framework.exits import CommandError, Exit
+from muster.cli.framework.field_help import parameter_help
 from muster.cli.framework.names import JobId
 from muster.cli.framework.output import Done, DryRun, Listing
 from muster.cli.framework.profile import find_profile, open_client
@@ -19,11 +20,11 @@ if TYPE_CHECKING:
     from muster.client.output_downloads import OutputDownload
     from muster.client.rest import RestClient
 
-Attempt = Annotated[int | None, typer.Option(min=1, help="The attempt's number. Default: the newest with outputs.")]
-Step = Annotated[
-    str | None, typer.Option(help="A checkpoint's step, or `final`. Default: the end, else the newest step.")
+Attempt = Annotated[
+    int | None, typer.Option(min=1, help=parameter_help("attempt", "Default: the newest with outputs."))
 ]
-Node = Annotated[int | None, typer.Option(min=0, help="One host of the attempt, from 0 on. Default: all.")]
+Step = Annotated[str | None, typer.Option(help=parameter_help("step", "Default: the end, else the newest step."))]
+Node = Annotated[int | None, typer.Option(min=0, help=parameter_help("node_rank"))]
 COLUMNS = (
     Column("PATH", lambda file: file["path"], is_text=True),
     Column("SIZE", lambda file: size_in_words(file["num_bytes"])),
@@ -36,7 +37,7 @@ COLUMNS = (
 
 def files(
     job_id: JobId,
-    path: Annotated[str, typer.Argument(help="With which the paths begin.", show_default=False)] = "",
+    path: Annotated[str, typer.Argument(help=parameter_help("prefix"), show_default=False)] = "",
     attempt: Attempt = None,
     step: Step = None,
     node: Node = None,
@@ -58,7 +59,9 @@ def files(
 
 def get(
     job_id: JobId,
-    path: Annotated[str | None, typer.Argument(help="A file or a folder. Default: all.", show_default=False)] = None,
+    path: Annotated[
+        str | None, typer.Argument(help=parameter_help("path", "Or a folder. Default: all."), show_default=False)
+    ] = None,
     output: Annotated[
         Path | None, typer.Option("--output", "-o", help="The folder for them. Default: one named as the job.")
     ] = None,

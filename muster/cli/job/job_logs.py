@@ -8,6 +8,7 @@ from typing import Annotated, Any, Final
 import typer
 
 from muster.cli.framework.exits import CommandError, Exit
+from muster.cli.framework.field_help import parameter_help
 from muster.cli.framework.names import JobId
 from muster.cli.framework.output import AsJson, json_of, print_line
 from muster.cli.framework.profile import open_client
@@ -20,12 +21,16 @@ LOG_POLL_S: Final = 2.0
 
 def logs(
     job_id: JobId,
-    rank: Annotated[int | None, typer.Option(min=0, help="This rank alone.")] = None,
-    attempt: Annotated[str | None, typer.Option(help="This attempt alone, att_…")] = None,
+    rank: Annotated[int | None, typer.Option(min=0, help=parameter_help("stream"))] = None,
+    attempt: Annotated[str | None, typer.Option(help=parameter_help("attempt_id"))] = None,
     *,
-    is_followed: Annotated[bool, typer.Option("--follow", "-f", help="Until the job ends.")] = False,
-    search: Annotated[str | None, typer.Option("--search", "-s", help="Only the lines that hold this text.")] = None,
-    ignore_case: Annotated[bool, typer.Option("--ignore-case", "-i", help="In that search.")] = False,
+    is_followed: Annotated[
+        bool, typer.Option("--follow", "-f", help=parameter_help("follow", "Until the job ends."))
+    ] = False,
+    search: Annotated[str | None, typer.Option("--search", "-s", help=parameter_help("contains"))] = None,
+    ignore_case: Annotated[
+        bool, typer.Option("--ignore-case", "-i", help=parameter_help("ignore_case", "In that search."))
+    ] = False,
     is_raw: Annotated[
         bool, typer.Option("--raw", help="As the program wrote it, with what may control your terminal.")
     ] = False,

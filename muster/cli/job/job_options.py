@@ -5,77 +5,74 @@ from typing import Annotated
 
 import typer
 
-Name = Annotated[str | None, typer.Option(help="Default: the script's name.")]
-Nodes = Annotated[int | None, typer.Option(min=1, help="How many hosts. Default: 1.")]
-Gpus = Annotated[int | None, typer.Option(min=1, help="GPUs a node. Default: 1.")]
-MinNodes = Annotated[
-    int | None, typer.Option(min=1, help="Elastic: it starts, and continues, with so few hosts. Default: as --nodes.")
-]
-MaxNodes = Annotated[
-    int | None, typer.Option(min=1, help="Elastic: it grows to so many where GPUs are idle. Default: as --nodes.")
-]
-Ranks = Annotated[int | None, typer.Option(min=1, help="Ranks a node; default: one a GPU.")]
-Tier = Annotated[str, typer.Option(help="As the policy names it: reserved, on_demand, spot.")]
+from muster.cli.framework.field_help import field_help
+
+Name = Annotated[str | None, typer.Option(help=field_help("name", "Default: the script's name."))]
+Nodes = Annotated[int | None, typer.Option(min=1, help=field_help("Shape.nodes", "Default: 1."))]
+Gpus = Annotated[int | None, typer.Option(min=1, help=field_help("gpus_per_node", "Default: 1."))]
+MinNodes = Annotated[int | None, typer.Option(min=1, help=field_help("Shape.min_nodes"))]
+MaxNodes = Annotated[int | None, typer.Option(min=1, help=field_help("Shape.max_nodes"))]
+Ranks = Annotated[int | None, typer.Option(min=1, help=field_help("ranks_per_node"))]
+Tier = Annotated[str, typer.Option(help=field_help("tier"))]
 MaxRestarts = Annotated[
     int | None,
-    typer.Option(min=0, help="New attempts that its own faults may cost, in a row without progress. Default: 3."),
+    typer.Option(min=0, help=field_help("max_restarts", "Default: 3.")),
 ]
-WallTime = Annotated[str | None, typer.Option(help="Such as 10m or 2h.")]
-Grace = Annotated[str | None, typer.Option(help="Between SIGTERM and SIGKILL, such as 30s.")]
-Memory = Annotated[str | None, typer.Option(help="Of each host, at most: such as 64GiB.")]
-Pids = Annotated[int | None, typer.Option(min=1, help="Processes and threads on each host, at most.")]
-GivenTier = Annotated[
-    str | None, typer.Option("--tier", help="As the policy names it: reserved, on_demand, spot. Default: on_demand.")
-]
+WallTime = Annotated[str | None, typer.Option(help=field_help("wall_time_s"))]
+Grace = Annotated[str | None, typer.Option(help=field_help("stop_grace_s"))]
+Memory = Annotated[str | None, typer.Option(help=field_help("HostLimits.memory_bytes", "Such as 64GiB."))]
+Pids = Annotated[int | None, typer.Option(min=1, help=field_help("HostLimits.pids"))]
+GivenTier = Annotated[str | None, typer.Option("--tier", help=field_help("tier", "Default: on_demand."))]
 OomDoublings = Annotated[
     int,
-    typer.Option(min=0, max=10, help="How often to double the accumulation after a lack of GPU memory, at most."),
+    typer.Option(min=0, max=10, help=field_help("Restart.gpu_oom_doublings")),
 ]
 OnHang = Annotated[
     str | None,
-    typer.Option(help="If no rank makes progress: restart, hold or notify (continue). Default: as the policy says."),
+    typer.Option(help=field_help("on_hang", "restart, hold or notify (continue).")),
 ]
 OnStraggler = Annotated[
     str | None,
     typer.Option(
-        help="If the others wait for a slow rank: notify, or swap (continue without its host after a checkpoint, where "
-        "that pays). Default: as the policy says."
+        help=field_help(
+            "on_straggler", "notify, or swap (continue without its host after a checkpoint, where that pays)."
+        )
     ),
 ]
 OnValueFault = Annotated[
     str | None,
     typer.Option(
-        help="If a value is not finite: stop, rollback[:GENERATIONS[:BUDGET]], skip[:GENERATIONS[:BUDGET]]. "
-        "Default: as the program says."
+        help=field_help("on_value_fault", "stop, rollback[:GENERATIONS[:BUDGET]], skip[:GENERATIONS[:BUDGET]].")
     ),
 ]
 RerunExitCodes = Annotated[
     str | None,
     typer.Option(
-        help="What the program means by exit codes 16 and 17. megatron: as Megatron-LM's rerun state machine; own: "
-        "something of its own. Default: run again on another GPU, and diverged."
+        help=field_help(
+            "rerun_exit_codes", "megatron: as Megatron-LM's rerun state machine; own: something of its own."
+        )
     ),
 ]
-Cpus = Annotated[float | None, typer.Option(min=0.01, help="Of each host, at most: such as 16 or 2.5.")]
-DiskReads = Annotated[str | None, typer.Option(help="From each disk of a host, a second, at most: such as 500MiB.")]
-DiskWrites = Annotated[str | None, typer.Option(help="To each disk of a host, a second, at most: such as 500MiB.")]
-Budget = Annotated[
-    float | None, typer.Option(min=0.001, help="GPU hours that all its attempts together may hold; then it is stopped.")
-]
+Cpus = Annotated[float | None, typer.Option(min=0.01, help=field_help("HostLimits.cpus", "Such as 16."))]
+DiskReads = Annotated[str | None, typer.Option(help=field_help("HostLimits.io_read_bytes_per_s", "Such as 500MiB."))]
+DiskWrites = Annotated[str | None, typer.Option(help=field_help("HostLimits.io_write_bytes_per_s", "Such as 500MiB."))]
+Budget = Annotated[float | None, typer.Option(min=0.001, help=field_help("budget_gpu_hours"))]
 Datasets = Annotated[
     list[str] | None,
-    typer.Option(help="NAME=PATH[,manifest=PATH][,verify=checksums], on every host; may be repeated."),
+    typer.Option(help=field_help("datasets", "NAME=PATH[,manifest=PATH][,verify=checksums], may be repeated.")),
 ]
 Outputs = Annotated[
     list[str] | None,
-    typer.Option(
-        "--outputs", help="PATTERN of files in the working folder to keep, such as 'models/**'. May be repeated."
-    ),
+    typer.Option("--outputs", help=field_help("JobSpec.outputs", "Such as 'models/**', may be repeated.")),
 ]
 Secrets = Annotated[
     list[str] | None,
-    typer.Option(help="NAME of a secret, a file for the program; or VARIABLE=NAME. May be repeated."),
+    typer.Option(help=field_help("secrets", "Or VARIABLE=NAME. May be repeated.")),
 ]
-Env = Annotated[list[str] | None, typer.Option(help="KEY=VALUE; may be repeated.")]
-Python = Annotated[Path | None, typer.Option(help="The interpreter with torch.")]
-Workdir = Annotated[Path | None, typer.Option(help="Default: this folder; in a container, one of the attempt's own.")]
+Env = Annotated[list[str] | None, typer.Option(help=field_help("env", "KEY=VALUE, may be repeated."))]
+Reason = Annotated[str | None, typer.Option(help=field_help("reason"))]
+Python = Annotated[Path | None, typer.Option(help=field_help("python", "It has torch."))]
+Workdir = Annotated[
+    Path | None,
+    typer.Option(help=field_help("working_dir", "Default: this folder; in a container, one of the attempt's own.")),
+]

@@ -6,15 +6,14 @@ import typer
 
 from muster import documents
 from muster.cli.framework.exits import CommandError, Exit
+from muster.cli.framework.field_help import parameter_help
 from muster.cli.framework.names import JobId
 from muster.cli.framework.output import Done, DryRun
 from muster.cli.framework.profile import open_client
+from muster.cli.job.job_options import Reason
 from muster.client.rest import RestClient
 
-Reason = Annotated[str | None, typer.Option(help="Why; it is recorded in the audit.")]
-Which = Annotated[
-    str, typer.Argument(help="Its step, its generation (step-…/gen-…) or its id (ckpt_…).", show_default=False)
-]
+Which = Annotated[str, typer.Argument(help=parameter_help("checkpoint_id"), show_default=False)]
 
 
 def pin(job_id: JobId, checkpoint: Which, reason: Reason = None, *, dry_run: DryRun = False) -> Done:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 import typer
 
 from muster.cli.framework.durations import seconds_of
+from muster.cli.framework.field_help import field_help
 from muster.cli.framework.names import JobId, TenantOption, tenant_named
 from muster.cli.framework.output import Page, age_of, moment_of
 from muster.cli.framework.profile import open_client
@@ -52,7 +53,8 @@ def plan(
     tier: Tier = "on_demand",
     wall_time: WallTime = None,
     name: Annotated[
-        str | None, typer.Option(help="Without a wall time: expect the time that jobs of this name took.")
+        str | None,
+        typer.Option(help=field_help("name", "Without a wall time the time is expected that jobs of this name took.")),
     ] = None,
     tenant: TenantOption = None,
     bundle: BundleFolder = None,

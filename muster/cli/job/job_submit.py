@@ -8,6 +8,7 @@ import typer
 
 from muster.cli.framework.durations import seconds_of
 from muster.cli.framework.exits import CommandError, Exit
+from muster.cli.framework.field_help import field_help
 from muster.cli.framework.job_names import note_submitted
 from muster.cli.framework.names import TenantOption, tenant_named
 from muster.cli.framework.options import unfit
@@ -138,7 +139,8 @@ def submit(
     around: ProgramOptions,
     source: SourceOptions,
     program: Annotated[
-        list[str] | None, typer.Argument(help="SCRIPT [ARGS…], or with --command the whole command.")
+        list[str] | None,
+        typer.Argument(help=field_help("script", "SCRIPT [ARGS…], or with --command the whole command.")),
     ] = None,
     name: Name = None,
     ranks: Ranks = None,

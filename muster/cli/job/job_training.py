@@ -5,6 +5,7 @@ from typing import Annotated, Final
 
 import typer
 
+from muster.cli.framework.field_help import parameter_help
 from muster.cli.framework.names import JobId
 from muster.cli.framework.output import Listing, age, moment_of
 from muster.cli.framework.profile import open_client
@@ -119,7 +120,9 @@ def _shares(found: Sequence[Document]) -> Iterator[str]:
         yield UNSEEN_EXCHANGE
 
 
-def steps(job_id: JobId, last: Annotated[int, typer.Option(min=1, help="Only so many, the newest.")] = 20) -> Listing:
+def steps(
+    job_id: JobId, last: Annotated[int, typer.Option(min=1, help=parameter_help("limit", "The newest."))] = 20
+) -> Listing:
     """List the loss, step by step."""
     with open_client() as client:
         return Listing(list(client.steps(job_id))[-last:], STEPS, "No step was reported.")

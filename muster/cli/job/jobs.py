@@ -6,28 +6,30 @@ from typing import Annotated, Final, Literal
 
 import typer
 
-from muster.cli.framework.bulk import Expect, JobSelection, change_all, require_one
+from muster.cli.framework.bulk import JobSelection
 from muster.cli.framework.durations import seconds_of
+from muster.cli.framework.field_help import field_help, parameter_help
 from muster.cli.framework.list_options import Limit, OldestFirst, WithinOptions
-from muster.cli.framework.names import JobId, MaybeJob
+from muster.cli.framework.names import JobId
 from muster.cli.framework.output import Done, DryRun, Listing, Page, Table, age, changes, moment_of, reads, until
 from muster.cli.framework.profile import open_client
 from muster.cli.framework.tables import Column, Document, printable
-from muster.cli.job.files.copies import copy, retry
+from muster.cli.job.files.copies import copy
 from muster.cli.job.files.export import export, schema
+from muster.cli.job.job_changes import add_changes
 from muster.cli.job.job_files import files, get
 from muster.cli.job.job_logs import logs
+from muster.cli.job.job_options import Reason
 from muster.cli.job.job_pins import pin, unpin
 from muster.cli.job.job_plan import explain, plan, reasons
 from muster.cli.job.job_submit import submit
 from muster.cli.job.job_training import figure_of, ranks, steps
-from muster.cli.job.job_wait import state_line, wait_for_end
+from muster.cli.job.job_wait import wait_for_end
 from muster.domain.job.checkpoint_interval import interval_in_words
 from muster.domain.job.dropped import dropped_in_words
 from muster.domain.job.energy import energy_in_words
 
 app = typer.Typer(help="Jobs: submit, watch, cancel.", no_args_is_help=True)
-Reason = Annotated[str | None, typer.Option(help="Why; it is recorded in the job's timeline.")]
 
 
 def _status_of(item: Document) -> str:
@@ -108,7 +110,6 @@ changes(
     context_settings={"allow_interspersed_args": False},
 )(submit)
 changes(app, "copy", example="muster job copy job_… --nodes 4 --set labels.run=second")(copy)
-changes(app, "retry", example="muster job retry job_… --follow")(retry)
 app.command("export", epilog="Example: `muster job export job_… > job.yaml`")(export)
 app.command("schema", epilog="Example: `muster job schema > job.schema.json`")(schema)
 reads(app, "plan", example="muster job plan --nodes 4 --gpus 8 --wall-time 2h")(plan)
@@ -203,11 +204,9 @@ def _hosts(job: Document, attempt: Document) -> str:
 def checkpoints(
     job_id: JobId,
     within: WithinOptions,
-    status: Annotated[list[str] | None, typer.Option(help="VERIFIED, GOOD, …; may be repeated.")] = None,
+    status: Annotated[list[str] | None, typer.Option(help=parameter_help("status", "VERIFIED, GOOD, …."))] = None,
     *,
-    is_pinned: Annotated[
-        bool | None, typer.Option("--pinned/--not-pinned", help="Only pinned ones, or only others.")
-    ] = None,
+    is_pinned: Annotated[bool | None, typer.Option("--pinned/--not-pinned", help=parameter_help("pinned"))] = None,
 ) -> Listing:
     """List generations with their status, the newest step first, and why one is never resumed from."""
     statuses = [each.upper() for each in status or []] or None
@@ -234,68 +233,13 @@ def events(job_id: JobId) -> Listing:
         return Listing(list(client.job_events(job_id)), EVENTS, "Nothing has happened to it yet.")
 
 
-@changes(app, "cancel", example="muster job cancel job_… --reason 'wrong data'")
-def cancel(
-    which: JobSelection,
-    job_id: MaybeJob = None,
-    reason: Reason = None,
-    expect: Expect = None,
-    *,
-    dry_run: DryRun = False,
-) -> Done | Page:
-    """Cancel a job: at once while it waits, else after its programs have stopped.
-
-    Without JOB, options such as --tenant select jobs: type it with --dry-run first, which shows them and their number.
-    """
-    require_one(job_id, which, "JOB")
-    with open_client() as client:
-        if job_id is None:
-            return change_all(
-                client,
-                client.cancel_jobs,
-                which,
-                reason=reason,
-                expect=expect,
-                dry_run=dry_run,
-                done="cancelled",
-            )
-        job = client.cancel_job(job_id, reason, dry_run=dry_run)
-    return Done(job, state_line(job))
-
-
-@changes(app, "release", example="muster job release job_… --reason 'the data is repaired'")
-def release(
-    which: JobSelection,
-    job_id: MaybeJob = None,
-    reason: Reason = None,
-    expect: Expect = None,
-    *,
-    dry_run: DryRun = False,
-) -> Done | Page:
-    """Release a job from HELD into the queue; only an operator may release a suspect program.
-
-    Without JOB, options such as --tenant select jobs: type it with --dry-run first, which shows them and their number.
-    """
-    require_one(job_id, which, "JOB")
-    with open_client() as client:
-        if job_id is None:
-            return change_all(
-                client,
-                client.release_jobs,
-                which,
-                reason=reason,
-                expect=expect,
-                dry_run=dry_run,
-                done="released",
-            )
-        job = client.release_job(job_id, reason, dry_run=dry_run)
-    return Done(job, state_line(job))
+add_changes(app)
 
 
 @changes(app, "resize", example="muster job resize job_… --nodes 2 --reason 'the rest is for the others'")
 def resize(
     job_id: JobId,
-    nodes: Annotated[int, typer.Option(min=1, help="How many hosts it requests, at most.")],
+    nodes: Annotated[int, typer.Option(min=1, help=field_help("Resizing.nodes"))],
     reason: Reason = None,
     *,
     dry_run: DryRun = False,

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from muster.cli.framework.exits import CommandError, Exit
+from muster.cli.framework.field_help import field_help
 from muster.cli.framework.options import unfit
 from muster.sizes import size_in_words
 
@@ -18,23 +19,16 @@ Lock = Annotated[
     Path | None,
     typer.Option(
         "--lock",
-        help="A uv.lock of the work folder, or a .txt of requirements with hashes: hosts build an environment from it, "
-        "once, and the program runs by its Python.",
+        help=field_help("lock", "Hosts build an environment from it, once, and the program runs by its Python."),
     ),
 ]
-Extras = Annotated[
-    list[str] | None, typer.Option("--extra", help="An extra of the project of a uv.lock; may be repeated.")
-]
-Groups = Annotated[
-    list[str] | None, typer.Option("--group", help="A dependency group of the project of a uv.lock; may be repeated.")
-]
+Extras = Annotated[list[str] | None, typer.Option("--extra", help=field_help("extras", "May be repeated."))]
+Groups = Annotated[list[str] | None, typer.Option("--group", help=field_help("Environment.groups", "May be repeated."))]
 FromHost = Annotated[
     list[str] | None,
-    typer.Option("--from-host", help="A package that the hosts' Python has, such as torch or nvidia-*; repeatable."),
+    typer.Option("--from-host", help=field_help("from_host", "May be repeated.")),
 ]
-AllowSource = Annotated[
-    bool, typer.Option("--allow-source", help="Build source distributions too, which runs their code.")
-]
+AllowSource = Annotated[bool, typer.Option("--allow-source", help=field_help("allows_source"))]
 
 
 @dataclass(frozen=True)

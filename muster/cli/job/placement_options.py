@@ -5,27 +5,28 @@ from typing import Annotated, Any
 
 import typer
 
+from muster.cli.framework.field_help import field_help
 from muster.cli.framework.options import unfit, value_of
 from muster.cli.job.job_options import Gpus, MaxNodes, MinNodes, Nodes
 from muster.domain.job.placement_options import labels_of, layout_of, slices_of
 
-TotalGpus = Annotated[
-    int | None, typer.Option(min=1, help="GPUs in all, on the fewest hosts that give as many each; no --nodes, --gpus.")
-]
-Within = Annotated[str | None, typer.Option(help="A level that must hold the whole gang, such as rack.")]
-Near = Annotated[str | None, typer.Option(help="A level that holds the whole gang if it can, such as rack.")]
+TotalGpus = Annotated[int | None, typer.Option(min=1, help=field_help("Shape.gpus"))]
+Within = Annotated[str | None, typer.Option(help=field_help("TopologyRule.required"))]
+Near = Annotated[str | None, typer.Option(help=field_help("TopologyRule.preferred"))]
 Slices = Annotated[
     list[str] | None,
-    typer.Option("--slice", help="LEVEL=RANKS: so many ranks in one domain, such as rack=16; may be repeated."),
+    typer.Option("--slice", help=field_help("TopologyRule.slices", "LEVEL=RANKS, may be repeated.")),
 ]
-Balance = Annotated[str | None, typer.Option(help="A level over whose domains the gang is spread evenly.")]
-Layout = Annotated[str | None, typer.Option(help="How ranks are divided: pp=2,dp=1,fsdp=4,tp=8, tp fastest.")]
-TpAcross = Annotated[bool, typer.Option("--tp-across-nodes", help="Let tensor-parallel groups span hosts.")]
+Balance = Annotated[str | None, typer.Option(help=field_help("TopologyRule.balance"))]
+Layout = Annotated[str | None, typer.Option(help=field_help("layout", "pp=2,dp=1,fsdp=4,tp=8, tp fastest."))]
+TpAcross = Annotated[bool, typer.Option("--tp-across-nodes", help=field_help("ParallelLayout.allow_tp_across_nodes"))]
 OnLabels = Annotated[
-    list[str] | None, typer.Option("--on-label", help="NAME=VALUE[|VALUE] of its hosts; may be repeated.")
+    list[str] | None,
+    typer.Option("--on-label", help=field_help("NodeLabelRule.required", "NAME=VALUE[|VALUE], may be repeated.")),
 ]
 NotOnLabels = Annotated[
-    list[str] | None, typer.Option("--not-on-label", help="NAME=VALUE[|VALUE] of no host of it; may be repeated.")
+    list[str] | None,
+    typer.Option("--not-on-label", help=field_help("NodeLabelRule.forbidden", "NAME=VALUE[|VALUE], may be repeated.")),
 ]
 
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from muster.cli.framework.field_help import field_help
 from muster.cli.framework.options import unfit
 from muster.cli.job.environments import Engine, Image, Mounts, User, Venv, environment_of
 from muster.cli.job.job_options import Env, Python, Workdir
@@ -30,7 +31,7 @@ class ProgramOptions(LockOptions):
     mounts: Mounts = None
     user: User = None
     workdir: Workdir = None
-    command: Annotated[bool, typer.Option("--command", help="Run as it is, without torchrun.")] = False
+    command: Annotated[bool, typer.Option("--command", help=field_help("launcher"))] = False
     bundle: BundleFolder = None
     no_bundle: NoBundle = False
 

@@ -5,6 +5,7 @@ from typing import Annotated, Final
 
 import typer
 
+from muster.cli.framework.field_help import parameter_help
 from muster.cli.framework.list_options import HolderOptions, Limit, WithinOptions
 from muster.cli.framework.names import JobOption, ReclaimId
 from muster.cli.framework.output import Listing, Page, age, moment_of, reads, until
@@ -35,7 +36,7 @@ COLUMNS: Final = (
 def list_reclaims(
     within: WithinOptions,
     holder: HolderOptions,
-    state: Annotated[list[str] | None, typer.Option(help="NOTIFIED, RELEASED, …; may be repeated.")] = None,
+    state: Annotated[list[str] | None, typer.Option(help=parameter_help("state", "NOTIFIED, RELEASED, …."))] = None,
     job: JobOption = None,
     limit: Limit = 20,
 ) -> Listing:

@@ -15,6 +15,7 @@ import typer
 
 from muster.cli.framework.durations import seconds_of
 from muster.cli.framework.exits import CommandError, Exit, close_quietly
+from muster.cli.framework.field_help import field_help
 from muster.cli.framework.option_groups import grouped
 from muster.cli.framework.output import AsJson, json_of, print_line
 from muster.cli.job.environments import Engine, Image, Mounts, User, Venv, environment_of
@@ -42,16 +43,14 @@ _EXIT_CODE_OF_STATE: Final = {"SUCCEEDED": Exit.OK, "FAILED": Exit.JOB_FAILED, "
 class RunRuleOptions:
     """How long a program may run here, and what follows from its faults."""
 
-    max_restarts: Annotated[
-        int, typer.Option(min=0, max=100, help="New attempts that faults may cost, in a row and without progress.")
-    ] = 3
+    max_restarts: Annotated[int, typer.Option(min=0, max=100, help=field_help("max_restarts"))] = 3
     pause: Annotated[str | None, typer.Option(help="Before a new attempt; it doubles, up to twice that. 30s.")] = None
     oom_doublings: OomDoublings = 0
     on_hang: OnHang = None
     on_value_fault: OnValueFault = None
     rerun_exit_codes: RerunExitCodes = None
-    wall_time: Annotated[str | None, typer.Option(help="Of all attempts together, such as 10m or 2h.")] = None
-    grace: Annotated[str | None, typer.Option(help="Between SIGTERM and SIGKILL, such as 30s.")] = None
+    wall_time: Annotated[str | None, typer.Option(help=field_help("wall_time_s", "All attempts together."))] = None
+    grace: Annotated[str | None, typer.Option(help=field_help("stop_grace_s"))] = None
 
     def fields(self) -> dict[str, Any]:
         return {
@@ -69,18 +68,19 @@ class RunProgramOptions:
     """How a program is started here. ``command``: as it is, without torchrun."""
 
     env: Annotated[
-        list[str] | None, typer.Option(help="KEY=VALUE; may be repeated. It sees little else of this shell's.")
+        list[str] | None,
+        typer.Option(help=field_help("env", "KEY=VALUE, may be repeated. It sees little else of this shell's.")),
     ] = None
-    python: Annotated[Path | None, typer.Option(help="The interpreter with torch. Default: this one.")] = None
+    python: Annotated[Path | None, typer.Option(help=field_help("python", "It has torch. Default: this one."))] = None
     venv: Venv = None
     image: Image = None
     engine: Engine = None
     mounts: Mounts = None
     user: User = None
     workdir: Annotated[
-        Path | None, typer.Option(help="The program's. Default: this folder, from which SCRIPT is found.")
+        Path | None, typer.Option(help=field_help("working_dir", "Default: this folder, from which SCRIPT is found."))
     ] = None
-    command: Annotated[bool, typer.Option("--command", help="Run as it is, without torchrun.")] = False
+    command: Annotated[bool, typer.Option("--command", help=field_help("launcher"))] = False
 
     def fields(self, words: list[str]) -> dict[str, Any]:
         around = environment_of(self.venv, self.image, self.engine, self.mounts, self.user)
@@ -89,15 +89,20 @@ class RunProgramOptions:
 
 @grouped
 def run(
-    program: Annotated[list[str], typer.Argument(help="SCRIPT [ARGS…], or with --command the whole command.")],
+    program: Annotated[
+        list[str], typer.Argument(help=field_help("script", "SCRIPT [ARGS…], or with --command the whole command."))
+    ],
     rules: RunRuleOptions,
     limits: LimitOptions,
     around: RunProgramOptions,
-    name: Annotated[str | None, typer.Option(help="Default: the script's name.")] = None,
+    name: Annotated[str | None, typer.Option(help=field_help("name", "Default: the script's name."))] = None,
     folder: Annotated[
         Path | None, typer.Option(help="For checkpoints, logs, records. Default: muster-runs/NAME here.")
     ] = None,
-    ranks: Annotated[int | None, typer.Option(min=1, max=576, help="Default: one a GPU, or one without GPUs.")] = None,
+    ranks: Annotated[
+        int | None,
+        typer.Option(min=1, max=576, help=field_help("ranks_per_node", "Default: one a GPU, or one without GPUs.")),
+    ] = None,
     gpus: Annotated[int | None, typer.Option(min=0, help="So many of this machine's. Default: all it has.")] = None,
     dcgm_exporter: Annotated[
         str | None,

@@ -7,6 +7,7 @@ from typing import Annotated, Any, Final
 import typer
 
 from muster.cli.framework.durations import seconds_of
+from muster.cli.framework.field_help import field_help
 from muster.cli.framework.names import JobId
 from muster.cli.framework.output import AsJson
 from muster.cli.framework.profile import open_client
@@ -33,7 +34,7 @@ def debug(
     job_id: JobId,
     ranks: Annotated[int, typer.Option(min=1, max=16, help="On this machine.")] = 2,
     wall_time: Annotated[str, typer.Option(help="Then it is stopped.")] = "10m",
-    env: Annotated[list[str] | None, typer.Option(help="KEY=VALUE; may be repeated.")] = None,
+    env: Annotated[list[str] | None, typer.Option(help=field_help("env", "KEY=VALUE, may be repeated."))] = None,
     *,
     as_json: AsJson = False,
 ) -> int:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Final
 import typer
 
 from muster.cli.framework.exits import CommandError, Exit
+from muster.cli.framework.field_help import field_help
 from muster.cli.framework.output import AsJson, Format, Page, Table, show
 from muster.cli.framework.tables import Column
 from muster.cli.job.environments import Venv, environment_of
@@ -30,16 +31,19 @@ _COLUMNS: Final = (
 
 
 def check(
-    program: Annotated[list[str], typer.Argument(help="SCRIPT [ARGS…]")],
+    program: Annotated[list[str], typer.Argument(help=field_help("script", "SCRIPT [ARGS…]."))],
     steps: Annotated[int, typer.Option(min=3, max=10_000, help="Compared steps.")] = 12,
     at: Annotated[int | None, typer.Option(min=1, help="The step that is saved. Default: 5, or the middle.")] = None,
-    ranks: Annotated[int | None, typer.Option(min=1, max=64, help="Default: one a GPU, or one without GPUs.")] = None,
+    ranks: Annotated[
+        int | None,
+        typer.Option(min=1, max=64, help=field_help("ranks_per_node", "Default: one a GPU, or one without GPUs.")),
+    ] = None,
     gpus: Annotated[int | None, typer.Option(min=0, help="So many of this machine's. Default: all it has.")] = None,
     ignore: Annotated[
         list[str] | None, typer.Option(help="A variable that decides nothing, such as a sum for the log; repeatable.")
     ] = None,
-    env: Annotated[list[str] | None, typer.Option(help="KEY=VALUE; may be repeated.")] = None,
-    python: Annotated[Path | None, typer.Option(help="The interpreter with torch. Default: this one.")] = None,
+    env: Annotated[list[str] | None, typer.Option(help=field_help("env", "KEY=VALUE, may be repeated."))] = None,
+    python: Annotated[Path | None, typer.Option(help=field_help("python", "It has torch. Default: this one."))] = None,
     venv: Venv = None,
     folder: Annotated[
         Path | None, typer.Option(help="For records and logs, a new one. Default: muster-runs/check-NAME/N here.")

@@ -6,6 +6,7 @@ from typing import Annotated, Any, Final, Literal
 
 import typer
 
+from muster.cli.framework.field_help import field_help, parameter_help
 from muster.cli.framework.list_options import Limit, WithinOptions
 from muster.cli.framework.names import JobId, JobOption, NodeOption, TenantOption, VerdictId, tenant_named
 from muster.cli.framework.output import Done, DryRun, Listing, Page, Table, age, changes, moment_of, reads
@@ -38,8 +39,10 @@ RULE_COLUMNS: Final = (
 @reads(app, "list", example="muster verdict list --watch")
 def list_verdicts(
     within: WithinOptions,
-    state: Annotated[State, typer.Option(help="standing, dismissed or all.")] = "standing",
-    kind: Annotated[list[str] | None, typer.Option(help="Such as hang; may be repeated.")] = None,
+    state: Annotated[State, typer.Option(help=parameter_help("state", "standing, dismissed or all."))] = "standing",
+    kind: Annotated[
+        list[str] | None, typer.Option(help=parameter_help("kind", "Such as hang; may be repeated."))
+    ] = None,
     job: JobOption = None,
     node: NodeOption = None,
     tenant: TenantOption = None,
@@ -80,7 +83,7 @@ def rules(job: JobOption = None) -> Page:
 @changes(app, "dismiss", example="muster verdict dismiss vrd_… --reason 'an evaluation that takes an hour'")
 def dismiss(
     verdict_id: VerdictId,
-    reason: Annotated[str, typer.Option(help="Why it was a false alarm.")],
+    reason: Annotated[str, typer.Option(help=field_help("VerdictDismissal.reason"))],
     *,
     dry_run: DryRun = False,
 ) -> Done:
@@ -93,7 +96,7 @@ def dismiss(
 @changes(app, "reset", example="muster verdict reset llama-8b --reason 'the storage was repaired'")
 def reset(
     job: JobId,
-    reason: Annotated[str, typer.Option(help="Why earlier dismissals are to mute no rule any more.")],
+    reason: Annotated[str, typer.Option(help=field_help("VerdictRulesReset.reason"))],
     *,
     dry_run: DryRun = False,
 ) -> Done:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 import typer
 
 from muster.cli.framework.exits import CommandError, Exit
+from muster.cli.framework.field_help import field_help
 from muster.cli.framework.progress import progress
 from muster.sizes import size_in_words
 
@@ -22,7 +23,7 @@ BundleFolder = Annotated[
     Path | None,
     typer.Option(
         "--bundle",
-        help="The work folder that hosts get. Default: this folder, if the program is named by a path in it.",
+        help=field_help("Program.bundle", "Default: this folder, if the program is named by a path in it."),
     ),
 ]
 NoBundle = Annotated[

@@ -7,6 +7,7 @@ import typer
 
 from muster.cli.framework.durations import seconds_of
 from muster.cli.framework.exits import CommandError, Exit
+from muster.cli.framework.field_help import field_help, parameter_help
 from muster.cli.framework.list_options import PlaceOptions, WithinOptions
 from muster.cli.framework.names import CordonId, GpuOption, NodeOption, gpu_named, node_named, shortened
 from muster.cli.framework.output import Done, DryRun, Listing, age, changes, reads, until
@@ -23,10 +24,12 @@ app = typer.Typer(help="Cordons: keep a node or GPU out of new placements.", no_
 
 @changes(app, "create", example="muster cordon create --node h100-1 --reason 'a fan is loud' --for 2h")
 def create(
-    reason: Annotated[str, typer.Option(help="Why; it is shown with the cordon.")],
+    reason: Annotated[str, typer.Option(help=field_help("NewCordon.reason"))],
     node: NodeOption = None,
     gpu: GpuOption = None,
-    for_: Annotated[str | None, typer.Option("--for", help="Such as 2h; without it until released.")] = None,
+    for_: Annotated[
+        str | None, typer.Option("--for", help=field_help("until", "Such as 2h; without it until released."))
+    ] = None,
     *,
     dry_run: DryRun = False,
 ) -> Done:
@@ -60,7 +63,7 @@ def list_cordons(
     within: WithinOptions,
     where: PlaceOptions,
     node: NodeOption = None,
-    owner: Annotated[str | None, typer.Option(help="The person or rule that set it.")] = None,
+    owner: Annotated[str | None, typer.Option(help=parameter_help("owner"))] = None,
 ) -> Listing:
     """List the cordons that are in force or will be, the newest first. A GPU's is at the place of its node."""
     with open_client(as_operator=True) as client:
@@ -86,7 +89,7 @@ def list_cordons(
 @changes(app, "release", example="muster cordon release cdn_… --reason 'the fan is new'")
 def release(
     cordon_id: CordonId,
-    reason: Annotated[str | None, typer.Option(help="Why now.")] = None,
+    reason: Annotated[str | None, typer.Option(help=field_help("reason"))] = None,
     *,
     dry_run: DryRun = False,
 ) -> Done:

@@ -11,6 +11,7 @@ from typing import Annotated, Final, TextIO
 import typer
 
 from muster.cli.framework.exits import CommandError, Exit
+from muster.cli.framework.field_help import parameter_help
 from muster.cli.framework.moments import MOMENT, moment_in
 from muster.cli.framework.names import NodeName
 from muster.cli.framework.output import json_of
@@ -22,8 +23,8 @@ WEEK: Final = "7d"
 
 def export(
     node: NodeName,
-    since: Annotated[str, typer.Option(help=f"From then on, at most 31 days before --until. {MOMENT}")] = WEEK,
-    until: Annotated[str | None, typer.Option(help=f"By default until now. {MOMENT}")] = None,
+    since: Annotated[str, typer.Option(help=parameter_help("export_node.from", MOMENT))] = WEEK,
+    until: Annotated[str | None, typer.Option(help=parameter_help("export_node.until", MOMENT))] = None,
     out: Annotated[Path | None, typer.Option(help="The file to write, instead of stdout. It must not exist.")] = None,
 ) -> int:
     """Write a node's reports and the actions on it, one JSON object a line, for `muster health replay`.

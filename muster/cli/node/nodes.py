@@ -10,7 +10,8 @@ import typer
 from muster.cli.framework.bulk import Expect, NodeSelection, change_all, require_one
 from muster.cli.framework.durations import seconds_of
 from muster.cli.framework.exits import CommandError, Exit
-from muster.cli.framework.list_options import HolderOptions, OrderOption, PlaceOptions
+from muster.cli.framework.field_help import field_help, parameter_help
+from muster.cli.framework.list_options import HolderOptions, PlaceOptions
 from muster.cli.framework.names import MaybeNode, NodeName
 from muster.cli.framework.options import unfit
 from muster.cli.framework.output import Done, DryRun, Listing, Page, Table, age, changes, reads, until
@@ -73,8 +74,8 @@ RACK_PAIRS: Final = (
 
 @reads(app, "rack-pairs", example="muster node rack-pairs --hours 6")
 def list_rack_pairs(
-    hours: Annotated[int, typer.Option(min=1, max=24, help="Of the last so many hours.")] = 1,
-    limit: Annotated[int, typer.Option(min=1, max=1000, help="Only the worst so many.")] = 200,
+    hours: Annotated[int, typer.Option(min=1, max=24, help=parameter_help("hours"))] = 1,
+    limit: Annotated[int, typer.Option(min=1, max=1000, help=parameter_help("list_rack_pairs.limit"))] = 200,
 ) -> Listing:
     """List latency and loss by pair of racks, as reported by hosts that probe each other; the greatest loss first."""
     with open_client(as_operator=True) as client:
@@ -90,12 +91,14 @@ def _microseconds(value: float | None) -> str:
 def list_nodes(
     where: PlaceOptions,
     holder: HolderOptions,
-    contact: Annotated[list[str] | None, typer.Option(help="LIVE, SILENT or LOST; may be repeated.")] = None,
-    name: Annotated[str | None, typer.Option(help="A part of its name.")] = None,
-    order: OrderOption = None,
+    contact: Annotated[
+        list[str] | None, typer.Option(help=parameter_help("contact", "LIVE, SILENT or LOST; may be repeated."))
+    ] = None,
+    name: Annotated[str | None, typer.Option(help=parameter_help("list_nodes.name"))] = None,
+    order: Annotated[str | None, typer.Option(help=parameter_help("list_nodes.order"))] = None,
     *,
     is_cordoned: Annotated[
-        bool | None, typer.Option("--cordoned/--not-cordoned", help="Only those with a cordon, or without one.")
+        bool | None, typer.Option("--cordoned/--not-cordoned", help=parameter_help("list_nodes.cordoned"))
     ] = None,
 ) -> Listing:
     """List hosts with their contact, by name; --order rack or silent gives another order."""
@@ -129,12 +132,10 @@ app.command("export", epilog="Example: `muster node export h100-1 --since 7d --o
 @changes(app, "maintenance", example="muster node maintenance h100-1 --reason 'new optics' --in 2h --for 90m")
 def maintenance(
     node: NodeName,
-    reason: Annotated[str, typer.Option(help="Why; it is shown with the evidence.")],
-    for_: Annotated[str, typer.Option("--for", help="How long, such as 90m; 30d at most.")],
-    in_: Annotated[str | None, typer.Option("--in", help="When it starts, such as 2h; by default now.")] = None,
-    lead: Annotated[
-        str | None, typer.Option("--evacuate", help="Jobs there are stopped so long before it, such as 10m.")
-    ] = None,
+    reason: Annotated[str, typer.Option(help=field_help("NewMaintenance.reason"))],
+    for_: Annotated[str, typer.Option("--for", help=field_help("NewMaintenance.until"))],
+    in_: Annotated[str | None, typer.Option("--in", help=field_help("NewMaintenance.starts_at"))] = None,
+    lead: Annotated[str | None, typer.Option("--evacuate", help=field_help("NewMaintenance.evacuate_lead_s"))] = None,
     *,
     dry_run: DryRun = False,
 ) -> Done:
@@ -166,8 +167,10 @@ def maintenance(
 @changes(app, "cordon", example="muster node cordon --rack r12 --reason 'new switch' --dry-run")
 def cordon(
     which: NodeSelection,
-    reason: Annotated[str, typer.Option(help="Why; it is shown with the node.")],
-    for_: Annotated[str | None, typer.Option("--for", help="How long, such as 4h; else until it is released.")] = None,
+    reason: Annotated[str, typer.Option(help=field_help("NewCordon.reason"))],
+    for_: Annotated[
+        str | None, typer.Option("--for", help=field_help("until", "Such as 4h; else until it is released."))
+    ] = None,
     expect: Expect = None,
     *,
     dry_run: DryRun = False,
@@ -192,7 +195,7 @@ def cordon(
 @changes(app, "uncordon", example="muster node uncordon --rack r12 --reason 'the switch is new' --dry-run")
 def uncordon(
     which: NodeSelection,
-    reason: Annotated[str, typer.Option(help="Why now.")],
+    reason: Annotated[str, typer.Option(help=field_help("reason"))],
     expect: Expect = None,
     *,
     dry_run: DryRun = False,
@@ -221,12 +224,10 @@ def _end_after(for_: str | None) -> str | None:
 @changes(app, "drain", example="muster node drain h100-1 --reason 'a new fan' --deadline 10m --wait")
 def drain(
     which: NodeSelection,
-    reason: Annotated[str, typer.Option(help="Why; owners of jobs there see it.")],
+    reason: Annotated[str, typer.Option(help=field_help("NewDrain.reason"))],
     node: MaybeNode = None,
-    deadline: Annotated[
-        str | None, typer.Option(help="How long programs may take to save and leave; by default the policy's.")
-    ] = None,
-    for_: Annotated[str | None, typer.Option("--for", help="When it takes jobs again; else when released.")] = None,
+    deadline: Annotated[str | None, typer.Option(help=field_help("NewDrain.deadline_s"))] = None,
+    for_: Annotated[str | None, typer.Option("--for", help=field_help("NewDrain.until"))] = None,
     timeout: Annotated[str, typer.Option(help="With --wait: how long at most.")] = "1d",
     expect: Expect = None,
     *,
@@ -270,9 +271,11 @@ def drain(
 @changes(app, "label", example="muster node label h100-1 site=ams generation=new --remove old --reason 'moved'")
 def label(
     node: NodeName,
-    labels: Annotated[list[str] | None, typer.Argument(help="NAME=VALUE, each set.")] = None,
-    remove: Annotated[list[str] | None, typer.Option(help="The name of one that goes; may be repeated.")] = None,
-    reason: Annotated[str, typer.Option(help="Why; it is recorded in the audit.")] = "",
+    labels: Annotated[
+        list[str] | None, typer.Argument(help=field_help("LabelChange.labels", "NAME=VALUE each."))
+    ] = None,
+    remove: Annotated[list[str] | None, typer.Option(help=field_help("LabelChange.remove", "May be repeated."))] = None,
+    reason: Annotated[str, typer.Option(help=field_help("reason"))] = "",
     *,
     dry_run: DryRun = False,
 ) -> Done:

@@ -2,6 +2,8 @@
 
 from typing import Final
 
+from muster.documents.field_texts.text import FieldText
+
 EVERYWHERE_TEXTS: Final[dict[str, str]] = {
     "dry_run": "Whether nothing was changed, since the request was a dry run.",
     "action": "The action, as `noun.verb`.",
@@ -36,8 +38,10 @@ EVERYWHERE_TEXTS: Final[dict[str, str]] = {
     "effect": "What the change does to running jobs and to free capacity.",
     "ended_at": "The time at which it ended; null before.",
     "evidence_ids": "The ids of the evidence that led to it.",
-    "expires_at": "The time from which on it no longer counts; null if it does not expire.",
-    "expires_in_s": "Seconds for which it counts.",
+    "expires_at": FieldText(
+        "The time from which on it no longer counts; null if it does not expire.", option="How long it counts."
+    ),
+    "expires_in_s": FieldText("Seconds for which it counts.", option="How long it counts."),
     "fence": "The attempt's fence, which grows with each attempt of the job; an older one is refused.",
     "finished_at": "The time at which it reached its last state; null before.",
     "gaps": "Stretches without data, each with its reason.",
@@ -90,7 +94,9 @@ EVERYWHERE_TEXTS: Final[dict[str, str]] = {
     "protocol": "The version of the protocol between host and control plane.",
     "rack": "The rack's name; null if it is not known.",
     "rank": "The rank's number within the job, from 0 on.",
-    "reason": "The reason, as text; it is stored with the change.",
+    "reason": FieldText(
+        "The reason, as text; it is stored with the change.", option="Why; it is recorded with the change."
+    ),
     "reason_code": "The reason, as a fixed word.",
     "received_at": "The time at which the control plane received it.",
     "released_at": "The time at which it was released; null while it stands.",
@@ -118,7 +124,7 @@ EVERYWHERE_TEXTS: Final[dict[str, str]] = {
     "token": "The secret text, shown this once; store it as a secret.",
     "type": "The type, as a fixed word.",
     "unit": "The unit of the values.",
-    "until": "The time at which it ends; null if it does not end by itself.",
+    "until": FieldText("The time at which it ends; null if it does not end by itself.", option="How long it counts."),
     "updated_at": "The time of the last change.",
     "uuid": "The GPU's UUID, as the driver has it.",
     "value": "The value.",

@@ -2,7 +2,53 @@
 
 from typing import Final
 
+from muster.documents.field_texts.text import FieldText
+
 FLEET_TEXTS: Final[dict[str, str]] = {
+    "BreakerClosing.reason": "Why rules may act there again.",
+    "BreakerClosing.scope": FieldText(
+        "An open one, as `GET /v1/breakers` names it, such as `fleet` or `rack:r1`.",
+        option="An open one, or as much of it as names one: cohort.",
+    ),
+    "IncidentClosing.reason": "What was done about it.",
+    "LabelChange.labels": "Labels to set, by name.",
+    "LabelChange.remove": "Names of labels to remove. At most 64 a node.",
+    "NewCordon.reason": "Why; it is shown with the cordon.",
+    "NewDrain.deadline_s": "How long programs may take to save and leave; null: as the policy says.",
+    "NewDrain.reason": "Why; owners of jobs there see it.",
+    "NewDrain.until": FieldText(
+        "When the node takes jobs again; without it when the drain's cordon is released.",
+        option="In how long it takes jobs again, such as 2h; else when released.",
+    ),
+    "NewMaintenance.evacuate_lead_s": FieldText(
+        "How long before its start programs get a stop request to save and leave, at least what the policy gives an"
+        " evacuated job; without it running jobs stay.",
+        option="Jobs there are stopped so long before it, such as 10m.",
+    ),
+    "NewMaintenance.reason": "Why; it is shown with the evidence.",
+    "NewMaintenance.starts_at": FieldText(
+        "By default now.", option="In how long it starts, such as 2h; by default now."
+    ),
+    "NewMaintenance.until": FieldText("Its end, at most 30 days later.", option="How long, such as 90m; 30d at most."),
+    "NewOverride.standing": FieldText(
+        "QUARANTINED takes the GPU out, and its job leaves; SUSPECT takes nothing new; HEALTHY and PROBATION admit it,"
+        " unless it is out by its own standing.",
+        option="healthy or probation admit it, suspect takes nothing new.",
+    ),
+    "NewRepair.action": FieldText(
+        "Its action; null: the remedy that is due, as `GET /v1/gpus/{uuid}/health` names it.",
+        option="With start: the action. Default: the remedy that is due.",
+    ),
+    "NewRepair.by": "A person, who reports how it ended, or the agent of the GPU's host, for verbs that need no hands.",
+    "NewRepair.fault_group": FieldText(
+        "Its purpose; by the GPU's evidence where none is named. Attempts count by it.",
+        option="The fault group, such as memory. Default: by its evidence.",
+    ),
+    "NodesDrain.deadline_s": "How long programs may take to save and leave; null: as the policy says.",
+    "NodesDrain.reason": "Why; owners of jobs there see it.",
+    "NodesDrain.until": "When the nodes take jobs again; without it when their cordons are released.",
+    "WantedJoinToken.address": "Where ranks meet; by default where the host enrols from.",
+    "WantedJoinToken.host_name": "The host that may enrol by it.",
     "taken_at": "The time at which the host's agent took it; null before.",
     "open_bands": "Rates that could not be judged, since too few peers are known.",
     "last_fault": "Why the newest try could not run; null if it ran.",

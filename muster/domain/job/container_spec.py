@@ -59,11 +59,9 @@ class Mount(StrictModel):
 
 
 class Container(StrictModel):
-    """The image in which a program runs.
+    """The image in which a program runs: by podman or docker, whichever the host has, or by enroot for a file.
 
-    ``engine`` None: podman or docker, whichever the host has, or enroot for a file. ``image``: a reference, best with
-    its digest (``name@sha256:…``), which alone means the same on all hosts and at each attempt; or the path of a
-    squashfs file, which enroot runs. ``user``: numbers, ``uid:gid``; None: the user of the host worker.
+    Its digest alone means the same on all hosts and at each attempt.
     """
 
     image: Annotated[Line, Field(max_length=512)]

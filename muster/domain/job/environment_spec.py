@@ -39,13 +39,7 @@ PackagePattern = Annotated[str, AfterValidator(_pattern), Field(max_length=128)]
 
 
 class Environment(StrictModel):
-    """A Python environment that is built once from a lock file of the bundle, and is the same on each host.
-
-    ``lock``: the path in the bundle of a ``uv.lock``, or of a ``.txt`` of requirements with hashes. ``extras``,
-    ``groups``: the project's, for a ``uv.lock`` alone. ``from_host``: patterns of packages that the host's interpreter
-    has, such as ``torch`` and ``nvidia-*``, and that are not installed. ``allows_source``: source distributions are
-    built, which runs their code; without it wheels alone are installed.
-    """
+    """A Python environment that is built once from a lock file of the bundle, and is the same on each host."""
 
     lock: LockPath
     extras: tuple[ExtraName, ...] = Field(default=(), max_length=64, strict=False)

@@ -22,13 +22,7 @@ class SliceRule(StrictModel):
 
 
 class TopologyRule(StrictModel):
-    """The distance that a gang's hosts may have. A level is a name of the fleet's tree, such as ``rack``.
-
-    ``required``: the whole gang runs in one domain of that level, or waits. None: anywhere. ``preferred``: domains of
-    that level are tried first, then wider ones, up to ``required``. None: the smallest domain that fits. A host whose
-    place is unknown never satisfies a required level. ``slices``: one a level, such as 32 ranks a block and of these 16
-    a rack. ``balance``: the gang is spread evenly over the domains of that level, over the fewest that hold it.
-    """
+    """The distance that a gang's hosts may have. A level is a name of the fleet's tree, such as ``rack``."""
 
     required: Name | None = None
     preferred: Name | None = None
@@ -51,7 +45,7 @@ class ParallelLayout(StrictModel):
     ``pp`` (pipeline stages). A tensor-parallel group is placed in one NVLink domain: on one host, or in one domain of
     the policy's ``placement.nvlink_level``. A replica of the model (all ranks of one ``dp``, so its whole pipeline) is
     placed under one network leaf if possible, else each group of ``fsdp`` × ``tp`` ranks is; node ranks follow from
-    that. ``allow_tp_across_nodes``: run over the network if no NVLink domain is large enough.
+    that.
     """
 
     tp: _Degree = 1
@@ -66,10 +60,7 @@ class ParallelLayout(StrictModel):
 
 
 class NodeLabelRule(StrictModel):
-    """The hosts on which a job may run, by labels that operators set.
-
-    ``required``: the host has one of these values for each name. ``forbidden``: it has none of these.
-    """
+    """The hosts on which a job may run, by labels that operators set."""
 
     required: dict[Name, _LabelValues] = Field(default_factory=dict, max_length=32)
     forbidden: dict[Name, _LabelValues] = Field(default_factory=dict, max_length=32)

@@ -67,9 +67,8 @@ class Program(StrictModel):
     then come first on the program's path. In ``container`` all paths, and ``python``, are the image's. Or by that of
     ``environment``, which is built from a lock file of the bundle.
 
-    ``bundle``: the digest of a folder that each host gets before the program starts there. ``script``, ``working_dir``
-    and a path as first word of ``argv`` may then be relative to that folder, which is the working directory unless
-    ``working_dir`` names another.
+    With a ``bundle``, which each host gets before the program starts there, ``script``, ``working_dir`` and a path as
+    first word of ``argv`` may be relative to it, and it is the working directory unless ``working_dir`` names another.
     """
 
     bundle: BundleDigest | None = None
@@ -144,14 +143,10 @@ class Program(StrictModel):
 
 
 class Shape(StrictModel):
-    """A gang: ``nodes`` × ``gpus_per_node`` GPUs; ``ranks_per_node`` is one a GPU unless stated.
+    """A gang: ``nodes`` × ``gpus_per_node`` GPUs, or ``gpus`` in all; ``ranks_per_node`` is one a GPU unless stated.
 
-    ``gpus``: as many in all, instead of ``nodes`` and ``gpus_per_node``, on the fewest hosts that each give as many.
-    Which those are is settled as the job is submitted, by the hosts that the fleet has then.
-
-    ``min_nodes``, ``max_nodes``: an elastic gang's fewest and most hosts, ``nodes`` unless stated. It aims for
-    ``nodes``, starts or continues with fewer where there are no more, and grows when GPUs are idle: each attempt has a
-    size of its own.
+    An elastic gang aims for ``nodes``, starts or continues with fewer where there are no more, and grows when GPUs are
+    idle: each attempt has a size of its own.
     """
 
     nodes: Annotated[int, Field(ge=1, le=12_500)] = 1
@@ -214,11 +209,7 @@ MAX_RESTARTS: Final = 3
 
 
 class Restart(StrictModel):
-    """The number of new attempts that the job's own faults may use up. Infrastructure faults never count.
-
-    ``gpu_oom_doublings``: at most so many times an attempt that ran out of GPU memory is followed at once by one that
-    divides each batch into twice as many pieces (``muster.train``'s ``run.accumulation``), without using up a restart.
-    """
+    """The number of new attempts that the job's own faults may use up. Infrastructure faults never count."""
 
     max_restarts: Annotated[int, Field(ge=0, le=100)] = MAX_RESTARTS
     gpu_oom_doublings: Annotated[int, Field(ge=0, le=10)] = 0
@@ -227,13 +218,7 @@ class Restart(StrictModel):
 class CheckpointRule(StrictModel):
     """The place of a job's checkpoints.
 
-    ``folder``: a folder that all hosts of the job share; the job gets a folder of its own in it.
-
-    ``store``: an S3-compatible object store instead, as ``s3://bucket/prefix``; the job gets a prefix of its own in it.
-    The program's environment names its address (``AWS_ENDPOINT_URL``, ``AWS_REGION``). ``credentials`` names the one of
-    the job's ``secrets`` that opens it, in the form of ~/.aws/credentials.
-
-    Without either each host keeps its own checkpoints, which suffices for one host only.
+    Without a folder or a store each host keeps its own checkpoints, which suffices for one host only.
 
     ``encryption_keys`` names the one of the job's ``secrets`` that holds the keys under which checkpoints are
     encrypted, one a line in 64 hex digits: the first encrypts, any of them decrypts. Without it checkpoints are not
@@ -257,10 +242,8 @@ class CheckpointRule(StrictModel):
 class HostLimits(StrictModel):
     """The resources of a host that each part of an attempt may use, all its processes together; None is without limit.
 
-    ``memory_bytes``: of host memory, without swap; a process beyond it is killed, and the attempt ends as ``host_oom``.
-    ``pids``: processes and threads at once; the program's next fork then fails. ``cpus``: of the host's CPU time, 2.5
-    being two and a half of them; a program beyond it is slowed down. ``io_read_bytes_per_s``, ``io_write_bytes_per_s``:
-    of each of the host's own disks, which network file systems are not; a program beyond it is slowed down.
+    A process beyond its memory is killed, a fork beyond the number of processes fails, a program beyond its processors
+    or the rates of its disks is slowed down.
     """
 
     memory_bytes: Annotated[int, Field(ge=1 << 24, le=1 << 50)] | None = None
@@ -276,18 +259,7 @@ class HostLimits(StrictModel):
 
 
 class JobSpec(StrictModel):
-    """The specification that a tenant submits.
-
-    ``secrets``: names of the tenant's secrets, never values; the program reads each as a file. ``secret_env``: variable
-    → the secret whose value it has, for programs that read no file. ``datasets``: data that its hosts must have before
-    it starts; the program finds each by ``MUSTER_DATASET_<NAME>``. ``outputs``: patterns of files in its working folder
-    that are kept, besides all of ``MUSTER_OUTPUT_DIR``. ``on_node_loss`` None: ``fenced`` for several hosts
-    whose program trains by ``muster.train``, since an old attempt's commits are fenced off there; else ``wait``.
-    ``on_hang``: the reaction if its ranks make no progress; None: the policy's. ``on_straggler``: the reaction to a
-    slow rank; None: the policy's. ``on_value_fault``: the reaction of ``muster.train`` to a value that is not finite,
-    such as ``rollback:2``; None: as the program says. ``rerun_exit_codes``: the meaning of exit codes 16 and 17 of its
-    program; None: that of any program.
-    """
+    """The specification that a tenant submits; ``muster.documents.field_texts.job_spec`` says what each field means."""
 
     name: Name
     program: Program

@@ -97,6 +97,34 @@ def test_what_is_missing_or_too_much_is_named_and_nothing_is_sent(
     assert server.requested == []
 
 
+@pytest.mark.parametrize("verb", ["hold", "retry"])
+def test_jobs_are_put_on_hold_and_tried_again_by_their_conditions(tmp_path: Path, verb: str) -> None:
+    conditions = ("--label", "sweep=7", "--reason", "the file server is down")
+    with serving(lambda _requested, _number: answer(item("a"), dry_run=True)) as server:
+        said = Command(tmp_path).run("job", verb, *conditions, "--dry-run", url=server.url)
+    assert said.returncode == 0, said.stderr
+    (requested,) = server.requested
+    assert requested.path == f"/v1/jobs/{verb}?dry_run=true"
+    assert json.loads(requested.body)["selector"] == {"label": ["sweep=7"]}
+    assert "--expect 1" in said.stdout
+
+
+@pytest.mark.parametrize(
+    ("words", "named"),
+    [
+        (("job_1", "--expect", "1"), "--expect"),
+        (("job_1", "--reason", "again"), "--reason"),
+        (("--state", "failed", "--follow"), "--follow"),
+        (("--state", "failed", "--wait"), "--wait"),
+        ((), "JOB"),
+    ],
+)
+def test_a_retry_is_of_one_job_or_of_a_selection(tmp_path: Path, words: tuple[str, ...], named: str) -> None:
+    with serving(lambda _requested, _number: answer()) as server:
+        said = Command(tmp_path).run("job", "retry", *words, url=server.url)
+    assert (said.returncode, f"'{named}'" in said.stderr, server.requested) == (Exit.USAGE, True, [])
+
+
 def test_jobs_are_selected_by_their_conditions(tmp_path: Path) -> None:
     conditions = ("--state", "held", "--tier", "spot", "--rack", "r1", "--name", "sweep", "--reason", "repaired")
     with serving(lambda _requested, _number: answer(item("a"))) as server:

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 import typer
 
 from muster.cli.framework.exits import CommandError, Exit
+from muster.cli.framework.field_help import field_help
 from muster.cli.framework.names import JobId, TenantOption
 from muster.cli.framework.output import Answer, DryRun
 from muster.cli.framework.profile import open_client
@@ -37,7 +38,8 @@ def copy(
     around: ProgramOptions,
     settings: SettingOptions,
     program: Annotated[
-        list[str] | None, typer.Argument(help="After --: SCRIPT [ARGS…] in place of the job's own.")
+        list[str] | None,
+        typer.Argument(help=field_help("script", "After --: SCRIPT [ARGS…] in place of the job's own.")),
     ] = None,
     name: Name = None,
     ranks: Ranks = None,
@@ -67,8 +69,8 @@ def copy(
     )
 
 
-def retry(job_id: JobId, *, follow: Follow = False, must_wait: Wait = False, dry_run: DryRun = False) -> Answer:
-    """Submit a failed or cancelled job again, as it was. The new job begins at its first step."""
+def retry_one(job_id: str, *, follow: bool, must_wait: bool, dry_run: bool) -> Answer:
+    """Submit a failed or cancelled job again, as it was, with its link. Raises CommandError: it is neither."""
     job = _job(job_id)
     if job["state"] not in _RETRIED:
         advice = _INSTEAD.get(job["state"], "It has not ended: `muster job cancel` ends it.")

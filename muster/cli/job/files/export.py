@@ -8,7 +8,7 @@ import typer
 from muster.cli.framework.names import JobId
 from muster.cli.framework.output import json_of, print_line
 from muster.cli.framework.profile import find_profile, open_client
-from muster.domain.job.file_schema import PATH, job_file_schema
+from muster.domain.job.file_schema import PATH
 
 
 def export(
@@ -33,4 +33,6 @@ def export(
 
 def schema() -> None:
     """Print the JSON Schema of a job file, for editors; the API serves it at /v1/schemas/job.json."""
-    print_line(json.dumps(job_file_schema(), indent=1))
+    from muster.documents.job_file_schema import described_job_file_schema
+
+    print_line(json.dumps(described_job_file_schema(), indent=1))
