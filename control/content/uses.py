@@ -3,6 +3,7 @@
 from datetime import datetime
 
 from sqlalchemy import ColumnElement, delete, exists, or_, select
+from sqlalchemy.dialects.postgresql import insert
 from sqlalchemy.orm import Session
 
 from control.content import rows
@@ -33,6 +34,13 @@ def use_bundle(unit: UnitOfWork, job_id: JobId, tenant_id: TenantId, digest: str
         raise ValidationFailedError.at(_POINTER, "incomplete_bundle", f"{words}. Submit with the folder again")
     folder.active_at = unit.now
     unit.session.add(FolderJob(job_id=job_id, folder_id=folder.id))
+
+
+def pin_folder(unit: UnitOfWork, job_id: JobId, folder: StoredFolder) -> None:
+    """Keep the folder while the job has not ended, and let its hosts read it."""
+    folder.active_at = unit.now
+    row = {"job_id": job_id, "folder_id": folder.id}
+    unit.session.execute(insert(FolderJob).values(row).on_conflict_do_nothing())
 
 
 def environments_of(session: Session, job_id: JobId) -> tuple[str, ...]:

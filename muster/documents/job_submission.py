@@ -32,14 +32,27 @@ class Environment(TypedDict):
     allows_source: NotRequired[bool]
 
 
+class GitSource(TypedDict):
+    """A commit of a git repository, whose files become the job's bundle.
+
+    ``commit``: 40 hexadecimal digits. ``secret``: the tenant's, a token for https or a private key for ssh.
+    """
+
+    url: str
+    commit: str
+    secret: NotRequired[str | None]
+
+
 class Program(TypedDict):
     """``torchrun`` runs ``script`` with ``args`` once a rank; ``command`` runs ``argv`` once a node. Never a shell.
 
     By the host's interpreter, by ``python``, by that of ``venv`` or of ``environment``, or in ``container``.
-    ``bundle``: the digest of a folder that hosts get; paths may then be relative to it.
+    ``bundle``: the digest of a folder that hosts get; paths may then be relative to it. ``git``: a commit, of which a
+    host makes the bundle.
     """
 
     bundle: NotRequired[str | None]
+    git: NotRequired[GitSource | None]
     launcher: NotRequired[Literal["torchrun", "command"]]
     script: NotRequired[str | None]
     args: NotRequired[list[str]]
