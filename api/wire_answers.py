@@ -57,12 +57,17 @@ async def answered_after(
     action: str,
     work: Callable[[UnitOfWork], T],
     finish: Callable[[T], WireAnswer],
+    *,
+    quiet: bool = False,
 ) -> Response:
-    """Return what ``finish`` makes of the work after its commit: it may ask a service, so it uses no host's thread."""
+    """Return what ``finish`` makes of the work after its commit: it may ask a service, so it uses no host's thread.
+
+    ``quiet``: as of ``answered``.
+    """
     units = dependencies_of(request).units
 
     def once() -> T:
-        with units.begin(node, action) as unit:
+        with units.begin(node, action, quiet=quiet) as unit:
             return work(unit)
 
     threads: HostThreads = request.app.state.host_threads

@@ -142,6 +142,7 @@ async def sign_downloads(
     EnvironmentAnswer,
     StaleFenceError,
     NoSuchBundleError,
+    SecretKeyError,
 )
 async def ask_environment(
     attempt_id: str,
@@ -150,12 +151,16 @@ async def ask_environment(
     node: Node,
     message: Annotated[EnvironmentRequest, wire_body(EnvironmentRequest)],
 ) -> Response:
-    """Return how this host gets an environment: built, to build, to wait for, or failed. A build's claim is renewed."""
-    return await answered(
+    """Return how this host gets an environment: built, to build, to wait for, or failed. A build's claim is renewed.
+
+    The same of a bundle of a git commit, by its key; with the secret of its repository, sealed to the question's key.
+    """
+    return await answered_after(
         request,
         node,
         environments.ASK,
         lambda unit: environments.ask(unit, attempt_id, environment_key, message),
+        lambda found: found.sealed(lambda: keys_of(request)),
         quiet=True,
     )
 

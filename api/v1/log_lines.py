@@ -96,4 +96,5 @@ def _environment_view(build: environments.BuildFound) -> documents.EnvironmentBu
         "words": build.words,
         "line": build.line,
         "log": build.log,
+        "source": build.source,
     }

@@ -29,13 +29,22 @@ _MET: Final = (CheckState.PASSED, CheckState.SKIPPED)
 def job_request(job: Job) -> JobRequest:
     """Return the job's request.
 
-    It is parsed once for each loaded row, since it is read often and never changes.
+    It is parsed once for each loaded row, since it is read often and hardly ever changes.
     """
     known: JobRequest | None = getattr(job, _READ_REQUEST, None)
     if known is None:
         known = read_request(job.request)
         setattr(job, _READ_REQUEST, known)
     return known
+
+
+def replace_request(job: Job, **changed: object) -> None:
+    """Store the request with other fields; a field of None or False is left out. The job is locked."""
+    request = {name: value for name, value in {**job.request, **changed}.items() if name not in changed or value}
+    job.stored_request = request
+    set_committed_value(job, "request", request)
+    if hasattr(job, _READ_REQUEST):
+        delattr(job, _READ_REQUEST)
 
 
 def stored_spec(session: Session, job_id: JobId) -> dict[str, Any]:

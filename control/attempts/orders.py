@@ -29,6 +29,7 @@ from muster.wire.host import (
     PartContainer,
     PartDataset,
     PartEnvironment,
+    PartGit,
     PartLimits,
     PartOutputs,
     Preparation,
@@ -131,13 +132,28 @@ def _order_of_program(unit: UnitOfWork, job: Job, spec: JobSpec, policy: Policy)
 
 def _bundle_of(job: Job, spec: JobSpec, policy: Policy, within_s: float) -> PartBundle | None:
     """Return the program's bundle. The rest of ``within_s`` is for the other checks, and for the report."""
-    if spec.program.bundle is None:
+    request = job_request(job)
+    if request.bundle is None and not request.awaits_bundle:
         return None
     return PartBundle(
-        digest=spec.program.bundle,
+        digest=request.bundle or "",
         tenant_id=job.tenant_id,
         fetch_s=_FETCH_PART * within_s,
         disk_free_bytes=policy.dispatch.disk_free_bytes,
+        git=_git_of(spec, policy) if request.awaits_bundle else None,
+    )
+
+
+def _git_of(spec: JobSpec, policy: Policy) -> PartGit | None:
+    git = spec.program.git
+    if git is None:
+        return None
+    return PartGit(
+        key=git.key,
+        **git.model_dump(),
+        build_s=policy.environment.build_s,
+        max_bytes=policy.content.bundle_bytes,
+        max_files=policy.content.bundle_files,
     )
 
 

@@ -3,6 +3,7 @@
 from datetime import datetime
 
 from sqlalchemy import ColumnElement, delete, exists, or_, select
+from sqlalchemy.dialects.postgresql import insert
 from sqlalchemy.orm import Session
 
 from control.content import rows
@@ -39,6 +40,13 @@ def usable_bundle(unit: UnitOfWork, tenant_id: TenantId, digest: str) -> StoredF
         words = f"the bundle {digest[:12]}… is not complete: its upload was broken off"
         raise ValidationFailedError.at(_POINTER, "incomplete_bundle", f"{words}. Submit with the folder again")
     return folder
+
+
+def pin_folder(unit: UnitOfWork, job_id: JobId, folder: StoredFolder) -> None:
+    """Keep the folder while the job has not ended, and let its hosts read it."""
+    folder.active_at = unit.now
+    row = {"job_id": job_id, "folder_id": folder.id}
+    unit.session.execute(insert(FolderJob).values(row).on_conflict_do_nothing())
 
 
 def environments_of(session: Session, job_id: JobId) -> tuple[str, ...]:

@@ -13,7 +13,7 @@ from control.content.manifests import Reading
 from control.content.outputs import OutputsPlace, name_outputs, require_named, step_of
 from control.content.types import Upload, WantedObject
 from control.core.unit_of_work import UnitOfWork, declare_action
-from control.hosts.environments import EnvironmentPlace
+from control.hosts.environments import BuildPlace
 from control.hosts.parts import EndedPart, part_of_attempt
 from control.hosts.protocol import node_of
 from control.policy.policies import active_policy
@@ -34,7 +34,7 @@ _NOTE_KIND: Final = "job.outputs_noted"
 
 
 class UploadPlace(Protocol):
-    """What a folder is for: a part's outputs, or an environment."""
+    """What a folder is for: a part's outputs, or what it builds."""
 
     @property
     def tenant_id(self) -> TenantId: ...
@@ -80,8 +80,8 @@ def _place(unit: UnitOfWork, part_id: str, fence: int, protocol: int, kind: str,
     node_id = node_of(unit, protocol)
     if kind == FolderKind.OUTPUTS:
         return _Outputs(unit, part_id, fence, node_id, name)
-    if kind == FolderKind.ENVIRONMENT:
-        return EnvironmentPlace(unit, part_id, fence, node_id, name)
+    if kind in {FolderKind.ENVIRONMENT, FolderKind.BUNDLE}:
+        return BuildPlace(unit, part_id, fence, node_id, name)
     raise NotFoundError(f"hosts upload no folder of the kind {kind[:20]!r}")
 
 

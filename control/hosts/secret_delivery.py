@@ -10,9 +10,9 @@ from sqlalchemy import select
 
 from control.attempts.own_parts import own_part
 from control.core.unit_of_work import UnitOfWork, declare_action
-from control.secrets.job_secrets import StoredValue, named_by, values_for
+from control.secrets.job_secrets import StoredValue, deploy_value, named_by, values_for
 from control.secrets.key_wrapping import KeyWrapper
-from muster.db.models import Node
+from muster.db.models import Job, Node
 from muster.domain.errors import StaleFenceError, ValidationFailedError
 from muster.domain.ids import AttemptId, NodeId
 from muster.domain.principals import Permission
@@ -59,18 +59,41 @@ def read_for_host(unit: UnitOfWork, attempt_id: AttemptId, request: SecretsReque
     values = tuple(values_for(unit.session, job.id, job.name, job.tenant_id, attempt.placed_at))
     found = {stored.place.name for stored in values}
     for stored in values:
-        detail = {
-            "name": stored.place.name,
-            "version": stored.place.version,
-            "node_id": node_id,
-            "attempt_id": attempt.id,
-            "job_id": job.id,
-        }
-        unit.emit("secret.read", "secret", stored.place.secret_id, tenant_id=job.tenant_id, payload=detail)
-        unit.audit("secret.read", "secret", stored.place.secret_id, tenant_id=job.tenant_id, detail=detail)
+        _note_read(unit, job, stored, node_id, attempt.id)
     return Delivery(
         context=context_of(node_id, attempt.id, attempt.fence),
         public_key=request.public_key,
         values=values,
         missing=tuple(name for name in named_by(unit.session, job.id) if name not in found),
     )
+
+
+def read_deploy_secret(
+    unit: UnitOfWork, job: Job, name: str, node_id: NodeId, part: tuple[str, int], public_key: bytes
+) -> Delivery:
+    """Return the envelope of the secret that opens a job's repository, for the part that fetches it; note the read.
+
+    ``part``: its id and fence.
+    """
+    stored = deploy_value(unit.session, name, job.name, job.tenant_id)
+    if stored is not None:
+        _note_read(unit, job, stored, node_id, part[0])
+    return Delivery(
+        context=context_of(node_id, *part),
+        public_key=public_key,
+        values=() if stored is None else (stored,),
+        missing=(name,) if stored is None else (),
+    )
+
+
+def _note_read(unit: UnitOfWork, job: Job, stored: StoredValue, node_id: NodeId, part_id: str) -> None:
+    place = stored.place
+    detail = {
+        "name": place.name,
+        "version": place.version,
+        "node_id": node_id,
+        "attempt_id": part_id,
+        "job_id": job.id,
+    }
+    unit.emit("secret.read", "secret", place.secret_id, tenant_id=job.tenant_id, payload=detail)
+    unit.audit("secret.read", "secret", place.secret_id, tenant_id=job.tenant_id, detail=detail)

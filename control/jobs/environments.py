@@ -5,6 +5,7 @@ from datetime import datetime
 
 from sqlalchemy import select, update
 
+from control.attempts.git_bundles import await_damaged_again
 from control.core.unit_of_work import UnitOfWork
 from control.jobs.read import row_of
 from muster.db.models import EnvironmentBuild, EnvironmentJob, Job, Node, StoredFolder
@@ -15,7 +16,7 @@ from muster.domain.job.environment_builds import BuildState
 @dataclass(frozen=True, slots=True)
 class BuildFound:
     """A build that a job asked for. ``node_name``: of the host that builds or built it last. Of the newest failure:
-    ``words``, ``line`` and ``log``.
+    ``words``, ``line`` and ``log``. ``source``: the commit, if it is a bundle's.
     """
 
     key: str
@@ -29,6 +30,7 @@ class BuildFound:
     words: str
     line: int | None
     log: str
+    source: str | None = None
 
 
 def builds_of(unit: UnitOfWork, job_id: JobId) -> list[BuildFound]:
@@ -58,6 +60,7 @@ def builds_of(unit: UnitOfWork, job_id: JobId) -> list[BuildFound]:
             words=build.words,
             line=build.line,
             log=build.log,
+            source=build.source,
         )
         for build, node_name, digest, num_bytes in unit.session.execute(query)
     ]
@@ -66,6 +69,7 @@ def builds_of(unit: UnitOfWork, job_id: JobId) -> list[BuildFound]:
 def allow_builds_again(unit: UnitOfWork, job: Job) -> None:
     """Let the failed builds of a job be tried again: a release states that the cause no longer exists."""
     asked = select(EnvironmentJob.build_id).where(EnvironmentJob.job_id == job.id)
+    await_damaged_again(unit, job)
     statement = (
         update(EnvironmentBuild)
         .where(EnvironmentBuild.id.in_(asked), EnvironmentBuild.state == BuildState.FAILED)

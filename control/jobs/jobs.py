@@ -9,6 +9,7 @@ from sqlalchemy.orm.attributes import set_committed_value
 
 from control.attempts import suspects
 from control.attempts.attempts import lock_job, step_job
+from control.attempts.git_bundles import require_allowed
 from control.attempts.mapping import emit_job, submitted_job
 from control.attempts.types import SubmittedJob
 from control.content.uses import use_bundle
@@ -17,7 +18,7 @@ from control.core.visibility import may_see
 from control.fleet.inventory import count_gpus
 from control.jobs.environments import allow_builds_again
 from control.policy.policies import active_policy
-from control.secrets.job_secrets import note_secrets, require_secrets
+from control.secrets.job_secrets import note_secrets, require_deploy_secret, require_secrets
 from control.tenants.job_limits import admit_submission
 from muster.db.models import Job, Node, Tenant
 from muster.domain.errors import (
@@ -37,7 +38,10 @@ from muster.wire.host import SEALED_SECRETS
 from scheduler.solve.job_rules import faults_of, has_tp_across_nodes
 
 _NEW_FIELDS: Final = frozenset(
-    {"bundle", "environment", "on_hang", "on_straggler", "on_value_fault", "rerun_exit_codes", "secret_env"}
+    {
+        *("awaits_bundle", "bundle", "environment", "git", "on_hang", "on_straggler", "on_value_fault"),
+        *("rerun_exit_codes", "secret_env"),
+    }
 )
 """Fields of a specification, its request or its program that release 0.1.0 does not know."""
 SUBMIT: Final = declare_action("job.submit")
@@ -60,7 +64,7 @@ def submit(
 
     Raises:
         ValidationFailedError: a tier that the policy does not define, a gang larger than the fleet, no such tenant, no
-            such job as ``copied_from``, a secret that is not there.
+            such job as ``copied_from``, a secret that is not there, a git host that the operator does not name.
         TenantLimitError: the tenant has reached a limit of the policy.
     """
     unit.principal.require(Permission.JOB_SUBMIT)
@@ -69,6 +73,9 @@ def submit(
     spec = settled(unit, spec)
     require_possible(unit, spec)
     sealed = require_secrets(unit.session, spec, owner)
+    if spec.program.git is not None:
+        require_allowed(spec.program.git, active_policy(unit.session))
+        require_deploy_secret(unit.session, spec.program.git.secret, spec.name, owner)
     job = _row_of(unit, spec, owner, needs=(SEALED_SECRETS,) if sealed else ())
     job.copied_from = copied_from
     admit_submission(unit, owner, job.spec_bytes or 0)

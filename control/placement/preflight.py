@@ -29,7 +29,7 @@ from muster.db.queries.effective_standing import effective_standing
 from muster.domain.exit.causes import CAUSE_RULES, Avoidance
 from muster.domain.ids import AttemptId, JobId, NodeId, TenantId
 from muster.domain.job.preflight import Ask, Decision, GiveUp, MayBePlaced, Preflight, PreflightState, Waits, decide
-from muster.domain.job.request import ENVIRONMENT
+from muster.domain.job.request import ENVIRONMENT, GIT
 from muster.domain.job.wait_reasons import WaitReason
 from muster.domain.lifecycle import job as jobs
 from muster.domain.policy.document import Policy
@@ -60,7 +60,7 @@ def request_preflights(units: UnitOfWorkFactory, principal: Principal) -> frozen
     with units.read() as session:
         policy = active_policy(session)
         decided, names = _decided(session, policy, units.clock())
-    words = [(job, _words(what, names)) for job, _, what in decided if isinstance(what, Waits)]
+    words = [(job, _words(job, what, names)) for job, _, what in decided if isinstance(what, Waits)]
     waiting = [Waiting(job.id, Verdict(why, WaitReason.PREFLIGHT)) for job, why in words if job.state_reason != why]
     for job, number, what in decided:
         if isinstance(what, Ask | GiveUp):
@@ -113,7 +113,9 @@ def _commit(
     retrying(commit)
 
 
-def _words(waits: Waits, names: dict[NodeId, str]) -> str:
+def _words(job: Job, waits: Waits, names: dict[NodeId, str]) -> str:
+    if waits.on is None and job_request(job).awaits_bundle:
+        return "waits for a host that makes its bundle of the git commit: one with `git`, and no other build just now"
     if waits.on is None:
         return waits.why or "waits for a host to check that it can start there"
     return f"being checked on {names.get(waits.on, waits.on)}"
@@ -123,19 +125,21 @@ def _unseen(policy: Policy) -> tuple[ColumnElement[bool], ...]:
     """Return the conditions on jobs that need a preflight.
 
     Each job with an environment does, whatever the policy says: it is built while no GPU waits for it. A job with a
-    hold or a firm start waits for no preflight: it would lose its place.
+    hold or a firm start waits for no preflight: it would lose its place. One whose bundle has still to be made from a
+    commit needs it in any case.
     """
     least = policy.dispatch.preflight_from_nodes
     needs_environment = func.jsonb_exists(Job.request["capabilities"], ENVIRONMENT)
     nodes = func.coalesce(Job.wanted_nodes, Job.request["shape"]["nodes"].as_integer())
     is_seen = PlacementPreflight.state.in_(_DECIDED)
-    return (
-        Job.state == JobState.QUEUED,
+    is_wanted = and_(
         needs_environment if least is None else or_(nodes >= least, needs_environment),
         ~exists().where(GpuHold.job_id == Job.id),
         ~func.coalesce(func.jsonb_exists(Job.wait_verdict, "firm_start"), false()),
         or_(PlacementPreflight.job_id.is_(None), ~is_seen, _has_lacked_since()),
     )
+    awaits_bundle = func.coalesce(Job.request["awaits_bundle"].as_boolean(), false())
+    return Job.state == JobState.QUEUED, or_(awaits_bundle, is_wanted)
 
 
 def _head_of_unseen(session: Session, policy: Policy) -> list[tuple[Job, PlacementPreflight | None]]:
@@ -191,7 +195,12 @@ class _Busy:
 
 
 def _builds(job: Job) -> bool:
-    return ENVIRONMENT in job_request(job).capabilities
+    return _num_builds(job) > 0
+
+
+def _num_builds(job: Job) -> int:
+    request = job_request(job)
+    return int(request.awaits_bundle) + int(ENVIRONMENT in request.capabilities)
 
 
 class _Able:
@@ -230,7 +239,7 @@ class _Able:
 
     def of(self, job: Job) -> list[NodeId]:
         request, avoided = job_request(job), self._at_fault.get(job.id, frozenset())
-        words = frozenset(request.capabilities)
+        words = frozenset([*request.capabilities, *([GIT] if request.awaits_bundle else [])])
         return [
             node_id
             for node_id, knows, num_gpus in self._nodes
@@ -273,7 +282,7 @@ def _row_of(unit: UnitOfWork, job_id: JobId) -> PlacementPreflight | None:
 
 def _ask(unit: UnitOfWork, job: Job, row: PlacementPreflight | None, ask: Ask, policy: Policy) -> None:
     last = unit.session.scalar(select(func.max(Attempt.number)).where(Attempt.job_id == job.id))
-    builds_s = policy.environment.build_s if _builds(job) else 0.0
+    builds_s = policy.environment.build_s * _num_builds(job)
     deadline_at = unit.now + timedelta(seconds=policy.dispatch.preflight_within_s + builds_s)
     asked: dict[str, Any] = {
         "state": PreflightState.REQUESTED,
@@ -312,11 +321,12 @@ def _give_up(unit: UnitOfWork, job: Job, row: PlacementPreflight, decision: Give
 
 
 def _hold_unbuilt(unit: UnitOfWork, job: Job, row: PlacementPreflight, decision: GiveUp) -> None:
-    """Hold a job whose environment no host could get: placed without a preflight, its GPUs would wait for the build."""
+    """Hold a job whose bundle or environment no host could get: placed without a preflight, its GPUs would wait."""
     row.state, row.answered_at = PreflightState.FAILED, unit.now
     num = len(decision.tried)
     hosts = "one host" if num == 1 else f"{num} hosts"
-    why = f"its environment could not be made on {hosts}: {row.why or 'it was not there in time'}"
+    noun = "bundle or environment" if job_request(job).awaits_bundle else "environment"
+    why = f"its {noun} could not be made on {hosts}: {row.why or 'it was not there in time'}"
     step_job(unit, job, jobs.HoldRequested(f"{why}; release the job once that is fixed"), active_policy(unit.session))
 
 

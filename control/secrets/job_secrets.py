@@ -56,6 +56,39 @@ def require_secrets(session: Session, spec: JobSpec, tenant_id: TenantId) -> tup
     return tuple(name for name in spec.secret_names if name in rows)
 
 
+def require_deploy_secret(session: Session, name: str | None, job_name: str, tenant_id: TenantId) -> None:
+    """Raise ValidationFailedError: the tenant has no such secret, or it is limited to other jobs."""
+    if name is None:
+        return
+    rows = {row.name: row for row in session.scalars(select(Secret).where(Secret.tenant_id == tenant_id))}
+    if name not in rows:
+        words = f"there is no secret {name}; {_there(sorted(rows))}. Set it: muster secret set {name}"
+        raise ValidationFailedError.at("/program/git/secret", "no_such_secret", words)
+    if not _may_use(rows[name], job_name):
+        words = f"{name} is only for jobs named {', '.join(rows[name].jobs)}, and this one is {job_name}"
+        raise ValidationFailedError.at("/program/git/secret", "not_for_this_job", words)
+
+
+def deploy_value(session: Session, name: str, job_name: str, tenant_id: TenantId) -> StoredValue | None:
+    """Return the newest value of a secret that opens a repository; None: it was deleted, or limited to other jobs."""
+    query = (
+        select(Secret, SecretVersion)
+        .join(SecretVersion, SecretVersion.secret_id == Secret.id)
+        .where(Secret.tenant_id == tenant_id, Secret.name == name)
+        .order_by(SecretVersion.version.desc())
+    )
+    found = session.execute(query.limit(1)).one_or_none()
+    if found is None or not _may_use(found[0], job_name):
+        return None
+    return _stored(tenant_id, *found)
+
+
+def _stored(tenant_id: TenantId, row: Secret, version: SecretVersion) -> StoredValue:
+    wrapped = WrappedKey(version.key_id, version.wrapped_key)
+    envelope = Envelope(wrapped, version.nonce, version.sealed, version.num_bytes)
+    return StoredValue(Place(tenant_id, row.id, row.name, version.version), envelope)
+
+
 def _may_use(row: Secret, job_name: str) -> bool:
     return not row.jobs or job_name in row.jobs
 
@@ -106,6 +139,4 @@ def values_for(
             continue
         of_the_time = [version for version in kept[row] if version.created_at <= placed_at]
         found = of_the_time[-1] if of_the_time else kept[row][0]
-        wrapped = WrappedKey(found.key_id, found.wrapped_key)
-        envelope = Envelope(wrapped, found.nonce, found.sealed, found.num_bytes)
-        yield StoredValue(Place(tenant_id, row.id, row.name, found.version), envelope)
+        yield _stored(tenant_id, row, found)

@@ -11,6 +11,7 @@ from muster.domain.job.environment_builds import BuildState
 class EnvironmentBuild(TypedDict):
     """An environment that hosts of a job asked for. Jobs of its tenant with the same lock and kind of host share it.
 
+    Or the bundle of a git commit, with its URL and id as ``source``; ``interpreter`` and ``platform`` are empty then.
     ``key``: of recipe, lock file, interpreter and platform. ``interpreter``, ``platform``: for which it is built.
     ``changed_at``: when its state changed last. ``node_name``: the host that builds or built it last; null: none yet.
     ``digest``, ``num_bytes``: of its folder; null: it is not built. ``words``, ``line``: why it could not be built, and
@@ -29,6 +30,7 @@ class EnvironmentBuild(TypedDict):
     words: str
     line: int | None
     log: str
+    source: str | None
 
 
 class JobEnvironments(TypedDict):

@@ -32,6 +32,17 @@ class Environment(TypedDict):
     allows_source: NotRequired[bool]
 
 
+class GitSource(TypedDict):
+    """A commit of a git repository, whose files become the job's bundle.
+
+    ``commit``: 40 hexadecimal digits. ``secret``: the tenant's, a token for https or a private key for ssh.
+    """
+
+    url: str
+    commit: str
+    secret: NotRequired[str | None]
+
+
 class Program(TypedDict):
     """``torchrun`` runs ``script`` with ``args`` once a rank; ``command`` runs ``argv`` once a node. Never a shell.
 
@@ -39,6 +50,7 @@ class Program(TypedDict):
     """
 
     bundle: NotRequired[str | None]
+    git: NotRequired[GitSource | None]
     launcher: NotRequired[Literal["torchrun", "command"]]
     script: NotRequired[str | None]
     args: NotRequired[list[str]]

@@ -122,12 +122,13 @@ class OutputsNoteAnswer(WireAnswer, frozen=True, kw_only=True):
     stored: bool
 
 
-class EnvironmentRequest(WireMessage, frozen=True, kw_only=True):
+class EnvironmentRequest(WireMessage, frozen=True, kw_only=True, omit_defaults=True):
     """A question for the environment of a key, for an attempt or a preflight that this host has now.
 
     A host that builds repeats it, well before the answer's ``lease_s`` is over. ``interpreter``, ``platform``: of the
     host, as they are in the key. ``built``: the digest of the environment's folder, which this part has built and
-    uploaded whole.
+    uploaded whole. A bundle of a git commit is asked for likewise, by the key of the part's order, with both empty.
+    ``public_key``: X25519, made for this question alone, if the one that builds needs the secret of the repository.
     """
 
     protocol: int
@@ -135,6 +136,7 @@ class EnvironmentRequest(WireMessage, frozen=True, kw_only=True):
     interpreter: ShortText
     platform: ShortText
     built: Digest | None = None
+    public_key: Annotated[bytes, Meta(min_length=32, max_length=32)] | None = None
 
 
 class EnvironmentAnswer(WireAnswer, frozen=True, kw_only=True):
@@ -142,7 +144,8 @@ class EnvironmentAnswer(WireAnswer, frozen=True, kw_only=True):
 
     ``built``: fetch the folder ``digest`` by a request for downloads. ``build``: this part is to build it.
     ``lease_s``: for how long it has the build. ``wait``: another part builds it, so ask again a little later.
-    ``failed``: it cannot be built, by ``words`` and ``line`` of the lock.
+    ``failed``: it cannot be built, by ``words`` and ``line`` of the lock. ``public_key``, ``sealed``: with ``build``,
+    the secret of a repository, as ``wire.sealed_secrets`` says; the question had a key for it.
     """
 
     state: Literal["built", "build", "wait", "failed"]
@@ -150,6 +153,8 @@ class EnvironmentAnswer(WireAnswer, frozen=True, kw_only=True):
     lease_s: float = 0.0
     words: str = ""
     line: int | None = None
+    public_key: bytes = b""
+    sealed: bytes = b""
 
 
 class EnvironmentFailure(WireMessage, frozen=True, kw_only=True):

@@ -26,7 +26,7 @@ SEALED_SECRETS: Final = "sealed_secrets"
 LAID_SECRETS: Final = "laid_secrets"
 """Listed in heartbeats alone, by a host whose operator keeps secrets as files on it."""
 HOST_CAPABILITIES: Final = (
-    *("bundle", "container", "datasets", "environment", "look", "outputs", "ready"),
+    *("bundle", "container", "datasets", "environment", "git", "look", "outputs", "ready"),
     *(SEALED_SECRETS, "secret_variables", "secrets", "venv"),
 )
 """Capabilities of a host of this release beyond the first release's orders. Heartbeats and claims list them."""
@@ -171,16 +171,35 @@ class PartDataset(WireAnswer, frozen=True, kw_only=True):
     verify: Literal["sizes", "checksums"] = "sizes"
 
 
+class PartGit(WireAnswer, frozen=True, kw_only=True):
+    """The commit that a part's bundle is made from. ``key``: by which it is made once for the tenant.
+
+    ``commit``: its whole id. ``secret``: the name of the tenant's secret that opens the repository; the host that makes
+    the bundle asks for it. ``build_s``: how long the host may take to have the bundle made, by itself or by another
+    one. ``max_bytes``, ``max_files``: of the commit.
+    """
+
+    key: str
+    url: str
+    commit: str
+    secret: str | None = None
+    build_s: float
+    max_bytes: int
+    max_files: int
+
+
 class PartBundle(WireAnswer, frozen=True, kw_only=True):
     """The bundle of a part: a folder of its tenant, by digest.
 
     ``fetch_s``: how long the host may take to get it. ``disk_free_bytes``: what must then still be free on its disk.
+    ``git``: what it is made from; ``digest`` is empty then. Only a host that lists ``git`` gets that, in a preflight.
     """
 
     digest: str
     tenant_id: str
     fetch_s: float
     disk_free_bytes: int = 0
+    git: PartGit | None = None
 
 
 class PartEnvironment(WireAnswer, frozen=True, kw_only=True):

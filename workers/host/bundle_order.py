@@ -1,5 +1,7 @@
 """The bundle in an attempt's order: where its folder is, how the host gets it, and the program's paths in it."""
 
+import os
+import shutil
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -9,18 +11,24 @@ import msgspec
 
 from muster.domain.job.bundle_spec import BUNDLE_IN_CONTAINER, is_in_bundle
 from muster.settings import Settings
-from muster.wire.host import Order, PartBundle, PartEnvironment
+from muster.wire.host import Order, PartBundle, PartEnvironment, PartGit
 from workers.host.content.places import CONTENT, WORK
 
-BUNDLE_CAPABILITIES: Final = frozenset({"bundle", "environment"})
+_GIT: Final = "git"
+BUNDLE_CAPABILITIES: Final = frozenset({"bundle", "environment", _GIT})
 """Capabilities of a host that has a place for bundles."""
+
+
+def lacks_git(capability: str) -> bool:
+    """Return whether the capability is the one of git, and this host has none for the programs of jobs."""
+    return capability == _GIT and shutil.which("git", path=os.defpath) is None
 
 
 @dataclass(frozen=True, slots=True)
 class BundlesHost:
     """How this host gets bundles: by whose address and key, and how much space all copies have.
 
-    ``index``: the operator's sources of packages, from which it builds environments.
+    ``index``: the operator's sources of packages, from which it builds environments. ``node_id``: the host's.
     """
 
     state_dir: Path
@@ -29,6 +37,7 @@ class BundlesHost:
     ca_file: Path | None
     cache_bytes: int
     index: Mapping[str, str | None] = field(default_factory=dict)
+    node_id: str = ""
 
 
 def package_index(settings: Settings) -> dict[str, str | None]:
@@ -65,6 +74,7 @@ def bundle_of(order: Order, at: BundlesHost | None, attempt: Path, user: dict[st
         "working_dir": _inside(seen_at, order.working_dir or ""),
         "bundle": {
             **_fetch_of(order, order.bundle, at, folder, user),
+            "git": None if order.bundle.git is None else _git_of(order.bundle.git, at),
             "environment": None if order.environment is None else _environment_of(order.environment, at, python),
             "seen_at": seen_at,
         },
@@ -90,6 +100,10 @@ def _fetch_of(order: Order, bundle: PartBundle, at: BundlesHost, folder: Path, u
         "key_file": str(at.key_file),
         "ca_file": None if at.ca_file is None else str(at.ca_file),
     }
+
+
+def _git_of(git: PartGit, at: BundlesHost) -> dict[str, Any]:
+    return {**msgspec.to_builtins(git), "node_id": at.node_id}
 
 
 def _environment_of(environment: PartEnvironment, at: BundlesHost, python: str) -> dict[str, Any]:

@@ -41,7 +41,7 @@ from muster.wire.host import (
 )
 from workers.host import supervisor
 from workers.host.attempt_folder import AttemptFolder, OrderHost, boottime_ms
-from workers.host.bundle_order import BUNDLE_CAPABILITIES, BundlesHost
+from workers.host.bundle_order import BUNDLE_CAPABILITIES, BundlesHost, lacks_git
 from workers.host.job_users import JobUsers
 from workers.host.ledger_file import LedgerFile
 from workers.host.log_relay import LogRelay
@@ -115,7 +115,9 @@ class Launcher:
         self._taken: frozenset[str] = frozenset()
         self._was_reachable = True
         self._claimable = tuple(
-            one for one in HOST_CAPABILITIES if one not in _OF_THE_STORE or config.bundles is not None
+            one
+            for one in HOST_CAPABILITIES
+            if (one not in _OF_THE_STORE or config.bundles is not None) and not lacks_git(one)
         )
         self._handlers: dict[type[Any], Callable[[Any], None]] = {
             host.SendClaim: self._send_claim,

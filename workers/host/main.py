@@ -67,6 +67,7 @@ def _launch(settings: Settings, identity: HostIdentity, users: JobUsers, stop: t
         None if settings.api_ca_file is None else settings.api_ca_file.absolute(),
         settings.bundle_cache_bytes,
         package_index(settings),
+        node_id,
     )
     config = HostConfig(
         node_id=node_id,

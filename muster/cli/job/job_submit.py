@@ -222,7 +222,7 @@ def submitted(
 def _require_bundle_of_lock(spec: dict[str, Any]) -> None:
     """Require that a program with an environment has a bundle. Raises CommandError."""
     program = spec.get("program") or {}
-    if program.get("environment") and program.get("bundle") is None:
+    if program.get("environment") and program.get("bundle") is None and program.get("git") is None:
         words = "an environment is built from a lock file of the work folder, and this job has none"
         raise CommandError(words, "Name the folder by --bundle; its control plane needs a content store.", Exit.USAGE)
 

@@ -41,10 +41,11 @@ class LockOptions:
     from_host: FromHost = None
     allow_source: AllowSource = False
 
-    def environment_given(self) -> dict[str, Any]:
-        """Return the fields that options gave. The lock file's path is completed."""
+    def environment_given(self, *, is_here: bool = True) -> dict[str, Any]:
+        """Return the fields that options gave. The lock file's path is completed if its file ``is_here``."""
+        lock = self.lock if self.lock is None or not is_here else Path.cwd() / self.lock
         given = {
-            "lock": None if self.lock is None else str(Path.cwd() / self.lock),
+            "lock": None if lock is None else str(lock),
             "extras": self.extras,
             "groups": self.groups,
             "from_host": self.from_host,
@@ -52,9 +53,11 @@ class LockOptions:
         }
         return {name: value for name, value in given.items() if value}
 
-    def environment_fields(self, around: Mapping[str, Any], python: Path | None) -> dict[str, Any]:
+    def environment_fields(
+        self, around: Mapping[str, Any], python: Path | None, *, is_here: bool = True
+    ) -> dict[str, Any]:
         """Return the program's field. Raises Typer's error: an option needs a lock, or the lock excludes another."""
-        given = self.environment_given()
+        given = self.environment_given(is_here=is_here)
         if not given:
             return {}
         if "lock" not in given:

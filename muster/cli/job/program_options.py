@@ -11,6 +11,7 @@ import typer
 from muster.cli.framework.field_help import field_help
 from muster.cli.framework.options import unfit
 from muster.cli.job.environments import Engine, Image, Mounts, User, Venv, environment_of
+from muster.cli.job.git_options import GitOptions
 from muster.cli.job.job_options import Env, Python, Workdir
 from muster.cli.job.lock_options import LockOptions
 from muster.cli.job.work_folder import BundleFolder, NoBundle, WorkFolder, chosen_folder
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class ProgramOptions(LockOptions):
+class ProgramOptions(LockOptions, GitOptions):
     """How a job's program is started. ``command``: as it is, without torchrun."""
 
     env: Env = None
@@ -37,6 +38,10 @@ class ProgramOptions(LockOptions):
 
     def folder(self, words: list[str], *, is_contained: bool = False, has_bundle: bool = False) -> WorkFolder | None:
         """Return the work folder that the job has; None: its program is on the hosts, or in a bundle that it has."""
+        if self.git is not None:
+            if self.bundle is not None:
+                raise unfit("--git", "the files come from a repository or from a folder: leave --bundle out")
+            return None
         return chosen_folder(
             self.bundle,
             no_bundle=self.no_bundle,
@@ -59,7 +64,12 @@ class ProgramOptions(LockOptions):
     def fields(self, words: list[str]) -> dict[str, Any]:
         """Return the program's fields. Warn of paths that do not exist here."""
         around = environment_of(self.venv, self.image, self.engine, self.mounts, self.user)
-        around |= self.environment_fields(around, self.python)
+        around |= self.environment_fields(around, self.python, is_here=self.git is None)
+        git = self.git_fields()
+        if git:
+            return program_of(
+                words, self.env or [], self.python, self.workdir, {**around, **git}, is_command=self.command
+            )
         # Without --no-bundle a script that does not exist here is refused.
         script = Path(words[0]) if self.no_bundle and not self.command else None
         _warn_of_missing(around, script, self.workdir, self.python, self.venv)
@@ -97,18 +107,19 @@ def program_of(
     is_command: bool,
 ) -> dict[str, Any]:
     """Return the program's fields. ``around``: its virtual environment or container, whose paths are not completed
-    here.
+    here, or its repository, to which script and working directory are relative.
     """
     is_contained = "container" in around
+    is_elsewhere = is_contained or "git" in around
     shared = {
         "env": dict(pair_of(item) for item in env),
         "python": None if python is None else str(python if is_contained else python.absolute()),
-        "working_dir": _working_dir(workdir, is_contained=is_contained),
+        "working_dir": _working_dir(workdir, is_contained=is_elsewhere),
         **around,
     }
     if is_command:
         return {"launcher": "command", "argv": words, **shared}
-    script = words[0] if is_contained else str(Path(words[0]).resolve())
+    script = words[0].removeprefix("./") if is_elsewhere else str(Path(words[0]).resolve())
     return {"launcher": "torchrun", "script": script, "args": words[1:], **shared}
 
 

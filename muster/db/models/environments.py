@@ -1,4 +1,4 @@
-"""Builds of environments, by tenant and key, and the jobs that asked for each."""
+"""Builds of environments and of bundles of git commits, by tenant and key, and the jobs that asked for each."""
 
 from datetime import datetime
 from typing import Final
@@ -14,8 +14,9 @@ _KEY: Final = r"key ~ '^[0-9a-f]{64}$'"
 
 
 class EnvironmentBuild(Base):
-    """An environment of a tenant. ``key``: of recipe, lock file, interpreter and platform.
+    """An environment of a tenant, or a bundle. ``key``: of recipe, lock file, interpreter and platform.
 
+    ``source``: the commit that a bundle is made from, as ``URL COMMIT``; None: it is an environment.
     ``part_id``, ``node_id``: the attempt or preflight, and its host, that builds or built it last. ``lease_until``: how
     long the one that builds has the claim. ``words``, ``line``, ``log``: of the newest failure.
     """
@@ -46,6 +47,7 @@ class EnvironmentBuild(Base):
     words: Mapped[str] = mapped_column(default="")
     line: Mapped[int | None] = mapped_column(default=None)
     log: Mapped[str] = mapped_column(default="")
+    source: Mapped[str | None] = mapped_column(default=None)
 
 
 class EnvironmentJob(Base):

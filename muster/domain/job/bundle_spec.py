@@ -27,19 +27,19 @@ def plain_path(text: str) -> str:
     return text
 
 
-def path_of_program(text: str, bundle: str | None) -> str:
+def path_of_program(text: str, *, has_bundle: bool) -> str:
     """Return ``text``. Raise ValueError unless it is absolute, or a path in the bundle where the job has one."""
-    if bundle is not None and not text.startswith("/"):
+    if has_bundle and not text.startswith("/"):
         return plain_path(text)
     return absolute_path(text)
 
 
-def command_of_program(argv: tuple[str, ...], bundle: str | None) -> tuple[str, ...]:
+def command_of_program(argv: tuple[str, ...], *, has_bundle: bool) -> tuple[str, ...]:
     """Return ``argv``. Raise ValueError where its first word is a relative path that leaves the bundle's folder.
 
     As in a shell, a word without a slash is looked for on the program's PATH, and ``./run.sh`` is a file.
     """
-    if bundle is not None and argv and is_in_bundle(argv[0]):
+    if has_bundle and argv and is_in_bundle(argv[0]):
         plain_path(argv[0].removeprefix("./"))
     return argv
 

@@ -17,6 +17,8 @@ from muster.domain.strict import StrictModel
 
 ENVIRONMENT: Final = "environment"
 """Capability of a host that builds and assembles environments from lock files."""
+GIT: Final = "git"
+"""Capability of a host that makes bundles of git commits."""
 MAX_LISTED_BYTES: Final = 16 << 10
 """The most bytes of a job's request with its labels, as JSON: a cycle reads thousands of requests, a page many labels.
 
@@ -28,7 +30,8 @@ class JobRequest(StrictModel):
     """A job's name, tier, shape, place and rules.
 
     ``capabilities``: the ``HOST_CAPABILITIES`` that a host needs for the job: other hosts would ignore these parts.
-    ``image``: its container's. ``bundle``: the digest of its program's.
+    ``image``: its container's. ``bundle``: the digest of its program's. ``awaits_bundle``: a host has still to make it
+    from a git commit; then ``bundle`` is set.
     """
 
     name: str
@@ -48,6 +51,7 @@ class JobRequest(StrictModel):
     capabilities: tuple[str, ...]
     image: str | None
     bundle: str | None = None
+    awaits_bundle: bool = False
 
 
 _LISTED: Final = (*JobRequest.model_fields.keys() & JobSpec.model_fields.keys(), "labels")
@@ -57,7 +61,7 @@ def request_of_spec(spec: JobSpec) -> JobRequest:
     """Return the specification's request."""
     container = spec.program.container
     needed = {
-        "bundle": spec.program.bundle is not None,
+        "bundle": spec.program.has_bundle,
         "container": container is not None,
         "datasets": bool(spec.datasets),
         ENVIRONMENT: spec.program.environment is not None,
@@ -84,6 +88,7 @@ def request_of_spec(spec: JobSpec) -> JobRequest:
         capabilities=tuple(name for name, is_needed in needed.items() if is_needed),
         image=None if container is None else container.image,
         bundle=spec.program.bundle,
+        awaits_bundle=spec.program.git is not None,
     )
 
 

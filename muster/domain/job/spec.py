@@ -18,6 +18,7 @@ from muster.domain.job.bundle_spec import (
 from muster.domain.job.container_spec import Container, Mount
 from muster.domain.job.dataset_spec import Dataset, require_each_once
 from muster.domain.job.environment_spec import Environment
+from muster.domain.job.git_spec import GitSource
 from muster.domain.job.output_spec import OutputPatterns
 from muster.domain.job.placement_spec import NodeLabelRule, ParallelLayout, TopologyRule
 from muster.domain.policy.quantities import MOST_S
@@ -48,6 +49,10 @@ def _whole_as_float(value: object) -> object:
     return float(value) if isinstance(value, int) and not isinstance(value, bool) and abs(value) < 2**53 else value
 
 
+def _has_bundle(info: ValidationInfo) -> bool:
+    return info.data.get("bundle") is not None or info.data.get("git") is not None
+
+
 class LauncherKind(StrEnum):
     TORCHRUN = "torchrun"
     COMMAND = "command"
@@ -69,9 +74,11 @@ class Program(StrictModel):
 
     With a ``bundle``, which each host gets before the program starts there, ``script``, ``working_dir`` and a path as
     first word of ``argv`` may be relative to it, and it is the working directory unless ``working_dir`` names another.
+    ``git``: a commit instead, from which a host makes the bundle before the job holds any GPU.
     """
 
     bundle: BundleDigest | None = None
+    git: GitSource | None = None
     launcher: LauncherKind = Field(default=LauncherKind.TORCHRUN, strict=False)
     script: ProgramPath | None = None
     args: tuple[Text, ...] = Field(default=(), max_length=1000, strict=False)
@@ -86,12 +93,12 @@ class Program(StrictModel):
     @field_validator("script", "working_dir")
     @classmethod
     def _path_is_of_host_or_bundle(cls, path: str | None, info: ValidationInfo) -> str | None:
-        return None if path is None else path_of_program(path, info.data.get("bundle"))
+        return None if path is None else path_of_program(path, has_bundle=_has_bundle(info))
 
     @field_validator("argv")
     @classmethod
     def _command_stays_in_bundle(cls, argv: tuple[str, ...], info: ValidationInfo) -> tuple[str, ...]:
-        return command_of_program(argv, info.data.get("bundle"))
+        return command_of_program(argv, has_bundle=_has_bundle(info))
 
     @field_validator("env")
     @classmethod
@@ -100,6 +107,17 @@ class Program(StrictModel):
         if refused:
             raise ValueError(f"these names are set by Muster or refused for safety: {', '.join(refused)}")
         return env
+
+    @property
+    def has_bundle(self) -> bool:
+        """Whether hosts get a folder for it, by digest or from a repository."""
+        return self.bundle is not None or self.git is not None
+
+    @model_validator(mode="after")
+    def _has_one_folder(self) -> Self:
+        if self.bundle is not None and self.git is not None:
+            raise ValueError("takes `bundle` or `git`, not both")
+        return self
 
     @model_validator(mode="after")
     def _fits_its_launcher(self) -> Self:
@@ -122,9 +140,7 @@ class Program(StrictModel):
             self._require_alone(self.environment)
         if self.container is None:
             return self
-        if self.bundle is not None and any(
-            is_taken_by_bundle(one.target or one.source) for one in self.container.mounts
-        ):
+        if self.has_bundle and any(is_taken_by_bundle(one.target or one.source) for one in self.container.mounts):
             raise ValueError(f"{BUNDLE_IN_CONTAINER} in the container is the bundle's folder: mount elsewhere")
         if self.venv is not None:
             raise ValueError("`venv` is of the host; in a container, name the interpreter in it by `python`")
@@ -135,7 +151,7 @@ class Program(StrictModel):
         return self
 
     def _require_alone(self, environment: Environment) -> None:
-        if self.bundle is None:
+        if not self.has_bundle:
             raise ValueError(f"`environment` needs a `bundle`, which has its lock file {environment.lock}")
         for name in ("python", "venv", "container"):
             if getattr(self, name) is not None:

@@ -2,10 +2,13 @@
 
 from typing import Annotated
 
-from pydantic import Field
+from pydantic import AfterValidator, Field
 
+from muster.domain.job.git_spec import git_host
 from muster.domain.policy.quantities import Days
 from muster.domain.strict import StrictModel
+
+GitHost = Annotated[str, AfterValidator(git_host), Field(max_length=255)]
 
 
 class ContentPolicy(StrictModel):
@@ -16,6 +19,11 @@ class ContentPolicy(StrictModel):
     )
     bundle_files: Annotated[int, Field(ge=1, le=1_000_000)] = Field(
         200_000, description="Files of one bundle. Each costs a host a few system calls at every start."
+    )
+    git_hosts: Annotated[tuple[GitHost, ...], Field(max_length=64, strict=False)] = Field(
+        (),
+        description="The hosts of git repositories that jobs may name: `HOST` or `HOST:PORT`, for https and ssh. A "
+        "whole address that begins with `http:` or `file:` allows what no network protects. Empty: none may be named.",
     )
     outputs_bytes: Annotated[int, Field(ge=1, le=1 << 50)] = Field(
         64 << 30, description="Bytes of all files that a host collects at one end of an attempt, or at one checkpoint."

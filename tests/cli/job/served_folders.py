@@ -30,6 +30,7 @@ class Served:
     url: str
     fleet: KeyedFleet
     bucket: PlayedBucket
+    units: UnitOfWorkFactory
 
     def client(self, role: str = "tenant_member") -> RestClient:
         return RestClient(self.url, self.fleet.tokens[role])
@@ -43,7 +44,8 @@ def served_once(server_folder: Path) -> Iterator[Served]:
     postgres.start()
     migrate.upgrade(postgres.url())
     engine = make_engine(postgres.url(), limits=PATIENT)
-    fleet = make_keyed_fleet(UnitOfWorkFactory(engine))
+    units = UnitOfWorkFactory(engine)
+    fleet = make_keyed_fleet(units)
     make_secret_key_file(folder / "secret.key")
     with played_bucket(folder) as bucket:
         port = free_port()
@@ -54,7 +56,7 @@ def served_once(server_folder: Path) -> Iterator[Served]:
         child.start()
         try:
             wait_until(lambda: is_ready(f"http://127.0.0.1:{port}"))
-            yield Served(f"http://127.0.0.1:{port}", fleet, bucket)
+            yield Served(f"http://127.0.0.1:{port}", fleet, bucket, units)
         finally:
             child.stop()
             engine.dispose()

@@ -80,7 +80,7 @@ class Part:
             built=built,
         )
         with self.fleet.units.begin(self.fleet.node_principal, environments.ASK, quiet=True) as unit:
-            return environments.ask(unit, self.part_id, key, request)
+            return environments.ask(unit, self.part_id, key, request).answer
 
     def fail(self, words: str, *, is_final: bool, line: int | None = None, log: str = "") -> bool:
         failure = EnvironmentFailure(

@@ -1,4 +1,4 @@
-"""One build of an environment as a process of the job's user, in the job's control group, and what it leaves.
+"""One build of an environment or bundle as a process of the job's user, in the job's control group, and what it leaves.
 
 The folder of a build is ours. The build writes in ``own`` in it, which is the job's user's. Once nothing of the build
 lives any more, ``own`` moves into a folder that no program reaches. Only then do we read it.
@@ -7,7 +7,8 @@ lives any more, ``own`` moves into a folder that no program reaches. Only then d
 import contextlib
 import os
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, Self
 
@@ -15,7 +16,7 @@ import msgspec
 
 from muster.plain_files import open_plain
 from muster.wire.content import MAX_BUILD_LOG
-from workers.host.content.environment_build import BuildEnd, BuildOrder
+from workers.host.content.environment_build import BuildEnd
 from workers.host.content.faults import NoEnvironmentError
 from workers.host.content.fetch_order import FetchOrder
 from workers.host.content.places import BUILD
@@ -33,18 +34,26 @@ _MOST_WORDS: Final = 1 << 16
 _PATIENCE_S: Final = 10.0
 
 
+@dataclass(frozen=True, slots=True)
+class Step:
+    """What a build runs: one of our own modules, and the order that it reads."""
+
+    module: str
+    order: msgspec.Struct
+
+
 class Building:
     """A build from its start on. A ``with`` statement ends it, and removes its folder."""
 
-    def __init__(self, order: FetchOrder, recipe_files: Mapping[str, bytes], within_s: float) -> None:
-        """Start it. ``recipe_files``: by path in the bundle.
+    def __init__(
+        self, order: FetchOrder, step: Callable[[Path], Step], files: Mapping[str, bytes] | None = None
+    ) -> None:
+        """Start it. ``step``: gets the build's own folder. ``files``: what it finds in the folder ``work``, by path.
 
         Raises:
             NoEnvironmentError: no process can be started.
             OSError: the disk fails.
         """
-        if order.environment is None:
-            raise ValueError("the order has no environment")
         self._user = JobUser(None if order.owner is None else order.owner[0], None)
         self._root = Path(f"{order.folder}{BUILD}")
         self._own = self._root / _OWN
@@ -52,26 +61,15 @@ class Building:
         self._output = os.memfd_create("built")
         adopt_orphans()  # a build that leaves its parent stays below us
         remove_work_folder(self._root)
-        self._make_folders(recipe_files)
-        given = order.environment
-        build = BuildOrder(
-            recipe=given.recipe,
-            work=str(self._own / "work"),
-            target=str(self._own / "built"),
-            python=given.python,
-            index=given.index,
-            cache=str(self._own / "cache"),
-            log=str(self._own / "build.log"),
-            within_s=within_s,
-        )
-        self._pid = self._start(build, _group_of(order))
+        self._make_folders(files or {})
+        self._pid = self._start(step(self._own), _group_of(order))
 
-    def _make_folders(self, recipe_files: Mapping[str, bytes]) -> None:
+    def _make_folders(self, files: Mapping[str, bytes]) -> None:
         work = self._own / "work"
-        self._root.mkdir(mode=REACHES)
+        self._root.mkdir(mode=REACHES, parents=True)
         self._root.chmod(REACHES)
         work.mkdir(parents=True, mode=0o755)
-        for name, content in recipe_files.items():
+        for name, content in files.items():
             path = work / name
             path.parent.mkdir(parents=True, exist_ok=True, mode=0o755)
             path.write_bytes(content)
@@ -81,13 +79,13 @@ class Building:
         self._own.chmod(0o700)
         self._user.own(self._own)
 
-    def _start(self, build: BuildOrder, group: Group | None) -> int:
+    def _start(self, step: Step, group: Group | None) -> int:
         asked = os.memfd_create("asked", 0)
         os.set_inheritable(asked, True)  # its only parameter
         try:
-            os.write(asked, msgspec.json.encode(build))
+            os.write(asked, msgspec.json.encode(step.order))
             os.lseek(asked, 0, os.SEEK_SET)
-            command = [sys.executable, "-I", "-m", "workers.host.content.environment_build", str(asked)]
+            command = [sys.executable, "-I", "-m", step.module, str(asked)]
             environment = {"PATH": os.defpath, "HOME": str(self._own), "TMPDIR": str(self._own), "LANG": "C.UTF-8"}
             place = None if group is None else group.place
             return children.start(command, environment, "/", self._output, place, self._user)
@@ -134,15 +132,25 @@ class Building:
 
     @property
     def content(self) -> Path:
-        """The environment, once the build has ended well."""
-        return self._own / "built"
+        """What was built, once the build has ended well."""
+        return built_in(self._own)
 
     def log(self) -> str:
-        """Return the end of the installer's words."""
-        with contextlib.suppress(OSError), os.fdopen(open_plain(self._own / "build.log"), "rb") as file:
+        """Return the end of its log."""
+        with contextlib.suppress(OSError), os.fdopen(open_plain(log_in(self._own)), "rb") as file:
             file.seek(max(0, os.fstat(file.fileno()).st_size - MAX_BUILD_LOG))
             return file.read(MAX_BUILD_LOG).decode(errors="replace").replace("\x00", "\ufffd")
         return ""
+
+
+def built_in(own: Path) -> Path:
+    """Return the path of what a build makes in its folder."""
+    return own / "built"
+
+
+def log_in(own: Path) -> Path:
+    """Return the path of a build's log in its folder."""
+    return own / "build.log"
 
 
 def _group_of(order: FetchOrder) -> Group | None:

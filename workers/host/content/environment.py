@@ -4,9 +4,8 @@ import contextlib
 import os
 import platform
 import sysconfig
-import threading
 import time
-from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Final, Protocol
 
@@ -23,8 +22,9 @@ from muster.environments.recipe import environment_key
 from muster.wire.content import EnvironmentAnswer
 from workers.host.content import copies
 from workers.host.content.assembled import environment_for
-from workers.host.content.building import Building
-from workers.host.content.environment_build import BuildEnd
+from workers.host.content.build_claim import renewed
+from workers.host.content.building import Building, Step, built_in, log_in
+from workers.host.content.environment_build import BuildEnd, BuildOrder
 from workers.host.content.faults import BrokenEnvironmentError, NoEnvironmentError, NoRoomError
 from workers.host.content.fetch_order import EnvironmentKey, EnvironmentOrder, FetchOrder, Progress
 from workers.host.content.places import Place
@@ -147,7 +147,8 @@ class EnvironmentMaking:
             FetchError: no other try would succeed, here or anywhere.
         """
         within_s = max(1.0, self._until_s - time.monotonic() - FIRST_PAUSE_S)
-        with Building(self._order, files, within_s) as building, self._renewed(key, lease_s) as claim:
+        step = partial(_step, self._environment, within_s)
+        with Building(self._order, step, files) as building, renewed(self._plane.renew, key, lease_s) as claim:
             while not building.is_over():
                 if claim.is_lost.is_set():
                     return None
@@ -184,16 +185,6 @@ class EnvironmentMaking:
             return None
         return self._used(answer.digest, interpreter, near=(building.content, content.manifest))
 
-    @contextlib.contextmanager
-    def _renewed(self, key: EnvironmentKey, lease_s: float) -> "Iterator[_Claim]":
-        """Renew the claim of the build meanwhile."""
-        claim = _Claim(self._plane, key, lease_s)
-        claim.start()
-        try:
-            yield claim
-        finally:
-            claim.stop()
-
     def _used(self, digest: str, interpreter: Interpreter, near: tuple[Path, Manifest] | None = None) -> Path:
         """Return the environment, assembled from the host's copy, which is made whole first."""
         order = self._order
@@ -210,26 +201,19 @@ class EnvironmentMaking:
         raise DamagedError(f"the copy of the environment {digest[:12]} on this host changes while it is read")
 
 
-class _Claim(threading.Thread):
-    """Renewal of a build's claim. ``is_lost``: another part has it by now."""
-
-    def __init__(self, plane: Plane, key: EnvironmentKey, lease_s: float) -> None:
-        super().__init__(daemon=True)
-        self.is_lost = threading.Event()
-        self._plane = plane
-        self._key = key
-        self._pause_s = max(1.0, lease_s / 4)
-        self._is_over = threading.Event()
-
-    def run(self) -> None:
-        while not self._is_over.wait(self._pause_s):
-            answer = self._plane.renew(self._key)
-            if answer is not None and answer.state != "build" and not self._is_over.is_set():
-                self.is_lost.set()
-                return
-
-    def stop(self) -> None:
-        self._is_over.set()
+def _step(given: EnvironmentOrder, within_s: float, own: Path) -> Step:
+    """Return the build of an environment in the folder ``own``."""
+    order = BuildOrder(
+        recipe=given.recipe,
+        work=str(own / "work"),
+        target=str(built_in(own)),
+        python=given.python,
+        index=given.index,
+        cache=str(own / "cache"),
+        log=str(log_in(own)),
+        within_s=within_s,
+    )
+    return Step("workers.host.content.environment_build", order)
 
 
 def _project_of(lock: str) -> str | None:

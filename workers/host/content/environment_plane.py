@@ -1,4 +1,4 @@
-"""Questions of one attempt about its environment, over HTTP."""
+"""Questions of one attempt about its environment, or the bundle of its commit, over HTTP."""
 
 from functools import partial
 from pathlib import Path
@@ -18,16 +18,17 @@ from workers.host.content.uploads import HostUpload, PartFolder, UploadEndedErro
 from workers.host.content.whole_copy import Source
 
 
-class EnvironmentPlane:
-    """The control plane, as ``environment.Plane`` says."""
+class BuildPlane:
+    """The control plane, as ``environment.Plane`` says, for what is built as a folder of one kind."""
 
-    def __init__(self, order: FetchOrder, progress: Progress) -> None:
+    def __init__(self, order: FetchOrder, progress: Progress, kind: FolderKind) -> None:
         self._order = order
         self._progress = progress
+        self._kind = kind
         self._client = open_client(order)
 
-    def ask(self, key: EnvironmentKey, built: str | None = None) -> EnvironmentAnswer:
-        return answered(lambda: self._answer_once(key, built), self._progress)
+    def ask(self, key: EnvironmentKey, built: str | None = None, public_key: bytes | None = None) -> EnvironmentAnswer:
+        return answered(lambda: self._answer_once(key, built, public_key), self._progress)
 
     def renew(self, key: EnvironmentKey) -> EnvironmentAnswer | None:
         try:
@@ -38,13 +39,16 @@ class EnvironmentPlane:
             # The part is over, as after a cancel: the next question ends this process.
             return EnvironmentAnswer(state="wait") if fault.code == "stale_fence" else None
 
-    def _answer_once(self, key: EnvironmentKey, built: str | None) -> EnvironmentAnswer:
+    def _answer_once(
+        self, key: EnvironmentKey, built: str | None, public_key: bytes | None = None
+    ) -> EnvironmentAnswer:
         request = EnvironmentRequest(
             protocol=PROTOCOL_VERSION,
             fence=self._order.fence,
             interpreter=key.interpreter,
             platform=key.platform,
             built=built,
+            public_key=public_key,
         )
         return self._client.environment(self._order.part_id, key.text, request)
 
@@ -60,8 +64,8 @@ class EnvironmentPlane:
         answered(lambda: self._client.environment_failed(self._order.part_id, key.text, failure), self._progress)
 
     def upload(self, key: EnvironmentKey, folder: Path, content: Bundle) -> None:
-        order, kind = self._order, FolderKind.ENVIRONMENT.value
-        sender = PartFolder(self._client, order.part_id, order.fence, kind, key.text)
+        order = self._order
+        sender = PartFolder(self._client, order.part_id, order.fence, self._kind.value, key.text)
         note = self._progress.note_failure
         try:
             HostUpload(sender, FolderContent.of(content, partial(open_file, folder)), order.certificates, note).run()
@@ -69,4 +73,4 @@ class EnvironmentPlane:
             raise NoEnvironmentError(f"it is built and cannot be stored: {fault}") from fault
 
     def source(self, digest: str) -> Source:
-        return ContentSource(self._order, self._progress, digest, FolderKind.ENVIRONMENT)
+        return ContentSource(self._order, self._progress, digest, self._kind)

@@ -21,6 +21,16 @@ class BrokenBundleError(FetchError):
     IS_OF_HOST = False
 
 
+class NoCommitError(FetchError):
+    """This host cannot make the bundle of the commit, or not in time."""
+
+
+class BrokenCommitError(FetchError):
+    """The commit is not available, or cannot be a bundle: no other host can make one of it either."""
+
+    IS_OF_HOST = False
+
+
 class NoEnvironmentError(FetchError):
     """This host cannot have the environment, or not in time."""
 

@@ -26,8 +26,21 @@ class EnvironmentOrder(msgspec.Struct, frozen=True, kw_only=True):
     index: PackageIndex
 
 
+class GitOrder(msgspec.Struct, frozen=True, kw_only=True):
+    """The commit that the bundle is made from, as ``PartGit`` of ``wire.host`` says. ``node_id``: this host's."""
+
+    key: str
+    url: str
+    commit: str
+    secret: str | None
+    build_s: float
+    max_bytes: int
+    max_files: int
+    node_id: str
+
+
 class EnvironmentKey(msgspec.Struct, frozen=True):
-    """What an environment is known by: its key, and the host's part in that."""
+    """What an environment is known by: its key, and the host's part in that. A bundle of a commit has a key alone."""
 
     text: str
     interpreter: str
@@ -35,7 +48,7 @@ class EnvironmentKey(msgspec.Struct, frozen=True):
 
 
 class FetchOrder(msgspec.Struct, frozen=True, kw_only=True):
-    """What the launcher wrote of the bundle into the attempt's order.
+    """What the launcher wrote of the bundle into the attempt's order. ``digest``: empty while ``git`` says what it is.
 
     ``part_id``, ``fence``: of the attempt or preflight. ``folder``: its work folder. ``owner``: user and group of that;
     None: our own. ``api_url``, ``key_file``, ``ca_file``: the control plane's. ``cgroup``: identity of the group that
@@ -57,6 +70,7 @@ class FetchOrder(msgspec.Struct, frozen=True, kw_only=True):
     key_file: str
     ca_file: str | None = None
     environment: EnvironmentOrder | None = None
+    git: GitOrder | None = None
     cgroup: dict[str, Any] | None = None
 
     @property

@@ -51,6 +51,8 @@ def run(order: FetchOrder) -> dict[str, Any]:
     progress = Progress()
     what = "bundle"
     try:
+        if order.git is not None:
+            order = msgspec.structs.replace(order, digest=_bundle_of_commit(order, progress))
         _fetch_bundle(order, progress)
         if order.environment is None:
             return {"is_done": True}
@@ -84,12 +86,20 @@ def _fetch_bundle(order: FetchOrder, progress: Progress) -> None:
     ).run()
 
 
+def _bundle_of_commit(order: FetchOrder, progress: Progress) -> str:
+    """Return the digest of the bundle of the order's commit."""
+    from workers.host.content.environment_plane import BuildPlane  # noqa: PLC0415  # most jobs have none
+    from workers.host.content.git_making import GitMaking  # noqa: PLC0415  # as above
+
+    return GitMaking(order, BuildPlane(order, progress, FolderKind.BUNDLE), progress).digest()
+
+
 def _environment(order: FetchOrder, progress: Progress) -> str:
     from workers.host.content.environment import EnvironmentMaking  # noqa: PLC0415  # most jobs have none
-    from workers.host.content.environment_plane import EnvironmentPlane  # noqa: PLC0415  # as above
+    from workers.host.content.environment_plane import BuildPlane  # noqa: PLC0415  # as above
 
     progress.turn_to("environment")
-    return str(EnvironmentMaking(order, EnvironmentPlane(order, progress), progress).made())
+    return str(EnvironmentMaking(order, BuildPlane(order, progress, FolderKind.ENVIRONMENT), progress).made())
 
 
 def main() -> None:

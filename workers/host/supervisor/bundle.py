@@ -47,8 +47,8 @@ class BundleFetch:
     def __init__(self, bundle: dict[str, Any], group: Group) -> None:
         """``group``: of the program, in which its environment is built."""
         bundle = {**bundle, "cgroup": group.identity()}
-        environment_s = (bundle.get("environment") or {}).get("build_s", 0.0)
-        self._within_s = float(bundle["fetch_s"]) + float(environment_s)
+        builds_s = sum(float((bundle.get(build) or {}).get("build_s", 0.0)) for build in ("environment", "git"))
+        self._within_s = float(bundle["fetch_s"]) + builds_s
         self._until = time.monotonic() + self._within_s
         self.venv: str | None = None
         self._output = os.memfd_create("reported")

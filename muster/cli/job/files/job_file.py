@@ -61,7 +61,7 @@ class JobFile:
         program = self.document.get("program")
         if not isinstance(program, dict) or self.typed & _PROGRAM:
             return []
-        if program.get("container") is not None or program.get("bundle") is not None:
+        if program.get("container") is not None or _has_bundle(program):
             return []
         environment = program.get("environment")
         lock = environment.get("lock") if isinstance(environment, dict) else None
@@ -88,7 +88,7 @@ class JobFile:
     def _with_bundle(self) -> dict[str, Any]:
         """Return the document with the bundle that its work folder will be, if its environment needs one."""
         program = self.document.get("program")
-        if not isinstance(program, dict) or not program.get("environment") or program.get("bundle") is not None:
+        if not isinstance(program, dict) or not program.get("environment") or _has_bundle(program):
             return self.document
         environment = program["environment"]
         if isinstance(environment, dict) and isinstance(environment.get("lock"), str):
@@ -169,6 +169,11 @@ def _bounded(name: str, content: bytes) -> str:
     return decoded(name, content)
 
 
+def _has_bundle(program: Mapping[str, Any]) -> bool:
+    """Return whether the program's paths are in a bundle, by digest or of a commit."""
+    return program.get("bundle") is not None or program.get("git") is not None
+
+
 def _complete_paths(document: dict[str, Any], folder: Path) -> dict[str, str]:
     """Complete relative paths of the program by the file's folder, and return them as they were.
 
@@ -178,7 +183,7 @@ def _complete_paths(document: dict[str, Any], folder: Path) -> dict[str, str]:
     completed: dict[str, str] = {}
     if not isinstance(program, dict) or program.get("container") is not None:
         return completed
-    has_bundle = program.get("bundle") is not None
+    has_bundle = _has_bundle(program)
     for name in _OF_HERE:
         if has_bundle and name in _IN_BUNDLE:
             continue

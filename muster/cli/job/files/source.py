@@ -98,7 +98,9 @@ def program_given(options: ProgramOptions, words: Sequence[str], *, is_contained
         around["container"] = {name: value for name, value in around["container"].items() if value}
     elif is_contained and options.venv is None:
         around["container"] = {}
-    if given := options.environment_given():
+    git = options.git_fields()
+    around |= git
+    if given := options.environment_given(is_here=not git):
         around["environment"] = given
     made = program_of(
         list(words) or ["-"], options.env or [], options.python, options.workdir, around, is_command=options.command
@@ -122,7 +124,7 @@ def program_again(
     """
     is_in_image = is_contained(document)
     program = document.get("program")
-    has_bundle = isinstance(program, Mapping) and program.get("bundle") is not None
+    has_bundle = isinstance(program, Mapping) and (program.get("bundle") or program.get("git")) is not None
     folder = options.folder(list(words), is_contained=is_in_image, has_bundle=has_bundle)
     typed = program_given(options, words, is_contained=is_in_image)
     if folder is None and options.lock is not None:
@@ -130,10 +132,12 @@ def program_again(
     if words and folder is not None:
         if "script" in typed:
             typed["script"] = str(Path.cwd() / typed["script"])
-        return ({**typed, "bundle": None} if has_bundle else typed), folder
+        return ({**typed, "bundle": None, "git": None} if has_bundle else typed), folder
     if isinstance(program, Mapping) and has_bundle and options.no_bundle:
         _require_paths_of_hosts(program, typed)
-        return {**typed, "bundle": None}, folder
+        return {**typed, "bundle": None, "git": None}, folder
+    if options.git is not None:
+        return ({**typed, "bundle": None} if has_bundle else typed), folder
     if has_bundle and "script" in typed and not words[0].startswith("/"):
         typed["script"] = os.path.normpath(words[0])
     return typed, folder

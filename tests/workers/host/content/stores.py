@@ -14,6 +14,7 @@ import uvicorn
 from api.app import create_app
 from api.dependencies import AppDependencies
 from control.core.unit_of_work import UnitOfWorkFactory
+from control.secrets.key_wrapping import KeyWrapper
 from control.tenants import keys
 from muster.domain.ids import NodeId
 from muster.domain.principals import Role
@@ -54,10 +55,12 @@ def s3_server(folder: Path) -> Iterator[S3]:
 
 
 @contextmanager
-def served_api(units: UnitOfWorkFactory, store: ObjectStore | None) -> Iterator[str]:
+def served_api(
+    units: UnitOfWorkFactory, store: ObjectStore | None, secret_keys: KeyWrapper | None = None
+) -> Iterator[str]:
     """Serve the API in a thread; yield its address."""
     port = free_port()
-    app = create_app(AppDependencies(units=units, secret_key=b"x" * 32, store=store))
+    app = create_app(AppDependencies(units=units, secret_key=b"x" * 32, store=store, secret_keys=secret_keys))
     server = uvicorn.Server(uvicorn.Config(app, host="127.0.0.1", port=port, log_config=None, access_log=False))
     thread = threading.Thread(target=server.run, daemon=True)
     thread.start()
@@ -78,7 +81,7 @@ def bundles_host(units: UnitOfWorkFactory, node_id: NodeId, state_dir: Path, url
     key_file.parent.mkdir(parents=True, exist_ok=True)
     key_file.write_text(token)
     key_file.chmod(0o600)
-    return BundlesHost(state_dir, url, key_file, None, 1 << 30)
+    return BundlesHost(state_dir, url, key_file, None, 1 << 30, node_id=node_id)
 
 
 @dataclass

@@ -63,7 +63,7 @@ class OldServer:
         return msgspec.json.decode(msgspec.json.encode(known), type=HeartbeatAnswer)
 
 
-KNOWN = [name for name in HOST_CAPABILITIES if name not in {"bundle", "environment", "outputs"}]
+KNOWN = [name for name in HOST_CAPABILITIES if name not in {"bundle", "environment", "git", "outputs"}]
 """This host has no place for stored content, which its worker's settings name."""
 
 
