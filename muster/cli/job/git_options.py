@@ -9,20 +9,12 @@ from typing import Annotated, Any, Final
 import typer
 
 from muster.cli.framework.exits import CommandError, Exit
+from muster.cli.framework.field_help import field_help
 from muster.cli.framework.options import unfit, value_of
 
-Git = Annotated[
-    str | None,
-    typer.Option("--git", metavar="URL", help="A git repository, https:// or ssh://: hosts get a commit of it."),
-]
-Commit = Annotated[
-    str | None,
-    typer.Option("--commit", help="The commit of --git: its whole id, or a branch or tag, which is looked up now."),
-]
-GitSecret = Annotated[
-    str | None,
-    typer.Option("--git-secret", help="The secret that opens --git: a token, or for ssh:// a private key."),
-]
+Git = Annotated[str | None, typer.Option("--git", metavar="URL", help=field_help("GitSource.url"))]
+Commit = Annotated[str | None, typer.Option("--commit", help=field_help("GitSource.commit"))]
+GitSecret = Annotated[str | None, typer.Option("--git-secret", help=field_help("GitSource.secret"))]
 _NEEDS_GIT: Final = "it is of a repository: give --git too"
 _COMMIT: Final = re.compile(r"[0-9a-f]{40}")
 _QUERY_S: Final = 60
