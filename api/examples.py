@@ -44,6 +44,7 @@ BODIES: Final[dict[str, Any]] = {
     "release_job": {"reason": "the data set is there now"},
     "release_override": _REASON,
     "retire_gpu": _REASON,
+    "set_residency": {"sites": ["ams"], "stores": ["main", "s3://acme-ams"], "reason": "contract of 2027"},
     "set_quota": {"guaranteed_gpus": 64, "ceiling_gpus": 128, "reason": "contract of 2027"},
     "submit_job": _JOB,
     "uncordon_nodes": {"selector": {"rack": "r12"}, "reason": "the switch is new", "expected": 8},
