@@ -27,7 +27,7 @@ SET: Final = declare_action("tenant.set_residency")
 READ: Final = declare_action("tenant.residency")
 MOST_OUTSIDE: Final = 200
 _TO_DO: Final = {
-    OutsideKind.RUNNING_JOB: "It runs until its end. `muster job cancel` ends it now.",
+    OutsideKind.RUNNING_JOB: "It continues. Drain its hosts, and its next attempt is inside; or cancel it.",
     OutsideKind.CHECKPOINTS: "Cancel it and submit it with a permitted `checkpoint.store`, or permit this one.",
     OutsideKind.CONTENT: "Permit the store. Else the tenant deletes its bundles; outputs end with their retention.",
     OutsideKind.COPIES: "Copies of bundles go as others need their room. To remove them now, stop the host worker "

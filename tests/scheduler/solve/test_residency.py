@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from muster.domain.ids import GpuUuid
 from muster.domain.job.wait_reasons import WaitReason
 from muster.domain.policy.document import DEFAULT_POLICY
-from scheduler.model import FirmStart, GpuView, Plan, WaitingJob, Workload
+from scheduler.model import FirmStart, GpuView, Plan, ResumeHold, WaitingJob, Workload
 from scheduler.planner import plan
 from scheduler.solve.placement_rule import LabelRule, PlacementRule
 from tests.scheduler.fleets import MINUTE_MS, NOW_MS, hold, host, job, of_host, running, standing
@@ -128,3 +128,15 @@ def test_a_hold_of_a_job_from_before_its_rule_was_tightened_is_not_used() -> Non
         decided = plan(gpus, [starts], DEFAULT_POLICY, known)
         given = {uuid for one, uuids in given_to(World(gpus, [starts], known), decided) for uuid in uuids}
         assert given == set(of_host("a", 4))
+
+
+def test_gpus_outside_that_are_kept_for_an_interrupted_job_are_free_for_others_at_once() -> None:
+    """It cannot continue on them any more, whether or not there is room inside."""
+    outside = at(host("b", 4), "fra")
+    kept = ((outside[0].node_id, tuple(gpu.uuid for gpu in outside)),)
+    resumes = replace(job("j", gpus=4, keep=kept), rule=IN_AMS, interrupted_ms=NOW_MS)
+    workload = Workload(NOW_MS, holds=(ResumeHold(resumes.job_id, kept[0][1]),))
+    others = job("o", gpus=4, tenant="others", at=1)
+    decided = plan(outside, [resumes, others], DEFAULT_POLICY, workload)
+    assert [each.beneficiary for each in decided.lapses] == ["j"]
+    assert [each.job_id for each in decided.placements] == ["o"]
