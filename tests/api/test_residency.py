@@ -10,7 +10,7 @@ from tests.api.conftest import Api
 from tests.api.typed import Typed
 from tests.api.typed import typed as typed  # noqa: PLC0414  # a fixture
 
-RULE = {"sites": ["ams"], "stores": ["main", "s3://acme-ams"]}
+RULE: dict[str, Any] = {"sites": ["ams"], "stores": ["main", "s3://acme-ams"]}
 DOCUMENT = """\
 kind: tenant
 version: 1
