@@ -11,6 +11,7 @@ from control.telemetry.reports import OnFlushed
 from muster.domain.errors import ConflictError
 from muster.domain.policy.document import DEFAULT_POLICY
 from muster.domain.policy.limits import LimitPolicy
+from muster.domain.residency import StorePlace
 from muster.store.faults import NOT_CONFIGURED
 from muster.store.objects import ObjectStore
 
@@ -32,6 +33,11 @@ class AppDependencies:
     on_flushed: OnFlushed | None = None
     store: ObjectStore | None = None
     secret_keys: KeyWrapper | None = None
+
+    @property
+    def store_place(self) -> StorePlace | None:
+        """The name and site of the content store; None: none is configured."""
+        return None if self.store is None else self.store.place
 
     def required_store(self, suggestion: str = "The operator configures a content store.") -> ObjectStore:
         """Return the content store. Raises ConflictError, which suggests what else to do: none is configured."""

@@ -51,6 +51,7 @@ BODIES: Final[dict[str, Any]] = {
         "reason": "the file server is back",
         "expected": 9,
     },
+    "set_residency": {"sites": ["ams"], "stores": ["main", "s3://acme-ams"], "reason": "contract of 2027"},
     "set_quota": {"guaranteed_gpus": 64, "ceiling_gpus": 128, "reason": "contract of 2027"},
     "submit_job": _JOB,
     "uncordon_nodes": {"selector": {"rack": "r12"}, "reason": "the switch is new", "expected": 8},

@@ -10,8 +10,10 @@ from control.reclaim.read import ReclaimView
 from control.secrets.tenant_secrets import SecretRecord
 from control.tenants.quotas import QuotaFound
 from control.tenants.read import KeyRecord, TenantRecord
+from control.tenants.residency import ResidencyFound
 from muster import documents
 from muster.domain.gpu.effective_standing import effective_standing
+from muster.domain.residency import Residency, read_residency
 from muster.domain.states import Standing
 
 
@@ -123,7 +125,33 @@ def tenant_view(tenant: TenantRecord) -> documents.Tenant:
         "created_at": time_of(tenant.created_at),
         "parent_id": tenant.parent_id,
         "weight": tenant.weight,
+        "residency": None if tenant.residency is None else _residency_view(read_residency(tenant.residency)),
     }
+
+
+def residency_view(found: ResidencyFound) -> documents.TenantResidency:
+    return {
+        **tenant_view(found.tenant),
+        "holds": _residency_view(found.holds),
+        "num_hosts": found.num_hosts,
+        "num_fleet_hosts": found.num_fleet_hosts,
+        "outside": [
+            {
+                "kind": one.kind,
+                "tenant_id": one.tenant_id,
+                "subject_id": one.subject_id,
+                "name": one.name,
+                "places": list(one.places),
+                "to_do": one.to_do,
+            }
+            for one in found.outside
+        ],
+    }
+
+
+def _residency_view(rule: Residency) -> documents.Residency:
+    stored = rule.document()
+    return {"sites": stored["sites"], "stores": stored["stores"]}
 
 
 def cordon_view(cordon: CordonRecord) -> documents.Cordon:

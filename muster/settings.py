@@ -181,6 +181,10 @@ class Settings(StrictModel):
     """The store's address as clients and hosts reach it, if that is another."""
     store_gateway_url: Annotated[str, AfterValidator(_store_url)] | None = None
     """The address, as clients reach it, of the `muster store` process that joins the chunks of one file of outputs."""
+    store_id: Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9._-]{0,62}$")] = "main"
+    """The store's name, by which residency rules of tenants permit it."""
+    store_site: Annotated[str, Field(min_length=1, max_length=128)] | None = None
+    """The site at which the store keeps its data, as hosts have theirs in the label `site`. Without it, none."""
     store_bucket: Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]$")] = "muster"
     store_region: Annotated[str, Field(pattern=r"^[a-z0-9-]{1,63}$")] = "us-east-1"
     store_key_file: Annotated[Path, Field(strict=False)] | None = None

@@ -93,7 +93,10 @@ def begin_bundle(
         return Answer(upload_view(found, shown))
 
     return change.without_key().run(
-        principal, bundles.BEGIN, lambda unit: bundles.begin(unit, manifest, tenant_id=owner), render
+        principal,
+        bundles.BEGIN,
+        lambda unit: bundles.begin(unit, manifest, tenant_id=owner, store=store.place),
+        render,
     )
 
 
@@ -116,7 +119,7 @@ def confirm_uploads(
 
     def once() -> Upload:
         with dependencies.units.begin(principal, bundles.CONFIRM, quiet=True) as unit:
-            return bundles.confirm(unit, named, done.uploaded, tenant_id=owner)
+            return bundles.confirm(unit, named, done.uploaded, tenant_id=owner, store=store.place)
 
     found = retrying(once)
     return upload_view(found, _signed(store, found, dependencies.units.clock()))

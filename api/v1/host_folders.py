@@ -19,6 +19,7 @@ from control.core.unit_of_work import UnitOfWork, retrying
 from control.hosts import folder_uploads
 from muster.domain.errors import ConflictError, StaleFenceError, TenantLimitError, UpgradeRequiredError
 from muster.domain.principals import Principal
+from muster.domain.residency import StorePlace
 from muster.wire.content import FolderUploadAnswer, FolderUploadsRequest, OutputsNote, OutputsNoteAnswer
 
 router = APIRouter(prefix="/hosts/self/attempts/{attempt_id}", tags=["hosts"])
@@ -60,8 +61,8 @@ async def begin_folder(
         request,
         node,
         folder_uploads.BEGIN,
-        lambda unit: folder_uploads.begin(
-            unit, attempt_id, kind, folder, fence=fence, protocol=protocol, manifest=manifest
+        lambda unit, store: folder_uploads.begin(
+            unit, attempt_id, kind, folder, fence=fence, protocol=protocol, manifest=manifest, store=store
         ),
     )
 
@@ -80,7 +81,7 @@ async def confirm_folder(
         request,
         node,
         folder_uploads.CONFIRM,
-        lambda unit: folder_uploads.confirm(unit, attempt_id, kind, folder, message),
+        lambda unit, store: folder_uploads.confirm(unit, attempt_id, kind, folder, message, store=store),
     )
 
 
@@ -94,17 +95,20 @@ async def note_outputs(
     )
 
 
-async def _answered(request: Request, node: Principal, action: str, work: Callable[[UnitOfWork], Upload]) -> Response:
+async def _answered(
+    request: Request, node: Principal, action: str, work: Callable[[UnitOfWork, StorePlace], Upload]
+) -> Response:
     """Return the answer, from a thread of everybody: a manifest's rows take seconds, and heartbeats must not wait."""
     dependencies = dependencies_of(request)
-
-    def once() -> Upload:
-        with dependencies.units.begin(node, action, quiet=True) as unit:
-            return work(unit)
 
     def body() -> bytes:
         # Before the change: without a store there is nothing to begin.
         store = dependencies.required_store()
+
+        def once() -> Upload:
+            with dependencies.units.begin(node, action, quiet=True) as unit:
+                return work(unit, store.place)
+
         return msgspec.json.encode(folder_uploads.answer_of(retrying(once), store, dependencies.units.clock()))
 
     return Response(await run_in_threadpool(body), media_type="application/json")

@@ -81,6 +81,7 @@ def _kept(unit: UnitOfWork, body: Mapping[str, Any]) -> Mapping[str, Any]:
 
 @router.post("/jobs", response_model=documents.ChangedJob, status_code=201, openapi_extra=described_by(JobSubmission))
 def submit_job(
+    request: Request,
     principal: Annotated[Principal, requires(Permission.JOB_SUBMIT)],
     submission: Annotated[JobSubmission, json_body(JobSubmission)],
     change: Changing,
@@ -88,11 +89,11 @@ def submit_job(
     """Accept a job: after the 201 it is never lost."""
     tenant_id = None if submission.tenant_id is None else TenantId(submission.tenant_id)
     copied_from = None if submission.copied_from is None else JobId(submission.copied_from)
-    spec = submission.spec
+    spec, store = submission.spec, dependencies_of(request).store_place
     return change.run(
         principal,
         jobs.SUBMIT,
-        lambda unit: jobs.submit(unit, spec, tenant_id=tenant_id, copied_from=copied_from),
+        lambda unit: jobs.submit(unit, spec, tenant_id=tenant_id, copied_from=copied_from, store=store),
         lambda job: _answer(job, 201),
         _kept,
     )
@@ -109,10 +110,10 @@ def plan_job(
     The scheduler's own planner answers, on what its next cycle would see. Nothing is stored, and nothing is guaranteed.
     """
     tenant_id = None if question.tenant_id is None else TenantId(question.tenant_id)
-    spec = question.spec
-    units = dependencies_of(request).units
+    spec, dependencies = question.spec, dependencies_of(request)
+    units, store = dependencies.units, dependencies.store_place
     found = reading_plan(
-        units, principal, job_plans.PLAN, lambda unit: job_plans.plan_job(unit, spec, tenant_id=tenant_id)
+        units, principal, job_plans.PLAN, lambda unit: job_plans.plan_job(unit, spec, tenant_id=tenant_id, store=store)
     )
     return job_plan_view(found, principal)
 

@@ -8,16 +8,18 @@ from pydantic import Field
 
 from api.bodies import described_by, json_body
 from api.changes import Answer, Changing
+from api.dependencies import dependencies_of
 from api.lists import Cursor, ManyAPage, NamePart, PageRequest
 from api.permissions import requires
-from api.reading import PRINTABLE, require_id
-from api.views import tenant_view
+from api.reading import PRINTABLE, reading, require_id
+from api.views import residency_view, tenant_view
 from control.core.paging import NameOrder
-from control.tenants import read, tenants
+from control.tenants import read, residency, tenants
 from control.tenants.read import TenantFilter
 from muster import documents
 from muster.domain.ids import TenantId
 from muster.domain.principals import Permission, Principal
+from muster.domain.residency import Residency, SiteNames, StoreNames
 from muster.domain.strict import Name, StrictModel, Text
 
 router = APIRouter(tags=["tenants"])
@@ -33,6 +35,26 @@ class TenantPlace(StrictModel):
     parent_id: Text | None = None
     weight: Annotated[float, Field(ge=0.001, le=1_000_000, strict=False)] = 1.0
     reason: Annotated[Text, Field(min_length=1, max_length=500)]
+
+
+class NewResidency(StrictModel):
+    """Both parts at once; a null one is no restriction, and both null lift the rule."""
+
+    sites: SiteNames | None = Field(
+        None, description="Values of the label `site` of the hosts on which its jobs may run; null: any host."
+    )
+    stores: StoreNames | None = Field(
+        None,
+        description="Names of content stores, and `s3://bucket/prefix` of stores for checkpoints; null: the content "
+        "store, if it is at one of the sites.",
+    )
+    reason: Annotated[Text, Field(min_length=1, max_length=500)]
+
+    @property
+    def rule(self) -> Residency:
+        """The rule that it asks for."""
+        sites = None if self.sites is None else frozenset(self.sites)
+        return Residency(sites, None if self.stores is None else frozenset(self.stores))
 
 
 @router.post("/tenants", response_model=documents.ChangedTenant, status_code=201, openapi_extra=described_by(NewTenant))
@@ -67,6 +89,47 @@ def place_tenant(
         lambda unit: tenants.place(unit, found_id, tenants.Place(parent_id, wanted.weight), reason=wanted.reason),
         lambda tenant: Answer(tenant_view(tenant)),
     )
+
+
+@router.put(
+    "/tenants/{tenant_id}/residency",
+    response_model=documents.ChangedResidency,
+    openapi_extra=described_by(NewResidency),
+)
+def set_residency(
+    tenant_id: str,
+    request: Request,
+    principal: Annotated[Principal, requires(Permission.TENANT_WRITE)],
+    wanted: Annotated[NewResidency, json_body(NewResidency)],
+    change: Changing,
+) -> JSONResponse:
+    """Set where jobs of a tenant, and of all below it, may run and where their data may be. Running jobs continue.
+
+    The answer says what is outside of the rule, and what to do about it; with `dry_run` before it holds.
+    """
+    found_id, store = TenantId(require_id("tenant", tenant_id)), dependencies_of(request).store_place
+    return change.run(
+        principal,
+        residency.SET,
+        lambda unit: residency.set_residency(unit, found_id, wanted.rule, store=store, reason=wanted.reason),
+        lambda found: Answer(dict(residency_view(found))),
+    )
+
+
+@router.get("/tenants/{tenant_id}/residency")
+def show_residency(
+    tenant_id: str, request: Request, principal: Annotated[Principal, requires(Permission.TENANT_READ)]
+) -> documents.TenantResidency:
+    """Return a tenant's residency rule, with those above it, and what is outside of it now."""
+    found_id, dependencies = TenantId(require_id("tenant", tenant_id)), dependencies_of(request)
+    store = dependencies.store_place
+    found = reading(
+        dependencies.units,
+        principal,
+        residency.READ,
+        lambda unit: residency.show_residency(unit, found_id, store=store),
+    )
+    return residency_view(found)
 
 
 @router.get("/tenants")

@@ -6,6 +6,7 @@ from typing import Annotated, Final
 from fastapi import APIRouter, Request
 from starlette.responses import Response
 
+from api.dependencies import dependencies_of
 from api.reading import require_id
 from console.actions import act, reason_in
 from console.forms import Form
@@ -116,10 +117,11 @@ def _nodes_in(fields: Mapping[str, str]) -> int:
 def submit_copy(request: Request, viewer: Submitter, fields: Form, job_id: str) -> Response:
     """Submit the same specification as a new job of the same tenant."""
     found_id, reason = JobId(require_id("job", job_id)), reason_in(fields)
+    store = dependencies_of(request).store_place
 
     def work(unit: UnitOfWork) -> SubmittedJob:
         job = read.submitted(unit, found_id)
-        return jobs.submit(unit, job.specification(), tenant_id=job.tenant_id, reason=reason)
+        return jobs.submit(unit, job.specification(), tenant_id=job.tenant_id, reason=reason, store=store)
 
     done = "A copy is submitted: it is the newest in the list."
     return act(request, viewer, fields, jobs.SUBMIT, work, back_to="/console/jobs", done=done)

@@ -20,6 +20,7 @@ from control.tenants.read import TenantRecord, list_tenants
 from muster.domain.errors import ValidationFailedError
 from muster.domain.ids import TenantId
 from muster.domain.principals import Permission
+from muster.domain.residency import StorePlace
 
 router = APIRouter()
 A_PAGE: Final = 100
@@ -54,12 +55,13 @@ def plan_page(
     """Show a form; with a size in it, though empty, also its answer. Nothing is stored."""
     asked = {name: value.strip() for name, value in typed.model_dump().items()}
     units, principal = dependencies_of(request).units, viewer.principal
+    store = dependencies_of(request).store_place
     choices = reading(units, principal, queue_views.READ, _choices)
     found, fault = None, None
     if typed.model_fields_set & plan_form.SIZE_FIELDS:
         try:
             question = plan_form.question_of(asked)
-            found = reading_plan(units, principal, job_plans.PLAN, lambda unit: _planned(unit, question))
+            found = reading_plan(units, principal, job_plans.PLAN, lambda unit: _planned(unit, question, store))
         except ValidationFailedError as error:
             fault = error
     faults = [] if fault is None else plan_form.faults_of(fault)
@@ -92,6 +94,6 @@ def _choices(unit: UnitOfWork) -> _Choices:
     return _Choices(known_tiers(unit), known_levels(unit), owners)
 
 
-def _planned(unit: UnitOfWork, question: JobQuestion) -> JobPlan:
+def _planned(unit: UnitOfWork, question: JobQuestion, store: StorePlace | None) -> JobPlan:
     owner = None if question.tenant_id is None else TenantId(question.tenant_id)
-    return job_plans.plan_job(unit, question.spec, tenant_id=owner)
+    return job_plans.plan_job(unit, question.spec, tenant_id=owner, store=store)

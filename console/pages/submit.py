@@ -34,6 +34,7 @@ from muster.domain.ids import JobId, TenantId
 from muster.domain.job.file_schema import PATH as SCHEMA_PATH
 from muster.domain.job.submission import JobSubmission
 from muster.domain.principals import Permission
+from muster.domain.residency import StorePlace
 from muster.domain.stored_content import FolderState
 from muster.domain.validation import validated
 
@@ -145,10 +146,13 @@ def _draft_in(fields: Mapping[str, str]) -> Draft:
 def _planned(request: Request, viewer: Viewer, submission: JobSubmission) -> plan_texts.PlanShown:
     """Return the plan. Raises as the submission would: it is tried, and rolled back."""
     units, principal = dependencies_of(request).units, viewer.principal
-    owner = _owner_of(submission)
-    reading(units, principal, jobs.SUBMIT, lambda unit: _submit(unit, submission))
+    owner, store = _owner_of(submission), dependencies_of(request).store_place
+    reading(units, principal, jobs.SUBMIT, lambda unit: _submit(unit, submission, store))
     found = reading_plan(
-        units, principal, job_plans.PLAN, lambda unit: job_plans.plan_job(unit, submission.spec, tenant_id=owner)
+        units,
+        principal,
+        job_plans.PLAN,
+        lambda unit: job_plans.plan_job(unit, submission.spec, tenant_id=owner, store=store),
     )
     return plan_texts.shown(viewer, found, since=None)
 
@@ -166,15 +170,15 @@ def _submitted(request: Request, viewer: Viewer, submission: JobSubmission, draf
     answer = change.run(
         viewer.principal,
         jobs.SUBMIT,
-        lambda unit: _submit(unit, submission),
+        lambda unit: _submit(unit, submission, dependencies_of(request).store_place),
         lambda job: Answer({"id": job.id}, 201, location=f"/console/jobs/{job.id}"),
     )
     return RedirectResponse(f"{answer.headers['Location']}?done=It+is+submitted.", status_code=303)
 
 
-def _submit(unit: UnitOfWork, submission: JobSubmission) -> Any:
+def _submit(unit: UnitOfWork, submission: JobSubmission, store: StorePlace | None) -> Any:
     copied_from = None if submission.copied_from is None else JobId(submission.copied_from)
-    return jobs.submit(unit, submission.spec, tenant_id=_owner_of(submission), copied_from=copied_from)
+    return jobs.submit(unit, submission.spec, tenant_id=_owner_of(submission), copied_from=copied_from, store=store)
 
 
 def _owner_of(submission: JobSubmission) -> TenantId | None:

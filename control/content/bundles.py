@@ -30,6 +30,7 @@ from muster.db.models.jobs import IS_OPEN
 from muster.domain.errors import NotFoundError, ValidationFailedError
 from muster.domain.ids import TenantId
 from muster.domain.principals import Permission
+from muster.domain.residency import StorePlace
 from muster.domain.stored_content import FolderKind, FolderState
 
 BEGIN: Final = declare_action("bundle.begin")
@@ -38,29 +39,41 @@ DELETE: Final = declare_action("bundle.delete")
 READ: Final = declare_action("bundle.read")
 
 
-def begin(unit: UnitOfWork, manifest: Reading, *, tenant_id: TenantId | None = None) -> Upload:
-    """Begin the upload of a bundle, or continue it. Return what the store lacks.
+def begin(
+    unit: UnitOfWork, manifest: Reading, *, tenant_id: TenantId | None = None, store: StorePlace | None = None
+) -> Upload:
+    """Begin the upload of a bundle to ``store``, or continue it. Return what the store lacks.
 
     Raises:
-        ValidationFailedError: it is larger than a bundle may be, no such tenant.
+        ValidationFailedError: it is larger than a bundle may be, no such tenant, or its residency rule excludes the
+            store.
         TenantLimitError: the tenant would store more than it may.
     """
     unit.principal.require(Permission.JOB_SUBMIT)
     owner = _owner_of(unit, tenant_id)
-    begun = begin_folder(unit, owner, FolderKind.BUNDLE, manifest, active_policy(unit.session).content)
+    begun = begin_folder(unit, owner, FolderKind.BUNDLE, manifest, active_policy(unit.session).content, store)
     if begun.is_news:
         _report(unit, begun.folder, "bundle.begin", "bundle.begun")
     return upload_of(unit, begun.folder)
 
 
-def confirm(unit: UnitOfWork, digest: str, uploaded: Sequence[str], *, tenant_id: TenantId | None = None) -> Upload:
+def confirm(
+    unit: UnitOfWork,
+    digest: str,
+    uploaded: Sequence[str],
+    *,
+    tenant_id: TenantId | None = None,
+    store: StorePlace | None = None,
+) -> Upload:
     """Note what was uploaded; the bundle is complete with the last of it. Return the next uploads.
 
-    Raises NotFoundError: no such bundle, or another tenant's.
+    Raises:
+        NotFoundError: no such bundle, or another tenant's.
+        ValidationFailedError: the tenant's residency rule excludes ``store``.
     """
     unit.principal.require(Permission.JOB_SUBMIT)
     owner = _owner_of(unit, tenant_id)
-    found = confirm_folder(unit, owner, FolderKind.BUNDLE, digest, uploaded)
+    found = confirm_folder(unit, owner, FolderKind.BUNDLE, digest, uploaded, store)
     if found is None:
         raise NotFoundError
     if found.is_news:

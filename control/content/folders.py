@@ -10,6 +10,7 @@ from typing import Final
 
 from control.content import rows
 from control.content.manifests import Reading
+from control.content.residency import require_permitted
 from control.content.types import StoredFolderRecord, Upload
 from control.core.records import record_of
 from control.core.unit_of_work import UnitOfWork
@@ -17,6 +18,7 @@ from muster.db.models import StoredFolder
 from muster.domain.errors import FieldFault, TenantLimitError, ValidationFailedError
 from muster.domain.ids import TenantId
 from muster.domain.policy.content import ContentPolicy
+from muster.domain.residency import StorePlace
 from muster.domain.stored_content import FolderKind, FolderState, ObjectKind
 from muster.sizes import size_in_words
 from muster.wire.content import MAX_UPLOADS
@@ -39,15 +41,22 @@ class Progress:
 
 
 def begin_folder(
-    unit: UnitOfWork, owner: TenantId, kind: FolderKind, manifest: Reading, policy: ContentPolicy
+    unit: UnitOfWork,
+    owner: TenantId,
+    kind: FolderKind,
+    manifest: Reading,
+    policy: ContentPolicy,
+    store: StorePlace | None,
 ) -> Progress:
-    """Begin the upload of a folder, or continue it; the tenant's row is locked from now on.
+    """Begin the upload of a folder to ``store``, or continue it; the tenant's row is locked from now on.
 
     Raises:
-        ValidationFailedError: it is larger than a folder of its kind may be.
+        ValidationFailedError: it is larger than a folder of its kind may be, or the tenant's residency rule excludes
+            the store.
         TenantLimitError: the tenant would store more than it may.
     """
     _require_within(manifest, kind, policy)
+    require_permitted(unit.session, owner, store)
     use = rows.lock_use(unit, owner)
     found = rows.lock_folder(unit, owner, kind, manifest.digest)
     if found is not None:
@@ -76,9 +85,18 @@ def begin_folder(
 
 
 def confirm_folder(
-    unit: UnitOfWork, owner: TenantId, kind: FolderKind, digest: str, uploaded: Sequence[str]
+    unit: UnitOfWork,
+    owner: TenantId,
+    kind: FolderKind,
+    digest: str,
+    uploaded: Sequence[str],
+    store: StorePlace | None,
 ) -> Progress | None:
-    """Note what was uploaded; the folder is complete with the last of it. Return None: there is no such folder."""
+    """Note what was uploaded; the folder is complete with the last of it. Return None: there is no such folder.
+
+    Raises ValidationFailedError: the tenant's residency rule excludes ``store`` by now.
+    """
+    require_permitted(unit.session, owner, store)
     rows.lock_use(unit, owner)
     folder = rows.lock_folder(unit, owner, kind, digest)
     if folder is None:

@@ -20,6 +20,7 @@ from control.policy.policies import active_policy
 from muster.db.models import Event, StoredFolder
 from muster.domain.errors import ConflictError, NotFoundError, StaleFenceError
 from muster.domain.ids import JobId, NodeId, TenantId
+from muster.domain.residency import StorePlace
 from muster.domain.stored_content import FolderKind
 from muster.store.keys import object_key
 from muster.store.objects import ObjectStore
@@ -86,32 +87,52 @@ def _place(unit: UnitOfWork, part_id: str, fence: int, protocol: int, kind: str,
 
 
 def begin(
-    unit: UnitOfWork, part_id: str, kind: str, name: str, *, fence: int, protocol: int, manifest: Reading
+    unit: UnitOfWork,
+    part_id: str,
+    kind: str,
+    name: str,
+    *,
+    fence: int,
+    protocol: int,
+    manifest: Reading,
+    store: StorePlace | None = None,
 ) -> Upload:
-    """Begin the upload of a folder by its manifest, or continue it. Return what the store lacks. Begin the unit quiet.
+    """Begin the upload of a folder to ``store`` by its manifest, or continue it. Return what the store lacks.
+
+    Begin the unit quiet.
 
     Raises:
         StaleFenceError: the node has no such part.
         ConflictError: another folder is complete in its place.
-        ValidationFailedError: it is larger than a folder of its kind may be.
+        ValidationFailedError: it is larger than a folder of its kind may be, or the tenant's residency rule excludes
+            the store.
         TenantLimitError: the tenant would store more than it may.
     """
     place = _place(unit, part_id, fence, protocol, kind, name)
     policy = active_policy(unit.session).content
-    folder = begin_folder(unit, place.tenant_id, FolderKind(kind), manifest, policy).folder
+    folder = begin_folder(unit, place.tenant_id, FolderKind(kind), manifest, policy, store).folder
     place.begun(unit, folder)
     return upload_of(unit, folder)
 
 
-def confirm(unit: UnitOfWork, part_id: str, kind: str, name: str, request: FolderUploadsRequest) -> Upload:
+def confirm(
+    unit: UnitOfWork,
+    part_id: str,
+    kind: str,
+    name: str,
+    request: FolderUploadsRequest,
+    *,
+    store: StorePlace | None = None,
+) -> Upload:
     """Note what was uploaded; the folder is complete with the last of it. Begin the unit quiet.
 
     Raises:
         StaleFenceError: the node has no such part.
         ConflictError: the folder is not the one that was begun, or its upload was given up.
+        ValidationFailedError: the tenant's residency rule excludes ``store``.
     """
     place = _place(unit, part_id, request.fence, request.protocol, kind, name)
-    found = confirm_folder(unit, place.tenant_id, FolderKind(kind), request.digest, request.uploaded)
+    found = confirm_folder(unit, place.tenant_id, FolderKind(kind), request.digest, request.uploaded, store)
     if found is None:
         raise ConflictError("the upload was given up", suggestion="Begin it again with its manifest.")
     place.check(unit, request.digest)

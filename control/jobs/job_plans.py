@@ -15,6 +15,7 @@ from control.attempts.mapping import job_request
 from control.core.unit_of_work import UnitOfWork, declare_action
 from control.jobs import jobs
 from control.jobs.read import row_of
+from control.jobs.residency import require_residency
 from control.placement.pending_jobs import stop_grace_s
 from control.placement.preflight import without_preflight
 from control.placement.queue_head import InThought
@@ -31,6 +32,7 @@ from muster.domain.job.request import JobRequest, request_of_spec
 from muster.domain.job.spec import JobSpec
 from muster.domain.job.wait_reasons import WaitReason
 from muster.domain.principals import Permission
+from muster.domain.residency import StorePlace
 from muster.domain.states import ExpectedFrom, JobState, PlanOutcome
 from muster.domain.times import to_time
 from muster.identity import new_id
@@ -106,8 +108,10 @@ class JobPlan:
     tense: Tense = Tense.CONDITIONAL
 
 
-def plan_job(unit: UnitOfWork, spec: JobSpec, *, tenant_id: TenantId | None = None) -> JobPlan:
-    """Return what would become of the job if it were submitted now.
+def plan_job(
+    unit: UnitOfWork, spec: JobSpec, *, tenant_id: TenantId | None = None, store: StorePlace | None = None
+) -> JobPlan:
+    """Return what would become of the job if it were submitted now. ``store``: the content store, if there is one.
 
     Raises:
         ValidationFailedError: as ``jobs.submit`` does.
@@ -116,6 +120,7 @@ def plan_job(unit: UnitOfWork, spec: JobSpec, *, tenant_id: TenantId | None = No
     owner = jobs.owner_of(unit, tenant_id)
     is_sum, spec = spec.shape.gpus is not None, jobs.settled(unit, spec)
     jobs.require_possible(unit, spec)
+    require_residency(unit.session, spec, owner, store)
     require_secrets(unit.session, spec, owner)
     policy, request = active_policy(unit.session), request_of_spec(spec)
     thought = InThought(JobId(new_id("job")), owner, request, unit.now)

@@ -17,6 +17,7 @@ from control.core.unit_of_work import SCHEDULER_CHANNEL, UnitOfWork, declare_act
 from control.core.visibility import may_see
 from control.fleet.inventory import count_gpus
 from control.jobs.environments import allow_builds_again
+from control.jobs.residency import require_residency
 from control.policy.policies import active_policy
 from control.secrets.job_secrets import note_secrets, require_deploy_secret, require_secrets
 from control.tenants.job_limits import admit_submission
@@ -32,6 +33,7 @@ from muster.domain.job.request import MAX_LISTED_BYTES, JobRequest, listed_bytes
 from muster.domain.job.spec import JobSpec
 from muster.domain.lifecycle import job as jobs
 from muster.domain.principals import Permission
+from muster.domain.residency import StorePlace
 from muster.domain.states import TERMINAL_JOB_STATES, JobState
 from muster.identity import new_id
 from muster.wire.host import SEALED_SECRETS
@@ -59,12 +61,16 @@ def submit(
     tenant_id: TenantId | None = None,
     reason: str | None = None,
     copied_from: JobId | None = None,
+    store: StorePlace | None = None,
 ) -> SubmittedJob:
     """Accept a job: from this commit on it is never lost (I12). ``reason``: a person's, for the audit.
 
+    ``store``: the content store; None: there is none.
+
     Raises:
         ValidationFailedError: a tier that the policy does not define, a gang larger than the fleet, no such tenant, no
-            such job as ``copied_from``, a secret that is not there, a git host that the operator does not name.
+            such job as ``copied_from``, a secret that is not there, a git host that the operator does not name, a place
+            outside the tenant's residency rule.
         TenantLimitError: the tenant has reached a limit of the policy.
     """
     unit.principal.require(Permission.JOB_SUBMIT)
@@ -72,6 +78,7 @@ def submit(
     _require_original(unit, copied_from)
     spec = settled(unit, spec)
     require_possible(unit, spec)
+    require_residency(unit.session, spec, owner, store)
     sealed = require_secrets(unit.session, spec, owner)
     if spec.program.git is not None:
         require_allowed(spec.program.git, active_policy(unit.session))

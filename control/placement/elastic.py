@@ -34,12 +34,14 @@ from muster.db.base import UtcTimestamp
 from muster.db.models import Allocation, AllocationGpu, Attempt, Gpu, GpuHold, Job, Reclaim
 from muster.db.queries.assignments import IS_ASSIGNED
 from muster.db.queries.effective_standing import effective_standing
+from muster.db.queries.residency import residencies
 from muster.domain.errors import ConflictError, NotFoundError, PreconditionFailedError, ValidationFailedError
 from muster.domain.ids import AttemptId, GpuUuid, JobId, NodeId, TenantId
 from muster.domain.job.elastic import Sizes, sizes_of
 from muster.domain.lifecycle.model import Timers
 from muster.domain.policy.document import Policy
 from muster.domain.principals import Permission, Principal
+from muster.domain.residency import ANY
 from muster.domain.state_sets import OUT_OF_SERVICE
 from muster.domain.states import TERMINAL_JOB_STATES, AttemptState, JobState, StopReason
 from scheduler.model import ElasticGang, Growth, ResumeHold
@@ -79,7 +81,7 @@ def elastic_gangs(session: Session) -> dict[AttemptId, ElasticGang]:
     """Return each running attempt that nothing stops and that may have more or fewer hosts than it has."""
     found = session.execute(_of_other_possible_size()).all()
     avoided = nodes_at_fault(session, [job.id for _, job, _, _ in found])
-    gangs, placement = {}, active_policy(session).placement
+    gangs, placement, rules = {}, active_policy(session).placement, residencies(session) if found else {}
     for attempt_id, job, nodes, uuids in found:
         shape, topology, range_of = job_request(job).shape, job_request(job).topology, sizes(job)
         parts: dict[NodeId, list[GpuUuid]] = {}
@@ -93,7 +95,7 @@ def elastic_gangs(session: Session) -> dict[AttemptId, ElasticGang]:
             required_level=topology.required,
             preferred_level=topology.preferred,
             avoid_nodes=avoided.get(job.id, frozenset()),
-            rule=rule_of(job_request(job), placement),
+            rule=rule_of(job_request(job), placement, rules.get(job.tenant_id, ANY).sites),
         )
     return gangs
 

@@ -16,11 +16,13 @@ from control.placement.wait_records import firm_start_of, postponed_of
 from control.policy.policies import active_policy
 from muster.db.models import Allocation, AllocationGpu, Attempt, AttemptHost, Job, Node, NodeBundle
 from muster.db.pipeline.packed_arrays import within, within_parameter
+from muster.db.queries.residency import residencies, residency_of_tenant
 from muster.domain.exit.causes import CAUSE_RULES, INTERRUPTIONS, Avoidance
 from muster.domain.ids import AttemptId, GpuUuid, JobId, NodeId, TenantId
 from muster.domain.job.elastic import sizes_of
 from muster.domain.job.request import ENVIRONMENT, JobRequest
 from muster.domain.policy.document import Policy
+from muster.domain.residency import ANY
 from muster.domain.states import Cause, JobState
 from muster.domain.times import to_ms
 from scheduler.model import Parts, ResumeHold
@@ -48,9 +50,8 @@ def waiting_jobs(
     num_hold_gpus = {own.job_id: len(own.gpus) for own in own_holds}
     wished = _as_waiting(session, rows, policy, num_hold_gpus)
     if alongside is not None and head.sees_thought:
-        wished.append(
-            waiting_job(alongside.request, alongside.job_id, alongside.tenant_id, to_ms(alongside.at), policy)
-        )
+        of_job = alongside.request, alongside.job_id, alongside.tenant_id, to_ms(alongside.at)
+        wished.append(waiting_job(*of_job, policy, sites=residency_of_tenant(session, alongside.tenant_id).sites))
     return wished
 
 
@@ -76,10 +77,17 @@ def _as_waiting(
     num_nodes = session.scalar(select(func.count()).select_from(Node)) or 0
     holders = _bundle_holders(session, rows)
     unable = _without_environments(session, rows)
+    rules = residencies(session)
     wished = []
     for job in rows:
         one = waiting_job(
-            job_request(job), job.id, job.tenant_id, to_ms(job.created_at), policy, wanted_nodes=job.wanted_nodes
+            job_request(job),
+            job.id,
+            job.tenant_id,
+            to_ms(job.created_at),
+            policy,
+            sites=rules.get(job.tenant_id, ANY).sites,
+            wanted_nodes=job.wanted_nodes,
         )
         last = last_parts.get(job.id, _NO_LAST)
         firm_start, postponed = firm_start_of(job.wait_verdict), postponed_of(job.wait_verdict)
@@ -138,9 +146,13 @@ def waiting_job(
     queued_ms: int,
     policy: Policy,
     *,
+    sites: frozenset[str] | None,
     wanted_nodes: int | None = None,
 ) -> WaitingJob:
-    """Return a job as the planner sees it just after submission. ``wanted_nodes``: the size requested since then."""
+    """Return a job as the planner sees it just after submission.
+
+    ``sites``: of its tenant's residency rule; None: any. ``wanted_nodes``: the size requested since then.
+    """
     sizes = sizes_of(request.shape, wanted_nodes)
     return WaitingJob(
         job_id=job_id,
@@ -155,7 +167,7 @@ def waiting_job(
         min_nodes=sizes.fewest if request.shape.is_elastic else None,
         max_nodes=sizes.most if request.shape.is_elastic else None,
         expected_s=longest_run_s(request, policy),
-        rule=rule_of(request, policy.placement),
+        rule=rule_of(request, policy.placement, sites),
         name=request.name,
     )
 

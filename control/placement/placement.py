@@ -14,6 +14,7 @@ from control.core.unit_of_work import UnitOfWork, declare_action
 from control.fleet.inventory import facts_of
 from control.fleet.node_places import path_of
 from control.placement import holds
+from control.placement.residency_holds import checkpoint_refusal_of
 from control.tenants.guarantees import CHANGED, Guarantees
 from control.tenants.quotas import quota_refusal
 from health.cohort.cohorts import may_be_mixed
@@ -22,12 +23,14 @@ from muster.db.models import Job
 from muster.db.queries import gang_rows, gangs
 from muster.db.queries.assignments import ASSIGNED_ONCE
 from muster.db.queries.gang_places import places_of
+from muster.db.queries.residency import residency_of_tenant
 from muster.domain.errors import ConflictError, NotFoundError
 from muster.domain.ids import AllocationId, AttemptId
 from muster.domain.job.spec import NodeLossRule
 from muster.domain.lifecycle import job as jobs
 from muster.domain.policy.document import Policy
 from muster.domain.principals import Permission
+from muster.domain.residency import ANY
 from muster.domain.states import JobState
 from muster.domain.times import to_ms
 from muster.identity import new_id
@@ -70,7 +73,7 @@ def place(unit: UnitOfWork, placement: Placement, policy: Policy, *, planned_und
     _require_there(num_gpus, kinds, policy.homogeneity(job.tier))
     _require_size(job, placement)
     _require_admitted(unit, job, kinds, policy)
-    _require_place(unit, job, placement, policy)
+    _require_place(unit, job, placement, policy, has_residency=locked.of_job.has_residency)
     if locked.of_job.has_ceiling:
         _require_quota(unit, job, num_gpus)
     if locked.of_job.has_holds:
@@ -112,12 +115,17 @@ def _require_admitted(unit: UnitOfWork, job: Job, kinds: Sequence[gangs.Kind], p
         raise PlacementLostError(message)
 
 
-def _require_place(unit: UnitOfWork, job: Job, placement: Placement, policy: Policy) -> None:
-    """Check labels, required level and slices by the hosts' rows.
+def _require_place(unit: UnitOfWork, job: Job, placement: Placement, policy: Policy, *, has_residency: bool) -> None:
+    """Check labels, required level and slices by the hosts' rows, and the residency rule of its tenant.
 
-    A change of these takes the locks of their GPUs first.
+    A change of a host's place takes the locks of its GPUs first, and a change of the rule or of the tree of tenants
+    that of the guarantees. ``has_residency``: some tenant has a rule; mostly none has, and then none is read.
     """
-    asked = required_place(job_request(job), policy.placement, len(placement.parts))
+    residency = residency_of_tenant(unit.session, job.tenant_id) if has_residency else ANY
+    barred = checkpoint_refusal_of(unit.session, job.id, job.tenant_id) if residency else None
+    if barred is not None:
+        raise PlacementLostError(barred)
+    asked = required_place(job_request(job), policy.placement, len(placement.parts), residency.sites)
     if asked is None:
         return
     rows = places_of(unit.session, (node_id for node_id, _ in placement.parts), asked.names)

@@ -26,6 +26,7 @@ from control.policy.policies import active_policy
 from muster.db.models import Attempt, AttemptHost, Cordon, Gpu, GpuHold, Job, Node, PlacementPreflight
 from muster.db.pipeline.packed_arrays import within
 from muster.db.queries.effective_standing import effective_standing
+from muster.db.queries.residency import residencies
 from muster.domain.exit.causes import CAUSE_RULES, Avoidance
 from muster.domain.ids import AttemptId, JobId, NodeId, TenantId
 from muster.domain.job.preflight import Ask, Decision, GiveUp, MayBePlaced, Preflight, PreflightState, Waits, decide
@@ -34,6 +35,7 @@ from muster.domain.job.wait_reasons import WaitReason
 from muster.domain.lifecycle import job as jobs
 from muster.domain.policy.document import Policy
 from muster.domain.principals import Permission, Principal
+from muster.domain.residency import ANY, Residency, site_words
 from muster.domain.state_sets import OUT_OF_SERVICE
 from muster.domain.states import Cause, Contact, JobState
 from muster.domain.times import to_ms
@@ -59,9 +61,9 @@ def request_preflights(units: UnitOfWorkFactory, principal: Principal) -> frozen
     """Ask hosts about pending jobs without a preflight. Return the jobs that are placed without one."""
     with units.read() as session:
         policy = active_policy(session)
-        decided, names = _decided(session, policy, units.clock())
-    words = [(job, _words(job, what, names)) for job, _, what in decided if isinstance(what, Waits)]
-    waiting = [Waiting(job.id, Verdict(why, WaitReason.PREFLIGHT)) for job, why in words if job.state_reason != why]
+        decided, able = _decided(session, policy, units.clock())
+    verdicts = [(job, _verdict(job, what, able)) for job, _, what in decided if isinstance(what, Waits)]
+    waiting = [Waiting(job.id, verdict) for job, verdict in verdicts if job.state_reason != verdict.why]
     for job, number, what in decided:
         if isinstance(what, Ask | GiveUp):
             _commit(units, principal, job.id, what, number, policy)
@@ -80,14 +82,14 @@ def _placed_unlooked(decided: Sequence[_Decided]) -> frozenset[JobId]:
     return frozenset(job.id for job, _, what in decided if isinstance(what, MayBePlaced))
 
 
-def _decided(session: Session, policy: Policy, now: datetime) -> tuple[list[_Decided], dict[NodeId, str]]:
-    """Decide about each job at the head of the jobs without a preflight. Return the decisions and the hosts' names."""
+def _decided(session: Session, policy: Policy, now: datetime) -> tuple[list[_Decided], "_Able | None"]:
+    """Decide about each job at the head of the jobs without a preflight. Return the decisions, and the hosts if any."""
     rows = _head_of_unseen(session, policy)
     if not rows:
-        return [], {}
+        return [], None
     able = _Able(session, [job for job, _ in rows], now)
     found = [(job, 0 if look is None else look.number, _decision(job, look, able, now)) for job, look in rows]
-    return found, able.names
+    return found, able
 
 
 def not_yet(session: Session, policy: Policy, queue: Collection[JobId], without: Collection[JobId]) -> frozenset[JobId]:
@@ -113,12 +115,19 @@ def _commit(
     retrying(commit)
 
 
-def _words(job: Job, waits: Waits, names: dict[NodeId, str]) -> str:
-    if waits.on is None and job_request(job).awaits_bundle:
-        return "waits for a host that makes its bundle of the git commit: one with `git`, and no other build just now"
-    if waits.on is None:
-        return waits.why or "waits for a host to check that it can start there"
-    return f"being checked on {names.get(waits.on, waits.on)}"
+def _verdict(job: Job, waits: Waits, able: "_Able | None") -> Verdict:
+    if waits.on is not None:
+        names = {} if able is None else able.names
+        return Verdict(f"being checked on {names.get(waits.on, waits.on)}", WaitReason.PREFLIGHT)
+    if able is not None and able.are_all_outside(job):
+        where = site_words(able.residency(job).sites or ())
+        why = f"held by residency: its tenant's jobs may run at {where} only, and no host that could check it is there"
+        return Verdict(why, WaitReason.RESIDENCY)
+    if job_request(job).awaits_bundle:
+        num_gpus = job_request(job).shape.gpus_per_node
+        why = f"waits for a host with git and {num_gpus} GPUs in service, free of other builds, to make its bundle"
+        return Verdict(why, WaitReason.PREFLIGHT)
+    return Verdict(waits.why or "waits for a host to check that it can start there", WaitReason.PREFLIGHT)
 
 
 def _unseen(policy: Policy) -> tuple[ColumnElement[bool], ...]:
@@ -204,7 +213,10 @@ def _num_builds(job: Job) -> int:
 
 
 class _Able:
-    """Hosts that may check each job: in contact, not cordoned, with enough GPUs that are not out, and able to."""
+    """Hosts that may check each job: in contact, not cordoned, with enough GPUs that are not out, and able to.
+
+    They are at the sites of its tenant's residency rule: the check fetches the tenant's content to the host.
+    """
 
     def __init__(self, session: Session, waiting: Sequence[Job], now: datetime) -> None:
         num_usable = (
@@ -213,12 +225,14 @@ class _Able:
             .scalar_subquery()
         )
         is_cordoned = exists().where(Cordon.node_id == Node.id, those_that_stand(now))
-        query = select(Node.id, Node.name, Node.capabilities, num_usable).where(
+        query = select(Node.id, Node.name, Node.capabilities, num_usable, Node.labels).where(
             Node.contact == Contact.LIVE, Node.capabilities.contains([PREFLIGHTS]), ~is_cordoned
         )
         found = session.execute(query.order_by(Node.id)).all()
-        self._nodes = [(node_id, frozenset(knows), num_gpus) for node_id, _, knows, num_gpus in found]
-        self.names = {node_id: name for node_id, name, _, _ in found}
+        self._nodes = [(node_id, frozenset(knows), num_gpus) for node_id, _, knows, num_gpus, _ in found]
+        self._labels = {node_id: labels for node_id, _, _, _, labels in found}
+        self._residencies = residencies(session) if found else {}
+        self.names = {node_id: name for node_id, name, _, _, _ in found}
         self._at_fault = nodes_at_fault(session, [job.id for job in waiting])
         self._busy = _Busy(session, now)
 
@@ -228,6 +242,13 @@ class _Able:
 
     def are_all_busy(self, job: Job) -> bool:
         return bool(self.names) and self.names.keys() <= self._busy.of(job)
+
+    def residency(self, job: Job) -> Residency:
+        return self._residencies.get(job.tenant_id, ANY)
+
+    def are_all_outside(self, job: Job) -> bool:
+        """Return whether the residency rule of its tenant, and nothing else, leaves no host that may check it."""
+        return bool(self._labels) and not any(map(self.residency(job).has_site, self._labels.values()))
 
     def take(self, node_id: NodeId, job: Job) -> None:
         self._busy.take(node_id, job)
@@ -239,12 +260,16 @@ class _Able:
 
     def of(self, job: Job) -> list[NodeId]:
         request, avoided = job_request(job), self._at_fault.get(job.id, frozenset())
+        residency = self.residency(job)
         words = frozenset([*request.capabilities, *([GIT] if request.awaits_bundle else [])])
-        return [
+        fit = [
             node_id
             for node_id, knows, num_gpus in self._nodes
-            if words <= knows and num_gpus >= request.shape.gpus_per_node and node_id not in avoided
+            if words <= knows and num_gpus >= request.shape.gpus_per_node and residency.has_site(self._labels[node_id])
         ]
+        blameless = [node_id for node_id in fit if node_id not in avoided]
+        # Where each is at fault, what has to be built is built by one of them: without it the job would never start.
+        return blameless or (fit if _builds(job) else [])
 
 
 def _decision(job: Job, row: PlacementPreflight | None, able: _Able, now: datetime) -> Decision:
@@ -252,12 +277,16 @@ def _decision(job: Job, row: PlacementPreflight | None, able: _Able, now: dateti
     if able.are_all_busy(job):
         is_looked_at = row is not None and row.state is PreflightState.REQUESTED and row.deadline_at > now
         return Waits(row.node_id if row is not None and is_looked_at else None)
+    if _builds(job) and able.are_all_outside(job):
+        return Waits(None)
     look = None
     if row is not None:
         tried = tuple(NodeId(node_id) for node_id in row.tried)
         look = Preflight(row.state, row.node_id, to_ms(row.deadline_at), tried)
     is_out_of_date = row is not None and row.state in _DECIDED  # such a job is read again for no other reason
     decision = decide(look, able.of(job), able.busy(job), to_ms(now), is_out_of_date=is_out_of_date)
+    if isinstance(decision, MayBePlaced) and job_request(job).awaits_bundle:
+        return Waits(None)  # no host could start it: there is no bundle yet
     if isinstance(decision, MayBePlaced) and _builds(job) and not able.knows_how(job):
         return Waits(None, _NO_BUILDER)  # any other host would only refuse it
     if isinstance(decision, Ask):
@@ -374,7 +403,7 @@ def _take(unit: UnitOfWork, job: Job, row: PlacementPreflight, report: Preflight
 
 
 def open_on(unit: UnitOfWork, node_id: NodeId, policy: Policy) -> tuple[PreflightOrder, ...]:
-    """Return the host's open preflights."""
+    """Return the host's open preflights, without the ones of tenants whose residency rule excludes the host by now."""
     query = (
         select(PlacementPreflight, Job)
         .join(Job, Job.id == PlacementPreflight.job_id)
@@ -386,12 +415,14 @@ def open_on(unit: UnitOfWork, node_id: NodeId, policy: Policy) -> tuple[Prefligh
         .order_by(PlacementPreflight.requested_at)
         .limit(_MOST_LISTED)
     )
+    rules, labels = residencies(unit.session), unit.session.get_one(Node, node_id).labels
     return tuple(
         PreflightOrder(
             order=preflight_order_of(unit, job, look.preflight_id, look.number, policy),
             within_s=(look.deadline_at - unit.now).total_seconds(),
         )
         for look, job in unit.session.execute(query)
+        if rules.get(job.tenant_id, ANY).has_site(labels)
     )
 
 

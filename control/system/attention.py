@@ -1,4 +1,4 @@
-"""The keeper of incidents about jobs that are HELD, nodes that stay LOST, and messages that were given up.
+"""The keeper of incidents about HELD jobs, LOST nodes, messages that were given up, and jobs outside residency rules.
 
 The incidents of GPUs are kept where their states are decided: the breaker's in its transaction, incidents of due
 remedies by ``control.health.rule_repairs``. Doctor, API and pages read all of them from one table.
@@ -21,7 +21,9 @@ from control.hosts.drains import REASON_CODE as DRAIN
 from control.incidents.keeping import Need, keep_once
 from control.policy.policies import active_policy
 from control.system.lost_nodes import need_of_domain, need_of_node
+from control.tenants.residency import running_outside
 from muster.db.models import Cluster, Cordon, Event, Incident, Job, Node, OutboxMessage, Tenant
+from muster.db.queries.residency import residencies
 from muster.domain.evidence.incidents import IncidentKind
 from muster.domain.evidence.lost_together import Domain, LostNode, Span, domain_of, gather
 from muster.domain.ids import NodeId
@@ -30,7 +32,12 @@ from muster.domain.principals import Principal
 from muster.domain.states import Contact, JobState
 from muster.domain.times import to_ms
 
-KINDS: Final = (IncidentKind.JOB_ON_HOLD, IncidentKind.NODE_LOST, IncidentKind.MESSAGES_GIVEN_UP)
+KINDS: Final = (
+    IncidentKind.JOB_ON_HOLD,
+    IncidentKind.NODE_LOST,
+    IncidentKind.MESSAGES_GIVEN_UP,
+    IncidentKind.OUTSIDE_RESIDENCY,
+)
 OVER: Final = "the state has ended, or a person acts"
 GIVEN_UP_FOR: Final = timedelta(hours=1)
 """Time after the last message that was given up, in which the broker counts as one to check."""
@@ -44,7 +51,12 @@ def keep_attention_once(units: UnitOfWorkFactory, principal: Principal) -> int:
 def _needs(session: Session, now: datetime) -> Sequence[Need]:
     policy = active_policy(session)
     on_hold_until = now - timedelta(seconds=policy.attention.job_on_hold_after_s)
-    return [*_jobs_on_hold(session, on_hold_until), *_lost_nodes(session, now, policy), *_given_up(session, now)]
+    return [
+        *_jobs_on_hold(session, on_hold_until),
+        *_lost_nodes(session, now, policy),
+        *_given_up(session, now),
+        *_outside_residency(session),
+    ]
 
 
 def _jobs_on_hold(session: Session, since: datetime) -> list[Need]:
@@ -166,4 +178,22 @@ def _given_up(session: Session, now: datetime) -> list[Need]:
             f"{messages} given up in the last hour: {why}"[:2000],
             {"num_messages": count, "last_at": last_at.isoformat()},
         )
+    ]
+
+
+def _outside_residency(session: Session) -> list[Need]:
+    """Return the jobs that run outside of their tenants' residency rules: set, or a host labelled, while they ran."""
+    rules = residencies(session)
+    return [
+        Need(
+            IncidentKind.OUTSIDE_RESIDENCY,
+            "job",
+            one.subject_id,
+            f"job {one.subject_id} ({one.name}) runs outside its tenant's residency rule, on {', '.join(one.places)}: "
+            f"the rule permits {rules[one.tenant_id].words()}"[:2000],
+            {"job_id": one.subject_id, "tenant_id": one.tenant_id, "hosts": list(one.places)},
+            is_current=True,
+            lists=("hosts",),
+        )
+        for one in (running_outside(session, rules) if rules else ())
     ]

@@ -1,10 +1,10 @@
 """Tenants, quotas, keys and persons, to read: one listing of each for the API and the console."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from operator import attrgetter
-from typing import Final
+from typing import Any, Final
 
 import msgspec
 from sqlalchemy import ColumnElement, and_, not_, or_, select
@@ -22,13 +22,17 @@ MOST: Final = 1000
 
 
 class TenantRecord(msgspec.Struct, frozen=True):
-    """One tenant. ``weight``: of its share of the GPUs that are not guaranteed, among the tenants of one parent."""
+    """One tenant. ``weight``: of its share of the GPUs that are not guaranteed, among the tenants of one parent.
+
+    ``residency``: its own residency rule as stored; None: none.
+    """
 
     id: TenantId
     name: str
     created_at: datetime
     parent_id: TenantId | None
     weight: float
+    residency: Mapping[str, Any] | None
 
 
 class QuotaRecord(msgspec.Struct, frozen=True):

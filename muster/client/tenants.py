@@ -96,6 +96,30 @@ class TenantCalls:
         return change("PUT", path, documents.ChangedTenant, path_values, body=body, dry_run=dry_run)
 
     @answered
+    def tenant_residency(self, tenant_id: str) -> Call[documents.TenantResidency]:
+        """Return a tenant with its residency rule, and what is outside of it."""
+        return read("/v1/tenants/{tenant_id}/residency", documents.TenantResidency, {"tenant_id": tenant_id})
+
+    @answered
+    def set_tenant_residency(
+        self,
+        tenant_id: str,
+        reason: str,
+        *,
+        sites: Sequence[str] | None = None,
+        stores: Sequence[str] | None = None,
+        dry_run: bool = False,
+    ) -> Call[documents.ChangedResidency]:
+        """Set where a tenant's jobs may run and its data may be; None: anywhere, both None: no rule."""
+        body = {
+            "sites": None if sites is None else list(sites),
+            "stores": None if stores is None else list(stores),
+            "reason": reason,
+        }
+        path, path_values = "/v1/tenants/{tenant_id}/residency", {"tenant_id": tenant_id}
+        return change("PUT", path, documents.ChangedResidency, path_values, body=body, dry_run=dry_run)
+
+    @answered
     def set_quota(
         self,
         tenant_id: str,

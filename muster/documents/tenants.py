@@ -8,17 +8,65 @@ from muster.documents.effects import Trial
 from muster.documents.fields import Json, Moment, OneOf, Page, Stretch
 from muster.domain.logins import LoginState
 from muster.domain.principals import Permission, Role
+from muster.domain.residency import OutsideKind
 from muster.domain.states import ReclaimOutcome, ReclaimState
 
 
+class Residency(TypedDict):
+    """Where a tenant's jobs may run and its data may be; null: anywhere.
+
+    ``sites``: values of the label ``site`` of hosts. ``stores``: names of content stores, and ``s3://bucket/prefix`` of
+    stores for checkpoints.
+    """
+
+    sites: list[str] | None
+    stores: list[str] | None
+
+
 class Tenant(TypedDict):
-    """A tenant. ``parent_id``: the department of a team. ``weight``: its share among the tenants of the same parent."""
+    """A tenant. ``parent_id``: the department of a team. ``weight``: its share among the tenants of the same parent.
+
+    ``residency``: its own residency rule; null: it has none.
+    """
 
     id: str
     name: str
     created_at: Moment
     parent_id: str | None
     weight: float
+    residency: Residency | None
+
+
+class OutsideResidency(TypedDict):
+    """One thing outside of a residency rule.
+
+    ``subject_id``: the job, or the tenant whose content or copies it is. ``places``: hosts, or the store. ``to_do``:
+    what an operator does about it; nothing is stopped, moved or deleted because of a rule.
+    """
+
+    kind: Annotated[str, OneOf(OutsideKind)]
+    tenant_id: str
+    subject_id: str
+    name: str
+    places: list[str]
+    to_do: str
+
+
+class TenantResidency(Tenant):
+    """A tenant, its residency rule, and what is outside.
+
+    ``holds``: the rule that holds, which is its own and the rules of all above it together. ``num_hosts``: hosts at its
+    sites. ``num_fleet_hosts``: hosts of the fleet. ``outside``: what is outside of the rule now.
+    """
+
+    holds: Residency
+    num_hosts: int
+    num_fleet_hosts: int
+    outside: list[OutsideResidency]
+
+
+class ChangedResidency(TenantResidency, Trial):
+    """The residency rule after a change."""
 
 
 class ChangedTenant(Tenant, Trial):

@@ -14,6 +14,7 @@ from urllib.parse import quote, urlsplit
 from xml.etree import ElementTree as Xml  # noqa: ICN001  # of the operator's own store; expat bounds entities
 
 from muster.domain.ids import TenantId
+from muster.domain.residency import StorePlace
 from muster.settings import Settings, SettingsError
 from muster.store.calls import Answer, Line
 from muster.store.faults import ObjectGoneError, StoreFullError, StoreWrongError, fault_of
@@ -63,12 +64,14 @@ class ObjectStore:
         public_url: str | None = None,
         gateway_url: str | None = None,
         ca_file: Path | None = None,
+        place: StorePlace = StorePlace("main"),  # noqa: B008  # frozen
     ) -> None:
         """``url``: as the control plane reaches the store, ``public_url``: as clients and hosts do, if that is another.
 
         ``gateway_url``: of the process that joins the chunks of one file, as clients reach it; None: there is none.
-        ``ca_file``: the certificates that our own calls trust instead of the system's.
+        ``ca_file``: the certificates that our own calls trust instead of the system's. ``place``: its name and site.
         """
+        self.place = place
         self._keys, self._region, self._ca_file = keys, region, ca_file
         self._own = _Place.of(url, bucket)
         self._public = self._own if public_url is None else _Place.of(public_url, bucket)
@@ -93,6 +96,7 @@ class ObjectStore:
             public_url=settings.store_public_url,
             gateway_url=settings.store_gateway_url,
             ca_file=settings.store_ca_file,
+            place=StorePlace(settings.store_id, settings.store_site),
         )
 
     def upload(self, key: str, num_bytes: int, sha256: str, now: datetime) -> SignedRequest:

@@ -17,7 +17,6 @@ from scheduler.model import FirmStart, Hold, Plan, Question, StartRange, Verdict
 from scheduler.queue.order import LEAST_RUN_S
 from scheduler.quota.tenancy import Holdings, Quota
 from scheduler.solve.elastic import nodes_of, nodes_within
-from scheduler.solve.placement_rule import LabelRule
 from scheduler.solve.solver import Request, most_nodes, place, request_of
 
 TYPING_S: Final = 60.0
@@ -234,7 +233,9 @@ class _Advice:
     def _labels(self) -> Iterator[Change]:
         """Yield each label that is the only reason why it has no place."""
         rule = self.job.rule
-        if not rule.labels or not self._has_room(replace(self.job, rule=replace(rule, labels=LabelRule()))):
+        if not rule.labels.of_job or not self._has_room(
+            replace(self.job, rule=replace(rule, labels=rule.labels.of_tenant))
+        ):
             return
         for name in rule.labels.names:
             if self._may_start(replace(self.job, rule=replace(rule, labels=rule.labels.without(name)))):

@@ -15,9 +15,10 @@ from health.standing.admission import Refusal
 from muster.domain.job.wait_reasons import WaitReason
 from scheduler.fleet.topology import REFUSALS, Flags, FleetState, Ints, Layout
 from scheduler.model import Reason
+from scheduler.solve.node_filter import labelled
 from scheduler.solve.placement_rule import LabelRule
 from scheduler.solve.slices import count_by_group, in_whole_slices
-from scheduler.solve.solver import Request, fitting_cells, has_labels, level_span, most_nodes, most_unrounded, room_of
+from scheduler.solve.solver import Request, fitting_cells, level_span, most_nodes, most_unrounded, room_of
 
 _OF_REFUSAL: Final = {
     Refusal.MIG_ENABLED: WaitReason.MIG_MODE,
@@ -30,6 +31,7 @@ _OF_REFUSAL: Final = {
     Refusal.ASSIGNED: WaitReason.IN_USE,
 }
 MASKS: Final = (
+    WaitReason.RESIDENCY,
     WaitReason.LABELS,
     *_OF_REFUSAL.values(),
     WaitReason.MAINTENANCE,
@@ -50,6 +52,7 @@ def _code(reason: WaitReason) -> int:
 _CODE_OF_REFUSAL: Final = tuple(_code(_OF_REFUSAL[refusal]) for refusal in REFUSALS)
 _AVOIDED, _IN_USE, _HOLD_OF_OTHERS = map(_code, (WaitReason.AVOIDED, WaitReason.IN_USE, WaitReason.HOLD_OF_OTHERS))
 _MAINTENANCE, _SPARE = map(_code, (WaitReason.MAINTENANCE, WaitReason.SPARE))
+_RESIDENCY, _LABELS = map(_code, (WaitReason.RESIDENCY, WaitReason.LABELS))
 
 
 @dataclass(frozen=True, slots=True)
@@ -205,8 +208,9 @@ def _left_out(state: FleetState, request: Request, hold_of_others: Flags) -> Int
         _leave_out(
             layout, out, np.flatnonzero(state.cell_closes_ms <= request.maintenance_start_ms).tolist(), _MAINTENANCE
         )
-    if request.rule.labels:
-        _leave_out(layout, out, np.flatnonzero(~has_labels(layout, request)).tolist(), _code(WaitReason.LABELS))
+    for labels, code in ((request.rule.labels.of_job, _LABELS), (request.rule.labels.of_tenant, _RESIDENCY)):
+        if labels:  # the later one first: what an earlier mask excludes is taken from it
+            _leave_out(layout, out, np.flatnonzero(~labelled(layout, labels)).tolist(), code)
     return out
 
 

@@ -242,6 +242,8 @@ def no_room(
     GPUs held for it until a reclaim may help.
     """
     clauses = _no_room(room, request, outcome, policy)
+    if through.binding is WaitReason.RESIDENCY:
+        clauses.insert(0, room.residency)
     if hold is not None:
         idle = f"{hold.num_free} idle GPUs"
         clauses.append(ClausePair(f"{idle} are held for it until then", f"{idle} would be held for it until then"))

@@ -9,9 +9,11 @@ import numpy as np
 
 from health.cohort.cohorts import attributes_of
 from health.standing.admission import Refusal
+from muster.domain.residency import site_words
 from scheduler.explain.clauses import moment
 from scheduler.fleet.topology import FleetState, Ints
-from scheduler.solve.solver import Request, has_labels, most_nodes, most_unrounded
+from scheduler.solve.node_filter import labelled
+from scheduler.solve.solver import Request, most_nodes, most_unrounded
 
 DIFFERENCES_SHOWN: Final = 2
 _ALONGSIDE_WORK: Final = (
@@ -42,7 +44,8 @@ class FreeRoom:
     """The room of one family (``Request.family``), which has no place for some number of its hosts.
 
     ``is_of_no_use``: why it never has any, else empty; ``refusals``: why other GPUs are not free, in brackets.
-    ``with_all``: with every GPU idle that the tier admits, ``anytime``: without planned work either.
+    ``with_all``: with every GPU idle that the tier admits, ``anytime``: without planned work either. ``residency``:
+    where its tenant's jobs may run, else empty.
     """
 
     is_of_no_use: str
@@ -54,6 +57,7 @@ class FreeRoom:
     anytime: _Most = _Most(0, 0)
     now: _Most = _Most(0, 0)
     apart: str = ""
+    residency: str = ""
 
     def free(self, request: Request) -> str:
         """Return how many GPUs are free to the request, of the family, and why the others are not."""
@@ -101,7 +105,19 @@ def free_room(state: FleetState, request: Request) -> FreeRoom:
         anytime=anytime,
         now=_most(state, request, tier.counts),
         apart=_apart(state, tier.admitted_counts),
+        residency=_residency(state, request),
     )
+
+
+def _residency(state: FleetState, request: Request) -> str:
+    """Return where its tenant's jobs may run, with the number of hosts there; empty: anywhere."""
+    layout, labels = state.layout, request.rule.labels
+    if labels.sites is None:
+        return ""
+    is_there = labelled(layout, labels.of_tenant)
+    num_there = sum(bool(is_there[list(cells)].any()) for cells in layout.cells_of_node.values())
+    hosts = f"{num_there} of {len(layout.cells_of_node)} hosts are there"
+    return f"held by residency: its tenant's jobs may run at {site_words(labels.sites)} only, and {hosts}"
 
 
 def _most(state: FleetState, request: Request, counts: Ints) -> _Most:
@@ -120,8 +136,12 @@ def _too_large_for_a_host(state: FleetState, request: Request) -> str:
 def _reasons(state: FleetState, request: Request) -> str:
     refused = sorted(state.refused(request.tier).items(), key=lambda item: -item[1])
     reasons = [f"{count} {_REFUSAL_PHRASES[refusal]}" for refusal, count in refused]
-    if request.rule.labels:
-        num_gpus = int(state.layout.cell_size[~has_labels(state.layout, request)].sum())
+    labels, layout = request.rule.labels, state.layout
+    if labels.sites is not None:
+        num_outside = int(layout.cell_size[~labelled(layout, labels.of_tenant)].sum())
+        reasons.append(f"{num_outside} on hosts outside its tenant's sites")
+    if labels.of_job:
+        num_gpus = int(layout.cell_size[~labelled(layout, labels.of_job)].sum())
         reasons.append(f"{num_gpus} on hosts whose labels leave them out")
     if request.avoid_nodes:
         reasons.append(f"{len(request.avoid_nodes)} hosts avoided after a fault there")

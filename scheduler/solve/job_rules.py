@@ -31,8 +31,8 @@ class Fault(NamedTuple):
     detail: str
 
 
-def rule_of(spec: PlaceRequest, policy: PlacementPolicy) -> PlacementRule:
-    """Return the placement rule of a specification without ``faults_of``.
+def rule_of(spec: PlaceRequest, policy: PlacementPolicy, sites: frozenset[str] | None = None) -> PlacementRule:
+    """Return the placement rule of a specification without ``faults_of``. ``sites``: of its tenant's residency rule.
 
     If the policy has changed since, the job may ask for levels that do not exist. Then it stays pending.
     """
@@ -46,6 +46,7 @@ def rule_of(spec: PlaceRequest, policy: PlacementPolicy) -> PlacementRule:
         labels=LabelRule(
             required=tuple((name, frozenset(values)) for name, values in sorted(labels.required.items())),
             forbidden=tuple((name, frozenset(values)) for name, values in sorted(labels.forbidden.items())),
+            sites=sites,
         ),
     )
     return ANYWHERE if rule == ANYWHERE else rule  # most ask for nothing: one object compares without a hash

@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from muster.domain.residency import SITE_LABEL
 from scheduler.fleet.topology import NO_NODE_FILTER, NOWHERE, Flags, FleetState, Ints, Layout, NodeFilter
 from scheduler.solve.placement_rule import LabelRule
 from scheduler.solve.request import Request
@@ -72,7 +73,8 @@ def labelled(layout: Layout, rule: LabelRule) -> Flags:
 def _admitted(layout: Layout, rule: LabelRule) -> Flags:
     """Return the same as ``LabelRule.admits`` of each cell's labels, by the cells of each value that the rule names."""
     is_admitted = np.ones(len(layout.label_sets), dtype=np.bool_)
-    for name, wanted in rule.required:
+    residency = () if rule.sites is None else ((SITE_LABEL, rule.sites),)
+    for name, wanted in (*rule.required, *residency):
         has_value = np.zeros_like(is_admitted)
         has_value[_sets_with(layout, name, wanted)] = True
         is_admitted &= has_value

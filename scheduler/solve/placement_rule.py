@@ -5,6 +5,8 @@ from dataclasses import dataclass, field
 from itertools import product
 from typing import Final, TypeVar
 
+from muster.domain.residency import SITE_LABEL
+
 Host = TypeVar("Host")
 
 Labels = tuple[tuple[str, str], ...]
@@ -59,26 +61,41 @@ class Preference:
 class LabelRule:
     """A rule on node labels.
 
-    ``required``: the node's value of each name is one of these. ``forbidden``: it is none of these.
+    ``required``: the node's value of each name is one of these. ``forbidden``: it is none of these. ``sites``: the
+    sites of the tenant's residency rule; None: any. The job itself did not ask for them and cannot leave them out.
     """
 
     required: tuple[tuple[str, frozenset[str]], ...] = ()
     forbidden: tuple[tuple[str, frozenset[str]], ...] = ()
+    sites: frozenset[str] | None = None
 
     def __bool__(self) -> bool:
-        return bool(self.required or self.forbidden)
+        return bool(self.required or self.forbidden) or self.sites is not None
 
     @property
     def names(self) -> Sequence[str]:
+        """The labels that the job itself asks for, or against."""
         return sorted({name for name, _ in (*self.required, *self.forbidden)})
 
+    @property
+    def of_tenant(self) -> "LabelRule":
+        """The part by the tenant's residency rule alone."""
+        return LabelRule(sites=self.sites)
+
+    @property
+    def of_job(self) -> "LabelRule":
+        """The part that the job itself asks for."""
+        return LabelRule(self.required, self.forbidden)
+
     def without(self, name: str) -> "LabelRule":
-        """Return the rule without this label."""
+        """Return the rule without this label of the job's own."""
         required = tuple(each for each in self.required if each[0] != name)
-        return LabelRule(required, tuple(each for each in self.forbidden if each[0] != name))
+        return LabelRule(required, tuple(each for each in self.forbidden if each[0] != name), self.sites)
 
     def admits(self, labels: Iterable[tuple[str, str]]) -> bool:
         values = dict(labels)
+        if self.sites is not None and values.get(SITE_LABEL) not in self.sites:
+            return False
         has_all = all(values.get(name) in wanted for name, wanted in self.required)
         return has_all and not any(values.get(name) in barred for name, barred in self.forbidden)
 

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from muster.domain.policy.placement import PlacementPolicy
+from muster.domain.residency import SITE_LABEL
 from scheduler.solve.job_rules import PlaceRequest, rule_of
 from scheduler.solve.placement_rule import LabelRule, Slice
 
@@ -25,8 +26,8 @@ class RequiredPlace:
     def names(self) -> Sequence[str]:
         """The labels and levels of a host that are checked: the whole path identifies a domain."""
         depths = [self.levels.index(one.level) + 1 for one in self.within if one.level in self.levels]
-        asked = {name for name, _ in (*self.labels.required, *self.labels.forbidden)}
-        return sorted(asked.union(self.levels[: max(depths, default=0)]))
+        residency = () if self.labels.sites is None else (SITE_LABEL,)
+        return sorted({*self.labels.names, *residency, *self.levels[: max(depths, default=0)]})
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,9 +42,14 @@ class HostsThere:
     ranks: Sequence[int]
 
 
-def required_place(spec: PlaceRequest, policy: PlacementPolicy, num_hosts: int) -> RequiredPlace | None:
-    """Return the demands of a gang of so many hosts; None: it may be anywhere."""
-    rule, level = rule_of(spec, policy), spec.topology.required
+def required_place(
+    spec: PlaceRequest, policy: PlacementPolicy, num_hosts: int, sites: frozenset[str] | None = None
+) -> RequiredPlace | None:
+    """Return the demands of a gang of so many hosts; None: it may be anywhere.
+
+    ``sites``: of its tenant's residency rule.
+    """
+    rule, level = rule_of(spec, policy, sites), spec.topology.required
     whole = () if level is None else (Slice(level, num_hosts),)
     spread = () if rule.balance is None else (Slice(rule.balance, 1),)
     within = (*whole, *rule.slices, *spread)
@@ -53,12 +59,19 @@ def required_place(spec: PlaceRequest, policy: PlacementPolicy, num_hosts: int) 
 def broken_by(required: RequiredPlace, hosts: Iterable[HostsThere]) -> str | None:
     """Return which demand does not hold on these ``hosts``, which are the whole gang's; None if all hold."""
     there = list(hosts)
-    barred = sum(len(each.ranks) for each in there if not required.labels.admits(each.labels.items()))
+    outside = _num_barred(required.labels.of_tenant, there)
+    if outside:
+        return f"{outside} of its hosts are outside the sites of its tenant's residency rule"
+    barred = _num_barred(required.labels.of_job, there)
     if barred:
         return f"the labels of {barred} of its hosts exclude the job"
     return next(
         (broken for one in required.within if (broken := _broken(one, required.levels, there)) is not None), None
     )
+
+
+def _num_barred(labels: LabelRule, hosts: Sequence[HostsThere]) -> int:
+    return sum(len(each.ranks) for each in hosts if not labels.admits(each.labels.items()))
 
 
 def _broken(one: Slice, levels: Sequence[str], hosts: Sequence[HostsThere]) -> str | None:

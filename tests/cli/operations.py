@@ -119,6 +119,8 @@ COMMANDS: Final = {
     "GET /v1/tenants/{tenant_id}/quotas": "apply",
     "PUT /v1/tenants/{tenant_id}/place": "tenant place",
     "PUT /v1/tenants/{tenant_id}/quotas/{tier}": "tenant quota set",
+    "GET /v1/tenants/{tenant_id}/residency": "tenant show",
+    "PUT /v1/tenants/{tenant_id}/residency": "tenant residency set",
     "GET /v1/whoami": "whoami",
     "POST /v1/logins": "login",
     "POST /v1/logins/answer": "login",

@@ -11,6 +11,7 @@ from urllib.parse import urlsplit
 import httpx
 import pytest
 
+from muster.domain.residency import StorePlace
 from muster.settings import SettingsError, load_settings
 from muster.store import objects
 from muster.store.faults import ObjectGoneError, StoreRefusedError, fault_of
@@ -132,6 +133,16 @@ def test_settings_that_name_no_store_turn_it_off_and_a_part_of_them_is_refused(t
         ObjectStore.from_settings(load_settings(given))
     with pytest.raises(SettingsError, match="MUSTER_STORE_URL: must be https"):
         load_settings({"MUSTER_STORE_URL": "http://s3.example"})
+
+
+def test_its_name_and_site_come_from_the_settings(tmp_path: Path) -> None:
+    make_key_file(tmp_path / "store.key")
+    given = {"MUSTER_STORE_URL": "https://s3.example", "MUSTER_STORE_KEY_FILE": str(tmp_path / "store.key")}
+    more = {"MUSTER_STORE_ID": "eu", "MUSTER_STORE_SITE": "ams"}
+    for settings, place in ((given, StorePlace("main")), ({**given, **more}, StorePlace("eu", "ams"))):
+        made = ObjectStore.from_settings(load_settings(settings))
+        assert made is not None
+        assert made.place == place
 
 
 @pytest.mark.parametrize(

@@ -18,6 +18,7 @@ from control.core.unit_of_work import SCHEDULER_CHANNEL, Guard, UnitOfWork, Unit
 from control.placement import elastic, preflight
 from control.placement.holds import LAPSE, lapse
 from control.placement.placement import NOTE_WAITING, PLACE, place
+from control.placement.residency_holds import hold_outside
 from control.placement.scheduling import question
 from control.placement.wait_records import note_waiting
 from control.reclaim.notices import NOTIFY, notify
@@ -58,12 +59,14 @@ def run_cycle(
 ) -> Plan:
     """Run one cycle: jobs that fit are placed, the others get a reason. The next cycle repeats a lost race.
 
-    First, holds that are no longer needed are released for other jobs, and preflights of new jobs are requested.
+    First, holds that are no longer needed are released for other jobs, jobs that a residency rule bars are HELD, and
+    preflights of new jobs are requested.
     Notices and growth come last. ``advanced`` is called as the cycle advances; it raises where the lead has ended.
     ``examined_from``: where the plan before has stopped (``Plan.examined_until``).
     """
     for job_id in elastic.let_go_of_idle(units, principal):
         _log.info("hold_lapsed", job_id=job_id)
+    hold_outside(units, principal)
     unlooked = preflight.request_preflights(units, principal)
     with units.read() as session:
         guarantees = guarantees_now(session)

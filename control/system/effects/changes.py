@@ -16,6 +16,7 @@ from sqlalchemy.orm import Session
 from control.system.effects.follow_ons import Event
 from muster.db.models import Job, Node, Tenant
 from muster.domain.ids import JobId
+from muster.domain.residency import read_residency
 from muster.domain.states import JobState, Standing
 
 Payload = Mapping[str, Any]
@@ -102,6 +103,11 @@ def _placed(subject: str, payload: Payload) -> str:
     return f"tenant {subject} stands {above}, with weight {after['weight']:g}"
 
 
+def _residency(subject: str, payload: Payload) -> str:
+    before, after = read_residency(payload["from"]).words(), read_residency(payload["to"]).words()
+    return f"the residency rule of {subject} becomes: {after}; it was: {before}"
+
+
 def _labelled(subject: str, payload: Payload) -> str:
     labels = ", ".join(f"{name}={value}" for name, value in payload["to"].items())
     return f"node {subject} has the labels {labels}" if labels else f"node {subject} has no label"
@@ -178,6 +184,7 @@ SENTENCES: Final[Mapping[str, str | Callable[[str, Payload], str]]] = {
     "tenant.created": "the tenant {name} is added",
     "tenant.placed": _placed,
     "tenant.quota_set": _quota,
+    "tenant.residency_set": _residency,
 }
 """Kind of event → its sentence: a format of the event's payload, or a function of subject and payload."""
 _STATED_OF_JOBS: Final = frozenset({"job.cancel_requested", *(f"job.{state.lower()}" for state in JobState)})

@@ -4,22 +4,24 @@ from typing import Annotated, Final
 
 import typer
 
-from muster.cli.admin import quotas
+from muster.cli.admin import quotas, residency
 from muster.cli.framework.field_help import field_help, parameter_help
 from muster.cli.framework.list_options import NameOrder, NamePart
 from muster.cli.framework.names import TenantName, tenant_named
-from muster.cli.framework.output import Done, DryRun, Listing, age, changes, reads
+from muster.cli.framework.output import Done, DryRun, Listing, Page, age, changes, reads
 from muster.cli.framework.pending import once
 from muster.cli.framework.profile import open_client
 from muster.cli.framework.tables import Column
 
 app = typer.Typer(help="Tenants and their quotas.", no_args_is_help=True)
 app.add_typer(quotas.app, name="quota")
+app.add_typer(residency.app, name="residency")
 COLUMNS: Final = (
     Column("TENANT", lambda item: item["id"]),
     Column("NAME", lambda item: item["name"], is_text=True),
     Column("UNDER", lambda item: item["parent_id"] or "-", only_wide=True),
     Column("WEIGHT", lambda item: f"{item['weight']:g}", only_wide=True),
+    Column("RESIDENCY", lambda item: residency.words_of(item.get("residency")), is_text=True, only_wide=True),
     Column("AGE", lambda item: age(item["created_at"])),
 )
 
@@ -80,6 +82,21 @@ def list_tenants(
         found = client.tenants(name=name, parent_id=parent_id, order=order)
     none = "No tenants. `muster tenant create NAME` makes one."
     return Listing(found, COLUMNS, none if name is None and parent is None else "No tenant is like that.")
+
+
+@reads(app, "show", example="muster tenant show acme")
+def show(tenant: TenantName) -> Page:
+    """Show a tenant: its place, its residency rule, and what is outside of that rule now."""
+    with open_client(as_operator=True) as client:
+        found = client.tenant_residency(tenant_named(client, tenant))
+        names = {each["id"]: each["name"] for each in client.tenants()}
+    above = found["parent_id"]
+    where = "under no tenant" if above is None else f"under {names.get(above, above)}"
+    own = residency.words_of(found["residency"])
+    lines = [f"{found['id']}  {found['name']}", f"{where}, of weight {found['weight']:g}"]
+    if found["residency"] != found["holds"] and own != residency.words_of(found["holds"]):
+        lines.append(f"its own rule: {own}; with those above it:")
+    return Page(found, [*lines, *residency.lines_of(found)])
 
 
 @reads(app, "limits", example="muster tenant limits acme")

@@ -56,18 +56,18 @@ def apply(
     with open_client(as_operator=True) as client:
         find = partial(_steps, client, wanted, prunes_cordons=bool(prune))
         found = find()
-        _require_tried(client, found, reason or "a dry run")
+        notes = _require_tried(client, found, reason or "a dry run")
         if dry_run or not _changes(found):
-            return show(_page(found, is_applied=False), shape)
+            return show(_page(found, notes, is_applied=False), shape)
         if not reason.strip():
             raise CommandError("the changes need a --reason", "It is recorded in the audit.", Exit.USAGE)
         is_quiet = as_json or as_yaml
         if not is_quiet:
-            show(_page(found, is_applied=False), shape)
+            show(_page(found, notes, is_applied=False), shape)
         _require_agreed(yes=yes, num_changes=len(_changes(found)), reads_stdin=Path(STDIN) in files)
         _require_same(found, again := find())
         _make(client, again, reason, is_quiet=is_quiet)
-    return show(_page(again, is_applied=True), shape) if is_quiet else Exit.OK
+    return show(_page(again, notes, is_applied=True), shape) if is_quiet else Exit.OK
 
 
 def _steps(client: "RestClient", wanted: Sequence[Wanted], *, prunes_cordons: bool) -> list[Step]:
@@ -88,8 +88,10 @@ def _changes(steps: Sequence[Step]) -> list[Step]:
     return [step for step in steps if step.request is not None]
 
 
-def _require_tried(client: "RestClient", steps: Sequence[Step], reason: str) -> None:
+def _require_tried(client: "RestClient", steps: Sequence[Step], reason: str) -> Sequence[str]:
     """Require that the server would make each change, by a dry run of each that depends on no other one.
+
+    Return what its answers say besides.
 
     Raises:
         CommandError: with all that it refuses.
@@ -111,6 +113,7 @@ def _require_tried(client: "RestClient", steps: Sequence[Step], reason: str) -> 
                 place = step.title if step.source is None else f"{step.source.where}, {step.title}"
                 faults.append(f"{place}: {problem.detail}")
     require_none(faults)
+    return run.notes
 
 
 def _require_agreed(*, yes: bool, num_changes: int, reads_stdin: bool) -> None:
@@ -151,10 +154,10 @@ def _make(client: "RestClient", steps: Sequence[Step], reason: str, *, is_quiet:
             typer.echo(printable(f"{_PAST_ACTIONS[step.action]} {step.title}"))
 
 
-def _page(steps: Sequence[Step], *, is_applied: bool) -> Page:
+def _page(steps: Sequence[Step], notes: Sequence[str], *, is_applied: bool) -> Page:
     lines = [line for step in steps for line in _lines(step)]
-    document = {"steps": [step.view() for step in steps], "is_applied": is_applied}
-    return Page(document, [*lines, _summary(steps)])
+    document = {"steps": [step.view() for step in steps], "notes": list(notes), "is_applied": is_applied}
+    return Page(document, [*lines, *map(printable, notes), _summary(steps)])
 
 
 def _lines(step: Step) -> list[str]:

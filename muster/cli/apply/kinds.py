@@ -8,20 +8,46 @@ from typing import Annotated, Any, Final, Literal, Self
 
 from pydantic import AwareDatetime, Field, model_validator
 
+from muster.domain.residency import SiteNames, StoreNames
 from muster.domain.strict import Name, StrictModel, Text
 
 VERSION: Final = 1
 Gpus = Annotated[int, Field(ge=0, le=1_000_000)]
 
 
+class ResidencyDocument(StrictModel):
+    """A residency rule. ``sites``: of its jobs, ``stores``: of its data; None: no restriction by that."""
+
+    sites: SiteNames | None = None
+    stores: StoreNames | None = None
+
+    @model_validator(mode="after")
+    def _restricts(self) -> Self:
+        if self.sites is None and self.stores is None:
+            raise ValueError("has `sites`, `stores` or both; leave `residency` out for none")
+        return self
+
+    @property
+    def rule(self) -> dict[str, list[str] | None]:
+        """The rule, as the control plane shows it."""
+        return {
+            "sites": None if self.sites is None else sorted(set(self.sites)),
+            "stores": None if self.stores is None else sorted(set(self.stores)),
+        }
+
+
 class TenantDocument(StrictModel):
-    """A tenant. ``under``: the name of its department; None: of none. ``weight``: its share there."""
+    """A tenant. ``under``: the name of its department; None: of none. ``weight``: its share there.
+
+    ``residency``: its own residency rule; None: it has none.
+    """
 
     kind: Literal["tenant"]
     version: Literal[1]
     name: Name
     under: Name | None = None
     weight: Annotated[float, Field(ge=0.001, le=1_000_000, strict=False)] = 1.0
+    residency: ResidencyDocument | None = None
 
     @property
     def title(self) -> str:

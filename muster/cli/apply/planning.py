@@ -18,9 +18,9 @@ from muster.cli.apply.steps import (
     Difference,
     Step,
     activating_policy,
+    changing_tenant,
     cordoning,
     making_tenant,
-    placing_tenant,
     releasing,
     setting_quota,
 )
@@ -29,7 +29,11 @@ from muster.domain.policy.document import Policy
 if TYPE_CHECKING:
     from muster import documents
 
-_PLACE: Final = {"under": None, "weight": TenantDocument.model_fields["weight"].default}
+_NEW_TENANT: Final = {
+    "under": None,
+    "weight": TenantDocument.model_fields["weight"].default,
+    "residency": None,
+}
 _NO_QUOTA: Final = {"guaranteed_gpus": None, "borrowable_gpus": None, "ceiling_gpus": None}
 
 
@@ -95,19 +99,21 @@ class Planning:
     def _tenant(self, wanted: Wanted, document: TenantDocument) -> Step:
         if document.under is not None and document.under not in self._tenants:
             self.faults.append(wanted.fault(f"there is no tenant {document.under!r}, here or in a document", "/under"))
-        after = {"under": document.under, "weight": document.weight}
+        rule = None if document.residency is None else document.residency.rule
+        after = {"under": document.under, "weight": document.weight, "residency": rule}
         needs = frozenset({document.under} if document.under else ())
         known = self._present.tenants.get(document.name)
         if known is None:
-            given = tuple(Difference(name, None, value) for name, value in after.items() if value != _PLACE[name])
+            given = tuple(Difference(name, None, value) for name, value in after.items() if value != _NEW_TENANT[name])
             return _step(wanted, Action.CREATE, given, making_tenant(document))
         above = known["parent_id"]
         before = {
             "under": None if above is None else self._present.tenant_names.get(above, above),
             "weight": known["weight"],
+            "residency": known.get("residency"),  # a server of a release before does not say
         }
         found = _differences(before, after)
-        return _step(wanted, Action.CHANGE, found, placing_tenant(document), needs | {document.name})
+        return _step(wanted, Action.CHANGE, found, changing_tenant(document, found), needs | {document.name})
 
     def _quota(self, wanted: Wanted, document: QuotaDocument) -> Step:
         if document.tenant not in self._tenants:

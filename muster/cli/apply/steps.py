@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any
 
+from muster.cli.admin.residency import outside_lines
 from muster.cli.apply.kinds import CordonDocument, PolicyDocument, QuotaDocument, TenantDocument
 from muster.cli.apply.reading import Wanted
 from muster.cli.framework.output import json_of
@@ -38,12 +39,16 @@ class Difference:
 
 @dataclass
 class Requesting:
-    """The requests of one run. ``tenant_ids``: by name, also of the tenants that it makes."""
+    """The requests of one run. ``tenant_ids``: by name, also of the tenants that it makes.
+
+    ``notes``: what the answers say besides the objects, for a person.
+    """
 
     client: "RestClient"
     reason: str
     tenant_ids: dict[str, str]
     is_dry_run: bool = False
+    notes: list[str] = field(default_factory=list)
 
 
 Request = Callable[[Requesting], None]
@@ -99,6 +104,33 @@ def making_tenant(document: TenantDocument) -> Request:
             run.tenant_ids[document.name] = made["id"]
             if document.under is not None or document.weight != TenantDocument.model_fields["weight"].default:
                 placing_tenant(document)(run)
+            if document.residency is not None:
+                setting_residency(document)(run)
+
+    return send
+
+
+def changing_tenant(document: TenantDocument, differences: Sequence[Difference]) -> Request:
+    """Change the parts of the tenant that differ: its residency rule, then its place."""
+    fields = {each.field for each in differences}
+
+    def send(run: Requesting) -> None:
+        if "residency" in fields:
+            setting_residency(document)(run)
+        if fields - {"residency"}:
+            placing_tenant(document)(run)
+
+    return send
+
+
+def setting_residency(document: TenantDocument) -> Request:
+    """Set the tenant's residency rule, or lift it."""
+
+    def send(run: Requesting) -> None:
+        rule = {"sites": None, "stores": None} if document.residency is None else document.residency.rule
+        tenant_id = run.tenant_ids[document.name]
+        found = run.client.set_tenant_residency(tenant_id, run.reason, **rule, dry_run=run.is_dry_run)
+        run.notes += outside_lines(found)
 
     return send
 

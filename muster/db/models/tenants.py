@@ -1,8 +1,9 @@
 """Tenants and the keys by which anyone acts."""
 
 from datetime import datetime
+from typing import Any
 
-from sqlalchemy import CheckConstraint, Double, ForeignKey, text
+from sqlalchemy import CheckConstraint, Double, ForeignKey, Index, text
 from sqlalchemy.orm import Mapped, mapped_column, relationship
 
 from muster.db.base import Base, EnumText, one_of
@@ -12,10 +13,14 @@ from muster.domain.principals import Role
 
 
 class Tenant(Base):
-    """A tenant. ``parent_id``: the department of a team. ``weight``: its share among the tenants of the same parent."""
+    """A tenant. ``parent_id``: the department of a team. ``weight``: its share among the tenants of the same parent.
+
+    ``residency``: its own residency rule, as ``muster.domain.residency`` has it; None: none.
+    """
 
     __tablename__ = "tenants"
     __table_args__ = (
+        Index("ix_tenants_residency", "id", postgresql_where=text("residency IS NOT NULL")),
         CheckConstraint("parent_id <> id", name="parent"),
         CheckConstraint("weight > 0 AND weight <= 1000000", name="weight"),
     )
@@ -25,6 +30,7 @@ class Tenant(Base):
     created_at: Mapped[datetime]
     parent_id: Mapped[TenantId | None] = mapped_column(ForeignKey("tenants.id"), index=True, default=None)
     weight: Mapped[float] = mapped_column(Double, default=1.0, server_default=text("1"))
+    residency: Mapped[dict[str, Any] | None] = mapped_column(default=None)
 
 
 class TenantSubmissions(Base):

@@ -74,6 +74,7 @@ _OF_JOB: Final = (
     )
     .correlate(None)
     .label("has_ceiling"),
+    exists().where(Tenant.residency.is_not(None)).correlate(None).label("has_residency"),
     select(func.max(Attempt.number)).where(Attempt.job_id == _JOB_ID).scalar_subquery().label("last_number"),
     or_(
         exists().where(Reclaim.beneficiary_job_id == _JOB_ID, Reclaim.hold_ended_at.is_(None)),

@@ -93,8 +93,9 @@ class Locked:
 
     ``job``: None when there is no such job. The session does not follow it: ``gang_rows.written`` stores its changes.
     ``kinds``: of the GPUs that are on the planned host. ``of_job``: its first host's ``address``, whether its tenant
-    ``has_ceiling`` in its tier, the ``last_number`` of its attempts, whether it ``has_holds`` still; None where there
-    are no kinds. ``guarantees``: as ``queries.tenants.GUARANTEES`` has them, until the commit.
+    ``has_ceiling`` in its tier, whether any tenant ``has_residency``, the ``last_number`` of its attempts, whether it
+    ``has_holds`` still; None where there are no kinds. ``guarantees``: as ``queries.tenants.GUARANTEES`` has them,
+    until the commit.
     """
 
     job: Job | None

@@ -16,6 +16,7 @@ class IncidentKind(StrEnum):
     MESSAGES_GIVEN_UP = "messages_given_up"
     NODE_LOST = "node_lost"
     NODE_STORAGE = "node_storage"
+    OUTSIDE_RESIDENCY = "outside_residency"
     QUOTA_BELOW_HOLDINGS = "quota_below_holdings"
     REPAIR_DUE = "repair_due"
     RETIREMENT_PROPOSED = "retirement_proposed"
@@ -37,6 +38,7 @@ CLOSED_BY_RULE: Final[Mapping[str, str]] = {
     IncidentKind.LOOP_STALLED: "Start the process that it names again: it closes once the loop advances.",
     IncidentKind.MESSAGES_GIVEN_UP: "Repair the connection to the broker: it closes an hour after the last message.",
     IncidentKind.NODE_LOST: "Bring its host back, or cordon the node: it closes with that.",
+    IncidentKind.OUTSIDE_RESIDENCY: "It closes when the job has ended there, or its hosts are within the rule.",
     IncidentKind.REPAIR_DUE: "Do what it says and start that repair with `muster gpu repair`, or dismiss what asks for "
     "it: it closes with that.",
     IncidentKind.RETIREMENT_PROPOSED: "Retire it with `muster gpu retire`, dismiss what asks for it, or repair it: it "
@@ -59,6 +61,7 @@ TO_DO: Final[Mapping[str, str]] = {
     IncidentKind.MESSAGES_GIVEN_UP: "Check the broker and its address. Hosts find their work at the next heartbeat.",
     IncidentKind.NODE_LOST: "Check the host's power, network and host worker; if it stays away, cordon the node.",
     IncidentKind.NODE_STORAGE: f"Check the host's mounts and disks, {_THEN_CLOSE}.",
+    IncidentKind.OUTSIDE_RESIDENCY: "Cancel the job, drain the hosts, correct their label `site`, or widen the rule.",
     IncidentKind.QUOTA_BELOW_HOLDINGS: "Set a sufficient limit with `muster quota set`, or close the incident.",
     IncidentKind.REPAIR_DUE: "`muster gpu show` has the evidence. Start the repair with `muster gpu repair`.",
     IncidentKind.RETIREMENT_PROPOSED: "Have the board replaced and retire it with `muster gpu retire`.",

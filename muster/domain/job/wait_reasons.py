@@ -20,6 +20,7 @@ class WaitReason(StrEnum):
     FAIR_SHARE = "fair_share"
 
     CAPACITY = "capacity"
+    RESIDENCY = "residency"
     LABELS = "labels"
     MIG_MODE = "mig_mode"
     STANDING = "standing"
@@ -69,6 +70,7 @@ WAIT_REASON_TEXTS: Final[Mapping[WaitReason, str]] = {
     WaitReason.FIRM_GUARANTEES: "guaranteed to other tenants, and not lent to a tier that no rule reclaims",
     WaitReason.FAIR_SHARE: "held by its tenant beyond its fair share of the tier: jobs of tenants with less go first",
     WaitReason.CAPACITY: "the whole fleet, idle and fit, would not hold it",
+    WaitReason.RESIDENCY: "on hosts outside the sites of its tenant's residency rule",
     WaitReason.LABELS: "on hosts that its label rule excludes",
     WaitReason.MIG_MODE: "in MIG mode",
     WaitReason.STANDING: "without a standing that its tier admits",

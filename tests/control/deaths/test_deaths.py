@@ -42,6 +42,7 @@ ELSEWHERE: Final = {
     "job.release": "a person's word alone: it moves a job from HELD to QUEUED, where no place is",
     "job.hold": "it moves a job to HELD, which has no place then",
     "judge.hold_suspect": "it moves a job to HELD, which has no place then",
+    "residency.hold": "it moves a job from QUEUED to HELD, which has no place then",
     "judge.suspend_evidence": "it moves no job",
     "stall.judge": "control/watch/test_stalls.py, at its own commit",
     "stall.settle": "it moves no job",
