@@ -125,6 +125,14 @@ def _repair_verbs(value: object) -> tuple[RepairVerb, ...]:
     return tuple(RepairVerb(name) for name in names if name)
 
 
+def _folders(value: object) -> tuple[Path, ...]:
+    texts = [str(each).strip() for each in (value if isinstance(value, list | tuple) else str(value).split(","))]
+    found = tuple(Path(text) for text in texts if text)
+    if unfit := [str(each) for each in found if not each.is_absolute() or ".." in each.parts or len(each.parts) == 1]:
+        raise ValueError(f"must be absolute paths with commas between, without `..`, and not /: {', '.join(unfit)}")
+    return found
+
+
 def _networks(value: object) -> tuple[str, ...]:
     texts = [str(each).strip() for each in (value if isinstance(value, list | tuple) else str(value).split(","))]
     try:
@@ -181,6 +189,8 @@ class Settings(StrictModel):
     """The store's address as clients and hosts reach it, if that is another."""
     store_gateway_url: Annotated[str, AfterValidator(_store_url)] | None = None
     """The address, as clients reach it, of the `muster store` process that joins the chunks of one file of outputs."""
+    store_checkpoint_dirs: Annotated[tuple[Path, ...], BeforeValidator(_folders)] = ()
+    """Folders of checkpoints, as hosts name them, that the `muster store` process reads: for `muster ckpt get`."""
     store_bucket: Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]$")] = "muster"
     store_region: Annotated[str, Field(pattern=r"^[a-z0-9-]{1,63}$")] = "us-east-1"
     store_key_file: Annotated[Path, Field(strict=False)] | None = None

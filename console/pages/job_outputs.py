@@ -1,4 +1,4 @@
-"""Outputs and files of a job: what its hosts collected, and links by which a file is read from the content store."""
+"""Outputs, files and checkpoints of a job: what its hosts collected, and links by which it is read from the store."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -9,6 +9,7 @@ from starlette.responses import RedirectResponse, Response
 
 from api.dependencies import dependencies_of
 from api.reading import reading, require_id
+from api.v1.checkpoint_files import signed_archive
 from api.v1.outputs import signed_file
 from console.paging import page_of, place_in
 from console.rendering import pages_of
@@ -18,7 +19,7 @@ from control.core.paging import Part
 from control.core.unit_of_work import UnitOfWork
 from control.jobs import outputs, read
 from control.jobs.outputs import FileFound, OutputsFilter, OutputsFound
-from muster.domain.ids import JobId
+from muster.domain.ids import CheckpointId, JobId
 from muster.domain.principals import Permission
 
 router = APIRouter()
@@ -104,4 +105,19 @@ def read_file(
     """Redirect to the file in the content store by a link that is signed now. The read is audited."""
     found_id, wanted = JobId(require_id("job", job_id)), OutputsFilter(attempt, step, node_rank)
     url = signed_file(dependencies_of(request), viewer.principal, found_id, path, wanted)
+    return RedirectResponse(url, status_code=303, headers={"Cache-Control": "no-store"})
+
+
+@router.get("/jobs/{job_id}/checkpoints/{checkpoint_id}/archive")
+def read_checkpoint(
+    request: Request,
+    viewer: Annotated[Viewer, sees(Permission.LOG_READ)],
+    job_id: str,
+    checkpoint_id: str,
+    *,
+    unverified: bool = False,
+) -> Response:
+    """Redirect to the checkpoint as an archive, by a link that is signed now. The read is audited."""
+    found = JobId(require_id("job", job_id)), CheckpointId(require_id("checkpoint", checkpoint_id))
+    url = signed_archive(dependencies_of(request), viewer.principal, *found, has_doubtful=unverified)
     return RedirectResponse(url, status_code=303, headers={"Cache-Control": "no-store"})

@@ -136,6 +136,8 @@ from muster.documents.nodes import (
     Place,
 )
 from muster.documents.outputs import (
+    CheckpointDownloads,
+    CheckpointFileNames,
     ChunkNames,
     JobFile,
     JobFilePage,
@@ -244,6 +246,8 @@ __all__ = [
     "ChangedVerdict",
     "ChangedVerdictRules",
     "Checkpoint",
+    "CheckpointDownloads",
+    "CheckpointFileNames",
     "CheckpointInterval",
     "CheckpointPage",
     "CheckpointRule",

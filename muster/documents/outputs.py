@@ -1,6 +1,6 @@
 """Outputs of jobs: which folders of them there are, and their files."""
 
-from typing import Annotated
+from typing import Annotated, NotRequired
 
 from typing_extensions import TypedDict
 
@@ -66,3 +66,21 @@ class OutputDownloads(TypedDict):
 
     manifest: SignedDownload
     chunks: list[SignedDownload]
+
+
+class CheckpointFileNames(TypedDict):
+    """``files``: `MANIFEST.json`, or any file that it names, 500 at most.
+
+    ``unverified``: also of a checkpoint that was not read back, did not verify, or may have wrong results.
+    """
+
+    files: list[str]
+    unverified: NotRequired[bool]
+
+
+class CheckpointDownloads(TypedDict):
+    """``sha256``: of the checkpoint's manifest, as its job reported it. ``files``: in the order of the request."""
+
+    generation: str
+    sha256: str
+    files: list[SignedDownload]

@@ -190,6 +190,7 @@ def test_a_function_that_needs_more_is_refused_in_the_same_way(client: Place) ->
 
 def test_it_imports_without_what_only_linux_and_macos_have(client: Place) -> None:
     rooms = [branch.room.partition(":")[0] for branch in BRANCHES.values() if branch.needs is Part.TRAIN] + [
+        "muster.cli.job.checkpoint_folders",
         "muster.cli.job.checkpoint_texts",
         "muster.cli.job.checkpoint_trial",
     ]

@@ -141,6 +141,7 @@ PARAMETER_TEXTS: Final[dict[str, str]] = {
     "environment_key": "The environment's key: 64 hexadecimal digits.",
     "path": "A file's path in the outputs.",
     "folder": "Of outputs: `final`, or `step-N` of a checkpoint.",
+    "unverified": "Also one that was not read back, did not verify, or may have wrong results.",
     "outputs_id": "The id of the outputs, as their list has it.",
     "secret_id": "The id of the secret.",
     "after": "The position after which to begin.",
