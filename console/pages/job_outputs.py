@@ -17,7 +17,8 @@ from console.session import Viewer, sees
 from control.content.outputs import FINAL
 from control.core.paging import Part
 from control.core.unit_of_work import UnitOfWork
-from control.jobs import outputs, read
+from control.jobs import output_hosts, outputs, read
+from control.jobs.output_hosts import HostOutputs
 from control.jobs.outputs import FileFound, OutputsFilter, OutputsFound
 from muster.domain.ids import CheckpointId, JobId
 from muster.domain.principals import Permission
@@ -25,6 +26,7 @@ from muster.domain.principals import Permission
 router = APIRouter()
 FILES_SHOWN: Final = 20
 OUTPUTS_SHOWN: Final = 20
+HOSTS_SHOWN: Final = 10
 A_PAGE: Final = 100
 Attempt = Annotated[int | None, Query(ge=1, lt=1 << 31)]
 Step = Annotated[str | None, Query(pattern=r"^(final|0|[1-9][0-9]{0,15})$")]
@@ -36,12 +38,14 @@ Path = Annotated[str, Query(max_length=4096, pattern=r"^[^\x00-\x1f]*$")]
 class OutputsShown:
     """The newest outputs of a job, and the first files of the newest one that was uploaded whole.
 
-    ``patterns``: by which hosts collect, while nothing was collected.
+    ``patterns``: by which hosts collect, while nothing was collected. ``missing``: hosts of the newest attempt whose
+    outputs of its end are not there, yet or any more.
     """
 
     outputs: Sequence[OutputsFound]
     files: Sequence[FileFound]
     patterns: Sequence[str] = ()
+    missing: Sequence[HostOutputs] = ()
 
 
 NOTHING: Final = OutputsShown((), ())
@@ -50,14 +54,15 @@ NOTHING: Final = OutputsShown((), ())
 def shown_of(unit: UnitOfWork, job_id: JobId) -> OutputsShown:
     """Return what the page of a job shows."""
     found = outputs.outputs_of(unit, job_id, OutputsFilter(), Part(OUTPUTS_SHOWN))
+    missing = output_hosts.missing_of(unit, job_id, HOSTS_SHOWN)
     if not found:
-        return OutputsShown((), (), read.submitted(unit, job_id).spec.get("outputs") or ())
+        return OutputsShown((), (), read.submitted(unit, job_id).spec.get("outputs") or (), missing)
     whole = next((each for each in found if each.folder.completed_at is not None), None)
     if whole is None:
-        return OutputsShown(found, ())
+        return OutputsShown(found, (), missing=missing)
     step = FINAL if whole.step is None else str(whole.step)
     wanted = OutputsFilter(whole.attempt, step, whole.node_rank)
-    return OutputsShown(found, outputs.files_of(unit, job_id, wanted, Part(FILES_SHOWN)))
+    return OutputsShown(found, outputs.files_of(unit, job_id, wanted, Part(FILES_SHOWN)), missing=missing)
 
 
 @router.get("/jobs/{job_id}/files")

@@ -42,6 +42,15 @@ class OutputCalls:
         query = {"prefix": prefix, **places, "limit": limit, "cursor": None}
         return pages(path, documents.JobFilePage, documents.JobFile, {"job_id": job_id}, query=query)
 
+    @walked
+    def output_hosts(
+        self, job_id: str, *, attempt: int | None = None, limit: int | None = None
+    ) -> Call[documents.HostOutputs]:
+        """Hosts of an attempt, by rank, with what is there of the outputs of its end. ``attempt``: None: the newest."""
+        path = "/v1/jobs/{job_id}/output-hosts"
+        query = {"attempt": attempt, "limit": limit, "cursor": None}
+        return pages(path, documents.HostOutputsPage, documents.HostOutputs, {"job_id": job_id}, query=query)
+
     @answered
     def sign_output_downloads(
         self, job_id: str, outputs_id: int, chunks: Sequence[str]

@@ -58,6 +58,7 @@ COMMANDS: Final = {
     "POST /v1/jobs/{job_id}/cancel": "job cancel",
     "GET /v1/jobs/{job_id}/files": "job files",
     "GET /v1/jobs/{job_id}/outputs": "job files",
+    "GET /v1/jobs/{job_id}/output-hosts": "job files",
     "POST /v1/jobs/{job_id}/outputs/{outputs_id}/downloads": "job get",
     "GET /v1/jobs/{job_id}/checkpoints": "job checkpoints",
     "POST /v1/jobs/{job_id}/checkpoints/{checkpoint_id}/downloads": "ckpt get",

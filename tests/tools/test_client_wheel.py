@@ -231,7 +231,7 @@ def test_of_both_either_is_removed_and_the_other_works(
     else:
         assert runtime.returncode != 0
         assert client.run("muster", "job", "--help").returncode == 0
-        assert "needs the runtime muster-train" in " ".join(client.run("muster", "ckpt").stderr.split())
+        assert "needs the runtime muster-train" in " ".join(client.run("muster", "ckpt", "ls", "folder").stderr.split())
 
 
 @pytest.fixture

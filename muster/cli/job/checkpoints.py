@@ -4,7 +4,7 @@ is installed, work on checkpoints on a disk or in an object store.
 
 import json
 import shutil
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Final
@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Final
 import typer
 
 from muster.cli.framework.exits import CommandError, Exit
-from muster.cli.framework.installed import Part, has
+from muster.cli.framework.installed import Part, has, missing_words
 from muster.cli.framework.job_names import resolved
 from muster.cli.framework.output import Done, DryRun, changes
 from muster.cli.framework.profile import find_profile, open_client
@@ -191,7 +191,20 @@ def _counted(number: int) -> str:
     return "1 file" if number == 1 else f"{number:,} files"
 
 
+def _refused(name: str) -> Callable[[], None]:
+    """Return the command of this name where the runtime is not installed."""
+
+    def command() -> None:
+        raise CommandError(missing_words(f"`muster ckpt {name}`", Part.TRAIN), code=Exit.USAGE)
+
+    return command
+
+
 if has(Part.TRAIN):
     from muster.cli.job import checkpoint_folders
 
     app.registered_commands += checkpoint_folders.app.registered_commands
+else:
+    for each in ("ls", "verify", "show", "scrub", "pin", "unpin"):
+        settings = {"ignore_unknown_options": True, "allow_extra_args": True}
+        app.command(each, hidden=True, context_settings=settings)(_refused(each))
