@@ -31,6 +31,7 @@ from api.v1 import (
     bulk_changes,
     bundles,
     burn_ins,
+    checkpoint_files,
     cohorts,
     cordons,
     drains,
@@ -153,7 +154,7 @@ def _routes() -> Sequence[BaseRoute]:
         pair_probes,
     )
     records = (events, audit, policies, system_figures)
-    of_jobs = (log_lines, outputs, training, bundles, verdicts, reclaims)
+    of_jobs = (log_lines, outputs, checkpoint_files, training, bundles, verdicts, reclaims)
     of_tenants = (keys, logins, persons, tenants, quotas, secrets)
     for module in (jobs, job_lists, gpus, nodes, *of_jobs, *of_tenants, *fleet_wide, *records, *of_hosts):
         add_strict_routes(root, "/v1", module.router)

@@ -67,6 +67,7 @@ _SAMPLES: Final[dict[str, Any]] = {
     "chunks": _DIGEST,
     "digest": _DIGEST,
     "digests": _DIGEST,
+    "files": "MANIFEST.json",
     "uploaded": _DIGEST,
     "attempt_id": "att_01jd3b8h2v5w6x7y8z9a0b1c2d",
     "boot_id": "0b6f4d6e-6a3b-4a6e-9a55-0d6d0c9f2f11",

@@ -67,8 +67,13 @@ def write_join_tokens(units: UnitOfWorkFactory, operator: Principal, hosts: Sequ
         write_durably(host.folder / _JOIN_TOKEN, made.token.text.encode("ascii") + b"\n")
 
 
+def checkpoints_in(state_dir: Path) -> Path:
+    """Return the folder of checkpoints that all hosts of a stack share, as on a cloud's shared file system."""
+    return state_dir / "checkpoints"
+
+
 def host_children(host: LocalHost, *, api_url: str, broker_url: str, faults: Path, state_dir: Path) -> list[Child]:
-    """Return agent and host worker. All hosts share a folder of checkpoints, as on a cloud's shared file system.
+    """Return agent and host worker.
 
     Some variables of this process are passed on: the interpreter of jobs, since torch may be installed for another one
     than ours, and where the packages of their environments come from.
@@ -77,7 +82,7 @@ def host_children(host: LocalHost, *, api_url: str, broker_url: str, faults: Pat
         api_url=api_url,
         broker_url=broker_url,
         state_dir=host.folder,
-        checkpoints_dir=state_dir / "checkpoints",
+        checkpoints_dir=checkpoints_in(state_dir),
     )
     variables |= {name: given for name in _PASSED_ON if (given := os.environ.get(name))}
     logs = state_dir / "logs"

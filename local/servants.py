@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Final
 
 from local.children import Child, child_environment
+from local.hosts import checkpoints_in
 from local.local_stack import StackPlan
 from muster.settings import PREFIX
 from muster.store.key_file import make_key_file
@@ -39,7 +40,13 @@ def embedded_store(state_dir: Path, port: int) -> LocalStore:
     """Return the store that this stack runs itself, with its key file made."""
     key_file, url = state_dir / STORE_KEY, f"http://127.0.0.1:{port}"
     make_key_file(key_file)
-    return LocalStore(url, {f"{_GIVEN}URL": url, f"{_GIVEN}GATEWAY_URL": url, f"{_GIVEN}KEY_FILE": str(key_file)}, port)
+    variables = {
+        f"{_GIVEN}URL": url,
+        f"{_GIVEN}GATEWAY_URL": url,
+        f"{_GIVEN}KEY_FILE": str(key_file),
+        f"{_GIVEN}CHECKPOINT_DIRS": str(checkpoints_in(state_dir).absolute()),
+    }
+    return LocalStore(url, variables, port)
 
 
 def server_children(
@@ -63,7 +70,10 @@ def server_children(
     ]
     if store.port is not None:
         own = child_environment(
-            store_key_file=plan.state_dir / STORE_KEY, store_dir=plan.state_dir / "store", store_port=store.port
+            store_key_file=plan.state_dir / STORE_KEY,
+            store_dir=plan.state_dir / "store",
+            store_port=store.port,
+            store_checkpoint_dirs=checkpoints_in(plan.state_dir).absolute(),
         )
         servants.append(Child("store", ["store", "serve"], own, logs / "store.log"))
     return servants

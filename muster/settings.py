@@ -125,6 +125,14 @@ def _repair_verbs(value: object) -> tuple[RepairVerb, ...]:
     return tuple(RepairVerb(name) for name in names if name)
 
 
+def _folders(value: object) -> tuple[Path, ...]:
+    texts = [str(each).strip() for each in (value if isinstance(value, list | tuple) else str(value).split(","))]
+    found = tuple(Path(text) for text in texts if text)
+    if unfit := [str(each) for each in found if not each.is_absolute() or ".." in each.parts or len(each.parts) == 1]:
+        raise ValueError(f"must be absolute paths with commas between, without `..`, and not /: {', '.join(unfit)}")
+    return found
+
+
 def _networks(value: object) -> tuple[str, ...]:
     texts = [str(each).strip() for each in (value if isinstance(value, list | tuple) else str(value).split(","))]
     try:
@@ -185,6 +193,8 @@ class Settings(StrictModel):
     """The store's name, by which residency rules of tenants permit it."""
     store_site: Annotated[str, Field(min_length=1, max_length=128)] | None = None
     """The site at which the store keeps its data, as hosts have theirs in the label `site`. Without it, none."""
+    store_checkpoint_dirs: Annotated[tuple[Path, ...], BeforeValidator(_folders)] = ()
+    """Folders of checkpoints, as hosts name them, that the `muster store` process reads: for `muster ckpt get`."""
     store_bucket: Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]$")] = "muster"
     store_region: Annotated[str, Field(pattern=r"^[a-z0-9-]{1,63}$")] = "us-east-1"
     store_key_file: Annotated[Path, Field(strict=False)] | None = None

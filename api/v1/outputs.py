@@ -14,7 +14,8 @@ from api.reading import Limit, PageOf, require_id
 from api.refusals import refusing_also
 from api.views import time_of
 from control.core.unit_of_work import retrying
-from control.jobs import outputs
+from control.jobs import output_hosts, outputs
+from control.jobs.output_hosts import HostOutputs
 from control.jobs.outputs import FileFound, OutputsFilter, OutputsFound, Readable
 from muster import documents
 from muster.domain.errors import ConflictError, NotFoundError, UnavailableError
@@ -62,6 +63,25 @@ def list_outputs(
         {"outputs": found_id, "attempt": attempt, "step": step, "node_rank": node_rank},
         lambda unit, part: outputs.outputs_of(unit, found_id, wanted, part),
         outputs_view,
+    )
+
+
+@router.get("/output-hosts", response_model=documents.HostOutputsPage)
+def list_output_hosts(
+    job_id: str,
+    request: Request,
+    principal: Lister,
+    attempt: Annotated[int | None, Query(ge=1, lt=1 << 31, description="its number; by default the newest")] = None,
+    cursor: Cursor = None,
+    limit: Limit = 50,
+) -> PageOf[documents.HostOutputs]:
+    """Return the hosts of one attempt, by rank: which outputs of its end were uploaded, and which are missing."""
+    found_id = JobId(require_id("job", job_id))
+    return PageRequest(request, principal, output_hosts.BY_RANK, cursor, limit).answer(
+        outputs.READ,
+        {"output_hosts": found_id, "attempt": attempt},
+        lambda unit, part: output_hosts.outputs_of_hosts(unit, found_id, attempt, part),
+        host_view,
     )
 
 
@@ -175,6 +195,29 @@ def outputs_view(found: OutputsFound) -> documents.JobOutputs:
         "num_bytes": found.folder.num_bytes,
         "created_at": time_of(found.created_at),
         "completed_at": time_of(found.folder.completed_at),
+        "checkpoint": None
+        if found.checkpoint is None
+        else {
+            "id": found.checkpoint.id,
+            "generation": found.checkpoint.generation,
+            "status": found.checkpoint.status,
+            "sha256": found.checkpoint.sha256,
+        },
+    }
+
+
+def host_view(found: HostOutputs) -> documents.HostOutputs:
+    return {
+        "attempt": found.attempt,
+        "attempt_id": found.attempt_id,
+        "node_rank": found.node_rank,
+        "node_id": found.node_id,
+        "node_name": found.node_name,
+        "state": found.state,
+        "is_missing": found.is_missing,
+        "why": found.why,
+        "num_files": found.num_files,
+        "num_bytes": found.num_bytes,
     }
 
 

@@ -1,4 +1,4 @@
-"""Outputs and files of a job: what its hosts collected, and links by which a file is read from the content store."""
+"""Outputs, files and checkpoints of a job: what its hosts collected, and links by which it is read from the store."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -9,6 +9,7 @@ from starlette.responses import RedirectResponse, Response
 
 from api.dependencies import dependencies_of
 from api.reading import reading, require_id
+from api.v1.checkpoint_files import signed_archive
 from api.v1.outputs import signed_file
 from console.paging import page_of, place_in
 from console.rendering import pages_of
@@ -16,14 +17,16 @@ from console.session import Viewer, sees
 from control.content.outputs import FINAL
 from control.core.paging import Part
 from control.core.unit_of_work import UnitOfWork
-from control.jobs import outputs, read
+from control.jobs import output_hosts, outputs, read
+from control.jobs.output_hosts import HostOutputs
 from control.jobs.outputs import FileFound, OutputsFilter, OutputsFound
-from muster.domain.ids import JobId
+from muster.domain.ids import CheckpointId, JobId
 from muster.domain.principals import Permission
 
 router = APIRouter()
 FILES_SHOWN: Final = 20
 OUTPUTS_SHOWN: Final = 20
+HOSTS_SHOWN: Final = 10
 A_PAGE: Final = 100
 Attempt = Annotated[int | None, Query(ge=1, lt=1 << 31)]
 Step = Annotated[str | None, Query(pattern=r"^(final|0|[1-9][0-9]{0,15})$")]
@@ -35,12 +38,14 @@ Path = Annotated[str, Query(max_length=4096, pattern=r"^[^\x00-\x1f]*$")]
 class OutputsShown:
     """The newest outputs of a job, and the first files of the newest one that was uploaded whole.
 
-    ``patterns``: by which hosts collect, while nothing was collected.
+    ``patterns``: by which hosts collect, while nothing was collected. ``missing``: hosts of the newest attempt whose
+    outputs of its end are not there, yet or any more.
     """
 
     outputs: Sequence[OutputsFound]
     files: Sequence[FileFound]
     patterns: Sequence[str] = ()
+    missing: Sequence[HostOutputs] = ()
 
 
 NOTHING: Final = OutputsShown((), ())
@@ -49,14 +54,15 @@ NOTHING: Final = OutputsShown((), ())
 def shown_of(unit: UnitOfWork, job_id: JobId) -> OutputsShown:
     """Return what the page of a job shows."""
     found = outputs.outputs_of(unit, job_id, OutputsFilter(), Part(OUTPUTS_SHOWN))
+    missing = output_hosts.missing_of(unit, job_id, HOSTS_SHOWN)
     if not found:
-        return OutputsShown((), (), read.submitted(unit, job_id).spec.get("outputs") or ())
+        return OutputsShown((), (), read.submitted(unit, job_id).spec.get("outputs") or (), missing)
     whole = next((each for each in found if each.folder.completed_at is not None), None)
     if whole is None:
-        return OutputsShown(found, ())
+        return OutputsShown(found, (), missing=missing)
     step = FINAL if whole.step is None else str(whole.step)
     wanted = OutputsFilter(whole.attempt, step, whole.node_rank)
-    return OutputsShown(found, outputs.files_of(unit, job_id, wanted, Part(FILES_SHOWN)))
+    return OutputsShown(found, outputs.files_of(unit, job_id, wanted, Part(FILES_SHOWN)), missing=missing)
 
 
 @router.get("/jobs/{job_id}/files")
@@ -104,4 +110,19 @@ def read_file(
     """Redirect to the file in the content store by a link that is signed now. The read is audited."""
     found_id, wanted = JobId(require_id("job", job_id)), OutputsFilter(attempt, step, node_rank)
     url = signed_file(dependencies_of(request), viewer.principal, found_id, path, wanted)
+    return RedirectResponse(url, status_code=303, headers={"Cache-Control": "no-store"})
+
+
+@router.get("/jobs/{job_id}/checkpoints/{checkpoint_id}/archive")
+def read_checkpoint(
+    request: Request,
+    viewer: Annotated[Viewer, sees(Permission.LOG_READ)],
+    job_id: str,
+    checkpoint_id: str,
+    *,
+    unverified: bool = False,
+) -> Response:
+    """Redirect to the checkpoint as an archive, by a link that is signed now. The read is audited."""
+    found = JobId(require_id("job", job_id)), CheckpointId(require_id("checkpoint", checkpoint_id))
+    url = signed_archive(dependencies_of(request), viewer.principal, *found, has_doubtful=unverified)
     return RedirectResponse(url, status_code=303, headers={"Cache-Control": "no-store"})

@@ -25,10 +25,11 @@ from control.content import rows
 from control.content.uses import keeps, remove_ended_uses
 from control.core.unit_of_work import UnitOfWorkFactory, declare_action
 from control.policy.policies import active_policy
-from muster.db.models import EnvironmentBuild, Job, JobOutput, StoredFolder, StoredObject
+from muster.db.models import Checkpoint, EnvironmentBuild, Job, JobOutput, StoredFolder, StoredObject
 from muster.domain.ids import TenantId
 from muster.domain.job.environment_builds import BuildState
 from muster.domain.principals import system_principal
+from muster.domain.states import CheckpointStatus
 from muster.domain.stored_content import FolderKind, FolderState, ObjectState
 from muster.store.faults import StoreError
 from muster.store.keys import object_key
@@ -100,11 +101,17 @@ def _delete(units: UnitOfWorkFactory, store: ObjectStore, doomed: Doomed) -> boo
 def forget_outputs_once(units: UnitOfWorkFactory) -> int:
     """Forget outputs whose job ended ``outputs_keep_days`` ago, or whose upload was given up. Return how many.
 
-    The folders that no job's outputs name any more are deleted by ``expire_once``.
+    Outputs of a pinned checkpoint are kept as long as it is. The folders that no job's outputs name any more are
+    deleted by ``expire_once``.
     """
     with units.begin(_PRINCIPAL, FORGET, quiet=True) as unit:
         policy = active_policy(unit.session).content
-        is_old = Job.finished_at < unit.now - timedelta(days=policy.outputs_keep_days)
+        is_pinned = exists().where(
+            Checkpoint.id == JobOutput.checkpoint_id,
+            Checkpoint.pinned_at.is_not(None),
+            Checkpoint.status != CheckpointStatus.EXPIRED,
+        )
+        is_old = (Job.finished_at < unit.now - timedelta(days=policy.outputs_keep_days)) & ~is_pinned
         stale = unit.now - timedelta(hours=max(policy.upload_hours, policy.outputs_upload_hours))
         is_given_up = (StoredFolder.state == FolderState.UPLOADING) & (StoredFolder.active_at < stale)
         due = (

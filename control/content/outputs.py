@@ -4,13 +4,15 @@ import re
 from dataclasses import dataclass
 from typing import Final
 
-from sqlalchemy import select
+from msgspec.structs import asdict
+from sqlalchemy import Select, select
 
 from control.core.unit_of_work import UnitOfWork
-from muster.db.models import JobOutput, StoredFolder
+from muster.db.models import Checkpoint, JobOutput, StoredFolder
 from muster.domain.errors import ConflictError, NotFoundError
 from muster.domain.ids import AttemptId, JobId
 from muster.domain.stored_content import FolderState
+from muster.wire.training import Lineage
 
 FINAL: Final = "final"
 _OF_A_STEP: Final = re.compile(r"step-(0|[1-9][0-9]{0,15})")
@@ -56,6 +58,7 @@ def name_outputs(unit: UnitOfWork, place: OutputsPlace, folder: StoredFolder) ->
                 step=place.step,
                 folder_id=folder.id,
                 created_at=unit.now,
+                checkpoint_id=unit.session.scalar(_checkpoint_of(place).with_only_columns(Checkpoint.id)),
             )
         )
     elif row.folder_id != folder.id:
@@ -70,6 +73,25 @@ def require_named(unit: UnitOfWork, place: OutputsPlace, digest: str) -> None:
     if row is None or unit.session.get_one(StoredFolder, row.folder_id).digest != digest:
         message = f"{place.words} are not the folder {digest[:12]}…"
         raise ConflictError(message, suggestion="Begin the upload again with its manifest.")
+
+
+def add_to_lineage(unit: UnitOfWork, place: OutputsPlace, digest: str) -> None:
+    """Store in the lineage of the checkpoint that complete outputs were collected with it."""
+    if place.step is None:
+        return
+    query = _checkpoint_of(place).with_for_update(key_share=True)
+    row = unit.session.scalars(query.execution_options(populate_existing=True)).one_or_none()
+    if row is None:
+        return
+    lineage = row.manifest.get("lineage") or asdict(Lineage())
+    known = lineage.get("outputs") or []
+    if digest not in known:
+        row.manifest = {**row.manifest, "lineage": {**lineage, "outputs": [*known, digest]}}
+
+
+def _checkpoint_of(place: OutputsPlace) -> Select[Checkpoint]:
+    """Return the query for the checkpoint with which outputs were collected; it finds none for an end."""
+    return select(Checkpoint).where(Checkpoint.attempt_id == place.attempt_id, Checkpoint.step == place.step)
 
 
 def _row_of(unit: UnitOfWork, place: OutputsPlace) -> JobOutput | None:

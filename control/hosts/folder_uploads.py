@@ -10,7 +10,7 @@ from sqlalchemy import select
 
 from control.content.folders import begin_folder, confirm_folder, upload_of
 from control.content.manifests import Reading
-from control.content.outputs import OutputsPlace, name_outputs, require_named, step_of
+from control.content.outputs import OutputsPlace, add_to_lineage, name_outputs, require_named, step_of
 from control.content.types import Upload, WantedObject
 from control.core.unit_of_work import UnitOfWork, declare_action
 from control.hosts.environments import BuildPlace
@@ -21,7 +21,7 @@ from muster.db.models import Event, StoredFolder
 from muster.domain.errors import ConflictError, NotFoundError, StaleFenceError
 from muster.domain.ids import JobId, NodeId, TenantId
 from muster.domain.residency import StorePlace
-from muster.domain.stored_content import FolderKind
+from muster.domain.stored_content import FolderKind, FolderState
 from muster.store.keys import object_key
 from muster.store.objects import ObjectStore
 from muster.wire.content import FolderUploadAnswer, FolderUploadsRequest, OutputsNote, OutputsNoteAnswer, SignedUpload
@@ -60,11 +60,14 @@ class _Outputs:
 
     def begun(self, unit: UnitOfWork, folder: StoredFolder) -> None:
         name_outputs(unit, self._at, folder)
+        if folder.state is FolderState.COMPLETE:  # the same files were stored before
+            add_to_lineage(unit, self._at, folder.digest)
 
     def check(self, unit: UnitOfWork, digest: str) -> None:
         require_named(unit, self._at, digest)
 
     def completed(self, unit: UnitOfWork, folder: StoredFolder) -> None:
+        add_to_lineage(unit, self._at, folder.digest)
         payload = {
             "attempt_id": self._at.attempt_id,
             "attempt": self._number,

@@ -15,10 +15,11 @@ from control.core.paging import Part, Sort, SortKey, number_in
 from control.core.records import record_of
 from control.core.unit_of_work import UnitOfWork, declare_action
 from control.jobs.read import row_of
-from muster.db.models import Attempt, FolderFile, JobOutput, StoredFolder
+from muster.db.models import Attempt, Checkpoint, FolderFile, JobOutput, StoredFolder
 from muster.domain.errors import ConflictError, NotFoundError
-from muster.domain.ids import AttemptId, JobId, TenantId
+from muster.domain.ids import AttemptId, CheckpointId, JobId, TenantId
 from muster.domain.principals import Permission
+from muster.domain.states import CheckpointStatus
 from muster.domain.stored_content import FolderState
 
 READ: Final = declare_action("outputs.read")
@@ -35,8 +36,21 @@ class OutputsFilter:
 
 
 @dataclass(frozen=True, slots=True)
+class OfCheckpoint:
+    """The checkpoint with which outputs were collected. ``sha256``: of its manifest; None: none was reported."""
+
+    id: CheckpointId
+    generation: str
+    status: CheckpointStatus
+    sha256: str | None
+
+
+@dataclass(frozen=True, slots=True)
 class OutputsFound:
-    """The outputs of one host's part of an attempt. ``step`` None: at its end."""
+    """The outputs of one host's part of an attempt. ``step`` None: at its end.
+
+    ``checkpoint``: None also where none was reported, or its step was saved again.
+    """
 
     id: int
     attempt_id: AttemptId
@@ -45,6 +59,7 @@ class OutputsFound:
     step: int | None
     folder: StoredFolderRecord
     created_at: datetime
+    checkpoint: OfCheckpoint | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +97,7 @@ BY_PATH: Final = Sort(
 def outputs_of(unit: UnitOfWork, job_id: JobId, wanted: OutputsFilter, part: Part) -> list[OutputsFound]:
     """Return outputs of a visible job, the newest first."""
     row_of(unit, job_id)
-    query = _joined(select(JobOutput, Attempt.number, StoredFolder), job_id, wanted)
+    query = _joined(select(JobOutput, Attempt.number, StoredFolder, Checkpoint), job_id, wanted)
     return [_found(*row) for row in unit.session.execute(part.of(query, NEWEST))]
 
 
@@ -115,7 +130,7 @@ def read_file(unit: UnitOfWork, job_id: JobId, path: str, wanted: OutputsFilter)
     """
     unit.principal.require(Permission.LOG_READ)
     job = row_of(unit, job_id)
-    query = select(JobOutput, Attempt.number, StoredFolder)
+    query = select(JobOutput, Attempt.number, StoredFolder, Checkpoint)
     query = _joined(query, job_id, wanted).join(FolderFile, FolderFile.folder_id == JobOutput.folder_id)
     query = query.where(StoredFolder.state == FolderState.COMPLETE, FolderFile.path == path).order_by(
         Attempt.number.desc(), JobOutput.step.desc().nulls_first(), JobOutput.node_rank
@@ -137,7 +152,7 @@ def read_chunks(unit: UnitOfWork, job_id: JobId, output: int, chunks: Sequence[s
     """
     unit.principal.require(Permission.LOG_READ)
     job = row_of(unit, job_id)
-    query = _joined(select(JobOutput, Attempt.number, StoredFolder), job_id, OutputsFilter())
+    query = _joined(select(JobOutput, Attempt.number, StoredFolder, Checkpoint), job_id, OutputsFilter())
     row = unit.session.execute(query.where(JobOutput.id == output)).one_or_none()
     if row is None:
         raise NotFoundError("the job has no such outputs")
@@ -158,6 +173,7 @@ def _audit(unit: UnitOfWork, job_id: JobId, tenant_id: TenantId, found: OutputsF
 def _joined(query: Select[*Columns], job_id: JobId, wanted: OutputsFilter) -> Select[*Columns]:
     joined = query.join(Attempt, Attempt.id == JobOutput.attempt_id)
     joined = joined.join(StoredFolder, StoredFolder.id == JobOutput.folder_id)
+    joined = joined.outerjoin(Checkpoint, Checkpoint.id == JobOutput.checkpoint_id)
     return joined.where(JobOutput.job_id == job_id, *_conditions(wanted))
 
 
@@ -173,7 +189,10 @@ def _conditions(wanted: OutputsFilter) -> list[ColumnElement[bool]]:
     return found
 
 
-def _found(output: JobOutput, attempt: int, folder: StoredFolder) -> OutputsFound:
+def _found(output: JobOutput, attempt: int, folder: StoredFolder, saved: Checkpoint | None) -> OutputsFound:
+    checkpoint = None
+    if saved is not None:
+        checkpoint = OfCheckpoint(saved.id, saved.generation, saved.status, saved.manifest.get("sha256") or None)
     return OutputsFound(
         id=output.id,
         attempt_id=output.attempt_id,
@@ -182,4 +201,5 @@ def _found(output: JobOutput, attempt: int, folder: StoredFolder) -> OutputsFoun
         step=output.step,
         folder=record_of(folder, StoredFolderRecord),
         created_at=output.created_at,
+        checkpoint=checkpoint,
     )

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, as_completed
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import httpx
 
@@ -31,7 +31,7 @@ BATCH: Final = 500
 CONNECTIONS: Final = 4
 TRIES: Final = 5
 PAUSE_S: Final = 0.5
-_TIMES: Final = httpx.Timeout(60.0, connect=10.0)
+TIMES: Final = httpx.Timeout(60.0, connect=10.0)
 _MOST_NAMED: Final = 5
 
 
@@ -77,7 +77,7 @@ class OutputDownload:
             StoreError: the store does not answer, lacks a chunk, or has other bytes.
             Problem, UnreachableError: of the control plane.
         """
-        with httpx.Client(timeout=_TIMES, verify=self._trusted(), follow_redirects=False) as http:
+        with httpx.Client(timeout=TIMES, verify=trusted_by(self.ca_file), follow_redirects=False) as http:
             manifest = self._manifest(http)
             files = [OutputFile(self.folder, one.path, one) for one in self._wanted(manifest)]
             absent = [one for one in files if not one.is_there()]
@@ -152,25 +152,26 @@ class OutputDownload:
                         else:
                             # What arrives besides is kept: the next run fetches the rest alone.
                             fault = fault or error
-                            _cancel(running)
+                            cancel(running)
                     else:
                         yield batch[running[future]], content
             finally:
-                _cancel(running)
+                cancel(running)
             if fault is not None:
                 raise fault
             if not wanted:
                 return
 
-    def _trusted(self) -> ssl.SSLContext:
-        """Return the system's certificates, with the control plane's, which may have signed the store's too."""
-        context = ssl.create_default_context()
-        if self.ca_file is not None:
-            context.load_verify_locations(cafile=str(self.ca_file))
-        return context
+
+def trusted_by(ca_file: Path | None) -> ssl.SSLContext:
+    """Return the system's certificates, with the control plane's, which may have signed the store's too."""
+    context = ssl.create_default_context()
+    if ca_file is not None:
+        context.load_verify_locations(cafile=str(ca_file))
+    return context
 
 
-def _cancel(futures: Iterable[Future[bytes]]) -> None:
+def cancel(futures: Iterable[Future[Any]]) -> None:
     for future in futures:
         future.cancel()
 
@@ -197,7 +198,7 @@ def _fetched(http: httpx.Client, signed: documents.SignedDownload, digest: str, 
     fault: StoreError = StoreSlowError("the content store was not asked")
     for tried in range(TRIES):
         try:
-            content = _read(http, signed, most_bytes)
+            content = read_signed(http, signed, most_bytes)
             if digest_of(content) == digest:
                 return content
             fault = StoreWrongError(f"the content store has other bytes for {digest[:12]} than its digest")
@@ -210,7 +211,8 @@ def _fetched(http: httpx.Client, signed: documents.SignedDownload, digest: str, 
     raise fault
 
 
-def _read(http: httpx.Client, signed: documents.SignedDownload, most_bytes: int) -> bytes:
+def read_signed(http: httpx.Client, signed: documents.SignedDownload, most_bytes: int) -> bytes:
+    """Return an answer of at most so many bytes, or one byte more. Raises StoreError, and HTTPError of httpx."""
     content = bytearray()
     with http.stream("GET", signed["url"], headers=signed["headers"]) as answer:
         for piece in answer.iter_raw():

@@ -1,4 +1,6 @@
-"""Outputs of jobs: the calls. ``muster.client.output_downloads`` fetches files with them."""
+"""Outputs and checkpoints of jobs: the calls. ``muster.client.output_downloads`` fetches outputs with them,
+``muster.client.checkpoint_downloads`` checkpoints.
+"""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -40,6 +42,15 @@ class OutputCalls:
         query = {"prefix": prefix, **places, "limit": limit, "cursor": None}
         return pages(path, documents.JobFilePage, documents.JobFile, {"job_id": job_id}, query=query)
 
+    @walked
+    def output_hosts(
+        self, job_id: str, *, attempt: int | None = None, limit: int | None = None
+    ) -> Call[documents.HostOutputs]:
+        """Hosts of an attempt, by rank, with what is there of the outputs of its end. ``attempt``: None: the newest."""
+        path = "/v1/jobs/{job_id}/output-hosts"
+        query = {"attempt": attempt, "limit": limit, "cursor": None}
+        return pages(path, documents.HostOutputsPage, documents.HostOutputs, {"job_id": job_id}, query=query)
+
     @answered
     def sign_output_downloads(
         self, job_id: str, outputs_id: int, chunks: Sequence[str]
@@ -48,3 +59,13 @@ class OutputCalls:
         body: documents.ChunkNames = {"chunks": list(chunks)}
         call = post_query("/v1/jobs/{job_id}/outputs/{outputs_id}/downloads", documents.OutputDownloads, body=body)
         return replace(call, path_values={"job_id": job_id, "outputs_id": str(outputs_id)})
+
+    @answered
+    def sign_checkpoint_downloads(
+        self, job_id: str, checkpoint_id: str, files: Sequence[str], *, unverified: bool = False
+    ) -> Call[documents.CheckpointDownloads]:
+        """Signed downloads of files of one checkpoint, first of `MANIFEST.json`. Each call is audited."""
+        body: documents.CheckpointFileNames = {"files": list(files), "unverified": unverified}
+        path = "/v1/jobs/{job_id}/checkpoints/{checkpoint_id}/downloads"
+        call = post_query(path, documents.CheckpointDownloads, body=body)
+        return replace(call, path_values={"job_id": job_id, "checkpoint_id": checkpoint_id})

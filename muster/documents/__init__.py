@@ -136,12 +136,17 @@ from muster.documents.nodes import (
     Place,
 )
 from muster.documents.outputs import (
+    CheckpointDownloads,
+    CheckpointFileNames,
     ChunkNames,
+    HostOutputs,
+    HostOutputsPage,
     JobFile,
     JobFilePage,
     JobOutputs,
     JobOutputsPage,
     OutputDownloads,
+    OutputsCheckpoint,
     SignedDownload,
 )
 from muster.documents.pair_probes import RackPair, RackPairPage
@@ -249,6 +254,8 @@ __all__ = [
     "ChangedVerdict",
     "ChangedVerdictRules",
     "Checkpoint",
+    "CheckpointDownloads",
+    "CheckpointFileNames",
     "CheckpointInterval",
     "CheckpointPage",
     "CheckpointRule",
@@ -292,6 +299,8 @@ __all__ = [
     "History",
     "Holder",
     "HostLimits",
+    "HostOutputs",
+    "HostOutputsPage",
     "HostTransport",
     "Incident",
     "IncidentPage",
@@ -350,6 +359,7 @@ __all__ = [
     "Onward",
     "OrderedBurnIn",
     "OutputDownloads",
+    "OutputsCheckpoint",
     "OutsideResidency",
     "Override",
     "Pace",

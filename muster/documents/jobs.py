@@ -311,7 +311,8 @@ class Lineage(TypedDict):
 
     ``git_is_dirty``: a tracked file was changed since ``git_commit``. ``bundle``: the digest of the job's bundle.
     ``environments``: the digests of the environments that its hosts got, one for each kind of host.
-    ``parent``: the generation that training continued from; null: from the start.
+    ``parent``: the generation that training continued from; null: from the start. ``outputs``: the digests of the
+    outputs that hosts collected with it, as the list of the job's outputs has them.
     """
 
     code_sha256: str | None
@@ -321,6 +322,7 @@ class Lineage(TypedDict):
     spec_sha256: str | None
     bundle: NotRequired[str | None]
     environments: NotRequired[list[str]]
+    outputs: NotRequired[list[str]]
     data_sha256: str | None
     parent: str | None
     python_version: str | None

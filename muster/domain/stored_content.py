@@ -1,6 +1,10 @@
 """Content that a tenant stored: folders, and the objects that they consist of."""
 
 from enum import StrEnum
+from typing import Final
+
+OUTPUTS_FACT: Final = "outputs"
+"""Member of a host's proof of cleanness: ``HostOutputsState.WAITING`` or ``NOTHING``."""
 
 
 class FolderKind(StrEnum):
@@ -14,6 +18,25 @@ class FolderState(StrEnum):
     UPLOADING = "uploading"
     """The store lacks some of its objects."""
     COMPLETE = "complete"
+
+
+class HostOutputsState(StrEnum):
+    """What is there of one host's outputs at the end of an attempt."""
+
+    RUNNING = "running"
+    """The attempt has not ended there."""
+    UNKNOWN = "unknown"
+    """The attempt has ended, and the host has not reported what it left."""
+    WAITING = "waiting"
+    """The host has set them aside, and has not begun to upload them."""
+    UPLOADING = "uploading"
+    COMPLETE = "complete"
+    NOTHING = "nothing"
+    """The attempt left nothing there."""
+    FAILED = "failed"
+    """The host gave them up."""
+    LOST = "lost"
+    """Contact to the host was lost, or its time is over."""
 
 
 class ObjectKind(StrEnum):

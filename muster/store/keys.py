@@ -10,6 +10,7 @@ MAX_KEY_BYTES: Final = 1024
 """Limit of the S3 protocol."""
 _DIGEST: Final = re.compile(r"[0-9a-f]{64}")
 _FILES: Final = re.compile(r"tenants/([^/]+)/files/([0-9a-f]{64})")
+_CHECKPOINT: Final = re.compile(r"tenants/([^/]+)/checkpoints/([0-9a-f]{64})")
 _PART: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._=-]{0,254}")
 
 
@@ -37,6 +38,20 @@ def manifest_of_files(key: str) -> tuple[TenantId, str] | None:
     """Return the tenant and the manifest's digest of a key that ``files_key`` made; None: it is another."""
     found = _FILES.fullmatch(key)
     return None if found is None or not is_id("tenant", found[1]) else (TenantId(found[1]), found[2])
+
+
+def checkpoint_key(tenant_id: TenantId, manifest: str) -> str:
+    """Return the key below which files of a checkpoint are read. No object has it. Raises ValueError.
+
+    ``manifest``: the SHA-256 of the checkpoint's own manifest.
+    """
+    return f"{tenant_prefix(tenant_id)}checkpoints/{_checked(manifest)}"
+
+
+def manifest_of_checkpoint(key: str) -> str | None:
+    """Return the manifest's digest of a key that ``checkpoint_key`` made; None: it is another."""
+    found = _CHECKPOINT.fullmatch(key)
+    return None if found is None or not is_id("tenant", found[1]) else found[2]
 
 
 def chunks_prefix(tenant_id: TenantId) -> str:

@@ -5,10 +5,10 @@ commands, never for a request of the API, and never within a transaction.
 """
 
 import base64
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Final, NamedTuple, Self
 from urllib.parse import quote, urlsplit
 from xml.etree import ElementTree as Xml  # noqa: ICN001  # of the operator's own store; expat bounds entities
@@ -19,7 +19,7 @@ from muster.settings import Settings, SettingsError
 from muster.store.calls import Answer, Line
 from muster.store.faults import ObjectGoneError, StoreFullError, StoreWrongError, fault_of
 from muster.store.key_file import KeyFile
-from muster.store.keys import files_key
+from muster.store.keys import checkpoint_key, files_key
 from muster.store.signing import Request, host_of, presign
 
 UPLOAD_S: Final = 3600
@@ -32,6 +32,8 @@ SHA256_BYTES: Final = 32
 CHECKSUM: Final = "x-amz-checksum-sha256"
 FILE: Final = "muster-file"
 """Parameter of an address with the path of a file in a folder."""
+FOLDER: Final = "muster-folder"
+"""Parameter of an address with the folder of a checkpoint: an absolute path, or one below a folder of the gateway's."""
 FULL: Final = "X-Muster-Full"
 """Header by which our own service says with a listing that it refuses uploads."""
 
@@ -63,18 +65,21 @@ class ObjectStore:
         region: str,
         public_url: str | None = None,
         gateway_url: str | None = None,
+        checkpoint_dirs: Sequence[Path] = (),
         ca_file: Path | None = None,
         place: StorePlace = StorePlace("main"),  # noqa: B008  # frozen
     ) -> None:
         """``url``: as the control plane reaches the store, ``public_url``: as clients and hosts do, if that is another.
 
         ``gateway_url``: of the process that joins the chunks of one file, as clients reach it; None: there is none.
+        ``checkpoint_dirs``: folders of checkpoints that this process reads.
         ``ca_file``: the certificates that our own calls trust instead of the system's. ``place``: its name and site.
         """
         self.place = place
         self._keys, self._region, self._ca_file = keys, region, ca_file
         self._own = _Place.of(url, bucket)
         self._public = self._own if public_url is None else _Place.of(public_url, bucket)
+        self._checkpoint_dirs = tuple(checkpoint_dirs)
         self._gateway = None if gateway_url is None else _Place.of(gateway_url, bucket)
 
     @classmethod
@@ -95,6 +100,7 @@ class ObjectStore:
             region=settings.store_region,
             public_url=settings.store_public_url,
             gateway_url=settings.store_gateway_url,
+            checkpoint_dirs=settings.store_checkpoint_dirs,
             ca_file=settings.store_ca_file,
             place=StorePlace(settings.store_id, settings.store_site),
         )
@@ -132,6 +138,28 @@ class ObjectStore:
             raise LookupError("no gateway is configured")
         query = {FILE: path, "response-content-disposition": _as_attachment(path.rpartition("/")[2])}
         key = files_key(tenant_id, manifest)
+        return self._signed("GET", key, query, {}, now=now, expires_s=DOWNLOAD_S, place=self._gateway)
+
+    def reads_checkpoints_of(self, folder: str | None) -> bool:
+        """Return whether the gateway reads checkpoints below a folder. None: the one of the hosts' own setting."""
+        if folder is None or self._gateway is None:
+            return self._gateway is not None and bool(self._checkpoint_dirs)
+        return any(PurePosixPath(folder).is_relative_to(each) for each in self._checkpoint_dirs)
+
+    def checkpoint(
+        self, tenant_id: TenantId, manifest: str, folder: str, name: str | None, now: datetime, *, saved_as: str
+    ) -> SignedRequest:
+        """Return the permission to read one file of a checkpoint, or ranges of it; without ``name`` all as one archive.
+
+        ``manifest``: the digest of the checkpoint's own. ``saved_as``: the name under which a browser saves it. Raises
+        LookupError: no process reads checkpoints.
+        """
+        if self._gateway is None:
+            raise LookupError("no gateway is configured")
+        query = {FOLDER: folder, "response-content-disposition": _as_attachment(saved_as)}
+        if name is not None:
+            query[FILE] = name
+        key = checkpoint_key(tenant_id, manifest)
         return self._signed("GET", key, query, {}, now=now, expires_s=DOWNLOAD_S, place=self._gateway)
 
     def head(self, key: str) -> int | None:

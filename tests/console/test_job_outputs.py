@@ -102,3 +102,15 @@ def test_a_job_that_names_outputs_and_has_none_yet_states_by_what(outputs_once: 
     assert "Nothing is collected yet: hosts do it at checkpoints and at the end, by models/**" in told
     assert "No file was collected" in words_of(get(outputs_once, f"/console/jobs/{waiting}/files").text)
     outputs_once.fleet.cancel(waiting)
+
+
+def test_a_host_whose_outputs_are_missing_is_named(outputs_once: ServedOutputs) -> None:
+    waiting, attempt_id, fence = outputs_once.started()
+    outputs_once.host().report(attempt_id, fence, "started", "exited", record=SUCCESS)
+    outputs_once.host().report(attempt_id, fence, "cleaned", record={"outputs": "waiting"})
+    outputs_once.fleet.reconcile()
+    outputs_once.begun.clear()
+    told = words_of(get(outputs_once, f"/console/jobs/{waiting}").text)
+    assert re.search(r"Host 0 \(\S+\), at the end of attempt 1: it has them, and begins to upload them", told)
+    outputs_once.upload(attempt_id, fence, {"model": b"weights"})
+    assert "begins to upload" not in words_of(get(outputs_once, f"/console/jobs/{waiting}").text)

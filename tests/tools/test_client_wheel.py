@@ -190,6 +190,7 @@ def test_a_function_that_needs_more_is_refused_in_the_same_way(client: Place) ->
 
 def test_it_imports_without_what_only_linux_and_macos_have(client: Place) -> None:
     rooms = [branch.room.partition(":")[0] for branch in BRANCHES.values() if branch.needs is Part.TRAIN] + [
+        "muster.cli.job.checkpoint_folders",
         "muster.cli.job.checkpoint_texts",
         "muster.cli.job.checkpoint_trial",
     ]
@@ -230,7 +231,7 @@ def test_of_both_either_is_removed_and_the_other_works(
     else:
         assert runtime.returncode != 0
         assert client.run("muster", "job", "--help").returncode == 0
-        assert "needs the runtime muster-train" in " ".join(client.run("muster", "ckpt").stderr.split())
+        assert "needs the runtime muster-train" in " ".join(client.run("muster", "ckpt", "ls", "folder").stderr.split())
 
 
 @pytest.fixture

@@ -21,6 +21,7 @@ from muster.client.transport import Problem, UnreachableError
 from muster.domain.ids import AttemptId, Fence, JobId
 from muster.domain.lifecycle import host
 from muster.domain.lifecycle.host import HostLedger, HostRecord, Phase
+from muster.domain.stored_content import OUTPUTS_FACT
 from muster.ports import meeting_port
 from muster.wire.host import (
     CAPABILITIES_FIELD,
@@ -47,7 +48,7 @@ from workers.host.ledger_file import LedgerFile
 from workers.host.log_relay import LogRelay
 from workers.host.meetings import Meetings
 from workers.host.output_order import OUTPUT_CAPABILITY
-from workers.host.outputs.setting_aside import set_aside
+from workers.host.outputs.setting_aside import outputs_left, set_aside
 from workers.host.preflight import Preflights
 from workers.host.proof_tries import ProofTries
 from workers.host.secret_delivery import SecretDelivery
@@ -454,7 +455,8 @@ class Launcher:
                 ("exited", folder.read("exit.json") or {"spawn_error": "its lease had ended before it started"})
             )
         if record.phase is Phase.CLEAN:
-            kinds.append(("cleaned", folder.read("clean.json") or {"clean": True}))
+            left = {OUTPUTS_FACT: outputs_left(self._config.state_dir, record.attempt_id)}
+            kinds.append(("cleaned", {**(folder.read("clean.json") or {"clean": True}), **left}))
         elif record.attempt_id in self._proofs and self._proofs[record.attempt_id].is_reported:
             proof = {**(folder.read("clean.json") or {}), "clean": False}
             kinds.append(("cleaned", {**proof, "why": what_is_left(proof)}))

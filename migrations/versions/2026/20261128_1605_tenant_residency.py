@@ -5,7 +5,7 @@ from alembic import op
 from sqlalchemy.dialects import postgresql
 
 revision = "20261128_1605"
-down_revision = "20261128_1530"
+down_revision = "20261128_1600"
 branch_labels = None
 depends_on = None
 

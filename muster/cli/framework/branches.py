@@ -25,12 +25,7 @@ BRANCHES: Final = {
     "bundle": _group("job.bundles", "Bundles: the work folders that jobs start in.", WORK),
     "verdict": _group("job.verdicts", "Verdicts: hangs, stragglers and wrong values of running jobs.", WORK),
     "reclaim": _group("job.reclaims", "Reclaims: GPUs taken back with notice, for which job and until when.", WORK),
-    "ckpt": _group(
-        "job.checkpoint_folders",
-        "Checkpoints: which there are, whether they are whole, and which stay.",
-        WORK,
-        needs=Part.TRAIN,
-    ),
+    "ckpt": _group("job.checkpoints", "Checkpoints: fetch them, whether they are whole, and which stay.", WORK),
     "data": _group(
         "job.datasets", "Datasets on a disk: what is in them, and whether they are whole.", WORK, needs=Part.TRAIN
     ),

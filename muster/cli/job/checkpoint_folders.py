@@ -28,7 +28,8 @@ from muster.train.checkpoint.storage.bucket import MissingExtraError
 from muster.train.checkpoint.storage.places import S3Place, is_s3
 from muster.train.checkpoint.storage.stores import Store, store_of
 
-app = typer.Typer(help="Checkpoints: which there are, whether they are whole, and which stay.", no_args_is_help=True)
+app = typer.Typer()
+"""Commands of the group `muster ckpt` (``checkpoints.app``), which has them where the runtime is installed."""
 COMPLETE: Final = "complete"
 VERIFIED: Final = "verified"
 DAMAGED: Final = "damaged"

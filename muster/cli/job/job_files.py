@@ -1,8 +1,8 @@
 """``muster job files`` and ``muster job get``: what a job left, and its files on this disk."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
@@ -24,7 +24,8 @@ Attempt = Annotated[
     int | None, typer.Option(min=1, help=parameter_help("attempt", "Default: the newest with outputs."))
 ]
 Step = Annotated[str | None, typer.Option(help=parameter_help("step", "Default: the end, else the newest step."))]
-Node = Annotated[int | None, typer.Option(min=0, help=parameter_help("node_rank"))]
+Node = Annotated[int | None, typer.Option(min=0, help=parameter_help("node_rank", "Default: all."))]
+_MOST_NAMED: Final = 5
 COLUMNS = (
     Column("PATH", lambda file: file["path"], is_text=True),
     Column("SIZE", lambda file: size_in_words(file["num_bytes"])),
@@ -46,15 +47,20 @@ def files(
         bool, typer.Option("--all", help="Files of every attempt and step that the other options leave.")
     ] = False,
 ) -> Listing:
-    """List the files that hosts collected of a job: at the end of its newest attempt, unless others are named."""
+    """List the files that hosts collected of a job: at the end of its newest attempt, unless others are named.
+
+    Hosts whose outputs are not there, yet or any more, are named below.
+    """
     with open_client() as client:
+        chosen: Sequence[documents.JobOutputs] = ()
         if from_all:
             named = client.files(job_id, prefix=path or None, attempt=attempt, step=step, node_rank=node, limit=200)
             found = list(named)
         else:
             chosen = chosen_outputs(client, job_id, attempt, step, node)
             found = [file for one in chosen for file in _files_in(client, job_id, one, path)]
-    return Listing(found, COLUMNS, "No files.", [])
+        notes = missing_words(missing_outputs(client, job_id, attempt, step, node, chosen))
+    return Listing(found, COLUMNS, "\n".join(["No files.", *notes]), notes)
 
 
 def get(
@@ -70,35 +76,75 @@ def get(
     node: Node = None,
     *,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace files that have other bytes.")] = False,
+    is_partial: Annotated[
+        bool, typer.Option("--partial", help="End with 0 although outputs of hosts are missing; they are named.")
+    ] = False,
     dry_run: DryRun = False,
 ) -> Done:
     """Fetch a job's files: verified, in parts, and from where it was if it was broken off.
 
-    What is there with the same bytes is not fetched again. Nothing is written outside of the folder.
+    What is there with the same bytes is not fetched again. Nothing is written outside of the folder. If outputs of a
+    host are missing, the others are fetched, and the exit code is not 0.
     """
     folder = output or Path(job_id)
     path = None if path is None else path.strip("/") or None
     with open_client() as client:
-        chosen = [one for one in chosen_outputs(client, job_id, attempt, step, node) if one["num_files"]]
+        chosen = chosen_outputs(client, job_id, attempt, step, node)
+        missing = missing_outputs(client, job_id, attempt, step, node, chosen)
+        chosen = [one for one in chosen if one["num_files"]]
         if path is not None:
             chosen = [one for one in chosen if _has(client, job_id, one, path)]
         if not chosen:
-            raise CommandError(
-                f"the job's outputs have no {path or 'file'}", f"`muster job files {job_id} --all` lists all."
-            )
+            advice = " ".join([f"`muster job files {job_id} --all` lists all.", *missing_words(missing)])
+            raise CommandError(f"the job's outputs have no {path or 'file'}", advice)
         if dry_run:
             found = [
                 file for one in chosen for file in _files_in(client, job_id, one, path or "") if _is_in(file, path)
             ]
             size = size_in_words(sum(file["num_bytes"] for file in found))
             said = f"{_counted(len(found))}, {size}, for {folder}"
-            return Done({"folder": str(folder), "num_files": len(found)}, said)
-        number = 0
+            return Done({"folder": str(folder), "num_files": len(found)}, said, "\n".join(missing_words(missing)))
+        number, ranks = 0, {one["node_rank"] for one in (*chosen, *missing)}
         for one in chosen:
-            within = folder / f"node-{one['node_rank']}" if len(chosen) > 1 else folder
+            within = folder / f"node-{one['node_rank']}" if len(ranks) > 1 else folder
             number += _fetch(client, job_id, one, within, path, replaces=overwrite)
     said = f"{_counted(number)} written to {folder}" if number else f"{folder} has all files already"
-    return Done({"folder": str(folder), "num_written": number}, said)
+    return Done(
+        {"folder": str(folder), "num_written": number, "missing": missing},
+        said,
+        "\n".join(missing_words(missing)),
+        Exit.FAILED if missing and not is_partial else Exit.OK,
+    )
+
+
+def missing_outputs(
+    client: "RestClient",
+    job_id: str,
+    attempt: int | None,
+    step: str | None,
+    node: int | None,
+    chosen: Sequence["documents.JobOutputs"] = (),
+) -> list["documents.HostOutputs"]:
+    """Return the hosts whose outputs of an end are missing: of the attempt, else of the newest and that of ``chosen``.
+
+    Outputs of a step that is named are of one host, and miss nothing.
+    """
+    if step not in {None, "final"}:
+        return []
+    numbers = {attempt} if attempt is not None else {None, *(one["attempt"] for one in chosen)}
+    every = [one for number in numbers for one in client.output_hosts(job_id, attempt=number, limit=200)]
+    found = {(one["attempt"], one["node_rank"]): one for one in every if one["is_missing"]}
+    return [one for _, one in sorted(found.items()) if node in {None, one["node_rank"]}]
+
+
+def missing_words(missing: Sequence["documents.HostOutputs"]) -> list[str]:
+    """Return a line for each of the first hosts, and one for the others."""
+    lines = [
+        f"Missing: the outputs of host {one['node_rank']} ({one['node_name']}) at the end of attempt {one['attempt']}:"
+        f" {one['why']}."
+        for one in missing[:_MOST_NAMED]
+    ]
+    return [*lines, f"So it is for {len(missing) - _MOST_NAMED:,} more hosts."] if len(missing) > _MOST_NAMED else lines
 
 
 def chosen_outputs(
@@ -114,6 +160,7 @@ def chosen_outputs(
         state = client.job(job_id)["state"] if not found else "being uploaded"
         words = "its hosts still upload them" if found else f"nothing was collected (the job is {state})"
         advice = "Files in $MUSTER_OUTPUT_DIR and files that `outputs` of the job names are collected at its end."
+        advice = " ".join([*missing_words(missing_outputs(client, job_id, attempt, step, node)), advice])
         raise CommandError(f"{job_id} has no outputs to read: {words}", advice, Exit.NOT_FOUND)
     newest = max(one["attempt"] for one in whole)
     whole = [one for one in whole if one["attempt"] == newest]

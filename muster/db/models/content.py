@@ -7,7 +7,7 @@ from sqlalchemy import BigInteger, CheckConstraint, ForeignKey, Identity, Index,
 from sqlalchemy.orm import Mapped, mapped_column
 
 from muster.db.base import Base, EnumText, one_of
-from muster.domain.ids import AttemptId, JobId, TenantId
+from muster.domain.ids import AttemptId, CheckpointId, JobId, TenantId
 from muster.domain.stored_content import FolderKind, FolderState, ObjectKind, ObjectState
 
 _DIGEST: Final = r"digest ~ '^[0-9a-f]{64}$'"
@@ -108,7 +108,8 @@ class FolderFile(Base):
 class JobOutput(Base):
     """Files of one host's part of an attempt, that were collected at its end or at a checkpoint.
 
-    ``step``: the checkpoint's; None: at the end. The row of its folder stays as long as this one.
+    ``step``: the checkpoint's; None: at the end. The row of its folder stays as long as this one. ``checkpoint_id``:
+    of the checkpoint; None: at the end, or it was not reported, or the step was saved again after a rollback.
     """
 
     __tablename__ = "job_outputs"
@@ -116,6 +117,7 @@ class JobOutput(Base):
         UniqueConstraint("attempt_id", "node_rank", "step", postgresql_nulls_not_distinct=True),
         CheckConstraint("node_rank >= 0 AND step >= 0", name="numbers"),
         Index(None, "job_id", "id"),
+        Index("ix_job_outputs_checkpoint_id", "checkpoint_id", postgresql_where=text("checkpoint_id IS NOT NULL")),
     )
 
     id: Mapped[int] = mapped_column(BigInteger, Identity(always=True), primary_key=True, init=False)
@@ -125,6 +127,9 @@ class JobOutput(Base):
     step: Mapped[int | None] = mapped_column(BigInteger)
     folder_id: Mapped[int] = mapped_column(BigInteger, ForeignKey("stored_folders.id"), index=True)
     created_at: Mapped[datetime]
+    checkpoint_id: Mapped[CheckpointId | None] = mapped_column(
+        ForeignKey("checkpoints.id", ondelete="SET NULL"), default=None
+    )
 
 
 class ContentUse(Base):

@@ -20,9 +20,8 @@ from muster.store.objects import FILE, ObjectStore
 from muster.store.service.disk import ObjectFolder
 from muster.store.service.faults import S3Error
 from muster.store.service.head import Head
-from muster.store.service.ranges import range_of
-from muster.store.service.replies import SAFE_HEADERS, head_bytes, plain
-from muster.store.service.stream import BrokenError, Stream
+from muster.store.service.stream import Stream
+from muster.store.service.whole_files import Piece, WholeFile, serve_file
 
 CHUNK_BYTES: Final = 4 << 20
 """Bytes of each chunk of a file but the last, as ``muster.content`` cuts it."""
@@ -119,38 +118,14 @@ class Gateway:
     def serve(self, head: Head, stream: Stream, tenant_id: TenantId, manifest: str, query: dict[str, str]) -> None:
         """Answer a verified GET or HEAD. Raises S3Error."""
         entry = self._entry(tenant_id, manifest, query.get(FILE, ""))
-        etag = f'"{hashlib.sha256("".join(entry.parts).encode()).hexdigest()[:32]}"'
-        is_same = head.headers.get("if-range", etag) == etag
-        part = range_of(head.headers.get("range") if is_same else None, entry.num_bytes)
-        headers = {
-            "ETag": etag,
-            "Accept-Ranges": "bytes",
-            "Content-Type": "application/octet-stream",
-            "Content-Disposition": plain(query, "response-content-disposition", "attachment"),
-            "Cache-Control": "private, no-store",
-            **SAFE_HEADERS,
-        }
-        if part.is_partial:
-            headers["Content-Range"] = f"bytes {part.start}-{part.start + part.num_bytes - 1}/{entry.num_bytes}"
-        answer = head_bytes(206 if part.is_partial else 200, part.num_bytes, headers)
-        if head.method == "HEAD":
-            stream.send(answer)
-            return
-        is_begun = False
-        for one in slices(entry.parts, part.start, part.num_bytes):
-            try:
+        etag = hashlib.sha256("".join(entry.parts).encode()).hexdigest()[:32]
+
+        def pieces(start: int, num_bytes: int) -> Iterator[Piece]:
+            for one in slices(entry.parts, start, num_bytes):
                 content = self._chunks.opened(chunk_key(tenant_id, one.digest), one)
-            except S3Error as error:
-                if not is_begun:
-                    raise
-                # A short answer is what a client notices; another status cannot be sent any more.
-                raise BrokenError(f"a file ends early: {error.message}") from error
-            if not is_begun:
-                stream.send(answer)
-                is_begun = True
-            _send(stream, content, one)
-        if not is_begun:
-            stream.send(answer)
+                yield Piece(content, one.start, one.num_bytes)
+
+        serve_file(head, stream, query, WholeFile(entry.num_bytes, etag, pieces))
 
     def _entry(self, tenant_id: TenantId, manifest: str, path: str) -> _Entry:
         key = manifest_key(tenant_id, manifest)
@@ -193,16 +168,6 @@ def slices(parts: Sequence[str], start: int, num_bytes: int) -> Iterator[Slice]:
         length = min(num_bytes, CHUNK_BYTES - within)
         yield Slice(parts[number], within, length)
         start, num_bytes = start + length, num_bytes - length
-
-
-def _send(stream: Stream, content: FileIO | memoryview, one: Slice) -> None:
-    if isinstance(content, memoryview):
-        if len(content) != one.num_bytes:
-            raise BrokenError("a chunk is shorter than its file says")
-        stream.send_bytes(content)
-        return
-    with content:
-        stream.send_file(content, one.start, one.num_bytes)
 
 
 def _required(manifest: bytes) -> bytes:

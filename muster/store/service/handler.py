@@ -17,8 +17,9 @@ from typing import Final
 import structlog
 
 from muster.store.key_file import KeyFile
-from muster.store.keys import MAX_KEY_BYTES, key_fault, manifest_of_files
+from muster.store.keys import MAX_KEY_BYTES, key_fault, manifest_of_checkpoint, manifest_of_files
 from muster.store.objects import CHECKSUM, FULL
+from muster.store.service.checkpoints import CheckpointFolders
 from muster.store.service.disk import BadKeyError, DiskFullError, Draft, ObjectFolder
 from muster.store.service.faults import CONTENT_TYPE, S3Error
 from muster.store.service.gateway import Gateway
@@ -40,7 +41,7 @@ _log = structlog.get_logger(__name__)
 class Handler:
     """``working``: so many threads at a time digest and write. ``now``: the clock by which signatures are judged.
 
-    ``folder``: None: the objects are another store's, and files of folders alone are answered.
+    ``folder``: None: the objects are another store's, and files of folders and of checkpoints alone are answered.
     """
 
     folder: ObjectFolder | None
@@ -49,6 +50,7 @@ class Handler:
     bucket: str
     region: str
     working: threading.Semaphore
+    checkpoints: CheckpointFolders
     now: Callable[[], datetime] = lambda: datetime.now(UTC)
 
     def handle(self, head: Head, stream: Stream) -> bool:
@@ -78,8 +80,10 @@ class Handler:
             raise S3Error("NoSuchBucket", "the store has another bucket")
         if (files := manifest_of_files(key)) is not None and head.method in {"GET", "HEAD"}:
             self.gateway.serve(head, stream, *files, query)
+        elif (manifest := manifest_of_checkpoint(key)) is not None and head.method in {"GET", "HEAD"}:
+            self.checkpoints.serve(head, stream, manifest, query)
         elif self.folder is None:
-            raise S3Error("NoSuchKey", "this process answers files of folders alone")
+            raise S3Error("NoSuchKey", "this process answers files of folders and checkpoints alone")
         else:
             self._dispatch_object(head, stream, self.folder, key, query)
 

@@ -16,6 +16,7 @@ from muster.processes import Loop, run_loops, stop_on_signals
 from muster.settings import Settings, SettingsError
 from muster.store.key_file import KeyFile
 from muster.store.objects import ObjectStore
+from muster.store.service.checkpoints import CheckpointFolders
 from muster.store.service.disk import FolderInUseError, ObjectFolder
 from muster.store.service.gateway import Chunks, FolderChunks, Gateway, StoreChunks
 from muster.store.service.handler import Handler
@@ -68,7 +69,9 @@ def _keys(settings: Settings) -> KeyFile:
 
 def _handler(settings: Settings, keys: KeyFile, folder: ObjectFolder | None, chunks: Chunks) -> Handler:
     working = threading.Semaphore(max(1, (os.cpu_count() or 2) // 2))
-    return Handler(folder, Gateway(chunks, working), keys, settings.store_bucket, settings.store_region, working)
+    checkpoints = CheckpointFolders(settings.store_checkpoint_dirs, working)
+    gateway, bucket, region = Gateway(chunks, working), settings.store_bucket, settings.store_region
+    return Handler(folder, gateway, keys, bucket, region, working, checkpoints)
 
 
 def _serve(settings: Settings, handler: Handler, stop: threading.Event) -> None:

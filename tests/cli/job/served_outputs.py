@@ -57,16 +57,17 @@ class ServedOutputs:
     keyed: KeyedFleet
     fleet: Fleet
     store: OurStore
+    checkpoints: Path
     begun: list[tuple[AttemptId, int]] = field(default_factory=list)
 
     def client(self, role: str = "tenant_member") -> RestClient:
         return RestClient(self.url, self.keyed.tokens[role])
 
-    def started(self) -> tuple[JobId, AttemptId, int]:
+    def started(self, **spec: object) -> tuple[JobId, AttemptId, int]:
         """A job that its host has claimed."""
         host = self.host()
         host.beat(capabilities=HOST_CAPABILITIES)
-        job_id = self.fleet.submit()
+        job_id = self.fleet.submit(**spec)
         self.fleet.cycle()
         attempt = self.fleet.attempts(job_id)[0].attempt
         capabilities = tuple(word for word in HOST_CAPABILITIES if word != "ready")
@@ -108,7 +109,9 @@ def outputs_once(server_folder: Path) -> Iterator[ServedOutputs]:
     units = UnitOfWorkFactory(engine)
     keyed = make_keyed_fleet(units)
     make_secret_key_file(folder / "secret.key")
-    with ours(folder / "store") as store:
+    checkpoints = folder / "checkpoints"
+    checkpoints.mkdir()
+    with ours(folder / "store", MUSTER_STORE_CHECKPOINT_DIRS=str(checkpoints)) as store:
         port = free_port()
         variables = child_environment(
             database_url=postgres.url(),
@@ -116,13 +119,14 @@ def outputs_once(server_folder: Path) -> Iterator[ServedOutputs]:
             api_port=port,
             store_url=store.url,
             store_gateway_url=store.url,
+            store_checkpoint_dirs=checkpoints,
             store_key_file=store.key_file,
         )
         child = Child("api", ["api"], variables, folder / "api.log")
         child.start()
         try:
             wait_until(lambda: is_ready(f"http://127.0.0.1:{port}"))
-            yield ServedOutputs(f"http://127.0.0.1:{port}", keyed, keyed.fleet(units), store)
+            yield ServedOutputs(f"http://127.0.0.1:{port}", keyed, keyed.fleet(units), store, checkpoints)
         finally:
             child.stop()
             engine.dispose()

@@ -6,6 +6,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from muster.store.key_file import KeyFile, make_key_file
+from muster.store.service.checkpoints import CheckpointFolders
 from muster.store.service.disk import ObjectFolder
 from muster.store.service.gateway import FolderChunks, Gateway
 from muster.store.service.handler import Handler
@@ -21,7 +22,9 @@ def running(folder: Path, *, connections: int = 16, reserve_bytes: int = 0) -> I
     objects.take()
     working = threading.Semaphore(1)
     gateway = Gateway(FolderChunks(objects), working)
-    handler = Handler(objects, gateway, KeyFile(folder / "store.key"), BUCKET, "us-east-1", working)
+    handler = Handler(
+        objects, gateway, KeyFile(folder / "store.key"), BUCKET, "us-east-1", working, CheckpointFolders((), working)
+    )
     server = Server(handler, "127.0.0.1", 0, connections=connections)
     stop = threading.Event()
     loops = [threading.Thread(target=loop, args=(stop,)) for loop in (server.accept, server.sweep)]

@@ -100,7 +100,10 @@ class Collecting:
                     return
 
     def _read(self, outputs: Outputs) -> FolderContent | None:
-        """Read the files and report what could not be; None: there is nothing to upload."""
+        """Read the files and report what could not be; None: there is nothing to upload.
+
+        At the end a list of no files is uploaded too: so the control plane knows that none is missing.
+        """
         content = outputs.read()
         for fields in _reports_of(outputs):
             self._report(fields)
@@ -108,7 +111,7 @@ class Collecting:
         write_durably(self.place / SIZE, str(taken.num_bytes).encode())
         if self._wanted.step is None:
             _prune(self.place, {entry.path for entry in taken.entries}, self._wanted.outputs.below or "")
-        return content if taken.entries else None
+        return content if taken.entries or self._wanted.step is None else None
 
     def _found(self, wanted: Collection, opened: list[OutputTree]) -> Outputs:
         order = wanted.outputs

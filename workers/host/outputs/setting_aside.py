@@ -17,6 +17,7 @@ from typing import Any, Final
 
 import msgspec
 
+from muster.domain.stored_content import HostOutputsState
 from muster.durable import write_durably
 from workers.host.content.places import OUTPUTS, SET_ASIDE, WORK
 from workers.host.supervisor.files import ORDER, read_json, wall_ms
@@ -96,6 +97,12 @@ def set_aside(state_dir: Path, attempt_id: str) -> None:
         with contextlib.suppress(FileNotFoundError):
             _move(source, place / name)
     write_collection(place, wanted)
+
+
+def outputs_left(state_dir: Path, attempt_id: str) -> HostOutputsState:
+    """Return whether outputs of the ended attempt wait here, for the proof that the control plane gets."""
+    waits = (state_dir / SET_ASIDE / attempt_id / COLLECTION).exists() or _has_any(state_dir / OUTPUTS / attempt_id)
+    return HostOutputsState.WAITING if waits else HostOutputsState.NOTHING
 
 
 def make_closed(place: Path) -> None:
