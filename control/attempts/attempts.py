@@ -25,6 +25,7 @@ from control.attempts.mapping import (
 from control.attempts.reclaim_outcomes import settle
 from control.attempts.stragglers import settle_stragglers
 from control.checkpoints import checkpoints
+from control.content.uses import note_awaited
 from control.core.unit_of_work import SCHEDULER_CHANNEL, WAKEUP_TOPIC, UnitOfWork
 from control.fleet import cordons
 from muster.db.models import Allocation, AllocationGpu, Attempt, AttemptHost, Cordon, Job, StopRequest
@@ -161,6 +162,8 @@ def _end_attempt(unit: UnitOfWork, loaded: LoadedAttempt, ended: attempts.Ended,
         and ends.is_missing_everywhere(unit, job, loaded.hosts, cause),
     )
     step_job(unit, job, end, policy)
+    if end.has_lacked and job.state is JobState.HELD:
+        note_awaited(unit, job.id)
     if suspicion is not None and job.state is JobState.HELD:
         suspects.open_suspicion(unit, job, suspicion)
 

@@ -35,6 +35,16 @@ class FolderFound:
 
 
 @dataclass(frozen=True, slots=True)
+class ObjectName:
+    """An object of a tenant, with its size in the database, or in the store if only that has it."""
+
+    tenant_id: TenantId
+    kind: ObjectKind
+    digest: str
+    num_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
 class WantedObject:
     """An object that is to be uploaded."""
 

@@ -180,7 +180,7 @@ def _claim(unit: UnitOfWork, job: Job, build: EnvironmentBuild, part_id: str, no
     is_own = build.part_id == part_id and build.node_id == node_id
     is_claimed = build.lease_until is not None and build.lease_until > unit.now and not is_own
     # It was completed while this one waited for the row. The host finds it when it asks again.
-    is_just_built = build.state is BuildState.BUILT and build.changed_at > unit.now - timedelta(seconds=policy.lease_s)
+    is_just_built = build.changed_at > unit.now - timedelta(seconds=policy.lease_s) and _is_stored(unit, build)
     if is_claimed or is_just_built:
         return EnvironmentAnswer(state="wait")
     if build.state is not BuildState.BUILDING or not is_own:
@@ -189,6 +189,12 @@ def _claim(unit: UnitOfWork, job: Job, build: EnvironmentBuild, part_id: str, no
     build.state, build.folder_id, build.part_id, build.node_id = BuildState.BUILDING, None, part_id, node_id
     build.lease_until = unit.now + timedelta(seconds=policy.lease_s)
     return EnvironmentAnswer(state="build", lease_s=policy.lease_s)
+
+
+def _is_stored(unit: UnitOfWork, build: EnvironmentBuild) -> bool:
+    """Return whether the store has all of what was built, as far as is known."""
+    query = select(StoredFolder.state).where(StoredFolder.id == build.folder_id)
+    return build.state is BuildState.BUILT and unit.session.scalar(query) is FolderState.COMPLETE
 
 
 def _report(unit: UnitOfWork, job: Job, what: str, payload: dict[str, object]) -> None:

@@ -25,7 +25,7 @@ from workers.host.content import copies
 from workers.host.content.assembled import environment_for
 from workers.host.content.building import Building
 from workers.host.content.environment_build import BuildEnd
-from workers.host.content.faults import BrokenEnvironmentError, NoEnvironmentError, NoRoomError
+from workers.host.content.faults import BrokenEnvironmentError, LostObjectError, NoEnvironmentError, NoRoomError
 from workers.host.content.fetch_order import EnvironmentKey, EnvironmentOrder, FetchOrder, Progress
 from workers.host.content.places import Place
 from workers.host.content.whole_copy import FULL, Limits, Source, WholeCopy
@@ -95,11 +95,14 @@ class EnvironmentMaking:
         pause_s = FIRST_PAUSE_S
         while True:
             answer = self._plane.ask(key)
-            if answer.state == "built" and answer.digest is not None:
-                return self._used(answer.digest, interpreter)
             if answer.state == "failed":
                 raise BrokenEnvironmentError(answer.words)
-            if answer.state == "build":
+            if answer.state == "built" and answer.digest is not None:
+                try:
+                    return self._used(answer.digest, interpreter)
+                except LostObjectError as fault:  # a part of it is lost in the store: the next answer has it built
+                    self._progress.note_failure(str(fault))
+            elif answer.state == "build":
                 made = self._built(key, files, answer.lease_s, interpreter)
                 if made is not None:
                     return made
