@@ -25,7 +25,7 @@ NUMBERED: Final = select(
     StoredObject.id, StoredObject.tenant_id, StoredObject.kind, StoredObject.digest, StoredObject.num_bytes
 )
 _NUM_READS: Final = 2
-"""Other bytes count only where a second read has them too: the first may have been damaged on its way."""
+"""Other bytes count only where a second read has them too: the network may have damaged the first."""
 
 
 class ObjectFault(StrEnum):

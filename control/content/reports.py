@@ -1,6 +1,6 @@
 """Objects that hosts could not read: the control plane reads each one itself, and marks it lost where it cannot either.
 
-A host's word alone changes nothing: its disk, its network or whoever runs it may be wrong. Where one object of a
+A host's word alone changes nothing: its disk or its network may be wrong. Where one object of a
 folder is lost, the others of it are read too, so that one upload repairs them all.
 """
 

@@ -53,7 +53,7 @@ def _to_hold(units: UnitOfWorkFactory) -> list[tuple[JobId, str]]:
 
 
 def _to_release(units: UnitOfWorkFactory) -> list[JobId]:
-    """Return jobs that await a whole folder, and those that are not held any more, as after a release by a person."""
+    """Return jobs that await a whole folder, and jobs that are not held any more, as after a release by a person."""
     query = (
         select(FolderJob.job_id)
         .join(StoredFolder, StoredFolder.id == FolderJob.folder_id)

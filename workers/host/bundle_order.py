@@ -28,10 +28,10 @@ class BundlesHost:
     key_file: Path
     ca_file: Path | None
     cache_bytes: int
-    index: Mapping[str, str | None] = field(default_factory=dict)
+    index: Mapping[str, Any] = field(default_factory=dict)
 
 
-def package_index(settings: Settings) -> dict[str, str | None]:
+def package_index(settings: Settings) -> dict[str, Any]:
     """Return the operator's sources of packages on this host, as ``PackageIndex`` of ``muster.environments`` has them.
 
     That package is not imported here: `muster run` imports this, and builds no environment.
@@ -40,6 +40,8 @@ def package_index(settings: Settings) -> dict[str, str | None]:
         "url": settings.package_index,
         "wheelhouse": None if settings.wheelhouse is None else str(settings.wheelhouse),
         "certificate": None if settings.package_index_ca is None else str(settings.package_index_ca),
+        "hosts": list(settings.package_index_hosts),
+        "source_builds": settings.source_builds,
     }
 
 

@@ -13,11 +13,14 @@ from typing import Final, Self
 
 import msgspec
 
+from muster.environments.recipe import PackageIndex, Recipe
 from muster.plain_files import open_plain
 from muster.wire.content import MAX_BUILD_LOG
 from workers.host.content.environment_build import BuildEnd, BuildOrder
 from workers.host.content.faults import NoEnvironmentError
 from workers.host.content.fetch_order import FetchOrder
+from workers.host.content.index_relay import IndexRelay, places_of
+from workers.host.content.own_network import OwnNetwork, can_be_made
 from workers.host.content.places import BUILD
 from workers.host.content.removal import remove_work_folder
 from workers.host.supervisor import children
@@ -54,17 +57,32 @@ class Building:
         remove_work_folder(self._root)
         self._make_folders(recipe_files)
         given = order.environment
+        self._network = _network_of(given.recipe, given.index, self._user)
+        self._relay = self._relay_to(given.index)
+        index = given.index
+        if self._relay is not None:
+            index = msgspec.structs.replace(index, proxy=self._relay.address)
         build = BuildOrder(
             recipe=given.recipe,
             work=str(self._own / "work"),
             target=str(self._own / "built"),
             python=given.python,
-            index=given.index,
+            index=index,
             cache=str(self._own / "cache"),
             log=str(self._own / "build.log"),
             within_s=within_s,
         )
-        self._pid = self._start(build, _group_of(order))
+        try:
+            self._pid = self._start(build, _group_of(order))
+        except BaseException:
+            self._close_network()
+            raise
+
+    def _relay_to(self, index: PackageIndex) -> IndexRelay | None:
+        """Return the way to the index. A wheelhouse alone needs none."""
+        if self._network is None or self._network.way_out is None or index.url is None:
+            return None
+        return IndexRelay(self._network.way_out, places_of(index.url, index.hosts))
 
     def _make_folders(self, recipe_files: Mapping[str, bytes]) -> None:
         work = self._own / "work"
@@ -90,19 +108,29 @@ class Building:
             command = [sys.executable, "-I", "-m", "workers.host.content.environment_build", str(asked)]
             environment = {"PATH": os.defpath, "HOME": str(self._own), "TMPDIR": str(self._own), "LANG": "C.UTF-8"}
             place = None if group is None else group.place
-            return children.start(command, environment, "/", self._output, place, self._user)
+            network = None if self._network is None else self._network.descriptor
+            return children.start(command, environment, "/", self._output, place, self._user, network)
         except children.StartError as fault:
             raise NoEnvironmentError(f"its build cannot be started: {fault}") from fault
         finally:
             os.close(asked)
 
     def __enter__(self) -> Self:
+        if self._relay is not None:
+            self._relay.__enter__()  # no other thread runs when the build is forked
         return self
 
     def __exit__(self, *_: object) -> None:
         self.kill()
+        if self._relay is not None:
+            self._relay.__exit__()
+        self._close_network()
         os.close(self._output)
         remove_work_folder(self._root)
+
+    def _close_network(self) -> None:
+        if self._network is not None:
+            self._network.close()
 
     def is_over(self) -> bool:
         self._codes.update(reap_children())
@@ -128,9 +156,18 @@ class Building:
         self._own = closed / _OWN
         said = os.pread(self._output, _MOST_WORDS, 0).decode(errors="replace").strip().splitlines()
         with contextlib.suppress(msgspec.MsgspecError, IndexError):
-            return msgspec.json.decode(said[-1], type=BuildEnd)
+            return self._with_refused(msgspec.json.decode(said[-1], type=BuildEnd))
         words = said[-1][:300] if said else f"it printed nothing, and has code {self._codes.get(self._pid)}"
         return BuildEnd(found="passing", words=f"the build ended without a result: {words}")
+
+    def _with_refused(self, end: BuildEnd) -> BuildEnd:
+        """Return the end with what the build could not reach, if it failed."""
+        refused = set() if self._relay is None else self._relay.refused
+        if end.found == "built" or not refused:
+            return end
+        named = ", ".join(sorted(map(str, refused)))
+        words = f"{end.words}; the build asked for {named}, which is neither the index nor in `package_index_hosts`"
+        return msgspec.structs.replace(end, words=words)
 
     @property
     def content(self) -> Path:
@@ -143,6 +180,40 @@ class Building:
             file.seek(max(0, os.fstat(file.fileno()).st_size - MAX_BUILD_LOG))
             return file.read(MAX_BUILD_LOG).decode(errors="replace").replace("\x00", "\ufffd")
         return ""
+
+
+def refusal_of(recipe: Recipe, index: PackageIndex, *, has_user: bool) -> str | None:
+    """Return why this host builds no source distributions for a recipe; None: it needs none, or may build them."""
+    if not recipe.allows_source or index.source_builds == "anywhere":
+        return None
+    if index.source_builds == "never":
+        return "this host builds no source distributions (`source_builds: never`)"
+    if not has_user:
+        return (
+            "this host builds no source distributions: without `job_uids` their code would run as the host worker"
+            " (its operator may set `source_builds: anywhere`)"
+        )
+    if not can_be_made():
+        return (
+            "this host builds no source distributions: it may not cut their code off from the network"
+            " (its operator may set `source_builds: anywhere`)"
+        )
+    return None
+
+
+def _network_of(recipe: Recipe, index: PackageIndex, user: JobUser) -> OwnNetwork | None:
+    """Return a network for the build; None: this host may make none, and the build needs none.
+
+    Raises NoEnvironmentError: the build runs code of packages, and would run it in the host's network.
+    """
+    if (why := refusal_of(recipe, index, has_user=user.uid is not None)) is not None:
+        raise NoEnvironmentError(why)
+    try:
+        return OwnNetwork()
+    except OSError as fault:
+        if recipe.allows_source and index.source_builds != "anywhere":
+            raise NoEnvironmentError(f"its build cannot have a network of its own: {fault}") from fault
+        return None
 
 
 def _group_of(order: FetchOrder) -> Group | None:

@@ -150,7 +150,7 @@ class EnvironmentMaking:
             FetchError: no other try would succeed, here or anywhere.
         """
         within_s = max(1.0, self._until_s - time.monotonic() - FIRST_PAUSE_S)
-        with Building(self._order, files, within_s) as building, self._renewed(key, lease_s) as claim:
+        with self._building(key, files, within_s) as building, self._renewed(key, lease_s) as claim:
             while not building.is_over():
                 if claim.is_lost.is_set():
                     return None
@@ -161,6 +161,13 @@ class EnvironmentMaking:
                 self._after(end)
                 return None
             return self._uploaded(key, building, interpreter)
+
+    def _building(self, key: EnvironmentKey, files: dict[str, bytes], within_s: float) -> Building:
+        try:
+            return Building(self._order, files, within_s)
+        except NoEnvironmentError as fault:  # another host may build it
+            self._plane.fail(key, BuildEnd(found="host", words=str(fault)), "")
+            raise
 
     def _after(self, end: BuildEnd) -> None:
         """Raise what a failed build means; return if it is tried again."""

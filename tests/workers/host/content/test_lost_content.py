@@ -1,4 +1,4 @@
-"""A chunk is deleted from the store, or damaged there: the folder is stored again, and the jobs that need it go on."""
+"""A chunk is deleted from the store, or damaged there: the folder is stored again, and its jobs continue."""
 
 import shutil
 from collections.abc import Callable
