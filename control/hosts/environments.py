@@ -12,7 +12,7 @@ from sqlalchemy.dialects.postgresql import insert
 
 from control.attempts.mapping import job_request
 from control.core.unit_of_work import UnitOfWork, declare_action
-from control.hosts.parts import job_of_part
+from control.hosts.parts import is_open, job_of_part
 from control.hosts.protocol import node_of
 from control.policy.policies import active_policy
 from muster.db.models import EnvironmentBuild, EnvironmentJob, FolderJob, Job, StoredFolder
@@ -178,7 +178,7 @@ def _claim(unit: UnitOfWork, job: Job, build: EnvironmentBuild, part_id: str, no
     if build.state is BuildState.FAILED and is_new_failure:
         return EnvironmentAnswer(state="failed", words=build.words, line=build.line)
     is_own = build.part_id == part_id and build.node_id == node_id
-    is_claimed = build.lease_until is not None and build.lease_until > unit.now and not is_own
+    is_claimed = not is_own and _is_claimed(unit, build)
     # It was completed while this one waited for the row. The host finds it when it asks again.
     is_just_built = build.changed_at > unit.now - timedelta(seconds=policy.lease_s) and _is_stored(unit, build)
     if is_claimed or is_just_built:
@@ -189,6 +189,13 @@ def _claim(unit: UnitOfWork, job: Job, build: EnvironmentBuild, part_id: str, no
     build.state, build.folder_id, build.part_id, build.node_id = BuildState.BUILDING, None, part_id, node_id
     build.lease_until = unit.now + timedelta(seconds=policy.lease_s)
     return EnvironmentAnswer(state="build", lease_s=policy.lease_s)
+
+
+def _is_claimed(unit: UnitOfWork, build: EnvironmentBuild) -> bool:
+    """Return whether the part that has the build is within its lease, and may still run: its job may be cancelled."""
+    if build.lease_until is None or build.lease_until <= unit.now or build.part_id is None or build.node_id is None:
+        return False
+    return is_open(unit, build.part_id, NodeId(build.node_id))
 
 
 def _is_stored(unit: UnitOfWork, build: EnvironmentBuild) -> bool:

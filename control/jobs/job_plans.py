@@ -13,6 +13,7 @@ from sqlalchemy import func, select, tuple_
 
 from control.attempts.mapping import job_request
 from control.core.unit_of_work import UnitOfWork, declare_action
+from control.fleet.package_hosts import package_hosts
 from control.jobs import jobs
 from control.jobs.read import row_of
 from control.placement.pending_jobs import stop_grace_s
@@ -85,7 +86,8 @@ class JobPlan:
     order of ranks; empty for a pending job.
     ``ahead``: the first jobs before it. ``expected_run_s``: the run time that determines its place in the queue, with
     ``expected_from``; None for a job that the cycle does not read. ``alignment``: how the ranks of one that starts at
-    once are placed. ``tense``: whether its texts state what is done, or what would be.
+    once are placed. ``tense``: whether its texts state what is done, or what would be. ``environment``: why no host can
+    build its environment.
     """
 
     outcome: PlanOutcome
@@ -104,6 +106,7 @@ class JobPlan:
     expected_from: ExpectedFrom | None = None
     alignment: Alignment | None = None
     tense: Tense = Tense.CONDITIONAL
+    environment: str | None = None
 
 
 def plan_job(unit: UnitOfWork, spec: JobSpec, *, tenant_id: TenantId | None = None) -> JobPlan:
@@ -112,6 +115,17 @@ def plan_job(unit: UnitOfWork, spec: JobSpec, *, tenant_id: TenantId | None = No
     Raises:
         ValidationFailedError: as ``jobs.submit`` does.
     """
+    return replace(_planned(unit, spec, tenant_id), environment=_environment_fault(unit, spec))
+
+
+def _environment_fault(unit: UnitOfWork, spec: JobSpec) -> str | None:
+    environment = spec.program.environment
+    if environment is None:
+        return None
+    return package_hosts(unit.session).fault(allows_source=environment.allows_source)
+
+
+def _planned(unit: UnitOfWork, spec: JobSpec, tenant_id: TenantId | None) -> JobPlan:
     unit.principal.require(Permission.JOB_SUBMIT)
     owner = jobs.owner_of(unit, tenant_id)
     is_sum, spec = spec.shape.gpus is not None, jobs.settled(unit, spec)

@@ -37,7 +37,7 @@ from muster.domain.principals import Permission, Principal
 from muster.domain.state_sets import OUT_OF_SERVICE
 from muster.domain.states import Cause, Contact, JobState
 from muster.domain.times import to_ms
-from muster.wire.host import PreflightOrder, PreflightReport
+from muster.wire.host import PACKAGES, SOURCE_PACKAGES, PreflightOrder, PreflightReport
 from scheduler.model import Verdict, Waiting
 
 REQUEST: Final = declare_action("preflight.request")
@@ -158,6 +158,9 @@ def _has_lacked_since() -> ColumnElement[bool]:
     return exists().where(Attempt.job_id == Job.id, Attempt.number > PlacementPreflight.after_attempt, is_for_want)
 
 
+_OF_BUILDERS: Final = frozenset({PACKAGES, SOURCE_PACKAGES})
+
+
 class _Busy:
     """Hosts that take no further preflight now.
 
@@ -223,13 +226,17 @@ class _Able:
         self._busy.take(node_id, job)
 
     def of(self, job: Job) -> list[NodeId]:
+        """Return its hosts; for a job with an environment the ones first that can build the most."""
         request, avoided = job_request(job), self._at_fault.get(job.id, frozenset())
         words = frozenset(request.capabilities)
-        return [
-            node_id
+        found = [
+            (knows, node_id)
             for node_id, knows, num_gpus in self._nodes
             if words <= knows and num_gpus >= request.shape.gpus_per_node and node_id not in avoided
         ]
+        if _builds(job):
+            found.sort(key=lambda one: len(_OF_BUILDERS & one[0]), reverse=True)
+        return [node_id for _, node_id in found]
 
 
 def _decision(job: Job, row: PlacementPreflight | None, able: _Able, now: datetime) -> Decision:

@@ -9,7 +9,7 @@ import msgspec
 
 from muster.domain.job.bundle_spec import BUNDLE_IN_CONTAINER, is_in_bundle
 from muster.settings import Settings
-from muster.wire.host import Order, PartBundle, PartEnvironment
+from muster.wire.host import PACKAGES, SOURCE_PACKAGES, Order, PartBundle, PartEnvironment
 from workers.host.content.places import CONTENT, WORK
 
 BUNDLE_CAPABILITIES: Final = frozenset({"bundle", "environment"})
@@ -20,7 +20,8 @@ BUNDLE_CAPABILITIES: Final = frozenset({"bundle", "environment"})
 class BundlesHost:
     """How this host gets bundles: by whose address and key, and how much space all copies have.
 
-    ``index``: the operator's sources of packages, from which it builds environments.
+    ``index``: the operator's sources of packages, from which it builds environments. ``builds``: its capabilities by
+    these.
     """
 
     state_dir: Path
@@ -29,6 +30,7 @@ class BundlesHost:
     ca_file: Path | None
     cache_bytes: int
     index: Mapping[str, Any] = field(default_factory=dict)
+    builds: tuple[str, ...] = ()
 
 
 def package_index(settings: Settings) -> dict[str, Any]:
@@ -43,6 +45,14 @@ def package_index(settings: Settings) -> dict[str, Any]:
         "hosts": list(settings.package_index_hosts),
         "source_builds": settings.source_builds,
     }
+
+
+def building_capabilities(index: Mapping[str, Any], *, can_isolate: bool) -> tuple[str, ...]:
+    """Return what a host with these sources of packages builds. ``can_isolate``: a build's code can be cut off here."""
+    if index.get("url") is None and index.get("wheelhouse") is None:
+        return ()
+    is_for_source = {"anywhere": True, "isolated": can_isolate}.get(index["source_builds"], False)
+    return (PACKAGES, SOURCE_PACKAGES) if is_for_source else (PACKAGES,)
 
 
 def bundle_of(order: Order, at: BundlesHost | None, attempt: Path, user: dict[str, Any], python: str) -> dict[str, Any]:

@@ -22,7 +22,7 @@ _Answer = TypeVar("_Answer")
 VERDICT_S: Final = 30.0
 """A host waits so long for the control plane to read what it could not read."""
 _VERDICT_PAUSE_S: Final = 0.5
-_ADVICE: Final = {
+_WHAT_FOLLOWS: Final = {
     FolderKind.BUNDLE: "; submit the same folder again, and this job continues by itself",
     FolderKind.ENVIRONMENT: "; it is built again",
     FolderKind.OUTPUTS: "",
@@ -112,7 +112,7 @@ class ContentSource:
                     f"{fault}; the control plane reads it, so something between them and this host is wrong"
                 )
             if found == "lost":
-                return LostObjectError(f"{fault}{_ADVICE[self._kind]}", fault.digest)
+                return LostObjectError(f"{fault}{_WHAT_FOLLOWS[self._kind]}", fault.digest)
             time.sleep(_VERDICT_PAUSE_S)
         return fault
 

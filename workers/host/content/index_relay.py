@@ -48,7 +48,7 @@ def places_of(index: str | None, hosts: Iterable[str]) -> frozenset[Place]:
 
 
 class IndexRelay:
-    """Serves the connections of ``way_out`` until it is closed. ``refused``: places that a build asked for and did not reach."""
+    """Serves the connections of ``way_out`` until it is closed. ``refused``: other places that were asked for."""
 
     def __init__(self, way_out: socket.socket, places: Collection[Place]) -> None:
         self.refused: set[Place] = set()

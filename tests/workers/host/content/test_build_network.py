@@ -87,7 +87,7 @@ def test_the_way_to_the_index_leads_nowhere_else(tmp_path: Path, listener: socke
 @pytest.mark.parametrize(
     ("source_builds", "words"), [("isolated", "without `job_uids`"), ("never", "`source_builds: never`")]
 )
-def test_a_host_without_users_for_jobs_builds_no_source_distribution_unless_its_operator_says_so(
+def test_a_host_without_users_for_jobs_builds_no_source_distribution_unless_its_operator_allows_it(
     tmp_path: Path, source_builds: str, words: str
 ) -> None:
     made = tmp_path / "made"
