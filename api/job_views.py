@@ -162,6 +162,7 @@ def job_plan_view(plan: JobPlan, principal: Principal) -> documents.JobPlan:
             for victim in plan.victims
         ],
         "changes": [{"field": change.field, "value": change.value} for change in plan.changes],
+        "environment": plan.environment,
     }
 
 

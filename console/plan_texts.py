@@ -47,6 +47,7 @@ class PlanShown:
 
     ``occupants``: for a hold, the jobs that run on its GPUs, each with whether it came after this one; a tenant sees
     its own jobs, without the hosts. ``standing``: how its ranks would be placed, a line each.
+    ``environment``: why hosts cannot build its environment.
     """
 
     outcome: PlanOutcome
@@ -66,6 +67,7 @@ class PlanShown:
     changes: Sequence[str]
     num_place_gpus: int
     occupants: Sequence[tuple[Occupant, bool]]
+    environment: str | None
 
 
 def shown(viewer: Viewer, plan: JobPlan, *, since: datetime | None, occupants: Sequence[Occupant] = ()) -> PlanShown:
@@ -89,6 +91,7 @@ def shown(viewer: Viewer, plan: JobPlan, *, since: datetime | None, occupants: S
         changes=[change_words(each["field"], each["value"]) for each in view["changes"]],
         num_place_gpus=len(place_of(plan)),
         occupants=[(each, since is not None and each.placed_at > since) for each in occupants],
+        environment=plan.environment,
     )
 
 

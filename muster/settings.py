@@ -141,6 +141,15 @@ def _networks(value: object) -> tuple[str, ...]:
         raise ValueError(f"must be addresses or networks such as 10.0.0.0/24, with commas between: {error}") from error
 
 
+def _hosts(value: object) -> tuple[str, ...]:
+    given = value if isinstance(value, list | tuple) else str(value).split(",")
+    texts = [str(each).strip() for each in given if str(each).strip()]
+    for text in texts:
+        if urlsplit(f"//{text}").netloc != text or "@" in text or not urlsplit(f"//{text}").hostname:
+            raise ValueError(f"{text!r} is no host such as files.example or files.example:8443; give commas between")
+    return tuple(texts)
+
+
 class Settings(StrictModel):
     database_url: Annotated[str, AfterValidator(_database_url)] | None = None
     broker_url: Annotated[str, AfterValidator(_broker_url)] | None = None
@@ -175,6 +184,10 @@ class Settings(StrictModel):
     """A folder of wheels on the host, in addition to the index or in its place. Jobs' users must be able to read it."""
     package_index_ca: Annotated[Path, Field(strict=False), AfterValidator(_absolute)] | None = None
     """Certificate authorities of the index that the system does not know. Jobs' users must be able to read the file."""
+    package_index_hosts: Annotated[tuple[str, ...], BeforeValidator(_hosts)] = ()
+    """Other hosts, as `host` or `host:port`, from which the index has its files served. Builds reach no others."""
+    source_builds: Literal["isolated", "anywhere", "never"] = "isolated"
+    """Where a job's source distributions are built: only as a user and in a network of their own, or as it comes."""
     output_wait_bytes: Annotated[int, Field(ge=1, strict=False)] = 200_000_000_000
     """The most that outputs of ended attempts may take on a host until they are uploaded, in all."""
     job_uids: Annotated[tuple[int, int], BeforeValidator(_uid_range)] | None = None

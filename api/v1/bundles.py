@@ -63,6 +63,8 @@ def content_limits(
         "manifest_bytes": found.manifest_bytes,
         "tenant_bytes": found.tenant_bytes,
         "used_bytes": found.used_bytes,
+        "num_package_hosts": found.hosts.num_hosts,
+        "num_source_hosts": found.hosts.num_for_source,
     }
 
 

@@ -26,6 +26,8 @@ from muster.wire.content import (
     EnvironmentFailure,
     EnvironmentFailureAnswer,
     EnvironmentRequest,
+    LostObject,
+    LostObjectAnswer,
 )
 from muster.wire.host import (
     ClaimAnswer,
@@ -132,6 +134,23 @@ async def sign_downloads(
         bundles.DOWNLOADS,
         lambda unit: bundles.downloads(unit, attempt_id, message, store),
         quiet=True,
+    )
+
+
+@taking(
+    router,
+    "/attempts/{attempt_id}/lost-objects",
+    LostObject,
+    LostObjectAnswer,
+    StaleFenceError,
+    NoSuchBundleError,
+)
+async def report_lost_object(
+    attempt_id: str, request: Request, node: Node, message: Annotated[LostObject, wire_body(LostObject)]
+) -> Response:
+    """Report an object that this host cannot read from the store; the answer has what the control plane read itself."""
+    return await answered(
+        request, node, bundles.LOST, lambda unit: bundles.report_lost(unit, attempt_id, message), quiet=True
     )
 
 

@@ -25,12 +25,23 @@ from control.attempts.mapping import (
 from control.attempts.reclaim_outcomes import settle
 from control.attempts.stragglers import settle_stragglers
 from control.checkpoints import checkpoints
+from control.content.uses import note_awaited
 from control.core.unit_of_work import SCHEDULER_CHANNEL, WAKEUP_TOPIC, UnitOfWork
 from control.fleet import cordons
-from muster.db.models import Allocation, AllocationGpu, Attempt, AttemptHost, Cordon, Job, StopRequest
+from muster.db.models import (
+    Allocation,
+    AllocationGpu,
+    Attempt,
+    AttemptHost,
+    Cordon,
+    Job,
+    PlacementPreflight,
+    StopRequest,
+)
 from muster.domain.errors import NotFoundError
 from muster.domain.exit.causes import CAUSE_RULES, MATTERS_TWICE, Budget
 from muster.domain.ids import AttemptId, JobId, NodeId
+from muster.domain.job.preflight import PreflightState
 from muster.domain.lifecycle import attempt as attempts
 from muster.domain.lifecycle import job as jobs
 from muster.domain.lifecycle.model import AttemptLifecycle, Timers
@@ -161,6 +172,8 @@ def _end_attempt(unit: UnitOfWork, loaded: LoadedAttempt, ended: attempts.Ended,
         and ends.is_missing_everywhere(unit, job, loaded.hosts, cause),
     )
     step_job(unit, job, end, policy)
+    if end.has_lacked and job.state is JobState.HELD:
+        note_awaited(unit, job.id)
     if suspicion is not None and job.state is JobState.HELD:
         suspects.open_suspicion(unit, job, suspicion)
 
@@ -175,14 +188,23 @@ def _is_second_in_a_row(unit: UnitOfWork, attempt: Attempt, cause: Cause) -> boo
 
 def step_job(unit: UnitOfWork, job: Job, event: jobs.Event, policy: Policy) -> None:
     """Apply one event to a locked job; a cancel also stops its live attempt."""
-    timers = Timers.of(policy)
+    timers, was = Timers.of(policy), job.state
     after, commands = jobs.step(job_lifecycle(job), event, to_ms(unit.now), timers)
     store_job(unit, job, after)
+    if was is JobState.QUEUED and job.state in {JobState.HELD, JobState.CANCELLED}:
+        _wake_checking_host(unit, job)
     unit.wake(SCHEDULER_CHANNEL)
     for _ in commands:
         loaded = live_attempt_of(unit, job)
         if loaded is not None:
             stop_attempt(unit, loaded, StopReason.CANCEL, policy)
+
+
+def _wake_checking_host(unit: UnitOfWork, job: Job) -> None:
+    """Wake the host that runs a preflight of a job that waits no more: its next heartbeat lists it no more."""
+    look = unit.session.get(PlacementPreflight, job.id)
+    if look is not None and look.state is PreflightState.REQUESTED and look.deadline_at > unit.now:
+        wake(unit, look.node_id, AttemptId(look.preflight_id))
 
 
 def stop_attempt(

@@ -24,6 +24,7 @@ from control.core.paging import ALWAYS, Part, Sort, SortKey, Span, number_in
 from control.core.records import record_of
 from control.core.unit_of_work import UnitOfWork, declare_action
 from control.core.visibility import visible_rows
+from control.fleet.package_hosts import package_hosts
 from control.policy.policies import active_policy
 from muster.db.models import ContentUse, FolderJob, Job, StoredFolder, Tenant
 from muster.db.models.jobs import IS_OPEN
@@ -174,6 +175,7 @@ def limits_of(unit: UnitOfWork, *, tenant_id: TenantId | None = None) -> Content
         manifest_bytes=policy.limits.manifest_bytes,
         tenant_bytes=policy.content.tenant_bytes,
         used_bytes=0 if use is None else use.num_bytes,
+        hosts=package_hosts(unit.session),
     )
 
 

@@ -5,20 +5,22 @@ does not know is SURPLUS: it only takes space. A database from before the store'
 a store from before the database's time lacks what was uploaded since.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
-from sqlalchemy import ARRAY, BigInteger, ColumnElement, LargeBinary, any_, bindparam, delete, select, text, update
+from sqlalchemy import select, text
 
 from control.content import rows
-from control.core.unit_of_work import UnitOfWork, UnitOfWorkFactory, declare_action
-from muster.db.models import FolderObject, StoredFolder, StoredObject, Tenant
+from control.content.lost import by_tenant, mark_lost, with_folders
+from control.content.types import ObjectName
+from control.core.unit_of_work import UnitOfWorkFactory, declare_action
+from muster.db.models import StoredObject, Tenant
 from muster.db.sessions import note_change
 from muster.domain.errors import NotFoundError
 from muster.domain.ids import TenantId
 from muster.domain.principals import Permission, Principal
-from muster.domain.stored_content import FolderKind, FolderState, ObjectKind, ObjectState
+from muster.domain.stored_content import ObjectKind, ObjectState
 from muster.store.keys import object_key
 from muster.store.objects import ObjectStore
 
@@ -30,16 +32,6 @@ _ADOPT: Final = text("""
     VALUES (:tenant_id, :kind, :digest, :num_bytes, 'present', :now)
     ON CONFLICT DO NOTHING
 """)
-
-
-@dataclass(frozen=True, slots=True)
-class ObjectName:
-    """An object of a tenant, with its size in the database, or in the store if only that has it."""
-
-    tenant_id: TenantId
-    kind: ObjectKind
-    digest: str
-    num_bytes: int
 
 
 @dataclass(slots=True)
@@ -91,7 +83,7 @@ def compare(units: UnitOfWorkFactory, store: ObjectStore, tenant_id: TenantId | 
             found.unknown.append(key)
         else:
             found.surplus.append(surplus)
-    _note_bundles(units, found)
+    found.missing = with_folders(units, list(found.missing))
     return found
 
 
@@ -100,12 +92,12 @@ def mark_missing(units: UnitOfWorkFactory, by: Principal, names: Sequence[Object
 
     Return how many.
     """
-    return sum(_mark(units, by, tenant_id, of_tenant) for tenant_id, of_tenant in _by_tenant(names).items())
+    return sum(_mark(units, by, tenant_id, of_tenant) for tenant_id, of_tenant in by_tenant(names).items())
 
 
 def adopt(units: UnitOfWorkFactory, by: Principal, names: Sequence[ObjectName]) -> None:
     """Add surplus objects to the database as idle: the keeper deletes them, unless an upload names them before."""
-    for tenant_id, of_tenant in _by_tenant(names).items():
+    for tenant_id, of_tenant in by_tenant(names).items():
         with units.begin(by, ADOPT) as unit:
             unit.principal.require(Permission.TENANT_WRITE)
             rows.lock_use(unit, tenant_id)
@@ -120,41 +112,10 @@ def adopt(units: UnitOfWorkFactory, by: Principal, names: Sequence[ObjectName]) 
 def _mark(units: UnitOfWorkFactory, by: Principal, tenant_id: TenantId, names: Sequence[ObjectName]) -> int:
     with units.begin(by, MARK) as unit:
         unit.principal.require(Permission.TENANT_WRITE)
-        rows.lock_use(unit, tenant_id)
-        ids = _ids_of(unit, tenant_id, names)
-        # One parameter: a statement has 65,535 at most, and a store may have lost more than so many objects.
-        are_missing = bindparam("ids", ids, ARRAY(BigInteger))
-        naming = select(FolderObject.folder_id).where(FolderObject.object_id == any_(are_missing))
-        folders = unit.session.scalars(select(StoredFolder).where(StoredFolder.id.in_(naming)).with_for_update()).all()
-        # No client has a job's outputs to upload again: the rest of them stays to be read.
-        incomplete = [folder for folder in folders if folder.kind is not FolderKind.OUTPUTS]
-        for folder in incomplete:
-            folder.state, folder.completed_at, folder.active_at = FolderState.UPLOADING, None, unit.now
-        for folder in folders:
-            noun, payload = folder.kind.value, {"num_missing": len(ids)}
-            unit.emit(f"{noun}.incomplete", noun, folder.digest, tenant_id=tenant_id, payload=payload)
-        unit.session.flush()
-        options = {"synchronize_session": False}
-        is_idle = (StoredObject.id == any_(are_missing)) & StoredObject.idle_at.is_not(None)
-        unit.session.execute(delete(StoredObject).where(is_idle), execution_options=options)
-        wanted = update(StoredObject).where(StoredObject.id == any_(are_missing)).values(state=ObjectState.WANTED)
-        unit.session.execute(wanted, execution_options=options)
-        detail = {"num_objects": len(ids), "bundles": [folder.digest for folder in folders[:100]]}
+        marked = mark_lost(unit, tenant_id, names)
+        detail = {"num_objects": marked.num_objects, "bundles": [folder.digest for folder in marked.folders[:100]]}
         unit.audit("content.mark_missing", "tenant", tenant_id, tenant_id=tenant_id, detail=detail)
-        return len(incomplete)
-
-
-def _ids_of(unit: UnitOfWork, tenant_id: TenantId, names: Sequence[ObjectName]) -> list[int]:
-    ids: list[int] = []
-    for kind in ObjectKind:
-        query = select(StoredObject.id).where(
-            StoredObject.tenant_id == tenant_id,
-            StoredObject.kind == kind,
-            _is_one_of([name for name in names if name.kind is kind]),
-            StoredObject.state == ObjectState.PRESENT,
-        )
-        ids += unit.session.scalars(query)
-    return ids
+        return marked.num_incomplete
 
 
 def _objects(units: UnitOfWorkFactory, tenant_id: TenantId | None) -> dict[str, _Known]:
@@ -180,32 +141,3 @@ def _name_in(key: str, num_bytes: int) -> ObjectName | None:
     except ValueError:
         return None
     return ObjectName(TenantId(owner), kind, digest, num_bytes) if is_named and kind is not None else None
-
-
-def _note_bundles(units: UnitOfWorkFactory, found: Compared) -> None:
-    with units.read() as session:
-        for tenant_id, names in _by_tenant(list(found.missing)).items():
-            by_object = {(name.kind, name.digest): name for name in names}
-            query = (
-                select(StoredObject.kind, StoredObject.digest, StoredFolder.digest)
-                .join(FolderObject, FolderObject.object_id == StoredObject.id)
-                .join(StoredFolder, StoredFolder.id == FolderObject.folder_id)
-                .where(StoredObject.tenant_id == tenant_id, _is_one_of(names))
-                .order_by(StoredFolder.id)
-            )
-            for kind, digest, bundle in session.execute(query):
-                if (name := by_object.get((kind, digest.hex()))) is not None:
-                    found.missing[name] += (bundle,)
-
-
-def _is_one_of(names: Sequence[ObjectName]) -> ColumnElement[bool]:
-    """Return whether an object has one of these digests, as one parameter: a statement has 65,535 at most."""
-    digests = [bytes.fromhex(name.digest) for name in names]
-    return StoredObject.digest == any_(bindparam("digests", digests, ARRAY(LargeBinary)))
-
-
-def _by_tenant(names: Sequence[ObjectName]) -> Mapping[TenantId, list[ObjectName]]:
-    by_tenant: dict[TenantId, list[ObjectName]] = {}
-    for name in names:
-        by_tenant.setdefault(name.tenant_id, []).append(name)
-    return by_tenant

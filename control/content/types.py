@@ -7,6 +7,7 @@ from datetime import datetime
 import msgspec
 
 from muster.domain.ids import TenantId
+from muster.domain.job.environment_builds import PackageHosts
 from muster.domain.stored_content import FolderKind, FolderState, ObjectKind
 
 
@@ -35,6 +36,16 @@ class FolderFound:
 
 
 @dataclass(frozen=True, slots=True)
+class ObjectName:
+    """An object of a tenant, with its size in the database, or in the store if only that has it."""
+
+    tenant_id: TenantId
+    kind: ObjectKind
+    digest: str
+    num_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
 class WantedObject:
     """An object that is to be uploaded."""
 
@@ -60,10 +71,11 @@ class Upload:
 
 @dataclass(frozen=True, slots=True)
 class ContentLimits:
-    """The limits of a tenant's content, and how much it stores."""
+    """The limits of a tenant's content, and how much it stores. ``hosts``: the ones that build environments."""
 
     bundle_bytes: int
     bundle_files: int
     manifest_bytes: int
     tenant_bytes: int
     used_bytes: int
+    hosts: PackageHosts

@@ -11,6 +11,7 @@ from sqlalchemy import delete, exists, literal, or_, select, tuple_
 from sqlalchemy.dialects.postgresql import insert
 
 from control.attempts.mapping import job_request
+from control.content.reports import note_report
 from control.content.rows import has_chunks
 from control.core.unit_of_work import UnitOfWork, declare_action
 from control.hosts.parts import job_of_part
@@ -22,9 +23,18 @@ from muster.domain.stored_content import FolderKind
 from muster.store.faults import NOT_CONFIGURED, StoreError
 from muster.store.keys import chunk_key, manifest_key
 from muster.store.objects import ObjectStore
-from muster.wire.content import BundleReport, BundleReportAnswer, Download, DownloadsAnswer, DownloadsRequest
+from muster.wire.content import (
+    BundleReport,
+    BundleReportAnswer,
+    Download,
+    DownloadsAnswer,
+    DownloadsRequest,
+    LostObject,
+    LostObjectAnswer,
+)
 
 DOWNLOADS: Final = declare_action("host.downloads")
+LOST: Final = declare_action("host.lost_object")
 HOLD: Final = declare_action("host.bundles")
 
 
@@ -50,6 +60,22 @@ def downloads(unit: UnitOfWork, part_id: str, request: DownloadsRequest, store: 
         manifest=_signed(store, manifest_key(tenant_id, request.bundle), now),
         chunks=tuple(_signed(store, chunk_key(tenant_id, digest), now) for digest in request.chunks),
     )
+
+
+def report_lost(unit: UnitOfWork, part_id: str, report: LostObject) -> LostObjectAnswer:
+    """Note that the node could not read an object of a folder. Begin the unit ``quiet``.
+
+    Raises:
+        StaleFenceError: the node has no such part now, or with another fence.
+        NoSuchBundleError: the part's job uses no such folder, or the folder has no such object.
+    """
+    node_id = node_of(unit, report.protocol)
+    job = job_of_part(unit, part_id, report.fence, node_id)
+    folder_id = _folder_of(unit, job, report.bundle)
+    found = None if folder_id is None else note_report(unit, folder_id, report.digest, node_id)
+    if found is None:
+        raise NoSuchBundleError
+    return LostObjectAnswer(found=found)
 
 
 def _folder_of(unit: UnitOfWork, job: Job, digest: str) -> int | None:

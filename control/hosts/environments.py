@@ -19,7 +19,7 @@ from control.attempts.git_bundles import git_of, refusal_of, take_bundle
 from control.attempts.mapping import job_request
 from control.content.uses import pin_folder
 from control.core.unit_of_work import UnitOfWork, declare_action
-from control.hosts.parts import job_of_part
+from control.hosts.parts import is_open, job_of_part
 from control.hosts.protocol import node_of
 from control.hosts.secret_delivery import Delivery, read_deploy_secret
 from control.policy.policies import active_policy
@@ -237,9 +237,9 @@ def _claim(unit: UnitOfWork, job: Job, build: EnvironmentBuild, part_id: str, no
     if build.state is BuildState.FAILED and is_new_failure:
         return EnvironmentAnswer(state="failed", words=build.words, line=build.line)
     is_own = build.part_id == part_id and build.node_id == node_id
-    is_claimed = build.lease_until is not None and build.lease_until > unit.now and not is_own
+    is_claimed = not is_own and _is_claimed(unit, build)
     # It was completed while this one waited for the row. The host finds it when it asks again.
-    is_just_built = build.state is BuildState.BUILT and build.changed_at > unit.now - timedelta(seconds=policy.lease_s)
+    is_just_built = build.changed_at > unit.now - timedelta(seconds=policy.lease_s) and _is_stored(unit, build)
     if is_claimed or is_just_built:
         return EnvironmentAnswer(state="wait")
     if build.state is not BuildState.BUILDING or not is_own:
@@ -254,3 +254,16 @@ def _report(unit: UnitOfWork, job: Job, build: EnvironmentBuild, what: str, payl
     noun, about = ("environment", {}) if build.source is None else ("bundle", {"source": build.source})
     told = {"key": build.key, **about, **payload}
     unit.emit(f"job.{noun}_{what}", "job", job.id, tenant_id=job.tenant_id, payload=told)
+
+
+def _is_claimed(unit: UnitOfWork, build: EnvironmentBuild) -> bool:
+    """Return whether the part that has the build is within its lease, and may still run: its job may be cancelled."""
+    if build.lease_until is None or build.lease_until <= unit.now or build.part_id is None or build.node_id is None:
+        return False
+    return is_open(unit, build.part_id, NodeId(build.node_id))
+
+
+def _is_stored(unit: UnitOfWork, build: EnvironmentBuild) -> bool:
+    """Return whether the store has all of what was built, as far as is known."""
+    query = select(StoredFolder.state).where(StoredFolder.id == build.folder_id)
+    return build.state is BuildState.BUILT and unit.session.scalar(query) is FolderState.COMPLETE

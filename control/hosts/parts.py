@@ -52,6 +52,19 @@ def job_of_attempt(unit: UnitOfWork, attempt_id: str, fence: int, node_id: NodeI
     return unit.session.scalars(query).one_or_none()
 
 
+def is_open(unit: UnitOfWork, part_id: str, node_id: NodeId) -> bool:
+    """Return whether a part of this node may still run, whatever its fence."""
+    if part_id.startswith(_PREFLIGHT):
+        number = int(part_id.removeprefix(_PREFLIGHT).partition("-")[0])
+        return job_of_preflight(unit, part_id, number, node_id) is not None
+    query = select(AttemptHost.attempt_id).where(
+        AttemptHost.attempt_id == part_id,
+        AttemptHost.node_id == node_id,
+        AttemptHost.state.in_(PARTS_THAT_MAY_RUN),
+    )
+    return unit.session.scalar(query) is not None
+
+
 def job_of_preflight(unit: UnitOfWork, preflight_id: str, number: int, node_id: NodeId) -> Job | None:
     """Return the job of an open preflight on this node."""
     if not preflight_id.startswith(_PREFLIGHT):

@@ -13,6 +13,7 @@ from sqlalchemy import func, select, tuple_
 
 from control.attempts.mapping import job_request
 from control.core.unit_of_work import UnitOfWork, declare_action
+from control.fleet.package_hosts import package_hosts
 from control.jobs import jobs
 from control.jobs.read import row_of
 from control.jobs.residency import require_residency
@@ -87,7 +88,8 @@ class JobPlan:
     order of ranks; empty for a pending job.
     ``ahead``: the first jobs before it. ``expected_run_s``: the run time that determines its place in the queue, with
     ``expected_from``; None for a job that the cycle does not read. ``alignment``: how the ranks of one that starts at
-    once are placed. ``tense``: whether its texts state what is done, or what would be.
+    once are placed. ``tense``: whether its texts state what is done, or what would be. ``environment``: why no host can
+    build its environment.
     """
 
     outcome: PlanOutcome
@@ -106,6 +108,7 @@ class JobPlan:
     expected_from: ExpectedFrom | None = None
     alignment: Alignment | None = None
     tense: Tense = Tense.CONDITIONAL
+    environment: str | None = None
 
 
 def plan_job(
@@ -116,12 +119,24 @@ def plan_job(
     Raises:
         ValidationFailedError: as ``jobs.submit`` does.
     """
+    return replace(_planned(unit, spec, tenant_id, store), environment=_environment_fault(unit, spec))
+
+
+def _environment_fault(unit: UnitOfWork, spec: JobSpec) -> str | None:
+    environment = spec.program.environment
+    if environment is None:
+        return None
+    return package_hosts(unit.session).fault(allows_source=environment.allows_source)
+
+
+def _planned(unit: UnitOfWork, spec: JobSpec, tenant_id: TenantId | None, store: StorePlace | None) -> JobPlan:
     unit.principal.require(Permission.JOB_SUBMIT)
     owner = jobs.owner_of(unit, tenant_id)
     is_sum, spec = spec.shape.gpus is not None, jobs.settled(unit, spec)
     jobs.require_possible(unit, spec)
     require_residency(unit.session, spec, owner, store)
     require_secrets(unit.session, spec, owner)
+    jobs.require_repository(unit, spec, owner)
     policy, request = active_policy(unit.session), request_of_spec(spec)
     thought = InThought(JobId(new_id("job")), owner, request, unit.now)
     asked = _question(unit, alongside=thought)

@@ -80,9 +80,7 @@ def submit(
     require_possible(unit, spec)
     require_residency(unit.session, spec, owner, store)
     sealed = require_secrets(unit.session, spec, owner)
-    if spec.program.git is not None:
-        require_allowed(spec.program.git, active_policy(unit.session))
-        require_deploy_secret(unit.session, spec.program.git.secret, spec.name, owner)
+    require_repository(unit, spec, owner)
     job = _row_of(unit, spec, owner, needs=(SEALED_SECRETS,) if sealed else ())
     job.copied_from = copied_from
     admit_submission(unit, owner, job.spec_bytes or 0)
@@ -170,6 +168,13 @@ def settled(unit: UnitOfWork, spec: JobSpec) -> JobSpec:
         return spec
     largest = unit.session.scalar(select(func.max(Node.num_gpus))) or LARGEST_HOST_GPUS
     return spec.model_copy(update={"shape": spec.shape.settled(max(largest, 1))})
+
+
+def require_repository(unit: UnitOfWork, spec: JobSpec, owner: TenantId) -> None:
+    """Raise ValidationFailedError if the job names a git host that the operator does not, or a secret that is not."""
+    if spec.program.git is not None:
+        require_allowed(spec.program.git, active_policy(unit.session))
+        require_deploy_secret(unit.session, spec.program.git.secret, spec.name, owner)
 
 
 def require_possible(unit: UnitOfWork, spec: JobSpec) -> None:

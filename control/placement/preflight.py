@@ -39,7 +39,7 @@ from muster.domain.residency import ANY, Residency, site_words
 from muster.domain.state_sets import OUT_OF_SERVICE
 from muster.domain.states import Cause, Contact, JobState
 from muster.domain.times import to_ms
-from muster.wire.host import PreflightOrder, PreflightReport
+from muster.wire.host import PACKAGES, SOURCE_PACKAGES, PreflightOrder, PreflightReport
 from scheduler.model import Verdict, Waiting
 
 REQUEST: Final = declare_action("preflight.request")
@@ -172,6 +172,9 @@ def _has_lacked_since() -> ColumnElement[bool]:
     return exists().where(Attempt.job_id == Job.id, Attempt.number > PlacementPreflight.after_attempt, is_for_want)
 
 
+_OF_BUILDERS: Final = frozenset({PACKAGES, SOURCE_PACKAGES})
+
+
 class _Busy:
     """Hosts that take no further preflight now.
 
@@ -259,17 +262,21 @@ class _Able:
         return any(words <= knows for _, knows, _ in self._nodes)
 
     def of(self, job: Job) -> list[NodeId]:
+        """Return its hosts; for a job with an environment the ones first that can build the most."""
         request, avoided = job_request(job), self._at_fault.get(job.id, frozenset())
         residency = self.residency(job)
         words = frozenset([*request.capabilities, *([GIT] if request.awaits_bundle else [])])
         fit = [
-            node_id
+            (knows, node_id)
             for node_id, knows, num_gpus in self._nodes
             if words <= knows and num_gpus >= request.shape.gpus_per_node and residency.has_site(self._labels[node_id])
         ]
-        blameless = [node_id for node_id in fit if node_id not in avoided]
+        if _builds(job):
+            fit.sort(key=lambda one: len(_OF_BUILDERS & one[0]), reverse=True)
+        able = [node_id for _, node_id in fit]
+        blameless = [node_id for node_id in able if node_id not in avoided]
         # Where each is at fault, what has to be built is built by one of them: without it the job would never start.
-        return blameless or (fit if _builds(job) else [])
+        return blameless or (able if _builds(job) else [])
 
 
 def _decision(job: Job, row: PlacementPreflight | None, able: _Able, now: datetime) -> Decision:

@@ -19,6 +19,8 @@ from muster.wire.content import (
     EnvironmentRequest,
     FolderUploadAnswer,
     FolderUploadsRequest,
+    LostObject,
+    LostObjectAnswer,
     OutputsNote,
     OutputsNoteAnswer,
 )
@@ -75,6 +77,10 @@ class HostClient:
     def downloads(self, part_id: str, request: DownloadsRequest) -> DownloadsAnswer:
         """Return signed downloads. ``part_id``: of an attempt or a preflight."""
         return self._post(f"/v1/hosts/self/attempts/{part_id}/downloads", request, DownloadsAnswer)
+
+    def lost_object(self, part_id: str, report: LostObject) -> LostObjectAnswer:
+        """Report an object that the store does not have for this host, and return what the control plane found."""
+        return self._post(f"/v1/hosts/self/attempts/{part_id}/lost-objects", report, LostObjectAnswer)
 
     def environment(self, part_id: str, key: str, request: EnvironmentRequest) -> EnvironmentAnswer:
         """Return how this host gets an environment, and renew the claim of a part that builds it."""

@@ -80,7 +80,8 @@ class DeletedBundle(Bundle, Trial):
 class ContentLimits(TypedDict):
     """The limits of a tenant's content. ``has_store``: whether this control plane has a content store at all.
 
-    ``used_bytes``: what the tenant stores, each chunk once.
+    ``used_bytes``: what the tenant stores, each chunk once. ``num_package_hosts``: hosts in contact that build
+    environments from a package index or a wheelhouse. ``num_source_hosts``: of these, that build source distributions.
     """
 
     has_store: bool
@@ -89,3 +90,5 @@ class ContentLimits(TypedDict):
     manifest_bytes: int
     tenant_bytes: int
     used_bytes: int
+    num_package_hosts: int
+    num_source_hosts: int

@@ -283,7 +283,8 @@ class JobPlan(TypedDict):
     it start at once, the cheapest first. ``expected_run_s``: its expected run time, by its wall time, by the run times
     of its tenant's jobs of the same name and shape (no job is stopped by that), or by the policy; null if it starts at
     once or is not considered. ``groups``, ``rails``: the places of the ranks of a job that starts at once; null rails:
-    none are declared for its first host, or it has one host alone.
+    none are declared for its first host, or it has one host alone. ``environment``: why no host in contact could build
+    the environment of its program; null: one could, or it needs none, or the job is submitted already.
     """
 
     outcome: Annotated[str, OneOf(PlanOutcome)]
@@ -304,6 +305,7 @@ class JobPlan(TypedDict):
     rails: PlannedRails | None
     victims: list[PlannedVictim]
     changes: list[PlannedChange]
+    environment: str | None
 
 
 class Lineage(TypedDict):

@@ -24,6 +24,7 @@ _UNREACHABLE: Final = (
 _KILLED: Final = "(signal: 9"
 """How uv says that the build of a source distribution was killed, as by a limit of the job's memory."""
 _HOST_FULL: Final = ("no space left on device", "disk quota exceeded")
+_PROXY_VARIABLES: Final = ("HTTP_PROXY", "HTTPS_PROXY", "http_proxy", "https_proxy")
 _SHOWN_LINES: Final = 12
 _MOST_OUTPUT_BYTES: Final = 1 << 20
 
@@ -124,6 +125,8 @@ class Installer:
     def _environment(self) -> Mapping[str, str]:
         """Return its whole environment: without our own variables, so that no token or setting reaches a build."""
         certificate = {"SSL_CERT_FILE": self._index.certificate} if self._index.certificate else {}
+        proxy = self._index.proxy
+        by_proxy = {} if proxy is None else dict.fromkeys(_PROXY_VARIABLES, proxy)
         return {
             "HOME": str(self._scratch),
             "TMPDIR": str(self._scratch),
@@ -133,6 +136,7 @@ class Installer:
             "UV_HTTP_RETRIES": str(self._index.num_retries),
             "UV_HTTP_TIMEOUT": _REQUEST_TIMEOUT_S,
             **certificate,
+            **by_proxy,
         }
 
 

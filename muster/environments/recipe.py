@@ -2,10 +2,14 @@
 
 import hashlib
 from pathlib import Path
-from typing import Final
+from typing import Final, Literal
 
 import msgspec
 
+SourceBuilds = Literal["isolated", "anywhere", "never"]
+"""Where source distributions are built, which runs their code: only where the host cuts them off, as a user of their
+own in a network of their own; wherever a job allows it; nowhere.
+"""
 _FORMAT: Final = 1
 """Version of the stored form: another one builds each environment again."""
 
@@ -14,13 +18,18 @@ class PackageIndex(msgspec.Struct, frozen=True):
     """The operator's sources of packages: an index by URL, a folder of wheels, or both. No other one is reached.
 
     ``certificate``: a file of certificate authorities for the index; None for the system's. ``num_retries``: of a
-    request that the index did not answer.
+    request that the index did not answer. ``hosts``: others, as ``host[:port]``, from which the index has files served.
+    ``source_builds``: where source distributions may be built. ``proxy``: the address by which a build in a network
+    of its own reaches these hosts.
     """
 
     url: str | None = None
     wheelhouse: str | None = None
     certificate: str | None = None
     num_retries: int = 3
+    hosts: tuple[str, ...] = ()
+    source_builds: SourceBuilds = "isolated"
+    proxy: str | None = None
 
 
 class Recipe(msgspec.Struct, frozen=True):

@@ -56,7 +56,7 @@ class StoredObject(NamedTuple):
 class ObjectStore:
     """One bucket. Threads may share it."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913  # each is a setting of its own
         self,
         url: str,
         bucket: str,

@@ -55,6 +55,29 @@ class DownloadsAnswer(WireAnswer, frozen=True, kw_only=True):
     chunks: tuple[Download, ...] = ()
 
 
+class LostObject(WireMessage, frozen=True, kw_only=True):
+    """An object of a folder that the store lacks for this host, or has with other bytes, each time it was asked.
+
+    The control plane reads the object itself before it acts. The host repeats the message until it has.
+    ``bundle``: the digest of the bundle or environment. ``digest``: of the object.
+    """
+
+    protocol: int
+    fence: PositiveFence
+    bundle: Digest
+    digest: Digest
+
+
+class LostObjectAnswer(WireAnswer, frozen=True, kw_only=True):
+    """What the control plane knows of the object.
+
+    ``reading``: it reads it soon. ``lost``: the store has lost it: a bundle has to be submitted again, and an
+    environment is built again. ``whole``: the store has it with the right bytes: the fault is this host's.
+    """
+
+    found: Literal["reading", "lost", "whole"]
+
+
 class BundleReport(WireMessage, frozen=True, kw_only=True):
     """All bundles of which the host has a whole copy, the ones that were used last first."""
 

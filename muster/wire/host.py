@@ -25,6 +25,10 @@ PositiveFence = Annotated[int, Meta(gt=0, le=(1 << 63) - 1)]
 SEALED_SECRETS: Final = "sealed_secrets"
 LAID_SECRETS: Final = "laid_secrets"
 """Listed in heartbeats alone, by a host whose operator keeps secrets as files on it."""
+PACKAGES: Final = "packages"
+"""Listed in heartbeats alone, by a host with a package index or a wheelhouse: it builds environments."""
+SOURCE_PACKAGES: Final = "source_packages"
+"""Listed in heartbeats alone, by a host that builds source distributions too."""
 HOST_CAPABILITIES: Final = (
     *("bundle", "container", "datasets", "environment", "git", "look", "outputs", "ready"),
     *(SEALED_SECRETS, "secret_variables", "secrets", "venv"),

@@ -62,6 +62,41 @@ def test_the_tenant_reads_why_its_environment_could_not_be_built(api: Api) -> No
     assert kinds >= {"job.environment_building", "job.environment_failed"}
 
 
+def beat(api: Api, *more: str) -> None:
+    known = [*HOST_CAPABILITIES, *more]
+    body = {"protocol": 1, "boot_id": "boot-1", "seq": next(api.fleet.beats), "knows": known}
+    assert api.client.post("/v1/hosts/self/heartbeat", json=body, headers=api.headers("node")).status_code == 200
+
+
+def planned(api: Api, **environment: Any) -> str | None:
+    """Return what a plan states of a job's environment."""
+    program = {"script": "train.py", "bundle": "a" * 64, "environment": {"lock": "uv.lock", **environment}}
+    answer = api.client.post("/v1/job-plans", json={**GOOD_JOB, "program": program}, headers=api.headers())
+    assert answer.status_code == 200, answer.text
+    found: str | None = answer.json()["environment"]
+    return found
+
+
+def builders(api: Api) -> tuple[int, int]:
+    found = api.client.get("/v1/content", headers=api.headers()).json()
+    return found["num_package_hosts"], found["num_source_hosts"]
+
+
+def test_a_plan_states_that_no_host_builds_environments(api: Api) -> None:
+    beat(api)
+    assert "none in contact has a package index or a wheelhouse" in str(planned(api))
+    assert builders(api) == (0, 0)
+    beat(api, "packages")
+    assert planned(api) is None
+    assert "no host builds source distributions" in str(planned(api, allows_source=True))
+    assert builders(api) == (1, 0)
+    beat(api, "packages", "source_packages")
+    assert planned(api, allows_source=True) is None
+    assert builders(api) == (1, 1)
+    plain = api.client.post("/v1/job-plans", json=GOOD_JOB, headers=api.headers()).json()
+    assert plain["environment"] is None
+
+
 def test_what_no_host_of_ours_sends_is_refused(api: Api) -> None:
     look = requested(api, submitted(api))
     fence = {"fence": look.number}

@@ -85,13 +85,14 @@ def _record_hash(text: str) -> str:
 
 @contextmanager
 def served_index(root: Path, *wheels: Path) -> Iterator[tuple[str, list[str]]]:
-    """Serve the wheels as a package index; yield its URL, and the paths that were asked for."""
+    """Serve wheels and source distributions as a package index; yield its URL, and the paths that were asked for."""
     for wheel in wheels:
         folder = root / "simple" / wheel.name.split("-")[0].replace("_", "-")
         folder.mkdir(parents=True, exist_ok=True)
         (folder / wheel.name).write_bytes(wheel.read_bytes())
+        files = (one for one in folder.iterdir() if one.name != "index.html")
         (folder / "index.html").write_text(
-            "".join(f'<a href="{one.name}#sha256={sha256_of(one)}">{one.name}</a>' for one in folder.glob("*.whl"))
+            "".join(f'<a href="{one.name}#sha256={sha256_of(one)}">{one.name}</a>' for one in files)
         )
     asked: list[str] = []
 

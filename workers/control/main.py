@@ -13,6 +13,7 @@ import structlog
 
 from control.attempts.reconcile import reconcile
 from control.content.collection import keep_once as keep_content_once
+from control.content.reports import check_reports_once
 from control.core.relay import has_due, relay_once
 from control.core.sealer import has_unsealed, seal_once
 from control.core.sequencer import has_unsequenced, sequence_once
@@ -37,6 +38,7 @@ from control.health.rule_repairs import start_repairs_once
 from control.health.suspicion import hold_suspects_once
 from control.hosts.maintenance_evacuation import evacuate_for_maintenance_once
 from control.jobs.energy_records import keep_energy_once
+from control.jobs.lost_bundles import keep_jobs_once
 from control.system import retention
 from control.system.attention import keep_attention_once
 from control.system.liveness import Reporter
@@ -70,6 +72,7 @@ SILENCE_S: Final = 5.0
 STALLS_S: Final = 1.0
 STRAGGLERS_S: Final = 5.0
 CONTENT_S: Final = 30.0
+LOST_S: Final = 1.0
 _log = structlog.get_logger(__name__)
 
 
@@ -111,6 +114,7 @@ def keepers(units: UnitOfWorkFactory, broker_url: str, store: ObjectStore | None
         Loop("energy", _paced(ENERGY_S, lambda: keep_energy_once(units))),
         Loop("peers", _paced(PEERS_S, PeerRounds(units, system_principal("judge")).once)),
         Loop("content", _pressing(CONTENT_S, lambda: keep_content_once(units, store)), is_vital=False),
+        Loop("lost_content", _pressing(LOST_S, lambda: keep_lost_content(units, store)), is_vital=False),
         Loop("failure_rates", _paced(FAILURES_S, lambda: count_once(units))),
     ]
 
@@ -123,6 +127,12 @@ def judge_and_evacuate(units: UnitOfWorkFactory) -> None:
         pass
     if work.to_evacuate:
         evacuate_once(units, principal)
+
+
+def keep_lost_content(units: UnitOfWorkFactory, store: ObjectStore | None) -> bool:
+    """Read what hosts could not read, and hold or release the jobs that need it. Return whether more is left."""
+    is_more = check_reports_once(units, store)
+    return keep_jobs_once(units) or is_more
 
 
 def sweep(units: UnitOfWorkFactory) -> bool:

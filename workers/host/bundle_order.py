@@ -11,7 +11,7 @@ import msgspec
 
 from muster.domain.job.bundle_spec import BUNDLE_IN_CONTAINER, is_in_bundle
 from muster.settings import Settings
-from muster.wire.host import Order, PartBundle, PartEnvironment, PartGit
+from muster.wire.host import PACKAGES, SOURCE_PACKAGES, Order, PartBundle, PartEnvironment, PartGit
 from workers.host.content.places import CONTENT, WORK
 
 _GIT: Final = "git"
@@ -28,7 +28,8 @@ def lacks_git(capability: str) -> bool:
 class BundlesHost:
     """How this host gets bundles: by whose address and key, and how much space all copies have.
 
-    ``index``: the operator's sources of packages, from which it builds environments. ``node_id``: the host's.
+    ``index``: the operator's sources of packages, from which it builds environments. ``builds``: its capabilities by
+    these. ``node_id``: the host's.
     """
 
     state_dir: Path
@@ -36,11 +37,12 @@ class BundlesHost:
     key_file: Path
     ca_file: Path | None
     cache_bytes: int
-    index: Mapping[str, str | None] = field(default_factory=dict)
+    index: Mapping[str, Any] = field(default_factory=dict)
+    builds: tuple[str, ...] = ()
     node_id: str = ""
 
 
-def package_index(settings: Settings) -> dict[str, str | None]:
+def package_index(settings: Settings) -> dict[str, Any]:
     """Return the operator's sources of packages on this host, as ``PackageIndex`` of ``muster.environments`` has them.
 
     That package is not imported here: `muster run` imports this, and builds no environment.
@@ -49,7 +51,17 @@ def package_index(settings: Settings) -> dict[str, str | None]:
         "url": settings.package_index,
         "wheelhouse": None if settings.wheelhouse is None else str(settings.wheelhouse),
         "certificate": None if settings.package_index_ca is None else str(settings.package_index_ca),
+        "hosts": list(settings.package_index_hosts),
+        "source_builds": settings.source_builds,
     }
+
+
+def building_capabilities(index: Mapping[str, Any], *, can_isolate: bool) -> tuple[str, ...]:
+    """Return what a host with these sources of packages builds. ``can_isolate``: a build's code can be cut off here."""
+    if index.get("url") is None and index.get("wheelhouse") is None:
+        return ()
+    is_for_source = {"anywhere": True, "isolated": can_isolate}.get(index["source_builds"], False)
+    return (PACKAGES, SOURCE_PACKAGES) if is_for_source else (PACKAGES,)
 
 
 def bundle_of(order: Order, at: BundlesHost | None, attempt: Path, user: dict[str, Any], python: str) -> dict[str, Any]:

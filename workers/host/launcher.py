@@ -230,7 +230,8 @@ class Launcher:
     def _capabilities(self) -> tuple[str, ...]:
         """Return what heartbeats list. ``LAID_SECRETS`` says that a secret unknown to the server may be a file here."""
         laid = () if self._config.secrets_dir is None else (LAID_SECRETS,)
-        return (*self._claimable, *laid)
+        builds = () if self._config.bundles is None else self._config.bundles.builds
+        return (*self._claimable, *laid, *builds)
 
     def _beat(self, request: HeartbeatRequest) -> tuple[HeartbeatAnswer, tuple[PreflightReport, ...]]:
         """Send a beat and return the answer with the preflights that were reported.

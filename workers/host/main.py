@@ -16,8 +16,9 @@ from muster.client.key_file import KeyFile
 from muster.processes import Loop, run_loops, stop_on_signals
 from muster.progress_file import ProgressFile
 from muster.settings import Settings, SettingsError
-from workers.host.bundle_order import BundlesHost, package_index
+from workers.host.bundle_order import BundlesHost, building_capabilities, package_index
 from workers.host.content.keeping import BundleKeeper
+from workers.host.content.own_network import can_be_made
 from workers.host.identity import HostIdentity, host_identity
 from workers.host.job_users import JobUsers, job_users, open_ways
 from workers.host.launcher import HostConfig, Launcher
@@ -60,14 +61,16 @@ def _launch(settings: Settings, identity: HostIdentity, users: JobUsers, stop: t
     # A connection each: neither logs nor bundles may delay a heartbeat.
     beats, logs, bundles, outputs = (_client(settings, identity.key_file) for _ in range(4))
     relay = LogRelay(state_dir, logs)
+    index, has_users = package_index(settings), users.first is not None
     at = BundlesHost(
         state_dir,
         str(settings.api_url),
         identity.key_file.absolute(),
         None if settings.api_ca_file is None else settings.api_ca_file.absolute(),
         settings.bundle_cache_bytes,
-        package_index(settings),
-        node_id,
+        index,
+        building_capabilities(index, can_isolate=has_users and can_be_made()),
+        node_id=node_id,
     )
     config = HostConfig(
         node_id=node_id,

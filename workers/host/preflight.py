@@ -18,7 +18,7 @@ from muster.wire.host import Order, PreflightOrder, PreflightReport
 from workers.host import supervisor
 from workers.host.attempt_folder import AttemptFolder, boottime_ms
 from workers.host.proof_tries import ProofTries
-from workers.host.supervisor.files import NS_PER_MS
+from workers.host.supervisor.files import NS_PER_MS, STOP
 from workers.host.supervisor.record.exit_record import PROGRAM, REFUSED
 
 PREFIX: Final = "look-"
@@ -33,6 +33,8 @@ _DIES_WITHIN_MS: Final = 1_000
 _HANGING_AGAIN_MS: Final = 60_000
 """Pause between tries to end a process that hangs in the kernel, since each try takes the launcher's time."""
 _KILLED: Final = "killed.json"
+_UNLISTED: Final = "cancel"
+"""Reason of the stop of a preflight that the control plane lists no more."""
 _log = structlog.get_logger(__name__)
 
 
@@ -134,7 +136,7 @@ class Preflights:
         for order in orders:
             self._begin(order)
         for preflight_id in self._open - listed:
-            self._end_unstarted(preflight_id)
+            self._end_unlisted(preflight_id)
         over = {report.preflight_id for report in reported} - listed - self._hanging.keys()
         return [self._folder(preflight_id) for preflight_id in sorted(over)]
 
@@ -152,11 +154,15 @@ class Preflights:
         if state in {"not_started", "running"}:
             self._open.add(preflight_id)
 
-    def _end_unstarted(self, preflight_id: str) -> None:
-        """Refuse the start of a preflight whose launcher died between order and start: its time is over."""
-        folder = self._folder(preflight_id).path
-        if supervisor.adopt(folder).state == "not_started":
-            supervisor.refuse_start(folder, "it is listed no more")
+    def _end_unlisted(self, preflight_id: str) -> None:
+        """End a preflight whose job waits no more, with all that it started, and refuse one that has not started."""
+        folder = self._folder(preflight_id)
+        state = supervisor.adopt(folder.path).state
+        if state == "not_started":
+            supervisor.refuse_start(folder.path, "it is listed no more")
+        elif state == "running" and folder.read(STOP) is None:
+            folder.write_stop(_UNLISTED, boottime_ms())
+            supervisor.wake(folder.path)
 
     def _is_over(self, preflight_id: str) -> bool:
         folder = self._folder(preflight_id)

@@ -9,7 +9,7 @@ import sqlalchemy as sa
 from alembic import op
 
 revision = "20261128_1620"
-down_revision = "20261128_1530"
+down_revision = "20261128_1615"
 branch_labels = None
 depends_on = None
 

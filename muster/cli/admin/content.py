@@ -5,7 +5,9 @@ from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
+from muster.cli.admin.content_lines import named, object_lines
 from muster.cli.framework.exits import CommandError, Exit
+from muster.cli.framework.options import unfit
 from muster.cli.framework.output import Page, reads
 from muster.settings import load_settings
 from muster.sizes import size_in_words
@@ -15,10 +17,10 @@ if TYPE_CHECKING:
 
     from control.content.check import Compared
     from control.core.unit_of_work import UnitOfWorkFactory
+    from muster.cli.admin.content_bytes import Reading
     from muster.store.objects import ObjectStore
 
 app = typer.Typer(help="The content store: compare it with the database.", no_args_is_help=True)
-_SHOWN: Final = 20
 MarkMissing = Annotated[
     bool,
     typer.Option("--mark-missing", help="Make bundles incomplete that lack a chunk: the next submission uploads it."),
@@ -33,28 +35,60 @@ def content() -> None:
     """Compare the content store with the database."""
 
 
-@reads(app, "check", example="muster content check --mark-missing")
+_WHOLE: Final = 100.0
+_RATE: Final = 50.0
+Bytes = Annotated[
+    bool, typer.Option("--bytes", help="Read every object too, and name those with other bytes than their digest says.")
+]
+Sample = Annotated[float, typer.Option(min=0.0, max=100.0, help="With --bytes: read so many per cent, by chance.")]
+Rate = Annotated[float, typer.Option(min=0.1, help="With --bytes: MB a second at most.")]
+After = Annotated[
+    int, typer.Option(min=0, help="With --bytes: continue after this object, which a check that was ended named.")
+]
+
+
+@reads(app, "check", example="muster content check --bytes --sample 5")
 def check(
     tenant: Annotated[str | None, typer.Option(help="The id of one tenant. Default: all.")] = None,
     *,
     mark_missing: MarkMissing = False,
     adopt_surplus: AdoptSurplus = False,
+    has_bytes: Bytes = False,
+    sample: Sample = _WHOLE,
+    rate: Rate = _RATE,
+    after: After = 0,
 ) -> Page:
     """Name what the store lacks, and what it has without need: after a restore of store or database.
 
-    It needs MUSTER_DATABASE_URL and the MUSTER_STORE settings. The exit code is 1 if anything is missing.
+    It needs MUSTER_DATABASE_URL and the MUSTER_STORE settings. The exit code is 1 if anything is missing or corrupt.
+    With --bytes, Ctrl-C ends the reading and says where to continue.
     """
     from control.content import check as checks
+    from control.content.reading import Pace
+    from muster.cli.admin.content_bytes import Reading, read_bytes
     from muster.domain.ids import TenantId
     from muster.domain.principals import Principal, Role
 
+    if not has_bytes:
+        _refuse(sample=sample != _WHOLE, rate=rate != _RATE, after=after != 0)
     by = Principal(name="operator:content", role=Role.OPERATOR)
+    of = None if tenant is None else TenantId(tenant)
     with _opened() as (units, store):
-        found = checks.compare(units, store, None if tenant is None else TenantId(tenant))
-        num_marked = checks.mark_missing(units, by, list(found.missing)) if mark_missing else None
+        found = checks.compare(units, store, of)
+        read = Reading()
+        if has_bytes:
+            read = read_bytes(units, store, Pace(rate * 1e6), tenant_id=of, after=after, share=sample / 100)
+        wrong = [*found.missing, *(name for name in read.corrupt if name not in found.missing)]
+        num_marked = checks.mark_missing(units, by, wrong) if mark_missing else None
         if adopt_surplus:
             checks.adopt(units, by, found.surplus)
-    return _page(found, num_marked, is_adopted=adopt_surplus)
+    return _page(found, read, num_marked, is_adopted=adopt_surplus)
+
+
+def _refuse(**given: bool) -> None:
+    for name, is_given in given.items():
+        if is_given:
+            raise unfit(f"--{name}", "it is an option of reading: give --bytes too")
 
 
 @contextmanager
@@ -78,31 +112,34 @@ def _opened() -> "Iterator[tuple[UnitOfWorkFactory, ObjectStore]]":
         units.close()
 
 
-def _page(found: "Compared", num_marked: int | None, *, is_adopted: bool) -> Page:
+def _page(found: "Compared", read: "Reading", num_marked: int | None, *, is_adopted: bool) -> Page:
     document = {
         "num_objects": found.num_objects,
-        "missing": [
-            {"tenant_id": name.tenant_id, "kind": name.kind, "digest": name.digest, "bundles": list(bundles)}
-            for name, bundles in found.missing.items()
-        ],
+        "missing": [named(name, bundles) for name, bundles in found.missing.items()],
         "surplus": [{"tenant_id": name.tenant_id, "kind": name.kind, "digest": name.digest} for name in found.surplus],
         "unknown": found.unknown,
+        **read.document(),
     }
-    is_whole = not found.missing or num_marked is not None
-    lines = [*_missing_lines(found, num_marked), *_surplus_lines(found, is_adopted=is_adopted)]
-    return Page(document, lines, code=Exit.OK if is_whole else Exit.FAILED)
+    is_whole = not found.missing and not read.corrupt
+    lines = [
+        *_missing_lines(found),
+        *read.lines(),
+        *_marked_lines(num_marked, is_whole=is_whole),
+        *_surplus_lines(found, is_adopted=is_adopted),
+    ]
+    is_done = read.ended is None and (is_whole or num_marked is not None)
+    return Page(document, lines, code=Exit.OK if is_done else Exit.FAILED)
 
 
-def _missing_lines(found: "Compared", num_marked: int | None) -> "Iterator[str]":
+def _missing_lines(found: "Compared") -> "Iterator[str]":
     yield f"{found.num_objects:,} objects are in the database: {len(found.missing):,} of them are missing in the store"
-    for name, bundles in list(found.missing.items())[:_SHOWN]:
-        named = ", ".join(each[:12] for each in bundles[:3]) or "none"
-        yield f"  {name.kind} {name.digest[:12]} of {name.tenant_id}; bundles that need it: {named}"
-    if len(found.missing) > _SHOWN:
-        yield f"  and {len(found.missing) - _SHOWN:,} more: --json lists all"
+    yield from object_lines(found.missing)
+
+
+def _marked_lines(num_marked: int | None, *, is_whole: bool) -> "Iterator[str]":
     if num_marked is not None:
         yield f"{num_marked:,} bundles are incomplete now: the next submission of each uploads what is missing"
-    elif found.missing:
+    elif not is_whole:
         yield "--mark-missing makes their bundles incomplete: the next submission of each uploads what is missing"
 
 

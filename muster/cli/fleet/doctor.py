@@ -104,6 +104,19 @@ def _packages() -> Iterator[Finding]:
     else:
         sources = (index, None if wheelhouse is None else f"the wheels in {wheelhouse}")
         yield Finding("packages", "ok", f"environments are built from {' and '.join(filter(None, sources))}")
+        yield _source_builds(settings)
+
+
+def _source_builds(settings: Settings) -> Finding:
+    """Say whether source distributions, whose builds run code, are built on this host."""
+    if settings.source_builds == "anywhere":
+        words = "source distributions are built, also where their code is not cut off (source_builds: anywhere)"
+        return Finding("packages", "warn", words)
+    if settings.source_builds == "never":
+        return Finding("packages", "ok", "no source distributions are built (source_builds: never)")
+    if settings.job_uids is None:
+        return Finding("packages", "ok", "no source distributions are built: that needs job_uids")
+    return Finding("packages", "ok", "source distributions are built, as the job's user and in a network of their own")
 
 
 def _writable(state_dir: Path) -> str:

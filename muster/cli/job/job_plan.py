@@ -14,7 +14,7 @@ from muster.cli.framework.profile import open_client
 from muster.cli.job.environment_texts import environment_words
 from muster.cli.job.fault_lines import fault_lines, texts_of
 from muster.cli.job.job_options import Tier, WallTime
-from muster.cli.job.lock_options import FromHost, Lock, locked_sizes
+from muster.cli.job.lock_options import AllowSource, FromHost, Lock, environment_faults, locked_sizes
 from muster.cli.job.placement_options import PlaceOptions, SizeOptions
 from muster.cli.job.verdicts import lines_of as verdict_lines
 from muster.cli.job.work_folder import Bundled, BundleFolder, chosen_folder
@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 _FORBIDDEN: Final = 403
 _NOT_FOUND: Final = 404
 _CONFLICT: Final = 409
+_INVALID: Final = 422
 
 AHEAD_SHOWN: Final = 5
 _OPTIONS: Final = {
@@ -60,6 +61,8 @@ def plan(
     bundle: BundleFolder = None,
     lock: Lock = None,
     from_host: FromHost = None,
+    *,
+    allow_source: AllowSource = False,
 ) -> Page:
     """Show where a job would start, which jobs would be reclaimed, or why it would wait. Nothing is stored."""
     wall_time_s = seconds_of(wall_time, "--wall-time")
@@ -72,8 +75,20 @@ def plan(
         named = chosen_folder(bundle, no_bundle=False, words=(), is_contained=False)
         bundled = None if named is None else Bundled.of(client, named, question)
         lines = [] if bundled is None else [bundled.would_upload()]
-        lines += [] if lock is None else [locked_sizes(lock, str(lock), from_host or [])]
+        if lock is not None:
+            lines.append(locked_sizes(lock, str(lock), from_host or []))
+            lines += environment_faults(_content_of(client, question), allows_source=allow_source)
         return plan_shown(client.plan_job(question), lines)
+
+
+def _content_of(client: "RestClient", question: Mapping[str, Any]) -> "documents.ContentLimits | None":
+    """Return what the control plane says of content; None: it is of an earlier release, or no tenant is named."""
+    try:
+        return client.content_limits(tenant_id=question.get("tenant_id"))
+    except Problem as problem:
+        if problem.status not in {_NOT_FOUND, _INVALID}:
+            raise
+    return None
 
 
 def plan_shown(found: Mapping[str, Any], more: Sequence[str] = ()) -> Page:
@@ -81,7 +96,8 @@ def plan_shown(found: Mapping[str, Any], more: Sequence[str] = ()) -> Page:
 
     ``more``: lines about its work folder.
     """
-    return Page(found, [*lines_of(found, Tense.CONDITIONAL), *(f"  {line}" for line in more)])
+    others = (f"  {line}" for line in more if line != found.get("environment"))
+    return Page(found, [*lines_of(found, Tense.CONDITIONAL), *others])
 
 
 def explain(job_id: JobId) -> Page:
@@ -149,6 +165,8 @@ def lines_of(found: Mapping[str, Any], tense: Tense) -> list[str]:
     lines = [f"{OUTCOMES[tense][outcome]}{starts_at}{ahead}{gpus}"]
     if found["why"]:
         lines.append(f"  {found['why']}")
+    if found.get("environment"):
+        lines.append(f"  {found['environment']}")
     lines += reasons(found)
     lines += _before(found)
     if found.get("expected_from") == ExpectedFrom.HISTORY:

@@ -13,6 +13,7 @@ from muster.cli.framework.options import unfit
 from muster.sizes import size_in_words
 
 if TYPE_CHECKING:
+    from muster import documents
     from muster.environments.lock_file import Lock as LockFile
 
 Lock = Annotated[
@@ -81,6 +82,17 @@ def locked_sizes(path: Path, shown_as: str, from_host: "list[str] | tuple[str, .
             f"the lock file {shown_as}: {fault}", "Correct it, and submit again.", Exit.INVALID
         ) from fault
     return f"environment of {shown_as}: {_sizes_of(lock, from_host)}"
+
+
+def environment_faults(content: "documents.ContentLimits | None", *, allows_source: bool) -> list[str]:
+    """Return why hosts cannot build an environment; empty: they can, or the control plane does not say."""
+    from muster.domain.job.environment_builds import PackageHosts
+
+    num_hosts = None if content is None else content.get("num_package_hosts")
+    if content is None or num_hosts is None:
+        return []
+    fault = PackageHosts(num_hosts, content["num_source_hosts"]).fault(allows_source=allows_source)
+    return [] if fault is None else [fault]
 
 
 def _sizes_of(lock: "LockFile", from_host: "list[str] | tuple[str, ...]") -> str:

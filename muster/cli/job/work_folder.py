@@ -87,7 +87,7 @@ def _is_in(folder: Path, word: str) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Bundled:
-    """A work folder that was read, for the control plane of ``client``. ``environment``: its sizes as text."""
+    """A work folder that was read, for the control plane of ``client``. ``environment``: lines about it."""
 
     client: "RestClient"
     folder: Path
@@ -106,7 +106,7 @@ class Bundled:
         if "program" in spec:
             spec["program"] = in_bundle(spec["program"], folder, found.digest)
             _require_program(spec["program"], folder.path, found)
-        environment = _locked(spec.get("program", {}).get("environment"), folder.path, found)
+        environment = _locked(spec.get("program", {}).get("environment"), folder.path, found, limits)
         return cls(client, folder.path, found, tenant_id, environment)
 
     def would_upload(self) -> str:
@@ -258,9 +258,12 @@ def in_bundle(program: Mapping[str, Any], folder: WorkFolder, digest: str) -> di
     return found
 
 
-def _locked(environment: Any, folder: Path, found: "Bundle") -> tuple[str, ...]:
-    """Return the sizes of the environment. Raises CommandError: its lock file is not in the bundle, or is none."""
-    from muster.cli.job.lock_options import locked_sizes
+def _locked(environment: Any, folder: Path, found: "Bundle", limits: "documents.ContentLimits") -> tuple[str, ...]:
+    """Return the sizes of the environment, and why no host could build it.
+
+    Raises CommandError: its lock file is not in the bundle, or is none.
+    """
+    from muster.cli.job.lock_options import environment_faults, locked_sizes
     from muster.domain.job.environment_spec import UV_LOCK
 
     if not isinstance(environment, Mapping) or not environment.get("lock"):
@@ -269,7 +272,8 @@ def _locked(environment: Any, folder: Path, found: "Bundle") -> tuple[str, ...]:
     _require_file(path, "the lock file", folder, found)
     if Path(path).name == UV_LOCK:
         _require_file((Path(path).parent / "pyproject.toml").as_posix(), "the project of the lock", folder, found)
-    return (locked_sizes(folder / path, path, environment.get("from_host") or []),)
+    faults = environment_faults(limits, allows_source=bool(environment.get("allows_source")))
+    return (locked_sizes(folder / path, path, environment.get("from_host") or []), *faults)
 
 
 def _require_program(program: Mapping[str, Any], folder: Path, found: "Bundle") -> None:

@@ -14,6 +14,7 @@ from muster.db.models.content import (
     FolderJob,
     FolderObject,
     JobOutput,
+    ObjectReport,
     StoredFolder,
     StoredObject,
 )
@@ -95,6 +96,7 @@ __all__ = [
     "NodeBundle",
     "NodeIdentity",
     "NodeLatest",
+    "ObjectReport",
     "OutboxMessage",
     "PairProbeResponder",
     "Person",

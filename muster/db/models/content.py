@@ -7,7 +7,7 @@ from sqlalchemy import BigInteger, CheckConstraint, ForeignKey, Identity, Index,
 from sqlalchemy.orm import Mapped, mapped_column
 
 from muster.db.base import Base, EnumText, one_of
-from muster.domain.ids import AttemptId, CheckpointId, JobId, TenantId
+from muster.domain.ids import AttemptId, CheckpointId, JobId, NodeId, TenantId
 from muster.domain.stored_content import FolderKind, FolderState, ObjectKind, ObjectState
 
 _DIGEST: Final = r"digest ~ '^[0-9a-f]{64}$'"
@@ -71,6 +71,24 @@ class StoredObject(Base):
     gone_at: Mapped[datetime | None] = mapped_column(default=None)
 
 
+class ObjectReport(Base):
+    """An object that a host could not read from the store. The control plane reads it itself before it acts.
+
+    ``node_id``: the host; None: it is in a folder of which another object is lost. ``checked_at``: when the control
+    plane read it and found it right; None: it is to be read.
+    """
+
+    __tablename__ = "object_reports"
+    __table_args__ = (Index(None, "checked_at", "reported_at"),)
+
+    object_id: Mapped[int] = mapped_column(
+        BigInteger, ForeignKey("stored_objects.id", ondelete="CASCADE"), primary_key=True
+    )
+    node_id: Mapped[NodeId | None] = mapped_column(ForeignKey("nodes.id"))
+    reported_at: Mapped[datetime]
+    checked_at: Mapped[datetime | None] = mapped_column(default=None)
+
+
 class FolderObject(Base):
     """A folder names an object: the row of the object stays as long as this one."""
 
@@ -83,12 +101,17 @@ class FolderObject(Base):
 
 
 class FolderJob(Base):
-    """A job uses a folder: the row of the folder stays as long as this one."""
+    """A job uses a folder: the row of the folder stays as long as this one.
+
+    ``is_awaited``: the job is HELD until the folder is whole again.
+    """
 
     __tablename__ = "folder_jobs"
+    __table_args__ = (Index("ix_folder_jobs_awaited", "folder_id", postgresql_where=text("is_awaited")),)
 
     job_id: Mapped[JobId] = mapped_column(ForeignKey("jobs.id"), primary_key=True)
     folder_id: Mapped[int] = mapped_column(BigInteger, ForeignKey("stored_folders.id"), primary_key=True, index=True)
+    is_awaited: Mapped[bool] = mapped_column(default=False, server_default=text("false"))
 
 
 class FolderFile(Base):

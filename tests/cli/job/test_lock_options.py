@@ -40,6 +40,7 @@ def test_a_lock_of_the_folder_becomes_the_programs_environment(muster: Command, 
     }
     words = "environment of locks/requirements.txt: 1 package of sizes that the lock does not say; 1 from the hosts"
     assert words in done.stderr
+    assert "no host builds environments: none in contact has a package index or a wheelhouse" in done.stderr
 
 
 def test_the_sizes_of_a_uv_lock_are_stated_before(muster: Command, served: Served) -> None:
@@ -48,9 +49,11 @@ def test_the_sizes_of_a_uv_lock_are_stated_before(muster: Command, served: Serve
     planned = submit(muster, served, "--dry-run", "--lock", "uv.lock", "--extra", "gpu", "train.py")
     assert planned.returncode == Exit.OK, planned.stderr
     assert "environment of uv.lock: 2 packages, at most 192 MB; largest torch 190 MB" in planned.stdout
+    assert " ".join(planned.stdout.split()).count("no host builds environments") == 1
     plan = muster.run("job", "plan", "--lock", "uv.lock", "--from-host", "torch", url=served.url)
     words = "environment of uv.lock: 1 package, at most 2 MB; largest small 2 MB; 1 from the hosts"
     assert words in " ".join(plan.stdout.split())
+    assert "no host builds environments" in " ".join(plan.stdout.split())
 
 
 def test_a_job_file_names_a_lock_next_to_it(muster: Command, served: Served) -> None:

@@ -8,9 +8,9 @@ from typing import cast
 import pytest
 from sqlalchemy import func, select, text
 
-from control.content.check import MARK, Compared, ObjectName, adopt, compare, mark_missing
+from control.content.check import MARK, Compared, adopt, compare, mark_missing
 from control.content.collection import SETTLED_S
-from control.content.types import Upload
+from control.content.types import ObjectName, Upload
 from muster.content.manifest import digest_of
 from muster.db.models import StoredObject as Stored
 from muster.db.sessions import note_change

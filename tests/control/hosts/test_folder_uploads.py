@@ -10,7 +10,7 @@ from sqlalchemy import select
 
 from control.content import check, collection
 from control.content.manifests import Reading, reading_of
-from control.content.types import Upload
+from control.content.types import ObjectName, Upload
 from control.core.unit_of_work import UnitOfWorkFactory
 from control.hosts import folder_uploads
 from control.policy.policies import ACTIVATE, store_policy
@@ -291,6 +291,6 @@ def test_a_lost_chunk_does_not_take_the_other_files_of_outputs(fleet: Fleet) -> 
     _, attempt_id, fence = claimed(fleet)
     two = manifest(b"one", b"two")
     upload(fleet, attempt_id, fence, two)
-    lost = check.ObjectName(fleet.tenant_id, ObjectKind.CHUNK, digest_of(b"one"), 3)
+    lost = ObjectName(fleet.tenant_id, ObjectKind.CHUNK, digest_of(b"one"), 3)
     assert check.mark_missing(fleet.units, OPERATOR, [lost]) == 0
     assert [row[4] for row in stored(fleet)] == [FolderState.COMPLETE]

@@ -4,13 +4,13 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import pytest
-from sqlalchemy import select
+from sqlalchemy import delete, select
 
 from control.attempts.attempts import lock_job
 from control.core.unit_of_work import UnitOfWork, UnitOfWorkFactory
 from control.jobs import jobs
 from control.placement import preflight
-from muster.db.models import Job, PlacementPreflight
+from muster.db.models import Job, OutboxMessage, PlacementPreflight
 from muster.domain.errors import ConflictError
 from muster.domain.ids import JobId
 from muster.domain.job.preflight import Decision, PreflightState, decide
@@ -232,6 +232,17 @@ def test_a_cancelled_job_is_checked_no_more(looking: Looking) -> None:
     assert stage.job(job_id).state is JobState.CANCELLED
     with pytest.raises(ConflictError), stage.units.begin(OPERATOR, jobs.RELEASE) as unit:
         jobs.release(unit, job_id)
+
+
+def test_a_host_is_woken_when_the_job_that_it_checks_waits_no_more(looking: Looking) -> None:
+    job_id = looking.submit()
+    host, order = looking.requested()
+    with looking.stage.units.begin(OPERATOR, jobs.CANCEL) as unit:
+        unit.session.execute(delete(OutboxMessage))
+        jobs.cancel(unit, job_id)
+    with looking.stage.units.read() as session:
+        [message] = session.scalars(select(OutboxMessage))
+    assert (message.key, message.payload) == (host.node_id, {"attempt_id": order.order.attempt_id})
 
 
 def test_one_that_came_after_the_hosts_were_requested_is_not_placed_in_that_cycle(looking: Looking) -> None:

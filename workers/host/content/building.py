@@ -16,6 +16,7 @@ import msgspec
 
 from muster.plain_files import open_plain
 from muster.wire.content import MAX_BUILD_LOG
+from workers.host.content.build_network import BuildNetwork
 from workers.host.content.environment_build import BuildEnd
 from workers.host.content.faults import NoEnvironmentError
 from workers.host.content.fetch_order import FetchOrder
@@ -46,9 +47,15 @@ class Building:
     """A build from its start on. A ``with`` statement ends it, and removes its folder."""
 
     def __init__(
-        self, order: FetchOrder, step: Callable[[Path], Step], files: Mapping[str, bytes] | None = None
+        self,
+        order: FetchOrder,
+        step: Callable[[Path], Step],
+        files: Mapping[str, bytes] | None = None,
+        network: BuildNetwork | None = None,
     ) -> None:
         """Start it. ``step``: gets the build's own folder. ``files``: what it finds in the folder ``work``, by path.
+
+        ``network``: the one that the build runs in, and ends with; None: the host's.
 
         Raises:
             NoEnvironmentError: no process can be started.
@@ -57,12 +64,18 @@ class Building:
         self._user = JobUser(None if order.owner is None else order.owner[0], None)
         self._root = Path(f"{order.folder}{BUILD}")
         self._own = self._root / _OWN
+        self._network = network
         self._codes: dict[int, int] = {}
         self._output = os.memfd_create("built")
         adopt_orphans()  # a build that leaves its parent stays below us
-        remove_work_folder(self._root)
-        self._make_folders(files or {})
-        self._pid = self._start(step(self._own), _group_of(order))
+        try:
+            remove_work_folder(self._root)
+            self._make_folders(files or {})
+            self._pid = self._start(step(self._own), _group_of(order))
+        except BaseException:
+            if network is not None:
+                network.close()
+            raise
 
     def _make_folders(self, files: Mapping[str, bytes]) -> None:
         work = self._own / "work"
@@ -88,17 +101,22 @@ class Building:
             command = [sys.executable, "-I", "-m", step.module, str(asked)]
             environment = {"PATH": os.defpath, "HOME": str(self._own), "TMPDIR": str(self._own), "LANG": "C.UTF-8"}
             place = None if group is None else group.place
-            return children.start(command, environment, "/", self._output, place, self._user)
+            network = None if self._network is None else self._network.descriptor
+            return children.start(command, environment, "/", self._output, place, self._user, network)
         except children.StartError as fault:
             raise NoEnvironmentError(f"its build cannot be started: {fault}") from fault
         finally:
             os.close(asked)
 
     def __enter__(self) -> Self:
+        if self._network is not None:
+            self._network.__enter__()  # no other thread runs when the build is forked
         return self
 
     def __exit__(self, *_: object) -> None:
         self.kill()
+        if self._network is not None:
+            self._network.__exit__()
         os.close(self._output)
         remove_work_folder(self._root)
 
@@ -126,7 +144,8 @@ class Building:
         self._own = closed / _OWN
         said = os.pread(self._output, _MOST_WORDS, 0).decode(errors="replace").strip().splitlines()
         with contextlib.suppress(msgspec.MsgspecError, IndexError):
-            return msgspec.json.decode(said[-1], type=BuildEnd)
+            end = msgspec.json.decode(said[-1], type=BuildEnd)
+            return end if self._network is None else self._network.with_refused(end)
         words = said[-1][:300] if said else f"it printed nothing, and has code {self._codes.get(self._pid)}"
         return BuildEnd(found="passing", words=f"the build ended without a result: {words}")
 

@@ -4,21 +4,29 @@ import random
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import TypeVar
+from typing import Final, TypeVar
 
 from muster.client.host import HostClient
 from muster.client.key_file import KeyFile
 from muster.client.transport import Problem, UnreachableError
 from muster.content.manifest import MAX_MANIFEST_BYTES
 from muster.domain.stored_content import FolderKind
-from muster.wire.content import Download, DownloadsAnswer, DownloadsRequest
+from muster.wire.content import Download, DownloadsAnswer, DownloadsRequest, LostObject
 from muster.wire.host import PROTOCOL_VERSION
 from workers.host.content.downloads import Downloads, fetch_object
-from workers.host.content.faults import BrokenBundleError, StoreError
+from workers.host.content.faults import BrokenBundleError, FetchError, LostObjectError, StoreError
 from workers.host.content.fetch_order import FetchOrder, Progress
 from workers.host.content.store_lines import RefusedError, StoreLine
 
 _Answer = TypeVar("_Answer")
+VERDICT_S: Final = 30.0
+"""A host waits so long for the control plane to read what it could not read."""
+_VERDICT_PAUSE_S: Final = 0.5
+_WHAT_FOLLOWS: Final = {
+    FolderKind.BUNDLE: "; submit the same folder again, and this job continues by itself",
+    FolderKind.ENVIRONMENT: "; it is built again",
+    FolderKind.OUTPUTS: "",
+}
 
 
 def open_client(order: FetchOrder) -> HostClient:
@@ -68,6 +76,8 @@ class ContentSource:
                 return fetch_object(line, download, self._digest, MAX_MANIFEST_BYTES, note, self._kind)
             except RefusedError as fault:
                 raise StoreError(str(fault)) from fault
+            except LostObjectError as fault:
+                raise self._read_by_all(fault) from fault
 
     def chunks(self, lacking: Mapping[str, int], save: Callable[[str, bytes], None]) -> None:
         def saved(digest: str, content: bytes) -> None:
@@ -75,7 +85,36 @@ class ContentSource:
             self._progress.advance(len(content))
 
         self._progress.begin(sum(lacking.values()))
-        self._downloads.fetch(lacking, saved)
+        try:
+            self._downloads.fetch(lacking, saved)
+        except LostObjectError as fault:
+            raise self._read_by_all(fault) from fault
+
+    def _read_by_all(self, fault: LostObjectError) -> FetchError:
+        """Report the object, and return what its loss means once the control plane has read it too.
+
+        An answer that does not come in time leaves this host's own finding.
+        """
+        order, until_s = self._order, time.monotonic() + VERDICT_S
+        report = LostObject(protocol=PROTOCOL_VERSION, fence=order.fence, bundle=self._digest, digest=fault.digest)
+        self._progress.note_failure(f"{fault}; the control plane reads it")
+        while time.monotonic() < until_s:
+            try:
+                found = self._client.lost_object(order.part_id, report).found
+            except UnreachableError:
+                found = "reading"
+            except Problem as refusal:
+                if refusal.code == "stale_fence":
+                    return StoreError(f"{fault}, and the attempt is over")
+                found = "reading"
+            if found == "whole":
+                return StoreError(
+                    f"{fault}; the control plane reads it, so something between them and this host is wrong"
+                )
+            if found == "lost":
+                return LostObjectError(f"{fault}{_WHAT_FOLLOWS[self._kind]}", fault.digest)
+            time.sleep(_VERDICT_PAUSE_S)
+        return fault
 
     def _sign(self, digests: Sequence[str]) -> tuple[Download, ...]:
         return self._ask(tuple(digests)).chunks

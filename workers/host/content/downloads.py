@@ -10,7 +10,7 @@ from typing import Final
 from muster.content.manifest import digest_of
 from muster.domain.stored_content import FolderKind
 from muster.wire.content import MAX_DOWNLOADS, Download
-from workers.host.content.faults import BrokenBundleError, StoreError
+from workers.host.content.faults import LostObjectError, StoreError
 from workers.host.content.store_lines import GoneError, PassingError, RefusedError, StoreLine
 
 NUM_LINES: Final = 4
@@ -45,7 +45,7 @@ class Downloads:
         A store that does not answer is asked again for as long as the process may live.
 
         Raises:
-            BrokenBundleError: the store lacks a chunk, or has it with other bytes.
+            LostObjectError: the store lacks a chunk, or has it with other bytes.
             StoreError: the store refuses fresh addresses.
             OSError: a chunk cannot be saved.
         """
@@ -122,7 +122,7 @@ def fetch_object(
     """Return an object of a folder with this digest, of at most so many bytes.
 
     Raises:
-        BrokenBundleError: the store has none, or other bytes each time.
+        LostObjectError: the store has none, or other bytes each time.
         RefusedError: the address does not count any more.
     """
     pause_s, num_wrong = FIRST_PAUSE_S, 0
@@ -133,10 +133,11 @@ def fetch_object(
                 return content
             num_wrong += 1
             if num_wrong == NUM_TRIES:
-                raise BrokenBundleError(f"the content store has other bytes for {digest[:12]} than its digest says")
+                words = f"the content store has other bytes for {digest[:12]} of the {kind} than its digest says"
+                raise LostObjectError(words, digest)
             failure(f"{digest[:12]} arrived with other bytes")
         except GoneError as fault:
-            raise BrokenBundleError(f"the content store lacks {digest[:12]} of the {kind}") from fault
+            raise LostObjectError(f"the content store lacks {digest[:12]} of the {kind}", digest) from fault
         except PassingError as fault:
             failure(str(fault))
         time.sleep(pause_s)

@@ -18,14 +18,15 @@ from muster.environments.assemble import Interpreter, ask_interpreter, check_hos
 from muster.environments.build import PROJECT_FILE
 from muster.environments.faults import EnvironmentFaultError, LockFaultError
 from muster.environments.lock_file import MAX_LOCK_BYTES, LockKind, parse_lock
-from muster.environments.recipe import environment_key
+from muster.environments.recipe import PackageIndex, environment_key
 from muster.wire.content import EnvironmentAnswer
 from workers.host.content import copies
 from workers.host.content.assembled import environment_for
 from workers.host.content.build_claim import renewed
+from workers.host.content.build_network import network_for
 from workers.host.content.building import Building, Step, built_in, log_in
 from workers.host.content.environment_build import BuildEnd, BuildOrder
-from workers.host.content.faults import BrokenEnvironmentError, NoEnvironmentError, NoRoomError
+from workers.host.content.faults import BrokenEnvironmentError, LostObjectError, NoEnvironmentError, NoRoomError
 from workers.host.content.fetch_order import EnvironmentKey, EnvironmentOrder, FetchOrder, Progress
 from workers.host.content.places import Place
 from workers.host.content.whole_copy import FULL, Limits, Source, WholeCopy
@@ -95,11 +96,14 @@ class EnvironmentMaking:
         pause_s = FIRST_PAUSE_S
         while True:
             answer = self._plane.ask(key)
-            if answer.state == "built" and answer.digest is not None:
-                return self._used(answer.digest, interpreter)
             if answer.state == "failed":
                 raise BrokenEnvironmentError(answer.words)
-            if answer.state == "build":
+            if answer.state == "built" and answer.digest is not None:
+                try:
+                    return self._used(answer.digest, interpreter)
+                except LostObjectError as fault:  # a part of it is lost in the store: the next answer has it built
+                    self._progress.note_failure(str(fault))
+            elif answer.state == "build":
                 made = self._built(key, files, answer.lease_s, interpreter)
                 if made is not None:
                     return made
@@ -147,8 +151,8 @@ class EnvironmentMaking:
             FetchError: no other try would succeed, here or anywhere.
         """
         within_s = max(1.0, self._until_s - time.monotonic() - FIRST_PAUSE_S)
-        step = partial(_step, self._environment, within_s)
-        with Building(self._order, step, files) as building, renewed(self._plane.renew, key, lease_s) as claim:
+        building = self._building(key, files, within_s)
+        with building, renewed(self._plane.renew, key, lease_s) as claim:
             while not building.is_over():
                 if claim.is_lost.is_set():
                     return None
@@ -159,6 +163,16 @@ class EnvironmentMaking:
                 self._after(end)
                 return None
             return self._uploaded(key, building, interpreter)
+
+    def _building(self, key: EnvironmentKey, files: dict[str, bytes], within_s: float) -> Building:
+        given, owner = self._environment, self._order.owner
+        try:
+            network = network_for(given.recipe, given.index, has_user=owner is not None and owner[0] is not None)
+            index = given.index if network is None else network.index_in(given.index)
+            return Building(self._order, partial(_step, given, index, within_s), files, network)
+        except NoEnvironmentError as fault:  # another host may build it
+            self._plane.fail(key, BuildEnd(found="host", words=str(fault)), "")
+            raise
 
     def _after(self, end: BuildEnd) -> None:
         """Raise what a failed build means; return if it is tried again."""
@@ -201,14 +215,14 @@ class EnvironmentMaking:
         raise DamagedError(f"the copy of the environment {digest[:12]} on this host changes while it is read")
 
 
-def _step(given: EnvironmentOrder, within_s: float, own: Path) -> Step:
-    """Return the build of an environment in the folder ``own``."""
+def _step(given: EnvironmentOrder, index: PackageIndex, within_s: float, own: Path) -> Step:
+    """Return the build of an environment in the folder ``own``. ``index``: as the build reaches it."""
     order = BuildOrder(
         recipe=given.recipe,
         work=str(own / "work"),
         target=str(built_in(own)),
         python=given.python,
-        index=given.index,
+        index=index,
         cache=str(own / "cache"),
         log=str(log_in(own)),
         within_s=within_s,

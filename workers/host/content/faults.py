@@ -31,6 +31,14 @@ class BrokenCommitError(FetchError):
     IS_OF_HOST = False
 
 
+class LostObjectError(BrokenBundleError):
+    """The store lacks an object of a folder, or has it with other bytes. ``digest``: of the object."""
+
+    def __init__(self, words: str, digest: str) -> None:
+        super().__init__(words)
+        self.digest = digest
+
+
 class NoEnvironmentError(FetchError):
     """This host cannot have the environment, or not in time."""
 

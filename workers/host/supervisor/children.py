@@ -6,7 +6,7 @@ import os
 import signal
 from pathlib import Path
 
-from workers.host.supervisor.kernel import die_with_parent, prefer_to_kill
+from workers.host.supervisor.kernel import die_with_parent, enter_network, prefer_to_kill
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -32,10 +32,12 @@ def start(
     output: int,
     place: Callable[[int], None] | None = None,
     user: JobUser | None = None,
+    network: int | None = None,
 ) -> int:
     """Start the program and return its pid; its output goes to ``output``. It dies with this process.
 
     ``place``: gets the pid before the process becomes the program, which waits for that. ``user``: the user to run as.
+    ``network``: descriptor of the network that it enters.
 
     Raises:
         StartError: there is no such program or folder, or it may not be run.
@@ -51,6 +53,8 @@ def start(
         prefer_to_kill(0)
         os.close(opens_gate)
         os.read(gate, 1)  # its end: the other side is closed
+        if network is not None:
+            _change_network(network, says)
         if user is not None:
             _change_user(user, own_pid, says)
         become(program, environment, working_dir, output=output, on_failure=lambda fault: _report(says, fault))
@@ -67,6 +71,15 @@ def start(
         os.waitpid(child, 0)
         raise StartError(refusal.decode(errors="replace"))
     return child
+
+
+def _change_network(network: int, report_fd: int) -> None:
+    """Change to the network, or end: the process never continues in another one."""
+    try:
+        enter_network(network)
+    except OSError as fault:
+        _report(report_fd, fault)
+        os._exit(NOT_STARTED)
 
 
 def _change_user(user: JobUser, parent_pid: int, report_fd: int) -> None:

@@ -12,6 +12,7 @@ _SET_CHILD_SUBREAPER = 36
 _SET_NO_NEW_PRIVILEGES = 38
 _REMOVE_SEGMENT = 0
 _PUNCH_HOLE = 0x02 | 0x01  # FALLOC_FL_PUNCH_HOLE, which asks for FALLOC_FL_KEEP_SIZE
+_NEW_NETWORK = 0x40000000
 _libc = ctypes.CDLL(None, use_errno=True)
 
 
@@ -40,6 +41,20 @@ def refuse_new_privileges() -> None:
     back.
     """
     _prctl(_SET_NO_NEW_PRIVILEGES, 1)
+
+
+def leave_network() -> None:
+    """Give this thread a network of its own, with nothing but a loopback that is down. Raises OSError: we may not."""
+    if _libc.unshare(_NEW_NETWORK) != 0:
+        number = ctypes.get_errno()
+        raise OSError(number, f"unshare: {os.strerror(number)}")
+
+
+def enter_network(descriptor: int) -> None:
+    """Enter another network, with all that a fresh child starts later."""
+    if _libc.setns(descriptor, _NEW_NETWORK) != 0:
+        number = ctypes.get_errno()
+        raise OSError(number, f"setns: {os.strerror(number)}")
 
 
 def remove_segments_of(uid: int) -> None:

@@ -187,7 +187,8 @@ class EnvironmentHost:
 def new_host(folder: Path, plane: Path, house: Path) -> EnvironmentHost:
     house.mkdir(exist_ok=True)
     folder.mkdir(exist_ok=True)
-    return EnvironmentHost(HostDisk(folder / "state"), FilePlane(plane), PackageIndex(wheelhouse=str(house)))
+    index = PackageIndex(wheelhouse=str(house), source_builds="anywhere")
+    return EnvironmentHost(HostDisk(folder / "state"), FilePlane(plane), index)
 
 
 def one_wheel(house: Path, name: str = "alpha", **wheel: object) -> str:

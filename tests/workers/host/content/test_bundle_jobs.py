@@ -13,6 +13,7 @@ import psutil
 import pytest
 from sqlalchemy import select
 
+from control.content.reports import check_reports_once
 from control.jobs import jobs
 from control.policy.policies import ACTIVATE, store_policy
 from muster.client.host import HostClient
@@ -23,6 +24,7 @@ from muster.domain.ids import JobId
 from muster.domain.policy.document import DispatchPolicy, Policy
 from muster.domain.states import Cause, JobState
 from muster.store.keys import chunk_key
+from muster.store.objects import ObjectStore
 from tests.fleet_factory import OPERATOR
 from tests.host_case import HostCase
 from tests.store.stores import BUCKET
@@ -78,9 +80,14 @@ def keep_up(host: HostCase) -> None:
         BundleKeeper(host.state_dir, client).turn()
 
 
-def end_of(host: HostCase, job_id: JobId) -> tuple[Cause | None, str]:
-    """Return the cause of the first attempt's end, with its proof."""
-    host.turn_until(lambda: host.fleet.attempts(job_id)[0].attempt.ended_at is not None)
+def end_of(host: HostCase, job_id: JobId, store: ObjectStore | None = None) -> tuple[Cause | None, str]:
+    """Return the cause of the first attempt's end, with its proof. ``store``: the control plane reads it."""
+
+    def is_over() -> bool:
+        check_reports_once(host.fleet.units, store)
+        return host.fleet.attempts(job_id)[0].attempt.ended_at is not None
+
+    host.turn_until(is_over)
     attempt = host.fleet.attempts(job_id)[0].attempt
     return attempt.cause, str(attempt.proof)
 
@@ -107,7 +114,7 @@ def test_a_missing_chunk_holds_the_job_and_names_it(host: HostCase, s3: S3, fold
     lost = digest_of(PROGRAM)
     s3.client.delete_object(Bucket=BUCKET, Key=chunk_key(host.fleet.tenant_id, lost))
     job_id = submit(host, digest)
-    cause, proof = end_of(host, job_id)
+    cause, proof = end_of(host, job_id, s3.store)
     assert cause is Cause.USER_ERROR
     assert f"the content store lacks {lost[:12]} of the bundle" in proof
     assert host.fleet.job(job_id).state is JobState.HELD
@@ -118,7 +125,7 @@ def test_a_chunk_with_other_bytes_is_never_used(host: HostCase, s3: S3, folder: 
     key = chunk_key(host.fleet.tenant_id, digest_of(PROGRAM))
     s3.client.put_object(Bucket=BUCKET, Key=key, Body=PROGRAM[:-1] + b"X")
     job_id = submit(host, digest)
-    assert "has other bytes for" in end_of(host, job_id)[1]
+    assert "has other bytes for" in end_of(host, job_id, s3.store)[1]
     assert host.fleet.job(job_id).state is JobState.HELD
     assert not (host.state_dir / "content" / host.fleet.tenant_id / digest).exists()
 
@@ -228,6 +235,7 @@ def test_a_preflight_fetches_before_any_gpu_is_taken(gated_host: HostCase, gated
         def round_is_so() -> bool:
             host.fleet.reconcile()
             host.fleet.cycle()
+            check_reports_once(host.fleet.units, gated.store)
             return is_so()
 
         host.turn_until(round_is_so)

@@ -10,10 +10,13 @@ from typing import Any
 
 import pytest
 
+from control.policy.policies import ACTIVATE, store_policy
 from muster.domain.ids import JobId
+from muster.domain.policy.document import Policy
+from muster.domain.policy.environment import EnvironmentPolicy
 from muster.domain.states import JobState
 from tests.environments.wheels import make_wheel, sha256_of
-from tests.fleet_factory import Fleet
+from tests.fleet_factory import OPERATOR, Fleet
 from tests.host_case import HostCase
 
 from .bundle_case import write_folder
@@ -36,7 +39,9 @@ def house(tmp_path: Path) -> Path:
 def host(fleet: Fleet, api_url: str, tmp_path: Path, house: Path) -> Iterator[HostCase]:
     state_dir = tmp_path / "host" / "state"
     bundles = bundles_host(fleet.units, fleet.node_id, state_dir, api_url)
-    case = HostCase(fleet, state_dir, bundles=replace(bundles, index={"wheelhouse": str(house)}))
+    case = HostCase(
+        fleet, state_dir, bundles=replace(bundles, index={"wheelhouse": str(house), "source_builds": "anywhere"})
+    )
     yield case
     case.close()
 
@@ -112,6 +117,19 @@ def test_a_wheel_with_another_hash_holds_the_job_with_its_line(
 def submit_slow(host: HostCase, s3: S3, folder: Path, slow: SlowBuild) -> JobId:
     files = {"main.py": b"import delta; print(delta.VERSION)", "requirements.txt": slow.lock.encode()}
     return submit(host, s3.put(host.fleet, write_folder(folder, **files)), {"allows_source": True})
+
+
+def test_a_cancelled_job_ends_its_build_at_once(host: HostCase, s3: S3, house: Path, tmp_path: Path) -> None:
+    with host.fleet.units.begin(OPERATOR, ACTIVATE) as unit:  # no renewal of the claim comes within this test
+        store_policy(unit, Policy(environment=EnvironmentPolicy(lease_s=600)), reason="a test")
+    with SlowBuild.in_house(house, tmp_path) as slow:
+        job_id = submit_slow(host, s3, tmp_path / "own", slow)
+        turn_until(host, lambda: bool(slow.processes()))
+        host.fleet.cancel(job_id)
+        turn_until(host, lambda: not slow.processes())
+        assert slow.num_begun() == 1
+    assert host.fleet.job(job_id).state is JobState.CANCELLED
+    host.turn_until(lambda: not list((host.state_dir / "attempts").glob("look-*")))
 
 
 def test_a_killed_build_is_begun_again_and_leaves_nothing_that_is_used(

@@ -1,8 +1,10 @@
 """Where each job has a user of its own, its files are hard links to the host's copy, and it can write none of them."""
 
 import ast
+import errno
 import os
 import shutil
+import socket
 import stat
 import sys
 import tempfile
@@ -169,8 +171,12 @@ def test_an_environment_is_built_as_the_jobs_user_and_no_job_writes_it(
     built_at.chmod(0o777)
     assert host.bundles is not None
     tries = (host.bundles.key_file, host.state_dir / "content", host.state_dir / "work", f"/proc/{os.getpid()}/environ")
+    listener = socket.create_server(("127.0.0.1", 0))
+    listener.setblocking(False)
     code = (
-        f"seen = [os.getuid(), sorted(os.environ), *(os.access(path, os.R_OK) for path in {[*map(str, tries)]!r})]\n"
+        f"import socket; refused = socket.socket().connect_ex(('127.0.0.1', {listener.getsockname()[1]}))\n"
+        f"    may_read = [os.access(path, os.R_OK) for path in {[*map(str, tries)]!r}]\n"
+        f"    seen = [os.getuid(), sorted(os.environ), refused, *may_read]\n"
         f"    open({str(built_at / 'found')!r}, 'w').write(repr(seen))"
     )
     lock = source_lock(host.state_dir.parent / "wheels", code)
@@ -188,8 +194,11 @@ def test_an_environment_is_built_as_the_jobs_user_and_no_job_writes_it(
     host.turn_until(is_over)
     assert host.fleet.job(job_id).state is JobState.SUCCEEDED, (host.log(job_id), host.fleet.job(job_id).state_reason)
     assert host.log(job_id).decode() == "1.0 PermissionError PermissionError PermissionError PermissionError\n"
-    uid, names, *may_read = ast.literal_eval((built_at / "found").read_text())
+    uid, names, refused, *may_read = ast.literal_eval((built_at / "found").read_text())
     assert uid == own_uid() + 2_000_000 + host.fleet.job(job_id).number % 100
     assert not [name for name in names if name.startswith(("MUSTER", "AWS"))]
     assert may_read == [False] * len(tries)
+    assert refused == errno.ECONNREFUSED, "its loopback is not the host's"
+    with listener, pytest.raises(BlockingIOError):
+        listener.accept()
     shutil.rmtree(built_at)

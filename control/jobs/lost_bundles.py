@@ -1,0 +1,91 @@
+"""Jobs whose bundle lost a part in the store: they are held, and continue by themselves once it is uploaded again."""
+
+from typing import Final
+
+from sqlalchemy import select
+
+from control.attempts.attempts import lock_job, step_job
+from control.content.uses import note_awaited
+from control.core.unit_of_work import UnitOfWorkFactory, declare_action, retrying
+from control.policy.policies import active_policy
+from muster.db.models import FolderJob, Job, StoredFolder
+from muster.domain.ids import JobId
+from muster.domain.lifecycle import job as jobs
+from muster.domain.principals import system_principal
+from muster.domain.state_sets import JOBS_THAT_WAIT_FOR_GPUS
+from muster.domain.states import JobState
+from muster.domain.stored_content import FolderKind, FolderState
+
+HOLD: Final = declare_action("content.hold_job")
+RELEASE: Final = declare_action("content.release_job")
+_BATCH: Final = 200
+_PRINCIPAL: Final = system_principal("content")
+
+
+def keep_jobs_once(units: UnitOfWorkFactory) -> bool:
+    """Hold pending jobs whose bundle is incomplete, and release those whose bundle is whole again.
+
+    A job that was submitted with a whole bundle is pending with an incomplete one only if the store lost a part of it.
+    Return whether more is left to do.
+    """
+    held, released = _to_hold(units), _to_release(units)
+    for job_id, digest in held:
+        retrying(lambda job_id=job_id, digest=digest: _hold(units, job_id, digest))  # type: ignore[misc]  # bound at once
+    for job_id in released:
+        retrying(lambda job_id=job_id: _release(units, job_id))  # type: ignore[misc]  # bound at once
+    return max(len(held), len(released)) == _BATCH
+
+
+def _to_hold(units: UnitOfWorkFactory) -> list[tuple[JobId, str]]:
+    query = (
+        select(Job.id, StoredFolder.digest)
+        .join(FolderJob, FolderJob.job_id == Job.id)
+        .join(StoredFolder, StoredFolder.id == FolderJob.folder_id)
+        .where(
+            StoredFolder.kind == FolderKind.BUNDLE,
+            StoredFolder.state == FolderState.UPLOADING,
+            Job.state.in_(JOBS_THAT_WAIT_FOR_GPUS),
+        )
+        .order_by(Job.id)
+    )
+    with units.read() as session:
+        return [(JobId(row.id), row.digest) for row in session.execute(query.limit(_BATCH))]
+
+
+def _to_release(units: UnitOfWorkFactory) -> list[JobId]:
+    """Return jobs that await a whole folder, and jobs that are not held any more, as after a release by a person."""
+    query = (
+        select(FolderJob.job_id)
+        .join(StoredFolder, StoredFolder.id == FolderJob.folder_id)
+        .join(Job, Job.id == FolderJob.job_id)
+        .where(FolderJob.is_awaited)
+        .where((StoredFolder.state == FolderState.COMPLETE) | (Job.state != JobState.HELD))
+    )
+    with units.read() as session:
+        return [JobId(job_id) for job_id in session.scalars(query.order_by(FolderJob.job_id).limit(_BATCH))]
+
+
+def _hold(units: UnitOfWorkFactory, job_id: JobId, digest: str) -> None:
+    with units.begin(_PRINCIPAL, HOLD) as unit:
+        job = lock_job(unit, job_id)
+        if job.state not in JOBS_THAT_WAIT_FOR_GPUS or not note_awaited(unit, job_id):
+            return
+        why = f"the content store lost a part of its bundle {digest[:12]}: submit the same folder again"
+        event = jobs.HoldRequested(f"{why}, and this job continues by itself")
+        step_job(unit, job, event, active_policy(unit.session))
+
+
+def _release(units: UnitOfWorkFactory, job_id: JobId) -> None:
+    with units.begin(_PRINCIPAL, RELEASE) as unit:
+        job = lock_job(unit, job_id)
+        rows = select(FolderJob, StoredFolder.state).join(StoredFolder, StoredFolder.id == FolderJob.folder_id)
+        rows = rows.where(FolderJob.job_id == job_id, FolderJob.is_awaited)
+        for row, state in unit.session.execute(rows):
+            if job.state is JobState.HELD and state is not FolderState.COMPLETE:
+                continue
+            row.is_awaited = False
+            if job.state is JobState.HELD:
+                digest = unit.session.get_one(StoredFolder, row.folder_id).digest
+                told = {"reason": f"its bundle {digest[:12]} is whole again"}
+                unit.emit("job.released", "job", job.id, tenant_id=job.tenant_id, payload=told)
+                step_job(unit, job, jobs.ReleaseRequested(), active_policy(unit.session))

@@ -1,0 +1,171 @@
+"""What hosts could not read is read by the control plane, and marked lost only where it cannot read it either."""
+
+from dataclasses import dataclass, field
+from hashlib import sha256
+from typing import cast
+
+import pytest
+
+from control.attempts.attempts import lock_job, step_job
+from control.content.reading import Pace
+from control.content.reports import Found, check_reports_once, note_report
+from control.content.rows import lock_bundle
+from control.core.unit_of_work import declare_action
+from control.jobs import jobs
+from control.jobs.lost_bundles import keep_jobs_once
+from control.policy.policies import active_policy
+from muster.domain.ids import JobId
+from muster.domain.lifecycle.job import HoldRequested
+from muster.domain.states import JobState
+from muster.store.faults import ObjectGoneError, StoreSlowError
+from muster.store.keys import object_key
+from muster.store.objects import ObjectStore
+from tests.control.content.conftest import Tenant, manifest
+from tests.control.reclaim.stage import SCHEDULER, Stage
+from tests.fleet_factory import OPERATOR
+
+FILES = {"train": b"print('hello')", "model": b"import torch", "words": b"of the data"}
+CODE = manifest(**FILES)
+REPORT = declare_action("test.report")
+TRAIN = sha256(FILES["train"]).hexdigest()
+
+
+@dataclass
+class Objects:
+    """A store by its contents. ``is_slow``: it answers nothing."""
+
+    contents: dict[str, bytes] = field(default_factory=dict)
+    is_slow: bool = False
+    num_read: int = 0
+
+    def read(self, key: str, most_bytes: int) -> bytes:
+        self.num_read += 1
+        if self.is_slow:
+            raise StoreSlowError
+        if key not in self.contents:
+            raise ObjectGoneError
+        assert len(self.contents[key]) <= most_bytes
+        return self.contents[key]
+
+
+@pytest.fixture
+def objects(stage: Stage, tenant: Tenant) -> Objects:
+    """The store with the bundle."""
+    owner = stage.fleet.tenant_id
+    found = Objects()
+    by_digest = {sha256(content).hexdigest(): content for content in FILES.values()}
+    wanted = tenant.begin(CODE).wanted
+    for each in wanted:
+        found.contents[object_key(owner, each.kind, each.digest)] = by_digest.get(each.digest, b"")
+    tenant.confirm(CODE.digest, *(each.digest for each in wanted))
+    return found
+
+
+def key_of(stage: Stage, digest: str) -> str:
+    return f"tenants/{stage.fleet.tenant_id}/chunks/{digest[:2]}/{digest}"
+
+
+def report(stage: Stage, digest: str = TRAIN) -> Found | None:
+    with stage.units.begin(OPERATOR, REPORT, quiet=True) as unit:
+        folder = lock_bundle(unit, stage.fleet.tenant_id, CODE.digest)
+        assert folder is not None
+        return note_report(unit, folder.id, digest, stage.fleet.node_id)
+
+
+def check(stage: Stage, objects: Objects) -> None:
+    check_reports_once(stage.units, cast("ObjectStore", objects))
+
+
+def wanted(tenant: Tenant) -> list[str]:
+    return [each.digest for each in tenant.begin(CODE).wanted]
+
+
+def test_a_hosts_word_alone_drops_nothing(stage: Stage, tenant: Tenant, objects: Objects) -> None:
+    assert report(stage) == "reading"
+    check(stage, objects)
+    assert report(stage) == "whole"
+    assert wanted(tenant) == []
+    read = objects.num_read
+    check(stage, objects)
+    assert objects.num_read == read, "it is not read again and again"
+    assert report(stage, "0" * 64) is None, "no object of the folder"
+
+
+def test_all_that_a_folder_lost_is_wanted_after_a_report_of_one_object(
+    stage: Stage, tenant: Tenant, objects: Objects
+) -> None:
+    model = sha256(FILES["model"]).hexdigest()
+    del objects.contents[key_of(stage, TRAIN)]
+    objects.contents[key_of(stage, model)] = b"import torcs"
+    report(stage)
+    check(stage, objects)
+    assert report(stage) == "lost"
+    assert wanted(tenant) == [TRAIN]
+    check(stage, objects)
+    assert set(wanted(tenant)) == {TRAIN, model, CODE.digest}, "the manifest of this test is not in its store"
+
+
+def test_while_the_store_does_not_answer_nothing_is_decided(stage: Stage, tenant: Tenant, objects: Objects) -> None:
+    report(stage)
+    objects.is_slow = True
+    check(stage, objects)
+    assert (report(stage), wanted(tenant)) == ("reading", [])
+    objects.is_slow = False
+    check(stage, objects)
+    assert report(stage) == "whole"
+
+
+def state_of(stage: Stage, job_id: JobId) -> JobState:
+    keep_jobs_once(stage.units)
+    return stage.fleet.job(job_id).state
+
+
+def test_jobs_of_a_lost_bundle_wait_and_continue_when_it_is_whole(
+    stage: Stage, tenant: Tenant, objects: Objects
+) -> None:
+    job_id, other = (
+        stage.submit("on_demand", program=program)
+        for program in ({"script": "train", "bundle": CODE.digest}, {"script": "/train"})
+    )
+    del objects.contents[key_of(stage, TRAIN)]
+    report(stage)
+    check(stage, objects)
+    assert state_of(stage, job_id) is JobState.HELD
+    assert "submit the same folder again" in stage.fleet.job(job_id).state_reason
+    assert state_of(stage, other) is JobState.QUEUED
+    with stage.units.begin(stage.fleet.tenant, jobs.RELEASE) as unit:
+        jobs.release(unit, job_id, reason="try it")
+    assert state_of(stage, job_id) is JobState.HELD, "it is not whole yet"
+    tenant.confirm(CODE.digest, TRAIN)
+    assert state_of(stage, job_id) is JobState.QUEUED
+
+
+def test_a_job_that_waits_for_a_person_for_another_reason_stays_so(
+    stage: Stage, tenant: Tenant, objects: Objects
+) -> None:
+    job_id = stage.submit("on_demand", program={"script": "train", "bundle": CODE.digest})
+    with stage.units.begin(SCHEDULER, REPORT) as unit:
+        step_job(unit, lock_job(unit, job_id), HoldRequested("its budget is spent"), active_policy(unit.session))
+    del objects.contents[key_of(stage, TRAIN)]
+    report(stage)
+    check(stage, objects)
+    keep_jobs_once(stage.units)
+    tenant.confirm(CODE.digest, TRAIN)
+    assert state_of(stage, job_id) is JobState.HELD
+
+
+def test_a_pace_waits_for_the_bytes_before_and_catches_up_no_pause() -> None:
+    now, slept = [0.0], list[float]()
+
+    def sleep(seconds: float) -> None:
+        slept.append(seconds)
+        now[0] += seconds
+
+    pace = Pace(100.0, clock=lambda: now[0], sleep=sleep)
+    for _ in range(3):
+        pace.take(50)
+    assert slept == [0.5, 0.5]
+    now[0] += 60
+    for _ in range(2):
+        pace.take(50)
+    assert slept == [0.5, 0.5, 0.5]
