@@ -61,17 +61,7 @@ def begin_folder(
     found = rows.lock_folder(unit, owner, kind, manifest.digest)
     if found is not None:
         return Progress(found, is_news=False)
-    folder = StoredFolder(
-        tenant_id=owner,
-        kind=kind,
-        digest=manifest.digest,
-        num_bytes=manifest.num_bytes,
-        num_files=manifest.num_files,
-        state=FolderState.UPLOADING,
-        created_by=unit.principal.name,
-        created_at=unit.now,
-        active_at=unit.now,
-    )
+    folder = _new_folder(unit, owner, kind, manifest)
     unit.session.add(folder)
     unit.session.flush()
     own = bytes.fromhex(manifest.digest)
@@ -82,6 +72,20 @@ def begin_folder(
         rows.name_files(unit, folder, manifest.paths, manifest.path_sizes)
     use.num_bytes += added
     return Progress(folder, is_news=True)
+
+
+def _new_folder(unit: UnitOfWork, owner: TenantId, kind: FolderKind, manifest: Reading) -> StoredFolder:
+    return StoredFolder(
+        tenant_id=owner,
+        kind=kind,
+        digest=manifest.digest,
+        num_bytes=manifest.num_bytes,
+        num_files=manifest.num_files,
+        state=FolderState.UPLOADING,
+        created_by=unit.principal.name,
+        created_at=unit.now,
+        active_at=unit.now,
+    )
 
 
 def confirm_folder(

@@ -86,12 +86,7 @@ def submit(
     admit_submission(unit, owner, job.spec_bytes or 0)
     unit.session.add(job)
     emit_job(unit, job, None)
-    detail: dict[str, object] = {"name": spec.name, "tier": spec.tier}
-    if has_tp_across_nodes(spec):
-        detail["tp_across_nodes"] = True
-    if copied_from is not None:
-        detail["copied_from"] = copied_from
-    unit.audit("job.submit", "job", job.id, tenant_id=owner, reason=reason, detail=detail)
+    unit.audit("job.submit", "job", job.id, tenant_id=owner, reason=reason, detail=_detail_of(spec, copied_from))
     unit.wake(SCHEDULER_CHANNEL)
     unit.session.flush()
     note_secrets(unit, job.id, sealed)
@@ -99,6 +94,16 @@ def submit(
         use_bundle(unit, job.id, owner, spec.program.bundle)
     unit.session.flush()
     return submitted_job(unit.session, job)
+
+
+def _detail_of(spec: JobSpec, copied_from: JobId | None) -> dict[str, object]:
+    """Return what the audit keeps of a submission."""
+    detail: dict[str, object] = {"name": spec.name, "tier": spec.tier}
+    if has_tp_across_nodes(spec):
+        detail["tp_across_nodes"] = True
+    if copied_from is not None:
+        detail["copied_from"] = copied_from
+    return detail
 
 
 def _require_original(unit: UnitOfWork, job_id: JobId | None) -> None:

@@ -23,7 +23,7 @@ RULES = st.builds(Residency, NAMES, NAMES)
         ("main", "s3://main", False),
     ],
 )
-def test_checkpoints_are_permitted_below_a_named_prefix_and_not_beside_it(
+def test_checkpoints_are_permitted_below_a_named_prefix_alone(
     permitted: str, location: str, *, is_permitted: bool
 ) -> None:
     refusal = Residency(stores=frozenset({permitted})).checkpoint_refusal(location)
