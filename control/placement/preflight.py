@@ -6,7 +6,6 @@ late answer of a host that is not asked any more has no effect.
 """
 
 from collections.abc import Collection, Sequence
-from collections.abc import Set as AbstractSet
 from datetime import datetime, timedelta
 from operator import itemgetter
 from typing import Any, Final
@@ -18,34 +17,29 @@ from control.attempts.attempts import lock_job, step_job, wake
 from control.attempts.mapping import job_request
 from control.attempts.orders import preflight_order_of
 from control.core.unit_of_work import SCHEDULER_CHANNEL, UnitOfWork, UnitOfWorkFactory, declare_action, retrying
-from control.fleet.cordons import those_that_stand
-from control.placement.pending_jobs import nodes_at_fault
+from control.placement.preflight_hosts import AbleHosts, builds, is_open
 from control.placement.queue_head import MAX_QUEUE
 from control.placement.wait_records import note_waiting
 from control.policy.policies import active_policy
-from muster.db.models import Attempt, AttemptHost, Cordon, Gpu, GpuHold, Job, Node, PlacementPreflight
+from muster.db.models import Attempt, AttemptHost, GpuHold, Job, Node, PlacementPreflight
 from muster.db.pipeline.packed_arrays import within
-from muster.db.queries.effective_standing import effective_standing
 from muster.db.queries.residency import residencies
 from muster.domain.exit.causes import CAUSE_RULES, Avoidance
-from muster.domain.ids import AttemptId, JobId, NodeId, TenantId
+from muster.domain.ids import AttemptId, JobId, NodeId
 from muster.domain.job.preflight import Ask, Decision, GiveUp, MayBePlaced, Preflight, PreflightState, Waits, decide
-from muster.domain.job.request import ENVIRONMENT, GIT
+from muster.domain.job.request import ENVIRONMENT
 from muster.domain.job.wait_reasons import WaitReason
 from muster.domain.lifecycle import job as jobs
 from muster.domain.policy.document import Policy
 from muster.domain.principals import Permission, Principal
-from muster.domain.residency import ANY, Residency, site_words
-from muster.domain.state_sets import OUT_OF_SERVICE
-from muster.domain.states import Cause, Contact, JobState
+from muster.domain.residency import ANY, site_words
+from muster.domain.states import Cause, JobState
 from muster.domain.times import to_ms
-from muster.wire.host import PACKAGES, SOURCE_PACKAGES, PreflightOrder, PreflightReport
+from muster.wire.host import PreflightOrder, PreflightReport
 from scheduler.model import Verdict, Waiting
 
 REQUEST: Final = declare_action("preflight.request")
 NOTE_WAITING: Final = declare_action("preflight.note_waiting")
-PREFLIGHTS: Final = "look"
-"""Capability that hosts with preflight report."""
 _NO_BUILDER: Final = "no host that is in contact and open to jobs builds environments"
 _Decided = tuple[Job, int, Decision]
 """A job, the number of its preflight (0 for none), and the decision about it."""
@@ -53,8 +47,6 @@ _HOSTS_FAULT: Final = tuple(cause for cause in Cause if CAUSE_RULES[cause].avoid
 _DECIDED: Final = (PreflightState.PASSED, PreflightState.ABANDONED)
 _MOST_LISTED: Final = 16
 """Maximum listed to one host: one check, builds, and more only where decisions crossed."""
-MOST_BUILDS: Final = 4
-"""Preflights at once on a host that may build an environment, of as many tenants."""
 
 
 def request_preflights(units: UnitOfWorkFactory, principal: Principal) -> frozenset[JobId]:
@@ -82,12 +74,12 @@ def _placed_unlooked(decided: Sequence[_Decided]) -> frozenset[JobId]:
     return frozenset(job.id for job, _, what in decided if isinstance(what, MayBePlaced))
 
 
-def _decided(session: Session, policy: Policy, now: datetime) -> tuple[list[_Decided], "_Able | None"]:
+def _decided(session: Session, policy: Policy, now: datetime) -> tuple[list[_Decided], "AbleHosts | None"]:
     """Decide about each job at the head of the jobs without a preflight. Return the decisions, and the hosts if any."""
     rows = _head_of_unseen(session, policy)
     if not rows:
         return [], None
-    able = _Able(session, [job for job, _ in rows], now)
+    able = AbleHosts(session, [job for job, _ in rows], now)
     found = [(job, 0 if look is None else look.number, _decision(job, look, able, now)) for job, look in rows]
     return found, able
 
@@ -115,7 +107,7 @@ def _commit(
     retrying(commit)
 
 
-def _verdict(job: Job, waits: Waits, able: "_Able | None") -> Verdict:
+def _verdict(job: Job, waits: Waits, able: "AbleHosts | None") -> Verdict:
     if waits.on is not None:
         names = {} if able is None else able.names
         return Verdict(f"being checked on {names.get(waits.on, waits.on)}", WaitReason.PREFLIGHT)
@@ -172,119 +164,12 @@ def _has_lacked_since() -> ColumnElement[bool]:
     return exists().where(Attempt.job_id == Job.id, Attempt.number > PlacementPreflight.after_attempt, is_for_want)
 
 
-_OF_BUILDERS: Final = frozenset({PACKAGES, SOURCE_PACKAGES})
-
-
-class _Busy:
-    """Hosts that take no further preflight now.
-
-    A check takes seconds, and a host runs one at a time. A build may take minutes. It delays no check, and it delays a
-    build of another tenant only where a host runs ``MOST_BUILDS``.
-    """
-
-    def __init__(self, session: Session, now: datetime) -> None:
-        self._checking = set[NodeId]()
-        self._building: dict[NodeId, set[TenantId]] = {}
-        query = select(PlacementPreflight.node_id, Job).join(Job, Job.id == PlacementPreflight.job_id)
-        for node_id, job in session.execute(query.where(_is_open(now))):
-            self.take(node_id, job)
-
-    def of(self, job: Job) -> AbstractSet[NodeId]:
-        if not _builds(job):
-            return self._checking
-        tenant_id = TenantId(job.tenant_id)
-        return {
-            node_id
-            for node_id, tenants in self._building.items()
-            if tenant_id in tenants or len(tenants) >= MOST_BUILDS
-        }
-
-    def take(self, node_id: NodeId, job: Job) -> None:
-        if _builds(job):
-            self._building.setdefault(node_id, set()).add(TenantId(job.tenant_id))
-        else:
-            self._checking.add(node_id)
-
-
-def _builds(job: Job) -> bool:
-    return _num_builds(job) > 0
-
-
-def _num_builds(job: Job) -> int:
-    request = job_request(job)
-    return int(request.awaits_bundle) + int(ENVIRONMENT in request.capabilities)
-
-
-class _Able:
-    """Hosts that may check each job: in contact, not cordoned, with enough GPUs that are not out, and able to.
-
-    They are at the sites of its tenant's residency rule: the check fetches the tenant's content to the host.
-    """
-
-    def __init__(self, session: Session, waiting: Sequence[Job], now: datetime) -> None:
-        num_usable = (
-            select(func.count())
-            .where(Gpu.node_id == Node.id, effective_standing(now).not_in(OUT_OF_SERVICE))
-            .scalar_subquery()
-        )
-        is_cordoned = exists().where(Cordon.node_id == Node.id, those_that_stand(now))
-        query = select(Node.id, Node.name, Node.capabilities, num_usable, Node.labels).where(
-            Node.contact == Contact.LIVE, Node.capabilities.contains([PREFLIGHTS]), ~is_cordoned
-        )
-        found = session.execute(query.order_by(Node.id)).all()
-        self._nodes = [(node_id, frozenset(knows), num_gpus) for node_id, _, knows, num_gpus, _ in found]
-        self._labels = {node_id: labels for node_id, _, _, _, labels in found}
-        self._residencies = residencies(session) if found else {}
-        self.names = {node_id: name for node_id, name, _, _, _ in found}
-        self._at_fault = nodes_at_fault(session, [job.id for job in waiting])
-        self._busy = _Busy(session, now)
-
-    def busy(self, job: Job) -> Collection[NodeId]:
-        """Return the hosts that take no preflight of this job now."""
-        return self._busy.of(job)
-
-    def are_all_busy(self, job: Job) -> bool:
-        return bool(self.names) and self.names.keys() <= self._busy.of(job)
-
-    def residency(self, job: Job) -> Residency:
-        return self._residencies.get(job.tenant_id, ANY)
-
-    def are_all_outside(self, job: Job) -> bool:
-        """Return whether the residency rule of its tenant, and nothing else, leaves no host that may check it."""
-        return bool(self._labels) and not any(map(self.residency(job).has_site, self._labels.values()))
-
-    def take(self, node_id: NodeId, job: Job) -> None:
-        self._busy.take(node_id, job)
-
-    def knows_how(self, job: Job) -> bool:
-        """Return whether a host knows what the job needs, whether or not it has the GPUs."""
-        words = frozenset(job_request(job).capabilities)
-        return any(words <= knows for _, knows, _ in self._nodes)
-
-    def of(self, job: Job) -> list[NodeId]:
-        """Return its hosts; for a job with an environment the ones first that can build the most."""
-        request, avoided = job_request(job), self._at_fault.get(job.id, frozenset())
-        residency = self.residency(job)
-        words = frozenset([*request.capabilities, *([GIT] if request.awaits_bundle else [])])
-        fit = [
-            (knows, node_id)
-            for node_id, knows, num_gpus in self._nodes
-            if words <= knows and num_gpus >= request.shape.gpus_per_node and residency.has_site(self._labels[node_id])
-        ]
-        if _builds(job):
-            fit.sort(key=lambda one: len(_OF_BUILDERS & one[0]), reverse=True)
-        able = [node_id for _, node_id in fit]
-        blameless = [node_id for node_id in able if node_id not in avoided]
-        # Where each is at fault, what has to be built is built by one of them: without it the job would never start.
-        return blameless or (able if _builds(job) else [])
-
-
-def _decision(job: Job, row: PlacementPreflight | None, able: _Able, now: datetime) -> Decision:
+def _decision(job: Job, row: PlacementPreflight | None, able: AbleHosts, now: datetime) -> Decision:
     """Decide about one job. While every host is busy, it waits: the next cycle begins at the head of the queue."""
     if able.are_all_busy(job):
         is_looked_at = row is not None and row.state is PreflightState.REQUESTED and row.deadline_at > now
         return Waits(row.node_id if row is not None and is_looked_at else None)
-    if _builds(job) and able.are_all_outside(job):
+    if builds(job) and able.are_all_outside(job):
         return Waits(None)
     look = None
     if row is not None:
@@ -294,7 +179,7 @@ def _decision(job: Job, row: PlacementPreflight | None, able: _Able, now: dateti
     decision = decide(look, able.of(job), able.busy(job), to_ms(now), is_out_of_date=is_out_of_date)
     if isinstance(decision, MayBePlaced) and job_request(job).awaits_bundle:
         return Waits(None)  # no host could start it: there is no bundle yet
-    if isinstance(decision, MayBePlaced) and _builds(job) and not able.knows_how(job):
+    if isinstance(decision, MayBePlaced) and builds(job) and not able.knows_how(job):
         return Waits(None, _NO_BUILDER)  # any other host would only refuse it
     if isinstance(decision, Ask):
         able.take(decision.node_id, job)
@@ -318,7 +203,7 @@ def _row_of(unit: UnitOfWork, job_id: JobId) -> PlacementPreflight | None:
 
 def _ask(unit: UnitOfWork, job: Job, row: PlacementPreflight | None, ask: Ask, policy: Policy) -> None:
     last = unit.session.scalar(select(func.max(Attempt.number)).where(Attempt.job_id == job.id))
-    builds_s = policy.environment.build_s * _num_builds(job)
+    builds_s = policy.environment.build_s * num_builds(job)
     deadline_at = unit.now + timedelta(seconds=policy.dispatch.preflight_within_s + builds_s)
     asked: dict[str, Any] = {
         "state": PreflightState.REQUESTED,
@@ -347,7 +232,7 @@ def _ask(unit: UnitOfWork, job: Job, row: PlacementPreflight | None, ask: Ask, p
 
 def _give_up(unit: UnitOfWork, job: Job, row: PlacementPreflight, decision: GiveUp) -> None:
     last = unit.session.scalar(select(func.max(Attempt.number)).where(Attempt.job_id == job.id))
-    if _builds(job):
+    if builds(job):
         _hold_unbuilt(unit, job, row, decision)
         return
     row.state, row.answered_at, row.after_attempt = PreflightState.ABANDONED, unit.now, last or 0
@@ -416,7 +301,7 @@ def open_on(unit: UnitOfWork, node_id: NodeId, policy: Policy) -> tuple[Prefligh
         .join(Job, Job.id == PlacementPreflight.job_id)
         .where(
             PlacementPreflight.node_id == node_id,
-            _is_open(unit.now),
+            is_open(unit.now),
             Job.state == JobState.QUEUED,
         )
         .order_by(PlacementPreflight.requested_at)
@@ -435,9 +320,4 @@ def open_on(unit: UnitOfWork, node_id: NodeId, policy: Policy) -> tuple[Prefligh
 
 def any_on(node_id: ColumnElement[str], now: ColumnElement[datetime]) -> ColumnElement[bool]:
     """Return the condition that the node has an open preflight. Most heartbeats need only this, with the node's row."""
-    return exists().where(PlacementPreflight.node_id == node_id, _is_open(now))
-
-
-def _is_open(now: datetime | ColumnElement[datetime]) -> ColumnElement[bool]:
-    """Return the condition on an open preflight. That of a cancelled or placed job is open until its time is over."""
-    return and_(PlacementPreflight.state == PreflightState.REQUESTED, PlacementPreflight.deadline_at > now)
+    return exists().where(PlacementPreflight.node_id == node_id, is_open(now))
