@@ -17,7 +17,7 @@ from control.attempts.attempts import lock_job, step_job, wake
 from control.attempts.mapping import job_request
 from control.attempts.orders import preflight_order_of
 from control.core.unit_of_work import SCHEDULER_CHANNEL, UnitOfWork, UnitOfWorkFactory, declare_action, retrying
-from control.placement.preflight_hosts import AbleHosts, builds, is_open
+from control.placement.preflight_hosts import AbleHosts, builds, is_open, num_builds
 from control.placement.queue_head import MAX_QUEUE
 from control.placement.wait_records import note_waiting
 from control.policy.policies import active_policy
