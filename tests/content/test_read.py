@@ -1,6 +1,7 @@
 """A work folder as its owner has it: rules of paths to leave out, limits, odd files, and changes while it is read."""
 
 import os
+import stat
 from pathlib import Path
 
 import pytest
@@ -110,6 +111,7 @@ def test_a_chunk_is_read_again_for_the_store_and_one_that_has_changed_is_refused
     ("make", "fault"),
     [
         (lambda folder: os.mkfifo(folder / "pipe"), "pipe: it is a socket, a pipe or a device"),
+        (lambda folder: os.mknod(folder / "s", stat.S_IFSOCK | 0o600), "s: it is a socket, a pipe or a device"),
         (lambda folder: (folder / "l").symlink_to("/etc/passwd"), "l → /etc/passwd: it leads to an absolute path"),
         (lambda folder: (folder / "l").symlink_to("../x"), r"l → ../x: it leads out of the folder; copy the file"),
         (lambda folder: (folder / "a\nb").touch(), r"a\\nb: its name has a control character.*rename it"),
@@ -121,6 +123,13 @@ def test_a_path_that_no_host_can_have_is_named_with_what_to_do(tmp_path: Path, m
     assert callable(make)
     make(tmp_path)
     with pytest.raises(FolderError, match=fault):
+        read_folder(tmp_path)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root makes a device")
+def test_a_device_is_no_file_of_a_folder(tmp_path: Path) -> None:
+    os.mknod(tmp_path / "null", stat.S_IFCHR | 0o666, os.makedev(1, 3))
+    with pytest.raises(FolderError, match=r"null: it is a socket, a pipe or a device; name it in `.musterignore`"):
         read_folder(tmp_path)
 
 

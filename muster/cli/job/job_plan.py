@@ -136,7 +136,7 @@ def _environments(client: "RestClient", job_id: str) -> list[str]:
             return []
         raise
     logged = any(build["log"] for build in found)
-    more = [f"what the installer wrote: muster job logs --build {job_id}"] if logged else []
+    more = [f"what its build printed: muster job logs --build {job_id}"] if logged else []
     return [*(environment_words(build) for build in found), *more]
 
 

@@ -25,7 +25,7 @@ _WITHOUT = "Submit the work folder instead, without --git"
 
 
 class GitBuildOrder(msgspec.Struct, frozen=True, kw_only=True):
-    """``folder``: an empty one for the repository. ``target``: where the commit's files appear.
+    """``folder``: for the repository; it does not exist yet. ``target``: where the commit's files appear.
 
     ``max_bytes``, ``max_files``: of the commit. ``free_bytes``: of the disk must stay free.
     """
@@ -47,6 +47,7 @@ def run(order: GitBuildOrder) -> BuildEnd:
     target = Path(order.target)
     try:
         target.mkdir()
+        Path(order.folder).mkdir()
         repository = Repository(
             Path(order.folder),
             Path(order.log),

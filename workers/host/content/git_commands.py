@@ -152,6 +152,7 @@ class Repository:
                 stdin=subprocess.DEVNULL,
                 stdout=printed,
                 stderr=errors,
+                pass_fds=self._access.descriptors,
                 start_new_session=True,
             )
             try:

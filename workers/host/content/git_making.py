@@ -171,7 +171,7 @@ def _step(order: FetchOrder, git: GitOrder, secret: bytes | None, within_s: floa
         commit=git.commit,
         secret=secret,
         secret_name=git.secret,
-        folder=str(own / "work"),
+        folder=str(own / "repository"),
         target=str(built_in(own)),
         log=str(log_in(own)),
         within_s=within_s,

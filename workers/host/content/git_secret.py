@@ -1,6 +1,7 @@
-"""How git gets the secret of a repository: as a descriptor of this process in memory, and no file, word or variable.
+"""How git gets the secret of a repository: as a descriptor in memory, and by no file, word or variable.
 
-Git's credential helper, and ssh, open it by its path in /proc, which only this user reaches.
+Git passes the descriptor on to its credential helper, which prints it, and to the shell that starts ssh. Ssh closes
+what it inherits, and opens the shell's.
 """
 
 import os
@@ -18,14 +19,15 @@ _REDACTED: Final = "[secret]"
 
 
 class SecretAccess:
-    """``config``, ``environment``: what git gets. It holds the secret open for as long as it lives."""
+    """``config``, ``environment``, ``descriptors``: what git gets."""
 
     def __init__(self, scheme: str, secret: bytes | None, name: str | None) -> None:
         """Open it for git. Raises GitFaultError: the secret is none for this kind of URL."""
         self.config, self.environment = "[credential]\n    helper =\n", dict[str, str]()
+        self.descriptors: tuple[int, ...] = ()
         self._words: tuple[str, ...] = ()
         if scheme == "ssh":
-            self.environment = {"GIT_SSH_VARIANT": "ssh", "GIT_SSH_COMMAND": _ssh_command(secret, name)}
+            self._open_key(secret, name)
         elif secret is not None:
             self._open_token(secret, name)
 
@@ -36,26 +38,29 @@ class SecretAccess:
             user, password = _USER, token
         if not user or not password or any(byte < 32 or byte == 127 for byte in token):
             raise GitFaultError("final", f"the secret {name} is no token in one line, and no USER:TOKEN")
-        path = _in_memory(b"username=%b\npassword=%b\n" % (user, password))
+        self.descriptors = (_in_memory(b"username=%b\npassword=%b\n" % (user, password)),)
+        path = f"/proc/self/fd/{self.descriptors[0]}"
         self.config += f"""    helper = "!f() {{ test \\"$1\\" = get && cat {path}; }}; f"\n"""
         self._words = tuple(word.decode("utf-8", "replace") for word in {token, password})
+
+    def _open_key(self, secret: bytes | None, name: str | None) -> None:
+        identity = "-o IdentityFile=none"
+        if secret is not None:
+            if b"PRIVATE KEY-----" not in secret:
+                raise GitFaultError("final", f"the secret {name} is no private key, which an ssh:// URL needs")
+            self.descriptors = (_in_memory(secret.replace(b"\r", b"").strip() + b"\n"),)
+            identity = f"-i /proc/$$/fd/{self.descriptors[0]}"
+        # A job's user has no account, which ssh asks for. In a name space of its own it has root's, without its rights.
+        around = "" if _has_account() else "unshare --user --map-root-user "
+        # The exit keeps the shell, and with it the descriptor, until ssh has ended.
+        command = f"""{around}sh -c '{_SSH} {identity} "$@"; exit $?' ssh"""
+        self.environment = {"GIT_SSH_VARIANT": "ssh", "GIT_SSH_COMMAND": command}
 
     def redacted(self, text: str) -> str:
         """Return the text without the secret."""
         for word in self._words:
             text = text.replace(word, _REDACTED)
         return text
-
-
-def _ssh_command(secret: bytes | None, name: str | None) -> str:
-    # A job's user has no account, which ssh asks for. In a name space of its own it has root's, and no right of root's.
-    as_root = "" if _has_account() else "unshare --user --map-root-user "
-    if secret is None:
-        return f"{as_root}{_SSH} -o IdentityFile=none"
-    if b"PRIVATE KEY-----" not in secret:
-        raise GitFaultError("final", f"the secret {name} is no private key, which an ssh:// URL needs")
-    key = _in_memory(secret.replace(b"\r", b"").strip() + b"\n")
-    return f"{as_root}{_SSH} -i {key}"
 
 
 def _has_account() -> bool:
@@ -68,9 +73,9 @@ def _has_account() -> bool:
     return True
 
 
-def _in_memory(content: bytes) -> str:
-    """Return the path of what only this process holds, and this user reads."""
+def _in_memory(content: bytes) -> int:
+    """Return a descriptor of the content, which this user alone reads."""
     descriptor = os.memfd_create("secret")
     os.fchmod(descriptor, 0o600)
     os.write(descriptor, content)
-    return f"/proc/{os.getpid()}/fd/{descriptor}"
+    return descriptor

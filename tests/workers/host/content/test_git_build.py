@@ -36,7 +36,7 @@ def tree(tmp_path: Path, server: GitServer) -> WorkTree:
 
 
 def order(folder: Path, url: str, commit: str, secret: str | None = None, **limits: int) -> GitBuildOrder:
-    (folder / "work").mkdir(parents=True)
+    folder.mkdir()
     given = {"within_s": 60, "max_bytes": 1 << 20, "max_files": 100, "free_bytes": 0, **limits}
     return GitBuildOrder(
         url=url,
@@ -196,6 +196,20 @@ def test_a_server_that_does_not_answer_may_answer_later(tree: WorkTree, tmp_path
     found, words = fault(built(tmp_path / "own", "http://127.0.0.1:1/code.git", commit))
     assert found == "passing"
     assert "http://127.0.0.1:1/code.git could not be read: fatal: unable to access" in words
+
+
+KEY = "-----BEGIN OPENSSH PRIVATE KEY-----\nnone\n-----END OPENSSH PRIVATE KEY-----\n"
+
+
+@pytest.mark.skipif(shutil.which("ssh") is None, reason="this machine has no ssh")
+def test_ssh_is_used_with_a_private_key_alone(tmp_path: Path) -> None:
+    url = "ssh://git@127.0.0.1:1/code.git"
+    for number, secret in enumerate((None, KEY)):
+        found, words = fault(built(tmp_path / f"own{number}", url, "0a" * 20, secret))
+        assert found == "passing"
+        assert f"{url} could not be read: ssh: connect to host 127.0.0.1 port 1" in words
+    found, words = fault(built(tmp_path / "token", url, "0a" * 20, TOKEN))
+    assert (found, words) == ("final", "the secret deploy is no private key, which an ssh:// URL needs")
 
 
 def test_a_fetch_that_takes_too_long_is_ended(server: GitServer, tree: WorkTree, tmp_path: Path) -> None:

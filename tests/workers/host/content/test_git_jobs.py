@@ -24,10 +24,14 @@ from tests.control.secrets.secret_case import key_file, rotate_secret, set_secre
 from tests.fleet_factory import OPERATOR, Fleet, enrol_host
 from tests.host_case import HostCase
 from tests.waiting import wait_until
+from tests.workers.host.supervisor.user_case import OPEN_PYTHON, needs_users, own_uid
 
 from .git_server import GitServer, WorkTree, git_server
 from .stores import S3, bundles_host, served_api
 from .test_environment_jobs import ended, turn_until
+from .test_job_users import host_with_users
+
+__all__ = ["host_with_users"]
 
 TOKEN = "glpat-0f-acme-deploys"
 PROGRAM = b"""
@@ -211,3 +215,25 @@ def test_two_jobs_at_once_on_two_hosts_fetch_it_once(
             assert len(session.scalars(select(EnvironmentBuild)).all()) == 1
     finally:
         other.close()
+
+
+@needs_users
+def test_a_repository_is_fetched_as_the_user_of_the_job(
+    host_with_users: HostCase, server: GitServer, commit: str, keys: FileKeys
+) -> None:
+    host = host_with_users
+    server.token = TOKEN
+    set_secret(host.fleet.units, keys, host.fleet.tenant_id, "deploy", TOKEN.encode())
+    server.is_open.clear()
+    git = {"url": server.url, "commit": commit, "secret": "deploy"}
+    program = {"launcher": "command", "argv": [str(OPEN_PYTHON), "main.py"], "git": git}
+    job_id = host.fleet.submit(program=program)
+    turn_until(host, lambda: server.num_packs() > 0 or host.fleet.job(job_id).state is JobState.HELD)
+    assert host.fleet.job(job_id).state is not JobState.HELD, host.fleet.job(job_id).state_reason
+    uid = own_uid() + 2_000_000 + host.fleet.job(job_id).number % 100
+    running = [one for one in psutil.process_iter() if one.name().startswith("git") and one.uids().real == uid]
+    assert {one.name() for one in running} >= {"git", "git-remote-http"}
+    server.is_open.set()
+    assert ended(host, job_id) is JobState.SUCCEEDED, (host.log(job_id), host.fleet.job(job_id).state_reason)
+    assert b" of the commit ['data', 'main.py'] None" in host.log(job_id)
+    host.run_until_clean()
