@@ -76,6 +76,7 @@ store_public_url: https://$PUBLIC_STORE
 store_gateway_url: https://$PUBLIC_STORE
 store_key_file: $STORE_SECRET/store.key
 store_ca_file: $CONTROL/tls.pem
+store_checkpoint_dirs: [$CHECKPOINTS]
 YAML
 
 replace "$STORE_SECRET/settings.yaml" <<YAML
@@ -85,6 +86,7 @@ store_host: 0.0.0.0
 store_port: ${STORE##*:}
 store_tls_certificate: $STORE_SECRET/tls.pem
 store_tls_key: $STORE_SECRET/tls.key
+store_checkpoint_dirs: [$CHECKPOINTS]
 YAML
 
 replace "$HOSTS/settings.yaml" <<YAML

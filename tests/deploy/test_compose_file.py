@@ -130,7 +130,8 @@ def test_only_api_and_store_are_reachable_from_outside_and_by_default_from_this_
 
 def test_the_content_store_has_its_own_secrets_alone() -> None:
     volumes = {source for source, _ in SERVICES["store"].mounts.values()}
-    assert volumes == {"store-secret", "objects"}
+    assert volumes == {"store-secret", "objects", "checkpoints"}
+    assert not SERVICES["store"].mounts["/var/lib/muster/checkpoints"][1], "it reads checkpoints, and writes none"
     users = {
         name for name, service in SERVICES.items() if "store-secret" in {src for src, _ in service.mounts.values()}
     }

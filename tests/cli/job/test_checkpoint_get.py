@@ -32,6 +32,8 @@ pytestmark = TRAINS
 if importlib.util.find_spec("torch") is not None:
     import torch
 
+    from tests.train.tiny_program import of_width
+
 
 @pytest.fixture(scope="module")
 def zygote() -> Iterator[Zygote]:
@@ -110,8 +112,11 @@ def test_the_newest_verified_one_comes_to_the_disk_and_a_training_resumes_from_i
     verify(folder, Generation(8, 1))
     assert sorted(path.name for path in (folder / "step-00000008").iterdir()) == ["gen-1"]
     assert muster.run("ckpt", "verify", "mine").returncode == 0
-    part = torch.load(folder / "step-00000008/gen-1/rank-00000.pt", weights_only=True)
-    assert part["model"].keys() >= {name for name in part["model"] if name.endswith("weight")} != set()
+    state: dict[str, torch.Tensor] = {}
+    for path in sorted(folder.glob("step-00000008/gen-*/rank-*.pt"), reverse=True):
+        part = torch.load(path, weights_only=True)
+        state |= {**part["model"], **part["own"]}
+    of_width(16).load_state_dict(state)
     again = muster.run("ckpt", "get", saved.job_id, "-o", "mine", url=url)
     assert "is there already" in again.stdout
     training = Training(zygote, muster.folder / "job")
