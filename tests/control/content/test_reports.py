@@ -140,9 +140,7 @@ def test_jobs_of_a_lost_bundle_wait_and_continue_when_it_is_whole(
     assert state_of(stage, job_id) is JobState.QUEUED
 
 
-def test_a_job_that_waits_for_a_person_for_another_reason_stays_so(
-    stage: Stage, tenant: Tenant, objects: Objects
-) -> None:
+def test_a_job_that_waits_for_another_reason_stays_so(stage: Stage, tenant: Tenant, objects: Objects) -> None:
     job_id = stage.submit("on_demand", program={"script": "train", "bundle": CODE.digest})
     with stage.units.begin(SCHEDULER, REPORT) as unit:
         step_job(unit, lock_job(unit, job_id), HoldRequested("its budget is spent"), active_policy(unit.session))

@@ -41,6 +41,8 @@ ELSEWHERE: Final = {
     "training.record": "stack/test_crashes.py, by the host worker that sends the messages again",
     "job.release": "a person's word alone: it moves a job from HELD to QUEUED, where no place is",
     "job.hold": "it moves a job to HELD, which has no place then",
+    "content.hold_job": "it moves a job to HELD, which has no place then",
+    "content.release_job": "it moves a job from HELD to QUEUED, where no place is",
     "judge.hold_suspect": "it moves a job to HELD, which has no place then",
     "residency.hold": "it moves a job from QUEUED to HELD, which has no place then",
     "judge.suspend_evidence": "it moves no job",

@@ -171,7 +171,8 @@ def test_a_killed_fetch_is_begun_again(host: HostCase, server: GitServer, commit
     server.is_open.clear()
     job_id = submit(host.fleet, server, commit)
     turn_until(host, lambda: server.num_packs() > 0)
-    [build] = [one for one in psutil.process_iter() if "workers.host.content.git_build" in _words_of(one)]
+    own = psutil.Process().children(recursive=True)  # other tests fetch meanwhile
+    [build] = [one for one in own if "workers.host.content.git_build" in _words_of(one)]
     os.kill(build.pid, signal.SIGKILL)
     wait_until(lambda: not build.is_running() or build.status() == psutil.STATUS_ZOMBIE)
     server.is_open.set()
