@@ -12,7 +12,7 @@ def keys_of(request: Request) -> KeyWrapper:
     keys = dependencies_of(request).secret_keys
     if keys is None:
         raise SecretKeyError(
-            "this control plane keeps no secrets: MUSTER_SECRET_KEYS_FILE is not set",
+            "this control plane keeps no secrets: neither MUSTER_SECRET_KEYS_FILE nor Vault is set",
             suggestion="Ask the operator for a file of keys: `openssl rand -hex 32`, and the page on keys of secrets.",
         )
     return keys

@@ -22,6 +22,8 @@ from control.attempts.reconcile import HEARTBEAT, beat
 from control.core.unit_of_work import UnitOfWorkFactory
 from control.policy.policies import limits_at_start
 from control.secrets.key_file import FileKeys
+from control.secrets.key_source import keys_of_settings
+from control.secrets.key_wrapping import KeyWrapper
 from control.system.liveness import Reporter
 from muster import service_manager
 from muster.domain.errors import SecretKeyError
@@ -138,15 +140,24 @@ def bounds_of(limits: LimitPolicy) -> Bounds:
     )
 
 
-def _secret_keys(settings: Settings) -> FileKeys | None:
-    """Return the keys of secrets, which must be readable now. Raises ``SettingsError``."""
-    if settings.secret_keys_file is None:
+def _secret_keys(settings: Settings) -> KeyWrapper | None:
+    """Return the keys of secrets. A file must be readable now; a Vault that does not answer now may do so later.
+
+    Raises:
+        SettingsError: the keys of the file cannot be used, or a setting of Vault is missing.
+    """
+    keys = keys_of_settings(settings)
+    if keys is None:
         return None
-    keys = FileKeys(settings.secret_keys_file)
+    try:
+        if settings.secret_keys_file is not None:
+            FileKeys(settings.secret_keys_file).active_key_id()
+    except SecretKeyError as fault:
+        raise SettingsError([f"{fault.detail} (it is {settings.secret_keys_file})"]) from fault
     try:
         keys.active_key_id()
     except SecretKeyError as fault:
-        raise SettingsError([f"{fault.detail} (it is {settings.secret_keys_file})"]) from fault
+        _log.warning("secret_keys_unusable", why=fault.detail)
     return keys
 
 

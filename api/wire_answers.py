@@ -1,6 +1,7 @@
 """Answers to a host's daemons: one unit of work, tried again where transactions collide, as JSON of the wire."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from enum import Enum
 from typing import Any, TypeVar
 
 import msgspec
@@ -27,11 +28,15 @@ def taking(
     message_type: type[WireMessage],
     answer_type: type[WireAnswer],
     *refused: type[MusterError],
+    tags: Sequence[str | Enum] = (),
 ) -> Callable[[Route], Route]:
-    """Return the decorator of a route that takes a message of a host and gives an answer. ``refused``: also raised."""
+    """Return the decorator of a route that takes a message of a host and gives an answer.
+
+    ``refused``: also raised. ``tags``: of a router that has routes for others too.
+    """
     also = [refusing_also(*refused)] if refused else []
     description = described_by_wire(message_type, answer_type)
-    return router.post(path, response_model=None, openapi_extra=description, dependencies=also)
+    return router.post(path, response_model=None, openapi_extra=description, dependencies=also, tags=[*tags])
 
 
 async def answered(

@@ -157,6 +157,21 @@ class Settings(StrictModel):
     secret_key_file: Annotated[Path, Field(strict=False)] | None = None
     secret_keys_file: Annotated[Path, Field(strict=False)] | None = None
     """The keys that protect tenants' secrets, one a line, the first for new ones. Without it none can be stored."""
+    secret_key_source: Literal["file", "vault"] = "file"  # noqa: S105  # a choice, no secret
+    """What protects tenants' secrets: `secret_keys_file`, or a key of Vault's transit engine.
+
+    Where both are set, each opens what it protects."""
+    vault_url: Annotated[str, AfterValidator(_http_url)] | None = None
+    vault_mount: Annotated[str, Field(pattern=r"^[A-Za-z0-9_-]+(/[A-Za-z0-9_-]+)*$", max_length=64)] = "transit"
+    """The path at which Vault's transit engine is mounted."""
+    vault_key: Annotated[str, Field(pattern=r"^[A-Za-z0-9_-]+([.][A-Za-z0-9_-]+)*$", max_length=64)] | None = None
+    """The name of the key in Vault's transit engine."""
+    vault_token_file: Annotated[Path, Field(strict=False)] | None = None
+    """The file with Vault's token, mode 0600. It is read for each call, since Vault's agent renews it."""
+    vault_ca_file: Annotated[Path, Field(strict=False)] | None = None
+    vault_namespace: Annotated[str, Field(pattern=r"^[!-~]{1,256}$")] | None = None
+    vault_timeout_s: Annotated[float, Field(ge=0.1, le=30.0, strict=False)] = 5.0
+    """A call to Vault may take so long."""
     api_host: str = "127.0.0.1"
     api_port: Annotated[int, Field(ge=1, le=65535, strict=False)] = 8420
     api_tls_certificate: Annotated[Path, Field(strict=False)] | None = None

@@ -6,14 +6,14 @@ from fastapi import APIRouter, Depends, Query, Request
 from fastapi.responses import JSONResponse, Response
 from pydantic import Field
 
-from api.bodies import described_by, described_by_wire, json_body, wire_body
+from api.bodies import described_by, json_body, wire_body
 from api.changes import Answer, Changing
 from api.dependencies import dependencies_of
 from api.lists import Cursor, PageRequest, Within
 from api.permissions import requires, requires_of_host
 from api.reading import PRINTABLE, Limit, NodeNamed, reading, require_id
 from api.views import burn_in_view
-from api.wire_answers import answered
+from api.wire_answers import answered, taking
 from control.health.burn_ins import hosts, orders
 from control.health.burn_ins import read as reading_burn_ins
 from control.health.burn_ins.read import BurnInFilter
@@ -99,12 +99,7 @@ def order_burn_in(
     )
 
 
-@router.post(
-    "/hosts/self/burn-ins/ask",
-    tags=["hosts"],
-    response_model=None,
-    openapi_extra=described_by_wire(BurnInPoll, BurnInPollAnswer),
-)
+@taking(router, "/hosts/self/burn-ins/ask", BurnInPoll, BurnInPollAnswer, tags=["hosts"])
 async def ask_for_burn_ins(
     request: Request, node: Node, message: Annotated[BurnInPoll, wire_body(BurnInPoll)]
 ) -> Response:
@@ -112,12 +107,7 @@ async def ask_for_burn_ins(
     return await answered(request, node, hosts.POLL, lambda unit: hosts.poll(unit, message))
 
 
-@router.post(
-    "/hosts/self/burn-ins/{burn_in_id}/report",
-    tags=["hosts"],
-    response_model=None,
-    openapi_extra=described_by_wire(BurnInReport, BurnInAnswer),
-)
+@taking(router, "/hosts/self/burn-ins/{burn_in_id}/report", BurnInReport, BurnInAnswer, tags=["hosts"])
 async def report_burn_in(
     burn_in_id: str, request: Request, node: Node, message: Annotated[BurnInReport, wire_body(BurnInReport)]
 ) -> Response:

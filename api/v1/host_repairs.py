@@ -5,10 +5,10 @@ from typing import Annotated
 from fastapi import APIRouter, Request
 from fastapi.responses import Response
 
-from api.bodies import described_by_wire, wire_body
+from api.bodies import wire_body
 from api.permissions import requires_of_host
 from api.reading import require_id
-from api.wire_answers import answered
+from api.wire_answers import answered, taking
 from control.health import repair_orders
 from muster.domain.principals import Permission, Principal
 from muster.wire.repair import RepairAnswer, RepairPoll, RepairPollAnswer, RepairReport
@@ -17,9 +17,7 @@ router = APIRouter(tags=["hosts"])
 Node = Annotated[Principal, requires_of_host(Permission.HOST_REPORT)]
 
 
-@router.post(
-    "/hosts/self/repairs/ask", response_model=None, openapi_extra=described_by_wire(RepairPoll, RepairPollAnswer)
-)
+@taking(router, "/hosts/self/repairs/ask", RepairPoll, RepairPollAnswer)
 async def ask_for_repair(
     request: Request, node: Node, message: Annotated[RepairPoll, wire_body(RepairPoll)]
 ) -> Response:
@@ -27,11 +25,7 @@ async def ask_for_repair(
     return await answered(request, node, repair_orders.POLL, lambda unit: repair_orders.poll(unit, message))
 
 
-@router.post(
-    "/hosts/self/repairs/{repair_id}/report",
-    response_model=None,
-    openapi_extra=described_by_wire(RepairReport, RepairAnswer),
-)
+@taking(router, "/hosts/self/repairs/{repair_id}/report", RepairReport, RepairAnswer)
 async def report_repair(
     repair_id: str, request: Request, node: Node, message: Annotated[RepairReport, wire_body(RepairReport)]
 ) -> Response:

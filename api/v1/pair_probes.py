@@ -5,11 +5,11 @@ from typing import Annotated
 from fastapi import APIRouter, Query, Request
 from fastapi.responses import Response
 
-from api.bodies import described_by_wire, wire_body
+from api.bodies import wire_body
 from api.dependencies import dependencies_of
 from api.permissions import requires, requires_of_host
 from api.reading import reading
-from api.wire_answers import answered
+from api.wire_answers import answered, taking
 from control.core.unit_of_work import UnitOfWork
 from control.hosts import pair_probes
 from control.hosts.rack_pairs import RackPairRow
@@ -40,12 +40,7 @@ def list_rack_pairs(
     return {"items": [_view(row) for row in found], "next_cursor": None}
 
 
-@router.post(
-    "/hosts/self/pair-probes/ask",
-    tags=["hosts"],
-    response_model=None,
-    openapi_extra=described_by_wire(PairProbePoll, PairProbeAnswer),
-)
+@taking(router, "/hosts/self/pair-probes/ask", PairProbePoll, PairProbeAnswer, tags=["hosts"])
 async def ask_for_peers(
     request: Request, node: Node, message: Annotated[PairProbePoll, wire_body(PairProbePoll)]
 ) -> Response:

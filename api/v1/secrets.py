@@ -6,7 +6,7 @@ from typing import Annotated, Final, Literal
 
 from fastapi import APIRouter, Header, Query, Request
 from fastapi.responses import JSONResponse, Response
-from pydantic import Field
+from pydantic import AfterValidator, Field
 
 from api.bodies import described_by, json_body
 from api.changes import Answer, Changing, etag_of, version_in
@@ -24,9 +24,11 @@ from muster import documents
 from muster.domain.errors import NotFoundError, SecretKeyError, ValidationFailedError
 from muster.domain.ids import SecretId, TenantId
 from muster.domain.principals import Permission, Principal
-from muster.domain.strict import Name, StrictModel, Text
+from muster.domain.strict import Name, StrictModel, Text, clean_name
 
 router = APIRouter(tags=["secrets"])
+MOST_SHOWN: Final = 63
+"""Characters of a refused name that are repeated."""
 _NEEDS_SECRET_KEYS: Final = [refusing_also(SecretKeyError)]
 
 
@@ -47,8 +49,17 @@ class SecretValue(StrictModel):
             raise ValidationFailedError.at("/value", "no_base64", "is not base64, as `encoding` says") from None
 
 
+def _secret_name(text: str) -> str:
+    """Return the name of a new secret. It is no value, which has a field of its own, so a refusal shows it."""
+    try:
+        return clean_name(text)
+    except ValueError as fault:
+        shown = text if len(text) <= MOST_SHOWN else f"{text[:MOST_SHOWN]}…"
+        raise ValueError(f"{shown!a} is no name: it {fault}") from None
+
+
 class NewSecret(SecretValue):
-    name: Name
+    name: Annotated[str, AfterValidator(_secret_name), Field(min_length=1, max_length=63)]
     jobs: Annotated[tuple[Name, ...], Field(max_length=64, strict=False)] = ()
     tenant_id: Text | None = None
 

@@ -63,4 +63,4 @@ def opened(keys: KeyWrapper, place: Place, envelope: Envelope) -> bytes:
 
 def rewrapped(keys: KeyWrapper, place: Place, wrapped: WrappedKey) -> WrappedKey:
     """Return the same data key under the active key. Raises ``SecretKeyError``."""
-    return keys.wrap(keys.unwrap(wrapped, place.about), place.about)
+    return keys.rewrap(wrapped, place.about)

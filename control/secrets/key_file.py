@@ -58,6 +58,9 @@ class FileKeys:
             words = f"the key {wrapped.key_id} of {FILE} is not the one that was used, or the row was changed"
             raise SecretKeyError(words) from fault
 
+    def rewrap(self, wrapped: WrappedKey, about: bytes) -> WrappedKey:
+        return self.wrap(self.unwrap(wrapped, about), about)
+
     def _current(self) -> dict[str, bytes]:
         """Return id → key in the order of the file. A changed file is read again."""
         with self._lock:

@@ -39,3 +39,7 @@ class KeyWrapper(Protocol):
     def unwrap(self, wrapped: WrappedKey, about: bytes) -> bytes:
         """Return the data key."""
         ...
+
+    def rewrap(self, wrapped: WrappedKey, about: bytes) -> WrappedKey:
+        """Return the same data key under the active key. A service does so itself, and no data key leaves it."""
+        ...

@@ -43,7 +43,8 @@ def _printable(text: str) -> str:
     return text
 
 
-def _clean_name(text: str) -> str:
+def clean_name(text: str) -> str:
+    """Return a name. Raises ``ValueError``, whose text does not repeat it: it may be a secret in the wrong field."""
     if not _NAME.fullmatch(text):
         raise ValueError(
             "must be 1 to 63 of a-z, 0-9, dot, dash and underscore, and begin and end with a letter or digit"
@@ -82,7 +83,7 @@ Line = Annotated[str, AfterValidator(_clean_text), Field(min_length=1, max_lengt
 Printable = Annotated[str, AfterValidator(_printable), Field(min_length=1, max_length=MAX_STRING)]
 AbsolutePath = Annotated[Line, AfterValidator(absolute_path)]
 ObjectPrefix = Annotated[str, AfterValidator(object_prefix), Field(max_length=400)]
-Name = Annotated[str, AfterValidator(_clean_name), Field(min_length=1, max_length=63)]
+Name = Annotated[str, AfterValidator(clean_name), Field(min_length=1, max_length=63)]
 EnvKey = Annotated[str, AfterValidator(_env_key)]
 Count = Annotated[int, Field(ge=1, le=1_000_000)]
 

@@ -80,6 +80,15 @@ def test_what_is_refused_is_named_and_not_repeated(
     assert VALUE not in answer.text + "".join(capfd.readouterr())
 
 
+@pytest.mark.parametrize(
+    ("name", "shown"), [("Hf Token", "'Hf Token'"), ("../x", "'../x'"), ("x" * 400, f"'{'x' * 63}\\u2026'"), ("", "''")]
+)
+def test_a_refused_name_is_shown(api: Api, name: str, shown: str) -> None:
+    (fault,) = set_secret(api, name=name).json()["errors"]
+    assert fault["pointer"] == "/name"
+    assert fault["detail"].startswith(f"{shown} is no name: it must be 1 to 63 of a-z, 0-9")
+
+
 def test_a_megabyte_is_refused_in_words(api: Api) -> None:
     answer = set_secret(api, value="x" * 1_000_000)
     assert answer.status_code == 422
@@ -196,7 +205,7 @@ def test_without_keys_all_else_works(engine: Engine) -> None:
         assert client.get("/v1/secrets", headers=headers).json()["items"] == []
         assert client.post("/v1/jobs", json=GOOD_JOB, headers=headers).status_code == 201
     assert (refused.status_code, refused.json()["code"]) == (503, "secret_key_unusable")
-    assert "MUSTER_SECRET_KEYS_FILE is not set" in refused.json()["detail"]
+    assert "neither MUSTER_SECRET_KEYS_FILE nor Vault is set" in refused.json()["detail"]
 
 
 def test_an_operator_names_the_tenant_and_a_tenant_only_itself(api: Api) -> None:

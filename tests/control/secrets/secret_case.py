@@ -56,6 +56,9 @@ class KeyService:
         self._note(wrapped.content, about)
         return bytes(a ^ b for a, b in zip(wrapped.content, self._pad(wrapped.key_id, about), strict=True))
 
+    def rewrap(self, wrapped: WrappedKey, about: bytes) -> WrappedKey:
+        return self.wrap(self.unwrap(wrapped, about), about)
+
     def _pad(self, key_id: str, about: bytes) -> bytes:
         return hmac.digest(self.keys[key_id], about, "sha256")
 
