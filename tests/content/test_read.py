@@ -1,6 +1,7 @@
 """A work folder as its owner has it: rules of paths to leave out, limits, odd files, and changes while it is read."""
 
 import os
+import stat
 from pathlib import Path
 
 import pytest
@@ -121,6 +122,16 @@ def test_a_path_that_no_host_can_have_is_named_with_what_to_do(tmp_path: Path, m
     assert callable(make)
     make(tmp_path)
     with pytest.raises(FolderError, match=fault):
+        read_folder(tmp_path)
+
+
+def test_a_device_is_named_and_never_opened(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    try:
+        os.mknod(tmp_path / "tape", stat.S_IFCHR | 0o600, os.makedev(1, 5))
+    except PermissionError:
+        pytest.skip("only root makes devices")
+    monkeypatch.setattr(os, "open", lambda *_: pytest.fail("a device was opened"))
+    with pytest.raises(FolderError, match="tape: it is a socket, a pipe or a device; name it in"):
         read_folder(tmp_path)
 
 
