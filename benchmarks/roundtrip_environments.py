@@ -1,7 +1,7 @@
 """An environment by its lock on hosts that have none of it: compared with `uv pip install` of the same lock.
 
 Real wheels lie in a wheelhouse, downloaded once from the package index into `.artefacts/wheelhouse`. A cold start is
-the whole of what a host's process does for a tenant of whom the store has nothing: bundle, claim, build in the sandbox,
+the whole of what a host's process does for a tenant with nothing in the store: bundle, claim, build in the sandbox,
 upload, copy and assembly with bytecode. uv makes a virtual environment from the same wheels and compiles the same
 bytecode, since a job cannot write it, with a cache that is empty as the build's. Both alternate.
 """

@@ -1,4 +1,4 @@
-"""A tenant that is deleted while it stores content: what it has begun keeps it, and one that is gone begins nothing."""
+"""A tenant that is deleted while it stores content: what it has begun keeps it, and one that was removed begins nothing."""
 
 import pytest
 from sqlalchemy import text
@@ -26,7 +26,7 @@ def test_a_tenant_stays_while_anything_of_it_is_stored(stage: Stage) -> None:
     assert tenant.confirm(CODE.digest, *rest).folder.state is FolderState.COMPLETE
 
 
-def test_a_tenant_that_is_gone_begins_no_upload(stage: Stage, tenant: Tenant) -> None:
+def test_a_tenant_that_was_removed_begins_no_upload(stage: Stage, tenant: Tenant) -> None:
     gone = Tenant(stage.units, stage.add_tenant("globex"))
     delete(stage, gone)
     with pytest.raises(ValidationFailedError, match="there is no such tenant"):
