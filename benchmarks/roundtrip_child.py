@@ -11,10 +11,11 @@ from typing import Final
 from muster.client.rest import RestClient
 from muster.client.uploads import Uploading
 from muster.content.read import read_folder
-from muster.failpoints import require_known
+from muster.failpoints import declare, failpoint, require_known
 from workers.host.outputs.setting_aside import set_aside
 
 WORDS: Final = "benchmarks.roundtrip_child"
+IN_UPLOAD: Final = declare("upload.in_upload")
 
 
 def main(words: list[str]) -> None:
@@ -24,7 +25,12 @@ def main(words: list[str]) -> None:
         return
     url, token, folder = words[1:]
     with RestClient(url, token) as client:
-        Uploading(client, Path(folder), read_folder(Path(folder))).run()
+        Uploading(client, Path(folder), read_folder(Path(folder)), on_progress=_note).run()
+
+
+def _note(done: int, _total: int) -> None:
+    if done:
+        failpoint(IN_UPLOAD)
 
 
 if __name__ == "__main__":

@@ -106,7 +106,7 @@ class UploadDeaths:
         (API, "bundle.begin.after_commit=kill"),
         (STORE, "store.put.in_body=kill@{}"),
         (STORE, "store.put.before_rename=kill@{}"),
-        ("client", "upload.after_object=kill@{}"),
+        ("client", "upload.in_upload=kill"),
         (API, "bundle.confirm.after_commit=kill"),
     )
 

@@ -26,7 +26,7 @@ CASES: Final[Mapping[str, Callable[[Plane, Path], Case]]] = {
     "build": BuildDeaths,
     "collection": CollectDeaths,
 }
-MOST_HITS: Final = 3
+MOST_HITS: Final = 2
 """A point that is met several times kills at another of its hits each time: a case has at least so many."""
 
 

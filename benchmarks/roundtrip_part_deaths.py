@@ -132,7 +132,7 @@ class CollectDeaths:
         ("set aside", "outputs.after_move=kill@{}"),
         ("copy", "outputs.after_copy=kill"),
         ("collect", "outputs.after_read=kill"),
-        ("collect", "upload.after_object=kill@{}"),
+        ("collect", "outputs.in_upload=kill"),
         ("collect", "outputs.after_upload=kill"),
     )
 

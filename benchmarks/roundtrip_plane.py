@@ -38,7 +38,7 @@ from muster.ports import free_port
 from muster.settings import load_settings, make_secret_key_file
 from muster.store.key_file import make_key_file
 from muster.store.objects import ObjectStore
-from muster.wire.host import HOST_CAPABILITIES, HeartbeatAnswer
+from muster.wire.host import HOST_CAPABILITIES, HeartbeatAnswer, PreflightReport
 from tests.played_host import PlayedHost, played_host
 from workers.control.scheduler_loop import run_cycle
 from workers.host.content.fetch_order import EnvironmentOrder, FetchOrder
@@ -79,8 +79,8 @@ class Host:
     folder: Path
     capabilities: tuple[str, ...]
 
-    def beat(self) -> HeartbeatAnswer:
-        return self.node.beat(capabilities=self.capabilities)
+    def beat(self, *ended: PreflightReport) -> HeartbeatAnswer:
+        return self.node.beat(capabilities=self.capabilities, checks=ended)
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,6 +132,7 @@ class Plane:
     _num_made: int = 0
     _last: tuple[Principal, JobId] | None = None
     _builder: Host | None = None
+    _open_preflight: str = ""
 
     def pid(self, name: str) -> int:
         return self._children[name].pid or 0
@@ -187,7 +188,9 @@ class Plane:
         ordered = self._builder.beat().preflights
         if not ordered:
             raise RuntimeError("the host got no preflight of the job")
-        return Part(self._builder, ordered[0].order.attempt_id, ordered[0].order.fence, member.tenant_id, self.url)
+        found = Part(self._builder, ordered[0].order.attempt_id, ordered[0].order.fence, member.tenant_id, self.url)
+        self._open_preflight = found.attempt_id
+        return found
 
     def _submit(self, member: Member, digest: str, **spec: Any) -> None:
         program = {"launcher": "command", "argv": ["python", "main.py"], "bundle": digest, **spec.pop("program", {})}
@@ -200,7 +203,10 @@ class Plane:
         run_cycle(self.units, system_principal("scheduler"))
 
     def _cancel_last(self) -> None:
-        """Cancel the job before: its preflight would be ordered again and again, since none reports its end."""
+        """Cancel the job before, and report the end of its preflight: a host has only a few at a time."""
+        if self._builder is not None and self._open_preflight:
+            self._builder.beat(PreflightReport(preflight_id=self._open_preflight, found="fit"))
+            self._open_preflight = ""
         if self._last is not None:
             with self.units.begin(self._last[0], jobs.CANCEL) as unit:
                 jobs.cancel(unit, self._last[1], reason="its part is over")

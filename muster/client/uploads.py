@@ -21,7 +21,6 @@ from muster.content.manifest import CHUNK_BYTES, Kind, digest_of, encode
 from muster.content.read import Bundle, open_file
 from muster.content.scan import Found
 from muster.domain.stored_content import FolderState
-from muster.failpoints import declare, failpoint
 from muster.store.faults import StoreError, StoreRefusedError, StoreSlowError
 
 CONNECTIONS: Final = 4
@@ -33,7 +32,6 @@ WAIT_S: Final = 5.0
 MOST_WAITS: Final = 120
 """How often an object is waited for that is just being deleted: it takes some three minutes."""
 MOST_EXPIRED: Final = 3
-AFTER_OBJECT: Final = declare("upload.after_object")
 OnProgress = Callable[[int, int], None]
 
 
@@ -160,7 +158,6 @@ class FolderUpload:
             if future.result():
                 self._taken.append(upload["digest"])
                 num_bytes += upload["num_bytes"]
-                failpoint(AFTER_OBJECT)
         self._taken_bytes += num_bytes
         return num_bytes
 

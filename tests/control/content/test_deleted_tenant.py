@@ -1,4 +1,4 @@
-"""A tenant that is deleted while it stores content: what it has begun keeps it, and one that was removed begins nothing."""
+"""A tenant that is deleted while it stores content: what it has begun keeps it, and a removed one begins nothing."""
 
 import pytest
 from sqlalchemy import text

@@ -29,6 +29,7 @@ from workers.host.supervisor.user.job_user import JobUser
 
 AFTER_COPY: Final = declare("outputs.after_copy")
 AFTER_READ: Final = declare("outputs.after_read")
+IN_UPLOAD: Final = declare("outputs.in_upload")
 AFTER_UPLOAD: Final = declare("outputs.after_upload")
 SIZE: Final = "num_bytes"
 """File next to a collection: how many bytes wait for their upload."""
@@ -173,8 +174,10 @@ class Collecting:
             )
             notes.report_once(self.client, self._wanted.attempt_id, note)
 
-    def _note_progress(self, _done: int, _total: int) -> None:
+    def _note_progress(self, done: int, _total: int) -> None:
         self._faulty_since = None
+        if done:
+            failpoint(IN_UPLOAD)
 
     def _report(self, fields: dict[str, Any]) -> None:
         notes.report(self.client, self._wanted.attempt_id, notes.note_of(self._wanted.fence, self._wanted.step, fields))
