@@ -73,7 +73,10 @@ _NAME_FILES: Final = text("""
     SELECT :folder_id, number, path, size
     FROM unnest(CAST(:paths AS text[]), CAST(:sizes AS bigint[])) WITH ORDINALITY AS given (path, size, number)
 """)
-_MAKE_USE: Final = text("INSERT INTO content_use (tenant_id, num_bytes) VALUES (:tenant_id, 0) ON CONFLICT DO NOTHING")
+_MAKE_USE: Final = text(
+    "INSERT INTO content_use (tenant_id, num_bytes) SELECT id, 0 FROM tenants WHERE id = :tenant_id FOR KEY SHARE"
+    " ON CONFLICT DO NOTHING"
+)
 MOST_UNLINKED: Final = 20_000
 """Objects of one statement. All of a large bundle take longer than a statement may, and the keeper would never end."""
 _LARGEST_PAGE_BYTES: Final = 256 << 20
@@ -81,13 +84,19 @@ _LARGEST_PAGE_BYTES: Final = 256 << 20
 
 
 def lock_use(unit: UnitOfWork, tenant_id: TenantId) -> ContentUse:
-    """Return the tenant's row, locked until the commit: others that change its content wait."""
+    """Return the tenant's row, locked until the commit: others that change its content wait.
+
+    Raises ValidationFailedError: the tenant was deleted meanwhile.
+    """
     row = unit.session.get(ContentUse, tenant_id, with_for_update={"key_share": True}, populate_existing=True)
     if row is not None:
         return row
     # As plain text: a row that only carries the lock is no change that leaves a trace.
     unit.session.execute(_MAKE_USE, {"tenant_id": tenant_id})
-    return unit.session.get_one(ContentUse, tenant_id, with_for_update={"key_share": True}, populate_existing=True)
+    row = unit.session.get(ContentUse, tenant_id, with_for_update={"key_share": True}, populate_existing=True)
+    if row is None:
+        raise ValidationFailedError.at("tenant_id", "unknown_tenant", "there is no such tenant")
+    return row
 
 
 def lock_bundle(unit: UnitOfWork, tenant_id: TenantId, digest: str, *, is_to_go: bool = False) -> StoredFolder | None:

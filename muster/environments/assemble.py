@@ -201,12 +201,23 @@ def _write_new(path: Path, text: str) -> None:
 
 
 def _compile(venv: Path, interpreter: Interpreter) -> None:
-    """Compile all modules. Python trusts the result unseen, because only this host can change source or bytecode.
+    """Compile all modules, on all CPUs of this process.
+
+    Python trusts the result unseen, because only this host can change source or bytecode.
 
     Without ``site`` (``-S``): it would run lines of the environment's ``.pth`` files with our rights. Source that no
     Python can compile, as templates and tests of packages have, is left as it is.
     """
-    command = [interpreter.executable, "-I", "-S", "-m", "compileall", "-qq", "--invalidation-mode=unchecked-hash"]
+    command = [
+        interpreter.executable,
+        "-I",
+        "-S",
+        "-m",
+        "compileall",
+        "-qq",
+        "-j0",
+        "--invalidation-mode=unchecked-hash",
+    ]
     subprocess.run([*command, str(venv / "lib")], stdin=subprocess.DEVNULL, capture_output=True, check=False)  # noqa: S603  # our own words
 
 

@@ -7,6 +7,8 @@ with the state of each file: a crash may lose what was not on the disk yet.
 An attempt notes its environment in its folder before it begins to use it. It stays until the attempt is proved clean.
 """
 
+from __future__ import annotations
+
 import contextlib
 import hashlib
 import os
@@ -14,14 +16,17 @@ import shutil
 import stat
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import msgspec
 
 from muster.durable import write_durably
-from muster.environments.assemble import Interpreter, assemble
+from workers.host.content.failpoints import AFTER_ASSEMBLY, failpoint
 from workers.host.content.places import ENVIRONMENTS, Place
 from workers.host.supervisor.files import CLEAN, boottime_ns, kernel_boot_id, read_json
+
+if TYPE_CHECKING:
+    from muster.environments.assemble import Interpreter
 
 USE: Final = "environment.json"
 """File in an attempt's folder: the environment that its program runs by."""
@@ -60,7 +65,10 @@ def environment_for(place: Place, interpreter: Interpreter, *, has_host_packages
     target = folder / f"{place.digest}.{boottime_ns()}"
     _note_use(attempt, target)
     _remove_unused(place)
+    from muster.environments.assemble import assemble  # noqa: PLC0415  # a start without an environment needs none of it
+
     assemble(place.copy, target, interpreter, has_host_packages=has_host_packages)
+    failpoint(AFTER_ASSEMBLY)
     made = _Record(
         target.name, kernel_boot_id(), _name_of(interpreter), _state_of_copy(place), dict(_states_in(target))
     )

@@ -24,6 +24,7 @@ from muster.sizes import size_in_words
 from workers.host.content import assembled
 from workers.host.content.chunks import files_of
 from workers.host.content.drafts import FILE_MODES
+from workers.host.content.failpoints import AFTER_PUBLISH, BEFORE_PUBLISH, failpoint
 from workers.host.content.faults import NoRoomError
 from workers.host.content.places import Place, room_of
 from workers.host.supervisor.files import NS_PER_S, boottime_ns, kernel_boot_id
@@ -109,8 +110,10 @@ def publish(place: Place, manifest: Manifest) -> None:
             raise OSError(f"{entry.path} was changed while the bundle was written")
         states.append(state_of(status))
     write_durably(place.file("files"), msgspec.msgpack.encode(states))
+    failpoint(BEFORE_PUBLISH)
     place.draft.rename(place.copy)
     place.copy.chmod(0o555)
+    failpoint(AFTER_PUBLISH)
     note(
         place,
         CopyRecord(num_bytes=manifest.num_bytes, is_whole=True, boot_id=kernel_boot_id(), read_at_ns=boottime_ns()),

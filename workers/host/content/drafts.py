@@ -13,6 +13,7 @@ from typing import Final
 from muster.content.manifest import CHUNK_BYTES, Entry, Kind, Manifest
 from muster.content.tree import remove_folder
 from workers.host.content.chunks import ChunkPlace, files_of, places_of, read_right, write_at, wrong_chunks
+from workers.host.content.failpoints import AFTER_CHUNK, failpoint
 
 FOLDER_MODE: Final = 0o555
 FILE_MODES: Final = {Kind.FILE: 0o444, Kind.PROGRAM: 0o555}
@@ -59,6 +60,7 @@ class Draft:
         for place in self.lacking[digest]:
             write_at(place, content)
         del self.lacking[digest]
+        failpoint(AFTER_CHUNK)
 
     def num_bytes_lacking(self) -> int:
         """Return the bytes that the disk must still take."""

@@ -5,12 +5,15 @@ import os
 import platform
 import sysconfig
 import time
+from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Final, Protocol
 
 from muster.content.faults import DamagedError, FolderError
-from muster.content.manifest import Manifest
+from muster.content.manifest import Manifest, encode
 from muster.content.read import Bundle, read_folder
 from muster.content.scan import Limits as ScanLimits
 from muster.domain.stored_content import FolderKind
@@ -26,6 +29,7 @@ from workers.host.content.build_claim import renewed
 from workers.host.content.build_network import network_for
 from workers.host.content.building import Building, Step, built_in, log_in
 from workers.host.content.environment_build import BuildEnd, BuildOrder
+from workers.host.content.failpoints import AFTER_BUILD, AFTER_CLAIM, AFTER_UPLOAD, IN_BUILD, failpoint
 from workers.host.content.faults import BrokenEnvironmentError, LostObjectError, NoEnvironmentError, NoRoomError
 from workers.host.content.fetch_order import EnvironmentKey, EnvironmentOrder, FetchOrder, Progress
 from workers.host.content.places import Place
@@ -150,18 +154,21 @@ class EnvironmentMaking:
         Raises:
             FetchError: no other try would succeed, here or anywhere.
         """
+        failpoint(AFTER_CLAIM)
         within_s = max(1.0, self._until_s - time.monotonic() - FIRST_PAUSE_S)
         building = self._building(key, files, within_s)
         with building, renewed(self._plane.renew, key, lease_s) as claim:
             while not building.is_over():
                 if claim.is_lost.is_set():
                     return None
+                failpoint(IN_BUILD)
                 time.sleep(_POLL_S)
             end = building.end()
             if end.found != "built":
                 self._plane.fail(key, end, building.log())
                 self._after(end)
                 return None
+            failpoint(AFTER_BUILD)
             return self._uploaded(key, building, interpreter)
 
     def _building(self, key: EnvironmentKey, files: dict[str, bytes], within_s: float) -> Building:
@@ -189,22 +196,32 @@ class EnvironmentMaking:
             end = BuildEnd(found="final", words=f"the environment cannot be stored: {fault}")
             self._plane.fail(key, end, building.log())
             raise BrokenEnvironmentError(end.words) from fault
+        # This host's own copy and bytecode take as long as the upload, and need nothing of it.
+        threads = ThreadPoolExecutor(1, thread_name_prefix="upload")
         try:
-            self._plane.upload(key, building.content, content)
+            uploading = threads.submit(self._plane.upload, key, building.content, content)
+            made = self._used(content.digest, interpreter, _Near(building.content, content.manifest))
+            uploading.result()
         except NoEnvironmentError as fault:
             self._plane.fail(key, BuildEnd(found="host", words=str(fault)), building.log())
             raise
+        finally:
+            threads.shutdown(wait=False, cancel_futures=True)  # a fault of this host is reported at once
+        failpoint(AFTER_UPLOAD)
         answer = self._plane.ask(key, built=content.digest)
-        if answer.state != "built" or answer.digest is None:
-            return None
-        return self._used(answer.digest, interpreter, near=(building.content, content.manifest))
+        return made if answer.state == "built" and answer.digest == content.digest else None
 
-    def _used(self, digest: str, interpreter: Interpreter, near: tuple[Path, Manifest] | None = None) -> Path:
-        """Return the environment, assembled from the host's copy, which is made whole first."""
+    def _used(self, digest: str, interpreter: Interpreter, built: "_Near | None" = None) -> Path:
+        """Return the environment, assembled from the host's copy, which is made whole first.
+
+        ``built``: what was built here, which needs no store. Its folder stays as it is meanwhile.
+        """
         order = self._order
         place = Place(Path(order.content_dir), order.tenant_id, digest, FolderKind.ENVIRONMENT)
         limits = Limits(order.cache_bytes, order.free_bytes)
-        copy = WholeCopy(place, self._plane.source(digest), limits, (self._bundle(),), near=near)
+        source = self._plane.source(digest) if built is None else built
+        near = None if built is None else (built.folder, built.of)
+        copy = WholeCopy(place, source, limits, (self._bundle(),), near=near)
         attempt = Path(order.attempts_dir) / order.part_id
         for _ in range(_NUM_TRIES):
             manifest = copy.made()
@@ -228,6 +245,23 @@ def _step(given: EnvironmentOrder, index: PackageIndex, within_s: float, own: Pa
         within_s=within_s,
     )
     return Step("workers.host.content.environment_build", order)
+
+
+@dataclass(frozen=True, slots=True)
+class _Near:
+    """The source of an environment that was built on this host: all of its chunks are in ``folder``."""
+
+    folder: Path
+    of: Manifest
+
+    def manifest(self) -> bytes:
+        return encode(self.of)
+
+    def chunks(self, lacking: Mapping[str, int], save: Callable[[str, bytes], None]) -> None:
+        """Raise DamagedError if a chunk is lacking: it was there, right, a moment ago."""
+        del save
+        if lacking:
+            raise DamagedError(f"{len(lacking)} chunks of the environment have changed since it was built")
 
 
 def _project_of(lock: str) -> str | None:

@@ -15,6 +15,7 @@ import msgspec
 
 from muster.content.faults import DamagedError
 from muster.domain.stored_content import FolderKind
+from muster.failpoints import require_known
 from workers.host.content.faults import FetchError
 from workers.host.content.fetch import Fetch, used_places
 from workers.host.content.fetch_order import FetchOrder, Progress, report
@@ -108,6 +109,7 @@ def main() -> None:
         os.nice(NICE)
     with open(int(sys.argv[1]), "rb") as asked:  # noqa: PTH123  # a descriptor
         order = msgspec.json.decode(asked.read(), type=FetchOrder)
+    require_known()
     report(run(order))
 
 

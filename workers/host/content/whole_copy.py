@@ -11,6 +11,7 @@ from muster.content.manifest import Manifest, decode
 from muster.durable import write_durably
 from workers.host.content import copies
 from workers.host.content.drafts import Draft, known_chunks, whole_files
+from workers.host.content.failpoints import AFTER_MANIFEST, failpoint
 from workers.host.content.faults import BrokenBundleError, NoRoomError
 from workers.host.content.places import Place
 
@@ -82,6 +83,7 @@ class WholeCopy:
         except ManifestError as fault:
             raise BrokenBundleError(f"the {self.place.kind} cannot be used: {fault}") from fault
         write_durably(self.place.file("manifest"), content)
+        failpoint(AFTER_MANIFEST)
         return manifest
 
     def _complete(self, manifest: Manifest) -> None:

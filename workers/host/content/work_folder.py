@@ -15,6 +15,7 @@ from muster.content.faults import DamagedError, shown
 from muster.content.manifest import CHUNK_BYTES, Entry, Kind, Manifest
 from workers.host.content.chunks import ChunkPlace, read_right
 from workers.host.content.drafts import FILE_MODES
+from workers.host.content.failpoints import IN_WORK_FOLDER, failpoint
 
 _ROOT_MODE: Final = 0o700
 """Of the work folder: no other job looks into it."""
@@ -40,6 +41,7 @@ def make_work_folder(
             (target / entry.path).symlink_to(entry.parts[0])
         elif entry.kind is not Kind.FOLDER:
             take(entry, copy / entry.path, target / entry.path)
+    failpoint(IN_WORK_FOLDER)
     _hand_over(manifest, target, owner)
 
 

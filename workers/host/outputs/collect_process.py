@@ -15,6 +15,7 @@ import msgspec
 
 from muster.client.host import HostClient
 from muster.client.key_file import KeyFile
+from muster.failpoints import require_known
 from workers.host.content.places import SET_ASIDE, WORK
 from workers.host.outputs.collecting import Collecting
 from workers.host.outputs.setting_aside import collection_of, read_collection
@@ -59,6 +60,7 @@ def main() -> None:
     with contextlib.suppress(OSError):
         os.nice(NICE)
     order = msgspec.json.decode(sys.stdin.buffer.readline(), type=CollectOrder)
+    require_known()
     codes: list[int] = []
 
     def work() -> None:

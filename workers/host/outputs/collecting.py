@@ -17,6 +17,7 @@ from muster.client.uploads import FolderContent
 from muster.content.faults import ChangedFileError
 from muster.content.manifest import decode
 from muster.durable import write_durably
+from muster.failpoints import declare, failpoint
 from workers.host.content.places import WORK
 from workers.host.content.uploads import HostUpload, PartFolder, StoredAlreadyError, UploadEndedError
 from workers.host.outputs import notes
@@ -26,6 +27,10 @@ from workers.host.outputs.setting_aside import COPY, OUTPUT, Collection, read_co
 from workers.host.outputs.tree import LeftOut, OutputTree
 from workers.host.supervisor.user.job_user import JobUser
 
+AFTER_COPY: Final = declare("outputs.after_copy")
+AFTER_READ: Final = declare("outputs.after_read")
+IN_UPLOAD: Final = declare("outputs.in_upload")
+AFTER_UPLOAD: Final = declare("outputs.after_upload")
 SIZE: Final = "num_bytes"
 """File next to a collection: how many bytes wait for their upload."""
 KIND: Final = "outputs"
@@ -81,6 +86,7 @@ class Collecting:
                 reported = [notes.fields_of("skipped", "the host's disk has no room for a copy of the outputs")]
             else:
                 outputs.copy(self.place / COPY)
+                failpoint(AFTER_COPY)
                 reported = _reports_of(outputs)
         write_collection(self.place, structs.replace(wanted, notes=tuple(reported)))
 
@@ -88,6 +94,7 @@ class Collecting:
         with self._trees() as opened:
             outputs = self._found(wanted, opened)
             content = self._read(outputs)
+            failpoint(AFTER_READ)
             while content is not None:
                 sender = PartFolder(self.client, wanted.attempt_id, wanted.fence, KIND, wanted.name)
                 try:
@@ -97,6 +104,7 @@ class Collecting:
                     outputs.found.pop(fault.path, None)
                     content = self._read(outputs)
                 else:
+                    failpoint(AFTER_UPLOAD)
                     return
 
     def _read(self, outputs: Outputs) -> FolderContent | None:
@@ -169,8 +177,10 @@ class Collecting:
             )
             notes.report_once(self.client, self._wanted.attempt_id, note)
 
-    def _note_progress(self, _done: int, _total: int) -> None:
+    def _note_progress(self, done: int, _total: int) -> None:
         self._faulty_since = None
+        if done:
+            failpoint(IN_UPLOAD)
 
     def _report(self, fields: dict[str, Any]) -> None:
         notes.report(self.client, self._wanted.attempt_id, notes.note_of(self._wanted.fence, self._wanted.step, fields))

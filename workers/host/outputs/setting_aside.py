@@ -19,9 +19,11 @@ import msgspec
 
 from muster.domain.stored_content import HostOutputsState
 from muster.durable import write_durably
+from muster.failpoints import declare, failpoint
 from workers.host.content.places import OUTPUTS, SET_ASIDE, WORK
 from workers.host.supervisor.files import ORDER, read_json, wall_ms
 
+AFTER_MOVE: Final = declare("outputs.after_move")
 COLLECTION: Final = "collection.json"
 OUTPUT: Final = "output"
 COPY: Final = "copy"
@@ -96,6 +98,7 @@ def set_aside(state_dir: Path, attempt_id: str) -> None:
     for source, name in ((own, OUTPUT), *(((work, WORK),) if takes_work else ())):
         with contextlib.suppress(FileNotFoundError):
             _move(source, place / name)
+            failpoint(AFTER_MOVE)
     write_collection(place, wanted)
 
 

@@ -108,7 +108,10 @@ class FilePlane:
             }
             known = json.loads(path.read_text()) if path.exists() else empty
             yield known
-            path.write_text(json.dumps(known))
+            # Whole or not at all: another thread of a process that dies may be here.
+            draft = path.with_name("known.draft")
+            draft.write_text(json.dumps(known))
+            draft.replace(path)
 
 
 @dataclass

@@ -168,10 +168,10 @@ def test_a_kill_at_any_step_leaves_nothing_torn_that_is_used(
     num_deaths, after = 0, 1
     while True:
         process = host.start(host.order(digest), dies_after=after)
-        process.communicate(timeout=120)
+        _, fault = process.communicate(timeout=120)
         if process.returncode == 0:
             break
-        assert process.returncode == 77
+        assert process.returncode == 77, fault
         num_deaths, after = num_deaths + 1, after + 4
     assert num_deaths > 10
     for made in (host.environment(digest, "att_2"), other.environment(other.bundle(lock))):
