@@ -167,12 +167,21 @@ def _words_of(process: psutil.Process) -> list[str]:
         return []
 
 
+def _is_fetch_of(host: HostCase, process: psutil.Process) -> bool:
+    """Other tests fetch meanwhile."""
+    if "workers.host.content.git_build" not in _words_of(process):
+        return False
+    try:
+        return process.environ().get("HOME", "").startswith(str(host.state_dir))
+    except psutil.NoSuchProcess:
+        return False
+
+
 def test_a_killed_fetch_is_begun_again(host: HostCase, server: GitServer, commit: str) -> None:
     server.is_open.clear()
     job_id = submit(host.fleet, server, commit)
     turn_until(host, lambda: server.num_packs() > 0)
-    own = psutil.Process().children(recursive=True)  # other tests fetch meanwhile
-    [build] = [one for one in own if "workers.host.content.git_build" in _words_of(one)]
+    [build] = [one for one in psutil.process_iter() if _is_fetch_of(host, one)]
     os.kill(build.pid, signal.SIGKILL)
     wait_until(lambda: not build.is_running() or build.status() == psutil.STATUS_ZOMBIE)
     server.is_open.set()
