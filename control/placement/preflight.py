@@ -116,8 +116,7 @@ def _verdict(job: Job, waits: Waits, able: "AbleHosts | None") -> Verdict:
         why = f"held by residency: its tenant's jobs may run at {where} only, and no host that could check it is there"
         return Verdict(why, WaitReason.RESIDENCY)
     if job_request(job).awaits_bundle:
-        num_gpus = job_request(job).shape.gpus_per_node
-        why = f"waits for a host with git and {num_gpus} GPUs in service, free of other builds, to make its bundle"
+        why = "waits for a host that fits the job, has git and makes nothing else just now, to make its bundle"
         return Verdict(why, WaitReason.PREFLIGHT)
     return Verdict(waits.why or "waits for a host to check that it can start there", WaitReason.PREFLIGHT)
 

@@ -19,8 +19,9 @@ from muster.domain.job.preflight import PreflightState
 from muster.domain.job.request import ENVIRONMENT, GIT
 from muster.domain.residency import ANY, Residency
 from muster.domain.state_sets import OUT_OF_SERVICE
-from muster.domain.states import Contact
+from muster.domain.states import Contact, JobState
 from muster.wire.host import PACKAGES, SOURCE_PACKAGES
+from scheduler.solve.job_rules import labels_of
 
 PREFLIGHTS: Final = "look"
 """Capability that hosts with preflight report."""
@@ -40,7 +41,7 @@ class BusyHosts:
         self._checking = set[NodeId]()
         self._building: dict[NodeId, set[TenantId]] = {}
         query = select(PlacementPreflight.node_id, Job).join(Job, Job.id == PlacementPreflight.job_id)
-        for node_id, job in session.execute(query.where(is_open(now))):
+        for node_id, job in session.execute(query.where(is_open(now), Job.state == JobState.QUEUED)):
             self.take(node_id, job)
 
     def of(self, job: Job) -> AbstractSet[NodeId]:
@@ -121,12 +122,14 @@ class AbleHosts:
     def of(self, job: Job) -> list[NodeId]:
         """Return its hosts; for a job with an environment the ones first that can build the most."""
         request, avoided = job_request(job), self._at_fault.get(job.id, frozenset())
-        residency = self.residency(job)
+        labels = labels_of(request.node_labels, self.residency(job).sites)
         words = frozenset([*request.capabilities, *([GIT] if request.awaits_bundle else [])])
         fit = [
             (knows, node_id)
             for node_id, knows, num_gpus in self._nodes
-            if words <= knows and num_gpus >= request.shape.gpus_per_node and residency.has_site(self._labels[node_id])
+            if words <= knows
+            and num_gpus >= request.shape.gpus_per_node
+            and labels.admits(self._labels[node_id].items())
         ]
         if builds(job):
             fit.sort(key=lambda one: len(_OF_BUILDERS & one[0]), reverse=True)

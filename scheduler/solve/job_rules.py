@@ -38,18 +38,22 @@ def rule_of(spec: PlaceRequest, policy: PlacementPolicy, sites: frozenset[str] |
     """
     asked = _requested(spec, policy)
     slices = _chain(asked, policy.levels) or tuple(asked)
-    labels = spec.node_labels
     rule = PlacementRule(
         slices=slices,
         preferred=tuple(_preferences(spec, policy, asked, slices)),
         balance=spec.topology.balance,
-        labels=LabelRule(
-            required=tuple((name, frozenset(values)) for name, values in sorted(labels.required.items())),
-            forbidden=tuple((name, frozenset(values)) for name, values in sorted(labels.forbidden.items())),
-            sites=sites,
-        ),
+        labels=labels_of(spec.node_labels, sites),
     )
     return ANYWHERE if rule == ANYWHERE else rule  # most ask for nothing: one object compares without a hash
+
+
+def labels_of(labels: NodeLabelRule, sites: frozenset[str] | None) -> LabelRule:
+    """Return the rule about the labels of hosts. ``sites``: of its tenant's residency rule."""
+    return LabelRule(
+        required=tuple((name, frozenset(values)) for name, values in sorted(labels.required.items())),
+        forbidden=tuple((name, frozenset(values)) for name, values in sorted(labels.forbidden.items())),
+        sites=sites,
+    )
 
 
 def has_tp_across_nodes(spec: PlaceRequest) -> bool:

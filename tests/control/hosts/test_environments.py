@@ -9,7 +9,7 @@ from sqlalchemy import func, select, update
 from control.content import collection
 from control.content.manifests import reading_of
 from control.core.unit_of_work import UnitOfWorkFactory
-from control.hosts import bundles, environments, folder_uploads, protocol
+from control.hosts import bundles, environments, folder_uploads, node_labels, protocol
 from control.jobs import environments as job_environments
 from control.jobs import jobs
 from control.policy.policies import ACTIVATE, store_policy
@@ -206,6 +206,17 @@ def test_a_job_that_no_host_can_hold_states_that_rather_than_a_check(fleet: Flee
     job_id = fleet.submit(program=PROGRAM, shape={"nodes": 1, "gpus_per_node": 3})
     fleet.cycle()
     assert "no host has 3 GPUs" in fleet.job(job_id).state_reason
+
+
+def test_a_build_is_made_on_hosts_with_the_labels_of_the_job(fleet: Fleet) -> None:
+    other = replace(fleet, node_id=enrol_host(fleet.units, "beta"))
+    for one in (fleet, other):
+        beat(one)
+    with fleet.units.begin(OPERATOR, node_labels.LABEL) as unit:
+        node_labels.set_labels(unit, "beta", {"cpu": "arm"}, reason="it is one")
+    job_id = fleet.submit(program=PROGRAM, node_labels={"required": {"cpu": ["arm"]}})
+    fleet.cycle()
+    assert requested(fleet, job_id).fleet.node_id == other.node_id
 
 
 def test_a_build_delays_neither_checks_nor_the_builds_of_other_tenants(fleet: Fleet) -> None:

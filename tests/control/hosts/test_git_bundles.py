@@ -109,7 +109,7 @@ def test_a_host_without_git_is_not_requested(fleet: Fleet) -> None:
     with fleet.units.read() as session:
         assert session.get(PlacementPreflight, job_id) is None
     assert fleet.attempts(job_id) == []
-    assert "waits for a host with git and" in fleet.job(job_id).state_reason
+    assert "has git and makes nothing else" in fleet.job(job_id).state_reason
 
 
 def test_the_order_of_the_preflight_names_what_to_fetch(fleet: Fleet) -> None:
