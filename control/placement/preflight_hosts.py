@@ -19,7 +19,7 @@ from muster.domain.job.preflight import PreflightState
 from muster.domain.job.request import ENVIRONMENT, GIT
 from muster.domain.residency import ANY, Residency
 from muster.domain.state_sets import OUT_OF_SERVICE
-from muster.domain.states import Contact
+from muster.domain.states import Contact, JobState
 from muster.wire.host import PACKAGES, SOURCE_PACKAGES
 
 PREFLIGHTS: Final = "look"
@@ -33,14 +33,15 @@ class BusyHosts:
     """Hosts that take no further preflight now.
 
     A check takes seconds, and a host runs one at a time. A build may take minutes. It delays no check, and it delays a
-    build of another tenant only where a host runs ``MOST_BUILDS``.
+    build of another tenant only where a host runs ``MOST_BUILDS``. A host ends what it runs for a job that waits no
+    more with its next heartbeat.
     """
 
     def __init__(self, session: Session, now: datetime) -> None:
         self._checking = set[NodeId]()
         self._building: dict[NodeId, set[TenantId]] = {}
         query = select(PlacementPreflight.node_id, Job).join(Job, Job.id == PlacementPreflight.job_id)
-        for node_id, job in session.execute(query.where(is_open(now))):
+        for node_id, job in session.execute(query.where(is_open(now), Job.state == JobState.QUEUED)):
             self.take(node_id, job)
 
     def of(self, job: Job) -> AbstractSet[NodeId]:
