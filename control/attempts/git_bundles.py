@@ -6,7 +6,7 @@ from sqlalchemy import select
 
 from control.attempts.mapping import job_request, replace_request
 from control.content.uses import pin_folder
-from control.core.unit_of_work import UnitOfWork
+from control.core.unit_of_work import SCHEDULER_CHANNEL, UnitOfWork
 from muster.db.models import Job, StoredFolder
 from muster.domain.errors import ValidationFailedError
 from muster.domain.job.git_spec import GitSource, is_allowed
@@ -47,16 +47,19 @@ def take_bundle(unit: UnitOfWork, job: Job, folder: StoredFolder) -> None:
         replace_request(job, bundle=folder.digest, awaits_bundle=False)
 
 
-def await_damaged_again(unit: UnitOfWork, job: Job) -> None:
-    """Have the bundle of a locked job made again, if the store lacks a part of it."""
+def await_damaged_again(unit: UnitOfWork, job: Job) -> bool:
+    """Have the bundle of a locked job made again, if the store lacks a part of it. Return whether it is made again."""
     digest = job_request(job).bundle
     if digest is None or git_of(unit, job) is None:
-        return
+        return False
     is_whole = select(StoredFolder.id).where(
         StoredFolder.tenant_id == job.tenant_id,
         StoredFolder.kind == FolderKind.BUNDLE,
         StoredFolder.digest == digest,
         StoredFolder.state == FolderState.COMPLETE,
     )
-    if unit.session.scalars(is_whole).first() is None:
-        replace_request(job, bundle=None, awaits_bundle=True)
+    if unit.session.scalars(is_whole).first() is not None:
+        return False
+    replace_request(job, bundle=None, awaits_bundle=True)
+    unit.wake(SCHEDULER_CHANNEL)
+    return True

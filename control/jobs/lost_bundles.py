@@ -1,10 +1,15 @@
-"""Jobs whose bundle lost a part in the store: they are held, and continue by themselves once it is uploaded again."""
+"""Jobs whose bundle lost a part in the store: they are held, and continue by themselves once it is uploaded again.
+
+A bundle of a git commit is made again without them.
+"""
 
 from typing import Final
 
-from sqlalchemy import select
+from sqlalchemy import false, func, select
 
 from control.attempts.attempts import lock_job, step_job
+from control.attempts.git_bundles import await_damaged_again
+from control.attempts.mapping import job_request
 from control.content.uses import note_awaited
 from control.core.unit_of_work import UnitOfWorkFactory, declare_action, retrying
 from control.policy.policies import active_policy
@@ -23,7 +28,7 @@ _PRINCIPAL: Final = system_principal("content")
 
 
 def keep_jobs_once(units: UnitOfWorkFactory) -> bool:
-    """Hold pending jobs whose bundle is incomplete, and release those whose bundle is whole again.
+    """Hold pending jobs whose bundle is incomplete, or have it made again, and release those whose bundle is whole.
 
     A job that was submitted with a whole bundle is pending with an incomplete one only if the store lost a part of it.
     Return whether more is left to do.
@@ -45,6 +50,7 @@ def _to_hold(units: UnitOfWorkFactory) -> list[tuple[JobId, str]]:
             StoredFolder.kind == FolderKind.BUNDLE,
             StoredFolder.state == FolderState.UPLOADING,
             Job.state.in_(JOBS_THAT_WAIT_FOR_GPUS),
+            ~func.coalesce(Job.request["awaits_bundle"].as_boolean(), false()),
         )
         .order_by(Job.id)
     )
@@ -68,10 +74,16 @@ def _to_release(units: UnitOfWorkFactory) -> list[JobId]:
 def _hold(units: UnitOfWorkFactory, job_id: JobId, digest: str) -> None:
     with units.begin(_PRINCIPAL, HOLD) as unit:
         job = lock_job(unit, job_id)
-        if job.state not in JOBS_THAT_WAIT_FOR_GPUS or not note_awaited(unit, job_id):
+        if job.state not in JOBS_THAT_WAIT_FOR_GPUS or job_request(job).awaits_bundle:
             return
-        why = f"the content store lost a part of its bundle {digest[:12]}: submit the same folder again"
-        event = jobs.HoldRequested(f"{why}, and this job continues by itself")
+        lost = f"the content store lost a part of its bundle {digest[:12]}"
+        if await_damaged_again(unit, job):
+            told = {"reason": f"{lost}: a host makes it from its commit again"}
+            unit.emit("job.bundle_lost", "job", job.id, tenant_id=job.tenant_id, payload=told)
+            return
+        if not note_awaited(unit, job_id):
+            return
+        event = jobs.HoldRequested(f"{lost}: submit the same folder again, and this job continues by itself")
         step_job(unit, job, event, active_policy(unit.session))
 
 

@@ -36,6 +36,8 @@ def require_residency(session: Session, spec: JobSpec, tenant_id: TenantId, stor
 def _parts_in_the_store(spec: JobSpec) -> Iterator[str]:
     if spec.program.bundle is not None:
         yield "/program/bundle"
+    if spec.program.git is not None:
+        yield "/program/git"
     if spec.program.environment is not None:
         yield "/program/environment"
     if spec.outputs:

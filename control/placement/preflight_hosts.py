@@ -34,7 +34,8 @@ class BusyHosts:
     """Hosts that take no further preflight now.
 
     A check takes seconds, and a host runs one at a time. A build may take minutes. It delays no check, and it delays a
-    build of another tenant only where a host runs ``MOST_BUILDS``.
+    build of another tenant only where a host runs ``MOST_BUILDS``. A host ends what it runs for a job that waits no
+    more with its next heartbeat.
     """
 
     def __init__(self, session: Session, now: datetime) -> None:

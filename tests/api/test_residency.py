@@ -92,6 +92,18 @@ def test_a_job_outside_its_tenants_rule_is_refused_at_its_submission_by_the_fiel
         assert (fault["pointer"], fault["code"]) == ("/checkpoint/store", "outside_residency")
 
 
+def test_a_job_within_the_rule_is_tried_again_with_the_same_store(api: Api) -> None:
+    set_rule(api, **RULE)
+    job = {"name": "j", "program": {"script": "/srv/train.py"}, "outputs": ["model"]}
+    made = api.client.post("/v1/jobs", json=job, headers=api.headers("tenant_member"))
+    assert made.status_code == 201, made.text
+    path = f"/v1/jobs/{made.json()['id']}/cancel"
+    assert api.client.post(path, json={}, headers=api.headers("tenant_member")).status_code == 200
+    again = {"selector": {"name": "j"}, "reason": "again", "expected": 1}
+    found = api.client.post("/v1/jobs/retry", json=again, headers=api.headers("tenant_member")).json()
+    assert [(each["outcome"], each["why"]) for each in found["items"]] == [("changed", None)]
+
+
 def test_the_commands_set_show_and_lift_it_and_name_what_to_do(typed: Typed, api: Api) -> None:
     name, why = name_of(api), ("--reason", "contract")
     words = typed.run(

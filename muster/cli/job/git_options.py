@@ -75,8 +75,10 @@ def commit_named(url: str, name: str) -> str:
         commit, is_line, ref = line.partition("\t")
         if is_line:
             found[ref] = commit
-    # An annotated tag is an object of its own; with ^{} it is the commit.
-    ids = {found.get(f"{ref}^{{}}", commit) for ref, commit in found.items() if not ref.endswith("^{}")}
+    # It also prints refs whose path just ends in the name: other branches. An annotated tag is an object of its own;
+    # with ^{} it is the commit.
+    refs = [ref for ref in (name, f"refs/{name}", f"refs/tags/{name}", f"refs/heads/{name}") if ref in found]
+    ids = {found.get(f"{ref}^{{}}", found[ref]) for ref in refs}
     if len(ids) != 1:
         words = f"{url} has no branch or tag {name}" if not ids else f"{url} has several commits by the name {name}"
         raise CommandError(words, advice, Exit.USAGE)

@@ -62,7 +62,8 @@ def _require_plain(text: str, parts: SplitResult, port: int | None) -> None:
     if any(character.isspace() or character in "\\'\"`$" for character in unquote(text)):
         raise ValueError("must have no space, quote, backslash or `$`")
     if parts.scheme == "file":
-        if parts.netloc or posixpath.normpath(parts.path) != parts.path.rstrip("/"):
+        path = unquote(parts.path)  # as git reads it
+        if parts.netloc or posixpath.normpath(path) != path.rstrip("/"):
             raise ValueError("must be file:///PATH without '..', '.' or doubled slashes")
         return
     if not parts.hostname or not _HOST.fullmatch(parts.hostname) or port == 0:

@@ -48,6 +48,10 @@ def test_a_branch_is_the_commit_that_it_is_now(
     tree.commit(more=b"more\n")
     assert submit(muster, served, "--git", server.url, "--commit", "v1", "src/train.py").returncode == Exit.OK
     assert newest(served)["git"]["commit"] == commit, "of an annotated tag the commit"
+    tree.git("push", "--quiet", str(tree.bare), "HEAD:refs/heads/later/main", "HEAD:refs/heads/later/absent")
+    tree.git("push", "--quiet", "--force", str(tree.bare), f"{commit}:refs/heads/main")
+    assert submit(muster, served, "--git", server.url, "--commit", "main", "src/train.py").returncode == Exit.OK
+    assert newest(served)["git"]["commit"] == commit, "and not that of later/main"
     absent = submit(muster, served, "--git", server.url, "--commit", "absent", "src/train.py")
     assert absent.returncode == Exit.USAGE
     assert f"{server.url} has no branch or tag absent" in " ".join(absent.stderr.split())

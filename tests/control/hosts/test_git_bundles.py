@@ -10,6 +10,7 @@ from control.content import collection
 from control.core.unit_of_work import UnitOfWorkFactory
 from control.hosts import environments
 from control.jobs import jobs
+from control.jobs.lost_bundles import keep_jobs_once
 from control.policy.policies import ACTIVATE, store_policy
 from control.secrets.key_file import FileKeys
 from muster.content.manifest import VERSION, Entry, Kind, Manifest, digest_of, encode
@@ -175,16 +176,36 @@ def test_a_released_job_whose_bundle_was_damaged_has_it_made_again(fleet: Fleet,
     digest = stored(fleet)
     part.ask(built=digest)
     part.report("unfit", "the content store lacks a chunk")
-    with fleet.units.begin(OPERATOR, collection.EXPIRE, quiet=True) as unit:
-        damaged = update(StoredFolder).values(state=FolderState.UPLOADING, completed_at=None)
-        unit.session.execute(damaged.execution_options(synchronize_session=False))
+    damage(fleet)
     with fleet.units.begin(fleet.tenant, jobs.RELEASE) as unit:
         jobs.release(unit, part.job_id)
+    keep_jobs_once(fleet.units)
+    assert fleet.job(part.job_id).state is JobState.QUEUED
     clock.advance(61)
     beat(fleet)
     fleet.cycle()
     [order] = beat(fleet)
     assert part_of(fleet, part.job_id, order).ask().state == "build"
+
+
+def test_a_waiting_job_whose_bundle_was_damaged_has_it_made_again_by_itself(fleet: Fleet, clock: SetClock) -> None:
+    part = begun(fleet)
+    part.ask()
+    part.ask(built=stored(fleet))
+    part.report("fit")
+    damage(fleet)
+    keep_jobs_once(fleet.units)
+    clock.advance(61)
+    beat(fleet)
+    fleet.cycle()
+    [order] = beat(fleet)
+    assert part_of(fleet, part.job_id, order).ask().state == "build"
+
+
+def damage(fleet: Fleet) -> None:
+    with fleet.units.begin(OPERATOR, collection.EXPIRE, quiet=True) as unit:
+        damaged = update(StoredFolder).values(state=FolderState.UPLOADING, completed_at=None)
+        unit.session.execute(damaged.execution_options(synchronize_session=False))
 
 
 def test_a_key_of_another_commit_is_none_of_this_job(fleet: Fleet) -> None:

@@ -245,6 +245,17 @@ def test_a_host_is_woken_when_the_job_that_it_checks_waits_no_more(looking: Look
     assert (message.key, message.payload) == (host.node_id, {"attempt_id": order.order.attempt_id})
 
 
+def test_a_host_takes_the_next_job_once_the_one_that_it_checks_waits_no_more(looking: Looking) -> None:
+    stage = looking.stage
+    job_ids = [stage.submit("on_demand", shape=GANG) for _ in range(5)]
+    stage.cycle()
+    stage.cancel(job_ids[0])
+    stage.cycle()
+    looking.beat_all()
+    checked = {order.order.job_id for orders in looking.received.values() for order in orders}
+    assert checked == set(job_ids[1:])
+
+
 def test_one_that_came_after_the_hosts_were_requested_is_not_placed_in_that_cycle(looking: Looking) -> None:
     job_id = looking.stage.submit("on_demand", shape=GANG)
     with looking.stage.units.read() as session:

@@ -37,6 +37,7 @@ from tests.lock_waits import wait_for_a_lock
 
 AMS = Residency(sites=frozenset({"ams"}))
 MAIN = StorePlace("main", "ams")
+COMMIT = {"url": "https://git.example.org/code", "commit": "0a" * 20}
 WHOLE = {"nodes": 1, "gpus_per_node": 2}
 LIFTED = Residency()
 
@@ -290,12 +291,12 @@ def test_content_is_refused_at_submission_and_at_upload_where_the_store_is_outsi
     for attempt in (
         lambda unit: bundles.begin(unit, manifest(other=b"x"), store=abroad),
         lambda unit: bundles.confirm(unit, code.digest, wanted, store=abroad),
-        lambda unit: plan_job(
-            unit,
-            JobSpec.model_validate(
-                {"name": "j", "program": {"script": "/srv/train.py"}, "outputs": ["model"]}, strict=False
-            ),
-            store=abroad,
+        *(
+            lambda unit, spec=spec: plan_job(unit, JobSpec.model_validate(spec, strict=False), store=abroad)
+            for spec in (
+                {"name": "j", "program": {"script": "/srv/train.py"}, "outputs": ["model"]},
+                {"name": "j", "program": {"script": "train.py", "git": COMMIT}},
+            )
         ),
     ):
         with (

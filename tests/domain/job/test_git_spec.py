@@ -64,6 +64,8 @@ def test_a_url_of_a_repository(url: str) -> None:
         ("https://git.example.org:x/code", "is no URL"),
         ("file://host/srv/code", "must be file:///PATH"),
         ("file:///srv/../etc", "must be file:///PATH"),
+        ("file:///srv/git/%2e%2e/other", "must be file:///PATH"),
+        ("file:///srv/git%2F..%2fother", "must be file:///PATH"),
     ],
 )
 def test_any_other_url_is_refused_with_what_is_accepted(url: str, words: str) -> None:

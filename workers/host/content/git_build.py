@@ -59,7 +59,7 @@ def run(order: GitBuildOrder) -> BuildEnd:
             free_bytes=order.free_bytes,
         )
         repository.fetch(order.commit)
-        files = repository.files_of(order.commit)
+        files = repository.files_of(order.commit, order.max_files)
         _require_within(files, order)
         repository.check_out(order.commit, target)
         _require_no_pointers(files, target)

@@ -5,6 +5,7 @@ import shutil
 import signal
 import subprocess
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -16,6 +17,9 @@ from workers.host.content.git_secret import SecretAccess
 _POLL_S: Final = 0.1
 _MEASURE_S: Final = 0.5
 _MOST_WORDS: Final = 1 << 14
+_BYTES_A_FILE: Final = 1 << 10
+"""Of the list of a commit's files, for each that a bundle may have: a tree may have another in it many times over."""
+_FEW_WORDS: Final = 1 << 20
 _CONFIG: Final = """
 [protocol]
     allow = never
@@ -124,10 +128,11 @@ class Repository:
     def _absent(self, commit: str) -> GitFaultError:
         return GitFaultError("final", f"the repository {self._url} has no commit {commit}: was it pushed?")
 
-    def files_of(self, commit: str) -> list[FoundFile]:
-        """Return the paths of a commit that is here."""
+    def files_of(self, commit: str, max_files: int) -> list[FoundFile]:
+        """Return the paths of a commit that is here. Raises GitFaultError: they are many more than ``max_files``."""
         found = []
-        for line in self._run("ls-tree", "-r", "-l", "-z", "--full-tree", commit).split("\0"):
+        most = _FEW_WORDS + max_files * _BYTES_A_FILE
+        for line in self._run("ls-tree", "-r", "-l", "-z", "--full-tree", commit, most_printed=most).split("\0"):
             about, is_path, path = line.partition("\t")
             if is_path:
                 mode, _, _, size = about.split()
@@ -139,7 +144,7 @@ class Repository:
         self._tree = target
         self._run("checkout", "--quiet", "--force", "--detach", commit)
 
-    def _run(self, command: str, *args: str) -> str:
+    def _run(self, command: str, *args: str, most_printed: int = _FEW_WORDS) -> str:
         """Return what the command prints. Raises GitFaultError: it fails, takes too long or too much of the disk."""
         line = ["git", f"--git-dir={self._git_dir}", f"--work-tree={self._tree}", command, *args]
         self._tree.mkdir(exist_ok=True)
@@ -156,7 +161,7 @@ class Repository:
                 start_new_session=True,
             )
             try:
-                self._wait_for(process)
+                self._wait_for(process, lambda: os.fstat(printed).st_size > most_printed)
             finally:
                 words = self._logged(command, errors)
             if process.returncode != 0:
@@ -175,7 +180,7 @@ class Repository:
             log.write(f"git {command}\n{words}")
         return words
 
-    def _wait_for(self, process: "subprocess.Popen[bytes]") -> None:
+    def _wait_for(self, process: "subprocess.Popen[bytes]", prints_too_much: Callable[[], bool]) -> None:
         """Wait for its end. Raises GitFaultError: it was ended, for its time or for its size."""
         measured_s = 0.0
         while process.poll() is None:
@@ -185,16 +190,18 @@ class Repository:
                 fault = GitFaultError("passing", f"{self._url} did not give the commit in time")
             elif now_s > measured_s + _MEASURE_S:
                 measured_s = now_s
-                fault = self._outgrown()
+                fault = self._outgrown(prints_too_much)
             if fault is not None:
                 os.killpg(process.pid, signal.SIGKILL)
                 process.wait()
                 raise fault
             time.sleep(_POLL_S)
-        if (fault := self._outgrown()) is not None:
+        if (fault := self._outgrown(prints_too_much)) is not None:
             raise fault
 
-    def _outgrown(self) -> GitFaultError | None:
+    def _outgrown(self, prints_too_much: Callable[[], bool]) -> GitFaultError | None:
+        if prints_too_much():
+            return GitFaultError("final", "the commit has far more files than are accepted (content.bundle_files)")
         if _bytes_in(self._git_dir) > self._max_bytes:
             words = "the commit's packed files have more than twice the bytes of a bundle (content.bundle_bytes)"
             return GitFaultError("final", words)

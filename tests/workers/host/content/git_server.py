@@ -39,10 +39,11 @@ class WorkTree:
         subprocess.run([GIT, "init", "--quiet", "--bare", "--initial-branch=main", tree.bare], check=True)
         return tree
 
-    def git(self, *words: str) -> str:
+    def git(self, *words: str, stdin: str | None = None) -> str:
         done = subprocess.run(
             [GIT, "-C", self.folder, *words],
             env={**os.environ, **_AUTHOR},
+            input=stdin,
             capture_output=True,
             text=True,
             check=True,

@@ -246,6 +246,20 @@ def test_a_commit_that_is_too_large_names_its_largest_files(server: GitServer, t
     assert words == "the commit has 2 files, and 1 are accepted (content.bundle_files)"
 
 
+def test_a_tree_that_has_itself_in_it_many_times_over_is_not_listed_to_its_end(
+    server: GitServer, tree: WorkTree, tmp_path: Path
+) -> None:
+    """Ten to the twelfth files, of which the repository has twelve objects."""
+    tree.commit(**{"main.py": b"print(1)\n"})
+    inner = tree.git("rev-parse", "HEAD^{tree}")
+    for _ in range(12):
+        inner = tree.git("mktree", stdin="".join(f"040000 tree {inner}\td{number}\n" for number in range(10)))
+    commit = tree.git("commit-tree", "-m", "many", inner)
+    tree.git("push", "--quiet", str(tree.bare), f"{commit}:refs/heads/many")
+    found, words = fault(built(tmp_path / "own", server.url, commit))
+    assert (found, words) == ("final", "the commit has far more files than are accepted (content.bundle_files)")
+
+
 def test_a_pack_that_is_too_large_is_not_fetched_to_its_end(server: GitServer, tree: WorkTree, tmp_path: Path) -> None:
     commit = tree.commit(noise=os.urandom(64 << 20))
     found, words = fault(built(tmp_path / "own", server.url, commit, max_bytes=1 << 20))
