@@ -37,7 +37,7 @@ _MAX_VALUES: Final = 1 << 19
 _AT_ONCE: Final = 2
 """So many manifests are read at a time, for their memory."""
 _WAIT_S: Final = 10.0
-"""So long a request waits for those that are read. Where a file system hangs, requests are refused then, not kept."""
+"""So long a request waits for its turn. Where a file system hangs, requests are refused after it, not kept."""
 _RANK: Final = re.compile(r"rank-([0-9]{5,9})\.pt")
 _FOLDER_FLAGS: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _FILE_FLAGS: Final = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY
@@ -225,7 +225,7 @@ def _content(file: FileIO) -> bytes:
 
 
 def _sizes_in(manifest: bytes) -> "array[int]":
-    """Return the size of each rank's file. Raises S3Error: no runtime of ours writes such a manifest."""
+    """Return the size of each rank's file. Raises S3Error: our runtime writes no such manifest."""
     if sum(manifest.count(each) for each in (b",", b"[", b"{")) > _MAX_VALUES:
         raise S3Error("NotImplemented", "the checkpoint's manifest has too many values for this address")
     try:
