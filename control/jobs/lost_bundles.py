@@ -5,10 +5,10 @@ A bundle of a git commit is made again without them.
 
 from typing import Final
 
-from sqlalchemy import false, func, select
+from sqlalchemy import or_, select
 
 from control.attempts.attempts import lock_job, step_job
-from control.attempts.git_bundles import await_damaged_again
+from control.attempts.git_bundles import await_damaged_again, git_of
 from control.attempts.mapping import job_request
 from control.content.uses import note_awaited
 from control.core.unit_of_work import UnitOfWorkFactory, declare_action, retrying
@@ -50,7 +50,8 @@ def _to_hold(units: UnitOfWorkFactory) -> list[tuple[JobId, str]]:
             StoredFolder.kind == FolderKind.BUNDLE,
             StoredFolder.state == FolderState.UPLOADING,
             Job.state.in_(JOBS_THAT_WAIT_FOR_GPUS),
-            ~func.coalesce(Job.request["awaits_bundle"].as_boolean(), false()),
+            # A commit may have had another bundle before, and while it is made again there is none.
+            StoredFolder.digest == Job.request["bundle"].astext,
         )
         .order_by(Job.id)
     )
@@ -59,13 +60,19 @@ def _to_hold(units: UnitOfWorkFactory) -> list[tuple[JobId, str]]:
 
 
 def _to_release(units: UnitOfWorkFactory) -> list[JobId]:
-    """Return jobs that await a whole folder, and jobs that are not held any more, as after a release by a person."""
+    """Return jobs whose folder is whole, or is made from a commit, and jobs that a person, for one, has released."""
     query = (
         select(FolderJob.job_id)
         .join(StoredFolder, StoredFolder.id == FolderJob.folder_id)
         .join(Job, Job.id == FolderJob.job_id)
         .where(FolderJob.is_awaited)
-        .where((StoredFolder.state == FolderState.COMPLETE) | (Job.state != JobState.HELD))
+        .where(
+            or_(
+                StoredFolder.state == FolderState.COMPLETE,
+                Job.state != JobState.HELD,
+                Job.spec["program"]["git"].astext.is_not(None),
+            )
+        )
     )
     with units.read() as session:
         return [JobId(job_id) for job_id in session.scalars(query.order_by(FolderJob.job_id).limit(_BATCH))]
@@ -90,14 +97,17 @@ def _hold(units: UnitOfWorkFactory, job_id: JobId, digest: str) -> None:
 def _release(units: UnitOfWorkFactory, job_id: JobId) -> None:
     with units.begin(_PRINCIPAL, RELEASE) as unit:
         job = lock_job(unit, job_id)
-        rows = select(FolderJob, StoredFolder.state).join(StoredFolder, StoredFolder.id == FolderJob.folder_id)
+        rows = select(FolderJob, StoredFolder).join(StoredFolder, StoredFolder.id == FolderJob.folder_id)
         rows = rows.where(FolderJob.job_id == job_id, FolderJob.is_awaited)
-        for row, state in unit.session.execute(rows):
-            if job.state is JobState.HELD and state is not FolderState.COMPLETE:
+        is_of_commit = git_of(unit, job) is not None
+        for row, folder in unit.session.execute(rows):
+            is_whole = folder.state is FolderState.COMPLETE
+            if job.state is JobState.HELD and not is_whole and not is_of_commit:
                 continue
             row.is_awaited = False
             if job.state is JobState.HELD:
-                digest = unit.session.get_one(StoredFolder, row.folder_id).digest
-                told = {"reason": f"its bundle {digest[:12]} is whole again"}
+                what_follows = "is whole again" if is_whole else "is made from its commit again"
+                told = {"reason": f"its bundle {folder.digest[:12]} {what_follows}"}
                 unit.emit("job.released", "job", job.id, tenant_id=job.tenant_id, payload=told)
                 step_job(unit, job, jobs.ReleaseRequested(), active_policy(unit.session))
+                await_damaged_again(unit, job)

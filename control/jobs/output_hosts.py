@@ -15,11 +15,9 @@ from control.policy.policies import active_policy
 from muster.db.models import Attempt, AttemptHost, Event, JobOutput, Node, StoredFolder
 from muster.domain.ids import AttemptId, JobId, NodeId
 from muster.domain.states import AttemptState, Contact, HostPartState
-from muster.domain.stored_content import OUTPUTS_FACT, FolderState, HostOutputsState
+from muster.domain.stored_content import OUTPUTS_FACT, OUTPUTS_GIVEN_UP, FolderState, HostOutputsState
 
 _NOTE_KIND: Final = "job.outputs_noted"
-_NOTHING_MORE: Final = "nothing is uploaded"
-"""With these words a host's note begins if it gives outputs up (``workers.host.outputs``)."""
 BY_RANK: Final = Sort((SortKey(AttemptHost.node_rank, attrgetter("node_rank"), number_in),))
 """The order of an attempt's hosts."""
 _Hosts = Select[AttemptHost, Attempt, str, Contact, StoredFolder]
@@ -140,7 +138,7 @@ def _given_up(unit: UnitOfWork, job_id: JobId, attempt_id: AttemptId) -> dict[in
         Event.payload["attempt_id"].astext == attempt_id,
         Event.payload["found"].astext == "failed",
         Event.payload["step"].astext.is_(None),
-        func.starts_with(Event.payload["words"].astext, _NOTHING_MORE),
+        func.starts_with(Event.payload["words"].astext, OUTPUTS_GIVEN_UP),
     )
     return {int(payload["node_rank"]): str(payload["words"]) for payload in unit.session.scalars(query)}
 

@@ -5,6 +5,8 @@ from typing import Final
 
 OUTPUTS_FACT: Final = "outputs"
 """Member of a host's proof of cleanness: ``HostOutputsState.WAITING`` or ``NOTHING``."""
+OUTPUTS_GIVEN_UP: Final = "nothing is uploaded"
+"""With these words a host's note about outputs begins, if it gives them up."""
 
 
 class FolderKind(StrEnum):

@@ -8,11 +8,16 @@ the digest that the job reported: an address leads to no other bytes, whatever r
 import hashlib
 import json
 import os
+import re
 import stat
+import sys
 import tarfile
 import threading
-from collections.abc import Iterator, Sequence
+from array import array
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from io import FileIO
 from pathlib import Path, PurePosixPath
 from typing import Final, NamedTuple
@@ -24,7 +29,16 @@ from muster.store.service.stream import Stream
 from muster.store.service.whole_files import Piece, WholeFile, serve_file
 
 MANIFEST: Final = "MANIFEST.json"
-MAX_MANIFEST_BYTES: Final = 32 << 20
+MAX_MANIFEST_BYTES: Final = 16 << 20
+MAX_FILES: Final = 1 << 16
+"""Also of ranks: each has one file."""
+_MAX_VALUES: Final = 1 << 19
+"""In a manifest. Programs of tenants write it, and this process has little memory for what a parser makes of it."""
+_AT_ONCE: Final = 2
+"""So many manifests are read at a time, for their memory."""
+_WAIT_S: Final = 10.0
+"""So long a request waits for its turn. Where a file system hangs, requests are refused after it, not kept."""
+_RANK: Final = re.compile(r"rank-([0-9]{5,9})\.pt")
 _FOLDER_FLAGS: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _FILE_FLAGS: Final = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY
 _PARTS_IN_ARCHIVE: Final = 2
@@ -40,40 +54,60 @@ class _Member(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class _Generation:
-    """A checkpoint that was found. ``owner``: of its manifest. ``members``: its files, and the manifest as the last."""
+    """A checkpoint that was found. ``owner``: of its manifest. ``sizes``: of each rank's file."""
 
     root: Path
     parts: tuple[str, ...]
-    manifest: bytes
     owner: int
-    members: tuple[_Member, ...]
+    sizes: "array[int]"
+    manifest_bytes: int
+
+    def members(self) -> Iterator[_Member]:
+        """Yield its files. The manifest is last: without it nothing uses the rest."""
+        for rank, num_bytes in enumerate(self.sizes):
+            yield _Member(_name_of(rank), num_bytes)
+        yield _Member(MANIFEST, self.manifest_bytes)
 
     def member(self, name: str) -> _Member:
-        found = next((one for one in self.members if one.name == name), None)
-        if found is None:
+        """Raise S3Error unless it has a file of this name."""
+        if name == MANIFEST:
+            return _Member(MANIFEST, self.manifest_bytes)
+        found = _RANK.fullmatch(name)
+        if found is None or (rank := int(found[1])) >= len(self.sizes) or name != _name_of(rank):
             raise S3Error("NoSuchKey", "the checkpoint has no such file")
-        return found
+        return _Member(name, self.sizes[rank])
 
 
 class CheckpointFolders:
-    """Checkpoints below ``roots``. Threads share it. ``working``: so many of them at a time read manifests."""
+    """Checkpoints below ``roots``. Threads share it."""
 
-    def __init__(self, roots: Sequence[Path], working: threading.Semaphore) -> None:
-        self._roots, self._working = tuple(roots), working
+    def __init__(self, roots: Sequence[Path]) -> None:
+        self._roots, self._reading = tuple(roots), threading.Semaphore(_AT_ONCE)
 
     def serve(self, head: Head, stream: Stream, manifest: str, query: dict[str, str]) -> None:
         """Answer a verified GET or HEAD for a checkpoint with this manifest's digest. Raises S3Error."""
-        with self._working:
-            found = self._found(manifest, query.get(FOLDER, ""))
         name = query.get(FILE)
-        wanted = found.members if name is None else (found.member(name),)
-        segments = _archive(found, wanted) if name is None else [_Segment(wanted[0].num_bytes, wanted[0], b"")]
+        with self._turn():
+            found = self._found(manifest, query.get(FOLDER, ""))
+        one = None if name is None else found.member(name)
         etag = hashlib.sha256(f"{manifest} {name or ''}".encode()).hexdigest()[:32]
 
         def pieces(start: int, num_bytes: int) -> Iterator[Piece]:
-            return _pieces(found, segments, start, num_bytes)
+            return _pieces(_archive(found) if one is None else [_file(found, one)], start, num_bytes)
 
-        serve_file(head, stream, query, WholeFile(sum(each.num_bytes for each in segments), etag, pieces))
+        serve_file(
+            head, stream, query, WholeFile(_archive_bytes(found) if one is None else one.num_bytes, etag, pieces)
+        )
+
+    @contextmanager
+    def _turn(self) -> Iterator[None]:
+        """Raise S3Error: others' checkpoints are still being found."""
+        if not self._reading.acquire(timeout=_WAIT_S):  # uploads have turns of their own, and do not wait here
+            raise S3Error("SlowDown", "the folders of checkpoints do not answer in time")
+        try:
+            yield
+        finally:
+            self._reading.release()
 
     def _found(self, manifest: str, folder: str) -> _Generation:
         """Return the checkpoint. Raises S3Error."""
@@ -88,8 +122,7 @@ class CheckpointFolders:
             if hashlib.sha256(content).hexdigest() != manifest:
                 words = "the checkpoint's manifest is not the one that the job reported: it was replaced or damaged"
                 raise S3Error("NoSuchKey", words)
-            members = (*_members_in(content), _Member(MANIFEST, len(content)))
-            return _Generation(root, parts, content, owner, members)
+            return _Generation(root, parts, owner, _sizes_in(content), len(content))
         words = "no folder that this process reads has the checkpoint (MUSTER_STORE_CHECKPOINT_DIRS): it was removed"
         raise S3Error("NoSuchKey", f"{words}, or is on its host alone")
 
@@ -105,28 +138,27 @@ class CheckpointFolders:
 
 
 class _Segment(NamedTuple):
-    """A part of an answer: a member's bytes, or ``plain``."""
+    """A part of an answer. ``piece``: returns so many bytes of it from a start on; may raise S3Error."""
 
     num_bytes: int
-    member: _Member | None
-    plain: bytes
+    piece: Callable[[int, int], Piece]
 
 
-def _archive(found: _Generation, members: Sequence[_Member]) -> list[_Segment]:
-    """Return a tar of the checkpoint, below its own name. The manifest is last: without it nothing uses the rest."""
-    segments: list[_Segment] = []
-    for one in members:
-        about = tarfile.TarInfo("/".join((*found.parts[-_PARTS_IN_ARCHIVE:], one.name)))
-        about.size, about.mode = one.num_bytes, 0o644
-        header = about.tobuf(tarfile.GNU_FORMAT)
-        segments += [_Segment(len(header), None, header), _Segment(one.num_bytes, one, b"")]
-        padding = bytes(-one.num_bytes % tarfile.BLOCKSIZE)
-        segments.append(_Segment(len(padding), None, padding))
-    end = bytes(2 * tarfile.BLOCKSIZE)
-    return [*segments, _Segment(len(end), None, end)]
+def _archive(found: _Generation) -> Iterator[_Segment]:
+    """Yield a tar of the checkpoint, below its own name; ``_archive_bytes`` has its size."""
+    for one in found.members():
+        yield _Segment(tarfile.BLOCKSIZE, partial(_header, found, one))
+        yield _file(found, one)
+        yield _Segment(-one.num_bytes % tarfile.BLOCKSIZE, _zeros)
+    yield _Segment(2 * tarfile.BLOCKSIZE, _zeros)
 
 
-def _pieces(found: _Generation, segments: Sequence[_Segment], start: int, num_bytes: int) -> Iterator[Piece]:
+def _archive_bytes(found: _Generation) -> int:
+    size = tarfile.BLOCKSIZE
+    return sum(size + one.num_bytes + -one.num_bytes % size for one in found.members()) + 2 * size
+
+
+def _pieces(segments: Iterable[_Segment], start: int, num_bytes: int) -> Iterator[Piece]:
     """Yield so many bytes from ``start`` on. Raises S3Error: a file is not as the manifest has it."""
     for one in segments:
         if num_bytes == 0:
@@ -135,22 +167,34 @@ def _pieces(found: _Generation, segments: Sequence[_Segment], start: int, num_by
         if length <= 0:
             start -= one.num_bytes
             continue
-        yield _piece(found, one, start, length)
+        yield one.piece(start, length)
         start, num_bytes = 0, num_bytes - length
 
 
-def _piece(found: _Generation, segment: _Segment, start: int, length: int) -> Piece:
-    if segment.member is None or segment.member.name == MANIFEST:
-        plain = segment.plain if segment.member is None else found.manifest
-        return Piece(memoryview(plain)[start : start + length], 0, length)
+def _zeros(_start: int, length: int) -> Piece:
+    return Piece(memoryview(bytes(length)), 0, length)
+
+
+def _header(found: _Generation, one: _Member, start: int, length: int) -> Piece:
+    """Return bytes of a file's header in the archive, which is one block: its name is short."""
+    about = tarfile.TarInfo("/".join((*found.parts[-_PARTS_IN_ARCHIVE:], one.name)))
+    about.size, about.mode = one.num_bytes, 0o644
+    return Piece(memoryview(about.tobuf(tarfile.GNU_FORMAT))[start : start + length], 0, length)
+
+
+def _file(found: _Generation, one: _Member) -> _Segment:
+    return _Segment(one.num_bytes, partial(_file_piece, found, one))
+
+
+def _file_piece(found: _Generation, one: _Member, start: int, length: int) -> Piece:
     try:
-        file = _opened(found.root, found.parts, segment.member.name)
+        file = _opened(found.root, found.parts, one.name)
     except OSError as error:
         raise _unreadable(error) from error
     status = os.fstat(file.fileno())
-    if status.st_size != segment.member.num_bytes or status.st_uid != found.owner:
+    if status.st_size != one.num_bytes or status.st_uid != found.owner:
         file.close()
-        raise S3Error("NoSuchKey", f"{segment.member.name} is not as the checkpoint's manifest has it")
+        raise S3Error("NoSuchKey", f"{one.name} is not as the checkpoint's manifest has it")
     return Piece(file, start, length)
 
 
@@ -180,14 +224,25 @@ def _content(file: FileIO) -> bytes:
     return content
 
 
-def _members_in(manifest: bytes) -> list[_Member]:
+def _sizes_in(manifest: bytes) -> "array[int]":
+    """Return the size of each rank's file. Raises S3Error: our runtime writes no such manifest."""
+    if sum(manifest.count(each) for each in (b",", b"[", b"{")) > _MAX_VALUES:
+        raise S3Error("NotImplemented", "the checkpoint's manifest has too many values for this address")
     try:
-        found = [_Member(str(each["name"]), int(each["size"])) for each in json.loads(manifest)["files"]]
-    except (ValueError, TypeError, KeyError, RecursionError):
+        files = json.loads(manifest)["files"]
+        sizes = array("Q", [each["size"] for each in files])
+        is_ours = all(each["name"] == _name_of(rank) for rank, each in enumerate(files))
+    except (ValueError, TypeError, KeyError, OverflowError, RecursionError):
         raise S3Error("InternalError", "the checkpoint's manifest cannot be read") from None
-    if any("/" in one.name or one.name in {"", ".", "..", MANIFEST} or one.num_bytes < 0 for one in found):
+    if not is_ours or any(size > sys.maxsize for size in sizes):
         raise S3Error("InternalError", "the checkpoint's manifest names what is no file of it")
-    return found
+    if len(sizes) > MAX_FILES:
+        raise S3Error("NotImplemented", "the checkpoint has too many files for this address")
+    return sizes
+
+
+def _name_of(rank: int) -> str:
+    return f"rank-{rank:05d}.pt"
 
 
 def _unreadable(error: OSError) -> S3Error:

@@ -69,7 +69,7 @@ def _keys(settings: Settings) -> KeyFile:
 
 def _handler(settings: Settings, keys: KeyFile, folder: ObjectFolder | None, chunks: Chunks) -> Handler:
     working = threading.Semaphore(max(1, (os.cpu_count() or 2) // 2))
-    checkpoints = CheckpointFolders(settings.store_checkpoint_dirs, working)
+    checkpoints = CheckpointFolders(settings.store_checkpoint_dirs)
     gateway, bucket, region = Gateway(chunks, working), settings.store_bucket, settings.store_region
     return Handler(folder, gateway, keys, bucket, region, working, checkpoints)
 

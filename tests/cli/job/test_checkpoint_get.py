@@ -251,6 +251,17 @@ def test_a_place_that_is_not_read_is_reported_with_what_to_do(
     assert job.reads() == []
 
 
+@pytest.mark.parametrize("digest", ["", "X" * 64])
+def test_a_checkpoint_whose_program_reported_no_digest_is_refused(
+    outputs: ServedOutputs, eight_steps: Path, muster: Command, digest: str
+) -> None:
+    job = Saved(outputs, eight_steps)
+    job.report(8, manifest_sha256=digest)
+    refused = muster.run("ckpt", "get", job.job_id, url=outputs.url)
+    assert refused.returncode == 5
+    assert "has no digest" in refused.stderr
+
+
 def test_a_checkpoint_that_only_its_host_has_is_reported(
     outputs: ServedOutputs, eight_steps: Path, muster: Command
 ) -> None:

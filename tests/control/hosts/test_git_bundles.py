@@ -6,7 +6,8 @@ from pathlib import Path
 import pytest
 from sqlalchemy import select, update
 
-from control.content import collection
+from control.content import check, collection
+from control.content.types import ObjectName
 from control.core.unit_of_work import UnitOfWorkFactory
 from control.hosts import environments
 from control.jobs import jobs
@@ -21,7 +22,7 @@ from muster.domain.job.git_spec import GitSource
 from muster.domain.policy.content import ContentPolicy
 from muster.domain.policy.document import Policy
 from muster.domain.states import JobState
-from muster.domain.stored_content import FolderState
+from muster.domain.stored_content import FolderState, ObjectKind
 from muster.wire.content import EnvironmentAnswer, EnvironmentFailure, EnvironmentRequest
 from muster.wire.host import HOST_CAPABILITIES, PROTOCOL_VERSION, PartBundle, PreflightOrder, PreflightReport
 from muster.wire.sealed_secrets import QuestionKey, context_of
@@ -188,18 +189,27 @@ def test_a_released_job_whose_bundle_was_damaged_has_it_made_again(fleet: Fleet,
     assert part_of(fleet, part.job_id, order).ask().state == "build"
 
 
-def test_a_waiting_job_whose_bundle_was_damaged_has_it_made_again_by_itself(fleet: Fleet, clock: SetClock) -> None:
+def test_a_bundle_that_the_store_lost_is_made_again_by_itself(fleet: Fleet, clock: SetClock) -> None:
     part = begun(fleet)
     part.ask()
-    part.ask(built=stored(fleet))
-    part.report("fit")
-    damage(fleet)
+    digest = stored(fleet)
+    part.ask(built=digest)
+    lost = ObjectName(fleet.tenant_id, ObjectKind.CHUNK, digest_of(b"print()"), 7)
+    check.mark_missing(fleet.units, OPERATOR, [lost])
     keep_jobs_once(fleet.units)
+    for _ in range(2):
+        keep_jobs_once(fleet.units)
+        assert fleet.job(part.job_id).state is JobState.QUEUED
     clock.advance(61)
     beat(fleet)
     fleet.cycle()
     [order] = beat(fleet)
-    assert part_of(fleet, part.job_id, order).ask().state == "build"
+    again = part_of(fleet, part.job_id, order)
+    assert again.ask().state == "build"
+    assert stored(fleet) == digest
+    assert again.ask(built=digest).state == "built"
+    keep_jobs_once(fleet.units)
+    assert fleet.job(part.job_id).state is JobState.QUEUED
 
 
 def damage(fleet: Fleet) -> None:

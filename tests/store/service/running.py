@@ -23,7 +23,7 @@ def running(folder: Path, *, connections: int = 16, reserve_bytes: int = 0) -> I
     working = threading.Semaphore(1)
     gateway = Gateway(FolderChunks(objects), working)
     handler = Handler(
-        objects, gateway, KeyFile(folder / "store.key"), BUCKET, "us-east-1", working, CheckpointFolders((), working)
+        objects, gateway, KeyFile(folder / "store.key"), BUCKET, "us-east-1", working, CheckpointFolders(())
     )
     server = Server(handler, "127.0.0.1", 0, connections=connections)
     stop = threading.Event()

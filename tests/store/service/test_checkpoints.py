@@ -154,6 +154,21 @@ def test_a_file_that_is_gone_cuts_the_archive(served: Served) -> None:
         served.get(manifest, None)
 
 
-def test_a_manifest_that_names_other_files_is_refused(served: Served) -> None:
-    manifest = served.save(files=[{"name": "../rank-00000.pt", "size": 1}])
-    assert served.get(manifest, MANIFEST).status_code == 500
+@pytest.mark.parametrize(
+    ("files", "status"),
+    [
+        ('[{"name": "../rank-00000.pt", "size": 1}]', 500),
+        ('[{"name": "rank-00000.pt", "size": 1}, {"name": "rank-00000.pt", "size": 1}]', 500),
+        ('[{"name": "rank-00000.pt", "size": Infinity}]', 500),
+        (f'[{{"name": "rank-00000.pt", "size": {1 << 63}}}]', 500),
+        (f"[{'[],' * (1 << 19)}0]", 501),
+    ],
+    ids=["outside", "twice", "no number", "no size", "too many values"],
+)
+def test_a_manifest_that_no_runtime_writes_is_refused(served: Served, files: str, status: int) -> None:
+    served.save()
+    content = f'{{"files": {files}}}'.encode()
+    (served.root / NAME / MANIFEST).write_bytes(content)
+    manifest = hashlib.sha256(content).hexdigest()
+    for name in (MANIFEST, "rank-00000.pt", None):
+        assert served.get(manifest, name).status_code == status

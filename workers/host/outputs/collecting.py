@@ -16,6 +16,7 @@ from muster.client.host import HostClient
 from muster.client.uploads import FolderContent
 from muster.content.faults import ChangedFileError
 from muster.content.manifest import decode
+from muster.domain.stored_content import OUTPUTS_GIVEN_UP
 from muster.durable import write_durably
 from muster.failpoints import declare, failpoint
 from workers.host.content.places import WORK
@@ -68,7 +69,7 @@ class Collecting:
         except StoredAlreadyError:  # before a kill, and files of the tenant's own folder have changed since
             return
         except UploadEndedError as fault:
-            self._report(notes.fields_of("failed", f"nothing is uploaded: {fault}"))
+            self._report(notes.fields_of("failed", f"{OUTPUTS_GIVEN_UP}: {fault}"))
 
     def copy(self, wanted: Collection, work: Path) -> None:
         """Copy the files that a running job names, at a checkpoint; ``run`` uploads them. ``work``: its work folder.

@@ -18,6 +18,7 @@ import msgspec
 import structlog
 
 from muster.client.host import HostClient
+from muster.domain.stored_content import OUTPUTS_GIVEN_UP
 from workers.host.bundle_order import BundlesHost
 from workers.host.content.places import SET_ASIDE
 from workers.host.content.removal import remove_work_folder
@@ -151,7 +152,7 @@ class OutputKeeper:
             is_old = wall_ms() - wanted.since_ms > MOST_DAYS * _MS_PER_DAY
             if is_old or (total > self._most_bytes and num_bytes):
                 words = "they waited for too long" if is_old else "more outputs wait on this host than have room there"
-                self._unreported.append((wanted, "failed", f"nothing is uploaded: {words}"))
+                self._unreported.append((wanted, "failed", f"{OUTPUTS_GIVEN_UP}: {words}"))
                 self._remove(place.name)
                 total -= num_bytes
 
