@@ -45,10 +45,10 @@ class BuildNetwork:
 
     def with_refused(self, end: BuildEnd) -> BuildEnd:
         """Return the end with what the build could not reach, if it failed."""
-        refused = set() if self._relay is None else self._relay.refused
+        refused = [] if self._relay is None else self._relay.refused()
         if end.found == "built" or not refused:
             return end
-        named = ", ".join(sorted(map(str, refused)))
+        named = ", ".join(map(str, refused))
         words = f"{end.words}; the build asked for {named}, which is neither the index nor in `package_index_hosts`"
         return msgspec.structs.replace(end, words=words)
 
