@@ -4,12 +4,13 @@ from collections.abc import Callable
 from functools import partial
 from typing import Annotated, Any, Final, TypeVar
 
-from fastapi import APIRouter
+from fastapi import APIRouter, Request
 from fastapi.responses import JSONResponse
 from pydantic import AwareDatetime, Field
 
 from api.bodies import described_by, json_body
 from api.changes import Answer, Change, Changing
+from api.dependencies import dependencies_of
 from api.lists import holder_in, place_in
 from api.permissions import requires
 from control.core.bulk import MOST, BulkOutcome, BulkRequest, BulkResult
@@ -203,12 +204,14 @@ def hold_jobs(
 
 @router.post("/jobs/retry", response_model=documents.BulkAnswer, openapi_extra=described_by(JobsChange))
 def retry_jobs(
+    request: Request,
     principal: Annotated[Principal, requires(Permission.JOB_SUBMIT)],
     wanted: Annotated[JobsChange, json_body(JobsChange)],
     change: Changing,
 ) -> JSONResponse:
     """Submit all matching jobs again that failed or were cancelled and have no copy yet; of a tenant its own."""
-    return _run(change, principal, job_changes.RETRY, wanted, wanted.selector.wanted, job_changes.retry)
+    retry = partial(job_changes.retry, store=dependencies_of(request).store_place)
+    return _run(change, principal, job_changes.RETRY, wanted, wanted.selector.wanted, retry)
 
 
 def _run(

@@ -13,6 +13,7 @@ from control.jobs.listing import JobFilter, conditions_on
 from muster.db.models import Job
 from muster.domain.ids import JobId
 from muster.domain.principals import Permission
+from muster.domain.residency import StorePlace
 from muster.domain.state_sets import JOBS_THAT_WAIT_FOR_GPUS
 from muster.domain.states import TERMINAL_JOB_STATES, JobState
 
@@ -40,12 +41,19 @@ def hold(unit: UnitOfWork, wanted: JobFilter, request: BulkRequest) -> BulkResul
     )
 
 
-def retry(unit: UnitOfWork, wanted: JobFilter, request: BulkRequest) -> BulkResult:
-    """Submit each job again that failed or was cancelled and of which there is no copy. Raises as ``cancel`` does."""
+def retry(unit: UnitOfWork, wanted: JobFilter, request: BulkRequest, *, store: StorePlace | None = None) -> BulkResult:
+    """Submit each job again that failed or was cancelled and of which there is no copy. Raises as ``cancel`` does.
+
+    ``store``: the content store; None: there is none.
+    """
     unit.principal.require(Permission.JOB_SUBMIT)
     is_due = retrying.is_to_be_retried()
     return _changed(
-        unit, wanted, request, is_due, lambda job_id: retrying.retry(unit, JobId(job_id), reason=request.reason)
+        unit,
+        wanted,
+        request,
+        is_due,
+        lambda job_id: retrying.retry(unit, JobId(job_id), reason=request.reason, store=store),
     )
 
 

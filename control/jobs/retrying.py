@@ -16,6 +16,7 @@ from muster.db.models import Job
 from muster.domain.errors import ConflictError, NotFoundError
 from muster.domain.ids import JobId
 from muster.domain.principals import Permission
+from muster.domain.residency import StorePlace
 from muster.domain.states import JobState
 
 RETRIED_STATES: Final = (JobState.FAILED, JobState.CANCELLED)
@@ -28,8 +29,12 @@ def is_to_be_retried() -> ColumnElement[bool]:
     return and_(Job.state.in_(RETRIED_STATES), ~has_copy)
 
 
-def retry(unit: UnitOfWork, job_id: JobId, *, reason: str | None = None) -> SubmittedJob:
+def retry(
+    unit: UnitOfWork, job_id: JobId, *, reason: str | None = None, store: StorePlace | None = None
+) -> SubmittedJob:
     """Submit the job again for its tenant, and return the new one, which begins at its first step.
+
+    ``store``: the content store; None: there is none.
 
     Everything that may refuse it is asked before the first change.
 
@@ -53,4 +58,4 @@ def retry(unit: UnitOfWork, job_id: JobId, *, reason: str | None = None) -> Subm
     spec = original.specification()
     if spec.program.bundle is not None:
         usable_bundle(unit, job.tenant_id, spec.program.bundle)
-    return jobs.submit(unit, spec, tenant_id=job.tenant_id, reason=reason, copied_from=job_id)
+    return jobs.submit(unit, spec, tenant_id=job.tenant_id, reason=reason, copied_from=job_id, store=store)
