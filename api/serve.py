@@ -27,10 +27,11 @@ from control.secrets.key_wrapping import KeyWrapper
 from control.system.liveness import Reporter
 from muster import service_manager
 from muster.domain.errors import SecretKeyError
+from muster.domain.loopback import is_loopback
 from muster.domain.policy.limits import LimitPolicy
 from muster.domain.principals import system_principal
 from muster.processes import Loop, Watched, reporter, start_loop, watch_until
-from muster.settings import Settings, SettingsError, is_loopback
+from muster.settings import Settings, SettingsError
 from muster.store.objects import ObjectStore
 
 BEAT_S: Final = 5.0

@@ -8,12 +8,13 @@ from collections.abc import Mapping
 from ipaddress import ip_network
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal, Self
-from urllib.parse import urlsplit
+from urllib.parse import SplitResult, urlsplit
 
 import yaml
 from pydantic import AfterValidator, BeforeValidator, Field, SecretStr, ValidationError, model_validator
 
 from muster.domain.evidence.repairs import RepairVerb
+from muster.domain.loopback import is_loopback
 from muster.domain.strict import StrictModel
 from muster.durable import create_durably
 from muster.plain_files import UnfitFileError, read_private
@@ -55,12 +56,15 @@ class SettingsError(Exception):
         super().__init__("the settings are not usable:\n" + "\n".join(f"  - {fault}" for fault in faults))
 
 
-def is_loopback(host: str) -> bool:
-    return host in {"localhost", "::1", "[::1]"} or host.startswith("127.")
+def _split(text: str) -> SplitResult:
+    """Return an address's parts. Raises ValueError: its port is none."""
+    parts = urlsplit(text)
+    _ = parts.port
+    return parts
 
 
 def _http_url(text: str) -> str:
-    parts = urlsplit(text)
+    parts = _split(text)
     if parts.scheme not in {"http", "https"} or not parts.hostname:
         raise ValueError("must be an http:// or https:// address")
     if parts.scheme == "http" and not is_loopback(parts.hostname):
@@ -85,7 +89,7 @@ def _store_url(text: str) -> str:
 
 
 def _index_url(text: str) -> str:
-    parts = urlsplit(text)
+    parts = _split(text)
     if parts.scheme not in {"http", "https"} or not parts.hostname:
         raise ValueError("must be an http:// or https:// address")
     if parts.username is not None or parts.password is not None:
@@ -145,7 +149,8 @@ def _hosts(value: object) -> tuple[str, ...]:
     given = value if isinstance(value, list | tuple) else str(value).split(",")
     texts = [str(each).strip() for each in given if str(each).strip()]
     for text in texts:
-        if urlsplit(f"//{text}").netloc != text or "@" in text or not urlsplit(f"//{text}").hostname:
+        parts = _split(f"//{text}")
+        if parts.netloc != text or "@" in text or not parts.hostname:
             raise ValueError(f"{text!r} is no host such as files.example or files.example:8443; give commas between")
     return tuple(texts)
 

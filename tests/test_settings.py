@@ -32,13 +32,19 @@ def test_an_empty_variable_is_as_if_it_were_not_set(tmp_path: Path) -> None:
         load_settings({"MUSTER_LOG_LEVEL": ""})
 
 
-def test_sources_of_packages_are_an_index_without_a_password_and_absolute_paths(tmp_path: Path) -> None:
+def test_sources_of_packages_are_an_index_without_a_password_with_a_port_that_is_one_and_absolute_paths(
+    tmp_path: Path,
+) -> None:
     given = {"MUSTER_PACKAGE_INDEX": "http://pypi.lan/simple/", "MUSTER_WHEELHOUSE": str(tmp_path)}
     assert load_settings(given).package_index == "http://pypi.lan/simple/"
     assert load_settings(given).wheelhouse == tmp_path
     for name, wrong, words in (
         ("PACKAGE_INDEX", "https://user:word@pypi.example/simple", "must have no user or password"),
         ("PACKAGE_INDEX", "file:///srv/wheels", "must be an http:// or https:// address"),
+        ("PACKAGE_INDEX", "https://pypi.example:99999/simple", "Port out of range"),
+        ("PACKAGE_INDEX_HOSTS", "files.example, more.example:none", "Port could not be cast"),
+        ("PACKAGE_INDEX_HOSTS", "https://files.example", "'https://files.example' is no host"),
+        ("VAULT_URL", "https://vault.example:82000", "Port out of range"),
         ("WHEELHOUSE", "wheels", "must be an absolute path"),
         ("PACKAGE_INDEX_CA", "ca.pem", "must be an absolute path"),
     ):

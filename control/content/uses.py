@@ -63,6 +63,15 @@ def note_awaited(unit: UnitOfWork, job_id: JobId) -> bool:
     return True
 
 
+def await_no_bundle(unit: UnitOfWork, job_id: JobId) -> bool:
+    """Note that a HELD job stays so, also once its bundle is whole again. Return whether it waited for that."""
+    query = select(FolderJob).where(FolderJob.job_id == job_id, FolderJob.is_awaited)
+    rows = unit.session.scalars(query).all()
+    for row in rows:
+        row.is_awaited = False
+    return bool(rows)
+
+
 def environments_of(session: Session, job_id: JobId) -> tuple[str, ...]:
     """Return the digests of the environments that hosts of a job got."""
     query = (

@@ -1,10 +1,12 @@
 """A person keeps a waiting job out of placement, until it is released."""
 
+from dataclasses import replace
 from typing import Final
 
 from control.attempts.attempts import lock_job, step_job
-from control.attempts.mapping import submitted_job
+from control.attempts.mapping import job_lifecycle, store_job, submitted_job
 from control.attempts.types import SubmittedJob
+from control.content.uses import await_no_bundle
 from control.core.unit_of_work import UnitOfWork, declare_action
 from control.core.visibility import may_see
 from control.policy.policies import active_policy
@@ -22,6 +24,8 @@ _WHY: Final = "held by request"
 def hold(unit: UnitOfWork, job_id: JobId, *, reason: str | None = None) -> SubmittedJob:
     """Hold a job that waits for GPUs: nothing places it until it is released. Twice is the same as once.
 
+    One that is HELD until its bundle is whole again is held by request from then on.
+
     Raises:
         NotFoundError: no such job, or another tenant's.
         ConflictError: it has GPUs, or has ended.
@@ -30,13 +34,17 @@ def hold(unit: UnitOfWork, job_id: JobId, *, reason: str | None = None) -> Submi
     job = lock_job(unit, job_id)
     if not may_see(unit.principal, job.tenant_id):
         raise NotFoundError
-    if job.state is JobState.HELD:
+    is_held = job.state is JobState.HELD
+    if is_held and not await_no_bundle(unit, job_id):
         return submitted_job(unit.session, job)
-    if job.state not in JOBS_THAT_WAIT_FOR_GPUS:
+    if not is_held and job.state not in JOBS_THAT_WAIT_FOR_GPUS:
         raise _refusal(job.state)
     unit.audit("job.hold", "job", job.id, tenant_id=job.tenant_id, reason=reason, detail={"was": job.state_reason})
     why = _WHY if reason is None else f"{_WHY}: {reason}"
-    step_job(unit, job, jobs.HoldRequested(why), active_policy(unit.session))
+    if is_held:
+        store_job(unit, job, replace(job_lifecycle(job), reason=why))
+    else:
+        step_job(unit, job, jobs.HoldRequested(why), active_policy(unit.session))
     unit.session.flush()
     return submitted_job(unit.session, job)
 

@@ -26,6 +26,7 @@ PAUSE_S: Final = 2.0
 """After no answer for a call, no other one is made for so long."""
 MOST_BYTES: Final = 1 << 20
 TOKEN_FILE: Final = "MUSTER_VAULT_TOKEN_FILE"  # noqa: S105  # the setting's name
+CA_FILE: Final = "MUSTER_VAULT_CA_FILE"
 _TOKEN: Final = re.compile(r"[!-~]{1,4096}")
 _MOST_WORDS: Final = 200
 
@@ -136,10 +137,15 @@ class VaultCalls:
         host, port, quiet_s = parts.hostname or "", parts.port, self._server.timeout_s
         if parts.scheme == "http":
             return http.client.HTTPConnection(host, port, timeout=quiet_s)
+        return http.client.HTTPSConnection(host, port, timeout=quiet_s, context=self._trust())
+
+    def _trust(self) -> ssl.SSLContext:
         ca_file = None if self._server.ca_file is None else str(self._server.ca_file)
-        return http.client.HTTPSConnection(
-            host, port, timeout=quiet_s, context=ssl.create_default_context(cafile=ca_file)
-        )
+        try:
+            return ssl.create_default_context(cafile=ca_file)
+        except OSError as fault:
+            words = "holds no certificates" if isinstance(fault, ssl.SSLError) else f"cannot be read: {fault.strerror}"
+            raise SecretKeyError(f"{CA_FILE} {words}") from fault
 
 
 def _cut(connection: http.client.HTTPConnection, is_cut: threading.Event) -> None:

@@ -12,11 +12,11 @@ import httpx
 from muster import __version__, progress
 from muster.client.key_file import KeyFile
 from muster.domain import versions
+from muster.domain.loopback import is_loopback
 
 CONNECT_TIMEOUT_S: Final = 2.0
 REQUEST_TIMEOUT_S: Final = 10.0
 KEEP_ALIVE_S: Final = 5.0
-_LOOPBACK: Final = frozenset({"localhost", "127.0.0.1", "::1"})
 
 
 class UnreachableError(Exception):
@@ -81,7 +81,7 @@ def open_async_http(api_url: str, key: str | KeyFile, *, ca_file: Path | None = 
 
 def _settings(api_url: str, key: str | KeyFile, ca_file: Path | None, keep_alive_s: float) -> dict[str, Any]:
     parts = urlsplit(api_url)
-    if parts.scheme != "https" and parts.hostname not in _LOOPBACK and not (parts.hostname or "").startswith("127."):
+    if parts.scheme != "https" and not is_loopback(parts.hostname or ""):
         message = f"{api_url}: must be https:// beyond loopback, since a key would cross the network in clear"
         raise InsecureAddressError(message)
     headers = {"User-Agent": f"muster/{__version__}"}

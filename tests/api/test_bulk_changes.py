@@ -245,6 +245,15 @@ def test_a_job_that_cannot_be_submitted_any_more_is_named_and_the_others_are_tri
     assert sorted(job["name"] for job in jobs) == ["large", "plain", "plain"], "nothing of the refused one is left"
 
 
+def test_a_job_with_outputs_is_tried_again_where_the_residency_rule_permits_the_store(api: Api) -> None:
+    failed = submitted(api, outputs=["model/*"])
+    put_into(api, JobState.FAILED, failed)
+    path, rule = f"/v1/tenants/{api.fleet.tenant_id}/residency", {"stores": ["main"], "reason": "contract"}
+    assert api.client.put(path, json=rule, headers=api.headers("operator")).status_code == 200
+    done = made(api, "/v1/jobs/retry", {"state": ["FAILED"]}, "tenant_member", expected=1)
+    assert done["num_changed"] == 1, done
+
+
 def test_a_key_makes_a_repetition_the_same_answer(racks: Api) -> None:
     body = {"selector": {"rack": "r1"}, "reason": "new switch", "expected": 3}
     headers = {**racks.headers("operator"), "Idempotency-Key": "one-rack"}

@@ -10,6 +10,7 @@ from urllib.parse import SplitResult, unquote, urlsplit
 
 from pydantic import AfterValidator, Field, model_validator
 
+from muster.domain.loopback import is_loopback
 from muster.domain.strict import Line, Name, StrictModel
 
 _COMMIT: Final = re.compile(r"[0-9a-f]{40}")
@@ -93,7 +94,7 @@ class GitSource(StrictModel):
         parts = urlsplit(self.url)
         if self.secret is None or parts.scheme in {"https", "ssh"}:
             return self
-        if parts.scheme == "file" or not _is_loopback(parts.hostname or ""):
+        if parts.scheme == "file" or not is_loopback(parts.hostname or ""):
             raise ValueError(f"`secret` is sent by https:// or ssh:// alone, and this is {parts.scheme}://")
         return self
 
@@ -101,10 +102,6 @@ class GitSource(StrictModel):
     def key(self) -> str:
         """Return the key by which one tenant's hosts make its bundle once."""
         return hashlib.sha256(json.dumps(["git", 1, self.url, self.commit, self.secret]).encode()).hexdigest()
-
-
-def _is_loopback(host: str) -> bool:
-    return host in {"localhost", "::1"} or host.startswith("127.")
 
 
 def is_allowed(url: str, hosts: Collection[str]) -> bool:

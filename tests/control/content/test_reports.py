@@ -11,7 +11,7 @@ from control.content.reading import Pace
 from control.content.reports import Found, check_reports_once, note_report
 from control.content.rows import lock_bundle
 from control.core.unit_of_work import declare_action
-from control.jobs import jobs
+from control.jobs import holding, jobs
 from control.jobs.lost_bundles import keep_jobs_once
 from control.policy.policies import active_policy
 from muster.domain.ids import JobId
@@ -150,6 +150,24 @@ def test_a_job_that_waits_for_another_reason_stays_so(stage: Stage, tenant: Tena
     keep_jobs_once(stage.units)
     tenant.confirm(CODE.digest, TRAIN)
     assert state_of(stage, job_id) is JobState.HELD
+
+
+def test_a_job_that_a_person_holds_meanwhile_stays_so_when_its_bundle_is_whole(
+    stage: Stage, tenant: Tenant, objects: Objects
+) -> None:
+    job_id = stage.submit("on_demand", program={"script": "train", "bundle": CODE.digest})
+    del objects.contents[key_of(stage, TRAIN)]
+    report(stage)
+    check(stage, objects)
+    for _ in range(2):
+        with stage.units.begin(stage.fleet.tenant, holding.HOLD) as unit:
+            holding.hold(unit, job_id, reason="its data is replaced")
+    assert stage.fleet.job(job_id).state_reason == "held by request: its data is replaced"
+    tenant.confirm(CODE.digest, TRAIN)
+    assert state_of(stage, job_id) is JobState.HELD
+    with stage.units.begin(stage.fleet.tenant, jobs.RELEASE) as unit:
+        jobs.release(unit, job_id)
+    assert state_of(stage, job_id) is JobState.QUEUED
 
 
 def test_a_pace_waits_for_the_bytes_before_and_catches_up_no_pause() -> None:

@@ -172,6 +172,20 @@ def test_an_address_where_no_server_is_and_one_without_tls_are_reported(tmp_path
         VaultKeys(VaultCalls(plain), "transit", KEY).active_key_id()
 
 
+@pytest.mark.parametrize(
+    ("content", "words"), [(None, "cannot be read: No such file"), ("none", "holds no certificates")]
+)
+def test_a_file_of_certificates_that_is_none_is_named(
+    tmp_path: Path, vault: PlayedVault, content: str | None, words: str
+) -> None:
+    ca_file = tmp_path / "ca.pem"
+    if content is not None:
+        ca_file.write_text(content)
+    server = VaultServer("https://127.0.0.1:9", vault.token_file, ca_file)
+    with pytest.raises(SecretKeyError, match=f"MUSTER_VAULT_CA_FILE {words}"):
+        VaultKeys(VaultCalls(server), "transit", KEY).active_key_id()
+
+
 def test_the_token_is_read_for_each_call_and_must_be_private(vault: PlayedVault) -> None:
     keys = vault.keys()
     token = vault.token_file.read_text()

@@ -8,7 +8,7 @@ from muster.environments.recipe import PackageIndex, Recipe
 from workers.host.content.environment_build import BuildEnd
 from workers.host.content.faults import NoEnvironmentError
 from workers.host.content.index_relay import IndexRelay, places_of
-from workers.host.content.own_network import OwnNetwork, can_be_made
+from workers.host.content.own_network import OwnNetwork
 
 
 class BuildNetwork:
@@ -45,10 +45,10 @@ class BuildNetwork:
 
     def with_refused(self, end: BuildEnd) -> BuildEnd:
         """Return the end with what the build could not reach, if it failed."""
-        refused = set() if self._relay is None else self._relay.refused
+        refused = [] if self._relay is None else self._relay.refused()
         if end.found == "built" or not refused:
             return end
-        named = ", ".join(sorted(map(str, refused)))
+        named = ", ".join(map(str, refused))
         words = f"{end.words}; the build asked for {named}, which is neither the index nor in `package_index_hosts`"
         return msgspec.structs.replace(end, words=words)
 
@@ -64,7 +64,10 @@ def network_for(recipe: Recipe, index: PackageIndex, *, has_user: bool) -> Build
         return BuildNetwork(index)
     except OSError as fault:
         if recipe.allows_source and index.source_builds != "anywhere":
-            raise NoEnvironmentError(f"its build cannot have a network of its own: {fault}") from fault
+            raise NoEnvironmentError(
+                f"this host builds no source distributions: it may not cut their code off from the network ({fault};"
+                " its operator may set `source_builds: anywhere`)"
+            ) from fault
         return None
 
 
@@ -77,11 +80,6 @@ def _refusal_of(recipe: Recipe, index: PackageIndex, *, has_user: bool) -> str |
     if not has_user:
         return (
             "this host builds no source distributions: without `job_uids` their code would run as the host worker"
-            " (its operator may set `source_builds: anywhere`)"
-        )
-    if not can_be_made():
-        return (
-            "this host builds no source distributions: it may not cut their code off from the network"
             " (its operator may set `source_builds: anywhere`)"
         )
     return None

@@ -61,7 +61,7 @@ class Building:
             NoEnvironmentError: no process can be started.
             OSError: the disk fails.
         """
-        self._user = JobUser(None if order.owner is None else order.owner[0], None)
+        self._user = JobUser(order.job_uid, None)
         self._root = Path(f"{order.folder}{BUILD}")
         self._own = self._root / _OWN
         self._network = network

@@ -172,9 +172,9 @@ class EnvironmentMaking:
             return self._uploaded(key, building, interpreter)
 
     def _building(self, key: EnvironmentKey, files: dict[str, bytes], within_s: float) -> Building:
-        given, owner = self._environment, self._order.owner
+        given = self._environment
         try:
-            network = network_for(given.recipe, given.index, has_user=owner is not None and owner[0] is not None)
+            network = network_for(given.recipe, given.index, has_user=self._order.job_uid is not None)
             index = given.index if network is None else network.index_in(given.index)
             return Building(self._order, partial(_step, given, index, within_s), files, network)
         except NoEnvironmentError as fault:  # another host may build it

@@ -74,6 +74,14 @@ class FetchOrder(msgspec.Struct, frozen=True, kw_only=True):
     cgroup: dict[str, Any] | None = None
 
     @property
+    def job_uid(self) -> int | None:
+        """The job's own user on this host; None: it has none, and builds run as the host worker.
+
+        The user that a container names is no job's own: a build ends all processes of its user.
+        """
+        return self.owner[0] if self.are_linked and self.owner is not None else None
+
+    @property
     def certificates(self) -> Path | None:
         return None if self.ca_file is None else Path(self.ca_file)
 

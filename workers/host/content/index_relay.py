@@ -3,6 +3,7 @@
 TLS is between the installer and the index; what passes here is not read.
 """
 
+import re
 import selectors
 import socket
 import threading
@@ -11,14 +12,19 @@ from typing import Final, NamedTuple, Self
 from urllib.parse import urlsplit
 
 _MOST_HEAD_BYTES: Final = 64 << 10
-_MOST_CONNECTIONS: Final = 64
+MOST_CONNECTIONS: Final = 64
+_MOST_REFUSED: Final = 5
+"""A build asks for as many places as it likes: so many of them are named."""
 _CONNECT_S: Final = 10.0
 _QUIET_S: Final = 60.0
 _PIECE: Final = 64 << 10
 _PORTS: Final = {"http": 80, "https": 443}
 _FILES_OF: Final = {"pypi.org": "files.pythonhosted.org", "test.pypi.org": "test-files.pythonhosted.org"}
 """Hosts that an index is known to redirect to for its files."""
-_HOP_HEADERS: Final = (b"connection:", b"proxy-connection:", b"proxy-authorization:", b"keep-alive:")
+_DROPPED: Final = frozenset({b"connection", b"proxy-connection", b"proxy-authorization", b"keep-alive", b"host"})
+"""Headers of the way to here alone, and the host's name, which is the place's."""
+_HEADER: Final = re.compile(rb"([!#$%&'*+.^_`|~0-9A-Za-z-]+):[^\x00-\x08\x0a-\x1f\x7f]*")
+_METHOD: Final = re.compile(r"[A-Z]+")
 
 
 class Place(NamedTuple):
@@ -26,7 +32,7 @@ class Place(NamedTuple):
     port: int
 
     def __str__(self) -> str:
-        return f"{self.host}:{self.port}"
+        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
 
 
 def places_of(index: str | None, hosts: Iterable[str]) -> frozenset[Place]:
@@ -48,14 +54,14 @@ def places_of(index: str | None, hosts: Iterable[str]) -> frozenset[Place]:
 
 
 class IndexRelay:
-    """Serves the connections of ``way_out`` until it is closed. ``refused``: other places that were asked for."""
+    """Serves the connections of ``way_out`` until it is closed."""
 
     def __init__(self, way_out: socket.socket, places: Collection[Place]) -> None:
-        self.refused: set[Place] = set()
+        self._refused: dict[Place, None] = {}
         self._way_out = way_out
         self._places = places
         self._is_over = threading.Event()
-        self._free = threading.BoundedSemaphore(_MOST_CONNECTIONS)
+        self._free = threading.Semaphore(MOST_CONNECTIONS)
         self._thread = threading.Thread(target=self._serve, daemon=True)
 
     @property
@@ -64,6 +70,10 @@ class IndexRelay:
         host, port = self._way_out.getsockname()
         return f"http://{host}:{port}"
 
+    def refused(self) -> list[Place]:
+        """Return other places that were asked for: the first few."""
+        return sorted(self._refused.copy())
+
     def __enter__(self) -> Self:
         self._thread.start()
         return self
@@ -71,6 +81,7 @@ class IndexRelay:
     def __exit__(self, *_: object) -> None:
         self._is_over.set()
         self._way_out.shutdown(socket.SHUT_RDWR)  # ends the accept that waits
+        self._free.release()  # and the wait for one of the connections to end
         self._thread.join()
 
     def _serve(self) -> None:
@@ -101,7 +112,8 @@ class IndexRelay:
             return
         place, first = request
         if place not in self._places:
-            self.refused.add(place)
+            if len(self._refused) < _MOST_REFUSED:
+                self._refused[place] = None
             named = ", ".join(sorted(map(str, self._places))) or "none"
             client.sendall(_refusal(403, f"a build reaches the package index alone ({named}), and not {place}"))
             return
@@ -135,6 +147,8 @@ def _request_in(head: bytes) -> tuple[Place, bytes | None] | None:
     line, *headers = head.split(b"\r\n")
     try:
         method, target, _ = line.decode("ascii").split(" ")
+        if not _METHOD.fullmatch(method) or not target.isprintable():
+            return None
         if method == "CONNECT":
             parts = urlsplit(f"//{target}")
             return None if parts.hostname is None else (Place(parts.hostname.lower(), parts.port or 443), None)
@@ -144,10 +158,12 @@ def _request_in(head: bytes) -> tuple[Place, bytes | None] | None:
         place = Place(parts.hostname.lower(), parts.port or 80)
     except ValueError:
         return None
+    named = [_HEADER.fullmatch(one) for one in headers]
+    kept = [one[0] for one in named if one is not None and one[1].lower() not in _DROPPED]
     path = f"{parts.path or '/'}{f'?{parts.query}' if parts.query else ''}"
-    kept = [one for one in headers if not one.lower().startswith(_HOP_HEADERS)]
     # One request a connection: the next one may be for another host.
-    first = [f"{method} {path} HTTP/1.1".encode(), *kept, b"Connection: close"]
+    host = parts.netloc.rpartition("@")[2]
+    first = [f"{method} {path} HTTP/1.1\r\nHost: {host}".encode(), *kept, b"Connection: close"]
     return place, b"\r\n".join(first) + b"\r\n\r\n"
 
 

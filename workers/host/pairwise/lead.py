@@ -8,13 +8,13 @@ import contextlib
 import secrets
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from ipaddress import ip_address
 from typing import Final, Literal
 
 import msgspec
 
 from health.pairwise.check import Assessment, GroupResult, PairwiseLimits, Round, assess
 from health.pairwise.proof import Group
+from muster.domain.loopback import is_loopback
 from muster.wire.meeting import CALLED_OFF, PairwiseOrder, PairwiseResult
 from muster.wire.pairwise import LINE_BYTES_MAX, PAIRWISE_PROTOCOL, CallOff, Ended, FromLead, Hello
 from workers.host.pairwise.attending import keep_alive
@@ -160,7 +160,7 @@ class Lead:
         return found, rounds
 
     def _warn_of_loopback(self, here: Sequence[str]) -> None:
-        local = [host for host in here if _is_loopback(self._members[host].address)]
+        local = [host for host in here if is_loopback(self._members[host].address)]
         if local and len(local) < len(here):
             self._report(f"{', '.join(local)}: the others cannot reach a loopback address; give it --address")
 
@@ -250,13 +250,6 @@ def _result(group: Group, results: Mapping[str, PairwiseResult | None]) -> Group
 
 def _failed(met: PairwiseResult | None) -> bool:
     return met is None or met.rate_bytes_per_s is None
-
-
-def _is_loopback(address: str) -> bool:
-    try:
-        return ip_address(address).is_loopback
-    except ValueError:
-        return address == "localhost"
 
 
 async def _close(writer: asyncio.StreamWriter) -> None:

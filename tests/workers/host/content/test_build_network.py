@@ -1,5 +1,6 @@
 """A build's code reaches the operator's index alone, and nothing else of the host's network."""
 
+import contextlib
 import os
 import socket
 import threading
@@ -12,7 +13,7 @@ import pytest
 
 from muster.environments.recipe import PackageIndex, Recipe
 from tests.environments.wheels import served_index, source_lock
-from workers.host.content.index_relay import IndexRelay, Place, places_of
+from workers.host.content.index_relay import MOST_CONNECTIONS, IndexRelay, Place, places_of
 from workers.host.content.own_network import OwnNetwork, can_be_made
 
 from .environment_case import EnvironmentHost, new_host, one_wheel, printed
@@ -112,7 +113,8 @@ def test_a_network_of_its_own_has_a_loopback_alone_and_is_left_with_its_descript
 
 class _Hello(BaseHTTPRequestHandler):
     def do_GET(self) -> None:
-        content = f"{self.path} {self.headers.get('Connection')} {self.headers.get('Proxy-Connection')}".encode()
+        names = ("Host", "Connection", "Proxy-Connection", "X-Own")
+        content = " ".join([self.path, *(str(self.headers.get_all(name)) for name in names)]).encode()
         self.send_response(200)
         self.send_header("Content-Length", str(len(content)))
         self.end_headers()
@@ -156,9 +158,20 @@ def relay(hello: Place) -> Iterator[IndexRelay]:
 def test_a_tunnel_and_a_plain_request_arrive(relay: IndexRelay, hello: Place) -> None:
     tunnel = answer_of(relay, f"CONNECT {hello} HTTP/1.1\r\n\r\n", "GET /in HTTP/1.0\r\n\r\n")
     assert tunnel.startswith("HTTP/1.1 200")
-    assert tunnel.endswith("/in None None")
-    plain = answer_of(relay, f"GET http://{hello}/a?b=1 HTTP/1.1\r\nProxy-Connection: keep-alive\r\n\r\n")
-    assert plain.endswith("/a?b=1 close None")
+    assert tunnel.endswith("/in None None None None")
+    plain = answer_of(relay, f"GET http://{hello}/a?b=1 HTTP/1.1\r\nProxy-Connection: keep-alive\r\nX-Own: 1\r\n\r\n")
+    assert plain.endswith(f"/a?b=1 ['{hello}'] ['close'] None ['1']")
+
+
+@pytest.mark.parametrize(
+    "header",
+    ["Host: intranet.example", "X-Own: 1\nHost: intranet.example", "Host : intranet.example", " intranet.example"],
+)
+def test_a_plain_request_is_for_the_host_of_its_address_whatever_its_headers_are(
+    relay: IndexRelay, hello: Place, header: str
+) -> None:
+    answer = answer_of(relay, f"GET http://{hello}/a HTTP/1.1\r\n{header}\r\n\r\n")
+    assert answer.endswith(f"/a ['{hello}'] ['close'] None None")
 
 
 @pytest.mark.parametrize(
@@ -171,10 +184,32 @@ def test_a_tunnel_and_a_plain_request_arrive(relay: IndexRelay, hello: Place) ->
         ("GET ftp://127.0.0.1/ HTTP/1.1", "400"),
         ("CONNECT 127.0.0.1:none HTTP/1.1", "400"),
         ("nonsense", "400"),
+        ("GET\tx http://127.0.0.1/ HTTP/1.1", "400"),
+        ("CONNECT 127.0.0.1:1\x1b[31m HTTP/1.1", "400"),
+        ("CONNECT index@127.0.0.1:1 HTTP/1.1", "403"),
+        ("CONNECT [::1]:1 HTTP/1.1", "403"),
     ],
 )
 def test_another_place_or_no_request_is_refused(relay: IndexRelay, request_line: str, status: str) -> None:
     assert answer_of(relay, f"{request_line}\r\n\r\n").split()[1] == status
+
+
+def test_the_first_few_places_that_are_refused_are_kept(relay: IndexRelay) -> None:
+    for port in range(1, 9):
+        answer_of(relay, f"CONNECT [fd00::1]:{port} HTTP/1.1\r\n\r\n")
+    assert [str(place) for place in relay.refused()] == [f"[fd00::1]:{port}" for port in range(1, 6)]
+
+
+def test_a_relay_ends_while_as_many_connections_are_open_as_it_serves() -> None:
+    with contextlib.ExitStack() as opened:
+        server = opened.enter_context(socket.create_server(("127.0.0.1", 0), backlog=MOST_CONNECTIONS))
+        way_out = opened.enter_context(socket.create_server(("127.0.0.1", 0), backlog=MOST_CONNECTIONS))
+        place = Place(*server.getsockname())
+        with IndexRelay(way_out, {place}):
+            for _ in range(MOST_CONNECTIONS):
+                client = opened.enter_context(socket.create_connection(way_out.getsockname(), timeout=30))
+                client.sendall(f"CONNECT {place} HTTP/1.1\r\n\r\n".encode())
+                assert client.recv(12) == b"HTTP/1.1 200"
 
 
 def test_an_index_that_is_down_is_named(hello: Place) -> None:

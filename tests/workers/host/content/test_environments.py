@@ -2,6 +2,7 @@
 
 import json
 import os
+import subprocess
 import threading
 from pathlib import Path
 
@@ -12,6 +13,7 @@ from muster.environments.recipe import PackageIndex, Recipe
 from tests.environments.wheels import locked, make_wheel, served_index, source_lock
 from tests.recorded_server import Answer, Requested, problem, serving
 from tests.waiting import wait_until
+from tests.workers.host.supervisor.user_case import needs_users, own_uid
 from workers.host.content import assembled, copies
 from workers.host.content.faults import NoRoomError
 from workers.host.content.places import Place
@@ -227,3 +229,13 @@ def test_a_build_ends_when_its_part_is_over(host: EnvironmentHost, house: Path, 
     last = json.loads(lines.splitlines()[-1])
     assert (last["what"], last["is_of_host"]) == ("environment", True), faults
     assert "the attempt is over" in last["why"]
+
+
+@needs_users
+def test_a_build_ends_no_process_of_the_user_that_a_container_names(host: EnvironmentHost, house: Path) -> None:
+    uid = own_uid()
+    asked = host.order(host.bundle(one_wheel(house)))
+    order = msgspec.structs.replace(asked, are_linked=False, owner=(uid, uid))
+    with subprocess.Popen(["/bin/cat"], stdin=subprocess.PIPE, user=uid, group=uid, extra_groups=[]) as other:
+        assert "venv" in host.run(order)
+        assert other.poll() is None
