@@ -7,7 +7,7 @@ import pytest
 from sqlalchemy import select
 
 from control.content import bundles
-from control.core.unit_of_work import UnitOfWorkFactory
+from control.core.unit_of_work import UnitOfWork, UnitOfWorkFactory
 from control.hosts import node_labels
 from control.incidents.keeping import KEEP
 from control.jobs.job_plans import EXPLAIN, PLAN, JobPlan, explain_job, plan_job
@@ -288,17 +288,17 @@ def test_content_is_refused_at_submission_and_at_upload_where_the_store_is_outsi
     code, abroad = manifest(train=b"print()"), StorePlace("other", "fra")
     with stage.units.begin(stage.fleet.tenant, bundles.BEGIN) as unit:
         wanted = [each.digest for each in bundles.begin(unit, code, store=MAIN).wanted]
-    for attempt in (
+
+    def plan(**spec: object) -> Callable[[UnitOfWork], object]:
+        return lambda unit: plan_job(unit, JobSpec.model_validate({"name": "j", **spec}, strict=False), store=abroad)
+
+    attempts: list[Callable[[UnitOfWork], object]] = [
         lambda unit: bundles.begin(unit, manifest(other=b"x"), store=abroad),
         lambda unit: bundles.confirm(unit, code.digest, wanted, store=abroad),
-        *(
-            lambda unit, spec=spec: plan_job(unit, JobSpec.model_validate(spec, strict=False), store=abroad)
-            for spec in (
-                {"name": "j", "program": {"script": "/srv/train.py"}, "outputs": ["model"]},
-                {"name": "j", "program": {"script": "train.py", "git": COMMIT}},
-            )
-        ),
-    ):
+        plan(program={"script": "/srv/train.py"}, outputs=["model"]),
+        plan(program={"script": "train.py", "git": COMMIT}),
+    ]
+    for attempt in attempts:
         with (
             pytest.raises(
                 ValidationFailedError, match="is at the site fra, and the rule permits stores at the site ams only"
