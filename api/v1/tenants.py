@@ -40,14 +40,8 @@ class TenantPlace(StrictModel):
 class NewResidency(StrictModel):
     """Both parts at once; a null one is no restriction, and both null lift the rule."""
 
-    sites: SiteNames | None = Field(
-        None, description="Values of the label `site` of the hosts on which its jobs may run; null: any host."
-    )
-    stores: StoreNames | None = Field(
-        None,
-        description="Names of content stores, and `s3://bucket/prefix` of stores for checkpoints; null: the content "
-        "store, if it is at one of the sites.",
-    )
+    sites: SiteNames | None = None
+    stores: StoreNames | None = None
     reason: Annotated[Text, Field(min_length=1, max_length=500)]
 
     @property

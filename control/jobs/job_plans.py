@@ -119,6 +119,7 @@ def plan_job(
     Raises:
         ValidationFailedError: as ``jobs.submit`` does.
     """
+    unit.principal.require(Permission.JOB_SUBMIT)
     return replace(_planned(unit, spec, tenant_id, store), environment=_environment_fault(unit, spec))
 
 
@@ -130,7 +131,6 @@ def _environment_fault(unit: UnitOfWork, spec: JobSpec) -> str | None:
 
 
 def _planned(unit: UnitOfWork, spec: JobSpec, tenant_id: TenantId | None, store: StorePlace | None) -> JobPlan:
-    unit.principal.require(Permission.JOB_SUBMIT)
     owner = jobs.owner_of(unit, tenant_id)
     is_sum, spec = spec.shape.gpus is not None, jobs.settled(unit, spec)
     jobs.require_possible(unit, spec)

@@ -33,10 +33,7 @@ class Environment(TypedDict):
 
 
 class GitSource(TypedDict):
-    """A commit of a git repository, whose files become the job's bundle.
-
-    ``commit``: 40 hexadecimal digits. ``secret``: the tenant's, a token for https or a private key for ssh.
-    """
+    """A commit of a git repository, whose files become the job's bundle."""
 
     url: str
     commit: str

@@ -82,6 +82,7 @@ def test_the_lists_of_the_api_have_orders() -> None:
         "/v1/quotas",  # by tenant and tier: a table, not a history
         "/v1/jobs/{job_id}/logs/lines",  # by attempt, host and place in the log
         "/v1/jobs/{job_id}/outputs",  # the newest first: few of one job
+        "/v1/jobs/{job_id}/output-hosts",  # by attempt and host: few of one job
         "/v1/jobs/{job_id}/files",  # by collection, then in the order of its folder
     }
 

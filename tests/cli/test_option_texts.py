@@ -59,6 +59,7 @@ ALONE: Final = {
     "job export --whole": "how a file is written",
     "job files --all": "which of the found files are printed",
     "job get --output": "where files are written",
+    "job get --partial": "with which code the command ends",
     "job get --overwrite": "what becomes of files that are there",
     "job logs --build": "reads another log",
     "job logs --raw": "how a log is printed",

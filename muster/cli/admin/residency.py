@@ -5,6 +5,7 @@ from typing import Annotated, Any
 
 import typer
 
+from muster.cli.framework.field_help import field_help
 from muster.cli.framework.names import TenantName, tenant_named
 from muster.cli.framework.options import unfit
 from muster.cli.framework.output import DryRun, Page, changes, effect_lines
@@ -16,17 +17,14 @@ app = typer.Typer(help="Residency: the sites of a tenant's jobs and the stores o
 @changes(app, "set", example="muster tenant residency set acme --site ams --store main --reason 'their contract'")
 def set_residency(
     tenant: TenantName,
-    reason: Annotated[str, typer.Option(help="Why; it is recorded in the audit.")],
+    reason: Annotated[str, typer.Option(help=field_help("reason"))],
     site: Annotated[
         list[str] | None,
-        typer.Option(help="A value of the label `site` of hosts that its jobs may run on; may be repeated."),
+        typer.Option(help=field_help("NewResidency.sites", "May be repeated.")),
     ] = None,
     store: Annotated[
         list[str] | None,
-        typer.Option(
-            help="The name of a content store, or s3://bucket/prefix of checkpoints; may be repeated. Left out: the "
-            "content store, if it is at a named site, and no s3:// store."
-        ),
+        typer.Option(help=field_help("NewResidency.stores", "May be repeated.")),
     ] = None,
     *,
     dry_run: DryRun = False,
@@ -48,7 +46,7 @@ def set_residency(
 @changes(app, "lift", example="muster tenant residency lift acme --reason 'the contract ended'")
 def lift(
     tenant: TenantName,
-    reason: Annotated[str, typer.Option(help="Why; it is recorded in the audit.")],
+    reason: Annotated[str, typer.Option(help=field_help("reason"))],
     *,
     dry_run: DryRun = False,
 ) -> Page:

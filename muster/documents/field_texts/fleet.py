@@ -35,6 +35,16 @@ FLEET_TEXTS: Final[dict[str, str]] = {
         " unless it is out by its own standing.",
         option="healthy or probation admit it, suspect takes nothing new.",
     ),
+    "NewResidency.sites": FieldText(
+        "The sites at which its jobs may run, as values of the label `site` of hosts; null: any.",
+        option="A site at which its jobs may run: a value of the label `site` of hosts.",
+    ),
+    "NewResidency.stores": FieldText(
+        "The stores that may keep its data: names of content stores, and s3://bucket/prefix for checkpoints; null: the"
+        " content store if it is at one of the sites, and no s3:// store.",
+        option="A store that may keep its data: a content store's name, or s3://bucket/prefix for checkpoints."
+        " Default: the content store, if it is at a named site.",
+    ),
     "NewRepair.action": FieldText(
         "Its action; null: the remedy that is due, as `GET /v1/gpus/{uuid}/health` names it.",
         option="With start: the action. Default: the remedy that is due.",

@@ -29,8 +29,8 @@ JOB_SPEC_TEXTS: Final[dict[str, str]] = {
         option="The secret that opens the repository: a token, or a private key for ssh.",
     ),
     "GitSource.url": FieldText(
-        "The repository: https:// or ssh://, on a host that the operator names in the policy's `content.git_hosts`.",
-        option="A git repository, https:// or ssh://, of which hosts get one commit.",
+        "The repository, by https or ssh, on a host that the operator names in the policy's `content.git_hosts`.",
+        option="A git repository, by https or ssh, of which hosts get one commit.",
     ),
     "HostLimits.cpus": "Processors of each host that it may use, at most, 2.5 being two and a half of them; null: no"
     " limit. A program beyond it is slowed down.",
@@ -59,7 +59,8 @@ JOB_SPEC_TEXTS: Final[dict[str, str]] = {
         "The digest of a folder that hosts get; paths may then be relative to it.",
         option="The work folder that hosts get.",
     ),
-    "Program.git": "A commit of a git repository, of which a host makes the bundle; null for none.",
+    "Program.git": "A commit of a git repository, of which a host makes the bundle before the job holds any GPU;"
+    " null for none.",
     "Restart.gpu_oom_doublings": "How often to double the accumulation after a lack of GPU memory, at most. The next"
     " attempt then starts at once, divides each batch into twice as many pieces (`run.accumulation` of"
     " `muster.train`), and uses up no restart.",

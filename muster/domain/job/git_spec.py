@@ -78,12 +78,7 @@ GitCommit = Annotated[str, AfterValidator(git_commit), Field(max_length=40)]
 
 
 class GitSource(StrictModel):
-    """A commit of a git repository, whose files become the job's bundle.
-
-    ``url``: https:// or ssh://, on a host that the operator's policy names in ``content.git_hosts``. ``commit``: whole.
-    ``secret``: the tenant's secret that opens the repository, which the program does not get: a token or
-    ``USER:TOKEN`` for https, and a private key for ssh.
-    """
+    """A commit of a git repository, whose files become the job's bundle."""
 
     url: GitUrl
     commit: GitCommit

@@ -74,7 +74,6 @@ class Program(StrictModel):
 
     With a ``bundle``, which each host gets before the program starts there, ``script``, ``working_dir`` and a path as
     first word of ``argv`` may be relative to it, and it is the working directory unless ``working_dir`` names another.
-    ``git``: a commit instead, from which a host makes the bundle before the job holds any GPU.
     """
 
     bundle: BundleDigest | None = None

@@ -184,7 +184,7 @@ def test_no_other_host_fence_kind_name_or_protocol_uploads(fleet: Fleet) -> None
         (StaleFenceError, lambda: confirm(other, attempt_id, fence, one.digest)),
         (NotFoundError, lambda: begin(fleet, attempt_id, fence, one, "step-01")),
         (NotFoundError, lambda: begin(fleet, attempt_id, fence, one, "../final")),
-        (NotFoundError, lambda: begin(fleet, attempt_id, fence, one, kind="bundle")),
+        (ConflictError, lambda: begin(fleet, attempt_id, fence, one, kind="bundle")),
         (NotFoundError, lambda: begin(fleet, attempt_id, fence, one, kind="nothing")),
         (UpgradeRequiredError, lambda: begin(fleet, attempt_id, fence, one, version=2)),
     ]
