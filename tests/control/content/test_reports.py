@@ -171,17 +171,17 @@ def test_a_job_that_a_person_holds_meanwhile_stays_so_when_its_bundle_is_whole(
 
 
 def test_a_pace_waits_for_the_bytes_before_and_catches_up_no_pause() -> None:
-    now, slept = [0.0], list[float]()
+    now, waited = [0.0], list[float]()
 
-    def sleep(seconds: float) -> None:
-        slept.append(seconds)
+    def move_the_clock(seconds: float) -> None:
+        waited.append(seconds)
         now[0] += seconds
 
-    pace = Pace(100.0, clock=lambda: now[0], sleep=sleep)
+    pace = Pace(100.0, clock=lambda: now[0], sleep=move_the_clock)
     for _ in range(3):
         pace.take(50)
-    assert slept == [0.5, 0.5]
+    assert waited == [0.5, 0.5]
     now[0] += 60
     for _ in range(2):
         pace.take(50)
-    assert slept == [0.5, 0.5, 0.5]
+    assert waited == [0.5, 0.5, 0.5]
