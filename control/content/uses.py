@@ -20,16 +20,6 @@ _NAMED = 3
 _WITHOUT_FILES = (CheckpointStatus.WRITING, CheckpointStatus.REJECTED, CheckpointStatus.EXPIRED)
 
 
-def use_bundle(unit: UnitOfWork, job_id: JobId, tenant_id: TenantId, digest: str) -> None:
-    """Note that a new job uses the bundle: from the commit on it stays until the job has ended.
-
-    Raises ValidationFailedError as ``usable_bundle`` does.
-    """
-    folder = usable_bundle(unit, tenant_id, digest)
-    folder.active_at = unit.now
-    unit.session.add(FolderJob(job_id=job_id, folder_id=folder.id))
-
-
 def usable_bundle(unit: UnitOfWork, tenant_id: TenantId, digest: str) -> StoredFolder:
     """Return the bundle, locked. Raise ValidationFailedError: the tenant has no such bundle, or it is not complete."""
     folder = rows.lock_bundle(unit, tenant_id, digest)

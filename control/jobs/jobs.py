@@ -12,7 +12,7 @@ from control.attempts.attempts import lock_job, step_job
 from control.attempts.git_bundles import require_allowed
 from control.attempts.mapping import emit_job, submitted_job
 from control.attempts.types import SubmittedJob
-from control.content.uses import use_bundle
+from control.content.uses import pin_folder, usable_bundle
 from control.core.unit_of_work import SCHEDULER_CHANNEL, UnitOfWork, declare_action
 from control.core.visibility import may_see
 from control.fleet.inventory import count_gpus
@@ -65,12 +65,13 @@ def submit(
 ) -> SubmittedJob:
     """Accept a job: from this commit on it is never lost (I12). ``reason``: a person's, for the audit.
 
-    ``store``: the content store; None: there is none.
+    ``store``: the content store; None: there is none. Everything that may refuse the job is asked before the first
+    change.
 
     Raises:
         ValidationFailedError: a tier that the policy does not define, a gang larger than the fleet, no such tenant, no
-            such job as ``copied_from``, a secret that is not there, a git host that the operator does not name, a place
-            outside the tenant's residency rule.
+            such job as ``copied_from``, a secret or a whole bundle that is not there, a git host that the operator does
+            not name, a place outside the tenant's residency rule.
         TenantLimitError: the tenant has reached a limit of the policy.
     """
     unit.principal.require(Permission.JOB_SUBMIT)
@@ -81,6 +82,7 @@ def submit(
     require_residency(unit.session, spec, owner, store)
     sealed = require_secrets(unit.session, spec, owner)
     require_repository(unit, spec, owner)
+    bundle = None if spec.program.bundle is None else usable_bundle(unit, owner, spec.program.bundle)
     job = _row_of(unit, spec, owner, needs=(SEALED_SECRETS,) if sealed else ())
     job.copied_from = copied_from
     admit_submission(unit, owner, job.spec_bytes or 0)
@@ -90,8 +92,8 @@ def submit(
     unit.wake(SCHEDULER_CHANNEL)
     unit.session.flush()
     note_secrets(unit, job.id, sealed)
-    if spec.program.bundle is not None:
-        use_bundle(unit, job.id, owner, spec.program.bundle)
+    if bundle is not None:
+        pin_folder(unit, job.id, bundle)
     unit.session.flush()
     return submitted_job(unit.session, job)
 

@@ -8,7 +8,6 @@ from sqlalchemy.orm import aliased
 from control.attempts.attempts import lock_job
 from control.attempts.mapping import submitted_job
 from control.attempts.types import SubmittedJob
-from control.content.uses import usable_bundle
 from control.core.unit_of_work import UnitOfWork
 from control.core.visibility import may_see
 from control.jobs import jobs
@@ -32,7 +31,7 @@ def is_to_be_retried() -> ColumnElement[bool]:
 def retry(unit: UnitOfWork, job_id: JobId, *, store: StorePlace | None, reason: str | None = None) -> SubmittedJob:
     """Submit the job again for its tenant, and return the new one, which begins at its first step.
 
-    ``store``: the content store; None: there is none. Everything that may refuse it is asked before the first change.
+    ``store``: the content store; None: there is none.
 
     Raises:
         NotFoundError: no such job, or another tenant's.
@@ -50,8 +49,5 @@ def retry(unit: UnitOfWork, job_id: JobId, *, store: StorePlace | None, reason: 
     copy_id = unit.session.scalar(select(Job.id).where(Job.copied_from == job.id).order_by(Job.id).limit(1))
     if copy_id is not None:
         raise ConflictError(f"it was submitted again already, as {copy_id}", suggestion="A copy is an equal job.")
-    original = submitted_job(unit.session, job)
-    spec = original.specification()
-    if spec.program.bundle is not None:
-        usable_bundle(unit, job.tenant_id, spec.program.bundle)
+    spec = submitted_job(unit.session, job).specification()
     return jobs.submit(unit, spec, tenant_id=job.tenant_id, reason=reason, copied_from=job_id, store=store)
