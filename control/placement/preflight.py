@@ -8,7 +8,7 @@ late answer of a host that is not asked any more has no effect.
 from collections.abc import Collection, Sequence
 from datetime import datetime, timedelta
 from operator import itemgetter
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from sqlalchemy import ColumnElement, and_, exists, false, func, or_, select
 from sqlalchemy.orm import Session
@@ -41,22 +41,32 @@ from scheduler.model import Verdict, Waiting
 REQUEST: Final = declare_action("preflight.request")
 NOTE_WAITING: Final = declare_action("preflight.note_waiting")
 _NO_BUILDER: Final = "no host that is in contact and open to jobs builds environments"
-_Decided = tuple[Job, int, Decision]
-"""A job, the number of its preflight (0 for none), and the decision about it."""
 _HOSTS_FAULT: Final = tuple(cause for cause in Cause if CAUSE_RULES[cause].avoid is Avoidance.NODE)
 _DECIDED: Final = (PreflightState.PASSED, PreflightState.ABANDONED)
 _MOST_LISTED: Final = 16
 """Maximum listed to one host: one check, builds, and more only where decisions crossed."""
 
 
+class _Decided(NamedTuple):
+    """A job and the decision about it. ``number``: of its preflight, 0 for none. ``verdict``: why it waits for one."""
+
+    job: Job
+    number: int
+    what: Decision
+    verdict: Verdict | None
+
+
 def request_preflights(units: UnitOfWorkFactory, principal: Principal) -> frozenset[JobId]:
     """Ask hosts about pending jobs without a preflight. Return the jobs that are placed without one."""
     with units.read() as session:
         policy = active_policy(session)
-        decided, able = _decided(session, policy, units.clock())
-    verdicts = [(job, _verdict(job, what, able)) for job, _, what in decided if isinstance(what, Waits)]
-    waiting = [Waiting(job.id, verdict) for job, verdict in verdicts if job.state_reason != verdict.why]
-    for job, number, what in decided:
+        decided = _decided(session, policy, units.clock())
+    waiting = [
+        Waiting(job.id, verdict)
+        for job, _, _, verdict in decided
+        if verdict is not None and job.state_reason != verdict.why
+    ]
+    for job, number, what, _ in decided:
         if isinstance(what, Ask | GiveUp):
             _commit(units, principal, job.id, what, number, policy)
     if waiting:
@@ -67,21 +77,24 @@ def request_preflights(units: UnitOfWorkFactory, principal: Principal) -> frozen
 
 def without_preflight(session: Session, now: datetime) -> frozenset[JobId]:
     """Return what ``request_preflights`` would return now, and ask no host."""
-    return _placed_unlooked(_decided(session, active_policy(session), now)[0])
+    return _placed_unlooked(_decided(session, active_policy(session), now))
 
 
 def _placed_unlooked(decided: Sequence[_Decided]) -> frozenset[JobId]:
-    return frozenset(job.id for job, _, what in decided if isinstance(what, MayBePlaced))
+    return frozenset(one.job.id for one in decided if isinstance(one.what, MayBePlaced))
 
 
-def _decided(session: Session, policy: Policy, now: datetime) -> tuple[list[_Decided], "AbleHosts | None"]:
-    """Decide about each job at the head of the jobs without a preflight. Return the decisions, and the hosts if any."""
+def _decided(session: Session, policy: Policy, now: datetime) -> list[_Decided]:
+    """Decide about each job at the head of the jobs without a preflight."""
     rows = _head_of_unseen(session, policy)
     if not rows:
-        return [], None
-    able = AbleHosts(session, [job for job, _ in rows], now)
-    found = [(job, 0 if look is None else look.number, _decision(job, look, able, now)) for job, look in rows]
-    return found, able
+        return []
+    able, found = AbleHosts(session, [job for job, _ in rows], now), []
+    for job, look in rows:
+        what = _decision(job, look, able, now)
+        verdict = _verdict(job, what, able) if isinstance(what, Waits) else None
+        found.append(_Decided(job, 0 if look is None else look.number, what, verdict))
+    return found
 
 
 def not_yet(session: Session, policy: Policy, queue: Collection[JobId], without: Collection[JobId]) -> frozenset[JobId]:
@@ -107,11 +120,10 @@ def _commit(
     retrying(commit)
 
 
-def _verdict(job: Job, waits: Waits, able: "AbleHosts | None") -> Verdict:
+def _verdict(job: Job, waits: Waits, able: AbleHosts) -> Verdict:
     if waits.on is not None:
-        names = {} if able is None else able.names
-        return Verdict(f"being checked on {names.get(waits.on, waits.on)}", WaitReason.PREFLIGHT)
-    if able is not None and able.are_all_outside(job):
+        return Verdict(f"being checked on {able.name_of(waits.on)}", WaitReason.PREFLIGHT)
+    if able.are_all_outside(job):
         where = site_words(able.residency(job).sites or ())
         why = f"held by residency: its tenant's jobs may run at {where} only, and no host that could check it is there"
         return Verdict(why, WaitReason.RESIDENCY)
@@ -230,10 +242,10 @@ def _ask(unit: UnitOfWork, job: Job, row: PlacementPreflight | None, ask: Ask, p
 
 
 def _give_up(unit: UnitOfWork, job: Job, row: PlacementPreflight, decision: GiveUp) -> None:
-    last = unit.session.scalar(select(func.max(Attempt.number)).where(Attempt.job_id == job.id))
     if builds(job):
         _hold_unbuilt(unit, job, row, decision)
         return
+    last = unit.session.scalar(select(func.max(Attempt.number)).where(Attempt.job_id == job.id))
     row.state, row.answered_at, row.after_attempt = PreflightState.ABANDONED, unit.now, last or 0
     why = f"none of {len(decision.tried)} hosts could check that it can start there; it is placed without a preflight"
     told = {"tried": list(decision.tried), "last": row.why, "reason": why}

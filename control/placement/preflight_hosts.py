@@ -1,9 +1,9 @@
 """Hosts that may run a preflight: which could check a job, and which of them are busy with others."""
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from datetime import datetime
-from typing import Final
+from typing import Final, NamedTuple
 
 from sqlalchemy import ColumnElement, and_, exists, func, select
 from sqlalchemy.orm import Session
@@ -74,6 +74,15 @@ def num_builds(job: Job) -> int:
     return int(request.awaits_bundle) + int(ENVIRONMENT in request.capabilities)
 
 
+class _Host(NamedTuple):
+    """A host in contact without a cordon. ``knows``: its capabilities; ``num_gpus``: the ones that are not out."""
+
+    name: str
+    knows: frozenset[str]
+    num_gpus: int
+    labels: Mapping[str, str]
+
+
 class AbleHosts:
     """Hosts that may check each job: in contact, not cordoned, with enough GPUs that are not out, and able to.
 
@@ -90,27 +99,33 @@ class AbleHosts:
         query = select(Node.id, Node.name, Node.capabilities, num_usable, Node.labels).where(
             Node.contact == Contact.LIVE, Node.capabilities.contains([PREFLIGHTS]), ~is_cordoned
         )
-        found = session.execute(query.order_by(Node.id)).all()
-        self._nodes = [(node_id, frozenset(knows), num_gpus) for node_id, _, knows, num_gpus, _ in found]
-        self._labels = {node_id: labels for node_id, _, _, _, labels in found}
-        self._residencies = residencies(session) if found else {}
-        self.names = {node_id: name for node_id, name, _, _, _ in found}
+        self._hosts = {
+            node_id: _Host(name, frozenset(knows), num_gpus, labels)
+            for node_id, name, knows, num_gpus, labels in session.execute(query.order_by(Node.id))
+        }
+        self._residencies = residencies(session) if self._hosts else {}
         self._at_fault = nodes_at_fault(session, [job.id for job in waiting])
         self._busy = BusyHosts(session, now)
+
+    def name_of(self, node_id: NodeId) -> str:
+        """Return the host's name; its id, if it may check nothing now."""
+        host = self._hosts.get(node_id)
+        return node_id if host is None else host.name
 
     def busy(self, job: Job) -> Collection[NodeId]:
         """Return the hosts that take no preflight of this job now."""
         return self._busy.of(job)
 
     def are_all_busy(self, job: Job) -> bool:
-        return bool(self.names) and self.names.keys() <= self._busy.of(job)
+        return bool(self._hosts) and self._hosts.keys() <= self._busy.of(job)
 
     def residency(self, job: Job) -> Residency:
         return self._residencies.get(job.tenant_id, ANY)
 
     def are_all_outside(self, job: Job) -> bool:
         """Return whether the residency rule of its tenant, and nothing else, leaves no host that may check it."""
-        return bool(self._labels) and not any(map(self.residency(job).has_site, self._labels.values()))
+        rule = self.residency(job)
+        return bool(self._hosts) and not any(rule.has_site(host.labels) for host in self._hosts.values())
 
     def take(self, node_id: NodeId, job: Job) -> None:
         self._busy.take(node_id, job)
@@ -118,23 +133,22 @@ class AbleHosts:
     def knows_how(self, job: Job) -> bool:
         """Return whether a host knows what the job needs, whether or not it has the GPUs."""
         words = frozenset(job_request(job).capabilities)
-        return any(words <= knows for _, knows, _ in self._nodes)
+        return any(words <= host.knows for host in self._hosts.values())
 
     def of(self, job: Job) -> list[NodeId]:
         """Return its hosts; for a job with an environment the ones first that can build the most."""
         request, avoided = job_request(job), self._at_fault.get(job.id, frozenset())
         labels = labels_of(request.node_labels, self.residency(job).sites)
         words = frozenset([*request.capabilities, *([GIT] if request.awaits_bundle else [])])
-        fit = [
-            (knows, node_id)
-            for node_id, knows, num_gpus in self._nodes
-            if words <= knows
-            and num_gpus >= request.shape.gpus_per_node
-            and labels.admits(self._labels[node_id].items())
+        able = [
+            node_id
+            for node_id, host in self._hosts.items()
+            if words <= host.knows
+            and host.num_gpus >= request.shape.gpus_per_node
+            and labels.admits(host.labels.items())
         ]
         if builds(job):
-            fit.sort(key=lambda one: len(_OF_BUILDERS & one[0]), reverse=True)
-        able = [node_id for _, node_id in fit]
+            able.sort(key=lambda node_id: len(_OF_BUILDERS & self._hosts[node_id].knows), reverse=True)
         blameless = [node_id for node_id in able if node_id not in avoided]
         # Where each is at fault, what has to be built is built by one of them: without it the job would never start.
         return blameless or (able if builds(job) else [])
