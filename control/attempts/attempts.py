@@ -173,7 +173,7 @@ def _end_attempt(unit: UnitOfWork, loaded: LoadedAttempt, ended: attempts.Ended,
     )
     step_job(unit, job, end, policy)
     if end.has_lacked and job.state is JobState.HELD:
-        note_awaited(unit, job.id)
+        note_awaited(unit, job.id, job_request(job).bundle)
     if suspicion is not None and job.state is JobState.HELD:
         suspects.open_suspicion(unit, job, suspicion)
 

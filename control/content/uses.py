@@ -39,14 +39,14 @@ def pin_folder(unit: UnitOfWork, job_id: JobId, folder: StoredFolder) -> None:
     unit.session.execute(insert(FolderJob).values(row).on_conflict_do_nothing())
 
 
-def note_awaited(unit: UnitOfWork, job_id: JobId) -> bool:
+def note_awaited(unit: UnitOfWork, job_id: JobId, digest: str | None) -> bool:
     """Note that a job is HELD until its bundle is whole again, if that is not whole. Return whether it is so."""
     incomplete = select(StoredFolder.id).where(
-        StoredFolder.kind == FolderKind.BUNDLE, StoredFolder.state == FolderState.UPLOADING
+        StoredFolder.kind == FolderKind.BUNDLE,
+        StoredFolder.state == FolderState.UPLOADING,
+        StoredFolder.digest == digest,
     )
-    row = unit.session.scalar(
-        select(FolderJob).where(FolderJob.job_id == job_id, FolderJob.folder_id.in_(incomplete)).limit(1)
-    )
+    row = unit.session.scalar(select(FolderJob).where(FolderJob.job_id == job_id, FolderJob.folder_id.in_(incomplete)))
     if row is None:
         return False
     row.is_awaited = True

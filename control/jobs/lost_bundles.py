@@ -3,6 +3,7 @@
 A bundle of a git commit is made again without them.
 """
 
+from functools import partial
 from typing import Final
 
 from sqlalchemy import or_, select
@@ -35,9 +36,9 @@ def keep_jobs_once(units: UnitOfWorkFactory) -> bool:
     """
     held, released = _to_hold(units), _to_release(units)
     for job_id, digest in held:
-        retrying(lambda job_id=job_id, digest=digest: _hold(units, job_id, digest))  # type: ignore[misc]  # bound at once
+        retrying(partial(_hold, units, job_id, digest))
     for job_id in released:
-        retrying(lambda job_id=job_id: _release(units, job_id))  # type: ignore[misc]  # bound at once
+        retrying(partial(_release, units, job_id))
     return max(len(held), len(released)) == _BATCH
 
 
@@ -88,7 +89,7 @@ def _hold(units: UnitOfWorkFactory, job_id: JobId, digest: str) -> None:
             told = {"reason": f"{lost}: a host makes it from its commit again"}
             unit.emit("job.bundle_lost", "job", job.id, tenant_id=job.tenant_id, payload=told)
             return
-        if not note_awaited(unit, job_id):
+        if not note_awaited(unit, job_id, digest):
             return
         event = jobs.HoldRequested(f"{lost}: submit the same folder again, and this job continues by itself")
         step_job(unit, job, event, active_policy(unit.session))

@@ -16,6 +16,7 @@ from sqlalchemy.orm import Session
 from control.attempts.attempts import lock_job, step_job, wake
 from control.attempts.mapping import job_request
 from control.attempts.orders import preflight_order_of
+from control.content.uses import note_awaited
 from control.core.unit_of_work import SCHEDULER_CHANNEL, UnitOfWork, UnitOfWorkFactory, declare_action, retrying
 from control.placement.preflight_hosts import AbleHosts, builds, is_open, num_builds
 from control.placement.queue_head import MAX_QUEUE
@@ -298,9 +299,9 @@ def _take(unit: UnitOfWork, job: Job, row: PlacementPreflight, report: Preflight
         row.state = PreflightState.FAILED
         name = unit.session.get_one(Node, row.node_id).name
         why = f"{Cause.USER_ERROR}: {name} checked it before any GPU was taken: {report.why}"
-        step_job(
-            unit, job, jobs.HoldRequested(f"{why}; release the job once that is fixed"), active_policy(unit.session)
-        )
+        if not note_awaited(unit, job.id, job_request(job).bundle):  # else it continues by itself
+            why = f"{why}; release the job once that is fixed"
+        step_job(unit, job, jobs.HoldRequested(why), active_policy(unit.session))
     unit.wake(SCHEDULER_CHANNEL)
     unit.session.flush()
 

@@ -16,10 +16,12 @@ from control.jobs.lost_bundles import keep_jobs_once
 from control.policy.policies import active_policy
 from muster.domain.ids import JobId
 from muster.domain.lifecycle.job import HoldRequested
+from muster.domain.policy.document import DispatchPolicy, Policy
 from muster.domain.states import JobState
 from muster.store.faults import ObjectGoneError, StoreSlowError
 from muster.store.keys import object_key
 from muster.store.objects import ObjectStore
+from muster.wire.host import HOST_CAPABILITIES, PreflightReport
 from tests.control.content.conftest import Tenant, manifest
 from tests.control.reclaim.stage import SCHEDULER, Stage
 from tests.fleet_factory import OPERATOR
@@ -136,6 +138,26 @@ def test_jobs_of_a_lost_bundle_wait_and_continue_when_it_is_whole(
     with stage.units.begin(stage.fleet.tenant, jobs.RELEASE) as unit:
         jobs.release(unit, job_id, reason="try it")
     assert state_of(stage, job_id) is JobState.HELD, "it is not whole yet"
+    tenant.confirm(CODE.digest, TRAIN)
+    assert state_of(stage, job_id) is JobState.QUEUED
+
+
+def test_a_job_that_a_preflight_held_for_a_lost_part_continues_too(
+    stage: Stage, tenant: Tenant, objects: Objects
+) -> None:
+    stage.set_policy(Policy(dispatch=DispatchPolicy(preflight_from_nodes=1)))
+    [host] = stage.hosts
+    host.beat(capabilities=HOST_CAPABILITIES)
+    job_id = stage.submit("on_demand", program={"script": "train", "bundle": CODE.digest})
+    stage.cycle()
+    [asked] = host.beat(capabilities=HOST_CAPABILITIES).preflights
+    del objects.contents[key_of(stage, TRAIN)]
+    report(stage)
+    check(stage, objects)
+    unfit = PreflightReport(preflight_id=asked.order.attempt_id, found="unfit", why="a part is lost")
+    host.beat(capabilities=HOST_CAPABILITIES, checks=(unfit,))
+    assert state_of(stage, job_id) is JobState.HELD
+    assert stage.fleet.job(job_id).state_reason.endswith("a part is lost"), "nobody has to release it"
     tenant.confirm(CODE.digest, TRAIN)
     assert state_of(stage, job_id) is JobState.QUEUED
 
