@@ -28,7 +28,7 @@ def refusal_of(git: GitSource, policy: Policy) -> str | None:
     if is_allowed(git.url, hosts):
         return None
     if not hosts:
-        return "no job may name a repository here: `content.git_hosts` of the policy is empty. Ask the operator"
+        return "is on no host that the operator allows: `content.git_hosts` of the policy is empty. Ask the operator"
     shown = ", ".join(hosts[:_MOST_LISTED]) + (" and others" if len(hosts) > _MOST_LISTED else "")
     return f"is on no host that the operator allows by `content.git_hosts` of the policy: {shown}"
 
