@@ -10,7 +10,7 @@ from sqlalchemy import select
 
 from control.content.folders import begin_folder, confirm_folder, upload_of
 from control.content.manifests import Reading
-from control.content.outputs import OutputsPlace, add_to_lineage, name_outputs, require_named, step_of
+from control.content.outputs import NOTED, OutputsPlace, add_to_lineage, name_outputs, require_named, step_of
 from control.content.types import Upload, WantedObject
 from control.core.unit_of_work import UnitOfWork, declare_action
 from control.hosts.environments import BuildPlace
@@ -31,7 +31,6 @@ CONFIRM: Final = declare_action("host.confirm_folder")
 NOTE: Final = declare_action("host.note_outputs")
 MOST_NOTES: Final = 100
 """Notes about one part of an attempt that are kept."""
-_NOTE_KIND: Final = "job.outputs_noted"
 
 
 class UploadPlace(Protocol):
@@ -162,7 +161,7 @@ def note(unit: UnitOfWork, attempt_id: str, message: OutputsNote) -> OutputsNote
     }
     if _is_kept(unit, part.job.id, payload):
         return OutputsNoteAnswer(stored=False)
-    unit.emit(_NOTE_KIND, "job", part.job.id, tenant_id=TenantId(part.job.tenant_id), payload=payload)
+    unit.emit(NOTED, "job", part.job.id, tenant_id=TenantId(part.job.tenant_id), payload=payload)
     return OutputsNoteAnswer(stored=True)
 
 
@@ -202,7 +201,7 @@ def _is_kept(unit: UnitOfWork, job_id: JobId, payload: dict[str, Any]) -> bool:
     """Return whether the part's notes have this one, or are as many as are kept."""
     query = select(Event.payload).where(
         Event.subject_id == job_id,
-        Event.kind == _NOTE_KIND,
+        Event.kind == NOTED,
         Event.payload["attempt_id"].astext == payload["attempt_id"],
         Event.payload["node_rank"].astext == str(payload["node_rank"]),
     )

@@ -8,6 +8,7 @@ from typing import Final
 
 from sqlalchemy import Select, and_, func, select
 
+from control.content.outputs import NOTED
 from control.core.paging import Part, Sort, SortKey, number_in
 from control.core.unit_of_work import UnitOfWork
 from control.jobs.read import row_of
@@ -17,7 +18,6 @@ from muster.domain.ids import AttemptId, JobId, NodeId
 from muster.domain.states import AttemptState, Contact, HostPartState
 from muster.domain.stored_content import OUTPUTS_FACT, OUTPUTS_GIVEN_UP, FolderState, HostOutputsState
 
-_NOTE_KIND: Final = "job.outputs_noted"
 BY_RANK: Final = Sort((SortKey(AttemptHost.node_rank, attrgetter("node_rank"), number_in),))
 """The order of an attempt's hosts."""
 _Hosts = Select[AttemptHost, Attempt, str, Contact, StoredFolder]
@@ -134,7 +134,7 @@ def _given_up(unit: UnitOfWork, job_id: JobId, attempt_id: AttemptId) -> dict[in
     """Return the hosts that gave their outputs up, by rank, each with the reason that it reported."""
     query = select(Event.payload).where(
         Event.subject_id == job_id,
-        Event.kind == _NOTE_KIND,
+        Event.kind == NOTED,
         Event.payload["attempt_id"].astext == attempt_id,
         Event.payload["found"].astext == "failed",
         Event.payload["step"].astext.is_(None),
