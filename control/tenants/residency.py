@@ -15,7 +15,7 @@ from control.tenants.read import TenantRecord
 from muster.db.models import Attempt, AttemptHost, ContentUse, Job, Node, NodeBundle, Tenant
 from muster.db.models.jobs import IS_OPEN
 from muster.db.queries import tenants as tree
-from muster.db.queries.residency import CHECKPOINT_STORE, residencies, residency_of_tenant
+from muster.db.queries.residency import CHECKPOINT_STORE, residencies
 from muster.domain.errors import NotFoundError, ValidationFailedError
 from muster.domain.ids import TenantId
 from muster.domain.principals import Permission
@@ -130,9 +130,9 @@ def _require_store(unit: UnitOfWork, tenant_id: TenantId, wanted: Residency, sto
 
 
 def _found(unit: UnitOfWork, tenant: Tenant, store: StorePlace | None) -> ResidencyFound:
-    holds = residency_of_tenant(unit.session, tenant.id)
     labels = unit.session.scalars(select(Node.labels)).all()
     rules = residencies(unit.session)
+    holds = rules.get(tenant.id, ANY)
     visible = visible_rows(unit.principal, Tenant.id)
     below = select(Tenant.id).where(Tenant.id.in_(tree.below(unit.session, tenant.id)), visible)
     bound = {each: rules[each] for each in unit.session.scalars(below) if each in rules}
