@@ -1,6 +1,6 @@
 """The secrets that jobs name: checked when a job is submitted, and read for its hosts while an attempt of it lives."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Final
@@ -43,16 +43,11 @@ def require_secrets(session: Session, spec: JobSpec, tenant_id: TenantId) -> tup
         return ()
     rows = {row.name: row for row in session.scalars(select(Secret).where(Secret.tenant_id == tenant_id))}
     for name in spec.secret_names:
-        row = rows.get(name)
-        if row is not None and not _may_use(row, spec.name):
-            words = f"{name} is only for jobs named {', '.join(row.jobs)}, and this one is {spec.name}"
-            raise ValidationFailedError.at("/secrets", "not_for_this_job", words)
+        if name in rows:
+            _require_for(rows[name], spec.name, "/secrets")
     missing = [name for name in spec.secret_names if name not in rows]
     if missing and not _may_be_laid(session):
-        words = (
-            f"there is no secret {', '.join(missing)}; {_there(sorted(rows))}. Set it: muster secret set {missing[0]}"
-        )
-        raise ValidationFailedError.at("/secrets", "no_such_secret", words)
+        raise _no_such(missing, rows, "/secrets")
     return tuple(name for name in spec.secret_names if name in rows)
 
 
@@ -62,11 +57,8 @@ def require_deploy_secret(session: Session, name: str | None, job_name: str, ten
         return
     rows = {row.name: row for row in session.scalars(select(Secret).where(Secret.tenant_id == tenant_id))}
     if name not in rows:
-        words = f"there is no secret {name}; {_there(sorted(rows))}. Set it: muster secret set {name}"
-        raise ValidationFailedError.at("/program/git/secret", "no_such_secret", words)
-    if not _may_use(rows[name], job_name):
-        words = f"{name} is only for jobs named {', '.join(rows[name].jobs)}, and this one is {job_name}"
-        raise ValidationFailedError.at("/program/git/secret", "not_for_this_job", words)
+        raise _no_such([name], rows, "/program/git/secret")
+    _require_for(rows[name], job_name, "/program/git/secret")
 
 
 def deploy_value(session: Session, name: str, job_name: str, tenant_id: TenantId) -> StoredValue | None:
@@ -91,6 +83,17 @@ def _stored(tenant_id: TenantId, row: Secret, version: SecretVersion) -> StoredV
 
 def _may_use(row: Secret, job_name: str) -> bool:
     return not row.jobs or job_name in row.jobs
+
+
+def _require_for(row: Secret, job_name: str, pointer: str) -> None:
+    if not _may_use(row, job_name):
+        words = f"{row.name} is only for jobs named {', '.join(row.jobs)}, and this one is {job_name}"
+        raise ValidationFailedError.at(pointer, "not_for_this_job", words)
+
+
+def _no_such(missing: Sequence[str], there: Collection[str], pointer: str) -> ValidationFailedError:
+    words = f"there is no secret {', '.join(missing)}; {_there(sorted(there))}. Set it: muster secret set {missing[0]}"
+    return ValidationFailedError.at(pointer, "no_such_secret", words)
 
 
 def _there(names: Sequence[str]) -> str:
