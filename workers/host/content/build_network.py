@@ -6,7 +6,7 @@ import msgspec
 
 from muster.environments.recipe import PackageIndex, Recipe
 from workers.host.content.environment_build import BuildEnd
-from workers.host.content.faults import NoEnvironmentError
+from workers.host.content.faults import NotBuiltError
 from workers.host.content.index_relay import IndexRelay, places_of
 from workers.host.content.own_network import OwnNetwork
 
@@ -56,15 +56,15 @@ class BuildNetwork:
 def network_for(recipe: Recipe, index: PackageIndex, *, has_user: bool) -> BuildNetwork | None:
     """Return a network for the build; None: this host may make none, and the build needs none.
 
-    Raises NoEnvironmentError: the build runs code of packages, and would run it in the host's network.
+    Raises NotBuiltError: the build runs code of packages, and would run it in the host's network.
     """
     if (why := _refusal_of(recipe, index, has_user=has_user)) is not None:
-        raise NoEnvironmentError(why)
+        raise NotBuiltError(why)
     try:
         return BuildNetwork(index)
     except OSError as fault:
         if recipe.allows_source and index.source_builds != "anywhere":
-            raise NoEnvironmentError(
+            raise NotBuiltError(
                 f"this host builds no source distributions: it may not cut their code off from the network ({fault};"
                 " its operator may set `source_builds: anywhere`)"
             ) from fault

@@ -18,7 +18,7 @@ from muster.plain_files import open_plain
 from muster.wire.content import MAX_BUILD_LOG
 from workers.host.content.build_network import BuildNetwork
 from workers.host.content.environment_build import BuildEnd
-from workers.host.content.faults import NoEnvironmentError
+from workers.host.content.faults import NotBuiltError
 from workers.host.content.fetch_order import FetchOrder
 from workers.host.content.places import BUILD
 from workers.host.content.removal import remove_work_folder
@@ -58,7 +58,7 @@ class Building:
         ``network``: the one that the build runs in, and ends with; None: the host's.
 
         Raises:
-            NoEnvironmentError: no process can be started.
+            NotBuiltError: no process can be started.
             OSError: the disk fails.
         """
         self._user = JobUser(order.job_uid, None)
@@ -104,7 +104,7 @@ class Building:
             network = None if self._network is None else self._network.descriptor
             return children.start(command, environment, "/", self._output, place, self._user, network)
         except children.StartError as fault:
-            raise NoEnvironmentError(f"its build cannot be started: {fault}") from fault
+            raise NotBuiltError(f"its build cannot be started: {fault}") from fault
         finally:
             os.close(asked)
 
@@ -134,10 +134,10 @@ class Building:
         return descendants({os.getpid()}, living) | (set() if uid is None else processes_of(uid, living))
 
     def end(self) -> BuildEnd:
-        """Return how it ended, after nothing of it lives any more. Raises NoEnvironmentError: something does."""
+        """Return how it ended, after nothing of it lives any more. Raises NotBuiltError: something does."""
         self.kill()
         if self._alive():
-            raise NoEnvironmentError("something of its build hangs in the kernel, and cannot be ended")
+            raise NotBuiltError("something of its build hangs in the kernel, and cannot be ended")
         closed = self._root / _CLOSED
         closed.mkdir(mode=0o700)
         self._own.rename(closed / _OWN)

@@ -12,14 +12,14 @@ from muster.wire.content import MAX_FAILURE_WORDS, EnvironmentAnswer, Environmen
 from muster.wire.host import PROTOCOL_VERSION
 from workers.host.content.control_plane import ContentSource, answered, open_client
 from workers.host.content.environment_build import BuildEnd
-from workers.host.content.faults import NoEnvironmentError
+from workers.host.content.faults import NotBuiltError
 from workers.host.content.fetch_order import EnvironmentKey, FetchOrder, Progress
 from workers.host.content.uploads import HostUpload, PartFolder, UploadEndedError
 from workers.host.content.whole_copy import Source
 
 
 class BuildPlane:
-    """The control plane, as ``environment.Plane`` says, for what is built as a folder of one kind."""
+    """The control plane, as ``shared_build.Plane`` says, for what is built as a folder of one kind."""
 
     def __init__(self, order: FetchOrder, progress: Progress, kind: FolderKind) -> None:
         self._order = order
@@ -70,7 +70,7 @@ class BuildPlane:
         try:
             HostUpload(sender, FolderContent.of(content, partial(open_file, folder)), order.certificates, note).run()
         except (UploadEndedError, FolderError) as fault:
-            raise NoEnvironmentError(f"it is built and cannot be stored: {fault}") from fault
+            raise NotBuiltError(f"it is built and cannot be stored: {fault}") from fault
 
     def source(self, digest: str) -> Source:
         return ContentSource(self._order, self._progress, digest, self._kind)

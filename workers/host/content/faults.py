@@ -21,16 +21,6 @@ class BrokenBundleError(FetchError):
     IS_OF_HOST = False
 
 
-class NoCommitError(FetchError):
-    """This host cannot make the bundle of the commit, or not in time."""
-
-
-class BrokenCommitError(FetchError):
-    """The commit is not available, or cannot be a bundle: no other host can make one of it either."""
-
-    IS_OF_HOST = False
-
-
 class LostObjectError(BrokenBundleError):
     """The store lacks an object of a folder, or has it with other bytes. ``digest``: of the object."""
 
@@ -39,11 +29,11 @@ class LostObjectError(BrokenBundleError):
         self.digest = digest
 
 
-class NoEnvironmentError(FetchError):
-    """This host cannot have the environment, or not in time."""
+class NotBuiltError(FetchError):
+    """This host cannot build the environment or the commit's bundle, or cannot have it in time."""
 
 
-class BrokenEnvironmentError(FetchError):
-    """The environment cannot be built from its lock file: no other host can have it either."""
+class BrokenBuildError(FetchError):
+    """The environment cannot be built from its lock file, or the bundle from its commit: no other host can either."""
 
     IS_OF_HOST = False

@@ -92,7 +92,7 @@ def _bundle_of_commit(order: FetchOrder, progress: Progress) -> str:
     from workers.host.content.environment_plane import BuildPlane  # noqa: PLC0415  # most jobs have none
     from workers.host.content.git_making import GitMaking  # noqa: PLC0415  # as above
 
-    return GitMaking(order, BuildPlane(order, progress, FolderKind.BUNDLE), progress).digest()
+    return GitMaking(order, BuildPlane(order, progress, FolderKind.BUNDLE), progress).made()
 
 
 def _environment(order: FetchOrder, progress: Progress) -> str:

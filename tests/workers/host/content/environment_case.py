@@ -37,7 +37,7 @@ class FilePlane:
 
     folder: Path
 
-    def ask(self, key: EnvironmentKey, built: str | None = None) -> EnvironmentAnswer:
+    def ask(self, key: EnvironmentKey, built: str | None = None, public_key: bytes | None = None) -> EnvironmentAnswer:
         with self._locked() as known:
             if built is not None:
                 known["built"][key.text] = built

@@ -15,9 +15,13 @@ import pytest
 from muster.content.read import read_folder
 from tests.waiting import wait_until
 from workers.host.content.environment_build import BuildEnd
+from workers.host.content.faults import NotBuiltError
+from workers.host.content.fetch_order import GitOrder, Progress
 from workers.host.content.git_build import GitBuildOrder
+from workers.host.content.git_making import GitMaking
 
 from .bundle_case import content_of
+from .environment_case import new_host
 from .git_server import GIT, GitServer, WorkTree, git_server
 
 TOKEN = "glpat-0f-acme-deploys"
@@ -283,3 +287,22 @@ def test_nothing_of_the_users_own_git_runs(
     commit = tree.commit(**{"main.py": b"print(1)\n", ".gitattributes": b"*.py filter=evil\n"})
     assert built(tmp_path / "own", server.url, commit) == BuildEnd(found="built")
     assert not made.exists()
+
+
+def test_a_secret_that_does_not_come_is_reported_so_that_another_host_may_fetch_it(tmp_path: Path) -> None:
+    host = new_host(tmp_path / "host", tmp_path / "plane", tmp_path / "house")
+    git = GitOrder(
+        key="a" * 64,
+        url="https://git.example/acme/train",
+        commit="c" * 40,
+        secret="deploy",
+        build_s=60.0,
+        max_bytes=1 << 20,
+        max_files=100,
+        node_id="node",
+    )
+    order = msgspec.structs.replace(host.order(""), git=git, environment=None)
+    with pytest.raises(NotBuiltError, match="did not give the secret deploy"):
+        GitMaking(order, host.plane, Progress()).made()
+    [end] = host.plane.known()["ends"]
+    assert (end["found"], host.plane.known()["builder"]) == ("host", None)
