@@ -36,6 +36,8 @@ def describe(document: dict[str, Any]) -> None:
                 text = PARAMETER_TEXTS.get(f"{operation['operationId']}.{name}", PARAMETER_TEXTS.get(name))
                 if "description" not in parameter and text is not None:
                     parameter["description"] = str(text)
+                if parameter["schema"].get("description") == parameter.get("description"):
+                    parameter["schema"].pop("description", None)  # it is said once
 
 
 def field_text(schema: str, field: str) -> str | None:

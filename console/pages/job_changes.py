@@ -1,7 +1,7 @@
 """Changes of a job by a person: cancel it, hold it, release it, change its size, submit the same again."""
 
 from collections.abc import Mapping
-from typing import Annotated, Final
+from typing import Annotated, Final, Protocol
 
 from fastapi import APIRouter, Request
 from starlette.responses import Response
@@ -30,44 +30,19 @@ Submitter = Annotated[Viewer, changes(Permission.JOB_SUBMIT)]
 def cancel(
     request: Request, viewer: Annotated[Viewer, changes(Permission.JOB_CANCEL)], fields: Form, job_id: str
 ) -> Response:
-    found_id, reason = JobId(require_id("job", job_id)), reason_in(fields)
-    return act(
-        request,
-        viewer,
-        fields,
-        jobs.CANCEL,
-        lambda unit: jobs.cancel(unit, found_id, reason=reason),
-        back_to=BACK.format(job_id=found_id),
-        done="It is being cancelled.",
-    )
+    return _change(request, viewer, fields, job_id, jobs.CANCEL, jobs.cancel, done="It is being cancelled.")
 
 
 @router.post("/jobs/{job_id}/release")
 def release(request: Request, viewer: Submitter, fields: Form, job_id: str) -> Response:
-    found_id, reason = JobId(require_id("job", job_id)), reason_in(fields)
-    return act(
-        request,
-        viewer,
-        fields,
-        jobs.RELEASE,
-        lambda unit: jobs.release(unit, found_id, reason=reason),
-        back_to=BACK.format(job_id=found_id),
-        done="Released: it waits to be placed.",
-    )
+    done = "Released: it waits to be placed."
+    return _change(request, viewer, fields, job_id, jobs.RELEASE, jobs.release, done=done)
 
 
 @router.post("/jobs/{job_id}/hold")
 def hold(request: Request, viewer: Submitter, fields: Form, job_id: str) -> Response:
-    found_id, reason = JobId(require_id("job", job_id)), reason_in(fields)
-    return act(
-        request,
-        viewer,
-        fields,
-        holding.HOLD,
-        lambda unit: holding.hold(unit, found_id, reason=reason),
-        back_to=BACK.format(job_id=found_id),
-        done="Held: it is not placed until it is released.",
-    )
+    done = "Held: it is not placed until it is released."
+    return _change(request, viewer, fields, job_id, holding.HOLD, holding.hold, done=done)
 
 
 @router.post("/jobs/{job_id}/verdicts/{verdict_id}/dismiss")
@@ -93,15 +68,39 @@ def dismiss_verdict(
 @router.post("/jobs/{job_id}/resize")
 def resize(request: Request, viewer: Submitter, fields: Form, job_id: str) -> Response:
     """Set the number of hosts that the job is to have from then on, and no more."""
-    found_id, reason, nodes = JobId(require_id("job", job_id)), reason_in(fields), _nodes_in(fields)
+    nodes = _nodes_in(fields)
+
+    def work(unit: UnitOfWork, found_id: JobId, *, reason: str) -> SubmittedJob:
+        return elastic.resize(unit, found_id, nodes, reason=reason)
+
+    done = f"It is to have {nodes} {'host' if nodes == 1 else 'hosts'} from now on."
+    return _change(request, viewer, fields, job_id, elastic.RESIZE, work, done=done)
+
+
+class _Work(Protocol):
+    def __call__(self, unit: UnitOfWork, job_id: JobId, /, *, reason: str) -> object: ...
+
+
+def _change(
+    request: Request,
+    viewer: Viewer,
+    fields: Mapping[str, str],
+    job_id: str,
+    action: str,
+    work: _Work,
+    *,
+    done: str,
+) -> Response:
+    """Show the effect of a change of this job, or do it, and return to its page."""
+    found_id, reason = JobId(require_id("job", job_id)), reason_in(fields)
     return act(
         request,
         viewer,
         fields,
-        elastic.RESIZE,
-        lambda unit: elastic.resize(unit, found_id, nodes, reason=reason),
+        action,
+        lambda unit: work(unit, found_id, reason=reason),
         back_to=BACK.format(job_id=found_id),
-        done=f"It is to have {nodes} {'host' if nodes == 1 else 'hosts'} from now on.",
+        done=done,
     )
 
 

@@ -6,9 +6,7 @@ that was broken off continues there. Its final name is given once all of it is o
 
 import hashlib
 import os
-import random
 import threading
-import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import dataclass, field
@@ -18,14 +16,12 @@ from typing import BinaryIO, Final
 import httpx
 
 from muster import documents
-from muster.client.output_downloads import CONNECTIONS, PAUSE_S, TIMES, TRIES, cancel, read_signed, trusted_by
+from muster.client.output_downloads import CONNECTIONS, TIMES, TRIES, cancel, fetched, pause, slow, trusted_by
 from muster.client.output_files import PlaceError
 from muster.client.rest import RestClient
 from muster.content.faults import shown
-from muster.content.manifest import digest_of
 from muster.store.faults import (
     MAX_ERROR_BYTES,
-    StoreError,
     StoreRefusedError,
     StoreSlowError,
     StoreWrongError,
@@ -90,20 +86,9 @@ class CheckpointDownload:
     def manifest(self) -> bytes:
         """Return the checkpoint's manifest, as its job reported it. Raises StoreError, and Problem of the API."""
         signed = self._signed([MANIFEST])
-        fault: StoreError = StoreSlowError("the content store was not asked")
+        otherwise = "the checkpoint's manifest is not the one that its job reported"
         with self._http() as http:
-            for tried in range(TRIES):
-                try:
-                    content = read_signed(http, signed["files"][0], MAX_MANIFEST_BYTES)
-                except (httpx.HTTPError, StoreSlowError) as error:
-                    fault = _slow(error)
-                else:
-                    if digest_of(content) == signed["sha256"]:
-                        return content
-                    fault = StoreWrongError("the checkpoint's manifest is not the one that its job reported")
-                if tried + 1 < TRIES:
-                    _pause(tried)
-        raise fault
+            return fetched(http, signed["files"][0], signed["sha256"], MAX_MANIFEST_BYTES, otherwise=otherwise)
 
     def run(self, manifest: bytes, files: Sequence[CheckpointFile]) -> None:
         """Fetch what is not there yet, and give the whole its name.
@@ -193,8 +178,8 @@ class CheckpointDownload:
             except (httpx.HTTPError, StoreSlowError) as error:
                 tried = 0 if file.tell() > at else tried + 1
                 if tried == TRIES:
-                    raise _slow(error) from error
-                _pause(tried)
+                    raise slow(error) from error
+                pause(tried)
             else:
                 tried, is_renewed = 0, False
 
@@ -224,6 +209,8 @@ class CheckpointDownload:
                 digest.update(taken)
                 left -= len(taken)
                 self._count(len(taken))
+            if left == end - at:
+                raise StoreSlowError("the content store does not answer: it sent no byte of the range")
 
     def _finish(self, manifest: bytes) -> None:
         """Write the manifest, and give the checkpoint its name: after a loss of power it is whole, or not there."""
@@ -257,16 +244,6 @@ def digest_of_file(path: Path) -> str:
     """Return a file's SHA-256. Raises OSError."""
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
-
-
-def _slow(error: Exception) -> StoreError:
-    if isinstance(error, StoreError):
-        return error
-    return StoreSlowError(f"the content store does not answer: {str(error) or type(error).__name__}")
-
-
-def _pause(tried: int) -> None:
-    time.sleep(random.uniform(0.5, 1) * PAUSE_S * 2**tried)  # noqa: S311  # a pause, no secret
 
 
 def _size_of(path: Path) -> int:

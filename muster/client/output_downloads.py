@@ -98,7 +98,7 @@ class OutputDownload:
 
     def _manifest(self, http: httpx.Client) -> Manifest:
         signed = self.client.sign_output_downloads(self.job_id, self.outputs["id"], [])["manifest"]
-        content = _fetched(http, signed, self.outputs["digest"], MAX_MANIFEST_BYTES)
+        content = fetched(http, signed, self.outputs["digest"], MAX_MANIFEST_BYTES)
         return decode(content)
 
     def _wanted(self, manifest: Manifest) -> list[Entry]:
@@ -135,7 +135,7 @@ class OutputDownload:
         for is_last in (False, True):
             signed = self.client.sign_output_downloads(self.job_id, self.outputs["id"], wanted)["chunks"]
             running = {
-                threads.submit(_fetched, http, one, digest, CHUNK_BYTES): digest
+                threads.submit(fetched, http, one, digest, CHUNK_BYTES): digest
                 for digest, one in zip(wanted, signed, strict=True)
             }
             wanted = []
@@ -193,25 +193,37 @@ def _size(entry: Entry, number: int) -> int:
     return min(CHUNK_BYTES, entry.num_bytes - number * CHUNK_BYTES)
 
 
-def _fetched(http: httpx.Client, signed: documents.SignedDownload, digest: str, most_bytes: int) -> bytes:
-    """Return an object with this digest. Raises StoreError."""
+def fetched(
+    http: httpx.Client, signed: documents.SignedDownload, digest: str, most_bytes: int, *, otherwise: str = ""
+) -> bytes:
+    """Return an object with this digest. ``otherwise``: words for the fault that it has another. Raises StoreError."""
     fault: StoreError = StoreSlowError("the content store was not asked")
     for tried in range(TRIES):
         try:
-            content = read_signed(http, signed, most_bytes)
+            content = _read(http, signed, most_bytes)
             if digest_of(content) == digest:
                 return content
-            fault = StoreWrongError(f"the content store has other bytes for {digest[:12]} than its digest")
-        except httpx.HTTPError as error:
-            fault = StoreSlowError(f"the content store does not answer: {str(error) or type(error).__name__}")
-        except StoreSlowError as error:
-            fault = error
+            fault = StoreWrongError(otherwise or f"the content store has other bytes for {digest[:12]} than its digest")
+        except (httpx.HTTPError, StoreSlowError) as error:
+            fault = slow(error)
         if tried + 1 < TRIES:
-            time.sleep(random.uniform(0.5, 1) * PAUSE_S * 2**tried)  # noqa: S311  # a pause, no secret
+            pause(tried)
     raise fault
 
 
-def read_signed(http: httpx.Client, signed: documents.SignedDownload, most_bytes: int) -> bytes:
+def slow(error: httpx.HTTPError | StoreSlowError) -> StoreSlowError:
+    """Return the fault of a store that did not answer."""
+    if isinstance(error, StoreSlowError):
+        return error
+    return StoreSlowError(f"the content store does not answer: {str(error) or type(error).__name__}")
+
+
+def pause(tried: int) -> None:
+    """Wait before the next try, twice as long as before the last one."""
+    time.sleep(random.uniform(0.5, 1) * PAUSE_S * 2**tried)  # noqa: S311  # a pause, no secret
+
+
+def _read(http: httpx.Client, signed: documents.SignedDownload, most_bytes: int) -> bytes:
     """Return an answer of at most so many bytes, or one byte more. Raises StoreError, and HTTPError of httpx."""
     content = bytearray()
     with http.stream("GET", signed["url"], headers=signed["headers"]) as answer:

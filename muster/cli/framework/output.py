@@ -16,7 +16,7 @@ import typer
 from muster.cli.framework.exits import CommandError, Exit
 from muster.cli.framework.field_help import parameter_help
 from muster.cli.framework.option_groups import given_to, with_options
-from muster.cli.framework.tables import Column, Document, paragraphs, table_lines
+from muster.cli.framework.tables import Column, Document, paragraphs, printable, table_lines
 from muster.documents.effect_lines import effect_parts
 from muster.durable import write_durably
 
@@ -155,8 +155,11 @@ class Done:
             yield from paragraphs([self.words], is_wide=False)
 
 
-def reads(app: typer.Typer, name: str, *, example: str) -> Callable[[Work], Work]:
-    """Register a list or show, which returns an ``Answer`` and changes nothing, so that a watch may repeat it."""
+def reads(app: typer.Typer, name: str, *, example: str, **settings: Any) -> Callable[[Work], Work]:
+    """Register a list or show, which returns an ``Answer`` and changes nothing, so that a watch may repeat it.
+
+    ``settings`` are Typer's own.
+    """
 
     def registered(work: Work) -> Work:
         def command(**given: Any) -> int:
@@ -175,7 +178,7 @@ def reads(app: typer.Typer, name: str, *, example: str) -> Callable[[Work], Work
             "is_watched": (Watch, False),
             "every": (Every, "2s"),
         }
-        app.command(name, epilog=f"Example: `{example}`")(with_options(command, work, added))
+        app.command(name, epilog=f"Example: `{example}`", **settings)(with_options(command, work, added))
         return work
 
     return registered
@@ -207,7 +210,7 @@ def show(answer: Answer, shape: Format) -> int:
     if not isinstance(answer, Done):
         return answer.code
     if answer.note and not shape.as_json and not shape.as_yaml:
-        typer.echo(answer.note, err=True)
+        typer.echo("\n".join(map(printable, answer.note.splitlines())), err=True)
     return answer.code if answer.then is None else answer.then()
 
 

@@ -4,7 +4,7 @@ is installed, work on checkpoints on a disk or in an object store.
 
 import json
 import shutil
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Final
@@ -17,6 +17,7 @@ from muster.cli.framework.job_names import resolved
 from muster.cli.framework.output import Done, DryRun, changes
 from muster.cli.framework.profile import find_profile, open_client
 from muster.cli.framework.progress import progress
+from muster.cli.framework.tables import printable
 from muster.sizes import size_in_words
 
 if TYPE_CHECKING:
@@ -95,7 +96,8 @@ def get(
         typer.echo(f"{words}, for {fetching.target}", err=True)
         if is_unverified and chosen["status"] not in _TRUSTED:
             reason = f": {chosen['reason']}" if chosen["reason"] else ""
-            typer.echo(f"Warning: it is {chosen['status']}{reason}. No training continues from it by itself.", err=True)
+            words = f"Warning: it is {chosen['status']}{reason}. No training continues from it by itself."
+            typer.echo(printable(words), err=True)
         _require_room(fetching, files)
         _run(fetching, manifest, files)
     if fetching.damaged:
@@ -128,13 +130,11 @@ def _chosen(client: "RestClient", job_id: str, step: str, *, is_unverified: bool
 
 def _content(fetching: "CheckpointDownload") -> tuple[bytes, list["CheckpointFile"]]:
     """Return the manifest, and the files that it names. Raises CommandError."""
-    from muster.client.checkpoint_downloads import CheckpointFile
     from muster.store.faults import ObjectGoneError, StoreError
 
     try:
         manifest = fetching.manifest()
-        document = json.loads(manifest)
-        files = [CheckpointFile(one["name"], int(one["size"]), one["sha256"]) for one in document["files"]]
+        files = [_file_in(one) for one in json.loads(manifest)["files"]]
     except ObjectGoneError as fault:
         raise CommandError(
             fault.detail, "Fetch another step, or copy it from a machine that has it.", Exit.NOT_FOUND
@@ -144,9 +144,24 @@ def _content(fetching: "CheckpointDownload") -> tuple[bytes, list["CheckpointFil
     except (ValueError, KeyError, TypeError) as fault:
         words = "the checkpoint's manifest cannot be read: a newer runtime saved it"
         raise CommandError(words, "Install the newest muster-client from /install.", Exit.FAILED) from fault
-    if any(Path(one.name).name != one.name or one.name in {"..", "."} for one in files):
-        raise CommandError("the checkpoint's manifest names files outside of it", code=Exit.FAILED)
+    if not all(_is_of_folder(one.name) for one in files):
+        raise CommandError("the checkpoint's manifest has names of files that no runtime writes", code=Exit.FAILED)
     return manifest, files
+
+
+def _file_in(one: Mapping[str, object]) -> "CheckpointFile":
+    """Return a file of a manifest, which a job wrote. Raises ValueError, KeyError, TypeError."""
+    from muster.client.checkpoint_downloads import CheckpointFile
+
+    name, size, sha256 = one["name"], one["size"], one["sha256"]
+    if not isinstance(name, str) or not isinstance(sha256, str) or not isinstance(size, int) or size < 0:
+        raise ValueError("a file has a name, a size and a SHA-256")
+    return CheckpointFile(name, size, sha256)
+
+
+def _is_of_folder(name: str) -> bool:
+    """Return whether a file of this name is in the folder itself, and its name can be shown on a terminal."""
+    return name not in {"", ".", ".."} and Path(name).name == name and name.isprintable()
 
 
 def _require_same(fetching: "CheckpointDownload", manifest: bytes, files: Sequence["CheckpointFile"]) -> None:

@@ -9,15 +9,16 @@ import typer
 from muster.cli.framework.durations import seconds_of
 from muster.cli.framework.field_help import field_help
 from muster.cli.framework.names import JobId, TenantOption, tenant_named
-from muster.cli.framework.output import Page, age_of, moment_of
+from muster.cli.framework.output import Answer, Page, age_of, moment_of
 from muster.cli.framework.profile import open_client
 from muster.cli.job.environment_texts import environment_words
 from muster.cli.job.fault_lines import fault_lines, texts_of
 from muster.cli.job.job_options import Tier, WallTime
-from muster.cli.job.lock_options import AllowSource, FromHost, Lock, environment_faults, locked_sizes
+from muster.cli.job.lock_options import environment_faults, locked_sizes
 from muster.cli.job.placement_options import PlaceOptions, SizeOptions
+from muster.cli.job.program_options import ProgramOptions, name_of
 from muster.cli.job.verdicts import lines_of as verdict_lines
-from muster.cli.job.work_folder import Bundled, BundleFolder, chosen_folder
+from muster.cli.job.work_folder import Bundled, chosen_folder
 from muster.client.transport import Problem
 from muster.domain.gpu.levels import FLEET_LEVEL
 from muster.domain.job.alignment_texts import alignment_words
@@ -51,6 +52,13 @@ _OPTIONS: Final = {
 def plan(
     size: SizeOptions,
     place: PlaceOptions,
+    around: ProgramOptions,
+    program: Annotated[
+        list[str] | None,
+        typer.Argument(
+            help=field_help("script", "SCRIPT [ARGS…], or with --command the whole command. Without it: any.")
+        ),
+    ] = None,
     tier: Tier = "on_demand",
     wall_time: WallTime = None,
     name: Annotated[
@@ -58,26 +66,31 @@ def plan(
         typer.Option(help=field_help("name", "Without a wall time the time is expected that jobs of this name took.")),
     ] = None,
     tenant: TenantOption = None,
-    bundle: BundleFolder = None,
-    lock: Lock = None,
-    from_host: FromHost = None,
-    *,
-    allow_source: AllowSource = False,
-) -> Page:
-    """Show where a job would start, which jobs would be reclaimed, or why it would wait. Nothing is stored."""
+) -> Answer:
+    """Show where a job would start, which jobs would be reclaimed, or why it would wait. Nothing is stored.
+
+    With a program it is checked too, as by `muster job submit --dry-run`.
+    """
     wall_time_s = seconds_of(wall_time, "--wall-time")
     question: dict[str, Any] = {"shape": size.shape(), "tier": tier, "wall_time_s": wall_time_s, **place.fields()}
+    if program:
+        from muster.cli.job.job_submit import submitted
+
+        question |= {"name": name or name_of(program[0]), "program": around.fields(program)}
+        folder = around.folder(program)
+        return submitted(question, tenant, folder=folder, follow=False, must_wait=False, dry_run=True)
+    around.require_program_less()
     if name is not None:
         question["name"] = name
     with open_client() as client:
         if tenant is not None:
             question["tenant_id"] = tenant_named(client, tenant)
-        named = chosen_folder(bundle, no_bundle=False, words=(), is_contained=False)
+        named = chosen_folder(around.bundle, no_bundle=around.no_bundle, words=(), is_contained=False)
         bundled = None if named is None else Bundled.of(client, named, question)
         lines = [] if bundled is None else [bundled.would_upload()]
-        if lock is not None:
-            lines.append(locked_sizes(lock, str(lock), from_host or []))
-            lines += environment_faults(_content_of(client, question), allows_source=allow_source)
+        if around.lock is not None:
+            lines.append(locked_sizes(around.lock, str(around.lock), around.from_host or []))
+            lines += environment_faults(_content_of(client, question), allows_source=around.allow_source)
         return plan_shown(client.plan_job(question), lines)
 
 

@@ -103,16 +103,18 @@ EVENTS: Final = (
     Column("WHY", lambda item: item["payload"].get("reason") or item["payload"].get("cause"), is_text=True),
 )
 
+_OF_PROGRAM: Final = {"allow_interspersed_args": False}
+"""All words behind the script are the program's."""
 changes(
     app,
     "submit",
     example="muster job submit --follow --gpus 2 -- train.py --steps 100",
-    context_settings={"allow_interspersed_args": False},
+    context_settings=_OF_PROGRAM,
 )(submit)
 changes(app, "copy", example="muster job copy job_… --nodes 4 --set labels.run=second")(copy)
 app.command("export", epilog="Example: `muster job export job_… > job.yaml`")(export)
 app.command("schema", epilog="Example: `muster job schema > job.schema.json`")(schema)
-reads(app, "plan", example="muster job plan --nodes 4 --gpus 8 --wall-time 2h")(plan)
+reads(app, "plan", example="muster job plan --nodes 4 --gpus 8 --wall-time 2h", context_settings=_OF_PROGRAM)(plan)
 reads(app, "explain", example="muster job explain job_…")(explain)
 reads(app, "ranks", example="muster job ranks job_… --watch")(ranks)
 reads(app, "steps", example="muster job steps job_… --json")(steps)

@@ -2,9 +2,9 @@
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
@@ -18,6 +18,11 @@ from muster.cli.job.work_folder import BundleFolder, NoBundle, WorkFolder, chose
 
 if TYPE_CHECKING:
     from muster.cli.job.files.job_file import JobFile
+
+_PROGRAM_LESS: Final = frozenset({"bundle", "no_bundle", "lock", "extras", "groups", "from_host", "allow_source"})
+"""Options about a work folder and its lock file, which can be planned before there is a program."""
+_NAMES: Final = {"mounts": "mount"}
+"""Options whose names are not their field's."""
 
 
 @dataclass(frozen=True)
@@ -35,6 +40,13 @@ class ProgramOptions(LockOptions, GitOptions):
     command: Annotated[bool, typer.Option("--command", help=field_help("launcher"))] = False
     bundle: BundleFolder = None
     no_bundle: NoBundle = False
+
+    def require_program_less(self) -> None:
+        """Raise Typer's error about the first option that says how a program is started: none is given."""
+        for field in fields(self):
+            if field.name not in _PROGRAM_LESS and getattr(self, field.name) != field.default:
+                option = _NAMES.get(field.name, field.name).replace("_", "-")
+                raise unfit(f"--{option}", "it is of a program: give that too, such as `-- train.py` at the end")
 
     def folder(self, words: list[str], *, is_contained: bool = False, has_bundle: bool = False) -> WorkFolder | None:
         """Return the work folder that the job has; None: its program is on the hosts, or in a bundle that it has."""

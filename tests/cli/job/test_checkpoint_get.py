@@ -181,6 +181,23 @@ def test_a_damaged_file_is_never_taken_for_the_checkpoint(saved: Saved, muster: 
     assert list_generations(muster.folder / "mine") == []
 
 
+@pytest.mark.parametrize("changed", [{"name": "\x1b[2J"}, {"name": "../rank-00000.pt"}, {"name": ""}, {"size": -1}])
+def test_a_manifest_of_files_that_no_runtime_writes_is_refused(
+    outputs: ServedOutputs, eight_steps: Path, muster: Command, changed: dict[str, object]
+) -> None:
+    job = Saved(outputs, eight_steps)
+    manifest = job.folder / "step-00000008/gen-1/MANIFEST.json"
+    document = json.loads(manifest.read_bytes())
+    document["files"][0] |= changed
+    manifest.write_bytes(json.dumps(document).encode())
+    job.report(8)
+    refused = muster.run("ckpt", "get", job.job_id, "-o", "mine", url=outputs.url)
+    assert refused.returncode == 1
+    assert "the checkpoint's manifest" in refused.stderr
+    assert "\x1b" not in refused.stderr
+    assert not (muster.folder / "mine").exists()
+
+
 def test_a_killed_download_continues_where_it_was(saved: Saved, muster: Command, zygote: Zygote) -> None:
     large = saved.folder / "step-00000008/gen-1/rank-00000.pt"
     content = os.urandom(300 * PIECE_BYTES)

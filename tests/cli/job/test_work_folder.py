@@ -181,7 +181,11 @@ def test_a_job_of_a_bundle_that_was_just_deleted_gets_it_again(muster: Command, 
 
 
 def test_a_plan_states_sizes_and_uploads_nothing(muster: Command, served: Served) -> None:
-    for words in (("job", "submit", "--dry-run", "train.py"), ("job", "plan", "--bundle", ".")):
+    for words in (
+        ("job", "submit", "--dry-run", "train.py"),
+        ("job", "plan", "--bundle", "."),
+        ("job", "plan", "train.py", "--steps", "4"),
+    ):
         shown = muster.run(*words, url=served.url, HOME=str(muster.folder.parent))
         assert shown.returncode == Exit.OK, shown.stderr
         assert "of 3 files" in shown.stdout
