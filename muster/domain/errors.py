@@ -177,7 +177,7 @@ class UnavailableError(MusterError):
 
 class SecretKeyError(MusterError):
     code, status, title = "secret_key_unusable", 503, "The keys that protect secrets cannot be used"
-    advice = "Give the detail to the operator, who keeps the keys, in MUSTER_SECRET_KEYS_FILE or in Vault."
+    advice = "Give the detail to the operator, who keeps the keys in MUSTER_SECRET_KEYS_FILE or in Vault."
 
 
 class TooManyConnectionsError(MusterError):

@@ -80,11 +80,11 @@ class Residency:
 
     def words(self) -> str:
         """Return the rule as text."""
-        told = [
+        parts = [
             *([] if self.sites is None else [f"jobs at {_named('site', self.sites)}"]),
             *([] if self.stores is None else [f"data in {_named('store', self.stores)}"]),
         ]
-        return f"{' and '.join(told)} only" if told else "any site and any store"
+        return f"{' and '.join(parts)} only" if parts else "any site and any store"
 
     def content_refusal(self, store: StorePlace | None) -> str | None:
         """Return why content must not be written to this store; None: it may. ``store`` None: there is none.
@@ -111,8 +111,8 @@ class Residency:
         if not self:
             return None
         permitted = [each for each in self.stores or () if each.startswith(S3_SCHEME)]
-        wanted = f"{location.rstrip('/')}/"
-        if any(wanted.startswith(f"{each.rstrip('/')}/") for each in permitted):
+        prefix = f"{location.rstrip('/')}/"
+        if any(prefix.startswith(f"{each.rstrip('/')}/") for each in permitted):
             return None
         named = " or ".join(sorted(permitted)) or "no store for checkpoints"
         return f"{location} is not permitted by its tenant's residency rule, which names {named}"
@@ -142,8 +142,8 @@ def site_words(sites: Iterable[str]) -> str:
 
 
 def _named(noun: str, names: Iterable[str]) -> str:
-    told = sorted(names)
-    return f"the {noun} {' or '.join(told)}" if told else f"no {noun}"
+    listed = sorted(names)
+    return f"the {noun} {' or '.join(listed)}" if listed else f"no {noun}"
 
 
 def _both(first: frozenset[str] | None, second: frozenset[str] | None) -> frozenset[str] | None:

@@ -1,6 +1,4 @@
-"""Builds of environments: their states, which all jobs of a tenant with the same lock and kind of host share, and the
-hosts for them.
-"""
+"""Builds of environments, which all jobs of a tenant with the same lock and kind of host share, and their hosts."""
 
 from dataclasses import dataclass
 from enum import StrEnum

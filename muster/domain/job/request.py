@@ -30,8 +30,8 @@ class JobRequest(StrictModel):
     """A job's name, tier, shape, place and rules.
 
     ``capabilities``: the ``HOST_CAPABILITIES`` that a host needs for the job: other hosts would ignore these parts.
-    ``image``: its container's. ``bundle``: the digest of its program's. ``awaits_bundle``: a host has still to make it
-    from a git commit; then ``bundle`` is set.
+    ``image``: its container's. ``bundle``: the digest of its program's. ``awaits_bundle``: a host has
+    still to make it from a git commit, and sets ``bundle`` then.
     """
 
     name: str
