@@ -37,7 +37,7 @@ def describe(document: dict[str, Any]) -> None:
                 if "description" not in parameter and text is not None:
                     parameter["description"] = str(text)
                 if parameter["schema"].get("description") == parameter.get("description"):
-                    parameter["schema"].pop("description", None)  # it is said once
+                    parameter["schema"].pop("description", None)  # one place is enough
 
 
 def field_text(schema: str, field: str) -> str | None:

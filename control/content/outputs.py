@@ -15,7 +15,7 @@ from muster.domain.stored_content import FolderState
 from muster.wire.training import Lineage
 
 FINAL: Final = "final"
-NOTED: Final = "job.outputs_noted"
+OUTPUTS_NOTICE: Final = "job.outputs_noted"
 """Kind of the event of what a host could not collect."""
 _OF_A_STEP: Final = re.compile(r"step-(0|[1-9][0-9]{0,15})")
 

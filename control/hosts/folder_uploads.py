@@ -10,7 +10,7 @@ from sqlalchemy import select
 
 from control.content.folders import begin_folder, confirm_folder, upload_of
 from control.content.manifests import Reading
-from control.content.outputs import NOTED, OutputsPlace, add_to_lineage, name_outputs, require_named, step_of
+from control.content.outputs import OUTPUTS_NOTICE, OutputsPlace, add_to_lineage, name_outputs, require_named, step_of
 from control.content.types import Upload, WantedObject
 from control.core.unit_of_work import UnitOfWork, declare_action
 from control.hosts.environments import BuildPlace
@@ -161,7 +161,7 @@ def note(unit: UnitOfWork, attempt_id: str, message: OutputsNote) -> OutputsNote
     }
     if _is_kept(unit, part.job.id, payload):
         return OutputsNoteAnswer(stored=False)
-    unit.emit(NOTED, "job", part.job.id, tenant_id=TenantId(part.job.tenant_id), payload=payload)
+    unit.emit(OUTPUTS_NOTICE, "job", part.job.id, tenant_id=TenantId(part.job.tenant_id), payload=payload)
     return OutputsNoteAnswer(stored=True)
 
 
@@ -201,7 +201,7 @@ def _is_kept(unit: UnitOfWork, job_id: JobId, payload: dict[str, Any]) -> bool:
     """Return whether the part's notes have this one, or are as many as are kept."""
     query = select(Event.payload).where(
         Event.subject_id == job_id,
-        Event.kind == NOTED,
+        Event.kind == OUTPUTS_NOTICE,
         Event.payload["attempt_id"].astext == payload["attempt_id"],
         Event.payload["node_rank"].astext == str(payload["node_rank"]),
     )

@@ -8,7 +8,7 @@ from typing import Final
 
 from sqlalchemy import Select, and_, func, select
 
-from control.content.outputs import NOTED
+from control.content.outputs import OUTPUTS_NOTICE
 from control.core.paging import Part, Sort, SortKey, number_in
 from control.core.unit_of_work import UnitOfWork
 from control.jobs.read import row_of
@@ -134,7 +134,7 @@ def _given_up(unit: UnitOfWork, job_id: JobId, attempt_id: AttemptId) -> dict[in
     """Return the hosts that gave their outputs up, by rank, each with the reason that it reported."""
     query = select(Event.payload).where(
         Event.subject_id == job_id,
-        Event.kind == NOTED,
+        Event.kind == OUTPUTS_NOTICE,
         Event.payload["attempt_id"].astext == attempt_id,
         Event.payload["found"].astext == "failed",
         Event.payload["step"].astext.is_(None),

@@ -30,7 +30,7 @@ def add_changes(app: typer.Typer) -> None:
 
 @dataclass(frozen=True)
 class ChangeOptions(JobSelection):
-    """The job to change, or the conditions of those, and why."""
+    """The job to change, or the conditions of many jobs, and why."""
 
     job_id: MaybeJob = None
     reason: Reason = None

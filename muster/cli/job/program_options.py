@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 _PROGRAM_LESS: Final = frozenset({"bundle", "no_bundle", "lock", "extras", "groups", "from_host", "allow_source"})
 """Options about a work folder and its lock file, which can be planned before there is a program."""
-_NAMES: Final = {"mounts": "mount"}
+_OPTION_NAMES: Final = {"mounts": "mount"}
 """Options whose names are not their field's."""
 
 
@@ -45,7 +45,7 @@ class ProgramOptions(LockOptions, GitOptions):
         """Raise Typer's error about the first option that says how a program is started: none is given."""
         for field in fields(self):
             if field.name not in _PROGRAM_LESS and getattr(self, field.name) != field.default:
-                option = _NAMES.get(field.name, field.name).replace("_", "-")
+                option = _OPTION_NAMES.get(field.name, field.name).replace("_", "-")
                 raise unfit(f"--{option}", "it is of a program: give that too, such as `-- train.py` at the end")
 
     def folder(self, words: list[str], *, is_contained: bool = False, has_bundle: bool = False) -> WorkFolder | None:

@@ -142,7 +142,7 @@ def test_jobs_of_a_lost_bundle_wait_and_continue_when_it_is_whole(
     assert state_of(stage, job_id) is JobState.QUEUED
 
 
-def test_a_job_that_a_preflight_held_for_a_lost_part_continues_too(
+def test_a_job_that_stopped_in_a_preflight_for_a_lost_part_continues_too(
     stage: Stage, tenant: Tenant, objects: Objects
 ) -> None:
     stage.set_policy(Policy(dispatch=DispatchPolicy(preflight_from_nodes=1)))
@@ -157,7 +157,7 @@ def test_a_job_that_a_preflight_held_for_a_lost_part_continues_too(
     unfit = PreflightReport(preflight_id=asked.order.attempt_id, found="unfit", why="a part is lost")
     host.beat(capabilities=HOST_CAPABILITIES, checks=(unfit,))
     assert state_of(stage, job_id) is JobState.HELD
-    assert stage.fleet.job(job_id).state_reason.endswith("a part is lost"), "nobody has to release it"
+    assert stage.fleet.job(job_id).state_reason.endswith("a part is lost"), "no person has to release it"
     tenant.confirm(CODE.digest, TRAIN)
     assert state_of(stage, job_id) is JobState.QUEUED
 

@@ -50,7 +50,7 @@ class SharedBuild(ABC, Generic[Made]):
     """One part's way to the folder. ``within_s``: for all of it, from now on."""
 
     UNFIT: ClassVar[str]
-    """What is said of a folder that was built and cannot be stored."""
+    """The first words about a folder that was built and cannot be stored."""
 
     def __init__(self, order: FetchOrder, plane: Plane, progress: Progress, within_s: float) -> None:
         self._order = order
@@ -63,11 +63,11 @@ class SharedBuild(ABC, Generic[Made]):
         """Return what the folder is for. It is in the store then.
 
         Raises:
-            FetchError: it cannot be built, or not be had here.
+            FetchError: it cannot be built, or is not available here.
             OSError: this host's disk fails.
         """
         try:
-            return self._asked_for(self._key())
+            return self._waited_for(self._key())
         except OSError as fault:
             if fault.errno not in FULL:
                 raise
@@ -98,7 +98,7 @@ class SharedBuild(ABC, Generic[Made]):
     def _keep(self, folder: Path, content: Bundle) -> None:
         """Keep what was built on this host, now that the control plane gives it out."""
 
-    def _asked_for(self, key: EnvironmentKey) -> Made:
+    def _waited_for(self, key: EnvironmentKey) -> Made:
         pause_s = FIRST_PAUSE_S
         while True:
             answer, made = self._ask(key), None
