@@ -35,6 +35,7 @@ def _roots() -> frozenset[str]:
     kept = {
         "muster",
         "health",
+        "ledger",
         "watch",
         "scheduler",
         "control",

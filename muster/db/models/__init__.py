@@ -26,6 +26,7 @@ from muster.db.models.gpus import Gpu, GpuOverride, GpuStandingChange
 from muster.db.models.health import Breaker, BreakerProposal, EvidenceRow, Incident, Repair
 from muster.db.models.idempotency import IdempotencyKey
 from muster.db.models.jobs import Job
+from muster.db.models.ledger import LedgerEntry, LedgerFact, LedgerHour
 from muster.db.models.liveness import LeaderLeaseRow, LoopProgress
 from muster.db.models.logins import CommandLogin
 from muster.db.models.logs import LogChunk
@@ -89,6 +90,9 @@ __all__ = [
     "JobSecret",
     "JoinToken",
     "LeaderLeaseRow",
+    "LedgerEntry",
+    "LedgerFact",
+    "LedgerHour",
     "LineFindingRow",
     "LogChunk",
     "LoopProgress",
