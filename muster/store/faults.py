@@ -61,6 +61,7 @@ _KINDS_BY_CODE: Final[dict[str, type[StoreError]]] = {
     "SlowDown": StoreSlowError,
     "ServiceUnavailable": StoreSlowError,
     "InternalError": StoreSlowError,
+    "InvalidObjectState": StoreWrongError,
     "XAmzContentChecksumMismatch": StoreWrongError,
 }
 """Codes of S3's errors that do not follow from the status. XMinioStorageFull is MinIO's, QuotaExceeded Ceph's."""

@@ -63,6 +63,7 @@ ALONE: Final = {
     "job get --overwrite": "what becomes of files that are there",
     "job logs --build": "reads another log",
     "job logs --raw": "how a log is printed",
+    "job plan --no-bundle": "uploads nothing",
     "job retry --follow": "prints the logs after the submission",
     "job retry --wait": "waits after the submission",
     "job submit --file": "a job file to read",

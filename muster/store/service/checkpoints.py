@@ -233,9 +233,9 @@ def _sizes_in(manifest: bytes) -> "array[int]":
         sizes = array("Q", [each["size"] for each in files])
         is_ours = all(each["name"] == _name_of(rank) for rank, each in enumerate(files))
     except (ValueError, TypeError, KeyError, OverflowError, RecursionError):
-        raise S3Error("InternalError", "the checkpoint's manifest cannot be read") from None
+        raise S3Error("InvalidObjectState", "the checkpoint's manifest cannot be read") from None
     if not is_ours or any(size > sys.maxsize for size in sizes):
-        raise S3Error("InternalError", "the checkpoint's manifest names what is no file of it")
+        raise S3Error("InvalidObjectState", "the checkpoint's manifest names what is no file of it")
     if len(sizes) > MAX_FILES:
         raise S3Error("NotImplemented", "the checkpoint has too many files for this address")
     return sizes

@@ -16,6 +16,7 @@ _STATUS: Final = {
     "InternalError": 500,
     "InvalidAccessKeyId": 403,
     "InvalidArgument": 400,
+    "InvalidObjectState": 403,
     "InvalidRange": 416,
     "InvalidRequest": 400,
     "KeyTooLongError": 400,

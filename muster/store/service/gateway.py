@@ -95,7 +95,7 @@ class StoreChunks:
     def opened(self, key: str, one: Slice) -> FileIO | memoryview:
         content = self._read(key, CHUNK_BYTES)
         if hashlib.sha256(content).hexdigest() != one.digest:
-            raise S3Error("InternalError", "the content store has other bytes than the digest says")
+            raise S3Error("InvalidObjectState", "the content store has other bytes than the digest says")
         return memoryview(content)[one.start : one.start + one.num_bytes]
 
     def _read(self, key: str, most_bytes: int) -> bytes:
@@ -158,7 +158,7 @@ def _entries_in(manifest: bytes) -> Sequence[_Entry]:
         _, entries = json.loads(manifest)
         return [_Entry(*entry) for entry in entries]
     except (ValueError, TypeError):
-        raise S3Error("InternalError", "the folder's manifest cannot be read") from None
+        raise S3Error("InvalidObjectState", "the folder's manifest cannot be read") from None
 
 
 def slices(parts: Sequence[str], start: int, num_bytes: int) -> Iterator[Slice]:

@@ -18,6 +18,7 @@ from typing import Any
 import httpx
 import pytest
 
+from muster.cli.framework.exits import Exit
 from muster.client.checkpoint_downloads import PIECE_BYTES
 from muster.domain.ids import JobId
 from muster.domain.times import to_ms
@@ -192,8 +193,9 @@ def test_a_manifest_of_files_that_no_runtime_writes_is_refused(
     manifest.write_bytes(json.dumps(document).encode())
     job.report(8)
     refused = muster.run("ckpt", "get", job.job_id, "-o", "mine", url=outputs.url)
-    assert refused.returncode == 1
+    assert refused.returncode == Exit.SERVER_FAULT, refused.stderr
     assert "the checkpoint's manifest" in refused.stderr
+    assert "Repeat it later" not in refused.stderr
     assert "\x1b" not in refused.stderr
     assert not (muster.folder / "mine").exists()
 

@@ -157,10 +157,10 @@ def test_a_file_that_is_gone_cuts_the_archive(served: Served) -> None:
 @pytest.mark.parametrize(
     ("files", "status"),
     [
-        ('[{"name": "../rank-00000.pt", "size": 1}]', 500),
-        ('[{"name": "rank-00000.pt", "size": 1}, {"name": "rank-00000.pt", "size": 1}]', 500),
-        ('[{"name": "rank-00000.pt", "size": Infinity}]', 500),
-        (f'[{{"name": "rank-00000.pt", "size": {1 << 63}}}]', 500),
+        ('[{"name": "../rank-00000.pt", "size": 1}]', 403),
+        ('[{"name": "rank-00000.pt", "size": 1}, {"name": "rank-00000.pt", "size": 1}]', 403),
+        ('[{"name": "rank-00000.pt", "size": Infinity}]', 403),
+        (f'[{{"name": "rank-00000.pt", "size": {1 << 63}}}]', 403),
         (f"[{'[],' * (1 << 19)}0]", 501),
     ],
     ids=["outside", "twice", "no number", "no size", "too many values"],
