@@ -77,6 +77,8 @@ def attempt_view(view: AttemptView) -> documents.Attempt:
         "go_at": time_of(attempt.go_at),
         "running_at": time_of(attempt.running_at),
         "ended_at": time_of(attempt.ended_at),
+        "idle_since": time_of(attempt.idle_since),
+        "idle_stop_at": time_of(attempt.idle_stop_at),
         "checkpoint_interval": cast("documents.CheckpointInterval | None", attempt.checkpoint_interval),
         "energy": None if attempt.energy is None else attempt_energy_view(AttemptEnergy.of_kept(attempt.energy)),
         "dropped": {

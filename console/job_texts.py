@@ -50,6 +50,7 @@ CAUSES: Final[Mapping[Cause, str]] = {
     Cause.MAINTENANCE: "planned work on its hosts",
     Cause.WALLTIME: "its wall time was over",
     Cause.BUDGET: "its budget was used up",
+    Cause.IDLE: "its GPUs did nothing",
     Cause.CANCELLED: "it was cancelled",
     Cause.CHECKPOINT_CORRUPT: "its checkpoint could not be read",
     Cause.SAVE_FAILED: "its last checkpoint could not be saved",
@@ -66,6 +67,7 @@ STOPS: Final[Mapping[StopReason, str]] = {
     StopReason.HOT_SWAP: "one of its GPUs is swapped",
     StopReason.RESIZE: "it gets another size",
     StopReason.HANG: "it makes no more steps",
+    StopReason.IDLE: "its GPUs do nothing",
 }
 VERDICTS: Final[Mapping[VerdictKind, str]] = {
     VerdictKind.HANG: "hang",
@@ -81,6 +83,7 @@ _TRAINING_ENDS: Final[Mapping[str, str]] = {
     "failed": "the program failed",
 }
 _ONWARD: Final[Mapping[NextStep, str]] = {
+    NextStep.HOLD: "it is HELD until a person releases it",
     NextStep.RETRY_AT_ONCE: "it is tried again at once",
     NextStep.RETRY_AFTER_PAUSE: "it is tried again after a pause",
 }

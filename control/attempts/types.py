@@ -78,6 +78,8 @@ class AttemptRecord(msgspec.Struct, frozen=True):
     stopping_at: datetime | None
     lost_at: datetime | None
     ended_at: datetime | None
+    idle_since: datetime | None
+    idle_stop_at: datetime | None
     tainted_since: datetime | None
     checkpoint_interval: dict[str, Any] | None
     energy: dict[str, Any] | None

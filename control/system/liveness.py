@@ -27,7 +27,7 @@ SCHEDULER: Final = "scheduler"
 API_LOOPS: Final = ("requests", "beat", "ingest")
 KEEPERS: Final = (
     *("sequencer", "sealer", "relay", "judge", "suspects", "node_holds", "silent_agents", "repairs", "stalls"),
-    "stragglers",
+    *("stragglers", "idle"),
     *("attention", "unknown_kinds", "burn_in", "reconciler", "clearings", "expiry", "retention", "telemetry"),
     *("energy", "peers", "content", "lost_content", "failure_rates"),
 )

@@ -51,9 +51,9 @@ def gpus_may_have_worked(unit: UnitOfWork, loaded: LoadedAttempt) -> bool:
 
 def _were_idle(unit: UnitOfWork, loaded: LoadedAttempt, node_id: NodeId, since: datetime) -> bool:
     span_s = to_ms(since) / 1000, to_ms(unit.now) / 1000
-    own = gpus_of(unit, loaded).get(node_id, [])
+    own = gpus_of(unit, loaded.attempt.id).get(node_id, [])
     found = samples_of_all(unit, own, {node_id}, since, unit.now)
-    return all(was_idle(_uses_in(samples), *span_s) for samples in found.values())
+    return all(was_idle(uses_in(samples), *span_s) for samples in found.values())
 
 
 def have_gpus_waited(unit: UnitOfWork, loaded: LoadedAttempt, rows: Sequence[StallReport]) -> bool:
@@ -63,7 +63,7 @@ def have_gpus_waited(unit: UnitOfWork, loaded: LoadedAttempt, rows: Sequence[Sta
     """
     if not rows:
         return True
-    by_node, by_rank = gpus_of(unit, loaded), gpus_by_rank(unit, loaded)
+    by_node, by_rank = gpus_of(unit, loaded.attempt.id), gpus_by_rank(unit, loaded)
     return all(_have_waited(unit, loaded, row, by_node.get(row.node_id, []), by_rank) for row in rows)
 
 
@@ -96,10 +96,11 @@ def _samples(
     unit: UnitOfWork, node_id: NodeId, gpus: Sequence[GpuUuid], since: datetime
 ) -> dict[GpuUuid, list[GpuUse]]:
     found = samples_of_all(unit, gpus, {node_id}, since, unit.now)
-    return {gpu: _uses_in(samples) for gpu, samples in found.items()}
+    return {gpu: uses_in(samples) for gpu, samples in found.items()}
 
 
-def _uses_in(samples: Samples) -> list[GpuUse]:
+def uses_in(samples: Samples) -> list[GpuUse]:
+    """Return a GPU's samples as the judgement of its use reads them."""
     moments, values = samples
     return [
         GpuUse(at_s, *row)

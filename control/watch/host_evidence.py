@@ -21,7 +21,7 @@ from health.host_lines import MOST_LINES, OF_THE_LOG, fault_lines
 from muster.db.models import Allocation, AllocationGpu, StoredSignal
 from muster.domain.evidence.findings import EventKind
 from muster.domain.gpu.metrics import value_of
-from muster.domain.ids import GpuUuid, NodeId
+from muster.domain.ids import AttemptId, GpuUuid, NodeId
 from watch.lines.port_growth import RETRY_COUNTERS
 from watch.reports import HostReport
 
@@ -43,7 +43,7 @@ def with_measured(
     unit: UnitOfWork, loaded: LoadedAttempt, reports: Mapping[NodeId, HostReport]
 ) -> dict[NodeId, HostReport]:
     """Return the reports with kernel log lines and readings of the last minutes; what they had before stays."""
-    gpus = gpus_of(unit, loaded)
+    gpus = gpus_of(unit, loaded.attempt.id)
     policy = active_policy(unit.session).health
     signals: dict[NodeId, list[StoredSignal]] = {}
     for row in _signals(unit, loaded, list(reports), [gpu for of_node in gpus.values() for gpu in of_node]):
@@ -60,12 +60,12 @@ def with_measured(
     return found
 
 
-def gpus_of(unit: UnitOfWork, loaded: LoadedAttempt) -> dict[NodeId, list[GpuUuid]]:
+def gpus_of(unit: UnitOfWork, attempt_id: AttemptId) -> dict[NodeId, list[GpuUuid]]:
     """Return the attempt's own GPUs by host."""
     query = (
         select(AllocationGpu.node_id, AllocationGpu.gpu_uuid)
         .join(Allocation, Allocation.id == AllocationGpu.allocation_id)
-        .where(Allocation.attempt_id == loaded.attempt.id)
+        .where(Allocation.attempt_id == attempt_id)
         .order_by(AllocationGpu.gpu_uuid)
     )
     found: dict[NodeId, list[GpuUuid]] = {}

@@ -23,6 +23,7 @@ _REASONS: Final[Mapping[str, str]] = {
     StopReason.MAINTENANCE: "its node is needed empty",
     StopReason.WALLTIME: "its wall time is over",
     StopReason.BUDGET: "its budget is spent",
+    StopReason.IDLE: "its GPUs do nothing",
     StopReason.HOT_SWAP: "a host of it is replaced",
     StopReason.RESIZE: "it changes its size",
 }

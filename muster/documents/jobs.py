@@ -150,7 +150,8 @@ class Attempt(TypedDict):
     ``go_at``: when all hosts that wait for one another were ready. ``checkpoint_interval``: null for a program that
     names a number of steps, or has not measured a checkpoint yet. ``energy``: null until some minutes after it
     has ended; until then the job's energy has its own request. ``steps_removed``: its steps that are no longer listed
-    one by one, since it ended longer ago than the policy's `retention.steps_days`.
+    one by one, since it ended longer ago than the policy's `retention.steps_days`. ``idle_since``: its GPUs are known
+    to do nothing since then; ``idle_stop_at``: when it is stopped for that, unless they work before.
     """
 
     id: str
@@ -167,6 +168,8 @@ class Attempt(TypedDict):
     go_at: Moment | None
     running_at: Moment | None
     ended_at: Moment | None
+    idle_since: Moment | None
+    idle_stop_at: Moment | None
     checkpoint_interval: CheckpointInterval | None
     energy: AttemptEnergy | None
     steps_removed: int

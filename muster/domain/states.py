@@ -156,6 +156,7 @@ class StopReason(StrEnum):
     HOT_SWAP = "hot_swap"
     RESIZE = "resize"
     HANG = "hang"
+    IDLE = "idle"
 
 
 class Cause(StrEnum):
@@ -183,6 +184,7 @@ class Cause(StrEnum):
     SAVE_FAILED = "save_failed"
     RESIZE = "resize"
     HOT_SWAP = "hot_swap"
+    IDLE = "idle"
 
 
 _J, _A, _L, _C, _S, _H = JobState, AttemptState, AllocationState, CheckpointStatus, Standing, HostPartState
@@ -277,6 +279,7 @@ STOP_URGENCY: Final[Mapping[StopReason, int]] = {
             StopReason.RESIZE,
             StopReason.HOT_SWAP,
             StopReason.HANG,
+            StopReason.IDLE,
             StopReason.BUDGET,
             StopReason.WALLTIME,
             StopReason.RECLAIM,

@@ -44,6 +44,7 @@ from control.system.attention import keep_attention_once
 from control.system.liveness import Reporter
 from control.telemetry import retention as telemetry
 from control.training.storage_faults import settle_once
+from control.watch.idle import IdleRounds
 from control.watch.stalls import judge_stalls_once
 from control.watch.stragglers import StragglerRounds
 from muster.db.engine import make_engine
@@ -70,6 +71,7 @@ THRIFTY_S: Final = 30.0
 """Longest pause of a thrifty loop."""
 SILENCE_S: Final = 5.0
 STALLS_S: Final = 1.0
+IDLE_S: Final = 60.0
 STRAGGLERS_S: Final = 5.0
 CONTENT_S: Final = 30.0
 LOST_S: Final = 1.0
@@ -103,6 +105,7 @@ def keepers(units: UnitOfWorkFactory, broker_url: str, store: ObjectStore | None
         Loop(
             "stragglers", _paced(STRAGGLERS_S, StragglerRounds(units, system_principal("watch")).once), is_vital=False
         ),
+        Loop("idle", _paced(IDLE_S, IdleRounds(units, system_principal("watch")).once), is_vital=False),
         Loop("attention", thrifty(RECONCILE_S, lambda: keep_attention_once(units, principal))),
         Loop("unknown_kinds", _paced(KINDS_S, lambda: sort_unknown_kinds_once(units, system_principal("judge")))),
         Loop("burn_in", _paced(BURN_IN_S, lambda: burn_in_once(units))),

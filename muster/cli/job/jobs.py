@@ -149,6 +149,12 @@ def show(job_id: JobId) -> Page:
     return Page(job, list(_lines(job)))
 
 
+def _idle(attempt: Document) -> str:
+    words = f"its GPUs have done nothing for {age(attempt['idle_since'])}"
+    stop_at = attempt["idle_stop_at"]
+    return words if stop_at is None else f"{words}: it is stopped {until(stop_at)}, unless they work"
+
+
 def _lines(job: Document) -> Iterator[str]:
     yield f"{job['id']}  {job['name']}  {job['state']}"
     yield f"  {printable(job['state_reason'])}"
@@ -159,6 +165,8 @@ def _lines(job: Document) -> Iterator[str]:
         yield f"  attempt {attempt['number']}  {attempt['state']}{_hosts(job, attempt)}{cause}"
         if attempt["stop_reason"] and attempt["state"] != "ENDED":
             yield f"    asked to stop: {attempt['stop_reason']}, at the latest {until(attempt['stop_deadline_at'])}"
+        if attempt.get("idle_since"):  # an older server does not say
+            yield f"    {_idle(attempt)}"
         if interval := attempt.get("checkpoint_interval"):
             yield from (f"    {words}" for words in interval_in_words(interval).split("; "))
         if energy := attempt.get("energy"):

@@ -26,7 +26,8 @@ class Attempt(Base):
     earlier attempt that it continued from; None: of none, or none is reported yet. ``pairwise``: the check of its hosts
     before their start, as ``health.pairwise.start`` says; None: none is made. ``charged_from``: its tenant's use counts
     from then on, since it re-ran suspect steps before; None: from its placement. ``steps_removed``: rows of its steps
-    that retention has removed; ``steps_thinned_at``: since when it has no more of them than are kept.
+    that retention has removed; ``steps_thinned_at``: since when it has no more of them than are kept. ``idle_since``:
+    its GPUs are known to do nothing since then; ``idle_stop_at``: when it is stopped for that.
     """
 
     __tablename__ = "attempts"
@@ -90,6 +91,8 @@ class Attempt(Base):
     unusual_step: Mapped[int | None] = mapped_column(BigInteger, default=None)
     charged_from: Mapped[datetime | None] = mapped_column(default=None)
     energy: Mapped[dict[str, Any] | None] = mapped_column(default=None)
+    idle_since: Mapped[datetime | None] = mapped_column(default=None)
+    idle_stop_at: Mapped[datetime | None] = mapped_column(default=None)
     steps_removed: Mapped[int] = mapped_column(BigInteger, default=0, server_default=text("0"))
     steps_thinned_at: Mapped[datetime | None] = mapped_column(default=None)
     pairwise: Mapped[dict[str, Any] | None] = mapped_column(default=None)

@@ -125,6 +125,8 @@ JOB_TEXTS: Final[dict[str, str]] = {
     "steal_share": "Share of time, 0 to 1, that the hypervisor took; null if the kernel does not say.",
     "step_s": "Seconds a step.",
     "History.step_s": "Seconds between two values.",
+    "idle_since": "Its GPUs are known to do nothing since then, as its tenant was notified; null if they are not.",
+    "idle_stop_at": "When it is stopped for that, unless its GPUs work before; null: it is not.",
     "stop_deadline_at": "The time at which the program is killed; null if it is not being stopped.",
     "stop_reason": "Why it was stopped; null if it was not.",
     "stored": "How many bytes are stored now.",

@@ -17,11 +17,12 @@ class Budget(StrEnum):
 
 
 class NextStep(StrEnum):
-    """The next step of a job after its attempt: end well, end badly, or try again at once or after a pause."""
+    """The next step of a job after its attempt: end well, end badly, wait for a person, or try again."""
 
     SUCCEED = "succeed"
     FAIL = "fail"
     CANCEL = "cancel"
+    HOLD = "hold"
     RETRY_AT_ONCE = "retry_at_once"
     RETRY_AFTER_PAUSE = "retry_after_pause"
 
@@ -70,6 +71,7 @@ CAUSE_RULES: Final[Mapping[Cause, CauseRule]] = {
     Cause.HOT_SWAP: _MOVED,
     Cause.WALLTIME: CauseRule(Budget.NONE, NextStep.FAIL),
     Cause.BUDGET: CauseRule(Budget.NONE, NextStep.FAIL),
+    Cause.IDLE: CauseRule(Budget.NONE, NextStep.HOLD),
     Cause.CANCELLED: CauseRule(Budget.NONE, NextStep.CANCEL),
 }
 
@@ -104,6 +106,7 @@ ADVICE: Final[Mapping[Cause, str]] = {
     Cause.DIVERGED: "a restart from the same checkpoint repeats it: lower the learning rate, clip gradients, or check "
     "the data of that step",
     Cause.CORRUPTION: "find out whether a GPU or the program is wrong (`muster verdict list`), and release the job",
+    Cause.IDLE: "find out what the program waits for, and release the job",
     Cause.SAVE_FAILED: "free space in the place of its checkpoints, or repair it, and release the job",
 }
 """Advice to a tenant about a cause; stated where the job fails of it or is held."""
@@ -118,6 +121,7 @@ STOP_CAUSES: Final[Mapping[StopReason, Cause]] = {
     StopReason.HOT_SWAP: Cause.HOT_SWAP,
     StopReason.RESIZE: Cause.RESIZE,
     StopReason.HANG: Cause.HANG,
+    StopReason.IDLE: Cause.IDLE,
 }
 """The cause of an attempt that ended because it was asked to stop."""
 

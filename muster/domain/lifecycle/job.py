@@ -160,6 +160,8 @@ def _why_on_hold(ended: AttemptEnded) -> str | None:
     has_reason = ended.suspicion is not None or ended.hold is not None
     if not has_reason and ended.recurs and ended.verdict.cause in HOLDS_THE_SECOND_TIME:
         return f"{_with_advice(ended.verdict)}; held, because it is the second such end without a newer checkpoint"
+    if not has_reason and CAUSE_RULES[ended.verdict.cause].next_step is NextStep.HOLD:
+        return _with_advice(ended.verdict)
     return ended.suspicion or ended.hold
 
 

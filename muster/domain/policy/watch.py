@@ -114,6 +114,24 @@ class GpuWaitPolicy(StrictModel):
         return self
 
 
+class IdlePolicy(StrictModel):
+    """What follows if all GPUs of a running attempt are known to do nothing for long."""
+
+    mode: Mode = Field(
+        "shadow",
+        description="`on`: the tenant gets a notice, and after it the GPUs are taken back: the attempt is stopped, its "
+        "job HELD. `shadow`: the notice says it without a deadline, and nothing is stopped. `off`: none.",
+    )
+    after_s: Annotated[float, Field(ge=60, le=604_800, strict=False)] = Field(
+        3600.0,
+        description="For so long every GPU of the attempt must be known to have done nothing, and no step may be "
+        "reported. A gap of a GPU's samples counts as work.",
+    )
+    notice_s: Annotated[float, Field(ge=60, le=604_800, strict=False)] = Field(
+        1800.0, description="The time between the notice and the stop. Work in it takes the notice back."
+    )
+
+
 class WatchPolicy(StrictModel):
     """The watch over the progress of running programs, with the reaction to a hang."""
 
@@ -156,6 +174,9 @@ class WatchPolicy(StrictModel):
     )
     false_alarms_days: Days = Field(30, description="For so long a dismissal counts as such a false alarm.")
     reruns: RerunPolicy = Field(default_factory=RerunPolicy)
+    idle: IdlePolicy = Field(
+        default_factory=IdlePolicy, description="What follows if the GPUs of a running attempt do nothing for long."
+    )
 
     @model_validator(mode="after")
     def _known_is_shorter(self) -> Self:

@@ -31,9 +31,13 @@ def ended(cause: Cause) -> job.AttemptEnded:
 @pytest.mark.parametrize("cause", Cause)
 def test_each_cause_leads_where_its_rule_states(cause: Cause) -> None:
     onward = CAUSE_RULES[cause].next_step
-    state = {NextStep.SUCCEED: J.SUCCEEDED, NextStep.FAIL: J.FAILED, NextStep.CANCEL: J.CANCELLED}.get(
-        onward, J.RECOVERING
-    )
+    states = {
+        NextStep.SUCCEED: J.SUCCEEDED,
+        NextStep.FAIL: J.FAILED,
+        NextStep.CANCEL: J.CANCELLED,
+        NextStep.HOLD: J.HELD,
+    }
+    state = states.get(onward, J.RECOVERING)
     assert after(replace(ACTIVE, max_restarts=1), ended(cause)).state is state
 
 
