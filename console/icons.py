@@ -21,6 +21,7 @@ _SHAPES: Final = {
     "secrets": '<rect x="3" y="7.2" width="10" height="6.6" rx="1.2"/>'
     '<path d="M5.2 7V5a2.8 2.8 0 0 1 5.6 0v2M8 9.8v1.6"/>',
     "reclaims": '<path d="M3 8a5 5 0 1 1 1.5 3.6M3 12.5V9.4h3.1"/>',
+    "on_call": '<path d="M3 9.6V8a5 5 0 0 1 10 0v1.6M3 9.4h2v4H3zM11 9.4h2v4h-2z"/>',
     "incidents": '<path d="M8 2.2 14.2 13H1.8zM8 6.4v3.2M8 11.3v.2"/>',
     "events": '<path d="M1.8 8h3l2-5 2.6 10 1.8-5h3"/>',
     "audit": '<path d="M4 1.8h6l2.6 2.6v9.8H4zM6.4 7h4M6.4 10h4"/>',

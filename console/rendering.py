@@ -53,6 +53,7 @@ NAVIGATION: Final = (
     Place("jobs", "Jobs", "/console/jobs", "job:read"),
     Place("secrets", "Secrets", "/console/secrets", "secret:read"),
     Place("reclaims", "Reclaims", "/console/reclaims", "job:read"),
+    Place("on_call", "On call", "/console/on-call", "job:read"),
     Place("incidents", "Incidents", "/console/incidents", "incident:read"),
     Place("events", "Events", "/console/events", "event:read"),
     Place("audit", "Audit", "/console/audit", "audit:read"),

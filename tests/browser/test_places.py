@@ -11,6 +11,7 @@ CHARTED = "[data-charts][data-ready]"
 PLACES = {
     "jobs": "night-sweep",
     "reclaims": "quarter-close",
+    "on-call": "Why attempts ended",
     "incidents": "acme holds 16 GPUs in the tier spot",
     "events?kind=gpu.": "gpu.quarantined",
     "audit?action=quota.set": "their contract ended",

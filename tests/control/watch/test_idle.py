@@ -17,8 +17,8 @@ from muster.domain.policy.document import Policy
 from muster.domain.policy.watch import IdlePolicy, WatchPolicy
 from muster.domain.states import Cause, JobState, StopReason
 from tests.control.conftest import SetClock
-from tests.control.watch.slow_job import OPERATOR
 from tests.control.watch.stalled_job import WATCH, StalledJob
+from tests.fleet_factory import OPERATOR
 
 AFTER_S = 3600
 NOTICE_S = 1800
