@@ -6,7 +6,7 @@ from typing import Any, Final
 from console.job_bar import is_spoilt
 from control.attempts.types import JobRecord
 from control.checkpoints.types import CheckpointRecord
-from control.jobs.training_views import Curve, TrainingRankRecord, TrainingStepRecord
+from control.jobs.training_views import Curve, StepTimes, TrainingRankRecord, TrainingStepRecord
 from control.training.training_progress import history_in
 from muster.domain.job.pace import PARTS
 from muster.domain.states import TERMINAL_JOB_STATES
@@ -27,6 +27,7 @@ def charts_of(
     ranks: Sequence[TrainingRankRecord],
     paces: Sequence[TrainingStepRecord],
     checkpoints: Sequence[CheckpointRecord],
+    times: StepTimes | None,
 ) -> dict[str, Any]:
     """Return ``charts``, which static/charts.js draws, and ``refresh_s``: None once nothing will change any more."""
     marks = [*_attempts(curves), *_checkpoints(curves, checkpoints)]
@@ -34,10 +35,28 @@ def charts_of(
         {"title": "Loss", "unit": "", "x": "step", "lines": _lines(curves, "loss"), "marks": marks},
         {"title": "Step time", "unit": "s", "x": "step", "lines": _lines(curves, "step_s"), "marks": marks},
     ]
+    if times is not None:
+        charts.append(_spread(times))
     if len(ranks) > 1:
         charts += _of_ranks(ranks)
     charts += _of_pace(paces)
     return {"charts": charts, "refresh_s": None if job.state in TERMINAL_JOB_STATES else REFRESH_S}
+
+
+def _spread(times: StepTimes) -> dict[str, Any]:
+    """Return the histogram of step times, with its percentiles as a note."""
+    shown = ", ".join(
+        f"p{share} {_milliseconds(value_s)}"
+        for share, value_s in ((50, times.p50_s), (95, times.p95_s), (99, times.p99_s))
+    )
+    points = [[float(f"{low_s * 1000:.4g}"), number] for low_s, number in times.bars]
+    note = f"The newest {times.num_steps:,} steps: {shown}; the last class has all longer ones."
+    chart = {"title": "Step times", "unit": "steps", "note": note, "x": "from ms", "is_bars": True, "marks": []}
+    return {**chart, "lines": [{"name": "steps", "points": points}]}
+
+
+def _milliseconds(value_s: float) -> str:
+    return f"{value_s * 1000:.4g} ms"
 
 
 def _lines(curves: Sequence[Curve], field: str) -> list[dict[str, Any]]:
@@ -88,8 +107,8 @@ def _of_ranks(ranks: Sequence[TrainingRankRecord]) -> list[dict[str, Any]]:
     ]
     if len(shown) < len(ranks):
         points = [[row.rank, row.step_s] for row in ranks if row.step_s is not None]
-        bars = {"title": "Step time by rank, now", "unit": "s", "x": "rank", "marks": []}
-        charts.append({**bars, "lines": [{"name": "step time", "points": points}]})
+        bars: dict[str, Any] = {"title": "Step time by rank, now", "unit": "s", "x": "rank", "is_bars": True}
+        charts.append({**bars, "lines": [{"name": "step time", "points": points}], "marks": []})
     return charts
 
 

@@ -281,6 +281,7 @@ def training(request: Request, viewer: JobReader, job_id: str) -> Response:
             training_views.ranks_of(unit, found_id, limit=RANKS_SHOWN),
             training_views.paces_of(unit, found_id, points=PACES),
             training_views.checkpoints_of(unit, found_id, newest=CHECKPOINTS_SHOWN),
+            training_views.step_times_of(unit, found_id),
         )
 
     return JSONResponse(reading(dependencies_of(request).units, viewer.principal, jobs.READ, read))

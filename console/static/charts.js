@@ -1,7 +1,7 @@
 // Line and bar charts with marks, of any page: the element says where its data is, the data says what to draw.
 //
 //   <div data-charts="URL"></div>, the document there:
-//   {charts: [{title, unit, x: "step" | "time" | "rank", lines: [{name, points: [[x, y]], is_past}],
+//   {charts: [{title, unit, note, x: "step" | "time" | "rank", is_bars, lines: [{name, points: [[x, y]], is_past}],
 //              marks: [{at, words, kind: "change" | "bad" | "saved", label}]}], refresh_s}
 //   or, of one GPU: {series: [{name, unit, points}], marks: [{at, words}], range: [from, until]}, a chart each over time.
 //
@@ -72,6 +72,7 @@ function draw(box, charts) {
     }
     if (box.children[place] !== figure) box.insertBefore(figure, box.children[place] ?? null);
     const canvas = figure.querySelector(".chart");
+    figure.querySelector("[data-note]").textContent = spec.note ?? "";
     canvas.setAttribute("aria-label", inWords(spec));
     fillTable(figure.querySelector("table"), spec);
     if (!window.echarts) {
@@ -101,7 +102,10 @@ function makeFigure(spec, name) {
   const summary = document.createElement("summary");
   summary.textContent = "as a table";
   numbers.append(summary, document.createElement("table"));
-  figure.append(title, canvas, numbers);
+  const note = document.createElement("p");
+  note.className = "quiet";
+  note.dataset.note = "";
+  figure.append(title, note, canvas, numbers);
   return figure;
 }
 
@@ -152,7 +156,7 @@ const MARKS = {
 
 function optionOf(spec) {
   const ink = token("--ink-3");
-  const isBars = spec.x === "rank";
+  const isBars = spec.is_bars ?? false;
   const lines = spec.lines.filter((line) => line.points.length);
   const font = getComputedStyle(document.body).fontFamily;
   return {

@@ -7,6 +7,7 @@ from operator import attrgetter
 from typing import Any, Final
 
 import msgspec
+import numpy as np
 from sqlalchemy import BigInteger, ColumnElement, ScalarSelect, cast, func, select
 from sqlalchemy.dialects.postgresql import distinct_on
 
@@ -60,6 +61,8 @@ def checkpoints_of(unit: UnitOfWork, job_id: JobId, *, newest: int | None = None
     return records_of(unit.session.scalars(query), CheckpointRecord)
 
 
+_LEAST_STEPS: Final = 20
+"""With fewer a spread of step times states nothing."""
 CHECKPOINT_SORTS: Final = by_time(
     SortKey(Checkpoint.step, attrgetter("step"), number_in),
     SortKey(Checkpoint.fence, attrgetter("fence"), number_in),
@@ -152,13 +155,48 @@ def curves_of(unit: UnitOfWork, job_id: JobId, *, points: int, attempts: int) ->
 
 def paces_of(unit: UnitOfWork, job_id: JobId, *, points: int) -> Sequence[TrainingStepRecord]:
     """Return about ``points`` steps with a pace, of a visible job's newest attempt with steps, the oldest first."""
-    job = row_of(unit, job_id)
+    attempt_id = _newest_with_steps(unit, row_of(unit, job_id).id)
+    return () if attempt_id is None else _thinned(unit, attempt_id, TrainingStep.pace.is_not(None), points=points)
+
+
+def _newest_with_steps(unit: UnitOfWork, job_id: JobId) -> AttemptId | None:
     has_steps = select(TrainingStep.step).where(TrainingStep.attempt_id == Attempt.id).exists()
-    newest = select(Attempt.id).where(Attempt.job_id == job.id, has_steps).order_by(Attempt.number.desc()).limit(1)
-    attempt_id = unit.session.scalar(newest)
-    if attempt_id is None:
-        return ()
-    return _thinned(unit, attempt_id, TrainingStep.pace.is_not(None), points=points)
+    query = select(Attempt.id).where(Attempt.job_id == job_id, has_steps).order_by(Attempt.number.desc()).limit(1)
+    return unit.session.scalar(query)
+
+
+@dataclass(frozen=True, slots=True)
+class StepTimes:
+    """How the times of an attempt's newest steps are spread, as rank 0 reported them.
+
+    ``num_steps``: so many. ``bars``: the lower end of each class in seconds, and its number of steps; the classes have
+    equal widths, and the last has all that are longer.
+    """
+
+    num_steps: int
+    p50_s: float
+    p95_s: float
+    p99_s: float
+    bars: Sequence[tuple[float, int]]
+
+
+def step_times_of(unit: UnitOfWork, job_id: JobId, *, newest: int = 5_000, classes: int = 24) -> StepTimes | None:
+    """Return the spread of the ``newest`` steps of a visible job's newest attempt with steps; None: it has too few.
+
+    The first step of an attempt is left out: it includes compiling and the first batch.
+    """
+    attempt_id = _newest_with_steps(unit, row_of(unit, job_id).id)
+    own = (TrainingStep.attempt_id == attempt_id, TrainingStep.step_s.is_not(None))
+    first = select(func.min(TrainingStep.step)).where(TrainingStep.attempt_id == attempt_id).scalar_subquery()
+    query = select(TrainingStep.step_s).where(*own, TrainingStep.step > first).order_by(TrainingStep.step.desc())
+    seconds = np.array(unit.session.scalars(query.limit(newest)).all(), dtype=float)
+    if len(seconds) < _LEAST_STEPS:
+        return None
+    p50_s, p95_s, p99_s = (float(value) for value in np.percentile(seconds, (50, 95, 99)))
+    low, high = float(seconds.min()), max(p99_s, float(seconds.min()) * 1.001)
+    counts, edges = np.histogram(np.minimum(seconds, high), bins=classes, range=(low, high))
+    bars = list(zip(edges[:-1].tolist(), counts.tolist(), strict=True))
+    return StepTimes(len(seconds), p50_s, p95_s, p99_s, bars)
 
 
 def steps_since(

@@ -26,6 +26,22 @@ def test_the_charts_get_a_line_an_attempt_and_marks_where_something_changed(seen
     assert seen.get(f"/console/jobs/{job.job_id}/training.json").json()["refresh_s"] is None
 
 
+def test_the_spread_of_step_times_has_its_percentiles(seen: Console) -> None:
+    job = played_job(seen)
+    job.start()
+    job.states({"type": "step", "step": 1, "loss": 1.0, "step_s": 60.0})
+    job.trains(2, 96)
+    job.states(*({"type": "step", "step": step, "loss": 1.0, "step_s": 2.0} for step in range(97, 102)))
+    document = seen.get(f"/console/jobs/{job.job_id}/training.json").json()
+    [spread] = [chart for chart in document["charts"] if chart["title"] == "Step times"]
+    assert spread["note"] == (
+        "The newest 100 steps: p50 250 ms, p95 337.5 ms, p99 2000 ms; the last class has all longer ones."
+    ), "without the first, which compiles"
+    [bars] = spread["lines"]
+    assert (bars["points"][0], bars["points"][-1][1]) == ([250.0, 95], 5)
+    assert sum(number for _, number in bars["points"]) == 100
+
+
 def test_each_rank_has_a_line_of_its_own(seen: Console) -> None:
     job = played_job(seen)
     job.start()
