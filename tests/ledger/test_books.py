@@ -107,7 +107,9 @@ def test_the_time_of_an_attempt_is_what_its_gpus_were_assigned(facts: Facts) -> 
     for one in facts.gpus:
         taken: dict[int, tuple[int, str]] = {}
         for use in sorted(set(one.uses), key=lambda use: (use.placed_ms, use.attempt_id)):
-            for at_ms in range(max(START_MS, one.from_ms, use.placed_ms), min(_end(one.until_ms), _end(use.clean_ms))):
+            attempt = facts.attempts.get(use.attempt_id)
+            free_ms = max(_end(use.clean_ms), _end(attempt.ended_ms) if attempt else 0)
+            for at_ms in range(max(START_MS, one.from_ms, use.placed_ms), min(_end(one.until_ms), free_ms)):
                 taken.setdefault(at_ms, (use.placed_ms, use.attempt_id))
         assigned.update(attempt_id for _, attempt_id in taken.values())
     told: Counter[str] = Counter()
@@ -211,6 +213,21 @@ def test_a_program_without_reports_is_productive_while_its_host_has_contact() ->
         ("productive", UNREPORTED): 70,
         ("no_contact", "silent"): 20,
     }
+
+
+def test_a_host_that_is_clean_before_its_attempt_has_ended_is_not_free() -> None:
+    used = gpu(uses=(Use("attempt_a", 1_000, 1_020, 1_030),))
+    attempt = Attempt(
+        "attempt_a",
+        1_000,
+        claimed_ms=1_000,
+        running_ms=1_000,
+        ended_ms=1_070,
+        has_reports=False,
+        end_cause=Cause.SUCCEEDED,
+    )
+    told = counted(book_of(Facts(1_000, 1_100, (used,), attempts={"attempt_a": attempt})))
+    assert told == {("productive", UNREPORTED): 20, ("cleaning", "succeeded"): 50, ("free", ""): 30}
 
 
 def test_the_order_of_what_keeps_an_empty_gpu() -> None:
