@@ -1,7 +1,8 @@
 """Claims on a GPU's time, and how they become disjoint spans whose sum is exact."""
 
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, replace
+from collections.abc import Iterable
+from dataclasses import dataclass
+from heapq import heappop, heappush
 from typing import NamedTuple
 
 from ledger.accounts import PRECEDENCE, Account
@@ -31,6 +32,9 @@ class Claim:
         return self.end_ms - self.start_ms
 
 
+_Rank = tuple[int, int, str, str, tuple[str, ...], int]
+
+
 class Key(NamedTuple):
     """What the milliseconds of an entry have in common."""
 
@@ -47,53 +51,49 @@ def settle(claims: Iterable[Claim], start_ms: int, end_ms: int) -> list[Claim]:
     by attempt, cause and evidence. So the order of ``claims`` does not matter. Time that nothing claims is UNEXPLAINED.
     Neighbours that differ in their times alone are one.
     """
-    within = sorted(
-        (one for one in claims if one.start_ms < end_ms and one.end_ms > start_ms and one.num_ms), key=_rank
-    )
+    to_come = [one for one in claims if one.start_ms < end_ms and one.end_ms > start_ms and one.num_ms]
+    to_come = sorted([*to_come, Claim(Account.UNEXPLAINED, start_ms, end_ms)], key=_start, reverse=True)
+    open_now: list[tuple[_Rank, int, Claim]] = []
     settled: list[Claim] = []
-    for one in [*within, Claim(Account.UNEXPLAINED, start_ms, end_ms)]:
-        settled = sorted(_with_rest_of(settled, one, start_ms, end_ms), key=_start)
-    return list(_joined(settled))
+    at_ms = start_ms
+    while at_ms < end_ms:
+        while to_come and to_come[-1].start_ms <= at_ms:
+            begun = to_come.pop()
+            heappush(open_now, (_rank(begun), len(to_come), begun))
+        while open_now[0][2].end_ms <= at_ms:
+            heappop(open_now)
+        first = open_now[0][2]
+        until_ms = min(first.end_ms, to_come[-1].start_ms if to_come else end_ms, end_ms)
+        _append(settled, first, at_ms, until_ms)
+        at_ms = until_ms
+    return settled
 
 
 def sums(settled: Iterable[Claim]) -> dict[Key, int]:
     """Return the milliseconds of each key."""
     found: dict[Key, int] = {}
     for one in settled:
-        key = Key(one.account, one.attempt_id, one.cause, one.evidence)
+        key = _key(one)
         found[key] = found.get(key, 0) + one.num_ms
     return found
 
 
-def _with_rest_of(settled: list[Claim], one: Claim, start_ms: int, end_ms: int) -> Iterator[Claim]:
-    """Yield the disjoint claims in order, and the parts of one more that none of them has."""
-    at, until = max(one.start_ms, start_ms), min(one.end_ms, end_ms)
-    for taken in settled:
-        yield taken
-        if at < until and taken.end_ms > at:
-            if taken.start_ms > at:
-                yield replace(one, start_ms=at, end_ms=min(taken.start_ms, until))
-            at = max(at, taken.end_ms)
-    if at < until:
-        yield replace(one, start_ms=at, end_ms=until)
+def _append(settled: list[Claim], one: Claim, start_ms: int, end_ms: int) -> None:
+    """Append a claim's part, or lengthen the last one where they differ in their times alone."""
+    last = settled[-1] if settled else None
+    if last is not None and _key(last) == _key(one):
+        settled[-1] = Claim(last.account, last.start_ms, end_ms, last.attempt_id, last.cause, last.evidence)
+    else:
+        settled.append(Claim(one.account, start_ms, end_ms, one.attempt_id, one.cause, one.evidence))
 
 
-def _joined(settled: list[Claim]) -> Iterator[Claim]:
-    last: Claim | None = None
-    for one in settled:
-        if last is not None and last == replace(one, start_ms=last.start_ms, end_ms=last.end_ms):
-            last = replace(last, end_ms=one.end_ms)
-            continue
-        if last is not None:
-            yield last
-        last = one
-    if last is not None:
-        yield last
+def _key(one: Claim) -> Key:
+    return Key(one.account, one.attempt_id, one.cause, one.evidence)
 
 
 def _start(one: Claim) -> int:
     return one.start_ms
 
 
-def _rank(one: Claim) -> tuple[int, int, str, str, tuple[str, ...], int]:
+def _rank(one: Claim) -> _Rank:
     return PRECEDENCE[one.account], one.start_ms, one.attempt_id, one.cause, one.evidence, one.end_ms

@@ -26,12 +26,16 @@ class Period:
 
 @dataclass(frozen=True, slots=True)
 class StandingMove:
-    """A move of a GPU's own standing. ``cause``: the move's token; ``evidence``: what it cites."""
+    """A move of a GPU's own standing. ``cause``: the move's token; ``evidence``: what it cites.
+
+    ``number``: orders moves of one moment.
+    """
 
     at_ms: int
     standing: Standing
     cause: str = ""
     evidence: tuple[str, ...] = ()
+    number: int = 0
 
 
 @dataclass(frozen=True, slots=True)
