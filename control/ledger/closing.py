@@ -12,6 +12,7 @@ in one snapshot, and writes in one transaction: entries, facts, the hour and its
 still as it took it. A worker that dies leaves an hour that is due again after ``LEASE``.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any, Final
@@ -171,7 +172,7 @@ def _correct(unit: UnitOfWork, hour: LedgerHour, book: Book) -> None:
     unit.emit("ledger.hour_corrected", "ledger", hour.hour.isoformat(), payload=payload)
 
 
-def _add(unit: UnitOfWork, hour: LedgerHour, entries: "tuple[Entry, ...] | list[Entry]") -> None:
+def _add(unit: UnitOfWork, hour: LedgerHour, entries: Sequence[Entry]) -> None:
     add_entries(unit.session, hour.hour, hour.revision, entries)
     failpoint(ADDED)
     store_facts(unit.session, hour.hour)

@@ -2,7 +2,7 @@
 
 A host relays the file of each of its parts in order. So a word of a rank from after the window shows that all words
 before it have come. A part that was proved clean has ended; its host has relayed the rest by its next heartbeats. If a
-report comes later all the same, the hour is computed again (``control.ledger.lateness``).
+report comes later all the same, the hour is computed again (``control.core.late_reports``).
 """
 
 from collections.abc import Mapping
