@@ -167,10 +167,10 @@ def _starting(attempt: Attempt, first_ms: int | None, reads: Sequence[Pair]) -> 
 
 
 def _otherwise(attempt: Attempt) -> Iterator[Claim]:
+    """Claim all time for what no report tells: idle, but for programs that report nothing at all."""
     if not attempt.has_reports and attempt.running_ms is not None:
         start_ms = max(attempt.running_ms, attempt.placed_ms)
         yield Claim(Account.PRODUCTIVE, start_ms, FOREVER, attempt.attempt_id, UNREPORTED)
-        return
     stops_ms = max(attempt.placed_ms, end_of(attempt.stopping_ms))
     yield Claim(Account.IDLE, 0, stops_ms, attempt.attempt_id, NO_STEP)
     yield Claim(Account.IDLE, stops_ms, FOREVER, attempt.attempt_id, STOPS)

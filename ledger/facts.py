@@ -67,7 +67,8 @@ class Use:
     """One GPU in the allocation of one attempt.
 
     ``placed_ms``: since when it is assigned. ``exited_ms``: when the part on its host was known to have exited; None:
-    not yet, or never, as after a reboot. ``clean_ms``: when it was proved clean, which ends the use; None: not yet.
+    not yet, or never, as after a reboot. ``clean_ms``: when it was proved clean; None: not yet. The use ends once it is
+    clean and its attempt has ended.
     """
 
     attempt_id: str

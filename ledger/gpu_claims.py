@@ -51,10 +51,10 @@ def parts_of_uses(uses: Sequence[Use], ended_ms: dict[str, int | None], start_ms
     found: list[UsePart] = []
     at_ms = start_ms
     for use in uses:
-        clean_ms = min(end_of(use.clean_ms), end_ms)
-        over_ms = min(end_of(use.exited_ms), end_of(ended_ms.get(use.attempt_id)), clean_ms)
+        over_ms = end_of(ended_ms.get(use.attempt_id, use.clean_ms))
+        free_ms = min(max(end_of(use.clean_ms), over_ms), end_ms)
         at_ms = max(at_ms, use.placed_ms)
-        for is_cleaning, until_ms in ((False, over_ms), (True, clean_ms)):
+        for is_cleaning, until_ms in ((False, min(end_of(use.exited_ms), over_ms, free_ms)), (True, free_ms)):
             if at_ms < until_ms:
                 found.append(UsePart(use.attempt_id, is_cleaning, at_ms, until_ms))
                 at_ms = until_ms
