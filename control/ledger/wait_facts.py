@@ -55,4 +55,10 @@ def _disjoint(rows: Iterable[tuple[int, int, str]]) -> Iterable[Wait]:
 
 
 def _reason(binding: str) -> str:
-    return member_of(WaitReason, binding).value if binding else NOT_CONSIDERED
+    """Return the reason's present value. One that only another release knows is kept as it is."""
+    if not binding:
+        return NOT_CONSIDERED
+    try:
+        return member_of(WaitReason, binding).value
+    except ValueError:
+        return binding
