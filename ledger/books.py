@@ -146,7 +146,9 @@ class _Accountant:
 
     def _cleaning(self, part: UsePart, silences: tuple[Within, ...]) -> Iterator[Claim]:
         cause = self._facts.attempts[part.attempt_id].end_cause
-        clean = Claim(Account.CLEANING, part.start_ms, part.end_ms, part.attempt_id, cause or "")
+        clean = Claim(
+            Account.CLEANING, part.start_ms, part.end_ms, part.attempt_id, "" if cause is None else cause.value
+        )
         return _in_contact((clean,), part.attempt_id, silences)
 
     def _waits_for(self, cohort_key: str, model: str) -> tuple[Wait, ...]:

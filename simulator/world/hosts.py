@@ -228,6 +228,10 @@ class Host:
     def _commit(self, run: Run) -> None:
         """Send a checkpoint's commit to the control plane, as the program does itself."""
         self.up.send(self._server.receive, self._server.take_commit, run.attempt_id, run.job_id, run.fence)
+        life = self._server.store.attempts[run.attempt_id]
+        if life.hosts[0].node_id == self.node_id:
+            took_ms = self._settings.timers.heartbeat_ms
+            self._server.store.times.trained(run.attempt_id, self.time.wall(), took_ms)
 
     def _stop_program(self, command: host.StopProgram) -> None:
         supervisor = self.supervisors.get(command.attempt_id)

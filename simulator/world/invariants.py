@@ -1,4 +1,4 @@
-"""The invariants I1 to I26, I28, I29 and I31 of the whole world, checked every thousand events and at its end.
+"""The invariants I1 to I29 and I31 of the whole world, checked every thousand events and at its end.
 
 Each event is checked for its own changes where it happens (``store``, ``truth``, ``judging``, ``supervisors``). Here
 everything is computed again from the rows, without the indexes that the checks of an event use.
@@ -19,6 +19,7 @@ from muster.domain.policy.document import DEFAULT_POLICY
 from muster.domain.state_sets import ENDED_PARTS, OUT_OF_SERVICE
 from muster.domain.states import TERMINAL_JOB_STATES, AttemptState, HostPartState, ReclaimState, Standing
 from simulator.planning.cycles import Planner
+from simulator.world.books import Books
 from simulator.world.clocks import WALL_START_MS
 from simulator.world.judging import Judge
 from simulator.world.kernel import Kernel
@@ -65,9 +66,10 @@ class Inspector:
         accepted: Mapping[str, JobId],
         timers: Timers,
         scheduler: Planner | RandomPicker,
+        books: Books,
     ) -> None:
         self.kernel, self.store, self.judge, self.accepted, self.timers = kernel, store, judge, accepted, timers
-        self.scheduler = scheduler
+        self.scheduler, self.books = scheduler, books
         self.seen = Seen({}, {}, {})
         self.num_checks = 0
 
@@ -288,6 +290,11 @@ def _deadlines_stand(world: Inspector) -> None:
             require(is_kept, "I25", f"{attempt_id} was to stop as {life.stop}, and now {stop}")
 
 
+def _time_is_accounted(world: Inspector) -> None:
+    """Require that the ledger accounts for all time of all GPUs, and for each attempt what it had."""
+    world.books.keep()
+
+
 def explained_evictions(world: Inspector) -> None:
     """Require that each released victim of a beneficiary freed GPUs for an attempt of it.
 
@@ -329,6 +336,7 @@ INVARIANTS: Final[Mapping[str, Check | AtItsMoment | NotOfThisWorld]] = {
     "I24": NotOfThisWorld("there is no selector: the tests of fleet.override_standing"),
     "I25": _deadlines_stand,
     "I26": AtItsMoment("judging.Standings.moves, for each move of a GPU by a rate, a score or flapping"),
+    "I27": _time_is_accounted,
     "I28": _doubted_are_out,  # readings have no ages here: tests/control/health/test_freshness.py
     "I29": _account_agrees,
     "I31": AtItsMoment("cycles.Planner._cycle, for each plan; tests/simulator/traces/test_firm_starts.py"),

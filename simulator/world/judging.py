@@ -117,6 +117,7 @@ class Judge:
             (store.is_out.add if case.standing in OUT_OF_SERVICE else store.is_out.discard)(gpu)
         for move, before in moves:
             self.standings.moves(move, before, self._counts)
+            store.times.judged(move)
             if move.to_standing is Standing.PROBATION:  # evidence from before the proof is no longer needed
                 case = store.cases[move.gpu_uuid]
                 kept = self._unanswered(case)

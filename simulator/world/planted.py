@@ -55,6 +55,10 @@ PLANTED_BUGS: Final = (
         checks_fence_of_commits=False,
     ),
     _bug(
+        "window_closed_twice", "a ledger's window that is closed again after a death is stored again", 0, "I23",
+        corrects_closed_windows=False,
+    ),
+    _bug(
         "admission_at_select", "admission is asked when GPUs are selected, not at commit", 0, "I3",
         rechecks_admission=False,
     ),

@@ -27,6 +27,7 @@ from muster.domain.states import (
 from scheduler.model import FirmStart, GpuView, Postponed
 from simulator.planning.keeping import Kept
 from simulator.planning.rules import RANDOM_RULES, Rules, Window
+from simulator.world.gpu_times import GpuTimes
 from simulator.world.notices import Notices
 from simulator.world.places import fault_of_place, over_quota
 from simulator.world.rows import JobRow as JobRow  # noqa: PLC0414  # who asks the store has its rows from here
@@ -75,8 +76,12 @@ class Store:
     views: dict[GpuUuid, GpuView] = field(default_factory=dict)
     firm_starts: dict[JobId, tuple[FirmStart | None, Postponed | None]] = field(default_factory=dict)
     num_changes: int = 0
+    times: GpuTimes = field(init=False)
     is_calm: bool = False
     """People keep everything in service: there is no planned work, and every GPU that a rule doubts is admitted."""
+
+    def __post_init__(self) -> None:
+        self.times = GpuTimes(self.clock)
 
     def next_fence(self) -> Fence:
         self.serial += 1
@@ -138,6 +143,7 @@ class Store:
                 holder = self.hold_of.get(gpu, life.job_id)
                 require(holder == life.job_id, "hold", f"{gpu} is held for {holder}, and {life.job_id} takes it")
                 self.holders[gpu] = life.attempt_id
+        self.times.placed(life.attempt_id, picks)
         held = self.num_assigned(row.tenant)
         require(held <= self.ceiling_gpus, "I6", f"{row.tenant} holds {held} GPUs, of {self.ceiling_gpus} at most")
         over = over_quota(self.rules, self.assigned_by_tenant_and_tier(), row)
@@ -237,6 +243,7 @@ class Store:
             require(is_waiting, "I21", f"{after.attempt_id} has started everywhere and is not RUNNING")
         self.num_changes += before.stop != after.stop
         self.attempts[after.attempt_id] = after
+        self.times.changed(before, after)
         if after.state is _ENDED and before.state is not _ENDED:
             self.ended_ms[after.attempt_id] = self.clock()
             self.notices.settle(after, self.clock())
@@ -273,7 +280,7 @@ class Store:
     def _free(self, gpu: GpuUuid) -> None:
         user = self.truth.user_of.get(gpu)
         require(user is None, "I22", f"{gpu} is freed while {user} uses it")
-        del self.holders[gpu]
+        self.times.freed(self.holders.pop(gpu), gpu)
         self.num_changes += 1
 
     def _move_allocation(self, attempt_id: AttemptId, state: AllocationState) -> None:

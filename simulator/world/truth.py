@@ -1,6 +1,6 @@
 """The truth, which no part of the world knows: the programs that run on each host, and the invariants on them."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from muster.domain.ids import AttemptId, Fence, GpuUuid, JobId, NodeId
@@ -36,10 +36,22 @@ class Run:
 
 
 @dataclass(slots=True)
+class Lasting:
+    """Time of the world. ``end_ms`` None: it lasts still."""
+
+    start_ms: int
+    end_ms: int | None = None
+
+    def num_ms(self, until_ms: int) -> int:
+        return max(0, min(until_ms, until_ms if self.end_ms is None else self.end_ms) - self.start_ms)
+
+
+@dataclass(slots=True)
 class Truth:
     """The programs of a world.
 
-    ``running``: programs that compute; ``present``: also ended ones whose remains are still on the GPUs.
+    ``running``: programs that compute; ``present``: also ended ones whose remains are still on the GPUs; ``spans``:
+    for how long each was present.
     """
 
     running: dict[JobId, dict[Place, Run]] = field(default_factory=dict)
@@ -49,6 +61,8 @@ class Truth:
     user_of: dict[GpuUuid, AttemptId] = field(default_factory=dict)
     newest_fence: dict[JobId, Fence] = field(default_factory=dict)
     num_commits: int = 0
+    clock: Callable[[], int] = int
+    spans: dict[Place, Lasting] = field(default_factory=dict)
 
     def starts(self, run: Run, holders: dict[GpuUuid, AttemptId]) -> None:
         """Require I13 and I22 at the start of a program, and that a gang starts as a whole or not at all."""
@@ -77,6 +91,7 @@ class Truth:
             self.user_of[gpu] = run.attempt_id
         others[place] = run
         self.present[place] = run
+        self.spans[place] = Lasting(self.clock())
         self.started.add(place)
 
     def ends(self, place: Place) -> None:
@@ -90,6 +105,7 @@ class Truth:
         self.ends(place)
         run = self.present.pop(place, None)
         if run is not None:
+            self.spans[place].end_ms = self.clock()
             for gpu in run.gpus:
                 del self.user_of[gpu]
 

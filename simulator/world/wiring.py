@@ -55,6 +55,7 @@ class Wiring:
     plan: Callable[[Question], Plan] = plan_of
     counts_notice_from_commit: bool = True
     leases_by_wall_clock: bool = False
+    corrects_closed_windows: bool = True
     lists_unclaimed_unrung: bool = True
     repeats_go: bool = True
     forgets_deadlines_at_restart: bool = False

@@ -10,6 +10,7 @@ from muster.domain.job.spec import NodeLossRule
 from muster.domain.states import IllegalTransitionError
 from simulator.planning.cycles import Planner
 from simulator.planning.rules import draw_rules, shaped
+from simulator.world.books import Books
 from simulator.world.faults import Faults
 from simulator.world.hosts import Host
 from simulator.world.invariants import Inspector
@@ -119,7 +120,7 @@ class World:
         is_admitted = {gpu: True for part in gpus.values() for gpu in part}
         rules = draw_rules(Random(f"rules of {seed}"), settings, nodes, is_planned=self.is_planned)
         ceiling_gpus = 1 << 30 if rules.is_planned else settings.ceiling_gpus
-        self.store = Store(Truth(), gpus, is_admitted, ceiling_gpus, rules=rules, clock=lambda: self.kernel.now_ms)
+        self.store = Store(Truth(clock=self._now_ms), gpus, is_admitted, ceiling_gpus, rules=rules, clock=self._now_ms)
         self.store.open_on.update({node: {} for node in nodes})
         self.server = self.server_type(self.kernel, rng, settings, wiring, self.store)
         placer = Placer(self.kernel, settings, wiring, self.server)
@@ -144,11 +145,15 @@ class World:
         self.node_faults = NodeFaults(
             self.kernel, Random(f"nodes of {seed}"), settings, self.server, self.judge.node_holds, self.hosts
         )
+        self.books = Books(self.store, Random(f"books of {seed}"), settings.timers.lost_ms, wiring)
         self.inspector = Inspector(
-            self.kernel, self.store, self.judge, self.client.accepted, settings.timers, self.scheduler
+            self.kernel, self.store, self.judge, self.client.accepted, settings.timers, self.scheduler, self.books
         )
         self.kernel.inspector = self.inspector.check
         self._is_calm = False
+
+    def _now_ms(self) -> int:
+        return self.kernel.now_ms
 
     def draw_settings(self, rng: Random) -> Settings:
         return draw_settings(rng)
@@ -174,6 +179,7 @@ class World:
         self.begin()
         self.kernel.run(settings.horizon_ms + settings.settle_ms)
         self.inspector.check()
+        self.books.finish()
         require(self._is_at_rest(), "liveness", self._unrest())
 
     def _every(self, period_ms: int, action: Callable[[], None]) -> None:

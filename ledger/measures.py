@@ -1,0 +1,260 @@
+"""Figures over the ledger, each defined once: its formula and where the formula comes from.
+
+A figure is None where there is nothing to divide by. Each sum is over a window; entries with their corrections go in.
+"""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+from ledger.accounts import UNAVAILABLE, Account
+from ledger.entries import Entry
+
+_OUT: Final = UNAVAILABLE | {Account.RETIRED}
+_IDLE: Final = (Account.SUSPECT, Account.SPARE, Account.HOLD, Account.DRAINING, Account.PENDING, Account.FREE)
+_WHILE_WAITING: Final = (Account.PENDING, Account.HOLD)
+MS_PER_HOUR: Final = 3_600_000
+
+
+@dataclass(frozen=True, slots=True)
+class Times:
+    """Milliseconds of GPUs by account: assigned to attempts or being cleaned after one, and all others."""
+
+    of_attempts: Mapping[Account, int] = field(default_factory=dict)
+    of_no_attempt: Mapping[Account, int] = field(default_factory=dict)
+
+    @property
+    def capacity_ms(self) -> int:
+        return sum(self.of_attempts.values()) + sum(self.of_no_attempt.values())
+
+
+@dataclass(frozen=True, slots=True)
+class JobTime:
+    """One job's part of the window: ``run_ms`` from its first start to its end, its pauses between attempts too.
+
+    ``num_gpus``: as it had last. ``productive_ms``: milliseconds of all its GPUs.
+    """
+
+    num_gpus: int
+    productive_ms: int
+    run_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class PlaceTime:
+    """One host's part of one hour, in milliseconds of its GPUs.
+
+    ``used_ms``: assigned to attempts. ``waiting_ms``: idle while a job waits, as a part of ``idle_ms``.
+    """
+
+    node_id: str
+    rack: str | None
+    hour_ms: int
+    used_ms: int
+    idle_ms: int
+    waiting_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class Outage:
+    """GPUs or a host that left service by a fault. ``out_ms``: until they were back; None: they are not."""
+
+    out_ms: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Window:
+    times: Times
+    jobs: tuple[JobTime, ...] = ()
+    places: tuple[PlaceTime, ...] = ()
+    outages: tuple[Outage, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Measure:
+    """One figure. ``source``: who defines it so."""
+
+    name: str
+    unit: str
+    formula: str
+    source: str
+    of: Callable[[Window], float | None]
+
+
+def times_of(entries: Iterable[Entry]) -> Times:
+    of_attempts: dict[Account, int] = {}
+    others: dict[Account, int] = {}
+    for entry in entries:
+        found = of_attempts if entry.heading.attempt_id else others
+        found[entry.heading.account] = found.get(entry.heading.account, 0) + entry.num_ms
+    return Times(of_attempts, others)
+
+
+def places_of(entries: Iterable[Entry], hour_ms: int) -> list[PlaceTime]:
+    """Return the hosts of one hour's entries, in the order of their ids."""
+    found: dict[tuple[str, str | None], list[int]] = {}
+    for entry in entries:
+        head, num_ms = entry.heading, entry.num_ms
+        own = found.setdefault((head.node_id, head.rack), [0, 0, 0])
+        own[0] += num_ms if head.attempt_id else 0
+        own[1] += num_ms if head.account in _IDLE and not head.attempt_id else 0
+        own[2] += num_ms if head.account in _WHILE_WAITING and not head.attempt_id else 0
+    return [PlaceTime(node_id, rack, hour_ms, *own) for (node_id, rack), own in sorted(found.items(), key=_by_node)]
+
+
+def _by_node(one: tuple[tuple[str, str | None], list[int]]) -> tuple[str, str]:
+    return one[0][0], one[0][1] or ""
+
+
+def _allocation(window: Window) -> float | None:
+    return _share(sum(window.times.of_attempts.values()), window.times.capacity_ms)
+
+
+def _utilisation(window: Window) -> float | None:
+    used = window.times.of_attempts
+    return _share(sum(used.values()) - used.get(Account.CLEANING, 0), window.times.capacity_ms)
+
+
+def _goodput(window: Window) -> float | None:
+    return _share(window.times.of_attempts.get(Account.PRODUCTIVE, 0), window.times.capacity_ms)
+
+
+def _ettr(window: Window) -> float | None:
+    run_ms = sum(job.num_gpus * job.run_ms for job in window.jobs)
+    found = _share(sum(job.productive_ms for job in window.jobs), run_ms)
+    return None if found is None else min(found, 1.0)
+
+
+def _availability(window: Window) -> float | None:
+    return _share(_in_service_ms(window.times), window.times.capacity_ms - _all(window.times, (Account.RETIRED,)))
+
+
+def _idle_while_waiting(window: Window) -> float | None:
+    return _share(_all(window.times, _WHILE_WAITING), window.times.capacity_ms)
+
+
+def _scattered(window: Window) -> float | None:
+    partly = sum(place.waiting_ms for place in window.places if place.used_ms)
+    return _share(partly, sum(place.waiting_ms for place in window.places))
+
+
+def _fragmented_nodes(window: Window) -> float | None:
+    return _share(
+        sum(place.idle_ms for place in window.places if place.used_ms), sum(place.idle_ms for place in window.places)
+    )
+
+
+def _fragmented_racks(window: Window) -> float | None:
+    used = {(place.rack, place.hour_ms) for place in window.places if place.used_ms and place.rack is not None}
+    broken = (place for place in window.places if not place.used_ms and (place.rack, place.hour_ms) in used)
+    return _share(sum(place.idle_ms for place in broken), sum(place.idle_ms for place in window.places))
+
+
+def _mtbf(window: Window) -> float | None:
+    found = _share(_in_service_ms(window.times), len(window.outages))
+    return None if found is None else found / MS_PER_HOUR
+
+
+def _mttr(window: Window) -> float | None:
+    ended = [one.out_ms for one in window.outages if one.out_ms is not None]
+    found = _share(sum(ended), len(ended))
+    return None if found is None else found / MS_PER_HOUR
+
+
+def _in_service_ms(times: Times) -> int:
+    return times.capacity_ms - sum(times.of_no_attempt.get(account, 0) for account in _OUT)
+
+
+def _all(times: Times, accounts: Sequence[Account]) -> int:
+    return sum(times.of_no_attempt.get(account, 0) for account in accounts)
+
+
+def _share(part: int, whole: int) -> float | None:
+    return part / whole if whole else None
+
+
+SIMULATOR: Final = "simulator/traces/report.py"
+MEASURES: Final = (
+    Measure(
+        "allocation",
+        "share",
+        "GPU time assigned to attempts or being cleaned after one ÷ enrolled GPU time",
+        "this ledger",
+        _allocation,
+    ),
+    Measure(
+        "utilisation",
+        "share",
+        "GPU time that attempts had, from the placement to the exit ÷ enrolled GPU time",
+        f"{SIMULATOR}: Report.utilisation",
+        _utilisation,
+    ),
+    Measure(
+        "goodput",
+        "share",
+        "productive GPU time: first executions of steps, without saves and slowness ÷ enrolled GPU time",
+        f"{SIMULATOR}: Report.goodput",
+        _goodput,
+    ),
+    Measure(
+        "ettr",
+        "share",
+        "productive GPU time of jobs ÷ their GPUs × the time from the first start to the end; 1 at most",
+        f"{SIMULATOR}: Report.ettr; Kokolis et al., HPCA 2025, without the wait before the first start",
+        _ettr,
+    ),
+    Measure(
+        "availability",
+        "share",
+        "GPU time in which the fleet could give the GPU to a job, or had ÷ enrolled GPU time that is not retired",
+        "this ledger",
+        _availability,
+    ),
+    Measure(
+        "idle_while_waiting",
+        "share",
+        "GPU time pending or held for a job ÷ enrolled GPU time",
+        f"{SIMULATOR}: Fragmentation.idle_while_waiting",
+        _idle_while_waiting,
+    ),
+    Measure(
+        "scattered",
+        "share",
+        "of the idle GPU time while a job waits: on hosts of which an attempt used a GPU in the same hour",
+        f"{SIMULATOR}: Fragmentation.scattered, there by moments, here by hours",
+        _scattered,
+    ),
+    Measure(
+        "fragmented_nodes",
+        "share",
+        "of the idle GPU time: on hosts of which an attempt used a GPU in the same hour",
+        f"{SIMULATOR}: LevelFragments of nodes, there by moments, here by hours",
+        _fragmented_nodes,
+    ),
+    Measure(
+        "fragmented_racks",
+        "share",
+        "of the idle GPU time: on other hosts of racks of which an attempt used a GPU in the same hour",
+        f"{SIMULATOR}: LevelFragments of racks, there by moments, here by hours",
+        _fragmented_racks,
+    ),
+    Measure(
+        "mtbf",
+        "GPU-hours",
+        "GPU time in service ÷ how often GPUs or hosts left service by a fault",
+        f"{SIMULATOR}: Report.failures, by the time in service",
+        _mtbf,
+    ),
+    Measure(
+        "mttr",
+        "hours",
+        "mean time from leaving service by a fault until it is back, of those that are back",
+        "simulator/traces/failing.py: Failures.repair_s",
+        _mttr,
+    ),
+)
+"""All figures of this page, each by its name."""
+
+
+def figures(window: Window) -> dict[str, float | None]:
+    return {measure.name: measure.of(window) for measure in MEASURES}

@@ -1,0 +1,144 @@
+"""Figures over the ledger: by hand, and as the simulator computes them of a played trace."""
+
+from random import Random
+
+import pytest
+
+from ledger.accounts import Account
+from ledger.entries import Entry, Heading
+from ledger.measures import (
+    MEASURES,
+    JobTime,
+    Outage,
+    PlaceTime,
+    Times,
+    Window,
+    figures,
+    places_of,
+    times_of,
+)
+from simulator.traces.failing import Checkpoints, Failures
+from simulator.traces.jobs import TraceJob
+from simulator.traces.losses import lost_hours
+from simulator.traces.playing import Played, estimates_of, play
+from simulator.traces.report import report_of
+from simulator.traces.rules import fifo, muster
+
+HOUR_MS = 3_600_000
+NUM_NODES, GPUS_PER_NODE = 6, 4
+
+
+def heading(account: Account, attempt_id: str = "", node_id: str = "node_a", rack: str | None = "r1") -> Heading:
+    return Heading(node_id, account, attempt_id, "", (), "h100", "c1", rack)
+
+
+def test_figures_by_hand() -> None:
+    entries = [
+        Entry(heading(Account.PRODUCTIVE, "a"), ("GPU-0",), (600,)),
+        Entry(heading(Account.REPLAYED, "a"), ("GPU-0",), (100,)),
+        Entry(heading(Account.CLEANING, "a"), ("GPU-0",), (100,)),
+        Entry(heading(Account.NO_CONTACT, "a"), ("GPU-0",), (50,)),
+        Entry(heading(Account.NO_CONTACT), ("GPU-0",), (150,)),
+        Entry(heading(Account.PENDING), ("GPU-1",), (400,)),
+        Entry(heading(Account.FREE), ("GPU-1",), (100,)),
+        Entry(heading(Account.RETIRED), ("GPU-1",), (500,)),
+        Entry(heading(Account.HOLD, node_id="node_b"), ("GPU-2",), (200,)),
+        Entry(heading(Account.FREE, node_id="node_b"), ("GPU-2",), (300,)),
+        Entry(heading(Account.FREE, node_id="node_c", rack="r2"), ("GPU-3",), (500,)),
+    ]
+    places = tuple(places_of(entries, 0))
+    assert places == (
+        PlaceTime("node_a", "r1", 0, 850, 500, 400),
+        PlaceTime("node_b", "r1", 0, 0, 500, 200),
+        PlaceTime("node_c", "r2", 0, 0, 500, 0),
+    )
+    outages = (Outage(2 * HOUR_MS), Outage(HOUR_MS), Outage(None))
+    window = Window(times_of(entries), (JobTime(1, 600, 1_200),), places, outages)
+    assert figures(window) == {
+        "allocation": 850 / 3_000,
+        "utilisation": 750 / 3_000,
+        "goodput": 600 / 3_000,
+        "ettr": 0.5,
+        "availability": (3_000 - 500 - 150) / (3_000 - 500),
+        "idle_while_waiting": 600 / 3_000,
+        "scattered": 400 / 600,
+        "fragmented_nodes": 500 / 1_500,
+        "fragmented_racks": 500 / 1_500,
+        "mtbf": (3_000 - 650) / 3 / HOUR_MS,
+        "mttr": 1.5,
+    }
+
+
+def test_a_figure_without_anything_to_divide_by_is_none() -> None:
+    assert figures(Window(Times())) == {measure.name: None for measure in MEASURES}
+
+
+def test_corrections_move_a_figure() -> None:
+    closed = [Entry(heading(Account.PRODUCTIVE, "a"), ("GPU-0",), (1_000,))]
+    late = [
+        Entry(heading(Account.PRODUCTIVE, "a"), ("GPU-0",), (-250,)),
+        Entry(heading(Account.LOST, "a"), ("GPU-0",), (250,)),
+    ]
+    assert figures(Window(times_of([*closed, *late])))["goodput"] == 0.75
+
+
+def test_each_figure_has_its_formula_and_source_once() -> None:
+    assert len({measure.name for measure in MEASURES}) == len(MEASURES)
+    assert all(measure.formula and measure.source and measure.unit for measure in MEASURES)
+
+
+def a_trace() -> list[TraceJob]:
+    chance, at_s = Random(31), 0.0  # noqa: S311  # a simulation
+    jobs: list[TraceJob] = []
+    for _ in range(60):
+        at_s += chance.expovariate(1 / 1_500)
+        nodes = chance.choice((1, 1, 2, 4))
+        jobs.append(
+            TraceJob(at_s, chance.uniform(600, 20_000), nodes * GPUS_PER_NODE, nodes, GPUS_PER_NODE, "t", "spot")
+        )
+    return jobs
+
+
+def as_window(jobs: list[TraceJob], played: Played) -> Window:
+    """Return the time of a played trace by the ledger's accounts: all its jobs take whole nodes."""
+
+    def in_ms(gpu_s: float) -> int:
+        return round(gpu_s * 1_000)
+
+    lost, work = lost_hours(jobs, played), played.work
+    held = sum(job.gpus * busy_s for job, busy_s in zip(jobs, work.busy_s, strict=True))
+    gone = 3_600 * (lost.work_done_again + lost.restarts + lost.checkpoints)
+    used = {
+        Account.PRODUCTIVE: in_ms(held - gone),
+        Account.REPLAYED: in_ms(3_600 * lost.work_done_again),
+        Account.RESTORING: in_ms(3_600 * lost.restarts),
+        Account.SAVING: in_ms(3_600 * lost.checkpoints),
+    }
+    others = {
+        Account.REPAIR: in_ms(3_600 * lost.repairs),
+        Account.PENDING: in_ms(3_600 * (lost.idle_scattered + lost.idle_whole_nodes)),
+        Account.FREE: in_ms(3_600 * lost.no_demand),
+    }
+    own = []
+    for number, job in enumerate(jobs):
+        gone_s = work.lost_s[number] + work.restarting_s[number] + work.stalled_s[number]
+        run_s = played.finished_s[number] - played.started_s[number]
+        own.append(JobTime(job.gpus, in_ms(job.gpus * (work.busy_s[number] - gone_s)), in_ms(run_s)))
+    return Window(Times(used, others), tuple(own))
+
+
+def test_the_ledgers_figures_are_the_simulators() -> None:
+    jobs = a_trace()
+    failures = Failures(400.0, repair_s=7_200, checkpoints=Checkpoints(every_s=900, stall_s=20, restart_s=120))
+    estimates_s = estimates_of(jobs, error=1, seed=0)
+    played = play(
+        jobs, estimates_s, muster, failures=failures, seed=5, num_nodes=NUM_NODES, gpus_per_node=GPUS_PER_NODE
+    )
+    in_order = play(jobs, estimates_s, fifo, num_nodes=NUM_NODES, gpus_per_node=GPUS_PER_NODE)
+    told = report_of(jobs, played, in_order, num_gpus=NUM_NODES * GPUS_PER_NODE)
+    assert min(told.failures, told.lost_gpu_hours.work_done_again, told.fragmentation.idle_while_waiting) > 0
+    found = figures(as_window(jobs, played))
+    assert found["utilisation"] == pytest.approx(told.utilisation, rel=1e-6)
+    assert found["goodput"] == pytest.approx(told.goodput, rel=1e-6)
+    assert found["ettr"] == pytest.approx(told.ettr, rel=1e-6)
+    assert found["idle_while_waiting"] == pytest.approx(told.fragmentation.idle_while_waiting, rel=1e-6)
