@@ -18,7 +18,8 @@ _FLEET: Final = """
 INSERT INTO nodes (id, name, contact, address, num_gpus, is_simulated, rack, labels, past_boot_ids, heartbeat_seq,
     last_heartbeat_at, created_at, version)
 SELECT 'node_' || n, 'h' || n, 'LIVE', '127.0.0.1', 8, true, 'rack-' || n / 16,
-    jsonb_build_object('site', 's' || n % 3), '[]', 0, CAST(:hour AS timestamptz) + interval '2 hours', CAST(:hour AS timestamptz) - interval '9 days', 1
+    jsonb_build_object('site', 's' || n % 3), '[]', 0,
+    CAST(:hour AS timestamptz) + interval '2 hours', CAST(:hour AS timestamptz) - interval '9 days', 1
 FROM generate_series(0, :nodes - 1) AS n;
 INSERT INTO node_contact_changes (node_id, at, contact)
 SELECT 'node_' || n, CAST(:hour AS timestamptz) - interval '9 days', 'LIVE' FROM generate_series(0, :nodes - 1) AS n;

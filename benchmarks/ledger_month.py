@@ -7,11 +7,12 @@ from datetime import UTC, datetime
 from typing import Any, Final
 
 import httpx
-from sqlalchemy import Engine, text
+from sqlalchemy import text
 
 from benchmarks.console_stage import stage
 from benchmarks.figures import Basis, Figure, Groups
 from benchmarks.sizes import Sizes
+from muster.db.engine import NO_LIMITS, make_engine
 
 BAR_MS: Final = 300.0
 _MONTH: Final = datetime(2026, 10, 1, tzinfo=UTC)
@@ -67,7 +68,7 @@ SIZES: Final = Sizes(full=Size(gpus=10_000, days=31, times=40), smallest=Size(gp
 
 def measure(size: Size) -> Groups:
     with stage(64) as ours:
-        num_facts, num_days = _fill(ours.engine, size)
+        num_facts, num_days = _fill(ours.postgres.url(), size)
         with httpx.Client(base_url=ours.url, headers=ours.by_key, timeout=60) as client:
             took = {name: sorted(_took_ms(client, path, size.times)) for name, path in PAGES.items()}
         peers = {f"{name} p95 ms": _p95(own) for name, own in took.items()}
@@ -77,8 +78,9 @@ def measure(size: Size) -> Groups:
         yield [Figure(name, worst, "ms", BAR_MS, peers=peers, basis=Basis.BUSY)]
 
 
-def _fill(engine: Engine, size: Size) -> tuple[int, int]:
+def _fill(url: str, size: Size) -> tuple[int, int]:
     racks, hours = max(1, size.gpus // 128), size.days * 24
+    engine = make_engine(url, limits=NO_LIMITS)
     with engine.begin() as connection:
         connection.execute(text("DELETE FROM ledger_hours"))
         num_facts = connection.execute(_FACTS, {"month": _MONTH, "hours": hours, "racks": racks}).rowcount
@@ -86,6 +88,7 @@ def _fill(engine: Engine, size: Size) -> tuple[int, int]:
         connection.execute(_HOURS, {"month": _MONTH, "hours": hours, "gpus": size.gpus})
     with engine.connect().execution_options(isolation_level="AUTOCOMMIT") as connection:
         connection.execute(text("VACUUM ANALYZE ledger_facts"))
+    engine.dispose()
     return num_facts, num_days
 
 

@@ -12,7 +12,7 @@ from api.permissions import requires
 from api.reading import PRINTABLE, Limit, reading
 from api.views import time_of
 from control.ledger import read
-from control.ledger.read import FIELDS, LedgerFilter, LedgerGroup, LedgerQuery, LedgerSums
+from control.ledger.read import GROUPED_BY, LedgerFilter, LedgerGroup, LedgerQuery, LedgerSums
 from ledger.accounts import Account
 from muster.documents import ledger as documents
 from muster.domain.principals import Permission, Principal
@@ -87,7 +87,7 @@ def list_ledger_entries(
     cursor: Cursor = None,
     limit: Limit = 50,
 ) -> documents.LedgerEntryPage:
-    """Return entries, those of the newest hours first unless ``order`` says otherwise, with the evidence of each loss.
+    """Return entries, the newest hours first unless ``order`` says otherwise, with the evidence of each loss.
 
     ``since`` and ``until`` are about the beginnings of hours. A tenant sees the entries of its own attempts.
     """
@@ -118,7 +118,7 @@ def list_ledger_hours(
 
 
 def _sums_view(found: LedgerSums) -> documents.LedgerSums:
-    none: dict[str, Any] = dict.fromkeys(FIELDS.values())
+    none: dict[str, Any] = dict.fromkeys(GROUPED_BY.values())
     sums: list[Any] = []
     for each in found.sums:
         values = dict(each.values)

@@ -140,6 +140,7 @@ def _parts_of(
 def _attempt(row: Any, parts: _Parts, evidence: tuple[str, ...]) -> Attempt:
     own_id, _, placed_ms, job_id, tenant_id, tier, claimed_ms, running_ms, stopping_ms, ended_ms, cause = row[:11]
     has_reports, first_step_ms, known_until_ms = row[11:]
+    several: dict[str, Any] = {name: tuple(values) for name, values in parts.items()}
     return Attempt(
         own_id,
         placed_ms,
@@ -155,7 +156,7 @@ def _attempt(row: Any, parts: _Parts, evidence: tuple[str, ...]) -> Attempt:
         end_cause=None if cause is None else Cause(cause),
         evidence=evidence,
         has_reports=has_reports,
-        **{name: tuple(values) for name, values in parts.items()},
+        **several,
     )
 
 

@@ -3,7 +3,7 @@
     13:00   the hour 12 is over
     13:05   it is computed: provisional, 3 hosts may still report about it
     13:20   one host of them has reported: it is computed again, and its entries are replaced
-    14:05   all have: it is computed once more and closed
+    14:05   all have: it is computed again and closed
     15:40   a host was offline, and reports steps of 12:30: correction entries, revision 1
     39:00   26 hours after its end the last look, which also closes an hour for which a host never reported
 

@@ -116,7 +116,7 @@ def gpus_of(window: Window) -> tuple[Gpu, ...]:
         if not own:
             continue
         rest = more.get(uuid)
-        said = {} if rest is None else {name: tuple(values) for name, values in rest.items()}
+        said: dict[str, Any] = {} if rest is None else {name: tuple(values) for name, values in rest.items()}
         found.append(Gpu(uuid, node_id, model, cohort_key, own[0].at_ms, moves=own, uses=uses.get(uuid, ()), **said))
     return tuple(found)
 

@@ -12,7 +12,7 @@ from operator import attrgetter
 from typing import Any, Final
 
 import msgspec
-from sqlalchemy import ColumnElement, Select, and_, any_, func, or_, select, text
+from sqlalchemy import ColumnElement, Select, SQLColumnExpression, and_, any_, func, or_, select, text
 
 from control.core.paging import ALWAYS, Part, SortKey, Span, TimeOrder, by_time, number_in
 from control.core.records import records_of
@@ -57,7 +57,7 @@ class LedgerGroup(StrEnum):
     ATTEMPT = "attempt"
 
 
-FIELDS: Final[Mapping[LedgerGroup, str]] = {
+GROUPED_BY: Final[Mapping[LedgerGroup, str]] = {
     LedgerGroup.ACCOUNT: "account",
     LedgerGroup.CAUSE: "cause",
     LedgerGroup.TENANT: "tenant_id",
@@ -73,7 +73,7 @@ FIELDS: Final[Mapping[LedgerGroup, str]] = {
     LedgerGroup.JOB: "job_id",
     LedgerGroup.ATTEMPT: "attempt_id",
 }
-"""The field of a sum by which each group is told."""
+"""The field of a sum that names each group."""
 _OF_ENTRIES: Final = frozenset({LedgerGroup.NODE, LedgerGroup.JOB, LedgerGroup.ATTEMPT})
 
 
@@ -127,7 +127,7 @@ class LedgerQuery:
 
 @dataclass(frozen=True, slots=True)
 class LedgerSum:
-    """Milliseconds of GPU time, and what they have in common, by the names in ``FIELDS``."""
+    """Milliseconds of GPU time, and what they have in common, by the names in ``GROUPED_BY``."""
 
     values: Mapping[str, Any]
     num_ms: int
@@ -216,7 +216,7 @@ def sums(unit: UnitOfWork, query: LedgerQuery) -> LedgerSums:
         raise ValidationFailedError.at("since", "too_long", words)
     made = _by_entries if is_by_entry else _by_facts
     rows = unit.session.execute(made(unit, query, since, until)).all()
-    names = [FIELDS[group] for group in query.groups]
+    names = [GROUPED_BY[group] for group in query.groups]
     whole = [LedgerSum(dict(zip(names, values, strict=True)), int(num_ms)) for *values, num_ms in rows]
     num_hours, num_open = unit.session.execute(
         select(func.count(), func.count().filter(LedgerHour.closed_at.is_(None))).where(
@@ -228,7 +228,7 @@ def sums(unit: UnitOfWork, query: LedgerQuery) -> LedgerSums:
 
 
 def _bounds(span: Span, now: datetime) -> tuple[datetime, datetime]:
-    """Return the whole hours that begin in the span; by default those of the last day that are over."""
+    """Return the whole hours that begin in the span; by default the hours of the last day that are over."""
     until = now.replace(minute=0, second=0, microsecond=0) if span.until is None else _next_hour(span.until)
     since = until - USUAL if span.since is None else _next_hour(span.since)
     if until < since:
@@ -260,7 +260,7 @@ def _by_facts(unit: UnitOfWork, query: LedgerQuery, since: datetime, until: date
 
 def _by_entries(unit: UnitOfWork, query: LedgerQuery, since: datetime, until: datetime) -> Select[*tuple[Any, ...]]:
     columns = [_entry_column(group) for group in query.groups]
-    own_ms: ColumnElement[Any] = LedgerEntry.num_ms
+    own_ms: SQLColumnExpression[Any] = LedgerEntry.num_ms
     if query.wanted.gpu_uuid is not None:
         own_ms = LedgerEntry.gpu_ms[func.array_position(LedgerEntry.gpus, query.wanted.gpu_uuid)]
     num_ms = func.sum(own_ms)
@@ -273,8 +273,8 @@ def _by_entries(unit: UnitOfWork, query: LedgerQuery, since: datetime, until: da
 def _ordered(
     made: Select[*tuple[Any, ...]],
     groups: Sequence[LedgerGroup],
-    columns: Sequence[ColumnElement[Any]],
-    num_ms: ColumnElement[Any],
+    columns: Sequence[SQLColumnExpression[Any]],
+    num_ms: SQLColumnExpression[Any],
 ) -> Select[*tuple[Any, ...]]:
     by_moment = [
         column for group, column in zip(groups, columns, strict=True) if group in {LedgerGroup.HOUR, LedgerGroup.DAY}
@@ -282,19 +282,19 @@ def _ordered(
     return made.order_by(*by_moment, num_ms.desc(), *columns)
 
 
-def _fact_column(group: LedgerGroup) -> ColumnElement[Any]:
+def _fact_column(group: LedgerGroup) -> SQLColumnExpression[Any]:
     if group is LedgerGroup.DAY:
         return func.date_trunc(text("'day'"), LedgerFact.begins_at, text("'UTC'"), type_=UtcTimestamp())
-    column: ColumnElement[Any] = getattr(LedgerFact, FIELDS[group])
+    column: SQLColumnExpression[Any] = getattr(LedgerFact, GROUPED_BY[group])
     return column
 
 
-def _entry_column(group: LedgerGroup) -> ColumnElement[Any]:
+def _entry_column(group: LedgerGroup) -> SQLColumnExpression[Any]:
     if group is LedgerGroup.DAY:
         return func.date_trunc(text("'day'"), LedgerEntry.hour, text("'UTC'"), type_=UtcTimestamp())
     if group is LedgerGroup.HOUR:
         return LedgerEntry.hour
-    column: ColumnElement[Any] = getattr(LedgerEntry, FIELDS[group])
+    column: SQLColumnExpression[Any] = getattr(LedgerEntry, GROUPED_BY[group])
     return column if group in {LedgerGroup.ACCOUNT, LedgerGroup.CAUSE} else func.coalesce(column, text("''"))
 
 

@@ -8,10 +8,7 @@ from muster.client.calls import Call, answered, pages, read, walked
 
 
 class LedgerConditions(TypedDict, total=False):
-    """Conditions on GPU time. ``account``: any of these. ``gpu``: a UUID. ``since``, ``until``: of hours' beginnings.
-
-    RFC 3339; a duration is the command's alone.
-    """
+    """Conditions on GPU time. ``account``: any of these. ``gpu``: a UUID."""
 
     account: Sequence[str] | None
     cause: str | None
@@ -26,26 +23,38 @@ class LedgerConditions(TypedDict, total=False):
     job_id: str | None
     attempt_id: str | None
     gpu: str | None
-    since: str | None
-    until: str | None
 
 
 class LedgerCalls:
     @answered
     def ledger(
-        self, *, group: Sequence[str] | None = None, limit: int | None = None, **where: Unpack[LedgerConditions]
+        self,
+        *,
+        group: Sequence[str] | None = None,
+        since: str | None = None,
+        until: str | None = None,
+        limit: int | None = None,
+        **where: Unpack[LedgerConditions],
     ) -> Call[documents.LedgerSums]:
         """Sum up GPU time by ``group``: account, cause, tenant, tier, class, model, cohort, rack, site, hour, day,
-        node, job or attempt, up to four of them. By default of the last 24 hours, by account.
+        node, job or attempt, up to four of them. By default by account. ``since``, ``until``: of the beginnings of
+        hours (RFC 3339); by default the last 24 that are over.
         """
-        return read("/v1/ledger", documents.LedgerSums, query={**where, "group": group, "limit": limit})
+        query = {**where, "group": group, "since": since, "until": until, "limit": limit}
+        return read("/v1/ledger", documents.LedgerSums, query=query)
 
     @walked
     def ledger_entries(
-        self, *, order: str | None = None, limit: int | None = None, **where: Unpack[LedgerConditions]
+        self,
+        *,
+        since: str | None = None,
+        until: str | None = None,
+        order: str | None = None,
+        limit: int | None = None,
+        **where: Unpack[LedgerConditions],
     ) -> Call[documents.LedgerEntry]:
-        """List entries of the ledger, those of the newest hours first, with the evidence of each loss."""
-        query = {**where, "order": order, "limit": limit, "cursor": None}
+        """List entries of the ledger, the newest hours first, with the evidence of each loss."""
+        query = {**where, "since": since, "until": until, "order": order, "limit": limit, "cursor": None}
         return pages("/v1/ledger/entries", documents.LedgerEntryPage, documents.LedgerEntry, query=query)
 
     @walked

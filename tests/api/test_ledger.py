@@ -1,4 +1,4 @@
-"""``/v1/ledger``: GPU time by account, and who sees which of it."""
+"""``/v1/ledger``: GPU time by account, and what of it each role sees."""
 
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -60,7 +60,7 @@ def hours(api: Api) -> list[datetime]:
     return found
 
 
-def asked(api: Api, path: str, actor: str = "operator") -> Any:
+def answer_of(api: Api, path: str, actor: str = "operator") -> Any:
     answer = api.client.get(f"/v1/ledger{path}", headers=api.headers(actor))
     assert answer.status_code == 200, answer.text
     return answer.json()
@@ -70,7 +70,7 @@ SPAN = "since=2026-11-20T04:00:00Z&until=2026-11-21T10:00:00Z"
 
 
 def test_sums_of_days_and_hours_are_those_of_the_entries(api: Api, hours: list[datetime]) -> None:
-    found = asked(api, f"?{SPAN}")
+    found = answer_of(api, f"?{SPAN}")
     assert [(each["account"], each["gpu_hours"]) for each in found["sums"]] == [
         ("productive", 60.0),
         ("free", 30.0),
@@ -79,23 +79,23 @@ def test_sums_of_days_and_hours_are_those_of_the_entries(api: Api, hours: list[d
     ]
     assert (found["num_ms"], found["num_hours"], found["num_open_hours"]) == (30 * 4 * MS, 30, 1)
     assert found["sums"][0]["share"] == 0.5
-    by_job = asked(api, f"?{SPAN}&group=job&group=cause")
+    by_job = answer_of(api, f"?{SPAN}&group=job&group=cause")
     assert {(each["job_id"], each["cause"]): each["gpu_hours"] for each in by_job["sums"]} == {
         ("job_1", ""): 60.0,
         ("job_2", "hang"): 15.0,
         ("job_2", "no_step"): 15.0,
         ("", ""): 30.0,
     }
-    by_day = asked(api, f"?{SPAN}&group=day&account=lost")
+    by_day = answer_of(api, f"?{SPAN}&group=day&account=lost")
     assert [(each["begins_at"], each["gpu_hours"]) for each in by_day["sums"]] == [
         ("2026-11-20T00:00:00Z", 10.0),
         ("2026-11-21T00:00:00Z", 5.0),
     ]
-    by_hour = asked(api, f"?{SPAN}&group=hour&account=lost&limit=2")
+    by_hour = answer_of(api, f"?{SPAN}&group=hour&account=lost&limit=2")
     assert (len(by_hour["sums"]), by_hour["is_whole"]) == (2, False)
-    assert asked(api, f"?{SPAN}&gpu=GPU-alpha-0")["num_ms"] == 30 * MS
-    assert asked(api, f"?{SPAN}&gpu=GPU-beta-0")["num_ms"] == 0
-    assert asked(api, f"?{SPAN}&model=A100")["sums"] == []
+    assert answer_of(api, f"?{SPAN}&gpu=GPU-alpha-0")["num_ms"] == 30 * MS
+    assert answer_of(api, f"?{SPAN}&gpu=GPU-beta-0")["num_ms"] == 0
+    assert answer_of(api, f"?{SPAN}&model=A100")["sums"] == []
 
 
 def test_whole_days_in_between_are_summed_up_from_days(api: Api, hours: list[datetime]) -> None:
@@ -106,33 +106,33 @@ def test_whole_days_in_between_are_summed_up_from_days(api: Api, hours: list[dat
             unit.session.flush()
             add_entries(unit.session, hour, 0, [entry(Account.FREE, "GPU-4")])
             store_facts(unit.session, hour)
-    whole = asked(api, "?since=2026-11-20T05:00:00Z&until=2026-11-22T03:00:00Z&group=account")
-    by_hour = asked(api, "?since=2026-11-20T05:00:00Z&until=2026-11-22T03:00:00Z&group=hour")
+    whole = answer_of(api, "?since=2026-11-20T05:00:00Z&until=2026-11-22T03:00:00Z&group=account")
+    by_hour = answer_of(api, "?since=2026-11-20T05:00:00Z&until=2026-11-22T03:00:00Z&group=hour")
     assert whole["num_ms"] == by_hour["num_ms"] == (29 * 4 + 17) * MS
 
 
 def test_a_tenant_sees_the_time_of_its_own_attempts_alone(api: Api, hours: list[datetime]) -> None:
-    own = asked(api, f"?{SPAN}", "tenant_member")
+    own = answer_of(api, f"?{SPAN}", "tenant_member")
     assert [each["account"] for each in own["sums"]] == ["productive"]
-    other = asked(api, f"?{SPAN}&group=account&group=node", "other_tenant")
+    other = answer_of(api, f"?{SPAN}&group=account&group=node", "other_tenant")
     assert {each["account"] for each in other["sums"]} == {"lost", "idle"}
-    assert asked(api, f"?{SPAN}&tenant_id={api.other_tenant}", "tenant_member")["sums"] == []
-    (entries,) = [asked(api, "/entries?account=lost&limit=200", "other_tenant")["items"]]
+    assert answer_of(api, f"?{SPAN}&tenant_id={api.other_tenant}", "tenant_member")["sums"] == []
+    (entries,) = [answer_of(api, "/entries?account=lost&limit=200", "other_tenant")["items"]]
     assert {each["evidence"][0] for each in entries} == {"ver_1"}
-    assert asked(api, "/entries?account=lost", "tenant_member")["items"] == []
+    assert answer_of(api, "/entries?account=lost", "tenant_member")["items"] == []
     refused = api.client.get("/v1/ledger/hours", headers=api.headers("tenant_member"))
     assert refused.status_code == 403
 
 
 def test_hours_and_entries_come_page_by_page(api: Api, hours: list[datetime]) -> None:
-    first = asked(api, "/hours?limit=20")
-    rest = asked(api, f"/hours?limit=20&cursor={first['next_cursor']}")
+    first = answer_of(api, "/hours?limit=20")
+    rest = answer_of(api, f"/hours?limit=20&cursor={first['next_cursor']}")
     assert [each["hour"] for each in (*first["items"], *rest["items"])] == [
         f"{hour.isoformat().removesuffix('+00:00')}Z" for hour in reversed(hours)
     ]
     assert first["items"][0]["closed_at"] is None
-    page = asked(api, "/entries?job_id=job_1&limit=20")
-    more = asked(api, f"/entries?job_id=job_1&limit=20&cursor={page['next_cursor']}")
+    page = answer_of(api, "/entries?job_id=job_1&limit=20")
+    more = answer_of(api, f"/entries?job_id=job_1&limit=20&cursor={page['next_cursor']}")
     assert len({each["id"] for each in (*page["items"], *more["items"])}) == 30
     assert page["items"][0]["gpu_ms"] == [MS, MS]
 

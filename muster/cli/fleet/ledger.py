@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 app = typer.Typer(help="The ledger: what each GPU's time was.", no_args_is_help=True)
 AsCsv = Annotated[bool, typer.Option("--csv", help="As CSV, for a spreadsheet.")]
-FIELDS: Final = {
+FIELDS_OF_GROUPS: Final = {
     "account": "account",
     "cause": "cause",
     "tenant": "tenant_id",
@@ -116,10 +116,19 @@ def show(
     """Sum up GPU time, by account unless --by says otherwise: of the last 24 hours that are over."""
     groups = by or ["account"]
     with open_client() as client:
-        found = client.ledger(group=groups, limit=limit, **where.query(client), **bounds(since, until))  # type: ignore[typeddict-item]  # no order is given
-    fields = list(dict.fromkeys(FIELDS.get(group, group) for group in groups))
+        span = bounds(since, until)
+        found = client.ledger(
+            group=groups,
+            since=span.get("since"),
+            until=span.get("until"),
+            limit=limit,
+            **where.query(client),
+        )
+    fields = list(dict.fromkeys(FIELDS_OF_GROUPS.get(group, group) for group in groups))
     if as_csv:
         return CsvRows(found["sums"], [*fields, "num_ms", "gpu_hours", "share"])
+    if not found["sums"]:
+        return Page(found, [_words(found), "An hour is computed 5 minutes after its end."])
     columns = [Column(name.removesuffix("_id").upper(), _value_of(name)) for name in fields]
     columns += [
         Column("GPU HOURS", lambda item: f"{item['gpu_hours']:,.2f}"),
@@ -132,7 +141,7 @@ def show(
 def entries(
     where: WhereOptions, within: WithinOptions, limit: Limit = 50, *, as_csv: AsCsv = False
 ) -> Listing | CsvRows:
-    """List entries, those of the newest hours first, with the evidence of each loss."""
+    """List entries, the newest hours first, with the evidence of each loss."""
     with open_client() as client:
         asked = client.ledger_entries(limit=min(limit, 200), **where.query(client), **within.query())
         found = list(islice(asked, limit))

@@ -26,7 +26,7 @@ class NodeContactChange(Base):
 
 
 class GpuHoldSpan(Base):
-    """A hold that has ended: ``GpuHold`` has those that stand."""
+    """A hold that has ended: a hold that stands is a ``GpuHold``."""
 
     __tablename__ = "gpu_hold_spans"
     __table_args__ = (CheckConstraint("began_at <= ended_at", name="ended_at"), Index(None, "ended_at"))

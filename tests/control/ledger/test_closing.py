@@ -84,7 +84,7 @@ def test_an_hour_stays_provisional_while_a_host_may_report_and_is_closed_after_2
     played.at(6, hour=FOUR + timedelta(hours=28))
     played.keep()
     assert played.hours()[1].awaits == 1
-    assert played.hours()[1].closed_at == played.clock.now, "nothing was heard of the attempt"
+    assert played.hours()[1].closed_at == played.clock.now, "no report of the attempt came"
 
 
 def test_a_late_report_adds_a_correction_and_changes_no_entry(played: PlayedHour) -> None:
