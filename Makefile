@@ -36,7 +36,7 @@ help:
 	@echo 'make bench-smoke  every suite of benchmarks at its smallest size, no bar judged: do they still work?'
 	@echo 'make bench-stale  the results that were measured by an older state of their own benchmark'
 	@echo 'make release     may this commit be released: clean, in the changelog, no stale result, all checks'
-	@echo 'make bench       the measured bars; also bench-setup, -placement, -scheduler, -judgement, -health, -ingest, -host, -tour, -console, -runtime, -recovery, -roundtrip, -watch, -runtime-gpu, -gpu-host, -soak, -house'
+	@echo 'make bench       the measured bars; also bench-setup, -placement, -scheduler, -judgement, -health, -ingest, -host, -tour, -console, -runtime, -recovery, -roundtrip, -watch, -ledger, -runtime-gpu, -gpu-host, -soak, -house'
 	@echo 'make lock        constraints.txt, written again (needs uv)'
 	@echo 'make newest      the tests with the newest versions the bounds allow'
 	@echo 'make clean       removes the environment and every cache; never the state in .muster'
@@ -187,6 +187,9 @@ bench-gpu-stack: setup
 bench-soak: setup
 	@$(BIN)/python -m benchmarks soak
 
+bench-ledger: setup
+	@$(BIN)/python -m benchmarks ledger
+
 bench-house: setup
 	@$(BIN)/python -m tools.house --write $(ARGS)
 
@@ -212,4 +215,4 @@ clean:
 	rm -rf .venv .artefacts console/static/vendor console/wheels .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache build dist *.egg-info
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
-.PHONY: help setup up wheels test quick durations second-look mutants lint words types contracts migrations openapi openapi-check policy-reference policy-reference-check xid-reference xid-reference-check detector-reference detector-reference-check job-schema job-schema-check check layers layers-check screenshot api-cases soak bench bench-setup bench-placement bench-scheduler bench-health bench-judgement bench-host bench-tour bench-console bench-runtime bench-recovery bench-watch bench-roundtrip bench-runtime-gpu bench-gpu-host bench-gpu-stack bench-soak bench-house bench-ingest bench-smoke bench-stale release lock newest clean
+.PHONY: help setup up wheels test quick durations second-look mutants lint words types contracts migrations openapi openapi-check policy-reference policy-reference-check xid-reference xid-reference-check detector-reference detector-reference-check job-schema job-schema-check check layers layers-check screenshot api-cases soak bench bench-setup bench-placement bench-scheduler bench-health bench-judgement bench-host bench-tour bench-console bench-runtime bench-recovery bench-watch bench-roundtrip bench-ledger bench-runtime-gpu bench-gpu-host bench-gpu-stack bench-soak bench-house bench-ingest bench-smoke bench-stale release lock newest clean

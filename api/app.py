@@ -47,6 +47,7 @@ from api.v1 import (
     job_lists,
     jobs,
     keys,
+    ledger,
     log_lines,
     logins,
     node_export,
@@ -153,7 +154,7 @@ def _routes() -> Sequence[BaseRoute]:
         incidents,
         pair_probes,
     )
-    records = (events, audit, policies, system_figures)
+    records = (events, audit, policies, system_figures, ledger)
     of_jobs = (log_lines, outputs, checkpoint_files, training, bundles, verdicts, reclaims)
     of_tenants = (keys, logins, persons, tenants, quotas, secrets)
     for module in (jobs, job_lists, gpus, nodes, *of_jobs, *of_tenants, *fleet_wide, *records, *of_hosts):

@@ -12,7 +12,7 @@ from control.attempts.types import SubmittedJob
 from control.core.records import record_of
 from control.core.unit_of_work import UnitOfWork
 from health.pairwise.start import CheckState
-from muster.db.models import Attempt, AttemptHost, Job, Node
+from muster.db.models import Attempt, AttemptHost, Job, JobWaitChange, Node
 from muster.domain.ids import JobId
 from muster.domain.job.request import ENVIRONMENT, JobRequest, read_request
 from muster.domain.job.spec import JobSpec
@@ -163,6 +163,9 @@ def store_job(unit: UnitOfWork, job: Job, after: JobLifecycle) -> None:
     if after.state is origin:
         return
     job.state, job.wait_verdict = after.state, None
+    if after.state is JobState.QUEUED or (origin is JobState.QUEUED and after.state is not JobState.ACTIVE):
+        binding = "" if after.state is JobState.QUEUED else None
+        unit.session.add(JobWaitChange(job_id=job.id, at=unit.now, binding=binding))
     if after.state in TERMINAL_JOB_STATES:
         job.finished_at = unit.now
     emit_job(unit, job, origin)

@@ -19,7 +19,7 @@ from control.attempts.mapping import last_contact_of
 from control.core.lease_grace import API_SILENCE, lease_grace_since_ms
 from control.core.unit_of_work import UnitOfWork, UnitOfWorkFactory, declare_action
 from control.policy.policies import active_policy
-from muster.db.models import Attempt, AttemptHost, Cluster, Job, Node
+from muster.db.models import Attempt, AttemptHost, Cluster, Job, Node, NodeContactChange
 from muster.domain.errors import MusterError
 from muster.domain.ids import AttemptId, JobId, NodeId
 from muster.domain.lifecycle import attempt as attempts
@@ -169,4 +169,5 @@ def _note_contacts(unit: UnitOfWork, policy: Policy) -> None:
             .returning(Node.id)
         ).all()
         if moved:
+            unit.session.add(NodeContactChange(node_id=node_id, at=unit.now, contact=now_is))
             unit.emit(f"node.{now_is.lower()}", "node", node_id, payload={"from": contact, "to": now_is})

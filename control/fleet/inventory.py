@@ -14,7 +14,7 @@ from control.policy.policies import active_policy
 from health.cohort.cohorts import Attribute
 from health.standing.admission import AdmissionFacts
 from health.standing.standing import is_reclaimable_only
-from muster.db.models import Gpu, GpuOverride, GpuStandingChange, Node
+from muster.db.models import Gpu, GpuOverride, GpuStandingChange, Node, NodeContactChange
 from muster.db.queries.admission import FACTS, FACTS_OF_FEW
 from muster.db.queries.effective_standing import override_stands
 from muster.domain.errors import ConflictError
@@ -136,6 +136,7 @@ def enrol_node(
         )
     )
     unit.session.flush()
+    unit.session.add(NodeContactChange(node_id=node_id, at=unit.now, contact=Contact.LOST))
     add_gpus(unit, node_id, gpus)
     unit.emit(
         "node.enrolled", "node", node_id, payload={"name": name, "num_gpus": len(gpus), "simulated": is_simulated}

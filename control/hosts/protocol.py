@@ -18,7 +18,7 @@ from control.placement import preflight
 from control.policy.policies import active_policy
 from control.reclaim.victims import notify_victims
 from muster.db.base import UtcTimestamp
-from muster.db.models import Attempt, AttemptHost, Job, Node
+from muster.db.models import Attempt, AttemptHost, Job, Node, NodeContactChange
 from muster.domain.errors import NotFoundError
 from muster.domain.ids import AttemptId, Fence, NodeId
 from muster.domain.lifecycle import attempt as attempts
@@ -116,6 +116,7 @@ def _renewal(*, with_capabilities: bool) -> Update:
 
 def _note_contact(unit: UnitOfWork, node: Node) -> None:
     if node.contact is not Contact.LIVE:
+        unit.session.add(NodeContactChange(node_id=node.id, at=unit.now, contact=Contact.LIVE))
         unit.emit("node.live", "node", node.id, payload={"from": node.contact, "to": Contact.LIVE})
 
 

@@ -3,11 +3,12 @@
 from collections.abc import Collection
 from typing import Final
 
-from sqlalchemy import delete, exists, select
+from sqlalchemy import ColumnElement, delete, exists, func, insert, literal, select
 
 from control.attempts.attempts import lock_job
 from control.core.unit_of_work import SCHEDULER_CHANNEL, UnitOfWork, declare_action
-from muster.db.models import GpuHold, Job, Reclaim
+from muster.db.base import UtcTimestamp
+from muster.db.models import GpuHold, GpuHoldSpan, Job, Reclaim
 from muster.domain.ids import GpuUuid, JobId
 from muster.domain.principals import Permission
 from scheduler.model import Lapse
@@ -25,7 +26,7 @@ def hold_alone(unit: UnitOfWork, job: Job, gpus: Collection[GpuUuid]) -> None:
     """Hold these GPUs and no others: a hold since an interruption stays only where its GPU is among them."""
     own = set(unit.session.scalars(select(GpuHold.gpu_uuid).where(GpuHold.job_id == job.id)))
     if rest := own.difference(gpus):
-        unit.session.execute(delete(GpuHold).where(GpuHold.job_id == job.id, GpuHold.gpu_uuid.in_(rest)))
+        _end(unit, GpuHold.job_id == job.id, GpuHold.gpu_uuid.in_(rest))
     hold(unit, job, set(gpus) - own)
 
 
@@ -63,6 +64,15 @@ def let_go(unit: UnitOfWork, job: Job, why: str) -> bool:
     held = select(GpuHold.gpu_uuid).where(GpuHold.job_id == job.id)
     if not reclaims and unit.session.scalar(held.limit(1)) is None:
         return False
-    unit.session.execute(delete(GpuHold).where(GpuHold.job_id == job.id))
+    _end(unit, GpuHold.job_id == job.id)
     unit.wake(SCHEDULER_CHANNEL)
     return True
+
+
+def _end(unit: UnitOfWork, *which: ColumnElement[bool]) -> None:
+    """End these holds. When each stood is kept for the ledger, by the same statement."""
+    ended = delete(GpuHold).where(*which).returning(GpuHold.gpu_uuid, GpuHold.job_id, GpuHold.created_at).cte("ended")
+    now = literal(unit.now, UtcTimestamp())
+    began_at = func.least(ended.c.created_at, now)  # another process's clock may be ahead
+    spans = select(ended.c.gpu_uuid, ended.c.job_id, began_at, now)
+    unit.session.execute(insert(GpuHoldSpan).from_select(("gpu_uuid", "job_id", "began_at", "ended_at"), spans))

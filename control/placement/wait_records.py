@@ -36,6 +36,7 @@ _NOTE: Final = text(
     """
     WITH changed AS (
         SELECT jobs.id, told.why, told.kept,
+            jobs.wait_verdict -> 'binding' IS DISTINCT FROM told.kept -> 'binding' AS has_other_binding,
             jobs.wait_verdict IS NULL OR jobs.wait_verdict -> 'binding' <> told.kept -> 'binding'
             OR jsonb_path_query_array(jobs.wait_verdict, '$.reasons[*][0]')
                 <> jsonb_path_query_array(told.kept, '$.reasons[*][0]') AS is_another
@@ -54,6 +55,9 @@ _NOTE: Final = text(
             version = jobs.version + CAST(is_another AS int)
         FROM changed WHERE jobs.id = changed.id
         RETURNING 1
+    ), dated AS (
+        INSERT INTO job_wait_changes (job_id, at, binding)
+        SELECT id, :now, kept ->> 'binding' FROM changed WHERE has_other_binding
     )
     SELECT count(*) FROM noted
     """

@@ -10,11 +10,12 @@ not.
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from typing import Final
+from typing import Any, Final
 
 from sqlalchemy import select
 
 from control.attempts.attempts import lock_attempt, stop_attempt
+from control.core.late_reports import note_late
 from control.core.lease_grace import API_SILENCE
 from control.core.unit_of_work import SCHEDULER_CHANNEL, UnitOfWork, declare_action
 from control.policy.policies import active_policy
@@ -60,7 +61,10 @@ def restored(unit: UnitOfWork, *, reason: str) -> Restored:
     before = cluster.epoch
     steps, rest = divmod(unit.now - CLOCK_START, CLOCK_STEP)
     epoch = raise_epoch(unit.session, at_least=steps, serial=int(rest.total_seconds()) * FENCES_A_SECOND)
-    told = {"epoch_before": before, "epoch": epoch, "given_up": list(given_up), "reason": reason}
+    told: dict[str, Any] = {"epoch_before": before, "epoch": epoch, "given_up": list(given_up), "reason": reason}
+    if cluster.api_alive_at is not None:  # about when the backup was made: what was stored since is forgotten
+        told["lost_since"] = cluster.api_alive_at.isoformat()
+        note_late(unit, cluster.api_alive_at)
     unit.emit("system.restored", "system", "cluster", payload=told)
     unit.audit("system.restored", "system", "cluster", reason=reason, detail=told)
     unit.wake(SCHEDULER_CHANNEL)

@@ -37,6 +37,8 @@ from muster.db.models import (
     Event,
     IdempotencyKey,
     Incident,
+    LedgerEntry,
+    LedgerFact,
     LineFindingRow,
     OutboxMessage,
     StallReport,
@@ -177,6 +179,17 @@ def _drop_storage_faults(unit: UnitOfWork, batch: int) -> int:
     return len(unit.session.execute(statement.execution_options(synchronize_session=False)).all())
 
 
+def _drop_ledger_entries(unit: UnitOfWork, batch: int) -> int:
+    """Delete entries of hours that no statement can ask for any more; the hours' own rows stay."""
+    before = unit.now - timedelta(days=active_policy(unit.session).retention.ledger_entries_days)
+    return delete_oldest(unit, LedgerEntry, LedgerEntry.hour, LedgerEntry.hour < before, batch)
+
+
+def _drop_ledger_facts(unit: UnitOfWork, batch: int) -> int:
+    before = unit.now - timedelta(days=active_policy(unit.session).retention.ledger_facts_days)
+    return delete_oldest(unit, LedgerFact, LedgerFact.begins_at, LedgerFact.begins_at < before, batch)
+
+
 _DROPS: Final[Mapping[str, Callable[[UnitOfWork, int], int]]] = {
     _MADE: _make_day,
     "log_days": _drop_days,
@@ -191,4 +204,6 @@ _DROPS: Final[Mapping[str, Callable[[UnitOfWork, int], int]]] = {
     "attempt_transports": _drop_transports,
     "storage_faults": _drop_storage_faults,
     "training_steps": thin_steps,
+    "ledger_entries": _drop_ledger_entries,
+    "ledger_facts": _drop_ledger_facts,
 }

@@ -7,6 +7,7 @@ from datetime import datetime
 from typing import Any, Final
 
 import msgspec
+from sqlalchemy import select
 
 from control.attempts.allowance import Allowance, is_over
 from control.attempts.attempts import LoadedAttempt
@@ -15,6 +16,7 @@ from control.attempts.own_parts import own_part
 from control.attempts.ranks import num_ranks, ranks_of
 from control.attempts.reclaim_outcomes import accept_late_report
 from control.checkpoints.checkpoints import pinned_of
+from control.core.late_reports import note_late
 from control.core.unit_of_work import UnitOfWork, declare_action
 from control.placement.elastic import resize_by_program
 from control.policy.policies import active_policy
@@ -24,7 +26,7 @@ from control.training.value_reports import event_of, note_unusual
 from control.watch.reruns import note_replica_fault, note_rerun
 from control.watch.stall_reports import note_moving, note_stalled
 from control.watch.straggler_readings import HostGpus
-from muster.db.models import AttemptHost, TrainingHost
+from muster.db.models import AttemptHost, TrainingHost, TrainingStep
 from muster.domain.ids import AttemptId
 from muster.domain.job.checkpoint_interval import interval_in_words
 from muster.domain.policy.document import Policy
@@ -87,6 +89,9 @@ def take(unit: UnitOfWork, attempt_id: AttemptId, batch: TrainBatch) -> TrainAns
     host.num_refused += batch.num_skipped
     host.line_offset = batch.next_offset
     taker.store()
+    if batch.lines:
+        times_ms = [line.at_ms for line in batch.lines]
+        note_late(unit, to_time(min(times_ms)), to_time(max(times_ms)))
     accept_late_report(unit, loaded.attempt)
     pinned = pinned_of(unit.session, loaded.job.id)
     return TrainAnswer(offset=host.line_offset, taken=len(batch.lines), pinned=pinned)
@@ -166,6 +171,8 @@ class _Taker:
 
     def _note_value(self, message: AnyValueMessage) -> None:
         note_unusual(self._loaded.attempt, message)
+        if isinstance(message, RolledBack):
+            note_late(self._unit, self._done_at(message.step))
         if not isinstance(message, Spiked) or message.is_shown:
             self._report(*event_of(message))
         if not isinstance(message, ReplicaFault | Rerun):
@@ -177,6 +184,13 @@ class _Taker:
             note_replica_fault(self._unit, self._loaded, message)
         else:
             note_rerun(self._unit, self._loaded, message, self._policy)
+
+    def _done_at(self, step: int) -> datetime:
+        """Return when the attempt had done ``step``: what it did since is lost."""
+        attempt = self._loaded.attempt
+        is_before = TrainingStep.attempt_id == attempt.id, TrainingStep.step <= step
+        query = select(TrainingStep.at).where(*is_before).order_by(TrainingStep.step.desc()).limit(1)
+        return self._unit.session.scalar(query) or attempt.placed_at
 
     def _note_of_first_rank(self, message: Resumed | ResizeRequested | CheckpointInterval, at: datetime) -> None:
         """Store a report that rank 0 makes for the whole job."""

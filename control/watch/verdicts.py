@@ -2,12 +2,14 @@
 
 from collections.abc import Sequence
 from dataclasses import asdict
+from datetime import timedelta
 from typing import Final
 
 from sqlalchemy import Select, func, or_, select
 
 from control.attempts.attempts import LoadedAttempt, lock_attempt
 from control.attempts.reruns import RERUN_KINDS, blame_hosts, suspect_hosts
+from control.core.late_reports import note_late
 from control.core.records import record_of
 from control.core.unit_of_work import UnitOfWork, declare_action
 from control.watch.blame import blame, withdraw
@@ -28,6 +30,8 @@ _STOPS: Final = frozenset({VerdictReaction.RESTART, VerdictReaction.HOLD})
 """A verdict that stops its attempt is always stored: the next attempt is placed by it."""
 _MOST_EVIDENCE: Final = 50
 _LONGEST_TEXT: Final = 2_000
+_BEFORE_A_VERDICT: Final = timedelta(hours=1)
+"""No longer before its verdict, as a rule, began what the verdict explains."""
 
 
 def record_verdict(
@@ -121,6 +125,7 @@ def dismiss(unit: UnitOfWork, verdict_id: VerdictId, *, reason: str) -> VerdictR
     if row.state is VerdictState.DISMISSED:
         return record_of(row, VerdictRecord)
     row.state = VerdictState.DISMISSED
+    note_late(unit, row.created_at - _BEFORE_A_VERDICT, row.ended_at)
     row.dismissed_at, row.dismissed_by, row.dismiss_reason = unit.now, unit.principal.name, reason
     if row.burn_in_next_at is not None or row.burn_in_id is not None:
         row.burn_in_next_at = unit.now  # its keeper gives the burn-in up

@@ -6,6 +6,7 @@ from muster.client.fleet import FleetCalls
 from muster.client.gpu_history import GpuPastCalls
 from muster.client.gpus import GpuCalls
 from muster.client.jobs import JobCalls
+from muster.client.ledger import LedgerCalls
 from muster.client.outputs import OutputCalls
 from muster.client.persons import PersonCalls
 from muster.client.policies import PolicyCalls
@@ -21,6 +22,7 @@ class EveryCall(
     GpuPastCalls,
     FleetCalls,
     BulkCalls,
+    LedgerCalls,
     TenantCalls,
     PersonCalls,
     PolicyCalls,

@@ -123,6 +123,14 @@ from muster.documents.jobs import (
     StepPage,
     WaitingReason,
 )
+from muster.documents.ledger import (
+    LedgerEntry,
+    LedgerEntryPage,
+    LedgerHour,
+    LedgerHourPage,
+    LedgerSum,
+    LedgerSums,
+)
 from muster.documents.nodes import (
     ChangedNode,
     LabelChange,
@@ -327,6 +335,12 @@ __all__ = [
     "LabelChange",
     "Latest",
     "LearntVerdictRule",
+    "LedgerEntry",
+    "LedgerEntryPage",
+    "LedgerHour",
+    "LedgerHourPage",
+    "LedgerSum",
+    "LedgerSums",
     "LogLine",
     "LogLinePage",
     "LogPiece",

@@ -39,6 +39,7 @@ LOCAL: Final = {
     "xid": "explains what is typed",
 }
 ALONE: Final = {
+    "--csv": "how an answer is printed",
     "--every": "how often the command asks again",
     "--json": "how an answer is printed",
     "--watch": "that the command asks again",

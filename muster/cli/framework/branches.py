@@ -47,6 +47,7 @@ BRANCHES: Final = {
     "cordon": _group("node.cordons", "Cordons: keep a node or GPU out of new placements.", FLEET),
     "burnin": _group("gpu.burn_ins", "Burn-ins: proofs that a GPU computes right.", FLEET),
     "incident": _group("fleet.incidents", "Incidents: what needs attention.", FLEET),
+    "ledger": _group("fleet.ledger", "The ledger: what each GPU's time was.", FLEET),
     "breaker": _group("gpu.breakers", "The circuit breaker: how much rules have taken out.", FLEET),
     "event": _group("fleet.events", "Events: what happened, in order.", RULES),
     "audit": _group("admin.audit", "The audit: list changes, and verify the record.", RULES),

@@ -27,6 +27,7 @@ from muster.db.models.health import Breaker, BreakerProposal, EvidenceRow, Incid
 from muster.db.models.idempotency import IdempotencyKey
 from muster.db.models.jobs import Job
 from muster.db.models.ledger import LedgerEntry, LedgerFact, LedgerHour
+from muster.db.models.ledger_history import GpuHoldSpan, JobWaitChange, NodeContactChange
 from muster.db.models.liveness import LeaderLeaseRow, LoopProgress
 from muster.db.models.logins import CommandLogin
 from muster.db.models.logs import LogChunk
@@ -81,6 +82,7 @@ __all__ = [
     "FolderObject",
     "Gpu",
     "GpuHold",
+    "GpuHoldSpan",
     "GpuOverride",
     "GpuStandingChange",
     "IdempotencyKey",
@@ -88,6 +90,7 @@ __all__ = [
     "Job",
     "JobOutput",
     "JobSecret",
+    "JobWaitChange",
     "JoinToken",
     "LeaderLeaseRow",
     "LedgerEntry",
@@ -98,6 +101,7 @@ __all__ = [
     "LoopProgress",
     "Node",
     "NodeBundle",
+    "NodeContactChange",
     "NodeIdentity",
     "NodeLatest",
     "ObjectReport",

@@ -21,6 +21,7 @@ class Event(Base):
         Index("ix_events_unsequenced", "serial", postgresql_where=text("position IS NULL")),
         Index("ix_events_subject", "subject_id", "position"),
         Index("ix_events_tenant", "tenant_id", "position"),
+        Index("ix_events_rolled_back", "subject_id", postgresql_where=text("kind = 'attempt.rolled_back'")),
         Index("ix_events_at", "at", postgresql_where=text("position IS NOT NULL")),
     )
 

@@ -16,7 +16,8 @@ class LedgerHour(Base):
 
     ``revision``: of its newest correction; 0 without. ``capacity_ms``: GPU-milliseconds of all GPUs that were enrolled,
     which the sum of its entries equals (I27). ``gaps``: by node, the time for which reports are lost.
-    ``awaits``: how many hosts may still send reports of this hour.
+    ``awaits``: how many hosts may still send reports of this hour. ``due_at``: when it is computed next; None: not
+    again unless a report about it comes.
     """
 
     __tablename__ = "ledger_hours"
@@ -25,6 +26,7 @@ class LedgerHour(Base):
         CheckConstraint("capacity_ms >= 0", name="capacity_ms"),
         CheckConstraint("closed_at IS NOT NULL OR revision = 0", name="revision"),
         Index("ix_ledger_hours_open", "hour", postgresql_where=text("closed_at IS NULL")),
+        Index("ix_ledger_hours_due", "due_at", postgresql_where=text("due_at IS NOT NULL")),
     )
 
     hour: Mapped[datetime] = mapped_column(primary_key=True)
@@ -36,6 +38,7 @@ class LedgerHour(Base):
     unexplained_ms: Mapped[int] = mapped_column(BigInteger, default=0)
     awaits: Mapped[int] = mapped_column(default=0)
     gaps: Mapped[dict[str, Any]] = mapped_column(default_factory=dict)
+    due_at: Mapped[datetime | None] = mapped_column(default=None)
 
 
 class LedgerEntry(Base):

@@ -5,6 +5,7 @@ from typing import Final
 from muster.documents.field_texts.text import FieldText
 
 PARAMETER_TEXTS: Final[dict[str, str]] = {
+    "account": "Only GPU time of this account; may be repeated.",
     "action": "Only this action, such as job.cancel; with several, any of them.",
     "activate_policy.if-match": FieldText(
         "The version that must be active now, as its ETag.", option="Only if this version is active now."
@@ -17,11 +18,13 @@ PARAMETER_TEXTS: Final[dict[str, str]] = {
     "below": "Only scores under this.",
     "bundle": FieldText("The digest of the bundle.", option="Its digest, or the beginning of it."),
     "burn_in_id": FieldText("The burn-in's id.", option="bi_…"),
+    "cause": "Only GPU time of this cause.",
     "checkpoint_id": FieldText(
         "The checkpoint's id.", option="Its step, its generation (step-…/gen-…) or its id (ckpt_…)."
     ),
     "close_breaker.name": "The name of the breaker.",
     "code": "The problem's code.",
+    "cohort_key": "Only GPU time of this cohort, by its whole key.",
     "contact": "Only hosts in this contact.",
     "contains": "Only the lines that hold this text.",
     "cordon_id": FieldText("The cordon's id.", option="cdn_…"),
@@ -44,11 +47,14 @@ PARAMETER_TEXTS: Final[dict[str, str]] = {
     "get_history.step": "Seconds between two points.",
     "get_history.until": "Only what was before (RFC 3339); now by default.",
     "gpu": "Only of this GPU, by its UUID.",
+    "group": "What the time of one sum has in common: account, cause, tenant, tier, class, model, cohort, rack, site,"
+    " hour, day, node, job or attempt; with several, all of them.",
     "hours": "The number of hours before now.",
     "if-match": "The version that you have seen; another one is refused with 409.",
     "if-none-match": "The tag of the answer that you have; 304 if it is unchanged.",
     "ignore_case": "Whether upper and lower case are alike.",
     "incident_id": FieldText("The incident's id.", option="inc_…"),
+    "job_class": "Only GPU time of jobs of this class.",
     "job_id": FieldText(
         "The job's id.",
         option="Its name or job_…, as much of either as names one, or - for the last that you submitted.",
@@ -104,6 +110,7 @@ PARAMETER_TEXTS: Final[dict[str, str]] = {
     "role": "Only of this role; may be repeated.",
     "secret_id": FieldText("The id of the secret.", option="Its name, such as hf-token, or sec_…."),
     "since": "Only what was then or later (RFC 3339); of what time, the list states.",
+    "site": "Only GPU time of hosts of this site.",
     "standing": "Its effective standing; may be repeated.",
     "state": "Only in this state; may be repeated.",
     "status": "Only with this status; may be repeated.",

@@ -3,6 +3,19 @@
 from typing import Final
 
 SYSTEM_TEXTS: Final[dict[str, str]] = {
+    "account": "What the GPU time was: an account of the ledger.",
+    "begins_at": "The beginning of the hour or day in UTC; null where sums are not by time.",
+    "computed_at": "The time at which it was computed the last time.",
+    "hour": "The beginning of the hour.",
+    "job_class": "The class of the job.",
+    "num_ms": "GPU time in milliseconds.",
+    "site": "The site of the host, by its label; null if it is not known.",
+    "sums": "The sums, the largest first, or in the order of time.",
+    "unexplained_ms": "GPU time that no account explains: a fault of the ledger.",
+    "LedgerEntry.cause": "Why it was so, as a fixed word; empty for none.",
+    "LedgerSum.cause": "Why it was so, as a fixed word; empty for none.",
+    "LedgerSums.since": "The beginning of the first hour.",
+    "LedgerSums.until": "The end of the last hour.",
     "NewApiKey.name": "What it is for.",
     "NewPerson.name": "The name with which they sign in.",
     "NewQuota.borrowable_gpus": "GPUs that may be held beyond the guarantee; null: without a limit.",

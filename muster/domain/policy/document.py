@@ -154,6 +154,12 @@ class RetentionPolicy(StrictModel):
         description="All training steps of an attempt, from its end on. After that it keeps about 2,000 of them, "
         "evenly over its length.",
     )
+    ledger_entries_days: Days = Field(
+        400, description="Entries of the ledger: the time of each GPU by attempt, with the evidence of each loss."
+    )
+    ledger_facts_days: Days = Field(
+        1_830, description="Sums of the ledger's entries by hour and day, which statements and figures are made of."
+    )
 
 
 class EvacuationPolicy(StrictModel):

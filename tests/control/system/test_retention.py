@@ -53,7 +53,15 @@ MANY = """
         FROM generate_series(1, 20000) AS made (at);
     INSERT INTO idempotency_keys (principal_scope, key, method_path, body_sha256, created_at)
         SELECT 's', 'k' || at, 'm', '', now() - at * interval '1 s' FROM generate_series(1, 20000) AS made (at);
-    ANALYZE log_chunks, events, outbox, idempotency_keys
+    INSERT INTO ledger_entries (hour, revision, node_id, account, cause, num_ms, gpus, gpu_ms, evidence, model,
+            cohort_key)
+        SELECT now() - at * interval '1 s', 0, 'n', 'free', '', 1, '{g}', '{1}', '{}', 'm', 'c'
+        FROM generate_series(1, 20000) AS made (at);
+    INSERT INTO ledger_facts (begins_at, span_s, account, cause, tenant_id, tier, job_class, model, cohort_key, rack,
+            site, num_ms)
+        SELECT now() - at * interval '1 s', 3600, 'free', '', '', '', '', 'm', 'c', '', '', 1
+        FROM generate_series(1, 20000) AS made (at);
+    ANALYZE log_chunks, events, outbox, idempotency_keys, ledger_entries, ledger_facts
 """
 
 
@@ -93,10 +101,11 @@ def test_no_batch_reads_a_whole_table(units: UnitOfWorkFactory, clock: SetClock)
     of_tables = [(table, plan) for table, plan in plans if table not in OTHERS]
     named = [re.sub(r"_until_[0-9]{8}", "_until", table) for table, _ in of_tables]
     once, twice = ["log_chunks_until"], ["log_chunks_until", "log_chunks_default"]
+    of_ledger = ["ledger_entries", "ledger_facts"]
     assert named == [
-        *("events", "outbox", *twice, "idempotency_keys"),
-        *("events", "outbox", *once, "idempotency_keys"),
-        *("events", "outbox", "log_chunks_default", "idempotency_keys"),
+        *("events", "outbox", *twice, "idempotency_keys", *of_ledger),
+        *("events", "outbox", *once, "idempotency_keys", *of_ledger),
+        *("events", "outbox", "log_chunks_default", "idempotency_keys", *of_ledger),
     ], "the whole table of what was before has gone"
     assert [plan for _, plan in of_tables if "Seq Scan" in plan or "Tid Scan" not in plan] == []
 

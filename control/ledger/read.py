@@ -1,0 +1,304 @@
+"""Reads of the ledger: sums of GPU time by groups, the entries themselves, and the state of each hour.
+
+Sums come from facts where all that is asked for stands in facts: whole days in UTC by days, the rest by hours. Hosts,
+jobs, attempts and GPUs stand in entries alone. A tenant reads the entries of its own attempts.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from enum import StrEnum
+from operator import attrgetter
+from typing import Any, Final
+
+import msgspec
+from sqlalchemy import ColumnElement, Select, SQLColumnExpression, and_, any_, func, or_, select, text
+
+from control.core.paging import ALWAYS, Part, SortKey, Span, TimeOrder, by_time, number_in
+from control.core.records import records_of
+from control.core.unit_of_work import UnitOfWork, declare_action
+from control.core.visibility import visible_rows
+from ledger.accounts import Account
+from muster.db.base import UtcTimestamp
+from muster.db.models import Gpu, LedgerEntry, LedgerFact, LedgerHour
+from muster.domain.errors import ValidationFailedError
+from muster.domain.principals import Permission
+
+READ: Final = declare_action("ledger.read")
+HOUR: Final = timedelta(hours=1)
+DAY: Final = timedelta(days=1)
+USUAL: Final = timedelta(days=1)
+"""So far back a sum goes that says nothing of it."""
+LONGEST: Final = timedelta(days=31)
+"""Longest time of which entries are summed up; facts have no limit."""
+HOUR_SORTS: Final = by_time(SortKey(LedgerHour.hour, attrgetter("hour"), datetime.fromisoformat))
+ENTRY_SORTS: Final = by_time(
+    SortKey(LedgerEntry.hour, attrgetter("hour"), datetime.fromisoformat),
+    SortKey(LedgerEntry.id, attrgetter("id"), number_in),
+)
+
+
+class LedgerGroup(StrEnum):
+    """What the time of one sum has in common."""
+
+    ACCOUNT = "account"
+    CAUSE = "cause"
+    TENANT = "tenant"
+    TIER = "tier"
+    CLASS = "class"
+    MODEL = "model"
+    COHORT = "cohort"
+    RACK = "rack"
+    SITE = "site"
+    HOUR = "hour"
+    DAY = "day"
+    NODE = "node"
+    JOB = "job"
+    ATTEMPT = "attempt"
+
+
+GROUPED_BY: Final[Mapping[LedgerGroup, str]] = {
+    LedgerGroup.ACCOUNT: "account",
+    LedgerGroup.CAUSE: "cause",
+    LedgerGroup.TENANT: "tenant_id",
+    LedgerGroup.TIER: "tier",
+    LedgerGroup.CLASS: "job_class",
+    LedgerGroup.MODEL: "model",
+    LedgerGroup.COHORT: "cohort_key",
+    LedgerGroup.RACK: "rack",
+    LedgerGroup.SITE: "site",
+    LedgerGroup.HOUR: "begins_at",
+    LedgerGroup.DAY: "begins_at",
+    LedgerGroup.NODE: "node_id",
+    LedgerGroup.JOB: "job_id",
+    LedgerGroup.ATTEMPT: "attempt_id",
+}
+"""The field of a sum that names each group."""
+_OF_ENTRIES: Final = frozenset({LedgerGroup.NODE, LedgerGroup.JOB, LedgerGroup.ATTEMPT})
+
+
+@dataclass(frozen=True, slots=True)
+class LedgerFilter:
+    """Conditions on time of GPUs; None sets none. ``accounts``: any of them; empty: all."""
+
+    accounts: Sequence[Account] = ()
+    cause: str | None = None
+    tenant_id: str | None = None
+    tier: str | None = None
+    job_class: str | None = None
+    model: str | None = None
+    cohort_key: str | None = None
+    rack: str | None = None
+    site: str | None = None
+    node_id: str | None = None
+    job_id: str | None = None
+    attempt_id: str | None = None
+    gpu_uuid: str | None = None
+
+    @property
+    def needs_entries(self) -> bool:
+        return any((self.node_id, self.job_id, self.attempt_id, self.gpu_uuid))
+
+    def conditions(self, rows: type[LedgerEntry] | type[LedgerFact]) -> Iterator[ColumnElement[bool]]:
+        """Yield the conditions on rows of the table, but that on the GPU."""
+        if self.accounts:
+            yield rows.account.in_(self.accounts)
+        for name in ("cause", "tenant_id", "tier", "job_class", "model", "cohort_key", "rack", "site"):
+            if (wanted := getattr(self, name)) is not None:
+                yield getattr(rows, name) == wanted
+        if rows is LedgerEntry:
+            for name in ("node_id", "job_id", "attempt_id"):
+                if (wanted := getattr(self, name)) is not None:
+                    yield getattr(rows, name) == wanted
+            if self.gpu_uuid is not None:
+                yield LedgerEntry.node_id == select(Gpu.node_id).where(Gpu.uuid == self.gpu_uuid).scalar_subquery()
+                yield any_(LedgerEntry.gpus) == self.gpu_uuid
+
+
+@dataclass(frozen=True, slots=True)
+class LedgerQuery:
+    """Sums of GPU time by ``groups``, over the hours that began in ``span``. ``limit``: the largest so many."""
+
+    groups: Sequence[LedgerGroup] = (LedgerGroup.ACCOUNT,)
+    span: Span = ALWAYS
+    wanted: LedgerFilter = field(default_factory=LedgerFilter)
+    limit: int = 1000
+
+
+@dataclass(frozen=True, slots=True)
+class LedgerSum:
+    """Milliseconds of GPU time, and what they have in common, by the names in ``GROUPED_BY``."""
+
+    values: Mapping[str, Any]
+    num_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class LedgerSums:
+    """``since`` to before ``until``: the hours that were summed up. ``num_open_hours``: of them may still change.
+
+    ``num_ms``: of all sums. ``is_whole``: no sum was left out.
+    """
+
+    since: datetime
+    until: datetime
+    num_hours: int
+    num_open_hours: int
+    num_ms: int
+    sums: Sequence[LedgerSum]
+    is_whole: bool
+
+
+class LedgerHourRecord(msgspec.Struct, frozen=True):
+    """One hour. Its columns' meanings are in ``muster.db.models.ledger``."""
+
+    hour: datetime
+    computed_at: datetime
+    closed_at: datetime | None
+    revision: int
+    num_gpus: int
+    capacity_ms: int
+    unexplained_ms: int
+    awaits: int
+    gaps: dict[str, Any]
+
+
+class LedgerEntryRecord(msgspec.Struct, frozen=True):
+    """One entry. Its columns' meanings are in ``muster.db.models.ledger``."""
+
+    id: int
+    hour: datetime
+    revision: int
+    node_id: str
+    account: str
+    cause: str
+    num_ms: int
+    gpus: list[str]
+    gpu_ms: list[int]
+    evidence: list[str]
+    model: str
+    cohort_key: str
+    rack: str | None
+    site: str | None
+    attempt_id: str | None
+    job_id: str | None
+    tenant_id: str | None
+    tier: str | None
+    job_class: str | None
+
+
+def list_hours(unit: UnitOfWork, span: Span, part: Part) -> Sequence[LedgerHourRecord]:
+    """Return the hours that began in ``span``, the newest first unless ``part`` says otherwise."""
+    unit.principal.require(Permission.METRICS_READ)
+    query = select(LedgerHour).where(LedgerHour.num_gpus > 0, *span.conditions(LedgerHour.hour))
+    return records_of(unit.session.scalars(part.of(query, HOUR_SORTS[TimeOrder.NEWEST])), LedgerHourRecord)
+
+
+def list_entries(unit: UnitOfWork, wanted: LedgerFilter, span: Span, part: Part) -> Sequence[LedgerEntryRecord]:
+    """Return entries of the hours that began in ``span``, with the evidence of each loss; a tenant sees its own."""
+    unit.principal.require(Permission.JOB_READ)
+    is_visible = visible_rows(unit.principal, LedgerEntry.tenant_id)
+    query = select(LedgerEntry).where(is_visible, *wanted.conditions(LedgerEntry), *span.conditions(LedgerEntry.hour))
+    return records_of(unit.session.scalars(part.of(query, ENTRY_SORTS[TimeOrder.NEWEST])), LedgerEntryRecord)
+
+
+def sums(unit: UnitOfWork, query: LedgerQuery) -> LedgerSums:
+    """Return the sums, the largest first, or in the order of time if they are by time; a tenant sees its own.
+
+    Raises:
+        ValidationFailedError: the time ends before it begins, or is too long for what only entries have.
+    """
+    unit.principal.require(Permission.JOB_READ)
+    since, until = _bounds(query.span, unit.now)
+    is_by_entry = query.wanted.needs_entries or not _OF_ENTRIES.isdisjoint(query.groups)
+    if is_by_entry and until - since > LONGEST:
+        words = f"sums by host, job, attempt or GPU are of {LONGEST.days} days at most"
+        raise ValidationFailedError.at("since", "too_long", words)
+    made = _by_entries if is_by_entry else _by_facts
+    rows = unit.session.execute(made(unit, query, since, until)).all()
+    names = [GROUPED_BY[group] for group in query.groups]
+    whole = [LedgerSum(dict(zip(names, values, strict=True)), int(num_ms)) for *values, num_ms in rows]
+    num_hours, num_open = unit.session.execute(
+        select(func.count(), func.count().filter(LedgerHour.closed_at.is_(None))).where(
+            LedgerHour.hour >= since, LedgerHour.hour < until, LedgerHour.num_gpus > 0
+        )
+    ).one()
+    total_ms = sum(each.num_ms for each in whole)
+    return LedgerSums(since, until, num_hours, num_open, total_ms, whole[: query.limit], len(whole) <= query.limit)
+
+
+def _bounds(span: Span, now: datetime) -> tuple[datetime, datetime]:
+    """Return the whole hours that begin in the span; by default the hours of the last day that are over."""
+    until = now.replace(minute=0, second=0, microsecond=0) if span.until is None else _next_hour(span.until)
+    since = until - USUAL if span.since is None else _next_hour(span.since)
+    if until < since:
+        raise ValidationFailedError.at("until", "before_since", "must not be before `since`")
+    return since, until
+
+
+def _next_hour(moment: datetime) -> datetime:
+    """Return the beginning of the first hour that begins at the moment or later."""
+    begun = moment.replace(minute=0, second=0, microsecond=0)
+    return begun if begun == moment else begun + HOUR
+
+
+def _by_facts(unit: UnitOfWork, query: LedgerQuery, since: datetime, until: datetime) -> Select[*tuple[Any, ...]]:
+    columns = [_fact_column(group) for group in query.groups]
+    first, last = _next_day(since), until.replace(hour=0)
+    has_days = first < last and LedgerGroup.HOUR not in query.groups
+    begins = LedgerFact.begins_at
+    of_hours = and_(LedgerFact.span_s == 3600, begins >= since, begins < until)
+    if has_days:
+        of_days = and_(LedgerFact.span_s == 86_400, begins >= first, begins < last)
+        before = and_(LedgerFact.span_s == 3600, begins >= since, begins < first)
+        of_hours = or_(of_days, before, and_(LedgerFact.span_s == 3600, begins >= last, begins < until))
+    num_ms = func.sum(LedgerFact.num_ms)
+    is_visible = visible_rows(unit.principal, LedgerFact.tenant_id)
+    made = select(*columns, num_ms).where(of_hours, is_visible, *query.wanted.conditions(LedgerFact))
+    return _ordered(made.group_by(*columns).having(num_ms != 0), query.groups, columns, num_ms)
+
+
+def _by_entries(unit: UnitOfWork, query: LedgerQuery, since: datetime, until: datetime) -> Select[*tuple[Any, ...]]:
+    columns = [_entry_column(group) for group in query.groups]
+    own_ms: SQLColumnExpression[Any] = LedgerEntry.num_ms
+    if query.wanted.gpu_uuid is not None:
+        own_ms = LedgerEntry.gpu_ms[func.array_position(LedgerEntry.gpus, query.wanted.gpu_uuid)]
+    num_ms = func.sum(own_ms)
+    is_visible = visible_rows(unit.principal, LedgerEntry.tenant_id)
+    within = LedgerEntry.hour >= since, LedgerEntry.hour < until
+    made = select(*columns, num_ms).where(*within, is_visible, *query.wanted.conditions(LedgerEntry))
+    return _ordered(made.group_by(*columns).having(num_ms != 0), query.groups, columns, num_ms)
+
+
+def _ordered(
+    made: Select[*tuple[Any, ...]],
+    groups: Sequence[LedgerGroup],
+    columns: Sequence[SQLColumnExpression[Any]],
+    num_ms: SQLColumnExpression[Any],
+) -> Select[*tuple[Any, ...]]:
+    by_moment = [
+        column for group, column in zip(groups, columns, strict=True) if group in {LedgerGroup.HOUR, LedgerGroup.DAY}
+    ]
+    return made.order_by(*by_moment, num_ms.desc(), *columns)
+
+
+def _fact_column(group: LedgerGroup) -> SQLColumnExpression[Any]:
+    if group is LedgerGroup.DAY:
+        return func.date_trunc(text("'day'"), LedgerFact.begins_at, text("'UTC'"), type_=UtcTimestamp())
+    column: SQLColumnExpression[Any] = getattr(LedgerFact, GROUPED_BY[group])
+    return column
+
+
+def _entry_column(group: LedgerGroup) -> SQLColumnExpression[Any]:
+    if group is LedgerGroup.DAY:
+        return func.date_trunc(text("'day'"), LedgerEntry.hour, text("'UTC'"), type_=UtcTimestamp())
+    if group is LedgerGroup.HOUR:
+        return LedgerEntry.hour
+    column: SQLColumnExpression[Any] = getattr(LedgerEntry, GROUPED_BY[group])
+    return column if group in {LedgerGroup.ACCOUNT, LedgerGroup.CAUSE} else func.coalesce(column, text("''"))
+
+
+def _next_day(moment: datetime) -> datetime:
+    """Return the beginning of the first day in UTC that begins at the moment or later."""
+    begun = moment.replace(hour=0)
+    return begun if begun == moment else begun + DAY

@@ -1,0 +1,54 @@
+"""What the ledger needs to know of the past, and that other rows only state of the present.
+
+Each row is written by the unit of work that makes the change, at the unit's time, and never changed.
+"""
+
+from datetime import datetime
+
+from sqlalchemy import BigInteger, CheckConstraint, ForeignKey, Identity, Index
+from sqlalchemy.orm import Mapped, mapped_column
+
+from muster.db.base import Base, EnumText, one_of
+from muster.domain.ids import GpuUuid, JobId, NodeId
+from muster.domain.states import Contact
+
+
+class NodeContactChange(Base):
+    """From ``at`` on the node's contact was ``contact``."""
+
+    __tablename__ = "node_contact_changes"
+    __table_args__ = (Index(None, "node_id", "at"), Index(None, "at"))
+
+    id: Mapped[int] = mapped_column(BigInteger, Identity(always=True), primary_key=True, init=False)
+    node_id: Mapped[NodeId] = mapped_column(ForeignKey("nodes.id"))
+    at: Mapped[datetime]
+    contact: Mapped[Contact] = mapped_column(EnumText(Contact), one_of("contact", Contact))
+
+
+class GpuHoldSpan(Base):
+    """A hold that has ended: a hold that stands is a ``GpuHold``."""
+
+    __tablename__ = "gpu_hold_spans"
+    __table_args__ = (CheckConstraint("began_at <= ended_at", name="ended_at"), Index(None, "ended_at"))
+
+    id: Mapped[int] = mapped_column(BigInteger, Identity(always=True), primary_key=True, init=False)
+    gpu_uuid: Mapped[GpuUuid]
+    job_id: Mapped[JobId]
+    began_at: Mapped[datetime]
+    ended_at: Mapped[datetime]
+
+
+class JobWaitChange(Base):
+    """From ``at`` on the job waited by the reason ``binding``, as ``db.stored_values`` stores it.
+
+    ``binding`` empty: QUEUED, and no cycle has considered it yet. None: it does not wait for GPUs. A job also waits
+    from its submission on, and waits no more once an attempt is placed; these two have no row.
+    """
+
+    __tablename__ = "job_wait_changes"
+    __table_args__ = (Index(None, "job_id", "at"), Index(None, "at"))
+
+    id: Mapped[int] = mapped_column(BigInteger, Identity(always=True), primary_key=True, init=False)
+    job_id: Mapped[JobId]
+    at: Mapped[datetime]
+    binding: Mapped[str | None]

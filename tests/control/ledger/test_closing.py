@@ -1,0 +1,137 @@
+"""Hours are computed, closed and corrected, and each millisecond of a GPU is counted once."""
+
+from datetime import timedelta
+
+import pytest
+
+from control.core.unit_of_work import UnitOfWorkFactory
+from control.ledger import closing
+from control.ledger.closing import keep_ledger_once
+from muster.domain.times import to_ms
+from muster.failpoints import FailpointError, arming
+from tests.control.conftest import SetClock
+from tests.control.ledger.played_hour import FOUR, HOUR_MS, PlayedHour
+
+FIVE = FOUR + timedelta(hours=1)
+POINTS = (
+    *(f"{action}.{place}_commit" for action in (closing.TAKE, closing.STORE) for place in ("before", "after")),
+    *(closing.REMOVED, closing.ADDED, closing.SUMMED),
+)
+
+
+@pytest.fixture
+def played(units: UnitOfWorkFactory, clock: SetClock) -> PlayedHour:
+    return PlayedHour(units, clock)
+
+
+def trained_an_hour(played: PlayedHour) -> None:
+    """One GPU: starts at 4:10, steps of 10 minutes from 4:15 to 4:45, ends at 4:50. The other one is free."""
+    played.at(10)
+    played.start()
+    for number, minutes in enumerate((25, 35, 45), start=1):
+        played.at(minutes)
+        played.step(number, 600.0)
+    played.at(50)
+    played.end()
+    played.at(55)
+    played.host.beat()
+
+
+def test_an_hour_is_accounted_for_to_the_millisecond_and_closed(played: PlayedHour) -> None:
+    trained_an_hour(played)
+    played.at(64)
+    assert played.keep() == 0, "it is too young"
+    played.at(66)
+    played.host.beat()
+    assert played.keep() == 1
+    (hour,) = played.hours()
+    assert (hour.num_gpus, hour.capacity_ms, hour.unexplained_ms) == (2, 2 * HOUR_MS, 0)
+    assert (hour.awaits, hour.closed_at) == (0, played.clock.now)
+    found = played.seconds()
+    assert sum(found.values()) == 7200
+    assert (found["productive"], found["starting"], found["idle"]) == (1800.0, 300.0, 300.0)
+    assert found["free"] == 7200 - 2400 - found.get("no_contact", 0)
+    assert played.facts(3600) == played.facts(86_400) == found
+    assert played.events() == ["ledger.hour_closed"]
+    (productive,) = [entry for entry in played.entries() if entry.account == "productive"]
+    assert productive.attempt_id == played.attempts[0][0]
+    assert productive.tenant_id == played.fleet.tenant_id
+    assert (productive.gpu_ms, productive.model) == ([1_800_000], "Simulated H100")
+
+
+def test_an_hour_stays_provisional_while_a_host_may_report_and_is_closed_after_26_hours(played: PlayedHour) -> None:
+    played.at(10)
+    played.start()
+    played.at(20)
+    played.step(1, 60.0)
+    played.at(66)
+    assert played.keep() == 1
+    (hour,) = played.hours()
+    assert (hour.awaits, hour.closed_at) == (1, None)
+    assert played.seconds()["productive"] == 60
+    played.at(82)
+    assert played.keep() == 1
+    assert played.hours()[0].computed_at == FIVE + timedelta(minutes=6), "no mark has passed, so nothing was computed"
+    played.step(2, 60.0)
+    played.at(98)
+    assert played.keep() == 1
+    assert played.hours()[0].closed_at == played.clock.now, "the host has reported of a later time"
+    played.at(6, hour=FOUR + timedelta(hours=27))
+    played.keep()
+    assert played.hours()[0].due_at is None
+    assert [hour.closed_at is None for hour in played.hours()[1:3]] == [True, True]
+    assert played.events()[:1] == ["ledger.hour_closed"]
+    played.at(6, hour=FOUR + timedelta(hours=28))
+    played.keep()
+    assert played.hours()[1].awaits == 1
+    assert played.hours()[1].closed_at == played.clock.now, "no report of the attempt came"
+
+
+def test_a_late_report_adds_a_correction_and_changes_no_entry(played: PlayedHour) -> None:
+    trained_an_hour(played)
+    played.at(66)
+    played.keep()
+    before = {entry.id: (entry.account, entry.num_ms) for entry in played.entries()}
+    played.at(90)
+    played.step(4, 240.0, at_ms=to_ms(FOUR + timedelta(minutes=49)))
+    assert played.keep() == 0, "its host may send more of it"
+    played.at(106)
+    assert played.keep() == 1
+    after = {entry.id: (entry.account, entry.num_ms) for entry in played.entries()}
+    assert {key: after[key] for key in before} == before
+    assert {after[key] for key in after.keys() - before.keys()} == {("productive", 240_000), ("idle", -240_000)}
+    assert {entry.revision for entry in played.entries() if entry.id not in before} == {1}
+    assert played.hours()[0].revision == 1
+    found = played.seconds()
+    assert (found["productive"], found["idle"], sum(found.values())) == (2040.0, 60.0, 7200.0)
+    assert played.facts(3600)["productive"] == 2040.0
+    assert played.events() == ["ledger.hour_closed", "ledger.hour_corrected"]
+
+
+@pytest.mark.parametrize("point", POINTS)
+def test_a_worker_that_dies_anywhere_counts_nothing_twice(played: PlayedHour, point: str) -> None:
+    trained_an_hour(played)
+    played.at(66)
+    with arming(f"{point}=raise"), pytest.raises(FailpointError):
+        keep_ledger_once(played.units)
+    played.at(87)
+    played.keep()
+    assert sum(played.seconds().values()) == 7200
+    assert played.seconds()["productive"] == 1800
+    assert played.facts(3600) == played.facts(86_400) == played.seconds()
+    assert played.events() == ["ledger.hour_closed"]
+
+
+def test_an_hour_that_one_worker_computes_is_not_computed_by_another(played: PlayedHour) -> None:
+    trained_an_hour(played)
+    played.at(66)
+    taken = closing._take(played.units)
+    assert taken is not None
+    assert not keep_ledger_once(played.units)
+    computed = closing._compute(played.units, taken)
+    played.at(87)
+    assert keep_ledger_once(played.units), "the first one was given up"
+    with played.units.begin(closing._PRINCIPAL, closing.STORE, quiet=True) as unit:
+        closing._store(unit, taken, computed)
+    assert sum(played.seconds().values()) == 7200
+    assert played.events() == ["ledger.hour_closed"]
