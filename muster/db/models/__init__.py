@@ -37,6 +37,7 @@ from muster.db.models.policies import PolicyVersion
 from muster.db.models.preflights import PlacementPreflight
 from muster.db.models.quotas import Quota
 from muster.db.models.reclaims import GpuHold, Reclaim
+from muster.db.models.rollups import HealthRollup, RollupRound
 from muster.db.models.secrets import JobSecret, Secret, SecretVersion
 from muster.db.models.storage_faults import StorageFault
 from muster.db.models.telemetry import (
@@ -82,6 +83,7 @@ __all__ = [
     "GpuHold",
     "GpuOverride",
     "GpuStandingChange",
+    "HealthRollup",
     "IdempotencyKey",
     "Incident",
     "Job",
@@ -105,6 +107,7 @@ __all__ = [
     "Quota",
     "Reclaim",
     "Repair",
+    "RollupRound",
     "Secret",
     "SecretVersion",
     "SequenceHead",

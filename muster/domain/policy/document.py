@@ -154,6 +154,15 @@ class RetentionPolicy(StrictModel):
         description="All training steps of an attempt, from its end on. After that it keeps about 2,000 of them, "
         "evenly over its length.",
     )
+    rollups_recent_hours: Annotated[int, Field(ge=1, le=720)] = Field(
+        48,
+        description="Health and capacity of racks, cohorts, sites, models, tenants and the fleet, every five minutes. "
+        "After that the first of each hour stays. By node only the newest and the first of each hour are kept.",
+    )
+    rollups_hourly_days: Days = Field(
+        14, description="Health and capacity of each hour. After that the first of each day (UTC) stays."
+    )
+    rollups_days: Days = Field(400, description="Health and capacity of each day.")
 
 
 class EvacuationPolicy(StrictModel):

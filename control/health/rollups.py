@@ -1,0 +1,176 @@
+"""The keeper of roll-ups: every five minutes the health and the capacity of each group of GPUs, a row each.
+
+PostgreSQL counts the GPUs that are alike on each node, in one statement that locks no row; ``health.rollup`` computes
+the figures, and one statement stores them. A round belongs to five minutes of the clock and is stored once, whichever
+process takes it. A row shows one instant: what a GPU did between two rounds is in its own history and in the events.
+"""
+
+import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from datetime import UTC, datetime, timedelta
+from typing import Any, Final, NamedTuple
+
+from sqlalchemy import ARRAY, TIMESTAMP, Integer, Text, bindparam, delete, exists, or_, select, text, update
+from sqlalchemy.dialects.postgresql import insert
+
+from control.core.unit_of_work import UnitOfWork, UnitOfWorkFactory, declare_action
+from control.policy.policies import active_policy
+from health.rollup.rollup import Alike, Rollup, Use, kind_of, rollups_by
+from health.standing.admission import AdmissionFacts
+from health.standing.standing import is_reclaimable_only
+from muster.db.models import HealthRollup, RollupRound
+from muster.db.queries.admission import FACTS_BY_GROUP
+from muster.domain.gpu.rollup_groups import GroupKind, RoundStep
+from muster.domain.policy.document import Policy
+from muster.domain.principals import system_principal
+from muster.domain.times import to_ms
+
+TAKE: Final = declare_action("rollups.take")
+EVERY: Final = timedelta(minutes=5)
+ROUNDS_A_SWEEP: Final = 20
+"""The most rounds that one transaction deletes. One is made in five minutes."""
+UNPLACED: Final = ""
+"""The key of GPUs without a rack or a site, and of the fleet."""
+_PRINCIPAL: Final = system_principal("rollups")
+_PERIODS: Final = ((RoundStep.DAY, timedelta(days=1)), (RoundStep.HOUR, timedelta(hours=1)))
+_EPOCH: Final = datetime.fromtimestamp(0, UTC)
+_NUMBERS: Final = (
+    *("score_tenths", "mean_tenths", "worst", "p10", "num_nodes", "num_gpus", "num_healthy", "num_admitted"),
+    *("num_in_use", "num_reserved", "num_free"),
+)
+_ARRAYS: Final = ("kind", "key", "standings", *_NUMBERS)
+_STORE: Final = text(
+    "INSERT INTO health_rollups (at, kind, key, standings, " + ", ".join(_NUMBERS) + ")\n"
+    "SELECT :at, kind, key, CAST(standings AS jsonb), " + ", ".join(_NUMBERS) + "\n"
+    "FROM unnest(" + ", ".join(f":{name}" for name in _ARRAYS) + ") AS new (" + ", ".join(_ARRAYS) + ")"
+).bindparams(
+    bindparam("at", type_=TIMESTAMP(timezone=True)),
+    *(bindparam(name, type_=ARRAY(Integer if name in _NUMBERS else Text)) for name in _ARRAYS),
+)
+
+
+class _Counted(NamedTuple):
+    """So many GPUs of one kind on one node, with the keys of their groups; None: in no such group."""
+
+    keys: Mapping[GroupKind, str | None]
+    alike: Alike
+
+
+def take_once(units: UnitOfWorkFactory) -> bool:
+    """Take the round of the present five minutes. Return False where it is taken already."""
+    at = beginning_of(units.clock(), EVERY)
+    with units.read() as session:
+        if session.get(RollupRound, at) is not None:
+            return False
+    with units.begin(_PRINCIPAL, TAKE, quiet=True) as unit:
+        if not _claim(unit, at):
+            return False
+        policy = active_policy(unit.session)
+        rows = unit.session.execute(FACTS_BY_GROUP, {"now": unit.now}).all()
+        _store(unit, at, [_counted(row, policy, unit.now) for row in rows])
+        _drop_nodes_before(unit, at)
+    return True
+
+
+def drop_expired(unit: UnitOfWork, _batch: int) -> int:
+    """Delete rounds past their time by the policy, at most ``ROUNDS_A_SWEEP``. Return how many."""
+    kept = active_policy(unit.session).retention
+    ages = {
+        RoundStep.FIVE_MINUTES: timedelta(hours=kept.rollups_recent_hours),
+        RoundStep.HOUR: timedelta(days=kept.rollups_hourly_days),
+        RoundStep.DAY: timedelta(days=kept.rollups_days),
+    }
+    is_over = or_(*((RollupRound.step == step) & (RollupRound.at < unit.now - age) for step, age in ages.items()))
+    query = select(RollupRound.at).where(is_over).order_by(RollupRound.at).limit(ROUNDS_A_SWEEP)
+    doomed = unit.session.scalars(query).all()
+    if doomed:
+        unit.session.execute(delete(HealthRollup).where(HealthRollup.at.in_(doomed)))
+        unit.session.execute(delete(RollupRound).where(RollupRound.at.in_(doomed)))
+    return len(doomed)
+
+
+def beginning_of(moment: datetime, period: timedelta) -> datetime:
+    """Return when the period (UTC) that ``moment`` is in began."""
+    return moment - (moment - _EPOCH) % period
+
+
+def _claim(unit: UnitOfWork, at: datetime) -> bool:
+    """Begin the round. Return False where another process has: it waits for that one's commit, or its end without."""
+    values = {"at": at, "taken_at": unit.now, "step": _step_of(unit, at), "has_nodes": True}
+    begun = insert(RollupRound).values(values).on_conflict_do_nothing().returning(RollupRound.at)
+    return unit.session.execute(begun).first() is not None
+
+
+def _step_of(unit: UnitOfWork, at: datetime) -> RoundStep:
+    """Return the longest period of which it is the first round: after an outage the next one is the hour's."""
+    for step, period in _PERIODS:
+        began = beginning_of(at, period)
+        if not unit.session.scalar(select(exists().where(RollupRound.at >= began, RollupRound.at < began + period))):
+            return step
+    return RoundStep.FIVE_MINUTES
+
+
+def _counted(row: Any, policy: Policy, now: datetime) -> _Counted:
+    is_young = row.standing_since is not None and is_reclaimable_only(
+        row.standing, to_ms(row.standing_since), to_ms(now), policy.health
+    )
+    facts = AdmissionFacts(
+        row.standing,
+        row.contact,
+        is_cordoned=row.is_cordoned,
+        is_assigned=row.is_assigned,
+        is_burning_in=row.is_burning_in,
+        is_reported=row.is_reported,
+        is_reclaimable_only=is_young,
+        is_mig_enabled=row.is_mig_enabled,
+        override=row.override,
+    )
+    keys = {
+        GroupKind.NODE: row.node_id,
+        GroupKind.RACK: row.rack or UNPLACED,
+        GroupKind.COHORT: row.cohort_key,
+        GroupKind.SITE: row.site or UNPLACED,
+        GroupKind.MODEL: row.model,
+        GroupKind.TENANT: row.tenant_id,
+        GroupKind.FLEET: UNPLACED,
+    }
+    kind = kind_of(facts, row.score, policy.tiers.values(), is_held=row.is_held)
+    return _Counted(keys, Alike(row.node_id, kind, row.num_gpus))
+
+
+def _store(unit: UnitOfWork, at: datetime, fleet: Sequence[_Counted]) -> None:
+    rows = list(_rows(fleet))
+    if rows:
+        arrays = dict(zip(_ARRAYS, zip(*rows, strict=True), strict=True))
+        unit.session.execute(_STORE, {"at": at, **{name: list(values) for name, values in arrays.items()}})
+
+
+def _rows(fleet: Sequence[_Counted]) -> Iterator[tuple[str | int, ...]]:
+    """Yield the values of ``_ARRAYS`` for each group."""
+    for kind in GroupKind:
+        found = rollups_by((each.keys[kind], each.alike) for each in fleet)
+        for key, rollup in found.items():
+            standings = {standing.value: count for standing, count in sorted(rollup.standings.items())}
+            yield (kind.value, key, json.dumps(standings), *_numbers(rollup))
+
+
+def _numbers(rollup: Rollup) -> Iterable[int]:
+    uses = rollup.uses
+    return (
+        *(rollup.score_tenths, rollup.mean_tenths, rollup.worst, rollup.p10),
+        *(rollup.num_nodes, rollup.num_gpus, rollup.num_healthy, rollup.num_admitted),
+        *(uses.get(use, 0) for use in (Use.IN_USE, Use.RESERVED, Use.FREE)),
+    )
+
+
+def _drop_nodes_before(unit: UnitOfWork, at: datetime) -> None:
+    """Drop the rows by node of earlier rounds, but for the first of each hour: they are nine tenths of all rows.
+
+    The last round's stay: a reader may be between two pages of them.
+    """
+    is_spent = (RollupRound.step == RoundStep.FIVE_MINUTES) & RollupRound.has_nodes & (RollupRound.at < at - EVERY)
+    statement = update(RollupRound).where(is_spent).values(has_nodes=False).returning(RollupRound.at)
+    spent = unit.session.scalars(statement.execution_options(synchronize_session=False)).all()
+    if spent:
+        of_nodes = (HealthRollup.kind == GroupKind.NODE) & HealthRollup.at.in_(spent)
+        unit.session.execute(delete(HealthRollup).where(of_nodes))
