@@ -6,21 +6,22 @@ process takes it. A row shows one instant: what a GPU did between two rounds is 
 """
 
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final, NamedTuple
 
-from sqlalchemy import ARRAY, TIMESTAMP, Integer, Text, bindparam, delete, exists, or_, select, text, update
+from sqlalchemy import ARRAY, TIMESTAMP, Integer, Row, Text, bindparam, delete, exists, or_, select, text, update
 from sqlalchemy.dialects.postgresql import insert
 
 from control.core.unit_of_work import UnitOfWork, UnitOfWorkFactory, declare_action
 from control.policy.policies import active_policy
-from health.rollup.rollup import Alike, Rollup, Use, kind_of, rollups_by
+from health.rollup.rollup import Alike, GpuKind, Rollup, Use, kind_of, rollups_by
 from health.standing.admission import AdmissionFacts
 from health.standing.standing import is_reclaimable_only
 from muster.db.models import HealthRollup, RollupRound
 from muster.db.queries.admission import FACTS_BY_GROUP
 from muster.domain.gpu.rollup_groups import GroupKind, RoundStep
+from muster.domain.ids import NodeId, TenantId
 from muster.domain.policy.document import Policy
 from muster.domain.principals import system_principal
 from muster.domain.times import to_ms
@@ -49,25 +50,41 @@ _STORE: Final = text(
 )
 
 
-class _Counted(NamedTuple):
-    """So many GPUs of one kind on one node, with the keys of their groups; None: in no such group."""
+class _Group(NamedTuple):
+    """The first columns of ``FACTS_BY_GROUP``: the keys of a GPU's groups."""
 
-    keys: Mapping[GroupKind, str | None]
-    alike: Alike
+    node_id: NodeId
+    rack: str | None
+    cohort_key: str
+    site: str | None
+    model: str
+    tenant_id: TenantId | None
+
+
+_KEY_OF: Final[Mapping[GroupKind, Callable[[_Group], str | None]]] = {
+    GroupKind.NODE: lambda group: group.node_id,
+    GroupKind.RACK: lambda group: group.rack or UNPLACED,
+    GroupKind.COHORT: lambda group: group.cohort_key,
+    GroupKind.SITE: lambda group: group.site or UNPLACED,
+    GroupKind.MODEL: lambda group: group.model,
+    GroupKind.TENANT: lambda group: group.tenant_id,
+    GroupKind.FLEET: lambda _: UNPLACED,
+}
+_NUM_KEYS: Final = len(_Group._fields)
 
 
 def take_once(units: UnitOfWorkFactory) -> bool:
     """Take the round of the present five minutes. Return False where it is taken already."""
-    at = beginning_of(units.clock(), EVERY)
     with units.read() as session:
-        if session.get(RollupRound, at) is not None:
+        if session.get(RollupRound, beginning_of(units.clock(), EVERY)) is not None:
             return False
     with units.begin(_PRINCIPAL, TAKE, quiet=True) as unit:
+        at = beginning_of(unit.now, EVERY)
         if not _claim(unit, at):
             return False
         policy = active_policy(unit.session)
         rows = unit.session.execute(FACTS_BY_GROUP, {"now": unit.now}).all()
-        _store(unit, at, [_counted(row, policy, unit.now) for row in rows])
+        _store(unit, at, _counted(rows, policy, unit.now))
         _drop_nodes_before(unit, at)
     return True
 
@@ -110,10 +127,22 @@ def _step_of(unit: UnitOfWork, at: datetime) -> RoundStep:
     return RoundStep.FIVE_MINUTES
 
 
-def _counted(row: Any, policy: Policy, now: datetime) -> _Counted:
-    is_young = row.standing_since is not None and is_reclaimable_only(
-        row.standing, to_ms(row.standing_since), to_ms(now), policy.health
-    )
+def _counted(rows: Sequence[Row[Any]], policy: Policy, now: datetime) -> list[tuple[_Group, Alike]]:
+    """Return the counted GPUs with their groups. A fleet has few kinds of GPUs: each is judged once."""
+    kinds: dict[tuple[Any, ...], GpuKind] = {}
+    fleet = []
+    for row in rows:
+        facts = row[_NUM_KEYS:-1]
+        kind = kinds.get(facts)
+        if kind is None:
+            kind = kinds[facts] = _kind(row, policy, now)
+        fleet.append((_Group(*row[:_NUM_KEYS]), Alike(row[0], kind, row[-1])))
+    return fleet
+
+
+def _kind(row: Any, policy: Policy, now: datetime) -> GpuKind:
+    since = row.standing_since
+    is_young = since is not None and is_reclaimable_only(row.standing, to_ms(since), to_ms(now), policy.health)
     facts = AdmissionFacts(
         row.standing,
         row.contact,
@@ -125,31 +154,20 @@ def _counted(row: Any, policy: Policy, now: datetime) -> _Counted:
         is_mig_enabled=row.is_mig_enabled,
         override=row.override,
     )
-    keys = {
-        GroupKind.NODE: row.node_id,
-        GroupKind.RACK: row.rack or UNPLACED,
-        GroupKind.COHORT: row.cohort_key,
-        GroupKind.SITE: row.site or UNPLACED,
-        GroupKind.MODEL: row.model,
-        GroupKind.TENANT: row.tenant_id,
-        GroupKind.FLEET: UNPLACED,
-    }
-    kind = kind_of(facts, row.score, policy.tiers.values(), is_held=row.is_held)
-    return _Counted(keys, Alike(row.node_id, kind, row.num_gpus))
+    return kind_of(facts, row.score, policy.tiers.values(), is_held=row.is_held)
 
 
-def _store(unit: UnitOfWork, at: datetime, fleet: Sequence[_Counted]) -> None:
+def _store(unit: UnitOfWork, at: datetime, fleet: Sequence[tuple[_Group, Alike]]) -> None:
     rows = list(_rows(fleet))
     if rows:
-        arrays = dict(zip(_ARRAYS, zip(*rows, strict=True), strict=True))
-        unit.session.execute(_STORE, {"at": at, **{name: list(values) for name, values in arrays.items()}})
+        arrays = zip(_ARRAYS, zip(*rows, strict=True), strict=True)
+        unit.session.execute(_STORE, {"at": at, **{name: list(values) for name, values in arrays}})
 
 
-def _rows(fleet: Sequence[_Counted]) -> Iterator[tuple[str | int, ...]]:
+def _rows(fleet: Sequence[tuple[_Group, Alike]]) -> Iterator[tuple[str | int, ...]]:
     """Yield the values of ``_ARRAYS`` for each group."""
-    for kind in GroupKind:
-        found = rollups_by((each.keys[kind], each.alike) for each in fleet)
-        for key, rollup in found.items():
+    for kind, key_of in _KEY_OF.items():
+        for key, rollup in rollups_by((key_of(group), alike) for group, alike in fleet).items():
             standings = {standing.value: count for standing, count in sorted(rollup.standings.items())}
             yield (kind.value, key, json.dumps(standings), *_numbers(rollup))
 

@@ -171,11 +171,11 @@ def facts_of_fleet() -> Select[*tuple[Any, ...]]:
 
 
 def _by_kind(facts: Subquery, *more: str) -> Select[*tuple[Any, ...]]:
-    """Return how many GPUs have equal facts, and are equal in ``more``."""
+    """Return how many GPUs have equal facts, and are equal in ``more``: these first, since rows are sorted by them."""
     is_young = facts.c.standing == literal_column(f"'{Standing.PROBATION.value}'")
     since = case((is_young, facts.c.standing_since)).label("standing_since")
     names = ("standing", "contact", "is_mig_enabled", "is_cordoned", "is_assigned", "is_burning_in", "is_reported")
-    kind = [*(facts.c[name] for name in (*names, *more)), facts.c.override, since]
+    kind = [*(facts.c[name] for name in (*more, *names)), facts.c.override, since]
     return select(*kind, func.count().label("num_gpus")).group_by(*kind)
 
 
@@ -188,7 +188,7 @@ def _by_group() -> Select[*tuple[Any, ...]]:
         .where(Gpu.standing != literal_column(f"'{Standing.RETIRED.value}'"))
         .subquery()
     )
-    return _by_kind(facts, "score", "is_held", "node_id", "rack", "cohort_key", "site", "model", "tenant_id")
+    return _by_kind(facts, "node_id", "rack", "cohort_key", "site", "model", "tenant_id", "score", "is_held")
 
 
 FACTS_BY_KIND: Final = _by_kind(_with_node(_read_once(select(AllocationGpu.gpu_uuid).where(IS_ASSIGNED))).subquery())
