@@ -9,6 +9,7 @@ from muster.client.jobs import JobCalls
 from muster.client.outputs import OutputCalls
 from muster.client.persons import PersonCalls
 from muster.client.policies import PolicyCalls
+from muster.client.rollups import RollupCalls
 from muster.client.secrets import SecretCalls
 from muster.client.tenants import TenantCalls
 
@@ -20,6 +21,7 @@ class EveryCall(
     GpuCalls,
     GpuPastCalls,
     FleetCalls,
+    RollupCalls,
     BulkCalls,
     TenantCalls,
     PersonCalls,

@@ -161,6 +161,7 @@ from muster.documents.policies import (
     PolicyPage,
     PolicyVersion,
 )
+from muster.documents.rollups import Rollup, RollupPage
 from muster.documents.secrets import (
     ChangedSecret,
     ChangedSecretKeys,
@@ -393,6 +394,8 @@ __all__ = [
     "Repair",
     "Residency",
     "Restart",
+    "Rollup",
+    "RollupPage",
     "Secret",
     "SecretKey",
     "SecretKeyPage",
