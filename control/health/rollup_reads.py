@@ -144,7 +144,7 @@ def _is_named(kind: GroupKind, keys: Sequence[str]) -> ColumnElement[bool]:
 
 def _round(unit: UnitOfWork, wanted: RollupFilter, part: Part) -> datetime | ColumnElement[Any]:
     """Return the round of the page before, or the newest one as of the wanted time; NULL: there is none."""
-    has_rows = [RollupRound.has_nodes] if wanted.kind is GroupKind.NODE else []
+    has_rows: list[ColumnElement[bool]] = [RollupRound.has_nodes.is_(True)] if wanted.kind is GroupKind.NODE else []
     if part.behind is not None:
         begun: datetime = SORT.values_in(part.behind)[0]
         if unit.session.scalar(select(RollupRound.at).where(RollupRound.at == begun, *has_rows)) is None:
