@@ -38,32 +38,32 @@ class CapacityQuery:
         return (GroupKind.FLEET, "") if self.group is None else (self.by, self.group)
 
 
-Asked = Annotated[CapacityQuery, Depends()]
+Chosen = Annotated[CapacityQuery, Depends()]
 
 
 @router.get("/capacity")
-def capacity_page(request: Request, viewer: GpuReader, asked: Asked) -> Response:
+def capacity_page(request: Request, viewer: GpuReader, chosen: Chosen) -> Response:
     """Show one group over time, and the groups of the kind with their score over time."""
-    kind, key = asked.drawn
+    kind, key = chosen.drawn
 
     def read(unit: UnitOfWork) -> dict[str, Any]:
         current = list_rollups(unit, RollupFilter(kind, [key]), Part(1))
-        return {"current": current[0] if current else None, **groups_in(unit, asked.by, asked.range, SHOWN)}
+        return {"current": current[0] if current else None, **groups_in(unit, chosen.by, chosen.range, SHOWN)}
 
     found = reading(dependencies_of(request).units, viewer.principal, rollup_reads.READ, read)
     kinds = [each for each in GroupKind if each is not GroupKind.FLEET]
-    shown = {"asked": asked, "kinds": kinds, "ranges": list(Range), "most": SHOWN}
+    shown: dict[str, Any] = {"chosen": chosen, "kinds": kinds, "ranges": list(Range), "most": SHOWN}
     return pages_of(request).page(request, "capacity.html", viewer, place="capacity", **found, **shown)
 
 
 @router.get("/capacity.json")
-def capacity_charts(request: Request, viewer: GpuReader, asked: Asked) -> Response:
+def capacity_charts(request: Request, viewer: GpuReader, chosen: Chosen) -> Response:
     """Return the past of one group for the page's charts."""
-    kind, key = asked.drawn
+    kind, key = chosen.drawn
 
     def read(unit: UnitOfWork) -> dict[str, Any]:
-        past = past_of(unit, kind, [key], asked.range.span(unit.now), asked.range.step)
-        return charts_of(past[key], asked.range, unit.now)
+        past = past_of(unit, kind, [key], chosen.range.span(unit.now), chosen.range.step)
+        return charts_of(past[key], chosen.range, unit.now)
 
     return JSONResponse(reading(dependencies_of(request).units, viewer.principal, rollup_reads.READ, read))
 

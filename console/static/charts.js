@@ -4,7 +4,7 @@
 //   {charts: [{title, unit, x: "step" | "time" | "rank", lines: [{name, points: [[x, y]], is_past}],
 //              marks: [{at, words, kind: "change" | "bad" | "saved", label}], range: [from, until], is_stacked,
 //              bounds: [least y, greatest y]}], refresh_s}
-//   ``tone`` of a line: a colour of ours. Of a stacked chart the lines are areas on each other, but for one that ``is_over`` them.
+//   ``tone`` of a line: one of our own colours. Of a stacked chart the lines are areas on each other, except for one that ``is_over`` them.
 //   or, of one GPU: {series: [{name, unit, points}], marks: [{at, words}], range: [from, until]}, a chart each over time.
 //
 // Each chart has its numbers as a table too, for screen readers and for who copies them.

@@ -30,23 +30,23 @@ TAKE: Final = declare_action("rollups.take")
 EVERY: Final = timedelta(minutes=5)
 ROUNDS_A_SWEEP: Final = 20
 """The most rounds that one transaction deletes. One is made in five minutes."""
-UNPLACED: Final = ""
+NO_KEY: Final = ""
 """The key of GPUs without a rack or a site, and of the fleet."""
 _PRINCIPAL: Final = system_principal("rollups")
 _PERIODS: Final = ((RoundStep.DAY, timedelta(days=1)), (RoundStep.HOUR, timedelta(hours=1)))
 _EPOCH: Final = datetime.fromtimestamp(0, UTC)
-_NUMBERS: Final = (
+_ROLLUP_NUMBERS: Final = (
     *("score_tenths", "mean_tenths", "worst", "p10", "num_nodes", "num_gpus", "num_healthy", "num_admitted"),
     *("num_in_use", "num_reserved", "num_free"),
 )
-_ARRAYS: Final = ("kind", "key", "standings", *_NUMBERS)
+_ARRAYS: Final = ("kind", "key", "standings", *_ROLLUP_NUMBERS)
 _STORE: Final = text(
-    "INSERT INTO health_rollups (at, kind, key, standings, " + ", ".join(_NUMBERS) + ")\n"
-    "SELECT :at, kind, key, CAST(standings AS jsonb), " + ", ".join(_NUMBERS) + "\n"
+    "INSERT INTO health_rollups (at, kind, key, standings, " + ", ".join(_ROLLUP_NUMBERS) + ")\n"
+    "SELECT :at, kind, key, CAST(standings AS jsonb), " + ", ".join(_ROLLUP_NUMBERS) + "\n"
     "FROM unnest(" + ", ".join(f":{name}" for name in _ARRAYS) + ") AS new (" + ", ".join(_ARRAYS) + ")"
 ).bindparams(
     bindparam("at", type_=TIMESTAMP(timezone=True)),
-    *(bindparam(name, type_=ARRAY(Integer if name in _NUMBERS else Text)) for name in _ARRAYS),
+    *(bindparam(name, type_=ARRAY(Integer if name in _ROLLUP_NUMBERS else Text)) for name in _ARRAYS),
 )
 
 
@@ -63,12 +63,12 @@ class _Group(NamedTuple):
 
 _KEY_OF: Final[Mapping[GroupKind, Callable[[_Group], str | None]]] = {
     GroupKind.NODE: lambda group: group.node_id,
-    GroupKind.RACK: lambda group: group.rack or UNPLACED,
+    GroupKind.RACK: lambda group: group.rack or NO_KEY,
     GroupKind.COHORT: lambda group: group.cohort_key,
-    GroupKind.SITE: lambda group: group.site or UNPLACED,
+    GroupKind.SITE: lambda group: group.site or NO_KEY,
     GroupKind.MODEL: lambda group: group.model,
     GroupKind.TENANT: lambda group: group.tenant_id,
-    GroupKind.FLEET: lambda _: UNPLACED,
+    GroupKind.FLEET: lambda _: NO_KEY,
 }
 _NUM_KEYS: Final = len(_Group._fields)
 
@@ -154,7 +154,7 @@ def _kind(row: Any, policy: Policy, now: datetime) -> GpuKind:
         is_mig_enabled=row.is_mig_enabled,
         override=row.override,
     )
-    return kind_of(facts, row.score, policy.tiers.values(), is_held=row.is_held)
+    return kind_of(facts, row.score, policy.tiers.values(), has_hold=row.has_hold)
 
 
 def _store(unit: UnitOfWork, at: datetime, fleet: Sequence[tuple[_Group, Alike]]) -> None:
@@ -182,7 +182,7 @@ def _numbers(rollup: Rollup) -> Iterable[int]:
 
 
 def _drop_nodes_before(unit: UnitOfWork, at: datetime) -> None:
-    """Drop the rows by node of earlier rounds, but for the first of each hour: they are nine tenths of all rows.
+    """Drop the rows by node of earlier rounds, except for the first of each hour: they are nine tenths of all rows.
 
     The last round's stay: a reader may be between two pages of them.
     """

@@ -75,7 +75,7 @@ class Alike(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Rollup:
-    """The figures of one group. All its fields are sums: ``merged`` adds those of groups without a common node.
+    """The figures of one group. All its fields are sums: ``merged`` adds groups without a common node.
 
     ``counted``: GPUs by counted score. ``points``: the least counted score of each node by its number of GPUs, summed.
     """
@@ -117,8 +117,8 @@ class Rollup:
         raise AssertionError("the rank is within the group")
 
 
-def kind_of(facts: AdmissionFacts, score: int | None, tiers: Collection[TierPolicy], *, is_held: bool) -> GpuKind:
-    """Return the kind of a GPU that is not retired. ``is_held``: it is held for one job."""
+def kind_of(facts: AdmissionFacts, score: int | None, tiers: Collection[TierPolicy], *, has_hold: bool) -> GpuKind:
+    """Return the kind of a GPU that is not retired. ``has_hold``: it is held for one job."""
     if facts.standing is Standing.RETIRED:
         raise ValueError("a retired GPU is in no group")
     standing = effective_standing(facts.standing, facts.override)
@@ -130,7 +130,7 @@ def kind_of(facts: AdmissionFacts, score: int | None, tiers: Collection[TierPoli
     elif not admitting:
         use = Use.OUT
     else:
-        use = Use.RESERVED if is_held else Use.FREE
+        use = Use.RESERVED if has_hold else Use.FREE
     counted = 0 if is_idle else FULL if score is None else score
     return GpuKind(counted, standing, use, 0 < admitting == len(tiers), admitting > 0)
 

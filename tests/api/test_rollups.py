@@ -28,8 +28,8 @@ def api_clock(hand: SetClock) -> Callable[[], datetime]:
     return hand
 
 
-def ask(api: Api, *, by: str, who: str = "auditor", status: int = 200, **query: Any) -> dict[str, Any]:
-    answer = api.client.get(URL, params={"by": by, **query}, headers=api.headers(who))
+def ask(api: Api, *, by: str, role: str = "auditor", status: int = 200, **query: Any) -> dict[str, Any]:
+    answer = api.client.get(URL, params={"by": by, **query}, headers=api.headers(role))
     assert answer.status_code == status, answer.text
     found: dict[str, Any] = answer.json()
     return found
@@ -99,7 +99,7 @@ def test_a_tenant_reads_its_own_alone(rounds: Api, hand: SetClock) -> None:
     rounds.fleet.cycle()
     hand.advance(300)
     assert take_once(rounds.units)
-    (own,) = ask(rounds, by="tenant", who="tenant_member")["items"]
+    (own,) = ask(rounds, by="tenant", role="tenant_member")["items"]
     assert (own["key"], own["num_gpus"], own["num_in_use"]) == (rounds.fleet.tenant_id, 2, 2)
-    problem = ask(rounds, by="rack", who="tenant_member", status=403)
+    problem = ask(rounds, by="rack", role="tenant_member", status=403)
     assert "by tenant alone" in problem["detail"]

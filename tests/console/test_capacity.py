@@ -28,7 +28,7 @@ def recorded(seen: Console) -> None:
     assert take_once(seen.units)
 
 
-def test_before_the_first_round_the_page_says_when_there_is_one(seen: Console) -> None:
+def test_before_the_first_round_the_page_names_what_takes_one(seen: Console) -> None:
     assert "Nothing is recorded yet" in seen.text("/console/capacity")
     assert "Racks, the worst first" not in seen.text("/console")
 
@@ -87,7 +87,9 @@ def test_a_line_of_scores_ends_at_its_edge_and_breaks_where_rounds_are_missing()
     now = utc_now()
 
     def at(hours: float, score: int) -> GroupRollup:
-        counts = {name: 0 for name in HealthRollupRecord.__struct_fields__ if name not in {"at", "kind", "key"}}
+        counts: dict[str, Any] = {
+            name: 0 for name in HealthRollupRecord.__struct_fields__ if name not in {"at", "kind", "key"}
+        }
         row = HealthRollupRecord(
             **{**counts, "at": now, "kind": GroupKind.RACK, "key": "", "standings": {}, "score_tenths": score}
         )

@@ -20,8 +20,8 @@ from muster.documents.rollups import Rollup
 
 By = Literal["node", "rack", "cohort", "site", "model", "tenant", "fleet"]
 Step = Literal["5m", "1h", "1d"]
-STEPS: Final = {"5m": "five_minutes", "1h": "hour", "1d": "day"}
-FIGURES: Final = (
+STEP_NAMES: Final = {"5m": "five_minutes", "1h": "hour", "1d": "day"}
+ROLLUP_COLUMNS: Final = (
     Column("SCORE", lambda item: f"{item['score']:.1f}"),
     Column("WORST", lambda item: item["worst"]),
     Column("P10", lambda item: item["p10"]),
@@ -59,7 +59,7 @@ class PastOptions:
             return found
         if self.at is not None:
             raise unfit("--at", "it asks for one instant; --history, --since, --until and --step ask for a stretch")
-        return {**found, "step": STEPS[self.step or "1h"]}
+        return {**found, "step": STEP_NAMES[self.step or "1h"]}
 
     @property
     def is_stretch(self) -> bool:
@@ -88,7 +88,7 @@ def rollup(
     if as_csv:
         return Sheet(shown, list(Rollup.__annotations__), note=_cut(limit) if has_more else "")
     name = Column(by.upper(), name_of, is_text=by == "cohort")
-    columns = ((AT,) if past.is_stretch else ()) + (name, *FIGURES)
+    columns = ((AT,) if past.is_stretch else ()) + (name, *ROLLUP_COLUMNS)
     notes = [f"as of {moment_of(shown[0]['at'])}"] if shown and not past.is_stretch else []
     empty = "Nothing is recorded of that; a running control plane records every five minutes."
     return Listing(shown, columns, empty, [*notes, *([_cut(limit)] if has_more else [])])

@@ -180,7 +180,7 @@ def _by_kind(facts: Subquery, *more: str) -> Select[*tuple[Any, ...]]:
 
 
 def _by_group() -> Select[*tuple[Any, ...]]:
-    held = among(select(GpuHold.gpu_uuid), Gpu.uuid).label("is_held")
+    held = among(select(GpuHold.gpu_uuid), Gpu.uuid).label("has_hold")
     facts = (
         _with_node(_rare_read_once(HOLDERS.c.tenant_id.is_not(None)))
         .add_columns(Gpu.score, Gpu.model, Node.labels[SITE_LABEL].astext.label("site"), HOLDERS.c.tenant_id, held)
@@ -188,7 +188,7 @@ def _by_group() -> Select[*tuple[Any, ...]]:
         .where(Gpu.standing != literal_column(f"'{Standing.RETIRED.value}'"))
         .subquery()
     )
-    return _by_kind(facts, "node_id", "rack", "cohort_key", "site", "model", "tenant_id", "score", "is_held")
+    return _by_kind(facts, "node_id", "rack", "cohort_key", "site", "model", "tenant_id", "score", "has_hold")
 
 
 FACTS_BY_KIND: Final = _by_kind(_with_node(_read_once(select(AllocationGpu.gpu_uuid).where(IS_ASSIGNED))).subquery())

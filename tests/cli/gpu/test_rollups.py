@@ -46,7 +46,7 @@ def test_groups_are_shown_with_score_and_capacity(tmp_path: Path) -> None:
     assert as_of == "as of 2026-11-28T10:00:04Z"
 
 
-def test_history_asks_for_a_stretch_and_says_when_each_was(tmp_path: Path) -> None:
+def test_history_is_a_stretch_with_the_time_of_each_round(tmp_path: Path) -> None:
     with serving(lambda _asked, _number: pages(R1)) as server:
         shown = Command(tmp_path).run(
             *("gpu", "rollup", "--by", "fleet", "--history", "--step", "1d", "--group", "a b"),
@@ -74,7 +74,7 @@ def test_as_csv_there_is_a_column_a_field_and_a_standing(tmp_path: Path) -> None
     assert list(first)[:4] == ["at", "by", "key", "name"]
 
 
-def test_without_a_group_the_sheet_has_its_header_and_the_table_says_why(tmp_path: Path) -> None:
+def test_without_a_group_the_sheet_has_its_header_and_the_table_a_reason(tmp_path: Path) -> None:
     with serving(lambda _asked, _number: pages()) as server:
         sheet = Command(tmp_path).run("gpu", "rollup", "--csv", url=server.url)
         table = Command(tmp_path).run("gpu", "rollup", url=server.url)
@@ -82,7 +82,7 @@ def test_without_a_group_the_sheet_has_its_header_and_the_table_says_why(tmp_pat
     assert "every five minutes" in table.stdout
 
 
-def test_what_is_left_out_is_said(tmp_path: Path) -> None:
+def test_the_output_names_that_groups_are_left_out(tmp_path: Path) -> None:
     with serving(lambda _asked, _number: pages(R1, OTHERS)) as server:
         table = Command(tmp_path).run("gpu", "rollup", "--limit", "1", url=server.url)
         sheet = Command(tmp_path).run("gpu", "rollup", "--limit", "1", "--csv", url=server.url)

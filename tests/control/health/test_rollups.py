@@ -112,7 +112,7 @@ def test_capacity_is_delivered_healthy_reserved_and_in_use_and_a_tenants_is_what
     assert (tenant.name, tenant.rollup.num_gpus, tenant.rollup.num_in_use) == ("acme", 2, 2)
 
 
-def test_a_held_gpu_is_reserved_while_it_is_free(world: World) -> None:
+def test_a_gpu_with_a_hold_is_reserved_while_it_is_free(world: World) -> None:
     job = world.fleet.submit()
     with world.units.begin(OPERATOR, inventory.ENROL, quiet=True) as unit:
         unit.session.add(GpuHold(gpu_uuid=GpuUuid("GPU-gamma-0"), job_id=job, created_at=unit.now))

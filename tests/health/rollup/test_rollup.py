@@ -33,8 +33,8 @@ GPUS = st.lists(st.tuples(st.integers(0, 4), FACTS, SCORES, st.booleans()), min_
 Gpus = list[tuple[int, AdmissionFacts, int | None, bool]]
 
 
-def kind(score: int | None = 100, facts: AdmissionFacts = SOUND, *, is_held: bool = False) -> GpuKind:
-    return kind_of(facts, score, TIERS, is_held=is_held)
+def kind(score: int | None = 100, facts: AdmissionFacts = SOUND, *, has_hold: bool = False) -> GpuKind:
+    return kind_of(facts, score, TIERS, has_hold=has_hold)
 
 
 def node(name: str, *scores: int) -> list[Alike]:
@@ -43,7 +43,7 @@ def node(name: str, *scores: int) -> list[Alike]:
 
 def rolled(gpus: Gpus) -> Rollup:
     return rollup_of(
-        Alike(NodeId(f"n{at}"), kind(score, facts, is_held=is_held), 1) for at, facts, score, is_held in gpus
+        Alike(NodeId(f"n{at}"), kind(score, facts, has_hold=has_hold), 1) for at, facts, score, has_hold in gpus
     )
 
 
@@ -104,13 +104,13 @@ def test_probation_is_admitted_by_some_tiers_and_so_not_healthy() -> None:
 
 
 def test_work_on_a_gpu_is_no_reason_against_its_health_and_a_hold_counts_only_while_it_is_free() -> None:
-    assert kind(100, replace(SOUND, is_assigned=True), is_held=True) == (100, Standing.HEALTHY, Use.IN_USE, True, True)
-    assert kind(100, is_held=True).use is Use.RESERVED
-    assert kind(0, replace(SOUND, standing=Standing.REPAIR), is_held=True).use is Use.OUT, "none can start there"
+    assert kind(100, replace(SOUND, is_assigned=True), has_hold=True) == (100, Standing.HEALTHY, Use.IN_USE, True, True)
+    assert kind(100, has_hold=True).use is Use.RESERVED
+    assert kind(0, replace(SOUND, standing=Standing.REPAIR), has_hold=True).use is Use.OUT, "none can start there"
 
 
 def test_where_the_policy_has_no_tier_nothing_is_admitted() -> None:
-    assert kind_of(SOUND, 100, (), is_held=False)[2:] == (Use.OUT, False, False)
+    assert kind_of(SOUND, 100, (), has_hold=False)[2:] == (Use.OUT, False, False)
 
 
 def test_a_group_of_nothing_and_a_retired_gpu_are_refused() -> None:
@@ -136,7 +136,7 @@ def test_gpus_without_a_group_are_in_none() -> None:
 def test_a_gpu_that_becomes_worse_raises_no_figure_of_its_group(gpus: Gpus, data: st.DataObject) -> None:
     before = rolled(gpus)
     at = data.draw(st.integers(0, len(gpus) - 1))
-    place, facts, score, is_held = gpus[at]
+    place, facts, score, has_hold = gpus[at]
     lower = data.draw(st.integers(0, 100 if score is None else score))
     change = data.draw(st.sampled_from(["score", "standing", "contact", "cordon", "report"]))
     if change == "standing":
@@ -148,7 +148,7 @@ def test_a_gpu_that_becomes_worse_raises_no_figure_of_its_group(gpus: Gpus, data
         facts = replace(facts, is_cordoned=True)
     elif change == "report":
         facts = replace(facts, is_reported=True)
-    after = rolled([*gpus[:at], (place, facts, lower if change == "score" else score, is_held), *gpus[at + 1 :]])
+    after = rolled([*gpus[:at], (place, facts, lower if change == "score" else score, has_hold), *gpus[at + 1 :]])
     assert all(new <= old for new, old in zip(figures(after), figures(before), strict=True))
 
 
@@ -157,7 +157,7 @@ def test_the_order_of_gpus_and_how_they_are_counted_together_do_not_matter(gpus:
     again = list(gpus)
     shuffled.shuffle(again)
     assert rolled(again) == rolled(gpus)
-    counted = Counter((NodeId(f"n{at}"), kind(score, facts, is_held=held)) for at, facts, score, held in gpus)
+    counted = Counter((NodeId(f"n{at}"), kind(score, facts, has_hold=hold)) for at, facts, score, hold in gpus)
     assert rollup_of(Alike(*key, count) for key, count in counted.items()) == rolled(gpus)
 
 
@@ -180,5 +180,5 @@ def test_figures_stay_in_order_and_each_gpu_has_one_use(gpus: Gpus) -> None:
 
 def test_every_use_is_reached() -> None:
     facts = (SOUND, replace(SOUND, is_assigned=True), replace(SOUND, is_cordoned=True))
-    uses = {kind(100, each, is_held=held).use for each, held in itertools.product(facts, (False, True))}
+    uses = {kind(100, each, has_hold=hold).use for each, hold in itertools.product(facts, (False, True))}
     assert uses == set(Use)
