@@ -18,12 +18,13 @@ from control.policy.policies import active_policy
 from health.rollup.rollup import Alike, GpuKind, Rollup, Use, kind_of, rollups_by
 from health.standing.admission import AdmissionFacts
 from health.standing.standing import is_reclaimable_only
-from muster.db.models import HealthRollup, RollupRound
+from muster.db.models import Gpu, HealthRollup, RollupRound
 from muster.db.queries.admission import FACTS_BY_GROUP
 from muster.domain.gpu.rollup_groups import GroupKind, RoundStep
 from muster.domain.ids import NodeId, TenantId
 from muster.domain.policy.document import Policy
 from muster.domain.principals import system_principal
+from muster.domain.states import Standing
 from muster.domain.times import to_ms
 
 TAKE: Final = declare_action("rollups.take")
@@ -74,9 +75,13 @@ _NUM_KEYS: Final = len(_Group._fields)
 
 
 def take_once(units: UnitOfWorkFactory) -> bool:
-    """Take the round of the present five minutes. Return False where it is taken already."""
+    """Take the round of the present five minutes. Return False where it is taken already, or there is no GPU yet.
+
+    A round of nothing would count as the first of its hour and day, and no later one of these would stay.
+    """
     with units.read() as session:
-        if session.get(RollupRound, beginning_of(units.clock(), EVERY)) is not None:
+        has_gpus = session.scalar(select(exists().where(Gpu.standing != Standing.RETIRED)))
+        if not has_gpus or session.get(RollupRound, beginning_of(units.clock(), EVERY)) is not None:
             return False
     with units.begin(_PRINCIPAL, TAKE, quiet=True) as unit:
         at = beginning_of(unit.now, EVERY)

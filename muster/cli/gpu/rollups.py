@@ -1,8 +1,8 @@
 """``muster gpu rollup`` shows the health and capacity of groups of GPUs, now, at a time, and over time."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from itertools import islice
 from typing import Annotated, Any, Final, Literal
 
@@ -20,6 +20,8 @@ from muster.documents.rollups import Rollup
 
 By = Literal["node", "rack", "cohort", "site", "model", "tenant", "fleet"]
 Step = Literal["5m", "1h", "1d"]
+RECENT: Final = timedelta(days=2)
+"""All rounds are kept so long by default; the step then is the finest."""
 STEP_NAMES: Final = {"5m": "five_minutes", "1h": "hour", "1d": "day"}
 ROLLUP_COLUMNS: Final = (
     Column("SCORE", lambda item: f"{item['score']:.1f}"),
@@ -47,7 +49,10 @@ class PastOptions:
     at: Annotated[str | None, typer.Option(help=parameter_help("list_rollups.at", MOMENT))] = None
     since: Annotated[str | None, typer.Option(help=parameter_help("list_rollups.since", MOMENT))] = None
     until: Annotated[str | None, typer.Option(help=parameter_help("list_rollups.until", MOMENT))] = None
-    step: Annotated[Step | None, typer.Option(help=parameter_help("list_rollups.step", "By default 1h."))] = None
+    step: Annotated[
+        Step | None,
+        typer.Option(help=parameter_help("list_rollups.step", "By default 5m of the last two days, else 1h.")),
+    ] = None
     is_past: Annotated[bool, typer.Option("--history", help="All that is kept of the past, the oldest first.")] = False
 
     def query(self) -> dict[str, Any]:
@@ -59,7 +64,9 @@ class PastOptions:
             return found
         if self.at is not None:
             raise unfit("--at", "it asks for one instant; --history, --since, --until and --step ask for a stretch")
-        return {**found, "step": STEP_NAMES[self.step or "1h"]}
+        since = found["since"]
+        is_recent = since is not None and datetime.fromisoformat(since) >= now - RECENT
+        return {**found, "step": STEP_NAMES[self.step or ("5m" if is_recent else "1h")]}
 
     @property
     def is_stretch(self) -> bool:
@@ -90,12 +97,21 @@ def rollup(
     name = Column(by.upper(), name_of, is_text=by == "cohort")
     columns = ((AT,) if past.is_stretch else ()) + (name, *ROLLUP_COLUMNS)
     notes = [f"as of {moment_of(shown[0]['at'])}"] if shown and not past.is_stretch else []
-    empty = "Nothing is recorded of that; a running control plane records every five minutes."
-    return Listing(shown, columns, empty, [*notes, *([_cut(limit)] if has_more else [])])
+    return Listing(shown, columns, _empty(by, group), [*notes, *([_cut(limit)] if has_more else [])])
+
+
+def _empty(by: str, group: Sequence[str] | None) -> str:
+    if group:
+        return f"No such {by} is recorded. `muster gpu rollup --by {by} --wide` lists names and keys."
+    if by == "tenant":
+        return "No tenant had a GPU: a tenant has a record while it has one."
+    return "Nothing is recorded of that; a running control plane records every five minutes."
 
 
 def name_of(item: Document) -> str:
     """Return the group's name for a person."""
+    if item["by"] == "cohort":
+        return str(item["key"]).replace("|", " ")  # it is folded at blanks
     if item["name"] is not None:
         return str(item["name"])
     return "fleet" if item["by"] == "fleet" else item["key"] or f"no {item['by']}"

@@ -152,11 +152,14 @@ def test_a_round_waits_for_no_lock_of_a_gpu(world: World, engine: Engine) -> Non
         assert take_once(world.units)
 
 
-def test_an_empty_fleet_has_a_round_without_groups(units: UnitOfWorkFactory) -> None:
+def test_a_fleet_that_is_still_empty_has_no_round_and_its_first_is_the_first_of_the_day(
+    units: UnitOfWorkFactory, clock: SetClock
+) -> None:
+    assert not take_once(units)
+    enrol_host(units, "beta")
     assert take_once(units)
     with units.read() as session:
-        assert session.scalar(select(func.count()).select_from(RollupRound)) == 1
-        assert session.scalar(select(func.count()).select_from(HealthRollup)) == 0
+        assert session.scalars(select(RollupRound.step)).all() == [RoundStep.DAY]
 
 
 def test_history_is_as_of_a_time_and_of_a_span(world: World) -> None:
