@@ -69,16 +69,16 @@ def _ms(moment: datetime) -> int:
     return round(moment.timestamp() * 1000)
 
 
-def sparkline(past: Sequence[GroupRollup], shown: Range, now: datetime) -> str:
-    """Return the path of the group's score, 0 at the foot and 100 at the top; it breaks where rounds are missing."""
+def sparkline(past: Sequence[tuple[datetime, int]], shown: Range, now: datetime) -> str:
+    """Return the path of scores in tenths, 0 at the foot and 100 at the top; it breaks where rounds are missing."""
     began, least = now - shown.length, _gap(shown)
     found: list[str] = []
     last: datetime | None = None
-    for each in past:
-        is_broken = last is None or each.taken_at - last > least
-        last = each.taken_at
-        x = WIDTH * max((each.taken_at - began) / shown.length, 0.0)
-        y = _EDGE + (HEIGHT - 2 * _EDGE) * (1 - each.rollup.score_tenths / 1000)
+    for taken_at, score_tenths in past:
+        is_broken = last is None or taken_at - last > least
+        last = taken_at
+        x = WIDTH * max((taken_at - began) / shown.length, 0.0)
+        y = _EDGE + (HEIGHT - 2 * _EDGE) * (1 - score_tenths / 1000)
         found.append(f"{'M' if is_broken else 'L'}{x:.1f} {y:.1f}")
         if is_broken:
             found.append("h0.5")  # one point alone is drawn, too

@@ -1,6 +1,7 @@
 """Page of capacity: the fleet or one group over time, and all groups of a kind, the worst first."""
 
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Annotated, Any, Final
 
 from fastapi import APIRouter, Depends, Query, Request
@@ -15,7 +16,7 @@ from console.session import Viewer, sees
 from control.core.paging import Part
 from control.core.unit_of_work import UnitOfWork
 from control.health import rollup_reads
-from control.health.rollup_reads import GroupRollup, RollupFilter, list_rollups, past_of
+from control.health.rollup_reads import GroupRollup, RollupFilter, list_rollups, past_scores
 from muster.domain.gpu.rollup_groups import GroupKind, RoundStep
 from muster.domain.principals import Permission
 
@@ -62,8 +63,8 @@ def capacity_charts(request: Request, viewer: GpuReader, chosen: Chosen) -> Resp
     kind, key = chosen.drawn
 
     def read(unit: UnitOfWork) -> dict[str, Any]:
-        past = past_of(unit, kind, [key], chosen.range.span(unit.now), chosen.range.step)
-        return charts_of(past[key], chosen.range, unit.now)
+        wanted = RollupFilter(kind, [key], span=chosen.range.span(unit.now), step=chosen.range.step)
+        return charts_of(list_rollups(unit, wanted, Part(None)), chosen.range, unit.now)
 
     return JSONResponse(reading(dependencies_of(request).units, viewer.principal, rollup_reads.READ, read))
 
@@ -73,11 +74,12 @@ def groups_in(unit: UnitOfWork, kind: GroupKind, shown: Range, limit: int) -> di
     found = list_rollups(unit, RollupFilter(kind), Part(limit + 1))
     keys = [each.rollup.key for each in found[:limit]]
     step = RoundStep.HOUR if shown is Range.DAY else RoundStep.DAY
-    past = past_of(unit, kind, keys, shown.span(unit.now), step)
+    past = past_scores(unit, kind, keys, shown.span(unit.now), step)
     groups = [(each, _line(each, past[each.rollup.key], shown, unit)) for each in found[:limit]]
     return {"groups": groups, "has_more_groups": len(found) > limit}
 
 
-def _line(newest: GroupRollup, past: list[GroupRollup], shown: Range, unit: UnitOfWork) -> str:
-    is_drawn = bool(past) and past[-1].taken_at == newest.taken_at
-    return sparkline(past if is_drawn else [*past, newest], shown, unit.now)
+def _line(newest: GroupRollup, past: list[tuple[datetime, int]], shown: Range, unit: UnitOfWork) -> str:
+    """Return the line up to the newest round, which is seldom the first of its hour or day."""
+    last = newest.taken_at, newest.rollup.score_tenths
+    return sparkline(past if past[-1:] == [last] else [*past, last], shown, unit.now)

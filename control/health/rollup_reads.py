@@ -9,7 +9,7 @@ from typing import Any, Final
 import msgspec
 from sqlalchemy import ColumnElement, Select, func, null, or_, select
 
-from control.core.paging import ALWAYS, Part, Sort, SortKey, Span, number_in
+from control.core.paging import Part, Sort, SortKey, Span, number_in
 from control.core.records import record_of
 from control.core.unit_of_work import UnitOfWork, declare_action
 from control.core.visibility import only_tenant_of
@@ -95,6 +95,26 @@ def list_rollups(unit: UnitOfWork, wanted: RollupFilter, part: Part) -> Sequence
         ForbiddenError: a tenant asks for other groups than tenants.
         InvalidCursorError: the round of the page before is not kept any more.
     """
+    conditions = _conditions(unit, wanted, part)
+    found = unit.session.execute(part.of(_query(wanted.kind).where(*conditions), SORT))
+    return [GroupRollup(record_of(row, HealthRollupRecord), taken_at, name) for row, taken_at, name in found]
+
+
+def past_scores(
+    unit: UnitOfWork, kind: GroupKind, keys: Sequence[str], span: Span, step: RoundStep
+) -> dict[str, list[tuple[datetime, int]]]:
+    """Return the instants and scores, in tenths, of each group by its key, the oldest round first."""
+    past: dict[str, list[tuple[datetime, int]]] = {key: [] for key in keys}
+    if keys:
+        wanted = RollupFilter(kind, keys, span=span, step=step)
+        columns = select(HealthRollup.key, RollupRound.taken_at, HealthRollup.score_tenths)
+        query = columns.join(RollupRound, RollupRound.at == HealthRollup.at).order_by(HealthRollup.at)
+        for key, taken_at, score in unit.session.execute(query.where(*_conditions(unit, wanted, Part(None)))):
+            past[key].append((taken_at, score))
+    return past
+
+
+def _conditions(unit: UnitOfWork, wanted: RollupFilter, part: Part) -> list[ColumnElement[bool]]:
     unit.principal.require(Permission.JOB_READ)
     own = only_tenant_of(unit.principal)
     if own is not None and wanted.kind is not GroupKind.TENANT:
@@ -105,22 +125,8 @@ def list_rollups(unit: UnitOfWork, wanted: RollupFilter, part: Part) -> Sequence
     if wanted.keys:
         conditions.append(_is_named(wanted.kind, wanted.keys))
     if wanted.span is None:
-        conditions.append(HealthRollup.at == _round(unit, wanted, part))
-    else:
-        conditions += [*wanted.span.conditions(HealthRollup.at), RollupRound.step.in_(_LONGER[wanted.step])]
-    found = unit.session.execute(part.of(_query(wanted.kind).where(*conditions), SORT))
-    return [GroupRollup(record_of(row, HealthRollupRecord), taken_at, name) for row, taken_at, name in found]
-
-
-def past_of(
-    unit: UnitOfWork, kind: GroupKind, keys: Sequence[str], span: Span = ALWAYS, step: RoundStep = RoundStep.HOUR
-) -> dict[str, list[GroupRollup]]:
-    """Return the past of each group by its key, the oldest round first."""
-    found: dict[str, list[GroupRollup]] = {key: [] for key in keys}
-    if keys:
-        for each in list_rollups(unit, RollupFilter(kind, keys, span=span, step=step), Part(None)):
-            found[each.rollup.key].append(each)
-    return found
+        return [*conditions, HealthRollup.at == _round(unit, wanted, part)]
+    return [*conditions, *wanted.span.conditions(HealthRollup.at), RollupRound.step.in_(_LONGER[wanted.step])]
 
 
 def _query(kind: GroupKind) -> Select[*tuple[Any, ...]]:

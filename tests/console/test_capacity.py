@@ -1,7 +1,7 @@
 """The page of capacity: the fleet and its groups over time, and the worst racks on the page of the fleet."""
 
 from dataclasses import replace
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Any
 
 from sqlalchemy import update
@@ -9,10 +9,8 @@ from sqlalchemy import update
 from console.capacity_charts import HEIGHT, WIDTH, Range, sparkline
 from control.core.unit_of_work import utc_now
 from control.fleet import inventory
-from control.health.rollup_reads import GroupRollup, HealthRollupRecord
 from control.health.rollups import take_once
 from muster.db.models import Gpu, Node
-from muster.domain.gpu.rollup_groups import GroupKind
 from muster.domain.states import Contact
 from tests.console.conftest import Console
 from tests.fleet_factory import OPERATOR, enrol_host
@@ -86,14 +84,8 @@ def test_a_tenant_sees_no_capacity_of_others(seen: Console) -> None:
 def test_a_line_of_scores_ends_at_its_edge_and_breaks_where_rounds_are_missing() -> None:
     now = utc_now()
 
-    def at(hours: float, score: int) -> GroupRollup:
-        counts: dict[str, Any] = {
-            name: 0 for name in HealthRollupRecord.__struct_fields__ if name not in {"at", "kind", "key"}
-        }
-        row = HealthRollupRecord(
-            **{**counts, "at": now, "kind": GroupKind.RACK, "key": "", "standings": {}, "score_tenths": score}
-        )
-        return GroupRollup(row, now - timedelta(hours=hours), None)
+    def at(hours: float, score_tenths: int) -> tuple[datetime, int]:
+        return now - timedelta(hours=hours), score_tenths
 
     path = sparkline([at(24, 1000), at(23, 0), at(1, 500), at(0, 1000)], Range.DAY, now)
     assert path.split(" h0.5 ")[0] == "M0.0 2.0"

@@ -34,7 +34,7 @@ CREATE TABLE health_rollups (
     num_reserved integer NOT NULL,
     num_free integer NOT NULL,
     standings jsonb NOT NULL,
-    CONSTRAINT pk_health_rollups PRIMARY KEY (at, kind, key),
+    CONSTRAINT pk_health_rollups PRIMARY KEY (kind, at, key),
     CONSTRAINT ck_health_rollups_kind CHECK (kind IN ('node', 'rack', 'cohort', 'site', 'model', 'tenant', 'fleet')),
     CONSTRAINT ck_health_rollups_scores CHECK (score_tenths BETWEEN 0 AND mean_tenths AND mean_tenths <= 1000),
     CONSTRAINT ck_health_rollups_uses CHECK (num_in_use + num_reserved + num_free <= num_gpus AND num_gpus > 0)

@@ -34,7 +34,7 @@ class HealthRollup(Base):
 
     __tablename__ = "health_rollups"
     __table_args__ = (
-        PrimaryKeyConstraint("at", "kind", "key"),
+        PrimaryKeyConstraint("kind", "at", "key"),
         Index("ix_health_rollups_past", "kind", "key", "at"),
         CheckConstraint("score_tenths BETWEEN 0 AND mean_tenths AND mean_tenths <= 1000", name="scores"),
         CheckConstraint("num_in_use + num_reserved + num_free <= num_gpus AND num_gpus > 0", name="uses"),

@@ -12,7 +12,7 @@ from control.core.paging import Part, Span
 from control.core.unit_of_work import UnitOfWorkFactory
 from control.fleet import inventory
 from control.health import rollup_reads
-from control.health.rollup_reads import GroupRollup, RollupFilter, list_rollups, past_of
+from control.health.rollup_reads import GroupRollup, RollupFilter, list_rollups, past_scores
 from control.health.rollups import ROUNDS_A_SWEEP, drop_expired, take_once
 from control.policy.policies import ACTIVATE, store_policy
 from control.system.retention import sweep_once
@@ -173,8 +173,8 @@ def test_history_is_as_of_a_time_and_of_a_span(world: World) -> None:
     assert world.scores(GroupKind.RACK, span=Span(began)) == [("r1", 1000), ("r2", 1000), ("r1", 550), ("r2", 1000)]
     assert world.scores(GroupKind.RACK, span=Span(None, began + timedelta(hours=1))) == [("r1", 1000), ("r2", 1000)]
     with world.units.begin(OPERATOR, rollup_reads.READ, dry_run=True, quiet=True) as unit:
-        past = past_of(unit, GroupKind.RACK, ["r1", "gone"])
-    assert [[each.rollup.score_tenths for each in past[key]] for key in ("r1", "gone")] == [[1000, 550], []]
+        past = past_scores(unit, GroupKind.RACK, ["r1", "gone"], Span(), RoundStep.HOUR)
+    assert past == {"r1": [(began, 1000), (world.clock(), 550)], "gone": []}
 
 
 def test_the_first_round_of_each_hour_and_day_is_its_own_also_after_an_outage(world: World) -> None:
