@@ -40,7 +40,7 @@ def test_a_place_holds_at_every_width_and_in_both_themes(console: Browsing, flee
     console.see(PLACES[place])
 
 
-@pytest.mark.parametrize("place", ["capacity", "capacity?by=node&range=7d"])
+@pytest.mark.parametrize("place", ["capacity", "capacity?by=node&range=7d", "capacity?by=cohort&range=1y"])
 def test_capacity_is_drawn_at_every_width_and_in_both_themes(console: Browsing, fleet: SmallFleet, place: str) -> None:
     console.inspect_in_each_check(f"/console/{place}", ready=CHARTED)
     console.see("Delivered GPUs by use")
