@@ -60,6 +60,7 @@ from api.v1 import (
     policies,
     quotas,
     reclaims,
+    rollups,
     secrets,
     system,
     system_figures,
@@ -153,6 +154,7 @@ def _routes() -> Sequence[BaseRoute]:
         bulk_changes,
         incidents,
         pair_probes,
+        rollups,
     )
     records = (events, audit, policies, system_figures, ledger)
     of_jobs = (log_lines, outputs, checkpoint_files, training, bundles, verdicts, reclaims)

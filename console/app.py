@@ -18,6 +18,7 @@ from api.problems import answer_fault, error_of
 from console.live_map import LiveMaps
 from console.pages import (
     access,
+    capacity,
     cohorts,
     find,
     fleet,
@@ -70,6 +71,7 @@ _PAGE_MODULES: Final = (
     gpus,
     gpu_changes,
     cohorts,
+    capacity,
     nodes,
     node_maintenance,
     rack_pairs,

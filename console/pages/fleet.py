@@ -10,12 +10,16 @@ from starlette.responses import RedirectResponse, Response
 from api.dependencies import dependencies_of
 from api.reading import reading
 from api.streams import sse
+from console.capacity_charts import Range
 from console.live_map import LiveMaps, encoded
 from console.pages import start
+from console.pages.capacity import WORST_SHOWN, groups_in
 from console.rendering import is_fragment, pages_of, takes_gzip
 from console.session import Viewer, sees
 from control.fleet.fault_timeline import READ, fault_timelines
 from control.fleet.fleet_map import FleetMap, fleet_map, gpu_at
+from control.health import rollup_reads
+from muster.domain.gpu.rollup_groups import GroupKind
 from muster.domain.principals import Permission
 
 router = APIRouter()
@@ -36,9 +40,22 @@ def fleet_page(
     if is_fragment(request):  # a live page requests it after each change: without the map, which it does not show
         return pages_of(request).page(request, "parts/fault_timelines.html", viewer, place="fleet", **shown)
     counts = _counts(fleet_map(units, viewer.principal))
+    shown |= _racks(request, viewer) if viewer.may(Permission.GPU_READ) else {"groups": [], "has_more_groups": False}
     return pages_of(request).page(
         request, "fleet.html", viewer, place="fleet", **counts, **shown, **_first_steps(request, viewer)
     )
+
+
+def _racks(request: Request, viewer: Viewer) -> dict[str, Any]:
+    """Return the worst racks with the last day of each."""
+    units = dependencies_of(request).units
+    found = reading(
+        units,
+        viewer.principal,
+        rollup_reads.READ,
+        lambda unit: groups_in(unit, GroupKind.RACK, Range.DAY, WORST_SHOWN),
+    )
+    return {**found, "by": GroupKind.RACK, "range": Range.DAY}
 
 
 def _first_steps(request: Request, viewer: Viewer) -> dict[str, Any]:

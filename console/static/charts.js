@@ -2,7 +2,9 @@
 //
 //   <div data-charts="URL"></div>, the document there:
 //   {charts: [{title, unit, note, x: "step" | "time" | "rank", is_bars, lines: [{name, points: [[x, y]], is_past}],
-//              marks: [{at, words, kind: "change" | "bad" | "saved", label}]}], refresh_s}
+//              marks: [{at, words, kind: "change" | "bad" | "saved", label}], range: [from, until], is_stacked,
+//              bounds: [least y, greatest y]}], refresh_s}
+//   ``tone`` of a line: one of our own colours. Of a stacked chart the lines are areas on each other, except for one that ``is_over`` them.
 //   or, of one GPU: {series: [{name, unit, points}], marks: [{at, words}], range: [from, until]}, a chart each over time.
 //
 // Each chart has its numbers as a table too, for screen readers and for who copies them.
@@ -113,7 +115,9 @@ function makeFigure(spec, name) {
 
 const sayNumber = (value) => (value === null || value === undefined ? "–"
   : Math.abs(value) >= 1000 ? Math.round(value).toLocaleString("en") : String(Number(value.toPrecision(4))));
-const sayX = (spec, x) => (spec.x === "time" ? new Date(x).toISOString().slice(11, 19) : `${spec.x} ${x.toLocaleString("en")}`);
+const isOfDays = (spec) => spec.range && spec.range[1] - spec.range[0] >= 86_400_000;
+const sayTime = (spec, x) => (isOfDays(spec) ? new Date(x).toISOString().slice(0, 16).replace("T", " ") : new Date(x).toISOString().slice(11, 19));
+const sayX = (spec, x) => (spec.x === "time" ? sayTime(spec, x) : `${spec.x} ${x.toLocaleString("en")}`);
 
 function inWords(spec) {
   const parts = spec.lines.filter((line) => line.points.length).map((line) => {
@@ -177,7 +181,7 @@ function optionOf(spec) {
       axisLabel: { color: ink, fontSize: 11, hideOverlap: true },
     },
     yAxis: {
-      type: "value", scale: !isBars, splitNumber: 3, splitLine: { lineStyle: { color: token("--line") } },
+      type: "value", scale: !isBars && !spec.is_stacked, min: spec.bounds?.[0], max: spec.bounds?.[1], interval: spec.bounds ? (spec.bounds[1] - spec.bounds[0]) / 4 : undefined, splitNumber: 3, splitLine: { lineStyle: { color: token("--line") } },
       axisLabel: { color: ink, fontSize: 11, formatter: sayNumber },
     },
     series: lines.map((line, place) => (isBars ? bars(line) : seriesOf(spec, line, place, place === lines.length - 1))),
@@ -189,6 +193,7 @@ const STROKES = ["solid", [5, 3], [2, 2]];
 
 // Lines of equal rank differ by colour and by stroke, and each says its name at its end.
 function strokeOf(spec, line, place) {
+  if (line.tone) return { colour: token(`--${line.tone}`), width: line.is_over ? 1.8 : 1, type: line.is_over ? [5, 3] : "solid" };
   if (line.is_past !== undefined || spec.lines.length === 1) {
     return { colour: token(line.is_past ? "--ink-3" : "--accent"), width: line.is_past ? 1.2 : 1.8, type: line.is_past ? [4, 3] : "solid" };
   }
@@ -200,6 +205,7 @@ function seriesOf(spec, line, place, carriesMarks) {
   return {
     name: line.name, type: "line", data: line.points, symbol: line.points.length < 2 ? "circle" : "none", symbolSize: 5, color: colour,
     lineStyle: { color: colour, width, type },
+    ...(spec.is_stacked && !line.is_over ? { stack: "all", areaStyle: { color: colour, opacity: 0.35 } } : {}),
     ...(carriesMarks ? { markLine: across(spec), markPoint: along(spec) } : {}),
   };
 }

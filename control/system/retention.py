@@ -25,6 +25,7 @@ from sqlalchemy import (
 
 from control.core.batches import delete_oldest, in_batches
 from control.core.unit_of_work import UnitOfWork, UnitOfWorkFactory, declare_action
+from control.health import rollups
 from control.incidents.storage_attribution import is_standing, take_turn
 from control.policy.policies import active_policy
 from control.system import log_days
@@ -206,4 +207,5 @@ _DROPS: Final[Mapping[str, Callable[[UnitOfWork, int], int]]] = {
     "training_steps": thin_steps,
     "ledger_entries": _drop_ledger_entries,
     "ledger_facts": _drop_ledger_facts,
+    "rollups": rollups.drop_expired,
 }

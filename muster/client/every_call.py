@@ -10,6 +10,7 @@ from muster.client.ledger import LedgerCalls
 from muster.client.outputs import OutputCalls
 from muster.client.persons import PersonCalls
 from muster.client.policies import PolicyCalls
+from muster.client.rollups import RollupCalls
 from muster.client.secrets import SecretCalls
 from muster.client.tenants import TenantCalls
 
@@ -21,6 +22,7 @@ class EveryCall(
     GpuCalls,
     GpuPastCalls,
     FleetCalls,
+    RollupCalls,
     BulkCalls,
     LedgerCalls,
     TenantCalls,

@@ -169,6 +169,7 @@ from muster.documents.policies import (
     PolicyPage,
     PolicyVersion,
 )
+from muster.documents.rollups import Rollup, RollupPage
 from muster.documents.secrets import (
     ChangedSecret,
     ChangedSecretKeys,
@@ -407,6 +408,8 @@ __all__ = [
     "Repair",
     "Residency",
     "Restart",
+    "Rollup",
+    "RollupPage",
     "Secret",
     "SecretKey",
     "SecretKeyPage",

@@ -10,6 +10,7 @@ from typing import Final
 from sqlalchemy import select
 
 from control.fleet import cordons, inventory
+from control.health.rollups import take_once
 from control.policy.policies import ACTIVATE
 from control.telemetry.intake import Intake, IntakeLimits
 from control.telemetry.reports import IncomingReport, Outcome
@@ -81,12 +82,14 @@ def small_fleet(control_plane: ControlPlane) -> SmallFleet:
     evaluation = played.submit_by(played.other, name="evaluation", shape={"gpus_per_node": 2})
     for job_id in (hit_job, victim, evaluation):
         played.run(job_id)
+    take_once(played.units)
     _end_two(played)
     _give_back_once(played, victim)
     gpu = _lose_a_gpu(played, hit_job)
     beneficiary = _ask_again(played, victim)
     _keep_out_of_work(played)
     played.minutes_ago(0)
+    take_once(played.units)
     _print_lines_about_faults(played, hit_job)
     _report_an_hour(played, busy={*played.gpus_of(hit_job), *played.gpus_of(victim), *played.gpus_of(evaluation)})
     control_plane.report_events()
@@ -117,10 +120,12 @@ def _give_back_once(played: PlayedFleet, victim: JobId) -> None:
     played.save(victim, 130)
     played.end(victim, RECLAIMED)
     played.run(reserved)
+    take_once(played.units)
     played.minutes_ago(35)
     played.end(reserved, DONE)
     played.run(victim)
     played.resume(victim, 130)
+    take_once(played.units)
 
 
 def _print_lines_about_faults(played: PlayedFleet, job_id: JobId) -> None:
@@ -151,6 +156,7 @@ def _lose_a_gpu(played: PlayedFleet, job_id: JobId) -> GpuUuid:
     played.save(job_id, 120)
     played.minutes_ago(16)
     played.train(job_id, 121, 180)
+    take_once(played.units)
     played.minutes_ago(6)
     played.train(job_id, 181, 215)
     played.save(job_id, 210)

@@ -41,6 +41,18 @@ def test_a_place_holds_at_every_width_and_in_both_themes(console: Browsing, flee
     console.see(PLACES[place])
 
 
+@pytest.mark.parametrize("place", ["capacity", "capacity?by=node&range=7d", "capacity?by=cohort&range=1y"])
+def test_capacity_is_drawn_at_every_width_and_in_both_themes(console: Browsing, fleet: SmallFleet, place: str) -> None:
+    console.inspect_in_each_check(f"/console/{place}", ready=CHARTED)
+    console.see("Delivered GPUs by use")
+    drawn = console.page.get_by_role("img", name="Delivered GPUs by use").get_attribute("aria-label") or ""
+    assert "out: from 0" in drawn, "the chart is there as text, too"
+    console.page.get_by_role("link", name="rack", exact=True).click()
+    console.page.get_by_role("link", name="rack-3", exact=True).click()
+    console.see("rack-3")
+    assert "group=rack-3" in console.page.url
+
+
 def test_what_is_empty_reports_it_and_what_would_fill_it(console: Browsing, fleet: SmallFleet) -> None:
     for place, words in EMPTY.items():
         console.open(f"/console/{place}")

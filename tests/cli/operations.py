@@ -103,6 +103,7 @@ COMMANDS: Final = {
     "GET /v1/policies/{version}": "policy show",
     "GET /v1/policy": "policy show",
     "POST /v1/policy/check": "policy check",
+    "GET /v1/health/rollups": "gpu rollup",
     "GET /v1/rack-pairs": "node rack-pairs",
     "GET /v1/ledger": "ledger show",
     "GET /v1/ledger/entries": "ledger entries",

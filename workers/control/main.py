@@ -33,6 +33,7 @@ from control.health.evacuation import evacuate_once
 from control.health.judge import BATCH, judge_once
 from control.health.peers import PeerRounds
 from control.health.pending import has_burn_ins, judges_work
+from control.health.rollups import take_once as take_rollups_once
 from control.health.rule_cordons import hold_nodes_once
 from control.health.rule_repairs import start_repairs_once
 from control.health.suspicion import hold_suspects_once
@@ -62,6 +63,7 @@ BURN_IN_S: Final = 0.5
 SWEEP_S: Final = 60.0
 TELEMETRY_S: Final = 15.0
 FAILURES_S: Final = 60.0
+ROLLUPS_S: Final = 10.0
 ENERGY_S: Final = 10.0
 PEERS_S: Final = 60.0
 KINDS_S: Final = 60.0
@@ -122,6 +124,7 @@ def keepers(units: UnitOfWorkFactory, broker_url: str, store: ObjectStore | None
         Loop("lost_content", _pressing(LOST_S, lambda: keep_lost_content(units, store)), is_vital=False),
         Loop("ledger", _pressing(LEDGER_S, lambda: keep_ledger_once(units)), is_vital=False),
         Loop("failure_rates", _paced(FAILURES_S, lambda: count_once(units))),
+        Loop("rollups", _paced(ROLLUPS_S, lambda: take_rollups_once(units)), is_vital=False),
     ]
 
 

@@ -15,6 +15,7 @@ from muster.cli.framework.output import Done, DryRun, Listing, Page, changes, re
 from muster.cli.framework.pending import once
 from muster.cli.framework.profile import open_client
 from muster.cli.framework.tables import Column, Document
+from muster.cli.gpu import rollups
 from muster.cli.gpu.gpu_history import register
 from muster.cli.gpu.gpu_texts import gpu_lines, standing_words, started_words
 
@@ -205,3 +206,4 @@ def _do(gpu: str, work: "Callable[[RestClient, str], Document]") -> Done:
 
 
 register(app)
+rollups.register(app)

@@ -39,6 +39,7 @@ from muster.db.models.policies import PolicyVersion
 from muster.db.models.preflights import PlacementPreflight
 from muster.db.models.quotas import Quota
 from muster.db.models.reclaims import GpuHold, Reclaim
+from muster.db.models.rollups import HealthRollup, RollupRound
 from muster.db.models.secrets import JobSecret, Secret, SecretVersion
 from muster.db.models.storage_faults import StorageFault
 from muster.db.models.telemetry import (
@@ -85,6 +86,7 @@ __all__ = [
     "GpuHoldSpan",
     "GpuOverride",
     "GpuStandingChange",
+    "HealthRollup",
     "IdempotencyKey",
     "Incident",
     "Job",
@@ -113,6 +115,7 @@ __all__ = [
     "Quota",
     "Reclaim",
     "Repair",
+    "RollupRound",
     "Secret",
     "SecretVersion",
     "SequenceHead",

@@ -11,6 +11,7 @@ from sqlalchemy import (
     ColumnElement,
     Exists,
     Select,
+    Subquery,
     and_,
     any_,
     bindparam,
@@ -25,8 +26,8 @@ from sqlalchemy import (
 from sqlalchemy.orm import InstrumentedAttribute
 
 from muster.db.base import UtcTimestamp
-from muster.db.models import AllocationGpu, BurnIn, Cordon, Gpu, GpuOverride, Node, StoredSignal
-from muster.db.queries.assignments import IS_ASSIGNED
+from muster.db.models import AllocationGpu, BurnIn, Cordon, Gpu, GpuHold, GpuOverride, Node, StoredSignal
+from muster.db.queries.assignments import HOLDERS, IS_ASSIGNED
 from muster.db.queries.effective_standing import (
     among,
     cordon_stands,
@@ -35,6 +36,7 @@ from muster.db.queries.effective_standing import (
     override_in_force,
     override_stands,
 )
+from muster.domain.residency import SITE_LABEL
 from muster.domain.states import BurnInState, Contact, Standing
 
 _NOW: Final = bindparam("now", type_=UtcTimestamp())
@@ -120,8 +122,12 @@ def facts_of_gang(nodes: ColumnElement[Any], gpus: ColumnElement[Any]) -> Select
 
 
 def _read_once(assigned: Select[*tuple[Any, ...]]) -> Select[*tuple[Any, ...]]:
+    return _rare_read_once(among(assigned, Gpu.uuid))
+
+
+def _rare_read_once(is_assigned: ColumnElement[bool]) -> Select[*tuple[Any, ...]]:
     return _facts(
-        among(assigned, Gpu.uuid),
+        is_assigned,
         among(select(BurnIn.gpu_uuid).where(_RUNS), Gpu.uuid),
         _REPORTED,
         is_cordoned(_NOW),
@@ -164,14 +170,28 @@ def facts_of_fleet() -> Select[*tuple[Any, ...]]:
     return _read_once(select(AllocationGpu.gpu_uuid).where(IS_ASSIGNED)).add_columns(Gpu.score, Gpu.serial)
 
 
-def _by_kind() -> Select[*tuple[Any, ...]]:
-    facts = _with_node(_read_once(select(AllocationGpu.gpu_uuid).where(IS_ASSIGNED))).subquery()
+def _by_kind(facts: Subquery, *more: str) -> Select[*tuple[Any, ...]]:
+    """Return how many GPUs have equal facts, and are equal in ``more``: these first, since rows are sorted by them."""
     is_young = facts.c.standing == literal_column(f"'{Standing.PROBATION.value}'")
     since = case((is_young, facts.c.standing_since)).label("standing_since")
     names = ("standing", "contact", "is_mig_enabled", "is_cordoned", "is_assigned", "is_burning_in", "is_reported")
-    kind = [*(facts.c[name] for name in names), facts.c.override, since]
+    kind = [*(facts.c[name] for name in (*more, *names)), facts.c.override, since]
     return select(*kind, func.count().label("num_gpus")).group_by(*kind)
 
 
-FACTS_BY_KIND: Final = _by_kind()
+def _by_group() -> Select[*tuple[Any, ...]]:
+    held = among(select(GpuHold.gpu_uuid), Gpu.uuid).label("has_hold")
+    facts = (
+        _with_node(_rare_read_once(HOLDERS.c.tenant_id.is_not(None)))
+        .add_columns(Gpu.score, Gpu.model, Node.labels[SITE_LABEL].astext.label("site"), HOLDERS.c.tenant_id, held)
+        .outerjoin(HOLDERS, HOLDERS.c.gpu_uuid == Gpu.uuid)
+        .where(Gpu.standing != literal_column(f"'{Standing.RETIRED.value}'"))
+        .subquery()
+    )
+    return _by_kind(facts, "node_id", "rack", "cohort_key", "site", "model", "tenant_id", "score", "has_hold")
+
+
+FACTS_BY_KIND: Final = _by_kind(_with_node(_read_once(select(AllocationGpu.gpu_uuid).where(IS_ASSIGNED))).subquery())
 """How many GPUs of the fleet have equal facts: a row a kind. Takes the instant ``now``."""
+FACTS_BY_GROUP: Final = _by_group()
+"""The same with scores and holds, and apart by node, rack, cohort, site, model and tenant; without retired GPUs."""

@@ -5,9 +5,9 @@ States are constants in these, for the reason that ``admission`` gives.
 
 from typing import Final
 
-from sqlalchemy import literal_column, or_
+from sqlalchemy import literal_column, or_, select
 
-from muster.db.models import AllocationGpu
+from muster.db.models import Allocation, AllocationGpu
 from muster.db.stored_values import stored_value
 from muster.domain.states import AllocationState
 
@@ -21,3 +21,10 @@ IS_OR_WAS_ASSIGNED: Final = or_(
     IS_ASSIGNED, AllocationGpu.state == literal_column(f"'{stored_value(AllocationState.RELEASED)}'")
 )
 """True of every row. With a GPU's UUID it finds the GPU's rows in both indexes; without it, in neither."""
+HOLDERS: Final = (
+    select(AllocationGpu.gpu_uuid, Allocation.tenant_id)
+    .join(Allocation, Allocation.id == AllocationGpu.allocation_id)
+    .where(IS_ASSIGNED)
+    .subquery("h")
+)
+"""The tenant that has each assigned GPU. They are few compared with GPUs: a query of the fleet reads them once."""

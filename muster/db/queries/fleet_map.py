@@ -7,8 +7,8 @@ from typing import Any, Final
 from sqlalchemy import Connection, Text, bindparam, exists, func, select, text, type_coerce
 
 from muster.db.base import UtcTimestamp
-from muster.db.models import Allocation, AllocationGpu, Cordon, Gpu, Node
-from muster.db.queries.assignments import IS_ASSIGNED
+from muster.db.models import Cordon, Gpu, Node
+from muster.db.queries.assignments import HOLDERS
 from muster.db.queries.effective_standing import cordon_stands, effective_standing, has_own_cordon
 from muster.domain.gpu.metrics import INDEX
 from muster.domain.ids import TenantId
@@ -17,12 +17,6 @@ _UTILISATION: Final = INDEX["utilisation_percent"]
 _TEMPERATURE: Final = INDEX["temperature_c"]
 
 _NOW: Final = bindparam("now", type_=UtcTimestamp())
-_HOLDERS: Final = (
-    select(AllocationGpu.gpu_uuid, Allocation.tenant_id)
-    .join(Allocation, Allocation.id == AllocationGpu.allocation_id)
-    .where(IS_ASSIGNED)
-    .subquery("h")
-)
 # Holders are few compared with GPUs: they are read once and joined by hash, never looked up a row at a time. So are
 # cordons and overrides. The standing is read as its stored text, since our own type would cost more than the query.
 _GPUS: Final = (
@@ -31,11 +25,11 @@ _GPUS: Final = (
         Gpu.node_id,
         type_coerce(effective_standing(_NOW), Text),
         Gpu.score,
-        _HOLDERS.c.tenant_id,
+        HOLDERS.c.tenant_id,
         has_own_cordon(_NOW),
     )
     .join(Node, Node.id == Gpu.node_id)
-    .outerjoin(_HOLDERS, _HOLDERS.c.gpu_uuid == Gpu.uuid)
+    .outerjoin(HOLDERS, HOLDERS.c.gpu_uuid == Gpu.uuid)
     .order_by(Node.rack, Node.name, Node.id, Gpu.slot_index)
 )
 # Cut out of what ``control.telemetry.node_readings`` packs: a node's GPUs side by side.
@@ -63,7 +57,7 @@ _TENANTS: Final = text("SELECT id, name FROM tenants ORDER BY name")
 
 def gpu_rows(connection: Connection, tenant_id: TenantId | None, now: datetime) -> list[Any]:
     """Return (uuid, node id, effective standing, score, tenant id, has a cordon of its own) for each GPU."""
-    query = _GPUS if tenant_id is None else _GPUS.where(_HOLDERS.c.tenant_id == tenant_id)
+    query = _GPUS if tenant_id is None else _GPUS.where(HOLDERS.c.tenant_id == tenant_id)
     return list(connection.execute(query, {"now": now}))
 
 

@@ -88,6 +88,17 @@ PARAMETER_TEXTS: Final[dict[str, str]] = {
     "list_nodes.tier": "Only nodes on which a job of this tier has GPUs now.",
     "list_rack_pairs.limit": "The number of the worst pairs.",
     "list_reclaims.tier": "The victim's tier or the beneficiary's.",
+    "list_rollups.at": FieldText(
+        "As of this time (RFC 3339); the newest by default.", option="As of this time instead of the newest."
+    ),
+    "list_rollups.by": "By what GPUs are put into groups.",
+    "list_rollups.group": FieldText(
+        "Only this group, by its key or the name of its node or tenant; may be repeated.",
+        option="Only this group, by its name or key; may be repeated.",
+    ),
+    "list_rollups.since": "Only rounds of the past that began then or later (RFC 3339).",
+    "list_rollups.step": "Of the past, the first round of each such period.",
+    "list_rollups.until": "Only rounds of the past that began before (RFC 3339).",
     "metric": "Names of metrics; all of them by default.",
     "model": "A part of its model's name, in any case.",
     "name": "A part of its name, in any case.",

@@ -160,6 +160,15 @@ class RetentionPolicy(StrictModel):
     ledger_facts_days: Days = Field(
         1_830, description="Sums of the ledger's entries by hour and day, which statements and figures are made of."
     )
+    rollups_recent_hours: Annotated[int, Field(ge=1, le=720)] = Field(
+        48,
+        description="Health and capacity of racks, cohorts, sites, models, tenants and the fleet, every five minutes. "
+        "After that the first of each hour stays. By node only the newest and the first of each hour are kept.",
+    )
+    rollups_hourly_days: Days = Field(
+        14, description="Health and capacity of each hour. After that the first of each day (UTC) stays."
+    )
+    rollups_days: Days = Field(400, description="Health and capacity of each day.")
 
 
 class EvacuationPolicy(StrictModel):
