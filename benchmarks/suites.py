@@ -40,6 +40,7 @@ SUITES: Final[Mapping[str, tuple[str, ...]]] = {
         "watch_stragglers_live",
         "watch_cost",
     ),
+    "ledger": ("burn_rates",),
     "roundtrip": ("roundtrip", "roundtrip_hosts", "roundtrip_environments", "roundtrip_kills"),
     "runtime_gpu": ("runtime_gpu",),
     "gpu_host": ("gpu_host",),

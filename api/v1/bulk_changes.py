@@ -64,6 +64,8 @@ class JobSelector(StrictModel):
     tenant_id: Word | None = None
     name: Name | None = None
     tier: Name | None = None
+    job_class: Name | None = None
+    """Only jobs of this class."""
     label: Annotated[list[Label], Field(max_length=10)] | None = None
     """`name=value`, or `name` for any value; all of them hold."""
     node: Word | None = None
@@ -84,6 +86,7 @@ class JobSelector(StrictModel):
             tenant_id=None if self.tenant_id is None else TenantId(self.tenant_id),
             name=self.name,
             tier=self.tier,
+            job_class=self.job_class,
             labels=place.labels,
             label_names=place.label_names,
             node_id=None if self.node is None else NodeId(self.node),

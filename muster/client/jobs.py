@@ -28,6 +28,7 @@ class JobConditions(TypedDict, total=False):
     """
 
     tier: str | None
+    job_class: str | None
     label: Sequence[str] | None
     node: str | None
     rack: str | None

@@ -28,6 +28,7 @@ class JobSelector(TypedDict, total=False):
     tenant_id: str | None
     name: str | None
     tier: str | None
+    job_class: str | None
     label: list[str] | None
     node: str | None
     rack: str | None
