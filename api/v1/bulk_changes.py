@@ -132,6 +132,7 @@ class NodesDrain(NodesChange):
 
     until: Annotated[AwareDatetime, Field(strict=False)] | None = None
     deadline_s: Annotated[float, Field(gt=0, le=WEEK_S)] | None = None
+    despite_budget: Annotated[Text, Field(min_length=1, max_length=500, pattern=r"\S")] | None = None
 
 
 class JobsChange(BulkChange):
@@ -171,7 +172,12 @@ def drain_nodes(
     principal: OfNodes, wanted: Annotated[NodesDrain, json_body(NodesDrain)], change: Changing
 ) -> JSONResponse:
     """Cordon all matching nodes that are not being drained, and ask every job on them to leave for maintenance."""
-    drain = partial(node_changes.drain, until=wanted.until, deadline_s=wanted.deadline_s)
+    drain = partial(
+        node_changes.drain,
+        until=wanted.until,
+        deadline_s=wanted.deadline_s,
+        despite_budget=wanted.despite_budget,
+    )
     return _run(change, principal, node_changes.DRAIN, wanted, wanted.selector.wanted, drain)
 
 

@@ -85,6 +85,11 @@ class JobCalls:
         return pages("/v1/jobs", documents.JobPage, documents.Job, query=query)
 
     @answered
+    def job_findings(self, job_id: str) -> Call[documents.JobFindings]:
+        """Show what slows a training down, with the gain that a repair would bring."""
+        return read("/v1/jobs/{job_id}/findings", documents.JobFindings, {"job_id": job_id})
+
+    @answered
     def cancel_job(
         self, job_id: str, reason: str | None = None, *, version: int | None = None, dry_run: bool = False
     ) -> Call[documents.ChangedJob]:

@@ -135,6 +135,7 @@ from muster.documents.nodes import (
     NodePage,
     Place,
 )
+from muster.documents.objectives import BurnRates, JobFinding, JobFindings, ObjectiveBudget, ObjectiveBudgetPage
 from muster.documents.outputs import (
     CheckpointDownloads,
     CheckpointFileNames,
@@ -237,6 +238,7 @@ __all__ = [
     "BurnIn",
     "BurnInDetail",
     "BurnInPage",
+    "BurnRates",
     "ChangedBreaker",
     "ChangedCheckpoint",
     "ChangedCordon",
@@ -311,6 +313,8 @@ __all__ = [
     "JobEnvironments",
     "JobFile",
     "JobFilePage",
+    "JobFinding",
+    "JobFindings",
     "JobOutputs",
     "JobOutputsPage",
     "JobPage",
@@ -355,6 +359,8 @@ __all__ = [
     "NodesCordon",
     "NodesDrain",
     "ObjectUpload",
+    "ObjectiveBudget",
+    "ObjectiveBudgetPage",
     "OneOf",
     "Onward",
     "OrderedBurnIn",

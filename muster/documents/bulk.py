@@ -54,6 +54,7 @@ class NodesCordon(NodesChange):
 class NodesDrain(NodesChange):
     until: NotRequired[Moment | None]
     deadline_s: NotRequired[float | None]
+    despite_budget: NotRequired[str | None]
 
 
 class JobsChange(BulkChange):

@@ -3,6 +3,8 @@
 from typing import Final
 
 SYSTEM_TEXTS: Final[dict[str, str]] = {
+    "Policy.findings": "When the pace of a training needs a diagnosis.",
+    "Policy.objectives": "Classes of jobs, their objectives, and when their error budgets burn.",
     "NewApiKey.name": "What it is for.",
     "NewPerson.name": "The name with which they sign in.",
     "NewQuota.borrowable_gpus": "GPUs that may be held beyond the guarantee; null: without a limit.",
