@@ -30,11 +30,11 @@ class FindingKind(StrEnum):
     THROUGHPUT_DOWN = "throughput_down"
 
 
-ADVICE: Final[Mapping[FindingKind, str]] = {
+ADVICE_OF_FINDINGS: Final[Mapping[FindingKind, str]] = {
     FindingKind.MFU_LOW: "Profile a few steps: larger batches, compiled or fused kernels, a lower precision, and fewer"
     " synchronisations each raise it. Remove the other findings first, since they lower it too.",
-    FindingKind.COMMUNICATION_FAULT: "Likely a fault: look for a slow rank or link (`muster job explain`,"
-    " `muster verdict list`), the transport that NCCL chose, and a tensor-parallel group across hosts.",
+    FindingKind.COMMUNICATION_FAULT: "Likely a fault: look for a slow rank or link (`muster verdict list`), the"
+    " transport that NCCL chose, and a tensor-parallel group across hosts.",
     FindingKind.COMMUNICATION_HIGH: "Overlap collectives with the backward pass, use larger gradient buckets,"
     " accumulate gradients over more micro-batches, or place the job within one domain (`--within`).",
     FindingKind.LOADER_BOUND: "Use more loader workers, prefetch, keep data on the hosts' own disks, or decode it"
@@ -73,13 +73,13 @@ class Finding:
 
     @property
     def advice(self) -> str:
-        return ADVICE[self.kind]
+        return ADVICE_OF_FINDINGS[self.kind]
 
 
 def findings_of(ranks: Sequence[Report], reports: Sequence[Report], policy: FindingPolicy) -> list[Finding]:
     """Return the findings, the largest gain first.
 
-    ``ranks``: the newest pace of each rank of the newest attempt; ``reports``: those of rank 0 in the last two days.
+    ``ranks``: the newest pace of each rank of the newest attempt; ``reports``: of rank 0, in the last two days.
     """
     found = [*_of_steps(ranks, policy), *_of_days(reports, policy)]
     return sorted(found, key=lambda each: (-each.gain, each.kind))

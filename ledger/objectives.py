@@ -1,11 +1,11 @@
-"""Error budgets: what is left of one, how fast it burns, and from which moment to which.
+"""Error budgets: the rest of one, how fast it burns, and from which moment to which.
 
 Events count at the moment at which they are known to be good or bad. A window of length ``w`` at ``t`` has the events
 of ``t - w < at ≤ t``. So the rates change at the time of an event, and when one leaves a window, and nowhere else::
 
     event        e
     in a window  e ≤ t < e + w
-    looked at    each e, e + long and e + short: no state between two of these can differ
+    changes      at each e, e + long and e + short at most
 
 A pair of windows burns from the first moment at which both have its rate, until the first at which the short one is
 below it. What is asked once for a month and what is asked each minute is therefore the same to the millisecond.
@@ -59,7 +59,7 @@ class Budget:
 
     @property
     def left_fraction(self) -> float:
-        """Return what is left of it: 1 of all, 0 or less of a spent one."""
+        """Return the unspent share of it: 1 of all, 0 or less of a spent one."""
         return 1.0 if self.counts.bad == 0 else 1.0 - self.counts.bad / self.allowed
 
     @property

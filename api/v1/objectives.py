@@ -27,7 +27,7 @@ router = APIRouter(tags=["objectives"])
 def list_objectives(
     request: Request, principal: Annotated[Principal, requires(Permission.POLICY_READ)]
 ) -> documents.ObjectiveBudgetPage:
-    """Return the objectives of all classes with their error budgets: those that burn first, then by what is left."""
+    """Return the objectives of all classes with their error budgets: burning ones first, then the least rest."""
     units = dependencies_of(request).units
     found = reading(units, principal, objective_reads.READ, objective_reads.list_objectives)
     return {"items": [_objective_view(each) for each in found], "next_cursor": None}

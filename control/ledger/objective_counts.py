@@ -1,6 +1,6 @@
 """Good and bad events of objectives by five minutes, counted from jobs, attempts, checkpoints and steps.
 
-One statement counts all objectives of an indicator. It sets the rows of its time anew, so it can be repeated. Almost
+One statement counts all objectives of an indicator. It replaces the rows of its time, so it can be repeated. Almost
 all moments are of the control plane's own clock; what is reported later than ``RECOUNT`` is not counted::
 
     success             jobs.finished_at; events job.held after a fault of the infrastructure

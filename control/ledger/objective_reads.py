@@ -15,7 +15,7 @@ from muster.db.models import ObjectiveState
 from muster.domain.policy.objectives import BurnRate, JobClass, Objective
 from muster.domain.principals import Permission
 
-_ORDER: Final = ("page", "ticket", "ok")
+_STATES_BY_URGENCY: Final = ("page", "ticket", "ok")
 READ: Final = declare_action("objectives.read")
 
 
@@ -52,7 +52,7 @@ class ObjectiveView:
 
 
 def list_objectives(unit: UnitOfWork) -> Sequence[ObjectiveView]:
-    """Return the objectives of the active policy: those whose budget burns first, then by what is left."""
+    """Return the objectives of the active policy: burning ones first, then the least rest."""
     unit.principal.require(Permission.POLICY_READ)
     policy = active_policy(unit.session).objectives
     rows = records_of(unit.session.scalars(select(ObjectiveState)), ObjectiveStateRecord)
@@ -66,5 +66,5 @@ def list_objectives(unit: UnitOfWork) -> Sequence[ObjectiveView]:
 
 def _urgency(view: ObjectiveView) -> tuple[int, float, str]:
     if view.state is None:
-        return len(_ORDER), 1.0, view.name
-    return _ORDER.index(view.state.state), view.state.left_fraction, view.name
+        return len(_STATES_BY_URGENCY), 1.0, view.name
+    return _STATES_BY_URGENCY.index(view.state.state), view.state.left_fraction, view.name

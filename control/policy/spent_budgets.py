@@ -17,7 +17,7 @@ from muster.domain.ids import NodeId
 from muster.domain.policy.objectives import SpentAct
 from muster.domain.states import AttemptState
 
-_WORDS: Final = {
+_ACT_WORDS: Final = {
     "drain": "a drain of this node",
     "maintenance": "maintenance of this node",
     "policy": "another policy",
@@ -47,7 +47,7 @@ def require_budget(unit: UnitOfWork, act: SpentAct, *, despite: str | None, node
     names = [objective for objective, _ in spent]
     if policy.forbids and despite is None:
         raise ConflictError(
-            f"the error budget of {', '.join(names)} is spent, which forbids {_WORDS[act]}",
+            f"the error budget of {', '.join(names)} is spent, which forbids {_ACT_WORDS[act]}",
             suggestion="Wait until it recovers (`muster objectives`), or say why it is to be done despite that"
             " (`--despite-budget REASON`, `despite_budget`).",
             objectives=names,

@@ -52,7 +52,7 @@ class PolicyCalls:
 
     @listed
     def objectives(self) -> Call[documents.ObjectiveBudget]:
-        """Objectives by class with their error budgets: those that burn first, then by what is left."""
+        """Objectives by class with their error budgets: burning ones first, then the least rest."""
         return pages("/v1/objectives", documents.ObjectiveBudgetPage, documents.ObjectiveBudget)
 
     @walked

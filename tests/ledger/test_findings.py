@@ -25,7 +25,7 @@ def test_a_training_that_is_well_has_none() -> None:
     assert findings_of([report(collective_s=0.10, data_s=0.10, mfu=0.35)], [], POLICY) == []
 
 
-def test_low_mfu_says_what_the_least_healthy_would_bring() -> None:
+def test_low_mfu_states_what_the_least_healthy_would_bring() -> None:
     [found] = findings_of([report(mfu=0.20), report(mfu=0.30)], [], POLICY)
     assert found.kind is FindingKind.MFU_LOW
     assert found.value == pytest.approx(0.25)
@@ -81,7 +81,7 @@ def day(tokens_per_s: float, days_ago: int, *, world_size: int = 2, num: int = 1
     return [report(begins - hour * 3_600_000, world_size, tokens_per_s=tokens_per_s) for hour in range(num)]
 
 
-def test_a_throughput_below_that_of_the_day_before_says_what_was_lost() -> None:
+def test_a_throughput_below_that_of_the_day_before_states_the_loss() -> None:
     [found] = findings_of([], [*day(800.0, 0), *day(1000.0, 1)], POLICY)
     assert (found.kind, found.value, found.bar) == (FindingKind.THROUGHPUT_DOWN, 1600.0, 2000.0)
     assert found.gain == pytest.approx(1.25)

@@ -1,4 +1,4 @@
-"""Error budgets and burn rates: what is left, and from which moment to which a budget burns."""
+"""Error budgets and burn rates: their rest, and from which moment to which a budget burns."""
 
 from collections.abc import Sequence
 from fractions import Fraction
@@ -94,13 +94,13 @@ SMALL = Pair("small", Fraction(2), 7_000, 1_500, "page")
 
 
 @given(events)
-def test_every_begin_and_end_is_where_a_look_at_each_millisecond_around_it_sees_it(tallies: Sequence[Tally]) -> None:
+def test_every_begin_and_end_is_exact_to_the_millisecond(tallies: Sequence[Tally]) -> None:
     moves = moves_of(History(tallies), [SMALL], 0.75, since_ms=-1, until_ms=60_000)
     assert [move.begins for move in moves] == [index % 2 == 0 for index in range(len(moves))]
     is_burning = False
-    looked_at = sorted({move.at_ms + lag for move in moves for lag in (-1, 0, 1)} | set(range(0, 60_000, 997)))
+    moments = sorted({move.at_ms + lag for move in moves for lag in (-1, 0, 1)} | set(range(0, 60_000, 997)))
     due = {move.at_ms: move.begins for move in moves}
-    for at_ms in looked_at:
+    for at_ms in moments:
         short, long = _naive(tallies, at_ms, 1_500), _naive(tallies, at_ms, 7_000)
         is_burning = due.get(at_ms, is_burning)
         assert not is_burning or short
@@ -114,7 +114,7 @@ def _naive(tallies: Sequence[Tally], at_ms: int, length_ms: int) -> bool:
 
 
 @given(events, st.lists(st.integers(0, 60_000), max_size=5))
-def test_asked_in_parts_it_answers_the_same(tallies: Sequence[Tally], cuts: Sequence[int]) -> None:
+def test_a_history_in_parts_gives_the_same_moves(tallies: Sequence[Tally], cuts: Sequence[int]) -> None:
     history = History(tallies)
     whole = moves_of(history, [SMALL], 0.75, since_ms=-1, until_ms=60_000)
     parts: list[Move] = []

@@ -9,7 +9,7 @@ from muster.cli.framework.tables import Column, Document
 
 
 def _share(value: float) -> str:
-    return f"{value:.4%}".rstrip("0").rstrip(".%") + "%"
+    return f"{100 * value:.6g}%"
 
 
 COLUMNS: Final = (
@@ -34,7 +34,7 @@ def objectives(
     is_watched: Watch = False,
     every: Every = "2s",
 ) -> int:
-    """Show the objectives of job classes, and what is left of their error budgets."""
+    """Show the objectives of job classes, and the rest of their error budgets."""
     shape = Format(as_json, as_yaml, is_wide)
     if is_watched:
         from muster.cli.framework.watch import watch

@@ -53,7 +53,7 @@ BRANCHES: Final = {
     "policy": _group("admin.policies", "The policy: every number and rule, and its versions.", RULES),
     "objectives": _alone(
         "admin.objectives:objectives",
-        "Show the objectives of job classes, and what is left of their error budgets.",
+        "Show the objectives of job classes, and the rest of their error budgets.",
         RULES,
         "muster objectives",
     ),

@@ -24,7 +24,7 @@ class ObjectiveCount(Base):
 class ObjectiveState(Base):
     """The state of one objective's error budget at ``counted_until``.
 
-    ``basis``: which events are counted; once the policy changes that, they are counted anew. ``counted_from``: since
+    ``basis``: which events are counted; once the policy changes that, they are counted again. ``counted_from``: since
     when events are known. ``state_since``: the exact begin of ``state``. ``burning``: name of each pair of windows that
     burns → since when. ``rates``: name of a pair → its long and its short rate. ``num_good``, ``num_bad``: within the
     budget's days. ``left_fraction``: of the budget, 1 for all of it; 0 or less once it is spent.

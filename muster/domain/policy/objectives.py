@@ -108,7 +108,9 @@ def standard_burn_rates() -> dict[str, BurnRate]:
 class ObjectivePolicy(StrictModel):
     """Classes of jobs with their objectives, and when the loss of an error budget needs a person."""
 
-    default_class: Name = Field("standard", description="The class of a job that names none, or one that is gone.")
+    default_class: Name = Field(
+        "standard", description="The class of a job that names none, or one that no longer exists."
+    )
     min_bad_events: Annotated[int, Field(ge=1, le=1_000)] = Field(
         2,
         description="A budget does not begin to burn before the long window has so many bad events: one failure among "

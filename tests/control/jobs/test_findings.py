@@ -90,17 +90,17 @@ def test_two_days_of_its_steps_are_compared(world: World) -> None:
     assert (found.kind, found.value, found.bar, found.gain) == (FindingKind.THROUGHPUT_DOWN, 1000.0, 2000.0, 2.0)
 
 
-def test_a_training_that_is_well_says_so(world: World) -> None:
+def test_a_training_that_is_well_states_it(world: World) -> None:
     job_id = world.running()
     world.reports(job_id, {})
     assert world.found(job_id) == JobFindings([], WELL)
 
 
-def test_a_foreign_program_without_a_pace_has_none_and_says_why(world: World) -> None:
+def test_a_foreign_program_without_a_pace_has_none_and_states_why(world: World) -> None:
     assert world.found(world.running()) == JobFindings((), NO_PACE)
 
 
-def test_a_job_that_has_never_run_says_nothing(world: World) -> None:
+def test_a_job_that_has_never_run_states_nothing(world: World) -> None:
     assert world.found(world.fleet.submit()) == JobFindings((), None)
 
 

@@ -1,4 +1,4 @@
-"""Objectives: what their events are, when their budgets burn, and what is left of it in events and incidents."""
+"""Objectives: what their events are, when their budgets burn, and which events and incidents follow."""
 
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
@@ -295,7 +295,7 @@ def test_a_pass_that_was_late_leaves_the_same_changes(world: World) -> None:
     assert world.changes() == [("12:05", "page"), ("12:35", "ticket"), ("18:05", "ok")]
 
 
-def test_another_indicator_under_the_same_name_is_counted_anew(world: World) -> None:
+def test_another_indicator_under_the_same_name_is_counted_again(world: World) -> None:
     world.judged_by(only("success", target=0.99))
     for _ in range(2):
         world.ended(NOON, JobState.FAILED, Cause.NODE_LOST)

@@ -1,4 +1,4 @@
-"""A spent error budget: what it forbids where the policy says so, and what is recorded where it does not."""
+"""A spent error budget: what it forbids where the policy says it, and what is recorded where it does not."""
 
 from datetime import datetime, timedelta
 
