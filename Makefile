@@ -169,6 +169,9 @@ bench-runtime: setup
 bench-recovery: setup
 	@$(BIN)/python -m benchmarks recovery
 
+bench-ledger: setup
+	@$(BIN)/python -m benchmarks ledger
+
 bench-roundtrip: setup
 	@$(BIN)/python -m benchmarks roundtrip
 
@@ -212,4 +215,4 @@ clean:
 	rm -rf .venv .artefacts console/static/vendor console/wheels .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache build dist *.egg-info
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
-.PHONY: help setup up wheels test quick durations second-look mutants lint words types contracts migrations openapi openapi-check policy-reference policy-reference-check xid-reference xid-reference-check detector-reference detector-reference-check job-schema job-schema-check check layers layers-check screenshot api-cases soak bench bench-setup bench-placement bench-scheduler bench-health bench-judgement bench-host bench-tour bench-console bench-runtime bench-recovery bench-watch bench-roundtrip bench-runtime-gpu bench-gpu-host bench-gpu-stack bench-soak bench-house bench-ingest bench-smoke bench-stale release lock newest clean
+.PHONY: help setup up wheels test quick durations second-look mutants lint words types contracts migrations openapi openapi-check policy-reference policy-reference-check xid-reference xid-reference-check detector-reference detector-reference-check job-schema job-schema-check check layers layers-check screenshot api-cases soak bench bench-setup bench-placement bench-scheduler bench-health bench-judgement bench-host bench-tour bench-console bench-runtime bench-recovery bench-watch bench-ledger bench-roundtrip bench-runtime-gpu bench-gpu-host bench-gpu-stack bench-soak bench-house bench-ingest bench-smoke bench-stale release lock newest clean
