@@ -53,6 +53,7 @@ from api.v1 import (
     node_export,
     node_labels,
     nodes,
+    objectives,
     outputs,
     overrides,
     pair_probes,
@@ -156,7 +157,7 @@ def _routes() -> Sequence[BaseRoute]:
         pair_probes,
         rollups,
     )
-    records = (events, audit, policies, system_figures, ledger)
+    records = (events, audit, policies, objectives, system_figures, ledger)
     of_jobs = (log_lines, outputs, checkpoint_files, training, bundles, verdicts, reclaims)
     of_tenants = (keys, logins, persons, tenants, quotas, secrets)
     for module in (jobs, job_lists, gpus, nodes, *of_jobs, *of_tenants, *fleet_wide, *records, *of_hosts):

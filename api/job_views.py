@@ -50,6 +50,7 @@ def _view(job: JobRecord, spec: dict[str, Any]) -> documents.Job:
         "restarts_used": job.restarts_used,
         "accumulation": 1 << job.oom_doublings,
         "wanted_nodes": job.wanted_nodes,
+        "job_class": job.job_class,
         "copied_from": job.copied_from,
         "binding": binding_of(job.state, job.wait_verdict),
         "reasons": [_reason_view(reason) for reason in reasons_of(job.state, job.wait_verdict)],

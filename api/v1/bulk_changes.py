@@ -64,6 +64,8 @@ class JobSelector(StrictModel):
     tenant_id: Word | None = None
     name: Name | None = None
     tier: Name | None = None
+    job_class: Name | None = None
+    """Only jobs of this class."""
     label: Annotated[list[Label], Field(max_length=10)] | None = None
     """`name=value`, or `name` for any value; all of them hold."""
     node: Word | None = None
@@ -84,6 +86,7 @@ class JobSelector(StrictModel):
             tenant_id=None if self.tenant_id is None else TenantId(self.tenant_id),
             name=self.name,
             tier=self.tier,
+            job_class=self.job_class,
             labels=place.labels,
             label_names=place.label_names,
             node_id=None if self.node is None else NodeId(self.node),
@@ -129,6 +132,7 @@ class NodesDrain(NodesChange):
 
     until: Annotated[AwareDatetime, Field(strict=False)] | None = None
     deadline_s: Annotated[float, Field(gt=0, le=WEEK_S)] | None = None
+    despite_budget: Annotated[Text, Field(min_length=1, max_length=500, pattern=r"\S")] | None = None
 
 
 class JobsChange(BulkChange):
@@ -168,7 +172,12 @@ def drain_nodes(
     principal: OfNodes, wanted: Annotated[NodesDrain, json_body(NodesDrain)], change: Changing
 ) -> JSONResponse:
     """Cordon all matching nodes that are not being drained, and ask every job on them to leave for maintenance."""
-    drain = partial(node_changes.drain, until=wanted.until, deadline_s=wanted.deadline_s)
+    drain = partial(
+        node_changes.drain,
+        until=wanted.until,
+        deadline_s=wanted.deadline_s,
+        despite_budget=wanted.despite_budget,
+    )
     return _run(change, principal, node_changes.DRAIN, wanted, wanted.selector.wanted, drain)
 
 

@@ -34,6 +34,7 @@ class NewMaintenance(StrictModel):
     until: Annotated[AwareDatetime, Field(strict=False)]
     starts_at: Annotated[AwareDatetime, Field(strict=False)] | None = None
     evacuate_lead_s: Annotated[float, Field(gt=0, le=WEEK_S)] | None = None
+    despite_budget: Annotated[Text, Field(min_length=1, max_length=500, pattern=r"\S")] | None = None
 
 
 class NewDrain(StrictModel):
@@ -42,6 +43,7 @@ class NewDrain(StrictModel):
     reason: Annotated[Text, Field(min_length=1, max_length=500, pattern=r"\S")]
     until: Annotated[AwareDatetime, Field(strict=False)] | None = None
     deadline_s: Annotated[float, Field(gt=0, le=WEEK_S)] | None = None
+    despite_budget: Annotated[Text, Field(min_length=1, max_length=500, pattern=r"\S")] | None = None
 
 
 @router.post("/nodes/{node_id}/drain", response_model=ChangedNode, openapi_extra=described_by(NewDrain))
@@ -60,7 +62,14 @@ def drain_node(
     until: datetime | None = wanted.until
 
     def work(unit: UnitOfWork) -> NodeDetail:
-        found_id = drains.drain(unit, named, reason=wanted.reason, until=until, deadline_s=wanted.deadline_s)
+        found_id = drains.drain(
+            unit,
+            named,
+            reason=wanted.reason,
+            until=until,
+            deadline_s=wanted.deadline_s,
+            despite_budget=wanted.despite_budget,
+        )
         return nodes.detail_of(unit, found_id)
 
     return change.run(
@@ -99,6 +108,7 @@ def maintain_node(
             until=until,
             starts_at=starts_at,
             evacuate_lead_s=wanted.evacuate_lead_s,
+            despite_budget=wanted.despite_budget,
         ),
         lambda cordon: Answer(cordon_view(cordon), 201),
     )

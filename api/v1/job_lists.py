@@ -33,6 +33,7 @@ class JobQuery:
     tenant_id: Annotated[str | None, Query(max_length=64, pattern=PRINTABLE)] = None
     name: Annotated[Name | None, Query()] = None
     tier: Annotated[Name | None, Query()] = None
+    job_class: Annotated[Name | None, Query()] = None
     label: Labels = None
     node: Annotated[str | None, Query(max_length=64, pattern=PRINTABLE)] = None
     rack: Annotated[
@@ -54,6 +55,7 @@ class JobQuery:
         oldest = {"states": sorted(self.state or []), "tenant_id": self.tenant_id, "name": self.name}
         newer = {
             "tier": self.tier,
+            "job_class": self.job_class,
             "labels": sorted(self.label or []),
             "node": self.node,
             "rack": self.rack,
@@ -71,6 +73,7 @@ class JobQuery:
             tenant_id=None if self.tenant_id is None else TenantId(self.tenant_id),
             name=self.name,
             tier=self.tier,
+            job_class=self.job_class,
             labels=values,
             label_names=names,
             node_id=None if self.node is None else NodeId(self.node),

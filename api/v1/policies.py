@@ -40,6 +40,7 @@ class NewPolicy(StrictModel):
 
     document: Policy
     reason: Annotated[Text, Field(min_length=1, max_length=500, pattern=r"\S")]
+    despite_budget: Annotated[Text, Field(min_length=1, max_length=500, pattern=r"\S")] | None = None
 
 
 @router.get("/policy", response_model=documents.PolicyDetail)
@@ -87,7 +88,13 @@ def activate_policy(
     return change.run(
         principal,
         policies.ACTIVATE,
-        lambda unit: activate(unit, wanted.document, reason=wanted.reason, expected_version=version),
+        lambda unit: activate(
+            unit,
+            wanted.document,
+            reason=wanted.reason,
+            expected_version=version,
+            despite_budget=wanted.despite_budget,
+        ),
         render,
     )
 

@@ -29,6 +29,7 @@ class JobRecord(msgspec.Struct, frozen=True):
     launch_failures: int
     oom_doublings: int
     wanted_nodes: int | None
+    job_class: str | None
     copied_from: JobId | None
     wait_verdict: dict[str, Any] | None
     next_try_at: datetime | None

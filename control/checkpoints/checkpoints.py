@@ -19,6 +19,8 @@ from muster.domain.states import CheckpointStatus
 from muster.domain.times import to_ms
 
 RESUMABLE: Final = (CheckpointStatus.COMMITTED, CheckpointStatus.VERIFIED, CheckpointStatus.GOOD)
+STALE: Final = "it was committed under an older fence, when a newer attempt had begun"
+"""Why a checkpoint is REJECTED that was saved well: no objective counts it as a failed save."""
 _NEVER_AGAIN: Final = (CheckpointStatus.REJECTED, CheckpointStatus.TAINTED)
 _MOST_GONE: Final = 256
 """Limit by which the order of a long job still fits into an environment variable."""

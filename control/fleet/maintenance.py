@@ -22,6 +22,7 @@ from control.fleet import cordons
 from control.fleet.node_names import find_node
 from control.fleet.types import CordonRecord
 from control.policy.policies import active_policy
+from control.policy.spent_budgets import require_budget
 from muster.db.models import Cordon, Gpu
 from muster.domain.errors import ValidationFailedError
 from muster.domain.ids import NodeId
@@ -56,15 +57,18 @@ def declare(
     until: datetime,
     starts_at: datetime | None = None,
     evacuate_lead_s: float | None = None,
+    despite_budget: str | None = None,
 ) -> CordonRecord:
     """Declare a window on the node whose id or name is ``text``, from ``starts_at`` (None: now) until ``until``.
 
     ``evacuate_lead_s``: how long before its start running jobs get a stop request to save and leave; None: they stay.
+    ``despite_budget``: why, although an error budget of a class that runs there is spent.
 
     Raises:
         NotFoundError: there is no such node.
         ValidationFailedError: it begins in the past, ends before it begins, lasts longer than ``LONGEST``, or programs
             would have less time to leave than the policy gives an evacuated job.
+        ConflictError: a spent error budget forbids it.
     """
     unit.principal.require(Permission.NODE_WRITE)
     node = find_node(unit, text)
@@ -76,6 +80,7 @@ def declare(
     if until - begins > LONGEST:
         raise ValidationFailedError.at("/until", "too_long", f"at most {LONGEST.days} days after it starts")
     _require_lead(unit, evacuate_lead_s)
+    require_budget(unit, "maintenance", despite=despite_budget, node_id=node.id)
     cordon = cordons.stand(unit, REASON_CODE, reason, node_id=node.id, until=until, starts_at=begins)
     if evacuate_lead_s is not None:
         cordon.evacuate_at = max(begins - timedelta(seconds=evacuate_lead_s), min(unit.now, begins))

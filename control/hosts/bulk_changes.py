@@ -50,6 +50,7 @@ def drain(
     *,
     until: datetime | None = None,
     deadline_s: float | None = None,
+    despite_budget: str | None = None,
 ) -> BulkResult:
     """Drain each node that is not being drained. Raises as ``change_matching`` does."""
     unit.principal.require(Permission.NODE_WRITE)
@@ -57,7 +58,14 @@ def drain(
         unit,
         request,
         _subjects(unit, wanted, ~_has_cordon(unit, [drains.REASON_CODE])),
-        lambda node_id: drains.drain(unit, node_id, reason=request.reason, until=until, deadline_s=deadline_s),
+        lambda node_id: drains.drain(
+            unit,
+            node_id,
+            reason=request.reason,
+            until=until,
+            deadline_s=deadline_s,
+            despite_budget=despite_budget,
+        ),
         lock=partial(_lock_all, unit),
     )
 

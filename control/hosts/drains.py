@@ -17,6 +17,7 @@ from control.fleet import cordons
 from control.fleet.gpu_locks import lock_gpus
 from control.fleet.node_names import find_node
 from control.policy.policies import active_policy
+from control.policy.spent_budgets import require_budget
 from muster.db.errors import ContentionError
 from muster.db.models import Allocation, AllocationGpu, Attempt, Cordon, Gpu, Job
 from muster.domain.errors import ConflictError, ValidationFailedError
@@ -32,17 +33,24 @@ REASON_CODE: Final = "drain"
 
 
 def drain(
-    unit: UnitOfWork, text: str, *, reason: str, until: datetime | None = None, deadline_s: float | None = None
+    unit: UnitOfWork,
+    text: str,
+    *,
+    reason: str,
+    until: datetime | None = None,
+    deadline_s: float | None = None,
+    despite_budget: str | None = None,
 ) -> NodeId:
     """Cordon the node whose id or name is ``text``, and ask its running jobs to leave for maintenance.
 
     ``deadline_s``: how long programs may take to save and leave; by default, and at the least, what the policy gives an
-    evacuated job. ``until``: the cordon's own end.
+    evacuated job. ``until``: the cordon's own end. ``despite_budget``: why it is drained
+    although an error budget of a class that runs there is spent.
 
     Raises:
         NotFoundError: there is no such node.
         ValidationFailedError: an end that has passed, or less time than the policy gives.
-        ConflictError: it is being drained already.
+        ConflictError: it is being drained already, or a spent error budget forbids it.
     """
     unit.principal.require(Permission.NODE_WRITE)
     node, policy = find_node(unit, text), active_policy(unit.session)
@@ -54,6 +62,7 @@ def drain(
         raise ValidationFailedError.at("/deadline_s", "less_than_policy", detail)
     jobs = lock_those_on(unit, node.id)
     _require_no_drain(unit, node.id)
+    require_budget(unit, "drain", despite=despite_budget, node_id=node.id)
     cordon = cordons.stand(unit, REASON_CODE, reason, node_id=node.id, until=until)
     leaving = [job.id for job in jobs if ask_to_leave(unit, job, policy, deadline_s, reason)]
     told = {"cordon_id": cordon.id, "reason": reason, "jobs": leaving}

@@ -41,7 +41,7 @@ from scheduler.solve.job_rules import faults_of, has_tp_across_nodes
 
 _NEW_FIELDS: Final = frozenset(
     {
-        *("awaits_bundle", "bundle", "environment", "git", "on_hang", "on_straggler", "on_value_fault"),
+        *("awaits_bundle", "bundle", "environment", "git", "job_class", "on_hang", "on_straggler", "on_value_fault"),
         *("rerun_exit_codes", "secret_env"),
     }
 )
@@ -69,9 +69,9 @@ def submit(
     change.
 
     Raises:
-        ValidationFailedError: a tier that the policy does not define, a gang larger than the fleet, no such tenant, no
-            such job as ``copied_from``, a secret or a whole bundle that is not there, a git host that the operator does
-            not name, a place outside the tenant's residency rule.
+        ValidationFailedError: a tier or a class that the policy does not define, a gang larger than the fleet, no such
+            tenant, no such job as ``copied_from``, a secret or a whole bundle that is not there, a git host that the
+            operator does not name, a place outside the tenant's residency rule.
         TenantLimitError: the tenant has reached a limit of the policy.
     """
     unit.principal.require(Permission.JOB_SUBMIT)
@@ -84,7 +84,7 @@ def submit(
     require_repository(unit, spec, owner)
     bundle = None if spec.program.bundle is None else usable_bundle(unit, owner, spec.program.bundle)
     job = _row_of(unit, spec, owner, needs=(SEALED_SECRETS,) if sealed else ())
-    job.copied_from = copied_from
+    job.copied_from, job.job_class = copied_from, active_policy(unit.session).objectives.class_of(spec.job_class)
     admit_submission(unit, owner, job.spec_bytes or 0)
     unit.session.add(job)
     emit_job(unit, job, None)
@@ -191,6 +191,9 @@ def require_possible(unit: UnitOfWork, spec: JobSpec) -> None:
         raise ValidationFailedError.at(
             "/tier", "unknown_tier", f"the policy defines: {', '.join(sorted(policy.tiers))}"
         )
+    if spec.job_class is not None and spec.job_class not in policy.objectives.classes:
+        known = ", ".join(sorted(policy.objectives.classes))
+        raise ValidationFailedError.at("/job_class", "unknown_class", f"the policy defines: {known}")
     for fault in faults_of(spec, policy.placement):
         raise ValidationFailedError.at(*fault)
     if (num_bytes := listed_bytes(spec)) > MAX_LISTED_BYTES:

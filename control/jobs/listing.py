@@ -41,6 +41,7 @@ class JobFilter:
 
     states: Sequence[JobState] = ()
     tier: str | None = None
+    job_class: str | None = None
     labels: Mapping[str, str] = field(default_factory=dict)
     label_names: Sequence[str] = ()
     node_id: NodeId | None = None
@@ -76,6 +77,7 @@ def newest_jobs(wanted: JobFilter, *, limit: int) -> tuple[JsonQuery[list[Labell
     given: dict[str, Any] = {
         "states": wanted.states,
         "tier": wanted.tier,
+        "job_class": wanted.job_class,
         "name": wanted.name,
         "name_part": wanted.name_part,
         "tenant_id": wanted.tenant_id,
@@ -100,6 +102,7 @@ _LABELS: Final = "COALESCE(j.labels, j.spec->'labels', '{}')"
 _CONDITIONS: Final = {
     "states": "j.state = ANY(%(states)s)",
     "tier": "j.tier = %(tier)s",
+    "job_class": "j.job_class = %(job_class)s",
     "name": "j.name = %(name)s",
     "name_part": "strpos(lower(j.name), lower(%(name_part)s)) > 0",
     "tenant_id": "j.tenant_id = %(tenant_id)s",
@@ -166,6 +169,7 @@ def conditions_on(wanted: JobFilter) -> Iterator[ColumnElement[bool]]:
         (wanted.tenant_id, lambda: Job.tenant_id == wanted.tenant_id),
         (wanted.states, lambda: Job.state.in_(wanted.states)),
         (wanted.tier, lambda: Job.tier == wanted.tier),
+        (wanted.job_class, lambda: Job.job_class == wanted.job_class),
         (wanted.name, lambda: Job.name == wanted.name),
         (wanted.name_part, lambda: Job.name.icontains(wanted.name_part or "", autoescape=True)),
         (wanted.labels, lambda: _labels().contains(dict(wanted.labels))),

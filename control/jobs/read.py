@@ -66,7 +66,7 @@ class _Attempts(msgspec.Struct, frozen=True):
 JOB_COLUMNS: Final = """
     j.id, j.tenant_id, j.name, j.tier, j.state, j.state_reason, COALESCE(j.request, j.spec) AS request, j.submitted_by,
     j.created_at, j.updated_at, j.finished_at, j.restarts_used, j.launch_failures, j.oom_doublings, j.wanted_nodes,
-    j.copied_from, j.wait_verdict, j.next_try_at, j.cancel_requested_at, j.number, j.version
+    j.job_class, j.copied_from, j.wait_verdict, j.next_try_at, j.cancel_requested_at, j.number, j.version
 """  # of JobRecord
 _COUNTED: Final = ", ".join(f"'{kind}'" for kind in COUNTED_KINDS)
 _ATTEMPTS_OF_JOB: Final = f"""COALESCE((

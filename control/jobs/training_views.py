@@ -200,15 +200,18 @@ def step_times_of(unit: UnitOfWork, job_id: JobId, *, newest: int = 5_000, class
 
 
 def steps_since(
-    unit: UnitOfWork, attempt_id: AttemptId, since: datetime, *, points: int
+    unit: UnitOfWork, attempt_id: AttemptId, since: datetime, *, points: int, with_pace: bool = False
 ) -> Sequence[TrainingStepRecord]:
     """Return about ``points`` steps of an attempt that were reported at or after ``since``, the oldest first.
 
+    ``with_pace``: only steps with a pace.
+
     No index has the time. A coarse curve of the whole attempt gives the step from which on the rest is read.
     """
-    coarse = _thinned(unit, attempt_id, points=points)
+    wanted = (TrainingStep.pace.is_not(None),) if with_pace else ()
+    coarse = _thinned(unit, attempt_id, *wanted, points=points)
     before = [row.step for row in coarse if row.at < since]
-    fine = _thinned(unit, attempt_id, TrainingStep.step >= before[-1], points=points) if before else coarse
+    fine = _thinned(unit, attempt_id, *wanted, TrainingStep.step >= before[-1], points=points) if before else coarse
     return [row for row in fine if row.at >= since]
 
 

@@ -7,6 +7,7 @@ from control.core.records import record_of
 from control.core.unit_of_work import UnitOfWork
 from control.policy.policies import active_policy, hold_versions, store_policy
 from control.policy.read import PolicyVersionRecord, PolicyView, active_row, obstacles_of
+from control.policy.spent_budgets import require_budget
 from muster.db.models import PolicyVersion
 from muster.db.queries.tenants import lock_guarantees
 from muster.domain.errors import ConflictError, FieldFault, PreconditionFailedError
@@ -21,12 +22,22 @@ class Activated:
     differences: Sequence[Difference]
 
 
-def activate(unit: UnitOfWork, policy: Policy, *, reason: str, expected_version: int | None = None) -> Activated:
+def activate(
+    unit: UnitOfWork,
+    policy: Policy,
+    *,
+    reason: str,
+    expected_version: int | None = None,
+    despite_budget: str | None = None,
+) -> Activated:
     """Make ``policy`` the active one, for every decision from the commit on.
+
+    ``despite_budget``: why, although an error budget is spent.
 
     Raises:
         PreconditionFailedError: another version than ``expected_version`` is active.
-        ConflictError: it lacks a tier in which jobs wait or run, or makes more guarantees firm than the fleet has.
+        ConflictError: it lacks a tier in which jobs wait or run, or makes more guarantees firm than the fleet has;
+            or a spent error budget forbids it.
     """
     unit.principal.require(Permission.POLICY_WRITE)
     if not unit.dry_run:
@@ -40,6 +51,7 @@ def activate(unit: UnitOfWork, policy: Policy, *, reason: str, expected_version:
     if obstacles:
         words = "; ".join(fault.detail for fault in obstacles)
         raise ConflictError(words, suggestion=_suggestion(obstacles), faults=tuple(obstacles))
+    require_budget(unit, "policy", despite=despite_budget)
     found = differences(active_policy(unit.session), policy)
     stored = unit.session.get_one(PolicyVersion, store_policy(unit, policy, reason=reason))
     return Activated(PolicyView(record_of(stored, PolicyVersionRecord), policy), found)

@@ -29,7 +29,7 @@ KEEPERS: Final = (
     *("sequencer", "sealer", "relay", "judge", "suspects", "node_holds", "silent_agents", "repairs", "stalls"),
     *("stragglers", "idle"),
     *("attention", "unknown_kinds", "burn_in", "reconciler", "clearings", "expiry", "retention", "telemetry"),
-    *("energy", "peers", "content", "lost_content", "ledger", "failure_rates", "rollups"),
+    *("energy", "peers", "content", "lost_content", "ledger", "objectives", "failure_rates", "rollups"),
 )
 STARTED_BY: Final[Mapping[str, str]] = {
     **dict.fromkeys(API_LOOPS, "muster api"),

@@ -19,7 +19,7 @@ from sqlalchemy import select, tuple_
 from control.attempts.allowance import Allowance
 from control.attempts.attempts import LoadedAttempt
 from control.attempts.mapping import job_request
-from control.checkpoints.checkpoints import RESUMABLE, drop_failed, move_checkpoint, tainted_words
+from control.checkpoints.checkpoints import RESUMABLE, STALE, drop_failed, move_checkpoint, tainted_words
 from control.checkpoints.taint_lineage import taint_lineage, taint_range
 from control.content.uses import environments_of
 from control.core.unit_of_work import UnitOfWork
@@ -46,7 +46,6 @@ from muster.wire.training import (
 )
 
 _NAME: Final = re.compile(r"step-[0-9]{1,18}/gen-[0-9]{1,20}")
-_STALE: Final = "it was committed under an older fence, when a newer attempt had begun"
 
 
 class CheckpointReports:
@@ -145,7 +144,7 @@ class CheckpointReports:
         if seen is not None:  # by the clocks of two hosts its commit may seem later
             later = later.where(tuple_(Checkpoint.step, Checkpoint.fence) > (seen.step, seen.fence))
         for row in self._unit.session.scalars(later).all():
-            row.reason = _STALE
+            row.reason = STALE
             move_checkpoint(self._unit, row, CheckpointStatus.REJECTED)
 
     def _note_descent(self, generation: str) -> None:
@@ -253,7 +252,7 @@ class CheckpointReports:
             row.reason = tainted_words(maker.tainted_since)
             move_checkpoint(self._unit, row, CheckpointStatus.TAINTED)
         elif self._is_overtaken(maker, committed_at):
-            row.reason = _STALE
+            row.reason = STALE
             move_checkpoint(self._unit, row, CheckpointStatus.REJECTED)
 
     def _is_overtaken(self, attempt: Attempt, at: datetime) -> bool:

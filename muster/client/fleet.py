@@ -7,6 +7,11 @@ from muster import documents
 from muster.client.calls import Call, Holder, Within, answered, change, change_once, listed, pages, read, walked
 
 
+def _given(despite_budget: str | None) -> dict[str, str]:
+    """Return the member if it is given: a server of the release before does not know it."""
+    return {} if despite_budget is None else {"despite_budget": despite_budget}
+
+
 class NodeConditions(Holder, total=False):
     """Conditions on nodes.
 
@@ -55,12 +60,14 @@ class FleetCalls:
         *,
         until: str | None = None,
         deadline_s: float | None = None,
+        despite_budget: str | None = None,
         idempotency_key: str | None = None,
         dry_run: bool = False,
     ) -> Call[documents.ChangedNode]:
         """Cordon a node and ask every job there to leave. ``deadline_s``: how long programs may take to save."""
         path, path_values = "/v1/nodes/{node_id}/drain", {"node_id": node_id}
         body = {"reason": reason, "until": until, "deadline_s": deadline_s}
+        body |= _given(despite_budget)
         answer = documents.ChangedNode
         return change("POST", path, answer, path_values, body=body, dry_run=dry_run, key=idempotency_key)
 
@@ -73,6 +80,7 @@ class FleetCalls:
         *,
         starts_at: str | None = None,
         evacuate_lead_s: float | None = None,
+        despite_budget: str | None = None,
         idempotency_key: str | None = None,
         dry_run: bool = False,
     ) -> Call[documents.ChangedCordon]:
@@ -85,6 +93,7 @@ class FleetCalls:
         """
         path, path_values = "/v1/nodes/{node_id}/maintenance", {"node_id": node_id}
         body = {"reason": reason, "until": until, "starts_at": starts_at, "evacuate_lead_s": evacuate_lead_s}
+        body |= _given(despite_budget)
         answer = documents.ChangedCordon
         return change("POST", path, answer, path_values, body=body, dry_run=dry_run, key=idempotency_key)
 

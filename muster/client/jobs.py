@@ -28,6 +28,7 @@ class JobConditions(TypedDict, total=False):
     """
 
     tier: str | None
+    job_class: str | None
     label: Sequence[str] | None
     node: str | None
     rack: str | None
@@ -82,6 +83,11 @@ class JobCalls:
         """Every job that this key sees, the newest first. ``limit``: how many a page holds."""
         query = {"state": state, "tenant_id": tenant_id, "name": name, **conditions, "limit": limit, "cursor": None}
         return pages("/v1/jobs", documents.JobPage, documents.Job, query=query)
+
+    @answered
+    def job_findings(self, job_id: str) -> Call[documents.JobFindings]:
+        """Show what slows a training down, with the gain that a repair would bring."""
+        return read("/v1/jobs/{job_id}/findings", documents.JobFindings, {"job_id": job_id})
 
     @answered
     def cancel_job(

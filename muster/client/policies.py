@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Unpack
 
 from muster import documents
-from muster.client.calls import Call, Within, answered, change, etag, pages, post_query, read, walked
+from muster.client.calls import Call, Within, answered, change, etag, listed, pages, post_query, read, walked
 
 
 class PolicyCalls:
@@ -36,15 +36,24 @@ class PolicyCalls:
         reason: str,
         *,
         version: int | None = None,
+        despite_budget: str | None = None,
         idempotency_key: str | None = None,
         dry_run: bool = False,
     ) -> Call[documents.ActivatedPolicy]:
         """Activate a new version at once. ``version``: only if that one is active now."""
-        body, if_match = {"document": document, "reason": reason}, etag(version)
+        body: dict[str, Any] = {"document": document, "reason": reason}
+        if despite_budget is not None:  # a server of the release before does not know it
+            body["despite_budget"] = despite_budget
+        if_match = etag(version)
         answer = documents.ActivatedPolicy
         return change(
             "POST", "/v1/policies", answer, body=body, dry_run=dry_run, if_match=if_match, key=idempotency_key
         )
+
+    @listed
+    def objectives(self) -> Call[documents.ObjectiveBudget]:
+        """Objectives by class with their error budgets: burning ones first, then the least rest."""
+        return pages("/v1/objectives", documents.ObjectiveBudgetPage, documents.ObjectiveBudget)
 
     @walked
     def audit_entries(

@@ -143,6 +143,7 @@ from muster.documents.nodes import (
     NodePage,
     Place,
 )
+from muster.documents.objectives import BurnRates, JobFinding, JobFindings, ObjectiveBudget, ObjectiveBudgetPage
 from muster.documents.outputs import (
     CheckpointDownloads,
     CheckpointFileNames,
@@ -246,6 +247,7 @@ __all__ = [
     "BurnIn",
     "BurnInDetail",
     "BurnInPage",
+    "BurnRates",
     "ChangedBreaker",
     "ChangedCheckpoint",
     "ChangedCordon",
@@ -320,6 +322,8 @@ __all__ = [
     "JobEnvironments",
     "JobFile",
     "JobFilePage",
+    "JobFinding",
+    "JobFindings",
     "JobOutputs",
     "JobOutputsPage",
     "JobPage",
@@ -370,6 +374,8 @@ __all__ = [
     "NodesCordon",
     "NodesDrain",
     "ObjectUpload",
+    "ObjectiveBudget",
+    "ObjectiveBudgetPage",
     "OneOf",
     "Onward",
     "OrderedBurnIn",

@@ -28,6 +28,7 @@ class JobSelector(TypedDict, total=False):
     tenant_id: str | None
     name: str | None
     tier: str | None
+    job_class: str | None
     label: list[str] | None
     node: str | None
     rack: str | None
@@ -53,6 +54,7 @@ class NodesCordon(NodesChange):
 class NodesDrain(NodesChange):
     until: NotRequired[Moment | None]
     deadline_s: NotRequired[float | None]
+    despite_budget: NotRequired[str | None]
 
 
 class JobsChange(BulkChange):

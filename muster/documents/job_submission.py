@@ -137,6 +137,7 @@ class _JobFields(TypedDict):
     layout: NotRequired[ParallelLayout | None]
     node_labels: NotRequired[NodeLabelRule]
     tier: NotRequired[str]
+    job_class: NotRequired[str | None]
     restart: NotRequired[Restart]
     checkpoint: NotRequired[CheckpointRule]
     limits: NotRequired[HostLimits]

@@ -26,6 +26,7 @@ class Job(TypedDict):
 
     ``accumulation``: the factor of pieces per batch in its next attempt, relative to the program's own number.
     ``wanted_nodes``: the largest number of hosts of an elastic job, as requested since it was submitted.
+    ``job_class``: the class in which it was submitted; null: by an earlier release, so that the default class counts.
     ``copied_from``: the job that this one is a copy of.
     ``binding``, ``reasons``: why a pending job waits, by the scheduler's newest cycle that considered it; null and
     empty if it is not pending, or no cycle has considered it yet. ``firm_start_at``: a pending job starts by then; null
@@ -46,6 +47,7 @@ class Job(TypedDict):
     restarts_used: int
     accumulation: int
     wanted_nodes: int | None
+    job_class: NotRequired[str | None]
     copied_from: str | None
     binding: Annotated[str, OneOf(WaitReason)] | None
     reasons: list["WaitingReason"]

@@ -133,6 +133,7 @@ class NewDrain(TypedDict):
     reason: str
     until: NotRequired[Moment | None]
     deadline_s: NotRequired[float | None]
+    despite_budget: NotRequired[str | None]
 
 
 class LabelChange(TypedDict):

@@ -74,3 +74,4 @@ class NewPolicy(TypedDict):
 
     document: Json
     reason: str
+    despite_budget: NotRequired[str | None]

@@ -52,6 +52,8 @@ COMMANDS: Final = {
     "GET /v1/incidents/{incident_id}": "incident show",
     "POST /v1/incidents/{incident_id}/close": "incident close",
     "POST /v1/job-plans": "job plan",
+    "GET /v1/objectives": "objectives",
+    "GET /v1/jobs/{job_id}/findings": "job explain",
     "GET /v1/jobs": "job list",
     "POST /v1/jobs": "job submit",
     "GET /v1/jobs/{job_id}": "job show",

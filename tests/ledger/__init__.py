@@ -1,0 +1,1 @@
+"""Tests of the ledger, which is pure: plain data in, accounts, budgets and findings out."""

@@ -41,6 +41,7 @@ from control.hosts.maintenance_evacuation import evacuate_for_maintenance_once
 from control.jobs.energy_records import keep_energy_once
 from control.jobs.lost_bundles import keep_jobs_once
 from control.ledger.closing import keep_ledger_once
+from control.ledger.objectives import keep_objectives_once
 from control.system import retention
 from control.system.attention import keep_attention_once
 from control.system.liveness import Reporter
@@ -79,6 +80,7 @@ STRAGGLERS_S: Final = 5.0
 CONTENT_S: Final = 30.0
 LOST_S: Final = 1.0
 LEDGER_S: Final = 15.0
+OBJECTIVES_S: Final = 10.0
 _log = structlog.get_logger(__name__)
 
 
@@ -123,6 +125,7 @@ def keepers(units: UnitOfWorkFactory, broker_url: str, store: ObjectStore | None
         Loop("content", _pressing(CONTENT_S, lambda: keep_content_once(units, store)), is_vital=False),
         Loop("lost_content", _pressing(LOST_S, lambda: keep_lost_content(units, store)), is_vital=False),
         Loop("ledger", _pressing(LEDGER_S, lambda: keep_ledger_once(units)), is_vital=False),
+        Loop("objectives", thrifty(OBJECTIVES_S, lambda: keep_objectives_once(units)), is_vital=False),
         Loop("failure_rates", _paced(FAILURES_S, lambda: count_once(units))),
         Loop("rollups", _paced(ROLLUPS_S, lambda: take_rollups_once(units)), is_vital=False),
     ]

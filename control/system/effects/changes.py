@@ -172,6 +172,7 @@ SENTENCES: Final[Mapping[str, str | Callable[[str, Payload], str]]] = {
     "node.labelled": _labelled,
     "node.maintenance_evacuation": "jobs on {subject} are asked to leave before the maintenance window",
     "node.uncordoned": "a cordon of node {subject} ends",
+    "objective.act_despite_spent": "this takes place although the error budget of {subject} is spent",
     "person.created": "the person {name} is added",
     "person.disabled": "the person {name} can no longer sign in; sessions end",
     "person.password_reset": "the person {name} gets a new password; sessions end",

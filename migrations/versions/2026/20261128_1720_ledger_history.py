@@ -4,7 +4,7 @@ import sqlalchemy as sa
 from alembic import op
 
 revision = "20261128_1720"
-down_revision = "20261128_1700"
+down_revision = "20261128_1710"
 branch_labels = None
 depends_on = None
 

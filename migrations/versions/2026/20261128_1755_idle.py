@@ -8,7 +8,7 @@ from typing import Final
 from alembic import op
 
 revision = "20261128_1755"
-down_revision = "20261128_1700"
+down_revision = "20261128_1750"
 branch_labels = None
 depends_on = None
 

@@ -9,6 +9,7 @@ import typer
 from muster.cli.framework.exits import Exit
 from muster.cli.framework.field_help import field_help, parameter_help
 from muster.cli.framework.list_options import WithinOptions
+from muster.cli.framework.options import DespiteBudget
 from muster.cli.framework.output import Done, DryRun, Listing, Page, Table, age, changes, reads, yaml_of
 from muster.cli.framework.pending import once
 from muster.cli.framework.policy_files import fault_words, policy_document, validated
@@ -97,16 +98,19 @@ def activate(
     file: File,
     reason: Annotated[str, typer.Option(help=field_help("reason"))],
     expected: Annotated[int | None, typer.Option(min=1, help=parameter_help("activate_policy.if-match"))] = None,
+    despite_budget: DespiteBudget = None,
     *,
     dry_run: DryRun = False,
 ) -> Done:
     """Make a file the active policy. A field that it leaves out gets its default, not its active value."""
-    body = {"document": policy_document(file), "reason": reason}
+    body = {"document": policy_document(file), "reason": reason, "despite": despite_budget}
     with open_client(as_operator=True) as client:
 
         def send(body: dict[str, Any], key: str | None) -> Any:
             wanted = body["document"], body["reason"]
-            return client.activate_policy(*wanted, version=expected, idempotency_key=key, dry_run=dry_run)
+            return client.activate_policy(
+                *wanted, version=expected, despite_budget=body["despite"], idempotency_key=key, dry_run=dry_run
+            )
 
         made = send(body, None) if dry_run else once(["policy", body, expected], body, send, what="the version")
     return Done(made, f"version {made['version']} is active; {_changes(made['differences'])}")

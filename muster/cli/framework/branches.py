@@ -52,6 +52,12 @@ BRANCHES: Final = {
     "event": _group("fleet.events", "Events: what happened, in order.", RULES),
     "audit": _group("admin.audit", "The audit: list changes, and verify the record.", RULES),
     "policy": _group("admin.policies", "The policy: every number and rule, and its versions.", RULES),
+    "objectives": _alone(
+        "admin.objectives:objectives",
+        "Show the objectives of job classes, and the rest of their error budgets.",
+        RULES,
+        "muster objectives",
+    ),
     "apply": _alone(
         "apply.apply:apply",
         "Make tenants, quotas, cordons and the policy as files say; the differences are shown first.",

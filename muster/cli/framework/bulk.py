@@ -72,6 +72,7 @@ class JobSelection:
     name: Annotated[str | None, typer.Option(help=parameter_help("list_jobs.name"))] = None
     tenant: TenantOption = None
     tier: Annotated[str | None, typer.Option(help=parameter_help("list_jobs.tier"))] = None
+    job_class: Annotated[str | None, typer.Option(help=parameter_help("list_jobs.job_class"))] = None
     label: LabelOption = None
     node: Annotated[str | None, typer.Option(help=parameter_help("list_jobs.node"))] = None
     rack: Annotated[str | None, typer.Option(help=parameter_help("list_jobs.rack"))] = None
@@ -80,7 +81,7 @@ class JobSelection:
 
     @property
     def is_given(self) -> bool:
-        words = (self.state, self.name, self.tenant, self.tier, self.label, self.node, self.rack)
+        words = (self.state, self.name, self.tenant, self.tier, self.job_class, self.label, self.node, self.rack)
         return any((*words, self.since, self.until))
 
     def selector(self, client: "RestClient") -> dict[str, Any]:
@@ -91,6 +92,7 @@ class JobSelection:
             name=self.name,
             tenant_id=None if self.tenant is None else tenant_named(client, self.tenant),
             tier=self.tier,
+            job_class=self.job_class,
             label=self.label,
             node=None if self.node is None else node_named(client, self.node),
             rack=self.rack,

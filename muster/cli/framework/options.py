@@ -1,9 +1,14 @@
-"""Errors about an option's value that cannot be read, with the option's name."""
+"""Errors about an option's value that cannot be read, with the option's name; and an option of several commands."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Annotated
 
 import typer
+
+from muster.cli.framework.field_help import field_help
+
+DespiteBudget = Annotated[str | None, typer.Option(help=field_help("despite_budget"))]
 
 
 def unfit(option: str, words: str) -> typer.BadParameter:

@@ -14,6 +14,7 @@ MinNodes = Annotated[int | None, typer.Option(min=1, help=field_help("Shape.min_
 MaxNodes = Annotated[int | None, typer.Option(min=1, help=field_help("Shape.max_nodes"))]
 Ranks = Annotated[int | None, typer.Option(min=1, help=field_help("ranks_per_node"))]
 Tier = Annotated[str, typer.Option(help=field_help("tier"))]
+JobClass = Annotated[str | None, typer.Option(help=field_help("job_class"))]
 MaxRestarts = Annotated[
     int | None,
     typer.Option(min=0, help=field_help("max_restarts", "Default: 3.")),

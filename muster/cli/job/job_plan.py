@@ -116,15 +116,18 @@ def plan_shown(found: Mapping[str, Any], more: Sequence[str] = ()) -> Page:
 def explain(job_id: JobId) -> Page:
     """Show why a job waits or hangs: what binds, the jobs before it, its start forecast; the newest verdict on it.
 
-    Of a job that ran it also shows its lines about faults, the root first, and the transport that NCCL chose.
+    Of a job that ran it also shows its lines about faults, the root first, the transport that NCCL chose, and what
+    slows it down, with the gain of a repair.
     """
     with open_client() as client:
         stated, printed = _newest_verdict(client, job_id), fault_lines(client, job_id)
-        of_watch = {"verdict": stated[0] if stated else None, "fault_lines": printed}
+        found_of_pace = _findings(client, job_id)
+        of_watch = {"verdict": stated[0] if stated else None, "fault_lines": printed, "findings": found_of_pace}
         said = [line for item in stated for line in verdict_lines(item)]
         said += [] if printed is None else texts_of(printed)
         built = _environments(client, job_id)
         said += built
+        said += _finding_lines(found_of_pace)
         try:
             found = client.explain_job(job_id)
         except Problem as problem:
@@ -138,6 +141,29 @@ def explain(job_id: JobId) -> Page:
     )  # a notified job is no victim
     lines = [f"{job_id}: {first}", *others]
     return Page({**found, **of_watch}, [*lines, *(f"  {line}" for line in said)])
+
+
+def _findings(client: "RestClient", job_id: str) -> "documents.JobFindings | None":
+    """Return findings about its speed; None for a server of the release before."""
+    try:
+        return client.job_findings(job_id)
+    except Problem as problem:
+        if problem.status == _NOT_FOUND:
+            return None
+        raise
+
+
+def _finding_lines(found: "documents.JobFindings | None") -> list[str]:
+    """Return a line for each finding, with its evidence, and one for its advice."""
+    if found is None or (not found["items"] and found["why"] is None):
+        return []
+    if not found["items"]:
+        return [f"no finding about its speed: {found['why']}"]
+    lines = []
+    for item in found["items"]:
+        span = f"{moment_of(item['since'])} to {moment_of(item['until'])}"
+        lines += [f"{item['kind']}: {item['text']} ({item['num_reports']} reports, {span})", f"  {item['advice']}"]
+    return lines
 
 
 def _environments(client: "RestClient", job_id: str) -> list[str]:

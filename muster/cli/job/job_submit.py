@@ -26,6 +26,7 @@ from muster.cli.job.job_options import (
     DiskWrites,
     GivenTier,
     Grace,
+    JobClass,
     MaxRestarts,
     Memory,
     Name,
@@ -55,7 +56,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class RuleOptions:
-    """How long a job may run, and what follows from its faults."""
+    """How long a job may run, what follows from its faults, and what it may expect."""
 
     max_restarts: MaxRestarts = None
     oom_doublings: OomDoublings = 0
@@ -66,6 +67,7 @@ class RuleOptions:
     on_straggler: OnStraggler = None
     on_value_fault: OnValueFault = None
     rerun_exit_codes: RerunExitCodes = None
+    job_class: JobClass = None
 
     def fields(self) -> dict[str, Any]:
         return {
@@ -78,6 +80,7 @@ class RuleOptions:
                 on_value_fault=self.on_value_fault,
                 rerun_exit_codes=self.rerun_exit_codes,
                 budget_gpu_hours=self.budget_gpu_hours,
+                job_class=self.job_class,
             ),
         }
 

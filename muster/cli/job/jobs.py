@@ -68,6 +68,7 @@ COLUMNS: Final = (
     Column("STATE", lambda job: job["state"]),
     Column("AGE", lambda job: age(job["created_at"])),
     Column("GPUS", _num_gpus, only_wide=True),
+    Column("CLASS", lambda job: job.get("job_class"), only_wide=True),
     Column("TENANT", lambda job: job["tenant_id"], only_wide=True),
     Column("BINDS", lambda job: job.get("binding"), only_wide=True),
     Column("WHY", lambda job: job["state_reason"], only_wide=True),
@@ -184,6 +185,8 @@ def _lines(job: Document) -> Iterator[str]:
 def _requested(job: Document) -> Iterator[str]:
     """Yield the job's own facts, whatever its attempts do."""
     yield f"  tier {job['tier']}, {_size(job)}, submitted {age(job['created_at'])} ago by {job['submitted_by']}"
+    if job_class := job.get("job_class"):  # an older server does not say
+        yield f"  class {job_class}"
     if original := job.get("copied_from"):  # an older server does not say
         yield f"  a copy of {original}"
     for dataset in job["spec"].get("datasets", ()):

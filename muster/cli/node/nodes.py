@@ -13,7 +13,7 @@ from muster.cli.framework.exits import CommandError, Exit
 from muster.cli.framework.field_help import field_help, parameter_help
 from muster.cli.framework.list_options import HolderOptions, PlaceOptions
 from muster.cli.framework.names import MaybeNode, NodeName
-from muster.cli.framework.options import unfit
+from muster.cli.framework.options import DespiteBudget, unfit
 from muster.cli.framework.output import Done, DryRun, Listing, Page, Table, age, changes, reads, until
 from muster.cli.framework.pending import once
 from muster.cli.framework.profile import open_client
@@ -136,6 +136,7 @@ def maintenance(
     for_: Annotated[str, typer.Option("--for", help=field_help("NewMaintenance.until"))],
     in_: Annotated[str | None, typer.Option("--in", help=field_help("NewMaintenance.starts_at"))] = None,
     lead: Annotated[str | None, typer.Option("--evacuate", help=field_help("NewMaintenance.evacuate_lead_s"))] = None,
+    despite_budget: DespiteBudget = None,
     *,
     dry_run: DryRun = False,
 ) -> Done:
@@ -152,8 +153,10 @@ def maintenance(
         body["starts_at"] = begins.isoformat()
     if lead is not None:
         body["evacuate_lead_s"] = seconds_of(lead, "--evacuate")
+    if despite_budget is not None:
+        body["despite_budget"] = despite_budget
     with open_client(as_operator=True) as client:
-        name, asked = str(client.node(node)["id"]), ["maintenance", node, reason, in_, for_, lead]
+        name, asked = str(client.node(node)["id"]), ["maintenance", node, reason, in_, for_, lead, despite_budget]
 
         def send(body: dict[str, Any], key: str | None) -> Any:
             return client.maintain_node(name, idempotency_key=key, dry_run=dry_run, **body)
@@ -228,6 +231,7 @@ def drain(
     node: MaybeNode = None,
     deadline: Annotated[str | None, typer.Option(help=field_help("NewDrain.deadline_s"))] = None,
     for_: Annotated[str | None, typer.Option("--for", help=field_help("NewDrain.until"))] = None,
+    despite_budget: DespiteBudget = None,
     timeout: Annotated[str, typer.Option(help="With --wait: how long at most.")] = "1d",
     expect: Expect = None,
     *,
@@ -255,13 +259,14 @@ def drain(
                 done="drained",
                 until=until,
                 deadline_s=deadline_s,
+                **({} if despite_budget is None else {"despite_budget": despite_budget}),
             )
-        name, asked = str(client.node(node)["id"]), ["drain", node, reason, deadline, for_]
+        name, asked = str(client.node(node)["id"]), ["drain", node, reason, deadline, for_, despite_budget]
 
         def send(body: dict[str, Any], key: str | None) -> Any:
             return client.drain_node(name, idempotency_key=key, dry_run=dry_run, **body)
 
-        body = {"reason": reason, "until": until, "deadline_s": deadline_s}
+        body = {"reason": reason, "until": until, "deadline_s": deadline_s, "despite_budget": despite_budget}
         found = send(body, None) if dry_run else once(asked, body, send, what="the drain")
         if must_wait and not dry_run:
             found = _drained(client, found, wait_s)

@@ -32,6 +32,7 @@ from muster.db.models.liveness import LeaderLeaseRow, LoopProgress
 from muster.db.models.logins import CommandLogin
 from muster.db.models.logs import LogChunk
 from muster.db.models.nodes import Node, NodeBundle
+from muster.db.models.objectives import ObjectiveCount, ObjectiveState
 from muster.db.models.outbox import OutboxMessage
 from muster.db.models.pair_probes import PairProbeResponder
 from muster.db.models.persons import ConsoleSession, Person
@@ -107,6 +108,8 @@ __all__ = [
     "NodeIdentity",
     "NodeLatest",
     "ObjectReport",
+    "ObjectiveCount",
+    "ObjectiveState",
     "OutboxMessage",
     "PairProbeResponder",
     "Person",

@@ -31,6 +31,7 @@ class Job(Base):
     __table_args__ = (
         CheckConstraint(f"(state IN ({_TERMINAL})) = (finished_at IS NOT NULL)", name="finished"),
         CheckConstraint("restarts_used >= 0 AND launch_failures >= 0", name="counters"),
+        Index("ix_jobs_finished", "finished_at", postgresql_where=text("finished_at IS NOT NULL")),
         Index("ix_jobs_copied_from", "copied_from", postgresql_where=text("copied_from IS NOT NULL")),
         Index("ix_jobs_queue", "state", "tier", "created_at"),
         Index("ix_jobs_open", "tenant_id", postgresql_where=text(f"state NOT IN ({_TERMINAL})")),
@@ -71,6 +72,8 @@ class Job(Base):
     """The labels of ``spec``, for lists; None as ``stored_request``."""
     spec_bytes: Mapped[int | None] = mapped_column(default=None)
     """Bytes of ``spec`` as JSON; None as ``stored_request``."""
+    job_class: Mapped[str | None] = mapped_column(default=None)
+    """The class in which it was submitted; None: an earlier release wrote the row, and the default one counts."""
     copied_from: Mapped[JobId | None] = mapped_column(default=None)
     """The job that this one is a copy of; that job may have been removed since."""
     next_try_at: Mapped[datetime | None] = mapped_column(default=None)

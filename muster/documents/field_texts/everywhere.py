@@ -57,6 +57,7 @@ EVERYWHERE_TEXTS: Final[dict[str, str]] = {
     "job": "The job that holds it; null if it is free.",
     "job_id": "The job's id.",
     "job_name": "The job's name.",
+    "despite_budget": "Why it is to be done although a spent error budget forbids it; null: it then is not.",
     "jobs": "The jobs that it concerns.",
     "key": "The key by which it is found.",
     "kind": "The kind, as a fixed word.",

@@ -117,6 +117,8 @@ JOB_SPEC_TEXTS: Final[dict[str, str]] = {
         option="Run as it is, without torchrun, once a host.",
     ),
     "layout": "How the ranks are divided into groups of parallelism; null: by the program alone.",
+    "job_class": "The class of the policy that says what the job may expect, such as production; null: the policy's"
+    " default class.",
     "limits": "What the program may use of each host.",
     "lock": "The path in the bundle of a `uv.lock`, or of a `.txt` of requirements with hashes.",
     "manifest": "The path of a list of the data set's files with their checksums; null for none.",

@@ -73,6 +73,7 @@ PARAMETER_TEXTS: Final[dict[str, str]] = {
     "list_gpus.tier": "Only GPUs that a job of this tier has now.",
     "list_gpus.uuid": "Its beginning, its end, or both with .. between.",
     "list_incidents.subject": "The id of its subject.",
+    "list_jobs.job_class": "Only jobs of this class.",
     "list_jobs.name": "Only jobs of this name.",
     "list_jobs.node": "Only jobs with a part on this host now.",
     "list_jobs.order": "By the time of submission.",

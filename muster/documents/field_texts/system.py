@@ -16,6 +16,8 @@ SYSTEM_TEXTS: Final[dict[str, str]] = {
     "LedgerSum.cause": "Why it was so, as a fixed word; empty for none.",
     "LedgerSums.since": "The beginning of the first hour.",
     "LedgerSums.until": "The end of the last hour.",
+    "Policy.findings": "When the pace of a training needs a diagnosis.",
+    "Policy.objectives": "Classes of jobs, their objectives, and when their error budgets burn.",
     "NewApiKey.name": "What it is for.",
     "NewPerson.name": "The name with which they sign in.",
     "NewQuota.borrowable_gpus": "GPUs that may be held beyond the guarantee; null: without a limit.",

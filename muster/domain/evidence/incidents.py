@@ -16,6 +16,7 @@ class IncidentKind(StrEnum):
     MESSAGES_GIVEN_UP = "messages_given_up"
     NODE_LOST = "node_lost"
     NODE_STORAGE = "node_storage"
+    OBJECTIVE_BURNING = "objective_burning"
     OUTSIDE_RESIDENCY = "outside_residency"
     QUOTA_BELOW_HOLDINGS = "quota_below_holdings"
     REPAIR_DUE = "repair_due"
@@ -38,6 +39,7 @@ CLOSED_BY_RULE: Final[Mapping[str, str]] = {
     IncidentKind.LOOP_STALLED: "Start the process that it names again: it closes once the loop advances.",
     IncidentKind.MESSAGES_GIVEN_UP: "Repair the connection to the broker: it closes an hour after the last message.",
     IncidentKind.NODE_LOST: "Bring its host back, or cordon the node: it closes with that.",
+    IncidentKind.OBJECTIVE_BURNING: "It closes when the short window of each pair is below its rate again.",
     IncidentKind.OUTSIDE_RESIDENCY: "It closes when the job has ended there, or its hosts are within the rule.",
     IncidentKind.REPAIR_DUE: "Do what it says and start that repair with `muster gpu repair`, or dismiss what asks for "
     "it: it closes with that.",
@@ -61,6 +63,8 @@ TO_DO: Final[Mapping[str, str]] = {
     IncidentKind.MESSAGES_GIVEN_UP: "Check the broker and its address. Hosts find their work at the next heartbeat.",
     IncidentKind.NODE_LOST: "Check the host's power, network and host worker; if it stays away, cordon the node.",
     IncidentKind.NODE_STORAGE: f"Check the host's mounts and disks, {_THEN_CLOSE}.",
+    IncidentKind.OBJECTIVE_BURNING: "`muster objectives` shows rates and budget. Find the common cause of the bad "
+    "events: newest attempts, their causes, storage, and what was changed last.",
     IncidentKind.OUTSIDE_RESIDENCY: "Cancel the job, drain the hosts, correct their label `site`, or widen the rule.",
     IncidentKind.QUOTA_BELOW_HOLDINGS: "Set a sufficient limit with `muster quota set`, or close the incident.",
     IncidentKind.REPAIR_DUE: "`muster gpu show` has the evidence. Start the repair with `muster gpu repair`.",

@@ -283,6 +283,7 @@ class JobSpec(StrictModel):
     layout: ParallelLayout | None = None
     node_labels: NodeLabelRule = Field(default_factory=NodeLabelRule)
     tier: Name = "on_demand"
+    job_class: Name | None = None
     restart: Restart = Field(default_factory=Restart)
     checkpoint: CheckpointRule = Field(default_factory=CheckpointRule)
     limits: HostLimits = Field(default_factory=HostLimits)

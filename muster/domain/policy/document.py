@@ -11,6 +11,7 @@ from muster.domain.policy.environment import EnvironmentPolicy
 from muster.domain.policy.former_keys import with_present_keys
 from muster.domain.policy.health import HealthPolicy
 from muster.domain.policy.limits import LimitPolicy
+from muster.domain.policy.objectives import FindingPolicy, ObjectivePolicy
 from muster.domain.policy.placement import PlacementPolicy
 from muster.domain.policy.quantities import Days, Seconds
 from muster.domain.policy.queue import QueuePolicy
@@ -235,6 +236,8 @@ class Policy(StrictModel):
     attention: AttentionPolicy = Field(default_factory=AttentionPolicy)
     health: HealthPolicy = Field(default_factory=HealthPolicy)
     watch: WatchPolicy = Field(default_factory=WatchPolicy)
+    objectives: ObjectivePolicy = Field(default_factory=ObjectivePolicy)
+    findings: FindingPolicy = Field(default_factory=FindingPolicy)
 
     @model_validator(mode="before")
     @classmethod

@@ -27,6 +27,7 @@ BY_PERSONS = (
     "incidents/incidents",
     "jobs/jobs",
     "policy/policies",
+    "policy/spent_budgets",
     "secrets/rewrapping",
     "secrets/tenant_secrets",
     "tenants/keys",
