@@ -1,8 +1,9 @@
 """The control plane's part in one attempt's content: signed addresses, and answers."""
 
+import contextlib
 import random
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Final, TypeVar
 
@@ -13,7 +14,8 @@ from muster.content.manifest import MAX_MANIFEST_BYTES
 from muster.domain.stored_content import FolderKind
 from muster.wire.content import Download, DownloadsAnswer, DownloadsRequest, LostObject
 from muster.wire.host import PROTOCOL_VERSION
-from workers.host.content.downloads import Downloads, fetch_object
+from workers.host.content.chunks import Piece, Save
+from workers.host.content.downloads import Downloads, Wanted, fetch_object
 from workers.host.content.faults import BrokenBundleError, FetchError, LostObjectError, StoreError
 from workers.host.content.fetch_order import FetchOrder, Progress
 from workers.host.content.store_lines import RefusedError, StoreLine
@@ -73,20 +75,22 @@ class ContentSource:
         with StoreLine(self._order.certificates) as line:
             try:
                 download, note = self._ask(()).manifest, self._progress.note_failure
-                return fetch_object(line, download, self._digest, MAX_MANIFEST_BYTES, note, self._kind)
+                return fetch_object(line, download, Wanted(self._digest, MAX_MANIFEST_BYTES, self._kind), note)
             except RefusedError as fault:
                 raise StoreError(str(fault)) from fault
             except LostObjectError as fault:
                 raise self._read_by_all(fault) from fault
 
-    def chunks(self, lacking: Mapping[str, int], save: Callable[[str, bytes], None]) -> None:
-        def saved(digest: str, content: bytes) -> None:
-            save(digest, content)
-            self._progress.advance(len(content))
+    def chunks(self, lacking: Mapping[str, int], save: Save) -> None:
+        @contextlib.contextmanager
+        def counted(digest: str) -> Iterator[Callable[[Piece], None]]:
+            with save.in_pieces(digest) as write:
+                yield write
+            self._progress.advance(lacking[digest])
 
         self._progress.begin(sum(lacking.values()))
         try:
-            self._downloads.fetch(lacking, saved)
+            self._downloads.fetch(lacking, counted)
         except LostObjectError as fault:
             raise self._read_by_all(fault) from fault
 
