@@ -78,7 +78,7 @@ def wrong_chunks(entry: Entry, path: Path) -> set[int]:
 def lacking_in_new(entry: Entry) -> set[int]:
     """Return the numbers of the chunks that a file of the right size lacks, if nothing was written to it.
 
-    Whole chunks of zeros are there. The last one of a file is not looked at: in most folders it is all of a file.
+    Whole chunks of zeros are there. The last one of a file is not compared: in most folders it is all of a file.
     """
     zeros = _digest_of_zeros(CHUNK_BYTES) if entry.num_bytes >= CHUNK_BYTES else ""
     return {number for number, digest in enumerate(entry.parts) if digest != zeros}

@@ -87,19 +87,19 @@ class StoreLine:
         connection = self._to(url)
         is_reused = connection.sock is not None
         try:
-            answer = self._asked(connection, url, headers)
+            answer = self._requested(connection, url, headers)
         except ConnectionError:
             self.close()
             if not is_reused:
                 raise
-            answer = self._asked(self._to(url), url, headers)
+            answer = self._requested(self._to(url), url, headers)
         if answer.status != http.client.OK:
             fault = _fault_of(answer.status, answer.read(MAX_ERROR_BYTES))
             self.close()
             raise fault
         return answer
 
-    def _asked(
+    def _requested(
         self, connection: http.client.HTTPConnection, url: str, headers: Mapping[str, str]
     ) -> http.client.HTTPResponse:
         parts = urlsplit(url)
