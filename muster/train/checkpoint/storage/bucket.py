@@ -123,7 +123,7 @@ class Bucket:
         return int(self.ask("head", key, "head_object")["ContentLength"])
 
     def signed(self, key: str, within_s: int) -> str:
-        """Return an address by which whoever has it reads the object, or ranges of it, for so long."""
+        """Return an address that reads the object, or ranges of it, for so long, with no other credential."""
         from botocore.exceptions import BotoCoreError  # noqa: PLC0415  # as below
 
         wanted = {"Bucket": self.place.bucket, "Key": self._prefix + key}
