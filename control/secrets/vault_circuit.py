@@ -14,7 +14,7 @@ from muster.domain.errors import SecretKeyError
 MOST_AT_ONCE: Final = 8
 """Calls of one process at once."""
 WAIT_S: Final = 0.25
-"""Another one waits so long for a place, and none does while they are taken for longer than that."""
+"""Another one waits so long for a place, and none does once they were busy for longer than that."""
 PAUSE_S: Final = 2.0
 """After no answer for a call, no other one is made for so long."""
 _AGAIN_S: Final = 1
@@ -26,7 +26,7 @@ class Circuit:
     def __init__(self, monotonic: Callable[[], float]) -> None:
         self._monotonic = monotonic
         self._places = threading.BoundedSemaphore(MOST_AT_ONCE)
-        self._are_held = False
+        self._are_busy = False
         self._lock = threading.Lock()
         self._silence: tuple[float, str] | None = None
         self._is_tried = False
@@ -56,14 +56,14 @@ class Circuit:
 
     @contextlib.contextmanager
     def _place(self) -> Iterator[None]:
-        if not self._places.acquire(timeout=0 if self._are_held else WAIT_S):
-            self._are_held = True
+        if not self._places.acquire(timeout=0 if self._are_busy else WAIT_S):
+            self._are_busy = True
             words = f"Vault is slow: {MOST_AT_ONCE} calls wait for it already"
             raise SecretKeyError(words, retry_after_s=_AGAIN_S)
         try:
             yield
         finally:
-            self._are_held = False
+            self._are_busy = False
             self._places.release()
 
     def _begun(self) -> bool:
