@@ -6,6 +6,7 @@ from typing import cast
 
 import pytest
 
+from api.job_views import job_view
 from control.attempts.attempts import lock_job, step_job
 from control.content.reading import Pace
 from control.content.reports import Found, check_reports_once, note_report
@@ -133,13 +134,18 @@ def test_jobs_of_a_lost_bundle_wait_and_continue_when_it_is_whole(
     report(stage)
     check(stage, objects)
     assert state_of(stage, job_id) is JobState.HELD
-    assert "submit the same folder again" in stage.fleet.job(job_id).state_reason
+    job = stage.fleet.job(job_id)
+    assert "submit the same folder again" in job.state_reason
+    assert job_view(job)["binding"] == "bundle_needed"
+    [reason] = job_view(job)["reasons"]
+    assert "continues by itself once that is whole again" in reason["text"]
     assert state_of(stage, other) is JobState.QUEUED
     with stage.units.begin(stage.fleet.tenant, jobs.RELEASE) as unit:
         jobs.release(unit, job_id, reason="try it")
     assert state_of(stage, job_id) is JobState.HELD, "it is not whole yet"
     tenant.confirm(CODE.digest, TRAIN)
     assert state_of(stage, job_id) is JobState.QUEUED
+    assert job_view(stage.fleet.job(job_id))["binding"] is None
 
 
 def test_a_job_that_stopped_in_a_preflight_for_a_lost_part_continues_too(
@@ -157,7 +163,9 @@ def test_a_job_that_stopped_in_a_preflight_for_a_lost_part_continues_too(
     unfit = PreflightReport(preflight_id=asked.order.attempt_id, found="unfit", why="a part is lost")
     host.beat(capabilities=HOST_CAPABILITIES, checks=(unfit,))
     assert state_of(stage, job_id) is JobState.HELD
-    assert stage.fleet.job(job_id).state_reason.endswith("a part is lost"), "no person has to release it"
+    job = stage.fleet.job(job_id)
+    assert job.state_reason.endswith("a part is lost"), "no person has to release it"
+    assert [each["token"] for each in job_view(job)["reasons"]] == ["bundle_needed"]
     tenant.confirm(CODE.digest, TRAIN)
     assert state_of(stage, job_id) is JobState.QUEUED
 
@@ -184,7 +192,9 @@ def test_a_job_that_a_person_holds_meanwhile_stays_so_when_its_bundle_is_whole(
     for _ in range(2):
         with stage.units.begin(stage.fleet.tenant, holding.HOLD) as unit:
             holding.hold(unit, job_id, reason="its data is replaced")
-    assert stage.fleet.job(job_id).state_reason == "held by request: its data is replaced"
+    job = stage.fleet.job(job_id)
+    assert job.state_reason == "held by request: its data is replaced"
+    assert job_view(job)["binding"] == "release_needed"
     tenant.confirm(CODE.digest, TRAIN)
     assert state_of(stage, job_id) is JobState.HELD
     with stage.units.begin(stage.fleet.tenant, jobs.RELEASE) as unit:

@@ -29,6 +29,7 @@ _WHAT_FOLLOWS: Final = {
     FolderKind.ENVIRONMENT: "; it is built again",
     FolderKind.OUTPUTS: "",
 }
+_COMMIT_FOLLOWS: Final = "; a host fetches its commit again, and this job continues by itself"
 
 
 def open_client(order: FetchOrder) -> HostClient:
@@ -99,12 +100,13 @@ class ContentSource:
 
         An answer that does not come in time leaves this host's own finding.
         """
-        order, until_s = self._order, time.monotonic() + VERDICT_S
+        order, until_s, is_of_commit = self._order, time.monotonic() + VERDICT_S, False
         report = LostObject(protocol=PROTOCOL_VERSION, fence=order.fence, bundle=self._digest, digest=fault.digest)
         self._progress.note_failure(f"{fault}; the control plane reads it")
         while time.monotonic() < until_s:
             try:
-                found = self._client.lost_object(order.part_id, report).found
+                answer = self._client.lost_object(order.part_id, report)
+                found, is_of_commit = answer.found, answer.is_of_commit
             except UnreachableError:
                 found = "reading"
             except Problem as refusal:
@@ -116,9 +118,13 @@ class ContentSource:
                     f"{fault}; the control plane reads it, so something between them and this host is wrong"
                 )
             if found == "lost":
-                return LostObjectError(f"{fault}{_WHAT_FOLLOWS[self._kind]}", fault.digest)
+                return LostObjectError(f"{fault}{self._what_follows(is_of_commit)}", fault.digest)
             time.sleep(_VERDICT_PAUSE_S)
         return fault
+
+    def _what_follows(self, is_of_commit: bool) -> str:  # noqa: FBT001  # as the answer has it
+        is_made_again = self._kind is FolderKind.BUNDLE and is_of_commit
+        return _COMMIT_FOLLOWS if is_made_again else _WHAT_FOLLOWS[self._kind]
 
     def _sign(self, digests: Sequence[str]) -> tuple[Download, ...]:
         return self._ask(tuple(digests)).chunks
