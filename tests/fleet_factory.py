@@ -20,6 +20,7 @@ from muster.db.models import AllocationGpu, Tenant
 from muster.domain.ids import GpuUuid, JobId, NodeId, TenantId
 from muster.domain.job.spec import JobSpec
 from muster.domain.principals import Principal, Role, system_principal
+from muster.domain.residency import StorePlace
 from muster.domain.states import AllocationState, Standing
 from muster.identity import new_id
 from muster.wire.host import PROTOCOL_VERSION, HeartbeatRequest
@@ -45,8 +46,10 @@ class Fleet:
 
     def submit(self, **spec: object) -> JobId:
         document = {"name": "job", "program": {"script": "/srv/train.py"}, **ENDS_AT_ITS_FAULT, **spec}
+        given = JobSpec.model_validate(document, strict=False)
+        store = None if given.program.git is None else StorePlace("main")
         with self.units.begin(self.tenant, jobs.SUBMIT) as unit:
-            return jobs.submit(unit, JobSpec.model_validate(document, strict=False)).id
+            return jobs.submit(unit, given, store=store).id
 
     def job(self, job_id: JobId) -> SubmittedJob:
         with self.units.begin(self.tenant, jobs.READ) as unit:

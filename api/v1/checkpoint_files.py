@@ -135,8 +135,8 @@ def _require_reached(store: ObjectStore, found: ReadableCheckpoint) -> None:
     """Raise ConflictError, which says where the checkpoint is and what to do, unless the store's process reaches it."""
     if found.store is not None:
         advice = (
-            f"Fetch it with your own credentials: `aws s3 cp --recursive {found.store} DIR/{found.generation}`, then "
-            "`muster ckpt verify DIR`."
+            "`muster ckpt get` reads it with your own credentials (AWS_…). Or copy it: `aws s3 cp --recursive "
+            f"{found.store} DIR/{found.generation}`, then `muster ckpt verify DIR`."
         )
         raise ConflictError(f"the checkpoint is {found.store}, of which Muster has no key", suggestion=advice)
     if not store.reads_checkpoints_of(found.folder):

@@ -22,6 +22,7 @@ from control.jobs.output_hosts import HostOutputs
 from control.jobs.outputs import FileFound, OutputsFilter, OutputsFound
 from muster.domain.ids import CheckpointId, JobId
 from muster.domain.principals import Permission
+from muster.domain.stored_content import HostOutputsState
 
 router = APIRouter()
 FILES_SHOWN: Final = 20
@@ -46,6 +47,10 @@ class OutputsShown:
     files: Sequence[FileFound]
     patterns: Sequence[str] = ()
     missing: Sequence[HostOutputs] = ()
+
+    @property
+    def is_any_lost(self) -> bool:
+        return any(each.state is HostOutputsState.LOST for each in self.missing)
 
 
 NOTHING: Final = OutputsShown((), ())

@@ -18,6 +18,7 @@ from control.attempts.mapping import (
     grace_ms,
     job_lifecycle,
     job_request,
+    show_bundle_awaited,
     store_attempt,
     store_job,
     timers_of,
@@ -172,8 +173,8 @@ def _end_attempt(unit: UnitOfWork, loaded: LoadedAttempt, ended: attempts.Ended,
         and ends.is_missing_everywhere(unit, job, loaded.hosts, cause),
     )
     step_job(unit, job, end, policy)
-    if end.has_lacked and job.state is JobState.HELD:
-        note_awaited(unit, job.id, job_request(job).bundle)
+    if end.has_lacked and job.state is JobState.HELD and note_awaited(unit, job.id, job_request(job).bundle):
+        show_bundle_awaited(job)
     if suspicion is not None and job.state is JobState.HELD:
         suspects.open_suspicion(unit, job, suspicion)
 

@@ -16,6 +16,7 @@ from muster.db.models import Attempt, AttemptHost, Job, JobWaitChange, Node
 from muster.domain.ids import JobId
 from muster.domain.job.request import ENVIRONMENT, JobRequest, read_request
 from muster.domain.job.spec import JobSpec
+from muster.domain.job.wait_reasons import WaitReason
 from muster.domain.lifecycle.contact import LastContact
 from muster.domain.lifecycle.model import AttemptLifecycle, HostPart, JobLifecycle, StopRequest, Timers, Verdict
 from muster.domain.policy.document import Policy
@@ -169,6 +170,12 @@ def store_job(unit: UnitOfWork, job: Job, after: JobLifecycle) -> None:
     if after.state in TERMINAL_JOB_STATES:
         job.finished_at = unit.now
     emit_job(unit, job, origin)
+
+
+def show_bundle_awaited(job: Job) -> None:
+    """Have a job that is HELD until its bundle is whole again say so; a step to another state removes that."""
+    token = WaitReason.BUNDLE_NEEDED.value
+    job.wait_verdict = {"binding": token, "reasons": [[token, None, None]]}
 
 
 def emit_job(unit: UnitOfWork, job: Job, origin: JobState | None) -> None:

@@ -13,7 +13,7 @@ from sqlalchemy import select, text
 
 from control.content import rows
 from control.content.lost import by_tenant, mark_lost, with_folders
-from control.content.types import ObjectName
+from control.content.types import ObjectName, StoredAs
 from control.core.unit_of_work import UnitOfWorkFactory, declare_action
 from muster.db.models import StoredObject, Tenant
 from muster.db.sessions import note_change
@@ -121,13 +121,13 @@ def _mark(units: UnitOfWorkFactory, by: Principal, tenant_id: TenantId, names: S
 def _objects(units: UnitOfWorkFactory, tenant_id: TenantId | None) -> dict[str, _Known]:
     """Return the objects that the database has, by their keys."""
     columns = (StoredObject.tenant_id, StoredObject.kind, StoredObject.digest, StoredObject.num_bytes)
-    query = select(*columns, StoredObject.state)
+    query = select(*columns, StoredObject.state, StoredObject.id, StoredObject.num_stored)
     if tenant_id is not None:
         query = query.where(StoredObject.tenant_id == tenant_id)
     found: dict[str, _Known] = {}
     with units.read() as session:
-        for owner, kind, digest, num_bytes, state in session.execute(query):
-            name = ObjectName(owner, kind, digest.hex(), num_bytes)
+        for owner, kind, digest, num_bytes, state, number, num_stored in session.execute(query):
+            name = ObjectName(owner, kind, digest.hex(), num_bytes, StoredAs(number, num_stored))
             found[object_key(owner, kind, name.digest)] = _Known(name, is_present=state is ObjectState.PRESENT)
     return found
 

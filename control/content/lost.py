@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from sqlalchemy import ARRAY, BigInteger, ColumnElement, LargeBinary, any_, bindparam, select, update
 
 from control.content import rows
-from control.content.types import ObjectName
+from control.content.types import ObjectName, StoredAs
 from control.core.unit_of_work import UnitOfWork, UnitOfWorkFactory
 from muster.db.models import FolderObject, StoredFolder, StoredObject
 from muster.domain.ids import TenantId
@@ -25,10 +25,13 @@ class Marked:
 def mark_lost(unit: UnitOfWork, tenant_id: TenantId, names: Sequence[ObjectName]) -> Marked:
     """Make bundles and environments incomplete that need lost objects, and the objects wanted.
 
-    An object that no folder needs is wanted by the next one that does, or deleted with the others of its age.
+    One that was stored again since its name was read stays as it is: that one was not found lost. One that no folder
+    needs is wanted by the next one that does, or deleted with the others of its age.
     """
     rows.lock_use(unit, tenant_id)
     ids = _ids_of(unit, tenant_id, names)
+    if not ids:
+        return Marked(0, (), 0)
     # One parameter: a statement has 65,535 at most, and a store may have lost more than so many objects.
     are_lost = bindparam("ids", ids, ARRAY(BigInteger))
     naming = select(FolderObject.folder_id).where(FolderObject.object_id == any_(are_lost))
@@ -73,15 +76,22 @@ def by_tenant(names: Sequence[ObjectName]) -> Mapping[TenantId, list[ObjectName]
 
 
 def _ids_of(unit: UnitOfWork, tenant_id: TenantId, names: Sequence[ObjectName]) -> list[int]:
+    """Return the objects that the store should have, and has taken as often as when their names were read.
+
+    The caller has the lock of the tenant's content, without which no object is noted as stored.
+    """
     ids: list[int] = []
     for kind in ObjectKind:
-        query = select(StoredObject.id).where(
+        of_kind = {bytes.fromhex(name.digest): name for name in names if name.kind is kind}
+        query = select(StoredObject.digest, StoredObject.id, StoredObject.num_stored).where(
             StoredObject.tenant_id == tenant_id,
             StoredObject.kind == kind,
-            _is_one_of([name for name in names if name.kind is kind]),
+            _is_one_of(list(of_kind.values())),
             StoredObject.state == ObjectState.PRESENT,
         )
-        ids += unit.session.scalars(query)
+        for digest, number, num_stored in unit.session.execute(query):
+            if of_kind[digest].stored_as in {None, StoredAs(number, num_stored)}:
+                ids.append(number)
     return ids
 
 

@@ -11,7 +11,7 @@ from typing import Final
 from sqlalchemy import ColumnElement, Select, func, select
 from sqlalchemy.orm import Session
 
-from control.content.types import ObjectName
+from control.content.types import ObjectName, StoredAs
 from control.core.unit_of_work import UnitOfWorkFactory
 from muster.db.models import StoredObject
 from muster.domain.ids import TenantId
@@ -22,7 +22,12 @@ from muster.store.objects import ObjectStore
 
 _PAGE: Final = 500
 NUMBERED: Final = select(
-    StoredObject.id, StoredObject.tenant_id, StoredObject.kind, StoredObject.digest, StoredObject.num_bytes
+    StoredObject.id,
+    StoredObject.tenant_id,
+    StoredObject.kind,
+    StoredObject.digest,
+    StoredObject.num_bytes,
+    StoredObject.num_stored,
 )
 _NUM_READS: Final = 2
 """Other bytes count only where a second read has them too: the network may have damaged the first."""
@@ -68,11 +73,13 @@ class Pace:
         self._due_s += num_bytes / self.bytes_a_s
 
 
-def numbered(session: Session, query: Select[int, TenantId, ObjectKind, bytes, int]) -> list[tuple[int, ObjectName]]:
+def numbered(
+    session: Session, query: Select[int, TenantId, ObjectKind, bytes, int, int]
+) -> list[tuple[int, ObjectName]]:
     """Return the objects of a query that began as ``NUMBERED``, with their numbers."""
     return [
-        (number, ObjectName(tenant_id, kind, digest.hex(), num_bytes))
-        for number, tenant_id, kind, digest, num_bytes in session.execute(query)
+        (number, ObjectName(tenant_id, kind, digest.hex(), num_bytes, StoredAs(number, num_stored)))
+        for number, tenant_id, kind, digest, num_bytes, num_stored in session.execute(query)
     ]
 
 

@@ -96,7 +96,8 @@ def check_reports_once(units: UnitOfWorkFactory, store: ObjectStore | None) -> b
     _settle(units, whole)
     for tenant_id, names in by_tenant(list(lost)).items():
         with units.begin(_PRINCIPAL, MARK_LOST) as unit:
-            mark_lost(unit, tenant_id, names)
+            if not mark_lost(unit, tenant_id, names).num_objects:
+                continue  # all of them were stored again since they were read: they are read again
             ids = [lost[name] for name in names]
             unit.session.execute(_ALSO, {"now": unit.now, "ids": ids})
             _forget(unit, ids)

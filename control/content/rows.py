@@ -166,7 +166,8 @@ def mark_present(unit: UnitOfWork, folder: StoredFolder, digests: Sequence[bytes
         & StoredObject.digest.in_(digests)
         & StoredObject.id.in_(named)
     )
-    statement = update(StoredObject).where(is_meant).values(state=ObjectState.PRESENT)
+    changed = {"state": ObjectState.PRESENT, "num_stored": StoredObject.num_stored + 1}
+    statement = update(StoredObject).where(is_meant).values(changed)
     unit.session.execute(statement.execution_options(synchronize_session=False))
 
 

@@ -1,8 +1,9 @@
 """Stored content as records."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
+from typing import NamedTuple
 
 import msgspec
 
@@ -35,14 +36,25 @@ class FolderFound:
     num_live_jobs: int
 
 
+class StoredAs(NamedTuple):
+    """An object of the database at one time: its row, and how often the store had taken it."""
+
+    number: int
+    num_stored: int
+
+
 @dataclass(frozen=True, slots=True)
 class ObjectName:
-    """An object of a tenant, with its size in the database, or in the store if only that has it."""
+    """An object of a tenant, with its size in the database, or in the store if only that has it.
+
+    ``stored_as``: as it was read, and compared with the store; None: as it is when it is used.
+    """
 
     tenant_id: TenantId
     kind: ObjectKind
     digest: str
     num_bytes: int
+    stored_as: StoredAs | None = field(default=None, compare=False)
 
 
 @dataclass(frozen=True, slots=True)

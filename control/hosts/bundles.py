@@ -10,6 +10,7 @@ from typing import Final
 from sqlalchemy import delete, exists, literal, or_, select, tuple_
 from sqlalchemy.dialects.postgresql import insert
 
+from control.attempts.git_bundles import git_of
 from control.attempts.mapping import job_request
 from control.content.reports import note_report
 from control.content.rows import has_chunks
@@ -75,7 +76,7 @@ def report_lost(unit: UnitOfWork, part_id: str, report: LostObject) -> LostObjec
     found = None if folder_id is None else note_report(unit, folder_id, report.digest, node_id)
     if found is None:
         raise NoSuchBundleError
-    return LostObjectAnswer(found=found)
+    return LostObjectAnswer(found=found, is_of_commit=git_of(unit, job) is not None)
 
 
 def _folder_of(unit: UnitOfWork, job: Job, digest: str) -> int | None:

@@ -43,6 +43,7 @@ def hold(unit: UnitOfWork, job_id: JobId, *, reason: str | None = None) -> Submi
     why = _WHY if reason is None else f"{_WHY}: {reason}"
     if is_held:
         store_job(unit, job, replace(job_lifecycle(job), reason=why))
+        job.wait_verdict = None
     else:
         step_job(unit, job, jobs.HoldRequested(why), active_policy(unit.session))
     unit.session.flush()

@@ -136,7 +136,7 @@ def _planned(unit: UnitOfWork, spec: JobSpec, tenant_id: TenantId | None, store:
     jobs.require_possible(unit, spec)
     require_residency(unit.session, spec, owner, store)
     require_secrets(unit.session, spec, owner)
-    jobs.require_repository(unit, spec, owner)
+    jobs.require_repository(unit, spec, owner, store)
     policy, request = active_policy(unit.session), request_of_spec(spec)
     thought = InThought(JobId(new_id("job")), owner, request, unit.now)
     asked = _question(unit, alongside=thought)

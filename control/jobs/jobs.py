@@ -71,7 +71,7 @@ def submit(
     Raises:
         ValidationFailedError: a tier or a class that the policy does not define, a gang larger than the fleet, no such
             tenant, no such job as ``copied_from``, a secret or a whole bundle that is not there, a git host that the
-            operator does not name, a place outside the tenant's residency rule.
+            operator does not name, a commit without a content store, a place outside the tenant's residency rule.
         TenantLimitError: the tenant has reached a limit of the policy.
     """
     unit.principal.require(Permission.JOB_SUBMIT)
@@ -81,7 +81,7 @@ def submit(
     require_possible(unit, spec)
     require_residency(unit.session, spec, owner, store)
     sealed = require_secrets(unit.session, spec, owner)
-    require_repository(unit, spec, owner)
+    require_repository(unit, spec, owner, store)
     bundle = None if spec.program.bundle is None else usable_bundle(unit, owner, spec.program.bundle)
     job = _row_of(unit, spec, owner, needs=(SEALED_SECRETS,) if sealed else ())
     job.copied_from, job.job_class = copied_from, active_policy(unit.session).objectives.class_of(spec.job_class)
@@ -177,9 +177,15 @@ def settled(unit: UnitOfWork, spec: JobSpec) -> JobSpec:
     return spec.model_copy(update={"shape": spec.shape.settled(max(largest, 1))})
 
 
-def require_repository(unit: UnitOfWork, spec: JobSpec, owner: TenantId) -> None:
-    """Raise ValidationFailedError if the job names a git host that the operator does not, or a secret that is not."""
+def require_repository(unit: UnitOfWork, spec: JobSpec, owner: TenantId, store: StorePlace | None) -> None:
+    """Raise ValidationFailedError if the job names a git host that the operator does not, a secret that is not, or a
+    commit where no content store keeps bundles.
+    """
     if spec.program.git is not None:
+        if store is None:
+            words = "a host makes a bundle of the commit, and no content store is configured that keeps it"
+            advice = "Ask the operator for one, or name a folder that all hosts have"
+            raise ValidationFailedError.at("/program/git", "no_content_store", f"{words}. {advice}")
         require_allowed(spec.program.git, active_policy(unit.session))
         require_deploy_secret(unit.session, spec.program.git.secret, spec.name, owner)
 

@@ -10,7 +10,7 @@ from sqlalchemy import or_, select
 
 from control.attempts.attempts import lock_job, step_job
 from control.attempts.git_bundles import await_damaged_again, git_of
-from control.attempts.mapping import job_request
+from control.attempts.mapping import job_request, show_bundle_awaited
 from control.content.uses import note_awaited
 from control.core.unit_of_work import UnitOfWorkFactory, declare_action, retrying
 from control.policy.policies import active_policy
@@ -93,6 +93,7 @@ def _hold(units: UnitOfWorkFactory, job_id: JobId, digest: str) -> None:
             return
         event = jobs.HoldRequested(f"{lost}: submit the same folder again, and this job continues by itself")
         step_job(unit, job, event, active_policy(unit.session))
+        show_bundle_awaited(job)
 
 
 def _release(units: UnitOfWorkFactory, job_id: JobId) -> None:

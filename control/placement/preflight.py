@@ -14,7 +14,7 @@ from sqlalchemy import ColumnElement, and_, exists, false, func, or_, select
 from sqlalchemy.orm import Session
 
 from control.attempts.attempts import lock_job, step_job, wake
-from control.attempts.mapping import job_request
+from control.attempts.mapping import job_request, show_bundle_awaited
 from control.attempts.orders import preflight_order_of
 from control.content.uses import note_awaited
 from control.core.unit_of_work import SCHEDULER_CHANNEL, UnitOfWork, UnitOfWorkFactory, declare_action, retrying
@@ -299,9 +299,11 @@ def _take(unit: UnitOfWork, job: Job, row: PlacementPreflight, report: Preflight
         row.state = PreflightState.FAILED
         name = unit.session.get_one(Node, row.node_id).name
         why = f"{Cause.USER_ERROR}: {name} checked it before any GPU was taken: {report.why}"
-        if not note_awaited(unit, job.id, job_request(job).bundle):  # else it continues by itself
-            why = f"{why}; release the job once that is fixed"
+        is_awaited = note_awaited(unit, job.id, job_request(job).bundle)
+        why = why if is_awaited else f"{why}; release the job once that is fixed"
         step_job(unit, job, jobs.HoldRequested(why), active_policy(unit.session))
+        if is_awaited:
+            show_bundle_awaited(job)
     unit.wake(SCHEDULER_CHANNEL)
     unit.session.flush()
 

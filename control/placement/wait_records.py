@@ -84,14 +84,19 @@ def note_waiting(unit: UnitOfWork, waiting: Sequence[Waiting]) -> int:
 def binding_of(state: JobState, kept: Mapping[str, Any] | None) -> WaitReason | None:
     """Return the binding reason; None: the job does not wait, or the scheduler has not tried it yet."""
     if state in WITHOUT_PREFLIGHT:
-        return WITHOUT_PREFLIGHT[state]
+        return WaitReason.BUNDLE_NEEDED if _awaits_bundle(state, kept) else WITHOUT_PREFLIGHT[state]
     return member_of(WaitReason, kept["binding"]) if kept is not None and state is JobState.QUEUED else None
 
 
 def reasons_of(state: JobState, kept: Mapping[str, Any] | None) -> tuple[Reason, ...]:
     if state in WITHOUT_PREFLIGHT:
-        return (Reason(WITHOUT_PREFLIGHT[state]),)
+        return (Reason(binding_of(state, kept) or WITHOUT_PREFLIGHT[state]),)
     return tuple(_reasons(kept)) if kept is not None and state is JobState.QUEUED else ()
+
+
+def _awaits_bundle(state: JobState, kept: Mapping[str, Any] | None) -> bool:
+    """Return whether a job is HELD until its bundle is whole again (``attempts.mapping.show_bundle_awaited``)."""
+    return state is JobState.HELD and kept is not None and kept["binding"] == WaitReason.BUNDLE_NEEDED
 
 
 def firm_start_of(kept: Mapping[str, Any] | None) -> FirmStart | None:

@@ -11,19 +11,16 @@ import socket
 import ssl
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 from urllib.parse import urlsplit
 
+from control.secrets.vault_circuit import Circuit
 from muster.domain.errors import SecretKeyError
 from muster.plain_files import UnfitFileError, read_private
 
-MOST_AT_ONCE: Final = 8
-"""Calls of one process at once: a slow Vault takes no more threads of the API."""
-PAUSE_S: Final = 2.0
-"""After no answer for a call, no other one is made for so long."""
 MOST_BYTES: Final = 1 << 20
 TOKEN_FILE: Final = "MUSTER_VAULT_TOKEN_FILE"  # noqa: S105  # the setting's name
 CA_FILE: Final = "MUSTER_VAULT_CA_FILE"
@@ -56,9 +53,7 @@ class VaultCalls:
 
     def __init__(self, server: VaultServer, *, monotonic: Callable[[], float] = time.monotonic) -> None:
         self._server = server
-        self._monotonic = monotonic
-        self._places = threading.BoundedSemaphore(MOST_AT_ONCE)
-        self._silence: tuple[float, str] | None = None
+        self._circuit = Circuit(monotonic)
 
     def get(self, path: str) -> VaultAnswer:
         """Ask for what stands at ``path``, below ``/v1/``. Raises ``SecretKeyError`` as ``post`` does."""
@@ -69,21 +64,17 @@ class VaultCalls:
 
         Raises:
             SecretKeyError: the token cannot be read, Vault does not answer in time, is sealed, or refuses the token.
+                At once: it did not answer a moment ago, or many calls wait for it already.
         """
         return self._answered("POST", path, body)
 
     def _answered(self, method: str, path: str, body: Mapping[str, Any] | None) -> VaultAnswer:
         headers = self._headers()
-        with self._place():
-            if self._silence is not None and self._monotonic() < self._silence[0]:
-                raise SecretKeyError(self._silence[1])
+        with self._circuit.call() as failed:
             try:
                 status, content = self._sent(method, path, body, headers)
             except (OSError, http.client.HTTPException) as fault:
-                words = f"Vault does not answer: {_words_of(fault)}"
-                self._silence = (self._monotonic() + PAUSE_S, words)
-                raise SecretKeyError(words) from fault
-            self._silence = None
+                raise failed(f"Vault does not answer: {_words_of(fault)}") from fault
         return _answer(status, content)
 
     def _headers(self) -> dict[str, str]:
@@ -96,15 +87,6 @@ class VaultCalls:
             raise SecretKeyError(f"{TOKEN_FILE} holds no token, which is one word")
         named = {} if self._server.namespace is None else {"X-Vault-Namespace": self._server.namespace}
         return {"X-Vault-Token": token, "X-Vault-Request": "true", "Content-Type": "application/json", **named}
-
-    @contextlib.contextmanager
-    def _place(self) -> Iterator[None]:
-        if not self._places.acquire(timeout=self._server.timeout_s):
-            raise SecretKeyError(f"Vault is slow: {MOST_AT_ONCE} calls wait for it already")
-        try:
-            yield
-        finally:
-            self._places.release()
 
     def _sent(
         self, method: str, path: str, body: Mapping[str, Any] | None, headers: Mapping[str, str]

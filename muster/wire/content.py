@@ -71,11 +71,13 @@ class LostObject(WireMessage, frozen=True, kw_only=True):
 class LostObjectAnswer(WireAnswer, frozen=True, kw_only=True):
     """What the control plane knows of the object.
 
-    ``reading``: it reads it soon. ``lost``: the store has lost it: a bundle has to be submitted again, and an
-    environment is built again. ``whole``: the store has it with the right bytes: the fault is this host's.
+    ``reading``: it reads it soon. ``lost``: the store has lost it: a bundle has to be submitted again, or is
+    made from its commit again if ``is_of_commit``, and an environment is built again. ``whole``: the store has it with
+    the right bytes: the fault is this host's.
     """
 
     found: Literal["reading", "lost", "whole"]
+    is_of_commit: bool = False
 
 
 class BundleReport(WireMessage, frozen=True, kw_only=True):

@@ -5,12 +5,14 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from difflib import get_close_matches
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Final
 
 import typer
 from typer.core import TyperCommand, TyperGroup
 
 from muster.cli.framework.installed import Part, has, missing_words
+
+_MOST_MEANT: Final = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,8 +41,7 @@ class Nouns(TyperGroup):
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         if args and args[0] not in self.commands and not args[0].startswith("-"):
-            near = get_close_matches(args[0], self.commands)
-            meant = f"Did you mean {', '.join(near)}?" if near else f"There are {', '.join(self.commands)}."
+            meant = _meant(ctx, args[0], list(self.commands)) or f"There are {', '.join(self.commands)}."
             ctx.fail(f"There is no command {args[0]!r}. {meant}")
         return super().resolve_command(ctx, args)
 
@@ -69,9 +70,8 @@ class LazyGroup(TyperGroup):
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         if args and args[0] not in self.branches and not args[0].startswith("-"):
-            near = get_close_matches(args[0], self.list_commands(ctx))
-            meant = f" Did you mean {', '.join(near)}?" if near else " `muster --help` lists them."
-            ctx.fail(f"There is no command {args[0]!r}.{meant}")
+            meant = _meant(ctx, args[0], self.list_commands(ctx)) or "`muster --help` lists them."
+            ctx.fail(f"There is no command {args[0]!r}. {meant}")
         branch = self.branches.get(args[0]) if args else None
         if branch is not None and branch.needs is not None and not branch.is_installed:
             ctx.fail(missing_words(f"`muster {args[0]}`", branch.needs))
@@ -93,6 +93,39 @@ class LazyGroup(TyperGroup):
             yield
         finally:
             self._is_naming = False
+
+
+def _meant(ctx: Any, word: str, own: list[str]) -> str | None:
+    """Return the question for commands like ``word``: first of its own group, then of the whole tree, which is imported
+    for it. A command of that very name elsewhere comes before one that is only like it here.
+    """
+    like = [f"{ctx.command_path} {name}" for name in get_close_matches(word, own, n=_MOST_MEANT)]
+    is_plural = bool(get_close_matches(word, own, n=1, cutoff=0.85))
+    if not like or (ctx.parent is None and not is_plural):
+        root = ctx.find_root()
+        found = list(_paths(ctx, root.command, root.command_path))
+        same = [path for path in found if word in _words_of(path)]
+        near = get_close_matches(word, {_words_of(path)[0] for path in found}, cutoff=0.75)
+        like += [] if same or like else [path for path in found if _words_of(path)[0] in near]
+        like = [*same, *like]
+    unique = list(dict.fromkeys(like))[:_MOST_MEANT]
+    return f"Did you mean {' or '.join(f'`{path}`' for path in unique)}?" if unique else None
+
+
+def _words_of(path: str) -> list[str]:
+    """Return the name of the command of this path, and its parts: `set-quota` is found by `quota` too."""
+    name = path.rpartition(" ")[2]
+    return [name, *name.split("-")]
+
+
+def _paths(ctx: Any, group: Any, path: str) -> Iterator[str]:
+    """Yield each command that is listed, as it is typed, a group before its commands."""
+    for name in group.list_commands(ctx):
+        command = group.get_command(ctx, name)
+        if not command.hidden:
+            yield f"{path} {name}"
+        if hasattr(command, "list_commands"):
+            yield from _paths(ctx, command, f"{path} {name}")
 
 
 def _loaded(name: str, branch: Branch) -> Any:

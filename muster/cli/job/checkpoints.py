@@ -22,6 +22,7 @@ from muster.sizes import size_in_words
 
 if TYPE_CHECKING:
     from muster import documents
+    from muster.cli.job.checkpoint_stores import Signing
     from muster.client.checkpoint_downloads import CheckpointDownload, CheckpointFile
     from muster.client.rest import RestClient
 
@@ -69,7 +70,8 @@ def get(
 ) -> Done:
     """Fetch a checkpoint of a job: verified, in parts, and from where it was if it was broken off.
 
-    It gets its name, step-…/gen-…, in the folder once all of it is there. A training resumes from that folder.
+    It gets its name, step-…/gen-…, in the folder once all of it is there. A training resumes from that folder. One in
+    an object store of the job's is read with your own credentials, which are found as in a job (AWS_…).
     """
     from muster.client.checkpoint_downloads import CheckpointDownload
 
@@ -81,8 +83,9 @@ def get(
             bar.report(f"{size_in_words(done)} of {size_in_words(total)}", done, total)
 
         chosen = _chosen(client, job_id, step, is_unverified=is_unverified)
+        signing = _signing(client, job_id, chosen["generation"])
         fetching = CheckpointDownload(
-            client, job_id, chosen, folder, is_unverified, find_profile().ca_file, on_progress
+            client, job_id, chosen, folder, is_unverified, find_profile().ca_file, on_progress, signing
         )
         manifest, files = _content(fetching)
         size = sum(one.num_bytes for one in files)
@@ -126,6 +129,16 @@ def _chosen(client: "RestClient", job_id: str, step: str, *, is_unverified: bool
         raise CommandError(f"the checkpoint of step {every[0]['step']} {words}", advice, Exit.NOT_FOUND)
     named_step = f" of step {step}" if step else ""
     raise CommandError(f"{job_id} has no checkpoint{named_step}", advice, Exit.NOT_FOUND)
+
+
+def _signing(client: "RestClient", job_id: str, generation: str) -> "Signing | None":
+    """Return what signs the files' addresses; None: the control plane does. Raises CommandError."""
+    store = (client.job(job_id)["spec"].get("checkpoint") or {}).get("store")
+    if store is None:
+        return None
+    from muster.cli.job.checkpoint_stores import own_signing
+
+    return own_signing(f"{store.rstrip('/')}/{job_id}/{generation}", generation)
 
 
 def _content(fetching: "CheckpointDownload") -> tuple[bytes, list["CheckpointFile"]]:

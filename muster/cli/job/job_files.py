@@ -13,6 +13,7 @@ from muster.cli.framework.output import Done, DryRun, Listing
 from muster.cli.framework.profile import find_profile, open_client
 from muster.cli.framework.progress import progress
 from muster.cli.framework.tables import Column
+from muster.domain.stored_content import HostOutputsState
 from muster.sizes import size_in_words
 
 if TYPE_CHECKING:
@@ -26,6 +27,9 @@ Attempt = Annotated[
 Step = Annotated[str | None, typer.Option(help=parameter_help("step", "Default: the end, else the newest step."))]
 Node = Annotated[int | None, typer.Option(min=0, help=parameter_help("node_rank", "Default: all."))]
 _MOST_NAMED: Final = 5
+_AT_CHECKPOINTS: Final = (
+    "Files that `outputs` of a job names are stored at each checkpoint too, so they outlive a lost host: `--step STEP`."
+)
 COLUMNS = (
     Column("PATH", lambda file: file["path"], is_text=True),
     Column("SIZE", lambda file: size_in_words(file["num_bytes"])),
@@ -138,13 +142,15 @@ def missing_outputs(
 
 
 def missing_words(missing: Sequence["documents.HostOutputs"]) -> list[str]:
-    """Return a line for each of the first hosts, and one for the others."""
+    """Return a line for each of the first hosts, one for the others, and what else may be there of a lost one."""
     lines = [
         f"Missing: the outputs of host {one['node_rank']} ({one['node_name']}) at the end of attempt {one['attempt']}:"
         f" {one['why']}."
         for one in missing[:_MOST_NAMED]
     ]
-    return [*lines, f"So it is for {len(missing) - _MOST_NAMED:,} more hosts."] if len(missing) > _MOST_NAMED else lines
+    if len(missing) > _MOST_NAMED:
+        lines.append(f"So it is for {len(missing) - _MOST_NAMED:,} more hosts.")
+    return [*lines, _AT_CHECKPOINTS] if any(one["state"] == HostOutputsState.LOST for one in missing) else lines
 
 
 def chosen_outputs(

@@ -45,7 +45,7 @@ class StoredObject(Base):
     """A chunk or manifest of a tenant, whether or not the store has it yet.
 
     ``idle_at``: since when no folder names it; None: one does. ``doomed_at``: when its newest deletion was decided.
-    ``gone_at``: when the store had answered that deletion.
+    ``gone_at``: when the store had answered that deletion. ``num_stored``: how often the store has taken it.
     """
 
     __tablename__ = "stored_objects"
@@ -69,6 +69,7 @@ class StoredObject(Base):
     idle_at: Mapped[datetime | None] = mapped_column(default=None)
     doomed_at: Mapped[datetime | None] = mapped_column(default=None)
     gone_at: Mapped[datetime | None] = mapped_column(default=None)
+    num_stored: Mapped[int] = mapped_column(default=0, server_default=text("0"))
 
 
 class ObjectReport(Base):

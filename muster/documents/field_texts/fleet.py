@@ -115,6 +115,7 @@ FLEET_TEXTS: Final[dict[str, str]] = {
     "is_admitted": "Whether the GPU is admitted to the tier.",
     "is_cohort_attribute": "Whether a difference makes another cohort.",
     "is_condemning": "Whether it alone takes the GPU out.",
+    "is_of_commit": "Whether a host makes the folder again, from the commit of the job.",
     "is_done": "Whether nothing runs there any more.",
     "is_duplicate": "Whether the report was stored before, and had no effect now.",
     "is_history": "Whether the report is older than the newest one, from the host's spool.",

@@ -51,6 +51,7 @@ class WaitReason(StrEnum):
 
     TRIED_AGAIN = "tried_again"
     RELEASE_NEEDED = "release_needed"
+    BUNDLE_NEEDED = "bundle_needed"
     RECOVERING = "recovering"
     PREFLIGHT = "preflight"
     CLEANING = "cleaning"
@@ -99,6 +100,7 @@ WAIT_REASON_TEXTS: Final[Mapping[WaitReason, str]] = {
     WaitReason.REPLACEMENT: "of its last attempt and good, kept until others of its domain replace the lost ones",
     WaitReason.TRIED_AGAIN: "there is room by now: the scheduler tries it in its next cycle",
     WaitReason.RELEASE_NEEDED: "it is HELD until a person releases it",
+    WaitReason.BUNDLE_NEEDED: "the store lost a part of its bundle: it continues by itself once that is whole again",
     WaitReason.RECOVERING: "its last attempt is being cleaned up, or the pause before the next one is not over",
     WaitReason.PREFLIGHT: "a host checks first that everything the job needs is there",
     WaitReason.CLEANING: "the GPUs on which it will continue are being proved clean",

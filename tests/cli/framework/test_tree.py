@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 import typer
+from typer.exceptions import TyperException
 
 from api.app import create_inner_app
 from api.dependencies import AppDependencies
@@ -80,6 +81,26 @@ def test_every_operation_of_the_api_has_a_command_or_a_reason() -> None:
     assert COMMANDS.keys() - operations == set(), "commands of operations that are no more"
     assert WITHOUT_A_COMMAND.keys() - operations == set(), "reasons for operations that are no more"
     assert {command for command in COMMANDS.values() if command not in TREE} == set()
+
+
+@pytest.mark.parametrize(
+    ("words", "meant"),
+    [
+        ("quota", "Did you mean `muster tenant quota`"),
+        ("submit", "Did you mean `muster job submit`?"),
+        ("sumbit", "Did you mean `muster job submit`?"),
+        ("logs", "Did you mean `muster job logs` or `muster login`"),
+        ("jobs", "Did you mean `muster job`?"),
+        ("job sumbit", "Did you mean `muster job submit`?"),
+        ("job quota", "Did you mean `muster tenant quota`"),
+        ("job zzz", "There are submit, copy"),
+        ("zzz", "`muster --help` lists them."),
+    ],
+)
+def test_an_unknown_command_names_similar_ones_of_any_group(words: str, meant: str) -> None:
+    with pytest.raises(TyperException) as refused:
+        app(words.split(), standalone_mode=False, prog_name="muster")
+    assert meant in str(refused.value)
 
 
 def test_the_roots_words_are_those_of_its_branches() -> None:

@@ -26,6 +26,7 @@ from muster.train.checkpoint.generations import Generation, list_generations, ve
 from tests.cli.command import Command
 from tests.cli.job.served_outputs import ServedOutputs
 from tests.train.marks import TRAINS
+from tests.train.object_stores import SECRET, serving
 from tests.train.train_case import Training, Zygote
 from tests.waiting import wait_until
 
@@ -268,6 +269,31 @@ def test_a_place_that_is_not_read_is_reported_with_what_to_do(
     assert f"{next(iter(rule.values()))}/{job.job_id}/step-00000008/gen-1" in shown
     assert words in shown
     assert job.reads() == []
+
+
+def test_one_in_a_store_of_the_jobs_comes_by_the_callers_own_credentials(
+    outputs: ServedOutputs, eight_steps: Path, muster: Command, tmp_path: Path
+) -> None:
+    job = Saved(outputs, eight_steps, checkpoint={"store": "s3://checkpoints/team/"})
+    job.report(8)
+    with serving(tmp_path) as server:
+        refused = muster.run(
+            "ckpt", "get", job.job_id, url=outputs.url, **{**server.environment, "AWS_ACCESS_KEY_ID": ""}
+        )
+        assert refused.returncode == 5
+        assert "AWS_ACCESS_KEY_ID" in refused.stderr
+        absent = muster.run("ckpt", "get", job.job_id, url=outputs.url, **server.environment)
+        assert absent.returncode == 3, absent.stderr
+        for path in (job.folder / "step-00000008/gen-1").iterdir():
+            server.prefix(f"team/{job.job_id}/step-00000008/gen-1").write(path.name, path.read_bytes())
+        got = muster.run("ckpt", "get", job.job_id, "-o", "mine", url=outputs.url, **server.environment)
+        assert got.returncode == 0, got.stderr
+        assert SECRET not in got.stdout + got.stderr
+        verify(muster.folder / "mine", Generation(8, 1))
+        server.prefix(f"team/{job.job_id}/step-00000008/gen-1").flip("rank-00001.pt")
+        damaged = muster.run("ckpt", "get", job.job_id, "-o", "other", url=outputs.url, **server.environment)
+        assert damaged.returncode == 1
+        assert "rank-00001.pt is not as it was saved" in damaged.stderr
 
 
 @pytest.mark.parametrize("digest", ["", "X" * 64])

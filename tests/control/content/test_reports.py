@@ -6,10 +6,13 @@ from typing import cast
 
 import pytest
 
+from api.job_views import job_view
 from control.attempts.attempts import lock_job, step_job
-from control.content.reading import Pace
+from control.content.check import mark_missing
+from control.content.reading import Pace, read_objects
 from control.content.reports import Found, check_reports_once, note_report
 from control.content.rows import lock_bundle
+from control.content.types import ObjectName
 from control.core.unit_of_work import declare_action
 from control.jobs import holding, jobs
 from control.jobs.lost_bundles import keep_jobs_once
@@ -18,6 +21,7 @@ from muster.domain.ids import JobId
 from muster.domain.lifecycle.job import HoldRequested
 from muster.domain.policy.document import DispatchPolicy, Policy
 from muster.domain.states import JobState
+from muster.domain.stored_content import ObjectKind
 from muster.store.faults import ObjectGoneError, StoreSlowError
 from muster.store.keys import object_key
 from muster.store.objects import ObjectStore
@@ -107,6 +111,44 @@ def test_all_that_a_folder_lost_is_wanted_after_a_report_of_one_object(
     assert set(wanted(tenant)) == {TRAIN, model, CODE.digest}, "the manifest of this test is not in its store"
 
 
+def test_what_was_stored_again_after_it_was_read_is_not_marked(
+    stage: Stage, tenant: Tenant, objects: Objects, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Between the reading and the mark another check has marked it, and its tenant has uploaded it."""
+    key, content, read = key_of(stage, TRAIN), FILES["train"], objects.read
+
+    def read_first(key_read: str, most_bytes: int) -> bytes:
+        if key_read == key and key not in objects.contents:
+            mark_missing(stage.units, OPERATOR, [ObjectName(stage.fleet.tenant_id, ObjectKind.CHUNK, TRAIN, 1)])
+            assert wanted(tenant) == [TRAIN]
+            objects.contents[key] = content
+            tenant.confirm(CODE.digest, TRAIN)
+            raise ObjectGoneError
+        return read(key_read, most_bytes)
+
+    monkeypatch.setattr(objects, "read", read_first)
+    del objects.contents[key]
+    assert report(stage) == "reading"
+    check(stage, objects)
+    assert wanted(tenant) == [], "the new one is there"
+    assert report(stage) == "reading", "it is read again if a host still lacks it"
+    check(stage, objects)
+    assert report(stage) == "whole"
+
+
+def test_a_comparison_from_before_an_upload_marks_nothing_that_it_brought(
+    stage: Stage, tenant: Tenant, objects: Objects
+) -> None:
+    del objects.contents[key_of(stage, TRAIN)]
+    every = read_objects(stage.units, cast("ObjectStore", objects), Pace(1e12))
+    [found] = [each for each in every if each.fault and each.name.digest == TRAIN]
+    assert mark_missing(stage.units, OPERATOR, [found.name]) == 1
+    objects.contents[key_of(stage, TRAIN)] = FILES["train"]
+    tenant.confirm(CODE.digest, TRAIN)
+    assert mark_missing(stage.units, OPERATOR, [found.name]) == 0
+    assert wanted(tenant) == []
+
+
 def test_while_the_store_does_not_answer_nothing_is_decided(stage: Stage, tenant: Tenant, objects: Objects) -> None:
     report(stage)
     objects.is_slow = True
@@ -133,13 +175,18 @@ def test_jobs_of_a_lost_bundle_wait_and_continue_when_it_is_whole(
     report(stage)
     check(stage, objects)
     assert state_of(stage, job_id) is JobState.HELD
-    assert "submit the same folder again" in stage.fleet.job(job_id).state_reason
+    job = stage.fleet.job(job_id)
+    assert "submit the same folder again" in job.state_reason
+    assert job_view(job)["binding"] == "bundle_needed"
+    [reason] = job_view(job)["reasons"]
+    assert "continues by itself once that is whole again" in reason["text"]
     assert state_of(stage, other) is JobState.QUEUED
     with stage.units.begin(stage.fleet.tenant, jobs.RELEASE) as unit:
         jobs.release(unit, job_id, reason="try it")
     assert state_of(stage, job_id) is JobState.HELD, "it is not whole yet"
     tenant.confirm(CODE.digest, TRAIN)
     assert state_of(stage, job_id) is JobState.QUEUED
+    assert job_view(stage.fleet.job(job_id))["binding"] is None
 
 
 def test_a_job_that_stopped_in_a_preflight_for_a_lost_part_continues_too(
@@ -157,7 +204,9 @@ def test_a_job_that_stopped_in_a_preflight_for_a_lost_part_continues_too(
     unfit = PreflightReport(preflight_id=asked.order.attempt_id, found="unfit", why="a part is lost")
     host.beat(capabilities=HOST_CAPABILITIES, checks=(unfit,))
     assert state_of(stage, job_id) is JobState.HELD
-    assert stage.fleet.job(job_id).state_reason.endswith("a part is lost"), "no person has to release it"
+    job = stage.fleet.job(job_id)
+    assert job.state_reason.endswith("a part is lost"), "no person has to release it"
+    assert [each["token"] for each in job_view(job)["reasons"]] == ["bundle_needed"]
     tenant.confirm(CODE.digest, TRAIN)
     assert state_of(stage, job_id) is JobState.QUEUED
 
@@ -184,7 +233,9 @@ def test_a_job_that_a_person_holds_meanwhile_stays_so_when_its_bundle_is_whole(
     for _ in range(2):
         with stage.units.begin(stage.fleet.tenant, holding.HOLD) as unit:
             holding.hold(unit, job_id, reason="its data is replaced")
-    assert stage.fleet.job(job_id).state_reason == "held by request: its data is replaced"
+    job = stage.fleet.job(job_id)
+    assert job.state_reason == "held by request: its data is replaced"
+    assert job_view(job)["binding"] == "release_needed"
     tenant.confirm(CODE.digest, TRAIN)
     assert state_of(stage, job_id) is JobState.HELD
     with stage.units.begin(stage.fleet.tenant, jobs.RELEASE) as unit:

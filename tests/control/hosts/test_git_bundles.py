@@ -11,6 +11,7 @@ from control.content.types import ObjectName
 from control.core.unit_of_work import UnitOfWorkFactory
 from control.hosts import environments
 from control.jobs import jobs
+from control.jobs.job_plans import plan_job
 from control.jobs.lost_bundles import keep_jobs_once
 from control.policy.policies import ACTIVATE, store_policy
 from control.secrets.key_file import FileKeys
@@ -19,6 +20,7 @@ from muster.db.models import FolderJob, Job, PlacementPreflight, StoredFolder
 from muster.domain.errors import NotFoundError, ValidationFailedError
 from muster.domain.ids import JobId
 from muster.domain.job.git_spec import GitSource
+from muster.domain.job.spec import JobSpec
 from muster.domain.policy.content import ContentPolicy
 from muster.domain.policy.document import Policy
 from muster.domain.states import JobState
@@ -269,6 +271,18 @@ def test_only_the_part_that_fetches_gets_the_secret(fleet: Fleet, keys: FileKeys
     with fleet.units.begin(fleet.tenant, jobs.READ) as unit:
         spec = unit.session.scalars(select(Job.spec).where(Job.id == part.job_id)).one()
     assert spec["secrets"] == [], "the program does not get it"
+
+
+def test_a_commit_is_refused_where_no_content_store_keeps_its_bundle(fleet: Fleet) -> None:
+    spec = JobSpec.model_validate({"name": "job", "program": PROGRAM}, strict=False)
+    for tried in (jobs.submit, plan_job):
+        with (
+            pytest.raises(ValidationFailedError, match="no content store is configured") as refused,
+            fleet.units.begin(fleet.tenant, jobs.SUBMIT, quiet=True) as unit,
+        ):
+            tried(unit, spec, store=None)
+        [fault] = refused.value.faults
+        assert (fault.pointer, fault.code) == ("/program/git", "no_content_store")
 
 
 @pytest.mark.parametrize(

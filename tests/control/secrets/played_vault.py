@@ -40,8 +40,11 @@ class PlayedVault:
         self._known().append(os.urandom(32))
 
     def keys(self, *, timeout_s: float = 30.0, namespace: str | None = None, **more: Any) -> VaultKeys:
+        return VaultKeys(self.calls(timeout_s=timeout_s, namespace=namespace, **more), "transit", KEY)
+
+    def calls(self, *, timeout_s: float, namespace: str | None = None, **more: Any) -> VaultCalls:
         where = VaultServer(self.server.url, self.token_file, namespace=namespace, timeout_s=timeout_s)
-        return VaultKeys(VaultCalls(where, **more), "transit", KEY)
+        return VaultCalls(where, **more)
 
     def answer(self, requested: Requested) -> Answer:
         if self.quiet is not None:

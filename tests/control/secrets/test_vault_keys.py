@@ -12,10 +12,12 @@ from sqlalchemy import func, select, text
 
 from api.secret_keys import keys_of_settings
 from control.core.unit_of_work import UnitOfWorkFactory
+from control.secrets import vault_circuit
 from control.secrets.envelopes import Envelope, Place, opened, rewrapped, seal
 from control.secrets.joined_keys import JoinedKeys
 from control.secrets.key_wrapping import WrappedKey
-from control.secrets.vault_calls import MOST_AT_ONCE, PAUSE_S, VaultCalls, VaultServer
+from control.secrets.vault_calls import VaultCalls, VaultServer
+from control.secrets.vault_circuit import MOST_AT_ONCE, PAUSE_S
 from control.secrets.vault_keys import VaultKeys
 from muster.db.models import SecretVersion
 from muster.domain.errors import SecretKeyError
@@ -26,8 +28,10 @@ from tests.control.secrets.played_vault import KEY, PlayedVault, played_vault, r
 from tests.control.secrets.secret_case import key_file, rewrap_once, rotate_secret, set_secret
 from tests.fleet_factory import make_fleet
 from tests.recorded_server import Answer
+from tests.waiting import wait_until
 
 PLACE = Place(TenantId("ten_a"), SecretId("sec_a"), "hf-token", 3)
+PATH = f"transit/keys/{KEY}"
 VALUE = b"a value of a tenant"
 OPEN_TRANSACTIONS = text(
     "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND state LIKE 'idle in%'"
@@ -141,22 +145,51 @@ def test_a_slow_vault_is_left_after_the_limit_and_queried_again_after_a_pause(va
     assert len(vault.server.requested) == num_before + 1
 
 
-def test_no_more_calls_than_a_few_wait_at_once(vault: PlayedVault) -> None:
+def test_after_a_pause_one_call_tries_it_and_the_others_are_refused_meanwhile(vault: PlayedVault) -> None:
+    now = [0.0]
+    calls = vault.calls(timeout_s=1.0, monotonic=lambda: now[0])
     vault.quiet = threading.Event()
-    calls = VaultCalls(VaultServer(vault.server.url, vault.token_file, timeout_s=30.0))
-    waiting = [threading.Thread(target=calls.get, args=("transit/keys/muster",)) for _ in range(MOST_AT_ONCE)]
+    with pytest.raises(SecretKeyError, match="no whole answer") as silent:
+        calls.get(PATH)
+    assert silent.value.retry_after_s == PAUSE_S
+    now[0] = PAUSE_S - 0.5
+    with pytest.raises(SecretKeyError, match="no whole answer") as refused:
+        calls.get(PATH)
+    assert (refused.value.retry_after_s, len(vault.server.requested)) == (1, 1)
+    now[0] = PAUSE_S + 1
+    patient = vault.calls(timeout_s=30.0, monotonic=lambda: now[0])
+    patient._circuit = calls._circuit
+    trial = threading.Thread(target=patient.get, args=(PATH,))
+    trial.start()
+    wait_until(lambda: len(vault.server.requested) == 2)
+    with pytest.raises(SecretKeyError, match="no whole answer"):
+        patient.get(PATH)
+    assert len(vault.server.requested) == 2
+    vault.quiet.set()
+    trial.join(30)
+    assert calls.get(PATH).status == 200
+
+
+def test_no_more_calls_than_a_few_wait_at_once_and_the_others_are_refused(
+    vault: PlayedVault, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    vault.quiet = threading.Event()
+    calls = vault.calls(timeout_s=30.0)
+    waiting = [threading.Thread(target=calls.get, args=(PATH,)) for _ in range(MOST_AT_ONCE)]
     for thread in waiting:
         thread.start()
-    while len(vault.server.requested) < MOST_AT_ONCE:
-        waiting[0].join(0.01)
-    hurried = threading.Thread(target=calls.get, args=("transit/keys/muster",))
-    hurried.start()
-    hurried.join(0.2)
-    assert (hurried.is_alive(), len(vault.server.requested)) == (True, MOST_AT_ONCE)
+    wait_until(lambda: len(vault.server.requested) == MOST_AT_ONCE)
+    with pytest.raises(SecretKeyError, match="Vault is slow: 8 calls wait") as refused:
+        calls.get(PATH)
+    assert refused.value.retry_after_s == 1
+    monkeypatch.setattr(vault_circuit, "WAIT_S", 3600.0)
+    with pytest.raises(SecretKeyError, match="Vault is slow"):
+        calls.get(PATH)  # at once: a place would be waited for an hour
+    assert len(vault.server.requested) == MOST_AT_ONCE
     vault.quiet.set()
-    for thread in (*waiting, hurried):
+    for thread in waiting:
         thread.join(30)
-    assert len(vault.server.requested) == MOST_AT_ONCE + 1
+    assert calls.get(PATH).status == 200
 
 
 def test_an_address_where_no_server_is_and_one_without_tls_are_reported(tmp_path: Path, vault: PlayedVault) -> None:

@@ -4,13 +4,26 @@ import contextlib
 import errno
 import functools
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 from muster.content.files import read_chunk_at
 from muster.content.manifest import CHUNK_BYTES, Entry, Kind, Manifest, digest_of
 from muster.plain_files import open_plain
+
+Piece = bytes | memoryview
+
+
+class Save(Protocol):
+    """Keeps a chunk, which has its digest. Several threads may call it, once for each digest."""
+
+    def __call__(self, digest: str, content: bytes, /) -> None: ...
+
+    def in_pieces(self, digest: str, /) -> AbstractContextManager[Callable[[Piece], None]]:
+        """Yield a function that takes the chunk as it arrives. It counts at the end, and not where an error leaves."""
+        ...
 
 
 class ChunkPlace(NamedTuple):
@@ -62,6 +75,15 @@ def wrong_chunks(entry: Entry, path: Path) -> set[int]:
         os.close(descriptor)
 
 
+def lacking_in_new(entry: Entry) -> set[int]:
+    """Return the numbers of the chunks that a file of the right size lacks, if nothing was written to it.
+
+    Whole chunks of zeros are there. The last one of a file is not compared: in most folders it is all of a file.
+    """
+    zeros = _digest_of_zeros(CHUNK_BYTES) if entry.num_bytes >= CHUNK_BYTES else ""
+    return {number for number, digest in enumerate(entry.parts) if digest != zeros}
+
+
 def _digest_at(descriptor: int, start: int, file_bytes: int) -> str:
     num_bytes = min(CHUNK_BYTES, file_bytes - start)
     if _is_hole(descriptor, start, num_bytes):
@@ -82,11 +104,23 @@ def _digest_of_zeros(num_bytes: int) -> str:
 
 
 def write_at(place: ChunkPlace, content: bytes) -> None:
-    descriptor = os.open(place.path, os.O_WRONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
-    try:
-        rest, at = memoryview(content), place.start
+    with writing_at(place) as write:
+        write(content)
+
+
+@contextlib.contextmanager
+def writing_at(place: ChunkPlace) -> Iterator[Callable[[Piece], None]]:
+    """Yield a function that writes pieces one after the other, from the place on."""
+    descriptor, at = os.open(place.path, os.O_WRONLY | os.O_NOFOLLOW | os.O_CLOEXEC), place.start
+
+    def write(piece: Piece) -> None:
+        nonlocal at
+        rest = memoryview(piece)
         while rest:
             num_written = os.pwrite(descriptor, rest, at)
             rest, at = rest[num_written:], at + num_written
+
+    try:
+        yield write
     finally:
         os.close(descriptor)

@@ -1,8 +1,9 @@
 """The control plane's part in one attempt's content: signed addresses, and answers."""
 
+import contextlib
 import random
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Final, TypeVar
 
@@ -13,7 +14,8 @@ from muster.content.manifest import MAX_MANIFEST_BYTES
 from muster.domain.stored_content import FolderKind
 from muster.wire.content import Download, DownloadsAnswer, DownloadsRequest, LostObject
 from muster.wire.host import PROTOCOL_VERSION
-from workers.host.content.downloads import Downloads, fetch_object
+from workers.host.content.chunks import Piece, Save
+from workers.host.content.downloads import Downloads, Wanted, fetch_object
 from workers.host.content.faults import BrokenBundleError, FetchError, LostObjectError, StoreError
 from workers.host.content.fetch_order import FetchOrder, Progress
 from workers.host.content.store_lines import RefusedError, StoreLine
@@ -27,6 +29,7 @@ _WHAT_FOLLOWS: Final = {
     FolderKind.ENVIRONMENT: "; it is built again",
     FolderKind.OUTPUTS: "",
 }
+_COMMIT_FOLLOWS: Final = "; a host fetches its commit again, and this job continues by itself"
 
 
 def open_client(order: FetchOrder) -> HostClient:
@@ -73,20 +76,22 @@ class ContentSource:
         with StoreLine(self._order.certificates) as line:
             try:
                 download, note = self._ask(()).manifest, self._progress.note_failure
-                return fetch_object(line, download, self._digest, MAX_MANIFEST_BYTES, note, self._kind)
+                return fetch_object(line, download, Wanted(self._digest, MAX_MANIFEST_BYTES, self._kind), note)
             except RefusedError as fault:
                 raise StoreError(str(fault)) from fault
             except LostObjectError as fault:
                 raise self._read_by_all(fault) from fault
 
-    def chunks(self, lacking: Mapping[str, int], save: Callable[[str, bytes], None]) -> None:
-        def saved(digest: str, content: bytes) -> None:
-            save(digest, content)
-            self._progress.advance(len(content))
+    def chunks(self, lacking: Mapping[str, int], save: Save) -> None:
+        @contextlib.contextmanager
+        def counted(digest: str) -> Iterator[Callable[[Piece], None]]:
+            with save.in_pieces(digest) as write:
+                yield write
+            self._progress.advance(lacking[digest])
 
         self._progress.begin(sum(lacking.values()))
         try:
-            self._downloads.fetch(lacking, saved)
+            self._downloads.fetch(lacking, counted)
         except LostObjectError as fault:
             raise self._read_by_all(fault) from fault
 
@@ -95,12 +100,13 @@ class ContentSource:
 
         An answer that does not come in time leaves this host's own finding.
         """
-        order, until_s = self._order, time.monotonic() + VERDICT_S
+        order, until_s, is_of_commit = self._order, time.monotonic() + VERDICT_S, False
         report = LostObject(protocol=PROTOCOL_VERSION, fence=order.fence, bundle=self._digest, digest=fault.digest)
         self._progress.note_failure(f"{fault}; the control plane reads it")
         while time.monotonic() < until_s:
             try:
-                found = self._client.lost_object(order.part_id, report).found
+                answer = self._client.lost_object(order.part_id, report)
+                found, is_of_commit = answer.found, answer.is_of_commit
             except UnreachableError:
                 found = "reading"
             except Problem as refusal:
@@ -112,9 +118,13 @@ class ContentSource:
                     f"{fault}; the control plane reads it, so something between them and this host is wrong"
                 )
             if found == "lost":
-                return LostObjectError(f"{fault}{_WHAT_FOLLOWS[self._kind]}", fault.digest)
+                return LostObjectError(f"{fault}{self._what_follows(is_of_commit)}", fault.digest)
             time.sleep(_VERDICT_PAUSE_S)
         return fault
+
+    def _what_follows(self, is_of_commit: bool) -> str:  # noqa: FBT001  # as the answer has it
+        is_made_again = self._kind is FolderKind.BUNDLE and is_of_commit
+        return _COMMIT_FOLLOWS if is_made_again else _WHAT_FOLLOWS[self._kind]
 
     def _sign(self, digests: Sequence[str]) -> tuple[Download, ...]:
         return self._ask(tuple(digests)).chunks

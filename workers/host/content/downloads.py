@@ -1,24 +1,37 @@
 """Download of chunks: by a few connections that stay open, each chunk once, checked by its digest before it counts."""
 
+import contextlib
+import hashlib
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 
-from muster.content.manifest import digest_of
 from muster.domain.stored_content import FolderKind
 from muster.wire.content import MAX_DOWNLOADS, Download
+from workers.host.content.chunks import Piece
 from workers.host.content.faults import LostObjectError, StoreError
-from workers.host.content.store_lines import GoneError, PassingError, RefusedError, StoreLine
+from workers.host.content.store_lines import GoneError, OtherBytesError, PassingError, RefusedError, StoreLine
 
 NUM_LINES: Final = 4
 """Connections at once: two to four fill a network, and more take the host's CPUs from the ranks that run there."""
 NUM_TRIES: Final = 3
 """Of a chunk that arrives with other bytes, or whose address is refused."""
+Writing = Callable[[str], AbstractContextManager[Callable[[Piece], None]]]
+"""``Save.in_pieces``."""
 FIRST_PAUSE_S: Final = 0.2
 LONGEST_PAUSE_S: Final = 5.0
+
+
+class Wanted(NamedTuple):
+    """An object of a folder, by its digest, of at most so many bytes. ``kind``: of the folder, for texts."""
+
+    digest: str
+    most_bytes: int
+    kind: FolderKind
 
 
 class Downloads:
@@ -39,8 +52,8 @@ class Downloads:
         self._failure = failure
         self._ca_file = ca_file
 
-    def fetch(self, lacking: Mapping[str, int], save: Callable[[str, bytes], None]) -> None:
-        """Fetch chunks by digest and number of bytes; ``save`` is called by several threads, once for each.
+    def fetch(self, lacking: Mapping[str, int], writing: Writing) -> None:
+        """Fetch chunks by digest and number of bytes; ``writing`` is called by several threads, once for each try.
 
         A store that does not answer is asked again for as long as the process may live.
 
@@ -54,7 +67,7 @@ class Downloads:
             digests = wanted[start : start + MAX_DOWNLOADS]
             refused: deque[tuple[str, Download]] = deque(zip(digests, self._sign(digests), strict=True))
             for number in range(NUM_TRIES):
-                refused = _Batch(refused, lacking, save, self._failure, self._ca_file, self._kind).run()
+                refused = _Batch(refused, lacking, writing, self._failure, self._ca_file, self._kind).run()
                 if not refused:
                     break
                 if number + 1 < NUM_TRIES:
@@ -69,7 +82,7 @@ class _Batch:
         self,
         waiting: deque[tuple[str, Download]],
         sizes: Mapping[str, int],
-        save: Callable[[str, bytes], None],
+        writing: Writing,
         failure: Callable[[str], None],
         ca_file: Path | None,
         kind: FolderKind,
@@ -77,7 +90,7 @@ class _Batch:
         self._waiting = waiting
         self._kind = kind
         self._sizes = sizes
-        self._save = save
+        self._writing = writing
         self._failure = failure
         self._ca_file = ca_file
         self._refused: deque[tuple[str, Download]] = deque()
@@ -102,8 +115,8 @@ class _Batch:
                 except IndexError:
                     return
                 try:
-                    size = self._sizes[digest]
-                    self._save(digest, fetch_object(line, download, digest, size, self._failure, self._kind))
+                    wanted = Wanted(digest, self._sizes[digest], self._kind)
+                    fetch_into(line, download, wanted, self._writing, self._failure)
                 except RefusedError as fault:
                     self._failure(str(fault))
                     self._refused.append((digest, download))
@@ -111,34 +124,53 @@ class _Batch:
                     self._fault = fault
 
 
-def fetch_object(
-    line: StoreLine,
-    download: Download,
-    digest: str,
-    num_bytes: int,
-    failure: Callable[[str], None],
-    kind: FolderKind,
-) -> bytes:
-    """Return an object of a folder with this digest, of at most so many bytes.
+def fetch_object(line: StoreLine, download: Download, wanted: Wanted, failure: Callable[[str], None]) -> bytes:
+    """Return an object. Raises as ``fetch_into``."""
+    found = bytearray()
+
+    @contextlib.contextmanager
+    def collecting(_: str) -> Iterator[Callable[[Piece], None]]:
+        found.clear()
+        yield found.extend
+
+    fetch_into(line, download, wanted, collecting, failure)
+    return bytes(found)
+
+
+def fetch_into(
+    line: StoreLine, download: Download, wanted: Wanted, writing: Writing, failure: Callable[[str], None]
+) -> None:
+    """Fetch an object, which is digested and written as it arrives: a piece is in the CPU's cache then.
 
     Raises:
         LostObjectError: the store has none, or other bytes each time.
         RefusedError: the address does not count any more.
     """
-    pause_s, num_wrong = FIRST_PAUSE_S, 0
+    pause_s, num_wrong, name = FIRST_PAUSE_S, 0, f"{wanted.digest[:12]} of the {wanted.kind}"
     while True:
         try:
-            content = line.read(download.url, download.headers, num_bytes)
-            if digest_of(content) == digest:
-                return content
+            with writing(wanted.digest) as write:
+                _take(line.pieces(download.url, download.headers, wanted.most_bytes), wanted.digest, write)
+        except OtherBytesError as fault:
             num_wrong += 1
             if num_wrong == NUM_TRIES:
-                words = f"the content store has other bytes for {digest[:12]} of the {kind} than its digest says"
-                raise LostObjectError(words, digest)
-            failure(f"{digest[:12]} arrived with other bytes")
+                words = f"the content store has other bytes for {name} than its digest says"
+                raise LostObjectError(words, wanted.digest) from fault
+            failure(f"{wanted.digest[:12]} arrived with other bytes")
         except GoneError as fault:
-            raise LostObjectError(f"the content store lacks {digest[:12]} of the {kind}", digest) from fault
+            raise LostObjectError(f"the content store lacks {name}", wanted.digest) from fault
         except PassingError as fault:
             failure(str(fault))
+        else:
+            return
         time.sleep(pause_s)
         pause_s = min(2 * pause_s, LONGEST_PAUSE_S)
+
+
+def _take(pieces: Iterable[memoryview], digest: str, write: Callable[[Piece], None]) -> None:
+    found = hashlib.sha256()
+    for piece in pieces:
+        found.update(piece)
+        write(piece)
+    if found.hexdigest() != digest:
+        raise OtherBytesError("another digest")

@@ -4,15 +4,27 @@ So a fetch continues after a kill or a crash, and a damaged copy gets only its d
 may share by a hard link is never written: it is right, or replaced by another one.
 """
 
+import contextlib
 import os
 import stat
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Final
 
+from muster.content.faults import DamagedError, shown
 from muster.content.manifest import CHUNK_BYTES, Entry, Kind, Manifest
 from muster.content.tree import remove_folder
-from workers.host.content.chunks import ChunkPlace, files_of, places_of, read_right, write_at, wrong_chunks
+from workers.host.content.chunks import (
+    ChunkPlace,
+    Piece,
+    files_of,
+    lacking_in_new,
+    places_of,
+    read_right,
+    write_at,
+    writing_at,
+    wrong_chunks,
+)
 from workers.host.content.failpoints import AFTER_CHUNK, failpoint
 
 FOLDER_MODE: Final = 0o555
@@ -49,16 +61,34 @@ class Draft:
                 self._open_file(entry, path, whole_files.get((str(entry.kind.value), *entry.parts)))
 
     def take_from(self, known: Mapping[str, Iterable[ChunkPlace]]) -> None:
-        """Write the chunks that stand in other files here, as far as they are right there."""
-        for digest in [digest for digest in self.lacking if digest in known]:
-            found = (content for place in known[digest] if (content := read_right(place, digest)) is not None)
-            if (content := next(found, None)) is not None:
-                self.write(digest, content)
+        """Write the chunks that stand in other files here, as far as they are right there.
 
-    def write(self, digest: str, content: bytes) -> None:
-        """Write a chunk, which has this digest, to all places that lack it. Several threads may write."""
-        for place in self.lacking[digest]:
-            write_at(place, content)
+        Places that lack a chunk may be among them. They are not read: in a new draft that would be all of its bytes.
+        """
+        for digest in [digest for digest in self.lacking if digest in known]:
+            lacking = set(self.lacking[digest])
+            places = (place for place in known[digest] if place not in lacking)
+            found = (content for place in places if (content := read_right(place, digest)) is not None)
+            if (content := next(found, None)) is not None:
+                self(digest, content)
+
+    def __call__(self, digest: str, content: bytes) -> None:
+        """Write a chunk to all places that lack it, as ``Save`` says."""
+        with self.in_pieces(digest) as write:
+            write(content)
+
+    @contextlib.contextmanager
+    def in_pieces(self, digest: str) -> Iterator[Callable[[Piece], None]]:
+        """As ``Save`` says. What an error or a kill leaves of a chunk is found wrong by the next ``open``."""
+        first, *others = self.lacking[digest]
+        with writing_at(first) as write:
+            yield write
+        if others:
+            content = read_right(first, digest)
+            if content is None:
+                raise DamagedError(f"{shown(first.path.name)} changes while it is written")
+            for place in others:
+                write_at(place, content)
         del self.lacking[digest]
         failpoint(AFTER_CHUNK)
 
@@ -121,7 +151,7 @@ class Draft:
             os.ftruncate(descriptor, entry.num_bytes)
         finally:
             os.close(descriptor)
-        return set(range(len(entry.parts)))
+        return lacking_in_new(entry)
 
 
 def known_chunks(copies: Iterable[tuple[Path, Manifest]]) -> dict[str, list[ChunkPlace]]:

@@ -16,6 +16,7 @@ import msgspec
 from muster.content.faults import DamagedError
 from muster.domain.stored_content import FolderKind
 from muster.failpoints import require_known
+from workers.host.content.chunks import Save
 from workers.host.content.faults import FetchError
 from workers.host.content.fetch import Fetch, used_places
 from workers.host.content.fetch_order import FetchOrder, Progress, report
@@ -42,7 +43,7 @@ class Lazy:
     def manifest(self) -> bytes:
         return self._source.manifest()
 
-    def chunks(self, lacking: Mapping[str, int], save: Callable[[str, bytes], None]) -> None:
+    def chunks(self, lacking: Mapping[str, int], save: Save) -> None:
         if lacking:
             self._source.chunks(lacking, save)
 
@@ -110,6 +111,8 @@ def main() -> None:
     with open(int(sys.argv[1]), "rb") as asked:  # noqa: PTH123  # a descriptor
         order = msgspec.json.decode(asked.read(), type=FetchOrder)
     require_known()
+    # httpx does without its own command, whose libraries of colours are a quarter of the CPU that our imports take.
+    sys.modules["httpx._main"] = None  # type: ignore[assignment]  # as the import system has it for "there is none"
     report(run(order))
 
 

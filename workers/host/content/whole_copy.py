@@ -1,7 +1,7 @@
 """The copy of one folder on this host: whole already, or made so from what is here and from the content store."""
 
 import errno
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, Protocol
@@ -10,6 +10,7 @@ from muster.content.faults import ManifestError
 from muster.content.manifest import Manifest, decode
 from muster.durable import write_durably
 from workers.host.content import copies
+from workers.host.content.chunks import Save
 from workers.host.content.drafts import Draft, known_chunks, whole_files
 from workers.host.content.failpoints import AFTER_MANIFEST, failpoint
 from workers.host.content.faults import BrokenBundleError, NoRoomError
@@ -25,7 +26,7 @@ class Source(Protocol):
 
     def manifest(self) -> bytes: ...
 
-    def chunks(self, lacking: Mapping[str, int], save: Callable[[str, bytes], None]) -> None: ...
+    def chunks(self, lacking: Mapping[str, int], save: Save) -> None: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,7 +101,7 @@ class WholeCopy:
         near = () if self.near is None else (self.near,)
         draft.take_from(known_chunks([*near, *others, (place.draft, manifest)]))
         sizes = dict(manifest.chunks())
-        self.source.chunks({digest: sizes[digest] for digest in draft.lacking}, draft.write)
+        self.source.chunks({digest: sizes[digest] for digest in draft.lacking}, draft)
         draft.close()
         copies.publish(place, manifest)
 

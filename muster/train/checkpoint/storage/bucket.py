@@ -122,6 +122,17 @@ class Bucket:
         """Return an object's size in bytes. Raises FileNotFoundError."""
         return int(self.ask("head", key, "head_object")["ContentLength"])
 
+    def signed(self, key: str, within_s: int) -> str:
+        """Return an address that reads the object, or ranges of it, for so long, with no other credential."""
+        from botocore.exceptions import BotoCoreError  # noqa: PLC0415  # as below
+
+        wanted = {"Bucket": self.place.bucket, "Key": self._prefix + key}
+        try:
+            address: str = self._client.generate_presigned_url("get_object", Params=wanted, ExpiresIn=within_s)
+        except BotoCoreError as fault:
+            raise OSError(errno.EIO, f"sign failed: {type(fault).__name__}", self.named(key)) from None
+        return address
+
     def listed(self, below: str = "") -> Iterator[Listed]:
         """Yield every object whose key begins with ``below``, in the order of keys."""
         asked: dict[str, Any] = {"Prefix": self._prefix + below}
@@ -222,6 +233,7 @@ def _client(place: S3Place, credentials_file: Path | None) -> Any:
         connect_timeout=10,
         read_timeout=60,
         max_pool_connections=2 * _IN_FLIGHT,
+        signature_version="s3v4",  # addresses get the old one otherwise, which newer regions refuse
         # Stores other than Amazon's refuse what boto3 adds of its own; our SHA-256 says more.
         request_checksum_calculation="when_required",
         response_checksum_validation="when_required",

@@ -6,6 +6,7 @@ from pathlib import Path
 
 from muster.content.manifest import Manifest, encode
 from muster.content.read import read_chunk, read_folder
+from workers.host.content.chunks import Save
 from workers.host.content.fetch import Fetch
 from workers.host.content.places import Place
 from workers.host.content.whole_copy import Limits
@@ -25,7 +26,7 @@ class BundleSource:
     def manifest(self) -> bytes:
         return self.manifest_bytes
 
-    def chunks(self, lacking: Mapping[str, int], save: Callable[[str, bytes], None]) -> None:
+    def chunks(self, lacking: Mapping[str, int], save: Save) -> None:
         for digest in list(lacking):
             self.on_chunk(digest)
             self.fetched.append(digest)

@@ -37,12 +37,18 @@ class Served:
         """Fetch all; return the failures that were tried again."""
         failures: list[str] = []
         given = Downloads(self.sign, failures.append, None, FolderKind.ENVIRONMENT)
-        given.fetch({one: len(CHUNKS[one]) for one in CHUNKS}, self.save)
+        given.fetch({one: len(CHUNKS[one]) for one in CHUNKS}, self.writing)
         return failures
 
-    def save(self, digest: str, content: bytes) -> None:
+    @contextmanager
+    def writing(self, digest: str) -> Iterator[Callable[[bytes | memoryview], None]]:
+        content = bytearray()
+        try:
+            yield content.extend
+        finally:
+            assert len(content) <= len(CHUNKS[digest]), "the next chunk's bytes would be overwritten"
         assert digest not in self.saved
-        self.saved[digest] = content
+        self.saved[digest] = bytes(content)
 
 
 @contextmanager
@@ -60,7 +66,8 @@ def serving(reply: Reply) -> Iterator[Served]:
                 found.requested[digest] = found.requested.get(digest, 0) + 1
             status, content = reply(digest, found.requested[digest])
             self.send_response(status)
-            self.send_header("Content-Length", str(len(CHUNKS[digest]) if status == 200 else len(content)))
+            stated_bytes = max(len(CHUNKS[digest]), len(content)) if status == 200 else len(content)
+            self.send_header("Content-Length", str(stated_bytes))
             self.end_headers()
             self.wfile.write(content)
             self.close_connection = len(content) != len(CHUNKS[digest])
@@ -104,6 +111,7 @@ FIRST = next(iter(CHUNKS))
         (503, b"", "503"),
         (200, CHUNKS[FIRST][:50], "does not answer"),
         (200, b"X" * len(CHUNKS[FIRST]), "arrived with other bytes"),
+        (200, CHUNKS[FIRST] + b"and more", "arrived with other bytes"),
     ],
 )
 def test_what_passes_is_tried_again_and_nothing_wrong_is_saved(status: int, content: bytes, words: str) -> None:

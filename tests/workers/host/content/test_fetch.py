@@ -5,7 +5,7 @@ import stat
 import subprocess
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import pytest
@@ -15,6 +15,7 @@ from muster.content.faults import DamagedError
 from muster.content.manifest import CHUNK_BYTES, digest_of
 from muster.content.tree import remove_folder
 from workers.host.content import copies
+from workers.host.content.chunks import Save
 from workers.host.content.faults import BrokenBundleError, NoRoomError
 from workers.host.content.removal import remove_work_folder
 from workers.host.content.whole_copy import Limits
@@ -76,6 +77,36 @@ def test_a_fetch_that_was_killed_goes_on_where_it_was(folder: Path, disk: HostDi
         disk.fetch(digest, first)
     assert content_of(disk.fetch(digest, source)) == content_of(folder)
     assert sorted([*first.fetched, *source.fetched]) == wanted(source)
+
+
+def test_a_new_copy_reads_no_byte_of_its_files(folder: Path, disk: HostDisk) -> None:
+    digest, source = source_of(folder)
+    read_until_fetched: list[int] = []
+    source.on_chunk = lambda _: read_until_fetched.append(_num_bytes_read())
+    before = _num_bytes_read()
+    disk.fetch(digest, source)
+    assert read_until_fetched[0] - before < CHUNK_BYTES // 4
+
+
+def _num_bytes_read() -> int:
+    """Return the bytes that this process has read, by the kernel's count."""
+    return int(Path("/proc/self/io").read_text().split()[1])
+
+
+def test_pieces_of_a_chunk_that_never_came_whole_are_written_over(folder: Path, disk: HostDisk) -> None:
+    digest, source = source_of(folder)
+
+    class CutSource(BundleSource):
+        def chunks(self, lacking: Mapping[str, int], save: Save) -> None:
+            for one in lacking:
+                with save.in_pieces(one) as write:
+                    write(b"X" * (lacking[one] // 2))
+                    raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        disk.fetch(digest, CutSource(source.content, source.manifest_bytes))
+    assert content_of(disk.fetch(digest, source)) == content_of(folder)
+    assert sorted(source.fetched) == wanted(source)
 
 
 def test_bytes_that_a_crash_lost_are_fetched_again(folder: Path, disk: HostDisk) -> None:

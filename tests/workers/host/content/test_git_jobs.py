@@ -13,6 +13,8 @@ from sqlalchemy import select
 from control.jobs import environments, jobs
 from control.policy.policies import ACTIVATE, store_policy
 from control.secrets.key_file import FileKeys
+from muster.content.manifest import digest_of
+from muster.content.tree import remove_folder
 from muster.db.models import AuditEntry, EnvironmentBuild, Event, FolderJob, StoredFolder
 from muster.domain.ids import JobId
 from muster.domain.policy.content import ContentPolicy
@@ -20,6 +22,7 @@ from muster.domain.policy.document import Policy
 from muster.domain.policy.environment import EnvironmentPolicy
 from muster.domain.states import JobState
 from muster.domain.stored_content import FolderKind
+from muster.store.keys import chunk_key
 from tests.control.secrets.secret_case import key_file, rotate_secret, set_secret
 from tests.fleet_factory import OPERATOR, Fleet, enrol_host
 from tests.host_case import HostCase
@@ -30,6 +33,8 @@ from .git_server import GitServer, WorkTree, git_server
 from .stores import S3, bundles_host, served_api
 from .test_environment_jobs import ended, turn_until
 from .test_job_users import host_with_users
+from .test_lost_content import delete
+from .test_lost_content import ended as ended_by_reports
 
 __all__ = ["host_with_users"]
 
@@ -110,6 +115,24 @@ def test_a_job_runs_a_commit_as_an_ordinary_bundle(host: HostCase, server: GitSe
     assert host.log(again).decode().startswith(folder.digest)
     assert server.num_packs() == num_fetched, "the second job takes what the first one made"
     assert events_of(host.fleet, again) == []
+
+
+def test_a_commit_whose_bundle_lost_a_part_is_fetched_again_by_itself(
+    host: HostCase, server: GitServer, commit: str, s3: S3
+) -> None:
+    first = submit(host.fleet, server, commit)
+    assert ended(host, first) is JobState.SUCCEEDED, host.fleet.job(first).state_reason
+    host.run_until_clean()
+    num_fetched = server.num_packs()
+    delete(s3, chunk_key(host.fleet.tenant_id, digest_of(PROGRAM)))
+    remove_folder(host.state_dir / "content")  # as on a host that never had it
+    again = submit(host.fleet, server, commit)
+    assert ended_by_reports(host, s3, again) is JobState.SUCCEEDED, host.fleet.job(again).state_reason
+    assert server.num_packs() == num_fetched + 1
+    with host.fleet.units.read() as session:
+        words = " ".join(str(payload) for payload in session.scalars(select(Event.payload).order_by(Event.id)))
+    assert "a host fetches its commit again, and this job continues by itself" in words
+    assert "submit the same folder" not in words
 
 
 def test_a_secret_opens_the_repository_and_is_nowhere_else(

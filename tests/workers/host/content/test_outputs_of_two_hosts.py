@@ -147,6 +147,7 @@ def test_a_host_that_dies_before_its_upload_is_named_and_its_files_come_when_it_
     assert f"Missing: the outputs of host 1 ({name}) at the end of attempt 1: contact to it is lost" in " ".join(
         lost.stderr.split()
     )
+    assert "stored at each checkpoint too" in " ".join(lost.stderr.split())
     assert gang.get(job_id, "-o", "results", "--partial").returncode == 0
     assert gang.get(job_id, "-o", "one", "--node", "0").returncode == 0, "of that host nothing is missing"
     folder = gang.command.folder / "results"
