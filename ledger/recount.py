@@ -1,7 +1,7 @@
 """A recount of the ledger from events: facts are built by a path of their own, and sums are compared per GPU.
 
-Events do not tell everything. ``GROUPS`` has what a recount verifies to the millisecond, each account by itself or with
-those from which events cannot tell it apart:
+Events do not contain everything. ``GROUPS`` has what a recount verifies to the millisecond, each account by itself or
+with others from which events cannot distinguish it:
 
 * of an attempt: for how long it had each GPU, and for how long each was then being cleaned. What it did in that time
   (steps, saves, replays, hangs) is reported by programs and is in no event;
@@ -255,7 +255,7 @@ def by_group(entries: Iterable[Entry], excluded: Collection[str] = ()) -> dict[t
 def differences(
     stored: Iterable[Entry], recounted: Iterable[Entry], excluded: Collection[str] = ()
 ) -> list[Difference]:
-    """Return where the stored entries and those of a recount differ, by GPU: nothing where they agree."""
+    """Return where the stored entries and the entries of a recount differ, by GPU: nothing where they agree."""
     one, other = by_group(stored, excluded), by_group(recounted, excluded)
     keys = sorted(key for key in one.keys() | other.keys() if one.get(key, 0) != other.get(key, 0))
     return [Difference(*key, one.get(key, 0), other.get(key, 0)) for key in keys]

@@ -90,7 +90,7 @@ class Books:
         for entry in (entry for entries in self.stored.values() for entry in entries if entry.heading.attempt_id):
             for gpu, num_ms in zip(entry.gpus, entry.gpu_ms, strict=True):
                 told[AttemptId(entry.heading.attempt_id), GpuUuid(gpu)] += num_ms
-        held = {key: one.num_ms(self.closed_ms) for key, one in self._store.times.held.items()}
+        held = {key: one.num_ms(self.closed_ms) for key, one in self._store.times.assigned.items()}
         for key in told.keys() | held.keys():
             own_ms, had_ms = told.get(key, 0), held.get(key, 0)
             require(own_ms == had_ms, "I23", f"{key} counts for {own_ms} ms and had it for {had_ms} ms")
@@ -138,7 +138,7 @@ class Books:
     def _node(self, node_id: NodeId) -> Node:
         times = self._store.times
         told = [*times.silences.get(node_id, ())]
-        since_ms = times.heard_ms.get(node_id, 0) + self._lost_ms
+        since_ms = times.contact_ms.get(node_id, 0) + self._lost_ms
         if since_ms < self._store.clock():
             told.append(Period(since_ms, None, "lost"))
         told = [replace(one, start_ms=_at(one.start_ms), end_ms=_wall(one.end_ms)) for one in told]

@@ -150,7 +150,7 @@ class History:
         return use.clean_ms is not None and self.rows.attempts[attempt_id].ended_ms is not None
 
     def train(self) -> None:
-        """Report steps, which no event tells."""
+        """Report steps, which are in no event."""
         for attempt in self.rows.attempts.values():
             if attempt.ended_ms is None:
                 made = Steps(len(attempt.steps) + 1, len(attempt.steps) + 1, self.now_ms, STEP_MS)
@@ -240,7 +240,7 @@ def test_hosts_within_a_gap_are_left_out() -> None:
 
 
 def test_a_part_cleaned_by_a_reboot_counts_until_the_allocation_is_released() -> None:
-    """No event tells when its host was proved clean."""
+    """There is no event of when its host was proved clean."""
     recounter = Recounter([Enrolled("GPU-0", "node_a", 0)])
     for event in (
         Event("1", "gpu.healthy", 0, "GPU-0", {"cause": "burned_in"}),
