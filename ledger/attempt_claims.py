@@ -1,7 +1,7 @@
 """Facts of one attempt become claims on the time of each of its GPUs: made once, for all hosts of the attempt.
 
 Steps come first: a step that an earlier attempt of the job had trained is replayed, the first time it is productive.
-Other reports of the program count where no step does. What is left is the start, or idle.
+Other reports of the program count where no step does. All other time is the start, or idle.
 """
 
 from collections.abc import Iterator, Sequence
@@ -150,7 +150,7 @@ def _done_ms(rollback: Rollback, runs: Sequence[Run], first_ms: int | None) -> i
 
 
 def _starting(attempt: Attempt, first_ms: int | None, reads: Sequence[Pair]) -> Iterator[Claim]:
-    """Claim the time from the placement to the first step, but reads of a checkpoint. Evidence: why it starts again."""
+    """Claim the time from the placement to the first step, except reads of a checkpoint. Evidence: of why it starts."""
     until_ms = min(end_of(attempt.ended_ms), end_of(attempt.stopping_ms)) if first_ms is None else first_ms
     until_ms = max(until_ms, attempt.placed_ms)
     claimed_ms = min(max(attempt.placed_ms, end_of(attempt.claimed_ms)), until_ms)
@@ -167,7 +167,7 @@ def _starting(attempt: Attempt, first_ms: int | None, reads: Sequence[Pair]) -> 
 
 
 def _otherwise(attempt: Attempt) -> Iterator[Claim]:
-    """Claim all time for what no report tells: idle, but for programs that report nothing at all."""
+    """Claim all other time: idle, except where programs report nothing at all."""
     if not attempt.has_reports and attempt.running_ms is not None:
         start_ms = max(attempt.running_ms, attempt.placed_ms)
         yield Claim(Account.PRODUCTIVE, start_ms, FOREVER, attempt.attempt_id, UNREPORTED)

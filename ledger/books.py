@@ -13,7 +13,7 @@ from ledger.accounts import Account
 from ledger.attempt_claims import AttemptClaims, claims_of
 from ledger.claims import Claim, Key, settle, sums
 from ledger.entries import Entry, Heading, UnbalancedError
-from ledger.facts import Facts, Gpu, Node, Wait
+from ledger.facts import Facts, Gpu, Node, Period, Wait
 from ledger.gpu_claims import UsePart, Within, as_claims, cut, empty_parts, parts_of_uses, when_empty
 from ledger.periods import Pair, end_of, joined, without
 
@@ -76,7 +76,9 @@ class _Accountant:
     def headed(self, node_id: str, gpus: Sequence[Gpu]) -> Iterator[tuple[Heading, Sequence[str], int]]:
         """Yield the time of the GPUs of one host. GPUs that are alike come together."""
         node = self._facts.nodes.get(node_id) or Node(node_id)
-        self._silences = tuple(cut(Account.NO_CONTACT, sorted(set(node.silences)), self._start_ms, self._end_ms))
+        self._silences = tuple(
+            cut(Account.NO_CONTACT, sorted(set(node.silences), key=_begun), self._start_ms, self._end_ms)
+        )
         alike: dict[tuple[str, str, int], tuple[dict[Key, int], list[str]]] = {}
         for gpu in gpus:
             start_ms, end_ms = max(gpu.from_ms, self._start_ms), min(end_of(gpu.until_ms), self._end_ms)
@@ -189,6 +191,10 @@ def _clipped(timeline: Sequence[Claim], start_ms: int, end_ms: int) -> Iterator[
         if one.start_ms < end_ms and one.end_ms > start_ms:
             from_ms, until_ms = max(one.start_ms, start_ms), min(one.end_ms, end_ms)
             yield Claim(one.account, from_ms, until_ms, one.attempt_id, one.cause, one.evidence)
+
+
+def _begun(one: Period) -> tuple[int, int, str, tuple[str, ...]]:
+    return one.start_ms, end_of(one.end_ms), one.cause, one.evidence
 
 
 def _coming(gpu: Gpu) -> tuple[int, str, str]:

@@ -81,8 +81,7 @@ def _require_balance(differences: Iterable[dict[str, int]]) -> None:
             raise UnbalancedError(f"I27: corrections would change the time of GPU {gpu} by {num_ms} ms")
 
 
-def _place(entry: Entry) -> tuple[tuple[str, ...], tuple[str, ...]]:
+def _place(entry: Entry) -> tuple[tuple[tuple[bool, str], ...], tuple[str, ...]]:
     head = entry.heading
-    texts = (head.node_id, head.account, head.attempt_id, head.cause, head.model, head.cohort_key)
-    more = (head.rack, head.site, head.job_id, head.tenant_id, head.tier, head.job_class)
-    return (*texts, *(one or "" for one in more)), (*head.evidence, *entry.gpus[:1])
+    texts = tuple((text is not None, text or "") for text in (*head[:4], *head[5:]))
+    return texts, head.evidence

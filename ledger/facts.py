@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from muster.domain.states import Cause, Standing
 
 
-@dataclass(frozen=True, slots=True, order=True)
+@dataclass(frozen=True, slots=True)
 class Period:
     """Time from ``start_ms`` to before ``end_ms``; None: not over yet.
 

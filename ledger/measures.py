@@ -72,7 +72,7 @@ class Window:
 
 @dataclass(frozen=True, slots=True)
 class Measure:
-    """One figure. ``source``: who defines it so."""
+    """One figure. ``source``: what defines it so."""
 
     name: str
     unit: str
@@ -174,7 +174,7 @@ def _share(part: int, whole: int) -> float | None:
 
 
 SIMULATOR: Final = "simulator/traces/report.py"
-MEASURES: Final = (
+LEDGER_FIGURES: Final = (
     Measure(
         "allocation",
         "share",
@@ -248,7 +248,7 @@ MEASURES: Final = (
     Measure(
         "mttr",
         "hours",
-        "mean time from leaving service by a fault until it is back, of those that are back",
+        "mean time of ended outages, from leaving service by a fault until it is back",
         "simulator/traces/failing.py: Failures.repair_s",
         _mttr,
     ),
@@ -257,4 +257,4 @@ MEASURES: Final = (
 
 
 def figures(window: Window) -> dict[str, float | None]:
-    return {measure.name: measure.of(window) for measure in MEASURES}
+    return {measure.name: measure.of(window) for measure in LEDGER_FIGURES}

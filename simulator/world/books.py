@@ -12,7 +12,7 @@ from typing import Final
 from ledger.books import Book, book_of
 from ledger.entries import Entry, UnbalancedError, corrections, total
 from ledger.facts import Attempt, EarlierAttempt, Facts, Gpu, Node, Period, StandingMove, Steps, Use
-from muster.domain.ids import AttemptId, NodeId
+from muster.domain.ids import AttemptId, GpuUuid, NodeId
 from muster.domain.lifecycle.model import AttemptLifecycle
 from muster.domain.states import AttemptState, Cause, HostPartState, Standing
 from simulator.world.clocks import WALL_START_MS
@@ -86,11 +86,11 @@ class Books:
 
     def _compare(self) -> None:
         """Require that each attempt counts each of its GPUs for exactly as long as it had it, and for its program."""
-        told: Counter[tuple[str, str]] = Counter()
+        told: Counter[tuple[AttemptId, GpuUuid]] = Counter()
         for entry in (entry for entries in self.stored.values() for entry in entries if entry.heading.attempt_id):
             for gpu, num_ms in zip(entry.gpus, entry.gpu_ms, strict=True):
-                told[entry.heading.attempt_id, gpu] += num_ms
-        held = {key: one.num_ms(self.closed_ms) for key, one in self._store.times.held.items()}
+                told[AttemptId(entry.heading.attempt_id), GpuUuid(gpu)] += num_ms
+        held = {key: one.num_ms(self.closed_ms) for key, one in self._store.times.assigned.items()}
         for key in told.keys() | held.keys():
             own_ms, had_ms = told.get(key, 0), held.get(key, 0)
             require(own_ms == had_ms, "I23", f"{key} counts for {own_ms} ms and had it for {had_ms} ms")
@@ -131,14 +131,14 @@ class Books:
         last_ms = max(last_ms, self._store.ended_ms.get(life.attempt_id, 0))
         return life.placed_ms < span.end_ms and (is_open or last_ms > span.start_ms)
 
-    def _moves(self, gpu: str) -> tuple[StandingMove, ...]:
-        told = self._store.times.moves.get(gpu, ())  # type: ignore[call-overload]  # GPUs by their names
+    def _moves(self, gpu: GpuUuid) -> tuple[StandingMove, ...]:
+        told = self._store.times.moves.get(gpu, ())
         return (StandingMove(WALL_START_MS, Standing.HEALTHY, number=-1), *told)
 
     def _node(self, node_id: NodeId) -> Node:
         times = self._store.times
         told = [*times.silences.get(node_id, ())]
-        since_ms = times.heard_ms.get(node_id, 0) + self._lost_ms
+        since_ms = times.contact_ms.get(node_id, 0) + self._lost_ms
         if since_ms < self._store.clock():
             told.append(Period(since_ms, None, "lost"))
         told = [replace(one, start_ms=_at(one.start_ms), end_ms=_wall(one.end_ms)) for one in told]

@@ -1,6 +1,6 @@
-"""When what happened to a world's GPUs: the truth of who had each one, and the times that rows keep in production.
+"""Times of a world's GPUs: the truth of which attempt had each one, and what rows keep of it in production.
 
-Times are the server's, in milliseconds of the world, but for steps: those are by the clock of the host that reports.
+Times are the server's, in milliseconds of the world, except for steps: those are by the clock of the host that reports.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -20,28 +20,28 @@ _STEPS_LATE: Final = (0, 0, 1, 40, 0, 3)
 
 @dataclass(slots=True)
 class GpuTimes:
-    """``held``: the truth. The rest is what the control plane's rows say, as each commit stamps them.
+    """``assigned``: the truth. The rest is what the control plane's rows say, as each commit stamps them.
 
     ``states``: when an attempt first came to each state; ``parts``: when a host's part did. ``steps``: by attempt, each
-    with when its report arrives. ``heard_ms``: the newest heartbeat of each node; ``silences``: longer gaps.
+    with when its report arrives. ``contact_ms``: the newest heartbeat of each node; ``silences``: longer gaps.
     """
 
     clock: Callable[[], int]
-    held: dict[tuple[AttemptId, GpuUuid], Lasting] = field(default_factory=dict)
+    assigned: dict[tuple[AttemptId, GpuUuid], Lasting] = field(default_factory=dict)
     states: dict[AttemptId, dict[AttemptState, int]] = field(default_factory=dict)
     parts: dict[Place, dict[HostPartState, int]] = field(default_factory=dict)
     steps: dict[AttemptId, list[tuple[int, Steps]]] = field(default_factory=dict)
     moves: dict[GpuUuid, list[StandingMove]] = field(default_factory=dict)
-    heard_ms: dict[NodeId, int] = field(default_factory=dict)
+    contact_ms: dict[NodeId, int] = field(default_factory=dict)
     silences: dict[NodeId, list[Period]] = field(default_factory=dict)
 
     def placed(self, attempt_id: AttemptId, picks: Mapping[NodeId, Iterable[GpuUuid]]) -> None:
         now_ms = self.clock()
         for gpu in (gpu for part in picks.values() for gpu in part):
-            self.held[attempt_id, gpu] = Lasting(now_ms)
+            self.assigned[attempt_id, gpu] = Lasting(now_ms)
 
     def freed(self, attempt_id: AttemptId, gpu: GpuUuid) -> None:
-        self.held[attempt_id, gpu].end_ms = self.clock()
+        self.assigned[attempt_id, gpu].end_ms = self.clock()
 
     def changed(self, before: AttemptLifecycle, after: AttemptLifecycle) -> None:
         """Stamp what a commit changes, as ``control.attempts.mapping`` does."""
@@ -56,12 +56,12 @@ class GpuTimes:
         told = self.moves.setdefault(move.gpu_uuid, [])
         told.append(StandingMove(move.at_ms, move.to_standing, move.reason.value, tuple(move.evidence_ids), len(told)))
 
-    def heard(self, node_id: NodeId, lost_ms: int) -> None:
+    def note_contact(self, node_id: NodeId, lost_ms: int) -> None:
         now_ms = self.clock()
-        since_ms = self.heard_ms.get(node_id, 0) + lost_ms
+        since_ms = self.contact_ms.get(node_id, 0) + lost_ms
         if since_ms < now_ms:
             self.silences.setdefault(node_id, []).append(Period(since_ms, now_ms, "lost"))
-        self.heard_ms[node_id] = now_ms
+        self.contact_ms[node_id] = now_ms
 
     def trained(self, attempt_id: AttemptId, wall_ms: int, took_ms: int) -> None:
         """Note the next step of the attempt, done at ``wall_ms`` by its host's clock. Some reports come late."""

@@ -224,7 +224,7 @@ class Server:
             return
         self.failpoint("host.heartbeat.before_commit")
         store.hearings[node_id] = hearing
-        store.times.heard(node_id, self.timers.lost_ms)
+        store.times.note_contact(node_id, self.timers.lost_ms)
         store.known_boots.add(boot_id)
         listed = {item[0] for item in on_host}
         unclaimed: list[tuple[AttemptId, Fence]] = []

@@ -16,8 +16,8 @@ HOUR_MS = 3_600_000
 
 def attempt(**more: Any) -> Attempt:
     """Return an attempt placed at 0, claimed at 10, running at 20, with its first step at 40."""
-    told = {"claimed_ms": 10, "running_ms": 20, "first_step_ms": 40, **more}
-    return Attempt("attempt_a", 0, **told)
+    one = {"claimed_ms": 10, "running_ms": 20, "first_step_ms": 40, **more}
+    return Attempt("attempt_a", 0, **one)
 
 
 def timeline(one: Attempt, end_ms: int = 200) -> list[tuple[str, str, int, int]]:
@@ -34,7 +34,7 @@ def summed(one: Attempt, end_ms: int = 200) -> dict[tuple[str, str], int]:
     return dict(found)
 
 
-def test_the_start_is_told_by_its_phases_but_for_the_read_of_a_checkpoint() -> None:
+def test_the_start_has_its_phases_except_the_read_of_a_checkpoint() -> None:
     assert timeline(attempt(restores=(Period(25, 35),), steps=(Steps(1, 4, 200, 160),))) == [
         ("starting", UNCLAIMED, 0, 10),
         ("starting", LAUNCHES, 10, 20),
@@ -58,13 +58,13 @@ def test_an_attempt_that_never_trains_starts_until_it_is_stopped() -> None:
 
 
 def test_the_first_step_is_when_the_facts_have_no_earlier_one() -> None:
-    told = attempt(first_step_ms=None, steps=(Steps(5, 5, 100, 30),))
-    assert summed(told, 100)["starting", FIRST_STEP] == 50
+    one = attempt(first_step_ms=None, steps=(Steps(5, 5, 100, 30),))
+    assert summed(one, 100)["starting", FIRST_STEP] == 50
 
 
 def test_a_save_counts_as_far_as_it_stops_the_steps() -> None:
-    told = attempt(steps=(Steps(1, 4, 100, 60, 15), Steps(5, 6, 140, 20)), saves=(Period(90, 130),))
-    assert timeline(told)[3:] == [
+    one = attempt(steps=(Steps(1, 4, 100, 60, 15), Steps(5, 6, 140, 20)), saves=(Period(90, 130),))
+    assert timeline(one)[3:] == [
         ("productive", "", 40, 85),
         ("saving", "", 85, 120),
         ("productive", "", 120, 140),
@@ -78,43 +78,43 @@ def test_a_step_counts_as_first_once_and_then_by_why_it_was_lost() -> None:
         EarlierAttempt(1, 30, Cause.RECLAIMED, ("reclaim_1",)),
         EarlierAttempt(2, 16, Cause.GPU_FAULT, ("ev_1",)),
     )
-    told = attempt(steps=(Steps(13, 32, 240, 200),), earlier=earlier)
-    assert timeline(told, 240)[3:] == [
+    one = attempt(steps=(Steps(13, 32, 240, 200),), earlier=earlier)
+    assert timeline(one, 240)[3:] == [
         ("replayed", "gpu_fault", 40, 80),
         ("reclaim_lost", "reclaimed", 80, 220),
         ("productive", "", 220, 240),
     ]
-    claims = {one.cause: one.evidence for one in claims_of(told).firm}
+    claims = {one.cause: one.evidence for one in claims_of(one).firm}
     assert (claims["reclaimed"], claims["gpu_fault"]) == (("reclaim_1",), ("ev_1",))
 
 
 def test_the_replay_of_steps_includes_their_saves_and_slowness() -> None:
-    told = attempt(
+    one = attempt(
         steps=(Steps(1, 4, 200, 160, 40),),
         earlier=(EarlierAttempt(1, 4, Cause.NODE_LOST),),
         slow=(Slow(0, None, "verdict_1", usual_step_ms=10),),
     )
-    assert summed(told)["replayed", "node_lost"] == 160
+    assert summed(one)["replayed", "node_lost"] == 160
 
 
 def test_a_rollback_makes_the_steps_since_worthless() -> None:
     steps = (Steps(1, 4, 80, 40), Steps(5, 8, 120, 40), Steps(5, 9, 200, 50))
-    told = attempt(steps=steps, rollbacks=(Rollback(130, 8, 6, "value_fault", evidence=("verdict_1",)),))
-    assert timeline(told)[3:] == [
+    one = attempt(steps=steps, rollbacks=(Rollback(130, 8, 6, "value_fault", evidence=("verdict_1",)),))
+    assert timeline(one)[3:] == [
         ("productive", "", 40, 100),
         ("lost", "value_fault", 100, 130),
         ("idle", NO_STEP, 130, 150),
         ("productive", "", 150, 200),
     ]
-    since = replace(told, rollbacks=(Rollback(130, 8, 2, "value_fault", since_ms=60),))
+    since = replace(one, rollbacks=(Rollback(130, 8, 2, "value_fault", since_ms=60),))
     assert ("lost", "value_fault", 60, 130) in timeline(since)
-    from_start = replace(told, rollbacks=(Rollback(130, 8, 0, "value_fault"),))
+    from_start = replace(one, rollbacks=(Rollback(130, 8, 0, "value_fault"),))
     assert ("lost", "value_fault", 40, 130) in timeline(from_start)
 
 
 def test_a_hang_is_lost_from_the_last_progress_on() -> None:
-    told = attempt(steps=(Steps(1, 4, 80, 40),), hangs=(Period(80, None, "collective", ("verdict_1",)),), ended_ms=180)
-    assert timeline(told)[3:] == [
+    one = attempt(steps=(Steps(1, 4, 80, 40),), hangs=(Period(80, None, "collective", ("verdict_1",)),), ended_ms=180)
+    assert timeline(one)[3:] == [
         ("productive", "", 40, 80),
         ("lost", "collective", 80, 180),
         ("idle", NO_STEP, 180, 200),
@@ -123,8 +123,8 @@ def test_a_hang_is_lost_from_the_last_progress_on() -> None:
 
 def test_a_slow_rank_costs_what_is_beyond_the_usual_step() -> None:
     steps = (Steps(1, 4, 80, 40), Steps(5, 8, 160, 80))
-    told = attempt(steps=steps, slow=(Slow(120, 140, "verdict_1", "gpu"),))
-    assert timeline(told, 160)[3:] == [
+    one = attempt(steps=steps, slow=(Slow(120, 140, "verdict_1", "gpu"),))
+    assert timeline(one, 160)[3:] == [
         ("productive", "", 40, 130),
         ("slowed", "gpu", 130, 140),
         ("productive", "", 140, 160),
@@ -148,8 +148,8 @@ def test_steps_that_overlap_or_come_twice_count_once() -> None:
 def test_a_clock_wrong_by_hours_keeps_the_steps_within_the_attempt(off_ms: int) -> None:
     right = (Steps(1, 4, 80, 40), Steps(5, 8, 160, 80))
     wrong = tuple(replace(one, end_ms=one.end_ms + off_ms) for one in right)
-    told = attempt(steps=wrong, first_step_ms=None, ended_ms=180)
-    found = timeline(told)
+    one = attempt(steps=wrong, first_step_ms=None, ended_ms=180)
+    found = timeline(one)
     assert all(start_ms >= 10 and end_ms <= 180 for account, _, start_ms, end_ms in found if account == "productive")
     assert sum(end_ms - start_ms for account, _, start_ms, end_ms in found if account == "productive") >= 80
 
@@ -160,5 +160,5 @@ def test_what_is_reported_after_the_clock_was_set_wrong_is_not_counted_elsewhere
 
 
 def test_no_report_counts_before_the_claim_or_after_the_newest_facts() -> None:
-    told: list[Claim] = list(claims_of(attempt(steps=(Steps(1, 1, 190, 500),), known_until_ms=150)).firm)
-    assert [(one.start_ms, one.end_ms) for one in told] == [(10, 150)]
+    one: list[Claim] = list(claims_of(attempt(steps=(Steps(1, 1, 190, 500),), known_until_ms=150)).firm)
+    assert [(one.start_ms, one.end_ms) for one in one] == [(10, 150)]

@@ -186,7 +186,7 @@ def test_a_gpu_that_moves_hosts_counts_on_each_host_for_its_time() -> None:
 
 
 def test_a_silent_host_of_a_running_attempt_has_no_contact_but_for_reported_steps() -> None:
-    """Rank 0 reports the steps of all hosts. What nobody reports is unknown there, and idle elsewhere."""
+    """Rank 0 reports the steps of all hosts. What is in no report is unknown there, and idle elsewhere."""
     use = Use("attempt_a", 0)
     attempt = Attempt("attempt_a", 0, claimed_ms=0, running_ms=0, first_step_ms=0, steps=(Steps(1, 1, 1_040, 40),))
     gpus = (gpu(0, "node_a", uses=(use,)), gpu(1, "node_b", uses=(use,)))

@@ -21,9 +21,9 @@ claims = st.builds(
 )
 
 
-def first_at(told: list[Claim], at_ms: int) -> tuple[Account, str, str]:
+def first_at(claimed: list[Claim], at_ms: int) -> tuple[Account, str, str]:
     """Return whose the moment is, from the rule alone."""
-    there = [one for one in told if one.start_ms <= at_ms < one.end_ms]
+    there = [one for one in claimed if one.start_ms <= at_ms < one.end_ms]
     if not there:
         return Account.UNEXPLAINED, "", ""
     first = min(there, key=lambda one: (PRECEDENCE[one.account], one.start_ms, one.attempt_id, one.cause))
@@ -31,22 +31,26 @@ def first_at(told: list[Claim], at_ms: int) -> tuple[Account, str, str]:
 
 
 @given(st.lists(claims, max_size=8), st.randoms(use_true_random=False))
-def test_each_moment_is_the_first_accounts(told: list[Claim], shuffled: random.Random) -> None:
-    settled = settle(told, START_MS, END_MS)
+def test_each_moment_is_the_first_accounts(claimed: list[Claim], shuffled: random.Random) -> None:
+    settled = settle(claimed, START_MS, END_MS)
     assert [one.start_ms for one in settled[1:]] == [one.end_ms for one in settled[:-1]]
     assert (settled[0].start_ms, settled[-1].end_ms) == (START_MS, END_MS)
     for one in settled:
         for at_ms in range(one.start_ms, one.end_ms):
-            assert (one.account, one.attempt_id, one.cause) == first_at(told, at_ms)
-    again = [*told, *told]
+            assert (one.account, one.attempt_id, one.cause) == first_at(claimed, at_ms)
+    again = [*claimed, *claimed]
     shuffled.shuffle(again)
     assert settle(again, START_MS, END_MS) == settled
     assert sum(sums(settled).values()) == END_MS - START_MS
 
 
 def test_neighbours_that_differ_in_their_times_alone_are_one() -> None:
-    told = [Claim(Account.FREE, 100, 120), Claim(Account.FREE, 120, 150), Claim(Account.HOLD, 150, 160, cause="resume")]
-    assert settle(told, 100, 160) == [Claim(Account.FREE, 100, 150), Claim(Account.HOLD, 150, 160, cause="resume")]
+    claimed = [
+        Claim(Account.FREE, 100, 120),
+        Claim(Account.FREE, 120, 150),
+        Claim(Account.HOLD, 150, 160, cause="resume"),
+    ]
+    assert settle(claimed, 100, 160) == [Claim(Account.FREE, 100, 150), Claim(Account.HOLD, 150, 160, cause="resume")]
 
 
 def test_an_empty_window_has_no_spans() -> None:

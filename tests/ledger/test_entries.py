@@ -15,14 +15,21 @@ HEADING = Heading("node_a", Account.FREE, "", "", (), "h100", "c1")
 def with_gpus_of(facts: Facts, other: Facts) -> Facts:
     """Return other facts about GPUs that were enrolled for the same times: late reports change no enrolment."""
     kept = {one.gpu_uuid: one for one in facts.gpus}
-    told = {one.gpu_uuid: one for one in other.gpus}
-    gpus = tuple(_enrolled_as(one, told.get(uuid, one)) for uuid, one in kept.items())
+    changed = {one.gpu_uuid: one for one in other.gpus}
+    gpus = tuple(_enrolled_as(one, changed.get(uuid, one)) for uuid, one in kept.items())
     return Facts(facts.start_ms, facts.end_ms, gpus, other.nodes, other.attempts, other.waits)
 
 
-def _enrolled_as(one: Gpu, told: Gpu) -> Gpu:
+def _enrolled_as(one: Gpu, changed: Gpu) -> Gpu:
     return Gpu(
-        one.gpu_uuid, told.node_id, told.model, told.cohort_key, one.from_ms, one.until_ms, told.moves, uses=told.uses
+        one.gpu_uuid,
+        changed.node_id,
+        changed.model,
+        changed.cohort_key,
+        one.from_ms,
+        one.until_ms,
+        changed.moves,
+        uses=changed.uses,
     )
 
 
@@ -32,14 +39,14 @@ def test_corrections_are_zero_for_each_gpu_and_lead_to_the_new_entries(one: Fact
     books = [book_of(facts).entries for facts in (first, with_gpus_of(first, two), with_gpus_of(first, three))]
     stored: list[Entry] = list(books[0])
     for book in books[1:]:
-        told = corrections(stored, book)
-        assert corrections(reversed(stored), reversed(book)) == told
+        changed = corrections(stored, book)
+        assert corrections(reversed(stored), reversed(book)) == changed
         of_gpu: dict[str, int] = {}
-        for entry in told:
+        for entry in changed:
             for uuid, num_ms in zip(entry.gpus, entry.gpu_ms, strict=True):
                 of_gpu[uuid] = of_gpu.get(uuid, 0) + num_ms
         assert set(of_gpu.values()) <= {0}
-        stored.extend(told)
+        stored.extend(changed)
         assert total(stored) == total(book)
         assert not corrections(stored, book), "the same report again changes nothing"
 

@@ -7,7 +7,7 @@ import pytest
 from ledger.accounts import Account
 from ledger.entries import Entry, Heading
 from ledger.measures import (
-    MEASURES,
+    LEDGER_FIGURES,
     JobTime,
     Outage,
     PlaceTime,
@@ -70,7 +70,7 @@ def test_figures_by_hand() -> None:
 
 
 def test_a_figure_without_anything_to_divide_by_is_none() -> None:
-    assert figures(Window(Times())) == {measure.name: None for measure in MEASURES}
+    assert figures(Window(Times())) == {measure.name: None for measure in LEDGER_FIGURES}
 
 
 def test_corrections_move_a_figure() -> None:
@@ -83,8 +83,8 @@ def test_corrections_move_a_figure() -> None:
 
 
 def test_each_figure_has_its_formula_and_source_once() -> None:
-    assert len({measure.name for measure in MEASURES}) == len(MEASURES)
-    assert all(measure.formula and measure.source and measure.unit for measure in MEASURES)
+    assert len({measure.name for measure in LEDGER_FIGURES}) == len(LEDGER_FIGURES)
+    assert all(measure.formula and measure.source and measure.unit for measure in LEDGER_FIGURES)
 
 
 def a_trace() -> list[TraceJob]:

@@ -47,7 +47,7 @@ def lived_in() -> World:
 
 def test_a_gpu_that_counts_for_longer_than_an_attempt_had_it_is_found() -> None:
     world = lived_in()
-    held = next(iter(world.store.times.held.values()))
+    held = next(iter(world.store.times.assigned.values()))
     assert held.end_ms is not None
     held.end_ms -= 1
     with pytest.raises(ViolationError, match=r"^I23: .* and had it for"):
