@@ -79,6 +79,7 @@ def test_the_lists_of_the_api_have_orders() -> None:
         if {"cursor", "limit"} <= {each["name"] for each in operations.get("get", {}).get("parameters", ())}
     } - set(LISTS)
     assert without == {
+        "/v1/health/rollups",  # by round, and in a round the worst first
         "/v1/quotas",  # by tenant and tier: a table, not a history
         "/v1/jobs/{job_id}/logs/lines",  # by attempt, host and place in the log
         "/v1/jobs/{job_id}/outputs",  # the newest first: few of one job
