@@ -1,6 +1,6 @@
 """``muster objectives``."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Final
 
 from muster.cli.framework.output import AsJson, AsYaml, Every, Format, Page, Table, Watch, Wide, age, show
@@ -48,10 +48,10 @@ def _page() -> Page:
         found = list(client.objectives())
     if not found:
         return Page({"items": found}, ["The policy has no objective (`objectives.targets`)."])
-    return Page({"items": found}, [Table(COLUMNS, found, indent=""), *_details(found)])
+    return Page({"items": found}, [Table(COLUMNS, found, indent=""), *details_of(found)])
 
 
-def _details(found: list[Document]) -> Iterator[str]:
+def details_of(found: Sequence[Document]) -> Iterator[str]:
     """Yield what burns, and what a spent budget forbids."""
     for row in found:
         for rate in row["burn_rates"]:

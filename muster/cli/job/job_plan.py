@@ -127,7 +127,7 @@ def explain(job_id: JobId) -> Page:
         said += [] if printed is None else texts_of(printed)
         built = _environments(client, job_id)
         said += built
-        said += _finding_lines(found_of_pace)
+        said += finding_lines(found_of_pace)
         try:
             found = client.explain_job(job_id)
         except Problem as problem:
@@ -153,7 +153,7 @@ def _findings(client: "RestClient", job_id: str) -> "documents.JobFindings | Non
         raise
 
 
-def _finding_lines(found: "documents.JobFindings | None") -> list[str]:
+def finding_lines(found: "documents.JobFindings | None") -> list[str]:
     """Return a line for each finding, with its evidence, and one for its advice."""
     if found is None or (not found["items"] and found["why"] is None):
         return []
