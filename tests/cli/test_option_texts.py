@@ -52,7 +52,6 @@ ALONE: Final = {
     "audit verify --state-dir": "where this machine keeps its state",
     "cohort drift --nodes": "how an answer is printed",
     "event list --follow": "goes over to the stream of events",
-    "gpu rollup --csv": "how an answer is printed",
     "gpu rollup --history": "chooses a stretch of time without bounds",
     "gpu repair step": "chooses the operation",
     "job copy --follow": "prints the logs after the submission",

@@ -3,7 +3,7 @@
 from alembic import op
 
 revision = "20261128_1705"
-down_revision = "20261128_1620"
+down_revision = "20261128_1700"
 branch_labels = None
 depends_on = None
 

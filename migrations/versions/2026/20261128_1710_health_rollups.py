@@ -5,7 +5,7 @@ from typing import Final
 from alembic import op
 
 revision = "20261128_1710"
-down_revision = "20261128_1700"
+down_revision = "20261128_1705"
 branch_labels = None
 depends_on = None
 

@@ -6,13 +6,13 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
-from muster.cli.framework.csv_rows import CsvRows
 from muster.cli.framework.field_help import parameter_help
 from muster.cli.framework.list_options import Limit, TierOption, WithinOptions, bounds
 from muster.cli.framework.moments import MOMENT
 from muster.cli.framework.names import JobOption, NodeOption, TenantOption, node_named, tenant_named
 from muster.cli.framework.output import Listing, Page, Table, age, reads
 from muster.cli.framework.profile import open_client
+from muster.cli.framework.sheets import AsCsv, Sheet
 from muster.cli.framework.tables import Column, Document
 
 if TYPE_CHECKING:
@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from muster.client.rest import RestClient
 
 app = typer.Typer(help="The ledger: what each GPU's time was.", no_args_is_help=True)
-AsCsv = Annotated[bool, typer.Option("--csv", help="As CSV, for a spreadsheet.")]
 FIELDS_OF_GROUPS: Final = {
     "account": "account",
     "cause": "cause",
@@ -112,7 +111,7 @@ def show(
     limit: Limit = 1000,
     *,
     as_csv: AsCsv = False,
-) -> Page | CsvRows:
+) -> Page | Sheet:
     """Sum up GPU time, by account unless --by says otherwise: of the last 24 hours that are over."""
     groups = by or ["account"]
     with open_client() as client:
@@ -126,7 +125,7 @@ def show(
         )
     fields = list(dict.fromkeys(FIELDS_OF_GROUPS.get(group, group) for group in groups))
     if as_csv:
-        return CsvRows(found["sums"], [*fields, "num_ms", "gpu_hours", "share"])
+        return Sheet(found["sums"], [*fields, "num_ms", "gpu_hours", "share"])
     if not found["sums"]:
         return Page(found, [_words(found), "An hour is computed 5 minutes after its end."])
     columns = [Column(name.removesuffix("_id").upper(), _value_of(name)) for name in fields]
@@ -138,16 +137,13 @@ def show(
 
 
 @reads(app, "entries", example="muster ledger entries --job job_… --account lost")
-def entries(
-    where: WhereOptions, within: WithinOptions, limit: Limit = 50, *, as_csv: AsCsv = False
-) -> Listing | CsvRows:
+def entries(where: WhereOptions, within: WithinOptions, limit: Limit = 50, *, as_csv: AsCsv = False) -> Listing | Sheet:
     """List entries, the newest hours first, with the evidence of each loss."""
     with open_client() as client:
         asked = client.ledger_entries(limit=min(limit, 200), **where.query(client), **within.query())
         found = list(islice(asked, limit))
     if as_csv:
-        names = [name for name in found[0] if name != "gpu_ms"] if found else []
-        return CsvRows([_joined(item) for item in found], names)
+        return Sheet([_joined(item) for item in found], ["hour", "account", "cause", "num_ms"])
     return Listing(found, ENTRIES, "There are no such entries. An hour is computed 5 minutes after its end.")
 
 
@@ -172,4 +168,6 @@ def _words(found: Document) -> str:
 
 
 def _joined(item: Document) -> dict[str, Any]:
-    return {name: " ".join(map(str, value)) if isinstance(value, list) else value for name, value in item.items()}
+    """Return an entry as a row: without the time of each GPU, and lists as words."""
+    shown = {name: value for name, value in item.items() if name != "gpu_ms"}
+    return {name: " ".join(map(str, value)) if isinstance(value, list) else value for name, value in shown.items()}
