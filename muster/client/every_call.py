@@ -6,6 +6,7 @@ from muster.client.fleet import FleetCalls
 from muster.client.gpu_history import GpuPastCalls
 from muster.client.gpus import GpuCalls
 from muster.client.jobs import JobCalls
+from muster.client.money import MoneyCalls
 from muster.client.outputs import OutputCalls
 from muster.client.persons import PersonCalls
 from muster.client.policies import PolicyCalls
@@ -25,5 +26,6 @@ class EveryCall(
     PersonCalls,
     PolicyCalls,
     SecretCalls,
+    MoneyCalls,
 ):
     """A new part of the API adds its calls here."""

@@ -81,6 +81,8 @@ ALONE: Final = {
     "policy activate file": "a document to read",
     "policy check --offline": "asks no server",
     "policy check file": "a document to read",
+    "rates diff --file": "a document to read",
+    "rates set --file": "a document to read",
     "secret rotate --file": "where the value is read",
     "secret rotate value": "refuses a value in the arguments",
     "secret set --file": "where the value is read",

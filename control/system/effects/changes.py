@@ -177,6 +177,7 @@ SENTENCES: Final[Mapping[str, str | Callable[[str, Payload], str]]] = {
     "person.password_reset": "the person {name} gets a new password; sessions end",
     "policy.activated": "the policy becomes version {version}, for every decision from then on",
     "policy.cohorts_rekeyed": "the cohorts of {num_gpus} GPUs are computed again",
+    "rates.set": "the rate cards become version {version}",
     "secret.created": "the secret {name} is set",
     "secret.deleted": "the secret {name} is deleted: no later start gets it",
     "secret.rewrapped": "values of secrets are written again under the active key",
