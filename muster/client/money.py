@@ -37,3 +37,8 @@ class MoneyCalls:
         """Set the rate cards, whole. ``corrects_past``: also where prices of hours change that have begun."""
         body = {"document": document, "reason": reason, "corrects_past": corrects_past}
         return change("POST", "/v1/rates", documents.ChangedRates, body=body, dry_run=dry_run, key=idempotency_key)
+
+    @answered
+    def job_cost(self, job_id: str) -> Call[documents.JobCost]:
+        """Return what a job has cost until now."""
+        return read("/v1/jobs/{job_id}/cost", documents.JobCost, {"job_id": job_id})

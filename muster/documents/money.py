@@ -43,6 +43,75 @@ class ChangedRates(Rates, Trial):
     """The rate cards after a change."""
 
 
+class PlannedCost(TypedDict):
+    """What a job would cost. ``per_hour_least``, ``per_hour_most``: of all its GPUs, by the models that it may get.
+
+    ``by_wall_time``: at most, if it runs as long as its wall time allows; null without one. ``by_expected``: if it
+    takes as long as it is expected to; null if that is not known.
+    """
+
+    currency: str
+    per_hour_least: str
+    per_hour_most: str
+    by_wall_time: str | None
+    by_expected: str | None
+
+
+class CostLine(TypedDict):
+    """Time of GPUs of one model in one account of the ledger, at one price since ``from_at``.
+
+    ``price_per_gpu_hour``, ``amount`` and ``credit`` are null where no rate card held: unpriced, which is not free.
+    ``credit``: what is given back, as a negative amount. ``provisional_gpu_hours``: of hours that are not closed yet.
+    """
+
+    model: str
+    tier: str
+    account: str
+    from_at: Moment
+    gpu_hours: str
+    provisional_gpu_hours: str
+    credited_gpu_hours: str
+    price_per_gpu_hour: str | None
+    amount: str | None
+    credit: str | None
+
+
+class CostSums(TypedDict):
+    """Sums of lines: ``charged`` before credits, ``due`` after them."""
+
+    gpu_hours: str
+    provisional_gpu_hours: str
+    credited_gpu_hours: str
+    unpriced_gpu_hours: str
+    charged: str
+    credits: str
+    due: str
+
+
+class JobCost(TypedDict):
+    """What a job has cost until now. ``currency``: null while no rate cards are set.
+
+    ``lines`` are of the hours until ``counted_until``, ``running`` of the time since then, whose use is not known yet.
+    ``spent``: both together, after credits. ``step``: the farthest that is reported, ``tokens``: until then, null where
+    the program does not state them. ``per_step``, ``per_million_tokens``, ``per_checkpoint``: what is spent, shared out
+    on what is reported; null where nothing is, or a part has no price.
+    """
+
+    job_id: str
+    currency: str | None
+    counted_until: Moment | None
+    lines: list[CostLine]
+    running: list[CostLine]
+    sums: CostSums
+    spent: str
+    step: int | None
+    tokens: int | None
+    checkpoints: int
+    per_step: str | None
+    per_million_tokens: str | None
+    per_checkpoint: str | None
+
+
 class NewRates(TypedDict):
     """Rate cards to set, whole: a card that is left out ends.
 

@@ -109,8 +109,8 @@ class Tariff:
 
     def prices_in(self, tier: str, at: datetime) -> dict[str, Decimal]:
         """Return model → price of the models that have one in the tier."""
-        asked = ((model, self.price(model, tier, at)) for model, of in self._by_key if of == tier)
-        return {model: price for model, price in asked if price is not None}
+        found = ((model, self.price(model, tier, at)) for model, of in self._by_key if of == tier)
+        return {model: price for model, price in found if price is not None}
 
     def keys(self) -> set[tuple[str, str]]:
         return set(self._by_key)

@@ -57,7 +57,7 @@ def test_operators_set_them_tenants_read_them_and_each_version_stays(api: Api) -
     put(api, document(), 403, actor="tenant_admin")
 
 
-def test_a_price_of_the_past_changes_only_where_that_is_asked(api: Api) -> None:
+def test_a_price_of_the_past_changes_only_where_that_is_wanted(api: Api) -> None:
     put(api, document((BEGUN, "2.75")))
     refused = put(api, document((BEGUN, "2")), 409)
     assert "2.75 would become 2" in refused["detail"]

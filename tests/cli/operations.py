@@ -64,6 +64,7 @@ COMMANDS: Final = {
     "POST /v1/jobs/{job_id}/checkpoints/{checkpoint_id}/downloads": "ckpt get",
     "POST /v1/jobs/{job_id}/checkpoints/{checkpoint_id}/pin": "job pin",
     "DELETE /v1/jobs/{job_id}/checkpoints/{checkpoint_id}/pin": "job unpin",
+    "GET /v1/jobs/{job_id}/cost": "job cost",
     "GET /v1/jobs/{job_id}/energy": "job energy",
     "GET /v1/jobs/{job_id}/environments": "job logs",
     "GET /v1/jobs/{job_id}/events": "job events",

@@ -30,7 +30,7 @@ COLUMNS: Final = (
     Column("BY", lambda item: item["created_by"].split(" of ")[0], wide=lambda item: item["created_by"]),
     Column("REASON", lambda item: item["reason"], is_text=True),
 )
-CHANGES: Final = (
+RATE_CHANGES: Final = (
     Column("MODEL", lambda item: item["model"], is_text=True),
     Column("TIER", lambda item: item["tier"]),
     Column("BEGINS", lambda item: item["begins_at"]),
@@ -93,7 +93,7 @@ def diff(file: RatesFile) -> Page:
         if active is not None and getattr(active, name) != getattr(wanted, name)
     ]
     lines = [f"{file} is rate cards in {wanted.currency}; {len(found)} cards differ from the active ones", *others]
-    return Page({"is_valid": True, "changes": found}, [*lines, *([Table(CHANGES, found)] if found else [])])
+    return Page({"is_valid": True, "changes": found}, [*lines, *([Table(RATE_CHANGES, found)] if found else [])])
 
 
 @changes(app, "set", example="muster rates set -f rates.yaml --reason 'prices of 2027'")
