@@ -65,6 +65,7 @@ from api.v1 import (
     system,
     system_figures,
     telemetry,
+    tenant_budgets,
     tenants,
     training,
     verdicts,
@@ -157,7 +158,7 @@ def _routes() -> Sequence[BaseRoute]:
     )
     records = (events, audit, policies, system_figures)
     of_jobs = (log_lines, outputs, checkpoint_files, training, bundles, verdicts, reclaims)
-    of_tenants = (keys, logins, persons, tenants, quotas, secrets, rates, job_costs)
+    of_tenants = (keys, logins, persons, tenants, quotas, secrets, rates, job_costs, tenant_budgets)
     for module in (jobs, job_lists, gpus, nodes, *of_jobs, *of_tenants, *fleet_wide, *records, *of_hosts):
         add_strict_routes(root, "/v1", module.router)
     add_strict_routes(root, "/v1", system.v1)

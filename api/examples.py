@@ -66,6 +66,8 @@ BODIES: Final[dict[str, Any]] = {
         },
         "reason": "prices of 2027",
     },
+    "lift_tenant_budget": {"reason": "the month is paid"},
+    "set_tenant_budget": {"amount": "25000", "action": "no_new_jobs", "reason": "contract of 2027"},
     "set_quota": {"guaranteed_gpus": 64, "ceiling_gpus": 128, "reason": "contract of 2027"},
     "submit_job": _JOB,
     "uncordon_nodes": {"selector": {"rack": "r12"}, "reason": "the switch is new", "expected": 8},

@@ -3,10 +3,12 @@
 from decimal import Decimal
 
 from api.views import time_of
+from control.ledger.budgets import Standing
 from control.ledger.job_costs import JobCost, PlannedCost
 from ledger.bills import Line, Sums
 from ledger.pricing import gpu_hours
 from muster.documents import money as documents
+from muster.domain.principals import Principal
 
 
 def planned_cost_view(cost: PlannedCost) -> documents.PlannedCost:
@@ -67,4 +69,27 @@ def job_cost_view(cost: JobCost) -> documents.JobCost:
         "per_step": text_of(cost.per(cost.step)),
         "per_million_tokens": text_of(cost.per_million_tokens),
         "per_checkpoint": text_of(cost.per(cost.num_checkpoints)),
+    }
+
+
+def budget_view(found: Standing, principal: Principal) -> documents.TenantBudget:
+    """Return a budget. Author and reason are for principals that see every tenant."""
+    row, is_shown = found.row, principal.sees_all_tenants
+    return {
+        "tenant_id": row.tenant_id,
+        "amount": f"{row.amount.normalize():f}",
+        "currency": row.currency,
+        "window": row.window.value,
+        "action": row.action.value,
+        "shares": list(row.shares),
+        "begins_at": time_of(found.start),
+        "ends_at": time_of(found.end),
+        "spent": f"{found.spent:f}",
+        "share": found.share,
+        "is_spent": found.is_spent,
+        "unpriced_gpu_hours": str(gpu_hours(found.unpriced_ms)),
+        "fault": found.fault or None,
+        "set_at": time_of(row.set_at),
+        "set_by": row.set_by if is_shown else None,
+        "reason": row.reason if is_shown else None,
     }

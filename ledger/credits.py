@@ -1,7 +1,7 @@
 """Credits: time that a tenant had GPUs for and lost by the fleet's own faults, as our own measurements show.
 
 A cause alone gives nothing back, and what a tenant's program reports gives nothing back either: a program could report
-itself slow. An entry is credited where its account is one of those that the rate cards credit, its cause is one of the
+itself slow. An entry is credited where its account is one that the rate cards credit, its cause is one of the
 fleet's, and at least one thing of its evidence is known to be measured by us.
 """
 
@@ -25,7 +25,7 @@ def is_credited(
 ) -> bool:
     """Return whether the time of an entry is given back.
 
-    ``accounts``: those that the rate cards credit. ``measured``: ids of evidence, verdicts and reclaims that rest on
+    ``accounts``: which the rate cards credit. ``measured``: ids of evidence, verdicts and reclaims that rest on
     what the fleet itself measured or did.
     """
     return (

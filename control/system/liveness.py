@@ -30,6 +30,7 @@ KEEPERS: Final = (
     "stragglers",
     *("attention", "unknown_kinds", "burn_in", "reconciler", "clearings", "expiry", "retention", "telemetry"),
     *("energy", "peers", "content", "lost_content", "failure_rates"),
+    "tenant_budgets",
 )
 STARTED_BY: Final[Mapping[str, str]] = {
     **dict.fromkeys(API_LOOPS, "muster api"),

@@ -1,6 +1,6 @@
 """Rate cards, costs, budgets and statements: the calls."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Unpack
 
 from muster.client.calls import Call, Within, answered, change, pages, read, walked
@@ -42,3 +42,31 @@ class MoneyCalls:
     def job_cost(self, job_id: str) -> Call[documents.JobCost]:
         """Return what a job has cost until now."""
         return read("/v1/jobs/{job_id}/cost", documents.JobCost, {"job_id": job_id})
+
+    @answered
+    def tenant_budget(self, tenant_id: str) -> Call[documents.TenantBudget]:
+        """Return a tenant's budget and what is spent of it."""
+        return read("/v1/tenants/{tenant_id}/budget", documents.TenantBudget, {"tenant_id": tenant_id})
+
+    @answered
+    def set_tenant_budget(
+        self,
+        tenant_id: str,
+        amount: str,
+        reason: str,
+        *,
+        action: str = "notify",
+        shares: Sequence[int] = (50, 80, 100),
+        ends_at: str | None = None,
+        dry_run: bool = False,
+    ) -> Call[documents.ChangedTenantBudget]:
+        """Set the budget of a tenant with all below it, in place of the one before."""
+        body = {"amount": amount, "reason": reason, "action": action, "shares": list(shares), "ends_at": ends_at}
+        path, values = "/v1/tenants/{tenant_id}/budget", {"tenant_id": tenant_id}
+        return change("PUT", path, documents.ChangedTenantBudget, values, body=body, dry_run=dry_run)
+
+    @answered
+    def lift_tenant_budget(self, tenant_id: str, reason: str, *, dry_run: bool = False) -> Call[documents.LiftedBudget]:
+        """End a tenant's budget: it refuses and stops nothing more."""
+        path, values = "/v1/tenants/{tenant_id}/budget/lift", {"tenant_id": tenant_id}
+        return change("POST", path, documents.LiftedBudget, values, body={"reason": reason}, dry_run=dry_run)

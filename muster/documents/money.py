@@ -3,12 +3,13 @@
 Amounts and prices are texts of decimal numbers: a number of JSON may lose digits.
 """
 
-from typing import NotRequired
+from typing import Annotated, NotRequired
 
 from typing_extensions import TypedDict
 
 from muster.documents.effects import Trial
-from muster.documents.fields import Json, Moment, Page
+from muster.documents.fields import Json, Moment, OneOf, Page
+from muster.domain.budgets import BudgetAction, BudgetWindow
 
 
 class RateVersion(TypedDict):
@@ -121,3 +122,53 @@ class NewRates(TypedDict):
     document: Json
     reason: str
     corrects_past: NotRequired[bool]
+
+
+class TenantBudget(TypedDict):
+    """A budget of a tenant with all below it, and what is spent of it from ``begins_at`` to ``ends_at``.
+
+    ``spent``: priced hours after credits, and the time since the last counted hour. ``share``: of ``amount``, in whole
+    per cent. ``unpriced_gpu_hours`` count for nothing. ``fault``: why it is not judged; null: it is. ``lifted_at``:
+    since when it counts no more. ``set_by``, ``reason``: null for tenants.
+    """
+
+    tenant_id: str
+    amount: str
+    currency: str
+    window: Annotated[str, OneOf(BudgetWindow)]
+    action: Annotated[str, OneOf(BudgetAction)]
+    shares: list[int]
+    begins_at: Moment
+    ends_at: Moment
+    spent: str
+    share: int
+    is_spent: bool
+    unpriced_gpu_hours: str
+    fault: str | None
+    set_at: Moment
+    set_by: str | None
+    reason: str | None
+
+
+class ChangedTenantBudget(TenantBudget, Trial):
+    """The budget after a change."""
+
+
+class LiftedBudget(Trial):
+    """A budget that counts no more since ``lifted_at``."""
+
+    tenant_id: str
+    amount: str
+    currency: str
+    lifted_at: Moment | None
+
+
+class NewTenantBudget(TypedDict):
+    """A budget to set, in place of the one before. Without ``ends_at`` it is one of each calendar month in UTC."""
+
+    amount: str
+    reason: str
+    action: NotRequired[Annotated[str, OneOf(BudgetAction)]]
+    shares: NotRequired[list[int]]
+    begins_at: NotRequired[Moment | None]
+    ends_at: NotRequired[Moment | None]

@@ -39,6 +39,7 @@ from control.health.suspicion import hold_suspects_once
 from control.hosts.maintenance_evacuation import evacuate_for_maintenance_once
 from control.jobs.energy_records import keep_energy_once
 from control.jobs.lost_bundles import keep_jobs_once
+from control.ledger.budget_stops import keep_budgets_once
 from control.system import retention
 from control.system.attention import keep_attention_once
 from control.system.liveness import Reporter
@@ -73,6 +74,7 @@ STALLS_S: Final = 1.0
 STRAGGLERS_S: Final = 5.0
 CONTENT_S: Final = 30.0
 LOST_S: Final = 1.0
+BUDGETS_S: Final = 15.0
 _log = structlog.get_logger(__name__)
 
 
@@ -115,6 +117,7 @@ def keepers(units: UnitOfWorkFactory, broker_url: str, store: ObjectStore | None
         Loop("peers", _paced(PEERS_S, PeerRounds(units, system_principal("judge")).once)),
         Loop("content", _pressing(CONTENT_S, lambda: keep_content_once(units, store)), is_vital=False),
         Loop("lost_content", _pressing(LOST_S, lambda: keep_lost_content(units, store)), is_vital=False),
+        Loop("tenant_budgets", thrifty(BUDGETS_S, lambda: keep_budgets_once(units, principal))),
         Loop("failure_rates", _paced(FAILURES_S, lambda: count_once(units))),
     ]
 

@@ -30,7 +30,7 @@ from muster.db.models.ledger import LedgerEntry, LedgerFact, LedgerHour
 from muster.db.models.liveness import LeaderLeaseRow, LoopProgress
 from muster.db.models.logins import CommandLogin
 from muster.db.models.logs import LogChunk
-from muster.db.models.money import RateVersion
+from muster.db.models.money import RateVersion, TenantBudget
 from muster.db.models.nodes import Node, NodeBundle
 from muster.db.models.outbox import OutboxMessage
 from muster.db.models.pair_probes import PairProbeResponder
@@ -126,6 +126,7 @@ __all__ = [
     "TelemetryGap",
     "TelemetryPlace",
     "Tenant",
+    "TenantBudget",
     "TenantPlanning",
     "TenantSubmissions",
     "TrainingHost",

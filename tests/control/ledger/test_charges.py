@@ -30,9 +30,9 @@ def card(begins_at: datetime, price: str, tier: str = "on_demand", model: str = 
     return {"model": model, "tier": tier, "begins_at": begins_at.isoformat(), "price_per_gpu_hour": price}
 
 
-def set_cards(units: UnitOfWorkFactory, *cards: dict[str, Any], **more: Any) -> None:
+def set_cards(units: UnitOfWorkFactory, *cards: dict[str, Any], currency: str = "EUR") -> None:
     with units.begin(OPERATOR, rates.SET) as unit:
-        wanted = validated(RateCards, {"currency": "EUR", "cards": list(cards), **more})
+        wanted = validated(RateCards, {"currency": currency, "cards": list(cards)})
         rates.set_rates(unit, wanted, reason="test", corrects_past=True)
 
 
@@ -188,7 +188,7 @@ def test_evidence_that_a_person_dismissed_gives_nothing_back(units: UnitOfWorkFa
     add(units, fleet, NOON, Account.LOST, MS, cause="gpu_fault", evidence=[evidence])
     with units.begin(OPERATOR, rates.READ, quiet=True) as unit:
         row = unit.session.get_one(EvidenceRow, evidence)
-        row.dismissed_at, row.dismissed_by, row.dismiss_reason = NOON, "dana", "a loose cable of ours"
+        row.dismissed_at, row.dismissed_by, row.dismiss_reason = NOON, "dana", "a loose cable"
     (line,) = found(units, fleet).lines
     assert line.credited_ms == 0
 
