@@ -62,6 +62,7 @@ from api.v1 import (
     rates,
     reclaims,
     secrets,
+    statements,
     system,
     system_figures,
     telemetry,
@@ -158,7 +159,7 @@ def _routes() -> Sequence[BaseRoute]:
     )
     records = (events, audit, policies, system_figures)
     of_jobs = (log_lines, outputs, checkpoint_files, training, bundles, verdicts, reclaims)
-    of_tenants = (keys, logins, persons, tenants, quotas, secrets, rates, job_costs, tenant_budgets)
+    of_tenants = (keys, logins, persons, tenants, quotas, secrets, rates, job_costs, tenant_budgets, statements)
     for module in (jobs, job_lists, gpus, nodes, *of_jobs, *of_tenants, *fleet_wide, *records, *of_hosts):
         add_strict_routes(root, "/v1", module.router)
     add_strict_routes(root, "/v1", system.v1)

@@ -5,6 +5,7 @@ from decimal import Decimal
 from api.views import time_of
 from control.ledger.budgets import Standing
 from control.ledger.job_costs import JobCost, PlannedCost
+from control.ledger.statements import Statement
 from ledger.bills import Line, Sums
 from ledger.pricing import gpu_hours
 from muster.documents import money as documents
@@ -92,4 +93,32 @@ def budget_view(found: Standing, principal: Principal) -> documents.TenantBudget
         "set_at": time_of(row.set_at),
         "set_by": row.set_by if is_shown else None,
         "reason": row.reason if is_shown else None,
+    }
+
+
+def statement_view(found: Statement, tenant_id: str | None) -> documents.Statement:
+    charges = found.charges
+    return {
+        "month": f"{charges.start:%Y-%m}",
+        "begins_at": time_of(charges.start),
+        "ends_at": time_of(charges.end),
+        "tenant_id": tenant_id,
+        "currency": None if charges.rates is None else charges.rates.currency,
+        "is_final": not found.num_open,
+        "open_hours": found.num_open,
+        "revision": found.revision,
+        "lines": [_statement_line(line, found) for line in charges.lines],
+        "sums": sums_view(charges.sums),
+    }
+
+
+def _statement_line(line: Line, found: Statement) -> documents.StatementLine:
+    key = line.key
+    return {
+        **line_view(line, found.charges.decimals),
+        "tenant_id": key.tenant_id,
+        "tenant_name": found.tenant_names.get(key.tenant_id),
+        "job_id": key.job_id or None,
+        "job_name": found.job_names.get(key.job_id),
+        "attempts": found.attempts.get(key.job_id, []),
     }

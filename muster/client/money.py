@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import Any, Unpack
 
-from muster.client.calls import Call, Within, answered, change, pages, read, walked
+from muster.client.calls import Call, Within, answered, change, listed, pages, read, walked
 from muster.documents import money as documents
 
 
@@ -70,3 +70,20 @@ class MoneyCalls:
         """End a tenant's budget: it refuses and stops nothing more."""
         path, values = "/v1/tenants/{tenant_id}/budget/lift", {"tenant_id": tenant_id}
         return change("POST", path, documents.LiftedBudget, values, body={"reason": reason}, dry_run=dry_run)
+
+    @answered
+    def statement(self, month: str, *, tenant_id: str | None = None) -> Call[documents.Statement]:
+        """Return the statement of a month such as 2026-11; of one tenant, or of all that this key sees."""
+        query = {"tenant_id": tenant_id}
+        return read("/v1/statements/{month}", documents.Statement, {"month": month}, query=query)
+
+    @answered
+    def signed_statement(self, month: str, *, tenant_id: str | None = None) -> Call[documents.SignedStatement]:
+        """Return the statement of a month with the signature of the operator's key."""
+        query = {"tenant_id": tenant_id}
+        return read("/v1/statements/{month}/signed", documents.SignedStatement, {"month": month}, query=query)
+
+    @listed
+    def bill_keys(self) -> Call[documents.BillKey]:
+        """List the public keys of bills, the one that signs new bills first."""
+        return pages("/v1/bill-keys", documents.BillKeyPage, documents.BillKey)

@@ -172,3 +172,56 @@ class NewTenantBudget(TypedDict):
     shares: NotRequired[list[int]]
     begins_at: NotRequired[Moment | None]
     ends_at: NotRequired[Moment | None]
+
+
+class StatementLine(CostLine):
+    """A line of a statement. ``attempts``: of its job, by which it is followed to what happened; ``job_name``: null
+    once the job was removed.
+    """
+
+    tenant_id: str
+    tenant_name: str | None
+    job_id: str | None
+    job_name: str | None
+    attempts: list[str]
+
+
+class Statement(TypedDict):
+    """What was used in a month of UTC, and what is due. ``tenant_id``: whose; null: of all tenants.
+
+    ``is_final``: no hour of the month can change any more, but by a correction. ``open_hours``: how many can.
+    ``revision``: the newest correction in it.
+    """
+
+    month: str
+    begins_at: Moment
+    ends_at: Moment
+    tenant_id: str | None
+    currency: str | None
+    is_final: bool
+    open_hours: int
+    revision: int
+    lines: list[StatementLine]
+    sums: CostSums
+
+
+class SignedStatement(TypedDict):
+    """A statement with the signature of the operator's key, Ed25519 in hex digits. ``format``: what is signed."""
+
+    format: str
+    statement: Statement
+    key_id: str
+    public_key: str
+    signature: str
+
+
+class BillKey(TypedDict):
+    """A public key of bills, Ed25519 in hex digits. ``is_active``: it signs new ones."""
+
+    key_id: str
+    public_key: str
+    is_active: bool
+
+
+class BillKeyPage(Page):
+    items: list[BillKey]

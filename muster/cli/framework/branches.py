@@ -51,6 +51,7 @@ BRANCHES: Final = {
     "event": _group("fleet.events", "Events: what happened, in order.", RULES),
     "audit": _group("admin.audit", "The audit: list changes, and verify the record.", RULES),
     "policy": _group("admin.policies", "The policy: every number and rule, and its versions.", RULES),
+    "bill": _group("admin.bills", "Bills: statements by month, exported, signed and verified.", RULES),
     "rates": _group("admin.rates", "Rate cards: what an hour of a GPU costs, by model and tier.", RULES),
     "apply": _alone(
         "apply.apply:apply",
