@@ -44,6 +44,7 @@ from api.v1 import (
     host_repairs,
     hosts,
     incidents,
+    job_costs,
     job_lists,
     jobs,
     keys,
@@ -60,12 +61,15 @@ from api.v1 import (
     persons,
     policies,
     quotas,
+    rates,
     reclaims,
     rollups,
     secrets,
+    statements,
     system,
     system_figures,
     telemetry,
+    tenant_budgets,
     tenants,
     training,
     verdicts,
@@ -159,7 +163,7 @@ def _routes() -> Sequence[BaseRoute]:
     )
     records = (events, audit, policies, objectives, system_figures, ledger)
     of_jobs = (log_lines, outputs, checkpoint_files, training, bundles, verdicts, reclaims)
-    of_tenants = (keys, logins, persons, tenants, quotas, secrets)
+    of_tenants = (keys, logins, persons, tenants, quotas, secrets, rates, job_costs, tenant_budgets, statements)
     for module in (jobs, job_lists, gpus, nodes, *of_jobs, *of_tenants, *fleet_wide, *records, *of_hosts):
         add_strict_routes(root, "/v1", module.router)
     add_strict_routes(root, "/v1", system.v1)

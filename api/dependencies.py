@@ -1,6 +1,7 @@
 """Dependencies of the routes, made once at start and carried by the application."""
 
 from dataclasses import dataclass, field
+from pathlib import Path
 
 from fastapi import Request
 from prometheus_client import CollectorRegistry
@@ -22,7 +23,7 @@ class AppDependencies:
 
     ``on_flushed`` is called with each group of telemetry reports once it is durable. ``store`` signs addresses of the
     content store; None: there is none. ``secret_keys`` protect the tenants' secrets; None: this control plane keeps
-    none.
+    none. ``bill_keys_file``: the keys that sign bills; None: it signs none.
     """
 
     units: UnitOfWorkFactory
@@ -33,6 +34,7 @@ class AppDependencies:
     on_flushed: OnFlushed | None = None
     store: ObjectStore | None = None
     secret_keys: KeyWrapper | None = None
+    bill_keys_file: Path | None = None
 
     @property
     def store_place(self) -> StorePlace | None:

@@ -52,6 +52,22 @@ BODIES: Final[dict[str, Any]] = {
         "expected": 9,
     },
     "set_residency": {"sites": ["ams"], "stores": ["main", "s3://acme-ams"], "reason": "contract of 2027"},
+    "set_rates": {
+        "document": {
+            "currency": "EUR",
+            "cards": [
+                {
+                    "model": "NVIDIA H200",
+                    "tier": "on_demand",
+                    "begins_at": "2027-01-01T00:00:00Z",
+                    "price_per_gpu_hour": "2.75",
+                }
+            ],
+        },
+        "reason": "prices of 2027",
+    },
+    "lift_tenant_budget": {"reason": "the month is paid"},
+    "set_tenant_budget": {"amount": "25000", "action": "no_new_jobs", "reason": "contract of 2027"},
     "set_quota": {"guaranteed_gpus": 64, "ceiling_gpus": 128, "reason": "contract of 2027"},
     "submit_job": _JOB,
     "uncordon_nodes": {"selector": {"rack": "r12"}, "reason": "the switch is new", "expected": 8},

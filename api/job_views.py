@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from typing import Any, cast
 
+from api.money_views import planned_cost_view
 from api.views import time_of
 from control.attempts.types import JobRecord, LabelledJob, SubmittedJob
 from control.checkpoints.types import CheckpointRecord
@@ -166,6 +167,7 @@ def job_plan_view(plan: JobPlan, principal: Principal) -> documents.JobPlan:
         ],
         "changes": [{"field": change.field, "value": change.value} for change in plan.changes],
         "environment": plan.environment,
+        "cost": None if plan.cost is None else planned_cost_view(plan.cost),
     }
 
 

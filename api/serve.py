@@ -71,6 +71,7 @@ def run(settings: Settings, *extensions: Extension) -> None:
         limits=limits,
         store=ObjectStore.from_settings(settings),
         secret_keys=secret_keys,
+        bill_keys_file=settings.bill_keys_file,
     )
     dependencies.registry.register(DatabaseFigures(units))
     stop = threading.Event()

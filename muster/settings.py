@@ -162,6 +162,8 @@ class Settings(StrictModel):
     secret_key_file: Annotated[Path, Field(strict=False)] | None = None
     secret_keys_file: Annotated[Path, Field(strict=False)] | None = None
     """The keys that protect tenants' secrets, one a line, the first for new ones. Without it none can be stored."""
+    bill_keys_file: Annotated[Path, Field(strict=False)] | None = None
+    """The Ed25519 keys that sign bills, one a line, the first for new ones. Without it bills are not signed."""
     secret_key_source: Literal["file", "vault"] = "file"  # noqa: S105  # a choice, no secret
     """What protects tenants' secrets: `secret_keys_file`, or a key of Vault's transit engine.
 

@@ -17,6 +17,7 @@ from control.fleet.package_hosts import package_hosts
 from control.jobs import jobs
 from control.jobs.read import row_of
 from control.jobs.residency import require_residency
+from control.ledger.job_costs import PlannedCost, Wanted, planned_cost
 from control.placement.pending_jobs import stop_grace_s
 from control.placement.preflight import without_preflight
 from control.placement.queue_head import InThought
@@ -89,7 +90,7 @@ class JobPlan:
     ``ahead``: the first jobs before it. ``expected_run_s``: the run time that determines its place in the queue, with
     ``expected_from``; None for a job that the cycle does not read. ``alignment``: how the ranks of one that starts at
     once are placed. ``tense``: whether its texts state what is done, or what would be. ``environment``: why no host can
-    build its environment.
+    build its environment. ``cost``: what it would cost; None: not known, or the job is submitted already.
     """
 
     outcome: PlanOutcome
@@ -109,6 +110,7 @@ class JobPlan:
     alignment: Alignment | None = None
     tense: Tense = Tense.CONDITIONAL
     environment: str | None = None
+    cost: PlannedCost | None = None
 
 
 def plan_job(
@@ -120,7 +122,14 @@ def plan_job(
         ValidationFailedError: as ``jobs.submit`` does.
     """
     unit.principal.require(Permission.JOB_SUBMIT)
-    return replace(_planned(unit, spec, tenant_id, store), environment=_environment_fault(unit, spec))
+    found = _planned(unit, spec, tenant_id, store)
+    return replace(found, environment=_environment_fault(unit, spec), cost=_cost(unit, spec, found))
+
+
+def _cost(unit: UnitOfWork, spec: JobSpec, found: JobPlan) -> PlannedCost | None:
+    uuids = [uuid for host in found.hosts for uuid in host.gpus]
+    num_gpus = jobs.settled(unit, spec).shape.num_gpus
+    return planned_cost(unit, Wanted(spec.tier, num_gpus, uuids, spec.wall_time_s, found.expected_run_s))
 
 
 def _environment_fault(unit: UnitOfWork, spec: JobSpec) -> str | None:

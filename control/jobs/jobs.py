@@ -18,6 +18,7 @@ from control.core.visibility import may_see
 from control.fleet.inventory import count_gpus
 from control.jobs.environments import allow_builds_again
 from control.jobs.residency import require_residency
+from control.ledger.budgets import spent_refusal
 from control.policy.policies import active_policy
 from control.secrets.job_secrets import note_secrets, require_deploy_secret, require_secrets
 from control.tenants.job_limits import admit_submission
@@ -73,6 +74,7 @@ def submit(
             tenant, no such job as ``copied_from``, a secret or a whole bundle that is not there, a git host that the
             operator does not name, a commit without a content store, a place outside the tenant's residency rule.
         TenantLimitError: the tenant has reached a limit of the policy.
+        ConflictError: a budget of the tenant, or of one above it, is spent and lets no new jobs in.
     """
     unit.principal.require(Permission.JOB_SUBMIT)
     owner = owner_of(unit, tenant_id)
@@ -82,6 +84,7 @@ def submit(
     require_residency(unit.session, spec, owner, store)
     sealed = require_secrets(unit.session, spec, owner)
     require_repository(unit, spec, owner, store)
+    require_budget(unit, owner)
     bundle = None if spec.program.bundle is None else usable_bundle(unit, owner, spec.program.bundle)
     job = _row_of(unit, spec, owner, needs=(SEALED_SECRETS,) if sealed else ())
     job.copied_from, job.job_class = copied_from, active_policy(unit.session).objectives.class_of(spec.job_class)
@@ -96,6 +99,14 @@ def submit(
         pin_folder(unit, job.id, bundle)
     unit.session.flush()
     return submitted_job(unit.session, job)
+
+
+def require_budget(unit: UnitOfWork, owner: TenantId) -> None:
+    """Refuse a new job of a tenant whose budget, or that of its department, is spent."""
+    refusal = spent_refusal(unit.session, owner, unit.now)
+    if refusal is not None:
+        suggestion = "`muster tenant budget show` shows it; an operator can raise or lift it."
+        raise ConflictError(f"no new job is accepted: {refusal}", suggestion=suggestion)
 
 
 def _detail_of(spec: JobSpec, copied_from: JobId | None) -> dict[str, object]:

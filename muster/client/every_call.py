@@ -7,6 +7,7 @@ from muster.client.gpu_history import GpuPastCalls
 from muster.client.gpus import GpuCalls
 from muster.client.jobs import JobCalls
 from muster.client.ledger import LedgerCalls
+from muster.client.money import MoneyCalls
 from muster.client.outputs import OutputCalls
 from muster.client.persons import PersonCalls
 from muster.client.policies import PolicyCalls
@@ -29,5 +30,6 @@ class EveryCall(
     PersonCalls,
     PolicyCalls,
     SecretCalls,
+    MoneyCalls,
 ):
     """A new part of the API adds its calls here."""

@@ -6,6 +6,7 @@ from typing_extensions import TypedDict
 
 from muster.documents.effects import Trial
 from muster.documents.fields import Json, Moment, OneOf, Page, Stretch
+from muster.documents.money import PlannedCost
 from muster.domain.job.wait_reasons import WaitReason
 from muster.domain.states import (
     AttemptState,
@@ -290,6 +291,7 @@ class JobPlan(TypedDict):
     once or is not considered. ``groups``, ``rails``: the places of the ranks of a job that starts at once; null rails:
     none are declared for its first host, or it has one host alone. ``environment``: why no host in contact could build
     the environment of its program; null: one could, or it needs none, or the job is submitted already.
+    ``cost``: what it would cost; null: a model that it may get has no price, or the job is submitted already.
     """
 
     outcome: Annotated[str, OneOf(PlanOutcome)]
@@ -311,6 +313,7 @@ class JobPlan(TypedDict):
     victims: list[PlannedVictim]
     changes: list[PlannedChange]
     environment: str | None
+    cost: NotRequired[PlannedCost | None]
 
 
 class Lineage(TypedDict):

@@ -66,8 +66,22 @@ def secret_keys(tmp_path: Path) -> FileKeys:
 
 
 @pytest.fixture
+def bill_keys_file(tmp_path: Path) -> Path:
+    """Return a file with one key that signs bills."""
+    path = tmp_path / "bills.keys"
+    path.touch(0o600)
+    path.write_text(f"# the key of bills\nbills-1 {'11' * 32}\n", encoding="ascii")
+    return path
+
+
+@pytest.fixture
 def api(
-    engine: Engine, conformance: Conformance, api_clock: Callable[[], datetime], secret_keys: FileKeys, tmp_path: Path
+    engine: Engine,
+    conformance: Conformance,
+    api_clock: Callable[[], datetime],
+    secret_keys: FileKeys,
+    bill_keys_file: Path,
+    tmp_path: Path,
 ) -> Iterator[Api]:
     """Whatever a test is about, it fails where an answer is not what the document says."""
     units = UnitOfWorkFactory(engine, api_clock)
@@ -79,6 +93,7 @@ def api(
         allowed_hosts=frozenset({"127.0.0.1"}),
         store=signing_store(tmp_path),
         secret_keys=secret_keys,
+        bill_keys_file=bill_keys_file,
     )
     app = create_app(dependencies)
     with TestClient(app, base_url="http://127.0.0.1", raise_server_exceptions=False) as client:

@@ -40,6 +40,7 @@ from control.health.suspicion import hold_suspects_once
 from control.hosts.maintenance_evacuation import evacuate_for_maintenance_once
 from control.jobs.energy_records import keep_energy_once
 from control.jobs.lost_bundles import keep_jobs_once
+from control.ledger.budget_stops import keep_budgets_once
 from control.ledger.closing import keep_ledger_once
 from control.ledger.objectives import keep_objectives_once
 from control.system import retention
@@ -81,6 +82,7 @@ CONTENT_S: Final = 30.0
 LOST_S: Final = 1.0
 LEDGER_S: Final = 15.0
 OBJECTIVES_S: Final = 10.0
+BUDGETS_S: Final = 15.0
 _log = structlog.get_logger(__name__)
 
 
@@ -126,6 +128,7 @@ def keepers(units: UnitOfWorkFactory, broker_url: str, store: ObjectStore | None
         Loop("lost_content", _pressing(LOST_S, lambda: keep_lost_content(units, store)), is_vital=False),
         Loop("ledger", _pressing(LEDGER_S, lambda: keep_ledger_once(units)), is_vital=False),
         Loop("objectives", thrifty(OBJECTIVES_S, lambda: keep_objectives_once(units)), is_vital=False),
+        Loop("tenant_budgets", thrifty(BUDGETS_S, lambda: keep_budgets_once(units, principal))),
         Loop("failure_rates", _paced(FAILURES_S, lambda: count_once(units))),
         Loop("rollups", _paced(ROLLUPS_S, lambda: take_rollups_once(units)), is_vital=False),
     ]

@@ -10,7 +10,7 @@ import sqlalchemy as sa
 from alembic import op
 
 revision = "20261128_1745"
-down_revision = "20261128_1721"
+down_revision = "20261128_1730"
 branch_labels = None
 depends_on = None
 

@@ -4,7 +4,7 @@ from typing import Annotated, Final
 
 import typer
 
-from muster.cli.admin import quotas, residency
+from muster.cli.admin import budgets, quotas, residency
 from muster.cli.framework.field_help import field_help, parameter_help
 from muster.cli.framework.list_options import NameOrder, NamePart
 from muster.cli.framework.names import TenantName, tenant_named
@@ -15,6 +15,7 @@ from muster.cli.framework.tables import Column
 
 app = typer.Typer(help="Tenants and their quotas.", no_args_is_help=True)
 app.add_typer(quotas.app, name="quota")
+app.add_typer(budgets.app, name="budget")
 app.add_typer(residency.app, name="residency")
 COLUMNS: Final = (
     Column("TENANT", lambda item: item["id"]),

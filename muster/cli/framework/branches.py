@@ -58,6 +58,8 @@ BRANCHES: Final = {
         RULES,
         "muster objectives",
     ),
+    "bill": _group("admin.bills", "Bills: statements by month, exported, signed and verified.", RULES),
+    "rates": _group("admin.rates", "Rate cards: what an hour of a GPU costs, by model and tier.", RULES),
     "apply": _alone(
         "apply.apply:apply",
         "Make tenants, quotas, cordons and the policy as files say; the differences are shown first.",

@@ -13,6 +13,7 @@ from muster.cli.framework.output import Answer, Page, age_of, moment_of
 from muster.cli.framework.profile import open_client
 from muster.cli.job.environment_texts import environment_words
 from muster.cli.job.fault_lines import fault_lines, texts_of
+from muster.cli.job.job_cost import planned_lines
 from muster.cli.job.job_options import Tier, WallTime
 from muster.cli.job.lock_options import environment_faults, locked_sizes
 from muster.cli.job.placement_options import PlaceOptions, SizeOptions
@@ -208,6 +209,7 @@ def lines_of(found: Mapping[str, Any], tense: Tense) -> list[str]:
         lines.append(f"  {found['environment']}")
     lines += reasons(found)
     lines += _before(found)
+    lines += planned_lines(found.get("cost"))
     if found.get("expected_from") == ExpectedFrom.HISTORY:
         took = age_of(found["expected_run_s"])
         lines.append(f"  expected to take {took}, as others of its name and shape did; this is no limit")

@@ -17,6 +17,7 @@ from muster.cli.framework.tables import Column, Document, printable
 from muster.cli.job.files.copies import copy
 from muster.cli.job.files.export import export, schema
 from muster.cli.job.job_changes import add_changes
+from muster.cli.job.job_cost import add_cost
 from muster.cli.job.job_files import files, get
 from muster.cli.job.job_logs import logs
 from muster.cli.job.job_options import Reason
@@ -247,6 +248,7 @@ def events(job_id: JobId) -> Listing:
 
 
 add_changes(app)
+add_cost(app)
 
 
 @changes(app, "resize", example="muster job resize job_… --nodes 2 --reason 'the rest is for the others'")

@@ -31,6 +31,7 @@ from muster.db.models.ledger_history import GpuHoldSpan, JobWaitChange, NodeCont
 from muster.db.models.liveness import LeaderLeaseRow, LoopProgress
 from muster.db.models.logins import CommandLogin
 from muster.db.models.logs import LogChunk
+from muster.db.models.money import RateVersion, TenantBudget
 from muster.db.models.nodes import Node, NodeBundle
 from muster.db.models.objectives import ObjectiveCount, ObjectiveState
 from muster.db.models.outbox import OutboxMessage
@@ -116,6 +117,7 @@ __all__ = [
     "PlacementPreflight",
     "PolicyVersion",
     "Quota",
+    "RateVersion",
     "Reclaim",
     "Repair",
     "RollupRound",
@@ -134,6 +136,7 @@ __all__ = [
     "TelemetryGap",
     "TelemetryPlace",
     "Tenant",
+    "TenantBudget",
     "TenantPlanning",
     "TenantSubmissions",
     "TrainingHost",

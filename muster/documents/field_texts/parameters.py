@@ -102,6 +102,7 @@ PARAMETER_TEXTS: Final[dict[str, str]] = {
     "list_rollups.until": "Only rounds of the past that began before (RFC 3339).",
     "metric": "Names of metrics; all of them by default.",
     "model": "A part of its model's name, in any case.",
+    "month": "The month, such as 2026-11.",
     "name": "A part of its name, in any case.",
     "newest_events.kind": "What its kind begins with, such as job. or gpu.moved.",
     "node": "A node's name or its id.",

@@ -49,6 +49,8 @@ ELSEWHERE: Final = {
     "stall.judge": "control/watch/test_stalls.py, at its own commit",
     "stall.settle": "it moves no job",
     "straggler.swap": "control/watch/test_straggler_swaps.py, at its own commit",
+    "tenant_budget.hold": "it moves a job from QUEUED to HELD, which has no place then",
+    "tenant_budget.stop": "it stops as budget.stop does, which has a history",
     "system.restored": "recorded before any process of the control plane starts: control/system/test_restores.py",
 }
 

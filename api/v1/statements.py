@@ -1,0 +1,75 @@
+"""Routes of statements: what was used in a month and what is due, and the same with a signature."""
+
+import re
+from datetime import UTC, datetime
+from typing import Annotated, Final
+
+from fastapi import APIRouter, Request
+
+from api.dependencies import dependencies_of
+from api.lists import OfTenant
+from api.money_views import statement_view
+from api.permissions import requires
+from api.reading import reading
+from api.refusals import refusing_also
+from control.ledger import statements
+from control.ledger.bill_keys import BillKeys
+from muster.documents import money as documents
+from muster.domain.errors import ConflictError, NotFoundError
+from muster.domain.ids import TenantId
+from muster.domain.principals import Permission, Principal
+from muster.domain.signed_bills import FORMAT
+
+router = APIRouter(tags=["money"])
+Reader = Annotated[Principal, requires(Permission.TENANT_READ)]
+_MONTH: Final = re.compile(r"(20[0-9]{2})-(0[1-9]|1[0-2])")
+
+
+@router.get("/statements/{month}")
+def show_statement(month: str, request: Request, principal: Reader, tenant_id: OfTenant = None) -> documents.Statement:
+    """Return what was used in a month such as 2026-11, and what is due: of one tenant, or of all that are visible."""
+    return _statement(month, request, principal, tenant_id)
+
+
+@router.get("/statements/{month}/signed", dependencies=[refusing_also(ConflictError)])
+def sign_statement(
+    month: str, request: Request, principal: Reader, tenant_id: OfTenant = None
+) -> documents.SignedStatement:
+    """Return the statement with the signature of the operator's key. 409: this control plane has no such key."""
+    keys = _keys(request)
+    public_keys = keys.public_keys()
+    found = _statement(month, request, principal, tenant_id)
+    key_id, signature = keys.sign(found)
+    return {
+        "format": FORMAT,
+        "statement": found,
+        "key_id": key_id,
+        "public_key": public_keys[key_id],
+        "signature": signature,
+    }
+
+
+@router.get("/bill-keys", dependencies=[refusing_also(ConflictError)])
+def list_bill_keys(request: Request, principal: Reader) -> documents.BillKeyPage:
+    """List the public keys of bills, the one that signs new bills first. 409: this control plane has none."""
+    del principal
+    found = _keys(request).public_keys()
+    items: list[documents.BillKey] = [
+        {"key_id": key_id, "public_key": key, "is_active": place == 0}
+        for place, (key_id, key) in enumerate(found.items())
+    ]
+    return {"items": items, "next_cursor": None}
+
+
+def _keys(request: Request) -> BillKeys:
+    return BillKeys(dependencies_of(request).bill_keys_file)
+
+
+def _statement(month: str, request: Request, principal: Principal, tenant_id: str | None) -> documents.Statement:
+    named = _MONTH.fullmatch(month)
+    if named is None:
+        raise NotFoundError("a month is written as 2026-11")
+    at, units = datetime(int(named[1]), int(named[2]), 1, tzinfo=UTC), dependencies_of(request).units
+    wanted = None if tenant_id is None else TenantId(tenant_id)
+    found = reading(units, principal, statements.READ, lambda unit: statements.statement(unit, at, tenant_id=wanted))
+    return statement_view(found, tenant_id or principal.tenant_id)

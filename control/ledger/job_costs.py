@@ -1,0 +1,142 @@
+"""What a job has cost so far, by account, and what one would cost."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from decimal import Decimal
+from typing import Final
+
+from sqlalchemy import func, select
+from sqlalchemy.orm import Session
+
+from control.core.unit_of_work import UnitOfWork, declare_action
+from control.core.visibility import may_see
+from control.ledger.charges import Charges, Scope, charges
+from control.ledger.rates import active_rates
+from ledger.pricing import MS_PER_HOUR, amount
+from muster.db.models import Attempt, Checkpoint, Gpu, Job, TrainingRank
+from muster.domain.errors import NotFoundError
+from muster.domain.ids import GpuUuid, JobId
+from muster.domain.principals import Permission
+from muster.domain.rates import Tariff
+
+READ: Final = declare_action("job_cost.read")
+_NINE: Final = Decimal("1e-9")
+
+
+@dataclass(frozen=True, slots=True)
+class JobCost:
+    """The cost of a job. ``step``: the farthest that its first rank reported; ``num_tokens``: of all ranks until then.
+
+    ``num_checkpoints``: commits. Each is None or 0 where the program reports none.
+    """
+
+    job_id: JobId
+    tier: str
+    charges: Charges
+    step: int | None
+    num_tokens: int | None
+    num_checkpoints: int
+
+    def per(self, count: int | None) -> Decimal | None:
+        """Return what one of ``count`` cost, to 9 decimals: a figure to compare jobs by, and nothing is charged by it.
+
+        None where nothing was counted, or a part of the time has no price.
+        """
+        spent = self._spent
+        return None if spent is None or not count else (spent / count).quantize(_NINE)
+
+    @property
+    def per_million_tokens(self) -> Decimal | None:
+        spent, tokens = self._spent, self.num_tokens
+        return None if spent is None or not tokens else (spent * 1_000_000 / tokens).quantize(_NINE)
+
+    @property
+    def _spent(self) -> Decimal | None:
+        """What is spent, or None where a part of the time has no price."""
+        is_priced = all(line.price is not None for line in (*self.charges.lines, *self.charges.running))
+        return self.charges.spent if self.charges.rates is not None and is_priced else None
+
+
+def cost_of_job(unit: UnitOfWork, job_id: JobId) -> JobCost:
+    """Return the cost of a visible job until now. Raises ``NotFoundError``."""
+    unit.principal.require(Permission.JOB_READ)
+    job = unit.session.get(Job, job_id)
+    if job is None or not may_see(unit.principal, job.tenant_id):
+        raise NotFoundError
+    start = job.created_at.replace(minute=0, second=0, microsecond=0)
+    found = charges(unit.session, Scope(job_id=job_id), start, unit.now, now=unit.now)
+    of_job = select(Attempt.id).where(Attempt.job_id == job_id)
+    first = select(func.max(TrainingRank.step)).where(TrainingRank.rank == 0, TrainingRank.attempt_id.in_(of_job))
+    step = unit.session.scalar(first)
+    committed = select(func.count()).where(Checkpoint.job_id == job_id, Checkpoint.committed_at.is_not(None))
+    num_checkpoints = unit.session.scalar(committed) or 0
+    return JobCost(job_id, job.tier, found, step, _tokens(unit.session, job_id, step), num_checkpoints)
+
+
+def _tokens(session: Session, job_id: JobId, step: int | None) -> int | None:
+    """Return the tokens until ``step``, by what each rank of the newest attempt with reports states of a step.
+
+    None unless every rank of it states it.
+    """
+    newest = (
+        select(TrainingRank.attempt_id)
+        .join(Attempt, Attempt.id == TrainingRank.attempt_id)
+        .where(Attempt.job_id == job_id)
+        .order_by(Attempt.fence.desc())
+        .limit(1)
+    )
+    ranks = session.scalars(select(TrainingRank).where(TrainingRank.attempt_id == newest.scalar_subquery())).all()
+    of_a_step = [(rank.pace or {}).get("tokens_per_step") for rank in ranks]
+    if not step or not ranks or None in of_a_step or len(ranks) != (ranks[0].world_size or len(ranks)):
+        return None
+    return int(step * sum(float(each) for each in of_a_step if each is not None))
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedCost:
+    """What a job would cost. ``per_hour_*``: of all its GPUs, by the cheapest and the dearest model that it may get.
+
+    ``by_wall_time``: at most, if it runs as long as its wall time allows, on the dearest. ``by_expected``: if it takes
+    as long as it is expected to, on the cheapest. None: that time is not known.
+    """
+
+    currency: str
+    per_hour_least: Decimal
+    per_hour_most: Decimal
+    by_wall_time: Decimal | None
+    by_expected: Decimal | None
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """What a job would take. ``gpus``: those planned for it; empty: not known yet, so of any model with a price."""
+
+    tier: str
+    num_gpus: int
+    gpus: Sequence[GpuUuid]
+    wall_time_s: float | None
+    expected_s: float | None
+
+
+def planned_cost(unit: UnitOfWork, wanted: Wanted) -> PlannedCost | None:
+    """Return what a job would cost by the prices of now, or None where a model that it may get has none."""
+    rates = active_rates(unit.session)
+    if rates is None:
+        return None
+    prices = Tariff(rates.cards).prices_in(wanted.tier, unit.now)
+    models = unit.session.scalars(select(Gpu.model).where(Gpu.uuid.in_(wanted.gpus)).distinct()).all()
+    found = [prices.get(model) for model in models] if models else list(prices.values())
+    known = [price for price in found if price is not None]
+    if not known or len(known) != len(found):
+        return None
+
+    def over(seconds: float, price: Decimal) -> Decimal:
+        return amount(wanted.num_gpus * round(seconds * 1000), price, rates.decimals)
+
+    return PlannedCost(
+        rates.currency,
+        amount(wanted.num_gpus * MS_PER_HOUR, min(known), rates.decimals),
+        amount(wanted.num_gpus * MS_PER_HOUR, max(known), rates.decimals),
+        None if wanted.wall_time_s is None else over(wanted.wall_time_s, max(known)),
+        None if wanted.expected_s is None else over(wanted.expected_s, min(known)),
+    )

@@ -1,0 +1,92 @@
+"""Statements by month: what each tenant used, and what is due, by job, model, tier, price and account.
+
+A statement is computed from the ledger whenever it is read, so a correction or a price set later is in it. It needs no
+row of a job or of a key, so the statement of a tenant that left stays. ``closed_until`` states how far it is final.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Final
+
+from sqlalchemy import func, select
+from sqlalchemy.orm import Session
+
+from control.core.unit_of_work import UnitOfWork, declare_action
+from control.core.visibility import only_tenant_of
+from control.ledger.charges import Charges, Scope, charges
+from muster.db.models import Attempt, Job, LedgerHour, Tenant
+from muster.db.queries import tenants
+from muster.domain.budgets import month_of
+from muster.domain.errors import NotFoundError
+from muster.domain.ids import JobId, TenantId
+from muster.domain.principals import Permission
+
+READ: Final = declare_action("statement.read")
+
+
+@dataclass(frozen=True, slots=True)
+class Statement:
+    """The charges of a month. ``tenant_names``, ``job_names``: by id; a job that was removed since has none.
+
+    ``attempts``: of each job, by which its lines are followed to what happened. ``num_open``: hours of the month that
+    are not closed or not counted yet; ``revision``: the newest correction in it.
+    """
+
+    charges: Charges
+    tenant_names: dict[str, str]
+    job_names: dict[str, str]
+    attempts: dict[str, list[str]]
+    num_open: int
+    revision: int
+
+
+def statement(unit: UnitOfWork, month: datetime, *, tenant_id: TenantId | None = None) -> Statement:
+    """Return the statement of a month; of one tenant with all below it, or of all that the reader may see.
+
+    ``month``: any time in it. Raises ``NotFoundError`` for a tenant that is not there or not the reader's.
+    """
+    unit.principal.require(Permission.TENANT_READ)
+    own = only_tenant_of(unit.principal)
+    if tenant_id is not None and (own not in {None, tenant_id} or unit.session.get(Tenant, tenant_id) is None):
+        raise NotFoundError
+    wanted = tenant_id or own
+    # A tenant reads its own alone: those below it are other tenants to it (I16).
+    scope = None if wanted is None else [wanted] if own is not None else list(tenants.below(unit.session, wanted))
+    start, end = month_of(month)
+    found = charges(unit.session, Scope(scope), start, end)
+    job_ids = {line.key.job_id for line in found.lines if line.key.job_id}
+    return Statement(
+        found,
+        _tenant_names(unit.session, {line.key.tenant_id for line in found.lines}),
+        _job_names(unit.session, job_ids),
+        _attempts(unit.session, job_ids),
+        *_state(unit.session, start, end),
+    )
+
+
+def _tenant_names(session: Session, ids: set[str]) -> dict[str, str]:
+    rows = session.execute(select(Tenant.id, Tenant.name).where(Tenant.id.in_([TenantId(one) for one in ids])))
+    return {str(tenant_id): name for tenant_id, name in rows}
+
+
+def _job_names(session: Session, ids: set[str]) -> dict[str, str]:
+    rows = session.execute(select(Job.id, Job.name).where(Job.id.in_([JobId(one) for one in ids])))
+    return {str(job_id): name for job_id, name in rows}
+
+
+def _attempts(session: Session, ids: set[str]) -> dict[str, list[str]]:
+    query = select(Attempt.job_id, Attempt.id).where(Attempt.job_id.in_([JobId(one) for one in ids]))
+    found: dict[str, list[str]] = {}
+    for job_id, attempt_id in session.execute(query.order_by(Attempt.number)):
+        found.setdefault(job_id, []).append(attempt_id)
+    return found
+
+
+def _state(session: Session, start: datetime, end: datetime) -> Sequence[int]:
+    """Return how many hours of the month are not closed, and the newest correction."""
+    query = select(func.count(), func.coalesce(func.max(LedgerHour.revision), 0)).where(
+        LedgerHour.hour >= start, LedgerHour.hour < end, LedgerHour.closed_at.is_not(None)
+    )
+    num_closed, revision = session.execute(query).one()
+    return int((end - start).total_seconds()) // 3600 - num_closed, revision

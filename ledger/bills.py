@@ -1,0 +1,73 @@
+"""Lines of a bill: time of one job, model, tier and account at one price, with what of it is given back."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from decimal import Decimal
+from typing import NamedTuple
+
+from ledger.accounts import Account
+from ledger.pricing import amount, total
+
+
+class LineKey(NamedTuple):
+    """What the time of a line has in common. ``from_at``: since when its price holds, within the bill's time."""
+
+    tenant_id: str
+    job_id: str
+    model: str
+    tier: str
+    from_at: datetime
+    account: Account
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """``price``: of an hour of a GPU; None: unpriced, no card held then. ``credited_ms``: given back of ``num_ms``.
+
+    ``provisional_ms``: of hours about which reports may still come.
+    """
+
+    key: LineKey
+    price: Decimal | None
+    num_ms: int
+    credited_ms: int
+    provisional_ms: int
+
+    def amount(self, decimals: int) -> Decimal | None:
+        return None if self.price is None else amount(self.num_ms, self.price, decimals)
+
+    def credit(self, decimals: int) -> Decimal | None:
+        """Return what is given back, as a negative amount."""
+        return None if self.price is None else -amount(self.credited_ms, self.price, decimals)
+
+
+@dataclass(frozen=True, slots=True)
+class Sums:
+    """Sums of lines. ``charged``: before credits. ``due``: after them."""
+
+    charged: Decimal
+    credits: Decimal
+    num_ms: int
+    credited_ms: int
+    provisional_ms: int
+    unpriced_ms: int
+
+    @property
+    def due(self) -> Decimal:
+        return self.charged + self.credits
+
+
+def sums(lines: Sequence[Line], decimals: int) -> Sums:
+    return Sums(
+        charged=total(_known(line.amount(decimals) for line in lines), decimals),
+        credits=total(_known(line.credit(decimals) for line in lines), decimals),
+        num_ms=sum(line.num_ms for line in lines),
+        credited_ms=sum(line.credited_ms for line in lines),
+        provisional_ms=sum(line.provisional_ms for line in lines),
+        unpriced_ms=sum(line.num_ms for line in lines if line.price is None),
+    )
+
+
+def _known(amounts: Iterable[Decimal | None]) -> list[Decimal]:
+    return [each for each in amounts if each is not None]

@@ -1,0 +1,36 @@
+"""Credits: time that a tenant had GPUs for and lost by the fleet's own faults, as our own measurements show.
+
+A cause alone gives nothing back, and what a tenant's program reports gives nothing back either: a program could report
+itself slow. An entry is credited where its account is one that the rate cards credit, its cause is one of the
+fleet's, and at least one thing of its evidence is known to be measured by us.
+"""
+
+from collections.abc import Collection
+from typing import Final
+
+from ledger.accounts import Account
+from ledger.pricing import CHARGED
+from muster.domain.exit.causes import CAUSE_RULES, Budget
+
+_OF_RUNNING: Final = frozenset({"gpu", "host", "network"})
+"""Causes of verdicts on a running attempt that are about the fleet: tokens of ``watch.stragglers.causes``."""
+FLEET_CAUSES: Final = _OF_RUNNING | {
+    str(cause) for cause, rule in CAUSE_RULES.items() if rule.budget is Budget.INFRASTRUCTURE
+}
+"""Causes that never count against a job's own restarts, for the same reason: the job did nothing."""
+
+
+def is_credited(
+    account: Account, cause: str, evidence: Collection[str], *, accounts: Collection[str], measured: Collection[str]
+) -> bool:
+    """Return whether the time of an entry is given back.
+
+    ``accounts``: which the rate cards credit. ``measured``: ids of evidence, verdicts and reclaims that rest on
+    what the fleet itself measured or did.
+    """
+    return (
+        account in CHARGED
+        and str(account) in accounts
+        and cause in FLEET_CAUSES
+        and any(one in measured for one in evidence)
+    )

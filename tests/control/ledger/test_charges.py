@@ -1,0 +1,222 @@
+"""What tenants are charged: prices by the hour, credits by measurement, running time, and what a job cost."""
+
+from collections.abc import Sequence
+from datetime import UTC, datetime, timedelta
+from decimal import Decimal
+from typing import Any
+
+import pytest
+
+from control.core.unit_of_work import UnitOfWorkFactory
+from control.ledger import rates
+from control.ledger.charges import Charges, Scope, charges
+from control.ledger.job_costs import READ, cost_of_job
+from ledger.accounts import Account
+from muster.db.models import EvidenceRow, Gpu, LedgerEntry, LedgerHour
+from muster.domain.evidence.findings import Trust
+from muster.domain.ids import EvidenceId, JobId
+from muster.domain.rates import RateCards
+from muster.domain.validation import validated
+from tests.control.conftest import SetClock
+from tests.fleet_factory import OPERATOR, Fleet, make_fleet
+
+HOUR = timedelta(hours=1)
+NOON = datetime(2026, 11, 20, 12, tzinfo=UTC)
+MS = 3_600_000
+MODEL = "H200"
+
+
+def card(begins_at: datetime, price: str, tier: str = "on_demand", model: str = MODEL) -> dict[str, Any]:
+    return {"model": model, "tier": tier, "begins_at": begins_at.isoformat(), "price_per_gpu_hour": price}
+
+
+def set_cards(units: UnitOfWorkFactory, *cards: dict[str, Any], currency: str = "EUR") -> None:
+    with units.begin(OPERATOR, rates.SET) as unit:
+        wanted = validated(RateCards, {"currency": currency, "cards": list(cards)})
+        rates.set_rates(unit, wanted, reason="test", corrects_past=True)
+
+
+def add_hours(units: UnitOfWorkFactory, *hours: datetime, closed: bool = True) -> None:
+    with units.begin(OPERATOR, rates.READ, quiet=True) as unit:
+        for hour in hours:
+            at = hour + HOUR
+            row = LedgerHour(
+                hour=hour, computed_at=at, closed_at=at if closed else None, num_gpus=8, capacity_ms=8 * MS
+            )
+            unit.session.add(row)
+
+
+def add(
+    units: UnitOfWorkFactory,
+    fleet: Fleet,
+    hour: datetime,
+    account: Account,
+    num_ms: int,
+    *,
+    job_id: str = "job_a",
+    cause: str = "",
+    evidence: Sequence[str] = (),
+    **more: Any,
+) -> None:
+    given = {"revision": 0, "tier": "on_demand", "attempt_id": "att_a", "model": MODEL, "cohort_key": "c", **more}
+    with units.begin(OPERATOR, rates.READ, quiet=True) as unit:
+        row = LedgerEntry(
+            hour=hour,
+            node_id=fleet.node_id,
+            account=account.value,
+            cause=cause,
+            num_ms=num_ms,
+            gpus=["GPU-1"],
+            gpu_ms=[num_ms],
+            evidence=list(evidence),
+            job_id=job_id,
+            tenant_id=fleet.tenant_id,
+            **given,
+        )
+        unit.session.add(row)
+
+
+def add_evidence(units: UnitOfWorkFactory, fleet: Fleet, name: str, trust: Trust) -> EvidenceId:
+    found = EvidenceId(name)
+    with units.begin(OPERATOR, rates.READ, quiet=True) as unit:
+        row = EvidenceRow(
+            id=found,
+            gpu_uuid=None,
+            node_id=fleet.node_id,
+            detector="xid",
+            detector_version=1,
+            fault_key=name,
+            severity=3,
+            trust=trust,
+            sources=[],
+            onset_at=NOON,
+            last_seen_at=NOON,
+            counts_for_ms=1,
+            summary="fell off the bus",
+            threatens_correctness=False,
+            values={},
+            created_at=NOON,
+        )
+        unit.session.add(row)
+    return found
+
+
+def found(units: UnitOfWorkFactory, fleet: Fleet, *, now: datetime | None = None) -> Charges:
+    with units.read() as session:
+        return charges(session, Scope([fleet.tenant_id]), NOON - 12 * HOUR, NOON + 12 * HOUR, now=now)
+
+
+@pytest.fixture
+def fleet(units: UnitOfWorkFactory) -> Fleet:
+    return make_fleet(units)
+
+
+def test_a_card_that_changes_within_a_job_prices_each_hour_by_its_own(units: UnitOfWorkFactory, fleet: Fleet) -> None:
+    set_cards(units, card(NOON - 24 * HOUR, "2"), card(NOON + HOUR, "3.5"))
+    add_hours(units, NOON, NOON + HOUR)
+    add(units, fleet, NOON, Account.PRODUCTIVE, 8 * MS)
+    add(units, fleet, NOON + HOUR, Account.PRODUCTIVE, 8 * MS)
+    lines = found(units, fleet).lines
+    assert [(line.price, line.amount(2)) for line in lines] == [
+        (Decimal(2), Decimal("16.00")),
+        (Decimal("3.5"), Decimal("28.00")),
+    ]
+    assert found(units, fleet).sums.due == Decimal("44.00")
+
+
+def test_what_no_card_prices_is_unpriced_and_never_free(units: UnitOfWorkFactory, fleet: Fleet) -> None:
+    set_cards(units, card(NOON + HOUR, "2"), card(NOON, "9", model="H100"))
+    add_hours(units, NOON, NOON + HOUR)
+    add(units, fleet, NOON, Account.PRODUCTIVE, MS)
+    add(units, fleet, NOON + HOUR, Account.PRODUCTIVE, MS)
+    before, after = found(units, fleet).lines
+    assert (before.price, before.amount(2)) == (None, None)
+    assert after.amount(2) == Decimal("2.00")
+    assert found(units, fleet).sums.unpriced_ms == MS
+
+
+def test_the_proof_of_cleanness_and_time_without_an_attempt_are_not_charged(
+    units: UnitOfWorkFactory, fleet: Fleet
+) -> None:
+    set_cards(units, card(NOON, "2"))
+    add_hours(units, NOON)
+    add(units, fleet, NOON, Account.CLEANING, MS)
+    add(units, fleet, NOON, Account.NO_CONTACT, MS)
+    assert found(units, fleet).lines == ()
+
+
+def test_a_correction_counts_in_its_hour(units: UnitOfWorkFactory, fleet: Fleet) -> None:
+    set_cards(units, card(NOON, "2"))
+    add_hours(units, NOON)
+    add(units, fleet, NOON, Account.PRODUCTIVE, MS)
+    add(units, fleet, NOON, Account.PRODUCTIVE, -MS // 2, revision=1)
+    add(units, fleet, NOON, Account.IDLE, MS // 2, revision=1)
+    by_account = {line.key.account: line.amount(2) for line in found(units, fleet).lines}
+    assert by_account == {Account.PRODUCTIVE: Decimal("1.00"), Account.IDLE: Decimal("1.00")}
+
+
+@pytest.mark.parametrize(
+    ("account", "cause", "trust", "credited"),
+    [
+        (Account.LOST, "gpu_fault", Trust.MEASURED, MS),
+        (Account.REPLAYED, "node_lost", Trust.MEASURED, MS),
+        (Account.SLOWED, "gpu", Trust.MEASURED, MS),
+        (Account.LOST, "gpu_fault", Trust.REPORTED, 0),
+        (Account.LOST, "user_error", Trust.MEASURED, 0),
+        (Account.SLOWED, "imbalance", Trust.MEASURED, 0),
+        (Account.PRODUCTIVE, "gpu_fault", Trust.MEASURED, 0),
+        (Account.RECLAIM_LOST, "reclaimed", Trust.MEASURED, 0),
+    ],
+)
+def test_time_is_given_back_for_the_fleets_faults_that_we_measured(
+    units: UnitOfWorkFactory, fleet: Fleet, account: Account, cause: str, trust: Trust, credited: int
+) -> None:
+    set_cards(units, card(NOON, "2"))
+    add_hours(units, NOON)
+    evidence = add_evidence(units, fleet, "ev_1", trust)
+    add(units, fleet, NOON, account, MS, cause=cause, evidence=[evidence])
+    add(units, fleet, NOON, account, MS, cause=cause)
+    (line,) = found(units, fleet).lines
+    assert (line.num_ms, line.credited_ms) == (2 * MS, credited)
+    assert line.credit(2) == -Decimal(2 * credited) / MS
+
+
+def test_evidence_that_a_person_dismissed_gives_nothing_back(units: UnitOfWorkFactory, fleet: Fleet) -> None:
+    set_cards(units, card(NOON, "2"))
+    add_hours(units, NOON)
+    evidence = add_evidence(units, fleet, "ev_1", Trust.MEASURED)
+    add(units, fleet, NOON, Account.LOST, MS, cause="gpu_fault", evidence=[evidence])
+    with units.begin(OPERATOR, rates.READ, quiet=True) as unit:
+        row = unit.session.get_one(EvidenceRow, evidence)
+        row.dismissed_at, row.dismissed_by, row.dismiss_reason = NOON, "dana", "a loose cable"
+    (line,) = found(units, fleet).lines
+    assert line.credited_ms == 0
+
+
+def test_the_cost_of_a_running_job_has_its_counted_hours_and_the_time_since(
+    units: UnitOfWorkFactory, clock: SetClock
+) -> None:
+    fleet = make_fleet(units)
+    job_id = _running(units, fleet)
+    set_cards(units, *(card(clock.now - 24 * HOUR, "6", model=model) for model in _models(units)))
+    clock.advance(1_800)
+    with units.begin(OPERATOR, READ, dry_run=True, quiet=True) as unit:
+        cost = cost_of_job(unit, job_id)
+    num_gpus = fleet.num_taken_gpus()
+    assert cost.charges.lines == ()
+    assert sum(line.num_ms for line in cost.charges.running) == num_gpus * MS // 2
+    assert cost.charges.spent == Decimal("3.00") * num_gpus
+    assert (cost.step, cost.per(cost.step)) == (None, None)
+
+
+def _running(units: UnitOfWorkFactory, fleet: Fleet) -> JobId:
+    fleet.beat()
+    job_id = fleet.submit()
+    fleet.cycle()
+    assert fleet.attempts(job_id)
+    return job_id
+
+
+def _models(units: UnitOfWorkFactory) -> list[str]:
+    with units.read() as session:
+        return sorted({gpu.model for gpu in session.query(Gpu)})

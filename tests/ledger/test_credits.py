@@ -1,0 +1,44 @@
+"""Credits: the fleet's own faults alone, and never on what a tenant reports."""
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ledger.accounts import Account
+from ledger.credits import FLEET_CAUSES, is_credited
+from ledger.pricing import CHARGED
+from muster.domain.exit.causes import CAUSE_RULES, Budget
+
+IDS = st.frozensets(st.sampled_from(["ev_1", "ev_2", "vd_1", "rcl_1"]))
+CAUSES = st.sampled_from(sorted({*FLEET_CAUSES, "user_error", "gpu_oom", "imbalance", "data", "cancelled", ""}))
+ACCOUNTS = st.sampled_from(sorted(Account))
+CREDITED = st.frozensets(st.sampled_from([str(one) for one in Account]))
+
+
+@given(ACCOUNTS, CAUSES, IDS, CREDITED, IDS)
+def test_nothing_is_given_back_without_a_measurement_of_ours(
+    account: Account, cause: str, evidence: frozenset[str], accounts: frozenset[str], measured: frozenset[str]
+) -> None:
+    if is_credited(account, cause, evidence, accounts=accounts, measured=measured):
+        assert evidence & measured
+        assert str(account) in accounts
+        assert account in CHARGED
+        assert cause in FLEET_CAUSES
+
+
+@given(ACCOUNTS, CAUSES, IDS, CREDITED, IDS, IDS)
+def test_more_knowledge_never_takes_a_credit_away(
+    account: Account,
+    cause: str,
+    evidence: frozenset[str],
+    accounts: frozenset[str],
+    measured: frozenset[str],
+    more: frozenset[str],
+) -> None:
+    before = is_credited(account, cause, evidence, accounts=accounts, measured=measured)
+    after = is_credited(account, cause, evidence | more, accounts=accounts, measured=measured | more)
+    assert after >= before
+
+
+def test_a_cause_that_counts_against_a_job_gives_it_nothing_back() -> None:
+    own = {str(cause) for cause, rule in CAUSE_RULES.items() if rule.budget is not Budget.INFRASTRUCTURE}
+    assert not own & FLEET_CAUSES
