@@ -1,0 +1,258 @@
+"""Counting of figures in SQL: each statement counts some figures of one hour, and stores their facts.
+
+``OBSERVED`` statements yield figure, part, tenant, tier, class, site, number, total, and the value that a sketch
+counts, NULL for none. They are parts of an INSERT, so no row leaves the database.
+"""
+
+from typing import Final
+
+from sqlalchemy import text
+
+from ledger.figures.sketch import LEAST, LOG_GAMMA, ZERO
+
+KEY: Final = "figure, part, tenant_id, tier, job_class, site"
+_GROUP: Final = "coalesce(j.request ->> 'job_class', '') AS job_class, coalesce(n.labels ->> 'site', '') AS site"
+_PLACE: Final = """
+    LEFT JOIN attempt_hosts h ON h.attempt_id = a.id AND h.node_rank = 0 LEFT JOIN nodes n ON n.id = h.node_id
+"""
+_LIVED: Final = "a.placed_at < :ends AND (a.ended_at IS NULL OR a.ended_at >= :begins)"
+"""The attempt was there in the hour: by the index of ends, of which those that are open are NULL."""
+
+_JOBS: Final = f"""
+    ended AS (
+        SELECT j.tenant_id, j.tier, {_GROUP}, j.state, a.cause, j.finished_at, whole.placed_at, whole.is_reclaimed
+        FROM jobs j
+        LEFT JOIN LATERAL (
+            SELECT id, cause FROM attempts WHERE job_id = j.id AND state = 'ENDED' ORDER BY number DESC LIMIT 1
+        ) a ON true
+        LEFT JOIN LATERAL (
+            SELECT min(placed_at) AS placed_at, bool_or(cause = 'reclaimed') AS is_reclaimed
+            FROM attempts WHERE job_id = j.id
+        ) whole ON true
+        {_PLACE}
+        WHERE j.finished_at >= :begins AND j.finished_at < :ends
+    ),
+    observed AS (
+        SELECT 'job_success' AS figure,
+            CASE WHEN state = 'SUCCEEDED' THEN 'succeeded' WHEN state = 'CANCELLED' THEN 'cancelled'
+                WHEN cause IS NULL THEN 'unstarted' WHEN cause = ANY(:limit) THEN 'limit'
+                WHEN cause = ANY(:infrastructure) OR cause = ANY(:moved) THEN 'infrastructure' ELSE 'own' END AS part,
+            tenant_id, tier, job_class, site, 1 AS num, 1.0 AS total, CAST(NULL AS float8) AS value
+        FROM ended
+        UNION ALL
+        SELECT 'time_to_complete', CASE WHEN is_reclaimed THEN 'reclaimed' ELSE 'undisturbed' END,
+            tenant_id, tier, job_class, site, 1, seconds, seconds
+        FROM (SELECT *, greatest(extract(epoch FROM finished_at - placed_at), 0) AS seconds FROM ended) e
+        WHERE state = 'SUCCEEDED' AND placed_at IS NOT NULL
+    )
+"""
+_ATTEMPTS: Final = f"""
+    lived AS (
+        SELECT a.id, a.job_id, a.number, a.cause, a.placed_at, a.ended_at, a.resumed_from, a.tenant_id, j.tier, {_GROUP}
+        FROM attempts a JOIN jobs j ON j.id = a.job_id {_PLACE}
+        WHERE {_LIVED}
+    ),
+    resumed AS (
+        SELECT *, EXISTS (SELECT FROM training_steps s WHERE s.attempt_id = lived.id) AS is_trained
+        FROM lived
+        WHERE placed_at >= :begins AND (resumed_from IS NOT NULL OR cause = 'checkpoint_corrupt')
+    ),
+    observed AS (
+        SELECT 'preemption' AS figure, CASE WHEN cause = 'reclaimed' THEN 'reclaimed' ELSE 'other' END AS part,
+            tenant_id, tier, job_class, site, 1 AS num, 1.0 AS total, CAST(NULL AS float8) AS value
+        FROM lived WHERE ended_at < :ends
+        UNION ALL
+        SELECT 'requeue_rate',
+            CASE WHEN before.cause IS NULL THEN 'first' WHEN before.cause = ANY(:moved) THEN 'after_move'
+                WHEN before.cause = ANY(:infrastructure) THEN 'after_infrastructure' ELSE 'after_own' END,
+            tenant_id, tier, job_class, site, 1, 1.0, NULL
+        FROM lived LEFT JOIN LATERAL (
+            SELECT cause FROM attempts b
+            WHERE b.job_id = lived.job_id AND b.number < lived.number ORDER BY b.number DESC LIMIT 1
+        ) before ON true
+        WHERE placed_at >= :begins
+        UNION ALL
+        SELECT 'resume_success',
+            CASE WHEN is_trained OR cause = 'succeeded' THEN 'went_on' WHEN cause IS NULL THEN 'undecided'
+                WHEN cause = ANY(:infrastructure) THEN 'infrastructure' WHEN cause = ANY(:own) THEN 'own'
+                ELSE 'moved' END,
+            tenant_id, tier, job_class, site, 1, 1.0, NULL
+        FROM resumed
+    )
+"""
+_STEPS: Final = f"""
+    spread AS (
+        SELECT attempt_id, ceil(ln(nullif(step_s, 0)) / {LOG_GAMMA!r}) AS bucket, count(*) AS num,
+            sum(step_s) AS total, min(step_s) AS least, max(step_s) AS most
+        FROM training_steps
+        WHERE at >= :begins AND at < :ends AND step_s >= 0
+        GROUP BY attempt_id, bucket
+    ),
+    bucketed AS (
+        SELECT 'step_time' AS figure, 'steps' AS part, a.tenant_id, j.tier, {_GROUP},
+            CASE WHEN bucket IS NULL OR most < {LEAST!r} THEN {ZERO} ELSE bucket END AS bucket, num, total,
+            num AS of_bucket, least, most
+        FROM spread JOIN attempts a ON a.id = spread.attempt_id JOIN jobs j ON j.id = a.job_id {_PLACE}
+    )
+"""
+_PACES: Final = f"""
+    reported AS (
+        SELECT attempt_id, (pace ->> 'num_steps')::float8 AS steps,
+            (pace ->> 'data_s')::float8 AS data_s, (pace ->> 'collective_s')::float8 AS collective_s,
+            (pace ->> 'data_s')::float8 + (pace ->> 'forward_s')::float8 + (pace ->> 'backward_s')::float8
+                + coalesce((pace ->> 'collective_s')::float8, 0) + (pace ->> 'optimizer_s')::float8
+                + (pace ->> 'other_s')::float8 AS whole_s,
+            (pace ->> 'tokens_per_s')::float8 AS tokens_per_s,
+            (pace ->> 'samples_per_step')::float8 AS samples
+        FROM training_steps
+        WHERE at >= :begins AND at < :ends AND pace IS NOT NULL
+    ),
+    summed AS (
+        SELECT attempt_id, sum(steps * whole_s) AS whole_s, sum(steps * data_s) AS data_s,
+            sum(steps * collective_s) AS collective_s,
+            sum(steps * whole_s) FILTER (WHERE collective_s IS NOT NULL) AS measured_s,
+            sum(steps * whole_s) FILTER (WHERE collective_s IS NULL) AS unmeasured_s,
+            sum(steps * whole_s * tokens_per_s) AS tokens,
+            sum(steps * whole_s) FILTER (WHERE tokens_per_s IS NOT NULL) AS tokens_s,
+            sum(steps * samples) AS samples,
+            sum(steps * whole_s) FILTER (WHERE samples IS NOT NULL) AS samples_s
+        FROM reported WHERE steps > 0 AND whole_s > 0 GROUP BY attempt_id
+    ),
+    known AS (
+        SELECT summed.*, coalesce(r.world_size, 1) AS ranks, a.tenant_id, j.tier, {_GROUP}
+        FROM summed JOIN attempts a ON a.id = summed.attempt_id JOIN jobs j ON j.id = a.job_id
+        LEFT JOIN training_ranks r ON r.attempt_id = a.id AND r.rank = 0
+        {_PLACE}
+    ),
+    observed AS (
+        SELECT each.figure, each.part, tenant_id, tier, job_class, site, 1 AS num, each.total, each.value
+        FROM known CROSS JOIN LATERAL (VALUES
+            ('tokens_per_s', 'tokens', tokens * ranks, tokens * ranks / tokens_s),
+            ('tokens_per_s', 'seconds', tokens_s, NULL),
+            ('samples_per_s', 'samples', samples * ranks, samples * ranks / samples_s),
+            ('samples_per_s', 'seconds', samples_s, NULL),
+            ('data_wait', 'waiting', data_s, data_s / whole_s),
+            ('data_wait', 'whole', whole_s, NULL),
+            ('collective_share', 'collective', collective_s, collective_s / measured_s),
+            ('collective_share', 'whole', measured_s, NULL),
+            ('collective_share', 'unmeasured', unmeasured_s, NULL)
+        ) AS each (figure, part, total, value)
+        WHERE each.total IS NOT NULL
+    )
+"""
+_SAVES: Final = f"""
+    lived AS (
+        SELECT a.id, a.tenant_id, j.tier, {_GROUP} FROM attempts a JOIN jobs j ON j.id = a.job_id {_PLACE} WHERE {_LIVED}
+    ),
+    saved AS (
+        SELECT c.*, lived.tier, lived.job_class, lived.site,
+            c.status = 'REJECTED' AND EXISTS (
+                SELECT FROM attempts b
+                WHERE b.job_id = c.job_id AND b.fence > c.fence AND b.training_began_at <= c.committed_at
+            ) AS is_overtaken
+        FROM lived JOIN checkpoints c ON c.attempt_id = lived.id
+        WHERE coalesce(c.committed_at, c.created_at) >= :begins AND coalesce(c.committed_at, c.created_at) < :ends
+    ),
+    told AS (
+        SELECT e.subject_id AS attempt_id, e.kind, e.payload ->> 'generation' AS generation, e.payload ->> 'job_id' AS job_id
+        FROM events e
+        WHERE e.at >= :begins AND e.at < :ends AND e.position IS NOT NULL
+            AND e.kind IN ('checkpoint.failed', 'checkpoint.unfinished')
+    ),
+    observed AS (
+        SELECT 'save_success' AS figure,
+            CASE WHEN status = 'REJECTED' THEN 'corrupt' WHEN verified_at IS NOT NULL THEN 'verified'
+                WHEN status = 'WRITING' THEN 'writing' ELSE 'unverified' END AS part,
+            tenant_id, tier, job_class, site, 1 AS num, 1.0 AS total, CAST(NULL AS float8) AS value
+        FROM saved WHERE NOT is_overtaken
+        UNION ALL
+        SELECT 'save_success', CASE kind WHEN 'checkpoint.failed' THEN 'failed' ELSE 'cut_off' END,
+            lived.tenant_id, tier, job_class, site, 1, 1.0, NULL
+        FROM told JOIN lived ON lived.id = told.attempt_id
+        WHERE kind = 'checkpoint.failed' OR NOT EXISTS (
+            SELECT FROM checkpoints c WHERE c.job_id = told.job_id AND c.generation = told.generation
+        )
+        UNION ALL
+        SELECT 'save_time', 'saves', tenant_id, tier, job_class, site, 1, save_s, save_s
+        FROM (SELECT *, (manifest ->> 'save_s')::float8 AS save_s FROM saved) s
+        WHERE save_s >= 0 AND committed_at IS NOT NULL
+    )
+"""
+_BUCKETED: Final = f"""
+    , bucketed AS (
+        SELECT {KEY}, sum(num) AS num, sum(total) AS total, count(value) AS of_bucket, min(value) AS least,
+            max(value) AS most, CASE WHEN value < {LEAST!r} THEN {ZERO} ELSE ceil(ln(value) / {LOG_GAMMA!r}) END AS bucket
+        FROM (SELECT {KEY}, num, total::float8 AS total, value::float8 AS value FROM observed) o
+        GROUP BY {KEY}, bucket
+    )
+"""
+
+
+def _store(common: str) -> str:
+    return f"""
+    WITH {common},
+    of_bucket AS (
+        SELECT {KEY}, bucket, sum(num) AS num, sum(total) AS total, sum(of_bucket) AS of_bucket, min(least) AS least,
+            max(most) AS most
+        FROM bucketed GROUP BY {KEY}, bucket
+    )
+    INSERT INTO figure_facts (begins_at, span_s, {KEY}, num, total, least, most, buckets, counts)
+    SELECT :begins, 3600, {KEY}, sum(num), sum(total), min(least), max(most),
+        coalesce(array_agg(bucket::int ORDER BY bucket) FILTER (WHERE bucket IS NOT NULL), '{{}}'),
+        coalesce(array_agg(of_bucket::bigint ORDER BY bucket) FILTER (WHERE bucket IS NOT NULL), '{{}}')
+    FROM of_bucket GROUP BY {KEY}
+    """
+
+
+COUNTS: Final = (
+    text(_store(_JOBS + _BUCKETED)),
+    text(_store(_ATTEMPTS + _BUCKETED)),
+    text(_store(_STEPS)),
+    text(_store(_PACES + _BUCKETED)),
+    text(_store(_SAVES + _BUCKETED)),
+)
+"""Statements that count figures from records. They take the hour's ``begins`` and ``ends``, and causes by fault."""
+
+ENDED_LOSSES: Final = text(f"""
+    SELECT j.tenant_id, j.tier, {_GROUP}, a.cause, a.history
+    FROM jobs j
+    JOIN LATERAL (
+        SELECT b.id, b.cause, r.history
+        FROM attempts b LEFT JOIN training_ranks r ON r.attempt_id = b.id AND r.rank = 0
+        WHERE b.job_id = j.id
+        ORDER BY r.history IS NULL, b.number DESC LIMIT 1
+    ) a ON true
+    {_PLACE}
+    WHERE j.finished_at >= :begins AND j.finished_at < :ends AND (a.history IS NOT NULL OR a.cause = 'diverged')
+""")
+"""Jobs that ended in the hour, with the losses of the newest attempt that has any."""
+
+DAY: Final = text(f"""
+    WITH hours AS (
+        SELECT * FROM figure_facts
+        WHERE span_s = 3600 AND begins_at >= :begins AND begins_at < :ends AND figure = ANY(:figures)
+    ),
+    spread AS (
+        SELECT {KEY}, bucket, sum(count) AS count FROM hours, unnest(buckets, counts) AS u (bucket, count)
+        GROUP BY {KEY}, bucket
+    ),
+    sketches AS (
+        SELECT {KEY}, array_agg(bucket ORDER BY bucket) AS buckets, array_agg(count::bigint ORDER BY bucket) AS counts
+        FROM spread GROUP BY {KEY}
+    )
+    INSERT INTO figure_facts (begins_at, span_s, {KEY}, num, total, least, most, buckets, counts)
+    SELECT :begins, 86400, {KEY}, sum(num), sum(total), min(least), max(most),
+        coalesce(sketches.buckets, '{{}}'), coalesce(sketches.counts, '{{}}')
+    FROM hours LEFT JOIN sketches USING ({KEY})
+    GROUP BY {KEY}, sketches.buckets, sketches.counts
+""")
+"""Sums the hours of a day. Sketches merge by adding the counts of equal buckets."""
+
+ASSIGNED: Final = text(f"""
+    SELECT ag.gpu_uuid, ag.node_id, a.id AS attempt_id, a.placed_at, a.ended_at, a.tenant_id, j.tier,
+        coalesce(j.request ->> 'job_class', '') AS job_class
+    FROM attempts a JOIN jobs j ON j.id = a.job_id
+    JOIN allocations al ON al.attempt_id = a.id JOIN allocation_gpus ag ON ag.allocation_id = al.id
+    WHERE {_LIVED}
+""")
+"""GPUs that were assigned in the hour, each with its attempt."""
