@@ -37,6 +37,7 @@ from api.v1 import (
     drains,
     enrolment,
     events,
+    figures,
     fleet,
     gpu_past,
     gpus,
@@ -153,7 +154,7 @@ def _routes() -> Sequence[BaseRoute]:
         incidents,
         pair_probes,
     )
-    records = (events, audit, policies, system_figures)
+    records = (events, audit, policies, system_figures, figures)
     of_jobs = (log_lines, outputs, checkpoint_files, training, bundles, verdicts, reclaims)
     of_tenants = (keys, logins, persons, tenants, quotas, secrets)
     for module in (jobs, job_lists, gpus, nodes, *of_jobs, *of_tenants, *fleet_wide, *records, *of_hosts):

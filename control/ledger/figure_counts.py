@@ -1,26 +1,45 @@
 """Counting of figures in SQL: each statement counts some figures of one hour, and stores their facts.
 
-``OBSERVED`` statements yield figure, part, tenant, tier, class, site, number, total, and the value that a sketch
-counts, NULL for none. They are parts of an INSERT, so no row leaves the database.
+Each observes figure, part, tenant, tier, class, site, number, total, and the value that a sketch counts, NULL for none.
+These are parts of an INSERT, so no row leaves the database.
 """
 
+from string import Template
 from typing import Final
 
-from sqlalchemy import text
+from sqlalchemy import TextClause, text
 
 from ledger.figures.sketch import LEAST, LOG_GAMMA, ZERO
 
 KEY: Final = "figure, part, tenant_id, tier, job_class, site"
-_GROUP: Final = "coalesce(j.request ->> 'job_class', '') AS job_class, coalesce(n.labels ->> 'site', '') AS site"
+_CLASS: Final = "coalesce(j.request ->> 'job_class', '') AS job_class"
+_GROUP: Final = f"{_CLASS}, coalesce(n.labels ->> 'site', '') AS site"
 _PLACE: Final = """
     LEFT JOIN attempt_hosts h ON h.attempt_id = a.id AND h.node_rank = 0 LEFT JOIN nodes n ON n.id = h.node_id
 """
 _LIVED: Final = "a.placed_at < :ends AND (a.ended_at IS NULL OR a.ended_at >= :begins)"
-"""The attempt was there in the hour: by the index of ends, of which those that are open are NULL."""
+"""The attempt was there in the hour: by the index of ends, where an open one is NULL."""
 
-_JOBS: Final = f"""
+_WORDS: Final = {
+    "key": KEY,
+    "class": _CLASS,
+    "group": _GROUP,
+    "place": _PLACE,
+    "lived": _LIVED,
+    "log_gamma": repr(LOG_GAMMA),
+    "least_value": repr(LEAST),
+    "zero": str(ZERO),
+}
+
+
+def _statement(words: str, common: str = "") -> TextClause:
+    """Return the statement of these words, with what is common to them filled in. None of it comes from outside."""
+    return text(Template(words.replace("$common", common)).substitute(_WORDS))
+
+
+_JOBS: Final = """
     ended AS (
-        SELECT j.tenant_id, j.tier, {_GROUP}, j.state, a.cause, j.finished_at, whole.placed_at, whole.is_reclaimed
+        SELECT j.tenant_id, j.tier, $group, j.state, a.cause, j.finished_at, whole.placed_at, whole.is_reclaimed
         FROM jobs j
         LEFT JOIN LATERAL (
             SELECT id, cause FROM attempts WHERE job_id = j.id AND state = 'ENDED' ORDER BY number DESC LIMIT 1
@@ -29,7 +48,7 @@ _JOBS: Final = f"""
             SELECT min(placed_at) AS placed_at, bool_or(cause = 'reclaimed') AS is_reclaimed
             FROM attempts WHERE job_id = j.id
         ) whole ON true
-        {_PLACE}
+        $place
         WHERE j.finished_at >= :begins AND j.finished_at < :ends
     ),
     observed AS (
@@ -46,11 +65,11 @@ _JOBS: Final = f"""
         WHERE state = 'SUCCEEDED' AND placed_at IS NOT NULL
     )
 """
-_ATTEMPTS: Final = f"""
+_ATTEMPTS: Final = """
     lived AS (
-        SELECT a.id, a.job_id, a.number, a.cause, a.placed_at, a.ended_at, a.resumed_from, a.tenant_id, j.tier, {_GROUP}
-        FROM attempts a JOIN jobs j ON j.id = a.job_id {_PLACE}
-        WHERE {_LIVED}
+        SELECT a.id, a.job_id, a.number, a.cause, a.placed_at, a.ended_at, a.resumed_from, a.tenant_id, j.tier, $group
+        FROM attempts a JOIN jobs j ON j.id = a.job_id $place
+        WHERE $lived
     ),
     resumed AS (
         SELECT *, EXISTS (SELECT FROM training_steps s WHERE s.attempt_id = lived.id) AS is_trained
@@ -80,22 +99,22 @@ _ATTEMPTS: Final = f"""
         FROM resumed
     )
 """
-_STEPS: Final = f"""
+_STEPS: Final = """
     spread AS (
-        SELECT attempt_id, ceil(ln(nullif(step_s, 0)) / {LOG_GAMMA!r}) AS bucket, count(*) AS num,
+        SELECT attempt_id, ceil(ln(nullif(step_s, 0)) / $log_gamma) AS bucket, count(*) AS num,
             sum(step_s) AS total, min(step_s) AS least, max(step_s) AS most
         FROM training_steps
         WHERE at >= :begins AND at < :ends AND step_s >= 0
         GROUP BY attempt_id, bucket
     ),
     bucketed AS (
-        SELECT 'step_time' AS figure, 'steps' AS part, a.tenant_id, j.tier, {_GROUP},
-            CASE WHEN bucket IS NULL OR most < {LEAST!r} THEN {ZERO} ELSE bucket END AS bucket, num, total,
+        SELECT 'step_time' AS figure, 'steps' AS part, a.tenant_id, j.tier, $group,
+            CASE WHEN bucket IS NULL OR most < $least_value THEN $zero ELSE bucket END AS bucket, num, total,
             num AS of_bucket, least, most
-        FROM spread JOIN attempts a ON a.id = spread.attempt_id JOIN jobs j ON j.id = a.job_id {_PLACE}
+        FROM spread JOIN attempts a ON a.id = spread.attempt_id JOIN jobs j ON j.id = a.job_id $place
     )
 """
-_PACES: Final = f"""
+_PACES: Final = """
     reported AS (
         SELECT attempt_id, (pace ->> 'num_steps')::float8 AS steps,
             (pace ->> 'data_s')::float8 AS data_s, (pace ->> 'collective_s')::float8 AS collective_s,
@@ -119,10 +138,10 @@ _PACES: Final = f"""
         FROM reported WHERE steps > 0 AND whole_s > 0 GROUP BY attempt_id
     ),
     known AS (
-        SELECT summed.*, coalesce(r.world_size, 1) AS ranks, a.tenant_id, j.tier, {_GROUP}
+        SELECT summed.*, coalesce(r.world_size, 1) AS ranks, a.tenant_id, j.tier, $group
         FROM summed JOIN attempts a ON a.id = summed.attempt_id JOIN jobs j ON j.id = a.job_id
         LEFT JOIN training_ranks r ON r.attempt_id = a.id AND r.rank = 0
-        {_PLACE}
+        $place
     ),
     observed AS (
         SELECT each.figure, each.part, tenant_id, tier, job_class, site, 1 AS num, each.total, each.value
@@ -140,9 +159,11 @@ _PACES: Final = f"""
         WHERE each.total IS NOT NULL
     )
 """
-_SAVES: Final = f"""
+_SAVES: Final = """
     lived AS (
-        SELECT a.id, a.tenant_id, j.tier, {_GROUP} FROM attempts a JOIN jobs j ON j.id = a.job_id {_PLACE} WHERE {_LIVED}
+        SELECT a.id, a.tenant_id, j.tier, $group
+        FROM attempts a JOIN jobs j ON j.id = a.job_id $place
+        WHERE $lived
     ),
     saved AS (
         SELECT c.*, lived.tier, lived.job_class, lived.site,
@@ -153,8 +174,9 @@ _SAVES: Final = f"""
         FROM lived JOIN checkpoints c ON c.attempt_id = lived.id
         WHERE coalesce(c.committed_at, c.created_at) >= :begins AND coalesce(c.committed_at, c.created_at) < :ends
     ),
-    told AS (
-        SELECT e.subject_id AS attempt_id, e.kind, e.payload ->> 'generation' AS generation, e.payload ->> 'job_id' AS job_id
+    unsaved AS (
+        SELECT e.subject_id AS attempt_id, e.kind, e.payload ->> 'generation' AS generation,
+            e.payload ->> 'job_id' AS job_id
         FROM events e
         WHERE e.at >= :begins AND e.at < :ends AND e.position IS NOT NULL
             AND e.kind IN ('checkpoint.failed', 'checkpoint.unfinished')
@@ -168,9 +190,9 @@ _SAVES: Final = f"""
         UNION ALL
         SELECT 'save_success', CASE kind WHEN 'checkpoint.failed' THEN 'failed' ELSE 'cut_off' END,
             lived.tenant_id, tier, job_class, site, 1, 1.0, NULL
-        FROM told JOIN lived ON lived.id = told.attempt_id
+        FROM unsaved JOIN lived ON lived.id = unsaved.attempt_id
         WHERE kind = 'checkpoint.failed' OR NOT EXISTS (
-            SELECT FROM checkpoints c WHERE c.job_id = told.job_id AND c.generation = told.generation
+            SELECT FROM checkpoints c WHERE c.job_id = unsaved.job_id AND c.generation = unsaved.generation
         )
         UNION ALL
         SELECT 'save_time', 'saves', tenant_id, tier, job_class, site, 1, save_s, save_s
@@ -178,43 +200,43 @@ _SAVES: Final = f"""
         WHERE save_s >= 0 AND committed_at IS NOT NULL
     )
 """
-_BUCKETED: Final = f"""
+_BUCKETED: Final = """
     , bucketed AS (
-        SELECT {KEY}, sum(num) AS num, sum(total) AS total, count(value) AS of_bucket, min(value) AS least,
-            max(value) AS most, CASE WHEN value < {LEAST!r} THEN {ZERO} ELSE ceil(ln(value) / {LOG_GAMMA!r}) END AS bucket
-        FROM (SELECT {KEY}, num, total::float8 AS total, value::float8 AS value FROM observed) o
-        GROUP BY {KEY}, bucket
+        SELECT $key, sum(num) AS num, sum(total) AS total, count(value) AS of_bucket, min(value) AS least,
+            max(value) AS most,
+            CASE WHEN value < $least_value THEN $zero ELSE ceil(ln(value) / $log_gamma) END AS bucket
+        FROM (SELECT $key, num, total::float8 AS total, value::float8 AS value FROM observed) o
+        GROUP BY $key, bucket
     )
 """
 
 
-def _store(common: str) -> str:
-    return f"""
-    WITH {common},
+_STORE: Final = """
+    WITH $common,
     of_bucket AS (
-        SELECT {KEY}, bucket, sum(num) AS num, sum(total) AS total, sum(of_bucket) AS of_bucket, min(least) AS least,
+        SELECT $key, bucket, sum(num) AS num, sum(total) AS total, sum(of_bucket) AS of_bucket, min(least) AS least,
             max(most) AS most
-        FROM bucketed GROUP BY {KEY}, bucket
+        FROM bucketed GROUP BY $key, bucket
     )
-    INSERT INTO figure_facts (begins_at, span_s, {KEY}, num, total, least, most, buckets, counts)
-    SELECT :begins, 3600, {KEY}, sum(num), sum(total), min(least), max(most),
-        coalesce(array_agg(bucket::int ORDER BY bucket) FILTER (WHERE bucket IS NOT NULL), '{{}}'),
-        coalesce(array_agg(of_bucket::bigint ORDER BY bucket) FILTER (WHERE bucket IS NOT NULL), '{{}}')
-    FROM of_bucket GROUP BY {KEY}
-    """
+    INSERT INTO figure_facts (begins_at, span_s, $key, num, total, least, most, buckets, counts)
+    SELECT :begins, 3600, $key, sum(num), sum(total), min(least), max(most),
+        coalesce(array_agg(bucket::int ORDER BY bucket) FILTER (WHERE bucket IS NOT NULL), '{}'),
+        coalesce(array_agg(of_bucket::bigint ORDER BY bucket) FILTER (WHERE bucket IS NOT NULL), '{}')
+    FROM of_bucket GROUP BY $key
+"""
 
 
 COUNTS: Final = (
-    text(_store(_JOBS + _BUCKETED)),
-    text(_store(_ATTEMPTS + _BUCKETED)),
-    text(_store(_STEPS)),
-    text(_store(_PACES + _BUCKETED)),
-    text(_store(_SAVES + _BUCKETED)),
+    _statement(_STORE, _JOBS + _BUCKETED),
+    _statement(_STORE, _ATTEMPTS + _BUCKETED),
+    _statement(_STORE, _STEPS),
+    _statement(_STORE, _PACES + _BUCKETED),
+    _statement(_STORE, _SAVES + _BUCKETED),
 )
 """Statements that count figures from records. They take the hour's ``begins`` and ``ends``, and causes by fault."""
 
-ENDED_LOSSES: Final = text(f"""
-    SELECT j.tenant_id, j.tier, {_GROUP}, a.cause, a.history
+ENDED_LOSSES: Final = _statement("""
+    SELECT j.tenant_id, j.tier, $group, a.cause, a.history
     FROM jobs j
     JOIN LATERAL (
         SELECT b.id, b.cause, r.history
@@ -222,37 +244,37 @@ ENDED_LOSSES: Final = text(f"""
         WHERE b.job_id = j.id
         ORDER BY r.history IS NULL, b.number DESC LIMIT 1
     ) a ON true
-    {_PLACE}
+    $place
     WHERE j.finished_at >= :begins AND j.finished_at < :ends AND (a.history IS NOT NULL OR a.cause = 'diverged')
 """)
 """Jobs that ended in the hour, with the losses of the newest attempt that has any."""
 
-DAY: Final = text(f"""
+DAY: Final = _statement("""
     WITH hours AS (
         SELECT * FROM figure_facts
         WHERE span_s = 3600 AND begins_at >= :begins AND begins_at < :ends AND figure = ANY(:figures)
     ),
     spread AS (
-        SELECT {KEY}, bucket, sum(count) AS count FROM hours, unnest(buckets, counts) AS u (bucket, count)
-        GROUP BY {KEY}, bucket
+        SELECT $key, bucket, sum(count) AS count FROM hours, unnest(buckets, counts) AS u (bucket, count)
+        GROUP BY $key, bucket
     ),
     sketches AS (
-        SELECT {KEY}, array_agg(bucket ORDER BY bucket) AS buckets, array_agg(count::bigint ORDER BY bucket) AS counts
-        FROM spread GROUP BY {KEY}
+        SELECT $key, array_agg(bucket ORDER BY bucket) AS buckets, array_agg(count::bigint ORDER BY bucket) AS counts
+        FROM spread GROUP BY $key
     )
-    INSERT INTO figure_facts (begins_at, span_s, {KEY}, num, total, least, most, buckets, counts)
-    SELECT :begins, 86400, {KEY}, sum(num), sum(total), min(least), max(most),
-        coalesce(sketches.buckets, '{{}}'), coalesce(sketches.counts, '{{}}')
-    FROM hours LEFT JOIN sketches USING ({KEY})
-    GROUP BY {KEY}, sketches.buckets, sketches.counts
+    INSERT INTO figure_facts (begins_at, span_s, $key, num, total, least, most, buckets, counts)
+    SELECT :begins, 86400, $key, sum(num), sum(total), min(least), max(most),
+        coalesce(sketches.buckets, '{}'), coalesce(sketches.counts, '{}')
+    FROM hours LEFT JOIN sketches USING ($key)
+    GROUP BY $key, sketches.buckets, sketches.counts
 """)
 """Sums the hours of a day. Sketches merge by adding the counts of equal buckets."""
 
-ASSIGNED: Final = text(f"""
+ASSIGNED: Final = _statement("""
     SELECT ag.gpu_uuid, ag.node_id, a.id AS attempt_id, a.placed_at, a.ended_at, a.tenant_id, j.tier,
-        coalesce(j.request ->> 'job_class', '') AS job_class
+        $class
     FROM attempts a JOIN jobs j ON j.id = a.job_id
     JOIN allocations al ON al.attempt_id = a.id JOIN allocation_gpus ag ON ag.allocation_id = al.id
-    WHERE {_LIVED}
+    WHERE $lived
 """)
 """GPUs that were assigned in the hour, each with its attempt."""

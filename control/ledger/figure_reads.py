@@ -1,4 +1,4 @@
-"""Reading of facts: those of the figure store, whose sketches are merged, and those of the ledger."""
+"""Reading of facts: from the figure store, whose sketches are merged, and from the ledger."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -29,8 +29,8 @@ _FACTS: Final = """
         WHERE :by_day AND span_s = 86400 AND figure = :figure AND begins_at >= :since AND begins_at < :until
     ),
     facts AS (
-        SELECT {group} AS grouped, part, date_trunc(:step, begins_at, 'UTC') AS begins, num, total, least, most, buckets,
-            counts
+        SELECT {group} AS grouped, part, date_trunc(:step, begins_at, 'UTC') AS begins, num, total, least, most,
+            buckets, counts
         FROM figure_facts f
         WHERE figure = :figure AND begins_at >= :since AND begins_at < :until
             AND (CAST(:tenant_id AS text) IS NULL OR tenant_id = :tenant_id)
@@ -38,7 +38,8 @@ _FACTS: Final = """
                 ELSE date_trunc('day', begins_at, 'UTC') NOT IN (SELECT begins_at FROM days) END
     ),
     spread AS (
-        SELECT grouped, part, begins, bucket, sum(count) AS count FROM facts, unnest(buckets, counts) AS u (bucket, count)
+        SELECT grouped, part, begins, bucket, sum(count) AS count
+        FROM facts, unnest(buckets, counts) AS u (bucket, count)
         GROUP BY grouped, part, begins, bucket
     ),
     sketches AS (

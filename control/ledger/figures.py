@@ -22,7 +22,6 @@ from muster.domain.principals import Permission
 READ: Final = declare_action("figures.read")
 MOST_POINTS: Final = 1_000
 MOST_GROUPS: Final = 100
-DEFAULT_SPAN: Final[Mapping["Step", timedelta]]
 
 
 class Step(StrEnum):
@@ -38,7 +37,7 @@ class By(StrEnum):
     SITE = "site"
 
 
-DEFAULT_SPAN = {Step.HOUR: timedelta(days=1), Step.DAY: timedelta(days=30)}
+DEFAULT_SPAN: Final = {Step.HOUR: timedelta(days=1), Step.DAY: timedelta(days=30)}
 _LENGTH: Final = {Step.HOUR: HOUR, Step.DAY: DAY}
 
 

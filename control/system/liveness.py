@@ -29,7 +29,7 @@ KEEPERS: Final = (
     *("sequencer", "sealer", "relay", "judge", "suspects", "node_holds", "silent_agents", "repairs", "stalls"),
     "stragglers",
     *("attention", "unknown_kinds", "burn_in", "reconciler", "clearings", "expiry", "retention", "telemetry"),
-    *("energy", "peers", "content", "lost_content", "failure_rates"),
+    *("energy", "peers", "content", "lost_content", "failure_rates", "figures"),
 )
 STARTED_BY: Final[Mapping[str, str]] = {
     **dict.fromkeys(API_LOOPS, "muster api"),

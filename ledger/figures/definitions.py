@@ -40,9 +40,9 @@ class Figure:
     """A figure, defined once.
 
     ``indicator``: of M1 to M15. ``unit``: of its value; empty: a share, 0 to 1. ``meaning``: what is counted, and in
-    which hour. ``counted_from``: what is read. ``excluded``: what is left out, or counted apart. ``parts``: name →
+    which hour. ``counted_from``: what is read. ``excluded``: exclusions, and what is counted apart. ``parts``: name →
     words. ``top``, ``bottom``: parts that its kind divides. ``spread``: parts whose percentiles are its own; empty: it
-    has none. ``target``: in words; empty: none is named. ``missing``: why it is not computed; empty: it is.
+    has none. ``target``: as text; empty: none is named. ``missing``: why it is not computed; empty: it is.
     ``facts_of``: the figure whose stored facts it is made of; empty: its own.
     """
 

@@ -1,4 +1,4 @@
-"""The indicators M1 to M15, in order. The only place that says what each of them means; the reference page is made of it."""
+"""The indicators M1 to M15, in order: the only place that says what each means. The reference page is made of it."""
 
 from collections.abc import Mapping
 from types import MappingProxyType
@@ -40,7 +40,7 @@ _ALL: Final = (
         meaning="Jobs that succeeded by jobs that ended, in the hour of their end. Read it over a week: in a short "
         "time, one passing fault weighs too much.",
         counted_from="jobs, with the cause of their last attempt",
-        excluded="Cancelled jobs are counted apart. Faults of the infrastructure and of the job are parts of their own.",
+        excluded="Cancelled jobs are counted apart. Faults of infrastructure and job are parts of their own.",
         parts=_JOB_ENDS,
         top=("succeeded",),
         bottom=("succeeded", "own", "infrastructure", "limit", "unstarted"),
@@ -130,8 +130,8 @@ _ALL: Final = (
         indicator="M10",
         unit="",
         better="lower",
-        meaning="Attempts that ended by a reclaim, by attempts that ended, in the hour of their end. Read it by tier: a "
-        "tier that may be reclaimed has more.",
+        meaning="Attempts that ended by a reclaim, by attempts that ended, in the hour of their end. Read it by tier: "
+        "a tier that may be reclaimed has more.",
         counted_from="attempts",
         excluded="Attempts that left for maintenance, an evacuation or a new size count as not reclaimed.",
         parts={"reclaimed": "attempts that ended by a reclaim", "other": "attempts that ended otherwise"},
@@ -159,8 +159,8 @@ _ALL: Final = (
         meaning="Assigned GPU time that trained nothing new, by assigned GPU time. The parts are in GPU-hours. Hours "
         "are there as far as the ledger has them.",
         counted_from="accounts of the ledger",
-        excluded="GPUs that were not assigned. What faults of the infrastructure cost, and what reclaims cost, are parts "
-        "of their own.",
+        excluded="GPUs that were not assigned. What faults of the infrastructure cost, and what reclaims cost, are "
+        "parts of their own.",
         parts=_WASTE,
         top=tuple(part for part in _WASTE if part != "productive"),
         bottom=tuple(_WASTE),

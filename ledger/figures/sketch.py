@@ -6,7 +6,7 @@ powers of ``GAMMA`` share a bucket, so a bucket's middle differs from each of it
     bucket i    GAMMA ** (i - 1) < value <= GAMMA ** i
     its middle  2 * GAMMA ** i / (GAMMA + 1)
 
-Seconds from a microsecond to a year are 1,571 buckets at most; those of one job are some dozens. Two sketches merge by
+Seconds from a microsecond to a year are 1,571 buckets at most; one job has some dozens. Two sketches merge by
 adding the counts of equal buckets, so the order of merging does not matter, and nothing is lost by it.
 """
 
@@ -59,7 +59,7 @@ def bucket_of(value: float) -> int:
 
 
 def middle_of(bucket: int) -> float:
-    """Return the value that stands for those of the bucket."""
+    """Return the value that stands for all of the bucket."""
     return 0.0 if bucket == ZERO else math.exp(bucket * LOG_GAMMA) * 2 / (GAMMA + 1)
 
 

@@ -14,8 +14,8 @@ OF_TRAINING: Final = (
         unit="tokens/s",
         better="higher",
         kind=Kind.RATE,
-        meaning="Tokens per second of a job while it trains: those of rank 0 times its ranks. Percentiles are of "
-        f"reports. {_REPORTED}",
+        meaning="Tokens per second of a job while it trains: tokens of rank 0 times its ranks. Percentiles are of "
+        f"attempts by hour. {_REPORTED}",
         counted_from=_PACED,
         excluded="Time outside steps. Programs that report no tokens. An input-bound job looks busy: see `data_wait`.",
         parts={"tokens": "tokens of all ranks", "seconds": "seconds in which they were trained"},
@@ -30,10 +30,10 @@ OF_TRAINING: Final = (
         unit="samples/s",
         better="higher",
         kind=Kind.RATE,
-        meaning="Samples per second of a job while it trains: those of rank 0 times its ranks. Percentiles are of "
-        f"reports. {_REPORTED}",
+        meaning="Samples per second of a job while it trains: samples of rank 0 times its ranks. Percentiles are of "
+        f"attempts by hour. {_REPORTED}",
         counted_from=_PACED,
-        excluded="Time outside steps. Programs that report no samples.",
+        excluded="Time outside steps. Programs that report no samples. Ranks that share a sample count it each.",
         parts={"samples": "samples of all ranks", "seconds": "seconds in which they were trained"},
         top=("samples",),
         bottom=("seconds",),
@@ -46,7 +46,7 @@ OF_TRAINING: Final = (
         unit="",
         better="lower",
         kind=Kind.RATE,
-        meaning="The share of a step in which rank 0 waits for its data. Percentiles are of reports.",
+        meaning="The share of a step in which rank 0 waits for its data. Percentiles are of attempts by hour.",
         counted_from=_PACED,
         excluded="",
         parts={"waiting": "seconds of waiting for data", "whole": "seconds of steps"},
@@ -76,7 +76,7 @@ OF_TRAINING: Final = (
         unit="s",
         better="lower",
         kind=Kind.MEAN,
-        meaning="The time from the begin of a save to its commit, as the program measured it, in the hour of the commit.",
+        meaning="From the begin of a save to its commit, as the program measured it, in the hour of the commit.",
         counted_from="checkpoints",
         excluded="Saves that were not committed. It grows with the model: compare a job with itself.",
         parts={"saves": "committed saves"},
@@ -112,10 +112,10 @@ OF_TRAINING: Final = (
         unit="",
         better="lower",
         kind=Kind.RATE,
-        meaning="The share of a step that rank 0 spends in collectives. Percentiles are of reports.",
+        meaning="The share of a step that rank 0 spends in collectives. Percentiles are of attempts by hour.",
         counted_from=_PACED,
-        excluded="Programs whose ranks exchange within their passes (FSDP, tensor parallelism) cannot measure it; their "
-        "time is counted apart.",
+        excluded="Programs whose ranks exchange within their passes (FSDP, tensor parallelism) cannot measure it; "
+        "their time is counted apart.",
         parts={
             "collective": "seconds in collectives",
             "whole": "seconds of steps in which collectives are measured",
@@ -131,10 +131,10 @@ OF_TRAINING: Final = (
         indicator="M11",
         unit="",
         better="higher",
-        meaning="Attempts that resumed from a checkpoint and trained at least a step, by attempts that tried to, in the "
-        "hour of their placement.",
+        meaning="Attempts that resumed from a checkpoint and trained at least a step, by attempts that tried to, in "
+        "the hour of their placement.",
         counted_from="attempts and their steps",
-        excluded="Attempts that were asked to leave or were cancelled before their first step, and those that have not "
+        excluded="Attempts that were asked to leave or were cancelled before their first step, and attempts without "
         "made one yet, are counted apart.",
         parts={
             "went_on": "attempts that resumed and trained on",

@@ -154,6 +154,7 @@ class RetentionPolicy(StrictModel):
         description="All training steps of an attempt, from its end on. After that it keeps about 2,000 of them, "
         "evenly over its length.",
     )
+    figures_days: Days = Field(400, description="Indicators by hour. Indicators by day are kept permanently.")
 
 
 class EvacuationPolicy(StrictModel):

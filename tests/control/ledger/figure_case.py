@@ -216,12 +216,12 @@ class Lived:
         return series[0].whole.value if series else None
 
     def facts(self) -> list[tuple[Any, ...]]:
+        statement = text("""
+            SELECT begins_at, span_s, figure, part, tenant_id, tier, job_class, site, num, total, buckets, counts
+            FROM figure_facts ORDER BY 1, 2, 3, 4, 5, 6, 7, 8
+        """)
         with self.units.read() as session:
-            columns = "begins_at, span_s, figure, part, tenant_id, tier, job_class, site, num, total, buckets, counts"
-            return [
-                tuple(row)
-                for row in session.execute(text(f"SELECT {columns} FROM figure_facts ORDER BY 1,2,3,4,5,6,7,8"))
-            ]
+            return [tuple(row) for row in session.execute(statement)]
 
 
 def member_of(tenant_id: TenantId) -> Principal:

@@ -10,15 +10,17 @@ import pytest
 from sqlalchemy import func, select
 
 from control.core.unit_of_work import UnitOfWorkFactory
+from control.ledger import figures
 from control.ledger.figure_hours import COUNT, count_hour, count_once
 from control.ledger.figures import MOST_POINTS
+from control.system.retention import sweep_once
 from ledger.figures.sketch import ERROR
-from muster.db.models import FigureFact, FigureHour
+from muster.db.models import FigureFact, FigureHour, LedgerFact
 from muster.domain.errors import NotFoundError, ValidationFailedError
 from muster.failpoints import FailpointError, arming
 from tests.control.conftest import SetClock
 from tests.control.ledger.figure_case import Lived, member_of
-from tests.fleet_factory import enrol_host, make_fleet
+from tests.fleet_factory import OPERATOR, enrol_host, make_fleet
 
 DAY_S = 86_400
 
@@ -106,7 +108,8 @@ def test_steps_have_percentiles_within_a_per_cent(lived: Lived) -> None:
     counted(lived)
     (series,) = lived.asked("step_time").series
     steps = series.whole.sums["steps"]
-    assert (steps.num, steps.total) == (101, pytest.approx(505.0))
+    assert steps.num == 101
+    assert steps.total == pytest.approx(505.0)
     assert series.whole.value == pytest.approx(5.0)
     for share, exact in ((0.5, seconds[49]), (0.95, seconds[94]), (0.99, seconds[98]), (1, seconds[99]), (0, 0.0)):
         assert steps.sketch.percentile(share) == pytest.approx(exact, rel=ERROR * 1.001)
@@ -235,7 +238,7 @@ def test_days_are_summed_once_their_hours_are_closed(lived: Lived) -> None:
     assert {row[1] for row in lived.facts()} == {3_600, 86_400}
     by_day = lived.asked("step_time", step="day", until=60 * 20).series[0]
     assert by_day == by_hours
-    assert [at for at in by_day.points] == [lived.begin.replace(hour=0)]
+    assert list(by_day.points) == [lived.begin.replace(hour=0)]
     assert by_day.whole.value == pytest.approx(10.5)
     assert lived.asked("step_time", until=60 * 20).series[0].whole == by_day.whole, "hours stay"
 
@@ -272,6 +275,7 @@ COUNTER = """
 import sys
 from datetime import datetime
 from control.core.unit_of_work import UnitOfWorkFactory
+from control.ledger import figures
 from control.ledger.figure_hours import count_hour
 from muster import failpoints
 from muster.db.engine import make_engine
@@ -318,3 +322,60 @@ def test_bad_questions_are_refused(lived: Lived) -> None:
         lived.asked("step_time", until=60 * (MOST_POINTS + 1))
     later = timedelta(days=MOST_POINTS).total_seconds() / 60
     assert lived.asked("step_time", step="day", until=later - DAY_S / 60).series == []
+
+
+def test_waste_is_of_the_ledger_with_faults_apart(lived: Lived) -> None:
+    accounts = (
+        ("productive", "", 60),
+        ("starting", "", 6),
+        ("idle", "", 12),
+        ("lost", "gpu_fault", 9),
+        ("replayed", "node_lost", 3),
+        ("lost", "diverged", 15),
+        ("reclaim_lost", "reclaimed", 15),
+        ("free", "", 600),
+    )
+    with lived.units.begin(OPERATOR, figures.READ, quiet=True) as unit:
+        unit.session.add_all(
+            LedgerFact(
+                begins_at=lived.begin,
+                span_s=3_600,
+                account=account,
+                cause=cause,
+                tenant_id=lived.fleet.tenant_id if account != "free" else "",
+                tier="spot",
+                job_class="",
+                model="H100",
+                cohort_key="",
+                rack="",
+                site="",
+                num_ms=minutes * 60_000,
+            )
+            for account, cause, minutes in accounts
+        )
+    assert lived.value("waste") == pytest.approx(0.5)
+    (series,) = lived.asked("waste", by="tier", who=member_of(lived.fleet.tenant_id)).series
+    assert {part: round(one.total * 60) for part, one in series.whole.sums.items()} == {
+        "productive": 60,
+        "overhead": 6,
+        "idle": 12,
+        "lost_infrastructure": 12,
+        "lost_own": 15,
+        "reclaim_lost": 15,
+    }
+    assert series.group == "spot"
+    assert lived.value("waste", since=60, until=120) is None
+
+
+def test_hours_are_deleted_once_their_day_is_summed(lived: Lived) -> None:
+    (attempt_id,) = lived.job("ACTIVE", (0, None, None))
+    lived.steps(attempt_id, 5, 1.0)
+    counted(lived)
+    lived.clock.now = lived.at(60 * 24 * 401)
+    assert sweep_once(lived.units)["figures"] == 0, "the day is not summed yet"
+    counted(lived, minutes=60 * 24 * 2)
+    num_hours = sum(row[1] == 3_600 for row in lived.facts())
+    lived.clock.now = lived.at(60 * 24 * 401)
+    assert sweep_once(lived.units)["figures"] == num_hours > 0
+    assert {row[1] for row in lived.facts()} == {86_400}
+    assert lived.nums("step_time", step="day") == {"steps": 1}
