@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Final
 
 from ledger.figures.definitions import Figure, Kind, Source
-from ledger.figures.indicators import FIGURES
+from ledger.figures.indicators import INDICATORS
 from tools.generated_page import write_or_check
 
 PAGE: Final = Path(__file__).resolve().parent.parent / "docs" / "reference" / "figures.md"
@@ -34,7 +34,7 @@ _DIVIDES: Final = {
 
 def written() -> str:
     """Return the page."""
-    return "".join((HEAD, *(part for each in groupby(FIGURES.values(), _indicator) for part in _section(*each))))
+    return "".join((HEAD, *(part for each in groupby(INDICATORS.values(), _indicator) for part in _section(*each))))
 
 
 def _indicator(figure: Figure) -> str:

@@ -14,7 +14,7 @@ from control.ledger import figures
 from control.ledger.figures import Answer, By, Point, Question, Series, Step
 from control.telemetry.history import read_moment
 from ledger.figures.definitions import Figure, Sum
-from ledger.figures.indicators import FIGURES
+from ledger.figures.indicators import INDICATORS
 from ledger.figures.sketch import Sketch, merged
 from muster import documents
 from muster.domain.principals import Permission, Principal
@@ -30,7 +30,7 @@ Reader = Annotated[Principal, requires(Permission.JOB_READ)]
 def list_figures(principal: Reader) -> documents.FigurePage:
     """Return what each figure means, in the order of the indicators M1 to M15."""
     del principal
-    return {"items": [_definition_view(each) for each in FIGURES.values()], "next_cursor": None}
+    return {"items": [_definition_view(each) for each in INDICATORS.values()], "next_cursor": None}
 
 
 @router.get("/figures/{name}")
@@ -48,9 +48,9 @@ def show_figure(
 
     By default the last day by hour, or the last 30 days by day.
     """
-    asked = Question(name, read_moment("since", since), read_moment("until", until), step, by)
+    question = Question(name, read_moment("since", since), read_moment("until", until), step, by)
     units = dependencies_of(request).units
-    found = reading(units, principal, figures.READ, lambda unit: figures.figures_in(unit, asked))
+    found = reading(units, principal, figures.READ, lambda unit: figures.figures_in(unit, question))
     return _view(found, USUAL if percentile is None else percentile)
 
 

@@ -20,7 +20,7 @@ _PLACE: Final = """
 _LIVED: Final = "a.placed_at < :ends AND (a.ended_at IS NULL OR a.ended_at >= :begins)"
 """The attempt was there in the hour: by the index of ends, where an open one is NULL."""
 
-_WORDS: Final = {
+_FILLED_IN: Final = {
     "key": KEY,
     "class": _CLASS,
     "group": _GROUP,
@@ -34,7 +34,7 @@ _WORDS: Final = {
 
 def _statement(words: str, common: str = "") -> TextClause:
     """Return the statement of these words, with what is common to them filled in. None of it comes from outside."""
-    return text(Template(words.replace("$common", common)).substitute(_WORDS))
+    return text(Template(words.replace("$common", common)).substitute(_FILLED_IN))
 
 
 _JOBS: Final = """

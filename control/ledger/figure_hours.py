@@ -20,7 +20,7 @@ from ledger.figures.definitions import Source
 from ledger.figures.faults import Fault, causes_of
 from ledger.figures.hours import COUNTED_AT, HOUR, day_of, hour_of, is_due, is_last
 from ledger.figures.hours import DAY as A_DAY
-from ledger.figures.indicators import FIGURES
+from ledger.figures.indicators import INDICATORS
 from muster.db.models import FigureFact, FigureHour, Job
 from muster.domain.ids import TenantId
 from muster.domain.principals import system_principal
@@ -121,7 +121,7 @@ def _drop(unit: UnitOfWork, source: Source, begins_at: datetime, span_s: int) ->
 
 def figures_of(source: Source) -> list[str]:
     """Return the names under which facts of this source are stored."""
-    return [each.name for each in FIGURES.values() if each.source is source and not each.facts_of]
+    return [each.name for each in INDICATORS.values() if each.source is source and not each.facts_of]
 
 
 def _is_open(unit: UnitOfWork, source: Source, hour: datetime) -> bool:

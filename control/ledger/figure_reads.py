@@ -16,7 +16,7 @@ from muster.db.models import LedgerFact
 from muster.domain.ids import TenantId
 
 _MS_A_HOUR: Final = 3_600_000
-_COLUMNS: Final = {
+_COLUMN_OF_GROUP: Final = {
     "none": "''",
     "tenant": "f.tenant_id",
     "tier": "f.tier",
@@ -56,7 +56,7 @@ _FACTS: Final = """
 """
 _OVERHEAD: Final = frozenset({Account.STARTING, Account.SAVING, Account.RESTORING, Account.CLEANING})
 _NOT_OWN: Final = frozenset(map(str, causes_of(Fault.INFRASTRUCTURE, Fault.MOVED)))
-_PARTS: Final = {
+_PART_OF_ACCOUNT: Final = {
     Account.PRODUCTIVE: "productive",
     Account.IDLE: "idle",
     Account.SLOWED: "slowed",
@@ -94,7 +94,7 @@ def of_store(
         "by_day": step == "day",
         "tenant_id": tenant_id,
     }
-    for row in session.execute(text(_FACTS.format(group=_COLUMNS[by])), given):
+    for row in session.execute(text(_FACTS.format(group=_COLUMN_OF_GROUP[by])), given):
         yield Stored(row.grouped, row.begins, row.part, Sum(row.num, row.total, _sketch(row)))
 
 
@@ -136,7 +136,7 @@ def of_ledger(
 
 
 def _part_of(account: Account, cause: str) -> str:
-    known = _PARTS.get(account)
+    known = _PART_OF_ACCOUNT.get(account)
     if known is not None:
         return known
     return "lost_infrastructure" if cause in _NOT_OWN else "lost_own"

@@ -13,7 +13,7 @@ from control.core.visibility import only_tenant_of
 from control.ledger.figure_reads import Stored, of_ledger, of_store
 from ledger.figures.definitions import Figure, Source, Sum, value_of
 from ledger.figures.hours import DAY, HOUR, day_of, hour_of
-from ledger.figures.indicators import FIGURES
+from ledger.figures.indicators import INDICATORS
 from ledger.figures.sketch import merged
 from muster.db.models import FigureHour, LedgerHour
 from muster.domain.errors import NotFoundError, ValidationFailedError
@@ -87,13 +87,13 @@ class Answer:
 
 def definition_of(name: str) -> Figure:
     """Return a figure's definition. Raises ``NotFoundError``."""
-    figure = FIGURES.get(name)
+    figure = INDICATORS.get(name)
     if figure is None:
         raise NotFoundError
     return figure
 
 
-def figures_in(unit: UnitOfWork, asked: Question) -> Answer:
+def figures_in(unit: UnitOfWork, question: Question) -> Answer:
     """Return a figure over time. Times are rounded outwards to whole hours or days.
 
     Raises:
@@ -101,29 +101,29 @@ def figures_in(unit: UnitOfWork, asked: Question) -> Answer:
         ValidationFailedError: the time is no span, or too long.
     """
     unit.principal.require(Permission.JOB_READ)
-    figure = definition_of(asked.name)
-    since, until = _span(asked, unit.now)
+    figure = definition_of(question.name)
+    since, until = _span(question, unit.now)
     tenant_id = only_tenant_of(unit.principal)
     if figure.source is Source.NOTHING:
-        return Answer(figure, since, until, asked.step, asked.by, (), None)
+        return Answer(figure, since, until, question.step, question.by, (), None)
     read = of_ledger if figure.source is Source.LEDGER else of_store
-    found = read(unit.session, figure, since, until, step=asked.step, by=asked.by, tenant_id=tenant_id)
+    found = read(unit.session, figure, since, until, step=question.step, by=question.by, tenant_id=tenant_id)
     series = sorted(_series(figure, found), key=lambda one: (-_weight(one), one.group))
     kept = series[:MOST_GROUPS]
     final_until = _final_until(unit, figure)
-    return Answer(figure, since, until, asked.step, asked.by, kept, final_until, len(series) - len(kept))
+    return Answer(figure, since, until, question.step, question.by, kept, final_until, len(series) - len(kept))
 
 
-def _span(asked: Question, now: datetime) -> tuple[datetime, datetime]:
-    length, begin_of = _LENGTH[asked.step], day_of if asked.step is Step.DAY else hour_of
-    until = now if asked.until is None else asked.until
-    since = until - DEFAULT_SPAN[asked.step] if asked.since is None else asked.since
+def _span(question: Question, now: datetime) -> tuple[datetime, datetime]:
+    length, begin_of = _LENGTH[question.step], day_of if question.step is Step.DAY else hour_of
+    until = now if question.until is None else question.until
+    since = until - DEFAULT_SPAN[question.step] if question.since is None else question.since
     if since >= until:
         raise ValidationFailedError.at("since", "no_span", "`since` must lie before `until`")
     first, last = begin_of(since), begin_of(until)
     last = last if last == until else last + length
     if (last - first) / length > MOST_POINTS:
-        longest = f"at most {MOST_POINTS} {asked.step}s"
+        longest = f"at most {MOST_POINTS} {question.step}s"
         raise ValidationFailedError.at("since", "too_long", f"{longest}; ask for a shorter time, or a step of a day")
     return first, last
 

@@ -23,7 +23,7 @@ class Fault(StrEnum):
     CANCELLED = "cancelled"
 
 
-_ASKED: Final = frozenset(STOP_CAUSES.values())
+_BY_REQUEST: Final = frozenset(STOP_CAUSES.values())
 
 
 def _fault_of(cause: Cause) -> Fault:
@@ -36,12 +36,12 @@ def _fault_of(cause: Cause) -> Fault:
         return Fault.LIMIT
     if budget is Budget.JOB:
         return Fault.OWN
-    return Fault.MOVED if cause in _ASKED else Fault.INFRASTRUCTURE
+    return Fault.MOVED if cause in _BY_REQUEST else Fault.INFRASTRUCTURE
 
 
-FAULTS: Final[Mapping[Cause, Fault]] = MappingProxyType({cause: _fault_of(cause) for cause in Cause})
+FAULT_OF_CAUSE: Final[Mapping[Cause, Fault]] = MappingProxyType({cause: _fault_of(cause) for cause in Cause})
 
 
 def causes_of(*faults: Fault) -> list[Cause]:
     """Return the causes of these faults, in order."""
-    return [cause for cause, fault in FAULTS.items() if fault in faults]
+    return [cause for cause, fault in FAULT_OF_CAUSE.items() if fault in faults]

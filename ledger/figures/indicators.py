@@ -31,7 +31,7 @@ _WASTE: Final = {
     "lost_own": "steps lost or trained again for any other reason",
 }
 
-_ALL: Final = (
+_DEFINED: Final = (
     Figure(
         name="job_success",
         indicator="M1",
@@ -187,5 +187,5 @@ def _place(figure: Figure) -> int:
     return int(figure.indicator[1:])
 
 
-FIGURES: Final[Mapping[str, Figure]] = MappingProxyType({each.name: each for each in sorted(_ALL, key=_place)})
+INDICATORS: Final[Mapping[str, Figure]] = MappingProxyType({each.name: each for each in sorted(_DEFINED, key=_place)})
 """Name → figure, in the order of the indicators."""

@@ -13,7 +13,7 @@ import typer
 from typer.testing import CliRunner
 
 from control.ledger.figure_hours import count_once
-from ledger.figures.indicators import FIGURES
+from ledger.figures.indicators import INDICATORS
 from muster.cli.fleet import figures
 from muster.cli.framework.exits import CommandError
 from muster.client.rest import RestClient
@@ -54,8 +54,8 @@ def got(api: Api, path: str, actor: str = "operator", **query: Any) -> Any:
 
 def test_every_definition_is_listed(api: Api) -> None:
     listed = got(api, "", "tenant_member")["items"]
-    assert [each["name"] for each in listed] == list(FIGURES)
-    assert [each["missing"] is not None for each in listed] == [bool(each.missing) for each in FIGURES.values()]
+    assert [each["name"] for each in listed] == list(INDICATORS)
+    assert [each["missing"] is not None for each in listed] == [bool(each.missing) for each in INDICATORS.values()]
 
 
 def test_a_figure_is_shown_by_hour_with_its_parts(api: Api, lived: Lived) -> None:
@@ -68,7 +68,7 @@ def test_a_figure_is_shown_by_hour_with_its_parts(api: Api, lived: Lived) -> Non
     del lived
 
 
-def test_percentiles_are_as_asked_for(api: Api, lived: Lived) -> None:
+def test_percentiles_are_as_requested(api: Api, lived: Lived) -> None:
     (series,) = got(api, "/step_time", since=HOUR, until=UNTIL, percentile=[0, 50, 100])["series"]
     assert [each["value"] for each in series["percentiles"]] == pytest.approx([1.0, 2.0, 3.0], rel=0.01)
     (usual,) = got(api, "/step_time", since=HOUR, until=UNTIL)["series"]
@@ -132,7 +132,7 @@ def command(api: Api, lived: Lived, monkeypatch: pytest.MonkeyPatch) -> Type:
 
 def test_the_command_lists_and_shows(command: Type) -> None:
     listed = command()
-    assert all(name in listed for name in FIGURES)
+    assert all(name in listed for name in INDICATORS)
     shown = command("job_success", "--since", HOUR, "--until", UNTIL)
     assert "50.00%" in shown
     assert "infrastructure" in shown
@@ -150,6 +150,7 @@ def test_the_command_gives_json_and_csv(command: Type) -> None:
     rows = list(csv.DictReader(io.StringIO(command("step_time", "--since", HOUR, "--until", UNTIL, "--csv"))))
     assert [(row["part"], row["begins_at"]) for row in rows] == [("", HOUR), ("steps", HOUR)]
     assert float(rows[0]["value"]) == pytest.approx(2.0)
-    assert (rows[1]["num"], float(rows[1]["total"])) == ("3", pytest.approx(6.0))
+    assert rows[1]["num"] == "3"
+    assert float(rows[1]["total"]) == pytest.approx(6.0)
     assert float(rows[0]["p50"]) == pytest.approx(2.0, rel=0.01)
     assert "one figure" in command("--csv")

@@ -1,6 +1,6 @@
 """docs/reference/figures.md is what the definitions say, and leaves no figure out."""
 
-from ledger.figures.indicators import FIGURES
+from ledger.figures.indicators import INDICATORS
 from tools.figure_reference import PAGE, main, written
 
 
@@ -11,4 +11,4 @@ def test_the_page_is_what_the_definitions_state() -> None:
 
 def test_every_figure_has_one_heading() -> None:
     headings = [line.removeprefix("### ") for line in written().splitlines() if line.startswith("### ")]
-    assert headings == list(FIGURES)
+    assert headings == list(INDICATORS)

@@ -26,7 +26,7 @@ DEFINITIONS: Final = (
     Column("TARGET", lambda item: item["target"], is_text=True),
     Column("MEANING", lambda item: item["meaning"], only_wide=True, is_text=True),
 )
-PARTS: Final = (
+PART_COLUMNS: Final = (
     Column("PART", lambda item: item["part"]),
     Column("NUMBER", lambda item: item["num"]),
     Column("TOTAL", lambda item: f"{item['total']:,.6g}"),
@@ -120,7 +120,7 @@ def _tables(found: Document) -> Iterator[Table]:
     rows = [{**point, "at": moment_of(point["begins_at"])} for point in series["points"]]
     yield Table((Column("BEGINS", lambda row: row["at"]), *columns), [*rows, {**series, "at": "in all"}])
     meanings = {part["name"]: part["meaning"] for part in found["definition"]["parts"]}
-    yield Table(PARTS, [{**part, "what": meanings.get(part["part"], "")} for part in series["parts"]])
+    yield Table(PART_COLUMNS, [{**part, "what": meanings.get(part["part"], "")} for part in series["parts"]])
 
 
 def _columns(found: Document) -> list[Column]:

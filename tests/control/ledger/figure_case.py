@@ -192,7 +192,7 @@ class Lived:
             found = session.get_one(Attempt, attempt_id)
             return found.job_id, found.tenant_id
 
-    def asked(
+    def answer(
         self,
         name: str,
         *,
@@ -200,19 +200,19 @@ class Lived:
         step: str = "hour",
         since: float = 0,
         until: float = 60,
-        who: Principal = OPERATOR,
+        reader: Principal = OPERATOR,
     ) -> Answer:
         question = Question(name, self.at(since), self.at(until), Step(step), By(by))
-        with self.units.begin(who, figures.READ, dry_run=True, quiet=True) as unit:
+        with self.units.begin(reader, figures.READ, dry_run=True, quiet=True) as unit:
             return figures.figures_in(unit, question)
 
-    def nums(self, name: str, **asked: Any) -> Mapping[str, int]:
+    def nums(self, name: str, **question: Any) -> Mapping[str, int]:
         """Return the number of each part of the whole."""
-        series = self.asked(name, **asked).series
+        series = self.answer(name, **question).series
         return {part: one.num for part, one in series[0].whole.sums.items()} if series else {}
 
-    def value(self, name: str, **asked: Any) -> float | None:
-        series = self.asked(name, **asked).series
+    def value(self, name: str, **question: Any) -> float | None:
+        series = self.answer(name, **question).series
         return series[0].whole.value if series else None
 
     def facts(self) -> list[tuple[Any, ...]]:

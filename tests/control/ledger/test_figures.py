@@ -62,7 +62,7 @@ def test_time_to_complete_keeps_reclaimed_jobs_apart(lived: Lived) -> None:
     lived.job("SUCCEEDED", (0, 5, "reclaimed"), (45, 50, "succeeded"), ended=50)
     lived.job("FAILED", (0, 59, "user_error"), ended=59)
     counted(lived)
-    (series,) = lived.asked("time_to_complete").series
+    (series,) = lived.answer("time_to_complete").series
     assert series.whole.value == pytest.approx((600 + 1_800 + 3_000) / 3)
     assert {part: (one.num, one.total) for part, one in series.whole.sums.items()} == {
         "undisturbed": (2, 2_400),
@@ -106,7 +106,7 @@ def test_steps_have_percentiles_within_a_per_cent(lived: Lived) -> None:
     lived.steps(other, 61, 1_000.0, first=900)
     lived.steps(other, 20, 0.0, first=901)
     counted(lived)
-    (series,) = lived.asked("step_time").series
+    (series,) = lived.answer("step_time").series
     steps = series.whole.sums["steps"]
     assert steps.num == 101
     assert steps.total == pytest.approx(505.0)
@@ -127,7 +127,7 @@ def test_paces_give_throughput_waiting_and_collectives(lived: Lived) -> None:
     assert lived.value("samples_per_s") == pytest.approx(4 * 40 / 20)
     assert lived.value("data_wait") == pytest.approx((10 * 0.1 + 20 * 0.2) / 40)
     assert lived.value("collective_share") == pytest.approx((10 * 0.1 + 10 * 0.2) / 20)
-    (series,) = lived.asked("collective_share").series
+    (series,) = lived.answer("collective_share").series
     assert series.whole.sums["unmeasured"].total == pytest.approx(20.0)
 
 
@@ -176,7 +176,7 @@ def test_groups_are_by_tenant_tier_class_and_site(lived: Lived) -> None:
     counted(lived)
 
     def by(what: str) -> dict[str, float | None]:
-        return {one.group: one.whole.value for one in lived.asked("job_success", by=what).series}
+        return {one.group: one.whole.value for one in lived.answer("job_success", by=what).series}
 
     assert by("tier") == {"spot": 1.0, "standard": 0.0}
     assert by("class") == {"nightly": 1.0, "": 0.0}
@@ -191,8 +191,8 @@ def test_a_tenant_reads_its_own_jobs_alone(lived: Lived) -> None:
     lived.job("FAILED", (0, 10, "user_error"), ended=10, tenant_id="ten_other")  # type: ignore[arg-type]
     counted(lived)
     assert lived.value("job_success") == 0.5
-    assert lived.value("job_success", who=member_of(lived.fleet.tenant_id)) == 1.0
-    own = lived.asked("job_success", by="tenant", who=member_of(lived.fleet.tenant_id)).series
+    assert lived.value("job_success", reader=member_of(lived.fleet.tenant_id)) == 1.0
+    own = lived.answer("job_success", by="tenant", reader=member_of(lived.fleet.tenant_id)).series
     assert [one.group for one in own] == [lived.fleet.tenant_id]
 
 
@@ -209,7 +209,7 @@ def test_a_late_report_is_counted_until_its_hour_is_closed(lived: Lived) -> None
     lived.steps(attempt_id, 7, 5.0, first=3)
     counted(lived, minutes=60 * 27)
     assert lived.value("step_time") == pytest.approx(3.0), "reports of up to 26 hours later"
-    final_until = lived.asked("step_time").final_until
+    final_until = lived.answer("step_time").final_until
     assert final_until == lived.at(60)
     lived.steps(attempt_id, 8, 99.0, first=4)
     counted(lived, minutes=60 * 40)
@@ -233,14 +233,14 @@ def test_days_are_summed_once_their_hours_are_closed(lived: Lived) -> None:
     for hour in range(20):
         lived.steps(attempt_id, 60 * hour + 1, hour + 1.0, first=hour)
     counted(lived, minutes=60 * 20)
-    by_hours = lived.asked("step_time", step="day", until=60 * 20).series[0]
+    by_hours = lived.answer("step_time", step="day", until=60 * 20).series[0]
     counted(lived, minutes=60 * (24 + 23))
     assert {row[1] for row in lived.facts()} == {3_600, 86_400}
-    by_day = lived.asked("step_time", step="day", until=60 * 20).series[0]
+    by_day = lived.answer("step_time", step="day", until=60 * 20).series[0]
     assert by_day == by_hours
     assert list(by_day.points) == [lived.begin.replace(hour=0)]
     assert by_day.whole.value == pytest.approx(10.5)
-    assert lived.asked("step_time", until=60 * 20).series[0].whole == by_day.whole, "hours stay"
+    assert lived.answer("step_time", until=60 * 20).series[0].whole == by_day.whole, "hours stay"
 
 
 def test_hours_before_the_feature_are_counted_the_newest_first(lived: Lived) -> None:
@@ -308,20 +308,20 @@ def test_a_process_killed_as_it_counts_leaves_the_facts_of_before(lived: Lived, 
 
 def test_nothing_counted_is_no_value(lived: Lived) -> None:
     counted(lived)
-    assert lived.asked("step_time").series == []
+    assert lived.answer("step_time").series == []
     with lived.units.read() as session:
         assert session.scalar(select(func.count()).select_from(FigureFact)) == 0
 
 
 def test_bad_questions_are_refused(lived: Lived) -> None:
     with pytest.raises(NotFoundError):
-        lived.asked("goodput_of_dreams")
+        lived.answer("goodput_of_dreams")
     with pytest.raises(ValidationFailedError, match="before"):
-        lived.asked("step_time", since=60, until=60)
+        lived.answer("step_time", since=60, until=60)
     with pytest.raises(ValidationFailedError, match=f"at most {MOST_POINTS} hours"):
-        lived.asked("step_time", until=60 * (MOST_POINTS + 1))
+        lived.answer("step_time", until=60 * (MOST_POINTS + 1))
     later = timedelta(days=MOST_POINTS).total_seconds() / 60
-    assert lived.asked("step_time", step="day", until=later - DAY_S / 60).series == []
+    assert lived.answer("step_time", step="day", until=later - DAY_S / 60).series == []
 
 
 def test_waste_is_of_the_ledger_with_faults_apart(lived: Lived) -> None:
@@ -354,7 +354,7 @@ def test_waste_is_of_the_ledger_with_faults_apart(lived: Lived) -> None:
             for account, cause, minutes in accounts
         )
     assert lived.value("waste") == pytest.approx(0.5)
-    (series,) = lived.asked("waste", by="tier", who=member_of(lived.fleet.tenant_id)).series
+    (series,) = lived.answer("waste", by="tier", reader=member_of(lived.fleet.tenant_id)).series
     assert {part: round(one.total * 60) for part, one in series.whole.sums.items()} == {
         "productive": 60,
         "overhead": 6,

@@ -82,7 +82,7 @@ def test_assigned_and_free_time_are_apart(stored: Stored, lived: Lived) -> None:
     end_attempt(lived, 10)
     stored.clock.now = lived.at(121)
     assert count_gpus_once(stored.units)
-    (assigned,) = [one for one in lived.asked("gpu_utilisation", by="tenant").series if one.group]
+    (assigned,) = [one for one in lived.answer("gpu_utilisation", by="tenant").series if one.group]
     assert assigned.whole.value == pytest.approx(70.0)
     assert assigned.whole.sums["assigned"].num == 60
     assert assigned.whole.sums["sustained"].sketch.percentile(0.5) == pytest.approx(70.0, rel=0.01)

@@ -7,38 +7,38 @@ import pytest
 
 from ledger.figures.convergence import DIVERGED, FELL, ROSE, UNCLEAR, outcome_of
 from ledger.figures.definitions import Figure, Kind, Source, Sum, value_of
-from ledger.figures.faults import FAULTS, Fault
+from ledger.figures.faults import FAULT_OF_CAUSE, Fault
 from ledger.figures.hours import COUNTED_AT, GPUS_COUNTED_AT, is_due, is_last
-from ledger.figures.indicators import FIGURES
+from ledger.figures.indicators import INDICATORS
 from muster.domain.states import Cause
 
 NOON = datetime(2026, 11, 21, 12, tzinfo=UTC)
 
 
 def test_each_of_the_fifteen_is_defined() -> None:
-    assert {figure.indicator for figure in FIGURES.values()} == {f"M{number}" for number in range(1, 16)}
+    assert {figure.indicator for figure in INDICATORS.values()} == {f"M{number}" for number in range(1, 16)}
 
 
-@pytest.mark.parametrize("figure", FIGURES.values(), ids=str)
+@pytest.mark.parametrize("figure", INDICATORS.values(), ids=str)
 def test_a_definition_is_whole(figure: Figure) -> None:
     assert figure.meaning.endswith(".")
     assert figure.counted_from
-    assert figure.stored_as in FIGURES
+    assert figure.stored_as in INDICATORS
     if figure.source is not Source.NOTHING:
         assert figure.top
         assert figure.bottom
 
 
-def test_a_figure_that_is_not_computed_says_why() -> None:
-    assert {each.indicator for each in FIGURES.values() if each.missing} == {"M8", "M13"}
+def test_a_figure_that_is_not_computed_has_a_reason() -> None:
+    assert {each.indicator for each in INDICATORS.values() if each.missing} == {"M8", "M13"}
     with pytest.raises(ValueError, match="says why"):
-        replace(FIGURES["waste"], source=Source.NOTHING)
+        replace(INDICATORS["waste"], source=Source.NOTHING)
     with pytest.raises(ValueError, match="no parts"):
-        replace(FIGURES["waste"], top=("nowhere",))
+        replace(INDICATORS["waste"], top=("nowhere",))
 
 
 def test_values_follow_from_parts() -> None:
-    figure = replace(FIGURES["waste"], parts={"a": "", "b": ""}, top=("a",), bottom=("a", "b"))
+    figure = replace(INDICATORS["waste"], parts={"a": "", "b": ""}, top=("a",), bottom=("a", "b"))
     sums = {"a": Sum(1, 30.0), "b": Sum(4, 10.0)}
     assert value_of(replace(figure, kind=Kind.SHARE), sums) == 1 / 5
     assert value_of(replace(figure, kind=Kind.MEAN), sums) == 30 / 5
@@ -47,11 +47,11 @@ def test_values_follow_from_parts() -> None:
 
 
 def test_faults_of_the_infrastructure_and_the_job_are_apart() -> None:
-    assert FAULTS[Cause.GPU_FAULT] is FAULTS[Cause.NCCL_TIMEOUT] is Fault.INFRASTRUCTURE
-    assert FAULTS[Cause.GPU_OOM] is FAULTS[Cause.DIVERGED] is FAULTS[Cause.HANG] is Fault.OWN
-    assert FAULTS[Cause.RECLAIMED] is FAULTS[Cause.MAINTENANCE] is Fault.MOVED
-    assert FAULTS[Cause.WALLTIME] is Fault.LIMIT
-    assert set(FAULTS) == set(Cause)
+    assert FAULT_OF_CAUSE[Cause.GPU_FAULT] is FAULT_OF_CAUSE[Cause.NCCL_TIMEOUT] is Fault.INFRASTRUCTURE
+    assert FAULT_OF_CAUSE[Cause.GPU_OOM] is FAULT_OF_CAUSE[Cause.DIVERGED] is FAULT_OF_CAUSE[Cause.HANG] is Fault.OWN
+    assert FAULT_OF_CAUSE[Cause.RECLAIMED] is FAULT_OF_CAUSE[Cause.MAINTENANCE] is Fault.MOVED
+    assert FAULT_OF_CAUSE[Cause.WALLTIME] is Fault.LIMIT
+    assert set(FAULT_OF_CAUSE) == set(Cause)
 
 
 def test_an_hour_is_counted_often_then_seldom_then_never() -> None:
