@@ -51,6 +51,7 @@ ALONE: Final = {
     "audit verify --state-dir": "where this machine keeps its state",
     "cohort drift --nodes": "how an answer is printed",
     "event list --follow": "goes over to the stream of events",
+    "figures --csv": "how the answer is written",
     "gpu repair step": "chooses the operation",
     "job copy --follow": "prints the logs after the submission",
     "job copy --no-bundle": "uploads nothing",
