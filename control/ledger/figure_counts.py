@@ -115,16 +115,20 @@ _STEPS: Final = """
     )
 """
 _PACES: Final = """
-    reported AS (
-        SELECT attempt_id, (pace ->> 'num_steps')::float8 AS steps,
-            (pace ->> 'data_s')::float8 AS data_s, (pace ->> 'collective_s')::float8 AS collective_s,
-            (pace ->> 'data_s')::float8 + (pace ->> 'forward_s')::float8 + (pace ->> 'backward_s')::float8
-                + coalesce((pace ->> 'collective_s')::float8, 0) + (pace ->> 'optimizer_s')::float8
-                + (pace ->> 'other_s')::float8 AS whole_s,
-            (pace ->> 'tokens_per_s')::float8 AS tokens_per_s,
+    parts AS (
+        SELECT attempt_id, (pace ->> 'num_steps')::float8 AS steps, (pace ->> 'data_s')::float8 AS data_s,
+            (pace ->> 'forward_s')::float8 AS forward_s, (pace ->> 'backward_s')::float8 AS backward_s,
+            (pace ->> 'collective_s')::float8 AS collective_s, (pace ->> 'optimizer_s')::float8 AS optimizer_s,
+            (pace ->> 'other_s')::float8 AS other_s, (pace ->> 'tokens_per_s')::float8 AS tokens_per_s,
             (pace ->> 'samples_per_step')::float8 AS samples
         FROM training_steps
         WHERE at >= :begins AND at < :ends AND pace IS NOT NULL
+        OFFSET 0
+    ),
+    reported AS (
+        SELECT attempt_id, steps, data_s, collective_s, tokens_per_s, samples,
+            data_s + forward_s + backward_s + coalesce(collective_s, 0) + optimizer_s + other_s AS whole_s
+        FROM parts
     ),
     summed AS (
         SELECT attempt_id, sum(steps * whole_s) AS whole_s, sum(steps * data_s) AS data_s,

@@ -101,7 +101,7 @@ def _parts(found: Document) -> Iterator[str | Table]:
         return
     yield f"  {moment_of(found['since'])} to {moment_of(found['until'])}"
     if not found["series"]:
-        yield "  Nothing was counted in that time."
+        yield "  Nothing was counted in that time. An hour is first counted when it is 15 minutes old."
         return
     yield from _tables(found)
     if found["num_left_out"]:
