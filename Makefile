@@ -27,6 +27,7 @@ help:
 	@echo 'make policy-reference  docs/reference/policy.md, the policy as its schema describes it; -check: it is up to date'
 	@echo 'make xid-reference     docs/reference/xid.md, what each XID is and where other tools judge it otherwise; -check: as above'
 	@echo 'make detector-reference  docs/reference/detectors.md, what each detector finds and the source that reports it; -check: as above'
+	@echo 'make figure-reference  docs/reference/figures.md, what each indicator means; -check: as above'
 	@echo 'make job-schema      docs/reference/job.schema.json, the JSON Schema of a job file; -check: as above'
 	@echo 'make layers      picture and table of the layers in ARCHITECTURE.md, from .importlinter; -check: as above'
 	@echo 'make check       test, lint, words, types, contracts, migrations, openapi-check, the -check of each page'
@@ -105,6 +106,12 @@ detector-reference: setup
 detector-reference-check: setup
 	@$(BIN)/python -m tools.detector_reference --check
 
+figure-reference: setup
+	@$(BIN)/python -m tools.figure_reference
+
+figure-reference-check: setup
+	@$(BIN)/python -m tools.figure_reference --check
+
 job-schema: setup
 	@$(BIN)/python -m tools.job_schema
 
@@ -119,7 +126,7 @@ layers-check: setup
 	@$(BIN)/python -m tools.layers_picture --check
 	@$(BIN)/python -m tools.layers_table --check
 
-check: test lint words types contracts migrations openapi-check policy-reference-check xid-reference-check detector-reference-check job-schema-check layers-check
+check: test lint words types contracts migrations openapi-check policy-reference-check xid-reference-check detector-reference-check figure-reference-check job-schema-check layers-check
 
 screenshot: setup
 	@PICTURE=docs/fleet.png $(BIN)/python -m pytest -q tests/browser/test_picture.py -k pictured
@@ -215,4 +222,4 @@ clean:
 	rm -rf .venv .artefacts console/static/vendor console/wheels .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache build dist *.egg-info
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
-.PHONY: help setup up wheels test quick durations second-look mutants lint words types contracts migrations openapi openapi-check policy-reference policy-reference-check xid-reference xid-reference-check detector-reference detector-reference-check job-schema job-schema-check check layers layers-check screenshot api-cases soak bench bench-setup bench-placement bench-scheduler bench-health bench-judgement bench-host bench-tour bench-console bench-runtime bench-recovery bench-watch bench-roundtrip bench-ledger bench-runtime-gpu bench-gpu-host bench-gpu-stack bench-soak bench-house bench-ingest bench-smoke bench-stale release lock newest clean
+.PHONY: help setup up wheels test quick durations second-look mutants lint words types contracts migrations openapi openapi-check policy-reference policy-reference-check xid-reference xid-reference-check detector-reference detector-reference-check figure-reference figure-reference-check job-schema job-schema-check check layers layers-check screenshot api-cases soak bench bench-setup bench-placement bench-scheduler bench-health bench-judgement bench-host bench-tour bench-console bench-runtime bench-recovery bench-watch bench-roundtrip bench-ledger bench-runtime-gpu bench-gpu-host bench-gpu-stack bench-soak bench-house bench-ingest bench-smoke bench-stale release lock newest clean

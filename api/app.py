@@ -37,6 +37,7 @@ from api.v1 import (
     drains,
     enrolment,
     events,
+    figures,
     fleet,
     gpu_past,
     gpus,
@@ -161,7 +162,7 @@ def _routes() -> Sequence[BaseRoute]:
         pair_probes,
         rollups,
     )
-    records = (events, audit, policies, objectives, system_figures, ledger)
+    records = (events, audit, policies, objectives, system_figures, ledger, figures)
     of_jobs = (log_lines, outputs, checkpoint_files, training, bundles, verdicts, reclaims)
     of_tenants = (keys, logins, persons, tenants, quotas, secrets, rates, job_costs, tenant_budgets, statements)
     for module in (jobs, job_lists, gpus, nodes, *of_jobs, *of_tenants, *fleet_wide, *records, *of_hosts):

@@ -39,6 +39,7 @@ RULES: Final = (
     ),
     Rule(("docs/reference/xid.md",), ("tests/tools/test_xid_reference.py",), 1, "it is generated"),
     Rule(("docs/reference/detectors.md",), ("tests/tools/test_detector_reference.py",), 1, "it is generated"),
+    Rule(("docs/reference/figures.md",), ("tests/tools/test_figure_reference.py",), 1, "it is generated"),
     Rule(("docs/reference/job.schema.json",), ("tests/tools/test_job_schema.py",), 1, "it is generated"),
     Rule(
         ("docs/openapi.json", "CHANGELOG.md"), ("tests/tools/test_openapi_changes.py",), 1, "the document is compared"

@@ -30,7 +30,7 @@ KEEPERS: Final = (
     *("stragglers", "idle"),
     *("attention", "unknown_kinds", "burn_in", "reconciler", "clearings", "expiry", "retention", "telemetry"),
     *("energy", "peers", "content", "lost_content", "ledger", "objectives", "failure_rates", "rollups"),
-    "tenant_budgets",
+    *("tenant_budgets", "figures"),
 )
 STARTED_BY: Final[Mapping[str, str]] = {
     **dict.fromkeys(API_LOOPS, "muster api"),

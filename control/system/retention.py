@@ -22,6 +22,7 @@ from sqlalchemy import (
     table,
     tuple_,
 )
+from sqlalchemy.orm import aliased
 
 from control.core.batches import delete_oldest, in_batches
 from control.core.unit_of_work import UnitOfWork, UnitOfWorkFactory, declare_action
@@ -36,6 +37,7 @@ from muster.db.models import (
     Attempt,
     AttemptTransport,
     Event,
+    FigureFact,
     IdempotencyKey,
     Incident,
     LedgerEntry,
@@ -52,6 +54,7 @@ from muster.domain.states import AttemptState
 
 ACTION: Final = declare_action("retention.sweep")
 BATCH: Final = 2_000
+_HOUR_S: Final = 3_600
 MOST_BATCHES: Final = 100
 _MADE: Final = "log_days_made"
 _MOST_MADE: Final = log_days.DAYS_AHEAD + 2
@@ -191,6 +194,21 @@ def _drop_ledger_facts(unit: UnitOfWork, batch: int) -> int:
     return delete_oldest(unit, LedgerFact, LedgerFact.begins_at, LedgerFact.begins_at < before, batch)
 
 
+def _drop_figures(unit: UnitOfWork, batch: int) -> int:
+    """Delete facts of hours whose day is summed."""
+    day = aliased(FigureFact)
+    is_over = (
+        (FigureFact.begins_at < unit.now - timedelta(days=active_policy(unit.session).retention.figures_days))
+        & (FigureFact.span_s == _HOUR_S)
+        & exists().where(
+            day.begins_at == func.date_trunc("day", FigureFact.begins_at, "UTC"),
+            day.span_s > _HOUR_S,
+            day.figure == FigureFact.figure,
+        )
+    )
+    return delete_oldest(unit, FigureFact, FigureFact.begins_at, is_over, batch)
+
+
 _DROPS: Final[Mapping[str, Callable[[UnitOfWork, int], int]]] = {
     _MADE: _make_day,
     "log_days": _drop_days,
@@ -208,4 +226,5 @@ _DROPS: Final[Mapping[str, Callable[[UnitOfWork, int], int]]] = {
     "ledger_entries": _drop_ledger_entries,
     "ledger_facts": _drop_ledger_facts,
     "rollups": rollups.drop_expired,
+    "figures": _drop_figures,
 }

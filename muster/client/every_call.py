@@ -2,6 +2,7 @@
 
 from muster.client.bulk import BulkCalls
 from muster.client.bundles import BundleCalls
+from muster.client.figures import FigureCalls
 from muster.client.fleet import FleetCalls
 from muster.client.gpu_history import GpuPastCalls
 from muster.client.gpus import GpuCalls
@@ -24,6 +25,7 @@ class EveryCall(
     GpuPastCalls,
     FleetCalls,
     RollupCalls,
+    FigureCalls,
     BulkCalls,
     LedgerCalls,
     TenantCalls,

@@ -39,6 +39,17 @@ from muster.documents.effects import Effect, JobEffect, Onward, TierCapacity, Tr
 from muster.documents.environments import EnvironmentBuild, JobEnvironments
 from muster.documents.fault_lines import FaultLines, HostTransport, PortGrowth, TimelinePart
 from muster.documents.fields import Consequence, Json, Moment, OneOf, Page, Stretch
+from muster.documents.figures import (
+    Figure,
+    FigureDefinition,
+    FigurePage,
+    FigurePart,
+    FigurePercentile,
+    FigurePoint,
+    FigureSeries,
+    FigureSum,
+    FigureValue,
+)
 from muster.documents.fleet import (
     ChangedCordon,
     ChangedIncident,
@@ -299,6 +310,15 @@ __all__ = [
     "EvidencePage",
     "FailingSaves",
     "FaultLines",
+    "Figure",
+    "FigureDefinition",
+    "FigurePage",
+    "FigurePart",
+    "FigurePercentile",
+    "FigurePoint",
+    "FigureSeries",
+    "FigureSum",
+    "FigureValue",
     "Gap",
     "Gpu",
     "GpuDetail",

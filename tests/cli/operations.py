@@ -25,6 +25,8 @@ COMMANDS: Final = {
     "GET /v1/events": "event list",
     "GET /v1/events/newest": "event list",
     "GET /v1/events/stream": "event list",
+    "GET /v1/figures": "figures",
+    "GET /v1/figures/{name}": "figures",
     "GET /v1/gpus": "gpu list",
     "GET /v1/gpus/{uuid}": "gpu show",
     "POST /v1/gpus/{uuid}/burn-in": "burnin run",

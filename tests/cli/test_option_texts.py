@@ -58,6 +58,7 @@ ALONE: Final = {
     "cohort drift --nodes": "how an answer is printed",
     "event list --follow": "goes over to the stream of events",
     "gpu rollup --history": "chooses a stretch of time without bounds",
+    "figures --csv": "how the answer is written",
     "gpu repair step": "chooses the operation",
     "job copy --follow": "prints the logs after the submission",
     "job copy --no-bundle": "uploads nothing",

@@ -42,6 +42,8 @@ from control.jobs.energy_records import keep_energy_once
 from control.jobs.lost_bundles import keep_jobs_once
 from control.ledger.budget_stops import keep_budgets_once
 from control.ledger.closing import keep_ledger_once
+from control.ledger.figure_hours import count_once as count_figures_once
+from control.ledger.gpu_figures import count_gpus_once
 from control.ledger.objectives import keep_objectives_once
 from control.system import retention
 from control.system.attention import keep_attention_once
@@ -51,7 +53,7 @@ from control.training.storage_faults import settle_once
 from control.watch.idle import IdleRounds
 from control.watch.stalls import judge_stalls_once
 from control.watch.stragglers import StragglerRounds
-from muster.db.engine import make_engine
+from muster.db.engine import SessionLimits, make_engine
 from muster.domain.principals import system_principal
 from muster.processes import Loop, run_loops, stop_on_signals
 from muster.settings import Settings
@@ -83,6 +85,10 @@ LOST_S: Final = 1.0
 LEDGER_S: Final = 15.0
 OBJECTIVES_S: Final = 10.0
 BUDGETS_S: Final = 15.0
+FIGURES_S: Final = 5.0
+FIGURES_STALLED_S: Final = 900.0
+"""Counting an hour of a large fleet takes minutes, at the pace of a thrifty loop."""
+FIGURES_STATEMENT_MS: Final = 120_000
 _log = structlog.get_logger(__name__)
 
 
@@ -91,14 +97,27 @@ def run(settings: Settings) -> None:
     settings.require("database_url", "broker_url")
     engine = make_engine(str(settings.database_url), application_name="muster-control")
     units = UnitOfWorkFactory(engine)
+    limits = SessionLimits(statement_ms=FIGURES_STATEMENT_MS)
+    patient = make_engine(
+        str(settings.database_url), application_name="muster-figures", pool_size=1, max_overflow=1, limits=limits
+    )
     stop = stop_on_signals()
-    loops = keepers(units, str(settings.broker_url), ObjectStore.from_settings(settings))
+    store = ObjectStore.from_settings(settings)
+    loops = keepers(units, str(settings.broker_url), store, patient=UnitOfWorkFactory(patient))
     _log.info("control_worker_started", keeps=[loop.name for loop in loops])
     run_loops(loops, stop, report=Reporter(units, "worker-control").report)
     engine.dispose()
+    patient.dispose()
 
 
-def keepers(units: UnitOfWorkFactory, broker_url: str, store: ObjectStore | None = None) -> list[Loop]:
+def keepers(
+    units: UnitOfWorkFactory,
+    broker_url: str,
+    store: ObjectStore | None = None,
+    *,
+    patient: UnitOfWorkFactory | None = None,
+) -> list[Loop]:
+    """Return the loops. ``patient``: units whose statements may take long, for counting; None: ``units``."""
     principal = system_principal("reconciler")
     return [
         Loop("sequencer", _woken(units, "muster_events", has_unsequenced, lambda: sequence_once(units) > 0)),
@@ -131,6 +150,12 @@ def keepers(units: UnitOfWorkFactory, broker_url: str, store: ObjectStore | None
         Loop("tenant_budgets", thrifty(BUDGETS_S, lambda: keep_budgets_once(units, principal))),
         Loop("failure_rates", _paced(FAILURES_S, lambda: count_once(units))),
         Loop("rollups", _paced(ROLLUPS_S, lambda: take_rollups_once(units)), is_vital=False),
+        Loop(
+            "figures",
+            thrifty(FIGURES_S, lambda: count_figures(patient or units)),
+            is_vital=False,
+            stalled_s=FIGURES_STALLED_S,
+        ),
     ]
 
 
@@ -160,6 +185,12 @@ def sweep(units: UnitOfWorkFactory) -> bool:
     while refresh_attributes_once(units, system_principal("reconciler")) >= ATTRIBUTES_BATCH:
         pass
     return retention.is_behind(retention.sweep(units))
+
+
+def count_figures(units: UnitOfWorkFactory) -> None:
+    """Count the hours of the indicators that are due: some from records, one from samples of GPUs."""
+    count_figures_once(units)
+    count_gpus_once(units)
 
 
 def burn_in_once(units: UnitOfWorkFactory) -> None:

@@ -10,7 +10,7 @@ import sqlalchemy as sa
 from alembic import op
 
 revision = "20261128_1745"
-down_revision = "20261128_1730"
+down_revision = "20261128_1740"
 branch_labels = None
 depends_on = None
 

@@ -49,6 +49,12 @@ BRANCHES: Final = {
     "incident": _group("fleet.incidents", "Incidents: what needs attention.", FLEET),
     "ledger": _group("fleet.ledger", "The ledger: what each GPU's time was.", FLEET),
     "breaker": _group("gpu.breakers", "The circuit breaker: how much rules have taken out.", FLEET),
+    "figures": _alone(
+        "fleet.figures:figures",
+        "Show the indicators M1 to M15: what each means, or one over time.",
+        FLEET,
+        "muster figures step_time --since 2d --by tier",
+    ),
     "event": _group("fleet.events", "Events: what happened, in order.", RULES),
     "audit": _group("admin.audit", "The audit: list changes, and verify the record.", RULES),
     "policy": _group("admin.policies", "The policy: every number and rule, and its versions.", RULES),

@@ -22,6 +22,7 @@ from muster.db.models.cordons import Cordon
 from muster.db.models.enrolment import JoinToken, NodeIdentity
 from muster.db.models.environments import EnvironmentBuild, EnvironmentJob
 from muster.db.models.events import ConsumerCursor, Event
+from muster.db.models.figures import FigureFact, FigureHour
 from muster.db.models.gpus import Gpu, GpuOverride, GpuStandingChange
 from muster.db.models.health import Breaker, BreakerProposal, EvidenceRow, Incident, Repair
 from muster.db.models.idempotency import IdempotencyKey
@@ -80,6 +81,8 @@ __all__ = [
     "EnvironmentJob",
     "Event",
     "EvidenceRow",
+    "FigureFact",
+    "FigureHour",
     "FolderFile",
     "FolderJob",
     "FolderObject",

@@ -37,6 +37,7 @@ class Job(Base):
         Index("ix_jobs_open", "tenant_id", postgresql_where=text(f"state NOT IN ({_TERMINAL})")),
         Index("ix_jobs_newest", text("created_at DESC"), text("id DESC")),
         Index("ix_jobs_page", "tenant_id", text("created_at DESC"), text("id DESC")),
+        Index("ix_jobs_finished_at", "finished_at", postgresql_where=text("finished_at IS NOT NULL")),
         Index(
             "ix_jobs_succeeded",
             "tenant_id",

@@ -19,6 +19,7 @@ PARAMETER_TEXTS: Final[dict[str, str]] = {
     "bundle": FieldText("The digest of the bundle.", option="Its digest, or the beginning of it."),
     "burn_in_id": FieldText("The burn-in's id.", option="bi_…"),
     "cause": "Only GPU time of this cause.",
+    "by": "What the groups have in common; none: one group of all.",
     "checkpoint_id": FieldText(
         "The checkpoint's id.", option="Its step, its generation (step-…/gen-…) or its id (ckpt_…)."
     ),
@@ -114,6 +115,7 @@ PARAMETER_TEXTS: Final[dict[str, str]] = {
     "owner": "The person or rule that set it.",
     "parent_id": "Only tenants right below this one.",
     "path": "A file's path in the outputs.",
+    "percentile": "A percentile, 0 to 100; may be repeated. By default 50, 95 and 99.",
     "person_id": FieldText("The person's id.", option="Their name or prs_…."),
     "pinned": "Only pinned ones, or only others.",
     "prefix": "With which a file's path begins.",
@@ -122,6 +124,10 @@ PARAMETER_TEXTS: Final[dict[str, str]] = {
     "repair_id": "The repair's id.",
     "role": "Only of this role; may be repeated.",
     "secret_id": FieldText("The id of the secret.", option="Its name, such as hf-token, or sec_…."),
+    "show_figure.name": FieldText("The figure's name.", option="Its name; without one, all are listed."),
+    "show_figure.since": "Only what was then or later (RFC 3339); a day before `until` by default, by day 30 days.",
+    "show_figure.step": "A point for each hour, or for each day (UTC).",
+    "show_figure.until": "Only what was before (RFC 3339); now by default.",
     "since": "Only what was then or later (RFC 3339); of what time, the list states.",
     "site": "Only GPU time of hosts of this site.",
     "standing": "Its effective standing; may be repeated.",

@@ -170,6 +170,7 @@ class RetentionPolicy(StrictModel):
         14, description="Health and capacity of each hour. After that the first of each day (UTC) stays."
     )
     rollups_days: Days = Field(400, description="Health and capacity of each day.")
+    figures_days: Days = Field(400, description="Indicators by hour. Indicators by day are kept permanently.")
 
 
 class EvacuationPolicy(StrictModel):

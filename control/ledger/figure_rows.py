@@ -1,0 +1,67 @@
+"""Facts that are counted here, and not in SQL: summed by part and group, then rows of the figure store."""
+
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+from ledger.figures.sketch import sketch_of
+from muster.domain.ids import TenantId
+
+
+class Group(NamedTuple):
+    """What the jobs of a fact have in common. Unknown values are empty."""
+
+    tenant_id: TenantId = TenantId("")
+    tier: str = ""
+    job_class: str = ""
+    site: str = ""
+
+
+@dataclass(slots=True)
+class Part:
+    num: int = 0
+    total: float = 0.0
+    values: list[float] = field(default_factory=list)
+
+
+@dataclass(slots=True)
+class Tally:
+    """Sums by figure, part and group."""
+
+    parts: dict[tuple[str, str, Group], Part] = field(default_factory=dict)
+
+    def add(
+        self,
+        figure: str,
+        part: str,
+        group: Group,
+        *,
+        num: int = 1,
+        total: float | None = None,
+        value: float | None = None,
+    ) -> None:
+        """Add ``num`` observations. ``total``: their sum; None: one for each. ``value``: one for the sketch."""
+        known = self.parts.setdefault((figure, part, group), Part())
+        known.num += num
+        known.total += num if total is None else total
+        if value is not None:
+            known.values.append(value)
+
+
+def rows_of(tally: Tally) -> list[dict[str, Any]]:
+    """Return a row each part, without its time."""
+    return [
+        {"figure": figure, "part": part, **group._asdict(), **_measured(found)}
+        for (figure, part, group), found in sorted(tally.parts.items(), key=lambda item: item[0])
+    ]
+
+
+def _measured(part: Part) -> dict[str, Any]:
+    sketch = sketch_of(part.values)
+    return {
+        "num": part.num,
+        "total": part.total,
+        "least": sketch.least if part.values else None,
+        "most": sketch.most if part.values else None,
+        "buckets": list(sketch.buckets),
+        "counts": list(sketch.counts),
+    }
