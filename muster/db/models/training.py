@@ -75,12 +75,6 @@ class TrainingStep(Base):
             postgresql_with={"pages_per_range": 32, "autosummarize": "on"},
         ),
         Index("ix_training_steps_paced", "attempt_id", "step", postgresql_where=text("pace IS NOT NULL")),
-        Index(
-            "ix_training_steps_at",
-            "at",
-            postgresql_using="brin",
-            postgresql_with={"pages_per_range": 32, "autosummarize": "on"},
-        ),
     )
 
     attempt_id: Mapped[AttemptId] = mapped_column(ForeignKey("attempts.id"), primary_key=True)
