@@ -106,7 +106,8 @@ def drop_expired(unit: UnitOfWork, _batch: int) -> int:
     query = select(RollupRound.at).where(is_over).order_by(RollupRound.at).limit(ROUNDS_A_SWEEP)
     doomed = unit.session.scalars(query).all()
     if doomed:
-        unit.session.execute(delete(HealthRollup).where(HealthRollup.kind.in_(tuple(GroupKind)), HealthRollup.at.in_(doomed)))
+        of_any_kind = HealthRollup.kind.in_(tuple(GroupKind))  # the index begins with it
+        unit.session.execute(delete(HealthRollup).where(of_any_kind, HealthRollup.at.in_(doomed)))
         unit.session.execute(delete(RollupRound).where(RollupRound.at.in_(doomed)))
     return len(doomed)
 
