@@ -60,6 +60,8 @@ def test_a_key_and_a_page_list_the_same_jobs(stage: Stage) -> None:
         JobFilter(name_part="%"),
         JobFilter(tier="on_demand"),
         JobFilter(tier="spot"),
+        JobFilter(job_class="standard"),
+        JobFilter(job_class="production"),
         JobFilter(states=[JobState.QUEUED]),
         JobFilter(states=[JobState.CANCELLED]),
         JobFilter(tenant_id=stage.fleet.tenant_id),
