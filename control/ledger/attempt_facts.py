@@ -19,7 +19,8 @@ SELECT own.id, own.number, {in_ms("own.placed_at")}, own.job_id, own.tenant_id, 
         OR EXISTS (SELECT FROM training_ranks AS rank WHERE rank.attempt_id = own.id),
     (SELECT {in_ms("step.at")} - coalesce(step.step_s * 1000, 0)::bigint FROM training_steps AS step
         WHERE step.attempt_id = own.id ORDER BY step.step LIMIT 1),
-    (SELECT {in_ms("rank.updated_at")} FROM training_ranks AS rank WHERE rank.attempt_id = own.id AND rank.rank = 0)
+    (SELECT {in_ms("rank.updated_at")} FROM training_ranks AS rank WHERE rank.attempt_id = own.id AND rank.rank = 0),
+    (SELECT job.job_class FROM jobs AS job WHERE job.id = own.job_id)
 FROM allocations AS placed JOIN attempts AS own ON own.id = placed.attempt_id
 WHERE placed.created_at < :until AND (placed.state <> 'RELEASED' OR placed.released_at > :since)
 """  # noqa: S608  # words of ours
@@ -139,7 +140,7 @@ def _parts_of(
 
 def _attempt(row: Any, parts: _Parts, evidence: tuple[str, ...]) -> Attempt:
     own_id, _, placed_ms, job_id, tenant_id, tier, claimed_ms, running_ms, stopping_ms, ended_ms, cause = row[:11]
-    has_reports, first_step_ms, known_until_ms = row[11:]
+    has_reports, first_step_ms, known_until_ms, job_class = row[11:]
     several: dict[str, Any] = {name: tuple(values) for name, values in parts.items()}
     return Attempt(
         own_id,
@@ -147,6 +148,7 @@ def _attempt(row: Any, parts: _Parts, evidence: tuple[str, ...]) -> Attempt:
         job_id=job_id,
         tenant_id=tenant_id,
         tier=tier,
+        job_class=job_class,
         claimed_ms=claimed_ms,
         running_ms=running_ms,
         first_step_ms=first_step_ms,

@@ -12,7 +12,7 @@ from sqlalchemy import TextClause, text
 from ledger.figures.sketch import LEAST, LOG_GAMMA, ZERO
 
 KEY: Final = "figure, part, tenant_id, tier, job_class, site"
-_CLASS: Final = "coalesce(j.request ->> 'job_class', '') AS job_class"
+_CLASS: Final = "coalesce(j.job_class, '') AS job_class"
 _GROUP: Final = f"{_CLASS}, coalesce(n.labels ->> 'site', '') AS site"
 _PLACE: Final = """
     LEFT JOIN attempt_hosts h ON h.attempt_id = a.id AND h.node_rank = 0 LEFT JOIN nodes n ON n.id = h.node_id

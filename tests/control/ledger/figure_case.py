@@ -46,6 +46,7 @@ class Lived:
         *attempts: tuple[float, float | None, str | None],
         ended: float | None = None,
         tier: str = "standard",
+        job_class: str | None = None,
         tenant_id: TenantId | None = None,
         node_id: NodeId | None = None,
         **fields: Any,
@@ -67,6 +68,7 @@ class Lived:
                     updated_at=self.begin,
                     finished_at=None if ended is None else self.at(ended),
                     stored_request=fields,
+                    job_class=job_class,
                 )
             )
             unit.session.flush()

@@ -56,6 +56,7 @@ def test_an_hour_is_accounted_for_to_the_millisecond_and_closed(played: PlayedHo
     (productive,) = [entry for entry in played.entries() if entry.account == "productive"]
     assert productive.attempt_id == played.attempts[0][0]
     assert productive.tenant_id == played.fleet.tenant_id
+    assert productive.job_class == "standard", "the class of a job that names none"
     assert (productive.gpu_ms, productive.model) == ([1_800_000], "Simulated H100")
 
 
