@@ -20,7 +20,7 @@ from tests.fleet_factory import make_fleet
 from workers.control.main import SWEEP_S, TELEMETRY_S, _pressing, keepers
 
 DAY_S = 86_400
-OTHERS = {"storage_faults", "stall_reports", "line_findings", "attempt_transports", "verdicts"}
+OTHERS = {"figure_facts", "storage_faults", "stall_reports", "line_findings", "attempt_transports", "verdicts"}
 """Small tables, whose plan is the planner's choice."""
 
 
