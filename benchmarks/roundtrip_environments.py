@@ -1,9 +1,11 @@
 """An environment by its lock on hosts that have none of it: compared with `uv pip install` of the same lock.
 
 Real wheels lie in a wheelhouse, downloaded once from the package index into `.artefacts/wheelhouse`. A cold start is
-the whole of what a host's process does for a tenant with nothing in the store: bundle, claim, build in the sandbox,
-upload, copy and assembly with bytecode. uv makes a virtual environment from the same wheels and compiles the same
-bytecode, since a job cannot write it, with a cache that is empty as the build's. Both alternate.
+the whole of what a host's process does for a tenant with nothing in the store: bundle, claim, build in the sandbox with
+bytecode, archives, upload, this host's copy, and the virtual environment from it. uv makes a virtual environment from
+the same wheels with a cache that is empty as the build's, and compiles bytecode, since a job cannot write it: of all
+modules, where a build leaves out the tests that packages bring. Both alternate, with the low priority that a host's
+process has.
 """
 
 import hashlib
@@ -26,6 +28,7 @@ from benchmarks.roundtrip_plane import API, STORE, Part, Plane, end_of, shared_p
 from benchmarks.sizes import Sizes
 from muster.environments.installer import uv_path
 from muster.environments.recipe import PackageIndex
+from workers.host.content.fetch_process import NICE
 
 COLD_BAR: Final = 1.2
 WARM_BAR_S: Final = 2.0
@@ -165,7 +168,8 @@ def _install(plane: Plane, house: Path, lock: str, *words: str) -> Took:
         make = [str(uv_path()), "venv", "--no-config", "--quiet", f"--python={sys.executable}", str(venv)]
         fill = [str(uv_path()), "pip", "install", *fixed, f"--python={venv / 'bin' / 'python'}", *words]
         for command in (make, [*fill, f"--requirements={folder / LOCK}"]):
-            subprocess.run(command, env=environment, check=True)  # noqa: S603  # uv's binary
+            low = ["nice", "-n", str(NICE), *command]
+            subprocess.run(low, env=environment, check=True)  # noqa: S603  # uv's binary
 
     took = _measured(install, ())
     shutil.rmtree(folder)

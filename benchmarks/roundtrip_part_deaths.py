@@ -1,10 +1,12 @@
 """Deaths where a part of an attempt gets its environment, and where its outputs are collected."""
 
+import io
 import json
 import os
 import random
 import subprocess
 import sys
+import tarfile
 import time
 import zipfile
 from contextlib import closing
@@ -91,10 +93,10 @@ class BuildDeaths:
         """Return how many environments are given out to hosts and not whole in the store."""
         wanted = self._content()
         found = (
-            stored(self._plane, member.tenant_id, one)
+            _unpacked(stored(self._plane, member.tenant_id, one))
             for one in complete_folders(self._plane, member.tenant_id, FolderKind.ENVIRONMENT)
         )
-        return sum(one is None or _differs(one, wanted) for one in found)
+        return sum(_differs(one, wanted) for one in found)
 
     def _torn_on_host(self, order: FetchOrder, venv: Path) -> int:
         content_dir = Path(order.content_dir)
@@ -118,6 +120,17 @@ class BuildDeaths:
 
 def environment_order(index: PackageIndex) -> EnvironmentOrder:
     return EnvironmentOrder(recipe=Recipe(LOCK), build_s=BUILD_S, python=sys.executable, index=index)
+
+
+def _unpacked(archives: Content | None) -> Content:
+    """Return the files of a stored environment. None: it is not whole."""
+    found = {}
+    for content in (archives or {}).values():
+        with tarfile.open(fileobj=io.BytesIO(content), mode="r:") as archive:
+            for member in archive:
+                if (file := archive.extractfile(member)) is not None:
+                    found[member.name] = file.read()
+    return found
 
 
 def _differs(found: Content, wanted: Content) -> bool:

@@ -4,6 +4,8 @@ They bypass the client of the API: a thousand small files cost little more than 
 sent by the kernel.
 """
 
+from __future__ import annotations
+
 import http.client
 import io
 import os
@@ -16,10 +18,9 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 from urllib.parse import urlsplit
 
-from muster import documents
 from muster.content.read import changed
 from muster.content.scan import Found
 from muster.store.faults import (
@@ -30,6 +31,9 @@ from muster.store.faults import (
     StoreWrongError,
     fault_of,
 )
+
+if TYPE_CHECKING:
+    from muster import documents
 
 TRIES: Final = 5
 PAUSE_S: Final = 0.5

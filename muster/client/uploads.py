@@ -5,6 +5,8 @@ where it was, and of two at once neither needs to know of the other. A chunk is 
 bytes that do not have the digest that was signed, and files are sent without a copy of them.
 """
 
+from __future__ import annotations
+
 import io
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -12,16 +14,18 @@ from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Final, Protocol
+from typing import TYPE_CHECKING, Final, Protocol
 
-from muster import documents
 from muster.client.object_puts import ObjectSource, PutConnections
-from muster.client.rest import RestClient
 from muster.content.manifest import CHUNK_BYTES, Kind, digest_of, encode
 from muster.content.read import Bundle, open_file
 from muster.content.scan import Found
 from muster.domain.stored_content import FolderState
 from muster.store.faults import StoreError, StoreRefusedError, StoreSlowError
+
+if TYPE_CHECKING:  # a host's start of a job would wait for them
+    from muster import documents
+    from muster.client.rest import RestClient
 
 CONNECTIONS: Final = 4
 CONFIRM_BYTES: Final = 64 << 20
@@ -51,7 +55,7 @@ class FolderContent:
     source: ObjectSource
 
     @classmethod
-    def of(cls, bundle: Bundle, opened: Callable[[Found], io.FileIO]) -> "FolderContent":
+    def of(cls, bundle: Bundle, opened: Callable[[Found], io.FileIO]) -> FolderContent:
         """Return the content of a folder that was read. ``opened``: opens a file of it, as ``ObjectSource`` says."""
         manifest = encode(bundle.manifest)
         return cls(manifest, ObjectSource(opened, sources_of(bundle), {digest_of(manifest): manifest}))
@@ -104,7 +108,7 @@ class FolderUpload:
     _confirmed_s: float = 0.0
     _num_refused: int = 0
     """Rounds without an object that the store took, though addresses were given."""
-    _running: dict["Future[bool]", documents.ObjectUpload] = field(default_factory=dict)
+    _running: dict[Future[bool], documents.ObjectUpload] = field(default_factory=dict)
 
     def run(self) -> documents.BundleUpload:
         """Upload what the store lacks, and return the complete folder.

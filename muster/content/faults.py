@@ -25,6 +25,10 @@ class ManifestError(ContentError):
     """A manifest is not one, or would write outside of its folder."""
 
 
+class ArchiveError(ContentError):
+    """An archive is not one, or would write outside of its folder, or has what no folder of plain files has."""
+
+
 class DamagedError(ContentError):
     """Content does not match its digest."""
 

@@ -1,19 +1,14 @@
 """A built environment with a host's interpreter: a virtual environment of this host, which no job may write.
 
-Its files are hard links to the verified copy of the content, so an environment needs its disk space once. Bytecode is
-compiled once a host: a job cannot write it, and would compile each module at each start.
-
-The content is the tenant's, and this may run as root. So nothing of it is run here, none of its links is followed, and
-no file of it is written.
+The content is the tenant's, and this may run as root. So nothing of it is run here, and no file of it is replaced.
 """
 
 import json
 import os
 import shutil
 import subprocess
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from importlib.metadata import version as version_here
 from pathlib import Path
 from typing import Final
 
@@ -26,21 +21,26 @@ _PATIENCE_S: Final = 30.0
 HOST_PACKAGES: Final = "zz_host_packages.pth"
 """Named to be read last: the environment's own packages come first."""
 _QUESTION: Final = """
-import importlib.metadata, json, os, sys, sysconfig
+import json, os, sys, sysconfig
+if sys.argv[1:]:
+    import importlib.metadata
+    versions = {one.name.lower().replace("_", "-"): one.version for one in importlib.metadata.distributions()}
+else:
+    versions = {}
 print(json.dumps({
     "home": os.path.dirname(os.path.realpath(sys._base_executable)),
     "executable": os.path.realpath(sys._base_executable),
     "version": list(sys.version_info[:3]),
     "implementation": sys.implementation.name,
     "packages": sorted({sysconfig.get_path("purelib"), sysconfig.get_path("platlib")}),
-    "versions": {one.name.lower().replace("_", "-"): one.version for one in importlib.metadata.distributions()},
+    "versions": versions,
 }))
 """
 
 
 @dataclass(frozen=True, slots=True)
 class Interpreter:
-    """A Python of this host. ``packages``: folders of its own packages. ``versions``: their versions, by name."""
+    """A Python of this host. ``packages``: folders of its own packages. ``versions``: theirs by name, if asked."""
 
     executable: str
     home: str
@@ -55,11 +55,14 @@ class Interpreter:
         return f"{self.implementation}-{self.version[0]}.{self.version[1]}"
 
 
-def ask_interpreter(python: str) -> Interpreter:
-    """Return what an interpreter is. Raises EnvironmentFaultError: it cannot be run."""
+def ask_interpreter(python: str, *, with_versions: bool) -> Interpreter:
+    """Return what an interpreter is. ``with_versions``: read what packages it has, which takes it a while.
+
+    Raises EnvironmentFaultError: it cannot be run.
+    """
     try:
         done = subprocess.run(  # noqa: S603  # the operator's interpreter, isolated from the caller's variables
-            [python, "-I", "-c", _QUESTION],
+            [python, "-I", "-c", _QUESTION, *(["versions"] if with_versions else [])],
             stdin=subprocess.DEVNULL,
             capture_output=True,
             timeout=_PATIENCE_S,
@@ -110,31 +113,31 @@ def _is_same(found: str, locked: str) -> bool:
         return found == locked
 
 
-def assemble(content: Path, target: Path, interpreter: Interpreter, *, has_host_packages: bool) -> None:
-    """Make ``target`` a virtual environment from the built environment ``content``; it appears whole.
+def assemble(
+    unpack: Callable[[Path], None], target: Path, interpreter: Interpreter, *, has_host_packages: bool
+) -> None:
+    """Make ``target`` a virtual environment from the files of a built environment; it appears whole.
 
+    ``unpack``: writes them into a folder: plain files that nothing else shares, and no links.
     ``has_host_packages``: what the environment lacks is found among the packages of the host's interpreter.
 
     Raises:
-        EnvironmentFaultError: it was built for another version of Python, or has a link, or a file of an interpreter.
+        EnvironmentFaultError: it was built for another version of Python, or has a file of an interpreter.
         FileExistsError: ``target`` exists.
         OSError: it cannot be written.
     """
     if target.exists():
         raise FileExistsError(f"{target} exists")
-    library = f"lib/python{interpreter.version[0]}.{interpreter.version[1]}"
-    if not (content / library).is_dir():
-        built_for = ", ".join(sorted(path.name for path in content.glob("lib/python*"))) or "no Python"
-        raise EnvironmentFaultError(f"the environment was built for {built_for}, and this host has {interpreter.name}")
     draft = target.with_name(f".{target.name}.{os.getpid()}")
     _remove(draft)
     try:
-        _link_folder(content, draft)
+        draft.mkdir(mode=0o755, parents=True)
+        unpack(draft)
+        library = _library_in(draft, interpreter)
         _add_interpreter(draft, interpreter)
         if has_host_packages:
             lines = "".join(f"import site; site.addsitedir({folder!r})\n" for folder in interpreter.packages)
-            _write_new(draft / library / "site-packages" / HOST_PACKAGES, lines)
-        _compile(draft, interpreter)
+            _write_new(library / "site-packages" / HOST_PACKAGES, lines)
         _close(draft)
         draft.rename(target)
     except BaseException:
@@ -142,29 +145,13 @@ def assemble(content: Path, target: Path, interpreter: Interpreter, *, has_host_
         raise
 
 
-def _link_folder(source: Path, target: Path) -> None:
-    """Write ``target`` with the folders of ``source`` and a hard link for each file; a copy where none can be made."""
-    if link := link_in(source):
-        raise EnvironmentFaultError(f"the environment has a link, {link}, and wheels have none")
-    for root, _, names in os.walk(source):
-        there = target / Path(root).relative_to(source)
-        there.mkdir(mode=0o755, parents=True, exist_ok=True)
-        for name in names:
-            path = Path(root) / name
-            try:
-                (there / name).hardlink_to(path)
-            except OSError:
-                shutil.copy2(path, there / name)
-
-
-def link_in(folder: Path) -> str | None:
-    """Return the path of a symbolic link in a folder, if there is one."""
-    for root, folders, names in os.walk(folder):
-        for name in (*names, *folders):
-            path = Path(root) / name
-            if path.is_symlink():
-                return path.relative_to(folder).as_posix()
-    return None
+def _library_in(venv: Path, interpreter: Interpreter) -> Path:
+    """Return the folder of the packages for the interpreter. Raises EnvironmentFaultError: they are for another one."""
+    library = venv / "lib" / f"python{interpreter.version[0]}.{interpreter.version[1]}"
+    if not library.is_dir():
+        built_for = ", ".join(sorted(path.name for path in venv.glob("lib/python*"))) or "no Python"
+        raise EnvironmentFaultError(f"the environment was built for {built_for}, and this host has {interpreter.name}")
+    return library
 
 
 def interpreter_names(version: tuple[int, int, int]) -> tuple[str, str, str]:
@@ -173,6 +160,8 @@ def interpreter_names(version: tuple[int, int, int]) -> tuple[str, str, str]:
 
 
 def _add_interpreter(venv: Path, interpreter: Interpreter) -> None:
+    from importlib.metadata import version  # noqa: PLC0415  # slow, and a start from what is here needs none
+
     scripts = venv / "bin"
     scripts.mkdir(mode=0o755, exist_ok=True)
     first, *others = interpreter_names(interpreter.version)
@@ -186,39 +175,18 @@ def _add_interpreter(venv: Path, interpreter: Interpreter) -> None:
         f"home = {interpreter.home}",
         "include-system-site-packages = false",
         f"version = {'.'.join(map(str, interpreter.version))}",
-        f"made-by = muster {version_here('muster')}",
+        f"made-by = muster {version('muster')}",
     )
     _write_new(venv / "pyvenv.cfg", "".join(f"{line}\n" for line in lines))
 
 
 def _write_new(path: Path, text: str) -> None:
-    """Write a file that is not there: one of the content may be a hard link to the host's copy."""
+    """Write a file that is not there: none of the environment is replaced."""
     try:
         with path.open("x") as file:
             file.write(text)
     except FileExistsError as error:
         raise EnvironmentFaultError(f"the environment has a file {path.name}, which the host writes") from error
-
-
-def _compile(venv: Path, interpreter: Interpreter) -> None:
-    """Compile all modules, on all CPUs of this process.
-
-    Python trusts the result unseen, because only this host can change source or bytecode.
-
-    Without ``site`` (``-S``): it would run lines of the environment's ``.pth`` files with our rights. Source that no
-    Python can compile, as templates and tests of packages have, is left as it is.
-    """
-    command = [
-        interpreter.executable,
-        "-I",
-        "-S",
-        "-m",
-        "compileall",
-        "-qq",
-        "-j0",
-        "--invalidation-mode=unchecked-hash",
-    ]
-    subprocess.run([*command, str(venv / "lib")], stdin=subprocess.DEVNULL, capture_output=True, check=False)  # noqa: S603  # our own words
 
 
 def _close(venv: Path) -> None:

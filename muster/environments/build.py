@@ -1,19 +1,22 @@
 """Build of an environment: its installed packages as a folder that is the same on each host.
 
 The folder holds what a virtual environment has of its packages, and nothing of the host: no interpreter, no path.
-``assemble`` puts a host's interpreter to it.
+``assemble`` puts a host's interpreter to it. Bytecode is compiled here, once for all hosts: a job cannot write it, and
+would compile each module at each start.
 """
 
+import contextlib
 import os
 import re
 import shutil
+import subprocess
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
 from packaging.utils import canonicalize_name
 
-from muster.environments.assemble import HOST_PACKAGES, link_in
+from muster.environments.assemble import HOST_PACKAGES
 from muster.environments.faults import BuildFaultError, LockFaultError
 from muster.environments.installer import Installer
 from muster.environments.lock_file import Lock, LockKind, is_from_host, read_lock, requirement_lines
@@ -22,6 +25,7 @@ from muster.environments.recipe import PackageIndex, Recipe
 PROJECT_FILE: Final = "pyproject.toml"
 _HOST_FILES: Final = frozenset({"pyvenv.cfg", ".gitignore", ".lock", "CACHEDIR.TAG", "lib64"})
 _SHELL_FILES: Final = frozenset({"deactivate.bat", "pydoc.bat"})
+_COMPILING: Final = Path(__file__).with_name("compiling.py")
 _INTERPRETER: Final = re.compile(r"python(3(\.[0-9]+)?)?")
 
 
@@ -32,7 +36,6 @@ class Built:
     lock: Lock
     num_installed: int
     num_from_host: int
-    num_bytes: int
 
 
 def build(
@@ -78,11 +81,11 @@ def build(
                 installer.install(venv, requirements, recipe, lock)
         _strip(venv)
         _check_content(venv)
-        num_bytes = sum(path.lstat().st_size for path in venv.rglob("*"))
+        _compile(venv, python, within_s)
         venv.rename(target)
     finally:
         shutil.rmtree(draft, ignore_errors=True)
-    return Built(lock, len(kept), dropped, num_bytes)
+    return Built(lock, len(kept), dropped)
 
 
 def _lock_path(work: Path, recipe: Recipe) -> Path:
@@ -117,7 +120,7 @@ def _name_of(line: str) -> str:
 
 def _check_content(venv: Path) -> None:
     """Raise BuildFaultError if packages have installed what no host could assemble."""
-    if link := link_in(venv):
+    if link := _link_in(venv):
         raise BuildFaultError(f"a package installs a link, {link}, and wheels have none")
     taken = [path.name for path in (venv / "bin").iterdir() if _INTERPRETER.fullmatch(path.name)]
     if taken:
@@ -133,3 +136,26 @@ def _strip(venv: Path) -> None:
     for path in list((venv / "bin").iterdir()):
         if path.is_symlink() or path.name.startswith("activate") or path.name in _SHELL_FILES:
             path.unlink()
+
+
+def _link_in(folder: Path) -> str | None:
+    """Return the path of a symbolic link in a folder, if there is one."""
+    pending = [str(folder)]
+    while pending:
+        with os.scandir(pending.pop()) as listing:
+            for child in listing:
+                if child.is_symlink():
+                    return Path(child.path).relative_to(folder).as_posix()
+                if child.is_dir():
+                    pending.append(child.path)
+    return None
+
+
+def _compile(venv: Path, python: str, within_s: float) -> None:
+    """Compile all modules for the interpreter. Without ``site`` (``-S``), which runs lines of ``.pth`` files.
+
+    An environment without some of its bytecode is right, and slower.
+    """
+    command = [python, "-I", "-S", str(_COMPILING), str(venv / "lib")]
+    with contextlib.suppress(subprocess.TimeoutExpired):
+        subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, check=False, timeout=within_s)  # noqa: S603  # our own words

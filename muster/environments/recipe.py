@@ -10,7 +10,7 @@ SourceBuilds = Literal["isolated", "anywhere", "never"]
 """Where source distributions are built, which runs their code: only where the host cuts them off, as a user of their
 own in a network of their own; wherever a job allows it; nowhere.
 """
-_FORMAT: Final = 1
+_FORMAT: Final = 2
 """Version of the stored form: another one builds each environment again."""
 
 

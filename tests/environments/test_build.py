@@ -1,8 +1,10 @@
 """Environments are built by the real installer from wheels on this machine, and run by this machine's Python."""
 
 import os
+import shutil
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -41,13 +43,32 @@ def house(tmp_path: Path) -> PackageIndex:
 
 @pytest.fixture(scope="module")
 def interpreter() -> Interpreter:
-    return ask_interpreter(sys.executable)
+    return ask_interpreter(sys.executable, with_versions=True)
+
+
+def copied(content: Path) -> Callable[[Path], None]:
+    """Return what fills an environment with the files of a folder."""
+
+    def fill(draft: Path) -> None:
+        shutil.copytree(content, draft, symlinks=True, dirs_exist_ok=True)
+
+    return fill
 
 
 def ran(*command: str | Path, variables: dict[str, str] | None = None) -> str:
     done = subprocess.run(list(map(str, command)), capture_output=True, text=True, check=False, env=variables)
     assert done.returncode == 0, done.stderr
     return done.stdout.strip()
+
+
+def assert_is_compiled(venv: Path, name: str) -> None:
+    """Check that a program imports the stored bytecode, and that its code knows the environment's own path."""
+    code = f"import {name}; print({name}.main.__code__.co_filename)"
+    command = [str(venv / "bin" / "python"), "-v", "-c", code]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    [module] = venv.glob(f"lib/*/site-packages/{name}/__init__.py")
+    assert f".pyc matches {module}" in done.stderr, "each start would compile"
+    assert done.stdout == f"{module}\n"
 
 
 def test_a_built_environment_runs_in_any_place_and_no_job_can_write_it(
@@ -62,18 +83,16 @@ def test_a_built_environment_runs_in_any_place_and_no_job_can_write_it(
     content = tmp_path / "built"
     paths = {path.relative_to(content).as_posix() for path in content.rglob("*") if not path.is_dir()}
     assert {path for path in paths if path.startswith("bin/")} == {"bin/say-alpha"}
-    here = str(tmp_path).encode()
+    here = str(tmp_path).encode()  # also the bytecode's
     assert not [path for path in paths if here in (content / path).read_bytes()], "it names a path of its builder"
 
     venv = tmp_path / "elsewhere" / "venv"
     venv.parent.mkdir()
-    assemble(content, venv, interpreter, has_host_packages=False)
+    assemble(copied(content), venv, interpreter, has_host_packages=False)
     assert ran(venv / "bin" / "say-alpha", variables={"PATH": "/usr/bin:/bin"}) == "alpha 1.0"
     assert ran(venv / "bin" / "python", "-c", "import beta, sys; print(beta.VERSION, sys.prefix)") == f"1.5 {venv}"
     assert ran(venv / "bin" / "python", "-c", "import beta; print(beta.__cached__)").startswith(str(venv))
-    library = f"lib/python{interpreter.version[0]}.{interpreter.version[1]}/site-packages/beta"
-    assert (venv / library / "__init__.py").stat().st_ino == (content / library / "__init__.py").stat().st_ino
-    assert list((venv / library / "__pycache__").iterdir()), "each start would compile"
+    assert_is_compiled(venv, "beta")
     assert not any(path.stat().st_mode & 0o022 for path in venv.rglob("*") if path.is_dir())
 
 
@@ -193,7 +212,7 @@ def test_a_package_of_the_host_is_not_fetched_and_is_found(tmp_path: Path, inter
     found = built(tmp_path, text, house(tmp_path), recipe)
     assert (found.num_installed, found.num_from_host) == (1, 1)
     check_host_packages(found.lock, recipe.from_host, interpreter)
-    assemble(tmp_path / "built", tmp_path / "venv", interpreter, has_host_packages=True)
+    assemble(copied(tmp_path / "built"), tmp_path / "venv", interpreter, has_host_packages=True)
     find = "import importlib.util as find; import alpha; print(find.find_spec('torch').origin)"
     assert "torch" in ran(tmp_path / "venv" / "bin" / "python", "-c", find)
 
@@ -211,7 +230,7 @@ def test_the_hosts_package_must_be_the_locked_version(interpreter: Interpreter) 
 def test_an_environment_of_another_python_is_refused(tmp_path: Path, interpreter: Interpreter) -> None:
     (tmp_path / "built" / "lib" / "python3.7").mkdir(parents=True)
     with pytest.raises(EnvironmentFaultError, match=r"was built for python3\.7, and this host has cpython-3"):
-        assemble(tmp_path / "built", tmp_path / "venv", interpreter, has_host_packages=False)
+        assemble(copied(tmp_path / "built"), tmp_path / "venv", interpreter, has_host_packages=False)
     assert not (tmp_path / "venv").exists()
 
 
@@ -237,7 +256,7 @@ def test_assembling_runs_nothing_of_the_environment(tmp_path: Path, interpreter:
     wheel = make_wheel(tmp_path / "house", "alpha", files={"alpha.pth": line})
     built(tmp_path, locked(wheel), house(tmp_path))
     assert ran_at.exists() is False
-    assemble(tmp_path / "built", tmp_path / "venv", interpreter, has_host_packages=True)
+    assemble(copied(tmp_path / "built"), tmp_path / "venv", interpreter, has_host_packages=True)
     assert ran_at.exists() is False
     ran(tmp_path / "venv" / "bin" / "python", "-c", "import alpha")
     assert ran_at.exists(), "the program itself runs it"
@@ -255,21 +274,9 @@ def test_a_file_in_the_place_of_the_hosts_is_refused(
     (content / "bin").mkdir()
     (content / "bin" / script).write_text("another's")
     with pytest.raises(EnvironmentFaultError, match=words):
-        assemble(content, tmp_path / "venv", interpreter, has_host_packages=False)
+        assemble(copied(content), tmp_path / "venv", interpreter, has_host_packages=False)
     assert (content / "bin" / script).read_text() == "another's"
     assert not (tmp_path / "venv").exists()
-
-
-@pytest.mark.parametrize("place", ["bin", "lib/python3.11/site-packages", "lib/python3.11/site-packages/__pycache__"])
-def test_no_link_of_an_environment_is_followed(tmp_path: Path, interpreter: Interpreter, place: str) -> None:
-    content, outside = tmp_path / "built", tmp_path / "outside"
-    outside.mkdir()
-    (content / "lib" / f"python{interpreter.version[0]}.{interpreter.version[1]}").mkdir(parents=True)
-    (content / place).parent.mkdir(parents=True, exist_ok=True)
-    (content / place).symlink_to(outside)
-    with pytest.raises(EnvironmentFaultError, match=f"has a link, {place}"):
-        assemble(content, tmp_path / "venv", interpreter, has_host_packages=True)
-    assert list(outside.iterdir()) == []
 
 
 def test_a_package_that_brings_an_interpreter_cannot_be_built(tmp_path: Path) -> None:

@@ -1,5 +1,8 @@
 """Virtual environments of this host, each assembled once from the copy of a built environment, and its removal.
 
+The copy has archives, and an environment the files that were unpacked from them. Whenever the copy is read again, so
+are they: an environment counts for no longer than a copy does.
+
 One is in ``environments/TENANT``, which programs reach and cannot list, as ``DIGEST.NUMBER``: another number with each
 assembly, so that a program which runs keeps the one that it began with. It counts while there is a record of this boot
 with the state of each file: a crash may lose what was not on the disk yet.
@@ -14,16 +17,19 @@ import hashlib
 import os
 import shutil
 import stat
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 import msgspec
 
+from muster.content.archives import is_unpacked, unpack
 from muster.durable import write_durably
 from workers.host.content.failpoints import AFTER_ASSEMBLY, failpoint
-from workers.host.content.places import ENVIRONMENTS, Place
-from workers.host.supervisor.files import CLEAN, boottime_ns, kernel_boot_id, read_json
+from workers.host.content.places import ENVIRONMENTS, READ_AGAIN_S, Place
+from workers.host.supervisor.files import CLEAN, NS_PER_S, boottime_ns, kernel_boot_id, read_json
 
 if TYPE_CHECKING:
     from muster.environments.assemble import Interpreter
@@ -37,43 +43,74 @@ FileState = tuple[int, int, int, int, int]
 
 
 class _Record(msgspec.Struct, frozen=True):
-    """``copy``: digest of the states of the copy's files. ``files``: of the environment's, by path."""
+    """``copy``: digest of the states of the copy's files. ``files``: of the environment's, by path.
+
+    ``read_at_ns``: when each byte of them was last written, or compared with the copy.
+    """
 
     name: str
     boot_id: str
     interpreter: str
     copy: str
     files: dict[str, FileState]
+    read_at_ns: int
 
 
-def environment_for(place: Place, interpreter: Interpreter, *, has_host_packages: bool, attempt: Path) -> Path:
-    """Return the environment of the copy, which is whole; assemble it if there is none. Note that the attempt uses it.
+@dataclass(frozen=True, slots=True)
+class Assembling:
+    """What an environment is assembled from: the archives of a copy, which is whole. ``make_room``: on the disk."""
 
-    The caller has locked the place alone.
+    place: Place
+    archives: Sequence[Path]
+    interpreter: Interpreter
+    has_host_packages: bool
+    make_room: Callable[[], None]
 
-    Raises:
-        EnvironmentFaultError: it was built for another Python, or holds what no environment may.
-        OSError: the disk fails.
-    """
-    ending = _WITH_HOST if has_host_packages else _OWN
-    folder = _folder_of(place)
-    record = _record_of(place, ending)
-    if record is not None and _is_as_made(record, place, folder, interpreter):
-        _note_use(attempt, folder / record.name)
-        return folder / record.name
-    _make_folder(folder)
-    target = folder / f"{place.digest}.{boottime_ns()}"
-    _note_use(attempt, target)
-    _remove_unused(place)
-    from muster.environments.assemble import assemble  # noqa: PLC0415  # a start without an environment needs none of it
+    def made(self, attempt: Path) -> Path:
+        """Return the environment; assemble it if there is none. Note that the attempt uses it.
 
-    assemble(place.copy, target, interpreter, has_host_packages=has_host_packages)
-    failpoint(AFTER_ASSEMBLY)
-    made = _Record(
-        target.name, kernel_boot_id(), _name_of(interpreter), _state_of_copy(place), dict(_states_in(target))
-    )
-    write_durably(place.file(ending), msgspec.msgpack.encode(made))
-    return target
+        The caller has locked the place alone.
+
+        Raises:
+            EnvironmentFaultError: it was built for another Python, or holds what no environment may.
+            ArchiveError: the copy has no archives.
+            NoRoomError: the disk is full.
+            OSError: the disk fails.
+        """
+        ending = _WITH_HOST if self.has_host_packages else _OWN
+        folder = _folder_of(self.place)
+        record = _record_of(self.place, ending)
+        if record is not None and self._counts(record, folder):
+            _note_use(attempt, folder / record.name)
+            return folder / record.name
+        self.make_room()
+        _make_folder(folder)
+        target = folder / f"{self.place.digest}.{boottime_ns()}"
+        _note_use(attempt, target)
+        _remove_unused(self.place)
+        from muster.environments.assemble import assemble  # noqa: PLC0415  # a start without an environment needs none of it
+
+        assemble(partial(unpack, self.archives), target, self.interpreter, has_host_packages=self.has_host_packages)
+        failpoint(AFTER_ASSEMBLY)
+        self._note(target, ending)
+        return target
+
+    def _counts(self, record: _Record, folder: Path) -> bool:
+        """Return whether the environment is as it was made; read all of it again if that is long ago."""
+        if not _is_as_made(record, self.place, folder, self.interpreter):
+            return False
+        if boottime_ns() - record.read_at_ns <= READ_AGAIN_S * NS_PER_S:
+            return True
+        target = folder / record.name
+        if not is_unpacked(self.archives, target):
+            return False
+        self._note(target, _WITH_HOST if self.has_host_packages else _OWN)
+        return True
+
+    def _note(self, target: Path, ending: str) -> None:
+        name, copy = _name_of(self.interpreter), _state_of_copy(self.place)
+        made = _Record(target.name, kernel_boot_id(), name, copy, dict(_states_in(target)), boottime_ns())
+        write_durably(self.place.file(ending), msgspec.msgpack.encode(made))
 
 
 def is_in_use(place: Place) -> bool:

@@ -21,7 +21,7 @@ from workers.host.content.environment_build import BuildEnd
 from workers.host.content.faults import NotBuiltError
 from workers.host.content.fetch_order import FetchOrder
 from workers.host.content.places import BUILD
-from workers.host.content.removal import remove_work_folder
+from workers.host.content.removal import remove_work_folder, set_aside_to_remove
 from workers.host.supervisor import children
 from workers.host.supervisor.cgroup.group import Group
 from workers.host.supervisor.kernel import adopt_orphans
@@ -118,7 +118,7 @@ class Building:
         if self._network is not None:
             self._network.__exit__()
         os.close(self._output)
-        remove_work_folder(self._root)
+        set_aside_to_remove(self._root)  # the host's keeper removes its thousands of files, and no program waits
 
     def is_over(self) -> bool:
         self._codes.update(reap_children())
@@ -153,6 +153,11 @@ class Building:
     def content(self) -> Path:
         """What was built, once the build has ended well."""
         return built_in(self._own)
+
+    @property
+    def closed(self) -> Path:
+        """A folder for what is made of it, once the build has ended. No program reaches it."""
+        return self._own.parent
 
     def log(self) -> str:
         """Return the end of its log."""

@@ -26,10 +26,9 @@ from workers.host.content.chunks import files_of
 from workers.host.content.drafts import FILE_MODES
 from workers.host.content.failpoints import AFTER_PUBLISH, BEFORE_PUBLISH, failpoint
 from workers.host.content.faults import NoRoomError
-from workers.host.content.places import Place, room_of
+from workers.host.content.places import READ_AGAIN_S, Place, room_of
 from workers.host.supervisor.files import NS_PER_S, boottime_ns, kernel_boot_id
 
-READ_AGAIN_S: Final = 24 * 3600
 _ENDING: Final = ".copy"
 _GONE: Final = ".gone"
 
@@ -116,7 +115,9 @@ def publish(place: Place, manifest: Manifest) -> None:
     failpoint(AFTER_PUBLISH)
     note(
         place,
-        CopyRecord(num_bytes=manifest.num_bytes, is_whole=True, boot_id=kernel_boot_id(), read_at_ns=boottime_ns()),
+        CopyRecord(
+            num_bytes=place.bytes_of(manifest), is_whole=True, boot_id=kernel_boot_id(), read_at_ns=boottime_ns()
+        ),
     )
 
 
@@ -198,7 +199,7 @@ def _require_free(folder: Path, num_bytes: int, least_free: int) -> None:
 
 def reopen(place: Place, manifest: Manifest) -> None:
     """Make a copy that may be damaged a draft again, in place of an older draft. The caller has locked it alone."""
-    note(place, CopyRecord(num_bytes=manifest.num_bytes))
+    note(place, CopyRecord(num_bytes=place.bytes_of(manifest)))
     _set_aside(place.draft)
     place.copy.rename(place.draft)
     place.draft.chmod(0o700)

@@ -11,7 +11,8 @@ from functools import partial
 from pathlib import Path
 from typing import Final
 
-from muster.content.faults import DamagedError
+from muster.content.archives import pack
+from muster.content.faults import ArchiveError, DamagedError
 from muster.content.manifest import Manifest, encode
 from muster.content.read import Bundle
 from muster.content.scan import Limits as ScanLimits
@@ -23,17 +24,20 @@ from muster.environments.lock_file import MAX_LOCK_BYTES, LockKind, parse_lock
 from muster.environments.recipe import PackageIndex, environment_key
 from muster.wire.content import EnvironmentAnswer
 from workers.host.content import copies
-from workers.host.content.assembled import environment_for
+from workers.host.content.assembled import Assembling
 from workers.host.content.build_network import network_for
 from workers.host.content.building import Building, Step, built_in, log_in
+from workers.host.content.chunks import files_of, wrong_chunks
 from workers.host.content.environment_build import BuildOrder
-from workers.host.content.faults import BrokenBuildError, LostObjectError, NotBuiltError
+from workers.host.content.faults import BrokenBuildError, BrokenBundleError, LostObjectError, NotBuiltError
 from workers.host.content.fetch_order import EnvironmentKey, EnvironmentOrder, FetchOrder, Progress
 from workers.host.content.places import Place
 from workers.host.content.shared_build import Plane, SharedBuild
 from workers.host.content.whole_copy import Limits, WholeCopy
 
 _NUM_TRIES: Final = 3
+_PACKAGE_DEPTH: Final = 4
+"""Parts of a path such as ``lib/python3.11/site-packages/numpy``."""
 _UMASK: Final = 0o022
 """Jobs read what is assembled, whatever the host worker's own mask."""
 _ALL: Final = ScanLimits(max_bytes=1 << 50, max_files=10_000_000)
@@ -59,7 +63,9 @@ class EnvironmentMaking(SharedBuild[Path]):
             raise NotBuiltError(str(fault)) from fault
 
     def _key(self) -> EnvironmentKey:
-        self._interpreter = ask_interpreter(self._environment.python)
+        self._interpreter = ask_interpreter(
+            self._environment.python, with_versions=bool(self._environment.recipe.from_host)
+        )
         self._files = self._recipe_files()
         self._check_host()
         lock, project = self._environment.recipe.lock, _project_of(self._environment.recipe.lock)
@@ -109,8 +115,13 @@ class EnvironmentMaking(SharedBuild[Path]):
         index = given.index if network is None else network.index_in(given.index)
         return Building(self._order, partial(_step, given, index, within_s), self._files, network)
 
+    def _stored_form(self, building: Building) -> Path:
+        packed = building.closed / "packed"
+        pack(building.content, packed, _package_of)
+        return packed
+
     def _uploaded(self, key: EnvironmentKey, folder: Path, content: Bundle) -> Path:
-        # This host's own copy and bytecode take as long as the upload, and need nothing of it.
+        # This host's own environment needs nothing of the upload.
         threads = ThreadPoolExecutor(1, thread_name_prefix="upload")
         try:
             uploading = threads.submit(self._plane.upload, key, folder, content)
@@ -130,17 +141,33 @@ class EnvironmentMaking(SharedBuild[Path]):
         limits = Limits(order.cache_bytes, order.free_bytes)
         source = self._plane.source(digest) if built is None else built
         near = None if built is None else (built.folder, built.of)
-        copy = WholeCopy(place, source, limits, (self._bundle(),), near=near)
-        attempt = Path(order.attempts_dir) / order.part_id
+        copy = WholeCopy(place, source, limits, (self._bundle(),), near=near, may_link=True)
         for _ in range(_NUM_TRIES):
             manifest = copy.made()
             with place.locked(alone=True):
-                if copies.is_as_read(place, manifest):
-                    has_host_packages = bool(self._environment.recipe.from_host)
-                    return environment_for(
-                        place, self._interpreter, has_host_packages=has_host_packages, attempt=attempt
-                    )
+                if copies.is_as_read(place, manifest) and (made := self._made_of(place, manifest)) is not None:
+                    return made
         raise DamagedError(f"the copy of the environment {digest[:12]} on this host changes while it is read")
+
+    def _made_of(self, place: Place, manifest: Manifest) -> Path | None:
+        """Return the environment of the copy, which the caller has locked alone. None: the copy is damaged."""
+        make_room = partial(
+            copies.make_free,
+            place,
+            manifest.num_bytes,
+            least_free=self._order.free_bytes,
+            used=(self._bundle(),),
+        )
+        has_host_packages = bool(self._environment.recipe.from_host)
+        archives = {place.copy / entry.path: entry for entry in files_of(manifest)}
+        assembling = Assembling(place, tuple(archives), self._interpreter, has_host_packages, make_room)
+        try:
+            return assembling.made(Path(self._order.attempts_dir) / self._order.part_id)
+        except ArchiveError as fault:
+            if any(wrong_chunks(entry, path) for path, entry in archives.items()):
+                copies.note(place, copies.CopyRecord(num_bytes=place.bytes_of(manifest)))
+                return None
+            raise BrokenBundleError(f"the environment cannot be used: {fault}") from fault
 
 
 def _step(given: EnvironmentOrder, index: PackageIndex, within_s: float, own: Path) -> Step:
@@ -173,6 +200,12 @@ class _Near:
         del save
         if lacking:
             raise DamagedError(f"{len(lacking)} chunks of the environment have changed since it was built")
+
+
+def _package_of(path: str) -> str | None:
+    """Return the package to which a file of an environment belongs."""
+    parts = path.split("/")
+    return parts[_PACKAGE_DEPTH - 1] if len(parts) > _PACKAGE_DEPTH else None
 
 
 def _project_of(lock: str) -> str | None:

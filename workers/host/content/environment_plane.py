@@ -1,13 +1,16 @@
 """Questions of one attempt about its environment, or the bundle of its commit, over HTTP."""
 
+import io
 from functools import partial
 from pathlib import Path
 
 from muster.client.transport import Problem, UnreachableError
 from muster.client.uploads import FolderContent
 from muster.content.faults import FolderError
-from muster.content.read import Bundle, open_file
+from muster.content.read import Bundle
+from muster.content.scan import Found
 from muster.domain.stored_content import FolderKind
+from muster.plain_files import open_plain
 from muster.wire.content import MAX_FAILURE_WORDS, EnvironmentAnswer, EnvironmentFailure, EnvironmentRequest
 from muster.wire.host import PROTOCOL_VERSION
 from workers.host.content.control_plane import ContentSource, answered, open_client
@@ -68,9 +71,14 @@ class BuildPlane:
         sender = PartFolder(self._client, order.part_id, order.fence, self._kind.value, key.text)
         note = self._progress.note_failure
         try:
-            HostUpload(sender, FolderContent.of(content, partial(open_file, folder)), order.certificates, note).run()
+            HostUpload(sender, FolderContent.of(content, partial(_opened, folder)), order.certificates, note).run()
         except (UploadEndedError, FolderError) as fault:
             raise NotBuiltError(f"it is built and cannot be stored: {fault}") from fault
 
     def source(self, digest: str) -> Source:
         return ContentSource(self._order, self._progress, digest, self._kind)
+
+
+def _opened(folder: Path, found: Found) -> io.FileIO:
+    """Open a file of a closed folder, which no one writes. Its change time is no longer what it was: it has a link."""
+    return io.FileIO(open_plain(folder / found.path))

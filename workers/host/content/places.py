@@ -8,8 +8,8 @@ Of each bundle ``TENANT/DIGEST`` is the copy, and next to it:
     DIGEST.draft       a folder: the copy that is being fetched
     DIGEST.lock        locked alone to change the copy, shared to read it; its time is that of the last use
 
-Of an environment ``DIGEST.env`` is the copy, and all names begin so. ``DIGEST.env.own`` and ``DIGEST.env.host`` record
-what was assembled from it (``assembled``).
+Of an environment ``DIGEST.env`` is the copy, with archives, and all names begin so. ``DIGEST.env.own`` and
+``DIGEST.env.host`` record what was assembled from it (``assembled``).
 """
 
 import contextlib
@@ -20,6 +20,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, Self
 
+from muster.content.manifest import Manifest
 from muster.domain.stored_content import FolderKind
 
 WORK: Final = "work"
@@ -36,6 +37,8 @@ SET_ASIDE: Final = "set_aside"
 """Folder in the state folder: outputs of ended attempts, and copies of outputs, until they are uploaded."""
 CONTENT: Final = "content"
 """Folder in the state folder: the copies."""
+READ_AGAIN_S: Final = 24 * 3600
+"""What is on the disk counts for so long after it was read, byte by byte."""
 _ROOM_LOCK: Final = "room.lock"
 _ENVIRONMENT: Final = ".env"
 
@@ -82,6 +85,10 @@ class Place:
                 yield True
         except BlockingIOError:
             yield False
+
+    def bytes_of(self, manifest: Manifest) -> int:
+        """Return the bytes that the disk needs for it: an environment's archives are unpacked next to the copy."""
+        return manifest.num_bytes * (2 if self.kind is FolderKind.ENVIRONMENT else 1)
 
     def note_use(self) -> None:
         os.utime(self.file("lock"))

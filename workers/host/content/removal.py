@@ -25,10 +25,16 @@ def remove_work_folder(folder: Path) -> None:
 
     Raises OSError: a part remains, under another name: ``sweep_removed`` removes it later.
     """
-    if folder.parent.name not in _REMOVABLE:
-        raise ValueError(f"{folder} is no folder of a program's files")
+    _require_removable(folder)
     with suppress(FileNotFoundError), _opened(folder.parent) as work, _removed_of(folder.parent.parent) as removed:
         _remove(_moved(folder.name, work, removed), removed)
+
+
+def set_aside_to_remove(folder: Path) -> None:
+    """Take a folder, as ``remove_work_folder`` does, and leave its removal to ``sweep_removed``."""
+    _require_removable(folder)
+    with suppress(FileNotFoundError), _opened(folder.parent) as work, _removed_of(folder.parent.parent) as removed:
+        _moved(folder.name, work, removed)
 
 
 def sweep_removed(state_dir: Path) -> None:
@@ -36,6 +42,11 @@ def sweep_removed(state_dir: Path) -> None:
     with _removed_of(state_dir) as removed:
         for name in os.listdir(removed):  # noqa: PTH208  # a descriptor
             _remove(name, removed)
+
+
+def _require_removable(folder: Path) -> None:
+    if folder.parent.name not in _REMOVABLE:
+        raise ValueError(f"{folder} is no folder of a program's files")
 
 
 @contextmanager

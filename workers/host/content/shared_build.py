@@ -24,7 +24,7 @@ from workers.host.content.whole_copy import FULL, Source
 
 FIRST_PAUSE_S: Final = 0.5
 LONGEST_PAUSE_S: Final = 10.0
-_POLL_S: Final = 0.05
+_POLL_S: Final = 0.02
 Made = TypeVar("Made")
 
 
@@ -90,6 +90,10 @@ class SharedBuild(ABC, Generic[Made]):
     @abstractmethod
     def _begun(self, answer: EnvironmentAnswer, within_s: float) -> Building:
         """Start the build. Raises NotBuiltError, BrokenBuildError."""
+
+    def _stored_form(self, building: Building) -> Path:
+        """Return the folder that is stored of what was built. Raises FolderError: it cannot be stored."""
+        return building.content
 
     @abstractmethod
     def _uploaded(self, key: EnvironmentKey, folder: Path, content: Bundle) -> Made:
@@ -157,15 +161,16 @@ class SharedBuild(ABC, Generic[Made]):
     def _stored(self, key: EnvironmentKey, building: Building) -> Made | None:
         with self._reported(key, building.log):
             try:
-                content = read_folder(building.content, limits=self._limits(), takes_all=True)
+                folder = self._stored_form(building)
+                content = read_folder(folder, limits=self._limits(), takes_all=True)
             except FolderError as fault:
                 raise BrokenBuildError(f"{self.UNFIT}: {fault}") from fault
-            made = self._uploaded(key, building.content, content)
+            made = self._uploaded(key, folder, content)
         failpoint(AFTER_UPLOAD)
         answer = self._plane.ask(key, built=content.digest)
         if answer.state != "built" or answer.digest != content.digest:
             return None
-        self._keep(building.content, content)
+        self._keep(folder, content)
         return made
 
     @contextlib.contextmanager

@@ -4,16 +4,17 @@ The control plane signs a request for each object that the store lacks, for the 
 folder belongs to. An upload that was broken off continues with what the store does not have yet.
 """
 
+from __future__ import annotations
+
 import random
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final, Protocol, cast
+from typing import TYPE_CHECKING, Final, Protocol, cast
 
 import msgspec
 
-from muster import documents
 from muster.client.host import HostClient
 from muster.client.transport import Problem, UnreachableError
 from muster.client.uploads import FolderContent, FolderUpload, OnProgress
@@ -21,6 +22,9 @@ from muster.content.manifest import digest_of
 from muster.store.faults import NOT_CONFIGURED, StoreError, StoreSlowError
 from muster.wire.content import FolderUploadAnswer, FolderUploadsRequest
 from muster.wire.host import PROTOCOL_VERSION
+
+if TYPE_CHECKING:  # a host's start of a job would wait for them
+    from muster import documents
 
 FIRST_PAUSE_S: Final = 0.2
 LONGEST_PAUSE_S: Final = 30.0

@@ -40,7 +40,8 @@ class Limits:
 @dataclass(frozen=True, slots=True)
 class WholeCopy:
     """``used``: places of attempts on this host. ``is_checked_in_use``: its user reads every byte, so that this need
-    not. ``near``: a folder outside of all copies that has the same chunks.
+    not. ``near``: a folder outside of all copies that has the same chunks. ``may_link``: nothing but the copy will
+    have its files.
     """
 
     place: Place
@@ -49,6 +50,7 @@ class WholeCopy:
     used: Collection[Place] = ()
     is_checked_in_use: bool = False
     near: tuple[Path, Manifest] | None = None
+    may_link: bool = False
 
     def made(self) -> Manifest:
         """Return the manifest of the copy, which is whole now.
@@ -96,9 +98,9 @@ class WholeCopy:
         others = list(copies.whole_copies(place, _MOST_OTHERS))
         self._make_room(manifest, 0)
         draft = Draft(place.draft, manifest)
-        draft.open(whole_files(others))
-        self._make_room(manifest, draft.num_bytes_lacking())
         near = () if self.near is None else (self.near,)
+        draft.open(whole_files([*others, *near] if self.may_link else others))
+        self._make_room(manifest, draft.num_bytes_lacking())
         draft.take_from(known_chunks([*near, *others, (place.draft, manifest)]))
         sizes = dict(manifest.chunks())
         self.source.chunks({digest: sizes[digest] for digest in draft.lacking}, draft)
@@ -109,7 +111,7 @@ class WholeCopy:
         limits = self.limits
         copies.make_room(
             self.place,
-            manifest.num_bytes,
+            self.place.bytes_of(manifest),
             num_new,
             most=limits.cache_bytes,
             least_free=limits.free_bytes,

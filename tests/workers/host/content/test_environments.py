@@ -3,6 +3,8 @@
 import json
 import os
 import subprocess
+import sys
+import tarfile
 import threading
 from pathlib import Path
 
@@ -16,9 +18,10 @@ from tests.waiting import wait_until
 from tests.workers.host.supervisor.user_case import needs_users, own_uid
 from workers.host.content import assembled, copies
 from workers.host.content.faults import NoRoomError
-from workers.host.content.places import Place
+from workers.host.content.places import READ_AGAIN_S, Place
+from workers.host.supervisor.files import NS_PER_S
 
-from .bundle_case import TENANT
+from .bundle_case import TENANT, stored, write_folder
 from .environment_case import EnvironmentHost, SlowBuild, kill, new_host, one_wheel, printed
 
 BY_SOURCE = Recipe("requirements.txt", allows_source=True)
@@ -61,6 +64,83 @@ def test_an_environment_is_assembled_once_a_host(host: EnvironmentHost, house: P
     assert (first / "pyvenv.cfg").stat().st_mtime_ns == made_at
 
 
+def place_of(host: EnvironmentHost) -> Place:
+    return Place.named(next((host.state / "content" / TENANT).glob("*.env")))
+
+
+def damage(path: Path, at: int) -> None:
+    """Change a byte, and nothing else that shows."""
+    status = path.stat()
+    path.chmod(0o644)
+    with path.open("r+b") as file:
+        file.seek(at)
+        [old] = file.read(1)
+        file.seek(at)
+        file.write(bytes([old ^ 1]))
+    path.chmod(status.st_mode)
+    os.utime(path, ns=(status.st_atime_ns, status.st_mtime_ns))
+
+
+def test_it_is_stored_as_one_archive_with_its_bytecode(host: EnvironmentHost, house: Path) -> None:
+    tests = {"alpha/tests/test_it.py": "", "alpha/part.py": "VALUE = 1\n"}
+    environment = host.environment(host.bundle(one_wheel(house, files=tests)))
+    [archive] = [path for path in place_of(host).copy.rglob("*") if path.is_file()]
+    with tarfile.open(archive) as found:
+        modules = {name.partition("site-packages/")[2] for name in found.getnames()}
+    tag = sys.implementation.cache_tag
+    compiled = {f"alpha/__pycache__/__init__.{tag}.pyc", f"alpha/__pycache__/part.{tag}.pyc"}
+    assert {name for name in modules if name.endswith(".pyc")} == compiled, "no program imports a package's tests"
+    assert (environment / "lib").stat().st_mode & 0o222 == 0
+    record = copies.record_of(place_of(host))
+    assert record is not None
+    assert record.num_bytes == 2 * archive.stat().st_size, "the archive and what is unpacked"
+
+
+@pytest.mark.parametrize("is_damaged", [True, False])
+def test_its_files_are_read_again_after_a_day(host: EnvironmentHost, house: Path, *, is_damaged: bool) -> None:
+    digest = host.bundle(one_wheel(house))
+    first = host.environment(digest, "att_1")
+    record = place_of(host).file("own")
+    noted = msgspec.msgpack.decode(record.read_bytes())
+    noted["read_at_ns"] -= 2 * READ_AGAIN_S * NS_PER_S
+    record.write_bytes(msgspec.msgpack.encode(noted))
+    [module] = first.glob("lib/*/site-packages/alpha/__init__.py")
+    if is_damaged:
+        damage(module, 1)
+    second = host.environment(digest, "att_2")
+    assert (second == first) is not is_damaged
+    assert printed(second, SHOW) == "1.0"
+    assert msgspec.msgpack.decode(record.read_bytes())["read_at_ns"] > noted["read_at_ns"]
+
+
+def test_a_damaged_archive_is_fetched_again(host: EnvironmentHost, other: EnvironmentHost, house: Path) -> None:
+    lock = one_wheel(house)
+    host.environment(host.bundle(lock))
+    digest = other.bundle(lock)
+    other.environment(digest, "att_1")
+    place, num_fetched = place_of(other), len(other.plane.known()["fetched"])
+    [archive] = place.copy.rglob("*.tar")
+    damage(archive, 0)
+    place.file("own").unlink()
+    assert printed(other.environment(digest, "att_2"), SHOW) == "1.0"
+    assert len(other.plane.known()["fetched"]) == num_fetched + 1
+
+
+def test_a_stored_environment_that_is_no_archive_is_no_hosts_fault(
+    host: EnvironmentHost, other: EnvironmentHost, house: Path, tmp_path: Path
+) -> None:
+    lock = one_wheel(house)
+    host.environment(host.bundle(lock))
+    digest, _, chunks, manifest = stored(write_folder(tmp_path / "bad", **{"others.tar": b"no archive" * 1000}))
+    for name, content in {**chunks, digest: manifest}.items():
+        (host.plane.folder / name).write_bytes(content)
+    host.plane.change(built=dict.fromkeys(host.plane.known()["built"], digest))
+    end = other.run(other.order(other.bundle(lock)))
+    assert not end["is_of_host"]
+    assert "the environment cannot be used" in end["why"]
+    assert list((other.state / "environments" / TENANT).iterdir()) == []
+
+
 def test_one_that_was_changed_is_made_again_next_to_the_one_that_runs(host: EnvironmentHost, house: Path) -> None:
     digest = host.bundle(one_wheel(house))
     first = host.environment(digest, "att_1")
@@ -80,7 +160,7 @@ def test_one_that_was_changed_is_made_again_next_to_the_one_that_runs(host: Envi
 def test_it_stays_while_an_attempt_runs_by_it_and_goes_with_its_copy(host: EnvironmentHost, house: Path) -> None:
     digest = host.bundle(one_wheel(house))
     environment = host.environment(digest)
-    place = Place.named(next((host.state / "content" / TENANT).glob("*.env")))
+    place = place_of(host)
     other = host.disk.place("ab" * 32)
     with pytest.raises(NoRoomError, match="space for bundles and environments is full"):
         copies.make_room(other, 100, 0, most=100, least_free=0, used=())

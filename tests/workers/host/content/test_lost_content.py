@@ -119,8 +119,8 @@ def test_an_environment_that_lost_a_chunk_is_built_again_by_itself(
     first = submit(host, digest, environment={"lock": "requirements.txt"})
     assert ended(host, s3, first) is JobState.SUCCEEDED, host.fleet.job(first).state_reason
     host.run_until_clean()
-    [module] = (host.state_dir / "environments").rglob("alpha/__init__.py")
-    lose(s3, chunk_key(host.fleet.tenant_id, digest_of(module.read_bytes())))
+    [archive] = (host.state_dir / "content").rglob("*.tar")
+    lose(s3, chunk_key(host.fleet.tenant_id, digest_of(archive.read_bytes())))
     for name in ("content", "environments"):  # as on a host that never had it
         forget(host.state_dir / name)
     second = submit(host, digest, environment={"lock": "requirements.txt"})
