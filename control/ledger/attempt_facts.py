@@ -97,10 +97,10 @@ SELECT attempt_id, array_agg(DISTINCT evidence_id ORDER BY evidence_id) FROM (
     WHERE attempt_id = ANY(:attempts) AND state = 'standing' AND kind <> 'straggler'
     UNION ALL
     SELECT own.id, found.id FROM attempts AS own
-    JOIN attempt_hosts AS part ON part.attempt_id = own.id AND part.is_at_fault
+    JOIN attempt_hosts AS part ON part.attempt_id = own.id AND (part.is_at_fault OR own.cause = 'evacuated')
     JOIN evidence AS found ON found.node_id = part.node_id AND found.last_seen_at >= own.placed_at
         AND found.onset_at <= own.ended_at + interval '5 minutes' AND found.dismissed_at IS NULL AND found.severity >= 2
-    WHERE own.id = ANY(:attempts) AND own.cause IN ('gpu_fault', 'node_lost', 'nccl_timeout', 'corruption')
+    WHERE own.id = ANY(:attempts) AND own.cause IN ('gpu_fault', 'node_lost', 'nccl_timeout', 'corruption', 'evacuated')
 ) AS cited GROUP BY attempt_id
 """
 _Parts = Mapping[str, list[Any]]

@@ -27,10 +27,7 @@ from muster.domain.principals import Permission
 READ: Final = declare_action("ledger.read")
 HOUR: Final = timedelta(hours=1)
 DAY: Final = timedelta(days=1)
-USUAL: Final = timedelta(days=1)
-"""So far back a sum goes that says nothing of it."""
-LONGEST: Final = timedelta(days=31)
-"""Longest time of which entries are summed up; facts have no limit."""
+LONGEST: Final = timedelta(days=31)  # of which entries are summed up; facts have no limit
 HOUR_SORTS: Final = by_time(SortKey(LedgerHour.hour, attrgetter("hour"), datetime.fromisoformat))
 ENTRY_SORTS: Final = by_time(
     SortKey(LedgerEntry.hour, attrgetter("hour"), datetime.fromisoformat),
@@ -230,7 +227,7 @@ def sums(unit: UnitOfWork, query: LedgerQuery) -> LedgerSums:
 def _bounds(span: Span, now: datetime) -> tuple[datetime, datetime]:
     """Return the whole hours that begin in the span; by default the hours of the last day that are over."""
     until = now.replace(minute=0, second=0, microsecond=0) if span.until is None else _next_hour(span.until)
-    since = until - USUAL if span.since is None else _next_hour(span.since)
+    since = until - DAY if span.since is None else _next_hour(span.since)
     if until < since:
         raise ValidationFailedError.at("until", "before_since", "must not be before `since`")
     return since, until
@@ -290,10 +287,8 @@ def _fact_column(group: LedgerGroup) -> SQLColumnExpression[Any]:
 
 
 def _entry_column(group: LedgerGroup) -> SQLColumnExpression[Any]:
-    if group is LedgerGroup.DAY:
-        return func.date_trunc(text("'day'"), LedgerEntry.hour, text("'UTC'"), type_=UtcTimestamp())
-    if group is LedgerGroup.HOUR:
-        return LedgerEntry.hour
+    if group in {LedgerGroup.DAY, LedgerGroup.HOUR}:
+        return func.date_trunc(text(f"'{group}'"), LedgerEntry.hour, text("'UTC'"), type_=UtcTimestamp())
     column: SQLColumnExpression[Any] = getattr(LedgerEntry, GROUPED_BY[group])
     return column if group in {LedgerGroup.ACCOUNT, LedgerGroup.CAUSE} else func.coalesce(column, text("''"))
 
