@@ -2,6 +2,7 @@
 
 import contextlib
 import hashlib
+import os
 import threading
 import time
 from collections import deque
@@ -16,8 +17,10 @@ from workers.host.content.chunks import Piece
 from workers.host.content.faults import LostObjectError, StoreError
 from workers.host.content.store_lines import GoneError, OtherBytesError, PassingError, RefusedError, StoreLine
 
-NUM_LINES: Final = 4
-"""Connections at once: two to four fill a network, and more take the host's CPUs from the ranks that run there."""
+NUM_LINES: Final = min(4, max(2, os.cpu_count() or 4))
+"""Connections at once: two to four fill a network, and more take the host's CPUs from the ranks that run there. With
+more threads than CPUs, each finds its piece out of the cache when it continues.
+"""
 NUM_TRIES: Final = 3
 """Of a chunk that arrives with other bytes, or whose address is refused."""
 Writing = Callable[[str], AbstractContextManager[Callable[[Piece], None]]]
