@@ -46,6 +46,7 @@ ELSEWHERE: Final = {
     "judge.hold_suspect": "it moves a job to HELD, which has no place then",
     "residency.hold": "it moves a job from QUEUED to HELD, which has no place then",
     "judge.suspend_evidence": "it moves no job",
+    "idle.judge": "control/watch/test_idle.py, at its own commit",
     "stall.judge": "control/watch/test_stalls.py, at its own commit",
     "stall.settle": "it moves no job",
     "straggler.swap": "control/watch/test_straggler_swaps.py, at its own commit",

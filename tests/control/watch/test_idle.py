@@ -11,11 +11,12 @@ from control.core.unit_of_work import UnitOfWorkFactory
 from control.policy.policies import ACTIVATE, store_policy
 from control.telemetry.codec import pack_block
 from control.watch.idle import JUDGE, NOTICE, OVER, TURNS, IdleRounds
-from muster.db.models import AllocationGpu, Attempt, Event, TelemetryBlock
+from muster.db.models import AllocationGpu, Attempt, Event, StopRequest, TelemetryBlock
 from muster.domain.gpu.metrics import INDEX, NUM_METRICS, SCHEMA
 from muster.domain.policy.document import Policy
 from muster.domain.policy.watch import IdlePolicy, WatchPolicy
 from muster.domain.states import Cause, JobState, StopReason
+from muster.failpoints import FailpointError, arming
 from tests.control.conftest import SetClock
 from tests.control.watch.stalled_job import WATCH, StalledJob
 from tests.fleet_factory import OPERATOR
@@ -97,6 +98,21 @@ def test_an_idle_attempt_gets_one_notice_and_is_stopped_after_it(job: StalledJob
     assert live(job).cause is Cause.IDLE
     assert job.state() is JobState.HELD
     assert "release the job" in job.fleet.job(job.job_id).state_reason
+
+
+@pytest.mark.parametrize("edge", ["before_commit", "after_commit"])
+def test_a_keeper_that_dies_at_its_commit_stops_the_attempt_once(job: StalledJob, clock: SetClock, edge: str) -> None:
+    sample(job, 0.0, ago_s=IDLE_HOUR)
+    judge(job)
+    clock.advance(NOTICE_S)
+    sample(job, 0.0, ago_s=range(0, NOTICE_S, 600))
+    with arming(f"{JUDGE}.{edge}=raise"), pytest.raises(FailpointError):
+        judge(job)
+    judge(job)
+    assert live(job).stop_reason is StopReason.IDLE
+    with job.units.read() as session:
+        [stop] = session.scalars(select(StopRequest)).all()
+    assert stop.reason is StopReason.IDLE
 
 
 def test_work_within_the_notice_takes_it_back(job: StalledJob, clock: SetClock) -> None:
