@@ -161,6 +161,7 @@ class PendingJobs:
             return reclaimed
         through, uuids = self._reasons.funnel(request), self._state.layout.uuids
         self._state.take(kept)
+        self._reclaimer.holds.cover(kept)
         held = Hold(job.job_id, tuple(uuids[gpu] for gpu in kept), len(kept), until_ms)
         self._queue_report.holds.append(held)
         self.has_hopeful = True

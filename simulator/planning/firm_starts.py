@@ -100,6 +100,9 @@ class Place:
         taken += [(reclaim.beneficiary, reclaim.hold) for reclaim in decided.reclaims]
         if any(job_id != self.job.job_id and not self.gpus.isdisjoint(gpus) for job_id, gpus in taken):
             return True
+        kept = [*(one.keeps for one in workload.reclaims), *(one.keeps for one in decided.reclaims)]
+        if any(not self.gpus.isdisjoint(gpus) for gpus in kept):  # an elastic victim continues with them
+            return True
         places = [(one.job_id, one.gpus) for one in decided.holds]
         return self._is_taken_by_higher_right(places) or self.is_started_on_by_higher_right()
 

@@ -24,6 +24,12 @@ def histories(first: int) -> list[History]:
     return [run_seed(seed) for seed in range(first, first + CHUNK)]
 
 
+@pytest.mark.parametrize("seed", [120, 521])
+def test_a_postponed_firm_start_has_a_reason_that_is_true(seed: int) -> None:
+    """A job that waits for hosts in place of lost ones keeps its others; an elastic victim keeps some of its own."""
+    assert run_seed(seed).violation is None
+
+
 @pytest.mark.parametrize("first", range(0, SEEDS, CHUNK))
 def test_no_invariant_breaks(first: int) -> None:
     struck_by: Counter[str] = Counter()
