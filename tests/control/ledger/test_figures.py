@@ -379,3 +379,22 @@ def test_hours_are_deleted_once_their_day_is_summed(lived: Lived) -> None:
     assert sweep_once(lived.units)["figures"] == num_hours > 0
     assert {row[1] for row in lived.facts()} == {86_400}
     assert lived.nums("step_time", step="day") == {"steps": 1}
+
+
+@pytest.mark.parametrize("absurd", [1e300, 5e-324])
+def test_a_program_that_reports_absurd_numbers_does_not_stop_the_count(lived: Lived, absurd: float) -> None:
+    """Such numbers are valid reports; their products are none that PostgreSQL has, and would fail the whole hour."""
+    (wrong,) = lived.job("ACTIVE", (0, None, None))
+    (right,) = lived.job("ACTIVE", (0, None, None))
+    lived.rank(wrong, world_size=2**31 - 1)
+    lived.steps(wrong, 10, absurd, absurd)
+    named = ("data_s", "forward_s", "backward_s", "collective_s", "optimizer_s", "other_s")
+    rates = {"tokens_per_s": absurd, "samples_per_step": absurd}
+    lived.pace(wrong, 10, num_steps=2**53 - 1, **dict.fromkeys(named, absurd), **rates)
+    lived.pace(wrong, 11, step=1_001, num_steps=2**53 - 1, data_s=absurd, forward_s=1, collective_s=absurd, **rates)
+    lived.save(wrong, 10, "VERIFIED", save_s=absurd, is_verified=True)
+    lived.steps(right, 10, 2.0)
+    lived.pace(right, 10, data_s=1, forward_s=3, tokens_per_s=100)
+    counted(lived)
+    assert lived.nums("step_time")["steps"] >= 1
+    assert lived.nums("data_wait")["waiting"] >= 1, "what others report is counted"
