@@ -10,10 +10,11 @@ import pytest
 from sqlalchemy import func, select
 
 from control.core.unit_of_work import UnitOfWorkFactory
-from control.ledger import figures
+from control.ledger import figure_hours, figures
 from control.ledger.figure_hours import COUNT, count_hour, count_once
 from control.ledger.figures import MOST_POINTS
 from control.system.retention import sweep_once
+from ledger.figures.hours import MANY_ATTEMPTS, times_for
 from ledger.figures.sketch import ERROR
 from muster.db.models import FigureFact, FigureHour, LedgerFact
 from muster.domain.errors import NotFoundError, ValidationFailedError
@@ -216,6 +217,17 @@ def test_a_late_report_is_counted_until_its_hour_is_closed(lived: Lived) -> None
     assert lived.value("step_time") == pytest.approx(3.0), "closed is closed"
 
 
+def test_the_hours_of_many_attempts_are_counted_seldom(lived: Lived, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each count reads all steps of the hour."""
+    monkeypatch.setattr(figure_hours, "times_for", lambda num: times_for(num * MANY_ATTEMPTS))
+    for _ in range(2):
+        lived.job("ACTIVE", (0, None, None))
+    counted(lived, minutes=64)
+    assert lived.nums("requeue_rate") == {}
+    counted(lived, minutes=66)
+    assert lived.nums("requeue_rate") == {"first": 2}
+
+
 def test_counting_again_changes_nothing(lived: Lived) -> None:
     (attempt_id,) = lived.job("ACTIVE", (0, None, None))
     lived.steps(attempt_id, 5, 1.0, 2.0)
@@ -275,7 +287,7 @@ COUNTER = """
 import sys
 from datetime import datetime
 from control.core.unit_of_work import UnitOfWorkFactory
-from control.ledger import figures
+from control.ledger import figure_hours, figures
 from control.ledger.figure_hours import count_hour
 from muster import failpoints
 from muster.db.engine import make_engine
