@@ -197,6 +197,17 @@ def test_a_tenant_reads_its_own_jobs_alone(lived: Lived) -> None:
     assert [one.group for one in own] == [lived.fleet.tenant_id]
 
 
+def test_no_answer_has_more_points_than_a_reader_can_use(lived: Lived, monkeypatch: pytest.MonkeyPatch) -> None:
+    for place, tier in enumerate(("scavenger", "standard", "burst")):
+        for _ in range(place + 1):
+            lived.job("SUCCEEDED", (0, 10, "succeeded"), ended=10, tier=tier)
+    counted(lived)
+    monkeypatch.setattr(figures, "MOST_POINTS_IN_ALL", 4)
+    found = lived.answer("job_success", by="tier", until=120)
+    assert ([one.group for one in found.series], found.num_left_out) == (["burst", "standard"], 1)
+    assert sum(one.whole.sums["succeeded"].num for one in lived.answer("job_success", until=120).series) == 6
+
+
 def test_a_late_report_is_counted_until_its_hour_is_closed(lived: Lived) -> None:
     (attempt_id,) = lived.job("ACTIVE", (0, None, None))
     lived.steps(attempt_id, 5, 1.0)
