@@ -5,10 +5,10 @@ from typing import Any
 
 import pytest
 
-from control.ledger.closing import HOUR
 from control.ledger.storing import add_entries, store_facts
 from ledger.accounts import Account
 from ledger.entries import Entry, Heading
+from ledger.figures.hours import HOUR
 from muster.db.models import LedgerHour
 from muster.domain.principals import system_principal
 from tests.api.conftest import Api
