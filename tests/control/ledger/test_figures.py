@@ -5,6 +5,7 @@ import signal
 import subprocess
 import sys
 from datetime import timedelta
+from typing import Any
 
 import pytest
 from sqlalchemy import func, select
@@ -411,10 +412,10 @@ def test_a_program_that_reports_absurd_numbers_does_not_stop_the_count(lived: Li
     (right,) = lived.job("ACTIVE", (0, None, None))
     lived.rank(wrong, world_size=2**31 - 1)
     lived.steps(wrong, 10, absurd, absurd)
-    named = ("data_s", "forward_s", "backward_s", "collective_s", "optimizer_s", "other_s")
-    rates = {"tokens_per_s": absurd, "samples_per_step": absurd}
-    lived.pace(wrong, 10, num_steps=2**53 - 1, **dict.fromkeys(named, absurd), **rates)
-    lived.pace(wrong, 11, step=1_001, num_steps=2**53 - 1, data_s=absurd, forward_s=1, collective_s=absurd, **rates)
+    names = ("data_s", "forward_s", "backward_s", "collective_s", "optimizer_s", "other_s")
+    rates: dict[str, Any] = {"num_steps": 2**53 - 1, "tokens_per_s": absurd, "samples_per_step": absurd}
+    lived.pace(wrong, 10, **{**rates, **dict.fromkeys(names, absurd)})
+    lived.pace(wrong, 11, step=1_001, data_s=absurd, forward_s=1, collective_s=absurd, **rates)
     lived.save(wrong, 10, "VERIFIED", save_s=absurd, is_verified=True)
     lived.steps(right, 10, 2.0)
     lived.pace(right, 10, data_s=1, forward_s=3, tokens_per_s=100)
