@@ -16,6 +16,8 @@ T = TypeVar("T")
 V = TypeVar("V")
 PRINTABLE: Final = r"^[!-~]+$"
 """Characters of a name in an address: ASCII without blanks."""
+STORABLE: Final = r"^[^\x00]*$"
+"""Characters of a text: PostgreSQL has none with a zero byte."""
 _GPU_UUID: Final = re.compile(r"[!-~]{1,128}")
 _NODE_NAME: Final = re.compile(r"[!-~]{1,253}")
 

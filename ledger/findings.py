@@ -13,6 +13,7 @@ Findings are advice. They come from reports of the program itself, so no decisio
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from math import isfinite
 from statistics import median
 from typing import Any, Final
 
@@ -81,8 +82,13 @@ def findings_of(ranks: Sequence[Report], reports: Sequence[Report], policy: Find
 
     ``ranks``: the newest pace of each rank of the newest attempt; ``reports``: of rank 0, in the last two days.
     """
-    found = [*_of_steps(ranks, policy), *_of_days(reports, policy)]
+    found = [each for each in (*_of_steps(ranks, policy), *_of_days(reports, policy)) if _is_finite(each)]
     return sorted(found, key=lambda each: (-each.gain, each.kind))
+
+
+def _is_finite(finding: Finding) -> bool:
+    """Return whether its figures are numbers: a program may report a value whose inverse is none."""
+    return all(isfinite(each) for each in (finding.value, finding.bar, finding.gain))
 
 
 def _of_steps(ranks: Sequence[Report], policy: FindingPolicy) -> Iterator[Finding]:

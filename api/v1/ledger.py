@@ -9,7 +9,7 @@ from fastapi import APIRouter, Depends, Query, Request
 from api.dependencies import dependencies_of
 from api.lists import Cursor, ManyAPage, Moment, OfTenant, PageRequest, Racked, Within, span_of
 from api.permissions import requires
-from api.reading import PRINTABLE, Limit, reading
+from api.reading import PRINTABLE, STORABLE, Limit, reading
 from api.views import time_of
 from control.ledger import read
 from control.ledger.read import GROUPED_BY, LedgerFilter, LedgerGroup, LedgerQuery, LedgerSums
@@ -20,7 +20,7 @@ from muster.domain.strict import Name
 
 router = APIRouter(tags=["ledger"])
 Reader = Annotated[Principal, requires(Permission.JOB_READ)]
-Text = Annotated[str | None, Query(min_length=1, max_length=512)]
+Text = Annotated[str | None, Query(min_length=1, max_length=512, pattern=STORABLE)]
 Id = Annotated[str | None, Query(max_length=128, pattern=PRINTABLE)]
 Groups = Annotated[list[LedgerGroup] | None, Query(max_length=4)]
 Accounts = Annotated[list[Account] | None, Query(max_length=30)]

@@ -7,6 +7,7 @@ from fastapi import APIRouter, Depends, Query, Request
 
 from api.lists import Cursor, ManyAPage, Moment, PageRequest, span_of
 from api.permissions import requires
+from api.reading import STORABLE
 from api.views import time_of
 from control.health import rollup_reads
 from control.health.rollup_reads import GroupRollup, RollupFilter
@@ -26,7 +27,7 @@ class RollupQuery:
 
     by: Annotated[GroupKind, Query()]
     group: Annotated[
-        list[Annotated[str, Query(min_length=1, max_length=2048)]] | None,
+        list[Annotated[str, Query(min_length=1, max_length=2048, pattern=STORABLE)]] | None,
         Query(max_length=20),
     ] = None
     at: Moment = None

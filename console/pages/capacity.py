@@ -9,7 +9,7 @@ from fastapi.responses import JSONResponse
 from starlette.responses import Response
 
 from api.dependencies import dependencies_of
-from api.reading import reading
+from api.reading import STORABLE, reading
 from console.capacity_charts import Range, charts_of, sparkline
 from console.rendering import pages_of
 from console.session import Viewer, sees
@@ -31,7 +31,7 @@ class CapacityQuery:
     """The group that is drawn, and the stretch of time. ``group``: a key; without it the fleet is drawn."""
 
     by: Annotated[GroupKind, Query()] = GroupKind.RACK
-    group: Annotated[str | None, Query(max_length=2048)] = None
+    group: Annotated[str | None, Query(max_length=2048, pattern=STORABLE)] = None
     range: Annotated[Range, Query()] = Range.DAY
 
     @property

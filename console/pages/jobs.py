@@ -8,7 +8,7 @@ from starlette.responses import Response
 
 from api.cursors import make_cursor, read_cursor
 from api.dependencies import dependencies_of
-from api.reading import reading
+from api.reading import STORABLE, reading
 from console.rendering import is_fragment, pages_of
 from console.session import Viewer, sees
 from control.core.unit_of_work import UnitOfWork
@@ -41,7 +41,7 @@ def list_page(
     viewer: Annotated[Viewer, sees(Permission.JOB_READ)],
     state: Annotated[str, Query(max_length=20)] = "",
     tier: Annotated[str, Query(max_length=64)] = "",
-    name: Annotated[str, Query(max_length=128, pattern=r"^[^\x00]*$")] = "",
+    name: Annotated[str, Query(max_length=128, pattern=STORABLE)] = "",
     cursor: Annotated[str | None, Query(max_length=1024)] = None,
 ) -> Response:
     """Show jobs, the newest first, a page at a time."""

@@ -110,7 +110,8 @@ def past_scores(
         columns = select(HealthRollup.key, RollupRound.taken_at, HealthRollup.score_tenths)
         query = columns.join(RollupRound, RollupRound.at == HealthRollup.at).order_by(HealthRollup.at)
         for key, taken_at, score in unit.session.execute(query.where(*_conditions(unit, wanted, Part(None)))):
-            past[key].append((taken_at, score))
+            if key in past:  # a host may have the name of another one's id
+                past[key].append((taken_at, score))
     return past
 
 

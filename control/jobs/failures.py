@@ -152,9 +152,15 @@ def _losses(unit: UnitOfWork, since: datetime) -> tuple[int, int]:
 
 
 def _saves(unit: UnitOfWork, since: datetime) -> dict[CheckpointStatus, int]:
-    own = visible_rows(unit.principal, Checkpoint.tenant_id)
-    query = select(Checkpoint.status, func.count()).where(Checkpoint.created_at >= since, own)
+    query = select(Checkpoint.status, func.count()).where(*_was_begun(unit, since))
     return dict(unit.session.execute(query.group_by(Checkpoint.status)).all())
+
+
+def _was_begun(unit: UnitOfWork, since: datetime) -> tuple[ColumnElement[bool], ...]:
+    """Return the conditions of checkpoints that were begun since then: an index of their attempts leads to them."""
+    recent = select(Attempt.id).where((Attempt.ended_at >= since) | Attempt.ended_at.is_(None))
+    own = visible_rows(unit.principal, Checkpoint.tenant_id)
+    return Checkpoint.attempt_id.in_(recent), Checkpoint.created_at >= since, own
 
 
 def _causes(unit: UnitOfWork, since: datetime) -> list[CauseCount]:
@@ -213,8 +219,7 @@ def _rejected(unit: UnitOfWork, since: datetime, limit: int) -> list[RejectedSav
     query = (
         select(Job.id, Job.name, Checkpoint.step, func.coalesce(Checkpoint.reason, ""), Checkpoint.created_at)
         .join(Job, Job.id == Checkpoint.job_id)
-        .where(Checkpoint.created_at >= since, Checkpoint.status == CheckpointStatus.REJECTED)
-        .where(visible_rows(unit.principal, Checkpoint.tenant_id))
+        .where(*_was_begun(unit, since), Checkpoint.status == CheckpointStatus.REJECTED)
     )
     ordered = query.order_by(Checkpoint.created_at.desc(), Checkpoint.id).limit(limit)
     return [RejectedSave(*row) for row in unit.session.execute(ordered)]

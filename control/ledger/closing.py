@@ -26,6 +26,7 @@ from control.ledger.reading import Window
 from control.ledger.storing import add_entries, remove_entries, store_facts, stored_entries
 from ledger.books import Book, book_of
 from ledger.entries import Entry, corrections
+from ledger.figures.hours import CLOSES_AFTER, HOUR
 from muster.db.models import LedgerHour
 from muster.domain.principals import system_principal
 from muster.domain.times import to_ms
@@ -36,11 +37,8 @@ STORE: Final = declare_action("ledger.store_hour")
 REMOVED: Final = declare("ledger.entries_removed")
 ADDED: Final = declare("ledger.entries_added")
 SUMMED: Final = declare("ledger.facts_stored")
-HOUR: Final = timedelta(hours=1)
 SETTLES: Final = timedelta(minutes=5)
 """After its end an hour is first computed so much later."""
-LONGEST: Final = timedelta(hours=26)
-"""A host keeps what it cannot send for 24 hours, and has 2 to send it."""
 LEASE: Final = timedelta(minutes=20)
 AGAIN: Final = timedelta(minutes=15)
 _PRINCIPAL: Final = system_principal("ledger")
@@ -118,7 +116,7 @@ def _compute(units: UnitOfWorkFactory, taken: Taken) -> Computed:
         window = Window(session, start_ms, end_ms)
         awaits = num_awaited(window)
         known = session.get_one(LedgerHour, taken.hour)
-        is_over = units.clock() >= taken.end + LONGEST
+        is_over = units.clock() >= taken.end + CLOSES_AFTER
         if known.closed_at is None and known.num_gpus and awaits and awaits == known.awaits and not is_over:
             return Computed(awaits, None, known.gaps)
         facts, gaps = facts_of(session, start_ms, end_ms), dict(gaps_of(window))
@@ -130,7 +128,7 @@ def _store(unit: UnitOfWork, taken: Taken, computed: Computed) -> None:
     hour = unit.session.scalar(query.with_for_update())
     if hour is None:  # a report about it came meanwhile, or this worker stood still for long
         return
-    over_at = taken.end + LONGEST
+    over_at = taken.end + CLOSES_AFTER
     if computed.book is None:
         hour.due_at = min(unit.now + AGAIN, over_at)
         return

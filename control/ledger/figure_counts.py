@@ -20,6 +20,11 @@ _PLACE: Final = """
 _LIVED: Final = "a.placed_at < :ends AND (a.ended_at IS NULL OR a.ended_at >= :begins)"
 """The attempt was there in the hour: by the index of ends, where an open one is NULL."""
 
+_MOST_S: Final = 1e7
+"""A longer step or save is no time: programs report it, and one wrong value must not spoil the sums of all tenants."""
+_MOST_RATE: Final = 1e15
+"""No program has more tokens a second, or samples or reported steps at once."""
+
 _FILLED_IN: Final = {
     "key": KEY,
     "class": _CLASS,
@@ -29,6 +34,8 @@ _FILLED_IN: Final = {
     "log_gamma": repr(LOG_GAMMA),
     "least_value": repr(LEAST),
     "zero": str(ZERO),
+    "most_s": repr(_MOST_S),
+    "most_rate": repr(_MOST_RATE),
 }
 
 
@@ -104,7 +111,7 @@ _STEPS: Final = """
         SELECT attempt_id, ceil(ln(nullif(step_s, 0)) / $log_gamma) AS bucket, count(*) AS num,
             sum(step_s) AS total, min(step_s) AS least, max(step_s) AS most
         FROM training_steps
-        WHERE at >= :begins AND at < :ends AND step_s >= 0
+        WHERE at >= :begins AND at < :ends AND step_s BETWEEN 0 AND $most_s
         GROUP BY attempt_id, bucket
     ),
     bucketed AS (
@@ -126,7 +133,13 @@ _PACES: Final = """
         OFFSET 0
     ),
     reported AS (
-        SELECT attempt_id, steps, data_s, collective_s, tokens_per_s, samples,
+        SELECT attempt_id, steps,
+            CASE WHEN data_s < $least_value THEN 0 ELSE data_s END AS data_s,
+            CASE WHEN collective_s < $least_value THEN 0 ELSE collective_s END AS collective_s,
+            CASE WHEN tokens_per_s BETWEEN $least_value AND $most_rate THEN tokens_per_s
+                WHEN tokens_per_s < $least_value THEN 0 END AS tokens_per_s,
+            CASE WHEN samples BETWEEN $least_value AND $most_rate THEN samples
+                WHEN samples < $least_value THEN 0 END AS samples,
             data_s + forward_s + backward_s + coalesce(collective_s, 0) + optimizer_s + other_s AS whole_s
         FROM parts
     ),
@@ -139,7 +152,9 @@ _PACES: Final = """
             sum(steps * whole_s) FILTER (WHERE tokens_per_s IS NOT NULL) AS tokens_s,
             sum(steps * samples) AS samples,
             sum(steps * whole_s) FILTER (WHERE samples IS NOT NULL) AS samples_s
-        FROM reported WHERE steps > 0 AND whole_s > 0 GROUP BY attempt_id
+        FROM reported
+        WHERE steps BETWEEN 1 AND $most_rate AND whole_s BETWEEN $least_value AND $most_s
+        GROUP BY attempt_id
     ),
     known AS (
         SELECT summed.*, coalesce(r.world_size, 1) AS ranks, a.tenant_id, j.tier, $group
@@ -201,7 +216,7 @@ _SAVES: Final = """
         UNION ALL
         SELECT 'save_time', 'saves', tenant_id, tier, job_class, site, 1, save_s, save_s
         FROM (SELECT *, (manifest ->> 'save_s')::float8 AS save_s FROM saved) s
-        WHERE save_s >= 0 AND committed_at IS NOT NULL
+        WHERE save_s BETWEEN 0 AND $most_s AND committed_at IS NOT NULL
     )
 """
 _BUCKETED: Final = """

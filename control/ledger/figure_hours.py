@@ -5,7 +5,7 @@ that dies leaves the facts of before. Hours from before this release are counted
 as what they are counted from is stored.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import datetime, timedelta
 from typing import Any, Final
 
@@ -18,13 +18,13 @@ from control.ledger.figure_rows import Group, Tally, rows_of
 from ledger.figures.convergence import outcome_of
 from ledger.figures.definitions import Source
 from ledger.figures.faults import Fault, causes_of
-from ledger.figures.hours import COUNTED_AT, HOUR, day_of, hour_of, is_due, is_last
 from ledger.figures.hours import DAY as A_DAY
+from ledger.figures.hours import HOUR, MANY_ATTEMPTS, day_of, hour_of, is_due, is_last, times_for
 from ledger.figures.indicators import INDICATORS
-from muster.db.models import FigureFact, FigureHour, Job
+from muster.db.models import Attempt, FigureFact, FigureHour, Job
 from muster.domain.ids import TenantId
 from muster.domain.principals import system_principal
-from muster.domain.states import Cause
+from muster.domain.states import AttemptState, Cause
 
 COUNT: Final = declare_action("figures.count")
 DISCOVER: Final = declare_action("figures.discover")
@@ -36,16 +36,16 @@ _HOUR_S: Final = 3600
 
 def count_once(units: UnitOfWorkFactory, *, batch: int = BATCH) -> int:
     """Count at most ``batch`` hours that are due, the newest first. Return how many."""
-    discover(units, Source.RECORDS, _oldest_record(units))
-    due = due_hours(units, Source.RECORDS, COUNTED_AT)
+    discover(units, Source.RECORDS, _oldest_record)
+    due = due_hours(units, Source.RECORDS, times_for(_num_attempts(units)))
     return sum(count_hour(units, hour) for hour in due[:batch])
 
 
-def discover(units: UnitOfWorkFactory, source: Source, oldest: datetime) -> None:
-    """Add the hours that have begun since ``oldest`` and are not known yet."""
+def discover(units: UnitOfWorkFactory, source: Source, oldest: Callable[[UnitOfWorkFactory], datetime]) -> None:
+    """Add the hours that have begun since the last known one, or at first since the ``oldest`` time of all."""
     with units.read() as session:
         newest = session.scalar(select(func.max(FigureHour.hour)).where(FigureHour.source == source))
-    first = hour_of(oldest) if newest is None else newest + HOUR
+    first = hour_of(oldest(units)) if newest is None else newest + HOUR
     now = units.clock()
     if first > now:
         return
@@ -132,6 +132,13 @@ def _is_open(unit: UnitOfWork, source: Source, hour: datetime) -> bool:
 def _oldest_record(units: UnitOfWorkFactory) -> datetime:
     with units.read() as session:
         return session.scalar(select(func.min(Job.created_at))) or units.clock()
+
+
+def _num_attempts(units: UnitOfWorkFactory) -> int:
+    """Return how many attempts have not ended; of many, as many as it takes to know that."""
+    some = select(Attempt.id).where(Attempt.state != AttemptState.ENDED).limit(MANY_ATTEMPTS + 1).subquery()
+    with units.read() as session:
+        return session.scalar(select(func.count()).select_from(some)) or 0
 
 
 def _given(hour: datetime) -> dict[str, Any]:

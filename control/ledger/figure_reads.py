@@ -1,11 +1,11 @@
 """Reading of facts: from the figure store, whose sketches are merged, and from the ledger."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Final
+from typing import Any, Final
 
-from sqlalchemy import Row, func, select, text
+from sqlalchemy import ColumnElement, Row, TextClause, func, select, text
 from sqlalchemy.orm import Session
 
 from ledger.accounts import OF_ATTEMPTS, Account
@@ -16,6 +16,7 @@ from muster.db.models import LedgerFact
 from muster.domain.ids import TenantId
 
 _MS_A_HOUR: Final = 3_600_000
+_HOUR_S: Final = 3_600
 _COLUMN_OF_GROUP: Final = {
     "none": "''",
     "tenant": "f.tenant_id",
@@ -23,7 +24,7 @@ _COLUMN_OF_GROUP: Final = {
     "class": "f.job_class",
     "site": "f.site",
 }
-_FACTS: Final = """
+_CHOSEN: Final = """
     WITH days AS (
         SELECT DISTINCT begins_at FROM figure_facts
         WHERE :by_day AND span_s = 86400 AND figure = :figure AND begins_at >= :since AND begins_at < :until
@@ -34,9 +35,21 @@ _FACTS: Final = """
         FROM figure_facts f
         WHERE figure = :figure AND begins_at >= :since AND begins_at < :until
             AND (CAST(:tenant_id AS text) IS NULL OR tenant_id = :tenant_id)
+            AND (CAST(:groups AS text[]) IS NULL OR {group} = ANY(:groups))
             AND CASE span_s WHEN 86400 THEN :by_day
                 ELSE date_trunc('day', begins_at, 'UTC') NOT IN (SELECT begins_at FROM days) END
-    ),
+    )
+"""
+_WEIGHTS: Final = """
+    {chosen},
+    parts AS (
+        SELECT grouped, CASE sum(num) WHEN 0 THEN sum(total) ELSE sum(num) END AS weight FROM facts
+        GROUP BY grouped, part
+    )
+    SELECT grouped, count(*) OVER () FROM parts GROUP BY grouped ORDER BY sum(weight) DESC, grouped LIMIT :most
+"""
+_FACTS: Final = """
+    {chosen},
     spread AS (
         SELECT grouped, part, begins, bucket, sum(count) AS count
         FROM facts, unnest(buckets, counts) AS u (bucket, count)
@@ -75,64 +88,102 @@ class Stored:
     sum: Sum
 
 
-def of_store(
-    session: Session,
-    figure: Figure,
-    since: datetime,
-    until: datetime,
-    *,
-    step: str,
-    by: str,
-    tenant_id: TenantId | None,
-) -> Iterator[Stored]:
-    """Yield facts of the figure store. A day that is summed stands for its hours."""
-    given = {
-        "figure": figure.stored_as,
-        "since": since,
-        "until": until,
-        "step": step,
-        "by_day": step == "day",
-        "tenant_id": tenant_id,
-    }
-    for row in session.execute(text(_FACTS.format(group=_COLUMN_OF_GROUP[by])), given):
-        yield Stored(row.grouped, row.begins, row.part, Sum(row.num, row.total, _sketch(row)))
+@dataclass(frozen=True, slots=True)
+class Extent:
+    """Which facts are read. ``tenant_id``: None: of all tenants. ``groups``: None: all of them."""
+
+    since: datetime
+    until: datetime
+    step: str
+    by: str
+    tenant_id: TenantId | None
+    groups: Sequence[str] | None = None
 
 
-def of_ledger(
-    session: Session,
-    figure: Figure,
-    since: datetime,
-    until: datetime,
-    *,
-    step: str,
-    by: str,
-    tenant_id: TenantId | None,
-) -> Iterator[Stored]:
-    """Yield sums of the ledger's hours, in GPU-hours."""
-    grouped = {
+class Store:
+    """Facts of the figure store. A day that is summed stands for its hours."""
+
+    def __init__(self, session: Session, figure: Figure) -> None:
+        self._session = session
+        self._figure = figure
+
+    def groups(self, extent: Extent, most: int) -> tuple[list[str], int]:
+        """Return the groups with the most observations, and how many groups there are."""
+        return _counted(self._session.execute(self._text(_WEIGHTS, extent), {**self._given(extent), "most": most}))
+
+    def read(self, extent: Extent) -> Iterator[Stored]:
+        for row in self._session.execute(self._text(_FACTS, extent), self._given(extent)):
+            yield Stored(row.grouped, row.begins, row.part, Sum(row.num, row.total, _sketch(row)))
+
+    def _text(self, words: str, extent: Extent) -> TextClause:
+        return text(words.format(chosen=_CHOSEN.format(group=_COLUMN_OF_GROUP[extent.by])))
+
+    def _given(self, extent: Extent) -> dict[str, Any]:
+        return {
+            "figure": self._figure.stored_as,
+            "since": extent.since,
+            "until": extent.until,
+            "step": extent.step,
+            "by_day": extent.step == "day",
+            "tenant_id": extent.tenant_id,
+            "groups": extent.groups,
+        }
+
+
+class Accounts:
+    """Sums of the ledger's hours, in GPU-hours."""
+
+    def __init__(self, session: Session, figure: Figure) -> None:
+        self._session = session
+        self._figure = figure
+
+    def groups(self, extent: Extent, most: int) -> tuple[list[str], int]:
+        """Return the groups with the most time, and how many groups there are."""
+        group = _ledger_group(extent.by)
+        query = select(group, func.count().over()).where(*_of_ledger(extent)).group_by(group)
+        return _counted(self._session.execute(query.order_by(func.sum(LedgerFact.num_ms).desc(), group).limit(most)))
+
+    def read(self, extent: Extent) -> Iterator[Stored]:
+        group = _ledger_group(extent.by)
+        begins = func.date_trunc(extent.step, LedgerFact.begins_at, "UTC")
+        query = select(group, begins, LedgerFact.account, LedgerFact.cause, func.sum(LedgerFact.num_ms))
+        keys = [begins, LedgerFact.account, LedgerFact.cause, *([] if extent.by == "none" else [group])]
+        sums: dict[tuple[str, datetime, str], float] = {}
+        for name, at, account, cause, num_ms in self._session.execute(query.where(*_of_ledger(extent)).group_by(*keys)):
+            key = (name, at, _part_of(Account(account), cause))
+            sums[key] = sums.get(key, 0.0) + int(num_ms) / _MS_A_HOUR
+        for (name, at, part), total in sums.items():
+            if part in self._figure.parts:
+                yield Stored(name, at, part, Sum(0, total))
+
+
+def _counted(rows: Iterable[Any]) -> tuple[list[str], int]:
+    found = [(group, num) for group, num in rows]
+    return [group for group, _ in found], found[0][1] if found else 0
+
+
+def _ledger_group(by: str) -> ColumnElement[Any]:
+    return {
         "none": func.min(""),
-        "tenant": LedgerFact.tenant_id,
-        "tier": LedgerFact.tier,
-        "class": LedgerFact.job_class,
-        "site": LedgerFact.site,
+        "tenant": LedgerFact.tenant_id.expression,
+        "tier": LedgerFact.tier.expression,
+        "class": LedgerFact.job_class.expression,
+        "site": LedgerFact.site.expression,
     }[by]
-    begins = func.date_trunc(step, LedgerFact.begins_at, "UTC")
-    query = select(grouped, begins, LedgerFact.account, LedgerFact.cause, func.sum(LedgerFact.num_ms)).where(
-        LedgerFact.span_s == 3600,
-        LedgerFact.begins_at >= since,
-        LedgerFact.begins_at < until,
+
+
+def _of_ledger(extent: Extent) -> list[ColumnElement[bool]]:
+    conditions = [
+        LedgerFact.span_s == _HOUR_S,
+        LedgerFact.begins_at >= extent.since,
+        LedgerFact.begins_at < extent.until,
         LedgerFact.account.in_(sorted(OF_ATTEMPTS)),
-    )
-    if tenant_id is not None:
-        query = query.where(LedgerFact.tenant_id == tenant_id)
-    keys = [begins, LedgerFact.account, LedgerFact.cause, *([] if by == "none" else [grouped])]
-    sums: dict[tuple[str, datetime, str], float] = {}
-    for group, at, account, cause, num_ms in session.execute(query.group_by(*keys)):
-        key = (group, at, _part_of(Account(account), cause))
-        sums[key] = sums.get(key, 0.0) + int(num_ms) / _MS_A_HOUR
-    for (group, at, part), total in sums.items():
-        if part in figure.parts:
-            yield Stored(group, at, part, Sum(0, total))
+    ]
+    if extent.tenant_id is not None:
+        conditions.append(LedgerFact.tenant_id == extent.tenant_id)
+    if extent.groups is not None:
+        conditions.append(_ledger_group(extent.by).in_(extent.groups))
+    return conditions
 
 
 def _part_of(account: Account, cause: str) -> str:

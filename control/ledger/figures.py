@@ -1,7 +1,7 @@
 """Figures as they are read: by hour or day, over all jobs or by group. A tenant reads its own jobs alone."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import Final
@@ -10,7 +10,7 @@ from sqlalchemy import func, select
 
 from control.core.unit_of_work import UnitOfWork, declare_action
 from control.core.visibility import only_tenant_of
-from control.ledger.figure_reads import Stored, of_ledger, of_store
+from control.ledger.figure_reads import Accounts, Extent, Store, Stored
 from ledger.figures.definitions import Figure, Source, Sum, value_of
 from ledger.figures.hours import DAY, HOUR, day_of, hour_of
 from ledger.figures.indicators import INDICATORS
@@ -22,6 +22,8 @@ from muster.domain.principals import Permission
 READ: Final = declare_action("figures.read")
 MOST_POINTS: Final = 1_000
 MOST_GROUPS: Final = 100
+MOST_POINTS_IN_ALL: Final = 20_000
+"""Of all groups together: no more is read, and no answer is larger."""
 
 
 class Step(StrEnum):
@@ -106,12 +108,18 @@ def figures_in(unit: UnitOfWork, question: Question) -> Answer:
     tenant_id = only_tenant_of(unit.principal)
     if figure.source is Source.NOTHING:
         return Answer(figure, since, until, question.step, question.by, (), None)
-    read = of_ledger if figure.source is Source.LEDGER else of_store
-    found = read(unit.session, figure, since, until, step=question.step, by=question.by, tenant_id=tenant_id)
-    series = sorted(_series(figure, found), key=lambda one: (-_weight(one), one.group))
-    kept = series[:MOST_GROUPS]
-    final_until = _final_until(unit, figure)
-    return Answer(figure, since, until, question.step, question.by, kept, final_until, len(series) - len(kept))
+    facts = Accounts(unit.session, figure) if figure.source is Source.LEDGER else Store(unit.session, figure)
+    extent, num_left_out = Extent(since, until, question.step, question.by, tenant_id), 0
+    if question.by is not By.NONE:
+        kept, num_groups = facts.groups(extent, _most_groups(extent))
+        extent, num_left_out = replace(extent, groups=kept), num_groups - len(kept)
+    series = sorted(_series(figure, facts.read(extent)), key=lambda one: (-_weight(one), one.group))
+    return Answer(figure, since, until, question.step, question.by, series, _final_until(unit, figure), num_left_out)
+
+
+def _most_groups(extent: Extent) -> int:
+    num_points = (extent.until - extent.since) // _LENGTH[Step(extent.step)]
+    return min(MOST_GROUPS, MOST_POINTS_IN_ALL // num_points)
 
 
 def _span(question: Question, now: datetime) -> tuple[datetime, datetime]:

@@ -60,7 +60,7 @@ class Uses:
 
 def count_gpus_once(units: UnitOfWorkFactory) -> bool:
     """Count the newest hour that is due. Return whether there was one."""
-    discover(units, Source.GPUS, _oldest_sample(units))
+    discover(units, Source.GPUS, _oldest_sample)
     hour = next(iter(due_hours(units, Source.GPUS, GPUS_COUNTED_AT)), None)
     if hour is None:
         return False

@@ -31,6 +31,8 @@ _USUAL_POINTS: Final = 360
 _MIN_STEP_S: Final = 1.0
 Samples = tuple[npt.NDArray[np.int64], Floats]
 _log = structlog.get_logger(__name__)
+_FIRST_YEAR, _LAST_YEAR = 1900, 9000
+"""What is asked about times is computed with days and years around them, and a year has four digits."""
 _MOMENT: Final = re.compile(r"\d{4}-\d\d-\d\d[Tt]\d\d:\d\d:\d\d(\.\d{1,6})?([Zz]|[+-]\d\d:\d\d)")
 
 
@@ -195,6 +197,10 @@ def read_moment(name: str, text: str | None) -> datetime | None:
     if _MOMENT.fullmatch(text) is None:
         raise fault
     try:
-        return datetime.fromisoformat(text.upper()).astimezone(UTC)
+        moment = datetime.fromisoformat(text.upper()).astimezone(UTC)
     except (ValueError, OverflowError):
         raise fault from None
+    if not _FIRST_YEAR <= moment.year <= _LAST_YEAR:
+        words = f"must be in a year from {_FIRST_YEAR} to {_LAST_YEAR}"
+        raise ValidationFailedError.at(name, "no_moment", words)
+    return moment

@@ -33,6 +33,8 @@ NOTICE: Final = "attempt.idle"
 OVER: Final = "attempt.idle_over"
 TURNS: Final = 5
 """Each pass reads the samples of one in so many attempts: an hour without work need not be known to the minute."""
+_NO_SIGN: Final = 0x7FFFFFFF
+"""The least of all hashes has no absolute value."""
 _log = structlog.get_logger(__name__)
 
 
@@ -79,7 +81,7 @@ def judge_idle(units: UnitOfWorkFactory, principal: Principal, attempt_id: Attem
 def _due(session: Session, policy: IdlePolicy, now: datetime, turn: int) -> Sequence[AttemptId]:
     has_notice = Attempt.idle_since.is_not(None)
     since = now - timedelta(seconds=policy.after_s)
-    is_next = func.mod(func.abs(func.hashtext(Attempt.id)), TURNS) == turn
+    is_next = func.mod(func.hashtext(Attempt.id).op("&")(_NO_SIGN), TURNS) == turn
     is_old = (Attempt.running_at <= since) & is_next & ~_has_trained(since)
     query = select(Attempt.id).where(Attempt.state == AttemptState.RUNNING, Attempt.stop_reason.is_(None))
     return session.scalars(query.where(has_notice if policy.mode == "off" else or_(has_notice, is_old))).all()

@@ -140,8 +140,8 @@ def _members(archive: IO[bytes]) -> Iterator[tarfile.TarInfo]:
                     raise ArchiveError(f"{shown(member.name)}: {fault}")
                 end = member.offset_data + -(-member.size // tarfile.BLOCKSIZE) * tarfile.BLOCKSIZE
                 yield member
-    except tarfile.TarError as fault:
-        raise ArchiveError(str(fault)) from fault
+    except (tarfile.TarError, ValueError, OverflowError, MemoryError) as fault:
+        raise ArchiveError(str(fault) or "a header has a size that no memory holds") from fault
     # The reader takes a header that is no header for the end.
     archive.seek(end)
     if archive.read(len(_END) + 1) != _END:
@@ -152,6 +152,8 @@ def _fault_of(member: tarfile.TarInfo) -> str | None:
     modes = _MODES_OF_TYPES.get(member.type)
     if modes is None or member.issparse():
         return "it is no plain file"
+    if member.size < 0:
+        return "its size is below 0"
     if member.mode not in modes or not _HEADERS.issuperset(member.pax_headers):
         return "its header has what no archive of a folder has"
     return path_fault(member.name)

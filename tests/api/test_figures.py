@@ -89,6 +89,8 @@ def test_groups_and_tenants(api: Api, lived: Lived) -> None:
         ("/no_such", {}, 404),
         ("/step_time", {"since": UNTIL, "until": HOUR}, 422),
         ("/step_time", {"since": "yesterday"}, 422),
+        ("/step_time", {"until": "9999-12-31T23:59:59Z"}, 422),
+        ("/step_time", {"until": "0001-01-01T00:00:00Z"}, 422),
         ("/step_time", {"by": "mood"}, 422),
         ("/step_time", {"percentile": 101}, 422),
         ("/step_time", {"since": "2020-01-01T00:00:00Z", "until": HOUR}, 422),

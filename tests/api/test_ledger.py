@@ -5,10 +5,10 @@ from typing import Any
 
 import pytest
 
-from control.ledger.closing import HOUR
 from control.ledger.storing import add_entries, store_facts
 from ledger.accounts import Account
 from ledger.entries import Entry, Heading
+from ledger.figures.hours import HOUR
 from muster.db.models import LedgerHour
 from muster.domain.principals import system_principal
 from tests.api.conftest import Api
@@ -146,6 +146,10 @@ def test_hours_and_entries_come_page_by_page(api: Api, hours: list[datetime]) ->
         "?since=2026-01-01T00:00:00Z&until=2026-11-20T00:00:00Z&group=job",
         "?limit=0",
         "/hours?since=yesterday",
+        "?until=9999-12-31T23:59:59Z",
+        "?until=0001-01-01T00:00:00Z",
+        "?cause=a%00b",
+        "/entries?site=a%00b",
     ],
 )
 def test_what_makes_no_sense_is_refused(api: Api, path: str) -> None:

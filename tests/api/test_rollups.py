@@ -86,6 +86,8 @@ def test_pages_are_of_one_round_and_a_cursor_of_one_question(rounds: Api) -> Non
         ({"by": "rack", "step": "week"}, "step"),
         ({"by": "rack", "limit": 0}, "limit"),
         ({"by": "rack", "group": ""}, "group"),
+        ({"by": "rack", "group": "a\0b"}, "group"),
+        ({"by": "rack", "at": "9999-12-31T23:59:59Z"}, "at"),
     ],
 )
 def test_a_bad_question_is_refused_by_name(api: Api, query: dict[str, Any], field: str) -> None:

@@ -42,6 +42,14 @@ def test_the_spread_of_step_times_has_its_percentiles(seen: Console) -> None:
     assert sum(number for _, number in bars["points"]) == 100
 
 
+def test_times_that_no_classes_can_divide_have_no_spread(seen: Console) -> None:
+    job = played_job(seen)
+    job.start()
+    job.states(*({"type": "step", "step": n, "loss": 1.0, "step_s": 5e-324 * (n % 2)} for n in range(1, 60)))
+    document = seen.get(f"/console/jobs/{job.job_id}/training.json").json()
+    assert "Step times" not in {chart["title"] for chart in document["charts"]}
+
+
 def test_each_rank_has_a_line_of_its_own(seen: Console) -> None:
     job = played_job(seen)
     job.start()

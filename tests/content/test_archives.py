@@ -140,6 +140,17 @@ def member(name: str, content: bytes = b"", **about: object) -> bytes:
     return header.tobuf(tarfile.PAX_FORMAT) + content + bytes(-len(content) % tarfile.BLOCKSIZE)
 
 
+def of_size(num_bytes: int, kind: bytes = tarfile.REGTYPE) -> bytes:
+    """Return a header with a size that no writer writes, as a damaged bit makes one."""
+    header = tarfile.TarInfo("x")
+    header.mode, header.type = 0o444, kind
+    block = bytearray(header.tobuf(tarfile.PAX_FORMAT))
+    block[124:136] = (num_bytes & ((1 << 96) - 1) | (1 << 95)).to_bytes(12, "big")
+    block[148:156] = b" " * 8
+    block[148:156] = b"%06o\0 " % sum(block)
+    return bytes(block) + b"x" * 512
+
+
 GOOD = member("good", b"good")
 SPARSE = {"GNU.sparse.major": "1", "GNU.sparse.minor": "0", "GNU.sparse.name": "x", "GNU.sparse.realsize": "9999"}
 
@@ -165,6 +176,10 @@ SPARSE = {"GNU.sparse.major": "1", "GNU.sparse.minor": "0", "GNU.sparse.name": "
         (GOOD[:-512] + END[:-300], "does not end behind"),
         (GOOD, "does not end behind"),
         (member("cut", b"x" * 2000)[:-900], "ends within it"),
+        (of_size(-1024) + END, "its size is below 0"),
+        (of_size(-1024, tarfile.XHDTYPE) + END, "length must be"),
+        (of_size(-1024, tarfile.GNUTYPE_LONGNAME) + END, "length must be"),
+        (of_size(1 << 80, tarfile.XHDTYPE) + END, "cannot fit"),
         (b"", "empty file|does not end"),
         (b"garbage" * 100, "header"),
     ],

@@ -111,3 +111,11 @@ def test_without_tokens_steps_are_compared() -> None:
 
 def test_a_program_without_a_pace_has_none() -> None:
     assert findings_of([Report(NOW_MS, 2, {})], [Report(NOW_MS, 2, {})], POLICY) == []
+
+
+def test_numbers_that_no_answer_can_hold_are_no_findings() -> None:
+    tiny = [Report(NOW_MS, 2, {"forward_s": 1.0, "mfu": 5e-324})]
+    assert findings_of(tiny, [], POLICY) == []
+    before = [report(NOW_MS - DAY_MS - hour, 2**31 - 1, tokens_per_s=1e300) for hour in range(10)]
+    now = [report(NOW_MS - hour, 2**31 - 1, tokens_per_s=1e-300) for hour in range(10)]
+    assert findings_of([], [*before, *now], POLICY) == []

@@ -1,7 +1,5 @@
 """``muster figures``."""
 
-import csv
-import io
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import partial
@@ -16,6 +14,7 @@ from muster.cli.framework.list_options import bounds
 from muster.cli.framework.moments import MOMENT
 from muster.cli.framework.output import AsJson, AsYaml, Format, Listing, Page, Table, Wide, moment_of, show
 from muster.cli.framework.profile import open_client
+from muster.cli.framework.sheets import line_of
 from muster.cli.framework.tables import Column, Document
 
 DEFINITIONS: Final = (
@@ -49,14 +48,14 @@ class Csv:
     def lines(self, shape: Format) -> Iterator[str]:
         del shape
         percentiles = sorted(_percentiles_in(self.found))
-        yield _line([*FIELDS, *(f"p{each:g}" for each in percentiles)])
+        yield line_of([*FIELDS, *(f"p{each:g}" for each in percentiles)])
         for series in self.found["series"]:
             for point in series["points"]:
                 for row in _rows_of(point):
                     spread = {each["percentile"]: each["value"] for each in row["percentiles"]}
                     given = {**row, "group": series["group"], "begins_at": point["begins_at"]}
                     given |= {"figure": self.found["definition"]["name"], "unit": self.found["definition"]["unit"]}
-                    yield _line([given.get(field) for field in FIELDS] + [spread.get(each) for each in percentiles])
+                    yield line_of([given.get(field) for field in FIELDS] + [spread.get(each) for each in percentiles])
 
 
 def figures(
@@ -152,9 +151,3 @@ def _value(value: float | None, unit: str) -> str:
     if value is None:
         return ""
     return f"{value:.2%}" if unit == "" else f"{value:,.6g} {unit}"
-
-
-def _line(cells: list[object]) -> str:
-    text = io.StringIO()
-    csv.writer(text, lineterminator="").writerow(["" if cell is None else cell for cell in cells])
-    return text.getvalue()

@@ -41,9 +41,9 @@ class Sheet:
         header = sorted((name for name in known if name not in members), key=self._place_of)
         if self.note:
             typer.echo(self.note, err=True)
-        yield _line(header)
+        yield line_of(header)
         for row in rows:
-            yield _line([_cell(row.get(name)) for name in header])
+            yield line_of([row.get(name) for name in header])
 
     def _place_of(self, name: str) -> tuple[int, str]:
         field, _, member = name.partition(".")
@@ -67,8 +67,8 @@ def _cell(value: Any) -> str:
     return str(value)
 
 
-def _line(cells: Sequence[str]) -> str:
+def line_of(cells: Sequence[Any]) -> str:
     """Return one row. Text with a line break in it is quoted, and the row then has several lines."""
     written = io.StringIO()
-    csv.writer(written, lineterminator="").writerow(cells)
+    csv.writer(written, lineterminator="").writerow([_cell(each) for each in cells])
     return written.getvalue()

@@ -5,15 +5,17 @@ import signal
 import subprocess
 import sys
 from datetime import timedelta
+from typing import Any
 
 import pytest
 from sqlalchemy import func, select
 
 from control.core.unit_of_work import UnitOfWorkFactory
-from control.ledger import figures
+from control.ledger import figure_hours, figures
 from control.ledger.figure_hours import COUNT, count_hour, count_once
 from control.ledger.figures import MOST_POINTS
 from control.system.retention import sweep_once
+from ledger.figures.hours import MANY_ATTEMPTS, times_for
 from ledger.figures.sketch import ERROR
 from muster.db.models import FigureFact, FigureHour, LedgerFact
 from muster.domain.errors import NotFoundError, ValidationFailedError
@@ -196,6 +198,17 @@ def test_a_tenant_reads_its_own_jobs_alone(lived: Lived) -> None:
     assert [one.group for one in own] == [lived.fleet.tenant_id]
 
 
+def test_no_answer_has_more_points_than_a_reader_can_use(lived: Lived, monkeypatch: pytest.MonkeyPatch) -> None:
+    for place, tier in enumerate(("scavenger", "standard", "burst")):
+        for _ in range(place + 1):
+            lived.job("SUCCEEDED", (0, 10, "succeeded"), ended=10, tier=tier)
+    counted(lived)
+    monkeypatch.setattr(figures, "MOST_POINTS_IN_ALL", 4)
+    found = lived.answer("job_success", by="tier", until=120)
+    assert ([one.group for one in found.series], found.num_left_out) == (["burst", "standard"], 1)
+    assert sum(one.whole.sums["succeeded"].num for one in lived.answer("job_success", until=120).series) == 6
+
+
 def test_a_late_report_is_counted_until_its_hour_is_closed(lived: Lived) -> None:
     (attempt_id,) = lived.job("ACTIVE", (0, None, None))
     lived.steps(attempt_id, 5, 1.0)
@@ -214,6 +227,17 @@ def test_a_late_report_is_counted_until_its_hour_is_closed(lived: Lived) -> None
     lived.steps(attempt_id, 8, 99.0, first=4)
     counted(lived, minutes=60 * 40)
     assert lived.value("step_time") == pytest.approx(3.0), "closed is closed"
+
+
+def test_the_hours_of_many_attempts_are_counted_seldom(lived: Lived, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each count reads all steps of the hour."""
+    monkeypatch.setattr(figure_hours, "times_for", lambda num: times_for(num * MANY_ATTEMPTS))
+    for _ in range(2):
+        lived.job("ACTIVE", (0, None, None))
+    counted(lived, minutes=64)
+    assert lived.nums("requeue_rate") == {}
+    counted(lived, minutes=66)
+    assert lived.nums("requeue_rate") == {"first": 2}
 
 
 def test_counting_again_changes_nothing(lived: Lived) -> None:
@@ -275,7 +299,7 @@ COUNTER = """
 import sys
 from datetime import datetime
 from control.core.unit_of_work import UnitOfWorkFactory
-from control.ledger import figures
+from control.ledger import figure_hours, figures
 from control.ledger.figure_hours import count_hour
 from muster import failpoints
 from muster.db.engine import make_engine
@@ -379,3 +403,22 @@ def test_hours_are_deleted_once_their_day_is_summed(lived: Lived) -> None:
     assert sweep_once(lived.units)["figures"] == num_hours > 0
     assert {row[1] for row in lived.facts()} == {86_400}
     assert lived.nums("step_time", step="day") == {"steps": 1}
+
+
+@pytest.mark.parametrize("absurd", [1e300, 5e-324])
+def test_a_program_that_reports_absurd_numbers_does_not_stop_the_count(lived: Lived, absurd: float) -> None:
+    """Such numbers are valid reports; their products are none that PostgreSQL has, and would fail the whole hour."""
+    (wrong,) = lived.job("ACTIVE", (0, None, None))
+    (right,) = lived.job("ACTIVE", (0, None, None))
+    lived.rank(wrong, world_size=2**31 - 1)
+    lived.steps(wrong, 10, absurd, absurd)
+    names = ("data_s", "forward_s", "backward_s", "collective_s", "optimizer_s", "other_s")
+    rates: dict[str, Any] = {"num_steps": 2**53 - 1, "tokens_per_s": absurd, "samples_per_step": absurd}
+    lived.pace(wrong, 10, **{**rates, **dict.fromkeys(names, absurd)})
+    lived.pace(wrong, 11, step=1_001, data_s=absurd, forward_s=1, collective_s=absurd, **rates)
+    lived.save(wrong, 10, "VERIFIED", save_s=absurd, is_verified=True)
+    lived.steps(right, 10, 2.0)
+    lived.pace(right, 10, data_s=1, forward_s=3, tokens_per_s=100)
+    counted(lived)
+    assert lived.nums("step_time")["steps"] >= 1
+    assert lived.nums("data_wait")["waiting"] >= 1, "what others report is counted"

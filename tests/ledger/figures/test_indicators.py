@@ -8,7 +8,7 @@ import pytest
 from ledger.figures.convergence import DIVERGED, FELL, ROSE, UNCLEAR, outcome_of
 from ledger.figures.definitions import Figure, Kind, Source, Sum, value_of
 from ledger.figures.faults import FAULT_OF_CAUSE, Fault
-from ledger.figures.hours import COUNTED_AT, GPUS_COUNTED_AT, is_due, is_last
+from ledger.figures.hours import COUNTED_AT, GPUS_COUNTED_AT, MANY_ATTEMPTS, is_due, is_last, times_for
 from ledger.figures.indicators import INDICATORS
 from muster.domain.states import Cause
 
@@ -65,6 +65,15 @@ def test_an_hour_is_counted_often_then_seldom_then_never() -> None:
     assert [is_last(NOON, NOON + each) for each in COUNTED_AT] == [False] * 6 + [True]
     assert not is_due(NOON, None, NOON + timedelta(minutes=119), GPUS_COUNTED_AT)
     assert is_due(NOON, None, NOON + timedelta(days=90))
+
+
+def test_an_hour_of_many_attempts_is_counted_twice() -> None:
+    times = times_for(MANY_ATTEMPTS + 1)
+    assert times_for(MANY_ATTEMPTS) == COUNTED_AT
+    assert not is_due(NOON, None, NOON + timedelta(minutes=64), times)
+    assert is_due(NOON, None, NOON + timedelta(minutes=65), times)
+    assert not is_due(NOON, NOON + timedelta(minutes=65), NOON + timedelta(hours=26), times)
+    assert is_last(NOON, NOON + times[-1])
 
 
 def test_a_loss_is_judged_by_its_ends() -> None:
