@@ -3,10 +3,12 @@
 from datetime import timedelta
 
 import pytest
+from sqlalchemy import select
 
 from control.core.unit_of_work import UnitOfWorkFactory
 from control.ledger import closing
 from control.ledger.closing import keep_ledger_once
+from muster.db.models import TrainingStep
 from muster.domain.times import to_ms
 from muster.failpoints import FailpointError, arming
 from tests.control.conftest import SetClock
@@ -107,6 +109,23 @@ def test_a_late_report_adds_a_correction_and_changes_no_entry(played: PlayedHour
     assert (found["productive"], found["idle"], sum(found.values())) == (2040.0, 60.0, 7200.0)
     assert played.facts(3600)["productive"] == 2040.0
     assert played.events() == ["ledger.hour_closed", "ledger.hour_corrected"]
+
+
+@pytest.mark.parametrize("step_s", [1e300, -1e300])
+def test_what_a_program_reports_cannot_stop_the_hour_of_the_fleet(played: PlayedHour, step_s: float) -> None:
+    trained_an_hour(played)
+    played.at(51)
+    part_s = dict.fromkeys(("data_s", "forward_s", "backward_s", "collective_s", "optimizer_s", "checkpoint_s"), 1e300)
+    at_ms = to_ms(FOUR + timedelta(minutes=49))
+    played.step(4, step_s, at_ms=at_ms)
+    pace: dict[str, object] = {"type": "pace", "step": 4, "num_steps": (1 << 53) - 1, **part_s, "other_s": 1e300}
+    played.offset = played.host.report_words(*played.attempts[-1], pace, at_ms=at_ms, offset=played.offset).offset
+    with played.units.read() as session:
+        assert session.scalars(select(TrainingStep.pace).where(TrainingStep.step == 4)).one() is not None
+    played.at(66)
+    played.host.beat()
+    assert played.keep() == 1
+    assert sum(played.seconds().values()) == 7200
 
 
 @pytest.mark.parametrize("point", POINTS)
