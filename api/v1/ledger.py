@@ -20,7 +20,8 @@ from muster.domain.strict import Name
 
 router = APIRouter(tags=["ledger"])
 Reader = Annotated[Principal, requires(Permission.JOB_READ)]
-Text = Annotated[str | None, Query(min_length=1, max_length=512)]
+NO_CONTROLS = r"^[^\x00-\x1f]+$"
+Text = Annotated[str | None, Query(min_length=1, max_length=512, pattern=NO_CONTROLS)]
 Id = Annotated[str | None, Query(max_length=128, pattern=PRINTABLE)]
 Groups = Annotated[list[LedgerGroup] | None, Query(max_length=4)]
 Accounts = Annotated[list[Account] | None, Query(max_length=30)]
