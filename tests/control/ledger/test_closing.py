@@ -8,11 +8,12 @@ from sqlalchemy import select
 from control.core.unit_of_work import UnitOfWorkFactory
 from control.ledger import closing
 from control.ledger.closing import keep_ledger_once
-from muster.db.models import TrainingStep
+from muster.db.models import Node, TrainingStep
 from muster.domain.times import to_ms
 from muster.failpoints import FailpointError, arming
 from tests.control.conftest import SetClock
 from tests.control.ledger.played_hour import FOUR, HOUR_MS, PlayedHour
+from tests.fleet_factory import OPERATOR
 
 FIVE = FOUR + timedelta(hours=1)
 POINTS = (
@@ -109,6 +110,22 @@ def test_a_late_report_adds_a_correction_and_changes_no_entry(played: PlayedHour
     assert (found["productive"], found["idle"], sum(found.values())) == (2040.0, 60.0, 7200.0)
     assert played.facts(3600)["productive"] == 2040.0
     assert played.events() == ["ledger.hour_closed", "ledger.hour_corrected"]
+
+
+def test_what_a_host_is_called_since_corrects_no_hour(played: PlayedHour) -> None:
+    trained_an_hour(played)
+    played.at(66)
+    played.keep()
+    with played.units.begin(OPERATOR, closing.STORE, quiet=True) as unit:
+        node = unit.session.get_one(Node, played.fleet.node_id)
+        node.rack, node.labels = "r9", {"site": "new"}
+    played.at(6, hour=FOUR + timedelta(hours=27))
+    played.keep()
+    assert played.hours()[0].due_at is None, "its last look"
+    assert {(entry.revision, entry.rack, entry.site) for entry in played.entries() if entry.hour == FOUR} == {
+        (0, None, None)
+    }
+    assert {entry.site for entry in played.entries() if entry.hour == FOUR + timedelta(hours=26)} == {"new"}
 
 
 @pytest.mark.parametrize("step_s", [1e300, -1e300])
