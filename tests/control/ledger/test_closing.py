@@ -1,5 +1,6 @@
 """Hours are computed, closed and corrected, and each millisecond of a GPU is counted once."""
 
+from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 
 import pytest
@@ -14,6 +15,7 @@ from muster.failpoints import FailpointError, arming
 from tests.control.conftest import SetClock
 from tests.control.ledger.played_hour import FOUR, HOUR_MS, PlayedHour
 from tests.fleet_factory import OPERATOR
+from tests.lock_waits import wait_for_a_lock
 
 FIVE = FOUR + timedelta(hours=1)
 POINTS = (
@@ -172,3 +174,24 @@ def test_an_hour_that_one_worker_computes_is_not_computed_by_another(played: Pla
         closing._store(unit, taken, computed)
     assert sum(played.seconds().values()) == 7200
     assert played.events() == ["ledger.hour_closed"]
+
+
+def test_two_workers_store_hours_of_one_day_one_after_the_other(played: PlayedHour) -> None:
+    trained_an_hour(played)
+    played.at(6, hour=FIVE + timedelta(hours=1))
+    taken = [closing._take(played.units), closing._take(played.units)]
+    first, second = [one for one in taken if one is not None]
+    computed = closing._compute(played.units, second)
+    with ThreadPoolExecutor(1) as others:
+        with played.units.begin(closing._PRINCIPAL, closing.STORE, quiet=True) as unit:
+            closing._store(unit, first, closing._compute(played.units, first))
+            unit.session.flush()
+            other = others.submit(store, played, second, computed)
+            wait_for_a_lock(played.units)
+        other.result()
+    assert sum(played.facts(86_400).values()) == sum(played.facts(3600).values()) == 2 * 7200
+
+
+def store(played: PlayedHour, taken: closing.Taken, computed: closing.Computed) -> None:
+    with played.units.begin(closing._PRINCIPAL, closing.STORE, quiet=True) as unit:
+        closing._store(unit, taken, computed)
