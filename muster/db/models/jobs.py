@@ -31,7 +31,6 @@ class Job(Base):
     __table_args__ = (
         CheckConstraint(f"(state IN ({_TERMINAL})) = (finished_at IS NOT NULL)", name="finished"),
         CheckConstraint("restarts_used >= 0 AND launch_failures >= 0", name="counters"),
-        Index("ix_jobs_finished", "finished_at", postgresql_where=text("finished_at IS NOT NULL")),
         Index("ix_jobs_copied_from", "copied_from", postgresql_where=text("copied_from IS NOT NULL")),
         Index("ix_jobs_queue", "state", "tier", "created_at"),
         Index("ix_jobs_open", "tenant_id", postgresql_where=text(f"state NOT IN ({_TERMINAL})")),
