@@ -88,8 +88,9 @@ FROM verdicts AS verdict
 WHERE verdict.kind = 'straggler' AND verdict.state = 'standing' AND verdict.attempt_id = ANY(:attempts)
     AND verdict.created_at < :until AND coalesce(verdict.ended_at, 'infinity') > :since
 """  # noqa: S608  # words of ours
-_EARLIER: Final = """
-SELECT own.id, before.id, before.number, trained.step, before.cause
+_EARLIER: Final = f"""
+SELECT own.id, before.id, before.number, trained.step, before.cause,
+    {in_ms("before.ended_at")} - {in_ms("before.placed_at")}
 FROM attempts AS own CROSS JOIN LATERAL (
     SELECT * FROM attempts AS one WHERE one.job_id = own.job_id AND one.number < own.number AND one.cause IS NOT NULL
     ORDER BY one.number DESC LIMIT :most
@@ -97,7 +98,7 @@ FROM attempts AS own CROSS JOIN LATERAL (
     SELECT step.step FROM training_steps AS step WHERE step.attempt_id = before.id ORDER BY step.step DESC LIMIT 1
 ) AS trained
 WHERE own.id = ANY(:attempts) AND own.number > 1
-"""
+"""  # noqa: S608  # words of ours
 _EVIDENCE: Final = """
 SELECT attempt_id, array_agg(DISTINCT evidence_id ORDER BY evidence_id) FROM (
     SELECT victim_attempt_id AS attempt_id, id AS evidence_id FROM reclaims WHERE victim_attempt_id = ANY(:attempts)
@@ -142,8 +143,8 @@ def _parts_of(
     for own_id, start_ms, end_ms, cause, verdict_id in window.rows(_HANGS, given):
         found.append((own_id, "hangs", Period(start_ms, _not_before(end_ms, start_ms), cause, (verdict_id,))))
     found += [(own_id, "slow", Slow(*rest)) for own_id, *rest in window.rows(_SLOW, given)]
-    for own_id, before_id, number, last_step, cause in earlier:
-        before = EarlierAttempt(number, last_step, Cause(cause), evidence.get(before_id, ()))
+    for own_id, before_id, number, last_step, cause, held_ms in earlier:
+        before = EarlierAttempt(number, last_step, Cause(cause), evidence.get(before_id, ()), held_ms)
         found.append((own_id, "earlier", before))
     return found
 
