@@ -191,7 +191,7 @@ def judge_budgets_once(units: UnitOfWorkFactory, principal: Principal) -> list[S
 
 def _in_utc(wanted: Wanted) -> Wanted:
     """Return it with times in UTC, as they are stored and read: one that has none there could not be read again."""
-    found: dict[str, datetime | None] = {}
+    found: dict[str, Any] = {}
     for name in ("begins_at", "ends_at"):
         at: datetime | None = getattr(wanted, name)
         try:

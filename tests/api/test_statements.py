@@ -10,7 +10,7 @@ from decimal import Decimal
 from pathlib import Path
 
 import pytest
-from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
 from sqlalchemy import text
 from sqlalchemy.orm import Session
 
@@ -114,7 +114,7 @@ def signing(api: Api) -> str:
 def test_a_signature_is_by_the_published_key(used: Api, signing: str) -> None:
     found = get(used, "/v1/statements/2026-11/signed")
     public = Ed25519PublicKey.from_public_bytes(bytes.fromhex(signing))
-    public.verify(bytes.fromhex(found["signature"]), signed_bytes(found["statement"]))
+    public.verify(bytes.fromhex(found["signature"]), signed_bytes(found["key_id"], found["statement"]))
     assert found["statement"]["sums"]["due"] == "34.00"
 
 
@@ -151,9 +151,16 @@ def test_a_signed_bundle_is_verified_offline_and_one_changed_byte_refused(
     bundle.write_text(text)
     assert "another key signed it" in typed.run("bill", "verify", "bill.json", "--key", "00" * 32, code=6).stderr
     found = json.loads(text)
+    bundle.write_text(json.dumps({**found, "key_id": "another"}))
+    assert "it was changed after it was signed" in typed.run("bill", "verify", "bill.json", code=6).stderr
     found["signature"] = "00" * 64
     bundle.write_text(json.dumps(found))
     typed.run("bill", "verify", "bill.json", code=6)
+    own = Ed25519PrivateKey.generate()
+    made = {**found, "statement": {}, "public_key": own.public_key().public_bytes_raw().hex()}
+    for unfit in (json.dumps({**made, "signature": own.sign(signed_bytes(found["key_id"], {})).hex()}), "[" * 100_000):
+        bundle.write_text(unfit)
+        assert "bill.json" in typed.run("bill", "verify", "bill.json", code=6).stderr
 
 
 @pytest.mark.usefixtures("used")
