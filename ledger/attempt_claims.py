@@ -96,14 +96,14 @@ def _trained_before(earlier: Sequence[EarlierAttempt], first_ms: int) -> list[_T
     trained, until_ms = -1, first_ms
     for one in sorted(set(earlier), key=_newest_first):
         if one.last_step > trained:
-            until_ms = FOREVER if one.held_ms is None else min(until_ms + max(one.held_ms, 0), FOREVER)
+            until_ms = FOREVER if one.assigned_ms is None else min(until_ms + max(one.assigned_ms, 0), FOREVER)
             found.append(_Trained(trained, one.last_step, one, until_ms))
             trained = one.last_step
     return found
 
 
 def _newest_first(one: EarlierAttempt) -> tuple[int, int, str, tuple[str, ...], int]:
-    return -one.number, -one.last_step, one.cause, one.evidence, end_of(one.held_ms)
+    return -one.number, -one.last_step, one.cause, one.evidence, end_of(one.assigned_ms)
 
 
 def _replayed(attempt_id: str, run: Run, trained: Sequence[_Trained]) -> Iterator[Claim]:

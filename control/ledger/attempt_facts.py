@@ -143,8 +143,8 @@ def _parts_of(
     for own_id, start_ms, end_ms, cause, verdict_id in window.rows(_HANGS, given):
         found.append((own_id, "hangs", Period(start_ms, _not_before(end_ms, start_ms), cause, (verdict_id,))))
     found += [(own_id, "slow", Slow(*rest)) for own_id, *rest in window.rows(_SLOW, given)]
-    for own_id, before_id, number, last_step, cause, held_ms in earlier:
-        before = EarlierAttempt(number, last_step, Cause(cause), evidence.get(before_id, ()), held_ms)
+    for own_id, before_id, number, last_step, cause, assigned_ms in earlier:
+        before = EarlierAttempt(number, last_step, Cause(cause), evidence.get(before_id, ()), assigned_ms)
         found.append((own_id, "earlier", before))
     return found
 

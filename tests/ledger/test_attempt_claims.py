@@ -89,8 +89,8 @@ def test_a_step_counts_as_first_once_and_then_by_why_it_was_lost() -> None:
 
 
 def test_steps_are_trained_again_no_longer_than_their_attempt_had_its_gpus() -> None:
-    """A program that reports steps of an earlier attempt for ever would otherwise train for nothing."""
-    earlier = (EarlierAttempt(1, 10**9, Cause.GPU_FAULT, ("ev_1",), held_ms=50),)
+    """A program that reports steps of an earlier attempt without end would otherwise train for nothing."""
+    earlier = (EarlierAttempt(1, 10**9, Cause.GPU_FAULT, ("ev_1",), assigned_ms=50),)
     one = attempt(steps=(Steps(1, 4, 100, 60), Steps(5, 8, 200, 100)), earlier=earlier)
     assert timeline(one)[3:] == [("replayed", "gpu_fault", 40, 90), ("productive", "", 90, 200)]
 

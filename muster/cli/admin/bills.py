@@ -113,13 +113,14 @@ def verify(
 
 def _bundle_of(file: Path) -> dict[str, Any]:
     try:
-        found = json.loads(file.read_text(encoding="utf-8"))
+        found: Any = json.loads(file.read_text(encoding="utf-8"))
     except (OSError, ValueError, RecursionError) as error:
         raise CommandError(f"{file}: cannot be read as JSON ({error})", code=Exit.INVALID) from error
     names = {"format", "statement", "key_id", "public_key", "signature"}
-    is_bundle = isinstance(found, dict) and names <= found.keys() and found["format"] == FORMAT
-    if not is_bundle or not _is_statement(found["statement"]):
+    if not isinstance(found, dict) or not names <= found.keys() or found["format"] != FORMAT:
         raise CommandError(f"{file}: is no signed bill of the format {FORMAT}", code=Exit.INVALID)
+    if not _is_statement(found["statement"]):
+        raise CommandError(f"{file}: the statement in it is none", code=Exit.INVALID)
     return found
 
 
