@@ -26,9 +26,19 @@ NodeNamed = Annotated[str | None, Query(min_length=1, max_length=253, pattern=PR
 After = Annotated[int, Query(ge=0, le=2**63 - 1)]
 
 
-def reading(units: UnitOfWorkFactory, principal: Principal, action: str, work: Callable[[UnitOfWork], T]) -> T:
-    """Return the result of ``work`` in a unit that is rolled back in any case."""
-    with units.begin(principal, action, dry_run=True, quiet=True) as unit:
+def reading(
+    units: UnitOfWorkFactory,
+    principal: Principal,
+    action: str,
+    work: Callable[[UnitOfWork], T],
+    *,
+    is_one_snapshot: bool = False,
+) -> T:
+    """Return the result of ``work`` in a unit that is rolled back in any case.
+
+    ``is_one_snapshot``: its statements see one state, so that sums of several agree.
+    """
+    with units.begin(principal, action, dry_run=True, quiet=True, is_one_snapshot=is_one_snapshot) as unit:
         return work(unit)
 
 

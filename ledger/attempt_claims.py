@@ -7,7 +7,7 @@ Other reports of the program count where no step does. All other time is the sta
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from statistics import median
-from typing import Final
+from typing import Final, NamedTuple
 
 from ledger.accounts import Account
 from ledger.claims import Claim
@@ -45,7 +45,7 @@ def claims_of(attempt: Attempt) -> AttemptClaims:
     reads = joined(_apart_from(steps, own, attempt.restores))
     first_ms = _first_step_ms(attempt, own, runs)
     firm = (
-        *_of_steps(attempt, own, runs),
+        *_of_steps(attempt, own, runs, first_ms),
         *(Claim(Account.RESTORING, *read, attempt.attempt_id) for read in reads),
         *(Claim(Account.SAVING, *save, attempt.attempt_id) for save in _apart_from(steps, own, attempt.saves)),
         *_lost(attempt, own, runs, first_ms),
@@ -67,8 +67,8 @@ def _apart_from(steps: Sequence[Pair], own: OwnTime, periods: Sequence[Period]) 
         yield from without(*own.reported(one.start_ms, one.end_ms), steps)
 
 
-def _of_steps(attempt: Attempt, own: OwnTime, runs: Sequence[Run]) -> Iterator[Claim]:
-    trained_before = _trained_before(attempt.earlier)
+def _of_steps(attempt: Attempt, own: OwnTime, runs: Sequence[Run], first_ms: int | None) -> Iterator[Claim]:
+    trained_before = _trained_before(attempt.earlier, own.start_ms if first_ms is None else first_ms)
     slow = [(one, *own.within(one.start_ms, end_of(one.end_ms)), _usual_ms(one, runs)) for one in attempt.slow]
     for run in runs:
         saves_ms = run.end_ms - run.save_ms
@@ -81,27 +81,40 @@ def _of_steps(attempt: Attempt, own: OwnTime, runs: Sequence[Run]) -> Iterator[C
                 yield from _slowed(attempt.attempt_id, run, verdict, (from_ms, until_ms), usual_ms)
 
 
-def _trained_before(earlier: Sequence[EarlierAttempt]) -> list[tuple[int, int, EarlierAttempt]]:
-    """Return the steps after the first number up to the second, with the latest attempt that trained them."""
-    found, trained = [], -1
+class _Trained(NamedTuple):
+    """Steps after ``after`` up to ``upto``, which ``by`` trained, and which are trained again ``until_ms`` at most."""
+
+    after: int
+    upto: int
+    by: EarlierAttempt
+    until_ms: int
+
+
+def _trained_before(earlier: Sequence[EarlierAttempt], first_ms: int) -> list[_Trained]:
+    """Return the steps with the latest attempt that trained them. ``first_ms``: when the first one begins again."""
+    found: list[_Trained] = []
+    trained, until_ms = -1, first_ms
     for one in sorted(set(earlier), key=_newest_first):
         if one.last_step > trained:
-            found.append((trained, one.last_step, one))
+            until_ms = FOREVER if one.assigned_ms is None else min(until_ms + max(one.assigned_ms, 0), FOREVER)
+            found.append(_Trained(trained, one.last_step, one, until_ms))
             trained = one.last_step
     return found
 
 
-def _newest_first(one: EarlierAttempt) -> tuple[int, int, str, tuple[str, ...]]:
-    return -one.number, -one.last_step, one.cause, one.evidence
+def _newest_first(one: EarlierAttempt) -> tuple[int, int, str, tuple[str, ...], int]:
+    return -one.number, -one.last_step, one.cause, one.evidence, end_of(one.assigned_ms)
 
 
-def _replayed(attempt_id: str, run: Run, trained: Sequence[tuple[int, int, EarlierAttempt]]) -> Iterator[Claim]:
-    for after, upto, before in trained:
+def _replayed(attempt_id: str, run: Run, trained: Sequence[_Trained]) -> Iterator[Claim]:
+    for after, upto, before, until_ms in trained:
         first, last = max(run.first, after + 1), min(run.last, upto)
         if first > last:
             continue
         start_ms = run.start_ms + run.num_ms * (first - run.first) // run.num_steps
-        end_ms = run.start_ms + run.num_ms * (last + 1 - run.first) // run.num_steps
+        end_ms = min(run.start_ms + run.num_ms * (last + 1 - run.first) // run.num_steps, until_ms)
+        if start_ms >= end_ms:
+            continue
         account = Account.RECLAIM_LOST if before.cause is Cause.RECLAIMED else Account.REPLAYED
         yield Claim(account, start_ms, end_ms, attempt_id, before.cause.value, before.evidence)
 

@@ -29,6 +29,14 @@ class Heading(NamedTuple):
     job_class: str | None = None
 
 
+class _Place(NamedTuple):
+    node_id: str
+    model: str
+    cohort_key: str
+    rack: str | None
+    site: str | None
+
+
 @dataclass(frozen=True, slots=True)
 class Entry:
     """``gpus`` with the milliseconds of each. They are negative only in corrections."""
@@ -62,6 +70,24 @@ def corrections(old: Iterable[Entry], new: Iterable[Entry]) -> list[Entry]:
     return sorted(made, key=_place)
 
 
+def in_old_places(old: Iterable[Entry], new: Iterable[Entry]) -> list[Entry]:
+    """Return ``new`` with the host, model, cohort, rack and site of each GPU as in ``old``: as they were in that hour.
+
+    A host that has another label since, or a GPU that came to another host since, is no reason for a correction.
+    """
+    places: dict[str, set[_Place]] = {}
+    for entry in old:
+        for gpu in entry.gpus:
+            places.setdefault(gpu, set()).add(_place_of(entry.heading))
+    found: dict[Heading, list[tuple[str, int]]] = {}
+    for entry in new:
+        for gpu, num_ms in zip(entry.gpus, entry.gpu_ms, strict=True):
+            before = places.get(gpu, ())
+            place = next(iter(before)) if len(before) == 1 else _place_of(entry.heading)
+            found.setdefault(entry.heading._replace(**place._asdict()), []).append((gpu, num_ms))
+    return [Entry(head, tuple(gpu for gpu, _ in own), tuple(ms for _, ms in own)) for head, own in found.items()]
+
+
 def total(entries: Iterable[Entry]) -> dict[tuple[Heading, str], int]:
     """Return the milliseconds of each GPU under each heading, corrections included; none of them is 0."""
     found: dict[tuple[Heading, str], int] = {}
@@ -69,6 +95,10 @@ def total(entries: Iterable[Entry]) -> dict[tuple[Heading, str], int]:
         for gpu, num_ms in zip(entry.gpus, entry.gpu_ms, strict=True):
             found[entry.heading, gpu] = found.get((entry.heading, gpu), 0) + num_ms
     return {key: num_ms for key, num_ms in found.items() if num_ms}
+
+
+def _place_of(heading: Heading) -> _Place:
+    return _Place(heading.node_id, heading.model, heading.cohort_key, heading.rack, heading.site)
 
 
 def _require_balance(differences: Iterable[dict[str, int]]) -> None:

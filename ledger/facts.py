@@ -162,13 +162,15 @@ class Slow:
 class EarlierAttempt:
     """An earlier attempt of the job that trained. ``last_step``: the last that it trained and did not throw away.
 
-    ``cause``: of its end. ``evidence``: ids of the reclaim, verdicts or evidence that ended it.
+    ``cause``: of its end. ``evidence``: ids of the reclaim, verdicts or evidence that ended it. ``assigned_ms``: how
+    long it had its GPUs; None: not known. To train its steps again takes no longer, whatever a program reports.
     """
 
     number: int
     last_step: int
     cause: Cause
     evidence: tuple[str, ...] = ()
+    assigned_ms: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

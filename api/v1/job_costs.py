@@ -22,4 +22,8 @@ def show_job_cost(
 ) -> documents.JobCost:
     """Return what a job has cost until now, by account, and what a step, a token and a checkpoint of it cost."""
     found_id, units = JobId(require_id("job", job_id)), dependencies_of(request).units
-    return job_cost_view(reading(units, principal, job_costs.READ, lambda unit: job_costs.cost_of_job(unit, found_id)))
+    return job_cost_view(
+        reading(
+            units, principal, job_costs.READ, lambda unit: job_costs.cost_of_job(unit, found_id), is_one_snapshot=True
+        )
+    )

@@ -71,5 +71,11 @@ def _statement(month: str, request: Request, principal: Principal, tenant_id: st
         raise NotFoundError("a month is written as 2026-11")
     at, units = datetime(int(named[1]), int(named[2]), 1, tzinfo=UTC), dependencies_of(request).units
     wanted = None if tenant_id is None else TenantId(tenant_id)
-    found = reading(units, principal, statements.READ, lambda unit: statements.statement(unit, at, tenant_id=wanted))
+    found = reading(
+        units,
+        principal,
+        statements.READ,
+        lambda unit: statements.statement(unit, at, tenant_id=wanted),
+        is_one_snapshot=True,
+    )
     return statement_view(found, tenant_id or principal.tenant_id)

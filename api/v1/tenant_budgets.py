@@ -70,7 +70,7 @@ def show_tenant_budget(
 ) -> documents.TenantBudget:
     """Return a tenant's budget and what is spent of it. 404: it has none."""
     found_id, units = TenantId(require_id("tenant", tenant_id)), dependencies_of(request).units
-    found = reading(units, principal, budgets.READ, lambda unit: budgets.show(unit, found_id))
+    found = reading(units, principal, budgets.READ, lambda unit: budgets.show(unit, found_id), is_one_snapshot=True)
     return budget_view(found, principal)
 
 

@@ -12,25 +12,35 @@ from muster.domain.states import Cause
 
 EARLIER: Final = 200
 """Earlier attempts of a job that are compared with one: the newest."""
+_LONGEST_S: Final = "1e9"
+"""Thirty years: a program may report any number, and one that is no bigint would stop the hour of the whole fleet."""
+
+
+def _seconds(name: str) -> str:
+    """Return the SQL expression of a reported length of time: at least 0 s, and 0 s where it is null."""
+    return f"least(greatest(coalesce({name}, 0), 0), {_LONGEST_S})"
+
+
 _ATTEMPTS: Final = f"""
 SELECT own.id, own.number, {in_ms("own.placed_at")}, own.job_id, own.tenant_id, placed.tier, {in_ms("own.claimed_at")},
     {in_ms("own.running_at")}, {in_ms("own.stopping_at")}, {in_ms("own.ended_at")}, own.cause,
     EXISTS (SELECT FROM training_steps AS step WHERE step.job_id = own.job_id)
         OR EXISTS (SELECT FROM training_ranks AS rank WHERE rank.attempt_id = own.id),
-    (SELECT {in_ms("step.at")} - coalesce(step.step_s * 1000, 0)::bigint FROM training_steps AS step
+    (SELECT {in_ms("step.at")} - ({_seconds("step.step_s")} * 1000)::bigint FROM training_steps AS step
         WHERE step.attempt_id = own.id ORDER BY step.step LIMIT 1),
     (SELECT {in_ms("rank.updated_at")} FROM training_ranks AS rank WHERE rank.attempt_id = own.id AND rank.rank = 0),
     (SELECT job.job_class FROM jobs AS job WHERE job.id = own.job_id)
 FROM allocations AS placed JOIN attempts AS own ON own.id = placed.attempt_id
 WHERE placed.created_at < :until AND (placed.state <> 'RELEASED' OR placed.released_at > :since)
 """  # noqa: S608  # words of ours
+_SAVES_S: Final = _seconds("(pace ->> 'checkpoint_s')::float8") + " * (pace ->> 'num_steps')::float8"
 _STEPS: Final = f"""
 WITH own AS (
-    SELECT attempt_id, step, {in_ms("at")} AS at_ms, coalesce(step_s * 1000, 0)::bigint AS took_ms,
-        coalesce((pace ->> 'checkpoint_s')::float8 * (pace ->> 'num_steps')::float8 * 1000, 0)::bigint AS save_ms
+    SELECT attempt_id, step, {in_ms("at")} AS at_ms, ({_seconds("step_s")} * 1000)::bigint AS took_ms,
+        ({_seconds(_SAVES_S)} * 1000)::bigint AS save_ms
     FROM training_steps
     WHERE at > :since AND at < CAST(:until AS timestamptz) + interval '1 hour'
-        AND at - coalesce(step_s, 0) * interval '1 s' < :until AND attempt_id = ANY(:attempts)
+        AND at - {_seconds("step_s")} * interval '1 s' < :until AND attempt_id = ANY(:attempts)
 ), marked AS (
     SELECT *, CASE WHEN lag(step) OVER by_step = step - 1 AND lag(save_ms) OVER by_step = 0 AND save_ms = 0
             AND at_ms - took_ms - lag(at_ms) OVER by_step BETWEEN -100 AND 1000
@@ -61,7 +71,7 @@ SELECT verdict.attempt_id,
     coalesce((SELECT {in_ms("step.at")} FROM training_steps AS step
         WHERE step.attempt_id = verdict.attempt_id AND step.at <= verdict.created_at ORDER BY step.step DESC LIMIT 1),
         {in_ms("own.running_at")}, {in_ms("verdict.created_at")}),
-    coalesce((SELECT {in_ms("step.at")} - coalesce(step.step_s * 1000, 0)::bigint FROM training_steps AS step
+    coalesce((SELECT {in_ms("step.at")} - ({_seconds("step.step_s")} * 1000)::bigint FROM training_steps AS step
         WHERE step.attempt_id = verdict.attempt_id AND step.at > verdict.created_at ORDER BY step.step LIMIT 1),
         {in_ms("own.ended_at")}),
     verdict.cause, verdict.id
@@ -70,7 +80,7 @@ WHERE verdict.kind = 'hang' AND verdict.state = 'standing' AND verdict.attempt_i
 """  # noqa: S608  # words of ours
 _SLOW: Final = f"""
 SELECT verdict.attempt_id, {in_ms("verdict.created_at")}, {in_ms("verdict.ended_at")}, verdict.id, verdict.cause,
-    (SELECT percentile_cont(0.5) WITHIN GROUP (ORDER BY before.step_s) * 1000 FROM (
+    (SELECT percentile_cont(0.5) WITHIN GROUP (ORDER BY {_seconds("before.step_s")}) * 1000 FROM (
         SELECT step_s FROM training_steps AS step
         WHERE step.attempt_id = verdict.attempt_id AND step.step < verdict.step AND step.step_s IS NOT NULL
         ORDER BY step.step DESC LIMIT 200) AS before)::bigint
@@ -78,8 +88,9 @@ FROM verdicts AS verdict
 WHERE verdict.kind = 'straggler' AND verdict.state = 'standing' AND verdict.attempt_id = ANY(:attempts)
     AND verdict.created_at < :until AND coalesce(verdict.ended_at, 'infinity') > :since
 """  # noqa: S608  # words of ours
-_EARLIER: Final = """
-SELECT own.id, before.id, before.number, trained.step, before.cause
+_EARLIER: Final = f"""
+SELECT own.id, before.id, before.number, trained.step, before.cause,
+    {in_ms("before.ended_at")} - {in_ms("before.placed_at")}
 FROM attempts AS own CROSS JOIN LATERAL (
     SELECT * FROM attempts AS one WHERE one.job_id = own.job_id AND one.number < own.number AND one.cause IS NOT NULL
     ORDER BY one.number DESC LIMIT :most
@@ -87,7 +98,7 @@ FROM attempts AS own CROSS JOIN LATERAL (
     SELECT step.step FROM training_steps AS step WHERE step.attempt_id = before.id ORDER BY step.step DESC LIMIT 1
 ) AS trained
 WHERE own.id = ANY(:attempts) AND own.number > 1
-"""
+"""  # noqa: S608  # words of ours
 _EVIDENCE: Final = """
 SELECT attempt_id, array_agg(DISTINCT evidence_id ORDER BY evidence_id) FROM (
     SELECT victim_attempt_id AS attempt_id, id AS evidence_id FROM reclaims WHERE victim_attempt_id = ANY(:attempts)
@@ -132,8 +143,8 @@ def _parts_of(
     for own_id, start_ms, end_ms, cause, verdict_id in window.rows(_HANGS, given):
         found.append((own_id, "hangs", Period(start_ms, _not_before(end_ms, start_ms), cause, (verdict_id,))))
     found += [(own_id, "slow", Slow(*rest)) for own_id, *rest in window.rows(_SLOW, given)]
-    for own_id, before_id, number, last_step, cause in earlier:
-        before = EarlierAttempt(number, last_step, Cause(cause), evidence.get(before_id, ()))
+    for own_id, before_id, number, last_step, cause, assigned_ms in earlier:
+        before = EarlierAttempt(number, last_step, Cause(cause), evidence.get(before_id, ()), assigned_ms)
         found.append((own_id, "earlier", before))
     return found
 

@@ -33,7 +33,7 @@ class BillKeys:
     def sign(self, statement: Mapping[str, Any]) -> tuple[str, str]:
         """Return the id of the key and the signature as hex digits. Raises ``ConflictError``: there is no key."""
         key_id, key = next(iter(self._read().items()))
-        return key_id, key.sign(signed_bytes(statement)).hex()
+        return key_id, key.sign(signed_bytes(key_id, statement)).hex()
 
     def _read(self) -> dict[str, Ed25519PrivateKey]:
         if self._path is None:

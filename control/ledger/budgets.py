@@ -6,8 +6,8 @@ where a budget is set below what is spent.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from datetime import datetime
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
 from decimal import Decimal
 from typing import Any, Final
 
@@ -89,7 +89,7 @@ def set_budget(unit: UnitOfWork, tenant_id: TenantId, wanted: Wanted, *, reason:
     Raises:
         NotFoundError: there is no such tenant.
         ConflictError: no rate cards are set, so nothing has a price.
-        ValidationFailedError: it ends before it begins, or before now.
+        ValidationFailedError: it ends before it begins, or before now; or a time is in no year from 1 to 9999 in UTC.
     """
     unit.principal.require(Permission.TENANT_WRITE)
     if unit.session.get(Tenant, tenant_id, with_for_update={"key_share": True}) is None:
@@ -98,6 +98,7 @@ def set_budget(unit: UnitOfWork, tenant_id: TenantId, wanted: Wanted, *, reason:
     if rates is None:
         suggestion = "Set them first with `muster rates set`."
         raise ConflictError("no rate cards are set, so nothing would count", suggestion=suggestion)
+    wanted = _in_utc(wanted)
     _require_window(unit, wanted)
     before = _row_of(unit.session, tenant_id)
     if before is not None:
@@ -186,6 +187,18 @@ def judge_budgets_once(units: UnitOfWorkFactory, principal: Principal) -> list[S
             if row is not None and row.lifted_at is None:
                 _note(unit, row, standing)
     return [each for _, _, each in found if each.is_spent and each.row.action is BudgetAction.STOP_RECLAIMABLE]
+
+
+def _in_utc(wanted: Wanted) -> Wanted:
+    """Return it with times in UTC, as they are stored and read: one that has none there could not be read again."""
+    found: dict[str, Any] = {}
+    for name in ("begins_at", "ends_at"):
+        at: datetime | None = getattr(wanted, name)
+        try:
+            found[name] = None if at is None else at.astimezone(UTC)
+        except OverflowError:
+            raise ValidationFailedError.at(f"/{name}", "no_moment", "must be in a year from 1 to 9999 in UTC") from None
+    return replace(wanted, **found)
 
 
 def _require_window(unit: UnitOfWork, wanted: Wanted) -> None:

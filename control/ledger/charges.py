@@ -44,11 +44,11 @@ _EVIDENT: Final = text(f"""
 """)  # noqa: S608  # parts of this module
 _MEASURED: Final = text("""
     SELECT id FROM evidence
-        WHERE id = ANY(:ids) AND trust = 'measured' AND dismissed_at IS NULL AND NOT is_suspended
+        WHERE id = ANY(:ids) AND trust = 'measured' AND severity > 0 AND dismissed_at IS NULL AND NOT is_suspended
     UNION SELECT id FROM reclaims WHERE id = ANY(:ids)
     UNION SELECT v.id FROM verdicts AS v JOIN evidence AS m
         ON (m.gpu_uuid = v.gpu OR m.gpu_uuid IS NULL AND m.node_id = v.node_id)
-        AND m.trust = 'measured' AND m.dismissed_at IS NULL AND NOT m.is_suspended
+        AND m.trust = 'measured' AND m.severity > 0 AND m.dismissed_at IS NULL AND NOT m.is_suspended
         AND m.onset_at <= coalesce(v.ended_at, v.created_at) + :around AND m.last_seen_at >= v.created_at - :around
         WHERE v.id = ANY(:ids) AND v.state <> 'dismissed'
 """)
@@ -115,11 +115,17 @@ class Scope:
 
 
 def charges(session: Session, scope: Scope, start: datetime, end: datetime, *, now: datetime | None = None) -> Charges:
-    """Return the charges of the hours from ``start`` to ``end``. ``now``: with the running time until then."""
+    """Return the charges of the hours from ``start`` to ``end``. ``now``: with the running time until then.
+
+    With running time, hours after one that is not counted yet are part of that time, and not of the lines: two workers
+    may finish hours in any order, and no time counts twice.
+    """
     rates = active_rates(session)
     tariff = Tariff(() if rates is None else rates.cards)
     changes = tariff.changes(start, end)
-    query = {**scope.parameters, "start": start, "end": end, "changes": changes}
+    until = session.scalar(_COUNTED_UNTIL)
+    counted_end = end if now is None else min(end, until or start)
+    query = {**scope.parameters, "start": start, "end": counted_end, "changes": changes}
     credited = _credited(session, query, () if rates is None else rates.credited_accounts)
     begins = [start, *changes]
     rows = session.execute(_TIME, {**query, "accounts": [str(each) for each in CHARGED]})
@@ -128,7 +134,6 @@ def charges(session: Session, scope: Scope, start: datetime, end: datetime, *, n
         key = LineKey(tenant_id, job_id or "", model, tier or "", begins[bucket], Account(account))
         price = tariff.price(model, tier, begins[bucket])
         lines.append(Line(key, price, num_ms, credited.get(key, 0), provisional_ms))
-    until = session.scalar(_COUNTED_UNTIL)
     running = () if now is None else _running(session, scope, tariff, max(start, until or start), min(end, now))
     return Charges(start, end, rates, tuple(lines), tuple(running), until)
 
@@ -149,7 +154,10 @@ def _credited(session: Session, query: dict[str, Any], accounts: Collection[Cred
 
 
 def measured_among(session: Session, ids: Collection[str]) -> set[str]:
-    """Return the ids that rest on our own measurement: such evidence, verdicts that it confirms, and reclaims."""
+    """Return the ids that rest on our own measurement: such evidence, verdicts that it confirms, and reclaims.
+
+    Findings for information are none: a program causes them, as by an access outside of its memory.
+    """
     if not ids:
         return set()
     return set(session.scalars(_MEASURED, {"ids": sorted(ids), "around": _AROUND}))

@@ -25,7 +25,7 @@ from control.ledger.marks import gaps_of, num_awaited
 from control.ledger.reading import Window
 from control.ledger.storing import add_entries, remove_entries, store_facts, stored_entries
 from ledger.books import Book, book_of
-from ledger.entries import Entry, corrections
+from ledger.entries import Entry, corrections, in_old_places
 from ledger.figures.hours import CLOSES_AFTER, HOUR
 from muster.db.models import LedgerHour
 from muster.domain.principals import system_principal
@@ -161,7 +161,8 @@ def _close(unit: UnitOfWork, hour: LedgerHour) -> None:
 
 def _correct(unit: UnitOfWork, hour: LedgerHour, book: Book) -> None:
     """Add what is different by now. A closed hour's entries are never changed."""
-    found = corrections(stored_entries(unit.session, hour.hour), book.entries)
+    stored = list(stored_entries(unit.session, hour.hour))
+    found = corrections(stored, in_old_places(stored, book.entries))
     if not found:
         return
     hour.revision += 1

@@ -6,7 +6,7 @@ jobs, attempts and GPUs stand in entries alone. A tenant reads the entries of it
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 from operator import attrgetter
 from typing import Any, Final
@@ -14,7 +14,7 @@ from typing import Any, Final
 import msgspec
 from sqlalchemy import ColumnElement, Select, SQLColumnExpression, and_, any_, func, or_, select, text
 
-from control.core.paging import ALWAYS, Part, SortKey, Span, TimeOrder, by_time, number_in
+from control.core.paging import ALWAYS, NEVER, Part, SortKey, Span, TimeOrder, by_time, number_in
 from control.core.records import records_of
 from control.core.unit_of_work import UnitOfWork, declare_action
 from control.core.visibility import visible_rows
@@ -27,6 +27,7 @@ from muster.domain.principals import Permission
 READ: Final = declare_action("ledger.read")
 HOUR: Final = timedelta(hours=1)
 DAY: Final = timedelta(days=1)
+_LAST: Final = datetime.max.replace(minute=0, second=0, microsecond=0, tzinfo=UTC)
 LONGEST: Final = timedelta(days=31)  # of which entries are summed up; facts have no limit
 HOUR_SORTS: Final = by_time(SortKey(LedgerHour.hour, attrgetter("hour"), datetime.fromisoformat))
 ENTRY_SORTS: Final = by_time(
@@ -212,36 +213,36 @@ def sums(unit: UnitOfWork, query: LedgerQuery) -> LedgerSums:
         words = f"sums by host, job, attempt or GPU are of {LONGEST.days} days at most"
         raise ValidationFailedError.at("since", "too_long", words)
     made = _by_entries if is_by_entry else _by_facts
-    rows = unit.session.execute(made(unit, query, since, until)).all()
+    rows = unit.session.execute(made(unit, query, since, until).limit(query.limit + 1)).all()
     names = [GROUPED_BY[group] for group in query.groups]
-    whole = [LedgerSum(dict(zip(names, values, strict=True)), int(num_ms)) for *values, num_ms in rows]
+    found = [LedgerSum(dict(zip(names, values, strict=True)), int(num_ms)) for *values, num_ms, _ in rows]
     num_hours, num_open = unit.session.execute(
         select(func.count(), func.count().filter(LedgerHour.closed_at.is_(None))).where(
             LedgerHour.hour >= since, LedgerHour.hour < until, LedgerHour.num_gpus > 0
         )
     ).one()
-    total_ms = sum(each.num_ms for each in whole)
-    return LedgerSums(since, until, num_hours, num_open, total_ms, whole[: query.limit], len(whole) <= query.limit)
+    total_ms = int(rows[0][-1]) if rows else 0
+    return LedgerSums(since, until, num_hours, num_open, total_ms, found[: query.limit], len(found) <= query.limit)
 
 
 def _bounds(span: Span, now: datetime) -> tuple[datetime, datetime]:
     """Return the whole hours that begin in the span; by default the hours of the last day that are over."""
-    until = now.replace(minute=0, second=0, microsecond=0) if span.until is None else _next_hour(span.until)
-    since = until - DAY if span.since is None else _next_hour(span.since)
+    until = now.replace(minute=0, second=0, microsecond=0) if span.until is None else _next(span.until, HOUR)
+    since = max(until, NEVER) - DAY if span.since is None else _next(span.since, HOUR)
     if until < since:
         raise ValidationFailedError.at("until", "before_since", "must not be before `since`")
     return since, until
 
 
-def _next_hour(moment: datetime) -> datetime:
-    """Return the beginning of the first hour that begins at the moment or later."""
-    begun = moment.replace(minute=0, second=0, microsecond=0)
-    return begun if begun == moment else begun + HOUR
+def _next(moment: datetime, length: timedelta) -> datetime:
+    """Return the beginning of the first hour or day in UTC that begins at the moment or later."""
+    begun = moment.replace(hour=0 if length == DAY else moment.hour, minute=0, second=0, microsecond=0)
+    return begun if begun == moment else min(begun, _LAST - length) + length
 
 
 def _by_facts(unit: UnitOfWork, query: LedgerQuery, since: datetime, until: datetime) -> Select[*tuple[Any, ...]]:
     columns = [_fact_column(group) for group in query.groups]
-    first, last = _next_day(since), until.replace(hour=0)
+    first, last = _next(since, DAY), until.replace(hour=0)
     has_days = first < last and LedgerGroup.HOUR not in query.groups
     begins = LedgerFact.begins_at
     of_hours = and_(LedgerFact.span_s == 3600, begins >= since, begins < until)
@@ -251,7 +252,8 @@ def _by_facts(unit: UnitOfWork, query: LedgerQuery, since: datetime, until: date
         of_hours = or_(of_days, before, and_(LedgerFact.span_s == 3600, begins >= last, begins < until))
     num_ms = func.sum(LedgerFact.num_ms)
     is_visible = visible_rows(unit.principal, LedgerFact.tenant_id)
-    made = select(*columns, num_ms).where(of_hours, is_visible, *query.wanted.conditions(LedgerFact))
+    wanted = of_hours, is_visible, *query.wanted.conditions(LedgerFact)
+    made = select(*columns, num_ms, func.sum(num_ms).over()).where(*wanted)
     return _ordered(made.group_by(*columns).having(num_ms != 0), query.groups, columns, num_ms)
 
 
@@ -263,7 +265,8 @@ def _by_entries(unit: UnitOfWork, query: LedgerQuery, since: datetime, until: da
     num_ms = func.sum(own_ms)
     is_visible = visible_rows(unit.principal, LedgerEntry.tenant_id)
     within = LedgerEntry.hour >= since, LedgerEntry.hour < until
-    made = select(*columns, num_ms).where(*within, is_visible, *query.wanted.conditions(LedgerEntry))
+    wanted = *within, is_visible, *query.wanted.conditions(LedgerEntry)
+    made = select(*columns, num_ms, func.sum(num_ms).over()).where(*wanted)
     return _ordered(made.group_by(*columns).having(num_ms != 0), query.groups, columns, num_ms)
 
 
@@ -291,9 +294,3 @@ def _entry_column(group: LedgerGroup) -> SQLColumnExpression[Any]:
         return func.date_trunc(text(f"'{group}'"), LedgerEntry.hour, text("'UTC'"), type_=UtcTimestamp())
     column: SQLColumnExpression[Any] = getattr(LedgerEntry, GROUPED_BY[group])
     return column if group in {LedgerGroup.ACCOUNT, LedgerGroup.CAUSE} else func.coalesce(column, text("''"))
-
-
-def _next_day(moment: datetime) -> datetime:
-    """Return the beginning of the first day in UTC that begins at the moment or later."""
-    begun = moment.replace(hour=0)
-    return begun if begun == moment else begun + DAY

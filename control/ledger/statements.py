@@ -7,9 +7,9 @@ row of a job or of a key, so the statement of a tenant that left stays. ``closed
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Final
+from typing import Any, Final
 
-from sqlalchemy import func, select
+from sqlalchemy import ARRAY, ColumnElement, SQLColumnExpression, Text, any_, func, literal, select
 from sqlalchemy.orm import Session
 
 from control.core.unit_of_work import UnitOfWork, declare_action
@@ -19,7 +19,7 @@ from muster.db.models import Attempt, Job, LedgerHour, Tenant
 from muster.db.queries import tenants
 from muster.domain.budgets import month_of
 from muster.domain.errors import NotFoundError
-from muster.domain.ids import JobId, TenantId
+from muster.domain.ids import TenantId
 from muster.domain.principals import Permission
 
 READ: Final = declare_action("statement.read")
@@ -66,27 +66,36 @@ def statement(unit: UnitOfWork, month: datetime, *, tenant_id: TenantId | None =
 
 
 def _tenant_names(session: Session, ids: set[str]) -> dict[str, str]:
-    rows = session.execute(select(Tenant.id, Tenant.name).where(Tenant.id.in_([TenantId(one) for one in ids])))
+    rows = session.execute(select(Tenant.id, Tenant.name).where(_among(Tenant.id, ids)))
     return {str(tenant_id): name for tenant_id, name in rows}
 
 
 def _job_names(session: Session, ids: set[str]) -> dict[str, str]:
-    rows = session.execute(select(Job.id, Job.name).where(Job.id.in_([JobId(one) for one in ids])))
+    rows = session.execute(select(Job.id, Job.name).where(_among(Job.id, ids)))
     return {str(job_id): name for job_id, name in rows}
 
 
 def _attempts(session: Session, ids: set[str]) -> dict[str, list[str]]:
-    query = select(Attempt.job_id, Attempt.id).where(Attempt.job_id.in_([JobId(one) for one in ids]))
+    query = select(Attempt.job_id, Attempt.id).where(_among(Attempt.job_id, ids))
     found: dict[str, list[str]] = {}
     for job_id, attempt_id in session.execute(query.order_by(Attempt.number)):
         found.setdefault(job_id, []).append(attempt_id)
     return found
 
 
+def _among(column: SQLColumnExpression[Any], ids: set[str]) -> ColumnElement[bool]:
+    """Return the condition with one parameter: a month may have more jobs than a statement may have parameters."""
+    return column == any_(literal(sorted(ids), ARRAY(Text)))
+
+
 def _state(session: Session, start: datetime, end: datetime) -> Sequence[int]:
-    """Return how many hours of the month are not closed, and the newest correction."""
+    """Return how many hours of the month are not closed, and the newest correction.
+
+    Hours before the first of the ledger are none: nothing was counted in them, and nothing will be.
+    """
     query = select(func.count(), func.coalesce(func.max(LedgerHour.revision), 0)).where(
         LedgerHour.hour >= start, LedgerHour.hour < end, LedgerHour.closed_at.is_not(None)
     )
     num_closed, revision = session.execute(query).one()
-    return int((end - start).total_seconds()) // 3600 - num_closed, revision
+    begins = min(max(session.scalar(select(func.min(LedgerHour.hour))) or start, start), end)
+    return int((end - begins).total_seconds()) // 3600 - num_closed, revision

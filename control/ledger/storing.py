@@ -41,6 +41,7 @@ WHERE span_s = 3600 AND begins_at >= date_trunc('day', CAST(:hour AS timestamptz
     AND begins_at < date_trunc('day', CAST(:hour AS timestamptz), 'UTC') + interval '24 hours'
 GROUP BY {_KEYS} HAVING sum(num_ms) <> 0
 """)  # noqa: S608  # words of ours
+_TURN: Final = text("SELECT pg_advisory_xact_lock(hashtext('muster ledger day'))")
 _ESCAPES: Final = str.maketrans({"\\": r"\\", "\t": r"\t", "\n": r"\n", "\r": r"\r"})
 _NULL: Final = r"\N"
 
@@ -70,8 +71,11 @@ def stored_entries(session: Session, hour: datetime) -> Iterator[Entry]:
 
 
 def store_facts(session: Session, hour: datetime) -> None:
-    """Sum up the hour's entries, and its day's hours."""
-    for statement in (_FORGET_HOUR, _HOUR, _FORGET_DAY, _DAY):
+    """Sum up the hour's entries, and its day's hours: one worker at a time, as each replaces the day's sums."""
+    for statement in (_FORGET_HOUR, _HOUR):
+        session.execute(statement, {"hour": hour})
+    session.execute(_TURN)
+    for statement in (_FORGET_DAY, _DAY):
         session.execute(statement, {"hour": hour})
 
 

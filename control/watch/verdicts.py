@@ -125,8 +125,8 @@ def dismiss(unit: UnitOfWork, verdict_id: VerdictId, *, reason: str) -> VerdictR
     if row.state is VerdictState.DISMISSED:
         return record_of(row, VerdictRecord)
     row.state = VerdictState.DISMISSED
-    note_late(unit, row.created_at - _BEFORE_A_VERDICT, row.ended_at)
     row.dismissed_at, row.dismissed_by, row.dismiss_reason = unit.now, unit.principal.name, reason
+    note_late(unit, row.created_at - _BEFORE_A_VERDICT, row.ended_at)
     if row.burn_in_next_at is not None or row.burn_in_id is not None:
         row.burn_in_next_at = unit.now  # its keeper gives the burn-in up
     unit.session.flush()

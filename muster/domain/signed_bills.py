@@ -7,7 +7,10 @@ from typing import Any, Final
 FORMAT: Final = "muster-bill/1"
 
 
-def signed_bytes(statement: Mapping[str, Any]) -> bytes:
-    """Return the statement's bytes: JSON with its keys in order, without blanks, behind the name of the format."""
+def signed_bytes(key_id: str, statement: Mapping[str, Any]) -> bytes:
+    """Return what is signed: lines with the name of the format, the key's id and the statement.
+
+    The statement is JSON with its keys in order and without blanks.
+    """
     text = json.dumps(statement, sort_keys=True, separators=(",", ":"), ensure_ascii=True, allow_nan=False)
-    return FORMAT.encode() + b"\n" + text.encode()
+    return f"{FORMAT}\n{key_id}\n{text}".encode()

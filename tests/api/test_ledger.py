@@ -92,7 +92,9 @@ def test_sums_of_days_and_hours_are_those_of_the_entries(api: Api, hours: list[d
         ("2026-11-21T00:00:00Z", 5.0),
     ]
     by_hour = answer_of(api, f"?{SPAN}&group=hour&account=lost&limit=2")
-    assert (len(by_hour["sums"]), by_hour["is_whole"]) == (2, False)
+    assert (len(by_hour["sums"]), by_hour["is_whole"], by_hour["num_ms"]) == (2, False, 15 * MS)
+    by_node = answer_of(api, f"?{SPAN}&group=node&group=job&limit=1")
+    assert (len(by_node["sums"]), by_node["is_whole"], by_node["num_ms"]) == (1, False, 30 * 4 * MS)
     assert answer_of(api, f"?{SPAN}&gpu=GPU-alpha-0")["num_ms"] == 30 * MS
     assert answer_of(api, f"?{SPAN}&gpu=GPU-beta-0")["num_ms"] == 0
     assert answer_of(api, f"?{SPAN}&model=A100")["sums"] == []
@@ -145,6 +147,7 @@ def test_hours_and_entries_come_page_by_page(api: Api, hours: list[datetime]) ->
         "?since=2026-11-21T00:00:00Z&until=2026-11-20T00:00:00Z",
         "?since=2026-01-01T00:00:00Z&until=2026-11-20T00:00:00Z&group=job",
         "?limit=0",
+        "?until=0001-01-01T00:00:00Z",
         "/hours?since=yesterday",
         "?until=9999-12-31T23:59:59Z",
         "?until=0001-01-01T00:00:00Z",
@@ -155,3 +158,16 @@ def test_hours_and_entries_come_page_by_page(api: Api, hours: list[datetime]) ->
 def test_what_makes_no_sense_is_refused(api: Api, path: str) -> None:
     answer = api.client.get(f"/v1/ledger{path}", headers=api.headers("operator"))
     assert answer.status_code == 422, answer.text
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "?until=9999-12-31T23:59:59Z",
+        "?since=9999-12-31T23:30:00Z&until=9999-12-31T23:59:59Z",
+        "?since=9999-12-31T00:00:00Z&until=9999-12-31T23:00:00Z&group=day",
+        "?since=0001-01-01T00:00:00Z&until=9999-12-31T23:59:59Z",
+    ],
+)
+def test_the_ends_of_the_calendar_are_times_as_others(api: Api, path: str) -> None:
+    assert isinstance(answer_of(api, path)["sums"], list)

@@ -10,11 +10,15 @@ from decimal import Decimal
 from pathlib import Path
 
 import pytest
-from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
+from sqlalchemy import text
+from sqlalchemy.orm import Session
 
+from control.ledger import statements
 from control.ledger.bill_keys import BillKeys
 from ledger.accounts import Account
 from muster.cli.admin.bill_tables import FOCUS
+from muster.db.models import LedgerHour
 from muster.domain.errors import ConflictError
 from muster.domain.evidence.findings import Trust
 from muster.domain.signed_bills import signed_bytes
@@ -23,9 +27,17 @@ from tests.api.test_rates import get
 from tests.api.typed import Typed
 from tests.api.typed import typed as typed  # noqa: PLC0414  # a fixture
 from tests.control.ledger.test_charges import MS, add, add_evidence, add_hours, card, set_cards
+from tests.fleet_factory import OPERATOR
 
 NOON = datetime(2026, 11, 20, 12, tzinfo=UTC)
 HOUR = timedelta(hours=1)
+MANY_JOBS = text("""
+    INSERT INTO ledger_entries (hour, revision, node_id, account, cause, num_ms, gpus, gpu_ms, evidence, model,
+        cohort_key, tier, attempt_id, job_id, tenant_id)
+    SELECT :hour, 0, :node, 'productive', '', 1, '{GPU-1}', '{1}', '{}', 'H200', 'c', 'spot', 'a', 'job_' || number,
+        :tenant
+    FROM generate_series(1, 66000) AS number
+""")
 
 
 @pytest.fixture
@@ -52,6 +64,36 @@ def test_a_statement_adds_up_and_states_what_has_no_price(used: Api) -> None:
     assert get(used, "/v1/statements/2026-10")["lines"] == []
 
 
+def test_the_first_month_of_a_ledger_gets_final(api: Api) -> None:
+    first = datetime(2026, 9, 30, 20, tzinfo=UTC)
+    add_hours(api.units, *(first + number * HOUR for number in range(4)))
+    found = get(api, "/v1/statements/2026-09")
+    assert (found["open_hours"], found["is_final"]) == (0, True), "its earlier hours were never counted"
+    assert get(api, "/v1/statements/2026-08")["is_final"]
+    assert get(api, "/v1/statements/2026-10")["open_hours"] == 31 * 24
+
+
+def test_a_month_may_have_more_jobs_than_a_statement_has_parameters(api: Api) -> None:
+    add_hours(api.units, NOON)
+    with api.units.begin(OPERATOR, statements.READ, quiet=True) as unit:
+        unit.session.execute(MANY_JOBS, {"hour": NOON, "tenant": api.fleet.tenant_id, "node": api.fleet.node_id})
+    assert len(get(api, "/v1/statements/2026-11")["lines"]) == 66_000
+
+
+def test_a_statement_is_of_one_moment(used: Api, monkeypatch: pytest.MonkeyPatch) -> None:
+    add_hours(used.units, NOON + 2 * HOUR, closed=False)
+    before, names_of = get(used, "/v1/statements/2026-11"), statements._tenant_names
+
+    def names_while_an_hour_closes(session: Session, ids: set[str]) -> dict[str, str]:
+        with used.units.begin(OPERATOR, statements.READ, quiet=True) as unit:
+            unit.session.get_one(LedgerHour, NOON + 2 * HOUR).closed_at = NOON
+        return names_of(session, ids)
+
+    monkeypatch.setattr(statements, "_tenant_names", names_while_an_hour_closes)
+    assert get(used, "/v1/statements/2026-11")["open_hours"] == before["open_hours"]
+    assert get(used, "/v1/statements/2026-11")["open_hours"] == before["open_hours"] - 1
+
+
 def test_a_tenant_reads_its_own_alone(used: Api) -> None:
     own = get(used, "/v1/statements/2026-11", "operator")
     assert {line["tenant_id"] for line in own["lines"]} == {used.fleet.tenant_id}
@@ -72,7 +114,7 @@ def signing(api: Api) -> str:
 def test_a_signature_is_by_the_published_key(used: Api, signing: str) -> None:
     found = get(used, "/v1/statements/2026-11/signed")
     public = Ed25519PublicKey.from_public_bytes(bytes.fromhex(signing))
-    public.verify(bytes.fromhex(found["signature"]), signed_bytes(found["statement"]))
+    public.verify(bytes.fromhex(found["signature"]), signed_bytes(found["key_id"], found["statement"]))
     assert found["statement"]["sums"]["due"] == "34.00"
 
 
@@ -109,9 +151,16 @@ def test_a_signed_bundle_is_verified_offline_and_one_changed_byte_refused(
     bundle.write_text(text)
     assert "another key signed it" in typed.run("bill", "verify", "bill.json", "--key", "00" * 32, code=6).stderr
     found = json.loads(text)
+    bundle.write_text(json.dumps({**found, "key_id": "another"}))
+    assert "it was changed after it was signed" in typed.run("bill", "verify", "bill.json", code=6).stderr
     found["signature"] = "00" * 64
     bundle.write_text(json.dumps(found))
     typed.run("bill", "verify", "bill.json", code=6)
+    own = Ed25519PrivateKey.generate()
+    made = {**found, "statement": {}, "public_key": own.public_key().public_bytes_raw().hex()}
+    for unfit in (json.dumps({**made, "signature": own.sign(signed_bytes(found["key_id"], {})).hex()}), "[" * 100_000):
+        bundle.write_text(unfit)
+        assert "bill.json" in typed.run("bill", "verify", "bill.json", code=6).stderr
 
 
 @pytest.mark.usefixtures("used")

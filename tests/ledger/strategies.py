@@ -68,7 +68,14 @@ steps = st.builds(
 )
 rollbacks = st.builds(Rollback, times, st.integers(0, 30), st.integers(0, 30), tokens, st.none() | times, evidence)
 slow = st.builds(_ordered(Slow), times, ends, tokens, tokens, st.none() | st.integers(0, 20))
-earlier = st.builds(EarlierAttempt, st.integers(1, 3), st.integers(0, 30), st.sampled_from(Cause), evidence)
+earlier = st.builds(
+    EarlierAttempt,
+    st.integers(1, 3),
+    st.integers(0, 30),
+    st.sampled_from(Cause),
+    evidence,
+    st.none() | st.integers(0, 80),
+)
 gpus = st.builds(
     Gpu,
     gpu_uuid=st.sampled_from(tuple(f"GPU-{number}" for number in range(4))),

@@ -88,6 +88,13 @@ def test_a_step_counts_as_first_once_and_then_by_why_it_was_lost() -> None:
     assert (claims["reclaimed"], claims["gpu_fault"]) == (("reclaim_1",), ("ev_1",))
 
 
+def test_steps_are_trained_again_no_longer_than_their_attempt_had_its_gpus() -> None:
+    """A program that reports steps of an earlier attempt without end would otherwise train for nothing."""
+    earlier = (EarlierAttempt(1, 10**9, Cause.GPU_FAULT, ("ev_1",), assigned_ms=50),)
+    one = attempt(steps=(Steps(1, 4, 100, 60), Steps(5, 8, 200, 100)), earlier=earlier)
+    assert timeline(one)[3:] == [("replayed", "gpu_fault", 40, 90), ("productive", "", 90, 200)]
+
+
 def test_the_replay_of_steps_includes_their_saves_and_slowness() -> None:
     one = attempt(
         steps=(Steps(1, 4, 200, 160, 40),),

@@ -5,7 +5,7 @@ from hypothesis import given
 
 from ledger.accounts import Account
 from ledger.books import book_of
-from ledger.entries import Entry, Heading, UnbalancedError, corrections, total
+from ledger.entries import Entry, Heading, UnbalancedError, corrections, in_old_places, total
 from ledger.facts import Facts, Gpu
 from tests.ledger import strategies
 
@@ -62,3 +62,15 @@ def test_a_correction_that_would_change_a_gpus_time_is_refused() -> None:
     old, new = [Entry(HEADING, ("GPU-0",), (100,))], [Entry(HEADING, ("GPU-0",), (99,))]
     with pytest.raises(UnbalancedError, match="GPU-0 by -1 ms"):
         corrections(old, new)
+
+
+def test_a_corrected_hour_keeps_the_places_of_its_gpus() -> None:
+    here, there = HEADING._replace(rack="r1"), HEADING._replace(node_id="node_b", rack="r2", cohort_key="c2")
+    lost = there._replace(account=Account.LOST)
+    old = [Entry(here, ("GPU-0", "GPU-1"), (100, 100))]
+    new = [Entry(there, ("GPU-0", "GPU-1", "GPU-2"), (100, 40, 7)), Entry(lost, ("GPU-1",), (60,))]
+    assert in_old_places(old, new) == [
+        Entry(here, ("GPU-0", "GPU-1"), (100, 40)),
+        Entry(there, ("GPU-2",), (7,)),
+        Entry(here._replace(account=Account.LOST), ("GPU-1",), (60,)),
+    ]

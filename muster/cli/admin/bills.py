@@ -113,13 +113,21 @@ def verify(
 
 def _bundle_of(file: Path) -> dict[str, Any]:
     try:
-        found = json.loads(file.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
+        found: Any = json.loads(file.read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError) as error:
         raise CommandError(f"{file}: cannot be read as JSON ({error})", code=Exit.INVALID) from error
     names = {"format", "statement", "key_id", "public_key", "signature"}
     if not isinstance(found, dict) or not names <= found.keys() or found["format"] != FORMAT:
         raise CommandError(f"{file}: is no signed bill of the format {FORMAT}", code=Exit.INVALID)
+    if not _is_statement(found["statement"]):
+        raise CommandError(f"{file}: the statement in it is none", code=Exit.INVALID)
     return found
+
+
+def _is_statement(found: Any) -> bool:
+    """Return whether it has what is shown of it: anyone can sign anything with a key of their own."""
+    is_complete = isinstance(found, dict) and {"month", "currency", "sums"} <= found.keys()
+    return is_complete and isinstance(found["sums"], dict) and "due" in found["sums"]
 
 
 def _fault_of(found: Mapping[str, Any], key: str | None) -> str:
@@ -131,7 +139,7 @@ def _fault_of(found: Mapping[str, Any], key: str | None) -> str:
         return "another key signed it than the one given"
     try:
         public = Ed25519PublicKey.from_public_bytes(bytes.fromhex(found["public_key"]))
-        public.verify(bytes.fromhex(found["signature"]), signed_bytes(found["statement"]))
+        public.verify(bytes.fromhex(found["signature"]), signed_bytes(found["key_id"], found["statement"]))
     except InvalidSignature:
         return "it was changed after it was signed"
     except (TypeError, ValueError) as error:

@@ -13,7 +13,7 @@ from control.ledger.charges import Charges, Scope, charges
 from control.ledger.job_costs import READ, cost_of_job
 from ledger.accounts import Account
 from muster.db.models import EvidenceRow, Gpu, LedgerEntry, LedgerHour
-from muster.domain.evidence.findings import Trust
+from muster.domain.evidence.findings import Severity, Trust
 from muster.domain.ids import EvidenceId, JobId
 from muster.domain.rates import RateCards
 from muster.domain.validation import validated
@@ -76,7 +76,9 @@ def add(
         unit.session.add(row)
 
 
-def add_evidence(units: UnitOfWorkFactory, fleet: Fleet, name: str, trust: Trust) -> EvidenceId:
+def add_evidence(
+    units: UnitOfWorkFactory, fleet: Fleet, name: str, trust: Trust, *, severity: Severity = Severity.CONDEMNING
+) -> EvidenceId:
     found = EvidenceId(name)
     with units.begin(OPERATOR, rates.READ, quiet=True) as unit:
         row = EvidenceRow(
@@ -86,7 +88,7 @@ def add_evidence(units: UnitOfWorkFactory, fleet: Fleet, name: str, trust: Trust
             detector="xid",
             detector_version=1,
             fault_key=name,
-            severity=3,
+            severity=severity,
             trust=trust,
             sources=[],
             onset_at=NOON,
@@ -179,6 +181,28 @@ def test_time_is_given_back_for_the_fleets_faults_that_we_measured(
     (line,) = found(units, fleet).lines
     assert (line.num_ms, line.credited_ms) == (2 * MS, credited)
     assert line.credit(2) == -Decimal(2 * credited) / MS
+
+
+def test_a_finding_for_information_gives_nothing_back(units: UnitOfWorkFactory, fleet: Fleet) -> None:
+    set_cards(units, card(NOON, "2"))
+    add_hours(units, NOON)
+    evidence = add_evidence(units, fleet, "ev_1", Trust.MEASURED, severity=Severity.INFO)
+    add(units, fleet, NOON, Account.SLOWED, MS, cause="gpu", evidence=[evidence])
+    (line,) = found(units, fleet).lines
+    assert line.credited_ms == 0, "a program causes such findings"
+
+
+def test_an_hour_after_one_that_is_not_counted_yet_is_running_time(units: UnitOfWorkFactory, fleet: Fleet) -> None:
+    set_cards(units, card(NOON, "2"))
+    add_hours(units, NOON, NOON + 2 * HOUR)
+    with units.begin(OPERATOR, rates.READ, quiet=True) as unit:
+        unit.session.add(LedgerHour(hour=NOON + HOUR, computed_at=NOON + 2 * HOUR))
+    add(units, fleet, NOON, Account.PRODUCTIVE, MS)
+    add(units, fleet, NOON + 2 * HOUR, Account.PRODUCTIVE, MS)
+    until_now = found(units, fleet, now=NOON + 3 * HOUR)
+    assert until_now.counted_until == NOON + HOUR, "running time begins here"
+    assert [line.num_ms for line in until_now.lines] == [MS]
+    assert sum(line.num_ms for line in found(units, fleet).lines) == 2 * MS, "a statement has all that is counted"
 
 
 def test_evidence_that_a_person_dismissed_gives_nothing_back(units: UnitOfWorkFactory, fleet: Fleet) -> None:

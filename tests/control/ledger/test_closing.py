@@ -1,16 +1,21 @@
 """Hours are computed, closed and corrected, and each millisecond of a GPU is counted once."""
 
+from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 
 import pytest
+from sqlalchemy import select
 
 from control.core.unit_of_work import UnitOfWorkFactory
 from control.ledger import closing
 from control.ledger.closing import keep_ledger_once
+from muster.db.models import Node, TrainingStep
 from muster.domain.times import to_ms
 from muster.failpoints import FailpointError, arming
 from tests.control.conftest import SetClock
 from tests.control.ledger.played_hour import FOUR, HOUR_MS, PlayedHour
+from tests.fleet_factory import OPERATOR
+from tests.lock_waits import wait_for_a_lock
 
 FIVE = FOUR + timedelta(hours=1)
 POINTS = (
@@ -109,6 +114,39 @@ def test_a_late_report_adds_a_correction_and_changes_no_entry(played: PlayedHour
     assert played.events() == ["ledger.hour_closed", "ledger.hour_corrected"]
 
 
+def test_what_a_host_is_called_since_corrects_no_hour(played: PlayedHour) -> None:
+    trained_an_hour(played)
+    played.at(66)
+    played.keep()
+    with played.units.begin(OPERATOR, closing.STORE, quiet=True) as unit:
+        node = unit.session.get_one(Node, played.fleet.node_id)
+        node.rack, node.labels = "r9", {"site": "new"}
+    played.at(6, hour=FOUR + timedelta(hours=27))
+    played.keep()
+    assert played.hours()[0].due_at is None, "its last look"
+    assert {(entry.revision, entry.rack, entry.site) for entry in played.entries() if entry.hour == FOUR} == {
+        (0, None, None)
+    }
+    assert {entry.site for entry in played.entries() if entry.hour == FOUR + timedelta(hours=26)} == {"new"}
+
+
+@pytest.mark.parametrize("step_s", [1e300, -1e300])
+def test_what_a_program_reports_cannot_stop_the_hour_of_the_fleet(played: PlayedHour, step_s: float) -> None:
+    trained_an_hour(played)
+    played.at(51)
+    part_s = dict.fromkeys(("data_s", "forward_s", "backward_s", "collective_s", "optimizer_s", "checkpoint_s"), 1e300)
+    at_ms = to_ms(FOUR + timedelta(minutes=49))
+    played.step(4, step_s, at_ms=at_ms)
+    pace: dict[str, object] = {"type": "pace", "step": 4, "num_steps": (1 << 53) - 1, **part_s, "other_s": 1e300}
+    played.offset = played.host.report_words(*played.attempts[-1], pace, at_ms=at_ms, offset=played.offset).offset
+    with played.units.read() as session:
+        assert session.scalars(select(TrainingStep.pace).where(TrainingStep.step == 4)).one() is not None
+    played.at(66)
+    played.host.beat()
+    assert played.keep() == 1
+    assert sum(played.seconds().values()) == 7200
+
+
 @pytest.mark.parametrize("point", POINTS)
 def test_a_worker_that_dies_anywhere_counts_nothing_twice(played: PlayedHour, point: str) -> None:
     trained_an_hour(played)
@@ -136,3 +174,24 @@ def test_an_hour_that_one_worker_computes_is_not_computed_by_another(played: Pla
         closing._store(unit, taken, computed)
     assert sum(played.seconds().values()) == 7200
     assert played.events() == ["ledger.hour_closed"]
+
+
+def test_two_workers_store_hours_of_one_day_one_after_the_other(played: PlayedHour) -> None:
+    trained_an_hour(played)
+    played.at(6, hour=FIVE + timedelta(hours=1))
+    taken = [closing._take(played.units), closing._take(played.units)]
+    first, second = [one for one in taken if one is not None]
+    computed = closing._compute(played.units, second)
+    with ThreadPoolExecutor(1) as others:
+        with played.units.begin(closing._PRINCIPAL, closing.STORE, quiet=True) as unit:
+            closing._store(unit, first, closing._compute(played.units, first))
+            unit.session.flush()
+            other = others.submit(store, played, second, computed)
+            wait_for_a_lock(played.units)
+        other.result()
+    assert sum(played.facts(86_400).values()) == sum(played.facts(3600).values()) == 2 * 7200
+
+
+def store(played: PlayedHour, taken: closing.Taken, computed: closing.Computed) -> None:
+    with played.units.begin(closing._PRINCIPAL, closing.STORE, quiet=True) as unit:
+        closing._store(unit, taken, computed)

@@ -1,6 +1,6 @@
 """Budgets of tenants: notices, refusals, stops with notice, and what is spent before one is set."""
 
-from datetime import timedelta
+from datetime import datetime, timedelta
 from decimal import Decimal
 
 import pytest
@@ -149,6 +149,10 @@ def test_a_budget_that_cannot_count_is_refused(units: UnitOfWorkFactory, clock: 
     ended = Wanted(Decimal(1), BudgetAction.NOTIFY, (), ends_at=clock.now - timedelta(days=1))
     with pytest.raises(ValidationFailedError, match="after now"), units.begin(OPERATOR, budgets.SET) as unit:
         budgets.set_budget(unit, fleet.tenant_id, ended, reason="experiment")
+    far = datetime.fromisoformat("9999-12-31T23:59:59-12:00")
+    unreadable = Wanted(Decimal(1), BudgetAction.NOTIFY, (), ends_at=far)
+    with pytest.raises(ValidationFailedError, match="year"), units.begin(OPERATOR, budgets.SET) as unit:
+        budgets.set_budget(unit, fleet.tenant_id, unreadable, reason="experiment")
 
 
 def test_a_budget_in_another_currency_is_not_judged(units: UnitOfWorkFactory, clock: SetClock, fleet: Fleet) -> None:
