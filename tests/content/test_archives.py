@@ -226,5 +226,6 @@ def test_a_file_that_differs_from_its_archive_is_found(
 def test_a_tool_for_tar_reads_an_archive(folder: Path) -> None:
     for path in packed(folder):
         with tarfile.open(fileobj=io.BytesIO(path.read_bytes())) as archive:
-            archive.extractall(folder.with_name("by tar"), filter="data")
+            for member in archive.getmembers():  # no filter of links is needed, and Python before 3.11.4 has none
+                archive.extract(member, folder.with_name("by tar"))
     assert content_of(folder.with_name("by tar")) == content_of(folder)

@@ -1,6 +1,7 @@
 """A chunk is deleted from the store, or damaged there: the folder is stored again, and its jobs continue."""
 
 import shutil
+import sys
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -35,7 +36,8 @@ def folder(tmp_path: Path) -> Path:
 
 
 def submit(host: HostCase, digest: str, **program: object) -> JobId:
-    given = {"launcher": "command", "argv": ["python", "main.py"], "bundle": digest}
+    python = "python" if "environment" in program else sys.executable
+    given = {"launcher": "command", "argv": [python, "main.py"], "bundle": digest}
     return host.fleet.submit(program=given | program, restart={"max_restarts": 3})
 
 
