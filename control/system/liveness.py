@@ -29,8 +29,8 @@ KEEPERS: Final = (
     *("sequencer", "sealer", "relay", "judge", "suspects", "node_holds", "silent_agents", "repairs", "stalls"),
     *("stragglers", "idle"),
     *("attention", "unknown_kinds", "burn_in", "reconciler", "clearings", "expiry", "retention", "telemetry"),
-    *("energy", "peers", "content", "lost_content", "ledger", "objectives", "failure_rates", "rollups"),
-    *("tenant_budgets", "figures"),
+    *("energy", "peers", "content", "lost_content", "ledger", "objectives", "tenant_budgets"),
+    *("failure_rates", "rollups", "figures"),
 )
 STARTED_BY: Final[Mapping[str, str]] = {
     **dict.fromkeys(API_LOOPS, "muster api"),
