@@ -11,8 +11,8 @@ from tests.api.judged_fleet import rows
 from tests.api.typed import Typed
 from tests.api.typed import typed as typed  # noqa: PLC0414  # a fixture
 
-NEXT_HOUR = datetime.now(UTC).replace(minute=0, second=0, microsecond=0) + timedelta(hours=1)
-BEGUN = NEXT_HOUR - timedelta(days=1)
+LATER = datetime.now(UTC).replace(minute=0, second=0, microsecond=0) + timedelta(days=2)
+BEGUN = LATER - timedelta(days=3)
 
 
 def document(*prices: tuple[datetime, str], tier: str = "spot") -> dict[str, Any]:
@@ -44,7 +44,7 @@ def test_without_cards_nothing_has_a_price(api: Api) -> None:
 
 def test_operators_set_them_tenants_read_them_and_each_version_stays(api: Api) -> None:
     first = put(api, document((BEGUN, "2.75")))
-    second = put(api, document((BEGUN, "2.75"), (NEXT_HOUR, "3")))
+    second = put(api, document((BEGUN, "2.75"), (LATER, "3")))
     assert (first["version"], second["version"]) == (1, 2)
     seen = get(api, "/v1/rates")
     assert seen["document"]["cards"][1]["price_per_gpu_hour"] == "3"
@@ -73,7 +73,7 @@ def test_a_tier_that_the_policy_lacks_is_refused(api: Api) -> None:
 
 def test_the_command_shows_differences_sets_and_shows(typed: Typed, api: Api) -> None:
     put(api, document((BEGUN, "2.75")))
-    typed.write("rates.json", json.dumps(document((BEGUN, "2.75"), (NEXT_HOUR, "3.10"))))
+    typed.write("rates.json", json.dumps(document((BEGUN, "2.75"), (LATER, "3.10"))))
     shown = typed.run("rates", "diff", "-f", "rates.json").stdout
     assert "1 cards differ" in shown
     assert "3.10" in shown
