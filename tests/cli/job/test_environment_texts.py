@@ -24,7 +24,7 @@ def answers(requested: Any, _number: int) -> Answer:
         return Answer(200, {"items": [], "next_cursor": None})
     if requested.path == "/v1/jobs/job_1":
         return Answer(200, JOB)
-    status = 404 if requested.path.endswith("/fault-lines") else 409
+    status = 404 if requested.path.endswith(("/fault-lines", "/findings")) else 409
     problem = {"type": "about:blank", "title": "x", "status": status, "code": "conflict", "detail": "it does not wait"}
     return Answer(status, problem)
 

@@ -70,8 +70,9 @@ def answers(requested: Any, _number: int) -> Answer:
         return Answer(200, FOUND)
     if requested.path.endswith("/environments"):
         return Answer(200, {"items": []})
-    problem = {"type": "about:blank", "title": "x", "status": 409, "code": "conflict", "detail": "it does not wait"}
-    return Answer(409, problem)
+    status = 404 if requested.path.endswith("/findings") else 409
+    problem = {"type": "about:blank", "title": "x", "status": status, "code": "conflict", "detail": "it does not wait"}
+    return Answer(status, problem)
 
 
 def test_a_running_job_is_explained_by_its_lines_and_rules_by_their_false_alarms(tmp_path: Path) -> None:
