@@ -11,7 +11,7 @@ from api.permissions import requires
 from api.reading import reading
 from api.views import time_of
 from control.ledger import figures
-from control.ledger.figures import Answer, By, Point, Question, Series, Step
+from control.ledger.figures import Answer, By, FigureStep, Point, Question, Series
 from control.telemetry.history import read_moment
 from ledger.figures.definitions import Figure, Sum
 from ledger.figures.indicators import INDICATORS
@@ -40,7 +40,7 @@ def show_figure(
     principal: Reader,
     since: Moment = None,
     until: Moment = None,
-    step: Annotated[Step, Query()] = Step.HOUR,
+    step: Annotated[FigureStep, Query()] = FigureStep.HOUR,
     by: Annotated[By, Query()] = By.NONE,
     percentile: Annotated[list[Percentile] | None, Query(max_length=MOST_PERCENTILES)] = None,
 ) -> documents.Figure:

@@ -26,7 +26,7 @@ MOST_POINTS_IN_ALL: Final = 20_000
 """Of all groups together: no more is read, and no answer is larger."""
 
 
-class Step(StrEnum):
+class FigureStep(StrEnum):
     HOUR = "hour"
     DAY = "day"
 
@@ -39,8 +39,8 @@ class By(StrEnum):
     SITE = "site"
 
 
-DEFAULT_SPAN: Final = {Step.HOUR: timedelta(days=1), Step.DAY: timedelta(days=30)}
-_LENGTH: Final = {Step.HOUR: HOUR, Step.DAY: DAY}
+DEFAULT_SPAN: Final = {FigureStep.HOUR: timedelta(days=1), FigureStep.DAY: timedelta(days=30)}
+_LENGTH: Final = {FigureStep.HOUR: HOUR, FigureStep.DAY: DAY}
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +50,7 @@ class Question:
     name: str
     since: datetime | None = None
     until: datetime | None = None
-    step: Step = Step.HOUR
+    step: FigureStep = FigureStep.HOUR
     by: By = By.NONE
 
 
@@ -80,7 +80,7 @@ class Answer:
     figure: Figure
     since: datetime
     until: datetime
-    step: Step
+    step: FigureStep
     by: By
     series: Sequence[Series]
     final_until: datetime | None
@@ -118,12 +118,12 @@ def figures_in(unit: UnitOfWork, question: Question) -> Answer:
 
 
 def _most_groups(extent: Extent) -> int:
-    num_points = (extent.until - extent.since) // _LENGTH[Step(extent.step)]
+    num_points = (extent.until - extent.since) // _LENGTH[FigureStep(extent.step)]
     return min(MOST_GROUPS, MOST_POINTS_IN_ALL // num_points)
 
 
 def _span(question: Question, now: datetime) -> tuple[datetime, datetime]:
-    length, begin_of = _LENGTH[question.step], day_of if question.step is Step.DAY else hour_of
+    length, begin_of = _LENGTH[question.step], day_of if question.step is FigureStep.DAY else hour_of
     until = now if question.until is None else question.until
     since = until - DEFAULT_SPAN[question.step] if question.since is None else question.since
     if since >= until:

@@ -57,11 +57,13 @@ class MoneyCalls:
         *,
         action: str = "notify",
         shares: Sequence[int] = (50, 80, 100),
+        begins_at: str | None = None,
         ends_at: str | None = None,
         dry_run: bool = False,
     ) -> Call[documents.ChangedTenantBudget]:
         """Set the budget of a tenant with all below it, in place of the one before."""
-        body = {"amount": amount, "reason": reason, "action": action, "shares": list(shares), "ends_at": ends_at}
+        when = {"begins_at": begins_at, "ends_at": ends_at}
+        body = {"amount": amount, "reason": reason, "action": action, "shares": list(shares), **when}
         path, values = "/v1/tenants/{tenant_id}/budget", {"tenant_id": tenant_id}
         return change("PUT", path, documents.ChangedTenantBudget, values, body=body, dry_run=dry_run)
 

@@ -12,7 +12,7 @@ from control.core.sequencer import sequence_once
 from control.core.unit_of_work import UnitOfWorkFactory
 from control.jobs.jobs import READ
 from control.ledger import figures
-from control.ledger.figures import Answer, By, Question, Step
+from control.ledger.figures import Answer, By, FigureStep, Question
 from muster.db.models import Attempt, AttemptHost, Checkpoint, Job, TrainingRank, TrainingStep
 from muster.domain.ids import AttemptId, CheckpointId, Fence, JobId, NodeId, TenantId
 from muster.domain.job.spec import NodeLossRule
@@ -204,7 +204,7 @@ class Lived:
         until: float = 60,
         reader: Principal = OPERATOR,
     ) -> Answer:
-        question = Question(name, self.at(since), self.at(until), Step(step), By(by))
+        question = Question(name, self.at(since), self.at(until), FigureStep(step), By(by))
         with self.units.begin(reader, figures.READ, dry_run=True, quiet=True) as unit:
             return figures.figures_in(unit, question)
 
