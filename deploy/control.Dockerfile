@@ -27,6 +27,7 @@ COPY api api
 COPY console console
 COPY control control
 COPY health health
+COPY ledger ledger
 COPY local local
 COPY migrations migrations
 COPY muster muster
