@@ -6,7 +6,7 @@ from typing import Annotated, Any, Final, TypeVar
 
 from fastapi import APIRouter, Request
 from fastapi.responses import JSONResponse
-from pydantic import AwareDatetime, Field
+from pydantic import Field
 
 from api.bodies import described_by, json_body
 from api.changes import Answer, Change, Changing
@@ -24,7 +24,7 @@ from muster.domain.errors import ValidationFailedError
 from muster.domain.ids import NodeId, TenantId
 from muster.domain.principals import Permission, Principal
 from muster.domain.states import Contact, JobState
-from muster.domain.strict import Name, StrictModel, Text
+from muster.domain.strict import Moment, Name, StrictModel, Text
 
 router = APIRouter(tags=["bulk changes"])
 F = TypeVar("F", NodeFilter, JobFilter)
@@ -72,9 +72,9 @@ class JobSelector(StrictModel):
     """The id of a host: only jobs with a part there now."""
     rack: Word | None = None
     """Only jobs with a part in this rack now."""
-    since: Annotated[AwareDatetime, Field(strict=False)] | None = None
+    since: Moment | None = None
     """Only jobs that were submitted then or later."""
-    until: Annotated[AwareDatetime, Field(strict=False)] | None = None
+    until: Moment | None = None
     """Only jobs that were submitted before."""
 
     @property
@@ -124,13 +124,13 @@ class NodesChange(BulkChange):
 class NodesCordon(NodesChange):
     """Cordons on nodes; without ``until`` they stand until they are released."""
 
-    until: Annotated[AwareDatetime, Field(strict=False)] | None = None
+    until: Moment | None = None
 
 
 class NodesDrain(NodesChange):
     """Drains of nodes."""
 
-    until: Annotated[AwareDatetime, Field(strict=False)] | None = None
+    until: Moment | None = None
     deadline_s: Annotated[float, Field(gt=0, le=WEEK_S)] | None = None
     despite_budget: Annotated[Text, Field(min_length=1, max_length=500, pattern=r"\S")] | None = None
 

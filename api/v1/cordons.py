@@ -5,7 +5,7 @@ from typing import Annotated
 
 from fastapi import APIRouter, Depends, Query, Request
 from fastapi.responses import JSONResponse
-from pydantic import AwareDatetime, Field
+from pydantic import Field
 
 from api.bodies import described_by, json_body
 from api.changes import Answer, Changing
@@ -18,7 +18,7 @@ from control.fleet.cordons import CordonFilter
 from muster import documents
 from muster.domain.ids import GpuUuid, NodeId
 from muster.domain.principals import Permission, Principal
-from muster.domain.strict import StrictModel, Text
+from muster.domain.strict import Moment, StrictModel, Text
 
 router = APIRouter(tags=["fleet"])
 CORDONS_A_PAGE = 1000
@@ -31,7 +31,7 @@ class NewCordon(StrictModel):
     node_id: Text | None = None
     gpu_uuid: Text | None = None
     reason: Reason
-    until: Annotated[AwareDatetime, Field(strict=False)] | None = None
+    until: Moment | None = None
 
 
 class CordonRelease(StrictModel):

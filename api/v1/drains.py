@@ -5,7 +5,7 @@ from typing import Annotated
 
 from fastapi import APIRouter
 from fastapi.responses import JSONResponse
-from pydantic import AwareDatetime, Field
+from pydantic import Field
 
 from api.bodies import described_by, json_body
 from api.changes import Answer, Changing, etag_of
@@ -21,7 +21,7 @@ from control.hosts.read import NodeDetail
 from muster.documents import ChangedCordon
 from muster.documents.nodes import ChangedNode
 from muster.domain.principals import Permission, Principal
-from muster.domain.strict import StrictModel, Text
+from muster.domain.strict import Moment, StrictModel, Text
 
 router = APIRouter(tags=["fleet"])
 WEEK_S = 604_800
@@ -31,8 +31,8 @@ class NewMaintenance(StrictModel):
     """A maintenance window."""
 
     reason: Annotated[Text, Field(min_length=1, max_length=500, pattern=r"\S")]
-    until: Annotated[AwareDatetime, Field(strict=False)]
-    starts_at: Annotated[AwareDatetime, Field(strict=False)] | None = None
+    until: Moment
+    starts_at: Moment | None = None
     evacuate_lead_s: Annotated[float, Field(gt=0, le=WEEK_S)] | None = None
     despite_budget: Annotated[Text, Field(min_length=1, max_length=500, pattern=r"\S")] | None = None
 
@@ -41,7 +41,7 @@ class NewDrain(StrictModel):
     """A drain. Its programs have by default the time that the policy gives an evacuated job."""
 
     reason: Annotated[Text, Field(min_length=1, max_length=500, pattern=r"\S")]
-    until: Annotated[AwareDatetime, Field(strict=False)] | None = None
+    until: Moment | None = None
     deadline_s: Annotated[float, Field(gt=0, le=WEEK_S)] | None = None
     despite_budget: Annotated[Text, Field(min_length=1, max_length=500, pattern=r"\S")] | None = None
 

@@ -4,7 +4,7 @@ from typing import Annotated, Any
 
 from fastapi import APIRouter, Depends, Header, Query, Request
 from fastapi.responses import JSONResponse, Response
-from pydantic import AwareDatetime, Field
+from pydantic import Field
 
 from api.access_conditions import AccessConditions
 from api.authorized_query import AuthorizedQuery, answer, authorize_query
@@ -22,7 +22,7 @@ from muster import documents
 from muster.domain.errors import PreconditionRequiredError
 from muster.domain.ids import KeyId, NodeId, TenantId
 from muster.domain.principals import ROLE_PERMISSIONS, Permission, Principal, Role
-from muster.domain.strict import Name, StrictModel, Text
+from muster.domain.strict import Moment, Name, StrictModel, Text
 
 router = APIRouter(tags=["keys"])
 
@@ -32,7 +32,7 @@ class NewApiKey(StrictModel):
     role: Annotated[Role, Field(strict=False)]
     tenant_id: Text | None = None
     node_id: Text | None = None
-    expires_at: Annotated[AwareDatetime, Field(strict=False)] | None = None
+    expires_at: Moment | None = None
 
 
 @router.post("/keys", response_model=documents.CreatedKey, status_code=201, openapi_extra=described_by(NewApiKey))

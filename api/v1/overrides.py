@@ -6,14 +6,14 @@ from typing import Annotated
 
 from fastapi import APIRouter
 from fastapi.responses import JSONResponse
-from pydantic import AwareDatetime, Field
+from pydantic import Field
 
 from api.bodies import described_by, json_body
 from api.gpu_changes import ChangingGpu
 from control.fleet import overrides
 from muster import documents
 from muster.domain.states import Standing
-from muster.domain.strict import StrictModel, Text
+from muster.domain.strict import Moment, StrictModel, Text
 
 router = APIRouter(prefix="/gpus/{uuid}/override", tags=["fleet"])
 Reason = Annotated[Text, Field(min_length=1, max_length=500, pattern=r"\S")]
@@ -24,7 +24,7 @@ class NewOverride(StrictModel):
 
     standing: Annotated[Standing, Field(strict=False)]
     reason: Reason
-    until: Annotated[AwareDatetime, Field(strict=False)]
+    until: Moment
 
 
 class OverrideRelease(StrictModel):

@@ -5,7 +5,7 @@ from typing import Annotated
 
 from fastapi import APIRouter, Request
 from fastapi.responses import JSONResponse
-from pydantic import AwareDatetime, Field
+from pydantic import Field
 
 from api.bodies import described_by, json_body
 from api.changes import Answer, Changing
@@ -21,7 +21,7 @@ from muster.domain.budgets import BudgetAction
 from muster.domain.ids import TenantId
 from muster.domain.principals import Permission, Principal
 from muster.domain.rates import Price
-from muster.domain.strict import StrictModel, Text
+from muster.domain.strict import Moment, StrictModel, Text
 
 router = APIRouter(prefix="/tenants/{tenant_id}/budget", tags=["money"])
 Reason = Annotated[Text, Field(min_length=1, max_length=500, pattern=r"\S")]
@@ -38,8 +38,8 @@ class NewTenantBudget(StrictModel):
     reason: Reason
     action: Annotated[BudgetAction, Field(strict=False)] = BudgetAction.NOTIFY
     shares: Annotated[tuple[Share, ...], Field(strict=False, max_length=20)] = (50, 80, 100)
-    begins_at: Annotated[AwareDatetime, Field(strict=False)] | None = None
-    ends_at: Annotated[AwareDatetime, Field(strict=False)] | None = None
+    begins_at: Moment | None = None
+    ends_at: Moment | None = None
 
 
 class BudgetLift(StrictModel):

@@ -7,7 +7,7 @@ where a budget is set below what is spent.
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime
+from datetime import datetime
 from decimal import Decimal
 from typing import Any, Final
 
@@ -26,6 +26,7 @@ from muster.domain.budgets import SPENT, BudgetAction, BudgetWindow, month_of, s
 from muster.domain.errors import ConflictError, NotFoundError, ValidationFailedError
 from muster.domain.ids import TenantId
 from muster.domain.principals import Permission, Principal
+from muster.domain.times import in_utc
 
 SET: Final = declare_action("tenant_budget.set")
 LIFT: Final = declare_action("tenant_budget.lift")
@@ -195,9 +196,9 @@ def _in_utc(wanted: Wanted) -> Wanted:
     for name in ("begins_at", "ends_at"):
         at: datetime | None = getattr(wanted, name)
         try:
-            found[name] = None if at is None else at.astimezone(UTC)
-        except OverflowError:
-            raise ValidationFailedError.at(f"/{name}", "no_moment", "must be in a year from 1 to 9999 in UTC") from None
+            found[name] = None if at is None else in_utc(at)
+        except ValueError as fault:
+            raise ValidationFailedError.at(f"/{name}", "no_moment", str(fault)) from None
     return replace(wanted, **found)
 
 

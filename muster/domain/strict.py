@@ -4,7 +4,9 @@ import posixpath
 import re
 from typing import Annotated, Any, ClassVar, Final
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationInfo
+from pydantic import AfterValidator, AwareDatetime, BaseModel, ConfigDict, Field, ValidationInfo
+
+from muster.domain.times import in_utc
 
 MAX_STRING: Final = 4096
 _NAME: Final = re.compile(r"[a-z0-9](?:[a-z0-9._-]{0,61}[a-z0-9])?")
@@ -86,6 +88,8 @@ ObjectPrefix = Annotated[str, AfterValidator(object_prefix), Field(max_length=40
 Name = Annotated[str, AfterValidator(clean_name), Field(min_length=1, max_length=63)]
 EnvKey = Annotated[str, AfterValidator(_env_key)]
 Count = Annotated[int, Field(ge=1, le=1_000_000)]
+Moment = Annotated[AwareDatetime, AfterValidator(in_utc), Field(strict=False)]
+"""A time with its zone, from a text; in UTC then."""
 
 
 def require_clean_document(document: Any) -> None:
