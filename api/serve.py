@@ -10,6 +10,7 @@ from typing import Any, Final
 import structlog
 import uvicorn
 import uvloop
+from fastapi import FastAPI
 from starlette.datastructures import State
 
 from api.app import Extension, create_app
@@ -54,8 +55,7 @@ def run(settings: Settings, *extensions: Extension) -> None:
         SettingsError: no database, no usable secret key, or keys of secrets that cannot be used.
     """
     settings.require("database_url")
-    secret_key = settings.secret_key_bytes()
-    secret_keys = _secret_keys(settings)
+    secret_key, secret_keys = settings.secret_key_bytes(), _secret_keys(settings)
     # As many connections as there are threads: a thread never waits for one.
     units = UnitOfWorkFactory.connected(
         str(settings.database_url),
@@ -82,7 +82,19 @@ def run(settings: Settings, *extensions: Extension) -> None:
     gc.freeze()
     has_tls = settings.api_tls_certificate is not None
     _log.info("api_starting", host=settings.api_host, port=settings.api_port, has_tls=has_tls)
-    config = uvicorn.Config(
+    server = uvicorn.Server(_config(app, settings, limits))
+    threading.Thread(target=_watch, args=(units, states[0], server, stop), name="watch", daemon=True).start()
+    with suppress(KeyboardInterrupt):
+        server.run()
+    stop.set()
+    service_manager.notify(service_manager.ENDING)
+    units.close()
+    if not server.started:
+        sys.exit(STARTUP_FAILURE)
+
+
+def _config(app: FastAPI, settings: Settings, limits: LimitPolicy) -> uvicorn.Config:
+    return uvicorn.Config(
         app,
         host=settings.api_host,
         port=settings.api_port,
@@ -100,15 +112,6 @@ def run(settings: Settings, *extensions: Extension) -> None:
         timeout_keep_alive=KEEP_ALIVE_S,
         timeout_graceful_shutdown=3,
     )
-    server = uvicorn.Server(config)
-    threading.Thread(target=_watch, args=(units, states[0], server, stop), name="watch", daemon=True).start()
-    with suppress(KeyboardInterrupt):
-        server.run()
-    stop.set()
-    service_manager.notify(service_manager.ENDING)
-    units.close()
-    if not server.started:
-        sys.exit(STARTUP_FAILURE)
 
 
 def _watch(units: UnitOfWorkFactory, state: State, server: uvicorn.Server, stop: threading.Event) -> None:

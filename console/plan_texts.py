@@ -10,7 +10,7 @@ from console.session import Viewer
 from console.words import plural, span
 from control.jobs.job_plans import JobPlan
 from control.placement.hold_occupants import Occupant
-from muster.documents.jobs import PlannedHost, PlannedVictim
+from muster.documents.job_plans import PlannedHost, PlannedVictim
 from muster.domain.gpu.levels import FLEET_LEVEL
 from muster.domain.ids import GpuUuid
 from muster.domain.job.alignment_texts import alignment_words

@@ -96,6 +96,7 @@ from muster.documents.gpus import (
     Series,
     SignalAge,
 )
+from muster.documents.job_plans import JobPlan, PlannedGroups, PlannedRails, WaitingReason
 from muster.documents.job_submission import (
     CheckpointRule,
     HostLimits,
@@ -111,28 +112,12 @@ from muster.documents.jobs import (
     AttemptDropped,
     AttemptEnergy,
     AttemptHost,
-    ChangedCheckpoint,
     ChangedJob,
-    Checkpoint,
     CheckpointInterval,
-    CheckpointPage,
     Job,
     JobDetail,
     JobEnergy,
     JobPage,
-    JobPlan,
-    LogLine,
-    LogLinePage,
-    LogPiece,
-    LogStretch,
-    Pace,
-    PlannedGroups,
-    PlannedRails,
-    Rank,
-    RankPage,
-    Step,
-    StepPage,
-    WaitingReason,
 )
 from muster.documents.ledger import (
     LedgerEntry,
@@ -142,6 +127,7 @@ from muster.documents.ledger import (
     LedgerSum,
     LedgerSums,
 )
+from muster.documents.logs import LogLine, LogLinePage, LogPiece, LogStretch
 from muster.documents.nodes import (
     ChangedNode,
     LabelChange,
@@ -223,6 +209,16 @@ from muster.documents.tenants import (
     TenantPage,
     TenantResidency,
     Whoami,
+)
+from muster.documents.training import (
+    ChangedCheckpoint,
+    Checkpoint,
+    CheckpointPage,
+    Pace,
+    Rank,
+    RankPage,
+    Step,
+    StepPage,
 )
 from muster.documents.verdicts import (
     ChangedVerdict,
