@@ -10,8 +10,8 @@ from typing import Any, Final
 import structlog
 import uvicorn
 import uvloop
-from fastapi import FastAPI
 from starlette.datastructures import State
+from starlette.types import ASGIApp
 
 from api.app import Extension, create_app
 from api.connection_bounds import CLOSING_S, Bounds, Connections, allowed_connections, bounded
@@ -93,7 +93,7 @@ def run(settings: Settings, *extensions: Extension) -> None:
         sys.exit(STARTUP_FAILURE)
 
 
-def _config(app: FastAPI, settings: Settings, limits: LimitPolicy) -> uvicorn.Config:
+def _config(app: ASGIApp, settings: Settings, limits: LimitPolicy) -> uvicorn.Config:
     return uvicorn.Config(
         app,
         host=settings.api_host,
