@@ -11,9 +11,11 @@ from typing import Final
 from ledger.accounts import Account
 from ledger.pricing import CHARGED
 from muster.domain.exit.causes import CAUSE_RULES, Budget
+from muster.domain.ids import PREFIXES
 
 _OF_RUNNING: Final = frozenset({"gpu", "host", "network"})
 """Causes of verdicts on a running attempt that are about the fleet: tokens of ``watch.stragglers.causes``."""
+_RECLAIM: Final = f"{PREFIXES['reclaim']}_"
 FLEET_CAUSES: Final = _OF_RUNNING | {
     str(cause) for cause, rule in CAUSE_RULES.items() if rule.budget is Budget.INFRASTRUCTURE
 }
@@ -32,5 +34,10 @@ def is_credited(
         account in CHARGED
         and str(account) in accounts
         and cause in FLEET_CAUSES
-        and any(one in measured for one in evidence)
+        and any(one in measured and _is_about(account, one) for one in evidence)
     )
+
+
+def _is_about(account: Account, evidence: str) -> bool:
+    """Return whether it explains such a loss: a reclaim explains the steps that are trained again after it alone."""
+    return account is Account.RECLAIM_LOST or not evidence.startswith(_RECLAIM)

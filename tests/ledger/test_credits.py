@@ -42,3 +42,9 @@ def test_more_knowledge_never_takes_a_credit_away(
 def test_a_cause_that_counts_against_a_job_gives_it_nothing_back() -> None:
     own = {str(cause) for cause, rule in CAUSE_RULES.items() if rule.budget is not Budget.INFRASTRUCTURE}
     assert not own & FLEET_CAUSES
+
+
+def test_a_reclaim_explains_the_steps_that_are_trained_again_after_it_alone() -> None:
+    known = {"accounts": {"replayed", "reclaim_lost"}, "measured": {"rcl_1"}}
+    assert is_credited(Account.RECLAIM_LOST, "reclaimed", {"rcl_1"}, **known)
+    assert not is_credited(Account.REPLAYED, "nccl_timeout", {"rcl_1"}, **known)
