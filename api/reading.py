@@ -20,6 +20,8 @@ STORABLE: Final = r"^[^\x00]*$"
 """Characters of a text: PostgreSQL has none with a zero byte."""
 _GPU_UUID: Final = re.compile(r"[!-~]{1,128}")
 _NODE_NAME: Final = re.compile(r"[!-~]{1,253}")
+_VERSION: Final = re.compile(r"[0-9]{1,10}")
+_LARGEST_VERSION: Final = 2**31 - 1
 
 Limit = Annotated[int, Query(ge=1, le=200)]
 NodeNamed = Annotated[str | None, Query(min_length=1, max_length=253, pattern=PRINTABLE)]
@@ -102,3 +104,10 @@ def require_id(noun: str, text: str) -> str:
     if not is_id(noun, text):
         raise NotFoundError
     return text
+
+
+def require_version(text: str) -> int:
+    """Return the number of a document's version as ``require_id`` does an id."""
+    if not _VERSION.fullmatch(text) or int(text) > _LARGEST_VERSION:
+        raise NotFoundError
+    return int(text)

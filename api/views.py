@@ -4,6 +4,7 @@ from datetime import datetime
 from typing import cast, overload
 
 from control.core.events import EventRecord
+from control.core.versions import VersionRecord
 from control.fleet.types import CordonRecord, GpuRecord
 from control.health.burn_ins.read import BurnInRecord
 from control.reclaim.read import ReclaimView
@@ -23,6 +24,17 @@ def time_of(moment: datetime) -> str: ...
 def time_of(moment: datetime | None) -> str | None: ...
 def time_of(moment: datetime | None) -> str | None:
     return None if moment is None else moment.isoformat().replace("+00:00", "Z")
+
+
+def version_view(row: VersionRecord) -> documents.PolicyVersion:
+    """Return the version of a document without the document."""
+    return {
+        "version": row.version,
+        "is_active": row.is_active,
+        "created_at": time_of(row.created_at),
+        "created_by": row.created_by,
+        "reason": row.reason,
+    }
 
 
 def reclaim_view(view: ReclaimView) -> documents.Reclaim:

@@ -1,6 +1,6 @@
 """Routes of the policy: the active one, its versions, a candidate compared with it, and activating one."""
 
-from typing import Annotated, Any, Final
+from typing import Annotated, Any
 
 from fastapi import APIRouter, Depends, Header, Request
 from fastapi.responses import JSONResponse, Response
@@ -11,13 +11,13 @@ from api.changes import Answer, Changing, etag_of, version_in
 from api.dependencies import dependencies_of
 from api.lists import Cursor, PageRequest, Within
 from api.permissions import requires
-from api.reading import Limit, reading
-from api.views import time_of
+from api.reading import Limit, reading, require_version
+from api.views import time_of, version_view
 from control.policy import policies, read
 from control.policy.activation import Activated, activate
-from control.policy.read import Comparison, PolicyVersionRecord, PolicyView
+from control.policy.read import Comparison, PolicyView
 from muster.documents import policies as documents
-from muster.domain.errors import FieldFault, NotFoundError, ValidationFailedError
+from muster.domain.errors import FieldFault, ValidationFailedError
 from muster.domain.policy.differences import Difference
 from muster.domain.policy.document import Policy
 from muster.domain.principals import Permission, Principal
@@ -26,7 +26,6 @@ from muster.domain.validation import validated
 
 router = APIRouter(tags=["policy"])
 Reader = Annotated[Principal, requires(Permission.POLICY_READ)]
-LARGEST_VERSION: Final = 2**31 - 1
 
 
 class Candidate(StrictModel):
@@ -113,7 +112,7 @@ def list_policies(
         read.READ,
         {"path": "policies"},
         lambda unit, part: read.list_versions(unit, part, span=span),
-        _version_view,
+        version_view,
         newer=within.conditions,
     )
 
@@ -121,21 +120,8 @@ def list_policies(
 @router.get("/policies/{version}")
 def show_policy_version(version: str, request: Request, principal: Reader) -> documents.PolicyDetail:
     """Return one version with its document."""
-    if not (version.isascii() and version.isdigit() and len(version) <= 10 and int(version) <= LARGEST_VERSION):
-        raise NotFoundError
-    units = dependencies_of(request).units
-    number = int(version)
+    number, units = require_version(version), dependencies_of(request).units
     return _policy_view(reading(units, principal, read.READ, lambda unit: read.get(unit, number)))
-
-
-def _version_view(row: PolicyVersionRecord) -> documents.PolicyVersion:
-    return {
-        "version": row.version,
-        "is_active": row.is_active,
-        "created_at": time_of(row.created_at),
-        "created_by": row.created_by,
-        "reason": row.reason,
-    }
 
 
 def _policy_view(found: PolicyView) -> documents.PolicyDetail:

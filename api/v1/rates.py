@@ -11,13 +11,11 @@ from api.changes import Answer, Changing
 from api.dependencies import dependencies_of
 from api.lists import Cursor, PageRequest, Within
 from api.permissions import requires
-from api.reading import Limit, reading
-from api.v1.policies import LARGEST_VERSION
-from api.views import time_of
+from api.reading import Limit, reading, require_version
+from api.views import time_of, version_view
+from control.core.versions import VersionRecord
 from control.ledger import rates
-from control.ledger.rates import RateVersionRecord
 from muster.documents import money as documents
-from muster.domain.errors import NotFoundError
 from muster.domain.principals import Permission, Principal
 from muster.domain.rates import RateCards
 from muster.domain.strict import StrictModel, Text
@@ -82,23 +80,15 @@ def show_rate_version(
     version: str, request: Request, principal: Annotated[Principal, requires(Permission.POLICY_READ)]
 ) -> documents.Rates:
     """Return one version with its document."""
-    if not (version.isascii() and version.isdigit() and len(version) <= 10 and int(version) <= LARGEST_VERSION):
-        raise NotFoundError
-    number, units = int(version), dependencies_of(request).units
+    number, units = require_version(version), dependencies_of(request).units
     return _view(reading(units, principal, rates.READ, lambda unit: rates.get(unit, number)), principal)
 
 
-def _version_view(row: RateVersionRecord) -> documents.RateVersion:
-    return {
-        "version": row.version,
-        "is_active": row.is_active,
-        "created_at": time_of(row.created_at),
-        "created_by": row.created_by,
-        "reason": row.reason,
-    }
+def _version_view(row: VersionRecord) -> documents.RateVersion:
+    return {**version_view(row)}
 
 
-def _view(row: RateVersionRecord | None, principal: Principal) -> documents.Rates:
+def _view(row: VersionRecord | None, principal: Principal) -> documents.Rates:
     """Return the rate cards. Author and reason are for principals that see every tenant."""
     is_shown = principal.sees_all_tenants
     return {

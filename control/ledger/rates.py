@@ -1,17 +1,22 @@
 """Rate cards: one document is active, each version stays, and a price of the past changes only when that is asked."""
 
 from collections.abc import Sequence
-from datetime import datetime
-from operator import attrgetter
-from typing import Any, Final
+from typing import Final
 
-import msgspec
-from sqlalchemy import select, text
+from sqlalchemy import select
 from sqlalchemy.orm import Session
 
-from control.core.paging import ALWAYS, Part, SortKey, Span, TimeOrder, by_time, number_in
-from control.core.records import record_of, records_of
+from control.core.paging import ALWAYS, Part, Span
+from control.core.records import record_of
 from control.core.unit_of_work import UnitOfWork, declare_action
+from control.core.versions import (
+    VersionRecord,
+    active_version,
+    hold_versions,
+    orders_of,
+    store_version,
+    versions_in,
+)
 from control.policy.policies import active_policy
 from muster.db.models import RateVersion
 from muster.domain.errors import ConflictError, NotFoundError, ValidationFailedError
@@ -21,18 +26,7 @@ from muster.domain.strict import STORED
 
 SET: Final = declare_action("rates.set")
 READ: Final = declare_action("rates.read")
-SORTS: Final = by_time(SortKey(RateVersion.version, attrgetter("version"), number_in))
-
-
-class RateVersionRecord(msgspec.Struct, frozen=True):
-    """A version of the rate cards as it was stored."""
-
-    version: int
-    document: dict[str, Any]
-    is_active: bool
-    created_at: datetime
-    created_by: str
-    reason: str
+SORTS: Final = orders_of(RateVersion)
 
 
 def active_rates(session: Session) -> RateCards | None:
@@ -41,30 +35,29 @@ def active_rates(session: Session) -> RateCards | None:
     return None if document is None else RateCards.model_validate(document, strict=False, context=STORED)
 
 
-def show(unit: UnitOfWork) -> RateVersionRecord | None:
+def show(unit: UnitOfWork) -> VersionRecord | None:
     """Return the active version, or None. Tenants read it too: each card is what they pay in that tier."""
     unit.principal.require(Permission.TENANT_READ)
-    row = unit.session.scalar(select(RateVersion).where(RateVersion.is_active))
-    return None if row is None else record_of(row, RateVersionRecord)
+    row = active_version(unit.session, RateVersion)
+    return None if row is None else record_of(row, VersionRecord)
 
 
-def list_versions(unit: UnitOfWork, part: Part, *, span: Span = ALWAYS) -> Sequence[RateVersionRecord]:
+def list_versions(unit: UnitOfWork, part: Part, *, span: Span = ALWAYS) -> Sequence[VersionRecord]:
     """Return the versions of ``span``, the newest first unless ``part`` says otherwise. For operators and auditors."""
     unit.principal.require(Permission.POLICY_READ)
-    query = select(RateVersion).where(*span.conditions(RateVersion.created_at))
-    return records_of(unit.session.scalars(part.of(query, SORTS[TimeOrder.NEWEST])), RateVersionRecord)
+    return versions_in(unit, RateVersion, part, span)
 
 
-def get(unit: UnitOfWork, version: int) -> RateVersionRecord:
+def get(unit: UnitOfWork, version: int) -> VersionRecord:
     """Return one version. Raises ``NotFoundError`` where there is none."""
     unit.principal.require(Permission.POLICY_READ)
     row = unit.session.get(RateVersion, version)
     if row is None:
         raise NotFoundError("there is no such version of the rate cards")
-    return record_of(row, RateVersionRecord)
+    return record_of(row, VersionRecord)
 
 
-def set_rates(unit: UnitOfWork, cards: RateCards, *, reason: str, corrects_past: bool = False) -> RateVersionRecord:
+def set_rates(unit: UnitOfWork, cards: RateCards, *, reason: str, corrects_past: bool = False) -> VersionRecord:
     """Make ``cards`` the active ones, whole: a card that they leave out ends.
 
     Raises:
@@ -73,7 +66,7 @@ def set_rates(unit: UnitOfWork, cards: RateCards, *, reason: str, corrects_past:
     """
     unit.principal.require(Permission.TENANT_WRITE)
     _require_tiers(unit.session, cards)
-    unit.session.execute(text("LOCK TABLE rate_versions IN SHARE ROW EXCLUSIVE MODE"))
+    hold_versions(unit.session, RateVersion)
     before = active_rates(unit.session)
     changed = [] if before is None else list(changed_past(before, cards, unit.now))
     if changed and not corrects_past:
@@ -81,22 +74,11 @@ def set_rates(unit: UnitOfWork, cards: RateCards, *, reason: str, corrects_past:
             f"prices of hours that have begun would change, and with them bills: {'; '.join(changed)}",
             suggestion="Begin the new card at a later hour, or correct the past with `corrects_past`.",
         )
-    for row in unit.session.scalars(select(RateVersion).where(RateVersion.is_active)):
-        row.is_active = False
-    unit.session.flush()
-    row = RateVersion(
-        document=cards.model_dump(mode="json"),
-        is_active=True,
-        created_at=unit.now,
-        created_by=unit.principal.name,
-        reason=reason,
-    )
-    unit.session.add(row)
-    unit.session.flush()
+    row = store_version(unit, RateVersion, cards.model_dump(mode="json"), reason=reason)
     detail = {"version": row.version, "num_cards": len(cards.cards), "corrected": changed}
     unit.emit("rates.set", "rates", str(row.version), payload=detail)
     unit.audit("rates.set", "rates", str(row.version), reason=reason, detail=detail)
-    return record_of(row, RateVersionRecord)
+    return record_of(row, VersionRecord)
 
 
 def _require_tiers(session: Session, cards: RateCards) -> None:

@@ -5,8 +5,9 @@ from dataclasses import dataclass
 
 from control.core.records import record_of
 from control.core.unit_of_work import UnitOfWork
-from control.policy.policies import active_policy, hold_versions, store_policy
-from control.policy.read import PolicyVersionRecord, PolicyView, active_row, obstacles_of
+from control.core.versions import VersionRecord, active_version
+from control.policy.policies import active_policy, hold_policies, store_policy
+from control.policy.read import PolicyView, obstacles_of
 from control.policy.spent_budgets import require_budget
 from muster.db.models import PolicyVersion
 from muster.db.queries.tenants import lock_guarantees
@@ -42,8 +43,8 @@ def activate(
     unit.principal.require(Permission.POLICY_WRITE)
     if not unit.dry_run:
         lock_guarantees(unit.session)
-    hold_versions(unit.session)
-    row = active_row(unit)
+    hold_policies(unit.session)
+    row = active_version(unit.session, PolicyVersion)
     version = None if row is None else row.version
     if expected_version is not None and expected_version != version:
         raise PreconditionFailedError(current_version=version)
@@ -54,7 +55,7 @@ def activate(
     require_budget(unit, "policy", despite=despite_budget)
     found = differences(active_policy(unit.session), policy)
     stored = unit.session.get_one(PolicyVersion, store_policy(unit, policy, reason=reason))
-    return Activated(PolicyView(record_of(stored, PolicyVersionRecord), policy), found)
+    return Activated(PolicyView(record_of(stored, VersionRecord), policy), found)
 
 
 def _suggestion(obstacles: Sequence[FieldFault]) -> str:

@@ -6,11 +6,11 @@ from typing import Any, Final
 
 import structlog
 from pydantic import ValidationError
-from sqlalchemy import select, text
 from sqlalchemy.exc import ProgrammingError
 from sqlalchemy.orm import Session
 
 from control.core.unit_of_work import SCHEDULER_CHANNEL, UnitOfWork, UnitOfWorkFactory, declare_action
+from control.core.versions import hold_versions, store_version
 from control.policy.cohorts import rekey
 from muster.db.models import PolicyVersion
 from muster.db.pipeline.batched import query_together
@@ -67,30 +67,19 @@ def _validated(document: str | bytes) -> Policy:
     return Policy.model_validate_json(document, strict=False, context=STORED)
 
 
-def hold_versions(session: Session) -> None:
+def hold_policies(session: Session) -> None:
     """Prevent every other change of the active policy until this transaction ends.
 
     Rows stay free: a holder of a GPU writes moves that name a policy, and a new policy's cohorts wait for GPUs.
     """
-    session.execute(text("LOCK TABLE policy_versions IN SHARE ROW EXCLUSIVE MODE"))
+    hold_versions(session, PolicyVersion)
 
 
 def store_policy(unit: UnitOfWork, policy: Policy, *, reason: str) -> int:
     """Make ``policy`` the active one, also for the cohorts of the GPUs that are enrolled. Return its version."""
-    hold_versions(unit.session)
+    hold_policies(unit.session)
     before = active_policy(unit.session)
-    for row in unit.session.scalars(select(PolicyVersion).where(PolicyVersion.is_active)):
-        row.is_active = False
-    unit.session.flush()
-    row = PolicyVersion(
-        document=policy.model_dump(mode="json"),
-        is_active=True,
-        created_at=unit.now,
-        created_by=unit.principal.name,
-        reason=reason,
-    )
-    unit.session.add(row)
-    unit.session.flush()
+    row = store_version(unit, PolicyVersion, policy.model_dump(mode="json"), reason=reason)
     unit.emit("policy.activated", "policy", str(row.version), payload={"version": row.version, "reason": reason})
     unit.audit("policy.activate", "policy", str(row.version), reason=reason)
     if set(before.health.cohort.attributes) != set(policy.health.cohort.attributes):

@@ -2,18 +2,17 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import datetime
-from operator import attrgetter
-from typing import Any, Final
+from typing import Final
 
 import msgspec
 from pydantic import ValidationError
 from sqlalchemy import func, select
 
-from control.core.paging import ALWAYS, Part, SortKey, Span, TimeOrder, by_time, number_in
-from control.core.records import record_of, records_of
+from control.core.paging import ALWAYS, Part, Span
+from control.core.records import record_of
 from control.core.tenant_tree import tenancy
 from control.core.unit_of_work import UnitOfWork, declare_action
+from control.core.versions import VersionRecord, active_version, orders_of, versions_in
 from control.policy.guarantees import Rules, new_excess
 from control.policy.policies import active_policy
 from muster.db.models import Job, PolicyVersion
@@ -26,18 +25,7 @@ from muster.domain.strict import STORED
 from scheduler.quota.firm_tiers import is_firm
 
 READ: Final = declare_action("policy.read")
-SORTS: Final = by_time(SortKey(PolicyVersion.version, attrgetter("version"), number_in))
-
-
-class PolicyVersionRecord(msgspec.Struct, frozen=True):
-    """A version of the policy as it was stored."""
-
-    version: int
-    is_active: bool
-    created_at: datetime
-    created_by: str
-    reason: str
-    document: dict[str, Any]
+SORTS: Final = orders_of(PolicyVersion)
 
 
 class PolicyRecord(msgspec.Struct, frozen=True):
@@ -54,7 +42,7 @@ class PolicyView:
     ``row`` is None for the built-in defaults, which are in force until a first version is stored.
     """
 
-    row: PolicyVersionRecord | None
+    row: VersionRecord | None
     policy: Policy | None
 
     @property
@@ -73,15 +61,14 @@ class Comparison:
 
 def active(unit: UnitOfWork) -> PolicyView:
     unit.principal.require(Permission.POLICY_READ)
-    row = active_row(unit)
+    row = active_version(unit.session, PolicyVersion)
     return PolicyView(None, DEFAULT_POLICY) if row is None else _view(row)
 
 
-def list_versions(unit: UnitOfWork, part: Part, *, span: Span = ALWAYS) -> Sequence[PolicyVersionRecord]:
+def list_versions(unit: UnitOfWork, part: Part, *, span: Span = ALWAYS) -> Sequence[VersionRecord]:
     """Return the versions of ``span``, the newest first unless ``part`` says otherwise."""
     unit.principal.require(Permission.POLICY_READ)
-    query = select(PolicyVersion).where(*span.conditions(PolicyVersion.created_at))
-    return records_of(unit.session.scalars(part.of(query, SORTS[TimeOrder.NEWEST])), PolicyVersionRecord)
+    return versions_in(unit, PolicyVersion, part, span)
 
 
 def get(unit: UnitOfWork, version: int) -> PolicyView:
@@ -96,17 +83,13 @@ def get(unit: UnitOfWork, version: int) -> PolicyView:
 def compare(unit: UnitOfWork, candidate: Policy) -> Comparison:
     """Return what would change if ``candidate`` were the active policy."""
     unit.principal.require(Permission.POLICY_READ)
-    row = active_row(unit)
+    row = active_version(unit.session, PolicyVersion)
     found = differences(active_policy(unit.session), candidate)
     return Comparison(None if row is None else row.version, found, obstacles_of(unit, candidate))
 
 
-def active_row(unit: UnitOfWork) -> PolicyVersion | None:
-    return unit.session.scalar(select(PolicyVersion).where(PolicyVersion.is_active))
-
-
 def _view(row: PolicyVersion) -> PolicyView:
-    stored = record_of(row, PolicyVersionRecord)
+    stored = record_of(row, VersionRecord)
     try:
         return PolicyView(stored, Policy.model_validate(stored.document, strict=False, context=STORED))
     except ValidationError:

@@ -1,7 +1,10 @@
 """The page of the person on call: what went wrong, for operators of all jobs and for a tenant of its own."""
 
+from control.policy.policies import ACTIVATE
+from muster.db.models import Job
+from muster.domain.states import JobState
 from tests.console.conftest import Console
-from tests.console.played_job import PlayedJob, played_job
+from tests.console.played_job import JUDGE, PlayedJob, played_job
 
 KILLED: dict[str, object] = {"stop_reason": "hang", "launcher_signal": 9}
 
@@ -19,7 +22,7 @@ def test_what_went_wrong_is_on_one_page(seen: Console) -> None:
     job.saves(10)
     page = seen.text("/console/on-call")
     assert "Each attempt that ended succeeded or was cancelled." in page
-    assert "0 of 0 that ended after they had run" in page
+    assert "0 of 0 that succeeded or failed" in page
     assert "No job failed." in page
     [saved] = [part for part in page.split("Last good checkpoints")[1:] if "night" in part or "10" in part]
     assert "10" in saved
@@ -29,6 +32,16 @@ def test_what_went_wrong_is_on_one_page(seen: Console) -> None:
     page = seen.text("/console/on-call")
     assert "RECOVERING" in page.split("Jobs that wait")[1]
     assert "hang the job 1 1" in page
+
+
+def test_a_job_that_failed_without_an_attempt_counts(seen: Console) -> None:
+    job_id = seen.fleet.submit(name="never-ran")
+    with seen.units.begin(JUDGE, ACTIVATE, quiet=True) as unit:
+        row = unit.session.get_one(Job, job_id)
+        row.state, row.state_reason, row.finished_at = JobState.FAILED, "no host may run it", unit.now
+    page = seen.text("/console/on-call")
+    assert "1 of 1 that succeeded or failed" in page
+    assert "never-ran" in page.split("Failed jobs")[1].split("Jobs that wait")[0]
 
 
 def test_a_tenant_sees_its_own_jobs_and_no_hosts(seen: Console) -> None:

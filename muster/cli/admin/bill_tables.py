@@ -1,10 +1,10 @@
 """Statements as CSV: one file of our own columns, one by FinOps FOCUS 1.0."""
 
-import csv
-import io
 from collections.abc import Iterator, Mapping
 from decimal import Decimal
 from typing import Any, Final
+
+from muster.cli.framework.sheets import line_of
 
 PLAIN: Final = (
     *("tenant_id", "tenant_name", "job_id", "job_name", "model", "tier", "account", "from_at", "gpu_hours"),
@@ -41,17 +41,8 @@ def num_unpriced(statement: Mapping[str, Any]) -> int:
 
 
 def _csv(columns: tuple[str, ...], rows: Iterator[Mapping[str, Any]]) -> str:
-    text = io.StringIO()
-    writer = csv.DictWriter(text, columns, extrasaction="ignore", lineterminator="\n")
-    writer.writeheader()
-    for row in rows:
-        writer.writerow({name: _safe(row.get(name)) for name in columns})
-    return text.getvalue()
-
-
-def _safe(value: Any) -> Any:
-    """Return a text that no spreadsheet treats as a formula: names are of tenants and jobs."""
-    return f"'{value}" if isinstance(value, str) and value[:1] in {"=", "+", "@", "\t", "\r"} else value
+    lines = (line_of(columns), *(line_of([row.get(name) for name in columns]) for row in rows))
+    return "".join(f"{line}\n" for line in lines)
 
 
 def _focus_rows(statement: Mapping[str, Any], line: Mapping[str, Any], provider: str) -> Iterator[dict[str, Any]]:

@@ -6,27 +6,22 @@ from typing import Annotated, Any, Final
 
 import typer
 
+from muster.cli.admin.versions import VERSION_COLUMNS, VersionNumber
+from muster.cli.framework.document_files import fault_lines, validated_or_faults
 from muster.cli.framework.exits import Exit
 from muster.cli.framework.field_help import field_help, parameter_help
 from muster.cli.framework.list_options import WithinOptions
 from muster.cli.framework.options import DespiteBudget
 from muster.cli.framework.output import Done, DryRun, Listing, Page, Table, age, changes, reads, yaml_of
 from muster.cli.framework.pending import once
-from muster.cli.framework.policy_files import fault_words, policy_document, validated
+from muster.cli.framework.policy_files import policy_document
 from muster.cli.framework.profile import NothingNamedError, open_client
 from muster.cli.framework.tables import Column
 from muster.domain.policy.differences import differences
-from muster.domain.policy.document import DEFAULT_POLICY
+from muster.domain.policy.document import DEFAULT_POLICY, Policy
 
 app = typer.Typer(help="The policy: every number and rule, and its versions.", no_args_is_help=True)
 File = Annotated[Path, typer.Argument(exists=True, dir_okay=False, help="The policy as YAML or JSON.")]
-COLUMNS: Final = (
-    Column("VERSION", lambda item: item["version"]),
-    Column("STATE", lambda item: "ACTIVE" if item["is_active"] else ""),
-    Column("AGE", lambda item: age(item["created_at"])),
-    Column("BY", lambda item: item["created_by"].split(" of ")[0], wide=lambda item: item["created_by"]),
-    Column("REASON", lambda item: item["reason"], is_text=True),
-)
 POLICY_DIFFERENCES: Final = (
     Column("WHERE", lambda item: item["path"]),
     Column("FROM", lambda item: json.dumps(item["from"], ensure_ascii=False), is_text=True),
@@ -39,15 +34,13 @@ def list_versions(within: WithinOptions) -> Listing:
     """List every version, the newest first."""
     with open_client(as_operator=True) as client:
         found = list(client.policies(**within.query()))
-    return Listing(found, COLUMNS, "No policy was stored: the built-in one is in force. `muster policy show` shows it.")
+    return Listing(
+        found, VERSION_COLUMNS, "No policy was stored: the built-in one is in force. `muster policy show` shows it."
+    )
 
 
 @reads(app, "show", example="muster policy show > policy.yaml")
-def show(
-    version: Annotated[
-        int | None, typer.Argument(min=1, help=parameter_help("version", "By default what is active."))
-    ] = None,
-) -> Page:
+def show(version: VersionNumber = None) -> Page:
     """Show the policy with every default filled in, as YAML that `muster policy check` accepts."""
     with open_client(as_operator=True) as client:
         found = client.policy() if version is None else client.policy_version(version)
@@ -82,14 +75,14 @@ def check(
     with asked as client:
         found = client.check_policy(policy_document(file))
     if not found["is_valid"]:
-        said: list[str | Table] = [f"{file} is no policy:", *_fault_lines(found["errors"])]
+        said: list[str | Table] = [f"{file} is no policy:", *fault_lines(found["errors"])]
         return Page(found, said, Exit.INVALID, is_one_line=True)
     obstacles, differences = found["obstacles"], found["differences"]
     said = [f"{file} is a policy; compared with the active policy, {_changes(differences)}"]
     if differences:
         said.append(Table(POLICY_DIFFERENCES, differences))
     if obstacles:
-        said += ["it cannot become active as things are:", *_fault_lines(obstacles)]
+        said += ["it cannot become active as things are:", *fault_lines(obstacles)]
     return Page(found, said, Exit.INVALID if obstacles else Exit.OK, is_one_line=True)
 
 
@@ -117,9 +110,9 @@ def activate(
 
 
 def _checked_here(file: Path) -> Page:
-    policy, faults = validated(policy_document(file))
+    policy, faults = validated_or_faults(Policy, policy_document(file))
     if policy is None:
-        said: list[str | Table] = [f"{file} is no policy:", *_fault_lines(faults)]
+        said: list[str | Table] = [f"{file} is no policy:", *fault_lines(faults)]
         return Page({"is_valid": False, "errors": faults}, said, Exit.INVALID, is_one_line=True)
     changes_: list[dict[str, Any]] = [
         {"path": each.path, "from": each.before, "to": each.after} for each in differences(DEFAULT_POLICY, policy)
@@ -128,10 +121,6 @@ def _checked_here(file: Path) -> Page:
     if changes_:
         said.append(Table(POLICY_DIFFERENCES, changes_))
     return Page({"is_valid": True, "errors": [], "differences": changes_}, said, is_one_line=True)
-
-
-def _fault_lines(faults: Any) -> list[str]:
-    return [f"  {fault_words(each)}" for each in faults]
 
 
 def _changes(differences: Any) -> str:

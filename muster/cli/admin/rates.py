@@ -5,16 +5,15 @@ from typing import Annotated, Any, Final
 
 import typer
 
-from muster.cli.framework.document_files import document_of
+from muster.cli.admin.versions import VERSION_COLUMNS, VersionNumber
+from muster.cli.framework.document_files import document_of, fault_lines, validated_or_faults
 from muster.cli.framework.exits import Exit
-from muster.cli.framework.field_help import field_help, parameter_help
+from muster.cli.framework.field_help import field_help
 from muster.cli.framework.list_options import WithinOptions
 from muster.cli.framework.output import Done, DryRun, Listing, Page, Table, age, changes, reads, yaml_of
 from muster.cli.framework.pending import once
-from muster.cli.framework.policy_files import fault_words
 from muster.cli.framework.profile import open_client
 from muster.cli.framework.tables import Column
-from muster.domain.errors import ValidationFailedError
 from muster.domain.rates import RateCards, rate_changes
 from muster.domain.validation import validated
 
@@ -23,13 +22,6 @@ HINT: Final = "See `muster rates show`, or the operator's page about money."
 RatesFile = Annotated[
     Path, typer.Option("--file", "-f", exists=True, dir_okay=False, help="The rate cards as YAML or JSON, whole.")
 ]
-COLUMNS: Final = (
-    Column("VERSION", lambda item: item["version"]),
-    Column("STATE", lambda item: "ACTIVE" if item["is_active"] else ""),
-    Column("AGE", lambda item: age(item["created_at"])),
-    Column("BY", lambda item: item["created_by"].split(" of ")[0], wide=lambda item: item["created_by"]),
-    Column("REASON", lambda item: item["reason"], is_text=True),
-)
 RATE_CHANGES: Final = (
     Column("MODEL", lambda item: item["model"], is_text=True),
     Column("TIER", lambda item: item["tier"]),
@@ -44,15 +36,13 @@ def list_versions(within: WithinOptions) -> Listing:
     """List every version of the rate cards, the newest first."""
     with open_client(as_operator=True) as client:
         found = list(client.rate_versions(**within.query()))
-    return Listing(found, COLUMNS, "No rate cards were set: nothing has a price. `muster rates set -f FILE` sets them.")
+    return Listing(
+        found, VERSION_COLUMNS, "No rate cards were set: nothing has a price. `muster rates set -f FILE` sets them."
+    )
 
 
 @reads(app, "show", example="muster rates show > rates.yaml")
-def show(
-    version: Annotated[
-        int | None, typer.Argument(min=1, help=parameter_help("version", "By default what is active."))
-    ] = None,
-) -> Page:
+def show(version: VersionNumber = None) -> Page:
     """Show the rate cards as YAML that `muster rates set` accepts."""
     with open_client() as client:
         found = client.rates() if version is None else client.rate_version(version)
@@ -67,12 +57,9 @@ def show(
 @reads(app, "diff", example="muster rates diff -f rates.yaml")
 def diff(file: RatesFile) -> Page:
     """Show which cards a file would change. Exit code 6: it is no rate cards. `muster rates set --dry-run` tries it."""
-    document = document_of(file, HINT)
-    try:
-        wanted = validated(RateCards, document)
-    except ValidationFailedError as refused:
-        faults = [{"pointer": fault.pointer, "detail": fault.detail} for fault in refused.faults]
-        lines = [f"{file} is no rate cards:", *(f"  {fault_words(each)}" for each in faults)]
+    wanted, faults = validated_or_faults(RateCards, document_of(file, HINT))
+    if wanted is None:
+        lines = [f"{file} is no rate cards:", *fault_lines(faults)]
         return Page({"is_valid": False, "errors": faults}, lines, Exit.INVALID)
     with open_client() as client:
         stored = client.rates()["document"]

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from typing import Final
 
-from muster.cli.framework.output import AsJson, AsYaml, Every, Format, Page, Table, Watch, Wide, age, show
+from muster.cli.framework.output import Page, Table, age, reading
 from muster.cli.framework.profile import open_client
 from muster.cli.framework.tables import Column, Document
 
@@ -15,24 +15,9 @@ QUEUE_COLUMNS: Final = (
 )
 
 
-def system(
-    *,
-    as_json: AsJson = False,
-    as_yaml: AsYaml = False,
-    is_wide: Wide = False,
-    is_watched: Watch = False,
-    every: Every = "2s",
-) -> int:
+@reading
+def system() -> Page:
     """Show what is pending in the control plane, and for how long."""
-    shape = Format(as_json, as_yaml, is_wide)
-    if is_watched:
-        from muster.cli.framework.watch import watch
-
-        return watch(_page, shape, every=every)
-    return show(_page(), shape)
-
-
-def _page() -> Page:
     with open_client(as_operator=True) as client:
         found = client.system()
     return Page(found, list(_parts(found)))

@@ -3,13 +3,16 @@
 import json
 from itertools import islice
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from muster.cli.framework.beyond_json import unsaid_by_json
 from muster.cli.framework.exits import CommandError, Exit
-from muster.domain.strict import require_clean_document
+from muster.domain.errors import ValidationFailedError
+from muster.domain.strict import StrictModel, require_clean_document
+from muster.domain.validation import validated
 
 MOST_FAULTS: Final = 10
+M = TypeVar("M", bound=StrictModel)
 
 
 def document_of(path: Path, hint: str, code: Exit = Exit.INVALID) -> dict[str, Any]:
@@ -63,3 +66,21 @@ def faults_in_json(document: dict[str, Any]) -> list[str]:
 def place_words(pointer: str, whole: str) -> str:
     """Return a pointer as people write a path of keys; ``whole``: text for the document itself."""
     return pointer.lstrip("/").replace("/", ".") or whole
+
+
+def validated_or_faults(kind: type[M], document: dict[str, Any]) -> tuple[M | None, list[dict[str, str]]]:
+    """Return the document, or None with every fault: its place (a JSON pointer) and its text, as in the API."""
+    try:
+        return validated(kind, document), []
+    except ValidationFailedError as refused:
+        return None, [{"pointer": fault.pointer, "detail": fault.detail} for fault in refused.faults]
+
+
+def fault_words(fault: Any) -> str:
+    """Return a fault, which has a pointer and a detail, as text."""
+    return f"{place_words(fault['pointer'], 'the whole')}: {fault['detail']}"
+
+
+def fault_lines(faults: Any) -> list[str]:
+    """Return faults as the lines below what they are faults of."""
+    return [f"  {fault_words(each)}" for each in faults]

@@ -156,32 +156,35 @@ class Done:
 
 
 def reads(app: typer.Typer, name: str, *, example: str, **settings: Any) -> Callable[[Work], Work]:
-    """Register a list or show, which returns an ``Answer`` and changes nothing, so that a watch may repeat it.
-
-    ``settings`` are Typer's own.
-    """
+    """Register a list or show. ``settings`` are Typer's own."""
 
     def registered(work: Work) -> Work:
-        def command(**given: Any) -> int:
-            shape = Format(given.pop("as_json"), given.pop("as_yaml"), given.pop("is_wide"))
-            every, is_watched = given.pop("every"), given.pop("is_watched")
-            if is_watched:
-                from muster.cli.framework.watch import watch
-
-                return watch(lambda: _answer_of(work(**given_to(work, given))), shape, every=every)
-            return show(_answer_of(work(**given_to(work, given))), shape)
-
-        added = {
-            "as_json": (AsJson, False),
-            "as_yaml": (AsYaml, False),
-            "is_wide": (Wide, False),
-            "is_watched": (Watch, False),
-            "every": (Every, "2s"),
-        }
-        app.command(name, epilog=f"Example: `{example}`", **settings)(with_options(command, work, added))
+        app.command(name, epilog=f"Example: `{example}`", **settings)(reading(work))
         return work
 
     return registered
+
+
+def reading(work: Callable[..., Answer]) -> Callable[..., int]:
+    """Return the command of a list or show, which returns its answer and changes nothing: a watch may repeat it."""
+
+    def command(**given: Any) -> int:
+        shape = Format(given.pop("as_json"), given.pop("as_yaml"), given.pop("is_wide"))
+        every, is_watched = given.pop("every"), given.pop("is_watched")
+        if is_watched:
+            from muster.cli.framework.watch import watch
+
+            return watch(lambda: work(**given_to(work, given)), shape, every=every)
+        return show(work(**given_to(work, given)), shape)
+
+    added = {
+        "as_json": (AsJson, False),
+        "as_yaml": (AsYaml, False),
+        "is_wide": (Wide, False),
+        "is_watched": (Watch, False),
+        "every": (Every, "2s"),
+    }
+    return with_options(command, work, added)
 
 
 def changes(app: typer.Typer, name: str, *, example: str, **settings: Any) -> Callable[[Work], Work]:

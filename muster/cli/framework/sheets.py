@@ -2,6 +2,7 @@
 
 import csv
 import io
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any, Final
@@ -13,6 +14,9 @@ from muster.cli.framework.output import Format
 
 AsCsv = Annotated[bool, typer.Option("--csv", help="Every field as CSV, for spreadsheets.")]
 _FORMULA: Final = ("=", "+", "-", "@", "\t", "\r")
+_NEGATIVE: Final = re.compile(r"-[0-9]+(?:\.[0-9]+)?")
+_END: Final = "\r\n"
+"""The writer quotes a text with one of these characters in it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,16 +63,19 @@ def _flat(document: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
 
 
 def _cell(value: Any) -> str:
-    """Return the cell. A text that would be a formula gets an apostrophe in front: others wrote it."""
+    """Return the cell. A text that would be a formula gets an apostrophe in front: others wrote it.
+
+    A negative number stays as it is, since amounts of money are texts.
+    """
     if value is None:
         return ""
     if isinstance(value, str):
-        return f"'{value}" if value.startswith(_FORMULA) else value
+        return f"'{value}" if value.startswith(_FORMULA) and not _NEGATIVE.fullmatch(value) else value
     return str(value)
 
 
 def line_of(cells: Sequence[Any]) -> str:
     """Return one row. Text with a line break in it is quoted, and the row then has several lines."""
     written = io.StringIO()
-    csv.writer(written, lineterminator="").writerow([_cell(each) for each in cells])
-    return written.getvalue()
+    csv.writer(written, lineterminator=_END).writerow([_cell(each) for each in cells])
+    return written.getvalue().removesuffix(_END)

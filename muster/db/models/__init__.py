@@ -55,6 +55,7 @@ from muster.db.models.telemetry import (
 )
 from muster.db.models.tenants import ApiKey, Tenant, TenantPlanning, TenantSubmissions
 from muster.db.models.training import TrainingHost, TrainingRank, TrainingStep
+from muster.db.models.versions import DocumentVersion
 from muster.db.models.watch import AttemptTransport, LineFindingRow, StallReport, VerdictRow
 
 __all__ = [
@@ -77,6 +78,7 @@ __all__ = [
     "ConsumerCursor",
     "ContentUse",
     "Cordon",
+    "DocumentVersion",
     "EnvironmentBuild",
     "EnvironmentJob",
     "Event",

@@ -2,28 +2,20 @@
 
 from datetime import datetime
 from decimal import Decimal
-from typing import Any
 
 from sqlalchemy import BigInteger, CheckConstraint, ForeignKey, Identity, Index, Numeric, text
 from sqlalchemy.orm import Mapped, mapped_column
 
 from muster.db.base import Base, EnumText, one_of
+from muster.db.models.versions import DocumentVersion
 from muster.domain.budgets import BudgetAction, BudgetWindow
 from muster.domain.ids import TenantId
 
 
-class RateVersion(Base):
-    """All rate cards as they were set at once, ``muster.domain.rates.RateCards``. One is active, none ever changes."""
+class RateVersion(DocumentVersion):
+    """All rate cards as they were set at once, ``muster.domain.rates.RateCards``."""
 
     __tablename__ = "rate_versions"
-    __table_args__ = (Index("uq_rate_versions_active", "is_active", unique=True, postgresql_where=text("is_active")),)
-
-    version: Mapped[int] = mapped_column(Identity(always=True), primary_key=True, init=False)
-    document: Mapped[dict[str, Any]]
-    is_active: Mapped[bool]
-    created_at: Mapped[datetime]
-    created_by: Mapped[str]
-    reason: Mapped[str]
 
 
 class TenantBudget(Base):

@@ -1,21 +1,9 @@
-"""The policy's versions: one is active, none is ever changed."""
+"""The policy's versions."""
 
-from datetime import datetime
-from typing import Any
-
-from sqlalchemy import Identity, Index, text
-from sqlalchemy.orm import Mapped, mapped_column
-
-from muster.db.base import Base
+from muster.db.models.versions import DocumentVersion
 
 
-class PolicyVersion(Base):
+class PolicyVersion(DocumentVersion):
+    """The whole policy as it was stored, ``muster.domain.policy.document.Policy``."""
+
     __tablename__ = "policy_versions"
-    __table_args__ = (Index("uq_policy_versions_active", "is_active", unique=True, postgresql_where=text("is_active")),)
-
-    version: Mapped[int] = mapped_column(Identity(always=True), primary_key=True, init=False)
-    document: Mapped[dict[str, Any]]
-    is_active: Mapped[bool]
-    created_at: Mapped[datetime]
-    created_by: Mapped[str]
-    reason: Mapped[str]

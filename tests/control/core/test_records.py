@@ -27,6 +27,7 @@ MODELS: dict[str, Any] = {
     "PolicyRecord": models.PolicyVersion,
     "StandingChangeRecord": models.GpuStandingChange,
     "VerdictRecord": models.VerdictRow,
+    "VersionRecord": models.PolicyVersion,
 }
 WITHIN_DOCUMENTS = {("DecidedBurnInRecord", "covers"), ("JobRecord", "request")}
 """Fields that are values in a column's JSON document, or that one of two columns has."""
