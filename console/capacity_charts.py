@@ -2,12 +2,11 @@
 
 from collections.abc import Sequence
 from datetime import datetime, timedelta
-from enum import StrEnum
 from typing import Any, Final
 
-from control.core.paging import Span
+from console.ranges import Stretch
 from control.health.rollup_reads import GroupRollup
-from muster.domain.gpu.rollup_groups import RoundStep
+from muster.domain.times import to_ms
 
 REFRESH_S: Final = 60
 WIDTH: Final = 120
@@ -15,37 +14,23 @@ HEIGHT: Final = 24
 _EDGE: Final = 2
 
 
-class Range(StrEnum):
-    """The stretch of time that a page shows, up to now."""
-
-    DAY = "24h"
-    WEEK = "7d"
-    MONTH = "30d"
-    YEAR = "1y"
-
-    @property
-    def length(self) -> timedelta:
-        return timedelta(days={Range.DAY: 1, Range.WEEK: 7, Range.MONTH: 30, Range.YEAR: 365}[self])
-
-    @property
-    def step(self) -> RoundStep:
-        """The finest step of the rounds that are drawn: some hundred points at most."""
-        steps = {Range.DAY: RoundStep.FIVE_MINUTES, Range.WEEK: RoundStep.HOUR, Range.MONTH: RoundStep.HOUR}
-        return steps.get(self, RoundStep.DAY)
-
-    def span(self, now: datetime) -> Span:
-        return Span(now - self.length, None)
-
-
-def charts_of(past: Sequence[GroupRollup], shown: Range, now: datetime) -> dict[str, Any]:
-    """Return what static/charts.js draws of one group's past, the oldest first."""
-    span = [_ms(now - shown.length), _ms(now)]
+def charts_of(
+    past: Sequence[GroupRollup],
+    shown: Stretch,
+    marks: Sequence[dict[str, Any]] = (),
+    earlier: Sequence[GroupRollup] | None = None,
+) -> dict[str, Any]:
+    """Return what static/charts.js draws of one group's past, the oldest first. ``earlier``: of the period before."""
+    span = [to_ms(shown.since), to_ms(shown.until)]
     uses = [("in use", "num_in_use", "accent"), ("reserved", "num_reserved", "calm"), ("free", "num_free", "good")]
     areas = [_line(past, name, field, tone=tone) for name, field, tone in (*uses, ("out", "num_out", "bad"))]
     healthy = {**_line(past, "healthy", "num_healthy", tone="ink"), "is_over": True}
     scores = [("score", "score_tenths", 10), ("mean", "mean_tenths", 10), ("worst GPU", "worst", 1)]
     lines = [_line(past, name, field, parts) for name, field, parts in scores]
-    shared: dict[str, Any] = {"x": "time", "marks": [], "range": span}
+    if earlier is not None:
+        lines += [_before(_line(earlier, name, field, parts), shown) for name, field, parts in scores]
+        areas.append({**_before(_line(earlier, "in use", "num_in_use"), shown), "tone": "ink", "is_over": True})
+    shared: dict[str, Any] = {"x": "time", "marks": list(marks), "range": span}
     return {
         "charts": [
             {"title": "Delivered GPUs by use", "unit": "", "lines": [*areas, healthy], "is_stacked": True, **shared},
@@ -60,18 +45,20 @@ def _line(
 ) -> dict[str, Any]:
     values = (getattr(each.rollup, field) for each in past)
     points = [
-        [_ms(each.taken_at), value if parts == 1 else value / parts] for each, value in zip(past, values, strict=True)
+        [to_ms(each.taken_at), value if parts == 1 else value / parts] for each, value in zip(past, values, strict=True)
     ]
     return {"name": name, "points": points, **({} if tone is None else {"tone": tone})}
 
 
-def _ms(moment: datetime) -> int:
-    return round(moment.timestamp() * 1000)
+def _before(line: dict[str, Any], shown: Stretch) -> dict[str, Any]:
+    later_ms = shown.length // timedelta(milliseconds=1)
+    points = [[at_ms + later_ms, value] for at_ms, value in line["points"]]
+    return {"name": f"{line['name']}, before", "points": points, "is_before": True, "of": line["name"]}
 
 
-def sparkline(past: Sequence[tuple[datetime, int]], shown: Range, now: datetime) -> str:
+def sparkline(past: Sequence[tuple[datetime, int]], shown: Stretch) -> str:
     """Return the path of scores in tenths, 0 at the foot and 100 at the top; it breaks where rounds are missing."""
-    began, least = now - shown.length, _gap(shown)
+    began, least = shown.since, _gap(shown)
     found: list[str] = []
     last: datetime | None = None
     for taken_at, score_tenths in past:
@@ -85,6 +72,6 @@ def sparkline(past: Sequence[tuple[datetime, int]], shown: Range, now: datetime)
     return " ".join(found)
 
 
-def _gap(shown: Range) -> timedelta:
+def _gap(shown: Stretch) -> timedelta:
     """Return the time between two rounds from which on some are missing: old ones are kept by the day alone."""
-    return timedelta(hours=1.5) if shown is Range.DAY else timedelta(days=1.5)
+    return timedelta(hours=1.5) if shown.length <= timedelta(days=1) else timedelta(days=1.5)

@@ -1,5 +1,6 @@
 """Page of capacity: the fleet or one group over time, and all groups of a kind, the worst first."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Annotated, Any, Final
@@ -10,7 +11,9 @@ from starlette.responses import Response
 
 from api.dependencies import dependencies_of
 from api.reading import STORABLE, reading
-from console.capacity_charts import Range, charts_of, sparkline
+from console.annotations import marks_in
+from console.capacity_charts import charts_of, sparkline
+from console.ranges import Range, Shown, Stretch
 from console.rendering import pages_of
 from console.session import Viewer, sees
 from control.core.paging import Part
@@ -27,12 +30,11 @@ GpuReader = Annotated[Viewer, sees(Permission.GPU_READ)]
 
 
 @dataclass(frozen=True, slots=True)
-class CapacityQuery:
+class CapacityQuery(Shown):
     """The group that is drawn, and the stretch of time. ``group``: a key; without it the fleet is drawn."""
 
     by: Annotated[GroupKind, Query()] = GroupKind.RACK
     group: Annotated[str | None, Query(max_length=2048, pattern=STORABLE)] = None
-    range: Annotated[Range, Query()] = Range.DAY
 
     @property
     def drawn(self) -> tuple[GroupKind, str]:
@@ -48,8 +50,10 @@ def capacity_page(request: Request, viewer: GpuReader, chosen: Chosen) -> Respon
     kind, key = chosen.drawn
 
     def read(unit: UnitOfWork) -> dict[str, Any]:
+        step = chosen.stretch(unit.now).step
         current = list_rollups(unit, RollupFilter(kind, [key]), Part(1))
-        return {"current": current[0] if current else None, **groups_in(unit, chosen.by, chosen.range, SHOWN)}
+        groups = groups_in(unit, chosen.by, chosen.range, SHOWN)
+        return {"current": current[0] if current else None, "step": step, **groups}
 
     found = reading(dependencies_of(request).units, viewer.principal, rollup_reads.READ, read)
     kinds = [each for each in GroupKind if each is not GroupKind.FLEET]
@@ -63,8 +67,13 @@ def capacity_charts(request: Request, viewer: GpuReader, chosen: Chosen) -> Resp
     kind, key = chosen.drawn
 
     def read(unit: UnitOfWork) -> dict[str, Any]:
-        wanted = RollupFilter(kind, [key], span=chosen.range.span(unit.now), step=chosen.range.step)
-        return charts_of(list_rollups(unit, wanted, Part(None)), chosen.range, unit.now)
+        shown = chosen.stretch(unit.now)
+
+        def past(of: Stretch) -> Sequence[GroupRollup]:
+            return list_rollups(unit, RollupFilter(kind, [key], span=of.span, step=of.step), Part(None))
+
+        earlier = past(shown.before) if chosen.compare else None
+        return charts_of(past(shown), shown, marks_in(unit, shown), earlier)
 
     return JSONResponse(reading(dependencies_of(request).units, viewer.principal, rollup_reads.READ, read))
 
@@ -74,12 +83,13 @@ def groups_in(unit: UnitOfWork, kind: GroupKind, shown: Range, limit: int) -> di
     found = list_rollups(unit, RollupFilter(kind), Part(limit + 1))
     keys = [each.rollup.key for each in found[:limit]]
     step = RoundStep.HOUR if shown is Range.DAY else RoundStep.DAY
-    past = past_scores(unit, kind, keys, shown.span(unit.now), step)
-    groups = [(each, _line(each, past[each.rollup.key], shown, unit)) for each in found[:limit]]
+    stretch = Stretch(unit.now - shown.length, unit.now)
+    past = past_scores(unit, kind, keys, stretch.span, step)
+    groups = [(each, _line(each, past[each.rollup.key], stretch)) for each in found[:limit]]
     return {"groups": groups, "has_more_groups": len(found) > limit}
 
 
-def _line(newest: GroupRollup, past: list[tuple[datetime, int]], shown: Range, unit: UnitOfWork) -> str:
+def _line(newest: GroupRollup, past: list[tuple[datetime, int]], shown: Stretch) -> str:
     """Return the line up to the newest round, which is seldom the first of its hour or day."""
     last = newest.taken_at, newest.rollup.score_tenths
-    return sparkline(past if past[-1:] == [last] else [*past, last], shown, unit.now)
+    return sparkline(past if past[-1:] == [last] else [*past, last], shown)

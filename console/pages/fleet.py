@@ -10,10 +10,10 @@ from starlette.responses import RedirectResponse, Response
 from api.dependencies import dependencies_of
 from api.reading import reading
 from api.streams import sse
-from console.capacity_charts import Range
 from console.live_map import LiveMaps, encoded
 from console.pages import start
 from console.pages.capacity import WORST_SHOWN, groups_in
+from console.ranges import Range
 from console.rendering import is_fragment, pages_of, takes_gzip
 from console.session import Viewer, sees
 from control.fleet.fault_timeline import READ, fault_timelines

@@ -4,6 +4,7 @@
 //   {charts: [{title, unit, note, x: "step" | "time" | "rank", is_bars, lines: [{name, points: [[x, y]], is_past}],
 //              marks: [{at, words, kind: "change" | "bad" | "saved", label}], range: [from, until], is_stacked,
 //              bounds: [least y, greatest y]}], refresh_s}
+//   A line that ``is_before`` is the earlier period of the line ``of``, drawn at the times of now: faint, and dashed.
 //   ``tone`` of a line: one of our own colours. Of a stacked chart the lines are areas on each other, except for one that ``is_over`` them.
 //   or, of one GPU: {series: [{name, unit, points}], marks: [{at, words}], range: [from, until]}, a chart each over time.
 //
@@ -193,6 +194,7 @@ const STROKES = ["solid", [5, 3], [2, 2]];
 
 // Lines of equal rank differ by colour and by stroke, and each says its name at its end.
 function strokeOf(spec, line, place) {
+  if (line.is_before) return { ...strokeOf(spec, {}, ownPlace(spec, line.of)), width: 1.1, type: [3, 4], opacity: 0.55 };
   if (line.tone) return { colour: token(`--${line.tone}`), width: line.is_over ? 1.8 : 1, type: line.is_over ? [5, 3] : "solid" };
   if (line.is_past !== undefined || spec.lines.length === 1) {
     return { colour: token(line.is_past ? "--ink-3" : "--accent"), width: line.is_past ? 1.2 : 1.8, type: line.is_past ? [4, 3] : "solid" };
@@ -200,11 +202,15 @@ function strokeOf(spec, line, place) {
   return { colour: token(HUES[place % HUES.length]), width: 1.4, type: STROKES[Math.floor(place / 2) % STROKES.length] };
 }
 
+function ownPlace(spec, name) {
+  return Math.max(0, spec.lines.filter((line) => line.points.length && !line.is_before).findIndex((line) => line.name === name));
+}
+
 function seriesOf(spec, line, place, carriesMarks) {
-  const { colour, width, type } = strokeOf(spec, line, place);
+  const { colour, width, type, opacity = 1 } = strokeOf(spec, line, line.is_before ? place : ownPlace(spec, line.name));
   return {
     name: line.name, type: "line", data: line.points, symbol: line.points.length < 2 ? "circle" : "none", symbolSize: 5, color: colour,
-    lineStyle: { color: colour, width, type },
+    lineStyle: { color: colour, width, type, opacity },
     ...(spec.is_stacked && !line.is_over ? { stack: "all", areaStyle: { color: colour, opacity: 0.35 } } : {}),
     ...(carriesMarks ? { markLine: across(spec), markPoint: along(spec) } : {}),
   };
@@ -245,7 +251,8 @@ function tip(spec, points) {
   if (!points.length) return "";
   const x = points[0].axisValue;
   const lines = points.map((point) => `${point.seriesName}: ${sayNumber(Array.isArray(point.data) ? point.data[1] : point.data)} ${spec.unit}`.trim());
-  const near = spec.x === "step" ? spec.marks.filter((mark) => mark.at === Number(x)).map((mark) => mark.words) : [];
+  const width = spec.x === "time" && spec.range ? (spec.range[1] - spec.range[0]) / 100 : 0;
+  const near = spec.x === "rank" ? [] : spec.marks.filter((mark) => Math.abs(mark.at - Number(x)) <= width).slice(0, 5).map((mark) => mark.words);
   return [sayX(spec, spec.x === "rank" ? Number(x) : x), ...lines, ...near].join("\n");
 }
 

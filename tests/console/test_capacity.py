@@ -6,7 +6,8 @@ from typing import Any
 
 from sqlalchemy import update
 
-from console.capacity_charts import HEIGHT, WIDTH, Range, sparkline
+from console.capacity_charts import HEIGHT, WIDTH, sparkline
+from console.ranges import Stretch
 from control.core.unit_of_work import utc_now
 from control.fleet import inventory
 from control.health.rollups import take_once
@@ -74,6 +75,25 @@ def test_a_round_before_the_stretch_is_not_drawn(seen: Console) -> None:
         assert len(capacity["lines"][0]["points"]) == num_points
 
 
+def test_dates_and_the_period_before_are_drawn_and_bad_dates_named(seen: Console) -> None:
+    recorded(seen)
+    assert take_once(replace(seen.units, clock=lambda: utc_now() - timedelta(days=2)))
+    (_, score) = seen.get("/console/capacity.json?range=24h&compare=true").json()["charts"]
+    assert [line["name"] for line in score["lines"] if line.get("is_before")] == [
+        "score, before",
+        "mean, before",
+        "worst GPU, before",
+    ]
+    since = (utc_now() - timedelta(days=3)).date()
+    free = seen.get(f"/console/capacity.json?since={since}&until=&compare=false").json()["charts"]
+    assert len(free[0]["lines"][0]["points"]) == 2
+    for query in ("since=2999-01-01", "since=2026-02-30", "until=yesterday", "since=2020-01-01"):
+        for page in ("capacity", "capacity.json"):
+            answer = seen.get(f"/console/{page}?{query}")
+            assert answer.status_code == 422, query
+            assert "since" in answer.text or "until" in answer.text
+
+
 def test_a_tenant_sees_no_capacity_of_others(seen: Console) -> None:
     recorded(seen)
     assert seen.get("/console/capacity", "tenant_member").status_code == 403
@@ -83,13 +103,14 @@ def test_a_tenant_sees_no_capacity_of_others(seen: Console) -> None:
 
 def test_a_line_of_scores_ends_at_its_edge_and_breaks_where_rounds_are_missing() -> None:
     now = utc_now()
+    day = Stretch(now - timedelta(days=1), now)
 
     def at(hours: float, score_tenths: int) -> tuple[datetime, int]:
         return now - timedelta(hours=hours), score_tenths
 
-    path = sparkline([at(24, 1000), at(23, 0), at(1, 500), at(0, 1000)], Range.DAY, now)
+    path = sparkline([at(24, 1000), at(23, 0), at(1, 500), at(0, 1000)], day)
     assert path.split(" h0.5 ")[0] == "M0.0 2.0"
     assert path.count("M") == 2, "from 23 to 1 hours ago nothing was recorded"
     assert path.endswith(f"L{WIDTH:.1f} 2.0")
     assert f" {HEIGHT - 2:.1f}" in path, "a score of 0 is at the foot"
-    assert sparkline([], Range.DAY, now) == ""
+    assert sparkline([], day) == ""

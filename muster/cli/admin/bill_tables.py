@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping
 from decimal import Decimal
 from typing import Any, Final
 
-from muster.cli.framework.sheets import line_of
+from muster.documents.csv_lines import line_of
 
 PLAIN: Final = (
     *("tenant_id", "tenant_name", "job_id", "job_name", "model", "tier", "account", "from_at", "gpu_hours"),

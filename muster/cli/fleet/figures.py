@@ -14,8 +14,8 @@ from muster.cli.framework.list_options import bounds
 from muster.cli.framework.moments import MOMENT
 from muster.cli.framework.output import AsJson, AsYaml, Format, Listing, Page, Table, Wide, moment_of, show
 from muster.cli.framework.profile import open_client
-from muster.cli.framework.sheets import line_of
 from muster.cli.framework.tables import Column, Document
+from muster.documents.csv_lines import line_of
 
 DEFINITIONS: Final = (
     Column("INDICATOR", lambda item: item["indicator"]),

@@ -1,22 +1,16 @@
 """Objects as CSV (RFC 4180), for spreadsheets: a row an object, with every field of the API's objects."""
 
-import csv
-import io
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Annotated, Any, Final
+from typing import Annotated, Any
 
 import typer
 
 from muster.cli.framework.exits import CommandError, Exit
 from muster.cli.framework.output import Format
+from muster.documents.csv_lines import line_of
 
 AsCsv = Annotated[bool, typer.Option("--csv", help="Every field as CSV, for spreadsheets.")]
-_FORMULA: Final = ("=", "+", "-", "@", "\t", "\r")
-_NEGATIVE: Final = re.compile(r"-[0-9]+(?:\.[0-9]+)?")
-_END: Final = "\r\n"
-"""The writer quotes a text with one of these characters in it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,22 +54,3 @@ def _flat(document: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
             yield from ((f"{name}.{member}", each) for member, each in value.items())
         else:
             yield name, value
-
-
-def _cell(value: Any) -> str:
-    """Return the cell. A text that would be a formula gets an apostrophe in front: others wrote it.
-
-    A negative number stays as it is, since amounts of money are texts.
-    """
-    if value is None:
-        return ""
-    if isinstance(value, str):
-        return f"'{value}" if value.startswith(_FORMULA) and not _NEGATIVE.fullmatch(value) else value
-    return str(value)
-
-
-def line_of(cells: Sequence[Any]) -> str:
-    """Return one row. Text with a line break in it is quoted, and the row then has several lines."""
-    written = io.StringIO()
-    csv.writer(written, lineterminator=_END).writerow([_cell(each) for each in cells])
-    return written.getvalue().removesuffix(_END)

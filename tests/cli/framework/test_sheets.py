@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from muster.cli.framework.sheets import line_of
+from muster.documents.csv_lines import line_of
 
 
 @pytest.mark.parametrize("value", ["plain", 'a "b", c', "two\nlines", "two\rlines", "-12.5", "-3", ""])
