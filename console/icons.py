@@ -16,6 +16,7 @@ _SHAPES: Final = {
     # places
     "fleet": '<rect x="2" y="2" width="5" height="5" rx="1"/><rect x="9" y="2" width="5" height="5" rx="1"/>'
     '<rect x="2" y="9" width="5" height="5" rx="1"/><rect x="9" y="9" width="5" height="5" rx="1"/>',
+    "figures": '<path d="M8 2.4a5.8 5.8 0 1 0 5.8 5.8H8z"/>',
     "capacity": '<path d="M2 13.6h12M3 13.4V9.6M6.4 13.4V6M9.6 13.4V8M13 13.4V2.8"/>',
     "jobs": '<path d="M2 4h12M2 8h8M2 12h10"/>',
     "start": '<path d="M4 14.2V2.2h8.4l-2 3 2 3H4"/>',

@@ -50,6 +50,7 @@ class Place:
 NAVIGATION: Final = (
     Place("start", "First steps", "/console/start", "job:read", is_for_tenants=True),
     Place("fleet", "Fleet", "/console", "job:read"),
+    Place("figures", "Indicators", "/console/figures", "job:read"),
     Place("capacity", "Capacity", "/console/capacity", "gpu:read"),
     Place("jobs", "Jobs", "/console/jobs", "job:read"),
     Place("secrets", "Secrets", "/console/secrets", "secret:read"),

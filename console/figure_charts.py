@@ -1,0 +1,132 @@
+"""Indicators on pages: their values over a stretch of time next to the period before, charts, and CSV."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any, Final
+
+from console.ranges import Stretch
+from control.core.unit_of_work import UnitOfWork
+from control.ledger.figures import Answer, By, FigureStep, Point, Question, Series, figures_in
+from ledger.figures.definitions import Figure
+from ledger.figures.sketch import merged
+from muster.documents.csv_lines import END, line_of
+from muster.domain.times import to_ms
+
+DRAWN_GROUPS: Final = 6
+PERCENTILES: Final = (50, 95, 99)
+FIELDS: Final = ("figure", "unit", "period", "group", "begins_at", "value", *(f"p{each}" for each in PERCENTILES))
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """A figure of one group on a page. ``before``: of the period before; None: nothing was counted then."""
+
+    group: str
+    value: float | None
+    before: float | None
+    percentiles: tuple[float | None, ...]
+    parts: tuple[tuple[str, int, float], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Compared:
+    """A figure over a stretch of time, and over the period of the same length before it."""
+
+    now: Answer
+    before: Answer
+
+    @property
+    def figure(self) -> Figure:
+        return self.now.figure
+
+    @property
+    def rows(self) -> list[Row]:
+        earlier = {each.group: each.whole.value for each in self.before.series}
+        return [_row(self.figure, each, earlier.get(each.group)) for each in self.now.series]
+
+    @property
+    def whole(self) -> Row | None:
+        """The row of all, where the figure is not grouped and something was counted."""
+        return next(iter(self.rows), None)
+
+
+def compared(unit: UnitOfWork, name: str, shown: Stretch, by: By = By.NONE) -> Compared:
+    """Return a figure over the stretch and before it. Raises as ``figures_in`` does."""
+    step = FigureStep.HOUR if shown.is_hourly else FigureStep.DAY
+    now = figures_in(unit, Question(name, shown.since, shown.until, step, by))
+    return Compared(now, figures_in(unit, Question(name, now.since - (now.until - now.since), now.since, step, by)))
+
+
+def amount(value: float | None, unit: str) -> str:
+    """Return a figure's value with its unit; a share in per cent."""
+    if value is None:
+        return "–"
+    return f"{value:.1%}" if unit == "" else f"{value:,.4g} {unit}" if abs(value) < 10_000 else f"{value:,.0f} {unit}"
+
+
+def change(value: float | None, before: float | None) -> str:
+    """Return how a value changed since the period before, in per cent of it; empty where either is unknown."""
+    if value is None or before is None:
+        return ""
+    if before == 0:
+        return "unchanged" if value == 0 else "from 0"
+    return f"{(value - before) / abs(before):+.1%}"
+
+
+def tone_of(figure: Figure, row: Row | None) -> str:
+    """Return whether the change is for the better: good, warn, or empty."""
+    if row is None or row.value is None or row.before is None or row.value == row.before or figure.better == "neither":
+        return ""
+    return "good" if (row.value > row.before) == (figure.better == "higher") else "warn"
+
+
+def chart_of(found: Compared, marks: Sequence[dict[str, Any]], *, with_before: bool, title: str = "") -> dict[str, Any]:
+    """Return what static/charts.js draws: a line for each of the largest groups, and the period before."""
+    answer, drawn = found.now, found.now.series[:DRAWN_GROUPS]
+    lines = [{"name": _name(found, each), "points": _points(found.figure, each)} for each in drawn]
+    if with_before:
+        later, kept = answer.until - answer.since, {each.group for each in drawn}
+        for each in found.before.series:
+            if each.group in kept:
+                name, points = _name(found, each), _points(found.figure, each, later)
+                lines.append({"name": f"{name}, before", "points": points, "is_before": True, "of": name})
+    unit = "%" if found.figure.unit == "" else found.figure.unit
+    span = [to_ms(answer.since), to_ms(answer.until)]
+    chart = {"title": title or found.figure.name, "unit": unit, "x": "time", "lines": lines, "range": span}
+    return {**chart, "marks": list(marks)}
+
+
+def csv_of(found: Sequence[Compared], *, with_before: bool) -> Iterator[str]:
+    """Yield the lines of what a page shows: each point, and with an empty time the whole."""
+    yield line_of(FIELDS) + END
+    for one in found:
+        for period, answer in (("now", one.now), ("before", one.before))[: 1 + with_before]:
+            for series in answer.series:
+                for at, point in [*series.points.items(), (None, series.whole)]:
+                    yield line_of(_cells(one.figure, period, series.group, at, point)) + END
+
+
+def _cells(figure: Figure, period: str, group: str, at: datetime | None, point: Point) -> list[object]:
+    begins = "" if at is None else at.isoformat().replace("+00:00", "Z")
+    return [figure.name, figure.unit, period, group, begins, point.value, *_percentiles(figure, point)]
+
+
+def _row(figure: Figure, series: Series, before: float | None) -> Row:
+    parts = tuple((name, one.num, one.total) for name, one in series.whole.sums.items())
+    return Row(series.group, series.whole.value, before, _percentiles(figure, series.whole), parts)
+
+
+def _percentiles(figure: Figure, point: Point) -> tuple[float | None, ...]:
+    own = merged(point.sums[part].sketch for part in figure.spread if part in point.sums)
+    return tuple(own.percentile(each / 100) for each in PERCENTILES)
+
+
+def _name(found: Compared, series: Series) -> str:
+    return found.figure.name if found.now.by is By.NONE else series.group or "unknown"
+
+
+def _points(figure: Figure, series: Series, later: timedelta = timedelta()) -> list[list[float]]:
+    scale = 100 if figure.unit == "" else 1
+    known = [(at, point.value) for at, point in series.points.items() if point.value is not None]
+    return [[to_ms(at + later), value * scale] for at, value in known]

@@ -1,0 +1,51 @@
+"""The pages of the indicators, over their facts in the store; a tenant reads its own."""
+
+from datetime import timedelta
+
+from sqlalchemy import text
+
+from control.core.unit_of_work import utc_now
+from control.fleet import inventory
+from ledger.figures.indicators import INDICATORS
+from tests.console.conftest import Console
+from tests.fleet_factory import OPERATOR
+
+STORE = text("""
+    INSERT INTO figure_facts (figure, part, begins_at, span_s, tenant_id, tier, job_class, site, num, total)
+    VALUES ('job_success', :part, :at, 3600, :tenant, 'spot', 'standard', 'a', :num, 0)
+""")
+
+
+def counted(seen: Console, part: str, num: int, *, days: int = 1) -> None:
+    at = (utc_now() - timedelta(days=days)).replace(minute=0, second=0, microsecond=0)
+    given = {"part": part, "at": at, "tenant": seen.other_tenant, "num": num}
+    with seen.units.begin(OPERATOR, inventory.ENROL, quiet=True) as unit:
+        unit.session.execute(STORE, given)
+
+
+def test_of_an_empty_fleet_each_page_states_that_nothing_was_counted(seen: Console) -> None:
+    page = seen.text("/console/figures")
+    for name, figure in INDICATORS.items():
+        assert name in page
+        words = seen.text(f"/console/figures/{name}?by=tenant&compare=true")
+        assert ("Not computed" if figure.missing else "Nothing was counted in that time") in words
+    assert "Nothing was counted." in page
+
+
+def test_a_value_stands_next_to_the_period_before_and_in_the_csv(seen: Console) -> None:
+    counted(seen, "succeeded", 3)
+    counted(seen, "infrastructure", 1)
+    counted(seen, "succeeded", 5, days=9)
+    assert "75.0% 100.0% -25.0% worse" in seen.text("/console/figures")
+    (chart,) = seen.get("/console/figures/job_success.json?compare=true").json()["charts"]
+    assert [line["points"][0][1] for line in chart["lines"]] == [75.0, 100.0]
+    lines = seen.get("/console/figures/job_success.csv").text.splitlines()
+    assert lines[-1] == "job_success,,now,,,0.75,,,"
+    assert "75.0%" not in seen.text("/console/figures", "tenant_member")
+    assert "75.0%" in seen.text("/console/figures", "other_tenant")
+
+
+def test_a_bad_address_names_its_fault(seen: Console) -> None:
+    assert seen.get("/console/figures/nothing").status_code == 404
+    for path in ("figures", "figures.csv", "figures/job_success", "figures/job_success.json"):
+        assert seen.get(f"/console/{path}?since=2026-02-30").status_code == 422
