@@ -15,7 +15,7 @@ from muster.domain.times import to_ms
 
 DRAWN_GROUPS: Final = 6
 PERCENTILES: Final = (50, 95, 99)
-FIELDS: Final = ("figure", "unit", "period", "group", "begins_at", "value", *(f"p{each}" for each in PERCENTILES))
+CSV_FIELDS: Final = ("figure", "unit", "period", "group", "begins_at", "value", *(f"p{each}" for each in PERCENTILES))
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +84,9 @@ def tone_of(figure: Figure, row: Row | None) -> str:
 def chart_of(found: Compared, marks: Sequence[dict[str, Any]], *, with_before: bool, title: str = "") -> dict[str, Any]:
     """Return what static/charts.js draws: a line for each of the largest groups, and the period before."""
     answer, drawn = found.now, found.now.series[:DRAWN_GROUPS]
-    lines = [{"name": _name(found, each), "points": _points(found.figure, each)} for each in drawn]
+    lines: list[dict[str, Any]] = [
+        {"name": _name(found, each), "points": _points(found.figure, each)} for each in drawn
+    ]
     if with_before:
         later, kept = answer.until - answer.since, {each.group for each in drawn}
         for each in found.before.series:
@@ -99,7 +101,7 @@ def chart_of(found: Compared, marks: Sequence[dict[str, Any]], *, with_before: b
 
 def csv_of(found: Sequence[Compared], *, with_before: bool) -> Iterator[str]:
     """Yield the lines of what a page shows: each point, and with an empty time the whole."""
-    yield line_of(FIELDS) + END
+    yield line_of(CSV_FIELDS) + END
     for one in found:
         for period, answer in (("now", one.now), ("before", one.before))[: 1 + with_before]:
             for series in answer.series:

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Annotated, Any, TypeVar
+from typing import Annotated, Any, Final, TypeVar
 
 from fastapi import APIRouter, Depends, Query, Request
 from fastapi.responses import JSONResponse
@@ -24,7 +24,13 @@ from muster.domain.principals import Permission
 router = APIRouter()
 T = TypeVar("T")
 Reader = Annotated[Viewer, sees(Permission.JOB_READ)]
-WORDS = {"amount": amount, "change": change, "tone_of": tone_of, "ranges": list(Range), "percentiles": PERCENTILES}
+PAGE_CONTEXT: Final[dict[str, Any]] = {
+    "amount": amount,
+    "change": change,
+    "tone_of": tone_of,
+    "ranges": list(Range),
+    "percentiles": PERCENTILES,
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +50,7 @@ def figures_read(request: Request, viewer: Viewer, work: Callable[[UnitOfWork], 
 
 
 def csv_answer(name: str, text: str) -> Response:
-    """Return a file for spreadsheets. ``name``: our own word."""
+    """Return a file for spreadsheets. ``name``: without its ending."""
     return Response(
         text,
         media_type="text/csv; charset=utf-8",
@@ -58,7 +64,9 @@ def figures_page(request: Request, viewer: Reader, chosen: Week) -> Response:
     found = figures_read(
         request, viewer, lambda unit: [compared(unit, name, chosen.stretch(unit.now)) for name in INDICATORS]
     )
-    return pages_of(request).page(request, "figures.html", viewer, place="figures", found=found, chosen=chosen, **WORDS)
+    return pages_of(request).page(
+        request, "figures.html", viewer, place="figures", found=found, chosen=chosen, **PAGE_CONTEXT
+    )
 
 
 @router.get("/figures.csv")
@@ -97,5 +105,5 @@ def figure_page(name: str, request: Request, viewer: Reader, chosen: Week) -> Re
     definition_of(name)
     found = figures_read(request, viewer, lambda unit: compared(unit, name, chosen.stretch(unit.now), chosen.by))
     return pages_of(request).page(
-        request, "figure.html", viewer, place="figures", found=found, chosen=chosen, groupings=list(By), **WORDS
+        request, "figure.html", viewer, place="figures", found=found, chosen=chosen, groupings=list(By), **PAGE_CONTEXT
     )

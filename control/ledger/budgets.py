@@ -181,12 +181,12 @@ def judge_budgets_once(units: UnitOfWorkFactory, principal: Principal) -> list[S
         now = units.clock()
         rows = session.scalars(select(TenantBudget).where(TenantBudget.lifted_at.is_(None))).all()
         found = [(row.id, row, _standing(session, row, now)) for row in rows if _is_open(row, now)]
-    due = [(row_id, each) for row_id, row, each in found if _is_due(row, each)]
-    for row_id, standing in due:
+    for row_id in [row_id for row_id, row, each in found if _is_due(row, each)]:
         with units.begin(principal, JUDGE) as unit:
             row = unit.session.get(TenantBudget, row_id, with_for_update=True)
             if row is not None and row.lifted_at is None:
-                _note(unit, row, standing)
+                # Another worker may have noted a newer share since the sum above.
+                _note(unit, row, _standing(unit.session, row, unit.now))
     return [each for _, _, each in found if each.is_spent and each.row.action is BudgetAction.STOP_RECLAIMABLE]
 
 

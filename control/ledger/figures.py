@@ -172,8 +172,9 @@ def _weight(series: Series) -> float:
 def _final_until(unit: UnitOfWork, figure: Figure) -> datetime | None:
     """Return the beginning of the first hour that may change yet; None before any hour was counted."""
     if figure.source is Source.LEDGER:
-        newest = select(func.max(LedgerHour.hour)).where(LedgerHour.closed_at.is_not(None))
-        closed = unit.session.scalar(newest)
-        return None if closed is None else closed + HOUR
+        # A host without contact keeps one hour open while later ones are closed.
+        is_open = unit.session.scalar(select(func.min(LedgerHour.hour)).where(LedgerHour.closed_at.is_(None)))
+        newest = unit.session.scalar(select(func.max(LedgerHour.hour)))
+        return is_open or (None if newest is None else newest + HOUR)
     hours = select(func.min(FigureHour.hour)).where(FigureHour.source == figure.source, FigureHour.closed_at.is_(None))
     return unit.session.scalar(hours)

@@ -11,8 +11,9 @@ from tests.console.conftest import Console
 from tests.fleet_factory import OPERATOR
 
 STORE = text("""
-    INSERT INTO figure_facts (figure, part, begins_at, span_s, tenant_id, tier, job_class, site, num, total)
-    VALUES ('job_success', :part, :at, 3600, :tenant, 'spot', 'standard', 'a', :num, 0)
+    INSERT INTO figure_facts (figure, part, begins_at, span_s, tenant_id, tier, job_class, site, num, total, buckets,
+        counts)
+    VALUES ('job_success', :part, :at, 3600, :tenant, 'spot', 'standard', 'a', :num, 0, '{}', '{}')
 """)
 
 

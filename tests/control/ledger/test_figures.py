@@ -22,6 +22,7 @@ from muster.domain.errors import NotFoundError, ValidationFailedError
 from muster.failpoints import FailpointError, arming
 from tests.control.conftest import SetClock
 from tests.control.ledger.figure_case import Lived, member_of
+from tests.control.ledger.test_charges import add_hours
 from tests.fleet_factory import OPERATOR, enrol_host, make_fleet
 
 DAY_S = 86_400
@@ -227,6 +228,15 @@ def test_a_late_report_is_counted_until_its_hour_is_closed(lived: Lived) -> None
     lived.steps(attempt_id, 8, 99.0, first=4)
     counted(lived, minutes=60 * 40)
     assert lived.value("step_time") == pytest.approx(3.0), "closed is closed"
+
+
+def test_an_hour_that_is_open_ends_what_is_final_though_later_ones_are_closed(
+    lived: Lived, units: UnitOfWorkFactory
+) -> None:
+    add_hours(units, lived.at(0), lived.at(120))
+    add_hours(units, lived.at(60), closed=False)
+    lived.clock.now = lived.at(200)
+    assert lived.answer("waste").final_until == lived.at(60)
 
 
 def test_the_hours_of_many_attempts_are_counted_seldom(lived: Lived, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -12,7 +12,7 @@ from control.ledger.budget_stops import keep_budgets_once
 from control.ledger.budgets import Standing, Wanted
 from control.policy.policies import active_policy
 from control.tenants import tenants
-from muster.db.models import Event, Gpu, Job, StopRequest
+from muster.db.models import Event, Gpu, Job, StopRequest, TenantBudget
 from muster.domain.budgets import BudgetAction
 from muster.domain.errors import ConflictError, ValidationFailedError
 from muster.domain.ids import JobId, TenantId
@@ -80,6 +80,26 @@ def test_notice_is_given_once_at_each_share(units: UnitOfWorkFactory, clock: Set
         keep_budgets_once(units, KEEPER)
         assert notices(units) == expected
     assert stops(units) == []
+
+
+def test_a_worker_with_an_older_sum_takes_no_notice_back(
+    units: UnitOfWorkFactory, clock: SetClock, fleet: Fleet, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run(fleet)
+    set_budget(units, fleet.tenant_id, str(10 * fleet.num_taken_gpus()))
+    clock.advance(35 * 60)
+    judged = budgets._is_due
+
+    def is_due_late(row: TenantBudget, found: Standing) -> bool:
+        monkeypatch.setattr(budgets, "_is_due", judged)
+        clock.advance(30 * 60)
+        keep_budgets_once(units, KEEPER)  # the other worker
+        return judged(row, found)
+
+    monkeypatch.setattr(budgets, "_is_due", is_due_late)
+    keep_budgets_once(units, KEEPER)
+    keep_budgets_once(units, KEEPER)
+    assert notices(units) == [100]
 
 
 def test_a_spent_budget_lets_no_new_jobs_in_until_it_is_lifted(
