@@ -55,7 +55,13 @@ def missing(page: Path) -> list[str]:
 
 
 def _is_there(path: str, name: str) -> bool:
-    return (ROOT / path).exists() and (not name or name in _definitions(path))
+    return f"{path}/" in _built() or ((ROOT / path).exists() and (not name or name in _definitions(path)))
+
+
+@cache
+def _built() -> frozenset[str]:
+    """Folders that a build makes: a fresh checkout has none."""
+    return frozenset((ROOT / ".gitignore").read_text(encoding="utf-8").splitlines())
 
 
 @cache
