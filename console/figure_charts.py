@@ -1,6 +1,6 @@
 """Indicators on pages: their values over a stretch of time next to the period before, charts, and CSV."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any, Final
@@ -8,6 +8,7 @@ from typing import Any, Final
 from console.ranges import Stretch
 from control.core.unit_of_work import UnitOfWork
 from control.ledger.figures import Answer, By, FigureStep, Point, Question, Series, figures_in
+from control.ledger.statements import tenant_names
 from ledger.figures.definitions import Figure
 from ledger.figures.sketch import merged
 from muster.documents.csv_lines import END, line_of
@@ -31,10 +32,14 @@ class Row:
 
 @dataclass(frozen=True, slots=True)
 class Compared:
-    """A figure over a stretch of time, and over the period of the same length before it."""
+    """A figure over a stretch of time, and over the period of the same length before it.
+
+    ``names``: of tenants, by id, where they are the groups.
+    """
 
     now: Answer
     before: Answer
+    names: Mapping[str, str]
 
     @property
     def figure(self) -> Figure:
@@ -43,7 +48,7 @@ class Compared:
     @property
     def rows(self) -> list[Row]:
         earlier = {each.group: each.whole.value for each in self.before.series}
-        return [_row(self.figure, each, earlier.get(each.group)) for each in self.now.series]
+        return [_row(self, each, earlier.get(each.group)) for each in self.now.series]
 
     @property
     def whole(self) -> Row | None:
@@ -55,7 +60,9 @@ def compared(unit: UnitOfWork, name: str, shown: Stretch, by: By = By.NONE) -> C
     """Return a figure over the stretch and before it. Raises as ``figures_in`` does."""
     step = FigureStep.HOUR if shown.is_hourly else FigureStep.DAY
     now = figures_in(unit, Question(name, shown.since, shown.until, step, by))
-    return Compared(now, figures_in(unit, Question(name, now.since - (now.until - now.since), now.since, step, by)))
+    before = figures_in(unit, Question(name, now.since - (now.until - now.since), now.since, step, by))
+    tenants = {each.group for each in (*now.series, *before.series)} if by is By.TENANT else set[str]()
+    return Compared(now, before, tenant_names(unit.session, tenants) if tenants else {})
 
 
 def amount(value: float | None, unit: str) -> str:
@@ -65,10 +72,16 @@ def amount(value: float | None, unit: str) -> str:
     return f"{value:.1%}" if unit == "" else f"{value:,.4g} {unit}" if abs(value) < 10_000 else f"{value:,.0f} {unit}"
 
 
-def change(value: float | None, before: float | None) -> str:
-    """Return how a value changed since the period before, in per cent of it; empty where either is unknown."""
+def change(value: float | None, before: float | None, unit: str) -> str:
+    """Return how a value changed since the period before: a share in points, any other in per cent of it.
+
+    It is empty where either is unknown.
+    """
     if value is None or before is None:
         return ""
+    if unit == "":
+        points = f"{(value - before) * 100:+.1f}"
+        return "unchanged" if float(points) == 0 else f"{points} points"
     if before == 0:
         return "unchanged" if value == 0 else "from 0"
     return f"{(value - before) / abs(before):+.1%}"
@@ -96,6 +109,8 @@ def chart_of(found: Compared, marks: Sequence[dict[str, Any]], *, with_before: b
     unit = "%" if found.figure.unit == "" else found.figure.unit
     span = [to_ms(answer.since), to_ms(answer.until)]
     chart = {"title": title or found.figure.name, "unit": unit, "x": "time", "lines": lines, "range": span}
+    if unit == "%" and all(0 <= value <= 100 for line in lines for _, value in line["points"]):
+        chart["bounds"] = [0, 100]
     return {**chart, "marks": list(marks)}
 
 
@@ -114,9 +129,10 @@ def _cells(figure: Figure, period: str, group: str, at: datetime | None, point: 
     return [figure.name, figure.unit, period, group, begins, point.value, *_percentiles(figure, point)]
 
 
-def _row(figure: Figure, series: Series, before: float | None) -> Row:
+def _row(found: Compared, series: Series, before: float | None) -> Row:
     parts = tuple((name, one.num, one.total) for name, one in series.whole.sums.items())
-    return Row(series.group, series.whole.value, before, _percentiles(figure, series.whole), parts)
+    percentiles = _percentiles(found.figure, series.whole)
+    return Row(found.names.get(series.group, series.group), series.whole.value, before, percentiles, parts)
 
 
 def _percentiles(figure: Figure, point: Point) -> tuple[float | None, ...]:
@@ -125,7 +141,7 @@ def _percentiles(figure: Figure, point: Point) -> tuple[float | None, ...]:
 
 
 def _name(found: Compared, series: Series) -> str:
-    return found.figure.name if found.now.by is By.NONE else series.group or "unknown"
+    return found.figure.name if found.now.by is By.NONE else found.names.get(series.group, series.group) or "unknown"
 
 
 def _points(figure: Figure, series: Series, later: timedelta = timedelta()) -> list[list[float]]:

@@ -58,14 +58,15 @@ def statement(unit: UnitOfWork, month: datetime, *, tenant_id: TenantId | None =
     job_ids = {line.key.job_id for line in found.lines if line.key.job_id}
     return Statement(
         found,
-        _tenant_names(unit.session, {line.key.tenant_id for line in found.lines}),
+        tenant_names(unit.session, {line.key.tenant_id for line in found.lines}),
         _job_names(unit.session, job_ids),
         _attempts(unit.session, job_ids),
         *_state(unit.session, start, end),
     )
 
 
-def _tenant_names(session: Session, ids: set[str]) -> dict[str, str]:
+def tenant_names(session: Session, ids: set[str]) -> dict[str, str]:
+    """Return the names of tenants by id."""
     rows = session.execute(select(Tenant.id, Tenant.name).where(_among(Tenant.id, ids)))
     return {str(tenant_id): name for tenant_id, name in rows}
 

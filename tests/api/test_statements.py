@@ -82,14 +82,14 @@ def test_a_month_may_have_more_jobs_than_a_statement_has_parameters(api: Api) ->
 
 def test_a_statement_is_of_one_moment(used: Api, monkeypatch: pytest.MonkeyPatch) -> None:
     add_hours(used.units, NOON + 2 * HOUR, closed=False)
-    before, names_of = get(used, "/v1/statements/2026-11"), statements._tenant_names
+    before, names_of = get(used, "/v1/statements/2026-11"), statements.tenant_names
 
     def names_while_an_hour_closes(session: Session, ids: set[str]) -> dict[str, str]:
         with used.units.begin(OPERATOR, statements.READ, quiet=True) as unit:
             unit.session.get_one(LedgerHour, NOON + 2 * HOUR).closed_at = NOON
         return names_of(session, ids)
 
-    monkeypatch.setattr(statements, "_tenant_names", names_while_an_hour_closes)
+    monkeypatch.setattr(statements, "tenant_names", names_while_an_hour_closes)
     assert get(used, "/v1/statements/2026-11")["open_hours"] == before["open_hours"]
     assert get(used, "/v1/statements/2026-11")["open_hours"] == before["open_hours"] - 1
 

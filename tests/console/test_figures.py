@@ -37,11 +37,13 @@ def test_a_value_stands_next_to_the_period_before_and_in_the_csv(seen: Console) 
     counted(seen, "succeeded", 3)
     counted(seen, "infrastructure", 1)
     counted(seen, "succeeded", 5, days=9)
-    assert "75.0% 100.0% -25.0% worse" in seen.text("/console/figures")
+    assert "75.0% 100.0% -25.0 points worse" in seen.text("/console/figures")
     (chart,) = seen.get("/console/figures/job_success.json?compare=true").json()["charts"]
+    assert chart["bounds"] == [0, 100], "a share"
     assert [line["points"][0][1] for line in chart["lines"]] == [75.0, 100.0]
     lines = seen.get("/console/figures/job_success.csv").text.splitlines()
     assert lines[-1] == "job_success,,now,,,0.75,,,"
+    assert "other 75.0% 100.0%" in seen.text("/console/figures/job_success?by=tenant"), "tenants by their names"
     assert "75.0%" not in seen.text("/console/figures", "tenant_member")
     assert "75.0%" in seen.text("/console/figures", "other_tenant")
 
