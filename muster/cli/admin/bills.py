@@ -8,13 +8,13 @@ from typing import Annotated, Any, Final
 
 import typer
 
-from muster.cli.admin.bill_tables import focus_csv, num_unpriced, plain_csv
 from muster.cli.framework.exits import CommandError, Exit
 from muster.cli.framework.field_help import parameter_help
 from muster.cli.framework.names import TenantOption, tenant_named
 from muster.cli.framework.output import Done, Listing, Page, Table, changes, reads
 from muster.cli.framework.profile import open_client
 from muster.cli.framework.tables import Column
+from muster.documents.bill_tables import focus_csv, num_unpriced, plain_csv
 from muster.domain.signed_bills import FORMAT, signed_bytes
 from muster.durable import write_durably
 
