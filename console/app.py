@@ -20,6 +20,7 @@ from console.pages import (
     access,
     capacity,
     cohorts,
+    costs,
     figures,
     find,
     fleet,
@@ -41,8 +42,10 @@ from console.pages import (
     secrets,
     sign_in,
     start,
+    statements,
     submit,
     system,
+    utilisation,
 )
 from console.pages import (
     install as install_pages,
@@ -74,6 +77,9 @@ _PAGE_MODULES: Final = (
     cohorts,
     capacity,
     figures,
+    utilisation,
+    costs,
+    statements,
     nodes,
     node_maintenance,
     rack_pairs,

@@ -18,6 +18,9 @@ _SHAPES: Final = {
     '<rect x="2" y="9" width="5" height="5" rx="1"/><rect x="9" y="9" width="5" height="5" rx="1"/>',
     "figures": '<path d="M8 2.4a5.8 5.8 0 1 0 5.8 5.8H8z"/>',
     "capacity": '<path d="M2 13.6h12M3 13.4V9.6M6.4 13.4V6M9.6 13.4V8M13 13.4V2.8"/>',
+    "utilisation": '<path d="M8 2.4A5.6 5.6 0 1 0 13.6 8H8z"/><path d="M10.4 2.4a5.6 5.6 0 0 1 3.2 3.2h-3.2z"/>',
+    "costs": '<circle cx="8" cy="8" r="5.8"/><path d="M10 5.8a2.6 2.6 0 1 0 0 4.4M5 7.4h3M5 8.8h3"/>',
+    "statements": '<path d="M3.6 1.8h8.8v12.4l-2.2-1.4L8 14.2l-2.2-1.4-2.2 1.4zM6 5.4h4M6 8.4h4"/>',
     "jobs": '<path d="M2 4h12M2 8h8M2 12h10"/>',
     "start": '<path d="M4 14.2V2.2h8.4l-2 3 2 3H4"/>',
     "secrets": '<rect x="3" y="7.2" width="10" height="6.6" rx="1.2"/>'

@@ -1,6 +1,6 @@
 """Lines of a bill: time of one job, model, tier and account at one price, with what of it is given back."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from decimal import Decimal
@@ -67,6 +67,23 @@ def sums(lines: Sequence[Line], decimals: int) -> Sums:
         provisional_ms=sum(line.provisional_ms for line in lines),
         unpriced_ms=sum(line.num_ms for line in lines if line.price is None),
     )
+
+
+def sums_by(lines: Iterable[Line], group: Callable[[LineKey], str], decimals: int) -> list[tuple[str, Sums]]:
+    """Return the sums of lines by group, the dearest first."""
+    found: dict[str, list[Line]] = {}
+    for line in lines:
+        found.setdefault(group(line.key), []).append(line)
+    every = [(name, sums(own, decimals)) for name, own in found.items()]
+    return sorted(every, key=lambda one: (-one[1].due, -one[1].num_ms, one[0]))
+
+
+def forecast(due: Decimal, elapsed_s: float, whole_s: float, decimals: int) -> Decimal | None:
+    """Return what is due at the end, if it continues at the mean rate so far; None: no time has passed."""
+    if elapsed_s <= 0:
+        return None
+    share = Decimal(whole_s) / Decimal(min(elapsed_s, whole_s))
+    return (due * share).quantize(Decimal(1).scaleb(-decimals))
 
 
 def _known(amounts: Iterable[Decimal | None]) -> list[Decimal]:

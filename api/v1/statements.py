@@ -28,7 +28,7 @@ _MONTH: Final = re.compile(r"(20[0-9]{2})-(0[1-9]|1[0-2])")
 @router.get("/statements/{month}")
 def show_statement(month: str, request: Request, principal: Reader, tenant_id: OfTenant = None) -> documents.Statement:
     """Return what was used in a month such as 2026-11, and what is due: of one tenant, or of all that are visible."""
-    return _statement(month, request, principal, tenant_id)
+    return statement_of(month, request, principal, tenant_id)
 
 
 @router.get("/statements/{month}/signed", dependencies=[refusing_also(ConflictError)])
@@ -36,17 +36,7 @@ def sign_statement(
     month: str, request: Request, principal: Reader, tenant_id: OfTenant = None
 ) -> documents.SignedStatement:
     """Return the statement with the signature of the operator's key. 409: this control plane has no such key."""
-    keys = _keys(request)
-    public_keys = keys.public_keys()
-    found = _statement(month, request, principal, tenant_id)
-    key_id, signature = keys.sign(found)
-    return {
-        "format": FORMAT,
-        "statement": found,
-        "key_id": key_id,
-        "public_key": public_keys[key_id],
-        "signature": signature,
-    }
+    return signed_statement_of(month, request, principal, tenant_id)
 
 
 @router.get("/bill-keys", dependencies=[refusing_also(ConflictError)])
@@ -65,7 +55,8 @@ def _keys(request: Request) -> BillKeys:
     return BillKeys(dependencies_of(request).bill_keys_file)
 
 
-def _statement(month: str, request: Request, principal: Principal, tenant_id: str | None) -> documents.Statement:
+def statement_of(month: str, request: Request, principal: Principal, tenant_id: str | None) -> documents.Statement:
+    """Return the statement of a month such as 2026-11. Raises ``NotFoundError``: no month is written so."""
     named = _MONTH.fullmatch(month)
     if named is None:
         raise NotFoundError("a month is written as 2026-11")
@@ -79,3 +70,20 @@ def _statement(month: str, request: Request, principal: Principal, tenant_id: st
         is_one_snapshot=True,
     )
     return statement_view(found, tenant_id or principal.tenant_id)
+
+
+def signed_statement_of(
+    month: str, request: Request, principal: Principal, tenant_id: str | None
+) -> documents.SignedStatement:
+    """Return the statement with its signature. Raises ``ConflictError``: there is no key."""
+    keys = _keys(request)
+    public_keys = keys.public_keys()
+    found = statement_of(month, request, principal, tenant_id)
+    key_id, signature = keys.sign(found)
+    return {
+        "format": FORMAT,
+        "statement": found,
+        "key_id": key_id,
+        "public_key": public_keys[key_id],
+        "signature": signature,
+    }

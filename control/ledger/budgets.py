@@ -17,7 +17,7 @@ from sqlalchemy.orm import Session
 
 from control.core.records import record_of
 from control.core.unit_of_work import UnitOfWork, UnitOfWorkFactory, declare_action
-from control.core.visibility import may_see
+from control.core.visibility import may_see, visible_rows
 from control.ledger.charges import Charges, Scope, charges
 from control.ledger.rates import active_rates
 from muster.db.models import Tenant, TenantBudget
@@ -151,6 +151,16 @@ def show(unit: UnitOfWork, tenant_id: TenantId) -> Standing:
     if row is None:
         raise NotFoundError("the tenant has no budget")
     return _standing(unit.session, row, unit.now)
+
+
+def list_budgets(unit: UnitOfWork, limit: int) -> Sequence[Standing]:
+    """Return the budgets of visible tenants that are not lifted, by tenant, with what is spent of each."""
+    unit.principal.require(Permission.TENANT_READ)
+    query = select(TenantBudget).where(
+        visible_rows(unit.principal, TenantBudget.tenant_id), TenantBudget.lifted_at.is_(None)
+    )
+    rows = unit.session.scalars(query.order_by(TenantBudget.tenant_id).limit(limit)).all()
+    return [_standing(unit.session, row, unit.now) for row in rows]
 
 
 def spent_refusal(session: Session, tenant_id: TenantId, now: datetime, *actions: BudgetAction) -> str | None:

@@ -1,0 +1,81 @@
+"""Pages of statements: the months, one with its lines, and the same as files."""
+
+import json
+from datetime import UTC, datetime
+from decimal import Decimal
+from typing import Annotated, Final
+
+from fastapi import APIRouter, Query, Request
+from starlette.responses import Response
+
+from api.v1.statements import signed_statement_of, statement_of
+from console.rendering import HEADERS, pages_of
+from console.session import Viewer, sees
+from muster.documents.bill_tables import focus_csv, plain_csv
+from muster.domain.budgets import month_of
+from muster.domain.principals import Permission
+
+router = APIRouter()
+SHOWN: Final = 500
+MONTHS_SHOWN: Final = 13
+Reader = Annotated[Viewer, sees(Permission.TENANT_READ)]
+Tenant = Annotated[str | None, Query(max_length=64, pattern="^[0-9a-z_]+$")]
+
+
+@router.get("/statements")
+def statements_page(request: Request, viewer: Reader) -> Response:
+    """List the months, the newest first."""
+    return pages_of(request).page(
+        request, "statements.html", viewer, place="statements", months=_months(datetime.now(UTC))
+    )
+
+
+@router.get("/statements/{month}")
+def statement_page(month: str, request: Request, viewer: Reader, tenant_id: Tenant = None) -> Response:
+    """Show what was used in a month and what is due, the dearest lines first."""
+    found = statement_of(month, request, viewer.principal, tenant_id)
+    lines = sorted(found["lines"], key=lambda line: (-Decimal(line["amount"] or 0), -Decimal(line["gpu_hours"])))
+    return pages_of(request).page(
+        request,
+        "statement.html",
+        viewer,
+        place="statements",
+        statement=found,
+        lines=lines[:SHOWN],
+        tenant_id=tenant_id,
+        shows_tenant=viewer.principal.sees_all_tenants,
+    )
+
+
+@router.get("/statements/{month}/bill.csv")
+def bill_csv(month: str, request: Request, viewer: Reader, tenant_id: Tenant = None) -> Response:
+    """Return every line as CSV."""
+    text = plain_csv(statement_of(month, request, viewer.principal, tenant_id))
+    return _file(text, "text/csv", f"bill-{month}.csv")
+
+
+@router.get("/statements/{month}/focus.csv")
+def bill_focus(month: str, request: Request, viewer: Reader, tenant_id: Tenant = None) -> Response:
+    """Return the priced lines by FinOps FOCUS 1.0."""
+    text = focus_csv(statement_of(month, request, viewer.principal, tenant_id), "Muster")
+    return _file(text, "text/csv", f"focus-{month}.csv")
+
+
+@router.get("/statements/{month}/signed.json")
+def bill_signed(month: str, request: Request, viewer: Reader, tenant_id: Tenant = None) -> Response:
+    """Return the statement with the signature of the operator's key."""
+    found = signed_statement_of(month, request, viewer.principal, tenant_id)
+    return _file(json.dumps(found), "application/json", f"bill-{month}.json")
+
+
+def _months(now: datetime) -> list[datetime]:
+    found = [month_of(now)[0]]
+    while len(found) < MONTHS_SHOWN:
+        last = found[-1]
+        found.append(last.replace(year=last.year - (last.month == 1), month=(last.month - 2) % 12 + 1))
+    return found
+
+
+def _file(text: str, media_type: str, name: str) -> Response:
+    headers = {**HEADERS, "Content-Disposition": f'attachment; filename="{name}"'}
+    return Response(text, media_type=media_type, headers=headers)
