@@ -66,9 +66,11 @@ def job_cost_view(cost: JobCost) -> documents.JobCost:
         "spent": f"{found.spent:f}",
         "step": cost.step,
         "tokens": cost.num_tokens,
+        "epochs": cost.num_epochs,
         "checkpoints": cost.num_checkpoints,
         "per_step": text_of(cost.per(cost.step)),
         "per_million_tokens": text_of(cost.per_million_tokens),
+        "per_epoch": text_of(cost.per_epoch),
         "per_checkpoint": text_of(cost.per(cost.num_checkpoints)),
     }
 

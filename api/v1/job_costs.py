@@ -20,7 +20,7 @@ router = APIRouter(tags=["money"])
 def show_job_cost(
     job_id: str, request: Request, principal: Annotated[Principal, requires(Permission.JOB_READ)]
 ) -> documents.JobCost:
-    """Return what a job has cost until now, by account, and what a step, a token and a checkpoint of it cost."""
+    """Return what a job has cost until now, by account, and what a step, a token, an epoch and a checkpoint cost."""
     found_id, units = JobId(require_id("job", job_id)), dependencies_of(request).units
     return job_cost_view(
         reading(

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from decimal import Decimal
 from typing import Final
 
-from sqlalchemy import func, select
+from sqlalchemy import Double, cast, func, select
 from sqlalchemy.orm import Session
 
 from control.core.unit_of_work import UnitOfWork, declare_action
@@ -21,13 +21,15 @@ from muster.domain.rates import Tariff
 
 READ: Final = declare_action("job_cost.read")
 _NINE: Final = Decimal("1e-9")
+_LEAST_EPOCHS: Final = 0.001
 
 
 @dataclass(frozen=True, slots=True)
 class JobCost:
     """The cost of a job. ``step``: the farthest that its first rank reported; ``num_tokens``: of all ranks until then.
 
-    ``num_checkpoints``: commits. Each is None or 0 where the program reports none.
+    ``num_checkpoints``: commits; ``num_epochs``: the most that its first rank reported as done. Each is None or 0 where
+    the program reports none.
     """
 
     job_id: JobId
@@ -36,6 +38,7 @@ class JobCost:
     step: int | None
     num_tokens: int | None
     num_checkpoints: int
+    num_epochs: float | None = None
 
     def per(self, count: int | None) -> Decimal | None:
         """Return what one of ``count`` cost, to 9 decimals: a figure to compare jobs by, and nothing is charged by it.
@@ -49,6 +52,14 @@ class JobCost:
     def per_million_tokens(self) -> Decimal | None:
         spent, tokens = self._spent, self.num_tokens
         return None if spent is None or not tokens else (spent * 1_000_000 / tokens).quantize(_NINE)
+
+    @property
+    def per_epoch(self) -> Decimal | None:
+        """What an epoch cost; None also for less than a thousandth of one, which is too little to judge by."""
+        spent, epochs = self._spent, self.num_epochs
+        if spent is None or epochs is None or epochs < _LEAST_EPOCHS:
+            return None
+        return (spent / Decimal(str(epochs))).quantize(_NINE)
 
     @property
     def _spent(self) -> Decimal | None:
@@ -70,7 +81,10 @@ def cost_of_job(unit: UnitOfWork, job_id: JobId) -> JobCost:
     step = unit.session.scalar(first)
     committed = select(func.count()).where(Checkpoint.job_id == job_id, Checkpoint.committed_at.is_not(None))
     num_checkpoints = unit.session.scalar(committed) or 0
-    return JobCost(job_id, job.tier, found, step, _tokens(unit.session, job_id, step), num_checkpoints)
+    epochs = func.max(cast(TrainingRank.pace["epochs"].astext, Double))
+    num_epochs = unit.session.scalar(select(epochs).where(TrainingRank.rank == 0, TrainingRank.attempt_id.in_(of_job)))
+    tokens = _tokens(unit.session, job_id, step)
+    return JobCost(job_id, job.tier, found, step, tokens, num_checkpoints, num_epochs)
 
 
 def _tokens(session: Session, job_id: JobId, step: int | None) -> int | None:

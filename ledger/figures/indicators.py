@@ -147,7 +147,7 @@ _DEFINED: Final = (
         meaning="Money per epoch of a training.",
         counted_from="the ledger and rate cards",
         excluded="Time lost to faults of the infrastructure.",
-        missing="programs do not report their epochs to the figure store yet",
+        missing="it is not in the figure store yet: `muster job cost` computes it by job",
     ),
     Figure(
         name="waste",

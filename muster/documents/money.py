@@ -94,8 +94,9 @@ class JobCost(TypedDict):
 
     ``lines`` are of the hours until ``counted_until``, ``running`` of the time since then, whose use is not known yet.
     ``spent``: both together, after credits. ``step``: the farthest that is reported, ``tokens``: until then, null where
-    the program does not state them. ``per_step``, ``per_million_tokens``, ``per_checkpoint``: what is spent, shared out
-    on what is reported; null where nothing is, or a part has no price.
+    the program does not state them. ``per_step``,
+    ``per_million_tokens``, ``per_epoch``, ``per_checkpoint``: what is spent, shared out on what is reported; null where
+    nothing is, or a part has no price.
     """
 
     job_id: str
@@ -107,9 +108,11 @@ class JobCost(TypedDict):
     spent: str
     step: int | None
     tokens: int | None
+    epochs: NotRequired[float | None]
     checkpoints: int
     per_step: str | None
     per_million_tokens: str | None
+    per_epoch: NotRequired[str | None]
     per_checkpoint: str | None
 
 

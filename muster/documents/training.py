@@ -76,11 +76,11 @@ class Pace(TypedDict):
     rank's share of the job's. ``memory_mib``: the maximum of its tensors on the GPU; without one, the memory of its
     process. ``mfu`` and ``hfu`` are shares of 1, of its GPU's dense peak; null where the program did not state the cost
     of a token. ``samples``: the samples of this rank in this attempt; next to it the means of a step. ``padding``: the
-    share of 1 that only filled sequences up. ``own_s``: a step's time without ``wait_s``, the waits for other ranks;
-    ``own_steps``: the plain steps of which these are means; ``place``: the same for ranks with the same work.
-    ``cpu_wait_s``: ready without a processor; ``gc_s``: garbage collection; ``threads_s``: processor time of other
-    threads; ``io_wait_s``: waiting for a disk. Null where the program did not report it; missing where its runtime is
-    older.
+    share of 1 that only filled sequences up. ``epochs``: that are done, with the part of the one in progress.
+    ``own_s``: a step's time without ``wait_s``, the waits for other ranks; ``own_steps``: the plain steps of which
+    these are means; ``place``: the same for ranks with the same work. ``cpu_wait_s``: ready without a processor;
+    ``gc_s``: garbage collection; ``threads_s``: processor time of other threads; ``io_wait_s``: waiting for a disk.
+    Null where the program did not report it; missing where its runtime is older.
     """
 
     num_steps: int
@@ -100,6 +100,7 @@ class Pace(TypedDict):
     samples_per_step: NotRequired[float | None]
     tokens_per_step: NotRequired[float | None]
     padding: NotRequired[float | None]
+    epochs: NotRequired[float | None]
     own_s: NotRequired[float | None]
     wait_s: NotRequired[float | None]
     own_steps: NotRequired[int | None]

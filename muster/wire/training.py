@@ -46,9 +46,9 @@ class Pace(RankMessage, frozen=True, kw_only=True, tag="pace"):
     ``tokens_per_s``: of this rank's share of the work. ``memory_mib``: the maximum on its GPU, or in the process.
     ``collective_s``: null where ranks communicate within their passes, where it cannot be measured and is part of the
     others. ``samples``: of this rank in its attempt. ``padding``: the share of its input that only filled sequences up.
-    ``skipped_steps``: of a gradient scaler, among these steps. ``own_s``, ``wait_s``: own compute and waits for other
-    ranks, over ``own_steps`` plain steps; ``place``: the same for ranks with the same work. The rest explains a slow
-    rank: see ``muster.train.report.host_signals``.
+    ``epochs``: that are done, with the part of the one in progress. ``skipped_steps``: of a gradient scaler. ``own_s``,
+    ``wait_s``: own compute and waits for other ranks, over ``own_steps`` plain steps; ``place``: the same for ranks
+    with the same work. The rest explains a slow rank: see ``muster.train.report.host_signals``.
     """
 
     step: Step
@@ -69,6 +69,7 @@ class Pace(RankMessage, frozen=True, kw_only=True, tag="pace"):
     samples_per_step: Seconds | None = None
     tokens_per_step: Seconds | None = None
     padding: Annotated[float, Meta(ge=0, le=1)] | None = None
+    epochs: Annotated[float, Meta(ge=0, le=1e9)] | None = None
     skipped_steps: Step | None = None
     own_s: Seconds | None = None
     wait_s: Seconds | None = None

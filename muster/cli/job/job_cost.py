@@ -26,7 +26,7 @@ COST: Final = (
 def add_cost(app: typer.Typer) -> None:
     @reads(app, "cost", example="muster job cost job_…")
     def cost(job_id: JobId) -> Page:
-        """Show what the job has cost until now, by account, and what a step, a token and a checkpoint cost."""
+        """Show what the job has cost until now, by account, and what a step, token, epoch and checkpoint cost."""
         with open_client() as client:
             found = client.job_cost(job_id)
         lines = found["lines"] + [{**each, "account": "(running)"} for each in found["running"]]
@@ -48,6 +48,7 @@ def _lines_of(job_id: str, found: Mapping[str, Any]) -> Iterator[str]:
     per = [
         (found["per_step"], f"a step, of {found['step']}"),
         (found["per_million_tokens"], f"a million tokens, of {found['tokens']}"),
+        (found.get("per_epoch"), f"an epoch, of {shortened(found.get('epochs') or 0)}"),
         (found["per_checkpoint"], f"a checkpoint, of {found['checkpoints']}"),
     ]
     yield from (f"  {shortened(number)} {money} for {words}" for number, words in per if number is not None)
@@ -73,5 +74,5 @@ def hours(number: str) -> str:
     return f"{float(number):,.2f}"
 
 
-def shortened(number: str) -> str:
+def shortened(number: str | float) -> str:
     return f"{float(number):.4g}"

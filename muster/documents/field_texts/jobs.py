@@ -115,6 +115,7 @@ JOB_TEXTS: Final[dict[str, str]] = {
     "rule": "The rule's name.",
     "running_at": "The time at which all its hosts ran; null before.",
     "runner_up": "The next best choice, for comparison; null if there was none.",
+    "epochs": "Epochs that are done, with the part of the one in progress; null if the program does not state them.",
     "samples_per_step": "Samples of a step; null if the program does not state them.",
     "save_s": "Seconds that saving took; null if it is not known.",
     "settled_at": "The time at which the reclaim was settled; null before.",

@@ -54,6 +54,12 @@ class Cursors:
         """Samples that all ranks have seen in any way."""
         return self._indices.position + self._streams.num_drawn
 
+    @property
+    def epochs(self) -> float | None:
+        """Epochs that are done, with the part of the one in progress: of ``sample_indices``, else of a stream."""
+        by_indices = self._indices.epochs
+        return self._streams.epochs if by_indices is None else by_indices
+
     def resume(self, position: int, streams: Mapping[str, Any]) -> None:
         """Continue where a checkpoint stood."""
         self._indices.position = position

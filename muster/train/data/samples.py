@@ -26,6 +26,7 @@ class Samples:
     def __init__(self, seed: int, rank: int, world_size: int, *, is_shared: bool = False) -> None:
         """``is_shared``: several ranks read the same share, so a rank may leave its reading to another one."""
         self.position = 0
+        self._num_samples = 0
         self.drawn: list[int] = []
         self._seed = seed
         self._rank = rank
@@ -46,6 +47,11 @@ class Samples:
         """Leave out the samples from ``first`` to before ``end``, counted over all ranks, when their turn comes."""
         if first < end:
             self._skipped.append((first, end))
+
+    @property
+    def epochs(self) -> float | None:
+        """Epochs that all ranks have seen, with the part of the one in progress; None: no samples were requested."""
+        return self.position / self._num_samples if self._num_samples else None
 
     def share_of(self, global_batch: int) -> int:
         """Return this rank's share of a batch. Raises ``ValueError``, with possible batches, if the ranks cannot share
@@ -77,6 +83,7 @@ class Samples:
                 "one piece for each backward pass, or draw from run.samples, which returns new ones at each call"
             )
         ACTIVITY.tick()
+        self._num_samples = num_samples
         self._taken = batch_size * self._world_size
         first = self.position + self._rank * batch_size
         self.drawn = [sample_at(number, num_samples, self._seed) for number in range(first, first + batch_size)]

@@ -86,6 +86,12 @@ class Streams:
         """Samples that all ranks have seen of all streams."""
         return sum(each.num_drawn for each in self._streams.values())
 
+    @property
+    def epochs(self) -> float | None:
+        """Epochs of the stream of which most samples were drawn; None: nothing was drawn."""
+        most = max(self._streams.values(), key=lambda each: each.num_drawn, default=None)
+        return most.epochs if most is not None and most.num_drawn else None
+
     def roll_back(self, saved: Mapping[str, Any]) -> None:
         """Stand where a checkpoint of this attempt, or of the one before it, stood."""
         for each in self._streams.values():

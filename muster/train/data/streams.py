@@ -155,6 +155,12 @@ class SampleStream(Sampler[list[int]]):
         """Epoch in which this rank's next batch begins, from 0."""
         return self.segment.epoch(self.segment.next_draw(self._next_draw, self.place))
 
+    @property
+    def epochs(self) -> float:
+        """Epochs that this rank has drawn, with the part of the one in progress."""
+        numbers = self.segment.numbers(self.segment.next_draw(self.draws[self.place], self.place), self.place)
+        return numbers[0][0] / self.order.num_samples
+
     def __iter__(self) -> Iterator[list[int]]:
         """Return an iterator from the next batch on: endless, or to the end of the epoch."""
         if not self._is_used:

@@ -182,12 +182,14 @@ class Run:
         padded: int | None = None,
         samples: int | None = None,
         grad_norm: float | torch.Tensor | None = None,
+        epochs: float | None = None,
     ) -> None:
         """Report this step's loss. ``on_value_fault`` of ``start`` says what follows one that is not finite.
 
         ``tokens``: tokens that this rank trained on in this step; ``padded``: tokens that filled sequences up to equal
         lengths. ``samples``: needed if neither ``sample_indices`` nor a stream of ``samples`` chose them.
-        ``grad_norm``: needed if ``clip_grad_norm`` did not compute it.
+        ``grad_norm``: needed if ``clip_grad_norm`` did not compute it. ``epochs``: how many are done, such as 1.25;
+        needed if neither ``sample_indices`` nor a stream chose the samples.
         """
         value = float(loss.item() if isinstance(loss, torch.Tensor) else loss)
         self._state.loss = value if math.isfinite(value) else None
@@ -196,6 +198,7 @@ class Run:
         if grad_norm is not None:
             self._values.note_grad_norm(grad_norm)
         self._load.note(samples=samples, tokens=tokens, padded=padded)
+        self._load.note_epochs(epochs)
 
     def check_compute(self, loss_of: Callable[[torch.nn.Module, Any], torch.Tensor], batch: object) -> None:
         """Compute a micro-batch on two ranks and compare loss and gradients, in each ``check_compute_every``-th step.
@@ -303,7 +306,7 @@ class Run:
 
     def _report_pace(self, *, is_last: bool = False) -> None:
         if said := self._pace.word(is_last=is_last):
-            of_rank = {**self._load.word(), **self._values.pace_word(), **self._pace.own_word()}
+            of_rank = {**self._load.word(self._samples.epochs), **self._values.pace_word(), **self._pace.own_word()}
             self._channel.send("pace", step=self.step, **said, **of_rank)
             self._growth.take_reading(self.step)
 

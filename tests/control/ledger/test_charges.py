@@ -6,13 +6,14 @@ from decimal import Decimal
 from typing import Any
 
 import pytest
+from sqlalchemy import select
 
 from control.core.unit_of_work import UnitOfWorkFactory
 from control.ledger import rates
 from control.ledger.charges import Charges, Scope, charges
 from control.ledger.job_costs import READ, cost_of_job
 from ledger.accounts import Account
-from muster.db.models import EvidenceRow, Gpu, LedgerEntry, LedgerHour
+from muster.db.models import Attempt, AttemptHost, EvidenceRow, Gpu, LedgerEntry, LedgerHour, TrainingRank
 from muster.domain.evidence.findings import Severity, Trust
 from muster.domain.ids import EvidenceId, JobId
 from muster.domain.rates import RateCards
@@ -231,6 +232,31 @@ def test_the_cost_of_a_running_job_has_its_counted_hours_and_the_time_since(
     assert sum(line.num_ms for line in cost.charges.running) == num_gpus * MS // 2
     assert cost.charges.spent == Decimal("3.00") * num_gpus
     assert (cost.step, cost.per(cost.step)) == (None, None)
+
+
+def test_an_epoch_costs_what_is_spent_by_the_epochs_that_rank_0_reported(
+    units: UnitOfWorkFactory, clock: SetClock
+) -> None:
+    fleet = make_fleet(units)
+    job_id = _running(units, fleet)
+    set_cards(units, *(card(clock.now - 24 * HOUR, "6", model=model) for model in _models(units)))
+    clock.advance(1_800)
+    found = []
+    for epochs in (1e-9, 1.5):
+        with units.begin(OPERATOR, READ, quiet=True) as unit:
+            attempt = unit.session.scalars(select(Attempt).where(Attempt.job_id == job_id)).one()
+            node_id = unit.session.scalars(select(AttemptHost.node_id).limit(1)).one()
+            keys: dict[str, Any] = {
+                "attempt_id": attempt.id,
+                "rank": 0,
+                "tenant_id": attempt.tenant_id,
+                "node_id": node_id,
+            }
+            unit.session.merge(TrainingRank(**keys, pace={"epochs": epochs}, updated_at=unit.now))
+            unit.session.flush()
+            found.append(cost_of_job(unit, job_id))
+    assert found[0].per_epoch is None, "less than a thousandth is too little to judge by"
+    assert (found[1].num_epochs, found[1].per_epoch) == (1.5, found[1].charges.spent / Decimal("1.5"))
 
 
 def _running(units: UnitOfWorkFactory, fleet: Fleet) -> JobId:

@@ -91,3 +91,4 @@ def test_each_rank_reports_its_samples_tokens_and_padding(training: Training, tm
     last = sorted(supervisor.received("pace"), key=lambda one: one["tokens_per_step"])
     assert [(one["samples"], one["samples_per_step"]) for one in last] == [(12, 2.0), (12, 2.0)]
     assert [(one["tokens_per_step"], one["padding"]) for one in last] == [(10.0, 0.5), (30.0, 0.0)]
+    assert [one["epochs"] for one in last] == [1.5, 1.5], "6 steps of 4 samples, of 16"
