@@ -17,8 +17,8 @@ from sqlalchemy.orm import Session
 from control.ledger import statements
 from control.ledger.bill_keys import BillKeys
 from ledger.accounts import Account
-from muster.documents.bill_tables import FOCUS
 from muster.db.models import LedgerHour
+from muster.documents.bill_tables import FOCUS
 from muster.domain.errors import ConflictError
 from muster.domain.evidence.findings import Trust
 from muster.domain.signed_bills import signed_bytes
