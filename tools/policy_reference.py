@@ -124,6 +124,8 @@ def _type(name: str, schema: Mapping[str, Any]) -> str:
     """Return the type with its unit, which stands in the name."""
     kinds = [part["type"] for part in schema.get("anyOf", [schema])]
     words = " or ".join(JSON_TYPE_NAMES.get(kind, kind) for kind in kinds)
+    if kinds == ["object"] and schema.get("additionalProperties", {}).get("type") == "array":
+        words = "mapping of names to lists of texts"
     if schema.get("items", {}).get("type") in {"number", "integer"}:
         words = "list of numbers"
     unit = next((unit for end, unit in UNITS if name.endswith(end) or (end in {"bytes", "points"} and end in name)), "")

@@ -17,6 +17,7 @@ from control.core.unit_of_work import SCHEDULER_CHANNEL, UnitOfWork, declare_act
 from control.core.visibility import may_see
 from control.fleet.inventory import count_gpus
 from control.jobs.environments import allow_builds_again
+from control.jobs.labels import require_labels
 from control.jobs.residency import require_residency
 from control.ledger.budgets import spent_refusal
 from control.policy.policies import active_policy
@@ -70,9 +71,10 @@ def submit(
     change.
 
     Raises:
-        ValidationFailedError: a tier or a class that the policy does not define, a gang larger than the fleet, no such
-            tenant, no such job as ``copied_from``, a secret or a whole bundle that is not there, a git host that the
-            operator does not name, a commit without a content store, a place outside the tenant's residency rule.
+        ValidationFailedError: a tier or a class that the policy does not define, a label that it requires, a gang
+            larger than the fleet, no such tenant, no such job as ``copied_from``, a secret or a whole bundle that is
+            not there, a git host that the operator does not name, a commit without a content store, a place outside
+            the tenant's residency rule.
         TenantLimitError: the tenant has reached a limit of the policy.
         ConflictError: a budget of the tenant, or of one above it, is spent and lets no new jobs in.
     """
@@ -211,6 +213,7 @@ def require_possible(unit: UnitOfWork, spec: JobSpec) -> None:
     if spec.job_class is not None and spec.job_class not in policy.objectives.classes:
         known = ", ".join(sorted(policy.objectives.classes))
         raise ValidationFailedError.at("/job_class", "unknown_class", f"the policy defines: {known}")
+    require_labels(spec.labels, policy.limits.required_labels)
     for fault in faults_of(spec, policy.placement):
         raise ValidationFailedError.at(*fault)
     if (num_bytes := listed_bytes(spec)) > MAX_LISTED_BYTES:

@@ -4,7 +4,7 @@ from typing import Annotated
 
 from pydantic import Field
 
-from muster.domain.strict import StrictModel
+from muster.domain.strict import Name, StrictModel, Text
 
 
 class TenantLimits(StrictModel):
@@ -114,3 +114,9 @@ class LimitPolicy(StrictModel):
         256, description="Streams of one tenant that an API process holds open at once."
     )
     tenant: TenantLimits = Field(default_factory=TenantLimits)
+    required_labels: dict[Name, tuple[Text, ...]] = Field(
+        {},
+        max_length=16,
+        description="Labels that each new job must have, each with the values that are accepted; an empty list accepts "
+        "any value. Costs by `project` or `team` are complete only if each job names one.",
+    )
