@@ -268,6 +268,20 @@ ENDED_LOSSES: Final = _statement("""
 """)
 """Jobs that ended in the hour, with the losses of the newest attempt that has any."""
 
+ENDED_WITH_EPOCHS: Final = _statement("""
+    SELECT j.id AS job_id, j.tenant_id, j.tier, $group
+    FROM jobs j
+    JOIN LATERAL (
+        SELECT b.id FROM attempts b JOIN training_ranks r ON r.attempt_id = b.id AND r.rank = 0
+        WHERE b.job_id = j.id AND r.pace ->> 'epochs' IS NOT NULL
+        ORDER BY b.number DESC LIMIT 1
+    ) a ON true
+    $place
+    WHERE j.finished_at >= :begins AND j.finished_at < :ends
+    ORDER BY j.id
+""")
+"""Jobs that ended in the hour, and whose first rank reported epochs."""
+
 DAY: Final = _statement("""
     WITH hours AS (
         SELECT * FROM figure_facts

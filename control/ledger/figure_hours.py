@@ -13,6 +13,7 @@ from sqlalchemy import Row, delete, func, insert, select, text, update
 from sqlalchemy.dialects.postgresql import insert as insert_or_leave
 
 from control.core.unit_of_work import UnitOfWork, UnitOfWorkFactory, declare_action
+from control.ledger.figure_costs import count_costs
 from control.ledger.figure_counts import COUNTS, DAY, ENDED_LOSSES
 from control.ledger.figure_rows import Group, Tally, rows_of
 from ledger.figures.convergence import outcome_of
@@ -76,7 +77,7 @@ def count_hour(units: UnitOfWorkFactory, hour: datetime) -> bool:
         drop_facts(unit, Source.RECORDS, hour)
         for statement in COUNTS:
             unit.session.execute(statement, _given(hour))
-        _count_convergence(unit, hour)
+        _count_ended_jobs(unit, hour)
         note_counted(unit, Source.RECORDS, hour)
     return True
 
@@ -147,11 +148,13 @@ def _given(hour: datetime) -> dict[str, Any]:
     return {"begins": hour, "ends": hour + HOUR, **causes}
 
 
-def _count_convergence(unit: UnitOfWork, hour: datetime) -> None:
+def _count_ended_jobs(unit: UnitOfWork, hour: datetime) -> None:
+    """Count what is judged job by job: convergence, and the cost of epochs."""
     tally = Tally()
     for row in unit.session.execute(ENDED_LOSSES, {"begins": hour, "ends": hour + HOUR}):
         group = Group(TenantId(row.tenant_id), row.tier, row.job_class, row.site)
         tally.add("convergence", _outcome(row), group)
+    count_costs(unit, hour, tally)
     store_facts(unit, hour, rows_of(tally))
 
 

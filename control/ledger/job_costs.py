@@ -45,24 +45,24 @@ class JobCost:
 
         None where nothing was counted, or a part of the time has no price.
         """
-        spent = self._spent
+        spent = self.spent
         return None if spent is None or not count else (spent / count).quantize(_NINE)
 
     @property
     def per_million_tokens(self) -> Decimal | None:
-        spent, tokens = self._spent, self.num_tokens
+        spent, tokens = self.spent, self.num_tokens
         return None if spent is None or not tokens else (spent * 1_000_000 / tokens).quantize(_NINE)
 
     @property
     def per_epoch(self) -> Decimal | None:
         """What an epoch cost; None also for less than a thousandth of one, which is too little to judge by."""
-        spent, epochs = self._spent, self.num_epochs
+        spent, epochs = self.spent, self.num_epochs
         if spent is None or epochs is None or epochs < _LEAST_EPOCHS:
             return None
         return (spent / Decimal(str(epochs))).quantize(_NINE)
 
     @property
-    def _spent(self) -> Decimal | None:
+    def spent(self) -> Decimal | None:
         """What is spent, or None where a part of the time has no price."""
         is_priced = all(line.price is not None for line in (*self.charges.lines, *self.charges.running))
         return self.charges.spent if self.charges.rates is not None and is_priced else None
@@ -74,6 +74,12 @@ def cost_of_job(unit: UnitOfWork, job_id: JobId) -> JobCost:
     job = unit.session.get(Job, job_id)
     if job is None or not may_see(unit.principal, job.tenant_id):
         raise NotFoundError
+    return cost_until_now(unit, job)
+
+
+def cost_until_now(unit: UnitOfWork, job: Job) -> JobCost:
+    """Return the cost of the job."""
+    job_id = job.id
     start = job.created_at.replace(minute=0, second=0, microsecond=0)
     found = charges(unit.session, Scope(job_id=job_id), start, unit.now, now=unit.now)
     of_job = select(Attempt.id).where(Attempt.job_id == job_id)

@@ -143,11 +143,16 @@ _DEFINED: Final = (
         indicator="M13",
         unit="money",
         better="lower",
-        source=Source.NOTHING,
-        meaning="Money per epoch of a training.",
-        counted_from="the ledger and rate cards",
-        excluded="Time lost to faults of the infrastructure.",
-        missing="it is not in the figure store yet: `muster job cost` computes it by job",
+        kind=Kind.RATE,
+        meaning="Money per epoch of a training, in the currency of the rate cards: what jobs that ended in the hour "
+        "cost from their beginning on, by the epochs that their first ranks reported. Percentiles are of jobs.",
+        counted_from="the ledger, rate cards, and epochs as programs report them",
+        excluded="Credits for time lost to faults of the infrastructure are taken off. Jobs that report no epochs or "
+        "less than a thousandth of one, and jobs with time that has no price.",
+        parts={"money": "what these jobs cost, after credits", "epochs": "epochs that they trained"},
+        top=("money",),
+        bottom=("epochs",),
+        spread=("money",),
     ),
     Figure(
         name="waste",

@@ -129,7 +129,14 @@ class Lived:
                 TrainingStep(attempt_id=attempt_id, step=step, job_id=job_id, tenant_id=tenant_id, at=at, pace=pace)
             )
 
-    def rank(self, attempt_id: AttemptId, *, world_size: int = 1, losses: Sequence[float | None] = ()) -> None:
+    def rank(
+        self,
+        attempt_id: AttemptId,
+        *,
+        world_size: int = 1,
+        losses: Sequence[float | None] = (),
+        epochs: float | None = None,
+    ) -> None:
         history = {"stride": 1, "points": [[step, loss, None] for step, loss in enumerate(losses)]}
         with self.units.begin(OPERATOR, READ, quiet=True) as unit:
             unit.session.add(
@@ -141,6 +148,7 @@ class Lived:
                     world_size=world_size,
                     updated_at=self.begin,
                     history=history if losses else None,
+                    pace=None if epochs is None else {"epochs": epochs},
                 )
             )
 
