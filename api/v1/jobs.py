@@ -26,7 +26,7 @@ from control.core.unit_of_work import UnitOfWork
 from control.jobs import holding, job_details, job_plans, jobs, read
 from control.jobs.job_logs import LogChunkRecord, LogFilter, LogMark, chunks_after, end_of
 from control.jobs.read import JOB
-from control.placement import elastic
+from control.placement import resizing
 from muster import documents
 from muster.domain.errors import ConflictError
 from muster.domain.ids import JobId, TenantId
@@ -221,8 +221,8 @@ def resize_job(
     version = version_in(if_match, is_required=False)
     return change.run(
         principal,
-        elastic.RESIZE,
-        lambda unit: elastic.resize(unit, found_id, wanted.nodes, reason=wanted.reason, expected_version=version),
+        resizing.RESIZE,
+        lambda unit: resizing.resize(unit, found_id, wanted.nodes, reason=wanted.reason, expected_version=version),
         _answer,
         _kept,
     )

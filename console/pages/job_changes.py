@@ -14,7 +14,7 @@ from console.session import Viewer, changes
 from control.attempts.types import SubmittedJob
 from control.core.unit_of_work import UnitOfWork
 from control.jobs import holding, jobs, read
-from control.placement import elastic
+from control.placement import resizing
 from control.watch import verdicts
 from muster.domain.errors import ValidationFailedError
 from muster.domain.ids import JobId, VerdictId
@@ -71,10 +71,10 @@ def resize(request: Request, viewer: Submitter, fields: Form, job_id: str) -> Re
     nodes = _nodes_in(fields)
 
     def work(unit: UnitOfWork, found_id: JobId, *, reason: str) -> SubmittedJob:
-        return elastic.resize(unit, found_id, nodes, reason=reason)
+        return resizing.resize(unit, found_id, nodes, reason=reason)
 
     done = f"It is to have {nodes} {'host' if nodes == 1 else 'hosts'} from now on."
-    return _change(request, viewer, fields, job_id, elastic.RESIZE, work, done=done)
+    return _change(request, viewer, fields, job_id, resizing.RESIZE, work, done=done)
 
 
 class _Work(Protocol):

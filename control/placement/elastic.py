@@ -8,7 +8,7 @@ job: its own GPUs, and the additional ones. The hold ends when the job is placed
 """
 
 import functools
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Final
@@ -17,11 +17,9 @@ from sqlalchemy import ColumnElement, Select, and_, bindparam, exists, func, or_
 from sqlalchemy.dialects.postgresql import aggregate_order_by
 from sqlalchemy.orm import Session
 
-from control.attempts.attempts import LoadedAttempt, live_attempt_of, lock_attempt, lock_job, stop_attempt
-from control.attempts.mapping import grace_ms, job_request, submitted_job
-from control.attempts.types import SubmittedJob
-from control.core.unit_of_work import SCHEDULER_CHANNEL, UnitOfWork, UnitOfWorkFactory, declare_action, retrying
-from control.core.visibility import may_see
+from control.attempts.attempts import LoadedAttempt, lock_attempt, lock_job, stop_attempt
+from control.attempts.mapping import grace_ms, job_request
+from control.core.unit_of_work import UnitOfWork, UnitOfWorkFactory, declare_action, retrying
 from control.fleet.inventory import gpu_views
 from control.placement import holds
 from control.placement.pending_jobs import nodes_at_fault
@@ -35,7 +33,7 @@ from muster.db.models import Allocation, AllocationGpu, Attempt, Gpu, GpuHold, J
 from muster.db.queries.assignments import IS_ASSIGNED
 from muster.db.queries.effective_standing import effective_standing
 from muster.db.queries.residency import residencies
-from muster.domain.errors import ConflictError, NotFoundError, PreconditionFailedError, ValidationFailedError
+from muster.domain.errors import ConflictError
 from muster.domain.ids import AttemptId, GpuUuid, JobId, NodeId, TenantId
 from muster.domain.job.elastic import Sizes, sizes_of
 from muster.domain.lifecycle.model import Timers
@@ -43,12 +41,11 @@ from muster.domain.policy.document import Policy
 from muster.domain.principals import Permission, Principal
 from muster.domain.residency import ANY
 from muster.domain.state_sets import OUT_OF_SERVICE
-from muster.domain.states import TERMINAL_JOB_STATES, AttemptState, JobState, StopReason
+from muster.domain.states import AttemptState, JobState, StopReason
 from scheduler.model import ElasticGang, Growth, ResumeHold
 from scheduler.solve.job_rules import rule_of
 
 GROW: Final = declare_action("elastic.grow")
-RESIZE: Final = declare_action("job.resize")
 LET_GO: Final = declare_action("elastic.let_go")
 IS_ELASTIC: Final[ColumnElement[bool]] = or_(
     Job.request["shape"]["min_nodes"].astext.is_not(None), Job.request["shape"]["max_nodes"].astext.is_not(None)
@@ -186,12 +183,12 @@ def grow(unit: UnitOfWork, growth: Growth, policy: Policy, *, planned_under: Gua
     loaded = lock_attempt(unit, growth.attempt_id)
     _require_as_planned(loaded, growth)
     wanted = sorted(uuid for _, part in growth.parts for uuid in part)
-    own = _gpus_of(unit, loaded.attempt.id)
+    own = gpus_of(unit, loaded.attempt.id)
     _require_place(unit, loaded.job, wanted, own, policy)
     refusal = quota_refusal(unit, loaded.job.tenant_id, loaded.job.tier, len(wanted) - len(own))
     if refusal is not None:
         raise GrowthLostError(refusal)
-    _change_size(unit, loaded, wanted, len(growth.parts), "GPUs are idle that it can use", policy)
+    change_size(unit, loaded, wanted, len(growth.parts), "GPUs are idle that it can use", policy)
 
 
 def _require_as_planned(loaded: LoadedAttempt, growth: Growth) -> None:
@@ -206,7 +203,7 @@ def _require_place(
     unit: UnitOfWork, job: Job, wanted: Sequence[GpuUuid], own: Collection[GpuUuid], policy: Policy
 ) -> None:
     """Check that the GPUs are of one cohort, admitted, held for no job, and free or the attempt's own."""
-    _lock_gpus(unit, wanted)
+    lock_gpus(unit, wanted)
     views = gpu_views(unit.session, unit.now, policy.health, only=wanted)
     homogeneity = policy.homogeneity(job.tier)
     if len(views) != len(wanted) or not may_be_mixed((view.cohort_key for view in views), homogeneity):
@@ -220,11 +217,11 @@ def _require_place(
             raise GrowthLostError(f"{view.uuid} cannot be held for {job.id}: {refusal}")
 
 
-def _lock_gpus(unit: UnitOfWork, uuids: Sequence[GpuUuid]) -> None:
+def lock_gpus(unit: UnitOfWork, uuids: Sequence[GpuUuid]) -> None:
     unit.session.scalars(select(Gpu.uuid).where(Gpu.uuid.in_(uuids)).order_by(Gpu.uuid).with_for_update(key_share=True))
 
 
-def _gpus_of(unit: UnitOfWork, attempt_id: AttemptId) -> list[GpuUuid]:
+def gpus_of(unit: UnitOfWork, attempt_id: AttemptId) -> list[GpuUuid]:
     """Return the attempt's GPUs in rank order."""
     query = (
         select(AllocationGpu.gpu_uuid)
@@ -235,9 +232,10 @@ def _gpus_of(unit: UnitOfWork, attempt_id: AttemptId) -> list[GpuUuid]:
     return list(unit.session.scalars(query))
 
 
-def _change_size(
+def change_size(
     unit: UnitOfWork, loaded: LoadedAttempt, gpus: Sequence[GpuUuid], to_nodes: int, why: str, policy: Policy
 ) -> None:
+    """Hold the GPUs of its next attempt for the job, and stop this one for its new size."""
     holds.hold(unit, loaded.job, gpus)
     payload = {"job_id": loaded.job.id, "from_nodes": len(loaded.hosts), "to_nodes": to_nodes, "reason": why}
     tenant_id = loaded.attempt.tenant_id
@@ -246,99 +244,6 @@ def _change_size(
     grace = timedelta(seconds=max(policy.elastic.grace_s, own_s))
     words = f"continues with {to_nodes} instead of {len(loaded.hosts)} hosts: {why}"
     stop_attempt(unit, loaded, StopReason.RESIZE, policy, grace=grace, detail=words)
-
-
-def resize(
-    unit: UnitOfWork, job_id: JobId, nodes: int, *, reason: str | None = None, expected_version: int | None = None
-) -> SubmittedJob:
-    """Set the number of hosts that the job is to have from now on. A repeated request has no further effect.
-
-    If it has more hosts, it saves and continues with ``nodes`` of them; if it has fewer, it grows as GPUs are idle.
-
-    Raises:
-        NotFoundError: no such job, or another tenant's.
-        ConflictError: the job has ended.
-        ValidationFailedError: it is not elastic, or not in this size.
-        PreconditionFailedError: it is not at ``expected_version`` any more.
-    """
-    unit.principal.require(Permission.JOB_SUBMIT)
-    job = lock_job(unit, job_id)
-    if not may_see(unit.principal, job.tenant_id):
-        raise NotFoundError
-    if expected_version is not None and job.version != expected_version:
-        raise PreconditionFailedError(current_version=job.version)
-    if job.state in TERMINAL_JOB_STATES:
-        message = f"the job has ended already: {job.state}"
-        raise ConflictError(message, suggestion="There is nothing to resize.")
-    if fault := _size_fault(job, nodes):
-        raise ValidationFailedError.at("/nodes", *fault)
-    _request_size(unit, job, nodes, reason, {})
-    return submitted_job(unit.session, job)
-
-
-def resize_by_program(unit: UnitOfWork, loaded: LoadedAttempt, nodes: int) -> None:
-    """Resize a job, whose row is locked, as its program requests: within what its tenant may do.
-
-    A refused request is an event of the job: the training continues unchanged.
-    """
-    unit.principal.require(Permission.HOST_REPORT)
-    job, attempt = loaded.job, loaded.attempt
-    if why := _why_not_by_program(unit.session, loaded, nodes):
-        told = {"nodes": nodes, "attempt_id": attempt.id, "reason": why}
-        unit.emit("job.resize_refused", "job", job.id, tenant_id=job.tenant_id, payload=told)
-        return
-    _request_size(unit, job, nodes, "its program asked for it", {"attempt_id": attempt.id})
-
-
-def _why_not_by_program(session: Session, loaded: LoadedAttempt, nodes: int) -> str | None:
-    job, attempt = loaded.job, loaded.attempt
-    if job.state in TERMINAL_JOB_STATES:
-        return f"the job has ended already: {job.state}"
-    newer = select(Attempt.id).where(Attempt.job_id == job.id, Attempt.fence > attempt.fence)
-    if session.scalar(newer.limit(1)) is not None:
-        return "the request came late: a newer attempt has the job"
-    fault = _size_fault(job, nodes)
-    return None if fault is None else fault[1]
-
-
-def _request_size(unit: UnitOfWork, job: Job, nodes: int, reason: str | None, requested_by: Mapping[str, str]) -> None:
-    """Store a number of hosts that the locked job accepts."""
-    if job.wanted_nodes == nodes:
-        return
-    before, job.wanted_nodes, job.updated_at = job.wanted_nodes, nodes, unit.now
-    told = {"nodes": nodes, "before": before, "reason": reason, **requested_by}
-    unit.audit("job.resize", "job", job.id, tenant_id=job.tenant_id, reason=reason, detail=told)
-    unit.emit("job.resize_requested", "job", job.id, tenant_id=job.tenant_id, payload=told)
-    loaded = live_attempt_of(unit, job)
-    if loaded is not None and len(loaded.hosts) > nodes:
-        _shrink(unit, loaded, nodes, active_policy(unit.session))
-    unit.wake(SCHEDULER_CHANNEL)
-    unit.session.flush()
-
-
-def _size_fault(job: Job, nodes: int) -> tuple[str, str] | None:
-    """Return code and text of the fault; None for a number that the job accepts."""
-    shape = job_request(job).shape
-    if not shape.is_elastic:
-        return (
-            "not_elastic",
-            f"the job has {shape.nodes} hosts and no other number: `min_nodes` or `max_nodes` make one elastic",
-        )
-    if nodes not in shape.sizes:
-        return "out_of_range", f"must be from {shape.sizes[0]} to {shape.sizes[-1]}, as the job was submitted"
-    return None
-
-
-def _shrink(unit: UnitOfWork, loaded: LoadedAttempt, nodes: int, policy: Policy) -> None:
-    """Hold the job's first hosts for it, except GPUs held for another job. A stopping attempt is not asked again."""
-    if loaded.attempt.stop_reason is not None or loaded.attempt.ending_cause is not None:
-        return
-    per_node = job_request(loaded.job).shape.gpus_per_node
-    kept = sorted(_gpus_of(unit, loaded.attempt.id)[: nodes * per_node])
-    _lock_gpus(unit, kept)
-    on_hold = set(holds.hold_gpus_of_others(unit, kept))
-    free = [uuid for uuid in kept if uuid not in on_hold]
-    _change_size(unit, loaded, free, nodes, "a smaller size was asked for", policy)
 
 
 def let_go_of_idle(units: UnitOfWorkFactory, principal: Principal) -> list[JobId]:

@@ -18,7 +18,7 @@ from control.attempts.reclaim_outcomes import accept_late_report
 from control.checkpoints.checkpoints import pinned_of
 from control.core.late_reports import note_late
 from control.core.unit_of_work import UnitOfWork, declare_action
-from control.placement.elastic import resize_by_program
+from control.placement.resizing import resize_by_program
 from control.policy.policies import active_policy
 from control.training.checkpoint_reports import CheckpointReports
 from control.training.training_progress import Progress

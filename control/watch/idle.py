@@ -14,6 +14,7 @@ from sqlalchemy.orm import Session
 
 from control.attempts.attempts import LoadedAttempt, lock_attempt, stop_attempt
 from control.core.unit_of_work import UnitOfWork, UnitOfWorkFactory, declare_action
+from control.placement.resizing import fewest_hosts, shrink_to_fewest
 from control.policy.policies import active_policy
 from control.telemetry.history import samples_of_all
 from control.watch.gpu_use import uses_in
@@ -128,10 +129,17 @@ def _notify(unit: UnitOfWork, loaded: LoadedAttempt, policy: IdlePolicy, since: 
         words += ", and the policy lets it keep them; cancel it if it waits for nothing"
     else:
         at = attempt.idle_stop_at.isoformat(timespec="seconds")
-        words += f"; unless they work before {at}, it is stopped and its job HELD"
+        words += f"; unless they work before {at}, {_what_follows(loaded, policy)}"
     deadline = None if attempt.idle_stop_at is None else attempt.idle_stop_at.isoformat()
     payload = {"idle_since": attempt.idle_since.isoformat(), "deadline_at": deadline, "reason": words}
     _report(unit, loaded, NOTICE, payload)
+
+
+def _what_follows(loaded: LoadedAttempt, policy: IdlePolicy) -> str:
+    fewest = fewest_hosts(loaded) if policy.shrinks else None
+    if fewest is None:
+        return "it is stopped and its job HELD"
+    return f"it continues on {fewest} of its {len(loaded.hosts)} hosts"
 
 
 def _stop_if_due(unit: UnitOfWork, loaded: LoadedAttempt, policy: Policy) -> None:
@@ -139,6 +147,8 @@ def _stop_if_due(unit: UnitOfWork, loaded: LoadedAttempt, policy: Policy) -> Non
     if attempt.idle_stop_at is None or attempt.idle_stop_at > unit.now or attempt.idle_since is None:
         return
     detail = f"its GPUs have done nothing since {attempt.idle_since.isoformat(timespec='seconds')}"
+    if policy.watch.idle.shrinks and shrink_to_fewest(unit, loaded, detail):
+        return
     stop_attempt(unit, loaded, StopReason.IDLE, policy, detail=detail)
 
 

@@ -10,7 +10,7 @@ from sqlalchemy import select
 from control.attempts.attempts import lock_attempt, stop_attempt
 from control.attempts.reconcile import TICK_ATTEMPT
 from control.core.unit_of_work import UnitOfWorkFactory
-from control.placement import elastic
+from control.placement import elastic, resizing
 from control.placement.holds import LAPSE, lapse
 from control.placement.placement import PLACE, place
 from control.policy.policies import ACTIVATE, store_policy
@@ -184,8 +184,8 @@ class Replay:
             )
 
     def resize(self, job_id: JobId, nodes: int) -> None:
-        with self.units.begin(self.fleet.tenant, elastic.RESIZE) as unit:
-            elastic.resize(unit, self.job_ids[job_id], nodes)
+        with self.units.begin(self.fleet.tenant, resizing.RESIZE) as unit:
+            resizing.resize(unit, self.job_ids[job_id], nodes)
 
     def cancel(self, job_id: JobId) -> None:
         self.fleet.cancel(self.job_ids[job_id])

@@ -130,6 +130,11 @@ class IdlePolicy(StrictModel):
     notice_s: Annotated[float, Field(ge=60, le=604_800, strict=False)] = Field(
         1800.0, description="The time between the notice and the stop. Work in it takes the notice back."
     )
+    shrinks: bool = Field(
+        default=True,
+        description="Whether an elastic job that has more than its fewest hosts saves and continues on those, instead "
+        "of being stopped and HELD. It keeps that size until its tenant resizes it.",
+    )
 
 
 class WatchPolicy(StrictModel):

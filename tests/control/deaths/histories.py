@@ -12,7 +12,7 @@ from control.health.evacuation import evacuate_once
 from control.health.judge import SIGNALS
 from control.hosts import drains
 from control.hosts.maintenance_evacuation import evacuate_for_maintenance_once
-from control.placement import elastic
+from control.placement import resizing
 from muster.db.models import Gpu
 from muster.domain.errors import ConflictError
 from muster.domain.ids import GpuUuid
@@ -233,8 +233,8 @@ def _start(play: Play) -> None:
 
 
 def _resize(play: Play, nodes: int) -> None:
-    with play.stage.units.begin(play.stage.fleet.tenant, elastic.RESIZE) as unit:
-        elastic.resize(unit, play.names["elastic"], nodes)
+    with play.stage.units.begin(play.stage.fleet.tenant, resizing.RESIZE) as unit:
+        resizing.resize(unit, play.names["elastic"], nodes)
 
 
 def _drain(play: Play, node_id: str) -> None:

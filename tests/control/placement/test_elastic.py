@@ -7,7 +7,7 @@ from control.core.unit_of_work import UnitOfWorkFactory
 from control.jobs import jobs
 from control.jobs import read as job_reads
 from control.jobs.read import AttemptView
-from control.placement import elastic
+from control.placement import resizing
 from control.placement.placement import PLACE, PlacementLostError, place
 from control.tenants import quotas
 from control.tenants.guarantees import guarantees_now
@@ -52,8 +52,8 @@ def gpus(stage: Stage, job_id: JobId) -> set[GpuUuid]:
 
 
 def resize(stage: Stage, job_id: JobId, nodes: int, *, by: Principal | None = None) -> None:
-    with stage.units.begin(by or stage.fleet.tenant, elastic.RESIZE) as unit:
-        elastic.resize(unit, job_id, nodes, reason="a test")
+    with stage.units.begin(by or stage.fleet.tenant, resizing.RESIZE) as unit:
+        resizing.resize(unit, job_id, nodes, reason="a test")
 
 
 def place_again(stage: Stage) -> None:

@@ -29,11 +29,13 @@ WATCH = system_principal("watch")
 class StalledJob:
     """A running job of two hosts with one rank each; rank 1 of the second host is stopped."""
 
-    def __init__(self, units: UnitOfWorkFactory, clock: SetClock, **spec: object) -> None:
+    def __init__(
+        self, units: UnitOfWorkFactory, clock: SetClock, *, min_nodes: int | None = None, **spec: object
+    ) -> None:
         self.units, self.clock = units, clock
         self.fleet = make_fleet(units)
         self.hosts = [PlayedHost(units, self.fleet.node_id), PlayedHost(units, enrol_host(units, "beta"))]
-        shape = {"nodes": 2, "gpus_per_node": 1, "ranks_per_node": 1}
+        shape = {"nodes": 2, "gpus_per_node": 1, "ranks_per_node": 1, "min_nodes": min_nodes}
         self.job_id = self.fleet.submit(shape=shape, restart={"max_restarts": 9}, **spec)
         self.offsets = dict.fromkeys((host.node_id for host in self.hosts), 0)
         self.run()

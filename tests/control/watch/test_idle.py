@@ -35,8 +35,8 @@ def job(units: UnitOfWorkFactory, clock: SetClock) -> StalledJob:
     return job
 
 
-def set_mode(job: StalledJob, mode: str) -> None:
-    idle = IdlePolicy.model_validate({"mode": mode, "after_s": AFTER_S, "notice_s": NOTICE_S})
+def set_mode(job: StalledJob, mode: str, *, shrinks: bool = True) -> None:
+    idle = IdlePolicy.model_validate({"mode": mode, "after_s": AFTER_S, "notice_s": NOTICE_S, "shrinks": shrinks})
     with job.units.begin(OPERATOR, ACTIVATE) as unit:
         store_policy(unit, Policy(watch=WatchPolicy(idle=idle)), reason="test")
 
@@ -98,6 +98,35 @@ def test_an_idle_attempt_gets_one_notice_and_is_stopped_after_it(job: StalledJob
     assert live(job).cause is Cause.IDLE
     assert job.state() is JobState.HELD
     assert "release the job" in job.fleet.job(job.job_id).state_reason
+
+
+@pytest.mark.parametrize("shrinks", [True, False])
+def test_an_idle_elastic_job_continues_on_its_fewest_hosts_or_is_stopped(
+    units: UnitOfWorkFactory, clock: SetClock, *, shrinks: bool
+) -> None:
+    job = StalledJob(units, clock, min_nodes=1)
+    set_mode(job, "on", shrinks=shrinks)
+    clock.advance(AFTER_S)
+    sample(job, 0.0, ago_s=IDLE_HOUR)
+    judge(job)
+    [notice] = events(job)
+    assert ("it continues on 1 of its 2 hosts" in notice.payload["reason"]) is shrinks
+    assert ("HELD" in notice.payload["reason"]) is not shrinks
+    clock.advance(NOTICE_S)
+    sample(job, 0.0, ago_s=range(0, NOTICE_S, 600))
+    judge(job)
+    judge(job)
+    assert live(job).stop_reason is (StopReason.RESIZE if shrinks else StopReason.IDLE)
+    if shrinks:
+        record = {"stop_reason": "resize", "launcher_signal": 15}
+        for host in job.by_rank():
+            host.report(job.attempt.id, job.attempt.fence, "exited", "clean", record=record)
+        job.run()
+        assert len(job.by_rank()) == 1
+        clock.advance(AFTER_S)
+        sample(job, 0.0, ago_s=IDLE_HOUR)
+        judge(job)
+        assert "HELD" in events(job)[-1].payload["reason"], "on its fewest hosts it is stopped as any other"
 
 
 @pytest.mark.parametrize("edge", ["before_commit", "after_commit"])
