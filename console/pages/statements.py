@@ -1,7 +1,7 @@
 """Pages of statements: the months, one with its lines, and the same as files."""
 
 import json
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from typing import Annotated, Final
 
@@ -42,6 +42,7 @@ def statement_page(month: str, request: Request, viewer: Reader, tenant_id: Tena
         place="statements",
         statement=found,
         lines=lines[:SHOWN],
+        last_day=_last_day(found["ends_at"]),
         tenant_id=tenant_id,
         shows_tenant=viewer.principal.sees_all_tenants,
     )
@@ -66,6 +67,10 @@ def bill_signed(month: str, request: Request, viewer: Reader, tenant_id: Tenant 
     """Return the statement with the signature of the operator's key."""
     found = signed_statement_of(month, request, viewer.principal, tenant_id)
     return _file(json.dumps(found), "application/json", f"bill-{month}.json")
+
+
+def _last_day(ends_at: str) -> str:
+    return f"{datetime.fromisoformat(ends_at) - timedelta(days=1):%Y-%m-%d}"
 
 
 def _months(now: datetime) -> list[datetime]:

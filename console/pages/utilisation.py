@@ -1,8 +1,6 @@
 """Page of utilisation: where GPU time went, by account and group, and what explains the newest losses."""
 
-from collections.abc import Iterable
-from dataclasses import dataclass, replace
-from datetime import UTC, datetime, timedelta
+from dataclasses import dataclass
 from enum import StrEnum
 from typing import Annotated, Any, Final
 
@@ -12,22 +10,25 @@ from starlette.responses import Response
 
 from api.dependencies import dependencies_of
 from api.reading import reading
-from console.capacity_charts import REFRESH_S, Range
+from console.annotations import marks_in
+from console.figure_charts import change
+from console.ranges import Range, Shown, Stretch
 from console.rendering import pages_of
 from console.session import Viewer, sees
-from control.core.paging import Part, Span
+from console.utilisation_charts import MEANINGS, by_name, chart_of, step_of, times_next_to
+from control.core.paging import Part
 from control.core.unit_of_work import UnitOfWork
 from control.ledger import read as ledger
-from control.ledger.read import GROUPED_BY, LedgerFilter, LedgerGroup, LedgerQuery, LedgerSum
-from ledger.accounts import Account
+from control.ledger.read import GROUPED_BY, LedgerFilter, LedgerGroup, LedgerQuery, LedgerSum, LedgerSums
+from control.ledger.statements import tenant_names
+from ledger.accounts import OF_ATTEMPTS, Account
 from ledger.measures import LEDGER_FIGURES, Times, Window
-from muster.domain.budgets import month_of
 from muster.domain.principals import Permission
-from muster.domain.times import to_ms
 
 router = APIRouter()
 GROUPS_SHOWN: Final = 50
 LOSSES_SHOWN: Final = 50
+POINTS_READ: Final = 20_000
 LOSSES: Final = (Account.LOST, Account.REPLAYED, Account.RECLAIM_LOST, Account.SLOWED)
 OF_TIMES: Final = frozenset({"allocation", "utilisation", "goodput", "availability", "idle_while_waiting"})
 """The figures that sums of accounts suffice for."""
@@ -45,24 +46,27 @@ class By(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class UtilisationQuery:
-    """``job``, ``account``, ``month``: of which entries are listed, as a line of a bill names them."""
+class UtilisationQuery(Shown):
+    """The stretch of time, and what groups have in common.
+
+    ``job``, ``account``: of which entries are listed, as a line of a bill names them.
+    """
 
     by: Annotated[By, Query()] = By.TENANT
-    range: Annotated[Range, Query()] = Range.DAY
     job: Annotated[str | None, Query(max_length=128, pattern="^job_[0-9a-z]+$")] = None
     account: Annotated[Account | None, Query()] = None
-    month: Annotated[str | None, Query(pattern="^20[0-9]{2}-(0[1-9]|1[0-2])$")] = None
 
     @property
     def accounts(self) -> tuple[Account, ...]:
         return LOSSES if self.account is None else (self.account,)
 
-    def span(self, now: datetime) -> Span:
-        if self.month is None:
-            return self.range.span(now)
-        start, end = month_of(datetime(int(self.month[:4]), int(self.month[5:]), 1, tzinfo=UTC))
-        return Span(start, min(end, max(now, start)) - timedelta(microseconds=1))
+    @property
+    def ranges(self) -> list[Range]:
+        """The usual stretches; of one job not the year, since entries are summed up over a month at most."""
+        return [each for each in Range if self.job is None or each is not Range.YEAR]
+
+    def sums(self, unit: UnitOfWork, shown: Stretch, *groups: LedgerGroup, limit: int = POINTS_READ) -> LedgerSums:
+        return ledger.sums(unit, LedgerQuery(groups, shown.span, LedgerFilter(job_id=self.job), limit))
 
 
 Chosen = Annotated[UtilisationQuery, Depends()]
@@ -71,109 +75,76 @@ Chosen = Annotated[UtilisationQuery, Depends()]
 @router.get("/utilisation")
 def utilisation_page(request: Request, viewer: Reader, chosen: Chosen) -> Response:
     """Show where GPU time went. A tenant sees the time of its own attempts."""
-
-    def read(unit: UnitOfWork) -> dict[str, Any]:
-        span = chosen.span(unit.now)
-        wanted = LedgerFilter(job_id=chosen.job)
-        asked = LedgerQuery((LedgerGroup.ACCOUNT, LedgerGroup.TENANT), span, wanted, 100_000)
-        found = ledger.sums(unit, asked)
-        groups = ledger.sums(unit, replace(asked, groups=(LedgerGroup(chosen.by),), limit=GROUPS_SHOWN))
-        of_losses = LedgerFilter(chosen.accounts, job_id=chosen.job)
-        losses = ledger.list_entries(unit, of_losses, span, Part(LOSSES_SHOWN + 1))
-        return {"found": found, "groups": groups, "losses": losses[:LOSSES_SHOWN], "more": len(losses) > LOSSES_SHOWN}
-
-    shown = reading(dependencies_of(request).units, viewer.principal, ledger.READ, read)
-    sums = shown["found"].sums
-    accounts = _by_account(sums)
+    found = reading(
+        dependencies_of(request).units,
+        viewer.principal,
+        ledger.READ,
+        lambda unit: _read(unit, chosen),
+        is_one_snapshot=True,
+    )
+    shown: dict[str, Any] = {"chosen": chosen, "groupings": list(By), "meanings": MEANINGS, "change": change}
+    is_of_fleet = viewer.principal.sees_all_tenants
     return pages_of(request).page(
-        request,
-        "utilisation.html",
-        viewer,
-        place="utilisation",
-        chosen=chosen,
-        accounts=sorted(accounts.items(), key=lambda one: -one[1]),
-        figures=_figures(sums),
-        unexplained_ms=accounts.get(Account.UNEXPLAINED, 0),
-        groupings=list(By),
-        group_field=GROUPED_BY[LedgerGroup(chosen.by)],
-        ranges=list(Range),
-        meanings=MEANINGS,
-        is_of_fleet=viewer.principal.sees_all_tenants,
-        **shown,
+        request, "utilisation.html", viewer, place="utilisation", is_of_fleet=is_of_fleet, **found, **shown
     )
 
 
 @router.get("/utilisation.json")
 def utilisation_charts(request: Request, viewer: Reader, chosen: Chosen) -> Response:
     """Return GPU-hours by account and hour or day, for the page's chart."""
-    step = LedgerGroup.HOUR if chosen.range is Range.DAY and chosen.month is None else LedgerGroup.DAY
-    units = dependencies_of(request).units
 
-    def read(unit: UnitOfWork) -> list[LedgerSum]:
-        asked = LedgerQuery((step, LedgerGroup.ACCOUNT), chosen.span(unit.now), LedgerFilter(job_id=chosen.job), 20_000)
-        return list(ledger.sums(unit, asked).sums)
+    def read(unit: UnitOfWork) -> dict[str, Any]:
+        shown = chosen.stretch(unit.now)
 
-    return JSONResponse(_chart(reading(units, viewer.principal, ledger.READ, read)))
+        def past(of: Stretch) -> list[LedgerSum]:
+            return list(chosen.sums(unit, of, step_of(shown), LedgerGroup.ACCOUNT).sums)
 
+        earlier = past(shown.before) if chosen.compare else None
+        return chart_of(past(shown), shown, marks_in(unit, shown), earlier)
 
-def _chart(sums: Iterable[LedgerSum]) -> dict[str, Any]:
-    found: dict[str, dict[int, float]] = {}
-    for each in sums:
-        own = found.setdefault(each.values["account"], {})
-        own[to_ms(each.values["begins_at"])] = each.num_ms / 3_600_000
-    moments = sorted({at for own in found.values() for at in own})
-    lines = [
-        {"name": account.replace("_", " "), "points": [[at, found[account].get(at, 0.0)] for at in moments]}
-        for account in (str(each) for each in Account)
-        if account in found
-    ]
-    chart = {"title": "GPU time by account", "unit": "GPU-hours", "x": "time", "marks": [], "is_stacked": True}
-    return {"charts": [{**chart, "lines": lines}], "refresh_s": REFRESH_S}
+    return JSONResponse(reading(dependencies_of(request).units, viewer.principal, ledger.READ, read))
 
 
-def _by_account(sums: Iterable[LedgerSum]) -> dict[str, int]:
-    found: dict[str, int] = {}
-    for each in sums:
-        account = each.values["account"]
-        found[account] = found.get(account, 0) + each.num_ms
-    return found
+def _read(unit: UnitOfWork, chosen: UtilisationQuery) -> dict[str, Any]:
+    shown = chosen.stretch(unit.now)
+    earlier = shown.before if chosen.compare else None
+    found = chosen.sums(unit, shown, LedgerGroup.ACCOUNT)
+    accounts = by_name(found.sums, "account")
+    before = None if earlier is None else by_name(chosen.sums(unit, earlier, LedgerGroup.ACCOUNT).sums, "account")
+    entries = LedgerFilter(chosen.accounts, job_id=chosen.job)
+    losses = ledger.list_entries(unit, entries, shown.span, Part(LOSSES_SHOWN + 1))
+    return {
+        "found": found,
+        "shown": shown,
+        "accounts": times_next_to(accounts, before),
+        "figures": _figures(accounts, before),
+        "unexplained_ms": accounts.get(Account.UNEXPLAINED, 0),
+        "losses": losses[:LOSSES_SHOWN],
+        "more": len(losses) > LOSSES_SHOWN,
+        **_groups(unit, chosen, shown, earlier),
+    }
 
 
-def _figures(sums: Iterable[LedgerSum]) -> list[tuple[str, str, float | None]]:
-    """Return name, formula and share of each figure that sums of accounts suffice for."""
-    of_attempts: dict[Account, int] = {}
-    others: dict[Account, int] = {}
-    for each in sums:
-        found = of_attempts if each.values["tenant_id"] else others
-        account = Account(each.values["account"])
-        found[account] = found.get(account, 0) + each.num_ms
-    window = Window(Times(of_attempts, others))
-    return [(one.name, one.formula, one.of(window)) for one in LEDGER_FIGURES if one.name in OF_TIMES]
+def _groups(unit: UnitOfWork, chosen: UtilisationQuery, shown: Stretch, earlier: Stretch | None) -> dict[str, Any]:
+    group = LedgerGroup(chosen.by)
+    field = GROUPED_BY[group]
+    now = by_name(chosen.sums(unit, shown, group).sums, field)
+    before = None if earlier is None else by_name(chosen.sums(unit, earlier, group).sums, field)
+    found = times_next_to(now, before)
+    names = tenant_names(unit.session, set(now)) if chosen.by is By.TENANT else {}
+    return {"groups": found[:GROUPS_SHOWN], "num_groups": len(found), "names": names}
 
 
-MEANINGS: Final = {
-    Account.RETIRED: "GPUs that left the fleet",
-    Account.LOST: "no progress by a hang, or steps that a divergence or a corruption made worthless",
-    Account.RECLAIM_LOST: "steps trained again after a reclaim",
-    Account.REPLAYED: "steps trained again after any other end or fault",
-    Account.STARTING: "from the placement to the first step",
-    Account.SAVING: "checkpoints being saved",
-    Account.RESTORING: "checkpoints being restored",
-    Account.SLOWED: "the part of steps beyond the usual, by a slow peer",
-    Account.PRODUCTIVE: "first executions of steps",
-    Account.IDLE: "assigned, and none of the others",
-    Account.CLEANING: "until the GPU is proved clean",
-    Account.REPAIR: "in repair",
-    Account.QUARANTINED: "quarantined, by its cause",
-    Account.CORDONED: "cordoned or closed",
-    Account.BURN_IN: "under burn-in",
-    Account.NO_CONTACT: "the control plane did not know",
-    Account.UNPROVEN: "not proved good yet",
-    Account.SUSPECT: "suspect and empty",
-    Account.SPARE: "kept as a spare",
-    Account.HOLD: "kept free for a job",
-    Account.DRAINING: "free on a host that is emptied",
-    Account.PENDING: "free while a job waits, by its binding reason",
-    Account.FREE: "no job waited",
-    Account.UNEXPLAINED: "a fault of this ledger: report it",
-}
+def _figures(
+    accounts: dict[str, int], before: dict[str, int] | None
+) -> list[tuple[str, str, float | None, float | None]]:
+    """Return name, formula, share and share before of each figure that sums of accounts suffice for."""
+    now, earlier = _window(accounts), _window(before or {})
+    return [(one.name, one.formula, one.of(now), one.of(earlier)) for one in LEDGER_FIGURES if one.name in OF_TIMES]
+
+
+def _window(accounts: dict[str, int]) -> Window:
+    times = {Account(name): num_ms for name, num_ms in accounts.items()}
+    of_attempts = {account: num_ms for account, num_ms in times.items() if account in OF_ATTEMPTS}
+    others = {account: num_ms for account, num_ms in times.items() if account not in OF_ATTEMPTS}
+    return Window(Times(of_attempts, others))

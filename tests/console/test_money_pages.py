@@ -4,20 +4,28 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
+from control.ledger import rates, storing
 from ledger.accounts import Account
 from tests.console.conftest import Console
 from tests.control.ledger.test_charges import MODEL, MS, add, add_hours, card, set_cards
+from tests.fleet_factory import OPERATOR
 
 
 @pytest.fixture
 def hour(seen: Console) -> datetime:
-    """Return a counted hour of this month in which the demo tenant trained and lost time."""
-    found = datetime.now(UTC).replace(minute=0, second=0, microsecond=0) - timedelta(hours=1)
+    """Return an hour of this month in which the demo tenant trained and lost time: the one that runs, so that it is."""
+    found = datetime.now(UTC).replace(minute=0, second=0, microsecond=0)
     add_hours(seen.units, found)
     add(seen.units, seen.fleet, found, Account.PRODUCTIVE, 3 * MS)
     add(seen.units, seen.fleet, found, Account.LOST, MS, cause="host", evidence=["evd_of_it"])
     set_cards(seen.units, card(found.replace(day=1, hour=0), "2.50"))
+    sum_up(seen, found)
     return found
+
+
+def sum_up(seen: Console, hour: datetime) -> None:
+    with seen.units.begin(OPERATOR, rates.READ, quiet=True) as unit:
+        storing.store_facts(unit.session, hour)
 
 
 def test_a_statement_is_shown_with_its_lines_and_files(seen: Console, hour: datetime) -> None:
@@ -47,8 +55,29 @@ def test_costs_are_the_sums_of_the_statement(seen: Console, hour: datetime) -> N
 
 
 def test_losses_name_their_cause_and_evidence(seen: Console, hour: datetime) -> None:
-    page = seen.text(f"/console/utilisation?month={hour:%Y-%m}")
+    page = seen.text(f"/console/utilisation?since={hour:%Y-%m-%d}")
     assert "evd_of_it" in page
     assert seen.get("/console/utilisation.json?range=1y").status_code == 200
     assert "evd_of_it" not in seen.text("/console/utilisation", "other_tenant")
     assert seen.get("/console/utilisation?range=2h").status_code == 422
+
+
+def test_the_period_before_stands_next_to_dates_and_in_the_chart(seen: Console, hour: datetime) -> None:
+    day = hour.replace(hour=0) - timedelta(days=1)
+    times = {
+        day: (Account.PRODUCTIVE, 3),
+        day - timedelta(hours=5): (Account.PRODUCTIVE, 2),
+        day + timedelta(hours=1): (Account.LOST, 1),
+    }
+    add_hours(seen.units, *times)
+    for at, (account, hours) in times.items():
+        add(seen.units, seen.fleet, at, account, hours * MS)
+        sum_up(seen, at)
+    address = f"since={day:%Y-%m-%d}&until={day:%Y-%m-%d}&compare=true"
+    page = seen.text(f"/console/utilisation?{address}")
+    assert "productive 3.00 75.00% 2.00 -25.0 points" in page, page
+    (chart,) = seen.get(f"/console/utilisation.json?{address}").json()["charts"]
+    assert [line["name"] for line in chart["lines"]] == ["productive", "lost", "productive, before"]
+    assert chart["lines"][-1]["points"] == [[1000 * (day + timedelta(hours=19)).timestamp(), 2.0]]
+    assert seen.get("/console/utilisation?since=2026-02-30").status_code == 422
+    assert "31 days at most" in seen.get("/console/utilisation?job=job_a&range=1y").text

@@ -1,0 +1,129 @@
+"""GPU time by account on the page of utilisation: what each account means, its sums next to those before, the chart."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any, Final
+
+from console.ranges import Stretch
+from control.ledger.read import LedgerGroup, LedgerSum
+from ledger.accounts import Account
+from muster.domain.times import to_ms
+
+REFRESH_S: Final = 60
+MS_PER_HOUR: Final = 3_600_000
+DRAWN: Final = 5
+"""Accounts that the chart shows by themselves; it has so many colours and one for the sum of the others."""
+
+
+@dataclass(frozen=True, slots=True)
+class AccountTime:
+    """Time of one account or group. ``before``: of the period before; None: that period is not shown.
+
+    ``share``: of the time of all; None: there was none.
+    """
+
+    name: str
+    num_ms: int
+    share: float | None
+    before_ms: int | None
+    before_share: float | None
+
+
+def by_name(sums: Iterable[LedgerSum], field: str) -> dict[str, int]:
+    """Return the milliseconds of each value of ``field``."""
+    found: dict[str, int] = {}
+    for each in sums:
+        name = str(each.values[field] or "")
+        found[name] = found.get(name, 0) + each.num_ms
+    return found
+
+
+def times_next_to(now: Mapping[str, int], before: Mapping[str, int] | None) -> list[AccountTime]:
+    """Return the time of each name next to the time before, the most first."""
+    every, earlier = sum(now.values()), sum((before or {}).values())
+    found = [
+        AccountTime(
+            name,
+            now.get(name, 0),
+            now.get(name, 0) / every if every else None,
+            None if before is None else before.get(name, 0),
+            before.get(name, 0) / earlier if before and earlier else None,
+        )
+        for name in {**now, **(before or {})}
+    ]
+    return sorted(found, key=lambda one: (-one.num_ms, one.name))
+
+
+def step_of(shown: Stretch) -> LedgerGroup:
+    return LedgerGroup.HOUR if shown.is_hourly else LedgerGroup.DAY
+
+
+def chart_of(
+    sums: Iterable[LedgerSum],
+    shown: Stretch,
+    marks: Sequence[dict[str, Any]] = (),
+    earlier: Iterable[LedgerSum] | None = None,
+) -> dict[str, Any]:
+    """Return what static/charts.js draws: the largest accounts on each other. ``earlier``: productive time before."""
+    found = _over_time(sums)
+    moments = sorted({at for own in found.values() for at in own})
+    largest = sorted(found, key=lambda name: (-sum(found[name].values()), name))
+    drawn = {name: found[name] for name in sorted(largest[:DRAWN], key=_place)}
+    if rest := largest[DRAWN:]:
+        drawn["all others"] = {at: sum(found[name].get(at, 0) for name in rest) for at in moments}
+    lines: list[dict[str, Any]] = [
+        {"name": name.replace("_", " "), "points": [[at, own.get(at, 0) / MS_PER_HOUR] for at in moments]}
+        for name, own in drawn.items()
+    ]
+    if earlier is not None:
+        before, later_ms = _over_time(earlier).get(Account.PRODUCTIVE, {}), shown.length // timedelta(milliseconds=1)
+        points = [[at + later_ms, num_ms / MS_PER_HOUR] for at, num_ms in sorted(before.items())]
+        lines.append(
+            {"name": "productive, before", "points": points, "is_before": True, "is_over": True, "of": "productive"}
+        )
+    span = [min([to_ms(shown.since), *moments]), to_ms(shown.until)]
+    unit = "GPU-hours" if shown.is_hourly else "GPU-hours a day"
+    chart = {"title": "GPU time by account", "unit": unit, "x": "time", "range": span, "is_stacked": True}
+    return {"charts": [{**chart, "marks": list(marks), "lines": lines}], "refresh_s": REFRESH_S}
+
+
+def _over_time(sums: Iterable[LedgerSum]) -> dict[str, dict[int, int]]:
+    found: dict[str, dict[int, int]] = {}
+    for each in sums:
+        begins_at: datetime = each.values["begins_at"]
+        found.setdefault(each.values["account"], {})[to_ms(begins_at)] = each.num_ms
+    return found
+
+
+def _place(name: str) -> int:
+    """Return the place in the chart: useful time below, then what a loss is, in the order of the accounts."""
+    return -1 if name == Account.PRODUCTIVE else list(Account).index(Account(name))
+
+
+MEANINGS: Final = {
+    Account.RETIRED: "GPUs that left the fleet",
+    Account.LOST: "no progress by a hang, or steps that a divergence or a corruption made worthless",
+    Account.RECLAIM_LOST: "steps trained again after a reclaim",
+    Account.REPLAYED: "steps trained again after any other end or fault",
+    Account.STARTING: "from the placement to the first step",
+    Account.SAVING: "checkpoints being saved",
+    Account.RESTORING: "checkpoints being restored",
+    Account.SLOWED: "the part of steps beyond the usual, by a slow peer",
+    Account.PRODUCTIVE: "first executions of steps",
+    Account.IDLE: "assigned, and none of the others",
+    Account.CLEANING: "until the GPU is proved clean",
+    Account.REPAIR: "in repair",
+    Account.QUARANTINED: "quarantined, by its cause",
+    Account.CORDONED: "cordoned or closed",
+    Account.BURN_IN: "under burn-in",
+    Account.NO_CONTACT: "the control plane did not know",
+    Account.UNPROVEN: "not proved good yet",
+    Account.SUSPECT: "suspect and empty",
+    Account.SPARE: "kept as a spare",
+    Account.HOLD: "kept free for a job",
+    Account.DRAINING: "free on a host that is emptied",
+    Account.PENDING: "free while a job waits, by its binding reason",
+    Account.FREE: "no job waited",
+    Account.UNEXPLAINED: "a fault of this ledger: report it",
+}
