@@ -3,17 +3,15 @@
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from console.ranges import Stretch
 from control.ledger.read import LedgerGroup, LedgerSum
-from ledger.accounts import Account
+from ledger.accounts import UNAVAILABLE, Account
 from muster.domain.times import to_ms
 
 REFRESH_S: Final = 60
 MS_PER_HOUR: Final = 3_600_000
-DRAWN: Final = 5
-"""Accounts that the chart shows by themselves; it has so many colours and one for the sum of the others."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,6 +26,29 @@ class AccountTime:
     share: float | None
     before_ms: int | None
     before_share: float | None
+
+
+class Kind(NamedTuple):
+    """Accounts that the chart draws as one. ``tone``: the colour."""
+
+    name: str
+    tone: str
+    accounts: tuple[Account, ...]
+
+
+_OVERHEAD: Final = (Account.STARTING, Account.SAVING, Account.RESTORING, Account.CLEANING)
+_WAITING: Final = (Account.PENDING, Account.HOLD, Account.DRAINING, Account.SPARE)
+KINDS: Final = (
+    Kind("productive", "good", (Account.PRODUCTIVE,)),
+    Kind("overhead of jobs", "calm", _OVERHEAD),
+    Kind("lost or slowed", "bad", (Account.LOST, Account.RECLAIM_LOST, Account.REPLAYED, Account.SLOWED)),
+    Kind("idle in jobs", "warn", (Account.IDLE,)),
+    Kind("kept for jobs", "accent", _WAITING),
+    Kind("out of service", "ink-2", (*sorted(UNAVAILABLE), Account.RETIRED, Account.SUSPECT)),
+    Kind("free", "ink-3", (Account.FREE,)),
+    Kind("unexplained", "bad", (Account.UNEXPLAINED,)),
+)
+_KIND_OF: Final = {account: kind.name for kind in KINDS for account in kind.accounts}
 
 
 def by_name(sums: Iterable[LedgerSum], field: str) -> dict[str, int]:
@@ -65,26 +86,21 @@ def chart_of(
     marks: Sequence[dict[str, Any]] = (),
     earlier: Iterable[LedgerSum] | None = None,
 ) -> dict[str, Any]:
-    """Return what static/charts.js draws: the largest accounts on each other. ``earlier``: productive time before."""
+    """Return what static/charts.js draws: the kinds of time on each other. ``earlier``: productive time before."""
     found = _over_time(sums)
     moments = sorted({at for own in found.values() for at in own})
-    largest = sorted(found, key=lambda name: (-sum(found[name].values()), name))
-    drawn = {name: found[name] for name in sorted(largest[:DRAWN], key=_place)}
-    if rest := largest[DRAWN:]:
-        drawn["all others"] = {at: sum(found[name].get(at, 0) for name in rest) for at in moments}
     lines: list[dict[str, Any]] = [
-        {"name": name.replace("_", " "), "points": [[at, own.get(at, 0) / MS_PER_HOUR] for at in moments]}
-        for name, own in drawn.items()
+        {"name": kind.name, "tone": kind.tone, "points": _points(found[kind.name], moments)}
+        for kind in KINDS
+        if kind.name in found
     ]
     if earlier is not None:
-        before, later_ms = _over_time(earlier).get(Account.PRODUCTIVE, {}), shown.length // timedelta(milliseconds=1)
+        before, later_ms = _over_time(earlier).get(KINDS[0].name, {}), shown.length // timedelta(milliseconds=1)
         points = [[at + later_ms, num_ms / MS_PER_HOUR] for at, num_ms in sorted(before.items())]
-        lines.append(
-            {"name": "productive, before", "points": points, "is_before": True, "is_over": True, "of": "productive"}
-        )
+        lines.append({"name": f"{KINDS[0].name}, before", "tone": "ink", "points": points, "is_over": True})
     span = [min([to_ms(shown.since), *moments]), to_ms(shown.until)]
     unit = "GPU-hours" if shown.is_hourly else "GPU-hours a day"
-    chart = {"title": "GPU time by account", "unit": unit, "x": "time", "range": span, "is_stacked": True}
+    chart = {"title": "GPU time by kind of account", "unit": unit, "x": "time", "range": span, "is_stacked": True}
     return {"charts": [{**chart, "marks": list(marks), "lines": lines}], "refresh_s": REFRESH_S}
 
 
@@ -92,13 +108,13 @@ def _over_time(sums: Iterable[LedgerSum]) -> dict[str, dict[int, int]]:
     found: dict[str, dict[int, int]] = {}
     for each in sums:
         begins_at: datetime = each.values["begins_at"]
-        found.setdefault(each.values["account"], {})[to_ms(begins_at)] = each.num_ms
+        own, at = found.setdefault(_KIND_OF[Account(each.values["account"])], {}), to_ms(begins_at)
+        own[at] = own.get(at, 0) + each.num_ms
     return found
 
 
-def _place(name: str) -> int:
-    """Return the place in the chart: useful time below, then what a loss is, in the order of the accounts."""
-    return -1 if name == Account.PRODUCTIVE else list(Account).index(Account(name))
+def _points(own: Mapping[int, int], moments: Iterable[int]) -> list[list[float]]:
+    return [[at, own.get(at, 0) / MS_PER_HOUR] for at in moments]
 
 
 MEANINGS: Final = {

@@ -3,6 +3,7 @@
 import shlex
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime, timedelta
+from decimal import Decimal
 from typing import Any, Final
 
 from markupsafe import Markup, escape
@@ -145,6 +146,14 @@ def number(value: float | None, digits: int = 0) -> str:
     return "–" if value is None else f"{value:,.{digits}f}"
 
 
+def money(amount: Decimal | str | None) -> str:
+    """Return an amount with all its decimals, and without zeros after the second."""
+    if amount is None:
+        return "–"
+    whole, _, rest = f"{Decimal(amount):,f}".partition(".")
+    return f"{whole}.{rest[:2]}{rest[2:].rstrip('0')}" if rest else whole
+
+
 _ATTRIBUTE_UNITS: Final[Mapping[str, str]] = {"_mb_per_s": "MB/s", "_mhz": "MHz", "_w": "W", "_width": "lanes"}
 _ATTRIBUTES: Final[Mapping[str, str]] = {
     "board_part_number": "Board part",
@@ -235,6 +244,7 @@ TEMPLATE_FILTERS: Final[Mapping[str, Callable[..., Any]]] = {
     "span": span,
     "size": size,
     "number": number,
+    "money": money,
     "short": short,
     "plural": plural,
     "measure": measure,

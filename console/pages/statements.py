@@ -1,18 +1,20 @@
 """Pages of statements: the months, one with its lines, and the same as files."""
 
 import json
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from decimal import Decimal
 from typing import Annotated, Final
 
 from fastapi import APIRouter, Query, Request
 from starlette.responses import Response
 
+from api.dependencies import dependencies_of
+from api.reading import reading
 from api.v1.statements import signed_statement_of, statement_of
 from console.rendering import HEADERS, pages_of
 from console.session import Viewer, sees
+from control.ledger import statements
 from muster.documents.bill_tables import focus_csv, plain_csv
-from muster.domain.budgets import month_of
 from muster.domain.principals import Permission
 
 router = APIRouter()
@@ -25,9 +27,10 @@ Tenant = Annotated[str | None, Query(max_length=64, pattern="^[0-9a-z_]+$")]
 @router.get("/statements")
 def statements_page(request: Request, viewer: Reader) -> Response:
     """List the months, the newest first."""
-    return pages_of(request).page(
-        request, "statements.html", viewer, place="statements", months=_months(datetime.now(UTC))
-    )
+    units = dependencies_of(request).units
+    months = reading(units, viewer.principal, statements.READ, lambda unit: statements.list_months(unit, MONTHS_SHOWN))
+    shown = [each for place, each in enumerate(months) if each.num_hours or not place]
+    return pages_of(request).page(request, "statements.html", viewer, place="statements", months=shown)
 
 
 @router.get("/statements/{month}")
@@ -43,6 +46,7 @@ def statement_page(month: str, request: Request, viewer: Reader, tenant_id: Tena
         statement=found,
         lines=lines[:SHOWN],
         last_day=_last_day(found["ends_at"]),
+        month_name=f"{datetime.fromisoformat(found['begins_at']):%B %Y}",
         tenant_id=tenant_id,
         shows_tenant=viewer.principal.sees_all_tenants,
     )
@@ -71,14 +75,6 @@ def bill_signed(month: str, request: Request, viewer: Reader, tenant_id: Tenant 
 
 def _last_day(ends_at: str) -> str:
     return f"{datetime.fromisoformat(ends_at) - timedelta(days=1):%Y-%m-%d}"
-
-
-def _months(now: datetime) -> list[datetime]:
-    found = [month_of(now)[0]]
-    while len(found) < MONTHS_SHOWN:
-        last = found[-1]
-        found.append(last.replace(year=last.year - (last.month == 1), month=(last.month - 2) % 12 + 1))
-    return found
 
 
 def _file(text: str, media_type: str, name: str) -> Response:

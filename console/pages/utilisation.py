@@ -20,14 +20,14 @@ from control.core.paging import Part
 from control.core.unit_of_work import UnitOfWork
 from control.ledger import read as ledger
 from control.ledger.read import GROUPED_BY, LedgerFilter, LedgerGroup, LedgerQuery, LedgerSum, LedgerSums
-from control.ledger.statements import tenant_names
+from control.ledger.statements import job_names, tenant_names
 from ledger.accounts import OF_ATTEMPTS, Account
 from ledger.measures import LEDGER_FIGURES, Times, Window
 from muster.domain.principals import Permission
 
 router = APIRouter()
 GROUPS_SHOWN: Final = 50
-LOSSES_SHOWN: Final = 50
+LOSSES_SHOWN: Final = 20
 POINTS_READ: Final = 20_000
 LOSSES: Final = (Account.LOST, Account.REPLAYED, Account.RECLAIM_LOST, Account.SLOWED)
 OF_TIMES: Final = frozenset({"allocation", "utilisation", "goodput", "availability", "idle_while_waiting"})
@@ -120,6 +120,7 @@ def _read(unit: UnitOfWork, chosen: UtilisationQuery) -> dict[str, Any]:
         "figures": _figures(accounts, before),
         "unexplained_ms": accounts.get(Account.UNEXPLAINED, 0),
         "losses": losses[:LOSSES_SHOWN],
+        "job_names": job_names(unit.session, {each.job_id for each in losses if each.job_id}),
         "more": len(losses) > LOSSES_SHOWN,
         **_groups(unit, chosen, shown, earlier),
     }

@@ -6,7 +6,7 @@ row of a job or of a key, so the statement of a tenant that left stays. ``closed
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any, Final
 
 from sqlalchemy import ARRAY, ColumnElement, SQLColumnExpression, Text, any_, func, literal, select
@@ -41,6 +41,30 @@ class Statement:
     revision: int
 
 
+@dataclass(frozen=True, slots=True)
+class Month:
+    """A month that has a statement. ``num_hours``: counted ones. ``num_open``, ``revision``: as of ``Statement``."""
+
+    begins_at: datetime
+    num_hours: int
+    num_open: int
+    revision: int
+
+
+def list_months(unit: UnitOfWork, limit: int) -> Sequence[Month]:
+    """Return the last months, the running one first."""
+    unit.principal.require(Permission.TENANT_READ)
+    found: list[Month] = []
+    at = unit.now
+    for _ in range(limit):
+        start, end = month_of(at)
+        num_open, revision = _state(unit.session, start, end)
+        counted = select(func.count()).where(LedgerHour.hour >= start, LedgerHour.hour < end)
+        found.append(Month(start, unit.session.scalar(counted) or 0, num_open, revision))
+        at = start - timedelta(days=1)
+    return found
+
+
 def statement(unit: UnitOfWork, month: datetime, *, tenant_id: TenantId | None = None) -> Statement:
     """Return the statement of a month; of one tenant with all below it, or of all that the reader may see.
 
@@ -59,7 +83,7 @@ def statement(unit: UnitOfWork, month: datetime, *, tenant_id: TenantId | None =
     return Statement(
         found,
         tenant_names(unit.session, {line.key.tenant_id for line in found.lines}),
-        _job_names(unit.session, job_ids),
+        job_names(unit.session, job_ids),
         _attempts(unit.session, job_ids),
         *_state(unit.session, start, end),
     )
@@ -71,7 +95,8 @@ def tenant_names(session: Session, ids: set[str]) -> dict[str, str]:
     return {str(tenant_id): name for tenant_id, name in rows}
 
 
-def _job_names(session: Session, ids: set[str]) -> dict[str, str]:
+def job_names(session: Session, ids: set[str]) -> dict[str, str]:
+    """Return the names of jobs by id."""
     rows = session.execute(select(Job.id, Job.name).where(_among(Job.id, ids)))
     return {str(job_id): name for job_id, name in rows}
 

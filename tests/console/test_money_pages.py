@@ -4,6 +4,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
+from console.utilisation_charts import KINDS, MEANINGS
 from control.ledger import rates, storing
 from ledger.accounts import Account
 from tests.console.conftest import Console
@@ -77,7 +78,11 @@ def test_the_period_before_stands_next_to_dates_and_in_the_chart(seen: Console, 
     page = seen.text(f"/console/utilisation?{address}")
     assert "productive 3.00 75.00% 2.00 -25.0 points" in page, page
     (chart,) = seen.get(f"/console/utilisation.json?{address}").json()["charts"]
-    assert [line["name"] for line in chart["lines"]] == ["productive", "lost", "productive, before"]
+    assert [line["name"] for line in chart["lines"]] == ["productive", "lost or slowed", "productive, before"]
     assert chart["lines"][-1]["points"] == [[1000 * (day + timedelta(hours=19)).timestamp(), 2.0]]
     assert seen.get("/console/utilisation?since=2026-02-30").status_code == 422
     assert "31 days at most" in seen.get("/console/utilisation?job=job_a&range=1y").text
+
+
+def test_each_account_is_of_one_kind_in_the_chart_and_has_a_meaning() -> None:
+    assert sorted(account for kind in KINDS for account in kind.accounts) == sorted(Account) == sorted(MEANINGS)
