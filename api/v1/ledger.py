@@ -12,6 +12,7 @@ from api.permissions import requires
 from api.reading import PRINTABLE, STORABLE, Limit, reading
 from api.views import time_of
 from control.ledger import read
+from control.ledger.entry_orders import ENTRY_SORTS
 from control.ledger.read import GROUPED_BY, LedgerFilter, LedgerGroup, LedgerQuery, LedgerSums
 from ledger.accounts import Account
 from muster.documents import ledger as documents
@@ -92,7 +93,7 @@ def list_ledger_entries(
     ``since`` and ``until`` are about the beginnings of hours. A tenant sees the entries of its own attempts.
     """
     wanted, span = where.filter, within.span
-    return PageRequest(request, principal, read.ENTRY_SORTS[within.order], cursor, limit).answer(
+    return PageRequest(request, principal, ENTRY_SORTS[within.order], cursor, limit).answer(
         read.READ,
         {**where.conditions, **within.conditions},
         lambda unit, part: read.list_entries(unit, wanted, span, part),

@@ -1,8 +1,10 @@
 """Page of utilisation: where GPU time went, by account and group, and what explains the newest losses."""
 
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Annotated, Any, Final
+from typing import Annotated, Any, Final, TypeVar
+from urllib.parse import parse_qsl, urlencode
 
 from fastapi import APIRouter, Depends, Query, Request
 from fastapi.responses import JSONResponse
@@ -12,23 +14,38 @@ from api.dependencies import dependencies_of
 from api.reading import reading
 from console.annotations import marks_in
 from console.figure_charts import change
+from console.pages.figures import csv_answer
+from console.paging import page_of, place_in
 from console.ranges import Range, Shown, Stretch
 from console.rendering import pages_of
 from console.session import Viewer, sees
-from console.utilisation_charts import MEANINGS, by_name, chart_of, step_of, times_next_to
-from control.core.paging import Part
+from console.tables import Order, Table, table_named
+from console.tables import Shown as Page
+from console.utilisation_charts import AccountTime, by_name, chart_of, step_of, times_next_to
+from console.utilisation_tables import accounts_table, change_words, entries_table, groups_table
+from control.core.paging import Part, Sort
 from control.core.unit_of_work import UnitOfWork
 from control.ledger import read as ledger
-from control.ledger.read import GROUPED_BY, LedgerFilter, LedgerGroup, LedgerQuery, LedgerSum, LedgerSums
+from control.ledger.entry_orders import entry_sort
+from control.ledger.read import (
+    GROUPED_BY,
+    LedgerEntryRecord,
+    LedgerFilter,
+    LedgerGroup,
+    LedgerQuery,
+    LedgerSum,
+    LedgerSums,
+)
 from control.ledger.statements import job_names, tenant_names
 from ledger.accounts import OF_ATTEMPTS, Account
 from ledger.measures import LEDGER_FIGURES, Times, Window
 from muster.domain.principals import Permission
 
 router = APIRouter()
-GROUPS_SHOWN: Final = 50
+T = TypeVar("T")
 LOSSES_SHOWN: Final = 20
-POINTS_READ: Final = 20_000
+ENTRIES_WRITTEN: Final = 20_000
+SUMS_READ: Final = 20_000
 LOSSES: Final = (Account.LOST, Account.REPLAYED, Account.RECLAIM_LOST, Account.SLOWED)
 OF_TIMES: Final = frozenset({"allocation", "utilisation", "goodput", "availability", "idle_while_waiting"})
 """The figures that sums of accounts suffice for."""
@@ -65,28 +82,105 @@ class UtilisationQuery(Shown):
         """The usual stretches; of one job not the year, since entries are summed up over a month at most."""
         return [each for each in Range if self.job is None or each is not Range.YEAR]
 
-    def sums(self, unit: UnitOfWork, shown: Stretch, *groups: LedgerGroup, limit: int = POINTS_READ) -> LedgerSums:
+    def address(self, *, by: By | None = None) -> str:
+        """Return all parameters but the order. ``by``: in place of its own."""
+        account = None if self.account is None else self.account.value
+        given = {"by": (by or self.by).value, "job": self.job, "account": account}
+        return f"{self.query()}&{urlencode({name: value for name, value in given.items() if value})}"
+
+    def sums(self, unit: UnitOfWork, shown: Stretch, *groups: LedgerGroup, limit: int = SUMS_READ) -> LedgerSums:
         return ledger.sums(unit, LedgerQuery(groups, shown.span, LedgerFilter(job_id=self.job), limit))
 
 
 Chosen = Annotated[UtilisationQuery, Depends()]
+Ordered = Annotated[Order, Depends()]
+Cursor = Annotated[str | None, Query(max_length=1024)]
+
+
+@dataclass(frozen=True, slots=True)
+class Tables:
+    """The tables of the page with their rows; of the entries one page, and one more row where there is another."""
+
+    accounts: Table[AccountTime]
+    account_rows: list[AccountTime]
+    groups: Table[AccountTime]
+    group_rows: list[AccountTime]
+    entries: Table[LedgerEntryRecord]
+    entry_rows: list[LedgerEntryRecord]
 
 
 @router.get("/utilisation")
-def utilisation_page(request: Request, viewer: Reader, chosen: Chosen) -> Response:
+def utilisation_page(
+    request: Request, viewer: Reader, chosen: Chosen, order: Ordered, cursor: Cursor = None
+) -> Response:
     """Show where GPU time went. A tenant sees the time of its own attempts."""
-    found = reading(
-        dependencies_of(request).units,
-        viewer.principal,
-        ledger.READ,
-        lambda unit: _read(unit, chosen),
-        is_one_snapshot=True,
+    secret_key = dependencies_of(request).secret_key
+    _require(order)
+    entry_order = _entry_order(order)
+    filters = {**dict(parse_qsl(chosen.address())), "sort": order.sort}
+    behind = place_in(secret_key, filters, cursor, length=len(entry_order.keys))
+    part = Part(LOSSES_SHOWN + 1, behind, entry_order)
+
+    def read(unit: UnitOfWork) -> dict[str, Any]:
+        shown = chosen.stretch(unit.now)
+        found = chosen.sums(unit, shown, LedgerGroup.ACCOUNT)
+        return {
+            "found": found,
+            "tables": _tables(unit, chosen, found.sums, part),
+            "figures": _figures(unit, chosen, found),
+        }
+
+    read_now = _reading(request, viewer, read)
+    tables: Tables = read_now["tables"]
+    entries = page_of(
+        secret_key,
+        filters,
+        tables.entry_rows,
+        size=LOSSES_SHOWN,
+        path="/console/utilisation",
+        place=entry_order.position_of,
     )
-    shown: dict[str, Any] = {"chosen": chosen, "groupings": list(By), "meanings": MEANINGS, "change": change}
-    is_of_fleet = viewer.principal.sees_all_tenants
     return pages_of(request).page(
-        request, "utilisation.html", viewer, place="utilisation", is_of_fleet=is_of_fleet, **found, **shown
+        request,
+        "utilisation.html",
+        viewer,
+        place="utilisation",
+        chosen=chosen,
+        groupings=list(By),
+        change=change,
+        change_words=change_words,
+        is_of_fleet=viewer.principal.sees_all_tenants,
+        accounts=tables.accounts.shown(tables.account_rows, order),
+        groups=tables.groups.shown(tables.group_rows, order),
+        entries=Page(tables.entries, tables.entries.order_in(order), entries.items, len(entries.items)),
+        older=entries.older,
+        **read_now,
     )
+
+
+@router.get("/utilisation.csv")
+def utilisation_csv(
+    request: Request,
+    viewer: Reader,
+    chosen: Chosen,
+    order: Ordered,
+    table: Annotated[str, Query(max_length=20)] = "accounts",
+) -> Response:
+    """Return one table of the page as CSV, in the order in which it is shown."""
+    _require(order)
+    part = Part(ENTRIES_WRITTEN if table == "entries" else 1, sort=_entry_order(order))
+
+    def read(unit: UnitOfWork) -> Tables:
+        found = chosen.sums(unit, chosen.stretch(unit.now), LedgerGroup.ACCOUNT)
+        return _tables(unit, chosen, found.sums, part)
+
+    found = _reading(request, viewer, read)
+    written = {
+        "accounts": lambda: found.accounts.csv(found.account_rows, order),
+        "groups": lambda: found.groups.csv(found.group_rows, order),
+        "entries": lambda: "".join(found.entries.lines(found.entry_rows)),
+    }
+    return csv_answer(f"utilisation-{table}", table_named(table, written)())
 
 
 @router.get("/utilisation.json")
@@ -102,50 +196,57 @@ def utilisation_charts(request: Request, viewer: Reader, chosen: Chosen) -> Resp
         earlier = past(shown.before) if chosen.compare else None
         return chart_of(past(shown), shown, marks_in(unit, shown), earlier)
 
-    return JSONResponse(reading(dependencies_of(request).units, viewer.principal, ledger.READ, read))
+    return JSONResponse(_reading(request, viewer, read))
 
 
-def _read(unit: UnitOfWork, chosen: UtilisationQuery) -> dict[str, Any]:
+def _reading(request: Request, viewer: Viewer, work: Callable[[UnitOfWork], T]) -> T:
+    return reading(dependencies_of(request).units, viewer.principal, ledger.READ, work, is_one_snapshot=True)
+
+
+def _require(order: Order) -> None:
+    """Raise ``ValidationFailedError`` where a column is asked for that no table of the page has."""
+    order.require((accounts_table(is_compared=True), groups_table("", {}, is_compared=True), entries_table({})))
+
+
+def _entry_order(order: Order) -> Sort:
+    by = entries_table({}).order_in(order)
+    return entry_sort(by.removeprefix("-"), is_descending=by.startswith("-"))
+
+
+def _tables(unit: UnitOfWork, chosen: UtilisationQuery, sums: Sequence[LedgerSum], part: Part) -> Tables:
     shown = chosen.stretch(unit.now)
     earlier = shown.before if chosen.compare else None
-    found = chosen.sums(unit, shown, LedgerGroup.ACCOUNT)
-    accounts = by_name(found.sums, "account")
-    before = None if earlier is None else by_name(chosen.sums(unit, earlier, LedgerGroup.ACCOUNT).sums, "account")
-    entries = LedgerFilter(chosen.accounts, job_id=chosen.job)
-    losses = ledger.list_entries(unit, entries, shown.span, Part(LOSSES_SHOWN + 1))
-    return {
-        "found": found,
-        "shown": shown,
-        "accounts": times_next_to(accounts, before),
-        "figures": _figures(accounts, before),
-        "unexplained_ms": accounts.get(Account.UNEXPLAINED, 0),
-        "losses": losses[:LOSSES_SHOWN],
-        "job_names": job_names(unit.session, {each.job_id for each in losses if each.job_id}),
-        "more": len(losses) > LOSSES_SHOWN,
-        **_groups(unit, chosen, shown, earlier),
-    }
-
-
-def _groups(unit: UnitOfWork, chosen: UtilisationQuery, shown: Stretch, earlier: Stretch | None) -> dict[str, Any]:
     group = LedgerGroup(chosen.by)
-    field = GROUPED_BY[group]
-    now = by_name(chosen.sums(unit, shown, group).sums, field)
-    before = None if earlier is None else by_name(chosen.sums(unit, earlier, group).sums, field)
-    found = times_next_to(now, before)
-    names = tenant_names(unit.session, set(now)) if chosen.by is By.TENANT else {}
-    return {"groups": found[:GROUPS_SHOWN], "num_groups": len(found), "names": names}
+
+    def before(group: LedgerGroup) -> dict[str, int] | None:
+        return None if earlier is None else by_name(chosen.sums(unit, earlier, group).sums, GROUPED_BY[group])
+
+    groups = by_name(chosen.sums(unit, shown, group).sums, GROUPED_BY[group])
+    names = tenant_names(unit.session, set(groups)) if chosen.by is By.TENANT else {}
+    entries = list(ledger.list_entries(unit, LedgerFilter(chosen.accounts, job_id=chosen.job), shown.span, part))
+    jobs = job_names(unit.session, {each.job_id for each in entries if each.job_id})
+    return Tables(
+        accounts_table(is_compared=chosen.compare),
+        times_next_to(by_name(sums, "account"), before(LedgerGroup.ACCOUNT)),
+        groups_table(chosen.by.value, names, is_compared=chosen.compare),
+        times_next_to(groups, before(group)),
+        entries_table(jobs),
+        entries,
+    )
 
 
 def _figures(
-    accounts: dict[str, int], before: dict[str, int] | None
+    unit: UnitOfWork, chosen: UtilisationQuery, found: LedgerSums
 ) -> list[tuple[str, str, float | None, float | None]]:
     """Return name, formula, share and share before of each figure that sums of accounts suffice for."""
-    now, earlier = _window(accounts), _window(before or {})
-    return [(one.name, one.formula, one.of(now), one.of(earlier)) for one in LEDGER_FIGURES if one.name in OF_TIMES]
+    earlier = chosen.stretch(unit.now).before if chosen.compare else None
+    before = [] if earlier is None else chosen.sums(unit, earlier, LedgerGroup.ACCOUNT).sums
+    now, then = _window(found.sums), _window(before)
+    return [(one.name, one.formula, one.of(now), one.of(then)) for one in LEDGER_FIGURES if one.name in OF_TIMES]
 
 
-def _window(accounts: dict[str, int]) -> Window:
-    times = {Account(name): num_ms for name, num_ms in accounts.items()}
+def _window(sums: Iterable[LedgerSum]) -> Window:
+    times = {Account(name): num_ms for name, num_ms in by_name(sums, "account").items()}
     of_attempts = {account: num_ms for account, num_ms in times.items() if account in OF_ATTEMPTS}
     others = {account: num_ms for account, num_ms in times.items() if account not in OF_ATTEMPTS}
     return Window(Times(of_attempts, others))

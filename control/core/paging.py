@@ -136,5 +136,10 @@ def number_in(text: str) -> int:
     return int(text)
 
 
+def signed_number_in(text: str) -> int:
+    """Return the number, which may be negative. Raises ValueError as ``number_in`` does."""
+    return -number_in(text[1:]) if text.startswith("-") else number_in(text)
+
+
 def _text(value: Any) -> str:
     return value.isoformat() if isinstance(value, datetime) else str(value)

@@ -14,10 +14,11 @@ from typing import Any, Final
 import msgspec
 from sqlalchemy import ColumnElement, Select, SQLColumnExpression, and_, any_, func, or_, select, text
 
-from control.core.paging import ALWAYS, NEVER, Part, SortKey, Span, TimeOrder, by_time, number_in
+from control.core.paging import ALWAYS, NEVER, Part, SortKey, Span, TimeOrder, by_time
 from control.core.records import records_of
 from control.core.unit_of_work import UnitOfWork, declare_action
 from control.core.visibility import visible_rows
+from control.ledger.entry_orders import ENTRY_SORTS
 from ledger.accounts import Account
 from muster.db.base import UtcTimestamp
 from muster.db.models import Gpu, LedgerEntry, LedgerFact, LedgerHour
@@ -30,10 +31,6 @@ DAY: Final = timedelta(days=1)
 _LAST: Final = datetime.max.replace(minute=0, second=0, microsecond=0, tzinfo=UTC)
 LONGEST: Final = timedelta(days=31)  # of which entries are summed up; facts have no limit
 HOUR_SORTS: Final = by_time(SortKey(LedgerHour.hour, attrgetter("hour"), datetime.fromisoformat))
-ENTRY_SORTS: Final = by_time(
-    SortKey(LedgerEntry.hour, attrgetter("hour"), datetime.fromisoformat),
-    SortKey(LedgerEntry.id, attrgetter("id"), number_in),
-)
 
 
 class LedgerGroup(StrEnum):

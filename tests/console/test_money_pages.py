@@ -1,13 +1,15 @@
 """Pages of utilisation, costs and statements: their sums are the ledger's, and a tenant sees its own alone."""
 
+import re
 from datetime import UTC, datetime, timedelta
+from html import unescape
 
 import pytest
 
 from console.utilisation_charts import KINDS, MEANINGS
 from control.ledger import rates, storing
 from ledger.accounts import Account
-from tests.console.conftest import Console
+from tests.console.conftest import Console, words_of
 from tests.control.ledger.test_charges import MODEL, MS, add, add_hours, card, set_cards
 from tests.fleet_factory import OPERATOR
 
@@ -86,3 +88,37 @@ def test_the_period_before_stands_next_to_dates_and_in_the_chart(seen: Console, 
 
 def test_each_account_is_of_one_kind_in_the_chart_and_has_a_meaning() -> None:
     assert sorted(account for kind in KINDS for account in kind.accounts) == sorted(Account) == sorted(MEANINGS)
+
+
+def test_tables_are_sorted_by_the_server_and_exported_in_the_same_order(seen: Console, hour: datetime) -> None:
+    address = f"since={hour:%Y-%m-%d}"
+    page = seen.get(f"/console/utilisation?{address}&sort=accounts.gpu_hours").text
+    assert 'aria-sort="ascending"' in page
+    assert "sort=-accounts.gpu_hours#accounts-title" in page, "a second press turns the order"
+    for sort, names in (
+        ("accounts.gpu_hours", ["lost", "productive"]),
+        ("-accounts.gpu_hours", ["productive", "lost"]),
+    ):
+        lines = seen.get(f"/console/utilisation.csv?table=accounts&{address}&sort={sort}").text.splitlines()
+        assert [line.split(",")[0] for line in lines] == ["account", *names]
+    for path in ("utilisation", "utilisation.csv", "statements", f"statements/{hour:%Y-%m}"):
+        answer = seen.get(f"/console/{path}?sort=-accounts.colour")
+        assert answer.status_code == 422
+        assert "is one of: " in answer.text
+    assert "is one of: accounts, groups, entries" in seen.get("/console/utilisation.csv?table=x").text
+    bill = seen.get(f"/console/statements/{hour:%Y-%m}/bill.csv?sort=lines.amount").text.splitlines()
+    assert [",lost," in bill[1], ",productive," in bill[2]] == [True, True]
+    assert seen.get("/console/utilisation.csv?table=entries", "other_tenant").text.count("\n") == 1
+
+
+def test_entries_are_sorted_across_pages(seen: Console, hour: datetime) -> None:
+    for minutes in range(30):
+        add(seen.units, seen.fleet, hour, Account.LOST, minutes * 60_000)
+    first = seen.get(f"/console/utilisation?since={hour:%Y-%m-%d}&sort=-entries.gpu_minutes").text
+    (older,) = re.findall(r'href="(/console/utilisation[^"]*cursor=[^"]*)#entries-title"', first)
+    second = seen.text(unescape(older))
+    assert [number in words_of(first) for number in ("60.00", "29.00", "11.00", "10.00")] == [True, True, True, False]
+    assert [number in second for number in ("11.00", "10.00", "0.00")] == [False, True, True]
+    written = seen.get("/console/utilisation.csv?table=entries&sort=entries.gpu_minutes").text.splitlines()
+    assert len(written) == 1 + 31
+    assert [line.split(",")[5] for line in written[1:3]] == ["0.0", "1.0"]
