@@ -84,7 +84,8 @@ def change(value: float | None, before: float | None, unit: str) -> str:
         return "unchanged" if float(points) == 0 else f"{points} points"
     if before == 0:
         return "unchanged" if value == 0 else "from 0"
-    return f"{(value - before) / abs(before):+.1%}"
+    share = f"{(value - before) / abs(before):+.1%}"
+    return "unchanged" if share in {"+0.0%", "-0.0%"} else share
 
 
 def tone_of(figure: Figure, row: Row | None) -> str:

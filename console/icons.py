@@ -16,6 +16,7 @@ _SHAPES: Final = {
     # places
     "fleet": '<rect x="2" y="2" width="5" height="5" rx="1"/><rect x="9" y="2" width="5" height="5" rx="1"/>'
     '<rect x="2" y="9" width="5" height="5" rx="1"/><rect x="9" y="9" width="5" height="5" rx="1"/>',
+    "executive": '<path d="M2.4 13.4V9.2h2.8v4.2zM6.6 13.4V5.8h2.8v7.6zM10.8 13.4V2.6h2.8v10.8z"/>',
     "figures": '<path d="M8 2.4a5.8 5.8 0 1 0 5.8 5.8H8z"/>',
     "capacity": '<path d="M2 13.6h12M3 13.4V9.6M6.4 13.4V6M9.6 13.4V8M13 13.4V2.8"/>',
     "utilisation": '<path d="M8 2.4A5.6 5.6 0 1 0 13.6 8H8z"/><path d="M10.4 2.4a5.6 5.6 0 0 1 3.2 3.2h-3.2z"/>',

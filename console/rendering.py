@@ -50,6 +50,7 @@ class Place:
 NAVIGATION: Final = (
     Place("start", "First steps", "/console/start", "job:read", is_for_tenants=True),
     Place("fleet", "Fleet", "/console", "job:read"),
+    Place("executive", "Executive", "/console/executive", "metrics:read"),
     Place("figures", "Indicators", "/console/figures", "job:read"),
     Place("capacity", "Capacity", "/console/capacity", "gpu:read"),
     Place("utilisation", "Utilisation", "/console/utilisation", "job:read"),

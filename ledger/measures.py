@@ -9,10 +9,11 @@ from typing import Final
 
 from ledger.accounts import UNAVAILABLE, Account
 from ledger.entries import Entry
+from ledger.figures.definitions import Better
 
 _OUT: Final = UNAVAILABLE | {Account.RETIRED}
-_IDLE: Final = (Account.SUSPECT, Account.SPARE, Account.HOLD, Account.DRAINING, Account.PENDING, Account.FREE)
-_WHILE_WAITING: Final = (Account.PENDING, Account.HOLD)
+IDLE: Final = (Account.SUSPECT, Account.SPARE, Account.HOLD, Account.DRAINING, Account.PENDING, Account.FREE)
+WHILE_WAITING: Final = (Account.PENDING, Account.HOLD)
 MS_PER_HOUR: Final = 3_600_000
 
 
@@ -72,13 +73,14 @@ class Window:
 
 @dataclass(frozen=True, slots=True)
 class Measure:
-    """One figure. ``source``: what defines it so."""
+    """One figure. ``source``: what defines it so. ``better``: which values are."""
 
     name: str
     unit: str
     formula: str
     source: str
     of: Callable[[Window], float | None]
+    better: Better = "higher"
 
 
 def times_of(entries: Iterable[Entry]) -> Times:
@@ -97,8 +99,8 @@ def places_of(entries: Iterable[Entry], hour_ms: int) -> list[PlaceTime]:
         head, num_ms = entry.heading, entry.num_ms
         own = found.setdefault((head.node_id, head.rack), [0, 0, 0])
         own[0] += num_ms if head.attempt_id else 0
-        own[1] += num_ms if head.account in _IDLE and not head.attempt_id else 0
-        own[2] += num_ms if head.account in _WHILE_WAITING and not head.attempt_id else 0
+        own[1] += num_ms if head.account in IDLE and not head.attempt_id else 0
+        own[2] += num_ms if head.account in WHILE_WAITING and not head.attempt_id else 0
     return [PlaceTime(node_id, rack, hour_ms, *own) for (node_id, rack), own in sorted(found.items(), key=_by_node)]
 
 
@@ -130,7 +132,7 @@ def _availability(window: Window) -> float | None:
 
 
 def _idle_while_waiting(window: Window) -> float | None:
-    return _share(_all(window.times, _WHILE_WAITING), window.times.capacity_ms)
+    return _share(_all(window.times, WHILE_WAITING), window.times.capacity_ms)
 
 
 def _scattered(window: Window) -> float | None:
@@ -216,6 +218,7 @@ LEDGER_FIGURES: Final = (
         "GPU time pending or held for a job ÷ enrolled GPU time",
         f"{SIMULATOR}: Fragmentation.idle_while_waiting",
         _idle_while_waiting,
+        "lower",
     ),
     Measure(
         "scattered",
@@ -223,6 +226,7 @@ LEDGER_FIGURES: Final = (
         "of the idle GPU time while a job waits: on hosts of which an attempt used a GPU in the same hour",
         f"{SIMULATOR}: Fragmentation.scattered, there by moments, here by hours",
         _scattered,
+        "lower",
     ),
     Measure(
         "fragmented_nodes",
@@ -230,6 +234,7 @@ LEDGER_FIGURES: Final = (
         "of the idle GPU time: on hosts of which an attempt used a GPU in the same hour",
         f"{SIMULATOR}: LevelFragments of nodes, there by moments, here by hours",
         _fragmented_nodes,
+        "lower",
     ),
     Measure(
         "fragmented_racks",
@@ -237,6 +242,7 @@ LEDGER_FIGURES: Final = (
         "of the idle GPU time: on other hosts of racks of which an attempt used a GPU in the same hour",
         f"{SIMULATOR}: LevelFragments of racks, there by moments, here by hours",
         _fragmented_racks,
+        "lower",
     ),
     Measure(
         "mtbf",
@@ -251,6 +257,7 @@ LEDGER_FIGURES: Final = (
         "mean time of ended outages, from leaving service by a fault until it is back",
         "simulator/traces/failing.py: Failures.repair_s",
         _mttr,
+        "lower",
     ),
 )
 """All figures of this page, each by its name."""

@@ -42,8 +42,9 @@ class Figure:
     ``indicator``: of M1 to M15. ``unit``: of its value; empty: a share, 0 to 1. ``meaning``: what is counted, and in
     which hour. ``counted_from``: what is read. ``excluded``: exclusions, and what is counted apart. ``parts``: name →
     words. ``top``, ``bottom``: parts that its kind divides. ``spread``: parts whose percentiles are its own; empty: it
-    has none. ``target``: as text; empty: none is named. ``missing``: why it is not computed; empty: it is.
-    ``facts_of``: the figure whose stored facts it is made of; empty: its own.
+    has none. ``target``: as text; empty: none is named. ``bound``: the value that meets it, in the figure's unit; None:
+    the target is no number. ``missing``: why it is not computed; empty: it is. ``facts_of``: the figure whose stored
+    facts it is made of; empty: its own.
     """
 
     name: str
@@ -60,6 +61,7 @@ class Figure:
     bottom: tuple[str, ...] = ()
     spread: tuple[str, ...] = ()
     target: str = ""
+    bound: float | None = None
     missing: str = ""
     facts_of: str = ""
 

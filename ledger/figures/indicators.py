@@ -45,6 +45,7 @@ _DEFINED: Final = (
         top=("succeeded",),
         bottom=("succeeded", "own", "infrastructure", "limit", "unstarted"),
         target="at least 99 % in a week",
+        bound=0.99,
     ),
     Figure(
         name="job_success_own",
@@ -111,6 +112,7 @@ _DEFINED: Final = (
         bottom=("assigned",),
         spread=("sustained",),
         target="above 80 %; above 90 % unless the loader is the bottleneck",
+        bound=80,
     ),
     *OF_TRAINING,
     Figure(

@@ -54,6 +54,7 @@ OF_TRAINING: Final = (
         bottom=("whole",),
         spread=("waiting",),
         target="below 10 %",
+        bound=0.1,
     ),
     Figure(
         name="step_time",
@@ -105,6 +106,7 @@ OF_TRAINING: Final = (
         top=("verified",),
         bottom=("verified", "unverified", "corrupt", "failed", "cut_off"),
         target="100 %: anything less is critical",
+        bound=1,
     ),
     Figure(
         name="collective_share",
@@ -125,6 +127,7 @@ OF_TRAINING: Final = (
         bottom=("whole",),
         spread=("collective",),
         target="below 10 %; above 20 % is a fault",
+        bound=0.1,
     ),
     Figure(
         name="resume_success",
@@ -146,6 +149,7 @@ OF_TRAINING: Final = (
         top=("went_on",),
         bottom=("went_on", "own", "infrastructure"),
         target="100 %",
+        bound=1,
     ),
     Figure(
         name="convergence",

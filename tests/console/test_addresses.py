@@ -10,9 +10,11 @@ from tests.console.conftest import Console
 _LINKS = re.compile(r'(?:href|hx-get|src|data-[a-z-]*)="(/console[^"#]*)')
 _FORMS = re.compile(r"<form(?![^>]*method=.?post)([^>]*)>(.*?)</form>", re.DOTALL | re.IGNORECASE)
 _NAMES = re.compile(r'<(?:input|select|button|textarea)[^>]*\bname="([^"]+)"')
-_ONE_OF_MANY = r"[a-z]+_[0-9a-z]{26}|GPU-[0-9a-z-]+|(?<=/console/figures/)[a-z_]+|(?<=range=)\w+|(?<=by=)\w+"
+_ONE_OF_MANY = (
+    r"[a-z]+_[0-9a-z]{26}|GPU-[0-9a-z-]+|(?<=/console/figures/)[a-z_]+|(?<=range=)\w+|(?<=by=)\w+|(?<=table=)\w+"
+)
 _ENDLESS = ("/console/live", "/console/fleet/stream", "/logs/follow", "/console/static")
-MOST_PAGES = 80
+MOST_PAGES = 90
 
 
 def test_no_address_that_a_page_offers_is_refused_for_its_parameters(seen: Console) -> None:

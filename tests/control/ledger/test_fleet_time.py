@@ -1,0 +1,98 @@
+"""The fleet's time over a stretch: accounts, runs of jobs, hosts and outages, each by hand."""
+
+from datetime import timedelta
+
+import pytest
+from sqlalchemy import select
+
+from control.core.paging import Span
+from control.core.unit_of_work import UnitOfWorkFactory
+from control.ledger import read as ledger
+from control.ledger.fleet_time import FleetTime, fleet_time
+from ledger.measures import figures
+from muster.db.models import Gpu, GpuStandingChange, NodeContactChange
+from muster.domain.errors import ForbiddenError
+from muster.domain.states import Contact, Standing
+from tests.control.conftest import SetClock
+from tests.control.ledger.figure_case import member_of
+from tests.control.ledger.played_hour import FOUR, PlayedHour
+from tests.fleet_factory import OPERATOR
+
+HOUR = timedelta(hours=1)
+DAY = Span(FOUR - 20 * HOUR, FOUR + 4 * HOUR)
+
+
+@pytest.fixture
+def played(units: UnitOfWorkFactory, clock: SetClock) -> PlayedHour:
+    return PlayedHour(units, clock)
+
+
+def time_of(units: UnitOfWorkFactory, span: Span = DAY) -> FleetTime:
+    with units.begin(OPERATOR, ledger.READ, dry_run=True, quiet=True) as unit:
+        return fleet_time(unit, span)
+
+
+def test_of_an_empty_ledger_every_figure_is_unknown(units: UnitOfWorkFactory) -> None:
+    found = time_of(units)
+    assert found.num_sampled == 0
+    assert set(figures(found.window).values()) == {None}
+
+
+def test_a_run_is_from_its_start_to_its_end_within_the_counted_hours(played: PlayedHour) -> None:
+    played.at(10)
+    played.start()
+    for number in range(1, 4):
+        played.at(10 + 10 * number)
+        played.step(number, 600.0)
+    played.at(50)
+    played.end()
+    played.at(130)
+    assert played.keep()
+    found = time_of(played.units)
+    (job,) = found.window.jobs
+    assert job.run_ms == pytest.approx(40 * 60_000, abs=1_000)
+    assert figures(found.window)["ettr"] == pytest.approx(30 / 40, rel=0.01)
+    assert found.num_sampled == found.sums.num_hours
+    assert sum(place.used_ms for place in found.window.places) == sum(found.window.times.of_attempts.values())
+
+
+def test_faults_that_take_gpus_and_hosts_out_are_outages(played: PlayedHour) -> None:
+    played.at(70)
+    played.keep()
+    with played.units.begin(OPERATOR, ledger.READ, quiet=True) as unit:
+        uuids = unit.session.scalars(select(Gpu.uuid).order_by(Gpu.uuid)).all()
+        moves = [
+            (uuids[0], Standing.HEALTHY, Standing.QUARANTINED, 10, "condemned"),
+            (uuids[1], Standing.HEALTHY, Standing.QUARANTINED, 10, "condemned"),
+            (uuids[0], Standing.QUARANTINED, Standing.REPAIR, 15, "repair_started"),
+            (uuids[0], Standing.REPAIR, Standing.PROBATION, 20, "burn_in_passed"),
+            (uuids[1], Standing.QUARANTINED, Standing.PROBATION, 40, "burn_in_passed"),
+            (uuids[0], Standing.PROBATION, Standing.QUARANTINED, 45, "taken_out"),
+            (uuids[1], Standing.PROBATION, Standing.QUARANTINED, 50, "condemned"),
+        ]
+        for uuid, origin, target, minutes, reason in moves:
+            at = FOUR + timedelta(minutes=minutes)
+            row = GpuStandingChange(
+                gpu_uuid=uuid, origin=origin, target=target, at=at, reason="r", actor="a", move_reason=reason
+            )
+            unit.session.add(row)
+            unit.session.flush()
+        for minutes, contact in ((5, Contact.LOST), (7, Contact.SILENT), (9, Contact.LIVE)):
+            at = FOUR + timedelta(minutes=minutes)
+            unit.session.add(NodeContactChange(node_id=played.fleet.node_id, at=at, contact=contact))
+    outages = time_of(played.units).window.outages
+    assert sorted((one.out_ms is None, one.out_ms) for one in outages) == [
+        (False, 4 * 60_000),
+        (False, 30 * 60_000),
+        (True, None),
+    ]
+    later = Span(FOUR + HOUR, FOUR + 3 * HOUR)
+    assert time_of(played.units, later).window.outages == ()
+
+
+def test_a_tenant_reads_no_time_of_the_fleet(played: PlayedHour) -> None:
+    with (
+        played.units.begin(member_of(played.fleet.tenant_id), ledger.READ, dry_run=True, quiet=True) as unit,
+        pytest.raises(ForbiddenError),
+    ):
+        fleet_time(unit, DAY)
