@@ -18,6 +18,7 @@ from api.problems import answer_fault, error_of
 from console.live_map import LiveMaps
 from console.pages import (
     access,
+    budget_changes,
     capacity,
     cohorts,
     costs,
@@ -76,6 +77,7 @@ _PAGE_MODULES: Final = (
     gpus,
     gpu_changes,
     cohorts,
+    budget_changes,
     capacity,
     executive,
     figures,

@@ -23,7 +23,7 @@ A_PAGE: Final = 25
 class Column(Generic[T]):
     """A column. ``of``: the value by which rows are in order, and which CSV has; None comes last.
 
-    ``is_shown``: whether the page has it; CSV always does, and it may be sorted by.
+    ``is_shown``: whether the page has it; ``is_written``: whether CSV has it.
     """
 
     name: str
@@ -32,6 +32,7 @@ class Column(Generic[T]):
     is_number: bool = False
     is_shown: bool = True
     is_sortable: bool = True
+    is_written: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,6 +75,7 @@ class Table(Generic[T]):
     name: str
     columns: tuple[Column[T], ...]
     own: str
+    size: int = A_PAGE
 
     def order_in(self, order: Order) -> str:
         """Return the column by which it is in order, and ``-`` in front of it as in ``own``."""
@@ -92,9 +94,9 @@ class Table(Generic[T]):
     def shown(self, rows: Iterable[T], order: Order) -> "Shown[T]":
         """Return the page of the rows that is asked for, at most the last one."""
         by, every = self.order_in(order), self.in_order(rows, order)
-        num_pages = max(1, -(-len(every) // A_PAGE))
+        num_pages = max(1, -(-len(every) // self.size))
         page = min(order.page, num_pages) if order.column.startswith(f"{self.name}.") else 1
-        return Shown(self, by, every[(page - 1) * A_PAGE : page * A_PAGE], len(every), page, num_pages)
+        return Shown(self, by, every[(page - 1) * self.size : page * self.size], len(every), page, num_pages)
 
     def csv(self, rows: Iterable[T], order: Order) -> str:
         """Return all rows as CSV, in the order that is asked for."""
@@ -102,9 +104,10 @@ class Table(Generic[T]):
 
     def lines(self, rows: Iterable[T]) -> Iterator[str]:
         """Yield the lines of CSV of rows that are in order."""
-        yield line_of([each.name for each in self.columns]) + END
+        written = [each for each in self.columns if each.is_written]
+        yield line_of([each.name for each in written]) + END
         for row in rows:
-            yield line_of([_cell(each.of(row)) for each in self.columns]) + END
+            yield line_of([_cell(each.of(row)) for each in written]) + END
 
     def heads(self, by: str) -> Iterator[Head]:
         """Yield the heads. A press on a column sorts by it, numbers from the largest down; a second one turns it."""

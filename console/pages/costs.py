@@ -1,132 +1,243 @@
-"""Page of costs: what this month costs until now, budgets, waste, and the prices in force."""
+"""Page of costs: this month and its budgets, what was due over a stretch by group and job, waste, and prices."""
 
-from decimal import Decimal, InvalidOperation
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import datetime, timedelta
 from typing import Annotated, Any, Final
+from urllib.parse import urlencode
 
-from fastapi import APIRouter, Path, Request
+from fastapi import APIRouter, Depends, Query, Request
 from starlette.responses import Response
 
 from api.dependencies import dependencies_of
 from api.reading import reading
-from console.actions import act, reason_in
-from console.forms import Form
+from console.cost_tables import (
+    OF_TENANTS,
+    PRICES,
+    VERSIONS,
+    By,
+    Cost,
+    Names,
+    budgets_table,
+    costs_by,
+    credits_of,
+    credits_table,
+    groups_table,
+    idle_costs,
+    idle_table,
+    jobs_table,
+    state_of,
+)
+from console.figure_charts import change
+from console.pages.figures import csv_answer
+from console.ranges import Range, Shown, Stretch
 from console.rendering import pages_of
-from console.session import Viewer, changes, sees
-from control.core.paging import Span
+from console.session import Viewer, sees
+from console.tables import Order, Table, table_named
+from control.core.paging import Part
 from control.core.unit_of_work import UnitOfWork
+from control.core.versions import VersionRecord
 from control.ledger import budgets, rates, statements
-from control.ledger import read as ledger
 from control.ledger.job_costs import JobCost, cost_of_job
-from control.ledger.read import LedgerFilter, LedgerGroup, LedgerQuery
+from control.ledger.job_groups import job_groups
+from control.ledger.read import LONGEST
+from control.ledger.spending import payers
 from control.ledger.statements import Statement
-from ledger.accounts import Account
-from ledger.bills import Line, forecast, sums_by
+from control.tenants.read import list_tenants
+from ledger.bills import Sums, forecast, sums
 from muster.domain.budgets import BudgetAction
-from muster.domain.errors import ValidationFailedError
-from muster.domain.ids import JobId, TenantId
+from muster.domain.errors import NotFoundError, ValidationFailedError
+from muster.domain.ids import JobId
 from muster.domain.principals import Permission
 
 router = APIRouter()
-ROWS_SHOWN: Final = 20
-JOBS_SHOWN: Final = 10
 BUDGETS_SHOWN: Final = 200
-MOST_AMOUNT: Final = Decimal(10) ** 12
+VERSIONS_SHOWN: Final = 100
+TENANTS_OFFERED: Final = 500
+Reader = Annotated[Viewer, sees(Permission.TENANT_READ)]
+
+
+@dataclass(frozen=True, slots=True)
+class CostQuery(Shown):
+    """The stretch of time, 30 days by default, and what costs are grouped by. ``prices``: a version of the cards."""
+
+    range: Annotated[Range, Query()] = Range.MONTH
+    by: Annotated[By | None, Query()] = None
+    prices: Annotated[int | None, Query(ge=1, le=2**31 - 1)] = None
+
+    @property
+    def ranges(self) -> list[Range]:
+        return [each for each in Range if each.length <= LONGEST]
+
+    def hours(self, now: datetime) -> Stretch:
+        """Return the whole hours of the stretch. Raises ``ValidationFailedError``: they are more than a month."""
+        found = self.stretch(now)
+        if found.length > LONGEST:
+            words = f"costs are shown of {LONGEST.days} days at most; statements have each month"
+            raise ValidationFailedError.at("since", "too_long", words)
+        return Stretch(_hour(found.since), _hour(found.until))
+
+    def address(self, *, by: By | None = None) -> str:
+        """Return all parameters but the order. ``by``: in place of its own."""
+        group = by or self.by
+        given = {"by": group and group.value, "prices": self.prices}
+        return "&".join([self.query(), urlencode({name: value for name, value in given.items() if value})]).strip("&")
+
+
+Chosen = Annotated[CostQuery, Depends()]
+Ordered = Annotated[Order, Depends()]
+
+
+@dataclass(frozen=True, slots=True)
+class Costs:
+    """All that the page's tables are made of. ``names``: of tenants by id. ``active``: the version in force."""
+
+    now: Statement
+    before: Statement | None
+    groups: list[Cost]
+    jobs: list[Cost]
+    budgets: list[budgets.Standing]
+    names: dict[str, str]
+    prices: VersionRecord | None
+    active: VersionRecord | None
+    versions: list[VersionRecord]
+
+    def sums(self, of: Statement | None) -> Sums | None:
+        return None if of is None else of.charges.sums
 
 
 @router.get("/costs")
-def costs_page(request: Request, viewer: Annotated[Viewer, sees(Permission.TENANT_READ)]) -> Response:
-    """Show what this month costs. A tenant sees its own."""
-    units = dependencies_of(request).units
-    shown = reading(units, viewer.principal, statements.READ, _read, is_one_snapshot=True)
+def costs_page(request: Request, viewer: Reader, chosen: Chosen, order: Ordered) -> Response:
+    """Show what this month and a stretch of time cost. A tenant sees its own."""
+    groupings = [each for each in By if viewer.principal.sees_all_tenants or each not in OF_TENANTS]
+    by = _group(viewer, chosen)
+
+    def read(unit: UnitOfWork) -> dict[str, Any]:
+        found = _read(unit, chosen, by)
+        tables = _tables(found, viewer, by, is_compared=chosen.compare)
+        order.require([table for table, _ in tables.values()])
+        shown = {name: table.shown(rows, order) for name, (table, rows) in tables.items()}
+        more = {each.name: _cost_of(unit, each.name) for each in shown["jobs"].rows}
+        return {"found": found, "shown": shown, "job_costs": more, "unset": _unset(unit, found), **_month(unit)}
+
     return pages_of(request).page(
-        request, "costs.html", viewer, place="costs", actions=list(BudgetAction), most_rows=ROWS_SHOWN, **shown
-    )
-
-
-@router.post("/costs/budgets/{tenant_id}")
-def set_budget(
-    request: Request,
-    viewer: Annotated[Viewer, changes(Permission.TENANT_WRITE)],
-    fields: Form,
-    tenant_id: Annotated[str, Path(pattern=r"^ten_[0-9a-z]{26}$")],
-) -> Response:
-    """Set the monthly budget of a tenant."""
-    wanted = budgets.Wanted(_amount(fields.get("amount", "")), _action(fields.get("action", "")), (50, 80, 100))
-    reason = reason_in(fields)
-    return act(
         request,
+        "costs.html",
         viewer,
-        fields,
-        budgets.SET,
-        lambda unit: budgets.set_budget(unit, TenantId(tenant_id), wanted, reason=reason),
-        back_to="/console/costs",
-        done="The budget is set.",
+        place="costs",
+        actions=list(BudgetAction),
+        by=by,
+        chosen=chosen,
+        groupings=groupings,
+        change=change,
+        state_of=state_of,
+        **_reading(request, viewer, read),
     )
 
 
-def _read(unit: UnitOfWork) -> dict[str, Any]:
-    found = statements.statement(unit, unit.now)
-    charges = found.charges
-    counted = min(max(charges.counted_until or charges.start, charges.start), charges.end)
-    elapsed_s = (counted - charges.start).total_seconds()
-    whole_s = (charges.end - charges.start).total_seconds()
-    span = Span(charges.start, None)
-    asked = LedgerQuery((LedgerGroup.JOB,), span, LedgerFilter([Account.IDLE]), JOBS_SHOWN + 1)
+@router.get("/costs.csv")
+def costs_csv(
+    request: Request,
+    viewer: Reader,
+    chosen: Chosen,
+    order: Ordered,
+    table: Annotated[str, Query(max_length=20)] = "groups",
+) -> Response:
+    """Return one table of the page as CSV, in the order in which it is shown."""
+    by = _group(viewer, chosen)
+    found = _reading(request, viewer, lambda unit: _read(unit, chosen, by))
+    tables = _tables(found, viewer, by, is_compared=True)
+    order.require([each for each, _ in tables.values()])
+    own, rows = table_named(table, tables)
+    return csv_answer(f"costs-{table}", own.csv(rows, order))
+
+
+def _reading(request: Request, viewer: Viewer, work: Callable[[UnitOfWork], Any]) -> Any:
+    return reading(dependencies_of(request).units, viewer.principal, statements.READ, work, is_one_snapshot=True)
+
+
+def _group(viewer: Viewer, chosen: CostQuery) -> By:
+    """Return the group. Raises ``ValidationFailedError``: a tenant asked for a group of tenants."""
+    if viewer.principal.sees_all_tenants:
+        return chosen.by or By.TENANT
+    if chosen.by in OF_TENANTS:
+        accepted = ", ".join(each for each in By if each not in OF_TENANTS)
+        raise ValidationFailedError.at("by", "unknown", f"is one of: {accepted}")
+    return chosen.by or By.PROJECT
+
+
+def _read(unit: UnitOfWork, chosen: CostQuery, by: By) -> Costs:
+    shown = chosen.hours(unit.now)
+    now = statements.usage_in(unit, shown.since, shown.until)
+    before = statements.usage_in(unit, shown.before.since, shown.before.until) if chosen.compare else None
+    lines = [*now.charges.lines, *(() if before is None else before.charges.lines)]
+    own = budgets.list_budgets(unit, BUDGETS_SHOWN)
+    tenant_ids = {line.key.tenant_id for line in lines} | {str(each.row.tenant_id) for each in own}
+    known = payers(unit, tenant_ids)
+    names = Names(job_groups(unit.session, {line.key.job_id for line in lines}), known)
+    active = rates.show(unit)
+    may_read = unit.principal.may(Permission.POLICY_READ)
+    return Costs(
+        now,
+        before,
+        costs_by(names.group(by), now, before),
+        costs_by(lambda key: key.job_id, now, before),
+        list(own),
+        {tenant_id: payer.name for tenant_id, payer in known.items()},
+        active if chosen.prices is None else rates.get(unit, chosen.prices),
+        active,
+        list(rates.list_versions(unit, Part(VERSIONS_SHOWN))) if may_read else [],
+    )
+
+
+def _tables(found: Costs, viewer: Viewer, by: By, *, is_compared: bool) -> dict[str, tuple[Table[Any], list[Any]]]:
+    jobs = found.now.job_names
+    cards = [] if found.prices is None else found.prices.document["cards"]
     return {
-        "sums": charges.sums,
-        "currency": None if charges.rates is None else charges.rates.currency,
-        "start": charges.start,
-        "counted": counted,
-        "num_open": found.num_open,
-        "forecast": forecast(charges.sums.due, elapsed_s, whole_s, charges.decimals),
-        "groups": _groups(found),
-        "credits": _credits(found),
-        "dearest": _dearest(unit, found),
-        "idle": [each for each in ledger.sums(unit, asked).sums if each.values["job_id"]][:JOBS_SHOWN],
-        "job_names": found.job_names,
-        "tenant_names": found.tenant_names,
-        "budgets": budgets.list_budgets(unit, BUDGETS_SHOWN),
-        "rates": rates.show(unit),
+        "budgets": (budgets_table(found.names, may_change=viewer.may(Permission.TENANT_WRITE)), found.budgets),
+        "groups": (groups_table(by.value, is_compared=is_compared), found.groups),
+        "jobs": (jobs_table(jobs), [each for each in found.jobs if each.name]),
+        "idle": (idle_table(jobs), idle_costs(found.now)),
+        "credits": (credits_table(jobs), credits_of(found.now)),
+        "prices": (PRICES, cards),
+        "versions": (VERSIONS, found.versions),
     }
 
 
-def _groups(found: Statement) -> list[tuple[str, list[Any]]]:
-    charges = found.charges
-    names = found.tenant_names
-    by = (
-        ("Tenant", lambda key: names.get(key.tenant_id, key.tenant_id)),
-        ("Model", lambda key: key.model),
-        ("Tier", lambda key: key.tier),
-        ("Account", lambda key: str(key.account).replace("_", " ")),
-    )
-    return [(title, sums_by(charges.lines, group, charges.decimals)[:ROWS_SHOWN]) for title, group in by]
+def _month(unit: UnitOfWork) -> dict[str, Any]:
+    """Return what this month cost until now, with the forecast to its end."""
+    month = statements.statement(unit, unit.now)
+    charges = month.charges
+    counted = min(max(charges.counted_until or charges.start, charges.start), charges.end)
+    elapsed_s, whole_s = (counted - charges.start).total_seconds(), (charges.end - charges.start).total_seconds()
+    own = sums(charges.lines, charges.decimals)
+    return {
+        "month": own,
+        "currency": None if charges.rates is None else charges.rates.currency,
+        "start": charges.start,
+        "counted": counted,
+        "num_open": month.num_open,
+        "forecast": forecast(own.due, elapsed_s, whole_s, charges.decimals),
+    }
 
 
-def _credits(found: Statement) -> list[tuple[Line, Decimal]]:
-    """Return the lines of which something is given back, the most first."""
-    known = [(line, line.credit(found.charges.decimals) or Decimal(0)) for line in found.charges.lines]
-    return sorted((one for one in known if one[0].credited_ms), key=lambda one: one[1])[:ROWS_SHOWN]
+def _unset(unit: UnitOfWork, found: Costs) -> list[Any]:
+    """Return the tenants without a budget, for who may set one."""
+    if not unit.principal.may(Permission.TENANT_WRITE):
+        return []
+    known = {each.row.tenant_id for each in found.budgets}
+    return [each for each in list_tenants(unit, part=Part(TENANTS_OFFERED)) if each.id not in known]
 
 
-def _dearest(unit: UnitOfWork, found: Statement) -> list[tuple[str, Any, JobCost]]:
-    """Return the jobs that cost the most this month, with what each cost in all."""
-    every = sums_by(found.charges.lines, lambda key: key.job_id, found.charges.decimals)
-    known = [(job_id, own) for job_id, own in every if job_id in found.job_names][:JOBS_SHOWN]
-    return [(job_id, own, cost_of_job(unit, JobId(job_id))) for job_id, own in known]
-
-
-def _amount(text: str) -> Decimal:
+def _cost_of(unit: UnitOfWork, job_id: str) -> JobCost | None:
+    """Return what a job cost in all; None: it was removed since."""
     try:
-        found = Decimal(text.strip())
-    except InvalidOperation:
-        found = Decimal(-1)
-    if not found.is_finite() or not 0 <= found < MOST_AMOUNT or found != round(found, 6):
-        raise ValidationFailedError.at("/amount", "no_amount", "is a number such as 2500.00, with at most 6 decimals")
-    return found
+        return cost_of_job(unit, JobId(job_id))
+    except NotFoundError:
+        return None
 
 
-def _action(text: str) -> BudgetAction:
-    try:
-        return BudgetAction(text)
-    except ValueError:
-        raise ValidationFailedError.at("/action", "unknown", f"is one of: {', '.join(BudgetAction)}") from None
+def _hour(moment: datetime) -> datetime:
+    """Return the beginning of the first hour that begins then or later."""
+    begun = moment.replace(minute=0, second=0, microsecond=0)
+    return begun if begun == moment else begun + timedelta(hours=1)

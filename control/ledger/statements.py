@@ -70,6 +70,11 @@ def statement(unit: UnitOfWork, month: datetime, *, tenant_id: TenantId | None =
 
     ``month``: any time in it. Raises ``NotFoundError`` for a tenant that is not there or not the reader's.
     """
+    return usage_in(unit, *month_of(month), tenant_id=tenant_id)
+
+
+def usage_in(unit: UnitOfWork, start: datetime, end: datetime, *, tenant_id: TenantId | None = None) -> Statement:
+    """Return the same over the hours that begin from ``start`` to before ``end``. Raises as ``statement`` does."""
     unit.principal.require(Permission.TENANT_READ)
     own = only_tenant_of(unit.principal)
     if tenant_id is not None and (own not in {None, tenant_id} or unit.session.get(Tenant, tenant_id) is None):
@@ -77,7 +82,6 @@ def statement(unit: UnitOfWork, month: datetime, *, tenant_id: TenantId | None =
     wanted = tenant_id or own
     # A tenant reads its own alone: those below it are other tenants to it (I16).
     scope = None if wanted is None else [wanted] if own is not None else list(tenants.below(unit.session, wanted))
-    start, end = month_of(month)
     found = charges(unit.session, Scope(scope), start, end)
     job_ids = {line.key.job_id for line in found.lines if line.key.job_id}
     return Statement(
