@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from datetime import datetime, timedelta
 from typing import Any, Final
 
+from console.figure_charts import line_before
 from console.ranges import Stretch
 from control.health.rollup_reads import GroupRollup
 from muster.domain.times import to_ms
@@ -28,8 +29,9 @@ def charts_of(
     scores = [("score", "score_tenths", 10), ("mean", "mean_tenths", 10), ("worst GPU", "worst", 1)]
     lines = [_line(past, name, field, parts) for name, field, parts in scores]
     if earlier is not None:
-        lines += [_before(_line(earlier, name, field, parts), shown) for name, field, parts in scores]
-        areas.append({**_before(_line(earlier, "in use", "num_in_use"), shown), "tone": "ink", "is_over": True})
+        lines += [line_before(_line(earlier, name, field, parts), shown.length) for name, field, parts in scores]
+        in_use = line_before(_line(earlier, "in use", "num_in_use"), shown.length)
+        areas.append({**in_use, "tone": "ink", "is_over": True})
     shared: dict[str, Any] = {"x": "time", "marks": list(marks), "range": span}
     return {
         "charts": [
@@ -48,12 +50,6 @@ def _line(
         [to_ms(each.taken_at), value if parts == 1 else value / parts] for each, value in zip(past, values, strict=True)
     ]
     return {"name": name, "points": points, **({} if tone is None else {"tone": tone})}
-
-
-def _before(line: dict[str, Any], shown: Stretch) -> dict[str, Any]:
-    later_ms = shown.length // timedelta(milliseconds=1)
-    points = [[at_ms + later_ms, value] for at_ms, value in line["points"]]
-    return {"name": f"{line['name']}, before", "points": points, "is_before": True, "of": line["name"]}
 
 
 def sparkline(past: Sequence[tuple[datetime, int]], shown: Stretch) -> str:

@@ -102,17 +102,24 @@ def chart_of(found: Compared, marks: Sequence[dict[str, Any]], *, with_before: b
         {"name": _name(found, each), "points": _points(found.figure, each)} for each in drawn
     ]
     if with_before:
-        later, kept = answer.until - answer.since, {each.group for each in drawn}
-        for each in found.before.series:
-            if each.group in kept:
-                name, points = _name(found, each), _points(found.figure, each, later)
-                lines.append({"name": f"{name}, before", "points": points, "is_before": True, "of": name})
+        kept = {each.group for each in drawn}
+        earlier = [each for each in found.before.series if each.group in kept]
+        for each in earlier:
+            line = {"name": _name(found, each), "points": _points(found.figure, each)}
+            lines.append(line_before(line, answer.until - answer.since))
     unit = "%" if found.figure.unit == "" else found.figure.unit
     span = [to_ms(answer.since), to_ms(answer.until)]
     chart = {"title": title or found.figure.name, "unit": unit, "x": "time", "lines": lines, "range": span}
     if unit == "%" and all(0 <= value <= 100 for line in lines for _, value in line["points"]):
         chart["bounds"] = [0, 100]
     return {**chart, "marks": list(marks)}
+
+
+def line_before(line: dict[str, Any], length: timedelta) -> dict[str, Any]:
+    """Return a line of the period before, drawn at the times of the period of that length after it."""
+    later_ms = length // timedelta(milliseconds=1)
+    points = [[at_ms + later_ms, value] for at_ms, value in line["points"]]
+    return {"name": f"{line['name']}, before", "points": points, "is_before": True, "of": line["name"]}
 
 
 def csv_of(found: Sequence[Compared], *, with_before: bool) -> Iterator[str]:
@@ -145,7 +152,7 @@ def _name(found: Compared, series: Series) -> str:
     return found.figure.name if found.now.by is By.NONE else found.names.get(series.group, series.group) or "unknown"
 
 
-def _points(figure: Figure, series: Series, later: timedelta = timedelta()) -> list[list[float]]:
+def _points(figure: Figure, series: Series) -> list[list[float]]:
     scale = 100 if figure.unit == "" else 1
     known = [(at, point.value) for at, point in series.points.items() if point.value is not None]
-    return [[to_ms(at + later), value * scale] for at, value in known]
+    return [[to_ms(at), value * scale] for at, value in known]
