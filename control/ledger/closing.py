@@ -10,6 +10,9 @@
 A worker takes an hour by moving its ``due_at`` on, so that no other one computes it meanwhile. It reads and computes
 in one snapshot, and writes in one transaction: entries, facts, the hour and its event. It writes only if the hour is
 still as it took it. A worker that dies leaves an hour that is due again after ``LEASE``.
+
+A closed hour is final once retention drops steps, verdicts, events or entries of its age: what is left of them would
+give other entries. A report about it that comes later changes nothing.
 """
 
 from collections.abc import Sequence
@@ -21,9 +24,10 @@ from sqlalchemy import select, text
 
 from control.core.unit_of_work import UnitOfWork, UnitOfWorkFactory, declare_action
 from control.ledger.loading import facts_of
-from control.ledger.marks import gaps_of, num_awaited
+from control.ledger.marks import gaps_of, joined_gaps, num_awaited
 from control.ledger.reading import Window
 from control.ledger.storing import add_entries, remove_entries, store_facts, stored_entries
+from control.policy.policies import active_policy
 from ledger.books import Book, book_of
 from ledger.entries import Entry, corrections, in_old_places
 from ledger.figures.hours import CLOSES_AFTER, HOUR
@@ -60,6 +64,9 @@ FROM generate_series(
     date_trunc('hour', CAST(:now AS timestamptz), 'UTC') - interval '1 hour', interval '1 hour'
 ) AS made (hour)
 ON CONFLICT (hour) DO NOTHING
+""")
+_MAKE_FINAL: Final = text("""
+UPDATE ledger_hours SET due_at = NULL WHERE due_at <= :now AND closed_at IS NOT NULL AND hour < :kept_since
 """)
 _TAKE: Final = text("""
 UPDATE ledger_hours SET due_at = :leased_until WHERE hour = (
@@ -105,9 +112,17 @@ def keep_ledger_once(units: UnitOfWorkFactory) -> bool:
 def _take(units: UnitOfWorkFactory) -> Taken | None:
     with units.begin(_PRINCIPAL, TAKE, quiet=True) as unit:
         unit.session.execute(_ADD_HOURS, {"now": unit.now, "after": HOUR + SETTLES})
+        unit.session.execute(_MAKE_FINAL, {"now": unit.now, "kept_since": _facts_kept_since(unit)})
         due_at = unit.now + LEASE
         hour = unit.session.scalar(_TAKE, {"now": unit.now, "leased_until": due_at})
     return None if hour is None else Taken(hour, due_at)
+
+
+def _facts_kept_since(unit: UnitOfWork) -> datetime:
+    """Return since when all facts are kept that an hour is computed from, and its entries."""
+    kept = active_policy(unit.session).retention
+    days = min(kept.steps_days, kept.verdicts_days, kept.events_days, kept.ledger_entries_days)
+    return unit.now - timedelta(days=days)
 
 
 def _compute(units: UnitOfWorkFactory, taken: Taken) -> Computed:
@@ -139,7 +154,7 @@ def _store(unit: UnitOfWork, taken: Taken, computed: Computed) -> None:
             _close(unit, hour)
     else:
         _correct(unit, hour, computed.book)
-    hour.computed_at, hour.gaps = unit.now, computed.gaps
+    hour.computed_at, hour.gaps = unit.now, joined_gaps(hour.gaps, computed.gaps)
     hour.num_gpus, hour.capacity_ms = computed.book.num_gpus, computed.book.capacity_ms
     hour.unexplained_ms = computed.book.unexplained_ms
     if hour.closed_at is None:

@@ -63,3 +63,11 @@ def gaps_of(window: Window) -> Mapping[str, Any]:
     ]
     named: dict[str, Any] = {"nodes": dropped, "restores": restores}
     return {name: found for name, found in named.items() if found}
+
+
+def joined_gaps(before: Mapping[str, Any], now: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the gaps of an hour by two computations: a gap stays when retention has dropped the report of it."""
+    nodes = {**before.get("nodes", {}), **now.get("nodes", {})}
+    restores = now.get("restores") or before.get("restores")
+    named = {"nodes": nodes, "restores": restores}
+    return {name: found for name, found in named.items() if found}

@@ -184,9 +184,17 @@ def _drop_storage_faults(unit: UnitOfWork, batch: int) -> int:
 
 
 def _drop_ledger_entries(unit: UnitOfWork, batch: int) -> int:
-    """Delete entries of hours that no statement can ask for any more; the hours' own rows stay."""
+    """Delete entries of hours that no statement can ask for any more; the hours' own rows stay.
+
+    An hour goes as a whole, however many entries it has: half of one has wrong sums.
+    """
     before = unit.now - timedelta(days=active_policy(unit.session).retention.ledger_entries_days)
-    return delete_oldest(unit, LedgerEntry, LedgerEntry.hour, LedgerEntry.hour < before, batch)
+    oldest = select(LedgerEntry.hour).where(LedgerEntry.hour < before).order_by(LedgerEntry.hour).limit(batch)
+    newest = unit.session.scalar(select(func.max(oldest.subquery().c.hour)))
+    if newest is None:
+        return 0
+    statement = delete(LedgerEntry).where(LedgerEntry.hour <= newest).returning(LedgerEntry.hour)
+    return len(unit.session.execute(statement.execution_options(synchronize_session=False)).all())
 
 
 def _drop_ledger_facts(unit: UnitOfWork, batch: int) -> int:

@@ -6,10 +6,15 @@ from datetime import timedelta
 import pytest
 from sqlalchemy import select
 
+from control.core.late_reports import note_late
 from control.core.unit_of_work import UnitOfWorkFactory
 from control.ledger import closing
 from control.ledger.closing import keep_ledger_once
+from control.ledger.marks import joined_gaps
+from control.policy import policies
+from control.system.retention import sweep_once
 from muster.db.models import Node, TrainingStep
+from muster.domain.policy.document import Policy, RetentionPolicy
 from muster.domain.times import to_ms
 from muster.failpoints import FailpointError, arming
 from tests.control.conftest import SetClock
@@ -128,6 +133,36 @@ def test_what_a_host_is_called_since_corrects_no_hour(played: PlayedHour) -> Non
         (0, None, None)
     }
     assert {entry.site for entry in played.entries() if entry.hour == FOUR + timedelta(hours=26)} == {"new"}
+
+
+def test_a_report_about_an_hour_whose_entries_are_dropped_changes_nothing(played: PlayedHour) -> None:
+    trained_an_hour(played)
+    played.at(66)
+    played.keep()
+    number = len(played.entries())
+    assert number > 1
+    played.at(6, hour=FOUR + timedelta(hours=27))
+    with played.units.begin(OPERATOR, policies.ACTIVATE) as unit:
+        policies.store_policy(unit, Policy(retention=RetentionPolicy(ledger_entries_days=1)), reason="test")
+    assert sweep_once(played.units, batch=1)["ledger_entries"] == number, "an hour goes as a whole"
+    with played.units.begin(OPERATOR, closing.STORE, quiet=True) as unit:
+        note_late(unit, FOUR, FIVE - timedelta(minutes=1))
+    played.at(30, hour=FOUR + timedelta(hours=27))
+    played.keep()
+    (hour,) = [hour for hour in played.hours() if hour.hour == FOUR]
+    assert (hour.revision, hour.due_at) == (0, None)
+    assert played.seconds() == {}
+    assert played.facts(3600)["productive"] == 1800, "its sums stay"
+
+
+def test_a_gap_stays_when_the_report_of_it_is_dropped() -> None:
+    before = {"nodes": {"node_a": [[0, 5]], "node_b": [[1, 2]]}, "restores": [[3, 4]]}
+    assert joined_gaps(before, {}) == before
+    assert joined_gaps(before, {"nodes": {"node_b": [[1, 3]]}}) == {
+        "nodes": {"node_a": [[0, 5]], "node_b": [[1, 3]]},
+        "restores": [[3, 4]],
+    }
+    assert joined_gaps({}, {}) == {}
 
 
 @pytest.mark.parametrize("step_s", [1e300, -1e300])
