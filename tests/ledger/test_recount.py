@@ -10,9 +10,9 @@ import pytest
 
 from ledger.accounts import Account
 from ledger.books import book_of
-from ledger.entries import Entry, Heading
 from ledger.facts import Attempt, Cordon, Facts, Gpu, Node, Override, Period, StandingMove, Steps, Use
-from ledger.recount import GROUPS, Difference, Enrolled, Event, Recounter, by_group, differences
+from ledger.recount import Enrolled, Event, Key, Recounter
+from ledger.recount_comparison import GROUPS, Compared, Difference, by_group, compare
 from muster.domain.states import Cause, Standing
 from muster.domain.times import to_time
 
@@ -73,7 +73,12 @@ class History:
     def move(self) -> None:
         gpu, target = self.a_gpu(), self.rng.choice(TARGETS)
         made = StandingMove(self.now_ms, target, "by_score", ("ev_1",), len(gpu.moves))
-        self.change(gpu, moves=(*gpu.moves, made))
+        repairs = gpu.repairs
+        if repairs and repairs[-1].end_ms is None:
+            repairs = (*repairs[:-1], replace(repairs[-1], end_ms=self.now_ms))
+        if target is Standing.REPAIR:
+            repairs = (*repairs, Period(self.now_ms, None, "reset", ("repair_1",)))
+        self.change(gpu, moves=(*gpu.moves, made), repairs=repairs)
         self.emit(f"gpu.{target.lower()}", gpu.gpu_uuid, {"cause": "by_score", "evidence_ids": ["ev_1"]})
 
     def contact(self) -> None:
@@ -192,19 +197,23 @@ class History:
             found.take(event)
         return found
 
+    def compared(self, edges: list[int], events: list[Event]) -> list[Compared]:
+        """Return the comparison of the books of the rows with a recount of the events, by window."""
+        recounted = self.recounter(events).count(edges)
+        stored = (book_of(self.rows.facts(*window)) for window in pairwise(edges))
+        return [compare(by_group(one.entries), other, {}) for one, other in zip(stored, recounted, strict=True)]
+
 
 @pytest.mark.parametrize("seed", range(25))
 def test_a_recount_agrees_to_the_millisecond(seed: int) -> None:
     history = History(seed)
     history.play(150)
-    recounter = history.recounter([*history.events, *history.events[:40]])
     edges = [START_MS, START_MS + 300_000, START_MS + 300_001, history.now_ms]
-    for start_ms, end_ms in pairwise(edges):
-        stored = book_of(history.rows.facts(start_ms, end_ms))
-        recounted = book_of(recounter.facts(start_ms, end_ms))
-        assert differences(stored.entries, recounted.entries) == []
-        assert stored.capacity_ms == recounted.capacity_ms == 4 * (end_ms - start_ms)
-        assert stored.unexplained_ms == recounted.unexplained_ms == 0
+    assert history.compared(edges, [*history.events, *history.events[:40]]) == [Compared()] * 3
+    for (start_ms, end_ms), counted in zip(
+        pairwise(edges), history.recounter(history.events).count(edges), strict=True
+    ):
+        assert sum(counted.values()) == 4 * (end_ms - start_ms)
 
 
 def test_random_histories_have_all_that_is_compared() -> None:
@@ -218,42 +227,98 @@ def test_random_histories_have_all_that_is_compared() -> None:
                     "burn_in", "no_contact"}  # fmt: skip
 
 
-def test_a_lost_event_is_a_difference() -> None:
+@pytest.mark.parametrize("kind", ["attempt.host_clean", "attempt.placed", "node.silent", "gpu.repair"])
+def test_a_lost_event_is_a_difference(kind: str) -> None:
     history = History(3)
     history.play(150)
-    lost = next(event for event in history.events if event.kind == "attempt.host_clean")
-    recounter = history.recounter([event for event in history.events if event is not lost])
-    window = START_MS, history.now_ms
-    found = differences(book_of(history.rows.facts(*window)).entries, book_of(recounter.facts(*window)).entries)
-    assert lost.subject_id in {one.attempt_id for one in found}
+    lost = next(event for event in history.events if event.kind == kind)
+    (found,) = history.compared([START_MS, history.now_ms], [event for event in history.events if event is not lost])
+    assert found.differences
+    assert found.outside_ms > 0
 
 
-def test_hosts_within_a_gap_are_left_out() -> None:
-    free = Heading("node_a", Account.FREE, "", "", (), "", "")
-    retired = free._replace(account=Account.RETIRED)
-    stored, recounted = [Entry(free, ("GPU-0",), (100,))], [Entry(retired, ("GPU-0",), (100,))]
-    assert differences(stored, recounted) == [
-        Difference("GPU-0", "", "empty", 100, 0),
-        Difference("GPU-0", "", "retired", 0, 100),
-    ]
-    assert differences(stored, recounted, excluded={"node_a"}) == []
+def test_the_events_that_decide_are_named() -> None:
+    recounter = Recounter([Enrolled("GPU-0", "node_a", 0), Enrolled("GPU-1", "node_a", 0)])
+    for event in (
+        Event("1", "node.live", 0, "node_a", {}),
+        Event("2", "gpu.healthy", 1, "GPU-0", {}),
+        Event("3", "gpu.healthy", 1, "GPU-1", {}),
+        Event("4", "gpu.suspect", 2, "GPU-0", {}),
+        Event("5", "attempt.placed", 10, "attempt_a", {"job_id": "job_a", "nodes": {"node_a": ["GPU-0"]}}),
+        Event("6", "attempt.placed", 10, "attempt_b", {"job_id": "job_a", "nodes": {"node_a": ["GPU-1"]}}),
+        Event("7", "gpu.healthy", 30, "GPU-0", {}),
+    ):
+        recounter.take(event)
+    assert [each.event_id for each in recounter.deciding("GPU-0", 5, 20)] == ["1", "4", "5"]
+
+
+def test_a_difference_within_a_gap_is_counted_apart_and_a_longer_one_is_not_explained_by_it() -> None:
+    stored, recounted = {Key("GPU-0", "", "empty"): 100}, {Key("GPU-0", "", "retired"): 100}
+    both = [Difference("GPU-0", "", "empty", 100, 0), Difference("GPU-0", "", "retired", 0, 100)]
+    assert compare(stored, recounted, {}) == Compared(both, outside_ms=100)
+    assert compare(stored, recounted, {"GPU-0": 100}) == Compared(in_gaps=1, in_gaps_ms=100)
+    assert compare(stored, recounted, {"GPU-0": 99}) == Compared(both, outside_ms=1, in_gaps=1, in_gaps_ms=99)
+    assert compare({}, recounted, {}) == Compared(both[1:], outside_ms=100), "time that only one of them has"
+
+
+PLACED = Event("2", "attempt.placed", 10, "attempt_a", {"job_id": "job_a", "nodes": {"node_a": ["GPU-0"]}})
+ENDED = Event("3", "attempt.ended", 50, "attempt_a", {"cause": "node_lost"})
+RELEASED = Event("4", "allocation.released", 80, "allocation_a", {"attempt_id": "attempt_a"})
 
 
 def test_a_part_cleaned_by_a_reboot_counts_until_the_allocation_is_released() -> None:
-    """There is no event of when its host was proved clean."""
+    """An earlier release emitted no event of it."""
     recounter = Recounter([Enrolled("GPU-0", "node_a", 0)])
-    for event in (
-        Event("1", "gpu.healthy", 0, "GPU-0", {"cause": "burned_in"}),
-        Event("2", "attempt.placed", 10, "attempt_a", {"job_id": "job_a", "nodes": {"node_a": ["GPU-0"]}}),
-        Event("3", "attempt.ended", 50, "attempt_a", {"cause": "node_lost"}),
-        Event("4", "allocation.released", 80, "allocation_a", {"attempt_id": "attempt_a"}),
-    ):
+    for event in (Event("1", "gpu.healthy", 0, "GPU-0", {"cause": "burned_in"}), PLACED, ENDED, RELEASED):
         recounter.take(event)
-    assert by_group(book_of(recounter.facts(0, 100)).entries) == {
+    assert next(recounter.count([0, 100])) == {
         ("GPU-0", "attempt_a", "used"): 40,
         ("GPU-0", "attempt_a", "cleaning"): 30,
         ("GPU-0", "", "empty"): 30,
     }
+
+
+def test_when_one_of_several_parts_without_an_event_was_clean_is_unknown_and_agrees_with_nothing() -> None:
+    nodes = {"node_a": ["GPU-0"], "node_b": ["GPU-1"]}
+    recounter = Recounter([Enrolled("GPU-0", "node_a", 0), Enrolled("GPU-1", "node_b", 0)])
+    for event in (Event("0", "gpu.healthy", 0, "GPU-0", {}), Event("1", "gpu.healthy", 0, "GPU-1", {}),
+                  replace(PLACED, payload={"job_id": "job_a", "nodes": nodes}), ENDED, RELEASED):  # fmt: skip
+        recounter.take(event)
+    (counted,) = recounter.count([0, 100], only="GPU-0")
+    assert counted == {("GPU-0", "attempt_a", "used"): 40, ("GPU-0", "attempt_a", "unknown"): 30,
+                       ("GPU-0", "", "empty"): 30}  # fmt: skip
+    used, cleaning, empty = (Key("GPU-0", "attempt_a", "used"), Key("GPU-0", "attempt_a", "cleaning"),
+                             Key("GPU-0", "", "empty"))  # fmt: skip
+    assert compare({used: 40, cleaning: 10, empty: 50}, counted, {}) == Compared(unknown=1, unknown_ms=30)
+    assert compare({used: 50, empty: 50}, counted, {}) == Compared(unknown=1, unknown_ms=30)
+    found = compare({used: 30, cleaning: 30, empty: 40}, counted, {})
+    assert (found.outside_ms, found.unknown_ms) == (10, 30), "the attempt had it for 40 ms at least"
+
+
+def test_an_override_and_a_burn_in_end_with_their_own_events_alone() -> None:
+    def counted(*events: Event) -> dict[Key, int]:
+        recounter = Recounter([Enrolled("GPU-0", "node_a", 0)])
+        for event in (Event("0", "gpu.healthy", 0, "GPU-0", {}), *events):
+            recounter.take(event)
+        return next(recounter.count([0, 100]))
+
+    until = {"override_id": "o", "standing": "QUARANTINED", "until": to_time(60).isoformat()}
+    overridden = Event("1", "gpu.overridden", 10, "GPU-0", until)
+    expired = Event("2", "gpu.override_expired", 70, "GPU-0", {"override_id": "o"})
+    assert counted(overridden) == counted(overridden, expired)
+    assert counted(overridden, expired)[Key("GPU-0", "", "quarantined")] == 50
+    began = Event("1", "gpu.burn_in_began", 10, "GPU-0", {"burn_in_id": "b"})
+    of_an_earlier = Event("2", "gpu.burn_in_passed", 20, "GPU-0", {"burn_in_id": "a"})
+    judged = Event("3", "gpu.burn_in_passed", 30, "GPU-0", {"burn_in_id": "b"})
+    assert counted(began, of_an_earlier)[Key("GPU-0", "", "burn_in")] == 90
+    assert counted(began, of_an_earlier, judged)[Key("GPU-0", "", "burn_in")] == 20, "no later than its verdict"
+
+
+def test_an_enrolment_that_names_its_gpus_needs_no_inventory() -> None:
+    recounter = Recounter()
+    recounter.take(Event("1", "node.enrolled", 10, "node_a", {"gpus": ["GPU-0"]}))
+    recounter.take(Event("2", "node.gpus_added", 30, "node_a", {"gpus": ["GPU-1"]}))
+    assert next(recounter.count([0, 50])) == {("GPU-0", "", "no_contact"): 40, ("GPU-1", "", "no_contact"): 20}
 
 
 def test_every_account_is_verified_by_itself_or_in_a_group() -> None:
