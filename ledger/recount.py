@@ -5,8 +5,8 @@ which events cannot distinguish it (``recount_comparison.GROUPS``):
 
 * of an attempt: for how long it had each GPU, and for how long each was then being cleaned. What it did in that time
   (steps, saves, replays, hangs) is reported by programs and is in no event;
-* of no attempt: each standing, cordons, burn-ins and hosts without contact. Holds, spares and reasons why jobs wait are
-  in no event by GPU, so free GPUs are one group.
+* of no attempt: each standing, cordons, burn-ins and hosts without contact. Holds, spares and why jobs wait are in no
+  event by GPU, so free GPUs are one group.
 
 An event of an enrolment of an earlier release does not name the GPUs: then the inventory says when each came. A part
 that an earlier release found clean by its host's reboot has no event either: when it was clean is UNKNOWN, from the
@@ -27,6 +27,19 @@ from muster.domain.times import to_ms
 MOST_DECIDING: Final = 12
 """Events that are named for a difference: the newest."""
 _ENDS_BURN_IN: Final = frozenset({"given_back", "abandoned", "measured", *BurnInOutcome})
+KINDS: Final = frozenset(
+    {
+        *(f"attempt.{what}" for what in ("placed", "host_exited", "host_clean", "ended")),
+        *(f"allocation.{what}" for what in ("cleaning", "released")),
+        *(f"gpu.{standing.lower()}" for standing in Standing),
+        *(f"gpu.{what}" for what in ("overridden", "override_released", "override_expired")),
+        *(f"gpu.burn_in_{what}" for what in ("began", *sorted(_ENDS_BURN_IN))),
+        *(f"node.{contact.lower()}" for contact in Contact),
+        *(f"node.{what}" for what in ("enrolled", "gpus_added")),
+        *(f"{noun}.{what}" for noun in ("gpu", "node") for what in ("cordoned", "uncordoned")),
+    }
+)
+"""Kinds of the events that a recount takes; others change nothing."""
 _DRAIN: Final = "drain"
 
 
@@ -101,7 +114,7 @@ class _Place:
 class Recounter:
     """Takes all events since the inventory's beginning, in their order, and counts any time up to the last of them.
 
-    Events that it does not know change nothing, and the same event twice counts once.
+    The same event twice counts once.
     """
 
     def __init__(self, inventory: Iterable[Enrolled] = ()) -> None:
@@ -112,14 +125,12 @@ class Recounter:
         self._taken: dict[str, list[Event]] = {}
 
     def take(self, event: Event) -> None:
-        if event.event_id in self._known:
+        if event.event_id in self._known or event.kind not in KINDS:
             return
         self._known.add(event.event_id)
+        self._taken.setdefault(event.subject_id, []).append(event)
         noun, _, what = event.kind.partition(".")
-        takes = _TAKES.get(noun)
-        if takes is not None:
-            self._taken.setdefault(event.subject_id, []).append(event)
-            takes(self, event, what)
+        _TAKES[noun](self, event, what)
 
     def count(self, edges: Sequence[int], *, only: str | None = None) -> Iterator[dict[Key, int]]:
         """Yield the milliseconds between each two neighbours of ``edges``, which ascend. ``only``: one GPU."""
@@ -164,7 +175,6 @@ class Recounter:
     def _spans(self, one: Enrolled, uses: Iterable[Span]) -> Iterator[Span]:
         own, node = self._places.get(one.gpu_uuid, _NOTHING), self._places.get(one.node_id, _NOTHING)
         moves = [(one.from_ms, Standing.UNPROVEN), *own.standings]
-        # Moves that came later in the order of events count after those before, whatever their clocks say.
         for number, (at_ms, standing) in enumerate(moves):
             until_ms = moves[number + 1][0] if number + 1 < len(moves) else FOREVER
             yield Span(max(at_ms, one.from_ms), until_ms, Layer.STANDING, standing, (number, 0))

@@ -204,7 +204,7 @@ def sums(unit: UnitOfWork, query: LedgerQuery) -> LedgerSums:
         ValidationFailedError: the time ends before it begins, or is too long for what only entries have.
     """
     unit.principal.require(Permission.JOB_READ)
-    since, until = _bounds(query.span, unit.now)
+    since, until = hours_in(query.span, unit.now)
     is_by_entry = query.wanted.needs_entries or not _OF_ENTRIES.isdisjoint(query.groups)
     if is_by_entry and until - since > LONGEST:
         words = f"sums by host, job, attempt or GPU are of {LONGEST.days} days at most"
@@ -222,7 +222,7 @@ def sums(unit: UnitOfWork, query: LedgerQuery) -> LedgerSums:
     return LedgerSums(since, until, num_hours, num_open, total_ms, found[: query.limit], len(found) <= query.limit)
 
 
-def _bounds(span: Span, now: datetime) -> tuple[datetime, datetime]:
+def hours_in(span: Span, now: datetime) -> tuple[datetime, datetime]:
     """Return the whole hours that begin in the span; by default the hours of the last day that are over."""
     until = now.replace(minute=0, second=0, microsecond=0) if span.until is None else _next(span.until, HOUR)
     since = max(until, NEVER) - DAY if span.since is None else _next(span.since, HOUR)

@@ -18,7 +18,7 @@ COPY ledger_entries (hour, revision, node_id, account, cause, num_ms, gpus, gpu_
 _READ: Final = text("""
 SELECT node_id, account, coalesce(attempt_id, ''), cause, evidence, model, cohort_key, rack, site, coalesce(job_id, ''),
     coalesce(tenant_id, ''), coalesce(tier, ''), job_class, gpus, gpu_ms
-FROM ledger_entries WHERE hour = :hour
+FROM ledger_entries WHERE hour = :hour AND (CAST(:node_id AS text) IS NULL OR node_id = :node_id)
 """)
 _REMOVE: Final = text("DELETE FROM ledger_entries WHERE hour = :hour")
 _KEYS: Final = "account, cause, tenant_id, tier, job_class, model, cohort_key, rack, site"
@@ -62,9 +62,9 @@ def add_entries(session: Session, hour: datetime, revision: int, entries: Iterab
             copy.write("".join(begin + _line(entry) for entry in block))
 
 
-def stored_entries(session: Session, hour: datetime) -> Iterator[Entry]:
-    """Yield all entries of an hour, corrections included."""
-    for row in session.execute(_READ, {"hour": hour}):
+def stored_entries(session: Session, hour: datetime, *, node_id: str | None = None) -> Iterator[Entry]:
+    """Yield all entries of an hour, or of one host in it, corrections included."""
+    for row in session.execute(_READ, {"hour": hour, "node_id": node_id}):
         node_id, account, attempt_id, cause, evidence, *rest, gpus, gpu_ms = row
         heading = Heading(node_id, Account(account), attempt_id, cause, tuple(evidence), *rest)
         yield Entry(heading, tuple(gpus), tuple(gpu_ms))

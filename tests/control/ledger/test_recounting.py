@@ -1,0 +1,202 @@
+"""A recount from events agrees with the ledger to the millisecond, finds what was changed, and states its limits."""
+
+import json
+from datetime import timedelta
+
+import pytest
+from sqlalchemy import select, text
+
+from control.core.paging import Span
+from control.core.sequencer import sequence_once
+from control.core.unit_of_work import UnitOfWorkFactory
+from control.fleet import cordons, inventory, overrides
+from control.ledger import read
+from control.ledger.recounting import NotRecounted, Recount, recount
+from muster.db.models import Event
+from muster.domain.errors import ForbiddenError, ValidationFailedError
+from muster.domain.ids import GpuUuid
+from muster.domain.states import Standing
+from tests.control.conftest import SetClock
+from tests.control.ledger.played_hour import FOUR, HOUR_MS, PlayedHour
+from tests.fleet_factory import OPERATOR
+
+FIVE = FOUR + timedelta(hours=1)
+SIX = FOUR + timedelta(hours=2)
+HOUR_FOUR = Span(FOUR, FIVE)
+
+
+@pytest.fixture
+def played(units: UnitOfWorkFactory, clock: SetClock) -> PlayedHour:
+    return PlayedHour(units, clock)
+
+
+def recounted(played: PlayedHour, span: Span = HOUR_FOUR, **how: object) -> Recount:
+    with played.units.begin(OPERATOR, read.READ, dry_run=True, is_one_snapshot=True) as unit:
+        return recount(unit, span, **how)  # type: ignore[arg-type]  # as each test names it
+
+
+def played_an_hour(played: PlayedHour) -> None:
+    """A job from 4:10 to 4:30, a cordon, overrides, a silent host; and the ledger's closing."""
+    first, second = (GpuUuid(f"GPU-alpha-{number}") for number in range(2))
+    played.at(10)
+    played.start()
+    played.at(20)
+    played.step(1, 60.0)
+    played.at(25)
+    with played.units.begin(OPERATOR, cordons.CREATE) as unit:
+        cordon = cordons.create(unit, reason="a cable", gpu_uuid=second, until=FOUR + timedelta(minutes=50))
+    played.at(30)
+    played.end()
+    played.at(31)
+    with played.units.begin(OPERATOR, inventory.OVERRIDE) as unit:
+        overrides.override(unit, first, Standing.QUARANTINED, until=FOUR + timedelta(minutes=40), reason="heat")
+    played.at(36)
+    with played.units.begin(OPERATOR, overrides.RELEASE) as unit:
+        overrides.release(unit, first, reason="cooler")
+    played.at(38)
+    with played.units.begin(OPERATOR, cordons.RELEASE) as unit:
+        cordons.release(unit, cordon.id)
+    played.at(45)
+    played.fleet.reconcile()
+    played.at(55)
+    played.host.beat()
+    played.at(66)
+    played.host.beat()
+    played.keep()
+
+
+def drop_events(played: PlayedHour, which: str) -> None:
+    with played.units.engine.begin() as connection:
+        assert connection.execute(text(f"DELETE FROM events WHERE {which}")).rowcount  # noqa: S608  # words of ours
+
+
+def test_a_recount_agrees_to_the_millisecond(played: PlayedHour) -> None:
+    played_an_hour(played)
+    found = recounted(played)
+    assert found.differences == []
+    assert (found.num_differences, found.difference_ms, found.in_gaps_ms) == (0, 0, 0)
+    assert (found.num_hours, found.num_open_hours, found.num_gpus) == (1, 0, 2)
+    sums = {one.group: (one.stored_ms, one.recounted_ms) for one in found.groups}
+    assert all(stored_ms == recounted_ms for stored_ms, recounted_ms in sums.values())
+    assert sum(stored_ms for stored_ms, _ in sums.values()) == 2 * HOUR_MS
+    assert {"used", "empty", "quarantined", "cordoned", "no_contact"} <= sums.keys()
+    assert sums["used"][0] == 20 * 60_000
+    of_account = {account: ms / 1000 for one in found.groups for account, ms in one.accounts.items()}
+    assert of_account == played.seconds()
+    assert found.not_recounted[NotRecounted.WITHIN_USE] == (None, sums["used"][0])
+
+
+def test_events_without_a_position_count(played: PlayedHour) -> None:
+    played_an_hour(played)
+    before = recounted(played)
+    with played.units.read() as session:
+        assert session.scalar(select(Event.id).where(Event.position.is_(None)).limit(1)) is not None
+    sequence_once(played.units)
+    after = recounted(played)
+    assert (after.groups, after.num_events, after.num_differences) == (before.groups, before.num_events, 0)
+
+
+@pytest.mark.parametrize(
+    ("change", "groups"),
+    [
+        ("account = 'idle'", {"cordoned", "used"}),
+        ("gpu_ms = ARRAY[gpu_ms[1] - 1], num_ms = num_ms - 1", {"cordoned"}),
+        ("gpus = ARRAY['GPU-alpha-0']", {"cordoned"}),
+    ],
+)
+def test_an_entry_that_was_changed_is_found_with_the_events_that_decide(
+    played: PlayedHour, change: str, groups: set[str]
+) -> None:
+    played_an_hour(played)
+    with played.units.engine.begin() as connection:
+        changed = connection.execute(text(f"UPDATE ledger_entries SET {change} WHERE account = 'cordoned'"))  # noqa: S608
+        assert changed.rowcount == 1
+    found = recounted(played)
+    assert found.num_differences == len(found.differences) > 0
+    assert found.difference_ms > 0
+    assert {one.hour for one in found.differences} == {FOUR}
+    assert groups <= {one.difference.group for one in found.differences}
+    own = [one for one in found.differences if one.difference.gpu_uuid == "GPU-alpha-1"]
+    assert {"gpu.cordoned", "gpu.uncordoned"} <= {event.kind for event in own[0].events}
+    assert recounted(played, limit=1).differences == found.differences[:1]
+    assert recounted(played, limit=1).num_differences == found.num_differences
+    assert recounted(played, gpu="GPU-alpha-1").differences == own
+
+
+def test_an_event_that_was_lost_is_a_difference(played: PlayedHour) -> None:
+    played_an_hour(played)
+    drop_events(played, "kind = 'gpu.override_released'")
+    found = recounted(played)
+    assert found.difference_ms == 4 * 60_000
+    assert {one.difference.group for one in found.differences} == {"unproven", "quarantined"}
+
+
+def test_a_difference_within_a_gap_is_counted_apart(played: PlayedHour) -> None:
+    played_an_hour(played)
+    gaps = {"nodes": {played.fleet.node_id: [[0, 180_000], [120_000, 240_000]]}}
+    drop_events(played, "kind = 'gpu.override_released'")
+    with played.units.engine.begin() as connection:
+        connection.execute(
+            text("UPDATE ledger_hours SET gaps = CAST(:gaps AS jsonb)").bindparams(gaps=json.dumps(gaps))
+        )
+    found = recounted(played)
+    assert (found.num_differences, found.in_gaps, found.in_gaps_ms) == (0, 1, 240_000)
+
+
+def test_what_stood_before_the_oldest_event_is_taken_from_records(played: PlayedHour) -> None:
+    """A job, a cordon and an override begin before it and end after it."""
+    gpu = GpuUuid("GPU-alpha-1")
+    played.at(10)
+    played.start()
+    played.at(20)
+    with played.units.begin(OPERATOR, cordons.CREATE) as unit:
+        cordon = cordons.create(unit, reason="a cable", gpu_uuid=gpu)
+    with played.units.begin(OPERATOR, inventory.OVERRIDE) as unit:
+        overrides.override(unit, gpu, Standing.QUARANTINED, until=FIVE + timedelta(minutes=20), reason="heat")
+    played.at(45)
+    played.fleet.reconcile()
+    played.at(55)
+    played.host.beat()  # the oldest event that is kept
+    played.at(90)
+    played.end()
+    with played.units.begin(OPERATOR, cordons.RELEASE) as unit:
+        cordons.release(unit, cordon.id)
+    played.at(126)
+    played.host.beat()
+    played.keep()
+    sequence_once(played.units)
+    whole = recounted(played, Span(FIVE, SIX))
+    drop_events(played, f"at < '{FIVE - timedelta(minutes=6)}'")
+    partly = recounted(played, Span(FIVE, SIX))
+    assert (whole.num_differences, partly.num_differences) == (0, 0)
+    assert partly.groups == whole.groups
+    assert {"used", "quarantined", "cordoned", "empty"} <= {one.group for one in partly.groups}
+    assert partly.num_events < whole.num_events
+    with pytest.raises(ValidationFailedError, match=r"2026-11-21T05:00:00.* or later is accepted"):
+        recounted(played, Span(FOUR, SIX))
+
+
+def test_hours_without_entries_are_named_and_not_compared(played: PlayedHour) -> None:
+    played_an_hour(played)
+    found = recounted(played, Span(FOUR, FOUR + timedelta(hours=3)))
+    assert (found.num_hours, found.num_differences) == (1, 0)
+    assert found.not_recounted[NotRecounted.NOT_COMPUTED] == (2, None)
+    with played.units.engine.begin() as connection:
+        connection.execute(text("DELETE FROM ledger_entries"))
+    found = recounted(played)
+    assert (found.num_hours, found.groups, found.num_differences) == (0, [], 0)
+    assert found.not_recounted == {NotRecounted.DROPPED: (1, 2 * HOUR_MS)}
+    assert recounted(played, gpu="GPU-alpha-0").not_recounted == {NotRecounted.DROPPED: (1, HOUR_MS)}
+
+
+def test_what_cannot_be_recounted_is_refused_with_what_is_accepted(played: PlayedHour) -> None:
+    played_an_hour(played)
+    for span, how, match in (
+        (Span(FIVE, FOUR), {}, "before"),
+        (Span(FOUR, FOUR + timedelta(days=32)), {}, "31 days"),
+        (Span(FOUR, FIVE), {"gpu": "GPU-none"}, "no such GPU"),
+    ):
+        with pytest.raises(ValidationFailedError, match=match):
+            recounted(played, span, **how)
+    with pytest.raises(ForbiddenError), played.units.begin(played.fleet.tenant, read.READ, dry_run=True) as unit:
+        recount(unit, Span(FOUR, FIVE))
