@@ -30,6 +30,7 @@ from console.pages import (
     gpus,
     job,
     job_changes,
+    job_debug,
     job_logs,
     job_outputs,
     jobs,
@@ -99,6 +100,7 @@ _PAGE_MODULES: Final = (
     jobs,
     job,
     job_changes,
+    job_debug,
     job_logs,
     job_outputs,
 )

@@ -185,7 +185,7 @@ function optionOf(spec) {
       type: "value", scale: !isBars && !spec.is_stacked, min: spec.bounds?.[0], max: spec.bounds?.[1], interval: spec.bounds ? (spec.bounds[1] - spec.bounds[0]) / 4 : undefined, splitNumber: 3, splitLine: { lineStyle: { color: token("--line") } },
       axisLabel: { color: ink, fontSize: 11, formatter: sayNumber },
     },
-    series: lines.map((line, place) => (isBars ? bars(line) : seriesOf(spec, line, place, place === lines.length - 1))),
+    series: lines.map((line, place) => (isBars ? bars(line, place) : seriesOf(spec, line, place, place === lines.length - 1))),
   };
 }
 
@@ -216,10 +216,10 @@ function seriesOf(spec, line, place, carriesMarks) {
   };
 }
 
-function bars(line) {
+function bars(line, place) {
   return {
     name: line.name, type: "bar", data: line.points.map((point) => point[1]), barMaxWidth: 28,
-    itemStyle: { color: token("--accent"), borderRadius: [3, 3, 0, 0] },
+    itemStyle: { color: token(HUES[place % HUES.length]), borderRadius: [3, 3, 0, 0] },
   };
 }
 

@@ -63,7 +63,7 @@ def checkpoints_of(unit: UnitOfWork, job_id: JobId, *, newest: int | None = None
 
 _LEAST_STEPS: Final = 20
 """With fewer a spread of step times states nothing."""
-_LEAST_S, _MOST_S = 1e-6, 1e7
+LEAST_STEP_S, MOST_STEP_S = 1e-6, 1e7
 """Other steps are no times that classes could divide: a program may report any number."""
 CHECKPOINT_SORTS: Final = by_time(
     SortKey(Checkpoint.step, attrgetter("step"), number_in),
@@ -188,7 +188,7 @@ def step_times_of(unit: UnitOfWork, job_id: JobId, *, newest: int = 5_000, class
     The first step of an attempt is left out: it includes compiling and the first batch.
     """
     attempt_id = _newest_with_steps(unit, row_of(unit, job_id).id)
-    own = (TrainingStep.attempt_id == attempt_id, TrainingStep.step_s.between(_LEAST_S, _MOST_S))
+    own = (TrainingStep.attempt_id == attempt_id, TrainingStep.step_s.between(LEAST_STEP_S, MOST_STEP_S))
     first = select(func.min(TrainingStep.step)).where(TrainingStep.attempt_id == attempt_id).scalar_subquery()
     query = select(TrainingStep.step_s).where(*own, TrainingStep.step > first).order_by(TrainingStep.step.desc())
     seconds = np.array(unit.session.scalars(query.limit(newest)).all(), dtype=float)

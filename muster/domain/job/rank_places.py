@@ -10,9 +10,15 @@ def places_of(reported: Mapping[int, str | None], degrees: Mapping[str, Any] | N
     ``reported``: rank → place, as its program reports it; None: it does not. Then the layout of the job counts.
     ``degrees``: ``pp``, ``dp``, ``fsdp`` and ``tp`` of that layout, where ``tp`` varies fastest and ``pp`` slowest.
     """
-    dp, fsdp, tp = (int((degrees or {}).get(name) or 1) for name in ("dp", "fsdp", "tp"))
+    stage_ranks, tp = widths_of(degrees)
 
     def by_layout(rank: int) -> str:
-        return f"{rank // (dp * fsdp * tp)}/{rank % tp}" if degrees else ""
+        return f"{rank // stage_ranks}/{rank % tp}" if degrees else ""
 
     return {rank: place or by_layout(rank) for rank, place in reported.items()}
+
+
+def widths_of(degrees: Mapping[str, Any] | None) -> tuple[int, int]:
+    """Return the number of ranks of one pipeline stage, and of one tensor group."""
+    dp, fsdp, tp = (int((degrees or {}).get(name) or 1) for name in ("dp", "fsdp", "tp"))
+    return dp * fsdp * tp, tp

@@ -1,0 +1,63 @@
+"""Lines that state that memory was short: of a GPU, or of a host."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Final
+
+from sqlalchemy import func, select
+
+from control.core.unit_of_work import UnitOfWork
+from control.core.visibility import may_see
+from muster.db.models import Attempt, LineFindingRow, Node
+from muster.domain.errors import NotFoundError
+from muster.domain.exit.fault_lines import FAULT_LINES, Fault
+from muster.domain.ids import AttemptId, NodeId
+from muster.domain.principals import Permission
+
+PATTERNS: Final = tuple(row.name for row in FAULT_LINES if row.fault is Fault.MEMORY)
+LINES_SHOWN: Final = 50
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryLine:
+    """One line, and how often it came. ``rank``: None: the host's kernel printed it."""
+
+    rank: int | None
+    node_id: NodeId
+    node_name: str
+    pattern: str
+    text: str
+    count: int
+    last_at: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryLines:
+    """``lines``: the newest first. ``num_lines``: of all, with repeats; ``ranks``: that printed one of those shown."""
+
+    lines: Sequence[MemoryLine]
+    num_lines: int
+
+    @property
+    def ranks(self) -> frozenset[int]:
+        return frozenset(line.rank for line in self.lines if line.rank is not None)
+
+
+def memory_lines_of(unit: UnitOfWork, attempt_id: AttemptId) -> MemoryLines:
+    """Return the lines about short memory of a visible attempt.
+
+    Raises:
+        NotFoundError: there is no such attempt, or the caller may not see it.
+    """
+    unit.principal.require(Permission.LOG_READ)  # lines are a tenant's as its output is
+    tenant_id = unit.session.scalar(select(Attempt.tenant_id).where(Attempt.id == attempt_id))
+    if tenant_id is None or not may_see(unit.principal, tenant_id):
+        raise NotFoundError
+    own = (LineFindingRow.attempt_id == attempt_id, LineFindingRow.pattern.in_(PATTERNS))
+    row = LineFindingRow
+    columns = (row.rank, row.node_id, Node.name, row.pattern, row.text, row.count, row.last_at)
+    newest = select(*columns).join(Node, Node.id == row.node_id).where(*own)
+    newest = newest.order_by(row.last_at.desc(), row.node_id, row.key).limit(LINES_SHOWN)
+    num_lines = unit.session.scalar(select(func.sum(row.count)).where(*own)) or 0
+    return MemoryLines([MemoryLine(*found) for found in unit.session.execute(newest)], int(num_lines))

@@ -1,0 +1,158 @@
+"""The debug page of a job: slow ranks with their place, histograms, the table by rank, short memory, and no reports."""
+
+import csv
+import io
+import re
+from typing import Any
+
+from sqlalchemy import text
+
+from control.hosts import protocol
+from control.jobs import jobs
+from muster.db.models import LineFindingRow, TrainingRank
+from muster.domain.exit.fault_lines import Role
+from tests.console.conftest import Console
+from tests.console.played_job import SUCCESS, PlayedJob, played_job, struck
+
+MANY = text(
+    """
+    INSERT INTO training_ranks (attempt_id, rank, tenant_id, node_id, step_s, updated_at, pace)
+    SELECT :attempt_id, rank, :tenant_id, 'n', 0.75, now(), jsonb_build_object('own_s', 0.5 + rank * 0.0001)
+    FROM generate_series(0, 119) AS made (rank)
+    """
+)
+
+
+def running(seen: Console) -> PlayedJob:
+    job = played_job(seen)
+    job.start()
+    return job
+
+
+def add_rank(job: PlayedJob, rank: int, *, steps_s: tuple[float, ...] = (), **pace: Any) -> None:
+    """A rank of the newest attempt. ``steps_s``: of the steps that are kept of it."""
+    points = [[number + 1, 1.0, step_s] for number, step_s in enumerate(steps_s)]
+    with job.seen.units.begin(job.seen.fleet.tenant, jobs.READ, quiet=True) as unit:
+        own: dict[str, Any] = {"attempt_id": job.newest.attempt.id, "tenant_id": job.seen.fleet.tenant_id}
+        own |= {"node_id": job.host.node_id, "updated_at": unit.now, "pace": pace or None, "world_size": 4}
+        history = {"stride": 1, "points": points} if points else None
+        unit.session.add(TrainingRank(**own, rank=rank, step=60, step_s=0.75, history=history))
+
+
+def page_of(job: PlayedJob, query: str = "", actor: str = "tenant_member") -> str:
+    return job.seen.text(f"/console/jobs/{job.job_id}/debug{query}", actor)
+
+
+def ranks_in(page: str) -> list[str]:
+    return re.findall(r'<th scope="row">(\d+) <small>', page)
+
+
+def test_the_slow_rank_is_named_with_its_host_and_gpu_against_ranks_of_equal_work(seen: Console) -> None:
+    job = running(seen)
+    for rank in range(4):
+        add_rank(job, rank, own_s=0.75 if rank == 1 else 0.5, wait_s=0.0, collective_s=0.1, memory_mib=40960)
+    page = page_of(job)
+    assert "Rank 1 on " in page
+    assert re.search(r"Rank 1 on \w+, GPU 1 : own compute 750 ms a step, 1\.50 × the median", page)
+    assert "40 GiB 50% of its GPU" in page
+    assert "Debug: rank by rank" in seen.text(f"/console/jobs/{job.job_id}", "tenant_member")
+    add_rank(job, 4, own_s=5.0, place="1/0")
+    assert "Rank 4 on" not in page_of(job), "no other rank has equal work"
+
+
+def test_ranks_are_sorted_by_the_server_and_paged(seen: Console) -> None:
+    job = running(seen)
+    with seen.units.begin(seen.fleet.tenant, jobs.READ, quiet=True) as unit:
+        unit.session.execute(MANY, {"attempt_id": job.newest.attempt.id, "tenant_id": seen.fleet.tenant_id})
+    found: list[str] = []
+    for order, expected in (("desc", range(119, -1, -1)), ("asc", range(120))):
+        address, found = f"/console/jobs/{job.job_id}/debug?sort=own_ratio&order={order}", []
+        while address:
+            page = seen.get(address, "tenant_member").text
+            found += ranks_in(page)
+            older = re.search(r'href="([^"]*cursor=[^"]*)#ranks-title"', page)
+            address = older.group(1).replace("&amp;", "&") if older else ""
+        assert found == [str(rank) for rank in expected]
+    assert len(ranks_in(seen.get(f"/console/jobs/{job.job_id}/debug").text)) == 50
+    assert seen.get(f"/console/jobs/{job.job_id}/debug?sort=colour").status_code == 422
+    assert seen.get(f"/console/jobs/{job.job_id}/debug?cursor=made-up").status_code in {400, 422}
+
+
+def test_the_histogram_has_the_steps_of_all_ranks_and_of_one(seen: Console) -> None:
+    job = running(seen)
+    for rank in range(4):
+        add_rank(job, rank, steps_s=(60.0, *(0.25,) * 9, 0.25 if rank else 8.0), collective_s=0.1 * rank)
+    where = f"/console/jobs/{job.job_id}/debug.json"
+    charts = {chart["title"]: chart for chart in seen.get(f"{where}?rank=0", "tenant_member").json()["charts"]}
+    everybody, zero = charts["Step time"]["lines"]
+    assert (everybody["name"], zero["name"]) == ("all ranks", "rank 0")
+    assert [everybody["points"][0][1], everybody["points"][-1][1]] == [97.5, 2.5], "shares of 40 steps"
+    assert [zero["points"][0][1], zero["points"][-1][1]] == [90.0, 10.0]
+    assert "grow by a factor" in charts["Step time"]["note"]
+    begins = [point[0] for point in everybody["points"]]
+    assert begins[0] == 250.0
+    assert begins[2] / begins[1] > 1.1, "the classes grow"
+    collective = charts["Collectives a step"]
+    assert sum(number for _, number in collective["lines"][0]["points"]) == 4
+    assert "p50 150 ms" in collective["note"]
+    assert "Of rank 9 no step is known." in seen.get(f"{where}?rank=9").json()["charts"][0]["note"]
+
+
+def test_the_csv_has_each_rank_and_figure(seen: Console) -> None:
+    job = running(seen)
+    add_rank(job, 0, own_s=0.5, data_s=0.25, forward_s=0.25, samples=640, samples_per_step=8, tokens_per_s=100.0)
+    add_rank(job, 1)
+    answer = seen.get(f"/console/jobs/{job.job_id}/debug.csv", "tenant_member")
+    zero, one = csv.DictReader(io.StringIO(answer.text))
+    assert (zero["rank"], zero["samples"], zero["samples_per_s"]) == ("0", "640.0", "16.0")
+    assert zero["gpu_uuid"] == job.newest.hosts[0].gpus[0]
+    assert (one["rank"], one["own_s"]) == ("1", "")
+    assert "attempt-1-ranks.csv" in answer.headers["content-disposition"]
+
+
+def test_numbers_that_no_rank_can_have_break_no_page(seen: Console) -> None:
+    job = running(seen)
+    for rank, own_s in enumerate((0.0, 5e-324, 1e300, 1e-300, 0.5)):
+        add_rank(job, rank, steps_s=(1.0, own_s), own_s=own_s, data_s=own_s, samples_per_step=1e300, memory_mib=own_s)
+    where = f"/console/jobs/{job.job_id}/debug"
+    for address in (where, f"{where}?sort=memory_mib", f"{where}.json", f"{where}.csv"):
+        assert seen.get(address, "tenant_member").status_code == 200, address
+
+
+def test_each_attempt_is_chosen_by_its_number(seen: Console) -> None:
+    job = struck(seen)
+    assert "Attempt 2" in page_of(job)
+    assert "Attempt 1, last report" in page_of(job, "?attempt=1")
+    assert seen.get(f"/console/jobs/{job.job_id}/debug?attempt=9", "tenant_member").status_code == 404
+    assert seen.get(f"/console/jobs/{job.job_id}/debug", "other_tenant").status_code == 404
+
+
+def test_what_is_missing_is_stated(seen: Console) -> None:
+    job = played_job(seen)
+    assert "It was never placed" in page_of(job)
+    job.start()
+    assert "No rank of attempt 1 has reported yet" in page_of(job)
+    job.trains(1, 30)
+    assert "No rank reports a pace" in page_of(job)
+    job.ends(SUCCESS)
+    other = job.seen.fleet.submit(name="silent", shape={"gpus_per_node": 2})
+    assert "It was never placed" in seen.text(f"/console/jobs/{other}/debug")
+
+
+def test_lines_about_short_memory_are_shown_to_who_may_read_logs(seen: Console) -> None:
+    job = running(seen)
+    add_rank(job, 0, memory_mib=81_000)
+    assert "No line about short memory" in page_of(job)
+    with seen.units.begin(seen.fleet.tenant, protocol.LOGS, quiet=True) as unit:
+        own: dict[str, Any] = {"attempt_id": job.newest.attempt.id, "node_id": job.host.node_id, "role": Role.ROOT}
+        own |= {"host": "", "peer": "", "port": 0, "hca": "", "count": 3}
+        own |= dict.fromkeys(("first_at", "last_at", "received_at"), unit.now)
+        line = "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate <2 GiB>"
+        unit.session.add(LineFindingRow(**own, key="a", pattern="cuda.out_of_memory", rank=0, text=line))
+        unit.session.add(LineFindingRow(**own, key="b", pattern="nccl.ib_flushed", rank=0, text="other"))
+    page = page_of(job)
+    assert "3 times: torch.OutOfMemoryError" in page
+    assert "out of memory" in page
+    assert "<2 GiB>" not in seen.get(f"/console/jobs/{job.job_id}/debug", "tenant_member").text, "it is escaped"
+    assert "3 lines" in page
+    assert "Tried to allocate" not in page_of(job, actor="auditor")
