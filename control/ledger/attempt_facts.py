@@ -56,6 +56,13 @@ _SAVES: Final = f"""
 SELECT attempt_id, {in_ms("created_at")}, {in_ms("committed_at")} FROM checkpoints
 WHERE attempt_id = ANY(:attempts) AND created_at < :until AND committed_at > greatest(created_at, :since)
 """  # noqa: S608  # words of ours
+_RESTORES: Final = f"""
+SELECT subject_id, restored.end_ms - ({_seconds("(payload ->> 'restore_s')::float8")} * 1000)::bigint, restored.end_ms
+FROM events CROSS JOIN LATERAL (
+    SELECT {in_ms("CAST(payload ->> 'restored_at' AS timestamptz)")} AS end_ms
+) AS restored
+WHERE kind = 'attempt.resumed' AND subject_id = ANY(:attempts) AND payload ? 'restored_at'
+"""  # noqa: S608  # words of ours
 _ROLLBACKS: Final = f"""
 SELECT event.subject_id, {in_ms("event.at")}, (event.payload ->> 'from_step')::bigint,
     (event.payload ->> 'step')::bigint, event.payload ->> 'cause',
@@ -137,6 +144,7 @@ def _parts_of(
     found: list[tuple[str, str, Any]] = []
     found += [(own_id, "steps", Steps(*rest)) for own_id, *rest in window.rows(_STEPS, given)]
     found += [(own_id, "saves", Period(*rest)) for own_id, *rest in window.rows(_SAVES, given)]
+    found += [(own_id, "restores", Period(*rest)) for own_id, *rest in window.rows(_RESTORES, given)]
     for own_id, at_ms, from_step, to_step, cause, since_ms, event_id in window.rows(_ROLLBACKS, given):
         rollback = Rollback(at_ms, from_step, to_step, cause, since_ms, (event_id,))
         found.append((own_id, "rollbacks", rollback))

@@ -3,7 +3,7 @@
 A host's lines have effect once: their offset moves in the same transaction. A line that fits nothing is counted.
 """
 
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any, Final
 
 import msgspec
@@ -195,12 +195,22 @@ class _Taker:
     def _note_of_first_rank(self, message: Resumed | ResizeRequested | CheckpointInterval, at: datetime) -> None:
         """Store a report that rank 0 makes for the whole job."""
         if isinstance(message, Resumed):
-            self._checkpoints.note_resumed(message.generation, at)
-            self._report("attempt.resumed", {"step": message.step, "generation": message.generation})
+            self._note_resumed(message, at)
         elif isinstance(message, ResizeRequested):
             self._wanted_nodes = message.num_nodes
         else:
             self._note_interval(message)
+
+    def _note_resumed(self, message: Resumed, at: datetime) -> None:
+        """Store from where the attempt continues, and when its restore began and ended: in its time."""
+        self._checkpoints.note_resumed(message.generation, at)
+        payload: dict[str, Any] = {"step": message.step, "generation": message.generation}
+        since_placed_s = (at - self._loaded.attempt.placed_at).total_seconds()
+        if message.restore_s is not None and since_placed_s > 0:
+            restore_s = min(message.restore_s, since_placed_s)
+            payload |= {"restore_s": restore_s, "restored_at": at.isoformat()}
+            note_late(self._unit, at - timedelta(seconds=restore_s))
+        self._report("attempt.resumed", payload)
 
     def _note_interval(self, message: CheckpointInterval) -> None:
         found = msgspec.structs.asdict(message)

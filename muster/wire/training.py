@@ -207,10 +207,13 @@ class CheckpointInterval(RankMessage, frozen=True, kw_only=True, tag="checkpoint
 
 
 class Resumed(RankMessage, frozen=True, kw_only=True, tag="resumed"):
-    """``generation`` is empty where training began from the start."""
+    """``generation`` is empty where training began from the start. ``restore_s``: how long the restore took, until
+    this report; an older runtime does not report it.
+    """
 
     step: Step
     generation: Text = ""
+    restore_s: Seconds | None = None
 
 
 class Warned(RankMessage, frozen=True, kw_only=True, tag="warning"):

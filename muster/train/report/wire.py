@@ -15,7 +15,7 @@
 | ``checkpoint_pinned`` | generation, is_pinned: its mark in the store was made or removed, as ``pins`` ordered |
 | ``checkpoint_expired`` | generation: removed, since newer ones are whole |
 | ``checkpoint_interval`` | step, interval_s, bound (``none``, ``min``, ``max``, ``save``: see ``interval``) and what it follows from: stall_s, save_s, step_s, mtbf_s, failures_per_gpu_hour, num_gpus; again when it has changed much |
-| ``resumed`` | step, generation (empty: from the start), read_bytes (of files, by this rank), rng: how the ranks came by their random numbers (``rng.policy``) |
+| ``resumed`` | step, generation (empty: from the start), read_bytes (of files, by this rank), rng: how the ranks came by their random numbers (``rng.policy``), restore_s: how long the restore took, until this report; absent from the start |
 | ``resize`` | num_nodes: the program requests that the job continues with so many hosts |
 | ``spike`` | step, what (``loss``, ``grad_norm``), value, usual (the median before), length (spikes in a row), is_shown: it is printed and an event, as the first of a row and the one from which the row is persistent |
 | ``value_fault`` | step, ranks (with a value that is not finite), reason, with the first module if it is known |

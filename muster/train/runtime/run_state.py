@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -70,6 +71,7 @@ class RunState:
 
     def restore(self) -> int:
         """Restore the newest checkpoint and return how many ranks saved it; 0 if there is none."""
+        began_s = time.monotonic()
         about = None if self.checkpoints is None else self.checkpoints.load(self._trained)
         self._samples.take_skipped([] if self.checkpoints is None else self.checkpoints.skipped())
         read_bytes = 0 if self.checkpoints is None else self.checkpoints.read_bytes
@@ -83,7 +85,8 @@ class RunState:
             self.saves.saved_step = about.step
         self._samples.resume(about.position, about.streams)
         name = Generation(about.step, about.fence).name
-        channel.send("resumed", step=self.step, generation=name, read_bytes=read_bytes, rng=rng)
+        restore_s = round(time.monotonic() - began_s, 3)
+        channel.send("resumed", step=self.step, generation=name, read_bytes=read_bytes, rng=rng, restore_s=restore_s)
         return about.world_size
 
     def start_values(self) -> None:

@@ -28,6 +28,7 @@ def resumed(training: Training, place: Path, layout: str, num_ranks: int, num_st
         attempt = training.run(layout, str(num_steps), num_ranks=num_ranks, program=PROGRAM, **variables)
     told = supervisor.received("resumed", step=num_steps - 2)
     assert len(told) == num_ranks, supervisor.received("resumed")
+    assert all(0 < message["restore_s"] < 600 for message in told)
     return sorted((message["read_bytes"] for message in told), reverse=True), attempt
 
 
