@@ -27,7 +27,7 @@ from muster.domain.times import to_ms
 MOST_DECIDING: Final = 12
 """Events that are named for a difference: the newest."""
 _ENDS_BURN_IN: Final = frozenset({"given_back", "abandoned", "measured", *BurnInOutcome})
-KINDS: Final = frozenset(
+RECOUNTED_KINDS: Final = frozenset(
     {
         *(f"attempt.{what}" for what in ("placed", "host_exited", "host_clean", "ended")),
         *(f"allocation.{what}" for what in ("cleaning", "released")),
@@ -125,7 +125,7 @@ class Recounter:
         self._taken: dict[str, list[Event]] = {}
 
     def take(self, event: Event) -> None:
-        if event.event_id in self._known or event.kind not in KINDS:
+        if event.event_id in self._known or event.kind not in RECOUNTED_KINDS:
             return
         self._known.add(event.event_id)
         self._taken.setdefault(event.subject_id, []).append(event)
@@ -135,8 +135,8 @@ class Recounter:
     def count(self, edges: Sequence[int], *, only: str | None = None) -> Iterator[dict[Key, int]]:
         """Yield the milliseconds between each two neighbours of ``edges``, which ascend. ``only``: one GPU."""
         uses = self._uses()
-        own = [one for one in self._inventory.values() if only in {None, one.gpu_uuid}]
-        replays = [(one.gpu_uuid, Replay(self._spans(one, uses.get(one.gpu_uuid, ())))) for one in own]
+        own = {uuid: one for uuid, one in self._inventory.items() if only in {None, uuid}}
+        replays = [(uuid, Replay(self._spans(one, uses.get(uuid, ())))) for uuid, one in own.items()]
         for start_ms, end_ms in pairwise(edges):
             yield {
                 Key(uuid, *owner): num_ms
@@ -255,7 +255,7 @@ class Recounter:
 
 
 def _spans_of_part(attempt_id: str, course: _Course, part: _Part) -> Iterator[Span]:
-    """Yield the time of a host's part: in use until it exited or the attempt ended, then cleaned until it is free."""
+    """Yield a host's part: used until it exited or the attempt ended, then cleaned until it is free."""
     order = (course.placed_ms, course.number)
     ended_ms, clean_ms = end_of(course.ended_ms), part.clean_ms
     if clean_ms is None and course.released_ms is not None:

@@ -1,4 +1,4 @@
-"""Routes of the ledger: GPU time by account and group, its entries with their evidence, and the state of each hour."""
+"""Routes of the ledger: GPU time by account and group, entries with their evidence, the state of hours, a recount."""
 
 from dataclasses import dataclass
 from typing import Annotated, Any
@@ -11,13 +11,14 @@ from api.lists import Cursor, ManyAPage, Moment, OfTenant, PageRequest, Racked, 
 from api.permissions import requires
 from api.reading import PRINTABLE, STORABLE, Limit, reading
 from api.views import time_of
-from control.ledger import read
+from control.ledger import read, recounting
 from control.ledger.entry_orders import ENTRY_SORTS
 from control.ledger.read import GROUPED_BY, LedgerFilter, LedgerGroup, LedgerQuery, LedgerSums
 from ledger.accounts import Account
 from muster.documents import ledger as documents
 from muster.domain.principals import Permission, Principal
 from muster.domain.strict import Name
+from muster.domain.times import to_time
 
 router = APIRouter(tags=["ledger"])
 Reader = Annotated[Principal, requires(Permission.JOB_READ)]
@@ -116,6 +117,83 @@ def list_ledger_hours(
         lambda unit, part: read.list_hours(unit, within.span, part),
         _hour_view,
     )
+
+
+@router.get("/ledger/recount")
+def recount_ledger(
+    request: Request,
+    principal: Annotated[Principal, requires(Permission.METRICS_READ)],
+    since: Moment = None,
+    until: Moment = None,
+    gpu: Id = None,
+    limit: Annotated[int, Query(ge=1, le=1000)] = 20,
+) -> documents.LedgerRecount:
+    """Recount hours of the ledger from events, and return where the two differ, with the events that decide.
+
+    ``since`` and ``until`` are about the beginnings of hours, 31 days at most; by default the last 24 hours that are
+    over. Hours whose events are no longer kept are refused.
+    """
+    span = span_of(since, until)
+    found = reading(
+        dependencies_of(request).units,
+        principal,
+        read.READ,
+        lambda unit: recounting.recount(unit, span, gpu=gpu, limit=limit),
+        is_one_snapshot=True,
+    )
+    return _recount_view(found)
+
+
+def _recount_view(found: recounting.Recount) -> documents.LedgerRecount:
+    return {
+        "since": time_of(found.since),
+        "until": time_of(found.until),
+        "events_since": time_of(found.events_since),
+        "num_events": found.num_events,
+        "num_records": found.num_records,
+        "num_gpus": found.num_gpus,
+        "num_hours": found.num_hours,
+        "num_open_hours": found.num_open_hours,
+        "sums": [
+            {
+                "group": one.group,
+                "accounts": dict(one.accounts),
+                "stored_ms": one.stored_ms,
+                "recounted_ms": one.recounted_ms,
+            }
+            for one in found.groups
+        ],
+        "num_differences": found.num_differences,
+        "difference_ms": found.difference_ms,
+        "differences": [_difference_view(one) for one in found.differences],
+        "num_in_gaps": found.in_gaps,
+        "in_gaps_ms": found.in_gaps_ms,
+        "not_recounted": [
+            {"cause": cause, "num_hours": num_hours, "num_ms": num_ms}
+            for cause, (num_hours, num_ms) in found.not_recounted.items()
+        ],
+    }
+
+
+def _difference_view(found: recounting.GpuDifference) -> documents.LedgerRecountDifference:
+    one = found.difference
+    return {
+        "hour": time_of(found.hour),
+        "gpu_uuid": one.gpu_uuid,
+        "attempt_id": one.attempt_id or None,
+        "group": one.group,
+        "stored_ms": one.stored_ms,
+        "recounted_ms": one.recounted_ms,
+        "events": [
+            {
+                "event_id": event.event_id,
+                "kind": event.kind,
+                "at": time_of(to_time(event.at_ms)),
+                "subject_id": event.subject_id,
+            }
+            for event in found.events
+        ],
+    }
 
 
 def _sums_view(found: LedgerSums) -> documents.LedgerSums:

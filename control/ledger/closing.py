@@ -11,8 +11,8 @@ A worker takes an hour by moving its ``due_at`` on, so that no other one compute
 in one snapshot, and writes in one transaction: entries, facts, the hour and its event. It writes only if the hour is
 still as it took it. A worker that dies leaves an hour that is due again after ``LEASE``.
 
-A closed hour is final once retention drops steps, verdicts, events or entries of its age: what is left of them would
-give other entries. A report about it that comes later changes nothing.
+A closed hour is final once retention drops steps, verdicts, events or entries of its age: the facts that still stand
+would give other entries. A report about it that comes later changes nothing.
 """
 
 from collections.abc import Sequence

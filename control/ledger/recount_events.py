@@ -12,7 +12,7 @@ from sqlalchemy import text
 from sqlalchemy.orm import Session
 
 from control.ledger.reading import Window, in_ms
-from ledger.recount import KINDS, Enrolled, Event
+from ledger.recount import RECOUNTED_KINDS, Enrolled, Event
 from muster.domain.times import to_ms
 
 _OLDEST: Final = text("""
@@ -123,7 +123,7 @@ def records_and_events(
         for table, statement in _RECORDS.items()
         for event in _events(window.rows(statement, given), prefix=f"{table}/")
     ]
-    return records, list(_events(window.rows(_EVENTS, {**given, "kinds": sorted(KINDS)})))
+    return records, list(_events(window.rows(_EVENTS, {**given, "kinds": sorted(RECOUNTED_KINDS)})))
 
 
 def _events(rows: Sequence[Any], prefix: str = "") -> Iterator[Event]:

@@ -69,3 +69,15 @@ class LedgerCalls:
         """List the hours of the ledger, the newest first: whether each is closed, and what it awaits."""
         query = {"since": since, "until": until, "order": order, "limit": limit, "cursor": None}
         return pages("/v1/ledger/hours", documents.LedgerHourPage, documents.LedgerHour, query=query)
+
+    @answered
+    def ledger_recount(
+        self, *, since: str | None = None, until: str | None = None, gpu: str | None = None, limit: int | None = None
+    ) -> Call[documents.LedgerRecount]:
+        """Recount hours of the ledger from events, of all GPUs or of one (a UUID), and return where it differs.
+
+        ``since``, ``until``: of the beginnings of hours (RFC 3339), 31 days at most; by default the last 24 that are
+        over. ``limit``: how many differences are returned.
+        """
+        query = {"since": since, "until": until, "gpu": gpu, "limit": limit}
+        return read("/v1/ledger/recount", documents.LedgerRecount, query=query)

@@ -100,3 +100,74 @@ class LedgerEntry(TypedDict):
 
 class LedgerEntryPage(Page):
     items: list[LedgerEntry]
+
+
+class LedgerRecountSum(TypedDict):
+    """GPU time of one group by both counts.
+
+    ``group``: an account, or `used` or `empty`: accounts that no event distinguishes. ``accounts``: the ledger's
+    milliseconds of each account in it.
+    """
+
+    group: str
+    accounts: dict[str, int]
+    stored_ms: int
+    recounted_ms: int
+
+
+class LedgerRecountEvent(TypedDict):
+    """An event that says what a GPU was. ``event_id``: of an event; `table/id` of a record older than all events."""
+
+    event_id: str
+    kind: str
+    at: str
+    subject_id: str
+
+
+class LedgerRecountDifference(TypedDict):
+    """Time of one GPU in one hour and group that the two counts do not agree on, with the events that decide."""
+
+    hour: str
+    gpu_uuid: str
+    attempt_id: str | None
+    group: str
+    stored_ms: int
+    recounted_ms: int
+    events: list[LedgerRecountEvent]
+
+
+class LedgerNotRecounted(TypedDict):
+    """Time of which events say nothing, or not enough.
+
+    ``cause``: `not_computed` (the ledger has no such hour yet, or it had no GPU), `dropped` (its entries are no longer
+    kept), `lost_end` (no event says when a host of an attempt was clean), `within_use` (which account a used GPU's
+    time was: programs report that), `within_empty` (for what a free GPU was free: no event says it by GPU).
+    ``num_ms``: GPU time in milliseconds; null if it is not known.
+    """
+
+    cause: str
+    num_hours: int | None
+    num_ms: int | None
+
+
+class LedgerRecount(TypedDict):
+    """A recount of the ledger's hours from events, compared with what is stored.
+
+    A difference of a GPU counts as within gaps for at most as long as its host's gaps are in that hour.
+    """
+
+    since: str
+    until: str
+    events_since: str
+    num_events: int
+    num_records: int
+    num_gpus: int
+    num_hours: int
+    num_open_hours: int
+    sums: list[LedgerRecountSum]
+    num_differences: int
+    difference_ms: int
+    differences: list[LedgerRecountDifference]
+    num_in_gaps: int
+    in_gaps_ms: int
+    not_recounted: list[LedgerNotRecounted]

@@ -158,3 +158,32 @@ def test_hours_and_entries_come_page_by_page(api: Api, hours: list[datetime]) ->
 def test_what_makes_no_sense_is_refused(api: Api, path: str) -> None:
     answer = api.client.get(f"/v1/ledger{path}", headers=api.headers("operator"))
     assert answer.status_code == 422, answer.text
+
+
+def test_a_recount_names_gpus_whose_ledger_no_event_explains(api: Api, hours: list[datetime]) -> None:
+    found = answer_of(api, "/recount?since=2026-11-20T04:00:00Z&until=2026-11-20T06:00:00Z&limit=3")
+    assert (found["num_hours"], found["num_differences"], len(found["differences"])) == (2, 8, 3)
+    assert found["difference_ms"] == 2 * 4 * MS
+    first = found["differences"][0]
+    assert (first["gpu_uuid"], first["group"], first["stored_ms"], first["recounted_ms"]) == ("GPU-3", "used", MS, 0)
+    assert {one["group"]: (one["accounts"], one["recounted_ms"]) for one in found["sums"]} == {
+        "used": ({"idle": MS, "lost": MS, "productive": 4 * MS}, 0),
+        "empty": ({"free": 2 * MS}, 0),
+    }
+    assert [one["cause"] for one in found["not_recounted"]] == ["within_use", "within_empty"]
+
+
+@pytest.mark.parametrize(
+    ("query", "field", "code"),
+    [
+        ("since=2026-11-20T04:00:00Z&until=2026-11-19T04:00:00Z", "until", "before_since"),
+        ("since=2026-09-20T04:00:00Z&until=2026-11-20T04:00:00Z", "since", "too_long"),
+        ("since=2026-11-20T04:00:00Z&until=2026-11-20T06:00:00Z&gpu=GPU-none", "gpu", "unknown_gpu"),
+        ("since=yesterday", "since", "no_moment"),
+    ],
+)
+def test_a_recount_refuses_what_it_cannot_do(api: Api, query: str, field: str, code: str) -> None:
+    answer = api.client.get(f"/v1/ledger/recount?{query}", headers=api.headers("operator"))
+    assert answer.status_code == 422, answer.text
+    assert [(each["pointer"], each["code"]) for each in answer.json()["errors"]] == [(field, code)]
+    assert api.client.get("/v1/ledger/recount", headers=api.headers("tenant_admin")).status_code == 403

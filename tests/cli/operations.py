@@ -113,6 +113,7 @@ COMMANDS: Final = {
     "GET /v1/ledger": "ledger show",
     "GET /v1/ledger/entries": "ledger entries",
     "GET /v1/ledger/hours": "ledger hours",
+    "GET /v1/ledger/recount": "ledger recount",
     "GET /v1/bill-keys": "bill keys",
     "GET /v1/statements/{month}": "bill show",
     "GET /v1/statements/{month}/signed": "bill export",

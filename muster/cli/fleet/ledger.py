@@ -6,9 +6,10 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
+from muster.cli.framework.exits import Exit
 from muster.cli.framework.field_help import parameter_help
 from muster.cli.framework.list_options import Limit, TierOption, WithinOptions, bounds
-from muster.cli.framework.moments import MOMENT
+from muster.cli.framework.moments import MOMENT, moment_in
 from muster.cli.framework.names import JobOption, NodeOption, TenantOption, node_named, tenant_named
 from muster.cli.framework.output import Listing, Page, Table, age, reads
 from muster.cli.framework.profile import open_client
@@ -153,6 +154,89 @@ def hours(within: WithinOptions, limit: Limit = 50) -> Listing:
     with open_client(as_operator=True) as client:
         found = list(islice(client.ledger_hours(limit=min(limit, 1000), **within.query()), limit))
     return Listing(found, HOURS, "No hour is computed yet: the first one is, 5 minutes after its end.")
+
+
+RECOUNTED: Final = (
+    Column("GROUP", lambda item: item["group"]),
+    Column("ACCOUNTS", lambda item: ", ".join(item["accounts"]) or "-", is_text=True),
+    Column("LEDGER", lambda item: f"{item['stored_ms'] / 3_600_000:,.2f} h"),
+    Column("EVENTS", lambda item: f"{item['recounted_ms'] / 3_600_000:,.2f} h"),
+    Column("DIFFERENCE", lambda item: _seconds(item["stored_ms"] - item["recounted_ms"])),
+)
+DIFFERENCES: Final = (
+    Column("HOUR", lambda item: item["hour"]),
+    Column("GPU", lambda item: item["gpu_uuid"]),
+    Column("GROUP", lambda item: item["group"]),
+    Column("LEDGER", lambda item: _seconds(item["stored_ms"])),
+    Column("EVENTS", lambda item: _seconds(item["recounted_ms"])),
+    Column("ATTEMPT", lambda item: item["attempt_id"] or "-", only_wide=True),
+    Column("DECIDED BY", lambda item: ", ".join(one["kind"] for one in item["events"]) or "-", is_text=True),
+    Column("EVENTS AT", lambda item: ", ".join(one["at"] for one in item["events"]), is_text=True, only_wide=True),
+    Column(
+        "EVENT IDS", lambda item: ", ".join(one["event_id"] for one in item["events"]), is_text=True, only_wide=True
+    ),
+)
+NOT_RECOUNTED: Final = {
+    "not_computed": "the ledger has not computed them yet, or they had no GPU",
+    "dropped": "their entries are no longer kept",
+    "lost_end": "no event says when a host of an attempt was clean",
+    "within_use": "programs report what used GPUs did: only the sum of each attempt is compared",
+    "within_empty": "no event says for what a free GPU was free: only the sum of each GPU is compared",
+}
+"""Why events say nothing, or not enough."""
+
+
+@reads(app, "recount", example="muster ledger recount --from 2d --until 1d")
+def recount(
+    since: Annotated[
+        str | None, typer.Option("--from", "--since", help=parameter_help("recount_ledger.since", MOMENT))
+    ] = None,
+    until: Annotated[str | None, typer.Option(help=parameter_help("recount_ledger.until", MOMENT))] = None,
+    gpu: Annotated[str | None, typer.Option(help=parameter_help("recount_ledger.gpu"))] = None,
+    limit: Annotated[int, typer.Option(min=1, max=1000, help=parameter_help("recount_ledger.limit"))] = 20,
+) -> Page:
+    """Recount GPU time from events and compare it with the ledger. Exit code 1: they differ outside of gaps."""
+    with open_client(as_operator=True) as client:
+        first = None if since is None else moment_in(since, "--from")
+        last = None if until is None else moment_in(until, "--until")
+        found = client.ledger_recount(since=first, until=last, gpu=gpu, limit=limit)
+    hours_words = f"{found['num_hours']:,} hours of {found['num_gpus']:,} GPUs"
+    words = f"{hours_words} from {found['since']} to {found['until']}, by {found['num_events']:,} events"
+    if found["num_records"]:
+        words += f" and {found['num_records']:,} records from before {found['events_since']}"
+    parts: list[str | Table] = [f"{words}."]
+    if found["num_open_hours"]:
+        parts.append(f"Provisional hours among them: {found['num_open_hours']:,}.")
+    if found["sums"]:
+        parts.append(Table(RECOUNTED, found["sums"], indent=""))
+    parts += [_outcome(found), *map(_not_recounted, found["not_recounted"])]
+    if found["differences"]:
+        parts.append(Table(DIFFERENCES, found["differences"], indent=""))
+    return Page(found, parts, code=Exit.FAILED if found["num_differences"] else Exit.OK)
+
+
+def _outcome(found: Document) -> str:
+    words = (
+        "The ledger and the events agree to the millisecond" if found["num_hours"] else "There is nothing to compare"
+    )
+    if found["num_differences"]:
+        words = f"{found['num_differences']:,} differences of {_seconds(found['difference_ms'])} in all"
+        left_out = found["num_differences"] - len(found["differences"])
+        words += f"; {left_out:,} are not shown: --limit" if left_out else ""
+    if found["num_in_gaps"]:
+        words += f", except for {_seconds(found['in_gaps_ms'])} of {found['num_in_gaps']:,} GPU hours within gaps"
+    return f"{words}."
+
+
+def _not_recounted(item: Document) -> str:
+    hours_words = f"{item['num_hours']:,} hours" if item["num_hours"] is not None else ""
+    time_words = f"{item['num_ms'] / 3_600_000:,.2f} GPU hours" if item["num_ms"] is not None else ""
+    much = " with ".join(filter(None, (hours_words, time_words)))
+    return f"Not recounted: {much}: {NOT_RECOUNTED.get(item['cause'], item['cause'])}."
+
+
+def _seconds(num_ms: int) -> str:
+    return f"{num_ms / 1000:,.3f} s" if num_ms else "-"
 
 
 def _value_of(name: str) -> Any:

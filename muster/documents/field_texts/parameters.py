@@ -128,6 +128,16 @@ PARAMETER_TEXTS: Final[dict[str, str]] = {
     "show_figure.since": "Only what was then or later (RFC 3339); a day before `until` by default, by day 30 days.",
     "show_figure.step": "A point for each hour, or for each day (UTC).",
     "show_figure.until": "Only what was before (RFC 3339); now by default.",
+    "recount_ledger.gpu": "One GPU, by its UUID; by default all.",
+    "recount_ledger.limit": FieldText("How many differences are returned.", option="How many differences are shown."),
+    "recount_ledger.since": FieldText(
+        "The beginning of the first hour (RFC 3339); by default 24 hours before `until`.",
+        option="The beginning of the first hour; by default 24 hours before --until.",
+    ),
+    "recount_ledger.until": FieldText(
+        "The end of the last hour (RFC 3339); by default of the last that is over.",
+        option="The end of the last hour; by default of the last that is over.",
+    ),
     "since": "Only what was then or later (RFC 3339); of what time, the list states.",
     "site": "Only GPU time of hosts of this site.",
     "standing": "Its effective standing; may be repeated.",

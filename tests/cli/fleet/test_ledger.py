@@ -69,3 +69,73 @@ def test_csv_is_for_a_spreadsheet_and_computes_nothing_there(muster: Command) ->
         ("pending", "'=r2", "1800000000"),
     ]
     assert both.returncode == Exit.USAGE
+
+
+RECOUNT: dict[str, Any] = {
+    "since": "2026-11-20T04:00:00Z",
+    "until": "2026-11-21T04:00:00Z",
+    "events_since": "2026-09-01T00:00:00Z",
+    "num_events": 1200,
+    "num_records": 16,
+    "num_gpus": 8,
+    "num_hours": 24,
+    "num_open_hours": 1,
+    "sums": [
+        {"group": "used", "accounts": {"productive": 7_200_000, "idle": 60_000}, "stored_ms": 7_260_000,
+         "recounted_ms": 7_260_000},
+        {"group": "cordoned", "accounts": {"cordoned": 3_600_000}, "stored_ms": 3_600_000, "recounted_ms": 3_599_999},
+    ],
+    "num_differences": 2,
+    "difference_ms": 1,
+    "differences": [
+        {"hour": "2026-11-20T04:00:00Z", "gpu_uuid": "GPU-alpha-0", "attempt_id": None, "group": "cordoned",
+         "stored_ms": 3_600_000, "recounted_ms": 3_599_999, "events": [
+             {"event_id": "event_1", "kind": "gpu.cordoned", "at": "2026-11-20T03:00:00Z", "subject_id": "GPU-alpha-0"}
+         ]},
+    ],
+    "num_in_gaps": 3,
+    "in_gaps_ms": 2_500,
+    "not_recounted": [
+        {"cause": "dropped", "num_hours": 2, "num_ms": 7_200_000},
+        {"cause": "within_use", "num_hours": None, "num_ms": 7_260_000},
+        {"cause": "of_a_later_release", "num_hours": 1, "num_ms": None},
+    ],
+}  # fmt: skip
+AGREES: dict[str, Any] = {**RECOUNT, "num_differences": 0, "difference_ms": 0, "differences": [], "num_in_gaps": 0,
+                          "in_gaps_ms": 0, "sums": [], "not_recounted": []}  # fmt: skip
+
+
+def test_a_recount_shows_differences_with_the_events_that_decide_and_fails(muster: Command) -> None:
+    with serving(lambda *_: Answer(200, RECOUNT)) as server:
+        given = ("--from", "2026-11-20T04:00:00Z", "--gpu", "GPU-1", "--wide")
+        shown = muster.run("ledger", "recount", *given, url=server.url, COLUMNS="200")
+    assert shown.returncode == Exit.FAILED, shown.stderr
+    assert server.requested[0].path == ("/v1/ledger/recount?since=2026-11-20T04%3A00%3A00%2B00%3A00&gpu=GPU-1&limit=20")
+    text = " ".join(shown.stdout.split())
+    assert "24 hours of 8 GPUs" in text
+    assert "1,200 events and 16 records from before 2026-09-01T00:00:00Z" in text
+    assert "cordoned cordoned 1.00 h 1.00 h 0.001 s" in text
+    assert "2 differences of 0.001 s in all; 1 are not shown: --limit, except for 2.500 s of 3 GPU hours" in text
+    assert "2026-11-20T04:00:00Z GPU-alpha-0 cordoned 3,600.000 s 3,599.999 s - gpu.cordoned" in text
+    assert "2026-11-20T03:00:00Z event_1" in text
+    assert "Not recounted: 2 hours with 2.00 GPU hours: their entries are no longer kept." in text
+    assert "Not recounted: 1 hours: of_a_later_release." in text
+
+
+def test_a_recount_without_hours_does_not_say_that_it_agrees(muster: Command) -> None:
+    none = {**AGREES, "num_hours": 0, "not_recounted": [{"cause": "not_computed", "num_hours": 24, "num_ms": None}]}
+    with serving(lambda *_: Answer(200, none)) as server:
+        shown = muster.run("ledger", "recount", url=server.url, COLUMNS="200")
+    assert shown.returncode == 0, shown.stderr
+    assert "There is nothing to compare." in shown.stdout
+    assert "24 hours: the ledger has not computed them yet" in shown.stdout
+
+
+def test_a_recount_that_agrees_succeeds(muster: Command) -> None:
+    with serving(lambda *_: Answer(200, AGREES)) as server:
+        shown = muster.run("ledger", "recount", url=server.url, COLUMNS="200")
+        refused = muster.run("ledger", "recount", "--from", "never", url=server.url)
+    assert shown.returncode == 0, shown.stderr
+    assert "agree to the millisecond." in shown.stdout
+    assert refused.returncode == Exit.USAGE
+    assert "--from" in refused.stderr
