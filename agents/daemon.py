@@ -27,6 +27,7 @@ from agents.dcgm.diagnosing import DcgmDiag
 from agents.host.events import HostPlaces
 from agents.host.inventory import PORTS_FILE
 from agents.host.ports import rdma_ports_under
+from agents.host.throughput import PortMeter
 from agents.identity import (
     EnrolmentClient,
     IdentityError,
@@ -38,9 +39,10 @@ from agents.identity import (
 )
 from agents.inspector import inspector_of
 from agents.kernel_log.log_reading import EARLY_PAUSE_S, EVENT_WAIT_S, LogReading, log_source_of
-from agents.observer import Clocks, Observer
+from agents.observer import Clocks, Observer, ReadPorts
 from agents.pair_probes.worker import HttpPairProbeServer, PairProbeWorker
 from agents.probes.interface import Probe
+from agents.probes.simulated_ports import simulated_ports
 from agents.repairs.actions import AllowedRepairs, Hands
 from agents.repairs.journal import Journal
 from agents.repairs.server import HttpRepairServer
@@ -167,6 +169,14 @@ def _places(agent: AgentProcess) -> HostPlaces | None:
     return HostPlaces(root=agent.host_root, folders=folders, ports_file=file, enrolled_ports=ports)
 
 
+def _ports(agent: AgentProcess) -> ReadPorts:
+    """Return the reader of the host's network ports; where its GPUs are simulated, its ports are too."""
+    if agent.host_root is None:
+        return simulated_ports
+    meter, boottime_ms = PortMeter(agent.host_root / "sys"), agent.clocks.boottime_ms
+    return lambda _checks: meter.read(boottime_ms() / 1000)
+
+
 def _written_to(settings: Settings) -> Iterator[Path]:
     for folder in (settings.state_dir, settings.checkpoints_dir, settings.scratch_dir):
         if folder is not None:
@@ -186,7 +196,14 @@ def _observe(
         wall_ms=clocks.wall_ms,
         rng=rng,
     )
-    observer = Observer(probe, spool, boot_id, clocks=clocks, wake=lambda is_urgent: uplink.wake(is_urgent=is_urgent))
+    observer = Observer(
+        probe,
+        spool,
+        boot_id,
+        clocks=clocks,
+        wake=lambda is_urgent: uplink.wake(is_urgent=is_urgent),
+        ports=_ports(agent),
+    )
     uplink.on_interval = observer.set_interval
     inspector = inspector_of(
         observer,

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Final
 
 import structlog
+from msgspec import UNSET
 
 from agents import host_facts
 from agents.freshness import SignsOfLife
@@ -14,7 +15,7 @@ from agents.reports import Numbering, OpenEvents, events_report, sample_report
 from agents.spool.gaps import SEQ_STEP
 from agents.spool.spool import Spool
 from muster import __version__
-from muster.wire.telemetry import NodeReport
+from muster.wire.telemetry import NodeReport, PortThroughput
 
 INTERVAL_S: Final = 10.0
 MIN_INTERVAL_S: Final = 1.0
@@ -31,17 +32,32 @@ class Clocks:
     wall_ms: Callable[[], int] = host_facts.wall_ms
 
 
+ReadPorts = Callable[[tuple[GpuCheck, ...]], tuple[PortThroughput, ...]]
+"""Function of a sample's checks: simulated ports are as busy as their GPUs."""
+
+
 class Observer:
-    """State of sampler and watcher. ``wake`` notifies the uplink of a waiting report; True: of an event."""
+    """State of sampler and watcher.
+
+    ``wake`` notifies the uplink of a waiting report; True: of an event. ``ports`` reads the host's network ports.
+    """
 
     def __init__(
-        self, probe: Probe, spool: Spool, boot_id: str, *, clocks: Clocks, wake: Callable[[bool], None]
+        self,
+        probe: Probe,
+        spool: Spool,
+        boot_id: str,
+        *,
+        clocks: Clocks,
+        wake: Callable[[bool], None],
+        ports: ReadPorts = lambda _checks: (),
     ) -> None:
         self._probe = probe
         self._spool = spool
         self._boot_id = boot_id
         self._clocks = clocks
         self._wake = wake
+        self._ports = ports
         self._lock = threading.Lock()
         self._numbering = Numbering(spool.newest_seq(boot_id), SEQ_STEP)
         self._open_events = OpenEvents()
@@ -80,7 +96,7 @@ class Observer:
         self.on_checks(checks)
         for group, age_s in self._probe.ages_s().items():
             self.signs.saw(group, age_s)
-        node = self._node_report()
+        node = self._node_report(self._ports(checks))
         with self._lock:
             report = sample_report(
                 checks,
@@ -148,7 +164,7 @@ class Observer:
         self.num_gpus = sum(1 for check in checks if not check.is_lost)
         return checks
 
-    def _node_report(self) -> NodeReport:
+    def _node_report(self, ports: tuple[PortThroughput, ...]) -> NodeReport:
         state = self._spool.state()
         return NodeReport(
             cpu_percent=host_facts.cpu_percent(),
@@ -158,4 +174,5 @@ class Observer:
             driver_version=(self._driver_version or "")[:128],
             spool_reports=state.num_reports,
             spool_bytes=state.num_bytes,
+            port_throughput=ports or UNSET,
         )

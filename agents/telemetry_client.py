@@ -27,9 +27,10 @@ MAX_RETRY_AFTER_S: Final = 600.0
 KEEP_ALIVE_S: Final = 50.0
 """More than a few intervals, so that no report needs a handshake; less than the server's own 60 s."""
 
-NEWER_FIELDS: Final = (("is_late", "latency_ms", "ages_s"), ("from_dcgm",))
+NEWER_FIELDS: Final = (("port_throughput",), ("is_late", "latency_ms", "ages_s"), ("from_dcgm",))
 """Fields that a server of an earlier release refuses, the newest first. A server that refuses one of a group
 knows no newer group."""
+_WITHOUT_PORTS: Final = 1
 PLAIN_FOR_S: Final = 3_600.0
 _UPGRADE: Final = "Upgrade the control plane before its hosts."
 _log = structlog.get_logger(__name__)
@@ -167,10 +168,15 @@ def without_newer_fields(content: bytes, num_left_out: int) -> bytes:
     if not any(name.encode() in content for name in left_out):
         return content
     report = msgspec.json.decode(content, type=Report)
-    gpus = tuple(msgspec.structs.replace(gpu, is_late=False, latency_ms=None, ages_s={}) for gpu in report.gpus)
+    if report.node is not None:
+        report = msgspec.structs.replace(report, node=msgspec.structs.replace(report.node, port_throughput=UNSET))
+    if num_left_out > _WITHOUT_PORTS:
+        gpus = tuple(msgspec.structs.replace(gpu, is_late=False, latency_ms=None, ages_s={}) for gpu in report.gpus)
+        report = msgspec.structs.replace(report, gpus=gpus, ages_s=UNSET)
     if num_left_out == len(NEWER_FIELDS):
-        gpus = tuple(msgspec.structs.replace(gpu, from_dcgm=()) for gpu in gpus)
-    return msgspec.json.encode(msgspec.structs.replace(report, gpus=gpus, ages_s=UNSET))
+        gpus = tuple(msgspec.structs.replace(gpu, from_dcgm=()) for gpu in report.gpus)
+        report = msgspec.structs.replace(report, gpus=gpus)
+    return msgspec.json.encode(report)
 
 
 def in_earlier_schema(content: bytes, schema: int) -> bytes:

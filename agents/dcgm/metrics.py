@@ -55,6 +55,8 @@ DCGM_FIELDS: Final[Mapping[str, tuple[str, float]]] = {
     "DCGM_FI_DEV_NVLINK_CRC_FLIT_ERROR_COUNT_TOTAL": ("nvlink_crc_errors", 1),
     "DCGM_FI_DEV_NVLINK_REPLAY_ERROR_COUNT_TOTAL": ("nvlink_replays", 1),
     "DCGM_FI_DEV_NVLINK_RECOVERY_ERROR_COUNT_TOTAL": ("nvlink_recoveries", 1),
+    "DCGM_FI_PROF_NVLINK_TX_BYTES": ("nvlink_sent_bytes_per_s", 1),
+    "DCGM_FI_PROF_NVLINK_RX_BYTES": ("nvlink_received_bytes_per_s", 1),
     TENSOR_ACTIVE: ("tensor_active_percent", 100),
 }
 """DCGM's field → our metric, and the factor from its unit to ours (DCGM reports energy in millijoules, and activity of

@@ -28,13 +28,23 @@ def read_number(path: Path) -> float | None:
     return whole(read_text(path, 64))
 
 
+def read_integer(path: Path) -> int | None:
+    """Return the same number exactly: a counter of bytes soon exceeds 2^53."""
+    return _integer(read_text(path, 64))
+
+
 def whole(text: str | None) -> float | None:
     """Return a number as the kernel writes it: digits alone, with a sign at most."""
+    found = _integer(text)
+    return None if found is None else float(found)
+
+
+def _integer(text: str | None) -> int | None:
     stripped = (text or "").strip()
     digits = stripped.removeprefix("-")
     if not digits.isascii() or not digits.isdecimal() or len(digits) > _MOST_DIGITS:
         return None
-    return float(stripped)
+    return int(stripped)
 
 
 def folders_in(path: Path) -> Iterator[Path]:

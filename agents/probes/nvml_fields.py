@@ -9,6 +9,10 @@ MEMORY_TEMPERATURE: Final = 82
 """NVML_FI_DEV_MEMORY_TEMP, °C."""
 NVLINK_SPEED: Final = 90
 """NVML_FI_DEV_NVLINK_SPEED_MBPS_COMMON: MB/s of an active link."""
+NVLINK_DATA_KIB: Final = (138, 139)
+"""NVML_FI_DEV_NVLINK_THROUGHPUT_DATA_TX and RX, scoped by link: KiB of payload so far."""
+NVLINK_BYTES: Final = (202, 204)
+"""NVML_FI_DEV_NVLINK_COUNT_XMIT_BYTES and RCV_BYTES, scoped by link: bytes so far, from NVLink 5 on."""
 RECOVERY_ACTION: Final = 230
 """NVML_FI_DEV_GET_GPU_RECOVERY_ACTION."""
 PCIE_CORRECTABLE_ERRORS: Final = 173
@@ -43,7 +47,12 @@ def read_fields(nvml: Any, handle: Any, fields: Sequence[Field]) -> list[Any]:
 
 
 def number_of(nvml: Any, field: Any) -> float:
-    """Return the number in one field value.
+    """Return the number in one field value. Raises as ``exact_number_of``."""
+    return float(exact_number_of(nvml, field))
+
+
+def exact_number_of(nvml: Any, field: Any) -> int | float:
+    """Return the number in one field value as the driver has it: counters of bytes exceed 2^53.
 
     Raises NVMLError by its own code, ValueError at a type that we do not know.
     """
@@ -53,4 +62,5 @@ def number_of(nvml: Any, field: Any) -> float:
         raise nvml.NVMLError(field.nvmlReturn)
     if field.valueType >= len(_MEMBERS):
         raise ValueError(f"field {field.fieldId} has the unknown value type {field.valueType}")
-    return float(getattr(field.value, _MEMBERS[field.valueType]))
+    number: int | float = getattr(field.value, _MEMBERS[field.valueType])
+    return number

@@ -16,6 +16,7 @@ from agents.probes.nvml_fields import (
     read_fields,
 )
 from agents.probes.nvml_library import INVALID_ARGUMENT, NOT_SUPPORTED, UNSUPPORTED_CODES
+from agents.probes.nvml_link_bytes import RECEIVED, SENT, LinkBytes, read_link_bytes
 from agents.probes.nvml_sheet import Sheet
 from health.xid.kernel_log import address_of
 
@@ -46,6 +47,7 @@ class LinkMemory:
     """True once any link was up since the agent began."""
     ends: dict[int, str] = field(default_factory=dict)
     """Link → its other end when it was up; read again after the link was down."""
+    bytes: LinkBytes = field(default_factory=LinkBytes)
     down: tuple[int, ...] = ()
     """Links that were down at the newest inspection."""
 
@@ -112,8 +114,8 @@ def _end_of(nvml: Any, handle: Any, link: int) -> str:
         return named
 
 
-def read_links(sheet: Sheet, handle: Any, memory: LinkMemory) -> None:
-    """Write the four NVLink metrics on the sheet."""
+def read_links(sheet: Sheet, handle: Any, memory: LinkMemory, now_s: float) -> None:
+    """Write the NVLink metrics on the sheet. ``now_s``: by a clock that only grows."""
     states: dict[int, bool] = {}
 
     def read_states() -> int:
@@ -121,10 +123,13 @@ def read_links(sheet: Sheet, handle: Any, memory: LinkMemory) -> None:
         return sum(states.values())
 
     sheet.take_one("nvlink_active_links", read_states)
-    for metric in _LINK_COUNTERS:
-        if states:
+    if states:
+        for metric in _LINK_COUNTERS:
             sheet.take_one(metric, _counter_reader(sheet.nvml, handle, metric, list(states), memory))
-        elif "nvlink_active_links" in sheet.unsupported:
+        read_link_bytes(sheet, handle, [link for link, is_up in states.items() if is_up], memory.bytes, now_s)
+        return
+    for metric in (*_LINK_COUNTERS, SENT, RECEIVED):
+        if "nvlink_active_links" in sheet.unsupported:
             sheet.unsupported.add(metric)
         else:
             sheet.faults[metric] = sheet.faults["nvlink_active_links"]

@@ -4,6 +4,7 @@ Names and traps: reference ``gpu-health.md`` §7, checked against nvidia-ml-py 1
 followed by its predecessor.
 """
 
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -129,12 +130,15 @@ NVML_FIELD_OF_METRIC: Final = {"memory_temperature_c": MEMORY_TEMPERATURE, "reco
 
 
 def poll(nvml: Any, handle: Any, links: LinkMemory) -> Polled:
-    """Read every metric of one GPU. Raises GpuLostError at the first call that reports it lost."""
+    """Read every metric of one GPU. Raises GpuLostError at the first call that reports it lost.
+
+    Rates are since the poll before.
+    """
     sheet = Sheet(nvml)
     for reading in NVML_READINGS:
         sheet.take(reading.metrics, partial(reading.read, nvml, handle))
     _read_single_fields(sheet, handle)
-    read_links(sheet, handle, links)
+    read_links(sheet, handle, links, time.monotonic())
     return Polled(
         values=tuple(_as_float(sheet.values.get(metric.name)) for metric in METRICS),
         unsupported=frozenset(sheet.unsupported),

@@ -17,6 +17,10 @@ THERMAL_SLOWDOWN: Final = 0x40
 HARMFUL_CLOCK_BITS: Final = 0x8 | THERMAL_SLOWDOWN | 0x80
 IDLE_CLOCK_BIT: Final = 0x1
 
+_LINK_SHARE: Final = 0.3
+"""Share of its NVLinks' speed that a simulated GPU at full load uses, in each direction."""
+_BYTES_PER_MB: Final = 1_000_000
+
 XID_UNCORRECTED: Final = frozenset({48, 94, 95})
 """Memory errors that the ECC counters show as well."""
 XID_LOST: Final = frozenset({79})
@@ -55,6 +59,7 @@ def healthy_readings(profile: HardwareProfile, load: Load, noise: float) -> dict
     """Return every metric except ``energy_j``. ``noise``: −1 to 1."""
     temperature_c = round(_between(profile.idle_temperature_c, profile.busy_temperature_c, load.warmth) + 1.5 * noise)
     is_busy = load.work > 0.0
+    over_links = round(_LINK_SHARE * load.work * profile.num_nvlinks * profile.nvlink_mb_per_s * _BYTES_PER_MB)
     zeros = (
         "ecc_corrected_volatile",
         "ecc_uncorrected_volatile",
@@ -86,6 +91,8 @@ def healthy_readings(profile: HardwareProfile, load: Load, noise: float) -> dict
         "pcie_generation": profile.pcie_generation if is_busy else 1,
         "pcie_width": 16,
         "nvlink_active_links": profile.num_nvlinks,
+        "nvlink_sent_bytes_per_s": over_links,
+        "nvlink_received_bytes_per_s": over_links,
         **dict.fromkeys(zeros, 0.0),
     }
 

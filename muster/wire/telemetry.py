@@ -18,6 +18,7 @@ TELEMETRY_PROTOCOL: Final = 1
 MAX_GPUS: Final = 72
 MAX_EVENTS: Final = 1_000
 MAX_GROUPS: Final = 32
+MAX_PORTS: Final = 64
 
 Milliseconds = Annotated[int, Meta(ge=0, lt=1 << 47)]
 """Since 1970, UTC."""
@@ -50,8 +51,26 @@ class GpuReport(WireMessage, frozen=True, kw_only=True, omit_defaults=True):
     ages_s: Annotated[Ages, Meta(max_length=MAX_GROUPS)] = field(default_factory=dict)
 
 
+BytesPerSecond = Annotated[float, Meta(ge=0, le=1e13)]
+
+
+class PortThroughput(WireMessage, frozen=True, array_like=True):
+    """Bytes per second through one network port since the report before, and its link's speed, None where unknown.
+
+    An array, since each report has one for each port.
+    """
+
+    port: ShortText
+    sent_bytes_per_s: BytesPerSecond
+    received_bytes_per_s: BytesPerSecond
+    link_gbps: Annotated[float, Meta(gt=0, le=1e5)] | None = None
+
+
 class NodeReport(WireMessage, frozen=True, kw_only=True):
-    """The host's own readings. ``num_gpus``: GPUs that the driver answers for. ``spool_…``: the spool's content."""
+    """The host's own readings. ``num_gpus``: GPUs that the driver answers for. ``spool_…``: the spool's content.
+
+    ``port_throughput``: of ports that are up; omitted where there are none, since an older server does not know it.
+    """
 
     cpu_percent: Annotated[float, Meta(ge=0, le=100)] | None = None
     memory_used_mib: Annotated[float, Meta(ge=0, le=1e12)] | None = None
@@ -60,6 +79,7 @@ class NodeReport(WireMessage, frozen=True, kw_only=True):
     driver_version: ShortText = ""
     spool_reports: Count = 0
     spool_bytes: Count = 0
+    port_throughput: Annotated[tuple[PortThroughput, ...], Meta(max_length=MAX_PORTS)] | UnsetType = UNSET
 
 
 class EventReport(WireMessage, frozen=True, kw_only=True):

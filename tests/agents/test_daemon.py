@@ -14,6 +14,7 @@ from pathlib import Path
 import msgspec
 import psutil
 import pytest
+from msgspec import UNSET
 
 from agents.pair_probes.prober import Measured, probe
 from agents.probes.faults import Fault
@@ -146,6 +147,8 @@ def test_a_sample_comes_at_once_and_sigterm_ends_the_agent_cleanly(server: Serve
         assert report.node is not None
         assert report.node.num_gpus == 2
         assert report.node.driver_version
+        assert report.node.port_throughput is not UNSET
+        assert [port.port for port in report.node.port_throughput] == ["mlx5_0/1", "mlx5_1/1"]
         process.send_signal(signal.SIGTERM)
         assert process.wait(60) == 0, "it waits for nothing, least of all for its next sample after five minutes"
         assert process.stderr is not None

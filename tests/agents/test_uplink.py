@@ -12,6 +12,7 @@ from pathlib import Path
 
 import msgspec
 import pytest
+from msgspec import UNSET
 
 from agents.spool.spool import Spool, SpoolLimits
 from agents.telemetry_client import Later, TelemetryClient
@@ -20,7 +21,7 @@ from agents.uplink import FAILURES_TO_SET_ASIDE, Uplink, UplinkConfig
 from api.telemetry_bodies import read_report
 from muster.domain.gpu.metrics import NUM_METRICS, SCHEMA
 from muster.wire.messages import WireMessage
-from muster.wire.telemetry import EventReport, GapMarker, NodeReport, Report
+from muster.wire.telemetry import EventReport, GapMarker, NodeReport, PortThroughput, Report
 from tests import telemetry_of_0_1_0
 from tests.agents.reports import BOOT, Clock, event, sample
 from tests.recorded_server import Answer, Requested, problem, serving
@@ -402,6 +403,38 @@ def test_an_older_server_is_reported_what_it_takes_without_ages_and_late_marks(
     line.keep(msgspec.structs.replace(plain, seq=32, gpus=gpus, ages_s={}))
     line.turn_until_idle()
     assert len(line.requested) == num_sent + 1, "it is not asked again for an hour"
+
+
+def taken_before_ports(report: Report) -> Answer:
+    """Answer as the release before byte rates: it has schema 2, and refuses a field of the host that it does not know.
+
+    It finds the schema's fault first.
+    """
+    if report.schema > 2:
+        return problem(426, "upgrade_required", spoken=1, schema=2)
+    if report.node is not None and report.node.port_throughput is not UNSET:
+        detail = "Object contains unknown field `port_throughput` - at `$.node`"
+        return problem(422, code="validation_failed", detail=detail)
+    return ACCEPTED
+
+
+def test_a_server_that_knows_no_byte_rates_gets_all_else(line: Line) -> None:
+    line.answer = taken_before_ports
+    ports = (PortThroughput("mlx5_0/1", 5e9, 4e9, 400.0),)
+    kept: list[Report] = []
+    for seq in (16, 32):
+        plain = sample(seq, line.clock.wall_ms())
+        kept.append(plain)
+        assert plain.node is not None
+        line.keep(msgspec.structs.replace(plain, node=msgspec.structs.replace(plain.node, port_throughput=ports)))
+        line.turn_until_idle()
+    sent = [read(asked) for asked in line.requested]
+    seen = [(each.seq, each.schema, each.node is not None and each.node.port_throughput != UNSET) for each in sent]
+    assert seen == [(16, SCHEMA, True), (16, 2, True), (16, 2, False), (32, 2, False)]
+    assert [gpu.values for gpu in sent[-1].gpus] == [gpu.values[:30] for gpu in kept[-1].gpus]
+    assert sent[-1].node == kept[-1].node
+    assert sent[-1].ages_s == kept[-1].ages_s, "only the newest group is left out"
+    assert line.spool.state().num_refused == 0
 
 
 def test_a_spool_that_release_0_1_0_wrote_is_sent_as_its_reports_were_written(line: Line) -> None:

@@ -48,7 +48,18 @@ def test_an_unreadable_value_of_an_earlier_report_is_set_aside_as_of_a_present_o
 
 @pytest.mark.parametrize(
     ("schema", "num_values", "status"),
-    [(1, 29, 200), (1, 28, 422), (1, 30, 422), (2, 29, 422), (2, 30, 200), (0, 29, 426), (3, 31, 426), (-1, 29, 426)],
+    [
+        (1, 29, 200),
+        (1, 28, 422),
+        (1, 30, 422),
+        (2, 29, 422),
+        (2, 30, 200),
+        (3, 30, 422),
+        (3, 32, 200),
+        (0, 29, 426),
+        (4, 33, 426),
+        (-1, 29, 426),
+    ],
 )
 def test_a_report_has_just_as_many_values_as_its_schema_has_metrics(
     api: Api, schema: int, num_values: int, status: int
@@ -57,4 +68,4 @@ def test_a_report_has_just_as_many_values_as_its_schema_has_metrics(
     assert answer.status_code == status, answer.text
     if status == 426:
         assert answer.json()["schema"] == SCHEMA
-        assert "schemas 1 to 2" in answer.json()["detail"]
+        assert "schemas 1 to 3" in answer.json()["detail"]

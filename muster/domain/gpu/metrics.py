@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final, Literal
 
-SCHEMA: Final = 2
+SCHEMA: Final = 3
 
 Kind = Literal["gauge", "counter", "flags"]
 
@@ -58,10 +58,12 @@ METRICS: Final[tuple[Metric, ...]] = (
     Metric("nvlink_replays", "", "counter", "NVLink replays over all links"),
     Metric("nvlink_recoveries", "", "counter", "NVLink recoveries over all links"),
     Metric("tensor_active_percent", "%", "gauge", "share of the last interval in which tensor cores computed"),
+    Metric("nvlink_sent_bytes_per_s", "bytes/s", "gauge", "bytes sent over all NVLinks"),
+    Metric("nvlink_received_bytes_per_s", "bytes/s", "gauge", "bytes received over all NVLinks"),
 )
 
 NUM_METRICS: Final = len(METRICS)
-WIDTHS: Final[Mapping[int, int]] = {1: 29, SCHEMA: NUM_METRICS}
+WIDTHS: Final[Mapping[int, int]] = {1: 29, 2: 30, SCHEMA: NUM_METRICS}
 """Schema → its number of metrics, for each one that this release reads. Release 0.1.0 has schema 1."""
 INDEX: Final = {metric.name: position for position, metric in enumerate(METRICS)}
 """Name → position in a sample's values."""

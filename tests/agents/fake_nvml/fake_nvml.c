@@ -25,6 +25,7 @@ enum {
     PERSISTENCE = 1 << 21, THRESHOLDS = 1 << 22, REMOTE = 1 << 23, FABRIC = 1 << 24, PLACES = 1 << 25,
     DURATIONS = 1 << 26, SYMBOLS = 1 << 27, AER = 1 << 28, GPM = 1 << 29, C2C = 1 << 30,
 };
+static const uint32_t LINK_BYTES = 1u << 31;
 
 typedef struct {
     char uuid[96], name[96], serial[32];
@@ -35,6 +36,7 @@ typedef struct {
     uint64_t held_down_ns[3], correctable_errors, symbol_errors;
     uint64_t ill_link_errors; /* more of each counter, on ill_link alone */
     uint64_t c2c_errors[3];
+    uint64_t link_bytes[2]; /* of each link: sent, received */
     double gpm[6];
     int32_t temperature, margin, memory_temperature;
     uint32_t power_mw, sm_clock, memory_clock, gpu_util, memory_util, num_processes;
@@ -374,11 +376,16 @@ static void field_value(Gpu *gpu, Field *field) {
     else if (field->id == 221) number = gpu->symbol_errors;
     else if (field->id == 220 || field->id == 222) number = field->scope == gpu->ill_link && gpu->ill_ber ? gpu->ill_ber : 0x50f;
     else if (field->id >= 231 && field->id <= 233) number = gpu->c2c_errors[field->id - 231];
+    else if (field->id == 138 || field->id == 139) number = gpu->link_bytes[field->id - 138] / 1024;
+    else if (field->id == 202 || field->id == 204) number = gpu->link_bytes[(field->id - 202) / 2];
     else if (field->id == 173) number = gpu->correctable_errors;
     else if (field->id >= 269 && field->id <= 271) number = gpu->held_down_ns[field->id - 269];
     else field->code = INVALID;
     int is_link_5 = field->id == 208 || field->id == 215 || field->id == 295;
     if (is_link_5 && !(gpu->unsupported & LINK_COUNTERS)) field->code = UNSUPPORTED;
+    int are_bytes_of_link_5 = field->id == 202 || field->id == 204;
+    int are_bytes = are_bytes_of_link_5 || field->id == 138 || field->id == 139;
+    if (are_bytes && (gpu->unsupported & LINK_BYTES || are_bytes_of_link_5 == !(gpu->unsupported & LINK_COUNTERS))) field->code = UNSUPPORTED;
     if (field->type == 0) field->value.d = (double)number;
     else if (field->type == 6) field->value.us = (unsigned short)number;
     else field->value.ull = number;

@@ -43,6 +43,7 @@ class Group(IntFlag):
     AER = 1 << 28
     GPM = 1 << 29
     C2C = 1 << 30
+    LINK_BYTES = 1 << 31
 
 
 class FakeGpu(ctypes.Structure):
@@ -62,6 +63,7 @@ class FakeGpu(ctypes.Structure):
         ("symbol_errors", ctypes.c_uint64),
         ("ill_link_errors", ctypes.c_uint64),
         ("c2c_errors", ctypes.c_uint64 * 3),
+        ("link_bytes", ctypes.c_uint64 * 2),
         ("gpm", ctypes.c_double * 6),
         ("temperature", ctypes.c_int32),
         ("margin", ctypes.c_int32),

@@ -6,12 +6,17 @@ from typing import Any
 
 import pytest
 
+from agents.rates import MIN_WINDOW_S
 from muster.domain.gpu.metrics import FROM_DCGM_ALONE, METRICS
-from tests.agents.fake_nvml.probed_host import DEADLINE_S, Hosts, Libraries, value
+from tests.agents.fake_nvml.probed_host import DEADLINE_S, Hosts, Libraries, ProbedHost, value
 from tests.agents.fake_nvml.state import Group, uuid_of
 from tests.waiting import wait_until
 
 NOT_SUPPORTED, TIMEOUT, DRIVER_NOT_LOADED, NO_PERMISSION, RESET_REQUIRED = 3, 10, 9, 4, 16
+
+
+RATES = ("nvlink_sent_bytes_per_s", "nvlink_received_bytes_per_s")
+UNKNOWN_AT_FIRST = FROM_DCGM_ALONE | set(RATES)
 
 
 def lacking(found: dict[str, Any]) -> set[str]:
@@ -19,7 +24,10 @@ def lacking(found: dict[str, Any]) -> set[str]:
 
 
 def test_a_healthy_gpu_gives_every_metric(hosts: Hosts) -> None:
-    checks = hosts.healthy(num_gpus=8).check()
+    host = hosts.healthy(num_gpus=8)
+    host.check()  # rates are known from the second check on
+    time.sleep(MIN_WINDOW_S)
+    checks = host.check()
     assert [found["gpu_uuid"] for found in checks] == [uuid_of(index) for index in range(8)]
     for found in checks:
         assert found["unsupported"] == []
@@ -240,6 +248,54 @@ def test_newer_links_are_counted_by_their_fields(hosts: Hosts) -> None:
     assert found["unsupported"] == []
 
 
+def rates_after(host: ProbedHost, *, sent: int, received: int) -> tuple[list[float | None], float]:
+    """Return the next check's rates of the first GPU, once each link has moved so many bytes, and the window."""
+    gpu = host.state.gpus[0]
+    begun_s = time.monotonic()
+    time.sleep(MIN_WINDOW_S + 0.1)
+    gpu.link_bytes = (gpu.link_bytes[0] + sent, gpu.link_bytes[1] + received)
+    (found,) = host.check()
+    return [value(found, name) for name in RATES], time.monotonic() - begun_s
+
+
+@pytest.mark.parametrize("unsupported", [0, Group.LINK_COUNTERS], ids=["to_nvlink_4", "from_nvlink_5"])
+def test_bytes_over_links_are_rates_since_the_check_before(hosts: Hosts, unsupported: int) -> None:
+    """A counter is exact beyond 2^53, and what each link has moved before is no rate."""
+    host = hosts.healthy(num_gpus=1)
+    gpu = host.state.gpus[0]
+    gpu.unsupported, gpu.field_type, gpu.link_bytes = unsupported, 3, (1 << 60, 1 << 60)
+    (first,) = host.check()
+    assert [value(first, name) for name in RATES] == [None, None]
+    assert first["unsupported"] == []
+    (sent, received), window_s = rates_after(host, sent=1 << 30, received=1 << 20)
+    assert sent is not None
+    assert received is not None
+    assert 18 * (1 << 30) / (window_s + 0.3) < sent <= 18 * (1 << 30) / MIN_WINDOW_S
+    assert sent / received == pytest.approx(1024)
+
+
+def test_a_link_that_comes_up_or_a_counter_that_was_reset_is_no_rate(hosts: Hosts) -> None:
+    host = hosts.healthy(num_gpus=1)
+    gpu = host.state.gpus[0]
+    gpu.links_up, gpu.field_type, gpu.link_bytes = 17, 3, (1 << 50, 1 << 50)
+    host.check()
+    gpu.links_up = 18
+    (sent, received), _ = rates_after(host, sent=1 << 20, received=0)
+    assert sent is not None
+    assert sent <= 17 * (1 << 20) / MIN_WINDOW_S, "the link that came up has no rate yet"
+    assert received == 0.0
+    assert rates_after(host, sent=-(1 << 40), received=1 << 49)[0] == [None, None], "it fell, and leapt"
+
+
+def test_a_gpu_that_counts_no_bytes_gives_none(hosts: Hosts) -> None:
+    host = hosts.healthy(num_gpus=1)
+    host.state.gpus[0].unsupported = Group.LINK_BYTES
+    host.check()
+    assert rates_after(host, sent=1 << 30, received=0)[0] == [None, None]
+    (found,) = host.check()
+    assert found["unsupported"] == sorted(RATES)
+
+
 def test_a_burn_in_computes_on_a_listed_gpu_by_cuda_and_on_no_other(hosts: Hosts) -> None:
     host = hosts.healthy(num_gpus=1)
     found = host.ask("compute_device", gpu=uuid_of(0))
@@ -253,7 +309,7 @@ def test_only_the_lost_gpu_is_lost(hosts: Hosts) -> None:
     checks = host.check()
     assert [found["is_lost"] for found in checks] == [False, False, True, False]
     assert set(checks[2]["values"]) == {None}
-    assert lacking(checks[3]) == FROM_DCGM_ALONE
+    assert lacking(checks[3]) == UNKNOWN_AT_FIRST
 
 
 def test_loss_and_return_are_reported_once_each(hosts: Hosts) -> None:
@@ -289,7 +345,7 @@ def test_a_gpu_that_hangs_holds_up_no_other(hosts: Hosts) -> None:
     assert [found["is_late"] for found in checks] == [False, True, False]
     assert "no answer" in checks[1]["faults"]["gpu"]
     assert not checks[1]["is_lost"]
-    assert lacking(checks[0]) == FROM_DCGM_ALONE
+    assert lacking(checks[0]) == UNKNOWN_AT_FIRST
 
 
 def test_a_hanging_gpu_is_not_queried_again_until_it_returns(hosts: Hosts) -> None:
@@ -301,7 +357,7 @@ def test_a_hanging_gpu_is_not_queried_again_until_it_returns(hosts: Hosts) -> No
     assert checks[1]["is_late"]
     assert seconds < DEADLINE_S
     wait_until(lambda: not host.check()[1]["is_late"])
-    assert lacking(host.check()[1]) == FROM_DCGM_ALONE
+    assert lacking(host.check()[1]) == UNKNOWN_AT_FIRST
 
 
 def test_a_hanging_gpu_does_not_hold_up_the_end(hosts: Hosts) -> None:
@@ -388,7 +444,7 @@ def test_an_unsupported_reading_costs_no_other(hosts: Hosts) -> None:
     for group in Group:
         host.state.gpus[0].unsupported = group
         (found,) = host.check()
-        assert lacking(found) - FROM_DCGM_ALONE == set(found["unsupported"])
+        assert lacking(found) - UNKNOWN_AT_FIRST == set(found["unsupported"]) - set(RATES)
         assert found["faults"] == {}
 
 

@@ -8,7 +8,7 @@ from sqlalchemy import func, select, update
 from control.telemetry.compaction import compact_once
 from control.telemetry.latest import READ, latest_of
 from muster.db.models import NodeLatest, TelemetryBlock, TelemetryChunk
-from muster.domain.gpu.metrics import METRICS
+from muster.domain.gpu.metrics import METRICS, SCHEMA
 from muster.domain.times import to_time
 from tests import telemetry_of_0_1_0 as earlier
 from tests.control.telemetry.conftest import GPU, Stored
@@ -71,7 +71,7 @@ def test_what_is_stored_by_either_release_is_one_history_before_and_after_compac
     while compact_once(stored.units):
         pass
     assert schemas(stored, TelemetryBlock) == []
-    assert schemas(stored, TelemetryChunk) == [(1, 1), (2, 1)]
+    assert schemas(stored, TelemetryChunk) == [(1, 1), (SCHEMA, 1)]
     assert is_whole()
 
 
@@ -81,7 +81,7 @@ def test_newest_readings_of_release_0_1_0_lack_just_the_newer_metrics(stored: St
         connection.execute(update(NodeLatest).values(gpu_readings=earlier.NEWEST_READINGS))
     with stored.units.begin(OPERATOR, READ, dry_run=True, quiet=True) as unit:
         found = latest_of(unit, GPU)
-    assert found.values == {**OF_ITS_SCHEMA, TENSOR: None}
+    assert found.values == dict.fromkeys(NAMES) | OF_ITS_SCHEMA
 
 
 def test_a_report_on_one_gpu_keeps_the_others_readings_of_release_0_1_0(stored: Stored) -> None:

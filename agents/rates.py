@@ -1,0 +1,41 @@
+"""The rate of a counter of bytes, from two readings of it by a clock that only grows."""
+
+from dataclasses import dataclass
+from typing import Final
+
+MIN_WINDOW_S: Final = 0.9
+"""A shorter window says little: cards and drivers count in steps."""
+MAX_WINDOW_S: Final = 330.0
+"""The longest interval of samples, with its jitter. A mean over more would be no rate of one sample."""
+LEEWAY: Final = 1.25
+"""A rate above so many times the link's speed is no rate: the counter was set, or is of another card."""
+
+
+@dataclass(slots=True)
+class ByteRate:
+    """One counter as last read, and its newest rate."""
+
+    count: int | None = None
+    at_s: float = 0.0
+    rate: float | None = None
+
+    def read(self, count: int | None, now_s: float) -> float | None:
+        """Return bytes per second since the reading before; None where that is unknown.
+
+        It is unknown after the first reading, after a counter that fell (it was reset, or wrapped around), and where
+        the counter could not be read or was not read for long. Right after a reading its rate is returned again.
+        """
+        before, window_s = self.count, now_s - self.at_s
+        grew = None if before is None or count is None or count < before else count - before
+        if grew is not None and window_s < MIN_WINDOW_S:
+            return self.rate
+        self.rate = None if grew is None or window_s > MAX_WINDOW_S else grew / window_s
+        self.count, self.at_s = count, now_s
+        return self.rate
+
+
+def within_link(rate: float | None, link_bytes_per_s: float | None) -> float | None:
+    """Return the rate; None where the link could not carry it. ``link_bytes_per_s`` None: it is not known."""
+    if rate is None or link_bytes_per_s is None or rate <= LEEWAY * link_bytes_per_s:
+        return rate
+    return None
