@@ -16,7 +16,7 @@ from agents.host.files import folders_in, read_integer
 from agents.host.ports import Port, Reader, is_rdma, ports_under
 from agents.probes.deadline import Callers, NoAnswerError
 from agents.rates import ByteRate, within_link
-from muster.wire.telemetry import MAX_PORTS, PortThroughput
+from muster.wire.telemetry import BYTES_PER_GBIT, MAX_PORTS, PortThroughput
 
 _COUNTERS: Final = (
     (("counters/port_xmit_data", "counters/port_rcv_data"), 4),
@@ -26,7 +26,6 @@ _COUNTERS: Final = (
 """Files of (sent, received) below a port or an interface, and the bytes of their unit."""
 _SATURATED: Final = (1 << 32) - 1
 """A counter of InfiniBand with 32 bits stays at its greatest value until it is reset."""
-_BYTES_PER_GBIT: Final = 125_000_000
 
 Counts = dict[str, tuple[int, int]]
 """File → bytes sent and received so far."""
@@ -107,7 +106,7 @@ def _interfaces_of(port: Port) -> Iterator[Path]:
 
 def _throughput(port: Port, counts: Counts, known: _OfPort, now_s: float) -> PortThroughput | None:
     link_gbps = port.state.get("rate_gbps")
-    link_bytes_per_s = None if link_gbps is None else link_gbps * _BYTES_PER_GBIT
+    link_bytes_per_s = None if link_gbps is None else link_gbps * BYTES_PER_GBIT
     known.rates = {file: known.rates.get(file, (ByteRate(), ByteRate())) for file in counts}
     greatest: list[float | None] = [None, None]
     for file, both in counts.items():

@@ -5,12 +5,11 @@ from typing import Final
 
 from agents.probes.interface import GpuCheck
 from muster.domain.gpu.metrics import value_of
-from muster.wire.telemetry import MAX_PORTS, PortThroughput
+from muster.wire.telemetry import BYTES_PER_GBIT, MAX_PORTS, PortThroughput
 
 LINK_GBPS: Final = 400.0
 _SHARE: Final = 0.4
 """Share of its link that a port uses in each direction while its GPU is fully busy."""
-_BYTES_PER_GBIT: Final = 125_000_000
 
 
 def simulated_ports(checks: Iterable[GpuCheck]) -> tuple[PortThroughput, ...]:
@@ -20,7 +19,7 @@ def simulated_ports(checks: Iterable[GpuCheck]) -> tuple[PortThroughput, ...]:
 
 def _port(check: GpuCheck) -> PortThroughput:
     busy = (value_of(check.values, "utilisation_percent") or 0.0) / 100
-    bytes_per_s = round(_SHARE * busy * LINK_GBPS * _BYTES_PER_GBIT)
+    bytes_per_s = round(_SHARE * busy * LINK_GBPS * BYTES_PER_GBIT)
     return PortThroughput(
         port=f"mlx5_{check.index}/1",
         sent_bytes_per_s=bytes_per_s,

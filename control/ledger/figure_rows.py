@@ -3,7 +3,10 @@
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from ledger.figures.sketch import sketch_of
+import numpy as np
+import numpy.typing as npt
+
+from ledger.figures.sketch import LEAST, LOG_GAMMA, ZERO, Sketch, merged, sketch_of
 from muster.domain.ids import TenantId
 
 
@@ -21,6 +24,7 @@ class Part:
     num: int = 0
     total: float = 0.0
     values: list[float] = field(default_factory=list)
+    sketch: Sketch = field(default_factory=Sketch)
 
 
 @dataclass(slots=True)
@@ -46,6 +50,21 @@ class Tally:
         if value is not None:
             known.values.append(value)
 
+    def spread(self, figure: str, part: str, group: Group, values: npt.NDArray[np.float64]) -> None:
+        """Add values of 0 or more to the sketch of a part, many at once."""
+        known = self.parts.setdefault((figure, part, group), Part())
+        known.sketch = merged((known.sketch, sketch_of_array(values)))
+
+
+def sketch_of_array(values: npt.NDArray[np.float64]) -> Sketch:
+    """Return what ``sketch_of`` does, for many values at once."""
+    if not len(values):
+        return Sketch()
+    is_zero = values < LEAST
+    above = np.ceil(np.log(values[~is_zero]) / LOG_GAMMA).astype(np.int64)
+    buckets, counts = np.unique(np.concatenate([np.full(is_zero.sum(), ZERO), above]), return_counts=True)
+    return Sketch(tuple(buckets.tolist()), tuple(counts.tolist()), float(values.min()), float(values.max()))
+
 
 def rows_of(tally: Tally) -> list[dict[str, Any]]:
     """Return a row each part, without its time."""
@@ -56,12 +75,12 @@ def rows_of(tally: Tally) -> list[dict[str, Any]]:
 
 
 def _measured(part: Part) -> dict[str, Any]:
-    sketch = sketch_of(part.values)
+    sketch = merged((sketch_of(part.values), part.sketch))
     return {
         "num": part.num,
         "total": part.total,
-        "least": sketch.least if part.values else None,
-        "most": sketch.most if part.values else None,
+        "least": sketch.least if sketch.counts else None,
+        "most": sketch.most if sketch.counts else None,
         "buckets": list(sketch.buckets),
         "counts": list(sketch.counts),
     }

@@ -1,15 +1,13 @@
-"""Figures from samples of GPUs: an hour's telemetry is read in batches of hosts, and stored in one transaction.
+"""Figures from samples of GPUs and ports: an hour's telemetry is read in batches of hosts, then stored at once.
 
 Reading takes long, so it holds no lock: the process claims the hour for some minutes first. If it dies, another
 process claims the hour after that.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Any, Final
 
-import numpy as np
 import structlog
 from sqlalchemy import func, or_, select, text, update
 from sqlalchemy.orm import Session
@@ -18,12 +16,13 @@ from control.core.unit_of_work import UnitOfWorkFactory, declare_action
 from control.ledger.figure_counts import ASSIGNED
 from control.ledger.figure_hours import discover, drop_facts, due_hours, note_counted, store_facts
 from control.ledger.figure_rows import Group, Tally, rows_of
+from control.ledger.sample_figures import WIDTH, Use, Uses, add_host, metrics_read
 from control.telemetry.codec import CodecError, unpack_block
 from control.telemetry.hours import NodeHour, PackedHour, hour_from_blocks, join_hours, unpack_hour
 from ledger.figures.definitions import Source
 from ledger.figures.hours import CLOSES_AFTER, GPUS_COUNTED_AT, HOUR
 from muster.db.models import FigureHour, Node, TelemetryBlock, TelemetryChunk
-from muster.domain.gpu.metrics import INDEX, WIDTHS
+from muster.domain.gpu.metrics import WIDTHS
 from muster.domain.ids import NodeId, TenantId
 from muster.domain.principals import system_principal
 from muster.domain.residency import SITE_LABEL
@@ -33,29 +32,9 @@ CLAIM: Final = declare_action("figures.claim")
 COUNT: Final = declare_action("figures.count_gpus")
 CLAIMED_FOR: Final = timedelta(minutes=15)
 HOSTS_READ: Final = 200
-_METRIC: Final = INDEX["utilisation_percent"]
-_FIGURE: Final = "gpu_utilisation"
 _PRINCIPAL: Final = system_principal("figures")
 _TURN: Final = text("SELECT pg_advisory_xact_lock(hashtext('muster figures'))")
 _log = structlog.get_logger(__name__)
-
-
-@dataclass(frozen=True, slots=True)
-class Use:
-    """A GPU's assignment to an attempt, in seconds of the hour from ``start`` to ``end``."""
-
-    attempt_id: str
-    start: float
-    end: float
-    group: Group
-
-
-@dataclass(slots=True)
-class Uses:
-    """Assignments by host and GPU, and the sites of hosts."""
-
-    by_gpu: dict[tuple[NodeId, str], list[Use]] = field(default_factory=dict)
-    sites: dict[NodeId, str] = field(default_factory=dict)
 
 
 def count_gpus_once(units: UnitOfWorkFactory) -> bool:
@@ -105,7 +84,7 @@ def read_hour(units: UnitOfWorkFactory, hour: datetime) -> Tally:
         with units.read() as session:
             parts = _parts_of(session, batch, hour)
         for node_id in batch:
-            _add(tally, node_id, join_hours(parts.get(node_id, ()), 1), uses)
+            add_host(tally, node_id, join_hours(parts.get(node_id, ()), WIDTH), uses)
     return tally
 
 
@@ -117,7 +96,7 @@ def _uses_in(session: Session, hour: datetime) -> Uses:
         end = HOUR if row.ended_at is None else row.ended_at - hour
         group = Group(TenantId(row.tenant_id), row.tier, row.job_class, uses.sites.get(row.node_id, ""))
         use = Use(row.attempt_id, (row.placed_at - hour).total_seconds(), end.total_seconds(), group)
-        uses.by_gpu.setdefault((row.node_id, row.gpu_uuid), []).append(use)
+        uses.add(NodeId(row.node_id), row.gpu_uuid, use)
     return uses
 
 
@@ -141,7 +120,7 @@ def _chunks(session: Session, node_ids: Sequence[NodeId], hour: datetime) -> Ite
     for row in session.scalars(rows):
         packed = PackedHour(tuple(row.gpu_uuids), row.seconds, tuple(row.segment_ends), row.content)
         try:
-            yield row.node_id, _of_metric(unpack_hour(packed, row.schema, WIDTHS.get(row.schema, 0)))
+            yield row.node_id, metrics_read(unpack_hour(packed, row.schema, WIDTHS.get(row.schema, 0)))
         except CodecError as error:
             _log.error("telemetry_chunk_unreadable", node_id=row.node_id, hour=hour.isoformat(), fault=str(error))
 
@@ -158,32 +137,10 @@ def _blocks(session: Session, node_ids: Sequence[NodeId], hour: datetime) -> Ite
         except CodecError as error:
             _log.error("telemetry_block_unreadable", node_id=node_id, at=at.isoformat(), fault=str(error))
             continue
-        if block.gpu_uuids:
+        if block.gpu_uuids or block.ports:
             found.setdefault((node_id, schema), []).append((to_ms(at), block))
     for (node_id, schema), blocks in found.items():
-        yield node_id, _of_metric(hour_from_blocks(blocks, WIDTHS[schema]))
-
-
-def _of_metric(whole: NodeHour) -> NodeHour:
-    return NodeHour(whole.gpu_uuids, whole.seconds, whole.values[:, :, [_METRIC]])
-
-
-def _add(tally: Tally, node_id: NodeId, samples: NodeHour, uses: Uses) -> None:
-    """Add the samples of one host's GPUs."""
-    free = Group(site=uses.sites.get(node_id, ""))
-    for uuid, values in zip(samples.gpu_uuids, samples.values[:, :, 0], strict=True):
-        is_free = np.isfinite(values)
-        for use in uses.by_gpu.get((node_id, uuid), ()):
-            is_within = (samples.seconds >= use.start) & (samples.seconds < use.end)
-            own = values[is_within & is_free].astype(np.float64)
-            is_free = is_free & ~is_within
-            if len(own):
-                tally.add(_FIGURE, "assigned", use.group, num=len(own), total=float(own.sum()))
-                mean = float(own.mean())
-                tally.add(_FIGURE, "sustained", use.group, total=mean, value=mean)
-        rest = values[is_free].astype(np.float64)
-        if len(rest):
-            tally.add(_FIGURE, "free", free, num=len(rest), total=float(rest.sum()))
+        yield node_id, metrics_read(hour_from_blocks(blocks, WIDTHS[schema]))
 
 
 def _oldest_sample(units: UnitOfWorkFactory) -> datetime:

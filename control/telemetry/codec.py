@@ -1,13 +1,15 @@
 """Encoding of samples in blocks, chunks and exports: float32, little-endian, in the schema's order; NaN for None.
 
-A block is one report: GPU by GPU, each with every metric. A chunk's segment is one GPU's hour, metric by metric,
-compressed: a metric that does not change costs almost nothing. Counters beyond 2^24 are rounded to 7 digits.
+A block is one report: GPU by GPU, each with every metric; then, where there are any, the host's ports, each with the
+values of ``PORT_VALUES``. A chunk's segment is one GPU's hour, metric by metric, compressed: a metric that does not
+change costs almost nothing. Its last segment, where there is one more, has all ports. Counters beyond 2^24 are rounded
+to 7 digits.
 """
 
 import struct
 import zlib
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 import numpy as np
@@ -18,10 +20,22 @@ from muster.domain.gpu.metrics import WIDTHS, Values
 SECONDS_AN_HOUR: Final = 3_600
 _HEAD: Final = struct.Struct("<HI")
 _SEPARATOR: Final = b"\x1f"
+_MOST_PORT_BYTES: Final = 64 << 20
 _KIND: Final = np.dtype("<f4")
 _SECOND: Final = np.dtype("<u2")
 
 Floats = npt.NDArray[np.float32]
+
+
+PORT_VALUES: Final = ("sent_bytes_per_s", "received_bytes_per_s", "link_bytes_per_s")
+PORT_WIDTH: Final = len(PORT_VALUES)
+Port = tuple[str, float, float, float]
+"""Name, then the values of ``PORT_VALUES``; the link's speed is NaN where it is unknown."""
+
+
+def no_ports(*num_times: int) -> Floats:
+    """Return the values of no port, (ports × times × values), or without times in between."""
+    return np.empty((0, *num_times, PORT_WIDTH), dtype=np.float32)
 
 
 class CodecError(ValueError):
@@ -30,10 +44,12 @@ class CodecError(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """One report's readings: ``values`` has a row a GPU and a column a metric."""
+    """One report's readings: ``values`` has a row a GPU and a column a metric, ``port_values`` a row a port."""
 
     gpu_uuids: tuple[str, ...]
     values: Floats
+    ports: tuple[str, ...] = ()
+    port_values: Floats = field(default_factory=no_ports)
 
 
 def matrix_of(rows: Iterable[Sequence[float | None]]) -> npt.NDArray[np.float64]:
@@ -46,23 +62,45 @@ def values_of(row: "npt.NDArray[np.floating[Any]]") -> Values:
     return tuple(None if value != value else value for value in row.tolist())  # noqa: PLR0124  # only NaN differs from itself
 
 
-def pack_block(gpu_uuids: Sequence[str], values: "npt.NDArray[np.floating[Any]]") -> bytes:
-    names = "\x1f".join(gpu_uuids).encode()
-    return _HEAD.pack(len(gpu_uuids), len(names)) + names + values.astype(_KIND, copy=False).tobytes()
+def pack_block(gpu_uuids: Sequence[str], values: "npt.NDArray[np.floating[Any]]", ports: Sequence[Port] = ()) -> bytes:
+    packed = _head_of(gpu_uuids) + values.astype(_KIND, copy=False).tobytes()
+    if not ports:
+        return packed
+    numbers = struct.pack(f"<{PORT_WIDTH * len(ports)}f", *(number for _, *numbers in ports for number in numbers))
+    return packed + _head_of([name for name, *_ in ports]) + numbers
+
+
+def _head_of(names: Sequence[str]) -> bytes:
+    joined = "\x1f".join(names).encode()
+    return _HEAD.pack(len(names), len(joined)) + joined
 
 
 def unpack_block(content: bytes, schema: int) -> Block:
     """Return the block. Raises ``CodecError`` where it is cut short, or of an unknown schema."""
-    width = _width_of(schema)
-    if len(content) < _HEAD.size:
+    gpu_uuids, values, end = _unpack_rows(content, 0, _width_of(schema))
+    if end == len(content):
+        return Block(gpu_uuids, values)
+    ports, port_values, end = _unpack_rows(content, end, PORT_WIDTH)
+    if end != len(content):
+        raise CodecError(f"a block of {len(content)} bytes is longer than its {len(gpu_uuids)} GPUs and ports")
+    return Block(gpu_uuids, values, ports, port_values)
+
+
+def _unpack_rows(content: bytes, at: int, width: int) -> tuple[tuple[str, ...], Floats, int]:
+    """Return names, a row of values each, and where they end. Raises ``CodecError``."""
+    if len(content) < at + _HEAD.size:
         raise CodecError("a block without its head")
-    num_gpus, names_bytes = _HEAD.unpack_from(content)
-    start = _HEAD.size + names_bytes
-    if len(content) != start + num_gpus * width * _KIND.itemsize:
-        raise CodecError(f"a block of {len(content)} bytes does not hold {num_gpus} GPUs")
-    names = content[_HEAD.size : start].split(_SEPARATOR) if num_gpus else []
-    values = np.frombuffer(content, _KIND, offset=start).reshape(num_gpus, width)
-    return Block(tuple(name.decode() for name in names), values)
+    num_rows, names_bytes = _HEAD.unpack_from(content, at)
+    start = at + _HEAD.size + names_bytes
+    end = start + num_rows * width * _KIND.itemsize
+    names = content[at + _HEAD.size : start].split(_SEPARATOR) if num_rows else []
+    if len(content) < end or len(names) != num_rows:
+        raise CodecError(f"a block of {len(content)} bytes does not hold {num_rows} rows")
+    values = np.frombuffer(content, _KIND, num_rows * width, start).reshape(num_rows, width)
+    try:
+        return tuple(name.decode() for name in names), values, end
+    except UnicodeDecodeError as error:
+        raise CodecError(f"a name that is no text: {error}") from error
 
 
 def pack_segment(values: Floats) -> bytes:
@@ -80,6 +118,24 @@ def unpack_segment(content: bytes, num_times: int, schema: int) -> Floats:
     if len(raw) != size:
         raise CodecError(f"a segment of {len(raw)} bytes; {size} are needed for {num_times} samples")
     return np.frombuffer(raw, _KIND).reshape(_width_of(schema), num_times).T
+
+
+def pack_ports(ports: Sequence[str], values: Floats) -> bytes:
+    """Return the segment of all ports' samples, (ports × times × values)."""
+    by_value = np.ascontiguousarray(values.transpose(0, 2, 1), dtype=_KIND)
+    return zlib.compress(_head_of(ports) + by_value.tobytes(), 1)
+
+
+def unpack_ports(content: bytes, num_times: int) -> tuple[tuple[str, ...], Floats]:
+    """Return ports and their samples, (ports × times × values). Raises ``CodecError``."""
+    try:
+        raw = zlib.decompressobj().decompress(content, _MOST_PORT_BYTES)
+    except zlib.error as error:
+        raise CodecError(f"a damaged segment: {error}") from error
+    ports, values, end = _unpack_rows(raw, 0, PORT_WIDTH * num_times)
+    if end != len(raw):
+        raise CodecError(f"a segment of {len(raw)} bytes is longer than its {len(ports)} ports")
+    return ports, values.reshape(len(ports), PORT_WIDTH, num_times).transpose(0, 2, 1)
 
 
 def pack_seconds(seconds: "npt.NDArray[np.integer[Any]]") -> bytes:

@@ -59,8 +59,8 @@ def _compact(unit: UnitOfWork, node_id: NodeId, hour: datetime) -> None:
         except CodecError as error:
             _log.error("telemetry_block_unreadable", node_id=node_id, at=at.isoformat(), fault=str(error))
     for schema, found in sorted(blocks.items()):
-        fresh = hour_from_blocks([one for one in found if one[1].gpu_uuids], WIDTHS[schema])
-        if fresh.gpu_uuids:
+        fresh = hour_from_blocks([one for one in found if one[1].gpu_uuids or one[1].ports], WIDTHS[schema])
+        if not fresh.is_empty:
             _store(unit, node_id, hour, schema, fresh)
             note_places(unit.session, node_id, fresh.gpu_uuids, hour)
 

@@ -11,11 +11,15 @@ import numpy as np
 import numpy.typing as npt
 
 from control.telemetry.codec import (
+    PORT_WIDTH,
     SECONDS_AN_HOUR,
     Block,
     Floats,
+    no_ports,
+    pack_ports,
     pack_seconds,
     pack_segment,
+    unpack_ports,
     unpack_seconds,
     unpack_segment,
 )
@@ -25,16 +29,25 @@ HOUR_MS = SECONDS_AN_HOUR * 1000
 
 @dataclass(frozen=True, slots=True)
 class NodeHour:
-    """One hour. ``values`` are (GPUs × seconds × metrics); ``seconds`` of the hour grow, ``gpu_uuids`` are sorted."""
+    """One hour. ``values`` are (GPUs × seconds × metrics); ``seconds`` of the hour grow, ``gpu_uuids`` are sorted.
 
-    gpu_uuids: tuple[str, ...]
+    ``port_values`` are (ports × seconds × values), by the same seconds and in the order of ``ports``, which are sorted.
+    """
+
     seconds: npt.NDArray[np.int64]
+    gpu_uuids: tuple[str, ...]
     values: Floats
+    ports: tuple[str, ...]
+    port_values: Floats
+
+    @property
+    def is_empty(self) -> bool:
+        return not self.gpu_uuids and not self.ports
 
 
 @dataclass(frozen=True, slots=True)
 class PackedHour:
-    """An hour as a chunk stores it: a segment a GPU, with their ends in ``segment_ends``."""
+    """An hour as a chunk stores it: a segment a GPU, then one of all ports, with their ends in ``segment_ends``."""
 
     gpu_uuids: tuple[str, ...]
     seconds: bytes
@@ -49,35 +62,54 @@ def hour_of(at_ms: int) -> int:
 
 def hour_from_blocks(blocks: Sequence[tuple[int, Block]], width: int) -> NodeHour:
     """Return the hour of (time in ms, block) pairs, all of one hour."""
-    gpu_uuids = tuple(sorted({uuid for _, block in blocks for uuid in block.gpu_uuids}))
-    places = {uuid: place for place, uuid in enumerate(gpu_uuids)}
     of_block = [at_ms % HOUR_MS // 1000 for at_ms, _ in blocks]
     seconds = np.array(sorted(set(of_block)), dtype=np.int64)
     columns = {int(second): column for column, second in enumerate(seconds)}
-    values = np.full((len(gpu_uuids), len(seconds), width), np.nan, dtype=np.float32)
-    for second, (_, block) in zip(of_block, blocks, strict=True):
-        rows = [places[uuid] for uuid in block.gpu_uuids]
-        column = columns[second]
-        np.fmax.at(values, (rows, column), block.values)
-    return NodeHour(gpu_uuids, seconds, values)
+    places = [columns[second] for second in of_block]
+    gpus = [(place, block.gpu_uuids, block.values) for place, (_, block) in zip(places, blocks, strict=True)]
+    ports = [(place, block.ports, block.port_values) for place, (_, block) in zip(places, blocks, strict=True)]
+    return NodeHour(seconds, *_placed(gpus, len(seconds), width), *_placed(ports, len(seconds), PORT_WIDTH))
+
+
+def _placed(
+    rows: Sequence[tuple[int, tuple[str, ...], Floats]], num_times: int, width: int
+) -> tuple[tuple[str, ...], Floats]:
+    """Return sorted names, and the values of (column, names, a row each)."""
+    found = tuple(sorted({name for _, names, _ in rows for name in names}))
+    places = {name: place for place, name in enumerate(found)}
+    values = np.full((len(found), num_times, width), np.nan, dtype=np.float32)
+    for column, names, own in rows:
+        np.fmax.at(values, ([places[name] for name in names], column), own)
+    return found, values
 
 
 def join_hours(parts: Iterable[NodeHour], width: int) -> NodeHour:
     parts = list(parts)
-    gpu_uuids = tuple(sorted({uuid for part in parts for uuid in part.gpu_uuids}))
     empty = np.zeros(0, dtype=np.int64)
     seconds = np.unique(np.concatenate([empty, *(part.seconds for part in parts)]))
-    values = np.full((len(gpu_uuids), len(seconds), width), np.nan, dtype=np.float32)
-    places = {uuid: place for place, uuid in enumerate(gpu_uuids)}
-    for part in parts:
-        rows = [places[uuid] for uuid in part.gpu_uuids]
-        corner = np.ix_(np.array(rows, dtype=np.int64), np.searchsorted(seconds, part.seconds))
-        values[corner] = np.fmax(values[corner], part.values)
-    return NodeHour(gpu_uuids, seconds, values)
+    columns = [np.searchsorted(seconds, part.seconds) for part in parts]
+    gpus = [(at, part.gpu_uuids, part.values) for at, part in zip(columns, parts, strict=True)]
+    ports = [(at, part.ports, part.port_values) for at, part in zip(columns, parts, strict=True)]
+    return NodeHour(seconds, *_joined(gpus, len(seconds), width), *_joined(ports, len(seconds), PORT_WIDTH))
+
+
+def _joined(
+    parts: Sequence[tuple[npt.NDArray[np.intp], tuple[str, ...], Floats]], num_times: int, width: int
+) -> tuple[tuple[str, ...], Floats]:
+    """Return sorted names, and the joined values of (columns, names, values)."""
+    found = tuple(sorted({name for _, names, _ in parts for name in names}))
+    places = {name: place for place, name in enumerate(found)}
+    values = np.full((len(found), num_times, width), np.nan, dtype=np.float32)
+    for columns, names, own in parts:
+        corner = np.ix_(np.array([places[name] for name in names], dtype=np.int64), columns)
+        values[corner] = np.fmax(values[corner], own)
+    return found, values
 
 
 def pack_hour(hour: NodeHour) -> PackedHour:
     segments = [pack_segment(values) for values in hour.values]
+    if hour.ports:
+        segments.append(pack_ports(hour.ports, hour.port_values))
     ends = np.cumsum([len(segment) for segment in segments], dtype=np.int64).tolist()
     return PackedHour(hour.gpu_uuids, pack_seconds(hour.seconds), tuple(ends), b"".join(segments))
 
@@ -86,9 +118,10 @@ def unpack_hour(packed: PackedHour, schema: int, width: int) -> NodeHour:
     """Return the hour. Raises ``CodecError``."""
     seconds = unpack_seconds(packed.seconds)
     starts = (0, *packed.segment_ends[:-1])
-    segments = [
-        unpack_segment(packed.content[start:end], len(seconds), schema)
-        for start, end in zip(starts, packed.segment_ends, strict=False)
-    ]
+    contents = [packed.content[start:end] for start, end in zip(starts, packed.segment_ends, strict=False)]
+    num_gpus = len(packed.gpu_uuids)
+    segments = [unpack_segment(content, len(seconds), schema) for content in contents[:num_gpus]]
     values = np.stack(segments) if segments else np.empty((0, len(seconds), width), dtype=np.float32)
-    return NodeHour(packed.gpu_uuids, seconds, values)
+    if len(contents) == num_gpus:
+        return NodeHour(seconds, packed.gpu_uuids, values, (), no_ports(len(seconds)))
+    return NodeHour(seconds, packed.gpu_uuids, values, *unpack_ports(contents[num_gpus], len(seconds)))

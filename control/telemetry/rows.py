@@ -1,5 +1,6 @@
 """Rows of a group commit, from fresh reports. Numbers are packed once, for the whole group."""
 
+import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import datetime
 from typing import Any, Final, Protocol
@@ -7,10 +8,11 @@ from typing import Any, Final, Protocol
 import msgspec
 import numpy as np
 import numpy.typing as npt
+from msgspec import UNSET
 
 from control.evidence.unknown_kinds import FAULT, is_known
 from control.telemetry.boots import BootBook
-from control.telemetry.codec import matrix_of, pack_block
+from control.telemetry.codec import Port, matrix_of, pack_block
 from control.telemetry.node_readings import GpuReadings, Packed, ReportedIn, pack_readings
 from control.telemetry.reports import FreshReport, IncomingReport
 from muster.db.queries.telemetry import BlockRow, NodeRow
@@ -18,7 +20,7 @@ from muster.domain.evidence.findings import EventKind, GpuSignal, Source
 from muster.domain.evidence.state_readings import with_driver
 from muster.domain.ids import GpuUuid
 from muster.domain.times import to_ms
-from muster.wire.telemetry import EventReport
+from muster.wire.telemetry import BYTES_PER_GBIT, EventReport, Report
 
 Matrix = npt.NDArray[np.float64]
 _encode: Final = msgspec.json.Encoder().encode
@@ -31,13 +33,28 @@ def pack_blocks(fresh: Sequence[FreshReport]) -> tuple[list[BlockRow], list[Matr
     for one in fresh:
         end = start + len(one.gpus)
         report = one.incoming.report
-        content = pack_block(one.gpu_uuids, narrow[start:end])
+        content = pack_block(one.gpu_uuids, narrow[start:end], _ports_of(report))
         blocks.append(
             BlockRow(one.incoming.node_id, report.boot_id, report.seq, one.incoming.placed_ms, report.schema, content)
         )
         matrices.append(whole[start:end])
         start = end
     return blocks, matrices
+
+
+def _ports_of(report: Report) -> list[Port]:
+    """Return the ports of a report. An agent of an earlier release reports none."""
+    if report.node is None or report.node.port_throughput is UNSET:
+        return []
+    return [
+        (
+            port.port,
+            port.sent_bytes_per_s,
+            port.received_bytes_per_s,
+            math.nan if port.link_gbps is None else port.link_gbps * BYTES_PER_GBIT,
+        )
+        for port in report.node.port_throughput
+    ]
 
 
 class Remembered(Protocol):

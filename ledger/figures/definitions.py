@@ -25,8 +25,8 @@ class Kind(StrEnum):
 class Source(StrEnum):
     """What a figure is counted from.
 
-    RECORDS: jobs, attempts, steps and checkpoints. GPUS: samples of GPUs. LEDGER: accounts of GPU time, when the figure
-    is read. NOTHING: it is not computed.
+    RECORDS: jobs, attempts, steps and checkpoints. GPUS: samples of GPUs and ports. LEDGER: accounts of GPU time, when
+    the figure is read. NOTHING: it is not computed.
     """
 
     RECORDS = "records"

@@ -5,6 +5,7 @@ from types import MappingProxyType
 from typing import Final
 
 from ledger.figures.definitions import Figure, Kind, Source
+from ledger.figures.networks import OF_NETWORKS
 from ledger.figures.training import OF_TRAINING
 
 _JOB_ENDS: Final = {
@@ -115,18 +116,7 @@ _DEFINED: Final = (
         bound=80,
     ),
     *OF_TRAINING,
-    Figure(
-        name="network_throughput",
-        indicator="M8",
-        unit="bytes/s",
-        better="higher",
-        source=Source.NOTHING,
-        meaning="Bytes per second by port of the network, host and job.",
-        counted_from="byte counters of ports and of NVLinks",
-        excluded="",
-        target="up to what the hardware can",
-        missing="agents report errors of ports and links, and no byte counters yet",
-    ),
+    *OF_NETWORKS,
     Figure(
         name="preemption",
         indicator="M10",

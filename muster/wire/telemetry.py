@@ -19,6 +19,7 @@ MAX_GPUS: Final = 72
 MAX_EVENTS: Final = 1_000
 MAX_GROUPS: Final = 32
 MAX_PORTS: Final = 64
+BYTES_PER_GBIT: Final = 125_000_000
 
 Milliseconds = Annotated[int, Meta(ge=0, lt=1 << 47)]
 """Since 1970, UTC."""

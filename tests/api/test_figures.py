@@ -142,7 +142,7 @@ def test_the_command_lists_and_shows(command: Type) -> None:
     grouped = command("job_success", "--since", HOUR, "--until", UNTIL, "--by", "tier")
     assert "spot" in grouped
     assert "P95" in command("step_time", "--since", HOUR, "--until", UNTIL)
-    assert "Not computed: agents report errors" in command("network_throughput")
+    assert "Not computed: it is not in the figure store" in command("cost_per_epoch")
     assert "Nothing was counted" in command("save_time", "--since", HOUR, "--until", UNTIL)
 
 

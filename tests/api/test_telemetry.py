@@ -215,7 +215,7 @@ BAD: dict[str, tuple[bytes, int]] = {
     "long kind of event": (_bent(events=[{**msgspec.to_builtins(xid("e", 1)), "kind": "x" * 65}]), 422),
     "long text": (_bent(events=[{**msgspec.to_builtins(xid("e", 1)), "text": "x" * 2000}]), 422),
     "a later protocol": (_bent(protocol=2, news=1), 426),
-    "a later schema": (_bent(schema=3, gpus=[{"uuid": GPU, "values": [1.0] * 40}]), 426),
+    "a later schema": (_bent(schema=SCHEMA + 1, gpus=[{"uuid": GPU, "values": [1.0] * 40}]), 426),
     "protocol 10^5000": (_bent(protocol="HERE").replace(b'"HERE"', b"1" + b"0" * 5000), 422),
 }
 

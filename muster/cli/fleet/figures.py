@@ -91,7 +91,8 @@ def figures(
 def _parts(found: Document) -> Iterator[str | Table]:
     definition = found["definition"]
     target = f", target: {definition['target']}" if definition["target"] else ""
-    yield f"{definition['name']}, {definition['indicator']}: {definition['better']} is better{target}"
+    better = "" if definition["better"] == "neither" else f": {definition['better']} is better"
+    yield f"{definition['name']}, {definition['indicator']}{better}{target}"
     yield f"  {definition['meaning']}"
     if definition["excluded"]:
         yield f"  {definition['excluded']}"

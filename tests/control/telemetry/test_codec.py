@@ -3,16 +3,19 @@
 import random
 
 import numpy as np
+import numpy.typing as npt
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from control.telemetry.codec import (
     CodecError,
+    Port,
     matrix_of,
     pack_block,
     pack_segment,
     unpack_block,
+    unpack_ports,
     unpack_segment,
     values_of,
 )
@@ -34,6 +37,24 @@ def test_a_block_comes_back_as_it_was(data: st.DataObject, uuids: list[str]) -> 
     assert [values_of(row) for row in block.values] == [tuple(row) for row in rows]
 
 
+RATE = st.floats(0, 2.0**40, width=32)
+PORTS = st.lists(
+    st.tuples(st.sampled_from(["eth0", "mlx5_0/1", "p"]), RATE, RATE, RATE), unique_by=lambda port: port[0]
+)
+
+
+@given(PORTS, st.integers(0, 1))
+def test_a_block_holds_the_hosts_ports_with_and_without_gpus(ports: list[Port], num_gpus: int) -> None:
+    uuids = ["GPU-0"][:num_gpus]
+    packed = pack_block(uuids, np.full((len(uuids), NUM_METRICS), 7.0), ports)
+    block = unpack_block(packed, SCHEMA)
+    assert (block.gpu_uuids, block.values.shape) == (tuple(uuids), (len(uuids), NUM_METRICS))
+    assert [(name, *row) for name, row in zip(block.ports, block.port_values.tolist(), strict=True)] == ports
+    for end in range(len(pack_block(uuids, np.zeros((len(uuids), NUM_METRICS)))) + 1, len(packed)):
+        with pytest.raises(CodecError):
+            unpack_block(packed[:end], SCHEMA)
+
+
 @given(st.lists(ROW, max_size=5))
 def test_a_segment_comes_back_as_it_was(rows: list[list[float | None]]) -> None:
     matrix = matrix_of(rows).reshape(len(rows), NUM_METRICS).astype(np.float32)
@@ -51,6 +72,8 @@ def test_bytes_that_are_none_of_ours_are_stated_to_be_so(content: bytes) -> None
         unpack_segment(content, 3, SCHEMA)
     with pytest.raises(CodecError):
         unpack_block(good, SCHEMA + 1)
+    with pytest.raises(CodecError):
+        unpack_ports(content, 3)
 
 
 SAMPLES = st.lists(
@@ -60,12 +83,21 @@ SAMPLES = st.lists(
 )
 
 
+def matrix(gpus: list[str], value: float) -> npt.NDArray[np.float64]:
+    return np.full((len(gpus), NUM_METRICS), value)
+
+
+def ports(gpus: list[str], value: float) -> list[Port]:
+    """Return a port for each GPU but the last, so that some blocks have none."""
+    return [(f"port-{uuid}", value, value / 2, np.nan) for uuid in gpus[:-1]]
+
+
 @given(SAMPLES, st.randoms(use_true_random=False), st.integers(0, 12))
 def test_an_hour_is_the_same_in_whatever_order_and_however_often_it_comes(
     samples: list[tuple[int, list[str], float]], rng: random.Random, cut: int
 ) -> None:
     blocks = [
-        (HOUR_MS + second * 1000 + 7, unpack_block(pack_block(gpus, np.full((len(gpus), NUM_METRICS), value)), SCHEMA))
+        (HOUR_MS + second * 1000 + 7, unpack_block(pack_block(gpus, matrix(gpus, value), ports(gpus, value)), SCHEMA))
         for second, gpus, value in samples
     ]
     whole = hour_from_blocks(blocks, NUM_METRICS)
@@ -76,6 +108,8 @@ def test_an_hour_is_the_same_in_whatever_order_and_however_often_it_comes(
     assert joined.gpu_uuids == whole.gpu_uuids
     assert np.array_equal(joined.seconds, whole.seconds)
     assert np.array_equal(joined.values, whole.values, equal_nan=True)
+    assert joined.ports == whole.ports
+    assert np.array_equal(joined.port_values, whole.port_values, equal_nan=True)
 
 
 def _stored(hour: NodeHour) -> NodeHour:
