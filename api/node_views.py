@@ -47,6 +47,16 @@ def node_detail_view(found: NodeDetail) -> documents.NodeDetail:
         "agent": None if found.latest is None else _agent_view(found.latest),
         "driver_versions": sorted({listed.gpu.driver_version for listed in found.gpus}),
         "rdma_ports": list(node.rdma_ports),
+        "network_ports": [
+            {
+                "name": port.name,
+                "sent_bytes_per_s": port.sent_bytes_per_s,
+                "received_bytes_per_s": port.received_bytes_per_s,
+                "link_gbps": port.link_gbps,
+                "saturation": port.saturation,
+            }
+            for port in found.ports
+        ],
         "gpus": [
             gpu_view(listed.gpu, listed.override, is_cordoned=found.is_cordoned(listed.gpu)) for listed in found.gpus
         ],

@@ -36,7 +36,7 @@ from muster.identity import new_id
 from muster.ports import free_port
 from muster.settings import make_secret_key_file
 from muster.tokens import new_token
-from muster.wire.telemetry import TELEMETRY_PROTOCOL, GpuReport, NodeReport, Report
+from muster.wire.telemetry import TELEMETRY_PROTOCOL, GpuReport, NodeReport, PortThroughput, Report
 
 _FAULTS = frozenset(
     {
@@ -94,7 +94,10 @@ class Sender:
     def request(self, rng: random.Random) -> bytes:
         self.seq += 16
         gpus = tuple(GpuReport(uuid=f"GPU-{self.name}-{n}", values=_values(rng)) for n in range(GPUS))
-        node = NodeReport(cpu_percent=12.5, memory_used_mib=70_000.0, num_gpus=GPUS, agent_version="1")
+        ports = tuple(PortThroughput(f"mlx5_{n}/1", _bytes(rng), _bytes(rng), 400.0) for n in range(GPUS))
+        node = NodeReport(
+            cpu_percent=12.5, memory_used_mib=70_000.0, num_gpus=GPUS, agent_version="1", port_throughput=ports
+        )
         at_ms = time.time_ns() // 1_000_000
         report = Report(
             protocol=TELEMETRY_PROTOCOL,
@@ -111,6 +114,11 @@ class Sender:
             f"Content-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n"
         )
         return head.encode() + body
+
+
+def _bytes(rng: random.Random) -> float:
+    """Return bytes per second, as an agent reports them of each port."""
+    return float(rng.randrange(50_000_000_000))
 
 
 def _values(rng: random.Random) -> list[float | None]:

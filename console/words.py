@@ -9,6 +9,7 @@ from typing import Any, Final
 from markupsafe import Markup, escape
 
 from console.icons import icon
+from muster.domain.byte_rates import rate_text
 
 TONES: Final[Mapping[str, tuple[str, str]]] = {
     # standings of a GPU
@@ -242,6 +243,7 @@ TEMPLATE_FILTERS: Final[Mapping[str, Callable[..., Any]]] = {
     "clock": clock,
     "countdown": countdown,
     "span": span,
+    "rate": rate_text,
     "size": size,
     "number": number,
     "money": money,

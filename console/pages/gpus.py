@@ -28,6 +28,7 @@ from control.health.burn_ins.comparing import ComparedBurnIn, compare
 from control.health.gpu_details import GpuDetail, detail_of
 from control.telemetry.history import History, history_of
 from control.telemetry.latest import Latest, latest_of
+from muster.domain.byte_rates import rate_text
 from muster.domain.errors import NotFoundError, ValidationFailedError
 from muster.domain.evidence.repairs import RepairAction
 from muster.domain.gpu.metrics import FROM_DCGM_ALONE
@@ -37,7 +38,15 @@ from muster.domain.states import Standing
 
 router = APIRouter()
 A_PAGE: Final = 100
-CHARTED: Final = ("temperature_c", "power_w", "utilisation_percent", "tensor_active_percent", "sm_clock_mhz")
+CHARTED: Final = (
+    "temperature_c",
+    "power_w",
+    "utilisation_percent",
+    "tensor_active_percent",
+    "sm_clock_mhz",
+    "nvlink_sent_bytes_per_s",
+    "nvlink_received_bytes_per_s",
+)
 REPORTED: Final = (
     ("temperature_c", "Temperature"),
     ("memory_temperature_c", "Memory temperature"),
@@ -46,10 +55,16 @@ REPORTED: Final = (
     ("tensor_active_percent", "Tensor cores active"),
     ("sm_clock_mhz", "SM clock"),
     ("memory_used_mib", "Memory in use"),
+    ("nvlink_sent_bytes_per_s", "NVLink sent"),
+    ("nvlink_received_bytes_per_s", "NVLink received"),
     ("ecc_uncorrected_aggregate", "Uncorrectable ECC, of its life"),
     ("remapped_rows_uncorrected", "Rows remapped"),
     ("pcie_replays", "PCIe replays"),
 )
+CHART_UNITS: Final[Mapping[str, str]] = {"bytes/s": "GB/s"}
+CHART_FACTORS: Final[Mapping[str, float]] = {"bytes/s": 1e9}
+NOT_ON_ALL: Final = FROM_DCGM_ALONE | {"nvlink_sent_bytes_per_s", "nvlink_received_bytes_per_s"}
+"""Readings that many GPUs lack: they are left out there, and others are named unsupported."""
 Uuid = Annotated[str, Path(pattern=r"^[!-~]{1,128}$")]
 GpuReader = Annotated[Viewer, sees(Permission.GPU_READ)]
 
@@ -171,11 +186,13 @@ def _latest(unit: UnitOfWork, uuid: GpuUuid) -> Latest | None:
 def _readings(latest: Latest | None) -> list[tuple[str, str]]:
     if latest is None:
         return []
-    known = {name: value for name, value in latest.values.items() if value is not None or name not in FROM_DCGM_ALONE}
+    known = {name: value for name, value in latest.values.items() if value is not None or name not in NOT_ON_ALL}
     return [(label, _with_unit(name, known[name])) for name, label in REPORTED if name in known]
 
 
 def _with_unit(name: str, value: float | None) -> str:
+    if name.endswith("_bytes_per_s"):
+        return rate_text(value)
     units: Mapping[str, str] = {"_c": "°C", "_w": "W", "_percent": "%", "_mhz": "MHz", "_mib": "MiB"}
     unit = next((unit for ending, unit in units.items() if name.endswith(ending)), "")
     return "unsupported" if value is None else f"{value:,.0f} {unit}".rstrip()
@@ -209,9 +226,9 @@ def history(request: Request, viewer: GpuReader, uuid: Uuid) -> Response:
         {
             "name": one.metric.words,
             "metric": one.metric.name,
-            "unit": one.metric.unit,
+            "unit": CHART_UNITS.get(one.metric.unit, one.metric.unit),
             "points": [
-                [round(first_ms + number * step_ms), value]
+                [round(first_ms + number * step_ms), value / CHART_FACTORS.get(one.metric.unit, 1)]
                 for number, value in enumerate(one.values)
                 if value is not None
             ],

@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Final
+from typing import Final, NamedTuple
 
 import msgspec
 
@@ -21,6 +21,7 @@ from muster.domain.gpu.effective_standing import effective_standing
 from muster.domain.ids import AttemptId, GpuUuid, JobId, TenantId
 from muster.domain.principals import Permission
 from muster.domain.states import AllocationState, AttemptState, Standing, StopReason
+from muster.wire.telemetry import BYTES_PER_GBIT
 
 READ: Final = declare_action("node.read")
 
@@ -156,6 +157,27 @@ NODE: Final = JsonQuery(
 """The node whose id or name is ``node``, at ``now``."""
 
 
+class PortRates(NamedTuple):
+    """Rates of a network port in its host's newest report. ``saturation``: the busier direction by the link's speed."""
+
+    name: str
+    sent_bytes_per_s: float
+    received_bytes_per_s: float
+    link_gbps: float | None
+    saturation: float | None
+
+
+def port_rates_in(latest: NodeLatestRecord | None) -> list[PortRates]:
+    """Return the ports that are up; none of an agent of an earlier release."""
+    stored = [] if latest is None else (latest.readings or {}).get("port_throughput") or []
+    return [_port_rates(*each) for each in stored]
+
+
+def _port_rates(name: str, sent: float, received: float, link_gbps: float | None = None) -> PortRates:
+    share = None if link_gbps is None else min(max(sent, received) / (link_gbps * BYTES_PER_GBIT), 1.0)
+    return PortRates(name, sent, received, link_gbps, share)
+
+
 @dataclass(frozen=True, slots=True)
 class NodeDetail:
     """One node in full. ``place``: the domain's name at each known level of the tree, widest first.
@@ -175,6 +197,10 @@ class NodeDetail:
     @property
     def node(self) -> NodeRecord:
         return self.listed.node
+
+    @property
+    def ports(self) -> list[PortRates]:
+        return port_rates_in(self.latest)
 
     def is_cordoned(self, gpu: GpuRecord) -> bool:
         return _is_cordoned(gpu, self.cordons)

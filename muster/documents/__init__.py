@@ -136,6 +136,7 @@ from muster.documents.logs import LogLine, LogLinePage, LogPiece, LogStretch
 from muster.documents.nodes import (
     ChangedNode,
     LabelChange,
+    NetworkPort,
     NewDrain,
     Node,
     NodeAgent,
@@ -381,6 +382,7 @@ __all__ = [
     "Moment",
     "Move",
     "MovePage",
+    "NetworkPort",
     "NewCordon",
     "NewDrain",
     "NewJoinToken",

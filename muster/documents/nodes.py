@@ -104,12 +104,24 @@ class FailingSaves(TypedDict):
     last_at: Moment
 
 
+class NetworkPort(TypedDict):
+    """A network port that is up, in the newest report of its host's agent."""
+
+    name: str
+    sent_bytes_per_s: float
+    received_bytes_per_s: float
+    link_gbps: float | None
+    saturation: float | None
+
+
 class NodeDetail(Node):
     """A node in detail.
 
     ``path``: its known place in the tree, widest first. ``agent``: null until its agent has reported.
 
     ``rdma_ports``: InfiniBand and RoCE ports of the enrolled inventory. ``drain``: null while the node is not drained.
+
+    ``network_ports``: with their rates since the report before; an agent of an earlier release reports none.
     """
 
     version: int
@@ -119,6 +131,7 @@ class NodeDetail(Node):
     agent: NodeAgent | None
     driver_versions: list[str]
     rdma_ports: list[str]
+    network_ports: list[NetworkPort]
     gpus: list[Gpu]
     cordons: list[Cordon]
     jobs: list[NodeJob]

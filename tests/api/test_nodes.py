@@ -112,11 +112,13 @@ def test_one_node_is_shown_by_its_id_or_its_name_with_its_place_and_gpus(api: Ap
     assert found["gpus"][0]["override"] == "HEALTHY"
     assert (found["driver_versions"], found["agent"], found["jobs"]) == (["0"], None, [])
     assert found["rdma_ports"] == [], "it enrolled with none"
+    assert found["network_ports"] == [], "its agent has reported none"
 
 
 def test_it_reports_what_its_agent_stated_of_itself(api: Api) -> None:
     with api.units.begin(JUDGE, inventory.READ, quiet=True) as unit:
         readings = {"agent_version": "0.1.0", "driver_version": "580", "spool_reports": 4, "cpu_percent": 12.5}
+        ports = [["mlx5_0/1", 5e9, 25e9, 400.0], ["eth0", 1.0, 2.0, None]]
         at = unit.now - timedelta(seconds=2)
         unit.session.add(
             NodeLatest(
@@ -126,10 +128,15 @@ def test_it_reports_what_its_agent_stated_of_itself(api: Api) -> None:
                 at=at,
                 received_at=unit.now,
                 skew_ms=2000,
-                readings=readings,
+                readings={**readings, "port_throughput": ports},
             )
         )
-    agent = shown(api, "alpha")["agent"]
+    found = shown(api, "alpha")
+    agent = found["agent"]
+    assert [tuple(port.values()) for port in found["network_ports"]] == [
+        ("mlx5_0/1", 5e9, 25e9, 400.0, 0.5),
+        ("eth0", 1.0, 2.0, None, None),
+    ]
     assert (agent["version"], agent["driver_version"], agent["spool_reports"]) == ("0.1.0", "580", 4)
     assert (agent["clock_skew_s"], agent["cpu_percent"], agent["memory_used_mib"]) == (2.0, 12.5, None)
 

@@ -21,6 +21,7 @@ from muster.cli.framework.progress import progress
 from muster.cli.framework.tables import Column, Document
 from muster.cli.gpu.gpu_texts import needs_lines, standing_words
 from muster.cli.node.node_export import export
+from muster.domain.byte_rates import rate_text
 
 if TYPE_CHECKING:
     from muster.client.fleet import NodeConditions
@@ -59,6 +60,13 @@ NODE_GPU_COLUMNS: Final = (
     Column("STANDING", standing_words),
     Column("SCORE", lambda item: "" if item["score"] is None else f"{item['score']:.0f}"),
     Column("MODEL", lambda item: item["model"], only_wide=True),
+)
+PORT_COLUMNS: Final = (
+    Column("PORT", lambda item: item["name"]),
+    Column("SENT", lambda item: rate_text(item["sent_bytes_per_s"])),
+    Column("RECEIVED", lambda item: rate_text(item["received_bytes_per_s"])),
+    Column("LINK", lambda item: "" if item["link_gbps"] is None else f"{item['link_gbps']:g} Gb/s"),
+    Column("SATURATION", lambda item: "" if item["saturation"] is None else f"{item['saturation']:.0%}"),
 )
 RACK_PAIRS: Final = (
     Column("RACK", lambda item: item["rack"] or "not known"),
@@ -357,9 +365,7 @@ def _parts(node: Document) -> Iterator[str | Table]:
     if needs:
         yield "needs attention:"
         yield from (f"  {line}" for line in needs)
-    if node["gpus"]:
-        yield "gpus:"
-        yield Table(NODE_GPU_COLUMNS, node["gpus"])
+    yield from _hardware(node)
     for each in node.get("failing_saves", ()):
         where = "shared storage" if each["is_shared"] else "its own disk"
         times = f"{each['num_failures']} times, {each['job_id']}"
@@ -370,6 +376,16 @@ def _parts(node: Document) -> Iterator[str | Table]:
     if node["jobs"]:
         yield "jobs:"
         yield from (line for job in node["jobs"] for line in _job(job))
+
+
+def _hardware(node: Document) -> Iterator[str | Table]:
+    """Yield the GPUs and the network ports. A server of an earlier release sends no ports."""
+    if node["gpus"]:
+        yield "gpus:"
+        yield Table(NODE_GPU_COLUMNS, node["gpus"])
+    if node.get("network_ports"):
+        yield "network:"
+        yield Table(PORT_COLUMNS, node["network_ports"])
 
 
 def _job(job: Document) -> Iterator[str]:
