@@ -10,7 +10,7 @@ from statistics import median
 from typing import Final, NamedTuple
 
 from ledger.accounts import Account
-from ledger.claims import Claim
+from ledger.claims import Claim, settle
 from ledger.facts import Attempt, EarlierAttempt, Period, Rollback, Slow
 from ledger.own_time import OwnTime, Run
 from ledger.periods import FOREVER, Pair, end_of, joined, without
@@ -51,6 +51,19 @@ def claims_of(attempt: Attempt) -> AttemptClaims:
         *_lost(attempt, own, runs, first_ms),
     )
     return AttemptClaims(firm, (*_starting(attempt, first_ms, reads), *_otherwise(attempt)))
+
+
+def accounts_of(attempt: Attempt, start_ms: int, end_ms: int) -> dict[Account, int]:
+    """Return the milliseconds of each account of one GPU of the attempt within a time, on a host with contact."""
+    start_ms = max(start_ms, attempt.placed_ms)
+    end_ms = min(end_ms, end_of(attempt.ended_ms))
+    if start_ms >= end_ms:
+        return {}
+    own = claims_of(attempt)
+    found: dict[Account, int] = {}
+    for one in settle((*own.firm, *own.while_in_contact), start_ms, end_ms):
+        found[one.account] = found.get(one.account, 0) + one.num_ms
+    return found
 
 
 def _first_step_ms(attempt: Attempt, own: OwnTime, runs: Sequence[Run]) -> int | None:

@@ -77,6 +77,34 @@ class Finding:
         return ADVICE_OF_FINDINGS[self.kind]
 
 
+@dataclass(frozen=True, slots=True)
+class StepShares:
+    """What the ranks report on average. ``communication``, ``loader``: shares of a step, without saves.
+
+    ``mfu``: a share of the GPUs' peak. None: not each rank reports it, or of ``communication`` and ``loader`` no rank
+    has done a step; where ranks exchange within their passes no figure of communication exists.
+    """
+
+    mfu: float | None = None
+    communication: float | None = None
+    loader: float | None = None
+
+
+def shares_of(paces: Sequence[Mapping[str, Any]]) -> StepShares:
+    """Return the shares of the newest steps. ``paces``: of each rank of an attempt."""
+    known = [pace for pace in paces if _step_s(pace) > 0]
+    if not known:
+        return StepShares()
+    step_s = _mean([_step_s(pace) for pace in known])
+    mfus = [float(pace["mfu"]) for pace in known if pace.get("mfu") is not None]
+    parts = [float(pace["collective_s"]) for pace in known if pace.get("collective_s") is not None]
+    return StepShares(
+        mfu=_mean(mfus) if len(mfus) == len(known) else None,
+        communication=_mean(parts) / step_s if len(parts) == len(known) else None,
+        loader=_mean([float(pace.get("data_s") or 0) for pace in known]) / step_s,
+    )
+
+
 def findings_of(ranks: Sequence[Report], reports: Sequence[Report], policy: FindingPolicy) -> list[Finding]:
     """Return the findings, the largest gain first.
 
@@ -95,18 +123,17 @@ def _of_steps(ranks: Sequence[Report], policy: FindingPolicy) -> Iterator[Findin
     known = [rank for rank in ranks if _step_s(rank.pace) > 0]
     if not known:
         return
-    step_s = _mean([_step_s(rank.pace) for rank in known])
+    shares = shares_of([rank.pace for rank in known])
     span = min(rank.at_ms for rank in known), max(rank.at_ms for rank in known), len(known)
-    mfus = [float(rank.pace["mfu"]) for rank in known if rank.pace.get("mfu") is not None]
-    if len(mfus) == len(known) and 0 < (mfu := _mean(mfus)) < policy.mfu_min:
-        yield Finding(FindingKind.MFU_LOW, mfu, *(policy.mfu_min,) * 2, "share", policy.mfu_min / mfu, *span)
-    parts = [rank.pace.get("collective_s") for rank in known]
-    if None not in parts:  # where ranks exchange within their passes, no figure of it exists
-        yield from _of_communication(_mean([float(part or 0) for part in parts]) / step_s, policy, span)
-    waits = _mean([float(rank.pace.get("data_s") or 0) for rank in known]) / step_s
-    if 1 - waits < policy.busy_min:
-        gain = _gain(waits, 1 - policy.busy_min)
-        yield Finding(FindingKind.LOADER_BOUND, 1 - waits, *(policy.busy_min,) * 2, "share", gain, *span)
+    if shares.mfu is not None and 0 < shares.mfu < policy.mfu_min:
+        yield Finding(
+            FindingKind.MFU_LOW, shares.mfu, *(policy.mfu_min,) * 2, "share", policy.mfu_min / shares.mfu, *span
+        )
+    if shares.communication is not None:
+        yield from _of_communication(shares.communication, policy, span)
+    if shares.loader is not None and 1 - shares.loader < policy.busy_min:
+        gain = _gain(shares.loader, 1 - policy.busy_min)
+        yield Finding(FindingKind.LOADER_BOUND, 1 - shares.loader, *(policy.busy_min,) * 2, "share", gain, *span)
 
 
 def _of_communication(share: float, policy: FindingPolicy, span: tuple[int, int, int]) -> Iterator[Finding]:

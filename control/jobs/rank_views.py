@@ -11,9 +11,9 @@ from sqlalchemy.sql.elements import ColumnElement
 from control.attempts.mapping import job_request
 from control.core.unit_of_work import UnitOfWork
 from control.jobs.read import row_of
-from control.jobs.training_views import newest_with_ranks
 from control.telemetry.node_readings import GpuReadings, newest_readings
 from muster.db.models import Allocation, AllocationGpu, Attempt, Node, TrainingRank
+from muster.db.queries.newest_ranks import newest_with_ranks
 from muster.domain.gpu.metrics import value_of
 from muster.domain.ids import AttemptId, GpuUuid, JobId, NodeId
 from muster.domain.job.pace import OWN_PARTS

@@ -8,7 +8,7 @@ from typing import Any, Final
 
 import msgspec
 import numpy as np
-from sqlalchemy import BigInteger, ColumnElement, ScalarSelect, cast, func, select
+from sqlalchemy import BigInteger, ColumnElement, cast, func, select
 from sqlalchemy.dialects.postgresql import distinct_on
 
 from control.checkpoints.types import CheckpointRecord
@@ -17,6 +17,7 @@ from control.core.records import records_of
 from control.core.unit_of_work import UnitOfWork
 from control.jobs.read import row_of
 from muster.db.models import Attempt, Checkpoint, TrainingRank, TrainingStep
+from muster.db.queries.newest_ranks import newest_with_ranks
 from muster.domain.ids import AttemptId, JobId, NodeId
 from muster.domain.states import CheckpointStatus
 
@@ -100,18 +101,6 @@ def ranks_of(unit: UnitOfWork, job_id: JobId, *, limit: int | None = None) -> Se
     newest = newest_with_ranks(row_of(unit, job_id).id)
     query = select(TrainingRank).where(TrainingRank.attempt_id == newest).order_by(TrainingRank.rank).limit(limit)
     return records_of(unit.session.scalars(query), TrainingRankRecord)
-
-
-def newest_with_ranks(job_id: JobId) -> ScalarSelect[AttemptId]:
-    """Return the query for a job's newest attempt of which a rank has reported."""
-    return (
-        select(TrainingRank.attempt_id)
-        .join(Attempt, Attempt.id == TrainingRank.attempt_id)
-        .where(Attempt.job_id == job_id)
-        .order_by(Attempt.fence.desc())
-        .limit(1)
-        .scalar_subquery()
-    )
 
 
 def steps_of(unit: UnitOfWork, job_id: JobId, *, after: int = -1, limit: int = 1_000) -> Sequence[TrainingStepRecord]:

@@ -32,6 +32,7 @@ SELECT own.id, own.number, {in_ms("own.placed_at")}, own.job_id, own.tenant_id, 
     (SELECT job.job_class FROM jobs AS job WHERE job.id = own.job_id)
 FROM allocations AS placed JOIN attempts AS own ON own.id = placed.attempt_id
 WHERE placed.created_at < :until AND (placed.state <> 'RELEASED' OR placed.released_at > :since)
+    AND (CAST(:jobs AS text[]) IS NULL OR own.job_id = ANY(:jobs))
 """  # noqa: S608  # words of ours
 _SAVES_S: Final = _seconds("(pace ->> 'checkpoint_s')::float8") + " * (pace ->> 'num_steps')::float8"
 _STEPS: Final = f"""
@@ -124,9 +125,9 @@ SELECT attempt_id, array_agg(DISTINCT evidence_id ORDER BY evidence_id) FROM (
 _Parts = Mapping[str, list[Any]]
 
 
-def attempts_of(window: Window) -> dict[str, Attempt]:
-    """Return the attempts that have a GPU in the window, by id."""
-    rows = window.rows(_ATTEMPTS)
+def attempts_of(window: Window, job_ids: Sequence[str] | None = None) -> dict[str, Attempt]:
+    """Return the attempts that have a GPU in the window, by id. ``job_ids``: None: of all jobs."""
+    rows = window.rows(_ATTEMPTS, {"jobs": None if job_ids is None else list(job_ids)})
     given = {"attempts": [row[0] for row in rows]}
     earlier = window.rows(_EARLIER, {**given, "most": EARLIER})
     named = sorted({*given["attempts"], *(row[1] for row in earlier)})

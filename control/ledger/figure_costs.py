@@ -29,8 +29,8 @@ def count_costs(unit: UnitOfWork, hour: datetime, tally: Tally) -> None:
     jobs = {job.id: job for job in unit.session.scalars(select(Job).where(Job.id.in_([row.job_id for row in found])))}
     for row in found:
         cost = cost_until_now(unit, jobs[row.job_id])
-        if cost.spent is None or cost.num_epochs is None or cost.per_epoch is None:
+        if cost.exactly_spent is None or cost.num_epochs is None or cost.per_epoch is None:
             continue
         group = Group(TenantId(row.tenant_id), row.tier, row.job_class, row.site)
-        tally.add(FIGURE, "money", group, total=float(cost.spent), value=float(cost.per_epoch))
+        tally.add(FIGURE, "money", group, total=float(cost.exactly_spent), value=float(cost.per_epoch))
         tally.add(FIGURE, "epochs", group, total=cost.num_epochs)

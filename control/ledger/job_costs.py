@@ -1,6 +1,6 @@
 """What a job has cost so far, by account, and what one would cost."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 from typing import Final
@@ -12,15 +12,18 @@ from control.core.unit_of_work import UnitOfWork, declare_action
 from control.core.visibility import may_see
 from control.ledger.charges import Charges, Scope, charges
 from control.ledger.rates import active_rates
+from ledger.bills import Line
 from ledger.pricing import MS_PER_HOUR, amount
 from muster.db.models import Attempt, Checkpoint, Gpu, Job, TrainingRank
+from muster.db.queries.newest_ranks import newest_with_ranks
 from muster.domain.errors import NotFoundError
 from muster.domain.ids import GpuUuid, JobId
 from muster.domain.principals import Permission
 from muster.domain.rates import Tariff
 
 READ: Final = declare_action("job_cost.read")
-_NINE: Final = Decimal("1e-9")
+_DIGITS: Final = 9
+_NINE: Final = Decimal(1).scaleb(-_DIGITS)
 _LEAST_EPOCHS: Final = 0.001
 
 
@@ -45,27 +48,45 @@ class JobCost:
 
         None where nothing was counted, or a part of the time has no price.
         """
-        spent = self.spent
+        spent = self.exactly_spent
         return None if spent is None or not count else (spent / count).quantize(_NINE)
 
     @property
     def per_million_tokens(self) -> Decimal | None:
-        spent, tokens = self.spent, self.num_tokens
+        spent, tokens = self.exactly_spent, self.num_tokens
         return None if spent is None or not tokens else (spent * 1_000_000 / tokens).quantize(_NINE)
 
     @property
     def per_epoch(self) -> Decimal | None:
         """What an epoch cost; None also for less than a thousandth of one, which is too little to judge by."""
-        spent, epochs = self.spent, self.num_epochs
+        spent, epochs = self.exactly_spent, self.num_epochs
         if spent is None or epochs is None or epochs < _LEAST_EPOCHS:
             return None
         return (spent / Decimal(str(epochs))).quantize(_NINE)
 
     @property
-    def spent(self) -> Decimal | None:
-        """What is spent, or None where a part of the time has no price."""
-        is_priced = all(line.price is not None for line in (*self.charges.lines, *self.charges.running))
-        return self.charges.spent if self.charges.rates is not None and is_priced else None
+    def every_line(self) -> tuple[Line, ...]:
+        """All lines: of counted hours and of the time since."""
+        return (*self.charges.lines, *self.charges.running)
+
+    @property
+    def exactly_charged(self) -> Decimal | None:
+        """What its time costs before credits, to 9 decimals, as ``exactly_spent``."""
+        return self._exactly(lambda line: line.num_ms)
+
+    @property
+    def exactly_spent(self) -> Decimal | None:
+        """What is spent, to 9 decimals: a line of a bill is rounded, which would be most of what a short job costs.
+
+        None where no cards are set, or a part of the time has no price.
+        """
+        return self._exactly(lambda line: line.num_ms - line.credited_ms)
+
+    def _exactly(self, num_ms: Callable[[Line], int]) -> Decimal | None:
+        if self.charges.rates is None or any(line.price is None for line in self.every_line):
+            return None
+        used = (amount(num_ms(line), line.price, _DIGITS) for line in self.every_line if line.price is not None)
+        return sum(used, Decimal(0))
 
 
 def cost_of_job(unit: UnitOfWork, job_id: JobId) -> JobCost:
@@ -98,18 +119,20 @@ def _tokens(session: Session, job_id: JobId, step: int | None) -> int | None:
 
     None unless every rank of it states it.
     """
-    newest = (
-        select(TrainingRank.attempt_id)
-        .join(Attempt, Attempt.id == TrainingRank.attempt_id)
-        .where(Attempt.job_id == job_id)
-        .order_by(Attempt.fence.desc())
-        .limit(1)
-    )
-    ranks = session.scalars(select(TrainingRank).where(TrainingRank.attempt_id == newest.scalar_subquery())).all()
-    of_a_step = [(rank.pace or {}).get("tokens_per_step") for rank in ranks]
-    if not step or not ranks or None in of_a_step or len(ranks) != (ranks[0].world_size or len(ranks)):
-        return None
-    return int(step * sum(float(each) for each in of_a_step if each is not None))
+    of_a_step = stated_by_all(ranks_of_newest(session, job_id), "tokens_per_step")
+    return int(step * of_a_step) if step and of_a_step is not None else None
+
+
+def ranks_of_newest(session: Session, job_id: JobId) -> Sequence[TrainingRank]:
+    """Return the newest reports of the ranks of a job's newest attempt with reports."""
+    return session.scalars(select(TrainingRank).where(TrainingRank.attempt_id == newest_with_ranks(job_id))).all()
+
+
+def stated_by_all(ranks: Sequence[TrainingRank], name: str) -> float | None:
+    """Return the sum over the ranks of a figure of their pace; None unless each rank of the attempt states it."""
+    found = [float(rank.pace[name]) for rank in ranks if rank.pace is not None and rank.pace.get(name) is not None]
+    is_whole = bool(ranks) and len(found) == len(ranks) == (ranks[0].world_size or len(ranks))
+    return sum(found) if is_whole else None
 
 
 @dataclass(frozen=True, slots=True)

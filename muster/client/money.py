@@ -44,6 +44,11 @@ class MoneyCalls:
         return read("/v1/jobs/{job_id}/cost", documents.JobCost, {"job_id": job_id})
 
     @answered
+    def compare_jobs(self, job: Sequence[str]) -> Call[documents.JobComparison]:
+        """Return at most 20 jobs side by side: speed, use of their GPUs, cost, and tokens for a unit of money."""
+        return read("/v1/job-comparisons", documents.JobComparison, query={"job": list(job)})
+
+    @answered
     def tenant_budget(self, tenant_id: str) -> Call[documents.TenantBudget]:
         """Return a tenant's budget and what is spent of it."""
         return read("/v1/tenants/{tenant_id}/budget", documents.TenantBudget, {"tenant_id": tenant_id})

@@ -116,6 +116,50 @@ class JobCost(TypedDict):
     per_checkpoint: str | None
 
 
+class ComparedJob(TypedDict):
+    """A job next to others. ``missing``: field → why it is null.
+
+    GPU time is that of counted hours and of the time since. Steps are of its newest attempt with reports. Figures of
+    money are to nine decimals: a short job costs less than the last digit of a bill.
+    """
+
+    job_id: str
+    name: str
+    state: str
+    tier: str
+    gpus: int | None
+    attempts: int
+    reclaims: int
+    step: int | None
+    tokens: int | None
+    tokens_per_s: float | None
+    tokens_per_s_per_gpu: float | None
+    samples_per_s: float | None
+    step_p50_s: float | None
+    step_p95_s: float | None
+    mfu: float | None
+    communication_share: float | None
+    loader_share: float | None
+    goodput: float | None
+    lost_share: float | None
+    checkpoint_share: float | None
+    gpu_hours: str
+    currency: str | None
+    price_per_gpu_hour: str | None
+    spent: str | None
+    credits: str | None
+    per_million_tokens: str | None
+    tokens_per_unit: str | None
+    tokens_per_unit_while_training: str | None
+    missing: dict[str, str]
+
+
+class JobComparison(Page):
+    """Jobs side by side, in the order in which they were named."""
+
+    items: list[ComparedJob]
+
+
 class NewRates(TypedDict):
     """Rate cards to set, whole: a card that is left out ends.
 

@@ -69,6 +69,7 @@ COMMANDS: Final = {
     "POST /v1/jobs/{job_id}/checkpoints/{checkpoint_id}/pin": "job pin",
     "DELETE /v1/jobs/{job_id}/checkpoints/{checkpoint_id}/pin": "job unpin",
     "GET /v1/jobs/{job_id}/cost": "job cost",
+    "GET /v1/job-comparisons": "job compare",
     "GET /v1/jobs/{job_id}/energy": "job energy",
     "GET /v1/jobs/{job_id}/environments": "job logs",
     "GET /v1/jobs/{job_id}/events": "job events",

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from ledger.attempt_claims import FIRST_STEP, LAUNCHES, NO_STEP, STOPS, UNCLAIMED, claims_of
+from ledger.attempt_claims import FIRST_STEP, LAUNCHES, NO_STEP, STOPS, UNCLAIMED, accounts_of, claims_of
 from ledger.claims import Claim, settle
 from ledger.facts import Attempt, EarlierAttempt, Period, Rollback, Slow, Steps
 from muster.domain.states import Cause
@@ -43,6 +43,12 @@ def test_the_start_has_its_phases_except_the_read_of_a_checkpoint() -> None:
         ("starting", FIRST_STEP, 35, 40),
         ("productive", "", 40, 200),
     ]
+
+
+def test_the_accounts_of_a_part_of_its_time_end_with_the_attempt() -> None:
+    one = attempt(steps=(Steps(1, 4, 100, 60),), ended_ms=120)
+    assert accounts_of(one, 30, 500) == {"starting": 10, "productive": 60, "idle": 20}
+    assert accounts_of(one, 120, 500) == accounts_of(one, 90, 90) == {}
 
 
 def test_an_attempt_that_never_trains_starts_until_it_is_stopped() -> None:

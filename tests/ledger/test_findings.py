@@ -2,7 +2,7 @@
 
 import pytest
 
-from ledger.findings import DAY_MS, FindingKind, Report, findings_of, words_of
+from ledger.findings import DAY_MS, FindingKind, Report, StepShares, findings_of, shares_of, words_of
 from muster.domain.policy.objectives import FindingPolicy
 
 POLICY = FindingPolicy()
@@ -54,6 +54,14 @@ def test_communication_of_more_than_a_fifth_is_a_fault() -> None:
 
 def test_collectives_that_no_rank_can_see_are_no_finding() -> None:
     assert findings_of([report(collective_s=None), report(collective_s=0.5)], [], POLICY) == []
+
+
+def test_shares_are_means_over_the_ranks_and_unknown_where_one_does_not_report() -> None:
+    found = shares_of([pace(collective_s=0.1, data_s=0.2, mfu=0.4), pace(collective_s=0.3, data_s=0.0, mfu=0.2)])
+    assert [found.mfu, found.communication, found.loader] == pytest.approx([0.3, 0.2, 0.1])
+    half = shares_of([pace(mfu=0.4), pace(collective_s=None)])
+    assert (half.mfu, half.communication, half.loader) == (None, None, 0.0)
+    assert shares_of([]) == shares_of([{"data_s": 0.0}]) == StepShares()
 
 
 def test_a_wait_for_data_of_more_than_a_tenth_is_the_loader() -> None:

@@ -42,6 +42,11 @@ def resolved(context: typer.Context, text: str | None) -> str | None:
     return _only(text, found)
 
 
+def all_resolved(context: typer.Context, texts: list[str]) -> list[str]:
+    """Return the ids of several jobs, as ``resolved``."""
+    return [each for text in texts if (each := resolved(context, text)) is not None]
+
+
 def _only(text: str, found: Sequence[Document]) -> str:
     """Return the one job; of several of a name the one that has not ended, if it is alone."""
     open_ones = [job for job in found if job["state"] not in _ENDED]

@@ -11,7 +11,7 @@ import typer
 
 from muster.cli.framework.exits import CommandError, Exit
 from muster.cli.framework.field_help import parameter_help
-from muster.cli.framework.job_names import resolved
+from muster.cli.framework.job_names import all_resolved, resolved
 
 if TYPE_CHECKING:
     from muster.client.rest import RestClient
@@ -88,6 +88,12 @@ def _reclaims(client: "RestClient") -> Iterable[tuple[str, str]]:
 _ONE_JOB: Final = parameter_help("job_id")
 JobId = Annotated[
     str, typer.Argument(metavar="JOB", help=_ONE_JOB, callback=resolved, autocompletion=_completing(_jobs))
+]
+JobIds = Annotated[
+    list[str],
+    typer.Argument(
+        metavar="JOB…", help=parameter_help("job"), callback=all_resolved, autocompletion=_completing(_jobs)
+    ),
 ]
 MaybeJob = Annotated[
     str | None, typer.Argument(metavar="JOB", help=_ONE_JOB, callback=resolved, autocompletion=_completing(_jobs))

@@ -11,9 +11,9 @@ from muster.cli.framework.field_help import field_help
 from muster.cli.framework.names import JobId, TenantOption, tenant_named
 from muster.cli.framework.output import Answer, Page, age_of, moment_of
 from muster.cli.framework.profile import open_client
+from muster.cli.job.costs.job_cost import planned_lines
 from muster.cli.job.environment_texts import environment_words
 from muster.cli.job.fault_lines import fault_lines, texts_of
-from muster.cli.job.job_cost import planned_lines
 from muster.cli.job.job_options import Tier, WallTime
 from muster.cli.job.lock_options import environment_faults, locked_sizes
 from muster.cli.job.placement_options import PlaceOptions, SizeOptions

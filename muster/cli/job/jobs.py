@@ -14,10 +14,11 @@ from muster.cli.framework.names import JobId
 from muster.cli.framework.output import Done, DryRun, Listing, Page, Table, age, changes, moment_of, reads, until
 from muster.cli.framework.profile import open_client
 from muster.cli.framework.tables import Column, Document, printable
+from muster.cli.job.costs.comparison import add_comparison
+from muster.cli.job.costs.job_cost import add_cost
 from muster.cli.job.files.copies import copy
 from muster.cli.job.files.export import export, schema
 from muster.cli.job.job_changes import add_changes
-from muster.cli.job.job_cost import add_cost
 from muster.cli.job.job_files import files, get
 from muster.cli.job.job_logs import logs
 from muster.cli.job.job_options import Reason
@@ -249,6 +250,7 @@ def events(job_id: JobId) -> Listing:
 
 add_changes(app)
 add_cost(app)
+add_comparison(app)
 
 
 @changes(app, "resize", example="muster job resize job_… --nodes 2 --reason 'the rest is for the others'")

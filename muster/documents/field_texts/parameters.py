@@ -56,6 +56,7 @@ PARAMETER_TEXTS: Final[dict[str, str]] = {
     "ignore_case": "Whether upper and lower case are alike.",
     "incident_id": FieldText("The incident's id.", option="inc_…"),
     "job_class": "Only GPU time of jobs of this class.",
+    "job": FieldText("A job to compare, by its id; may be repeated.", option="Jobs to compare, each by id or name."),
     "job_id": FieldText(
         "The job's id.",
         option="Its name or job_…, as much of either as names one, or - for the last that you submitted.",
