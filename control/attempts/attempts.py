@@ -23,6 +23,7 @@ from control.attempts.mapping import (
     store_job,
     timers_of,
 )
+from control.attempts.open_preflights import end_open_preflight, open_preflight
 from control.attempts.reclaim_outcomes import settle
 from control.attempts.stragglers import settle_stragglers
 from control.checkpoints import checkpoints
@@ -36,13 +37,11 @@ from muster.db.models import (
     AttemptHost,
     Cordon,
     Job,
-    PlacementPreflight,
     StopRequest,
 )
 from muster.domain.errors import NotFoundError
 from muster.domain.exit.causes import CAUSE_RULES, MATTERS_TWICE, Budget
 from muster.domain.ids import AttemptId, JobId, NodeId
-from muster.domain.job.preflight import PreflightState
 from muster.domain.lifecycle import attempt as attempts
 from muster.domain.lifecycle import job as jobs
 from muster.domain.lifecycle.model import AttemptLifecycle, Timers
@@ -173,10 +172,16 @@ def _end_attempt(unit: UnitOfWork, loaded: LoadedAttempt, ended: attempts.Ended,
         and ends.is_missing_everywhere(unit, job, loaded.hosts, cause),
     )
     step_job(unit, job, end, policy)
-    if end.has_lacked and job.state is JobState.HELD and note_awaited(unit, job.id, job_request(job).bundle):
-        show_bundle_awaited(job)
+    if end.has_lacked and job.state is JobState.HELD:
+        _note_bundle_awaited(unit, job, loaded.attempt)
     if suspicion is not None and job.state is JobState.HELD:
         suspects.open_suspicion(unit, job, suspicion)
+
+
+def _note_bundle_awaited(unit: UnitOfWork, job: Job, attempt: Attempt) -> None:
+    """Have a job that is HELD for what the attempt lacked continue by itself, if that was a part of its bundle."""
+    if note_awaited(unit, job.id, job_request(job).bundle, attempt.placed_at):
+        show_bundle_awaited(job)
 
 
 def _is_second_in_a_row(unit: UnitOfWork, attempt: Attempt, cause: Cause) -> bool:
@@ -194,6 +199,8 @@ def step_job(unit: UnitOfWork, job: Job, event: jobs.Event, policy: Policy) -> N
     store_job(unit, job, after)
     if was is JobState.QUEUED and job.state in {JobState.HELD, JobState.CANCELLED}:
         _wake_checking_host(unit, job)
+    if was is not JobState.QUEUED and job.state is JobState.QUEUED:
+        end_open_preflight(unit, job)
     unit.wake(SCHEDULER_CHANNEL)
     for _ in commands:
         loaded = live_attempt_of(unit, job)
@@ -203,8 +210,8 @@ def step_job(unit: UnitOfWork, job: Job, event: jobs.Event, policy: Policy) -> N
 
 def _wake_checking_host(unit: UnitOfWork, job: Job) -> None:
     """Wake the host that runs a preflight of a job that waits no more: its next heartbeat lists it no more."""
-    look = unit.session.get(PlacementPreflight, job.id)
-    if look is not None and look.state is PreflightState.REQUESTED and look.deadline_at > unit.now:
+    look = open_preflight(unit, job)
+    if look is not None:
         wake(unit, look.node_id, AttemptId(look.preflight_id))
 
 

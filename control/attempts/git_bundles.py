@@ -5,6 +5,7 @@ from typing import Final
 from sqlalchemy import select
 
 from control.attempts.mapping import job_request, replace_request
+from control.attempts.open_preflights import end_open_preflight
 from control.content.uses import pin_folder
 from control.core.unit_of_work import SCHEDULER_CHANNEL, UnitOfWork
 from muster.db.models import Job, StoredFolder
@@ -61,5 +62,6 @@ def await_damaged_again(unit: UnitOfWork, job: Job) -> bool:
     if unit.session.scalars(is_whole).first() is not None:
         return False
     replace_request(job, bundle=None, awaits_bundle=True)
+    end_open_preflight(unit, job)  # it may fetch the damaged one
     unit.wake(SCHEDULER_CHANNEL)
     return True

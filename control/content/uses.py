@@ -2,13 +2,13 @@
 
 from datetime import datetime
 
-from sqlalchemy import ColumnElement, delete, exists, or_, select
+from sqlalchemy import ColumnElement, and_, delete, exists, or_, select
 from sqlalchemy.dialects.postgresql import insert
 from sqlalchemy.orm import Session
 
 from control.content import rows
 from control.core.unit_of_work import UnitOfWork
-from muster.db.models import Checkpoint, FolderJob, Job, StoredFolder
+from muster.db.models import Checkpoint, FolderJob, FolderObject, Job, ObjectReport, StoredFolder
 from muster.db.models.jobs import IS_OPEN
 from muster.domain.errors import ConflictError, ValidationFailedError
 from muster.domain.ids import JobId, TenantId
@@ -39,18 +39,33 @@ def pin_folder(unit: UnitOfWork, job_id: JobId, folder: StoredFolder) -> None:
     unit.session.execute(insert(FolderJob).values(row).on_conflict_do_nothing())
 
 
-def note_awaited(unit: UnitOfWork, job_id: JobId, digest: str | None) -> bool:
-    """Note that a job is HELD until its bundle is whole again, if that is not whole. Return whether it is so."""
-    incomplete = select(StoredFolder.id).where(
+def note_awaited(unit: UnitOfWork, job_id: JobId, digest: str | None, since: datetime) -> bool:
+    """Note that a job is HELD until its bundle is whole again. Return whether that lacks a part, or did ``since``.
+
+    By the time that a host's part of the job ends for it, the bundle may have been stored again, or no one has read yet
+    what the host could not read. The job continues by itself then too.
+    """
+    was_restored = and_(StoredFolder.created_at < since, StoredFolder.completed_at > since)
+    lacking = select(StoredFolder.id).where(
         StoredFolder.kind == FolderKind.BUNDLE,
-        StoredFolder.state == FolderState.UPLOADING,
         StoredFolder.digest == digest,
+        or_(StoredFolder.state == FolderState.UPLOADING, was_restored, has_unread_report()),
     )
-    row = unit.session.scalar(select(FolderJob).where(FolderJob.job_id == job_id, FolderJob.folder_id.in_(incomplete)))
+    row = unit.session.scalar(select(FolderJob).where(FolderJob.job_id == job_id, FolderJob.folder_id.in_(lacking)))
     if row is None:
         return False
     row.is_awaited = True
     return True
+
+
+def has_unread_report() -> ColumnElement[bool]:
+    """Return the condition that a host could not read a part of the folder, and the control plane has yet to try."""
+    return exists().where(
+        FolderObject.folder_id == StoredFolder.id,
+        ObjectReport.object_id == FolderObject.object_id,
+        ObjectReport.checked_at.is_(None),
+        ObjectReport.node_id.is_not(None),
+    )
 
 
 def await_no_bundle(unit: UnitOfWork, job_id: JobId) -> bool:

@@ -6,12 +6,12 @@ A bundle of a git commit is made again without them.
 from functools import partial
 from typing import Final
 
-from sqlalchemy import or_, select
+from sqlalchemy import and_, or_, select
 
 from control.attempts.attempts import lock_job, step_job
 from control.attempts.git_bundles import await_damaged_again, git_of
 from control.attempts.mapping import job_request, show_bundle_awaited
-from control.content.uses import note_awaited
+from control.content.uses import has_unread_report, note_awaited
 from control.core.unit_of_work import UnitOfWorkFactory, declare_action, retrying
 from control.policy.policies import active_policy
 from muster.db.models import FolderJob, Job, StoredFolder
@@ -61,7 +61,10 @@ def _to_hold(units: UnitOfWorkFactory) -> list[tuple[JobId, str]]:
 
 
 def _to_release(units: UnitOfWorkFactory) -> list[JobId]:
-    """Return jobs whose folder is whole, or is made from a commit, and jobs that a person, for one, has released."""
+    """Return jobs whose folder is whole, or is made from a commit, and jobs that a person, for one, has released.
+
+    A folder that a host could not read, as it reports, is neither until the control plane has read it.
+    """
     query = (
         select(FolderJob.job_id)
         .join(StoredFolder, StoredFolder.id == FolderJob.folder_id)
@@ -69,9 +72,9 @@ def _to_release(units: UnitOfWorkFactory) -> list[JobId]:
         .where(FolderJob.is_awaited)
         .where(
             or_(
-                StoredFolder.state == FolderState.COMPLETE,
                 Job.state != JobState.HELD,
-                Job.spec["program"]["git"].astext.is_not(None),
+                and_(StoredFolder.state == FolderState.COMPLETE, ~has_unread_report()),
+                and_(StoredFolder.state != FolderState.COMPLETE, Job.spec["program"]["git"].astext.is_not(None)),
             )
         )
     )
@@ -89,7 +92,7 @@ def _hold(units: UnitOfWorkFactory, job_id: JobId, digest: str) -> None:
             told = {"reason": f"{lost}: a host makes it from its commit again"}
             unit.emit("job.bundle_lost", "job", job.id, tenant_id=job.tenant_id, payload=told)
             return
-        if not note_awaited(unit, job_id, digest):
+        if not note_awaited(unit, job_id, digest, unit.now):
             return
         event = jobs.HoldRequested(f"{lost}: submit the same folder again, and this job continues by itself")
         step_job(unit, job, event, active_policy(unit.session))

@@ -299,7 +299,7 @@ def _take(unit: UnitOfWork, job: Job, row: PlacementPreflight, report: Preflight
         row.state = PreflightState.FAILED
         name = unit.session.get_one(Node, row.node_id).name
         why = f"{Cause.USER_ERROR}: {name} checked it before any GPU was taken: {report.why}"
-        is_awaited = note_awaited(unit, job.id, job_request(job).bundle)
+        is_awaited = note_awaited(unit, job.id, job_request(job).bundle, row.requested_at)
         why = why if is_awaited else f"{why}; release the job once that is fixed"
         step_job(unit, job, jobs.HoldRequested(why), active_policy(unit.session))
         if is_awaited:

@@ -17,7 +17,10 @@ MOST_HOSTS: Final = 3
 
 
 class PreflightState(StrEnum):
-    """The state of a preflight. ``FAILED``: the tenant has to supply something. ``ABANDONED``: no host could decide."""
+    """The state of a preflight. ``ABANDONED``: no host could decide.
+
+    ``FAILED``: the tenant has to supply something, or it is out of date. The next one is begun without it.
+    """
 
     REQUESTED = "REQUESTED"
     PASSED = "PASSED"

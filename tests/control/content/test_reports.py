@@ -1,5 +1,6 @@
 """What hosts could not read is read by the control plane, and marked lost only where it cannot read it either."""
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from hashlib import sha256
 from typing import cast
@@ -189,26 +190,102 @@ def test_jobs_of_a_lost_bundle_wait_and_continue_when_it_is_whole(
     assert job_view(stage.fleet.job(job_id))["binding"] is None
 
 
-def test_a_job_that_stopped_in_a_preflight_for_a_lost_part_continues_too(
-    stage: Stage, tenant: Tenant, objects: Objects
-) -> None:
+def in_preflight(stage: Stage) -> tuple[JobId, Callable[[], None]]:
+    """Return a job that a host checks, and what has the host report that a part of its bundle is lost."""
     stage.set_policy(Policy(dispatch=DispatchPolicy(preflight_from_nodes=1)))
     [host] = stage.hosts
     host.beat(capabilities=HOST_CAPABILITIES)
     job_id = stage.submit("on_demand", program={"script": "train", "bundle": CODE.digest})
     stage.cycle()
     [asked] = host.beat(capabilities=HOST_CAPABILITIES).preflights
+
+    def end() -> None:
+        unfit = PreflightReport(preflight_id=asked.order.attempt_id, found="unfit", why="a part is lost")
+        assert host.beat(capabilities=HOST_CAPABILITIES, checks=(unfit,)).preflights == ()
+
+    return job_id, end
+
+
+def in_attempt(stage: Stage) -> tuple[JobId, Callable[[], None]]:
+    """Return a job that is placed, and what has its host report that a part of its bundle is lost."""
+    program = {"script": "train", "bundle": CODE.digest}
+    job_id = stage.submit("on_demand", program=program, restart={"max_restarts": 3})
+    stage.cycle()
+    [host] = stage.hosts
+    [part] = host.beat().unclaimed
+    assert host.claim(part.attempt_id, part.fence).granted
+
+    def end() -> None:
+        record: dict[str, object] = {"spawn_error": "a part is lost", "spawn_fault": "program", "lacks": "bundle"}
+        assert host.report(part.attempt_id, part.fence, "exited", "cleaned", record=record) == 2
+
+    return job_id, end
+
+
+PARTS = pytest.mark.parametrize("begun", [in_preflight, in_attempt])
+Begun = Callable[[Stage], tuple[JobId, Callable[[], None]]]
+
+
+@PARTS
+def test_a_job_that_stopped_for_a_lost_part_continues_once_that_is_stored(
+    stage: Stage, tenant: Tenant, objects: Objects, begun: Begun
+) -> None:
+    job_id, end = begun(stage)
     del objects.contents[key_of(stage, TRAIN)]
     report(stage)
     check(stage, objects)
-    unfit = PreflightReport(preflight_id=asked.order.attempt_id, found="unfit", why="a part is lost")
-    host.beat(capabilities=HOST_CAPABILITIES, checks=(unfit,))
+    end()
     assert state_of(stage, job_id) is JobState.HELD
     job = stage.fleet.job(job_id)
-    assert job.state_reason.endswith("a part is lost"), "no person has to release it"
+    assert "a part is lost" in job.state_reason
+    assert "release the job" not in job.state_reason, "no person has to"
     assert [each["token"] for each in job_view(job)["reasons"]] == ["bundle_needed"]
     tenant.confirm(CODE.digest, TRAIN)
     assert state_of(stage, job_id) is JobState.QUEUED
+
+
+@PARTS
+def test_a_job_that_stops_for_a_lost_part_which_is_stored_again_by_then_continues(
+    stage: Stage, tenant: Tenant, objects: Objects, begun: Begun
+) -> None:
+    stage.clock.advance(1)
+    job_id, end = begun(stage)
+    del objects.contents[key_of(stage, TRAIN)]
+    report(stage)
+    check(stage, objects)
+    stage.clock.advance(1)
+    objects.contents[key_of(stage, TRAIN)] = FILES["train"]
+    tenant.confirm(CODE.digest, TRAIN)
+    end()
+    assert stage.fleet.job(job_id).state is JobState.HELD
+    assert state_of(stage, job_id) is JobState.QUEUED
+
+
+@PARTS
+def test_a_job_that_stops_before_its_hosts_report_is_read_continues_by_what_is_found(
+    stage: Stage, tenant: Tenant, objects: Objects, begun: Begun
+) -> None:
+    stage.clock.advance(1)
+    job_id, end = begun(stage)
+    del objects.contents[key_of(stage, TRAIN)]
+    report(stage)
+    end()
+    assert state_of(stage, job_id) is JobState.HELD, "it would end in the same way"
+    check(stage, objects)
+    assert state_of(stage, job_id) is JobState.HELD, "it is lost"
+    tenant.confirm(CODE.digest, TRAIN)
+    assert state_of(stage, job_id) is JobState.QUEUED
+
+
+@PARTS
+def test_a_job_that_stops_for_another_want_is_a_persons(
+    stage: Stage, tenant: Tenant, objects: Objects, begun: Begun
+) -> None:
+    stage.clock.advance(1)
+    job_id, end = begun(stage)
+    end()
+    assert state_of(stage, job_id) is JobState.HELD
+    assert [each["token"] for each in job_view(stage.fleet.job(job_id))["reasons"]] == ["release_needed"]
 
 
 def test_a_job_that_waits_for_another_reason_stays_so(stage: Stage, tenant: Tenant, objects: Objects) -> None:

@@ -17,7 +17,7 @@ from control.policy.policies import ACTIVATE, store_policy
 from control.secrets.key_file import FileKeys
 from muster.content.manifest import VERSION, Entry, Kind, Manifest, digest_of, encode
 from muster.db.models import FolderJob, Job, PlacementPreflight, StoredFolder
-from muster.domain.errors import NotFoundError, ValidationFailedError
+from muster.domain.errors import NotFoundError, StaleFenceError, ValidationFailedError
 from muster.domain.ids import JobId
 from muster.domain.job.git_spec import GitSource
 from muster.domain.job.spec import JobSpec
@@ -106,6 +106,12 @@ def stored(fleet: Fleet) -> str:
     return store_bundle(fleet.units, fleet.tenant, MANIFEST)
 
 
+def lose(fleet: Fleet) -> None:
+    """Mark the one chunk of the bundle as lost."""
+    lost = ObjectName(fleet.tenant_id, ObjectKind.CHUNK, digest_of(b"print()"), 7)
+    assert check.mark_missing(fleet.units, OPERATOR, [lost]) == 1
+
+
 def test_a_host_without_git_is_not_requested(fleet: Fleet) -> None:
     beat(fleet, capabilities=tuple(each for each in HOST_CAPABILITIES if each != "git"))
     job_id = fleet.submit(program=PROGRAM)
@@ -191,13 +197,35 @@ def test_a_released_job_whose_bundle_was_damaged_has_it_made_again(fleet: Fleet,
     assert part_of(fleet, part.job_id, order).ask().state == "build"
 
 
+def test_a_bundle_that_is_lost_while_a_preflight_fetches_it_is_made_again_by_another_one_at_once(fleet: Fleet) -> None:
+    part = begun(fleet)
+    part.ask()
+    digest = stored(fleet)
+    part.ask(built=digest)
+    lose(fleet)
+    keep_jobs_once(fleet.units)
+    fleet.cycle()
+    [order] = beat(fleet)
+    again = part_of(fleet, part.job_id, order)
+    assert again.part_id != part.part_id, "what the first one reports about the lost bundle is too late"
+    with pytest.raises(StaleFenceError):
+        part.ask()
+    part.report("unfit", "the content store lacks a part of the bundle")
+    assert fleet.job(part.job_id).state is JobState.QUEUED
+    assert again.ask().state == "build"
+    assert stored(fleet) == digest
+    assert again.ask(built=digest).state == "built"
+    again.report("fit")
+    fleet.cycle()
+    assert fleet.job(part.job_id).state is JobState.ACTIVE
+
+
 def test_a_bundle_that_the_store_lost_is_made_again_by_itself(fleet: Fleet, clock: SetClock) -> None:
     part = begun(fleet)
     part.ask()
     digest = stored(fleet)
     part.ask(built=digest)
-    lost = ObjectName(fleet.tenant_id, ObjectKind.CHUNK, digest_of(b"print()"), 7)
-    check.mark_missing(fleet.units, OPERATOR, [lost])
+    lose(fleet)
     keep_jobs_once(fleet.units)
     for _ in range(2):
         keep_jobs_once(fleet.units)

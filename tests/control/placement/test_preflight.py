@@ -8,7 +8,7 @@ from sqlalchemy import delete, select
 
 from control.attempts.attempts import lock_job
 from control.core.unit_of_work import UnitOfWork, UnitOfWorkFactory
-from control.jobs import jobs
+from control.jobs import holding, jobs
 from control.placement import preflight
 from muster.db.models import Job, OutboxMessage, PlacementPreflight
 from muster.domain.errors import ConflictError
@@ -232,6 +232,27 @@ def test_a_cancelled_job_is_checked_no_more(looking: Looking) -> None:
     assert stage.job(job_id).state is JobState.CANCELLED
     with pytest.raises(ConflictError), stage.units.begin(OPERATOR, jobs.RELEASE) as unit:
         jobs.release(unit, job_id)
+
+
+def test_a_job_that_waits_again_is_checked_by_another_preflight(looking: Looking) -> None:
+    """Its host was told to end the one before, and reports of that what has nothing to do with the job."""
+    stage = looking.stage
+    job_id = looking.submit()
+    host, before = looking.requested()
+    with stage.units.begin(stage.fleet.tenant, holding.HOLD) as unit:
+        holding.hold(unit, job_id, reason="its data is replaced")
+    with stage.units.begin(stage.fleet.tenant, jobs.RELEASE) as unit:
+        jobs.release(unit, job_id)
+    assert looking.beat(host) == ()
+    stage.cycle()
+    _, again = looking.requested()
+    assert again.order.attempt_id != before.order.attempt_id
+    ended = PreflightReport(preflight_id=before.order.attempt_id, found="unable", why="it was ended")
+    looking.beat(host, ended)
+    assert looking.row(job_id).tried == [looking.row(job_id).node_id], "no host was at fault"
+    looking.answer("fit")
+    stage.cycle()
+    assert stage.job(job_id).state is JobState.ACTIVE
 
 
 def test_a_host_is_woken_when_the_job_that_it_checks_waits_no_more(looking: Looking) -> None:

@@ -15,7 +15,7 @@ from control.policy.policies import ACTIVATE, store_policy
 from control.secrets.key_file import FileKeys
 from muster.content.manifest import digest_of
 from muster.content.tree import remove_folder
-from muster.db.models import AuditEntry, EnvironmentBuild, Event, FolderJob, StoredFolder
+from muster.db.models import AuditEntry, EnvironmentBuild, Event, FolderJob, ObjectReport, StoredFolder
 from muster.domain.ids import JobId
 from muster.domain.policy.content import ContentPolicy
 from muster.domain.policy.document import Policy
@@ -117,22 +117,44 @@ def test_a_job_runs_a_commit_as_an_ordinary_bundle(host: HostCase, server: GitSe
     assert events_of(host.fleet, again) == []
 
 
-def test_a_commit_whose_bundle_lost_a_part_is_fetched_again_by_itself(
-    host: HostCase, server: GitServer, commit: str, s3: S3
-) -> None:
+def submit_with_a_part_lost(host: HostCase, server: GitServer, commit: str, s3: S3) -> JobId:
+    """Run a job of the commit, lose a part of its bundle, and return a second job of it, on a host without a copy."""
     first = submit(host.fleet, server, commit)
     assert ended(host, first) is JobState.SUCCEEDED, host.fleet.job(first).state_reason
     host.run_until_clean()
-    num_fetched = server.num_packs()
     delete(s3, chunk_key(host.fleet.tenant_id, digest_of(PROGRAM)))
     remove_folder(host.state_dir / "content")  # as on a host that never had it
-    again = submit(host.fleet, server, commit)
+    return submit(host.fleet, server, commit)
+
+
+def test_a_commit_whose_bundle_lost_a_part_is_fetched_again_by_itself(
+    host: HostCase, server: GitServer, commit: str, s3: S3
+) -> None:
+    again = submit_with_a_part_lost(host, server, commit, s3)
+    num_fetched = server.num_packs()
     assert ended_by_reports(host, s3, again) is JobState.SUCCEEDED, host.fleet.job(again).state_reason
     assert server.num_packs() == num_fetched + 1
     with host.fleet.units.read() as session:
         words = " ".join(str(payload) for payload in session.scalars(select(Event.payload).order_by(Event.id)))
     assert "a host fetches its commit again, and this job continues by itself" in words
     assert "submit the same folder" not in words
+
+
+def test_a_part_that_is_found_lost_before_the_job_is_placed_is_fetched_again_by_itself(
+    host: HostCase, server: GitServer, commit: str, s3: S3
+) -> None:
+    """The preflight has the bundle, and reports the part before the next cycle: the job is still QUEUED."""
+    again = submit_with_a_part_lost(host, server, commit, s3)
+    num_fetched = server.num_packs()
+    host.fleet.cycle()
+    host.turn_until(lambda: is_reported(host.fleet))
+    assert ended_by_reports(host, s3, again) is JobState.SUCCEEDED, host.fleet.job(again).state_reason
+    assert server.num_packs() == num_fetched + 1
+
+
+def is_reported(fleet: Fleet) -> bool:
+    with fleet.units.read() as session:
+        return session.scalars(select(ObjectReport)).first() is not None
 
 
 def test_a_secret_opens_the_repository_and_is_nowhere_else(
