@@ -13,9 +13,9 @@ def open_preflight(unit: UnitOfWork, job: Job) -> PlacementPreflight | None:
 
 
 def end_open_preflight(unit: UnitOfWork, job: Job) -> None:
-    """Have a job that waits checked anew, by a preflight of another number: the open one is out of date.
+    """Have a job that waits checked again, by a preflight of another number: the open one is out of date.
 
-    Its host was told to end it, or it fetches a bundle that the job has no more. What it reports has no effect.
+    Its host was asked to end it, or it fetches a bundle that the job has no more. What it reports has no effect.
     """
     look = open_preflight(unit, job)
     if look is not None:

@@ -235,7 +235,7 @@ def test_a_cancelled_job_is_checked_no_more(looking: Looking) -> None:
 
 
 def test_a_job_that_waits_again_is_checked_by_another_preflight(looking: Looking) -> None:
-    """Its host was told to end the one before, and reports of that what has nothing to do with the job."""
+    """Its host was asked to end the one before, and what it reports of that has nothing to do with the job."""
     stage = looking.stage
     job_id = looking.submit()
     host, before = looking.requested()
