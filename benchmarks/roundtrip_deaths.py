@@ -9,7 +9,9 @@ import os
 import random
 import subprocess
 import sys
-from collections.abc import Sequence
+import time
+from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import ClassVar, Final, Protocol
 
@@ -25,7 +27,7 @@ from muster.content.tree import verify_folder
 from muster.db.models import StoredFolder
 from muster.domain.ids import TenantId
 from muster.domain.stored_content import FolderKind, FolderState
-from muster.store.faults import StoreError
+from muster.store.faults import StoreError, StoreSlowError
 from muster.store.keys import chunk_key, manifest_key
 from workers.host.content import copies
 from workers.host.content.fetch_order import FetchOrder
@@ -33,8 +35,15 @@ from workers.host.content.places import Place
 
 KILLED: Final = -9
 PATIENCE_S: Final = 120
+ASK_AGAIN_S: Final = 0.2
+MOST_NAMED: Final = 5
+"""Files of a torn thing."""
 Content = dict[str, bytes]
 Points = Sequence[tuple[str, str]]
+
+
+class TornError(Exception):
+    """A folder lacks a part, or has other bytes. The text says which."""
 
 
 class Case(Protocol):
@@ -42,8 +51,8 @@ class Case(Protocol):
 
     POINTS: ClassVar[Points]
 
-    def die(self, process: str, point: str, number: int) -> int:
-        """Die for the ``number``-th time at a point. Return how many torn things were used."""
+    def die(self, process: str, point: str, number: int) -> list[str]:
+        """Die for the ``number``-th time at a point. Return a sentence about each torn thing that was used."""
 
 
 def content_of(folder: Path) -> Content:
@@ -67,22 +76,59 @@ def fill_work(folder: Path, seed: str) -> Content:
     return content_of(folder)
 
 
-def stored(plane: Plane, tenant_id: TenantId, digest: str) -> Content | None:
-    """Return what the store has of a folder; None: a part is missing or wrong."""
+def stored(plane: Plane, tenant_id: TenantId, digest: str) -> Content:
+    """Return what the store has of a folder.
+
+    A store that does not answer is asked again: what no one can read now is not torn.
+
+    Raises:
+        TornError: a part is missing or wrong.
+        StoreSlowError: there was no answer for a long time.
+    """
+    content = _read(plane, manifest_key(tenant_id, digest), MAX_MANIFEST_BYTES)
+    if digest_of(content) != digest:
+        raise TornError("its manifest has other bytes")
     try:
-        content = plane.store.read(manifest_key(tenant_id, digest), MAX_MANIFEST_BYTES)
-        manifest = decode(content) if digest_of(content) == digest else None
-        if manifest is None:
-            return None
-        return {
-            entry.path: entry.parts[0].encode()
-            if entry.kind is Kind.LINK
-            else b"".join(plane.store.read(chunk_key(tenant_id, part), entry.num_bytes) for part in entry.parts)
-            for entry in manifest.entries
-            if entry.kind is not Kind.FOLDER
-        }
-    except (StoreError, ContentError):
-        return None
+        manifest = decode(content)
+    except ContentError as fault:
+        raise TornError(f"its manifest is none: {fault}") from fault
+    return {
+        entry.path: entry.parts[0].encode()
+        if entry.kind is Kind.LINK
+        else b"".join(_read(plane, chunk_key(tenant_id, part), entry.num_bytes) for part in entry.parts)
+        for entry in manifest.entries
+        if entry.kind is not Kind.FOLDER
+    }
+
+
+def _read(plane: Plane, key: str, most_bytes: int) -> bytes:
+    until_s = time.monotonic() + PATIENCE_S
+    while True:
+        try:
+            return plane.store.read(key, most_bytes)
+        except StoreSlowError:
+            if time.monotonic() > until_s:
+                raise
+            time.sleep(ASK_AGAIN_S)
+        except StoreError as fault:
+            raise TornError(f"{key}: {fault.detail}") from fault
+
+
+def torn(what: str, read: Callable[[], Content], wanted: Content, *, is_all: bool = True) -> list[str]:
+    """Return a sentence about what is read, if it is not exactly ``wanted``, or not ``is_all`` and lacks of that."""
+    try:
+        found = read()
+    except TornError as fault:
+        return [f"{what}: {fault}"]
+    faults = [f"{path} is missing" for path in wanted if path not in found]
+    faults += [
+        f"{path} has other bytes ({len(found[path]):,} of {len(content):,})"
+        for path, content in wanted.items()
+        if path in found and found[path] != content
+    ]
+    faults += [f"{path} is too much" for path in found if is_all and path not in wanted]
+    more = f" and {len(faults) - MOST_NAMED} more" if len(faults) > MOST_NAMED else ""
+    return [f"{what}: {', '.join(faults[:MOST_NAMED])}{more}"] if faults else []
 
 
 def complete_folders(plane: Plane, tenant_id: TenantId, kind: FolderKind) -> list[str]:
@@ -113,7 +159,7 @@ class UploadDeaths:
     def __init__(self, plane: Plane, folder: Path) -> None:
         self._plane, self._folder = plane, folder
 
-    def die(self, process: str, point: str, number: int) -> int:
+    def die(self, process: str, point: str, number: int) -> list[str]:
         plane, member = self._plane, self._plane.new_member()
         work = self._folder / f"{point.partition('=')[0]}.{number}"
         wanted = fill_work(work, f"{point} {number}")
@@ -126,13 +172,13 @@ class UploadDeaths:
                 plane.wait_killed(process, PATIENCE_S)
                 client.kill()
             plane.start(process)
-        num_torn = self._torn(member, digest, wanted)
+        found = self._torn(member, digest, wanted)
         if (code := self._start(member, work).wait(PATIENCE_S)) != 0:
             raise RuntimeError(f"the upload that continues after {point} ended with {code}")
         with RestClient(plane.url, member.token) as client_of:
             if client_of.bundle(digest)["state"] != FolderState.COMPLETE:
                 raise RuntimeError(f"the bundle is not complete after {point}")
-        return num_torn + (stored(plane, member.tenant_id, digest) != wanted)
+        return found + self._differs("at the end", member, digest, wanted)
 
     def _start(self, member: Member, work: Path, failpoints: str = "") -> "subprocess.Popen[bytes]":
         words = [sys.executable, "-m", WORDS, "upload", member.url, member.token, str(work)]
@@ -140,9 +186,15 @@ class UploadDeaths:
             words, env={"PATH": os.environ["PATH"], "MUSTER_FAILPOINTS": failpoints}, stderr=subprocess.DEVNULL
         )
 
-    def _torn(self, member: Member, digest: str, wanted: Content) -> int:
+    def _torn(self, member: Member, digest: str, wanted: Content) -> list[str]:
         found = complete_folders(self._plane, member.tenant_id, FolderKind.BUNDLE)
-        return sum(one != digest or stored(self._plane, member.tenant_id, one) != wanted for one in found)
+        others = [f"bundle {one[:12]}, which no one uploaded, is given out" for one in found if one != digest]
+        when = "given out after the kill"
+        return others + (self._differs(when, member, digest, wanted) if digest in found else [])
+
+    def _differs(self, when: str, member: Member, digest: str, wanted: Content) -> list[str]:
+        read = partial(stored, self._plane, member.tenant_id, digest)
+        return torn(f"bundle {digest[:12]}, {when}", read, wanted)
 
 
 class FetchDeaths:
@@ -162,34 +214,40 @@ class FetchDeaths:
         self._bundle = member.upload(folder / "own")
         [self._part] = plane.parts(member, self._bundle.digest)
 
-    def die(self, process: str, point: str, number: int) -> int:
+    def die(self, process: str, point: str, number: int) -> list[str]:
         del process
         order = self._part.order(self._part.host.folder / f"{point.partition('=')[0]}.{number}", self._bundle.digest)
         dies = start_fetch(order, failpoints=point)
         said, _ = dies.communicate(timeout=PATIENCE_S)
         require_killed(dies.returncode, point)
-        num_torn = self._torn(order) + ("is_done" in said)
+        found = self._torn(order) + said_done(said)
         end_of(start_fetch(order))
         verify_folder(self._bundle.manifest, _place_of(order).copy)
-        return num_torn + (content_of(Path(order.folder)) != self._wanted)
+        return found + torn("the work folder at the end", lambda: content_of(Path(order.folder)), self._wanted)
 
-    def _torn(self, order: FetchOrder) -> int:
-        """Return whether the next process would use the copy though it is not whole."""
+    def _torn(self, order: FetchOrder) -> list[str]:
+        """Say whether the next process would use the copy though it is not whole."""
         place = _place_of(order)
         record = copies.record_of(place)
         is_given_out = record is not None and record.is_whole and place.copy.is_dir()
-        return is_given_out and not is_whole(place)
+        return why_not_whole("the host's copy after the kill", place) if is_given_out else []
 
 
-def is_whole(place: Place) -> bool:
-    """Return whether the copy has exactly the files of its manifest, byte by byte."""
+def said_done(said: str) -> list[str]:
+    """Say whether a process that was killed had said that it is done."""
+    return [f"the killed process said that it is done: {said[-200:]!r}"] if "is_done" in said else []
+
+
+def why_not_whole(what: str, place: Place) -> list[str]:
+    """Say whether the copy has other than exactly the files of its manifest, byte by byte."""
     manifest = copies.manifest_of(place)
+    if manifest is None:
+        return [f"{what}: it has no manifest"]
     try:
-        if manifest is not None:
-            verify_folder(manifest, place.copy)
-    except ContentError:
-        return False
-    return manifest is not None
+        verify_folder(manifest, place.copy)
+    except ContentError as fault:
+        return [f"{what}: {fault}"]
+    return []
 
 
 def _place_of(order: FetchOrder) -> Place:

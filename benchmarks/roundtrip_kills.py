@@ -6,7 +6,7 @@
 import logging
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import cycle, islice
 from pathlib import Path
@@ -37,27 +37,41 @@ class Size:
 
 @dataclass(frozen=True, slots=True)
 class Death:
-    """One kill, and how many torn things were used after it."""
+    """One kill, and a sentence about each torn thing that was used after it. ``number``: from 1 on."""
 
+    number: int
     case: str
     process: str
     point: str
-    num_torn: int
+    torn: Sequence[str]
+
+    @property
+    def faults(self) -> list[str]:
+        """Return each torn thing with its kill."""
+        return [f"kill {self.number}, {self.case}, {self.process} at {self.point}: {one}" for one in self.torn]
 
 
 SIZES: Final = Sizes(full=Size(40), smallest=Size(4))
 
 
 def measure(size: Size) -> Groups:
-    deaths = list(kills(shared_plane(), size.kills))
+    deaths = [_shown(death) for death in kills(shared_plane(), size.kills)]
     peers = {f"kills in {name}": float(sum(one.case == name for one in deaths)) for name in CASES}
-    torn = float(sum(one.num_torn for one in deaths))
+    faults = [fault for one in deaths for fault in one.faults]
+    peers |= {f"torn by {fault}": float(faults.count(fault)) for fault in faults}
+    torn = float(len(faults))
     yield [
         Figure(
             "kills: torn bundles, environments or outputs used", torn, "things", 0.0, peers=peers, basis=Basis.COUNT
         ),
         Figure("kills", float(len(deaths)), "kills", float(size.kills), "higher", basis=Basis.COUNT),
     ]
+
+
+def _shown(death: Death) -> Death:
+    for fault in death.faults:
+        print(f"torn by {fault}", file=sys.stderr, flush=True)
+    return death
 
 
 def kills(plane: Plane, number: int) -> Iterator[Death]:
@@ -75,7 +89,7 @@ def kills(plane: Plane, number: int) -> Iterator[Death]:
     for at, (name, process, point) in enumerate(islice(cycle(flat), number)):
         turn = 1 + at // len(flat)
         armed = point.format(1 + (turn - 1) % MOST_HITS)
-        yield Death(name, process, armed, cases[name].die(process, armed, turn))
+        yield Death(at + 1, name, process, armed, cases[name].die(process, armed, turn))
 
 
 def _points_of(name: str, case: Case) -> list[tuple[str, str, str]]:
@@ -86,10 +100,11 @@ def main(words: list[str]) -> int:
     """Kill as often as the first word says. Return the exit code: 1 where anything torn was used."""
     structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.WARNING))
     num_torn, began = 0, time.monotonic()
-    for at, death in enumerate(kills(shared_plane(), int(words[0])), start=1):
-        num_torn += death.num_torn
-        line = f"{time.monotonic() - began:6.1f} s {at:>4}  {death.case:<11} {death.process:<10} {death.point:<36}"
-        print(f"{line} torn: {death.num_torn}", flush=True)
+    for death in kills(shared_plane(), int(words[0])):
+        num_torn += len(death.torn)
+        what = f"{death.number:>4}  {death.case:<11} {death.process:<10} {death.point:<36}"
+        print(f"{time.monotonic() - began:6.1f} s {what} torn: {len(death.torn)}", flush=True)
+        _shown(death)
     print(f"torn bundles, environments or outputs used: {num_torn}")
     return 1 if num_torn else 0
 

@@ -10,6 +10,7 @@ import tarfile
 import time
 import zipfile
 from contextlib import closing
+from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar, Final
 
@@ -23,9 +24,11 @@ from benchmarks.roundtrip_deaths import (
     Points,
     complete_folders,
     content_of,
-    is_whole,
     require_killed,
+    said_done,
     stored,
+    torn,
+    why_not_whole,
 )
 from benchmarks.roundtrip_plane import Member, Part, Plane, end_of, start_fetch
 from muster.client.host import HostClient
@@ -71,7 +74,7 @@ class BuildDeaths:
             for name in ("alpha", "beta", "gamma")
         ]
 
-    def die(self, process: str, point: str, number: int) -> int:
+    def die(self, process: str, point: str, number: int) -> list[str]:
         del process
         plane, member = self._plane, self._plane.new_member()
         own = self._folder / f"{point.partition('=')[0]}.{number}"
@@ -85,26 +88,33 @@ class BuildDeaths:
         dies = start_fetch(order, failpoints=point)
         said, _ = dies.communicate(timeout=PATIENCE_S)
         require_killed(dies.returncode, point)
-        num_torn = ("is_done" in said) + self._torn_in_store(member)
+        found = said_done(said) + self._torn_in_store("given out after the kill", member)
         venv = Path(end_of(start_fetch(order))["venv"])
-        return num_torn + self._torn_in_store(member) + self._torn_on_host(order, venv)
+        return found + self._torn_in_store("at the end", member) + self._torn_on_host(order, venv)
 
-    def _torn_in_store(self, member: Member) -> int:
-        """Return how many environments are given out to hosts and not whole in the store."""
-        wanted = self._content()
-        found = (
-            _unpacked(stored(self._plane, member.tenant_id, one))
-            for one in complete_folders(self._plane, member.tenant_id, FolderKind.ENVIRONMENT)
-        )
-        return sum(_differs(one, wanted) for one in found)
+    def _torn_in_store(self, when: str, member: Member) -> list[str]:
+        """Say which environments are given out to hosts and not whole in the store."""
+        given_out = complete_folders(self._plane, member.tenant_id, FolderKind.ENVIRONMENT)
+        found: list[str] = []
+        for digest in given_out:
+            read = partial(self._unpacked, member, digest)
+            found += torn(f"environment {digest[:12]}, {when}", read, self._content(), is_all=False)
+        return found
 
-    def _torn_on_host(self, order: FetchOrder, venv: Path) -> int:
+    def _unpacked(self, member: Member, digest: str) -> Content:
+        return _unpacked(stored(self._plane, member.tenant_id, digest))
+
+    def _torn_on_host(self, order: FetchOrder, venv: Path) -> list[str]:
         content_dir = Path(order.content_dir)
-        places = [Place.named(path) for path in (content_dir / order.tenant_id).glob("*.env")]
-        num_torn = sum(not is_whole(place) for place in places)
+        found: list[str] = []
+        for path in (content_dir / order.tenant_id).glob("*.env"):
+            found += why_not_whole(f"the host's copy {path.name[:12]} at the end", Place.named(path))
+        found += torn("the environment at the end", lambda: content_of(venv), self._content(), is_all=False)
         code = "import alpha, beta.part7, gamma; print(alpha.VERSION, gamma.VERSION)"
         done = subprocess.run([venv / "bin" / "python", "-c", code], capture_output=True, text=True, check=False)  # noqa: S603
-        return num_torn + _differs(content_of(venv), self._content()) + (done.stdout != "1.0 1.0\n")
+        if done.stdout != "1.0 1.0\n":
+            found.append(f"a program in the environment ended with {done.returncode}: {done.stderr[-200:]!r}")
+        return found
 
     def _content(self) -> Content:
         """Return what the wheels install, except for the record that the installer writes itself."""
@@ -122,20 +132,15 @@ def environment_order(index: PackageIndex) -> EnvironmentOrder:
     return EnvironmentOrder(recipe=Recipe(LOCK), build_s=BUILD_S, python=sys.executable, index=index)
 
 
-def _unpacked(archives: Content | None) -> Content:
-    """Return the files of a stored environment. None: it is not whole."""
+def _unpacked(archives: Content) -> Content:
+    """Return the files of a stored environment."""
     found = {}
-    for content in (archives or {}).values():
+    for content in archives.values():
         with tarfile.open(fileobj=io.BytesIO(content), mode="r:") as archive:
             for member in archive:
                 if (file := archive.extractfile(member)) is not None:
                     found[member.name] = file.read()
     return found
-
-
-def _differs(found: Content, wanted: Content) -> bool:
-    """Return whether a file of ``wanted`` is missing or other."""
-    return any(found.get(path) != content for path, content in wanted.items())
 
 
 class CollectDeaths:
@@ -156,7 +161,7 @@ class CollectDeaths:
         (own / "main.py").write_text("print('hello')\n")
         self._digest = self._member.upload(own).digest
 
-    def die(self, process: str, point: str, number: int) -> int:
+    def die(self, process: str, point: str, number: int) -> list[str]:
         [part] = self._plane.parts(self._member, self._digest, outputs=["logs/*"])
         state_dir = part.state_dir
         wanted = _leave_outputs(state_dir, part, f"{point} {number}")
@@ -167,11 +172,9 @@ class CollectDeaths:
         _set_aside(state_dir, part, "")
         if process == "collect":
             require_killed(_collect(state_dir, part, part.attempt_id, failpoints=point), point)
-        num_torn = self._torn(part, wanted)
-        self._keep_until_done(state_dir, part)
-        return num_torn + self._torn(part, wanted) + (self._steps(part) != [None])
+        return self._used(state_dir, part, wanted, None)
 
-    def _die_copying(self, part: Part, state_dir: Path, wanted: Content, point: str) -> int:
+    def _die_copying(self, part: Part, state_dir: Path, wanted: Content, point: str) -> list[str]:
         """Die in a copy at a checkpoint. It is not continued, since the files change: the next checkpoint's counts."""
         wanted = {path: content for path, content in wanted.items() if path.startswith("logs/")}
         for step, failpoints in ((_STEP, point), (_STEP + 1, "")):
@@ -180,9 +183,19 @@ class CollectDeaths:
             code = _collect(state_dir, part, name, copy_of=part.attempt_id, step=step, failpoints=failpoints)
             if failpoints:
                 require_killed(code, point)
-        num_torn = self._torn(part, wanted)
+        return self._used(state_dir, part, wanted, _STEP + 1)
+
+    def _used(self, state_dir: Path, part: Part, wanted: Content, step: int | None) -> list[str]:
+        """Let the keeper continue, and return what was torn before and after it. ``step``: of the only outputs then."""
+        found = self._torn("given out after the kill", part, wanted)
         self._keep_until_done(state_dir, part)
-        return num_torn + self._torn(part, wanted) + (self._steps(part) != [_STEP + 1])
+        found += self._torn("at the end", part, wanted)
+        steps = [step for step, _ in self._rows(part)]
+        return (
+            found
+            if steps == [step]
+            else [*found, f"outputs of the steps {steps}, and not of {step} alone, are given out"]
+        )
 
     def _rows(self, part: Part) -> list[tuple[int | None, str]]:
         query = (
@@ -193,12 +206,13 @@ class CollectDeaths:
         with self._plane.units.read() as session:
             return [(step, digest) for step, digest in session.execute(query)]
 
-    def _steps(self, part: Part) -> list[int | None]:
-        return [step for step, _ in self._rows(part)]
-
-    def _torn(self, part: Part, wanted: Content) -> int:
-        """Return how many folders of outputs are given out that are not exactly what the program left."""
-        return sum(stored(self._plane, part.tenant_id, digest) != wanted for _, digest in self._rows(part))
+    def _torn(self, when: str, part: Part, wanted: Content) -> list[str]:
+        """Say which folders of outputs are given out that are not exactly what the program left."""
+        found: list[str] = []
+        for step, digest in self._rows(part):
+            read = partial(stored, self._plane, part.tenant_id, digest)
+            found += torn(f"outputs of step {step}, {when}", read, wanted)
+        return found
 
     def _keep_until_done(self, state_dir: Path, part: Part) -> None:
         at = BundlesHost(state_dir, part.url, part.host.key_file, None, 1 << 30)
