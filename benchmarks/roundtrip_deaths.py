@@ -220,7 +220,7 @@ class FetchDeaths:
         dies = start_fetch(order, failpoints=point)
         said, _ = dies.communicate(timeout=PATIENCE_S)
         require_killed(dies.returncode, point)
-        found = self._torn(order) + said_done(said)
+        found = self._torn(order) + reported_done(said)
         end_of(start_fetch(order))
         verify_folder(self._bundle.manifest, _place_of(order).copy)
         return found + torn("the work folder at the end", lambda: content_of(Path(order.folder)), self._wanted)
@@ -233,9 +233,9 @@ class FetchDeaths:
         return why_not_whole("the host's copy after the kill", place) if is_given_out else []
 
 
-def said_done(said: str) -> list[str]:
-    """Say whether a process that was killed had said that it is done."""
-    return [f"the killed process said that it is done: {said[-200:]!r}"] if "is_done" in said else []
+def reported_done(printed: str) -> list[str]:
+    """Say whether a process that was killed had reported that it is done."""
+    return [f"the killed process reported that it is done: {printed[-200:]!r}"] if "is_done" in printed else []
 
 
 def why_not_whole(what: str, place: Place) -> list[str]:

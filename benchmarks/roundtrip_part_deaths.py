@@ -25,7 +25,7 @@ from benchmarks.roundtrip_deaths import (
     complete_folders,
     content_of,
     require_killed,
-    said_done,
+    reported_done,
     stored,
     torn,
     why_not_whole,
@@ -88,7 +88,7 @@ class BuildDeaths:
         dies = start_fetch(order, failpoints=point)
         said, _ = dies.communicate(timeout=PATIENCE_S)
         require_killed(dies.returncode, point)
-        found = said_done(said) + self._torn_in_store("given out after the kill", member)
+        found = reported_done(said) + self._torn_in_store("given out after the kill", member)
         venv = Path(end_of(start_fetch(order))["venv"])
         return found + self._torn_in_store("at the end", member) + self._torn_on_host(order, venv)
 
