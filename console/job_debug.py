@@ -5,13 +5,13 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from console.job_ranks import duration
-from control.jobs.rank_figures import FIGURES, AttemptShown, Gang, Order, RankFigure, RankRow
+from control.jobs.rank_figures import RANK_FIGURES, AttemptShown, Gang, Order, RankFigure, RankRow
 from control.jobs.rank_spreads import RANKS_READ, Histogram
 from muster.documents.csv_lines import END, line_of
 from muster.domain.states import AttemptState
 
 MIB: Final = 1 << 20
-CSV_FIELDS: Final = ("rank", "node_id", "node", "gpu", "gpu_uuid", "is_slow", *FIGURES)
+RANK_CSV_FIELDS: Final = ("rank", "node_id", "node", "gpu", "gpu_uuid", "is_slow", *RANK_FIGURES)
 _DRAWN: Final[Mapping[RankFigure, tuple[str, str]]] = {
     RankFigure.COLLECTIVE: ("Collectives a step", "ms"),
     RankFigure.WAIT: ("Wait for others a step", "ms"),
@@ -147,7 +147,7 @@ def _short(value: float) -> float:
 
 def csv_of(rows: Sequence[RankRow]) -> Iterator[str]:
     """Yield the lines of the table by rank: times in seconds, memory in MiB, each figure as it was reported."""
-    yield line_of(CSV_FIELDS) + END
+    yield line_of(RANK_CSV_FIELDS) + END
     for row in rows:
         place = (row.rank, row.node_id, row.node_name, row.local_index, row.gpu_uuid, str(row.is_slow).lower())
-        yield line_of([*place, *(row.values[figure] for figure in FIGURES)]) + END
+        yield line_of([*place, *(row.values[figure] for figure in RANK_FIGURES)]) + END

@@ -15,8 +15,9 @@ from sqlalchemy import select, text
 from control.attempts.mapping import job_request
 from control.core.unit_of_work import UnitOfWork
 from control.jobs.read import row_of
-from control.jobs.training_views import LEAST_STEP_S, MOST_STEP_S, newest_with_ranks
+from control.jobs.training_views import LEAST_STEP_S, MOST_STEP_S
 from muster.db.models import Attempt, Job
+from muster.db.queries.newest_ranks import newest_with_ranks
 from muster.domain.errors import NotFoundError
 from muster.domain.ids import AttemptId, GpuUuid, JobId, NodeId
 from muster.domain.job.pace import OWN_PARTS, PARTS
@@ -46,7 +47,7 @@ class RankFigure(StrEnum):
     MEMORY = "memory_mib"
 
 
-FIGURES: Final = tuple(each for each in RankFigure if each is not RankFigure.RANK)
+RANK_FIGURES: Final = tuple(each for each in RankFigure if each is not RankFigure.RANK)
 
 
 class Order(StrEnum):
@@ -81,7 +82,7 @@ class AttemptShown:
 class RankRow:
     """One rank. ``local_index``, ``gpu_uuid``, ``gpu_bytes``: of its GPU; None where it has none of its own.
 
-    ``values``: of each of ``FIGURES``. ``is_slow``: its own compute stands out among ranks with
+    ``values``: of each of ``RANK_FIGURES``. ``is_slow``: its own compute stands out among ranks with
     equal work. ``p50_s``, ``p99_s``: of the steps that are kept of it.
     """
 
@@ -119,7 +120,7 @@ def _figure(expression: str) -> str:
 
 _OWN: Final = f"coalesce(pace.own_s, {' + '.join(f'pace.{part}_s' for part in OWN_PARTS)})"
 _ALL_PARTS: Final = " + ".join(f"coalesce(pace.{part}_s, 0)" for part in PARTS)
-_REPORTED: Final = ("own_s", "wait_s", *(f"{part}_s" for part in PARTS), "samples", "samples_per_step")
+_PACE_FIELDS: Final = ("own_s", "wait_s", *(f"{part}_s" for part in PARTS), "samples", "samples_per_step")
 RANKS: Final = f"""
 WITH reports AS MATERIALIZED (
     SELECT rank.rank, rank.node_id, rank.world_size, rank.updated_at, rank.pace IS NOT NULL AS has_pace,
@@ -132,23 +133,24 @@ WITH reports AS MATERIALIZED (
         {_figure("pace.samples")} AS samples, {_figure("pace.tokens_per_s")} AS tokens_per_s,
         {_figure("pace.memory_mib")} AS memory_mib
     FROM training_ranks AS rank CROSS JOIN LATERAL jsonb_to_record(coalesce(rank.pace, '{{}}')) AS pace(
-        {", ".join(f"{name} float8" for name in _REPORTED)}, tokens_per_s float8, memory_mib float8, place text)
+        {", ".join(f"{name} float8" for name in _PACE_FIELDS)}, tokens_per_s float8, memory_mib float8, place text)
     WHERE rank.attempt_id = :attempt
 ), usual AS (
     SELECT place, percentile_cont(0.5) WITHIN GROUP (ORDER BY own_s) AS own_s, count(own_s) AS num_ranks
     FROM reports GROUP BY place
 ), noise AS (
-    SELECT place, greatest({NORMAL_WIDTH} * percentile_cont(0.5) WITHIN GROUP (ORDER BY abs(reports.own_s - usual.own_s)),
+    SELECT place, greatest(
+        {NORMAL_WIDTH} * percentile_cont(0.5) WITHIN GROUP (ORDER BY abs(reports.own_s - usual.own_s)),
         {LEAST_WIDTH} * min(usual.own_s)) AS width_s
     FROM reports JOIN usual USING (place) GROUP BY place
 ), judged AS (
     SELECT reports.*, reports.own_s / nullif(usual.own_s, 0) AS own_ratio, coalesce(usual.num_ranks >= {LEAST_RANKS}
-        AND reports.own_s > (1 + {ODD_SHARE}) * usual.own_s AND reports.own_s - usual.own_s >= {ODD_Z} * noise.width_s, false)
-        AS is_slow
+        AND reports.own_s > (1 + {ODD_SHARE}) * usual.own_s
+        AND reports.own_s - usual.own_s >= {ODD_Z} * noise.width_s, false) AS is_slow
     FROM reports JOIN usual USING (place) JOIN noise USING (place)
 )
 """  # noqa: S608  # words of ours
-_COLUMNS: Final = ", ".join(FIGURES)
+_COLUMNS: Final = ", ".join(RANK_FIGURES)
 _ROWS: Final = f"""
 SELECT part.rank, coalesce(held.node_id, part.node_id), node.name, held.local_index, held.gpu_uuid, gpu.memory_bytes,
     part.is_slow, {_COLUMNS}
@@ -164,7 +166,7 @@ LEFT JOIN gpus AS gpu ON gpu.uuid = held.gpu_uuid
 """  # noqa: S608  # words of ours
 _GANG: Final = f"""
 SELECT count(*), count(*) FILTER (WHERE has_pace), count(*) FILTER (WHERE is_slow), max(world_size), max(updated_at),
-    {", ".join(f"percentile_cont(0.5) WITHIN GROUP (ORDER BY {name})" for name in FIGURES)}
+    {", ".join(f"percentile_cont(0.5) WITHIN GROUP (ORDER BY {name})" for name in RANK_FIGURES)}
 FROM judged
 """  # noqa: S608  # words of ours
 _KEPT: Final = f"""
@@ -218,7 +220,7 @@ def _shown(job: Job, attempt: Attempt) -> AttemptShown:
 def gang_of(unit: UnitOfWork, attempt: AttemptShown) -> Gang:
     """Return what the ranks of an attempt have in common."""
     row = unit.session.execute(text(RANKS + _GANG), attempt.given).one()
-    return Gang(row[0], row[1], row[2], row[3], row[4], dict(zip(FIGURES, row[5:], strict=True)))
+    return Gang(row[0], row[1], row[2], row[3], row[4], dict(zip(RANK_FIGURES, row[5:], strict=True)))
 
 
 def slow_ranks_of(unit: UnitOfWork, attempt: AttemptShown) -> Sequence[RankRow]:
@@ -266,7 +268,7 @@ def _rows(unit: UnitOfWork, attempt: AttemptShown, part: str, order: str, given:
 
 def _row(row: Any) -> RankRow:
     rank, node_id, node_name, local_index, gpu_uuid, gpu_bytes, is_slow, *figures = row
-    values = dict(zip(FIGURES, figures, strict=True))
+    values = dict(zip(RANK_FIGURES, figures, strict=True))
     return RankRow(rank, node_id, node_name, local_index, gpu_uuid, gpu_bytes, is_slow, values)
 
 

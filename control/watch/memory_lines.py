@@ -15,7 +15,7 @@ from muster.domain.exit.fault_lines import FAULT_LINES, Fault
 from muster.domain.ids import AttemptId, NodeId
 from muster.domain.principals import Permission
 
-PATTERNS: Final = tuple(row.name for row in FAULT_LINES if row.fault is Fault.MEMORY)
+MEMORY_PATTERNS: Final = tuple(row.name for row in FAULT_LINES if row.fault is Fault.MEMORY)
 LINES_SHOWN: Final = 50
 
 
@@ -34,7 +34,7 @@ class MemoryLine:
 
 @dataclass(frozen=True, slots=True)
 class MemoryLines:
-    """``lines``: the newest first. ``num_lines``: of all, with repeats; ``ranks``: that printed one of those shown."""
+    """``lines``: the newest first. ``num_lines``: of all, with repeats; ``ranks``: whose output has a shown one."""
 
     lines: Sequence[MemoryLine]
     num_lines: int
@@ -54,7 +54,7 @@ def memory_lines_of(unit: UnitOfWork, attempt_id: AttemptId) -> MemoryLines:
     tenant_id = unit.session.scalar(select(Attempt.tenant_id).where(Attempt.id == attempt_id))
     if tenant_id is None or not may_see(unit.principal, tenant_id):
         raise NotFoundError
-    own = (LineFindingRow.attempt_id == attempt_id, LineFindingRow.pattern.in_(PATTERNS))
+    own = (LineFindingRow.attempt_id == attempt_id, LineFindingRow.pattern.in_(MEMORY_PATTERNS))
     row = LineFindingRow
     columns = (row.rank, row.node_id, Node.name, row.pattern, row.text, row.count, row.last_at)
     newest = select(*columns).join(Node, Node.id == row.node_id).where(*own)

@@ -12,7 +12,8 @@ from ledger.accounts import Account
 from ledger.books import Book, book_of
 from ledger.entries import Entry, corrections
 from ledger.figures.hours import CLOSES_AFTER
-from ledger.recount import Recounter, differences
+from ledger.recount import Key, Recounter
+from ledger.recount_comparison import by_group, compare
 from muster.domain.states import Cause
 from simulator.month.events import events_of, inventory_of
 from simulator.month.facts import Rows, number_of
@@ -61,7 +62,7 @@ class _Auditor:
         self._reports = Reports(history, silences)
         self._rows, self._truth = Rows(self._reports), Truth(self._reports)
         self._recounter = Recounter(inventory_of(history))
-        self._events, self._next_event = events_of(history, silences), 0
+        self._events, self._days = events_of(history, silences), list[dict[Key, int]]()
         self._found = Audit(num_events=len(self._events))
         self._productive: Counter[str] = Counter()
 
@@ -72,8 +73,9 @@ class _Auditor:
             self._compare(hour, stored)
             day += stored
             if (hour + 1) % 24 == 0:
-                self._recount(hour + 1 - 24, hour + 1, day)
+                self._days.append(by_group(day))
                 day = []
+        self._recount()
         self._compare_goodput()
         return self._found
 
@@ -130,16 +132,16 @@ class _Auditor:
         if len(self._found.faults) < _MOST_FAULTS:
             self._found.faults.append(fault)
 
-    def _recount(self, since_hour: int, until_hour: int, stored: list[Entry]) -> None:
-        end_ms = until_hour * HOUR_MS
-        while self._next_event < len(self._events) and self._events[self._next_event].at_ms < end_ms:
-            self._recounter.take(self._events[self._next_event])
-            self._next_event += 1
-        recounted = book_of(self._recounter.facts(since_hour * HOUR_MS, end_ms))
-        found = differences(stored, recounted.entries)
-        self._found.recount_different_ms += sum(abs(one.stored_ms - one.recounted_ms) for one in found)
-        for one in found:
-            self._fault(str(one))
+    def _recount(self) -> None:
+        """Compare each whole day of the ledger with the recount from events; no gap explains a difference."""
+        for event in self._events:
+            self._recounter.take(event)
+        edges = [day * 24 * HOUR_MS for day in range(len(self._days) + 1)]
+        for stored, recounted in zip(self._days, self._recounter.count(edges), strict=True):
+            found = compare(stored, recounted, {})
+            self._found.recount_different_ms += found.outside_ms + found.unknown_ms
+            for one in found.differences:
+                self._fault(str(one))
 
     def _compare_goodput(self) -> None:
         """Compare the productive time of each whole job within the month with the work that it asked for."""

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from ledger.recount import Enrolled, Event
-from simulator.month.facts import COHORT, MODEL, gpu_uuid, job_id, moves_of, node_id
+from simulator.month.facts import gpu_uuid, job_id, moves_of, node_id
 from simulator.month.history import GPUS_A_NODE, Attempt, History, Outage
 from simulator.month.reports import Silence
 from simulator.month.truth import BURN_IN
@@ -13,10 +13,7 @@ _Dated = tuple[int, str, str, Mapping[str, Any]]
 
 
 def inventory_of(history: History) -> list[Enrolled]:
-    return [
-        Enrolled(gpu_uuid(gpu), node_id(gpu // GPUS_A_NODE), 0, None, MODEL, COHORT)
-        for gpu in range(history.shape.num_gpus)
-    ]
+    return [Enrolled(gpu_uuid(gpu), node_id(gpu // GPUS_A_NODE), 0) for gpu in range(history.shape.num_gpus)]
 
 
 def events_of(history: History, silences: tuple[Silence, ...]) -> list[Event]:

@@ -22,7 +22,7 @@ from control.telemetry.reports import AcceptedReport
 from control.tenants import keys
 from muster.db.models import StoredSignal, TelemetryBlock, TelemetryGap
 from muster.domain.errors import UnavailableError
-from muster.domain.gpu.metrics import NUM_METRICS
+from muster.domain.gpu.metrics import NUM_METRICS, SCHEMA
 from muster.domain.ids import NodeId
 from muster.tokens import new_token
 from muster.wire.telemetry import GapMarker, NodeReport, Report

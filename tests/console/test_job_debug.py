@@ -139,7 +139,7 @@ def test_what_is_missing_is_stated(seen: Console) -> None:
     assert "It was never placed" in seen.text(f"/console/jobs/{other}/debug")
 
 
-def test_lines_about_short_memory_are_shown_to_who_may_read_logs(seen: Console) -> None:
+def test_lines_about_short_memory_are_shown_to_readers_of_logs(seen: Console) -> None:
     job = running(seen)
     add_rank(job, 0, memory_mib=81_000)
     assert "No line about short memory" in page_of(job)
