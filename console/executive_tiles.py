@@ -1,27 +1,13 @@
 """The tiles of the executive page, in groups."""
 
-from collections.abc import Mapping
 from typing import Final
 
 from console.executive import Board
 from console.measure_tiles import Tile, TileGroup, tile_of
 from console.ranges import Shown
-from console.words import plural
+from console.time_tiles import time_group
 from ledger.figures.definitions import Better
-from ledger.measures import LEDGER_FIGURES, Measure
 
-_NO_HOURS: Final = "no hour is counted"
-_NOTHING: Final[Mapping[str, str]] = {
-    "ettr": "no job ran",
-    "mtbf": "no outage by a fault",
-    "mttr": "no outage has ended",
-    "scattered": "no GPU was idle while a job waited",
-    "fragmented_nodes": "no GPU was idle",
-    "fragmented_racks": "no GPU was idle",
-}
-"""What it means that a figure of the ledger has no value though hours are counted."""
-_ABBREVIATED: Final[Mapping[str, str]] = {"ettr": "ETTR", "mtbf": "MTBF", "mttr": "MTTR"}
-_OUTAGES: Final = frozenset({"mtbf", "mttr"})
 _CAPACITY: Final[tuple[tuple[str, str, Better], ...]] = (
     ("Delivered", "num_gpus", "higher"),
     ("Healthy", "num_healthy", "higher"),
@@ -32,7 +18,9 @@ _CAPACITY: Final[tuple[tuple[str, str, Better], ...]] = (
 
 def tile_groups(found: Board, chosen: Shown) -> list[TileGroup]:
     """Return the tiles of what was read. ``chosen``: the stretch that links lead on with."""
-    return [_of_jobs(found, chosen), _of_time(found, chosen), _of_capacity(found, chosen)]
+    link = "/console/utilisation" + ("" if chosen.is_free else f"?range={chosen.range.value}")
+    time = time_group(found.now.time, found.before.time, link)
+    return [_of_jobs(found, chosen), time, _of_capacity(found, chosen)]
 
 
 def _of_jobs(found: Board, chosen: Shown) -> TileGroup:
@@ -67,31 +55,6 @@ def _charged(found: Board) -> Tile:
     note = "GPU time of attempts at the prices of its hours, before credits."
     return Tile(
         "Charged to tenants", unit, value, earlier, "/console/costs", nothing=nothing, note=note, digits=now.decimals
-    )
-
-
-def _of_time(found: Board, chosen: Shown) -> TileGroup:
-    time = found.now.time
-    notes = []
-    if time.num_sampled:
-        notes.append(f"Scattered and fragmented: {plural(time.num_sampled, 'hour')}, spread evenly over the time.")
-    if time.sums.num_open_hours:
-        notes.append(f"{time.sums.num_open_hours:,} of {time.sums.num_hours:,} hours may still change.")
-    return TileGroup("GPU time", [_of_measure(found, each, chosen) for each in LEDGER_FIGURES], " ".join(notes))
-
-
-def _of_measure(found: Board, measure: Measure, chosen: Shown) -> Tile:
-    time = found.now.time
-    link = "/console/utilisation" + ("" if chosen.is_free else f"?range={chosen.range.value}")
-    return Tile(
-        _ABBREVIATED.get(measure.name, measure.name.replace("_", " ").capitalize()),
-        "" if measure.unit == "share" else measure.unit,
-        measure.of(time.window),
-        measure.of(found.before.time.window),
-        "/console/incidents" if measure.name in _OUTAGES else link,
-        measure.better,
-        _NOTHING.get(measure.name, _NO_HOURS) if time.sums.num_hours else _NO_HOURS,
-        note=measure.formula,
     )
 
 

@@ -1,6 +1,6 @@
 """Page of utilisation: where GPU time went, by account and group, and what explains the newest losses."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Annotated, Any, Final, TypeVar
@@ -13,7 +13,7 @@ from starlette.responses import Response
 from api.dependencies import dependencies_of
 from api.reading import reading
 from console.annotations import marks_in
-from console.figure_charts import change
+from console.measure_tiles import TileGroup
 from console.pages.figures import csv_answer
 from console.paging import page_of, place_in
 from console.ranges import Range, Shown, Stretch
@@ -21,12 +21,16 @@ from console.rendering import pages_of
 from console.session import Viewer, sees
 from console.tables import Order, Table, table_named
 from console.tables import Shown as Page
+from console.time_tiles import time_group
+from console.use_advice import ADVICE, advice_about
 from console.utilisation_charts import AccountTime, by_name, chart_of, step_of, times_next_to
 from console.utilisation_tables import accounts_table, change_words, entries_table, groups_table
 from control.core.paging import Part, Sort
 from control.core.unit_of_work import UnitOfWork
 from control.ledger import read as ledger
 from control.ledger.entry_orders import entry_sort
+from control.ledger.fleet_time import fleet_time
+from control.ledger.held_use import HeldUse, little_used
 from control.ledger.read import (
     GROUPED_BY,
     LedgerEntryRecord,
@@ -37,8 +41,7 @@ from control.ledger.read import (
     LedgerSums,
 )
 from control.ledger.statements import job_names, tenant_names
-from ledger.accounts import OF_ATTEMPTS, Account
-from ledger.measures import LEDGER_FIGURES, Times, Window
+from ledger.accounts import Account
 from muster.domain.principals import Permission
 
 router = APIRouter()
@@ -47,8 +50,6 @@ LOSSES_SHOWN: Final = 20
 ENTRIES_WRITTEN: Final = 20_000
 SUMS_READ: Final = 20_000
 LOSSES: Final = (Account.LOST, Account.REPLAYED, Account.RECLAIM_LOST, Account.SLOWED)
-OF_TIMES: Final = frozenset({"allocation", "utilisation", "goodput", "availability", "idle_while_waiting"})
-"""The figures that sums of accounts suffice for."""
 Reader = Annotated[Viewer, sees(Permission.JOB_READ)]
 
 
@@ -107,6 +108,7 @@ class Tables:
     group_rows: list[AccountTime]
     entries: Table[LedgerEntryRecord]
     entry_rows: list[LedgerEntryRecord]
+    uses: list[HeldUse]
 
 
 @router.get("/utilisation")
@@ -127,7 +129,7 @@ def utilisation_page(
         return {
             "found": found,
             "tables": _tables(unit, chosen, found.sums, part),
-            "figures": _figures(unit, chosen, found),
+            "tiles": _time_tiles(unit, chosen),
         }
 
     read_now = _reading(request, viewer, read)
@@ -147,13 +149,14 @@ def utilisation_page(
         place="utilisation",
         chosen=chosen,
         groupings=list(By),
-        change=change,
         change_words=change_words,
         is_of_fleet=viewer.principal.sees_all_tenants,
         accounts=tables.accounts.shown(tables.account_rows, order),
         groups=tables.groups.shown(tables.group_rows, order),
         entries=Page(tables.entries, tables.entries.order_in(order), entries.items, len(entries.items)),
         older=entries.older,
+        advice=ADVICE.shown(tables.uses, order),
+        advice_about=advice_about,
         **read_now,
     )
 
@@ -179,6 +182,7 @@ def utilisation_csv(
         "accounts": lambda: found.accounts.csv(found.account_rows, order),
         "groups": lambda: found.groups.csv(found.group_rows, order),
         "entries": lambda: "".join(found.entries.lines(found.entry_rows)),
+        "advice": lambda: ADVICE.csv(found.uses, order),
     }
     return csv_answer(f"utilisation-{table}", table_named(table, written)())
 
@@ -205,7 +209,8 @@ def _reading(request: Request, viewer: Viewer, work: Callable[[UnitOfWork], T]) 
 
 def _require(order: Order) -> None:
     """Raise ``ValidationFailedError`` where a column is asked for that no table of the page has."""
-    order.require((accounts_table(is_compared=True), groups_table("", {}, is_compared=True), entries_table({})))
+    sums = accounts_table(is_compared=True), groups_table("", {}, is_compared=True)
+    order.require((*sums, ADVICE, entries_table({})))
 
 
 def _entry_order(order: Order) -> Sort:
@@ -232,21 +237,14 @@ def _tables(unit: UnitOfWork, chosen: UtilisationQuery, sums: Sequence[LedgerSum
         times_next_to(groups, before(group)),
         entries_table(jobs),
         entries,
+        [each for each in little_used(unit) if chosen.job in {None, each.job_id}],
     )
 
 
-def _figures(
-    unit: UnitOfWork, chosen: UtilisationQuery, found: LedgerSums
-) -> list[tuple[str, str, float | None, float | None]]:
-    """Return name, formula, share and share before of each figure that sums of accounts suffice for."""
-    earlier = chosen.stretch(unit.now).before if chosen.compare else None
-    before = [] if earlier is None else chosen.sums(unit, earlier, LedgerGroup.ACCOUNT).sums
-    now, then = _window(found.sums), _window(before)
-    return [(one.name, one.formula, one.of(now), one.of(then)) for one in LEDGER_FIGURES if one.name in OF_TIMES]
-
-
-def _window(sums: Iterable[LedgerSum]) -> Window:
-    times = {Account(name): num_ms for name, num_ms in by_name(sums, "account").items()}
-    of_attempts = {account: num_ms for account, num_ms in times.items() if account in OF_ATTEMPTS}
-    others = {account: num_ms for account, num_ms in times.items() if account not in OF_ATTEMPTS}
-    return Window(Times(of_attempts, others))
+def _time_tiles(unit: UnitOfWork, chosen: UtilisationQuery) -> TileGroup | None:
+    """Return the figures over the whole fleet's time, for who may read them; None also for one job."""
+    if chosen.job is not None or not unit.principal.may(Permission.METRICS_READ):
+        return None
+    shown = chosen.stretch(unit.now)
+    link = f"/console/utilisation?{chosen.address()}#accounts-title"
+    return time_group(fleet_time(unit, shown.span), fleet_time(unit, shown.before.span), link)

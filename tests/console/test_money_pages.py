@@ -61,7 +61,11 @@ def test_losses_name_their_cause_and_evidence(seen: Console, hour: datetime) -> 
     page = seen.text(f"/console/utilisation?since={hour:%Y-%m-%d}")
     assert "evd_of_it" in page
     assert seen.get("/console/utilisation.json?range=1y").status_code == 200
-    assert "evd_of_it" not in seen.text("/console/utilisation", "other_tenant")
+    assert "Goodput 75.0%" in page, "of the whole fleet's time"
+    tenant = seen.text("/console/utilisation", "other_tenant")
+    assert "evd_of_it" not in tenant
+    assert "Goodput" not in tenant
+    assert "MTTR" not in seen.text("/console/utilisation?job=job_a"), "of one job there is none"
     assert seen.get("/console/utilisation?range=2h").status_code == 422
 
 
