@@ -15,9 +15,10 @@ TILE_FIELDS: Final = ("group", "tile", "unit", "value", "before", "change", "tar
 
 @dataclass(frozen=True, slots=True)
 class Tile:
-    """One value. ``unit``: empty: a share, 0 to 1. ``nothing``: the words where it is None. ``link``: to its details.
+    """One value. ``unit``: empty: a share, 0 to 1, or with ``digits`` a number. ``link``: to its details.
 
-    ``bound``: the value that meets the target; None: the target is no number. ``note``: what is counted.
+    ``nothing``: the words where it is None. ``bound``: the value that meets the target; None: the target is no number.
+    ``note``: what is counted.
     """
 
     name: str
@@ -42,7 +43,7 @@ class Tile:
 
     @property
     def change(self) -> str:
-        return change(self.value, self.before, self.unit)
+        return change(self.value, self.before, self.unit if self.digits is None else self.unit or "number")
 
     @property
     def state(self) -> str:

@@ -24,6 +24,8 @@ Given = Annotated[str | None, Query(max_length=40)]
 class Range(StrEnum):
     """The stretch of time that a page shows, up to now."""
 
+    HOUR = "1h"
+    SIX_HOURS = "6h"
     DAY = "24h"
     WEEK = "7d"
     MONTH = "30d"
@@ -31,7 +33,15 @@ class Range(StrEnum):
 
     @property
     def length(self) -> timedelta:
+        if self in {Range.HOUR, Range.SIX_HOURS}:
+            return timedelta(hours=1 if self is Range.HOUR else 6)
         return timedelta(days={Range.DAY: 1, Range.WEEK: 7, Range.MONTH: 30, Range.YEAR: 365}[self])
+
+
+LONG_RANGES: Final = (Range.DAY, Range.WEEK, Range.MONTH, Range.YEAR)
+"""What a page about history offers."""
+RECENT_RANGES: Final = (Range.HOUR, Range.SIX_HOURS, Range.DAY, Range.WEEK, Range.MONTH)
+"""What a page about failures offers."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,7 +13,7 @@ from api.dependencies import dependencies_of
 from api.reading import STORABLE, reading
 from console.annotations import marks_in
 from console.capacity_charts import charts_of, sparkline
-from console.ranges import Range, Shown, Stretch
+from console.ranges import LONG_RANGES, Range, Shown, Stretch
 from console.rendering import pages_of
 from console.session import Viewer, sees
 from control.core.paging import Part
@@ -57,7 +57,7 @@ def capacity_page(request: Request, viewer: GpuReader, chosen: Chosen) -> Respon
 
     found = reading(dependencies_of(request).units, viewer.principal, rollup_reads.READ, read)
     kinds = [each for each in GroupKind if each is not GroupKind.FLEET]
-    shown: dict[str, Any] = {"chosen": chosen, "kinds": kinds, "ranges": list(Range), "most": SHOWN}
+    shown: dict[str, Any] = {"chosen": chosen, "kinds": kinds, "ranges": LONG_RANGES, "most": SHOWN}
     return pages_of(request).page(request, "capacity.html", viewer, place="capacity", **found, **shown)
 
 
@@ -82,7 +82,7 @@ def groups_in(unit: UnitOfWork, kind: GroupKind, shown: Range, limit: int) -> di
     """Return ``groups``, the worst first, each with the path of its score over time, and whether there are more."""
     found = list_rollups(unit, RollupFilter(kind), Part(limit + 1))
     keys = [each.rollup.key for each in found[:limit]]
-    step = RoundStep.HOUR if shown is Range.DAY else RoundStep.DAY
+    step = RoundStep.HOUR if shown.length <= Range.DAY.length else RoundStep.DAY
     stretch = Stretch(unit.now - shown.length, unit.now)
     past = past_scores(unit, kind, keys, stretch.span, step)
     groups = [(each, _line(each, past[each.rollup.key], stretch)) for each in found[:limit]]

@@ -16,7 +16,7 @@ from console.executive_tiles import tile_groups
 from console.figure_charts import amount, change, chart_of, compared, csv_of
 from console.measure_tiles import csv_of_tiles
 from console.pages.figures import csv_answer, figures_read
-from console.ranges import Range, Shown, Stretch
+from console.ranges import LONG_RANGES, Range, Shown, Stretch
 from console.rendering import pages_of
 from console.session import Viewer, sees
 from control.core.paging import Part
@@ -63,7 +63,7 @@ def executive_page(request: Request, viewer: Reader, chosen: Chosen) -> Response
         board=found,
         groups=tile_groups(found, chosen),
         chosen=chosen,
-        ranges=list(Range),
+        ranges=LONG_RANGES,
         amount=amount,
         change=change,
     )

@@ -12,7 +12,7 @@ from api.dependencies import dependencies_of
 from api.reading import reading
 from console.annotations import marks_in
 from console.figure_charts import PERCENTILES, amount, change, chart_of, compared, csv_of, tone_of
-from console.ranges import Range, Shown
+from console.ranges import LONG_RANGES, Range, Shown
 from console.rendering import pages_of
 from console.session import Viewer, sees
 from control.core.unit_of_work import UnitOfWork
@@ -28,7 +28,7 @@ PAGE_CONTEXT: Final[dict[str, Any]] = {
     "amount": amount,
     "change": change,
     "tone_of": tone_of,
-    "ranges": list(Range),
+    "ranges": LONG_RANGES,
     "percentiles": PERCENTILES,
 }
 

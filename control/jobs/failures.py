@@ -20,7 +20,9 @@ from muster.domain.states import AttemptState, Cause, CheckpointStatus, JobState
 
 READ: Final = declare_action("failures.read")
 MAX_SPAN: Final = timedelta(days=31)
-_EXPECTED: Final = frozenset({Cause.SUCCEEDED, Cause.CANCELLED})
+NODE_LOST: Final = "node.lost"
+SAVE_FAILED: Final = "checkpoint.failed"
+EXPECTED: Final = frozenset({Cause.SUCCEEDED, Cause.CANCELLED})
 _DURABLE: Final = (CheckpointStatus.VERIFIED, CheckpointStatus.GOOD)
 _STUCK: Final = (JobState.HELD, JobState.RECOVERING)
 
@@ -77,8 +79,19 @@ class NewVerdict:
 
 
 @dataclass(frozen=True, slots=True)
-class Failures:
-    """All of it. ``node_losses``: None for a tenant, whose are no hosts. ``restarts``: attempts after a job's first."""
+class Period:
+    """From ``since`` to before ``until``."""
+
+    since: datetime
+    until: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class Counts:
+    """How often what happened. ``restarts``: attempts after a job's first.
+
+    ``node_losses``, ``nodes_lost``: None for a tenant, whose are no hosts.
+    """
 
     num_succeeded: int
     num_failed: int
@@ -87,6 +100,13 @@ class Failures:
     nodes_lost: int | None
     verified_saves: int
     rejected_saves: int
+    failed_saves: int
+
+
+@dataclass(frozen=True, slots=True)
+class Failures:
+    """What went wrong, one by one."""
+
     causes: Sequence[CauseCount]
     failed: Sequence[FailingJob]
     stuck: Sequence[FailingJob]
@@ -95,86 +115,115 @@ class Failures:
     verdicts: Sequence[NewVerdict]
 
 
-def failures_since(unit: UnitOfWork, since: datetime, *, limit: int) -> Failures:
-    """Return what went wrong since a moment, with at most ``limit`` rows of each list, the newest first.
-
-    Raises:
-        ValidationFailedError: ``since`` is ahead, or too long ago.
-    """
+def counts_in(unit: UnitOfWork, span: Period) -> Counts:
+    """Return how often each kind of failure happened. Raises ``ValidationFailedError``: the time is too long."""
     unit.principal.require(Permission.JOB_READ)
-    if not timedelta() < unit.now - since <= MAX_SPAN:
-        raise ValidationFailedError.at("since", "bad_span", f"it must lie within the last {MAX_SPAN.days} days")
-    ended = _jobs_ended(unit, since)
-    losses = _losses(unit, since) if unit.principal.sees_all_tenants else (None, None)
-    saves = _saves(unit, since)
-    return Failures(
+    _require_short(span)
+    ended = _jobs_ended(unit, span)
+    losses = _losses(unit, span) if unit.principal.sees_all_tenants else (None, None)
+    saves = _saves(unit, span)
+    return Counts(
         num_succeeded=ended.get(JobState.SUCCEEDED, 0),
         num_failed=ended.get(JobState.FAILED, 0),
-        restarts=_restarts(unit, since),
+        restarts=_restarts(unit, span),
         node_losses=losses[0],
         nodes_lost=losses[1],
         verified_saves=sum(saves.get(status, 0) for status in _DURABLE),
         rejected_saves=saves.get(CheckpointStatus.REJECTED, 0),
-        causes=_causes(unit, since),
-        failed=_failed(unit, since, limit),
-        stuck=_stuck(unit, limit),
-        oldest_saves=_oldest_saves(unit, limit),
-        rejected=_rejected(unit, since, limit),
-        verdicts=_verdicts(unit, since, limit),
+        failed_saves=_failed_saves(unit, span),
     )
 
 
-def _jobs_ended(unit: UnitOfWork, since: datetime) -> dict[JobState, int]:
+def failures_in(unit: UnitOfWork, span: Period, *, limit: int) -> Failures:
+    """Return what went wrong, with at most ``limit`` rows of each list, the newest first.
+
+    Jobs that wait and checkpoints of running jobs are as of now.
+
+    Raises:
+        ValidationFailedError: the time is too long.
+    """
+    unit.principal.require(Permission.JOB_READ)
+    _require_short(span)
+    return Failures(
+        causes=_causes(unit, span),
+        failed=_failed(unit, span, limit),
+        stuck=_stuck(unit, limit),
+        oldest_saves=_oldest_saves(unit, limit),
+        rejected=_rejected(unit, span, limit),
+        verdicts=_verdicts(unit, span, limit),
+    )
+
+
+def _require_short(span: Period) -> None:
+    if span.until - span.since > MAX_SPAN:
+        raise ValidationFailedError.at("since", "too_long", f"at most {MAX_SPAN.days} days may be looked through")
+
+
+def _jobs_ended(unit: UnitOfWork, span: Period) -> dict[JobState, int]:
     """Return how many jobs ended in each state."""
-    query = select(Job.state, func.count()).where(*_has_ended(unit, since)).group_by(Job.state)
+    query = select(Job.state, func.count()).where(*_has_ended(unit, span)).group_by(Job.state)
     return dict(unit.session.execute(query).all())
 
 
-def _has_ended(unit: UnitOfWork, since: datetime) -> tuple[ColumnElement[bool], ...]:
-    """Return the conditions of jobs that ended since then, with or without an attempt."""
-    return Job.finished_at >= since, visible_rows(unit.principal, Job.tenant_id)
+def _has_ended(unit: UnitOfWork, span: Period) -> tuple[ColumnElement[bool], ...]:
+    """Return the conditions of jobs that ended in the span, with or without an attempt."""
+    return Job.finished_at >= span.since, Job.finished_at < span.until, visible_rows(unit.principal, Job.tenant_id)
 
 
-def _restarts(unit: UnitOfWork, since: datetime) -> int:
+def _restarts(unit: UnitOfWork, span: Period) -> int:
     own = visible_rows(unit.principal, Attempt.tenant_id)
-    query = select(func.count()).where(Attempt.placed_at >= since, Attempt.number > 1, own)
-    recent = (Attempt.ended_at >= since) | Attempt.ended_at.is_(None)
-    return unit.session.scalar(query.where(recent)) or 0
+    query = select(func.count()).where(Attempt.placed_at >= span.since, Attempt.placed_at < span.until)
+    recent = (Attempt.ended_at >= span.since) | Attempt.ended_at.is_(None)
+    return unit.session.scalar(query.where(recent, Attempt.number > 1, own)) or 0
 
 
-def _losses(unit: UnitOfWork, since: datetime) -> tuple[int, int]:
+def _losses(unit: UnitOfWork, span: Period) -> tuple[int, int]:
     """Return how often hosts were lost, and how many hosts that were."""
     query = select(func.count(), func.count(Event.subject_id.distinct()))
-    found = unit.session.execute(query.where(Event.at >= since, Event.position.is_not(None), Event.kind == "node.lost"))
-    losses, nodes = found.one()
+    losses, nodes = unit.session.execute(query.where(*happened(unit, span, NODE_LOST))).one()
     return losses, nodes
 
 
-def _saves(unit: UnitOfWork, since: datetime) -> dict[CheckpointStatus, int]:
-    query = select(Checkpoint.status, func.count()).where(*_was_begun(unit, since))
+def _failed_saves(unit: UnitOfWork, span: Period) -> int:
+    return unit.session.scalar(select(func.count()).where(*happened(unit, span, SAVE_FAILED))) or 0
+
+
+def happened(unit: UnitOfWork, span: Period, kind: str) -> tuple[ColumnElement[bool], ...]:
+    """Return the conditions of events of a kind that the reader may see."""
+    within = Event.at >= span.since, Event.at < span.until
+    return *within, Event.position.is_not(None), Event.kind == kind, visible_rows(unit.principal, Event.tenant_id)
+
+
+def _saves(unit: UnitOfWork, span: Period) -> dict[CheckpointStatus, int]:
+    query = select(Checkpoint.status, func.count()).where(*_was_begun(unit, span))
     return dict(unit.session.execute(query.group_by(Checkpoint.status)).all())
 
 
-def _was_begun(unit: UnitOfWork, since: datetime) -> tuple[ColumnElement[bool], ...]:
-    """Return the conditions of checkpoints that were begun since then: an index of their attempts leads to them."""
-    recent = select(Attempt.id).where((Attempt.ended_at >= since) | Attempt.ended_at.is_(None))
+def _was_begun(unit: UnitOfWork, span: Period) -> tuple[ColumnElement[bool], ...]:
+    """Return the conditions of checkpoints that were begun in the span: an index of their attempts leads to them."""
+    recent = select(Attempt.id).where((Attempt.ended_at >= span.since) | Attempt.ended_at.is_(None))
     own = visible_rows(unit.principal, Checkpoint.tenant_id)
-    return Checkpoint.attempt_id.in_(recent), Checkpoint.created_at >= since, own
+    within = Checkpoint.created_at >= span.since, Checkpoint.created_at < span.until
+    return Checkpoint.attempt_id.in_(recent), *within, own
 
 
-def _causes(unit: UnitOfWork, since: datetime) -> list[CauseCount]:
+def _causes(unit: UnitOfWork, span: Period) -> list[CauseCount]:
     own = visible_rows(unit.principal, Attempt.tenant_id)
     query = select(Attempt.cause, func.count(), func.count(Attempt.job_id.distinct()))
-    query = query.where(Attempt.ended_at >= since, own).group_by(Attempt.cause).order_by(func.count().desc())
+    query = (
+        query.where(Attempt.ended_at >= span.since, Attempt.ended_at < span.until, own)
+        .group_by(Attempt.cause)
+        .order_by(func.count().desc())
+    )
     return [
         CauseCount(cause, CAUSE_RULES[cause].budget is Budget.INFRASTRUCTURE, num_attempts, num_jobs)
         for cause, num_attempts, num_jobs in unit.session.execute(query)
-        if cause is not None and cause not in _EXPECTED
+        if cause is not None and cause not in EXPECTED
     ]
 
 
-def _failed(unit: UnitOfWork, since: datetime, limit: int) -> list[FailingJob]:
-    query = _failing().where(*_has_ended(unit, since), Job.state == JobState.FAILED)
+def _failed(unit: UnitOfWork, span: Period, limit: int) -> list[FailingJob]:
+    query = _failing().where(*_has_ended(unit, span), Job.state == JobState.FAILED)
     return _jobs_in(unit, query.order_by(Job.finished_at.desc(), Job.id).limit(limit))
 
 
@@ -214,21 +263,22 @@ def _oldest_saves(unit: UnitOfWork, limit: int) -> list[SaveAge]:
     return [SaveAge(*row) for row in unit.session.execute(query.order_by(began, Job.id).limit(limit))]
 
 
-def _rejected(unit: UnitOfWork, since: datetime, limit: int) -> list[RejectedSave]:
+def _rejected(unit: UnitOfWork, span: Period, limit: int) -> list[RejectedSave]:
     query = (
         select(Job.id, Job.name, Checkpoint.step, func.coalesce(Checkpoint.reason, ""), Checkpoint.created_at)
         .join(Job, Job.id == Checkpoint.job_id)
-        .where(*_was_begun(unit, since), Checkpoint.status == CheckpointStatus.REJECTED)
+        .where(*_was_begun(unit, span), Checkpoint.status == CheckpointStatus.REJECTED)
     )
     ordered = query.order_by(Checkpoint.created_at.desc(), Checkpoint.id).limit(limit)
     return [RejectedSave(*row) for row in unit.session.execute(ordered)]
 
 
-def _verdicts(unit: UnitOfWork, since: datetime, limit: int) -> list[NewVerdict]:
+def _verdicts(unit: UnitOfWork, span: Period, limit: int) -> list[NewVerdict]:
     query = (
         select(Job.id, Job.name, VerdictRow.kind, VerdictRow.sentence, VerdictRow.created_at)
         .join(Job, Job.id == VerdictRow.job_id)
-        .where(VerdictRow.created_at >= since, VerdictRow.state == VerdictState.STANDING)
+        .where(VerdictRow.created_at >= span.since, VerdictRow.created_at < span.until)
+        .where(VerdictRow.state == VerdictState.STANDING)
         .where(visible_rows(unit.principal, VerdictRow.tenant_id))
     )
     ordered = query.order_by(VerdictRow.created_at.desc(), VerdictRow.id).limit(limit)

@@ -41,4 +41,4 @@ def test_the_executive_page_holds_at_every_width_and_in_both_themes(console: Bro
 def test_an_executive_page_without_any_hour_holds(console: Browsing, fleet: SmallFleet) -> None:
     console.inspect_in_each_check("/console/executive?since=2026-01-01&until=2026-01-02", "empty")
     console.see("No tenant used a GPU in that time")
-    console.see("Nothing was recorded in that time")
+    console.see("Nothing to draw yet")
