@@ -110,9 +110,9 @@ def board(unit: UnitOfWork, shown: Stretch) -> Board:
     now, before = (_period(unit, each) for each in (shown, shown.before))
     tenant_ids = {line.key.tenant_id for each in (now, before) for line in each.spent.lines}
     return Board(
-        compared(unit, "job_success", shown),
-        compared(unit, "time_to_complete", shown, By.CLASS),
-        compared(unit, "convergence", shown),
+        compared(unit, "job_success", shown, is_whole=True),
+        compared(unit, "time_to_complete", shown, By.CLASS, is_whole=True),
+        compared(unit, "convergence", shown, is_whole=True),
         now,
         before,
         payers(unit, tenant_ids),

@@ -25,8 +25,11 @@ _OUTAGES: Final = frozenset({"mtbf", "mttr"})
 def time_group(now: FleetTime, before: FleetTime, link: str) -> TileGroup:
     """Return the tiles next to those before. ``link``: where GPU time is shown by account."""
     notes = []
-    if now.num_sampled:
-        notes.append(f"Scattered and fragmented: {plural(now.num_sampled, 'hour')}, spread evenly over the time.")
+    if now.num_measured < now.sums.num_hours:
+        notes.append(
+            f"ETTR, scattered and fragmented: of {now.num_measured:,} of {plural(now.sums.num_hours, 'hour')}, "
+            "since an earlier release did not measure them."
+        )
     if now.sums.num_open_hours:
         notes.append(f"{now.sums.num_open_hours:,} of {now.sums.num_hours:,} hours may still change.")
     return TileGroup("GPU time", [_tile(now, before, each, link) for each in LEDGER_FIGURES], " ".join(notes))

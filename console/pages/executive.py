@@ -13,7 +13,7 @@ from console.annotations import marks_in
 from console.capacity_charts import charts_of
 from console.executive import Board, board
 from console.executive_tiles import tile_groups
-from console.figure_charts import amount, change, chart_of, compared, csv_of
+from console.figure_charts import PERCENTILES, amount, change, chart_of, compared
 from console.measure_tiles import csv_of_tiles
 from console.pages.figures import csv_answer, figures_read
 from console.ranges import LONG_RANGES, Range, Shown, Stretch
@@ -98,7 +98,7 @@ def executive_csv(
     lines = {
         Table.TILES: lambda: csv_of_tiles(tile_groups(found, chosen)),
         Table.COSTS: lambda: _costs(found),
-        Table.CLASSES: lambda: csv_of([found.durations], with_before=True),
+        Table.CLASSES: lambda: _classes(found),
         Table.OBJECTIVES: lambda: _objectives(found),
         Table.ACCOUNTS: lambda: _accounts(found),
     }[table]()
@@ -113,6 +113,12 @@ def _costs(found: Board) -> Iterator[str]:
         before = None if each.before is None else each.before.charged
         own = each.name, each.department, gpu_hours(each.now.num_ms), each.now.charged, before
         yield line_of((*own, currency, gpu_hours(each.now.unpriced_ms))) + END
+
+
+def _classes(found: Board) -> Iterator[str]:
+    yield line_of(("class", "mean_s", *(f"p{each}_s" for each in PERCENTILES), "mean_before_s")) + END
+    for row in found.durations.rows:
+        yield line_of((row.group, row.value, *row.percentiles, row.before)) + END
 
 
 def _objectives(found: Board) -> Iterator[str]:

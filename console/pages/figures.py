@@ -62,7 +62,9 @@ def csv_answer(name: str, text: str) -> Response:
 def figures_page(request: Request, viewer: Reader, chosen: Week) -> Response:
     """List all indicators with their value over the stretch, and how it changed."""
     found = figures_read(
-        request, viewer, lambda unit: [compared(unit, name, chosen.stretch(unit.now)) for name in INDICATORS]
+        request,
+        viewer,
+        lambda unit: [compared(unit, name, chosen.stretch(unit.now), is_whole=True) for name in INDICATORS],
     )
     return pages_of(request).page(
         request, "figures.html", viewer, place="figures", found=found, chosen=chosen, **PAGE_CONTEXT

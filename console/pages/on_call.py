@@ -74,7 +74,7 @@ def _read(unit: UnitOfWork, chosen: OnCallQuery) -> dict[str, Any]:
     if unit.principal.may(Permission.INCIDENT_READ):
         incidents = list_incidents(unit, IncidentFilter(IncidentState.OPEN), Part(_INCIDENTS))
     counts = failures.counts_in(unit, now)
-    saturation = [compared(unit, name, shown) for name in SATURATION]
+    saturation = [compared(unit, name, shown, is_whole=True) for name in SATURATION]
     groups: list[TileGroup] = [
         tiles_of_counts(counts, failures.counts_in(unit, before)),
         tiles_of_saturation(saturation, chosen),

@@ -25,6 +25,7 @@ from sqlalchemy import select, text
 from control.core.unit_of_work import UnitOfWork, UnitOfWorkFactory, declare_action
 from control.ledger.loading import facts_of
 from control.ledger.marks import gaps_of, joined_gaps, num_awaited
+from control.ledger.measuring import measured_in
 from control.ledger.reading import Window
 from control.ledger.storing import add_entries, remove_entries, store_facts, stored_entries
 from control.policy.policies import active_policy
@@ -157,6 +158,7 @@ def _store(unit: UnitOfWork, taken: Taken, computed: Computed) -> None:
     hour.computed_at, hour.gaps = unit.now, joined_gaps(hour.gaps, computed.gaps)
     hour.num_gpus, hour.capacity_ms = computed.book.num_gpus, computed.book.capacity_ms
     hour.unexplained_ms = computed.book.unexplained_ms
+    hour.measured = measured_in(unit.session, hour.hour)
     if hour.closed_at is None:
         hour.due_at = min(unit.now + AGAIN, over_at)
     else:

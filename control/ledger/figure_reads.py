@@ -30,8 +30,7 @@ _CHOSEN: Final = """
         WHERE :by_day AND span_s = 86400 AND figure = :figure AND begins_at >= :since AND begins_at < :until
     ),
     facts AS (
-        SELECT {group} AS grouped, part, date_trunc(:step, begins_at, 'UTC') AS begins, num, total, least, most,
-            buckets, counts
+        SELECT {group} AS grouped, part, {begins} AS begins, num, total, least, most, buckets, counts
         FROM figure_facts f
         WHERE figure = :figure AND begins_at >= :since AND begins_at < :until
             AND (CAST(:tenant_id AS text) IS NULL OR tenant_id = :tenant_id)
@@ -90,7 +89,10 @@ class Stored:
 
 @dataclass(frozen=True, slots=True)
 class Extent:
-    """Which facts are read. ``tenant_id``: None: of all tenants. ``groups``: None: all of them."""
+    """Which facts are read. ``tenant_id``: None: of all tenants. ``groups``: None: all of them.
+
+    ``is_whole``: as one sum that begins with the extent, and not by its steps.
+    """
 
     since: datetime
     until: datetime
@@ -98,6 +100,7 @@ class Extent:
     by: str
     tenant_id: TenantId | None
     groups: Sequence[str] | None = None
+    is_whole: bool = False
 
 
 class Store:
@@ -116,14 +119,15 @@ class Store:
             yield Stored(row.grouped, row.begins, row.part, Sum(row.num, row.total, _sketch(row)))
 
     def _text(self, words: str, extent: Extent) -> TextClause:
-        return text(words.format(chosen=_CHOSEN.format(group=_COLUMN_OF_GROUP[extent.by])))
+        begins = "CAST(:since AS timestamptz)" if extent.is_whole else "date_trunc(:step, begins_at, 'UTC')"
+        return text(words.format(chosen=_CHOSEN.format(group=_COLUMN_OF_GROUP[extent.by], begins=begins)))
 
     def _given(self, extent: Extent) -> dict[str, Any]:
         return {
             "figure": self._figure.stored_as,
             "since": extent.since,
             "until": extent.until,
-            "step": extent.step,
+            **({} if extent.is_whole else {"step": extent.step}),
             "by_day": extent.step == "day",
             "tenant_id": extent.tenant_id,
             "groups": extent.groups,

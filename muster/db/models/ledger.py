@@ -17,7 +17,8 @@ class LedgerHour(Base):
     ``revision``: of its newest correction; 0 without. ``capacity_ms``: GPU-milliseconds of all GPUs that were enrolled,
     which the sum of its entries equals (I27). ``gaps``: by node, the time for which reports are lost.
     ``awaits``: how many hosts may still send reports of this hour. ``due_at``: when it is computed next; None: not
-    again unless a report about it comes.
+    again unless a report about it comes. ``measured``: sums by the names in ``control.ledger.measuring``; None in hours
+    that the release before computed.
     """
 
     __tablename__ = "ledger_hours"
@@ -39,6 +40,7 @@ class LedgerHour(Base):
     awaits: Mapped[int] = mapped_column(default=0)
     gaps: Mapped[dict[str, Any]] = mapped_column(default_factory=dict)
     due_at: Mapped[datetime | None] = mapped_column(default=None)
+    measured: Mapped[dict[str, Any] | None] = mapped_column(default=None)
 
 
 class LedgerEntry(Base):

@@ -211,8 +211,9 @@ class Lived:
         since: float = 0,
         until: float = 60,
         reader: Principal = OPERATOR,
+        is_whole: bool = False,
     ) -> Answer:
-        question = Question(name, self.at(since), self.at(until), FigureStep(step), By(by))
+        question = Question(name, self.at(since), self.at(until), FigureStep(step), By(by), is_whole)
         with self.units.begin(reader, figures.READ, dry_run=True, quiet=True) as unit:
             return figures.figures_in(unit, question)
 

@@ -118,6 +118,19 @@ def test_steps_have_percentiles_within_a_per_cent(lived: Lived) -> None:
         assert steps.sketch.percentile(share) == pytest.approx(exact, rel=ERROR * 1.001)
 
 
+def test_a_figure_over_the_whole_time_is_the_sum_of_its_points(lived: Lived) -> None:
+    lived.job("SUCCEEDED", (0, 10, "succeeded"), ended=10)
+    lived.job("SUCCEEDED", (0, 70, "succeeded"), ended=70)
+    counted(lived, minutes=126)
+    for step in ("hour", "day"):
+        (by_step,), (whole,) = (
+            lived.answer("time_to_complete", by="class", step=step, until=120, is_whole=is_whole).series
+            for is_whole in (False, True)
+        )
+        assert (whole.group, whole.whole) == (by_step.group, by_step.whole)
+        assert len(whole.points) == 1
+
+
 def test_paces_give_throughput_waiting_and_collectives(lived: Lived) -> None:
     (one,), (other,) = lived.job("ACTIVE", (0, None, None)), lived.job("ACTIVE", (0, None, None))
     lived.rank(one, world_size=4)

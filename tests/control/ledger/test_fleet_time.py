@@ -1,16 +1,18 @@
 """The fleet's time over a stretch: accounts, runs of jobs, hosts and outages, each by hand."""
 
+from dataclasses import replace
 from datetime import timedelta
 
 import pytest
-from sqlalchemy import select
+from sqlalchemy import null, select, update
 
 from control.core.paging import Span
 from control.core.unit_of_work import UnitOfWorkFactory
 from control.ledger import read as ledger
 from control.ledger.fleet_time import FleetTime, fleet_time
-from ledger.measures import figures
-from muster.db.models import Gpu, GpuStandingChange, NodeContactChange
+from control.ledger.storing import stored_entries
+from ledger.measures import figures, places_of
+from muster.db.models import Gpu, GpuStandingChange, LedgerHour, NodeContactChange
 from muster.domain.errors import ForbiddenError
 from muster.domain.states import Contact, Standing
 from tests.control.conftest import SetClock
@@ -34,7 +36,7 @@ def time_of(units: UnitOfWorkFactory, span: Span = DAY) -> FleetTime:
 
 def test_of_an_empty_ledger_every_figure_is_unknown(units: UnitOfWorkFactory) -> None:
     found = time_of(units)
-    assert found.num_sampled == 0
+    assert found.num_measured == 0
     assert set(figures(found.window).values()) == {None}
 
 
@@ -52,8 +54,32 @@ def test_a_run_is_from_its_start_to_its_end_within_the_counted_hours(played: Pla
     (job,) = found.window.jobs
     assert job.run_ms == pytest.approx(40 * 60_000, abs=1_000)
     assert figures(found.window)["ettr"] == pytest.approx(30 / 40, rel=0.01)
-    assert found.num_sampled == found.sums.num_hours
-    assert sum(place.used_ms for place in found.window.places) == sum(found.window.times.of_attempts.values())
+    assert found.num_measured == found.sums.num_hours
+
+
+def test_idle_time_is_measured_by_place_and_hour(played: PlayedHour) -> None:
+    played.at(10)
+    played.start()
+    played.at(130)
+    assert played.keep()
+    found = time_of(played.units, Span(FOUR, FOUR + HOUR))
+    with played.units.begin(OPERATOR, ledger.READ, dry_run=True, quiet=True) as unit:
+        entries = list(stored_entries(unit.session, FOUR))
+    by_host = replace(found.window, places=tuple(places_of(entries, 0)))
+    assert sum(place.idle_ms for place in by_host.places) > 0
+    for name in ("scattered", "fragmented_nodes", "fragmented_racks"):
+        assert figures(found.window)[name] == figures(by_host)[name]
+
+
+def test_hours_of_an_earlier_release_count_in_accounts_alone(played: PlayedHour) -> None:
+    played.at(70)
+    played.keep()
+    with played.units.begin(OPERATOR, ledger.READ, quiet=True) as unit:
+        unit.session.execute(update(LedgerHour).values(measured=null()))
+    found = time_of(played.units)
+    assert (found.num_measured, found.sums.num_hours) == (0, 1)
+    assert figures(found.window)["allocation"] == 0.0
+    assert figures(found.window)["fragmented_nodes"] is None
 
 
 def test_faults_that_take_gpus_and_hosts_out_are_outages(played: PlayedHour) -> None:
