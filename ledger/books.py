@@ -69,7 +69,7 @@ class _Accountant:
         self._timelines: dict[tuple[str, tuple[Within, ...]], list[Claim]] = {}
         self._sums: dict[tuple[Part, ...], dict[Key, int]] = {}
         self._of_part: dict[Part, dict[Key, int]] = {}
-        self._waits: dict[tuple[str, str], tuple[Wait, ...]] = {}
+        self._waits: dict[str, tuple[Wait, ...]] = {}
         self._silences: tuple[Within, ...] = ()
         self._capacity_ms = 0
 
@@ -105,7 +105,7 @@ class _Accountant:
         uses = parts_of_uses(gpu.uses, self._ended_ms, start_ms, end_ms)
         parts: list[Part] = [(use, self._silences) for use in uses]
         for empty in empty_parts(uses, start_ms, end_ms):
-            waits = self._waits_for(gpu.cohort_key, gpu.model)
+            waits = self._waits_for(node.group)
             parts.append((empty, when_empty(gpu, node, waits, *empty)))
         key = tuple(parts)
         found = self._sums.get(key)
@@ -153,11 +153,10 @@ class _Accountant:
         )
         return _in_contact((clean,), part.attempt_id, silences)
 
-    def _waits_for(self, cohort_key: str, model: str) -> tuple[Wait, ...]:
-        found = self._waits.get((cohort_key, model))
+    def _waits_for(self, group: str) -> tuple[Wait, ...]:
+        found = self._waits.get(group)
         if found is None:
-            fits = (one for one in self._facts.waits if one.cohort_key in {"", cohort_key} and one.model in {"", model})
-            found = self._waits[cohort_key, model] = tuple(fits)
+            found = self._waits[group] = tuple(one for one in self._facts.waits if one.group in {"", group})
         return found
 
 

@@ -105,13 +105,17 @@ class Gpu:
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """One host. ``silences``: without contact; the cause is ``silent`` or ``lost``."""
+    """One host. ``silences``: without contact; the cause is ``silent`` or ``lost``.
+
+    ``group``: of the hosts that the same pending jobs could use.
+    """
 
     node_id: str
     rack: str | None = None
     site: str | None = None
     cordons: tuple[Cordon, ...] = ()
     silences: tuple[Period, ...] = ()
+    group: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -211,13 +215,12 @@ class Attempt:
 
 @dataclass(frozen=True, slots=True)
 class Wait:
-    """A job waits for GPUs, by its binding reason. ``cohort_key``, ``model``: of GPUs that it could use; empty: any."""
+    """A job waits for GPUs, by its binding reason. ``group``: of the hosts that it could use; empty: any."""
 
     start_ms: int
     end_ms: int | None
     reason: str
-    cohort_key: str = ""
-    model: str = ""
+    group: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -94,11 +94,19 @@ SELECT node_id, {in_ms("at")}, {in_ms("next_at")}, lower(contact) FROM dated WHE
 """  # noqa: S608  # words of ours
 
 
-def nodes_of(window: Window) -> dict[str, Node]:
+def nodes_of(window: Window, groups: Mapping[str, str]) -> dict[str, Node]:
+    """Return the hosts. ``groups``: of hosts that the same pending jobs could use (``wait_facts``)."""
     cordons = _grouped((row[0], _cordon(row)) for row in window.rows(_CORDONS) if row[0] is not None)
     silences = _grouped((node_id, Period(*rest)) for node_id, *rest in window.rows(_SILENCES))
     return {
-        node_id: Node(node_id, rack, site, tuple(cordons.get(node_id, ())), tuple(silences.get(node_id, ())))
+        node_id: Node(
+            node_id,
+            rack,
+            site,
+            tuple(cordons.get(node_id, ())),
+            tuple(silences.get(node_id, ())),
+            groups.get(node_id, ""),
+        )
         for node_id, rack, site in window.rows(_NODES)
     }
 

@@ -12,4 +12,6 @@ from ledger.facts import Facts
 def facts_of(session: Session, start_ms: int, end_ms: int) -> Facts:
     """Return the facts of the time from ``start_ms`` to before ``end_ms``, as far as they are known."""
     window = Window(session, start_ms, end_ms)
-    return Facts(start_ms, end_ms, gpus_of(window), nodes_of(window), attempts_of(window), waits_of(window))
+    found = waits_of(window, session)
+    nodes = nodes_of(window, found.groups)
+    return Facts(start_ms, end_ms, gpus_of(window), nodes, attempts_of(window), found.waits)

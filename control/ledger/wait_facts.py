@@ -1,21 +1,36 @@
 """Facts of pending jobs in a window: from when to when any waits for GPUs, and by which binding reason."""
 
-from collections.abc import Iterable
-from typing import Final
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from itertools import chain
+from typing import Any, Final, NamedTuple
+
+from sqlalchemy.orm import Session
 
 from control.ledger.reading import Window, in_ms
 from ledger.facts import Wait
+from muster.db.queries.residency import residencies
 from muster.db.stored_values import member_of
+from muster.domain.ids import TenantId
+from muster.domain.job.placement_spec import NodeLabelRule
 from muster.domain.job.wait_reasons import WaitReason
+from muster.domain.residency import ANY, Residency
+from scheduler.solve.job_rules import labels_of
+from scheduler.solve.placement_rule import LabelRule
 
 NOT_CONSIDERED: Final = "not_considered"
 """Reason of a job that no cycle has considered yet."""
 _WAITS: Final = f"""
 WITH pending AS (
-    SELECT id, created_at, least(finished_at, :until) AS over_at FROM jobs
+    SELECT id, created_at, least(finished_at, :until) AS over_at, tenant_id,
+        coalesce(request, spec) AS request FROM jobs
     WHERE created_at < :until AND (state NOT IN ('SUCCEEDED', 'FAILED', 'CANCELLED') OR finished_at > :since)
 ), dated AS (
-    SELECT pending.id, moment.at, moment.number, moment.binding, pending.over_at
+    SELECT pending.id, moment.at, moment.number, moment.binding, pending.over_at, jsonb_build_object(
+            'labels', pending.request -> 'node_labels', 'gpus', pending.request -> 'shape' -> 'gpus_per_node',
+            'tenant', CASE WHEN pending.tenant_id = ANY(:bound) THEN pending.tenant_id END
+        )::text AS demand
     FROM pending CROSS JOIN LATERAL (
         SELECT pending.created_at AS at, 0::bigint AS number, ''::text AS binding
         UNION ALL (
@@ -28,30 +43,77 @@ WITH pending AS (
             WHERE attempts.job_id = pending.id AND placed_at < :until
     ) AS moment
 ), spans AS (
-    SELECT binding, at, coalesce(lead(at) OVER (PARTITION BY id ORDER BY at, number), over_at) AS next_at FROM dated
+    SELECT binding, demand, at, coalesce(lead(at) OVER (PARTITION BY id ORDER BY at, number), over_at) AS next_at
+    FROM dated
 )
-SELECT {in_ms("at")}, {in_ms("next_at")}, binding FROM spans
+SELECT {in_ms("at")}, {in_ms("next_at")}, binding, demand FROM spans
 WHERE binding IS NOT NULL AND next_at > greatest(at, :since) ORDER BY 1, 2, 3
 """  # noqa: S608  # words of ours
+_HOSTS: Final = """
+SELECT nodes.id, nodes.labels, count(gpus.uuid) FROM nodes LEFT JOIN gpus ON gpus.node_id = nodes.id GROUP BY nodes.id
+"""
+_Span = tuple[int, int, str]
+"""Begin and end in milliseconds, and the binding reason."""
 
 
-def waits_of(window: Window) -> tuple[Wait, ...]:
+@dataclass(frozen=True, slots=True)
+class Waits:
+    """``waits``: disjoint for each group of hosts. ``groups``: of each host; empty: each job could use any host."""
+
+    waits: tuple[Wait, ...]
+    groups: Mapping[str, str]
+
+
+def waits_of(window: Window, session: Session) -> Waits:
     """Return disjoint waits: of several jobs that wait at one moment the one counts whose wait began first.
 
-    This is what ``ledger.claims.settle`` would choose; made here once, it is not made for each GPU.
+    This is what ``ledger.claims.settle`` would choose; made here once, it is not made for each GPU. A job could use
+    hosts with its labels, of its tenant's sites, and with enough GPUs; the hosts' labels of now count.
     """
-    rows = ((start_ms, end_ms, _reason(binding)) for start_ms, end_ms, binding in window.rows(_WAITS))
-    return tuple(_disjoint(rows))
+    sites = residencies(session)
+    by_demand: dict[str, list[_Span]] = {}
+    for start_ms, end_ms, binding, demand in window.rows(_WAITS, {"bound": sorted(sites)}):
+        by_demand.setdefault(demand, []).append((start_ms, end_ms, _reason(binding)))
+    demands = {demand: _Demand.read(json.loads(demand), sites) for demand in by_demand}
+    counted = {demand: [span for span, _ in _disjoint(spans)] for demand, spans in by_demand.items()}
+    suiting: dict[str, tuple[str, ...]] = {
+        node_id: tuple(text for text, demand in demands.items() if demand.suits(labels, num_gpus))
+        for node_id, labels, num_gpus in window.rows(_HOSTS)
+    }
+    names = {texts: str(number) for number, texts in enumerate(sorted(set(suiting.values())), start=1)}
+    if all(len(texts) == len(demands) for texts in names):
+        names = dict.fromkeys(names, "")
+    found = [
+        Wait(from_ms, end_ms, reason, group)
+        for texts, group in (names or {tuple(demands): ""}).items()
+        for (_, end_ms, reason), from_ms in _disjoint(sorted(chain.from_iterable(counted[text] for text in texts)))
+    ]
+    return Waits(tuple(found), {node_id: names[texts] for node_id, texts in suiting.items() if names[texts]})
 
 
-def _disjoint(rows: Iterable[tuple[int, int, str]]) -> Iterable[Wait]:
-    """Yield the waits, which come in the order of their begin, without what an earlier one covers."""
+class _Demand(NamedTuple):
+    """What a job asks of a host."""
+
+    rule: LabelRule
+    num_gpus: int
+
+    @classmethod
+    def read(cls, stored: Mapping[str, Any], sites: Mapping[TenantId, Residency]) -> "_Demand":
+        labels = NodeLabelRule.model_validate(stored["labels"] or {}, strict=False)
+        return cls(labels_of(labels, sites.get(stored["tenant"], ANY).sites), stored["gpus"] or 1)
+
+    def suits(self, labels: Mapping[str, str], num_gpus: int) -> bool:
+        return self.num_gpus <= num_gpus and (not self.rule or self.rule.admits(labels.items()))
+
+
+def _disjoint(spans: Iterable[_Span]) -> Iterable[tuple[_Span, int]]:
+    """Yield the spans, in the order of their begin, that no earlier ones cover, and from when each counts."""
     covered_ms: int | None = None
-    for start_ms, end_ms, reason in rows:
-        from_ms = start_ms if covered_ms is None else max(start_ms, covered_ms)
-        if end_ms > from_ms:
-            yield Wait(from_ms, end_ms, reason)
-            covered_ms = end_ms
+    for span in spans:
+        from_ms = span[0] if covered_ms is None else max(span[0], covered_ms)
+        if span[1] > from_ms:
+            yield span, from_ms
+            covered_ms = span[1]
 
 
 def _reason(binding: str) -> str:

@@ -124,7 +124,15 @@ def attempts(attempt_id: str) -> st.SearchStrategy[Attempt]:
 
 
 def nodes(node_id: str) -> st.SearchStrategy[Node]:
-    return st.builds(Node, st.just(node_id), st.none() | tokens, st.none() | tokens, some(cordons, 2), some(periods, 2))
+    return st.builds(
+        Node,
+        st.just(node_id),
+        st.none() | tokens,
+        st.none() | tokens,
+        some(cordons, 2),
+        some(periods, 2),
+        st.sampled_from(("", "g1")),
+    )
 
 
 facts = st.builds(
@@ -134,5 +142,5 @@ facts = st.builds(
     gpus=some(gpus, 4),
     nodes=st.fixed_dictionaries({node_id: nodes(node_id) for node_id in NODES}),
     attempts=st.fixed_dictionaries({attempt_id: attempts(attempt_id) for attempt_id in ATTEMPTS}),
-    waits=some(st.builds(_ordered(Wait), times, ends, tokens, st.sampled_from(("", "c1")), st.just("")), 2),
+    waits=some(st.builds(_ordered(Wait), times, ends, tokens, st.sampled_from(("", "g1"))), 2),
 )

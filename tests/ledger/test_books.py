@@ -245,9 +245,9 @@ def test_the_order_of_what_keeps_an_empty_gpu() -> None:
         holds=(Period(1_070, 1_075, "reclaim", ("job_b",)),),
         spares=(Period(1_075, 1_080, "spare"),),
     )
-    nodes = {"node_a": Node("node_a", cordons=(Cordon(1_080, 1_085, "drain", "c2", is_drain=True),))}
+    nodes = {"node_a": Node("node_a", cordons=(Cordon(1_080, 1_085, "drain", "c2", is_drain=True),), group="g1")}
     facts = Facts(
-        1_000, 1_100, (kept,), nodes, waits=(Wait(1_000, 1_090, "quota", "c1"), Wait(0, None, "labels", "c2"))
+        1_000, 1_100, (kept,), nodes, waits=(Wait(1_000, 1_090, "quota", "g1"), Wait(0, None, "labels", "g2"))
     )
     assert counted(book_of(facts)) == {
         ("pending", "quota"): 10 + 10 + 5,

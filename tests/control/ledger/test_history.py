@@ -6,13 +6,15 @@ import pytest
 from sqlalchemy import select
 
 from control.core.unit_of_work import UnitOfWorkFactory
+from control.fleet import inventory
 from control.system import restores
-from muster.db.models import JobWaitChange, NodeContactChange
+from muster.db.models import JobWaitChange, Node, NodeContactChange
 from muster.domain.states import Contact
 from muster.domain.times import to_ms
 from tests.control.conftest import SetClock
 from tests.control.ledger.played_hour import FOUR, PlayedHour
-from tests.fleet_factory import OPERATOR
+from tests.fleet_factory import OPERATOR, enrol_host
+from tests.played_host import PlayedHost
 
 
 @pytest.fixture
@@ -38,6 +40,30 @@ def test_free_time_counts_by_the_binding_reason_while_a_job_waits(played: Played
     assert waited == {"not_considered": 60_000, bindings[0]: 20 * 60_000}
     assert bindings[1] is None
     assert sum(played.seconds().values()) == 7200
+
+
+def test_free_gpus_count_as_wanted_only_on_hosts_that_the_waiting_job_could_use(played: PlayedHour) -> None:
+    beta = enrol_host(played.units, "beta")
+    with played.units.begin(OPERATOR, inventory.ENROL, quiet=True) as unit:
+        unit.session.get_one(Node, beta).labels = {"gpu": "h200"}
+    other = PlayedHost(played.units, beta)
+    played.at(10)
+    for host in (played.host, other):
+        host.beat()
+    played.fleet.reconcile()
+    job_id = played.fleet.submit(shape={"nodes": 2}, node_labels={"required": {"gpu": ["h200"]}})
+    played.fleet.cycle()
+    played.at(20)
+    wide = played.fleet.submit(shape={"gpus_per_node": 3})
+    played.at(30)
+    played.fleet.cancel(job_id)
+    played.fleet.cancel(wide)
+    played.at(66)
+    played.keep()
+    pending = [entry for entry in played.entries() if entry.account == "pending"]
+    assert {entry.node_id for entry in pending} == {beta}
+    assert sum(entry.num_ms for entry in pending) == 2 * 20 * 60_000
+    assert sum(played.seconds().values()) == 4 * 3600
 
 
 def test_a_host_without_contact_has_its_free_time_in_an_account_of_its_own(played: PlayedHour) -> None:
