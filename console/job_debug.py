@@ -5,20 +5,20 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from console.job_ranks import duration
-from control.jobs.rank_figures import RANK_FIGURES, AttemptShown, Gang, Order, RankFigure, RankRow
-from control.jobs.rank_spreads import RANKS_READ, Histogram
+from control.jobs.rank_figures import FIGURES_OF_RANKS, AttemptShown, Gang, Order, RankFigure, RankRow
+from control.jobs.rank_spreads import Histogram, every_nth
 from muster.documents.csv_lines import END, line_of
 from muster.domain.states import AttemptState
 
 MIB: Final = 1 << 20
-RANK_CSV_FIELDS: Final = ("rank", "node_id", "node", "gpu", "gpu_uuid", "is_slow", *RANK_FIGURES)
+RANK_CSV_FIELDS: Final = ("rank", "node_id", "node", "gpu", "gpu_uuid", "is_slow", *FIGURES_OF_RANKS)
 _DRAWN: Final[Mapping[RankFigure, tuple[str, str]]] = {
-    RankFigure.COLLECTIVE: ("Collectives a step", "ms"),
-    RankFigure.WAIT: ("Wait for others a step", "ms"),
-    RankFigure.DATA: ("Wait for data a step", "ms"),
+    RankFigure.COLLECTIVE: ("Collectives a step in ms", "ms"),
+    RankFigure.WAIT: ("Wait for others a step in ms", "ms"),
+    RankFigure.DATA: ("Wait for data a step in ms", "ms"),
     RankFigure.SAMPLES_PER_S: ("Samples a second", ""),
     RankFigure.TOKENS_PER_S: ("Tokens a second", ""),
-    RankFigure.MEMORY: ("Peak memory", "GiB"),
+    RankFigure.MEMORY: ("Peak memory in GiB", "GiB"),
 }
 DRAWN: Final = tuple(_DRAWN)
 _SCALES: Final[Mapping[str, float]] = {"ms": 1_000.0, "GiB": 1 / 1_024}
@@ -96,17 +96,18 @@ def nothing_in_words(attempt: AttemptShown | None, gang: Gang | None) -> tuple[s
 
 
 def charts_of(
-    steps: Histogram | None, spreads: Mapping[RankFigure, Histogram], gang: Gang, chosen: int | None
+    steps: Histogram | None, spreads: Mapping[RankFigure, Histogram], num_ranks: int, chosen: int | None
 ) -> dict[str, Any]:
     """Return what static/charts.js draws: steps of all ranks and of the chosen one, then each figure over the ranks."""
-    charts = [] if steps is None else [_steps(steps, gang, chosen)]
+    charts = [] if steps is None else [_steps(steps, num_ranks, chosen)]
     charts += [_over_ranks(figure, spreads[figure]) for figure in _DRAWN if figure in spreads]
     return {"charts": charts, "refresh_s": None}
 
 
-def _steps(found: Histogram, gang: Gang, chosen: int | None) -> dict[str, Any]:
+def _steps(found: Histogram, num_ranks: int, chosen: int | None) -> dict[str, Any]:
     """Return shares of steps, since all ranks have many times the steps of one."""
-    names = "all ranks" if gang.num_ranks <= RANKS_READ else f"{RANKS_READ:,} ranks of {gang.num_ranks:,}"
+    num_read = -(-num_ranks // every_nth(num_ranks))
+    names = "all ranks" if num_read == num_ranks else f"{num_read:,} ranks of {num_ranks:,}"
     lines = [{"name": names, "points": [[_short(one.low * 1000), _share(one.num, found.num)] for one in found.classes]}]
     note = f"{found.num:,} steps that are kept of {names}: {_percentiles(found.percentiles)}."
     if chosen is not None and found.percentiles_chosen is not None:
@@ -115,7 +116,7 @@ def _steps(found: Histogram, gang: Gang, chosen: int | None) -> dict[str, Any]:
         note += f" Rank {chosen}, {found.num_chosen:,} steps: {_percentiles(found.percentiles_chosen)}."
     elif chosen is not None:
         note += f" Of rank {chosen} no step is known."
-    return {**_bars("Step time", "% of steps", "ms", found, note), "lines": lines}
+    return {**_bars("Step time in ms", "% of steps", "ms", found, note), "lines": lines, "bounds": [0, 100]}
 
 
 def _over_ranks(figure: RankFigure, found: Histogram) -> dict[str, Any]:
@@ -150,4 +151,4 @@ def csv_of(rows: Sequence[RankRow]) -> Iterator[str]:
     yield line_of(RANK_CSV_FIELDS) + END
     for row in rows:
         place = (row.rank, row.node_id, row.node_name, row.local_index, row.gpu_uuid, str(row.is_slow).lower())
-        yield line_of([*place, *(row.values[figure] for figure in RANK_FIGURES)]) + END
+        yield line_of([*place, *(row.values[figure] for figure in FIGURES_OF_RANKS)]) + END

@@ -60,11 +60,13 @@ def debug_page(request: Request, viewer: JobReader, job_id: str, chosen: Chosen)
         if attempt is None:
             return {**shown, "gang": None, "rows": (), "memory": None, "numbers": ()}
         rows = rank_figures.list_ranks(unit, attempt, chosen.sort, chosen.order, limit=A_PAGE + 1, after=after)
+        gang = rank_figures.gang_of(unit, attempt)
+        is_slowest_first = (chosen.sort, chosen.order, after) == (RankFigure.RATIO, Order.DOWN, None)
         return {
             **shown,
             "numbers": rank_figures.numbers_of(unit, found_id, most=NUMBERS_SHOWN),
-            "gang": rank_figures.gang_of(unit, attempt),
-            "slow": rank_figures.slow_ranks_of(unit, attempt),
+            "gang": gang,
+            "slow": rank_figures.slow_ranks_of(unit, attempt, gang, rows if is_slowest_first else ()),
             "rows": rank_figures.with_kept_steps(unit, attempt, rows),
             "memory": memory_lines_of(unit, attempt.id) if viewer.may(Permission.LOG_READ) else None,
             "lines_days": active_policy(unit.session).retention.logs_days,
@@ -109,9 +111,9 @@ def debug_charts(
 
     def read(unit: UnitOfWork) -> dict[str, Any]:
         shown = _reported(unit, found_id, attempt)
-        gang = rank_figures.gang_of(unit, shown)
-        steps = rank_spreads.spread_of_steps(unit, shown, num_ranks=gang.num_ranks, chosen=rank)
-        return job_debug.charts_of(steps, rank_spreads.spreads_of_ranks(unit, shown, job_debug.DRAWN), gang, rank)
+        num_ranks = rank_figures.num_ranks_of(unit, shown)
+        steps = rank_spreads.spread_of_steps(unit, shown, num_ranks=num_ranks, chosen=rank)
+        return job_debug.charts_of(steps, rank_spreads.spreads_of_ranks(unit, shown, job_debug.DRAWN), num_ranks, rank)
 
     return JSONResponse(reading(dependencies_of(request).units, viewer.principal, jobs.READ, read))
 

@@ -10,13 +10,13 @@ from datetime import datetime
 from enum import StrEnum
 from typing import Any, Final
 
-from sqlalchemy import select, text
+from sqlalchemy import func, select, text
 
 from control.attempts.mapping import job_request
 from control.core.unit_of_work import UnitOfWork
 from control.jobs.read import row_of
 from control.jobs.training_views import LEAST_STEP_S, MOST_STEP_S
-from muster.db.models import Attempt, Job
+from muster.db.models import Attempt, Job, TrainingRank
 from muster.db.queries.newest_ranks import newest_with_ranks
 from muster.domain.errors import NotFoundError
 from muster.domain.ids import AttemptId, GpuUuid, JobId, NodeId
@@ -47,7 +47,7 @@ class RankFigure(StrEnum):
     MEMORY = "memory_mib"
 
 
-RANK_FIGURES: Final = tuple(each for each in RankFigure if each is not RankFigure.RANK)
+FIGURES_OF_RANKS: Final = tuple(each for each in RankFigure if each is not RankFigure.RANK)
 
 
 class Order(StrEnum):
@@ -82,7 +82,7 @@ class AttemptShown:
 class RankRow:
     """One rank. ``local_index``, ``gpu_uuid``, ``gpu_bytes``: of its GPU; None where it has none of its own.
 
-    ``values``: of each of ``RANK_FIGURES``. ``is_slow``: its own compute stands out among ranks with
+    ``values``: of each of ``FIGURES_OF_RANKS``. ``is_slow``: its own compute stands out among ranks with
     equal work. ``p50_s``, ``p99_s``: of the steps that are kept of it.
     """
 
@@ -120,7 +120,7 @@ def _figure(expression: str) -> str:
 
 _OWN: Final = f"coalesce(pace.own_s, {' + '.join(f'pace.{part}_s' for part in OWN_PARTS)})"
 _ALL_PARTS: Final = " + ".join(f"coalesce(pace.{part}_s, 0)" for part in PARTS)
-_PACE_FIELDS: Final = ("own_s", "wait_s", *(f"{part}_s" for part in PARTS), "samples", "samples_per_step")
+_PACE_FIGURES: Final = ("own_s", "wait_s", *(f"{part}_s" for part in PARTS), "samples", "samples_per_step")
 RANKS: Final = f"""
 WITH reports AS MATERIALIZED (
     SELECT rank.rank, rank.node_id, rank.world_size, rank.updated_at, rank.pace IS NOT NULL AS has_pace,
@@ -133,7 +133,7 @@ WITH reports AS MATERIALIZED (
         {_figure("pace.samples")} AS samples, {_figure("pace.tokens_per_s")} AS tokens_per_s,
         {_figure("pace.memory_mib")} AS memory_mib
     FROM training_ranks AS rank CROSS JOIN LATERAL jsonb_to_record(coalesce(rank.pace, '{{}}')) AS pace(
-        {", ".join(f"{name} float8" for name in _PACE_FIELDS)}, tokens_per_s float8, memory_mib float8, place text)
+        {", ".join(f"{name} float8" for name in _PACE_FIGURES)}, tokens_per_s float8, memory_mib float8, place text)
     WHERE rank.attempt_id = :attempt
 ), usual AS (
     SELECT place, percentile_cont(0.5) WITHIN GROUP (ORDER BY own_s) AS own_s, count(own_s) AS num_ranks
@@ -141,7 +141,8 @@ WITH reports AS MATERIALIZED (
 ), noise AS (
     SELECT place, greatest(
         {NORMAL_WIDTH} * percentile_cont(0.5) WITHIN GROUP (ORDER BY abs(reports.own_s - usual.own_s)),
-        {LEAST_WIDTH} * min(usual.own_s)) AS width_s
+        {LEAST_WIDTH} * min(usual.own_s)
+    ) AS width_s
     FROM reports JOIN usual USING (place) GROUP BY place
 ), judged AS (
     SELECT reports.*, reports.own_s / nullif(usual.own_s, 0) AS own_ratio, coalesce(usual.num_ranks >= {LEAST_RANKS}
@@ -150,23 +151,23 @@ WITH reports AS MATERIALIZED (
     FROM reports JOIN usual USING (place) JOIN noise USING (place)
 )
 """  # noqa: S608  # words of ours
-_COLUMNS: Final = ", ".join(RANK_FIGURES)
+_COLUMNS: Final = ", ".join(FIGURES_OF_RANKS)
 _ROWS: Final = f"""
 SELECT part.rank, coalesce(held.node_id, part.node_id), node.name, held.local_index, held.gpu_uuid, gpu.memory_bytes,
     part.is_slow, {_COLUMNS}
 FROM part
-LEFT JOIN LATERAL (
-    SELECT own.node_id, own.local_index, own.gpu_uuid FROM allocations AS placed
-    JOIN allocation_gpus AS own ON own.allocation_id = placed.id
-    WHERE placed.attempt_id = :attempt AND own.node_rank = part.rank / nullif(CAST(:gpus_per_node AS int), 0)
-        AND own.local_index = part.rank % nullif(CAST(:gpus_per_node AS int), 0) LIMIT 1
-) AS held ON true
+LEFT JOIN (
+    SELECT own.node_rank * CAST(:gpus_per_node AS int) + own.local_index AS number, own.node_id, own.local_index,
+        own.gpu_uuid
+    FROM allocations AS placed JOIN allocation_gpus AS own ON own.allocation_id = placed.id
+    WHERE placed.attempt_id = :attempt AND CAST(:gpus_per_node AS int) > 0
+) AS held ON held.number = part.rank
 LEFT JOIN nodes AS node ON node.id = coalesce(held.node_id, part.node_id)
 LEFT JOIN gpus AS gpu ON gpu.uuid = held.gpu_uuid
 """  # noqa: S608  # words of ours
 _GANG: Final = f"""
 SELECT count(*), count(*) FILTER (WHERE has_pace), count(*) FILTER (WHERE is_slow), max(world_size), max(updated_at),
-    {", ".join(f"percentile_cont(0.5) WITHIN GROUP (ORDER BY {name})" for name in RANK_FIGURES)}
+    {", ".join(f"percentile_cont(0.5) WITHIN GROUP (ORDER BY {name})" for name in FIGURES_OF_RANKS)}
 FROM judged
 """  # noqa: S608  # words of ours
 _KEPT: Final = f"""
@@ -220,11 +221,25 @@ def _shown(job: Job, attempt: Attempt) -> AttemptShown:
 def gang_of(unit: UnitOfWork, attempt: AttemptShown) -> Gang:
     """Return what the ranks of an attempt have in common."""
     row = unit.session.execute(text(RANKS + _GANG), attempt.given).one()
-    return Gang(row[0], row[1], row[2], row[3], row[4], dict(zip(RANK_FIGURES, row[5:], strict=True)))
+    return Gang(row[0], row[1], row[2], row[3], row[4], dict(zip(FIGURES_OF_RANKS, row[5:], strict=True)))
 
 
-def slow_ranks_of(unit: UnitOfWork, attempt: AttemptShown) -> Sequence[RankRow]:
-    """Return the ranks whose own compute stands out, the slowest first."""
+def num_ranks_of(unit: UnitOfWork, attempt: AttemptShown) -> int:
+    """Return how many ranks of an attempt have reported."""
+    query = select(func.count()).select_from(TrainingRank).where(TrainingRank.attempt_id == attempt.id)
+    return unit.session.scalar(query) or 0
+
+
+def slow_ranks_of(
+    unit: UnitOfWork, attempt: AttemptShown, gang: Gang, slowest_first: Sequence[RankRow] = ()
+) -> Sequence[RankRow]:
+    """Return the ranks whose own compute stands out, the slowest first.
+
+    ``slowest_first``: the first ranks in this order, if they are read already: mostly they have them all.
+    """
+    known = [row for row in slowest_first if row.is_slow]
+    if len(known) >= min(gang.num_slow, SLOW_SHOWN):
+        return known[:SLOW_SHOWN]
     part = ", part AS (SELECT * FROM judged WHERE is_slow ORDER BY own_ratio DESC, rank LIMIT :most)"
     return _rows(unit, attempt, part, "own_ratio DESC", {"most": SLOW_SHOWN})
 
@@ -268,7 +283,7 @@ def _rows(unit: UnitOfWork, attempt: AttemptShown, part: str, order: str, given:
 
 def _row(row: Any) -> RankRow:
     rank, node_id, node_name, local_index, gpu_uuid, gpu_bytes, is_slow, *figures = row
-    values = dict(zip(RANK_FIGURES, figures, strict=True))
+    values = dict(zip(FIGURES_OF_RANKS, figures, strict=True))
     return RankRow(rank, node_id, node_name, local_index, gpu_uuid, gpu_bytes, is_slow, values)
 
 

@@ -79,6 +79,11 @@ WITH chosen AS (
 """  # noqa: S608  # words of ours
 
 
+def every_nth(num_ranks: int) -> int:
+    """Return of which ranks the steps are read, by their numbers: 1 of each, 2 of every second one, and so on."""
+    return max(-(-num_ranks // RANKS_READ), 1)
+
+
 def spread_of_steps(
     unit: UnitOfWork, attempt: AttemptShown, *, num_ranks: int, chosen: int | None = None
 ) -> Histogram | None:
@@ -86,7 +91,7 @@ def spread_of_steps(
 
     ``num_ranks``: that have reported.
     """
-    given = {"attempt": attempt.id, "every": -(-num_ranks // RANKS_READ), "rank": chosen, "classes": CLASSES}
+    given = {"attempt": attempt.id, "every": every_nth(num_ranks), "rank": chosen, "classes": CLASSES}
     return _histograms(unit, _STEPS + _CLASSES, given).get(STEPS)
 
 

@@ -34,7 +34,7 @@ class MemoryLine:
 
 @dataclass(frozen=True, slots=True)
 class MemoryLines:
-    """``lines``: the newest first. ``num_lines``: of all, with repeats; ``ranks``: whose output has a shown one."""
+    """``lines``: the newest first. ``num_lines``: of all lines, with repeats. ``ranks``: of ``lines``."""
 
     lines: Sequence[MemoryLine]
     num_lines: int

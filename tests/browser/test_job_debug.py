@@ -60,7 +60,7 @@ def test_a_slow_rank_is_found_and_its_steps_are_drawn(console: Browsing, fleet: 
     fleet.end(job_id, DONE)
 
 
-def test_a_job_without_reports_is_shown_as_such(console: Browsing, fleet: SmallFleet) -> None:
+def test_a_job_without_reports_has_a_page_too(console: Browsing, fleet: SmallFleet) -> None:
     job_id = fleet.submit(name="silent", shape={"gpus_per_node": 2})
     fleet.run(job_id)
     console.inspect_in_each_check(f"/console/jobs/{job_id}/debug", "silent")
