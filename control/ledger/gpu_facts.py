@@ -60,7 +60,9 @@ SELECT held.gpu_uuid, {in_ms("held.began_at")}, {in_ms("held.ended_at")},
     CASE WHEN EXISTS (
         SELECT FROM reclaims WHERE beneficiary_job_id = held.job_id AND notified_at <= held.began_at
             AND coalesce(hold_ended_at, 'infinity') >= held.began_at
-    ) THEN 'reclaim' ELSE 'own_job' END,
+    ) THEN 'reclaim' WHEN EXISTS (
+        SELECT FROM attempts WHERE attempts.job_id = held.job_id AND ended_at = held.began_at
+    ) THEN 'resume' ELSE 'resize' END,
     held.job_id
 FROM (
     SELECT gpu_uuid, job_id, created_at AS began_at, NULL::timestamptz AS ended_at FROM gpu_holds
