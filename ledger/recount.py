@@ -8,13 +8,12 @@ which events cannot distinguish it (``recount_comparison.GROUPS``):
 * of no attempt: each standing, cordons, burn-ins and hosts without contact. Holds, spares and why jobs wait are in no
   event by GPU, so free GPUs are one group.
 
-An event of an enrolment of an earlier release does not name the GPUs: then the inventory says when each came. A part
-that an earlier release found clean by its host's reboot has no event either: when it was clean is UNKNOWN, from the
-attempt's end until the whole allocation was released.
+Earlier releases named no GPUs at an enrolment: then the inventory says when each came. They had no event of a part
+that a reboot proved clean: it is UNKNOWN from the attempt's end until the whole allocation was released.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import datetime
 from itertools import pairwise
 from typing import Any, Final, NamedTuple
@@ -29,7 +28,7 @@ MOST_DECIDING: Final = 12
 _ENDS_BURN_IN: Final = frozenset({"given_back", "abandoned", "measured", *BurnInOutcome})
 RECOUNTED_KINDS: Final = frozenset(
     {
-        *(f"attempt.{what}" for what in ("placed", "host_exited", "host_clean", "ended")),
+        *(f"attempt.{what}" for what in ("placed", "host_exited", "host_clean", "hosts_clean", "ended")),
         *(f"allocation.{what}" for what in ("cleaning", "released")),
         *(f"gpu.{standing.lower()}" for standing in Standing),
         *(f"gpu.{what}" for what in ("overridden", "override_released", "override_expired")),
@@ -64,7 +63,7 @@ class Enrolled:
 
 
 class Key(NamedTuple):
-    """Whose time it is. ``group``: an account's value, or one of the groups of ``recount_replay``."""
+    """Whose time it is. ``group``: an account's value, or a group of ``recount_replay``."""
 
     gpu_uuid: str
     attempt_id: str
@@ -92,8 +91,7 @@ class _Course:
     released_ms: int | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class _Period:
+class _Period(NamedTuple):
     start_ms: int
     end_ms: int
     name: str = ""
@@ -200,13 +198,15 @@ class Recounter:
         course = self._attempts.get(event.subject_id)
         if course is None:
             return
-        part = course.parts.get(event.payload.get("node_id", ""))
-        if what == "host_exited" and part is not None:
-            part.exited_ms = event.at_ms
-        elif what == "host_clean" and part is not None:
-            part.clean_ms = event.at_ms
-        elif what == "ended":
+        if what == "ended":
             course.ended_ms = event.at_ms
+            return
+        named = event.payload.get("node_ids") or [event.payload["node_id"]]
+        for part in (course.parts[node_id] for node_id in named if node_id in course.parts):
+            if what == "host_exited":
+                part.exited_ms = event.at_ms
+            else:
+                part.clean_ms = event.at_ms
 
     def take_allocation(self, event: Event, what: str) -> None:
         course = self._attempts.get(event.payload["attempt_id"])
@@ -231,7 +231,7 @@ class Recounter:
             own.burn_ins.append(_Period(event.at_ms, FOREVER, payload["burn_in_id"]))
         elif what.removeprefix("burn_in_") in _ENDS_BURN_IN:
             own.burn_ins = [
-                replace(one, end_ms=min(one.end_ms, event.at_ms)) if one.name == payload["burn_in_id"] else one
+                one._replace(end_ms=min(one.end_ms, event.at_ms)) if one.name == payload["burn_in_id"] else one
                 for one in own.burn_ins
             ]
         else:
@@ -247,7 +247,7 @@ class Recounter:
         elif what.upper() in Contact.__members__:
             if own.silences:
                 last = own.silences[-1]
-                own.silences[-1] = replace(last, end_ms=min(last.end_ms, event.at_ms))
+                own.silences[-1] = last._replace(end_ms=min(last.end_ms, event.at_ms))
             if what.upper() != Contact.LIVE:
                 own.silences.append(_Period(event.at_ms, FOREVER))
         else:
@@ -260,8 +260,8 @@ def _spans_of_part(attempt_id: str, course: _Course, part: _Part) -> Iterator[Sp
     ended_ms, clean_ms = end_of(course.ended_ms), part.clean_ms
     if clean_ms is None and course.released_ms is not None:
         clean_ms = course.released_ms
-        others_ms = [one.clean_ms for one in course.parts.values() if one is not part]
-        if None in others_ms:  # it may have been clean before the last of them
+        others_ms = [end_of(one.clean_ms) for one in course.parts.values() if one is not part]
+        if max(others_ms, default=0) >= clean_ms:  # it need not have been the last
             yield Span(min(ended_ms, clean_ms), clean_ms, Layer.UNKNOWN, attempt_id, order)
             clean_ms = min(ended_ms, clean_ms)
     free_ms = max(end_of(clean_ms), ended_ms)
@@ -278,13 +278,13 @@ def _take_cordon(own: _Place, event: Event, what: str) -> None:
         own.cordons[payload["cordon_id"]] = _Period(start_ms, end_ms, payload["reason_code"])
     elif what == "uncordoned" and payload["cordon_id"] in own.cordons:
         before = own.cordons[payload["cordon_id"]]
-        own.cordons[payload["cordon_id"]] = replace(before, end_ms=min(event.at_ms, before.end_ms))
+        own.cordons[payload["cordon_id"]] = before._replace(end_ms=min(event.at_ms, before.end_ms))
 
 
 def _end_overrides(own: _Place, at_ms: int, *, only: str | None = None) -> None:
     for override_id, one in own.overrides.items():
         if only in {None, override_id}:
-            own.overrides[override_id] = replace(one, end_ms=min(one.end_ms, at_ms))
+            own.overrides[override_id] = one._replace(end_ms=min(one.end_ms, at_ms))
 
 
 def _moment_ms(moment: str) -> int:

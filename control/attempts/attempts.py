@@ -129,7 +129,8 @@ def step_attempt(
     before = attempt_lifecycle(loaded.attempt, loaded.hosts, job_request(loaded.job), timers)
     after, commands = attempts.step(before, event, to_ms(unit.now), timers)
     if after != before:
-        store_attempt(unit, loaded.attempt, loaded.hosts, after)
+        reporter = event.node_id if isinstance(event, attempts.Started | attempts.Exited | attempts.Cleaned) else None
+        store_attempt(unit, loaded.attempt, loaded.hosts, after, reporter=reporter)
         _lift_unclean(unit, loaded, before)
     for command in commands:
         if isinstance(command, attempts.Wake):

@@ -1,6 +1,7 @@
 """Mapping between rows and the pure machines' data. Decisions of the machines become column values and events here."""
 
 from collections.abc import Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import replace
 from typing import Any, Final
 
@@ -13,7 +14,7 @@ from control.core.records import record_of
 from control.core.unit_of_work import UnitOfWork
 from health.pairwise.start import CheckState
 from muster.db.models import Attempt, AttemptHost, Job, JobWaitChange, Node
-from muster.domain.ids import JobId
+from muster.domain.ids import JobId, NodeId
 from muster.domain.job.request import ENVIRONMENT, JobRequest, read_request
 from muster.domain.job.spec import JobSpec
 from muster.domain.job.wait_reasons import WaitReason
@@ -188,8 +189,18 @@ def emit_job(unit: UnitOfWork, job: Job, origin: JobState | None) -> None:
     )
 
 
-def store_attempt(unit: UnitOfWork, attempt: Attempt, hosts: Sequence[AttemptHost], after: AttemptLifecycle) -> None:
-    """Store the decision of the attempt's machine, with its event when the state changed."""
+def store_attempt(
+    unit: UnitOfWork,
+    attempt: Attempt,
+    hosts: Sequence[AttemptHost],
+    after: AttemptLifecycle,
+    *,
+    reporter: NodeId | None = None,
+) -> None:
+    """Store the decision of the attempt's machine, with its event when the state changed.
+
+    ``reporter``: the host whose report this is; its part has an event of its own.
+    """
     origin = attempt.state
     attempt.resume_state = after.resume_state
     if after.stop is not None:
@@ -199,8 +210,10 @@ def store_attempt(unit: UnitOfWork, attempt: Attempt, hosts: Sequence[AttemptHos
         attempt.ending_is_cascade, attempt.ending_is_reported = after.ending.is_cascade, after.ending.is_reported
     if after.wall_deadline_ms is not None:
         attempt.wall_deadline_at = to_time(after.wall_deadline_ms)
+    clean = [host.node_id for host in hosts if host.state is HostPartState.CLEAN]
     for host, part in zip(hosts, after.hosts, strict=True):
         _store_part(unit, host, part)
+    _emit_clean(unit, attempt, hosts, {*clean, reporter})
     if after.go_ms is not None and attempt.go_at is None:
         _store_go(unit, attempt, after.go_ms, hosts)
     if after.state is origin:
@@ -222,6 +235,16 @@ def store_attempt(unit: UnitOfWork, attempt: Attempt, hosts: Sequence[AttemptHos
             "proof": attempt.ending_proof,
         },
     )
+
+
+def _emit_clean(
+    unit: UnitOfWork, attempt: Attempt, hosts: Sequence[AttemptHost], known: AbstractSet[NodeId | None]
+) -> None:
+    """Name hosts that are clean without their report: by their reboot, or since they never claimed it."""
+    clean = [host.node_id for host in hosts if host.state is HostPartState.CLEAN and host.node_id not in known]
+    if clean:
+        payload = {"job_id": attempt.job_id, "number": attempt.number, "node_ids": clean}
+        unit.emit("attempt.hosts_clean", "attempt", attempt.id, tenant_id=attempt.tenant_id, payload=payload)
 
 
 def _store_go(unit: UnitOfWork, attempt: Attempt, go_ms: int, hosts: Sequence[AttemptHost]) -> None:

@@ -138,10 +138,10 @@ def enrol_node(
     unit.session.flush()
     unit.session.add(NodeContactChange(node_id=node_id, at=unit.now, contact=Contact.LOST))
     add_gpus(unit, node_id, gpus)
-    unit.emit(
-        "node.enrolled", "node", node_id, payload={"name": name, "num_gpus": len(gpus), "simulated": is_simulated}
-    )
-    unit.audit("node.enrol", "node", node_id, detail={"name": name, "gpus": [gpu.uuid for gpu in gpus]})
+    uuids = [gpu.uuid for gpu in gpus]
+    payload = {"name": name, "num_gpus": len(gpus), "gpus": uuids, "simulated": is_simulated}
+    unit.emit("node.enrolled", "node", node_id, payload=payload)
+    unit.audit("node.enrol", "node", node_id, detail={"name": name, "gpus": uuids})
     return node_id
 
 

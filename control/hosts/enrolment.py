@@ -174,6 +174,8 @@ def _add_missing(unit: UnitOfWork, node_id: NodeId, gpus: Sequence[GpuInventory]
         inventory.add_gpus(unit, node_id, missing)
         node = unit.session.get_one(Node, node_id)
         node.num_gpus = len(known) + len(missing)
+        payload = {"num_gpus": node.num_gpus, "gpus": [gpu.uuid for gpu in missing]}
+        unit.emit("node.gpus_added", "node", node_id, payload=payload)
 
 
 def _write_identity(unit: UnitOfWork, node_id: NodeId, prefix: str, public_key: bytes) -> None:

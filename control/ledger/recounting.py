@@ -15,7 +15,7 @@ from typing import Any, Final
 
 from sqlalchemy import select
 
-from control.core.paging import ALWAYS, Span
+from control.core.paging import ALWAYS, NEVER, Span
 from control.core.unit_of_work import UnitOfWork
 from control.ledger import recount_events
 from control.ledger.read import HOUR, LONGEST, hours_in
@@ -105,7 +105,11 @@ def recount(unit: UnitOfWork, span: Span = ALWAYS, *, gpu: str | None = None, li
     since, until = hours_in(span, unit.now)
     if until - since > LONGEST:
         raise ValidationFailedError.at("since", "too_long", f"a recount is of {LONGEST.days} days at most")
-    kept_since = _events_kept_since(unit, since)
+    kept_since, first = _kept_since(unit)
+    if since < first and span.since is not None:
+        words = f"events are kept since {kept_since.isoformat()}: {first.isoformat()} or later is accepted"
+        raise ValidationFailedError.at("since", "not_kept", words)
+    since = min(until, max(since, first))
     window = Window(unit.session, to_ms(since), to_ms(until))
     inventory = recount_events.inventory_of(window, gpu)
     _require_bounds(inventory, since, until, gpu)
@@ -118,13 +122,12 @@ def recount(unit: UnitOfWork, span: Span = ALWAYS, *, gpu: str | None = None, li
     return found
 
 
-def _events_kept_since(unit: UnitOfWork, since: datetime) -> datetime:
+def _kept_since(unit: UnitOfWork) -> tuple[datetime, datetime]:
+    """Return since when events are kept, and the first hour of which all are: any, if there was no host before them."""
     kept_since = recount_events.events_kept_since(unit.session) or unit.now
-    if since < kept_since and recount_events.is_anything_older(unit.session, kept_since):
-        first = kept_since.replace(minute=0, second=0, microsecond=0) + HOUR
-        words = f"events are kept since {kept_since.isoformat()}: {first.isoformat()} or later is accepted"
-        raise ValidationFailedError.at("since", "not_kept", words)
-    return kept_since
+    if not recount_events.is_anything_older(unit.session, kept_since):
+        return kept_since, NEVER
+    return kept_since, kept_since.replace(minute=0, second=0, microsecond=0) + HOUR
 
 
 def _require_bounds(inventory: Sequence[Enrolled], since: datetime, until: datetime, gpu: str | None) -> None:

@@ -122,7 +122,7 @@ def test_a_recount_shows_differences_with_the_events_that_decide_and_fails(muste
     assert "Not recounted: 1 hours: of_a_later_release." in text
 
 
-def test_a_recount_without_hours_agrees_with_nothing(muster: Command) -> None:
+def test_a_recount_without_hours_does_not_state_that_it_agrees(muster: Command) -> None:
     none = {**AGREES, "num_hours": 0, "not_recounted": [{"cause": "not_computed", "num_hours": 24, "num_ms": None}]}
     with serving(lambda *_: Answer(200, none)) as server:
         shown = muster.run("ledger", "recount", url=server.url, COLUMNS="200")

@@ -230,6 +230,8 @@ def test_a_slot_that_holds_another_gpu_is_refused_and_a_new_slot_is_added(
     assert _enrol(units, host.request(_join_token(units))) == node_id
     with units.read() as session:
         assert session.get_one(Node, node_id).num_gpus == 3
+        event = session.scalars(select(Event).where(Event.kind == "node.gpus_added")).one()
+    assert event.payload == {"num_gpus": 3, "gpus": ["GPU-c"]}
 
 
 def test_a_signed_request_gives_a_key_of_the_node_for_an_hour(
