@@ -47,9 +47,17 @@ WHERE coalesce(starts_at, created_at) < :until AND coalesce(least(released_at, u
     AND coalesce(least(released_at, until), 'infinity') > coalesce(starts_at, created_at)
 """  # noqa: S608  # words of ours
 _BURN_INS: Final = f"""
-SELECT gpu_uuid, {in_ms("began_at")}, {in_ms("ended_at")}, reason, id FROM burn_ins
+WITH known AS (
+    SELECT * FROM burn_ins
+    WHERE state IN ('ORDERED', 'RUNNING', 'MEASURED') OR ordered_at BETWEEN :since - interval '7 days' AND :until
+), tries AS (
+    SELECT gpu_uuid, began_at, ended_at, reason, id FROM known WHERE state <> 'ORDERED'
+    UNION ALL
+    SELECT gpu_uuid, CAST(earlier ->> 0 AS timestamptz), CAST(earlier ->> 1 AS timestamptz), reason, id
+    FROM known CROSS JOIN LATERAL jsonb_array_elements(earlier_tries) AS earlier
+)
+SELECT gpu_uuid, {in_ms("began_at")}, {in_ms("ended_at")}, reason, id FROM tries
 WHERE began_at < :until AND coalesce(ended_at, 'infinity') > :since
-    AND (state IN ('ORDERED', 'RUNNING', 'MEASURED') OR ordered_at BETWEEN :since - interval '7 days' AND :until)
 """  # noqa: S608  # words of ours
 _REPAIRS: Final = f"""
 SELECT gpu_uuid, {in_ms("began_at")}, {in_ms("ended_at")}, action, id FROM repairs

@@ -69,8 +69,13 @@ _RECORDS: Final[Mapping[str, str]] = {
     """,
     "burn_ins": """
         SELECT id, 'gpu.burn_in_began', began_at, gpu_uuid, jsonb_build_object('burn_in_id', id)
-        FROM burn_ins WHERE gpu_uuid = ANY(:subjects) AND began_at <= :kept_since AND state <> 'ORDERED'
-            AND coalesce(ended_at, 'infinity') > :kept_since
+        FROM (
+            SELECT id, gpu_uuid, began_at, ended_at FROM burn_ins WHERE state <> 'ORDERED'
+            UNION ALL
+            SELECT id, gpu_uuid, CAST(earlier ->> 0 AS timestamptz), CAST(earlier ->> 1 AS timestamptz)
+            FROM burn_ins CROSS JOIN LATERAL jsonb_array_elements(earlier_tries) AS earlier
+        ) AS tries
+        WHERE gpu_uuid = ANY(:subjects) AND began_at <= :kept_since AND coalesce(ended_at, 'infinity') > :kept_since
     """,
     "allocations": """
         SELECT id, 'attempt.placed', created_at, attempt_id, jsonb_build_object('nodes', (

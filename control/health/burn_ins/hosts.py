@@ -116,6 +116,9 @@ def give_back(unit: UnitOfWork, row: BurnIn, why: str, policy: BurnInPolicy) -> 
         report_abandoned(unit, row, why)
         return
     _move(row, BurnInState.ORDERED)
+    if row.began_at is not None:
+        row.earlier_tries = [*row.earlier_tries, [row.began_at.isoformat(), unit.now.isoformat()]]
+        row.began_at = None
     unit.emit("gpu.burn_in_given_back", "gpu", row.gpu_uuid, payload=_payload(row, reason=why))
 
 

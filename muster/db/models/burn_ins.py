@@ -4,6 +4,7 @@ from datetime import datetime
 from typing import Any
 
 from sqlalchemy import CheckConstraint, ForeignKey, Index, text
+from sqlalchemy.dialects.postgresql import JSONB
 from sqlalchemy.orm import Mapped, mapped_column
 
 from muster.db.base import Base, EnumText, one_of
@@ -12,8 +13,10 @@ from muster.domain.states import BurnInOutcome, BurnInState
 
 
 class BurnIn(Base):
-    """One order for one GPU, open or done. ``tries``: how often it was given; ``began_at``: the last time.
+    """One order for one GPU, open or done. ``tries``: how often it was given; ``began_at``: when its last try began.
 
+    ``earlier_tries``: from when to when each ran that was given back (RFC 3339). While it waits for the next one,
+    ``began_at`` is None; the release before left it.
     ``operation``: a suspect one that it repeats (``muster.wire.operations``). ``last_fault``: why a try has no figures.
     ``comparison_key``: GPUs with equal ones are compared. ``open_bands``: bands that too few peers have voted on; they
     are judged again when there are more than ``num_peers``.
@@ -56,6 +59,9 @@ class BurnIn(Base):
     ordered_at: Mapped[datetime]
     operation: Mapped[dict[str, Any] | None] = mapped_column(default=None, kw_only=True)
     tries: Mapped[int] = mapped_column(default=0)
+    earlier_tries: Mapped[list[list[str]]] = mapped_column(
+        JSONB, server_default=text("'[]'"), default_factory=list, kw_only=True
+    )
     began_at: Mapped[datetime | None] = mapped_column(default=None)
     deadline_at: Mapped[datetime | None] = mapped_column(default=None)
     ended_at: Mapped[datetime | None] = mapped_column(default=None)

@@ -16,9 +16,11 @@ from muster.db.models import Event
 from muster.domain.errors import ForbiddenError, ValidationFailedError
 from muster.domain.ids import GpuUuid
 from muster.domain.states import Standing
+from tests.control.burn_in_case import enrol, figures, order_intake
 from tests.control.conftest import SetClock
 from tests.control.ledger.played_hour import FOUR, HOUR_MS, PlayedHour
-from tests.fleet_factory import OPERATOR
+from tests.fleet_factory import OPERATOR, enrol_host
+from tests.played_host import played_host
 
 FIVE = FOUR + timedelta(hours=1)
 SIX = FOUR + timedelta(hours=2)
@@ -174,6 +176,73 @@ def test_what_stood_before_the_oldest_event_is_taken_from_records(played: Played
     assert partly.num_events < whole.num_events
     with pytest.raises(ValidationFailedError, match=r"2026-11-21T05:00:00.* or later is accepted"):
         recounted(played, Span(FOUR, SIX))
+
+
+def test_each_try_of_a_burn_in_counts_and_the_time_between_them_does_not(
+    units: UnitOfWorkFactory, clock: SetClock, played: PlayedHour
+) -> None:
+    host = enrol(units, "beta")
+    for order_at, report_at, outcome in ((10, 20, "no torch"), (40, 45, "no torch"), (50, 52, figures())):
+        played.at(order_at)
+        host.beat()
+        order_intake(units)
+        (given,) = host.ask().orders
+        played.at(report_at)
+        host.beat()
+        assert host.report(given, outcome)
+    played.at(66)
+    played.keep()
+    found = recounted(played, gpu=host.gpus[0])
+    assert found.num_differences == 0
+    assert {one.group: one.stored_ms for one in found.groups}["burn_in"] == 17 * 60_000
+
+
+def test_a_host_that_enrols_within_the_hour_counts_from_then(played: PlayedHour) -> None:
+    played.at(15)
+    enrol_host(played.units, "beta")
+    played.at(66)
+    played.host.beat()
+    played.keep()
+    found = recounted(played)
+    assert (found.num_gpus, found.num_differences) == (4, 0)
+    assert sum(one.recounted_ms for one in found.groups) == 2 * HOUR_MS + 2 * 45 * 60_000
+
+
+@pytest.mark.parametrize("is_of_an_earlier_release", [False, True])
+def test_a_host_that_a_reboot_proves_clean_counts_until_then(
+    played: PlayedHour, *, is_of_an_earlier_release: bool
+) -> None:
+    """Of two hosts one reboots, and the other one is clean after the attempt's end. An earlier release had no event."""
+    other = played_host(played.units, "beta")
+    played.at(10)
+    other.beat()
+    played.start(shape={"nodes": 2, "gpus_per_node": 1})
+    attempt_id, fence = played.attempts[0]
+    assert other.claim(attempt_id, fence).granted
+    other.report(attempt_id, fence, "started")
+    played.at(20)
+    other.beat()
+    played.host.boot_id = "boot-2"
+    played.host.beat()
+    played.fleet.reconcile()
+    played.at(24)
+    other.report(attempt_id, fence, "exited", record={"launcher_exit_code": 1})
+    played.at(28)
+    other.report(attempt_id, fence, "cleaned", record={"clean": True})
+    played.at(29)
+    other.beat()
+    played.host.beat()
+    played.at(66)
+    other.beat()
+    played.host.beat()
+    played.keep()
+    if is_of_an_earlier_release:
+        drop_events(played, "kind = 'attempt.hosts_clean'")
+    found = recounted(played)
+    assert (found.num_hours, found.num_differences) == (1, 0)
+    lost_end = found.not_recounted.get(NotRecounted.LOST_END)
+    assert lost_end == ((1, 4 * 60_000) if is_of_an_earlier_release else None)
+    assert played.seconds()["cleaning"] == 4 * 60
 
 
 def test_hours_without_entries_are_named_and_not_compared(played: PlayedHour) -> None:
