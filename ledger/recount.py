@@ -18,7 +18,8 @@ from datetime import datetime
 from itertools import pairwise
 from typing import Any, Final, NamedTuple
 
-from ledger.periods import FOREVER, end_of
+from ledger.periods import FOREVER
+from ledger.recount_attempts import Course, Part
 from ledger.recount_replay import Layer, Replay, Span
 from muster.domain.states import BurnInOutcome, Contact, Standing
 from muster.domain.times import to_ms
@@ -70,27 +71,6 @@ class Key(NamedTuple):
     group: str
 
 
-@dataclass(slots=True)
-class _Part:
-    """One host's GPUs of an attempt."""
-
-    gpus: tuple[str, ...]
-    exited_ms: int | None = None
-    clean_ms: int | None = None
-
-
-@dataclass(slots=True)
-class _Course:
-    """One attempt by its events."""
-
-    placed_ms: int
-    parts: dict[str, _Part]
-    number: int
-    allocation_id: str = ""
-    ended_ms: int | None = None
-    released_ms: int | None = None
-
-
 class _Period(NamedTuple):
     start_ms: int
     end_ms: int
@@ -117,7 +97,7 @@ class Recounter:
 
     def __init__(self, inventory: Iterable[Enrolled] = ()) -> None:
         self._inventory = {one.gpu_uuid: one for one in inventory}
-        self._attempts: dict[str, _Course] = {}
+        self._attempts: dict[str, Course] = {}
         self._places: dict[str, _Place] = {}
         self._known: set[str] = set()
         self._taken: dict[str, list[Event]] = {}
@@ -163,9 +143,9 @@ class Recounter:
 
     def _uses(self) -> dict[str, list[Span]]:
         found: dict[str, list[Span]] = {}
-        for attempt_id, course in self._attempts.items():
+        for course in self._attempts.values():
             for part in course.parts.values():
-                spans = list(_spans_of_part(attempt_id, course, part))
+                spans = list(course.spans_of(part))
                 for gpu in part.gpus:
                     found.setdefault(gpu, []).extend(spans)
         return found
@@ -192,8 +172,8 @@ class Recounter:
 
     def take_attempt(self, event: Event, what: str) -> None:
         if what == "placed":
-            parts = {node_id: _Part(tuple(gpus)) for node_id, gpus in event.payload["nodes"].items()}
-            self._attempts[event.subject_id] = _Course(event.at_ms, parts, len(self._attempts))
+            parts = {node_id: Part(tuple(gpus)) for node_id, gpus in event.payload["nodes"].items()}
+            self._attempts[event.subject_id] = Course(event.subject_id, event.at_ms, parts, len(self._attempts))
             return
         course = self._attempts.get(event.subject_id)
         if course is None:
@@ -254,22 +234,6 @@ class Recounter:
             _take_cordon(own, event, what)
 
 
-def _spans_of_part(attempt_id: str, course: _Course, part: _Part) -> Iterator[Span]:
-    """Yield a host's part: used until it exited or the attempt ended, then cleaned until it is free."""
-    order = (course.placed_ms, course.number)
-    ended_ms, clean_ms = end_of(course.ended_ms), part.clean_ms
-    if clean_ms is None and course.released_ms is not None:
-        clean_ms = course.released_ms
-        others_ms = [end_of(one.clean_ms) for one in course.parts.values() if one is not part]
-        if max(others_ms, default=0) >= clean_ms:  # it need not have been the last
-            yield Span(min(ended_ms, clean_ms), clean_ms, Layer.UNKNOWN, attempt_id, order)
-            clean_ms = min(ended_ms, clean_ms)
-    free_ms = max(end_of(clean_ms), ended_ms)
-    out_ms = min(end_of(part.exited_ms), ended_ms)
-    yield Span(course.placed_ms, out_ms, Layer.USE, attempt_id, order)
-    yield Span(max(out_ms, course.placed_ms), free_ms, Layer.CLEANING, attempt_id, order)
-
-
 def _take_cordon(own: _Place, event: Event, what: str) -> None:
     payload = event.payload
     if what == "cordoned":
@@ -278,7 +242,8 @@ def _take_cordon(own: _Place, event: Event, what: str) -> None:
         own.cordons[payload["cordon_id"]] = _Period(start_ms, end_ms, payload["reason_code"])
     elif what == "uncordoned" and payload["cordon_id"] in own.cordons:
         before = own.cordons[payload["cordon_id"]]
-        own.cordons[payload["cordon_id"]] = before._replace(end_ms=min(event.at_ms, before.end_ms))
+        until_ms = _moment_ms(payload["until"]) if payload.get("until") else FOREVER  # it may have got an end since
+        own.cordons[payload["cordon_id"]] = before._replace(end_ms=min(event.at_ms, before.end_ms, until_ms))
 
 
 def _end_overrides(own: _Place, at_ms: int, *, only: str | None = None) -> None:

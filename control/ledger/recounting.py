@@ -31,7 +31,7 @@ from muster.domain.errors import ValidationFailedError
 from muster.domain.principals import Permission
 from muster.domain.times import to_ms
 
-MOST_GPU_HOURS: Final = 500_000
+MOST_GPU_HOURS: Final = 1_000_000
 """GPUs times hours of one recount, which one request reads and answers."""
 
 

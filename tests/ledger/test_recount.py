@@ -314,6 +314,19 @@ def test_an_override_and_a_burn_in_end_with_their_own_events_alone() -> None:
     assert counted(began, of_an_earlier, judged)[Key("GPU-0", "", "burn_in")] == 20, "no later than its verdict"
 
 
+def test_a_cordon_that_got_an_end_later_ends_then_and_not_when_that_was_noticed() -> None:
+    """So it is with the cordon of a repair that outlives it."""
+    recounter = Recounter([Enrolled("GPU-0", "node_a", 0)])
+    cordon = {"cordon_id": "c", "reason_code": "node_repair", "until": None}
+    for event in (
+        Event("0", "gpu.healthy", 0, "GPU-0", {}),
+        Event("1", "node.cordoned", 10, "node_a", cordon),
+        Event("2", "node.uncordoned", 70, "node_a", {**cordon, "until": to_time(60).isoformat()}),
+    ):
+        recounter.take(event)
+    assert next(recounter.count([0, 100]))[Key("GPU-0", "", "cordoned")] == 50
+
+
 def test_an_enrolment_that_names_its_gpus_needs_no_inventory() -> None:
     recounter = Recounter()
     recounter.take(Event("1", "node.enrolled", 10, "node_a", {"gpus": ["GPU-0"]}))

@@ -16,6 +16,7 @@ from muster.db.models import Event
 from muster.domain.errors import ForbiddenError, ValidationFailedError
 from muster.domain.ids import GpuUuid
 from muster.domain.states import Standing
+from muster.domain.times import to_ms
 from tests.control.burn_in_case import enrol, figures, order_intake
 from tests.control.conftest import SetClock
 from tests.control.ledger.played_hour import FOUR, HOUR_MS, PlayedHour
@@ -86,6 +87,22 @@ def test_a_recount_agrees_to_the_millisecond(played: PlayedHour) -> None:
     of_account = {account: ms / 1000 for one in found.groups for account, ms in one.accounts.items()}
     assert of_account == played.seconds()
     assert found.not_recounted[NotRecounted.WITHIN_USE] == (None, sums["used"][0])
+
+
+def test_corrections_count_on_the_side_of_the_ledger(played: PlayedHour) -> None:
+    played_an_hour(played)
+    before = recounted(played)
+    played.at(90)
+    played.step(2, 240.0, at_ms=to_ms(FOUR + timedelta(minutes=29)))
+    played.at(106)
+    played.host.beat()
+    played.keep()
+    assert played.hours()[0].revision == 1
+    after = recounted(played)
+    assert after.num_differences == 0
+    sums = [next(one for one in each.groups if one.group == "used") for each in (before, after)]
+    assert sums[0].accounts != sums[1].accounts
+    assert sums[0].stored_ms == sums[1].stored_ms
 
 
 def test_events_without_a_position_count(played: PlayedHour) -> None:
