@@ -33,7 +33,7 @@ _TIME: Final = text(f"""
         sum(e.num_ms)::bigint, coalesce(sum(e.num_ms) FILTER (WHERE h.closed_at IS NULL), 0)::bigint
     FROM ledger_entries AS e JOIN ledger_hours AS h ON h.hour = e.hour
     WHERE {_WHERE} AND e.tenant_id IS NOT NULL
-    GROUP BY 1, 2, 3, 4, 5, 6 ORDER BY 1, 2, 3, 4, 6, 5
+    GROUP BY 1, 2, 3, 4, 5, 6 HAVING sum(e.num_ms) <> 0 ORDER BY 1, 2, 3, 4, 6, 5
 """)  # noqa: S608  # parts of this module
 _EVIDENT: Final = text(f"""
     SELECT e.tenant_id, e.job_id, e.model, e.tier, e.account, width_bucket(e.hour, CAST(:changes AS timestamptz[])),

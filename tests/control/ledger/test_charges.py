@@ -109,6 +109,17 @@ def found(units: UnitOfWorkFactory, fleet: Fleet, *, now: datetime | None = None
         return charges(session, Scope([fleet.tenant_id]), NOON - 12 * HOUR, NOON + 12 * HOUR, now=now)
 
 
+def test_time_that_corrections_took_away_has_no_line(units: UnitOfWorkFactory) -> None:
+    fleet = make_fleet(units)
+    set_cards(units, card(NOON, "2"))
+    add_hours(units, NOON)
+    add(units, fleet, NOON, Account.IDLE, MS)
+    add(units, fleet, NOON, Account.IDLE, -MS, revision=1)
+    add(units, fleet, NOON, Account.PRODUCTIVE, MS, revision=1)
+    (line,) = found(units, fleet).lines
+    assert (line.key.account, line.num_ms) == (Account.PRODUCTIVE, MS)
+
+
 @pytest.fixture
 def fleet(units: UnitOfWorkFactory) -> Fleet:
     return make_fleet(units)
