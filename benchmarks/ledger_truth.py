@@ -29,7 +29,7 @@ def measure(size: Shape) -> Groups:
         "events": float(found.num_events),
         "CPU s": time.process_time() - began_s,
     }
-    yield _figures(f"ledger: {size.days} simulated days of {size.num_gpus:,} GPUs", found, peers)
+    yield _figures(f"ledger: {size.days:g} simulated days of {size.num_gpus:,} GPUs", found, peers)
 
 
 def _figures(name: str, found: Audit, peers: dict[str, float]) -> list[Figure]:

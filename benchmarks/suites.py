@@ -23,7 +23,7 @@ SUITES: Final[Mapping[str, tuple[str, ...]]] = {
     "judgement": ("judgement",),
     "health": ("health", "health_storm"),
     "ingest": ("ingest", "retention"),
-    "ledger": ("ledger_hours", "ledger_month", "ledger_truth", "burn_rates"),
+    "ledger": ("ledger_hours", "ledger_month", "ledger_truth", "ledger_crashes", "ledger_bills", "burn_rates"),
     "host": ("host",),
     "tour": ("tour",),
     "console": ("console_pages", "console_reads"),

@@ -53,7 +53,7 @@ class Rows:
         self._silences: dict[int, list[Period]] = {}
         for one in reports.silences:
             self._silences.setdefault(one.node, []).append(Period(one.start_ms, one.end_ms, "silent"))
-        self._waits = joined(waits_of(self._history))
+        self._waits = joined((start_ms, end_ms) for _, start_ms, end_ms in waits_of(self._history))
 
     def facts(self, start_ms: int, end_ms: int, known_ms: int) -> Facts:
         """Return the facts of a window as they are known at a time after it."""
@@ -137,18 +137,18 @@ def moves_of(outage: Outage) -> tuple[StandingMove, ...]:
     )
 
 
-def waits_of(history: played.History) -> list[tuple[int, int]]:
-    """Return when each job waited: since its submission, and after each attempt that did not finish it."""
-    found: list[tuple[int, int]] = []
+def waits_of(history: played.History) -> list[tuple[int, int, int]]:
+    """Return each job with when it waited: since its submission, and after each attempt that did not finish it."""
+    found: list[tuple[int, int, int]] = []
     attempts = by_job(history.attempts)
     for number, job in enumerate(history.jobs):
         since_ms: int | None = round(job.submit_s * 1000)
         for one in attempts.get(number, ()):
             if since_ms is not None and since_ms < one.start_ms:
-                found.append((since_ms, one.start_ms))
+                found.append((number, since_ms, one.start_ms))
             since_ms = one.end_ms if one.cause in {Cause.GPU_FAULT, Cause.RECLAIMED} else None
         if since_ms is not None and since_ms < history.until_ms:
-            found.append((since_ms, history.until_ms))
+            found.append((number, since_ms, history.until_ms))
     return found
 
 

@@ -67,7 +67,7 @@ class Shape:
     """
 
     num_nodes: int
-    days: int
+    days: float
     failures_a_day: float = 6.0
     repair_s: float = float(DAY_S)
 
@@ -77,7 +77,7 @@ class Shape:
 
     @property
     def num_hours(self) -> int:
-        return self.days * 24
+        return round(self.days * 24)
 
 
 @dataclass(frozen=True, slots=True)
