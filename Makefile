@@ -141,6 +141,7 @@ soak: setup
 	@$(BIN)/python -m tools.mutants --decisions --number 200 --jobs 2
 	@MUSTER_API_CASES=10000 $(BIN)/python -m pytest -n $(JOBS) tests/api/test_any_request.py
 	@$(BIN)/python -m benchmarks.roundtrip_kills 200
+	@$(BIN)/python -m benchmarks.ledger_crashes 1000
 	@$(BIN)/python -m benchmarks soak
 
 bench: setup
