@@ -42,7 +42,7 @@ INSERT INTO ledger_hours (hour, computed_at, revision, num_gpus, capacity_ms, un
 SELECT hour, :begin, 0, 0, 0, 0, 0, '{}', CASE WHEN hour < :end THEN hour + :after END
 FROM generate_series(CAST(:begin AS timestamptz), CAST(:end AS timestamptz) + :more, interval '1 hour') AS hour
 """)
-"""The hours of the month, and as many after it as its clock goes on: these are never computed."""
+"""The hours of the month, and as many after it as its clock continues: these are never computed."""
 _CLEAN: Final = "DELETE FROM ledger_hours; DELETE FROM node_latest; DELETE FROM gpus; DELETE FROM nodes"
 _Row = tuple[Any, ...]
 
