@@ -32,7 +32,7 @@ def test_the_best_of_a_row_is_marked_where_one_is_better(muster: Command) -> Non
     other = job(SECOND, "other", currency="EUR", tokens_per_s=1200.0, step_p50_s=0.25, mfu=0.4, spent="0.1")
     lines = shown(muster, one, other)
     assert lines["TOKENS/S"] == "TOKENS/S 900 1,200 *"
-    assert lines["STEP P50"] == "STEP P50 0.5 s 0.25 s *"
+    assert lines["STEP P50"] == "STEP P50 0.5 s 0.25 s", "a step may have more tokens"
     assert lines["MFU"] == "MFU 40.0% 40.0%", "equal values have no best"
     assert lines["GOODPUT"] == "GOODPUT 50.0% -", "a value alone is not compared"
     assert lines["COST, EUR"] == "COST, EUR 0.2 0.1", "a cheaper job may have done less"

@@ -18,7 +18,7 @@ _FEWEST: Final = 2
 
 
 class Row(NamedTuple):
-    """One figure. ``better``: which value is marked; None: it depends on how long a job ran, so none is."""
+    """One figure. ``better``: which value is marked; None: none, as it depends on what the job did."""
 
     title: str
     field: str
@@ -50,8 +50,8 @@ COMPARED: Final = (
     Row("TOKENS/S", "tokens_per_s", _whole, "higher"),
     Row("TOKENS/S A GPU", "tokens_per_s_per_gpu", _whole, "higher"),
     Row("SAMPLES/S", "samples_per_s", _whole, "higher"),
-    Row("STEP P50", "step_p50_s", _seconds, "lower"),
-    Row("STEP P95", "step_p95_s", _seconds, "lower"),
+    Row("STEP P50", "step_p50_s", _seconds),
+    Row("STEP P95", "step_p95_s", _seconds),
     Row("MFU", "mfu", _share, "higher"),
     Row("COMMUNICATION", "communication_share", _share, "lower"),
     Row("LOADER WAIT", "loader_share", _share, "lower"),
@@ -101,22 +101,24 @@ def _cell(place: str) -> Callable[[Document], object]:
 
 def _cells(row: Row, jobs: Sequence[Mapping[str, Any]]) -> dict[str, str]:
     """Return the cells of one line of the table, by the place of their job."""
-    best = _best(row, [job[row.field] for job in jobs])
     currency = jobs[0]["currency"] or ""
     title = f"TOKENS FOR 1 {currency}".rstrip() if row.field == "tokens_per_unit" else row.title
     if row.shown is _money and row.field != "gpu_hours" and currency:
         title = f"{title}, {currency}"
-    shown = enumerate("-" if job[row.field] is None else row.shown(job[row.field]) for job in jobs)
-    return {"title": title, **{str(place): f"{text} {BEST}" if place in best else text for place, text in shown}}
+    shown = ["-" if job[row.field] is None else row.shown(job[row.field]) for job in jobs]
+    best = _best(row, [job[row.field] for job in jobs], shown)
+    return {
+        "title": title,
+        **{str(place): f"{text} {BEST}" if text == best else text for place, text in enumerate(shown)},
+    }
 
 
-def _best(row: Row, values: Sequence[Any]) -> set[int]:
-    """Return the places of the best values; none where all are equal, or one alone is known."""
-    known = {place: float(value) for place, value in enumerate(values) if value is not None} if row.better else {}
+def _best(row: Row, values: Sequence[Any], shown: Sequence[str]) -> str | None:
+    """Return the best value as it is shown; None where all are shown alike, or one alone is known."""
+    known = {float(value): text for value, text in zip(values, shown, strict=True) if row.better and value is not None}
     if len(set(known.values())) < _FEWEST:
-        return set()
-    best = max(known.values()) if row.better == "higher" else min(known.values())
-    return {place for place, value in known.items() if value == best}
+        return None
+    return known[max(known) if row.better == "higher" else min(known)]
 
 
 def _notes(jobs: Sequence[Mapping[str, Any]], heads: Sequence[str]) -> Iterator[str]:
