@@ -25,7 +25,9 @@ class LineKey(NamedTuple):
 class Line:
     """``price``: of an hour of a GPU; None: unpriced, no card held then. ``credited_ms``: given back of ``num_ms``.
 
-    ``provisional_ms``: of hours about which reports may still come.
+    ``provisional_ms``: of hours about which reports may still come. ``until_at``: the end of its own time: no other
+    line of its job, model, tier and account has time before that. ``grounds``: the evidence by which time is given
+    back.
     """
 
     key: LineKey
@@ -33,6 +35,8 @@ class Line:
     num_ms: int
     credited_ms: int
     provisional_ms: int
+    until_at: datetime
+    grounds: tuple[str, ...] = ()
 
     def amount(self, decimals: int) -> Decimal | None:
         return None if self.price is None else amount(self.num_ms, self.price, decimals)

@@ -22,20 +22,17 @@ FLEET_CAUSES: Final = _OF_RUNNING | {
 """Causes that never count against a job's own restarts, for the same reason: the job did nothing."""
 
 
-def is_credited(
+def grounds_of(
     account: Account, cause: str, evidence: Collection[str], *, accounts: Collection[str], measured: Collection[str]
-) -> bool:
-    """Return whether the time of an entry is given back.
+) -> list[str]:
+    """Return the ids of the evidence by which the time of an entry is given back, in order; empty: it is not.
 
     ``accounts``: which the rate cards credit. ``measured``: ids of evidence, verdicts and reclaims that rest on
     what the fleet itself measured or did.
     """
-    return (
-        account in CHARGED
-        and str(account) in accounts
-        and cause in FLEET_CAUSES
-        and any(one in measured and _is_about(account, one) for one in evidence)
-    )
+    if account not in CHARGED or str(account) not in accounts or cause not in FLEET_CAUSES:
+        return []
+    return sorted(one for one in evidence if one in measured and _is_about(account, one))
 
 
 def _is_about(account: Account, evidence: str) -> bool:

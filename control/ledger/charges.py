@@ -17,7 +17,7 @@ from sqlalchemy.orm import Session
 from control.ledger.rates import active_rates
 from ledger.accounts import Account
 from ledger.bills import Line, LineKey, Sums, sums
-from ledger.credits import FLEET_CAUSES, is_credited
+from ledger.credits import FLEET_CAUSES, grounds_of
 from ledger.pricing import CHARGED
 from muster.domain.rates import CreditedAccount, RateCards, Tariff
 
@@ -41,6 +41,12 @@ _EVIDENT: Final = text(f"""
     FROM ledger_entries AS e
     WHERE {_WHERE} AND e.tenant_id IS NOT NULL AND e.cause = ANY(:causes) AND cardinality(e.evidence) > 0
     GROUP BY 1, 2, 3, 4, 5, 6, 7, 8
+""")  # noqa: S608  # parts of this module
+_ATTEMPTS: Final = text(f"""
+    SELECT DISTINCT e.tenant_id, e.job_id, e.model, e.tier, e.account,
+        width_bucket(e.hour, CAST(:changes AS timestamptz[])), e.attempt_id
+    FROM ledger_entries AS e
+    WHERE {_WHERE} AND e.tenant_id IS NOT NULL AND e.attempt_id IS NOT NULL
 """)  # noqa: S608  # parts of this module
 _MEASURED: Final = text("""
     SELECT id FROM evidence
@@ -127,30 +133,49 @@ def charges(session: Session, scope: Scope, start: datetime, end: datetime, *, n
     counted_end = end if now is None else min(end, until or start)
     query = {**scope.parameters, "start": start, "end": counted_end, "changes": changes}
     credited = _credited(session, query, () if rates is None else rates.credited_accounts)
-    begins = [start, *changes]
+    begins, ends = [start, *changes], [*changes, end]
     rows = session.execute(_TIME, {**query, "accounts": [str(each) for each in CHARGED]})
     lines = []
     for tenant_id, job_id, model, tier, account, bucket, num_ms, provisional_ms in rows:
         key = LineKey(tenant_id, job_id or "", model, tier or "", begins[bucket], Account(account))
         price = tariff.price(model, tier, begins[bucket])
-        lines.append(Line(key, price, num_ms, credited.get(key, 0), provisional_ms))
+        credited_ms, grounds = credited.get(key, (0, frozenset()))
+        lines.append(Line(key, price, num_ms, credited_ms, provisional_ms, ends[bucket], tuple(sorted(grounds))))
     running = () if now is None else _running(session, scope, tariff, max(start, until or start), min(end, now))
     return Charges(start, end, rates, tuple(lines), tuple(running), until)
 
 
-def _credited(session: Session, query: dict[str, Any], accounts: Collection[CreditedAccount]) -> dict[LineKey, int]:
-    """Return the milliseconds that are given back, by line."""
+def _credited(
+    session: Session, query: dict[str, Any], accounts: Collection[CreditedAccount]
+) -> dict[LineKey, tuple[int, frozenset[str]]]:
+    """Return the milliseconds that are given back and the evidence of that, by line."""
     wanted = {"accounts": [str(each) for each in accounts], "causes": sorted(FLEET_CAUSES)}
     rows = session.execute(_EVIDENT, {**query, **wanted}).all()
     begins = [query["start"], *query["changes"]]
     measured = measured_among(session, {one for row in rows for one in row.evidence})
-    found: dict[LineKey, int] = {}
+    found: dict[LineKey, tuple[int, frozenset[str]]] = {}
     for tenant_id, job_id, model, tier, name, bucket, cause, evidence, num_ms in rows:
         account = Account(name)
-        if is_credited(account, cause, evidence, accounts=wanted["accounts"], measured=measured):
+        grounds = grounds_of(account, cause, evidence, accounts=wanted["accounts"], measured=measured)
+        if grounds:
             key = LineKey(tenant_id, job_id or "", model, tier or "", begins[bucket], account)
-            found[key] = found.get(key, 0) + num_ms
+            credited_ms, known = found.get(key, (0, frozenset()))
+            found[key] = credited_ms + num_ms, known.union(grounds)
     return found
+
+
+def attempts_of_lines(session: Session, scope: Scope, found: Charges) -> dict[LineKey, list[str]]:
+    """Return the attempts whose time is in each line, in the order of their ids."""
+    tariff = Tariff(() if found.rates is None else found.rates.cards)
+    changes = tariff.changes(found.start, found.end)
+    query = {**scope.parameters, "start": found.start, "end": found.end, "changes": changes}
+    rows = session.execute(_ATTEMPTS, {**query, "accounts": [str(each) for each in CHARGED]})
+    begins = [found.start, *changes]
+    by_line: dict[LineKey, list[str]] = {}
+    for tenant_id, job_id, model, tier, account, bucket, attempt_id in rows:
+        key = LineKey(tenant_id, job_id or "", model, tier or "", begins[bucket], Account(account))
+        by_line.setdefault(key, []).append(attempt_id)
+    return {key: sorted(attempts) for key, attempts in by_line.items()}
 
 
 def measured_among(session: Session, ids: Collection[str]) -> set[str]:
@@ -172,4 +197,4 @@ def _running(session: Session, scope: Scope, tariff: Tariff, since: datetime, un
         rows = session.execute(_RUNNING, {**scope.parameters, "start": begins, "end": ends})
         for tenant_id, job_id, model, tier, num_ms in rows:
             key = LineKey(tenant_id, job_id, model, tier, begins, Account.PRODUCTIVE)
-            yield Line(key, tariff.price(model, tier, begins), num_ms, 0, num_ms)
+            yield Line(key, tariff.price(model, tier, begins), num_ms, 0, num_ms, ends)

@@ -14,8 +14,9 @@ from sqlalchemy.orm import Session
 
 from control.core.unit_of_work import UnitOfWork, declare_action
 from control.core.visibility import only_tenant_of
-from control.ledger.charges import Charges, Scope, charges
-from muster.db.models import Attempt, Job, LedgerHour, Tenant
+from control.ledger.charges import Charges, Scope, attempts_of_lines, charges
+from ledger.bills import LineKey
+from muster.db.models import Job, LedgerHour, Tenant
 from muster.db.queries import tenants
 from muster.domain.budgets import month_of
 from muster.domain.errors import NotFoundError
@@ -29,14 +30,14 @@ READ: Final = declare_action("statement.read")
 class Statement:
     """The charges of a month. ``tenant_names``, ``job_names``: by id; a job that was removed since has none.
 
-    ``attempts``: of each job, by which its lines are followed to what happened. ``num_open``: hours of the month that
-    are not closed or not counted yet; ``revision``: the newest correction in it.
+    ``attempts``: whose time is in each line, by which it is followed to what happened. ``num_open``: hours of the month
+    that are not closed or not counted yet; ``revision``: the newest correction in it.
     """
 
     charges: Charges
     tenant_names: dict[str, str]
     job_names: dict[str, str]
-    attempts: dict[str, list[str]]
+    attempts: dict[LineKey, list[str]]
     num_open: int
     revision: int
 
@@ -81,14 +82,15 @@ def usage_in(unit: UnitOfWork, start: datetime, end: datetime, *, tenant_id: Ten
         raise NotFoundError
     wanted = tenant_id or own
     # A tenant reads its own alone: those below it are other tenants to it (I16).
-    scope = None if wanted is None else [wanted] if own is not None else list(tenants.below(unit.session, wanted))
-    found = charges(unit.session, Scope(scope), start, end)
+    those = None if wanted is None else [wanted] if own is not None else list(tenants.below(unit.session, wanted))
+    scope = Scope(those)
+    found = charges(unit.session, scope, start, end)
     job_ids = {line.key.job_id for line in found.lines if line.key.job_id}
     return Statement(
         found,
         tenant_names(unit.session, {line.key.tenant_id for line in found.lines}),
         job_names(unit.session, job_ids),
-        _attempts(unit.session, job_ids),
+        attempts_of_lines(unit.session, scope, found),
         *_state(unit.session, start, end),
     )
 
@@ -103,14 +105,6 @@ def job_names(session: Session, ids: set[str]) -> dict[str, str]:
     """Return the names of jobs by id."""
     rows = session.execute(select(Job.id, Job.name).where(_among(Job.id, ids)))
     return {str(job_id): name for job_id, name in rows}
-
-
-def _attempts(session: Session, ids: set[str]) -> dict[str, list[str]]:
-    query = select(Attempt.job_id, Attempt.id).where(_among(Attempt.job_id, ids))
-    found: dict[str, list[str]] = {}
-    for job_id, attempt_id in session.execute(query.order_by(Attempt.number)):
-        found.setdefault(job_id, []).append(attempt_id)
-    return found
 
 
 def _among(column: SQLColumnExpression[Any], ids: set[str]) -> ColumnElement[bool]:

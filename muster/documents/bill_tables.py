@@ -7,8 +7,9 @@ from typing import Any, Final
 from muster.documents.csv_lines import line_of
 
 PLAIN: Final = (
-    *("tenant_id", "tenant_name", "job_id", "job_name", "model", "tier", "account", "from_at", "gpu_hours"),
-    *("provisional_gpu_hours", "credited_gpu_hours", "price_per_gpu_hour", "amount", "credit", "attempts"),
+    *("tenant_id", "tenant_name", "job_id", "job_name", "model", "tier", "account", "from_at", "until_at"),
+    *("num_ms", "credited_ms", "gpu_hours", "provisional_gpu_hours", "credited_gpu_hours", "price_per_gpu_hour"),
+    *("amount", "credit", "attempts", "credit_evidence"),
 )
 FOCUS: Final = (
     *("AvailabilityZone", "BilledCost", "BillingAccountId", "BillingAccountName", "BillingCurrency"),
@@ -25,7 +26,11 @@ _UNIT: Final = "Hours"
 
 def plain_csv(statement: Mapping[str, Any]) -> str:
     """Return the lines of a statement. An unpriced line has an empty amount."""
-    return _csv(PLAIN, ({**line, "attempts": " ".join(line["attempts"])} for line in statement["lines"]))
+    return _csv(PLAIN, map(_joined, statement["lines"]))
+
+
+def _joined(line: Mapping[str, Any]) -> dict[str, Any]:
+    return {**line, **{name: " ".join(line[name]) for name in ("attempts", "credit_evidence")}}
 
 
 def focus_csv(statement: Mapping[str, Any], provider: str) -> str:
@@ -76,7 +81,7 @@ def _focus_row(statement: Mapping[str, Any], line: Mapping[str, Any], provider: 
         "ChargeDescription": f"{line['model']} in {line['tier']}: {line['account']}",
         "ChargeFrequency": "Usage-Based",
         "ChargePeriodStart": line["from_at"],
-        "ChargePeriodEnd": statement["ends_at"],
+        "ChargePeriodEnd": line["until_at"],
         "PricingCategory": "Standard",
         "ResourceId": line["job_id"],
         "ResourceName": line["job_name"] or line["job_id"],

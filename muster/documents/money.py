@@ -59,7 +59,7 @@ class PlannedCost(TypedDict):
 
 
 class CostLine(TypedDict):
-    """Time of GPUs of one model in one account of the ledger, at one price since ``from_at``.
+    """Time of GPUs of one model in one account of the ledger, at one price from ``from_at`` to before ``until_at``.
 
     ``price_per_gpu_hour``, ``amount`` and ``credit`` are null where no rate card held: unpriced, which is not free.
     ``credit``: what is given back, as a negative amount. ``provisional_gpu_hours``: of hours that are not closed yet.
@@ -69,6 +69,7 @@ class CostLine(TypedDict):
     tier: str
     account: str
     from_at: Moment
+    until_at: Moment
     gpu_hours: str
     provisional_gpu_hours: str
     credited_gpu_hours: str
@@ -222,22 +223,28 @@ class NewTenantBudget(TypedDict):
 
 
 class StatementLine(CostLine):
-    """A line of a statement. ``attempts``: of its job, by which it is followed to what happened; ``job_name``: null
-    once the job was removed.
+    """A line of a statement. ``attempts``: whose time it is, by which it is followed to what happened; ``job_name``:
+    null once the job was removed. ``amount`` is ``num_ms`` at the price, rounded once to the statement's decimals,
+    ``credit`` the same of ``credited_ms``. ``credit_evidence``: the evidence, verdicts and reclaims by which time is
+    given back.
     """
 
     tenant_id: str
     tenant_name: str | None
     job_id: str | None
     job_name: str | None
+    num_ms: int
+    credited_ms: int
+    provisional_ms: int
     attempts: list[str]
+    credit_evidence: list[str]
 
 
 class Statement(TypedDict):
     """What was used in a month of UTC, and what is due. ``tenant_id``: whose; null: of all tenants.
 
     ``is_final``: no hour of the month can change any more, but by a correction. ``open_hours``: how many can.
-    ``revision``: the newest correction in it.
+    ``revision``: the newest correction in it. ``decimals``: to which each amount is rounded.
     """
 
     month: str
@@ -245,6 +252,7 @@ class Statement(TypedDict):
     ends_at: Moment
     tenant_id: str | None
     currency: str | None
+    decimals: int
     is_final: bool
     open_hours: int
     revision: int

@@ -12,12 +12,14 @@ from pydantic import AwareDatetime, BeforeValidator, Field, WithJsonSchema, mode
 
 from muster.domain.strict import Line, Name, StrictModel
 
-_PRICE: Final = re.compile(r"[0-9]{1,9}(?:\.[0-9]{1,6})?")
+PRICE: Final = re.compile(r"[0-9]{1,9}(?:\.[0-9]{1,6})?")
+MOST_DECIMALS: Final = 4
+"""Digits behind the point of a bill's amounts, at most."""
 HOUR: Final = timedelta(hours=1)
 
 
 def _price_text(given: Any) -> Any:
-    if not isinstance(given, str) or not _PRICE.fullmatch(given):
+    if not isinstance(given, str) or not PRICE.fullmatch(given):
         raise ValueError(
             'must be a text such as "2.75", with at most 9 digits before the point and 6 behind it: a number of JSON or'
             " YAML may lose digits"
@@ -26,7 +28,7 @@ def _price_text(given: Any) -> Any:
 
 
 Price = Annotated[
-    str, BeforeValidator(_price_text), WithJsonSchema({"type": "string", "pattern": f"^{_PRICE.pattern}$"})
+    str, BeforeValidator(_price_text), WithJsonSchema({"type": "string", "pattern": f"^{PRICE.pattern}$"})
 ]
 
 
@@ -71,7 +73,7 @@ class RateCards(StrictModel):
     """
 
     currency: Annotated[str, Field(pattern=r"^[A-Z]{3}$")]
-    decimals: Annotated[int, Field(ge=0, le=4)] = 2
+    decimals: Annotated[int, Field(ge=0, le=MOST_DECIMALS)] = 2
     credited_accounts: Annotated[tuple[CreditedAccount, ...], Field(max_length=4)] = (
         CreditedAccount.LOST,
         CreditedAccount.REPLAYED,

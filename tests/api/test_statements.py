@@ -8,6 +8,7 @@ import subprocess
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from pathlib import Path
+from typing import Any
 
 import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
@@ -21,7 +22,7 @@ from muster.db.models import LedgerHour
 from muster.documents.bill_tables import FOCUS
 from muster.domain.errors import ConflictError
 from muster.domain.evidence.findings import Trust
-from muster.domain.signed_bills import signed_bytes
+from muster.domain.signed_bills import FORMAT, ROUNDED_FORMAT, signed_bytes
 from tests.api.conftest import Api
 from tests.api.test_rates import get
 from tests.api.typed import Typed
@@ -71,6 +72,27 @@ def test_the_first_month_of_a_ledger_gets_final(api: Api) -> None:
     assert (found["open_hours"], found["is_final"]) == (0, True), "its earlier hours were never counted"
     assert get(api, "/v1/statements/2026-08")["is_final"]
     assert get(api, "/v1/statements/2026-10")["open_hours"] == 31 * 24
+
+
+def test_the_lines_of_a_job_do_not_overlap_and_each_names_its_own_attempts_and_evidence(used: Api) -> None:
+    add(used.units, used.fleet, NOON + HOUR, Account.PRODUCTIVE, MS, attempt_id="att_b")
+    add_hours(used.units, NOON - 30 * 24 * HOUR)
+    add(used.units, used.fleet, NOON - 30 * 24 * HOUR, Account.PRODUCTIVE, MS, attempt_id="att_of_october")
+    lines = get(used, "/v1/statements/2026-11")["lines"]
+    periods = [(each["from_at"], each["until_at"]) for each in lines if each["account"] == "productive"]
+    month = ("2026-11-01T00:00:00Z", "2026-12-01T00:00:00Z")
+    assert periods == [
+        (month[0], text_of(NOON)),
+        (text_of(NOON), text_of(NOON + HOUR)),
+        (text_of(NOON + HOUR), month[1]),
+    ]
+    assert [each["attempts"] for each in lines] == [["att_a"], ["att_a"], ["att_a"], ["att_a", "att_b"]]
+    assert [each["credit_evidence"] for each in lines] == [[], [], ["ev_1"], []]
+    assert [each["credited_ms"] for each in lines] == [0, 0, 2 * MS, 0]
+
+
+def text_of(moment: datetime) -> str:
+    return f"{moment:%Y-%m-%dT%H:%M:%SZ}"
 
 
 def test_a_month_may_have_more_jobs_than_a_statement_has_parameters(api: Api) -> None:
@@ -144,6 +166,7 @@ def test_a_signed_bundle_is_verified_offline_and_one_changed_byte_refused(
     assert signing in typed.run("bill", "keys").stdout
     verified = typed.run("bill", "verify", "bill.json", "--key", signing, MUSTER_API_URL="http://127.0.0.1:9").stdout
     assert "34.00 EUR are due" in verified
+    assert "each amount of its 4 lines and each total was computed again" in verified
     assert "is not proved" in typed.run("bill", "verify", "bill.json").stdout
     text = bundle.read_text()
     bundle.write_text(text.replace('"34.00"', '"33.00"'))
@@ -163,6 +186,35 @@ def test_a_signed_bundle_is_verified_offline_and_one_changed_byte_refused(
         assert "bill.json" in typed.run("bill", "verify", "bill.json", code=6).stderr
 
 
+def signed_by_own_key(statement: Any, bill_format: str) -> str:
+    """Return a bundle whose signature is valid."""
+    own = Ed25519PrivateKey.generate()
+    return json.dumps(
+        {
+            "format": bill_format,
+            "key_id": "own",
+            "public_key": own.public_key().public_bytes_raw().hex(),
+            "signature": own.sign(signed_bytes("own", statement, bill_format)).hex(),
+            "statement": statement,
+        }
+    )
+
+
+def test_a_signed_bundle_that_does_not_add_up_names_the_line(typed: Typed, used: Api) -> None:
+    statement = get(used, "/v1/statements/2026-11")
+    wrong = json.loads(json.dumps(statement))
+    wrong["lines"][1]["amount"] = "17.00"
+    typed.write("bill.json", signed_by_own_key(wrong, FORMAT))
+    refused = " ".join(typed.run("bill", "verify", "bill.json", code=6).stderr.split())
+    assert "line 2 (job_a, H200, on_demand, productive, 2026-11-20T12:00:00Z)" in refused
+    assert "28,800,000 ms at 2 an hour are 16.00 as its amount, not 17.00" in refused
+    earlier = {**wrong, "lines": [{"gpu_hours": "8.000000"}]}
+    typed.write("bill.json", signed_by_own_key(earlier, ROUNDED_FORMAT))
+    assert "muster-bill/1 has rounded hours" in typed.run("bill", "verify", "bill.json").stdout
+    typed.write("bill.json", signed_by_own_key(statement, "muster-bill/3"))
+    assert "a format that this release knows" in typed.run("bill", "verify", "bill.json", code=6).stderr
+
+
 @pytest.mark.usefixtures("used")
 def test_the_command_shows_it_and_writes_csv(typed: Typed) -> None:
     shown = typed.run("bill", "show", "--month", "2026-11").stdout
@@ -177,6 +229,8 @@ def test_the_command_shows_it_and_writes_csv(typed: Typed) -> None:
     assert tuple(focus[0]) == FOCUS
     assert sum(Decimal(row["BilledCost"]) for row in focus) == Decimal("34.00")
     assert {row["ChargeCategory"] for row in focus} == {"Usage", "Credit"}
+    periods = {(row["ChargePeriodStart"], row["ChargePeriodEnd"]) for row in focus}
+    assert periods == {(text_of(NOON), text_of(NOON + HOUR)), (text_of(NOON + HOUR), "2026-12-01T00:00:00Z")}
 
 
 THEIR_OWN = {"ResourceID_Required", "BillingCurrency_IsCurrencyCode", "SkuPriceId_Nullable"}

@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ledger.accounts import Account
-from ledger.credits import FLEET_CAUSES, is_credited
+from ledger.credits import FLEET_CAUSES, grounds_of
 from ledger.pricing import CHARGED
 from muster.domain.exit.causes import CAUSE_RULES, Budget
 
@@ -18,8 +18,9 @@ CREDITED = st.frozensets(st.sampled_from([str(one) for one in Account]))
 def test_nothing_is_given_back_without_a_measurement_of_ours(
     account: Account, cause: str, evidence: frozenset[str], accounts: frozenset[str], measured: frozenset[str]
 ) -> None:
-    if is_credited(account, cause, evidence, accounts=accounts, measured=measured):
-        assert evidence & measured
+    grounds = grounds_of(account, cause, evidence, accounts=accounts, measured=measured)
+    if grounds:
+        assert set(grounds) <= evidence & measured
         assert str(account) in accounts
         assert account in CHARGED
         assert cause in FLEET_CAUSES
@@ -34,9 +35,9 @@ def test_more_knowledge_never_takes_a_credit_away(
     measured: frozenset[str],
     more: frozenset[str],
 ) -> None:
-    before = is_credited(account, cause, evidence, accounts=accounts, measured=measured)
-    after = is_credited(account, cause, evidence | more, accounts=accounts, measured=measured | more)
-    assert after >= before
+    before = grounds_of(account, cause, evidence, accounts=accounts, measured=measured)
+    after = grounds_of(account, cause, evidence | more, accounts=accounts, measured=measured | more)
+    assert set(after) >= set(before)
 
 
 def test_a_cause_that_counts_against_a_job_gives_it_nothing_back() -> None:
@@ -46,5 +47,5 @@ def test_a_cause_that_counts_against_a_job_gives_it_nothing_back() -> None:
 
 def test_a_reclaim_explains_the_steps_that_are_trained_again_after_it_alone() -> None:
     known = {"accounts": {"replayed", "reclaim_lost"}, "measured": {"rcl_1"}}
-    assert is_credited(Account.RECLAIM_LOST, "reclaimed", {"rcl_1"}, **known)
-    assert not is_credited(Account.REPLAYED, "nccl_timeout", {"rcl_1"}, **known)
+    assert grounds_of(Account.RECLAIM_LOST, "reclaimed", {"rcl_1"}, **known)
+    assert not grounds_of(Account.REPLAYED, "nccl_timeout", {"rcl_1"}, **known)

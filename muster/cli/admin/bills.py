@@ -8,6 +8,7 @@ from typing import Annotated, Any, Final
 
 import typer
 
+from ledger.bill_checks import fault_of_bill
 from muster.cli.framework.exits import CommandError, Exit
 from muster.cli.framework.field_help import parameter_help
 from muster.cli.framework.names import TenantOption, tenant_named
@@ -15,7 +16,7 @@ from muster.cli.framework.output import Done, Listing, Page, Table, changes, rea
 from muster.cli.framework.profile import open_client
 from muster.cli.framework.tables import Column
 from muster.documents.bill_tables import focus_csv, num_unpriced, plain_csv
-from muster.domain.signed_bills import FORMAT, signed_bytes
+from muster.domain.signed_bills import FORMATS, ROUNDED_FORMAT, signed_bytes
 from muster.durable import write_durably
 
 app = typer.Typer(help="Bills: statements by month, exported, signed and verified.", no_args_is_help=True)
@@ -98,17 +99,28 @@ def verify(
         str | None, typer.Option(help="The public key that must have signed it: `muster bill keys`.")
     ] = None,
 ) -> Page:
-    """Verify a signed bundle without a server. Exit code 6: it was changed, or another key signed it."""
+    """Verify a signed bundle without a server: its signature, each amount and each total.
+
+    Exit code 6: it was changed, another key signed it, or it does not add up.
+    """
     found = _bundle_of(file)
     fault = _fault_of(found, key)
     if fault:
         raise CommandError(f"{file}: {fault}", "Get the bundle again from the operator.", Exit.INVALID)
-    statement = found["statement"]
+    statement, has_milliseconds = found["statement"], found["format"] != ROUNDED_FORMAT
+    if has_milliseconds and (fault := fault_of_bill(statement)):
+        words = f"{file} is as it was signed by the key {found['key_id']}, and does not add up: {fault}"
+        raise CommandError(words, "Show this to the operator, who signed it.", Exit.INVALID)
     due = f"{statement['month']}: {statement['sums']['due']} {statement['currency']} are due"
     lines = [f"{file} is as it was signed by the key {found['key_id']}; {due}"]
+    if has_milliseconds:
+        lines.append(f"  each amount of its {len(statement['lines'])} lines and each total was computed again")
+    else:
+        lines.append(f"  its sums were not computed again: {ROUNDED_FORMAT} has rounded hours")
     if key is None:
         lines.append(f"  whose key that is, is not proved: compare {found['public_key']} with `muster bill keys`")
-    return Page({"is_valid": True, "key_id": found["key_id"], "is_key_known": key is not None}, lines)
+    verified = {"key_id": found["key_id"], "is_key_known": key is not None, "is_recomputed": has_milliseconds}
+    return Page({"is_valid": True, **verified}, lines)
 
 
 def _bundle_of(file: Path) -> dict[str, Any]:
@@ -117,8 +129,9 @@ def _bundle_of(file: Path) -> dict[str, Any]:
     except (OSError, ValueError, RecursionError) as error:
         raise CommandError(f"{file}: cannot be read as JSON ({error})", code=Exit.INVALID) from error
     names = {"format", "statement", "key_id", "public_key", "signature"}
-    if not isinstance(found, dict) or not names <= found.keys() or found["format"] != FORMAT:
-        raise CommandError(f"{file}: is no signed bill of the format {FORMAT}", code=Exit.INVALID)
+    if not isinstance(found, dict) or not names <= found.keys() or found["format"] not in FORMATS:
+        words = f"{file}: is no signed bill of a format that this release knows: {', '.join(FORMATS)}"
+        raise CommandError(words, "A newer release may know it: `muster --version`.", Exit.INVALID)
     if not _is_statement(found["statement"]):
         raise CommandError(f"{file}: the statement in it is none", code=Exit.INVALID)
     return found
@@ -139,7 +152,9 @@ def _fault_of(found: Mapping[str, Any], key: str | None) -> str:
         return "another key signed it than the one given"
     try:
         public = Ed25519PublicKey.from_public_bytes(bytes.fromhex(found["public_key"]))
-        public.verify(bytes.fromhex(found["signature"]), signed_bytes(found["key_id"], found["statement"]))
+        public.verify(
+            bytes.fromhex(found["signature"]), signed_bytes(found["key_id"], found["statement"], found["format"])
+        )
     except InvalidSignature:
         return "it was changed after it was signed"
     except (TypeError, ValueError) as error:
