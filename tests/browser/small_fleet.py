@@ -22,7 +22,7 @@ from muster.domain.principals import Principal, Role
 from muster.domain.states import Standing
 from muster.domain.times import to_ms
 from muster.wire.host import PROTOCOL_VERSION
-from muster.wire.telemetry import GpuReport
+from muster.wire.telemetry import GpuReport, NodeReport, PortThroughput
 from muster.wire.training import FindingsBatch
 from scheduler.quota.tenancy import Quota
 from tests.browser.control_plane import ControlPlane
@@ -263,10 +263,18 @@ def _report_an_hour(played: PlayedFleet, busy: set[GpuUuid]) -> None:
             is_last = number == SAMPLES - 1
             at_ms = now_ms - (SAMPLES - 1 - number) * HOUR_S * 1_000 // SAMPLES
             gpus = [_reading(uuid, number, index, is_busy=uuid in busy) for index, uuid in enumerate(uuids)]
-            told = report(number + 1, at_ms, *gpus, is_history=not is_last)
+            node = NodeReport(num_gpus=len(gpus), port_throughput=_ports(number, len(gpus)))
+            told = report(number + 1, at_ms, *gpus, is_history=not is_last, node=node)
             intake.submit(IncomingReport(NodeId(node_id), None, told, now_ms), partial(_received, heard))
     wait_until(lambda: len(heard) == len(played.hosts) * SAMPLES)
     intake.close()
+
+
+def _ports(number: int, num_ports: int) -> tuple[PortThroughput, ...]:
+    """Return the rates of an InfiniBand port a GPU, and of an interface whose speed nothing states."""
+    rates = [5e9 * ((number + index) % 9) for index in range(num_ports)]
+    ports = [PortThroughput(f"mlx5_{index}/1", rate, rate / 2, 400.0) for index, rate in enumerate(rates)]
+    return (*ports, PortThroughput("eth0", 1_250_000.0, 48_000.0, None))
 
 
 def _received(received: list[Outcome], outcome: Outcome) -> None:
@@ -286,4 +294,6 @@ def _reading(uuid: GpuUuid, number: int, index: int, *, is_busy: bool) -> GpuRep
         ecc_uncorrected_aggregate=0.0,
         remapped_rows_uncorrected=0.0,
         pcie_replays=float(index % 3),
+        nvlink_sent_bytes_per_s=2e10 * wave if is_busy else 0.0,
+        nvlink_received_bytes_per_s=1.8e10 * wave if is_busy else 0.0,
     )
