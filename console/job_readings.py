@@ -5,10 +5,11 @@ from datetime import datetime
 from typing import Any, Final
 
 from console.job_texts import VERDICTS
+from console.words import charted
 from control.attempts.types import JobRecord
 from control.jobs.gpu_readings import METRICS_READ, AttemptReadings
 from control.watch.types import VerdictRecord
-from muster.domain.gpu.metrics import FROM_DCGM_ALONE, INDEX, METRICS
+from muster.domain.gpu.metrics import INDEX, METRICS, NOT_ON_ALL
 from muster.domain.states import TERMINAL_JOB_STATES
 
 REFRESH_S: Final = 15
@@ -19,6 +20,8 @@ _TITLES: Final[Mapping[str, str]] = {
     "power_w": "Power",
     "utilisation_percent": "Utilisation",
     "tensor_active_percent": "Tensor cores active",
+    "nvlink_sent_bytes_per_s": "NVLink sent",
+    "nvlink_received_bytes_per_s": "NVLink received",
 }
 
 
@@ -52,20 +55,20 @@ def _has_any(readings: AttemptReadings) -> bool:
 
 
 def _is_shown(readings: AttemptReadings, name: str) -> bool:
-    """Return whether a metric has a chart: one that few hosts report has none without a reading."""
-    return name not in FROM_DCGM_ALONE or any(value is not None for gpu in readings.gpus for value in gpu.values[name])
+    """Return whether a metric has a chart: one that many GPUs lack has none without a reading."""
+    return name not in NOT_ON_ALL or any(value is not None for gpu in readings.gpus for value in gpu.values[name])
 
 
 def _chart(readings: AttemptReadings, name: str) -> dict[str, Any]:
     since_ms, step_ms = _ms(readings.since), readings.step_s * 1000
-    lines = []
+    unit, lines = METRICS[INDEX[name]].unit, []
     for gpu in readings.gpus:
-        values = enumerate(gpu.values[name])
-        points = [[since_ms + round(place * step_ms), value] for place, value in values if value is not None]
+        _, values = charted(unit, gpu.values[name])
+        points = [[since_ms + round(place * step_ms), value] for place, value in enumerate(values) if value is not None]
         lines.append({"name": f"{gpu.node_name}, GPU {gpu.local_index}", "points": points})
     left_out = readings.num_gpus - len(readings.gpus)
     of = f" of {len(readings.gpus)} of {readings.num_gpus:,} GPUs" if left_out > 0 else ""
-    return {"title": f"{_TITLES[name]}{of}", "unit": METRICS[INDEX[name]].unit, "lines": lines}
+    return {"title": f"{_TITLES[name]}{of}", "unit": charted(unit, ())[0], "lines": lines}
 
 
 def _ms(moment: datetime) -> int:

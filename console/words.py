@@ -1,7 +1,7 @@
 """Texts of times, sizes and states in the console: short, exact on demand, never by colour alone."""
 
 import shlex
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from typing import Any, Final
@@ -143,6 +143,13 @@ def size(num_bytes: float | None) -> str:
     return f"{value:.1f} TiB"
 
 
+def charted(unit: str, points: Sequence[float | None]) -> tuple[str, list[float | None]]:
+    """Return the unit in which a metric is drawn, and its values in it: bytes per second are too many digits."""
+    if unit != "bytes/s":
+        return unit, list(points)
+    return "GB/s", [None if value is None else value / _BYTES_PER_GB for value in points]
+
+
 def number(value: float | None, digits: int = 0) -> str:
     return "–" if value is None else f"{value:,.{digits}f}"
 
@@ -155,6 +162,7 @@ def money(amount: Decimal | str | None) -> str:
     return f"{whole}.{rest[:2]}{rest[2:].rstrip('0')}" if rest else whole
 
 
+_BYTES_PER_GB: Final = 1e9
 _ATTRIBUTE_UNITS: Final[Mapping[str, str]] = {"_mb_per_s": "MB/s", "_mhz": "MHz", "_w": "W", "_width": "lanes"}
 _ATTRIBUTES: Final[Mapping[str, str]] = {
     "board_part_number": "Board part",

@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Annotated, Final
+from typing import Annotated, Any, Final
 
 from fastapi import APIRouter, Path, Query, Request
 from fastapi.responses import JSONResponse
@@ -15,7 +15,7 @@ from api.reading import reading
 from console.pages.gpu_changes import BACK
 from console.rendering import is_fragment, pages_of
 from console.session import Viewer, sees
-from console.words import span
+from console.words import charted, span
 from control.core.paging import Part
 from control.core.unit_of_work import UnitOfWork
 from control.fleet.fault_timeline import READ, FaultTimeline, fault_timelines
@@ -26,12 +26,12 @@ from control.fleet.read import GpuFilter, ListedGpu, list_gpus
 from control.fleet.tenant_gpus import ATTEMPTS_SHOWN, tenant_gpu
 from control.health.burn_ins.comparing import ComparedBurnIn, compare
 from control.health.gpu_details import GpuDetail, detail_of
-from control.telemetry.history import History, history_of
+from control.telemetry.history import History, Series, history_of
 from control.telemetry.latest import Latest, latest_of
 from muster.domain.byte_rates import rate_text
 from muster.domain.errors import NotFoundError, ValidationFailedError
 from muster.domain.evidence.repairs import RepairAction
-from muster.domain.gpu.metrics import FROM_DCGM_ALONE
+from muster.domain.gpu.metrics import NOT_ON_ALL
 from muster.domain.ids import GpuUuid, NodeId
 from muster.domain.principals import Permission
 from muster.domain.states import Standing
@@ -61,10 +61,6 @@ REPORTED: Final = (
     ("remapped_rows_uncorrected", "Rows remapped"),
     ("pcie_replays", "PCIe replays"),
 )
-CHART_UNITS: Final[Mapping[str, str]] = {"bytes/s": "GB/s"}
-CHART_FACTORS: Final[Mapping[str, float]] = {"bytes/s": 1e9}
-NOT_ON_ALL: Final = FROM_DCGM_ALONE | {"nvlink_sent_bytes_per_s", "nvlink_received_bytes_per_s"}
-"""Readings that many GPUs lack: they are left out there, and others are named unsupported."""
 Uuid = Annotated[str, Path(pattern=r"^[!-~]{1,128}$")]
 GpuReader = Annotated[Viewer, sees(Permission.GPU_READ)]
 
@@ -212,6 +208,13 @@ def _segments(detail: GpuDetail) -> list[tuple[str, float, str]]:
     return found
 
 
+def _drawn(one: Series, first_ms: float, step_ms: float) -> dict[str, Any]:
+    """Return a metric's line for static/charts.js."""
+    unit, values = charted(one.metric.unit, one.values)
+    points = [[round(first_ms + place * step_ms), value] for place, value in enumerate(values) if value is not None]
+    return {"name": one.metric.words, "metric": one.metric.name, "unit": unit, "points": points}
+
+
 @router.get("/gpus/{uuid}/history.json")
 def history(request: Request, viewer: GpuReader, uuid: Uuid) -> Response:
     """Return the last hour for the page's charts, with the times at which evidence began."""
@@ -222,19 +225,7 @@ def history(request: Request, viewer: GpuReader, uuid: Uuid) -> Response:
 
     found, detail = reading(units, viewer.principal, READ, read)
     first_ms, step_ms = found.since.timestamp() * 1000, found.step_s * 1000
-    series = [
-        {
-            "name": one.metric.words,
-            "metric": one.metric.name,
-            "unit": CHART_UNITS.get(one.metric.unit, one.metric.unit),
-            "points": [
-                [round(first_ms + number * step_ms), value / CHART_FACTORS.get(one.metric.unit, 1)]
-                for number, value in enumerate(one.values)
-                if value is not None
-            ],
-        }
-        for one in found.series
-    ]
+    series = [_drawn(one, first_ms, step_ms) for one in found.series]
     marks = [
         {"at": each.row.onset_at.timestamp() * 1000, "words": each.row.summary, "kind": each.row.detector}
         for each in detail.evidence

@@ -22,7 +22,15 @@ GPUS_READ: Final = 8
 MOST_SPAN: Final = timedelta(hours=6)
 """One answer reads at most ``GPUS_READ`` GPUs for so long, the newest part of an attempt: 48 GPU hours."""
 POINTS: Final = 240
-METRICS_READ: Final = ("sm_clock_mhz", "temperature_c", "power_w", "utilisation_percent", "tensor_active_percent")
+METRICS_READ: Final = (
+    "sm_clock_mhz",
+    "temperature_c",
+    "power_w",
+    "utilisation_percent",
+    "tensor_active_percent",
+    "nvlink_sent_bytes_per_s",
+    "nvlink_received_bytes_per_s",
+)
 
 
 @dataclass(frozen=True, slots=True)

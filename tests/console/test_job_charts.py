@@ -128,17 +128,19 @@ def test_the_charts_over_time_have_the_steps_and_each_gpu(seen: Console) -> None
     assert [[point[1] for point in line["points"]] for line in power["lines"]] == [[300.0], [300.0]]
     assert len(charts["Step time, rank 0"]["lines"][0]["points"]) == 5
     assert "Tensor cores active" not in seen.text(f"/console/gpus/{job.newest.hosts[0].gpus[0]}")
+    assert "NVLink" not in seen.text(f"/console/gpus/{job.newest.hosts[0].gpus[0]}")
     job.stalls()
     (mark,) = next(iter(seen.get(where).json()["charts"]))["marks"]
     assert mark["label"] == "✕ hang"
 
 
-def test_activity_of_tensor_cores_is_shown_where_an_exporter_reports_it(seen: Console) -> None:
+def test_what_many_gpus_lack_is_shown_where_it_is_reported(seen: Console) -> None:
     job = played_job(seen)
     job.start()
     first, second = job.newest.hosts[0].gpus
     where = f"/console/jobs/{job.job_id}/readings.json"
-    gpus = (reading(first, power_w=300.0, tensor_active_percent=37.5), reading(second, power_w=300.0))
+    links = {"nvlink_sent_bytes_per_s": 25e9, "nvlink_received_bytes_per_s": 3e9}
+    gpus = (reading(first, power_w=300.0, tensor_active_percent=37.5, **links), reading(second, power_w=300.0))
     intake = Intake(seen.units, limits=IntakeLimits(pause_s=0.001))
     outcomes: list[Outcome] = []
     at_ms = to_ms(seen.units.clock()) + 1_000
@@ -148,8 +150,11 @@ def test_activity_of_tensor_cores_is_shown_where_an_exporter_reports_it(seen: Co
     wait_until(lambda: bool(outcomes))
     intake.close()
     wait_until(lambda: bool(seen.get(where).json()["charts"]))
-    tensor = seen.get(where).json()["charts"][-1]
+    *_, tensor, sent, received = seen.get(where).json()["charts"]
+    drawn = [(chart["title"], chart["unit"], chart["lines"][0]["points"][0][1]) for chart in (sent, received)]
+    assert drawn == [("NVLink sent", "GB/s", 25.0), ("NVLink received", "GB/s", 3.0)]
     assert (tensor["title"], tensor["unit"]) == ("Tensor cores active", "%")
     assert [[point[1] for point in line["points"]] for line in tensor["lines"]] == [[37.5], []]
     page = seen.text(f"/console/gpus/{first}")
     assert re.search(r"Tensor cores active\D*38 %", page)
+    assert re.search(r"NVLink sent\D*25 GB/s", page)

@@ -71,6 +71,9 @@ INDEX: Final = {metric.name: position for position, metric in enumerate(METRICS)
 FROM_DCGM_ALONE: Final = frozenset({"tensor_active_percent"})
 """Metrics that no call of NVML reports. A host without a dcgm-exporter that profiles has none."""
 
+NOT_ON_ALL: Final = FROM_DCGM_ALONE | {"nvlink_sent_bytes_per_s", "nvlink_received_bytes_per_s"}
+"""Metrics that many GPUs lack without any fault: pages leave them out there, and name others unsupported."""
+
 Values = tuple[float | None, ...]
 """One value a metric, in the order of ``METRICS``."""
 
