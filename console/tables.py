@@ -146,7 +146,7 @@ class Shown(Generic[T]):
 
 
 def table_named(name: str, tables: Mapping[str, T]) -> T:
-    """Return a table by its name. Raises ``ValidationFailedError``, which names all tables."""
+    """Return a table by its name. Raises ``ValidationFailedError``, which names the accepted ones."""
     if name not in tables:
         raise ValidationFailedError.at("table", "unknown", f"is one of: {', '.join(tables)}")
     return tables[name]

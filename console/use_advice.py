@@ -5,16 +5,16 @@ from datetime import UTC, datetime
 from typing import Final
 
 from console.tables import Column, Table
-from control.ledger.held_use import HeldUse
+from control.ledger.low_use import LowUse
 from ledger.pricing import gpu_hours
 
 
-def advice_about(use: HeldUse) -> str:
+def advice_about(use: LowUse) -> str:
     """Return what to do, in sentences; between backquotes are commands."""
     return " ".join(_sentences(use))
 
 
-def _sentences(use: HeldUse) -> Iterator[str]:
+def _sentences(use: LowUse) -> Iterator[str]:
     if use.idle_since is not None:
         yield f"Its GPUs have done nothing since {_time(use.idle_since)}."
         if use.stops_at is not None:
@@ -31,7 +31,7 @@ def _sentences(use: HeldUse) -> Iterator[str]:
         yield "ask for a shorter wall time, or end the job once its work is done."
 
 
-ADVICE: Final = Table[HeldUse](
+ADVICE: Final = Table[LowUse](
     "advice",
     (
         Column("job", "Job", lambda each: each.job_name),

@@ -38,7 +38,7 @@ class Kind(NamedTuple):
 
 _OVERHEAD_ACCOUNTS: Final = (Account.STARTING, Account.SAVING, Account.RESTORING, Account.CLEANING)
 _WAITING: Final = (Account.PENDING, Account.HOLD, Account.DRAINING, Account.SPARE)
-USE_KINDS: Final = (
+TIME_KINDS: Final = (
     Kind("productive", "good", (Account.PRODUCTIVE,)),
     Kind("overhead of jobs", "calm", _OVERHEAD_ACCOUNTS),
     Kind("lost or slowed", "bad", (Account.LOST, Account.RECLAIM_LOST, Account.REPLAYED, Account.SLOWED)),
@@ -48,7 +48,7 @@ USE_KINDS: Final = (
     Kind("free", "ink-3", (Account.FREE,)),
     Kind("unexplained", "bad", (Account.UNEXPLAINED,)),
 )
-_USE_OF: Final = {account: kind.name for kind in USE_KINDS for account in kind.accounts}
+_TIME_KIND: Final = {account: kind.name for kind in TIME_KINDS for account in kind.accounts}
 
 
 def by_name(sums: Iterable[LedgerSum], field: str) -> dict[str, int]:
@@ -91,13 +91,13 @@ def chart_of(
     moments = sorted({at for own in found.values() for at in own})
     lines: list[dict[str, Any]] = [
         {"name": kind.name, "tone": kind.tone, "points": _points(found[kind.name], moments)}
-        for kind in USE_KINDS
+        for kind in TIME_KINDS
         if kind.name in found
     ]
     if earlier is not None:
-        before, later_ms = _over_time(earlier).get(USE_KINDS[0].name, {}), shown.length // timedelta(milliseconds=1)
+        before, later_ms = _over_time(earlier).get(TIME_KINDS[0].name, {}), shown.length // timedelta(milliseconds=1)
         points = [[at + later_ms, num_ms / MS_PER_HOUR] for at, num_ms in sorted(before.items())]
-        lines.append({"name": f"{USE_KINDS[0].name}, before", "tone": "ink", "points": points, "is_over": True})
+        lines.append({"name": f"{TIME_KINDS[0].name}, before", "tone": "ink", "points": points, "is_over": True})
     span = [min([to_ms(shown.since), *moments]), to_ms(shown.until)]
     unit = "GPU-hours" if shown.is_hourly else "GPU-hours a day"
     chart = {"title": "GPU time by kind of account", "unit": unit, "x": "time", "range": span, "is_stacked": True}
@@ -108,7 +108,7 @@ def _over_time(sums: Iterable[LedgerSum]) -> dict[str, dict[int, int]]:
     found: dict[str, dict[int, int]] = {}
     for each in sums:
         begins_at: datetime = each.values["begins_at"]
-        own, at = found.setdefault(_USE_OF[Account(each.values["account"])], {}), to_ms(begins_at)
+        own, at = found.setdefault(_TIME_KIND[Account(each.values["account"])], {}), to_ms(begins_at)
         own[at] = own.get(at, 0) + each.num_ms
     return found
 

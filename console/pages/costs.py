@@ -222,7 +222,7 @@ def _month(unit: UnitOfWork) -> dict[str, Any]:
 
 
 def _unset(unit: UnitOfWork, found: Costs) -> list[Any]:
-    """Return the tenants without a budget, where the reader may set one."""
+    """Return the tenants without a budget, if the reader may set one."""
     if not unit.principal.may(Permission.TENANT_WRITE):
         return []
     known = {each.row.tenant_id for each in found.budgets}

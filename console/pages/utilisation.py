@@ -30,7 +30,7 @@ from control.core.unit_of_work import UnitOfWork
 from control.ledger import read as ledger
 from control.ledger.entry_orders import entry_sort
 from control.ledger.fleet_time import fleet_time
-from control.ledger.held_use import HeldUse, little_used
+from control.ledger.low_use import LowUse, little_used
 from control.ledger.read import (
     GROUPED_BY,
     LedgerEntryRecord,
@@ -108,7 +108,7 @@ class Tables:
     group_rows: list[AccountTime]
     entries: Table[LedgerEntryRecord]
     entry_rows: list[LedgerEntryRecord]
-    uses: list[HeldUse]
+    uses: list[LowUse]
 
 
 @router.get("/utilisation")
@@ -242,7 +242,7 @@ def _tables(unit: UnitOfWork, chosen: UtilisationQuery, sums: Sequence[LedgerSum
 
 
 def _time_tiles(unit: UnitOfWork, chosen: UtilisationQuery) -> TileGroup | None:
-    """Return the figures over the whole fleet's time, for who may read them; None also for one job."""
+    """Return the figures over the time of the whole fleet; None for one job, and where the reader may not see it."""
     if chosen.job is not None or not unit.principal.may(Permission.METRICS_READ):
         return None
     shown = chosen.stretch(unit.now)

@@ -102,7 +102,7 @@ def test_a_budget_that_cannot_be_set_names_the_field(seen: Console, job_id: JobI
     assert seen.post("/console/costs/budgets", "tenant_member", **given).status_code == 403
 
 
-def test_older_versions_of_the_prices_are_shown_to_readers_of_prices(seen: Console, job_id: JobId) -> None:
+def test_older_versions_of_the_prices_are_shown_to_operators_alone(seen: Console, job_id: JobId) -> None:
     page = seen.text("/console/costs")
     assert "Prices of version 2" in page
     assert "version 1" in page

@@ -6,7 +6,7 @@ from html import unescape
 
 import pytest
 
-from console.utilisation_charts import MEANINGS, USE_KINDS
+from console.utilisation_charts import MEANINGS, TIME_KINDS
 from control.ledger import rates, storing
 from ledger.accounts import Account
 from tests.console.conftest import Console, words_of
@@ -91,7 +91,7 @@ def test_the_period_before_stands_next_to_dates_and_in_the_chart(seen: Console, 
 
 
 def test_each_account_is_of_one_kind_in_the_chart_and_has_a_meaning() -> None:
-    assert sorted(account for kind in USE_KINDS for account in kind.accounts) == sorted(Account) == sorted(MEANINGS)
+    assert sorted(account for kind in TIME_KINDS for account in kind.accounts) == sorted(Account) == sorted(MEANINGS)
 
 
 def test_tables_are_sorted_by_the_server_and_exported_in_the_same_order(seen: Console, hour: datetime) -> None:

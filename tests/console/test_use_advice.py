@@ -9,7 +9,7 @@ from sqlalchemy import select, update
 from console.use_advice import advice_about
 from control.core.unit_of_work import utc_now
 from control.fleet import inventory
-from control.ledger.held_use import HeldUse
+from control.ledger.low_use import LowUse
 from control.telemetry.node_readings import pack_readings
 from ledger.accounts import Account
 from muster.db.models import AllocationGpu, Attempt, NodeLatest
@@ -63,11 +63,11 @@ def test_a_job_that_works_has_none_and_one_with_a_notice_has(seen: Console) -> N
     assert f"muster job cancel {job.job_id}" in page
 
 
-def test_advice_names_what_to_look_at() -> None:
+def test_advice_names_what_to_check() -> None:
     given: dict[str, Any] = {"job_id": "job_a", "job_name": "a", "num_gpus": 8, "idle_since": None, "stops_at": None}
-    low = HeldUse(**given, num_read=8, num_unused=0, mean_percent=20.0, idle_ms=0, held_ms=0)
+    low = LowUse(**given, num_read=8, num_unused=0, mean_percent=20.0, idle_ms=0, assigned_ms=0)
     assert advice_about(low) == "See whether it waits for data or saves: `muster job explain job_a`."
     assert low.idle_share is None
-    unknown = HeldUse(**given, num_read=0, num_unused=0, mean_percent=None, idle_ms=MS - 1, held_ms=MS)
+    unknown = LowUse(**given, num_read=0, num_unused=0, mean_percent=None, idle_ms=MS - 1, assigned_ms=MS)
     assert not unknown.is_low
     assert not unknown.is_often_idle, "less than an hour of one GPU"

@@ -1,4 +1,4 @@
-"""Running attempts that hold GPUs and use them little: without work, by their newest samples, and by the ledger."""
+"""Running attempts that use their GPUs little: without work, by their newest samples, and by the ledger."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -18,7 +18,7 @@ from muster.domain.principals import Permission
 from muster.domain.states import AttemptState
 
 EXAMINED: Final = 200
-"""Attempts that are looked at: those with a notice first, then those with the most GPUs."""
+"""Attempts that are read: those with a notice first, then those with the most GPUs."""
 HOSTS_READ: Final = 500
 FRESH: Final = timedelta(minutes=5)
 DAY: Final = timedelta(days=1)
@@ -35,11 +35,11 @@ _TIME: Final = text("""
 
 
 @dataclass(frozen=True, slots=True)
-class HeldUse:
+class LowUse:
     """An attempt that uses its GPUs little. ``idle_since``, ``stops_at``: of its notice of idleness.
 
     ``num_read``: its GPUs with a fresh sample; ``mean_percent``: their utilisation; None without one. ``num_unused``:
-    of them. ``idle_ms``: of the ``held_ms`` of its job that the ledger has of the last day.
+    of them. ``idle_ms``: of the ``assigned_ms`` of its job that the ledger has of the last day.
     """
 
     job_id: str
@@ -51,11 +51,11 @@ class HeldUse:
     num_unused: int
     mean_percent: float | None
     idle_ms: int
-    held_ms: int
+    assigned_ms: int
 
     @property
     def idle_share(self) -> float | None:
-        return self.idle_ms / self.held_ms if self.held_ms else None
+        return self.idle_ms / self.assigned_ms if self.assigned_ms else None
 
     @property
     def is_low(self) -> bool:
@@ -64,17 +64,17 @@ class HeldUse:
 
     @property
     def is_often_idle(self) -> bool:
-        return self.idle_ms >= MS_PER_HOUR and self.idle_ms >= IDLE_SHARE * self.held_ms
+        return self.idle_ms >= MS_PER_HOUR and self.idle_ms >= IDLE_SHARE * self.assigned_ms
 
 
-def little_used(unit: UnitOfWork) -> list[HeldUse]:
+def little_used(unit: UnitOfWork) -> list[LowUse]:
     """Return the visible attempts that are worth advice: with a notice first, then those with the most GPUs."""
     unit.principal.require(Permission.JOB_READ)
     rows = _running(unit)
     nodes = list(dict.fromkeys(NodeId(node) for row in rows for node in row.nodes))[:HOSTS_READ]
     readings = newest_readings(unit.session.connection(), nodes, since=unit.now - FRESH) if nodes else {}
     given = {"jobs": [row.job_id for row in rows], "since": unit.now - DAY}
-    times = {job_id: (idle_ms, held_ms) for job_id, idle_ms, held_ms in unit.session.execute(_TIME, given)}
+    times = {job_id: (idle_ms, assigned_ms) for job_id, idle_ms, assigned_ms in unit.session.execute(_TIME, given)}
     found = [_use(row, readings, *times.get(row.job_id, (0, 0))) for row in rows]
     return [each for each in found if each.idle_since is not None or each.is_low or each.is_often_idle]
 
@@ -100,10 +100,10 @@ def _running(unit: UnitOfWork) -> Sequence[Any]:
     return unit.session.execute(query).all()
 
 
-def _use(row: Any, readings: Mapping[str, GpuReadings], idle_ms: int, held_ms: int) -> HeldUse:
+def _use(row: Any, readings: Mapping[str, GpuReadings], idle_ms: int, assigned_ms: int) -> LowUse:
     known = [readings[gpu].values[_METRIC] for gpu in row.gpus if gpu in readings]
     values = [value for value in known if value is not None]
-    return HeldUse(
+    return LowUse(
         row.job_id,
         row.name,
         row.num_gpus,
@@ -113,5 +113,5 @@ def _use(row: Any, readings: Mapping[str, GpuReadings], idle_ms: int, held_ms: i
         sum(value < UNUSED_PERCENT for value in values),
         sum(values) / len(values) if values else None,
         idle_ms,
-        held_ms,
+        assigned_ms,
     )
