@@ -57,10 +57,15 @@ class Compared:
 
 
 def compared(unit: UnitOfWork, name: str, shown: Stretch, by: By = By.NONE, *, is_whole: bool = False) -> Compared:
-    """Return a figure over the stretch and before it. Raises as ``figures_in`` does. ``is_whole``: without points."""
+    """Return a figure over the stretch and before it. Raises as ``figures_in`` does.
+
+    ``is_whole``: without points, and without percentiles of the time before.
+    """
     step = FigureStep.HOUR if shown.is_hourly else FigureStep.DAY
     now = figures_in(unit, Question(name, shown.since, shown.until, step, by, is_whole))
-    before = figures_in(unit, Question(name, now.since - (now.until - now.since), now.since, step, by, is_whole))
+    before = figures_in(
+        unit, Question(name, now.since - (now.until - now.since), now.since, step, by, is_whole, not is_whole)
+    )
     tenants = {each.group for each in (*now.series, *before.series)} if by is By.TENANT else set[str]()
     return Compared(now, before, tenant_names(unit.session, tenants) if tenants else {})
 

@@ -48,7 +48,7 @@ class Question:
     """What is asked about a figure. ``since``, ``until``: None: the newest hours or days.
 
     ``is_whole``: over the whole time alone. The figure store then gives one point, and reads faster; the ledger's
-    figures have their points all the same.
+    figures have their points all the same. ``has_percentiles``: sketches are read, too.
     """
 
     name: str
@@ -57,6 +57,7 @@ class Question:
     step: FigureStep = FigureStep.HOUR
     by: By = By.NONE
     is_whole: bool = False
+    has_percentiles: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,7 +115,8 @@ def figures_in(unit: UnitOfWork, question: Question) -> Answer:
     if figure.source is Source.NOTHING:
         return Answer(figure, since, until, question.step, question.by, (), None)
     facts = Accounts(unit.session, figure) if figure.source is Source.LEDGER else Store(unit.session, figure)
-    extent = Extent(since, until, question.step, question.by, tenant_id, is_whole=question.is_whole)
+    extent = Extent(since, until, question.step, question.by, tenant_id)
+    extent = replace(extent, is_whole=question.is_whole, has_percentiles=question.has_percentiles)
     num_left_out = 0
     if question.by is not By.NONE:
         kept, num_groups = facts.groups(extent, _most_groups(extent))
