@@ -73,11 +73,13 @@ def spending(unit: UnitOfWork, found: LedgerSums) -> Spending:
     tariff = Tariff(() if rates is None else rates.cards)
     changes = tariff.changes(found.since, found.until)
     if not changes:
-        return Spending(rates, [_line(each, tariff, found.since) for each in found.sums if _is_charged(each)])
+        return Spending(
+            rates, [_line(each, tariff, found.since, found.until) for each in found.sums if _is_charged(each)]
+        )
     lines, wanted = list[Line](), LedgerFilter(accounts=sorted(CHARGED))
     for begins, ends in pairwise([found.since, *changes, found.until]):
         part = ledger.sums(unit, LedgerQuery(_PRICED_BY, Span(begins, ends), wanted, _MOST_SUMS))
-        lines += [_line(each, tariff, begins) for each in part.sums if _is_charged(each)]
+        lines += [_line(each, tariff, begins, ends) for each in part.sums if _is_charged(each)]
     return Spending(rates, lines)
 
 
@@ -103,7 +105,7 @@ def _is_charged(each: LedgerSum) -> bool:
     return bool(each.values["tenant_id"]) and Account(each.values["account"]) in CHARGED
 
 
-def _line(each: LedgerSum, tariff: Tariff, begins: datetime) -> Line:
+def _line(each: LedgerSum, tariff: Tariff, begins: datetime, ends: datetime) -> Line:
     own = each.values
     key = LineKey(own["tenant_id"], "", own["model"], own["tier"], begins, Account(own["account"]))
-    return Line(key, tariff.price(own["model"], own["tier"], begins), each.num_ms, 0, 0)
+    return Line(key, tariff.price(own["model"], own["tier"], begins), each.num_ms, 0, 0, ends)
