@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any, Final
 
 import msgspec
+from sqlalchemy import select
 
 from benchmarks.console_stage import wait_for
 from control.core.unit_of_work import UnitOfWorkFactory
@@ -31,7 +32,8 @@ from muster.client.rest import RestClient
 from muster.client.uploads import Uploading
 from muster.content.read import Bundle, read_folder
 from muster.db import migrate
-from muster.domain.ids import JobId, TenantId
+from muster.db.models import Attempt, Job
+from muster.domain.ids import AttemptId, JobId, TenantId
 from muster.domain.job.spec import JobSpec
 from muster.domain.principals import Principal, Role, system_principal
 from muster.ports import free_port
@@ -130,7 +132,6 @@ class Plane:
     variables: Mapping[str, dict[str, str]]
     _children: dict[str, Child] = field(default_factory=dict)
     _num_made: int = 0
-    _last: tuple[Principal, JobId] | None = None
     _builder: Host | None = None
     _open_preflight: str = ""
 
@@ -176,45 +177,56 @@ class Plane:
             with self.units.begin(_OPERATOR, LABEL) as unit:
                 set_labels(unit, host.node.node_id, {_FOR: label}, reason="the hosts of one job")
         shape = {"nodes": num_hosts, "gpus_per_node": 2}
-        self._submit(member, digest, shape=shape, node_labels={"required": {_FOR: [label]}}, **spec)
-        return [self._claimed(host, member) for host in hosts]
+        job_id = self._submit(member, digest, shape=shape, node_labels={"required": {_FOR: [label]}}, **spec)
+        return [self._claimed(host, member, job_id) for host in hosts]
 
     def preflight(self, member: Member, digest: str, lock: str) -> Part:
         """Submit a job with a bundle and an environment. Return the preflight that gets both on the one host for it."""
         if self._builder is None:
             self._builder = self._new_host(_CLAIMS | {_PREFLIGHTS})
         self._builder.beat()
-        self._submit(member, digest, program={"environment": {"lock": lock}}, shape={"nodes": 1, "gpus_per_node": 2})
-        ordered = self._builder.beat().preflights
+        program = {"environment": {"lock": lock}}
+        job_id = self._submit(member, digest, program=program, shape={"nodes": 1, "gpus_per_node": 2})
+        ordered = [one for one in self._builder.beat().preflights if one.order.job_id == job_id]
         if not ordered:
             raise RuntimeError("the host got no preflight of the job")
         found = Part(self._builder, ordered[0].order.attempt_id, ordered[0].order.fence, member.tenant_id, self.url)
         self._open_preflight = found.attempt_id
         return found
 
-    def _submit(self, member: Member, digest: str, **spec: Any) -> None:
+    def _submit(self, member: Member, digest: str, **spec: Any) -> JobId:
         program = {"launcher": "command", "argv": ["python", "main.py"], "bundle": digest, **spec.pop("program", {})}
         document = {"name": "job", "program": program, **spec}
         principal = Principal(name="member", role=Role.TENANT_MEMBER, tenant_id=member.tenant_id)
-        self._cancel_last()
+        self._cancel_all()
         with self.units.begin(principal, jobs.SUBMIT) as unit:
             job_id = jobs.submit(unit, JobSpec.model_validate(document, strict=False)).id
-        self._last = (principal, job_id)
         run_cycle(self.units, system_principal("scheduler"))
+        return job_id
 
-    def _cancel_last(self) -> None:
-        """Cancel the job before, and report the end of its preflight: a host has only a few at a time."""
+    def _cancel_all(self) -> None:
+        """Cancel each job from before, also those that commands submitted: they would take the hosts of the next one.
+
+        Report the end of the last preflight: a host has only a few at a time.
+        """
         if self._builder is not None and self._open_preflight:
             self._builder.beat(PreflightReport(preflight_id=self._open_preflight, found="fit"))
             self._open_preflight = ""
-        if self._last is not None:
-            with self.units.begin(self._last[0], jobs.CANCEL) as unit:
-                jobs.cancel(unit, self._last[1], reason="its part is over")
+        with self.units.read() as session:
+            is_left = Job.finished_at.is_(None) & Job.cancel_requested_at.is_(None)
+            left = session.scalars(select(Job.id).where(is_left).order_by(Job.id)).all()
+        for job_id in left:
+            with self.units.begin(_OPERATOR, jobs.CANCEL) as unit:
+                jobs.cancel(unit, job_id, reason="its part is over")
 
-    def _claimed(self, host: Host, member: Member) -> Part:
+    def _claimed(self, host: Host, member: Member, job_id: JobId) -> Part:
+        """Claim the host's part of the job, and of no other."""
         for found in host.beat().unclaimed:
-            host.node.claim(found.attempt_id, found.fence)
-            return Part(host, found.attempt_id, found.fence, member.tenant_id, self.url)
+            with self.units.read() as session:
+                is_of_job = session.get_one(Attempt, AttemptId(found.attempt_id)).job_id == job_id
+            if is_of_job:
+                host.node.claim(found.attempt_id, found.fence)
+                return Part(host, found.attempt_id, found.fence, member.tenant_id, self.url)
         raise RuntimeError(f"{host.node.node_id} got no part of the job")
 
     def _new_host(self, capabilities: frozenset[str]) -> Host:
