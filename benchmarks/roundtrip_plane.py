@@ -205,7 +205,7 @@ class Plane:
         return job_id
 
     def _cancel_all(self) -> None:
-        """Cancel each job from before, also those that commands submitted: they would take the hosts of the next one.
+        """Cancel each job from before, also one that a command submitted: it would take the hosts of the next one.
 
         Report the end of the last preflight: a host has only a few at a time.
         """
