@@ -12,6 +12,7 @@ _FORMS = re.compile(r"<form(?![^>]*method=.?post)([^>]*)>(.*?)</form>", re.DOTAL
 _NAMES = re.compile(r'<(?:input|select|button|textarea)[^>]*\bname="([^"]+)"')
 _ONE_OF_MANY = (
     r"[a-z]+_[0-9a-z]{26}|GPU-[0-9a-z-]+|(?<=/console/figures/)[a-z_]+|(?<=range=)\w+|(?<=by=)\w+|(?<=table=)\w+"
+    r"|(?<=sort=)[-.a-z_]+"
 )
 _ENDLESS = ("/console/live", "/console/fleet/stream", "/logs/follow", "/console/static")
 MOST_PAGES = 90
