@@ -10,6 +10,7 @@ from sqlalchemy import select, update
 from control.core.unit_of_work import utc_now
 from control.fleet import inventory
 from control.ledger import budgets, rates, storing
+from control.tenants import tenants
 from ledger.accounts import Account
 from muster.db.models import Attempt, EvidenceRow, LedgerEntry, LedgerHour
 from muster.domain.budgets import BudgetAction
@@ -146,6 +147,9 @@ def _prices(fleet: SmallFleet, since: datetime) -> None:
 
 
 def _budgets(fleet: SmallFleet) -> None:
+    """Set a budget of each tenant but the newest."""
+    with fleet.units.begin(OPERATOR, tenants.CREATE) as unit:
+        tenants.create(unit, name="vision-lab")
     for tenant_id, amount, shares in ((fleet.tenant_id, "7500", [40, 75]), (fleet.other.tenant_id, "300", [50, 100])):
         with fleet.units.begin(OPERATOR, budgets.SET) as unit:
             wanted = budgets.Wanted(Decimal(amount), BudgetAction.NOTIFY, shares)
