@@ -415,6 +415,7 @@ class Plan:
     """The decisions of one cycle.
 
     ``examined_until``: where the next cycle continues to examine (``scheduler.queue.examination``); 0: at the head.
+    ``spares``: idle GPUs that are kept as spares, at the cycle's end.
     """
 
     placements: tuple[Placement, ...] = ()
@@ -425,6 +426,7 @@ class Plan:
     growths: tuple[Growth, ...] = ()
     holds: tuple[Hold, ...] = ()
     examined_until: int = 0
+    spares: tuple[GpuUuid, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -235,6 +235,7 @@ class _Cycle:
             growths=tuple(self.growths),
             holds=tuple(self.queue_report.holds),
             examined_until=self.examination.until,
+            spares=self.spares.idle,
         )
 
     def _decide(self, job: WaitingJob) -> Verdict | None:

@@ -79,6 +79,10 @@ FROM (
     SELECT gpu_uuid, job_id, began_at, ended_at FROM gpu_hold_spans WHERE ended_at > :since AND began_at < :until
 ) AS held
 """  # noqa: S608  # words of ours
+_SPARES: Final = f"""
+SELECT gpu_uuid, {in_ms("began_at")}, {in_ms("ended_at")} FROM gpu_spares
+WHERE began_at < :until AND (ended_at IS NULL OR ended_at > :since)
+"""  # noqa: S608  # words of ours
 _USES: Final = f"""
 SELECT placed.attempt_id, {in_ms("placed.created_at")}, {in_ms("part.exited_at")},
     {in_ms("coalesce(part.clean_at, placed.released_at)")}, string_agg(own.gpu_uuid, ' ')
@@ -162,6 +166,8 @@ def _more_of(window: Window) -> Mapping[str, Mapping[str, list[Any]]]:
     for name, statement in (("burn_ins", _BURN_INS), ("repairs", _REPAIRS), ("holds", _HOLDS)):
         for uuid, start_ms, end_ms, cause, evidence in window.rows(statement):
             found[uuid][name].append(Period(start_ms, end_ms, cause, (evidence,)))
+    for uuid, start_ms, end_ms in window.rows(_SPARES):
+        found[uuid]["spares"].append(Period(start_ms, end_ms))
     return found
 
 

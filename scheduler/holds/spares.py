@@ -12,6 +12,7 @@ from contextlib import contextmanager
 
 import numpy as np
 
+from muster.domain.ids import GpuUuid
 from muster.domain.policy.document import Policy
 from muster.domain.policy.recovery import SparePolicy
 from scheduler.fleet.topology import Flags, FleetState, Ints
@@ -61,6 +62,11 @@ class Spares:
             self._gpus = np.flatnonzero(chosen & state.is_free)
             state.is_spare[chosen] = True
             state.take(self._gpus)
+
+    @property
+    def idle(self) -> tuple[GpuUuid, ...]:
+        """The spares that no job uses."""
+        return tuple(self._state.layout.uuids[gpu] for gpu in self._gpus.tolist())
 
     def may_use(self, job: WaitingJob) -> bool:
         """Return whether the job was interrupted, or a rule may reclaim it from there.

@@ -6,7 +6,7 @@ keeps one active. The progress of the cycle renews it (``muster.db.leader_lease`
 
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 from itertools import groupby
@@ -20,7 +20,9 @@ from control.placement.holds import LAPSE, lapse
 from control.placement.placement import NOTE_WAITING, PLACE, place
 from control.placement.residency_holds import hold_outside
 from control.placement.scheduling import question
+from control.placement.spare_records import NOTE_SPARES, note_spares, stored_spares
 from control.placement.wait_records import note_waiting
+from control.policy.policies import active_policy
 from control.reclaim.notices import NOTIFY, notify
 from control.reclaim.victims import withdraw_idle
 from control.system import liveness
@@ -31,7 +33,7 @@ from muster.db.errors import ContentionError, LockTimeoutError
 from muster.db.leader_lease import CONSTRAINT, LEASE_S, RENEW_S, LeaderLease, LeadLostError
 from muster.db.notifications import Notifications
 from muster.domain.errors import ConflictError
-from muster.domain.ids import JobId
+from muster.domain.ids import GpuUuid, JobId
 from muster.domain.principals import Principal, system_principal
 from muster.processes import Loop, run_loops, stop_on_signals
 from muster.progress import advance, on_advance
@@ -72,6 +74,7 @@ def run_cycle(
         guarantees = guarantees_now(session)
         asked = question(session, units.clock(), unlooked)
     if asked is None:
+        _store_spares(units, principal, None)
         return Plan()
     policy = asked.policy
     decided = plan(asked.gpus, asked.queue, policy, asked.workload, advanced=advanced, examined_from=examined_from)
@@ -93,7 +96,22 @@ def run_cycle(
     if decided.waiting:
         with units.begin(principal, NOTE_WAITING, quiet=True) as unit:
             note_waiting(unit, decided.waiting)
+    _store_spares(units, principal, decided.spares)
     return decided
+
+
+def _store_spares(units: UnitOfWorkFactory, principal: Principal, spares: Sequence[GpuUuid] | None) -> None:
+    """Store the spares of a plan if they have changed. None: there is no plan, and the spares stay as they are.
+
+    Without a plan too they end once the policy keeps none.
+    """
+    with units.read() as session:
+        before = stored_spares(session)
+        is_off = spares is None and active_policy(session).recovery.spares.confidence is None
+    after = () if is_off else spares
+    if after is not None and before != set(after):
+        with units.begin(principal, NOTE_SPARES, quiet=True) as unit:
+            note_spares(unit, after)
 
 
 def _commit(

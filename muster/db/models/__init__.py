@@ -28,7 +28,7 @@ from muster.db.models.health import Breaker, BreakerProposal, EvidenceRow, Incid
 from muster.db.models.idempotency import IdempotencyKey
 from muster.db.models.jobs import Job
 from muster.db.models.ledger import LedgerEntry, LedgerFact, LedgerHour
-from muster.db.models.ledger_history import GpuHoldSpan, JobWaitChange, NodeContactChange
+from muster.db.models.ledger_history import GpuHoldSpan, GpuSpare, JobWaitChange, NodeContactChange
 from muster.db.models.liveness import LeaderLeaseRow, LoopProgress
 from muster.db.models.logins import CommandLogin
 from muster.db.models.logs import LogChunk
@@ -92,6 +92,7 @@ __all__ = [
     "GpuHold",
     "GpuHoldSpan",
     "GpuOverride",
+    "GpuSpare",
     "GpuStandingChange",
     "HealthRollup",
     "IdempotencyKey",

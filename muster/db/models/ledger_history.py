@@ -1,11 +1,12 @@
 """What the ledger needs to know of the past, and that other rows only state of the present.
 
-Each row is written by the unit of work that makes the change, at the unit's time, and never changed.
+Each row is written by the unit of work that makes the change, at the unit's time, and never changed; a spare's
+row gets its end.
 """
 
 from datetime import datetime
 
-from sqlalchemy import BigInteger, CheckConstraint, ForeignKey, Identity, Index
+from sqlalchemy import BigInteger, CheckConstraint, ForeignKey, Identity, Index, text
 from sqlalchemy.orm import Mapped, mapped_column
 
 from muster.db.base import Base, EnumText, one_of
@@ -36,6 +37,22 @@ class GpuHoldSpan(Base):
     job_id: Mapped[JobId]
     began_at: Mapped[datetime]
     ended_at: Mapped[datetime]
+
+
+class GpuSpare(Base):
+    """A GPU that the scheduler keeps as a spare, or kept until ``ended_at``."""
+
+    __tablename__ = "gpu_spares"
+    __table_args__ = (
+        CheckConstraint("began_at <= ended_at", name="ended_at"),
+        Index(None, "ended_at"),
+        Index("uq_gpu_spares_kept", "gpu_uuid", unique=True, postgresql_where=text("ended_at IS NULL")),
+    )
+
+    id: Mapped[int] = mapped_column(BigInteger, Identity(always=True), primary_key=True, init=False)
+    gpu_uuid: Mapped[GpuUuid]
+    began_at: Mapped[datetime]
+    ended_at: Mapped[datetime | None] = mapped_column(default=None)
 
 
 class JobWaitChange(Base):
