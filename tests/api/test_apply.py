@@ -112,6 +112,41 @@ def test_a_policy_and_the_quotas_of_its_tiers_are_applied_together(typed: Typed,
     assert "no changes" in apply(typed, "-f", "all", *WHY)
 
 
+RATES = """\
+kind: rates
+version: 1
+document:
+  currency: EUR
+  cards:
+  - {model: H200, tier: spot, begins_at: '2026-11-01T00:00:00Z', price_per_gpu_hour: '1.1'}
+"""
+
+
+def test_rate_cards_are_applied_card_by_card_and_the_past_only_where_that_is_wanted(typed: Typed, api: Api) -> None:
+    typed.write("rates.yaml", RATES)
+    made = apply(typed, "-f", "rates.yaml", *WHY)
+    assert "rates the active version: create\n  currency: EUR\n" in made
+    assert "  H200 in spot from 2026-11-01T00:00Z: 1.1\n" in made
+    assert "created rates the active version" in made
+    assert get(api, "/v1/rates")["reason"] == "as the files say"
+    assert "no changes: 1 object" in apply(typed, "-f", "rates.yaml", *WHY)
+    typed.write("rates.yaml", RATES.replace("'1.1'", "'1.2'"))
+    refused = apply(typed, "-f", "rates.yaml", *WHY, code=Exit.INVALID)
+    assert "prices of hours that have begun would change" in refused
+    typed.write("rates.yaml", RATES.replace("'1.1'", "'1.2'") + "corrects_past: true\n")
+    assert "H200 in spot from 2026-11-01T00:00Z: 1.1 → 1.2" in apply(typed, "-f", "rates.yaml", *WHY)
+    assert len(get(api, "/v1/rate-versions")["items"]) == 2
+
+
+def test_a_tier_and_its_prices_are_applied_together(typed: Typed, api: Api) -> None:
+    tiers = {"on_demand": {"priority": 200}, "spot": {"priority": 100}, "night": {"priority": 50}}
+    policy = json.dumps({"kind": "policy", "version": 1, "document": {"tiers": tiers}})
+    typed.write("all.yaml", f"{RATES.replace('tier: spot', 'tier: night')}---\n{policy}\n")
+    said = apply(typed, "-f", "all.yaml", *WHY)
+    assert said.index("changed policy the active version") < said.index("created rates the active version")
+    assert get(api, "/v1/rates")["document"]["cards"][0]["tier"] == "night"
+
+
 def test_a_cordon_is_created_prolonged_and_pruned_by_its_own_kind_alone(typed: Typed, api: Api) -> None:
     node = node_name(api)
     cordon = f"kind: cordon\nversion: 1\nnode: {node}\nreason: a fan is loud\n"

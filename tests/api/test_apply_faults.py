@@ -10,12 +10,12 @@ import pytest
 
 from muster.cli.framework.exits import Exit
 from tests.api.conftest import Api
-from tests.api.test_apply import POLICY, TREE, WHY, apply, get, tenants
+from tests.api.test_apply import POLICY, RATES, TREE, WHY, apply, get, tenants
 from tests.api.typed import Typed
 from tests.api.typed import typed as typed  # noqa: PLC0414  # a fixture
 
 FAULTS = {
-    "a kind that is none": ("kind: job\nversion: 1\n", ["kind: there are the kinds policy, tenant, quota, cordon"]),
+    "a kind that is none": ("kind: job\nversion: 1\n", ["there are the kinds policy, rates, tenant, quota, cordon"]),
     "no kind": ("name: a\n", ["line 1, kind: there are the kinds"]),
     "a later version": ("kind: tenant\nversion: 2\nname: a\n", ["line 2, version: must be 1, the version of a tenant"]),
     "a wrong field": (
@@ -48,6 +48,14 @@ FAULTS = {
     "no policy": (
         "kind: policy\nversion: 1\ndocument:\n  contact:\n    heartbeat_s: often\n",
         ["line 5, document.contact.heartbeat_s: must be a number"],
+    ),
+    "no rate cards": (
+        RATES.replace("EUR", "euro").replace("'1.1'", "1.1"),
+        ["line 4, document.currency: String should match", 'must be a text such as "2.75"'],
+    ),
+    "prices of a tier that is none": (
+        RATES.replace("tier: spot", "tier: golden"),
+        ["line 6, document.cards.0.tier: the policy defines: on_demand, reserved, spot"],
     ),
     "more than the fleet has": (
         "kind: quota\nversion: 1\ntenant: other\ntier: reserved\nguaranteed_gpus: 999\n",

@@ -1,1 +1,1 @@
-"""``muster apply``: tenants, quotas, cordons and the policy as files say, with the differences first."""
+"""``muster apply``: tenants, quotas, cordons, rate cards and the policy as files say, with the differences first."""

@@ -26,6 +26,8 @@ _PAST_ACTIONS: Final = {Action.CREATE: "created", Action.CHANGE: "changed", Acti
 _OF_OTHERS: Final = frozenset({"beyond_fleet", "no_tree"})
 """Refusals of a change that another change of the same files may lift: a lower guarantee, another place."""
 _DENIED: Final = frozenset({401, 403})
+_OF_TIERS: Final = frozenset({"quota", "rates"})
+"""What names tiers, which a new policy may bring: not tried before that policy is active."""
 PRUNED: Final = ("cordon",)
 
 
@@ -43,7 +45,7 @@ def apply(
     as_json: AsJson = False,
     as_yaml: AsYaml = False,
 ) -> int:
-    """Make tenants, quotas, cordons and the policy as files say; the differences are shown first.
+    """Make tenants, quotas, cordons, rate cards and the policy as files say; the differences are shown first.
 
     Nothing is changed if a document has a fault. What no document names stays as it is. Exit code 5: something was
     changed by others meanwhile, 6: a document has a fault.
@@ -51,7 +53,7 @@ def apply(
     shape = Format(as_json, as_yaml)
     if unknown := sorted({*(prune or [])} - {*PRUNED}):
         words = f"--prune {unknown[0]}: only {', '.join(PRUNED)} can be pruned"
-        raise CommandError(words, "Tenants, quotas and policies are never removed.", Exit.USAGE)
+        raise CommandError(words, "Tenants, quotas, rate cards and policies are never removed.", Exit.USAGE)
     wanted = read_documents(files)
     with open_client(as_operator=True) as client:
         find = partial(_steps, client, wanted, prunes_cordons=bool(prune))
@@ -101,7 +103,11 @@ def _require_tried(client: "RestClient", steps: Sequence[Step], reason: str) -> 
     is_policy_new = any(step.kind == "policy" for step in changes)
     faults = []
     for step in changes:
-        if step.request is None or not step.needs <= run.tenant_ids.keys() or (is_policy_new and step.kind == "quota"):
+        if (
+            step.request is None
+            or not step.needs <= run.tenant_ids.keys()
+            or (is_policy_new and step.kind in _OF_TIERS)
+        ):
             continue
         try:
             step.request(run)

@@ -119,11 +119,25 @@ class PolicyDocument(StrictModel):
         return "the active version"
 
 
-Document = TenantDocument | QuotaDocument | CordonDocument | PolicyDocument
+class RatesDocument(StrictModel):
+    """The rate cards. ``document``: whole, as `muster rates set` takes it. ``corrects_past``: as its --correct-past."""
+
+    kind: Literal["rates"]
+    version: Literal[1]
+    document: dict[str, Any]
+    corrects_past: bool = False
+
+    @property
+    def title(self) -> str:
+        return "the active version"
+
+
+Document = TenantDocument | QuotaDocument | CordonDocument | PolicyDocument | RatesDocument
 DOCUMENT_KINDS: Final[Mapping[str, type[Document]]] = {
     "policy": PolicyDocument,
+    "rates": RatesDocument,
     "tenant": TenantDocument,
     "quota": QuotaDocument,
     "cordon": CordonDocument,
 }
-"""In the order in which they are applied: a tier comes before its quotas, a tenant too."""
+"""In the order in which they are applied: a tier comes before its prices and quotas, a tenant before its quotas."""

@@ -9,9 +9,11 @@ from muster.cli.apply.kinds import (
     CordonDocument,
     PolicyDocument,
     QuotaDocument,
+    RatesDocument,
     TenantDocument,
 )
 from muster.cli.apply.present import Present, named_tenants
+from muster.cli.apply.rate_steps import rate_differences, rates_of
 from muster.cli.apply.reading import Wanted
 from muster.cli.apply.steps import (
     Action,
@@ -23,6 +25,7 @@ from muster.cli.apply.steps import (
     making_tenant,
     releasing,
     setting_quota,
+    setting_rates,
 )
 from muster.domain.policy.document import Policy
 
@@ -93,6 +96,8 @@ class Planning:
             yield self._quota(wanted, document)
         elif isinstance(document, PolicyDocument):
             yield self._policy(wanted, document)
+        elif isinstance(document, RatesDocument):
+            yield self._rates(wanted, document)
         elif document.node in self._present.places or document.gpu in self._present.places:
             yield self._cordon(wanted, document)
 
@@ -145,6 +150,14 @@ class Planning:
         found = tuple(Difference(each["path"], each["from"], each["to"]) for each in check.get("differences", ()))
         request = None if check["errors"] else activating_policy(document, check)
         return _step(wanted, Action.CHANGE, found, request)
+
+    def _rates(self, wanted: Wanted, document: RatesDocument) -> Step:
+        cards, faults = rates_of(document.document, self._tiers())
+        self.faults += [wanted.fault(fault["detail"], f"/document{fault['pointer']}") for fault in faults]
+        before = self._present.rates
+        found = () if cards is None else rate_differences(before, cards)
+        action = Action.CREATE if before is None else Action.CHANGE
+        return _step(wanted, action, found, None if cards is None else setting_rates(document))
 
     def _cordon(self, wanted: Wanted, document: CordonDocument) -> Step:
         place, reason = self._identity(document)

@@ -21,7 +21,8 @@ BY_PERSON: Final = "by_person"
 class Present:
     """The objects. ``quotas``: by tenant name and tier. ``places``: node names and parts of GPUs' UUIDs → ids.
 
-    ``check``: the comparison of the policy's document with the active policy. ``faults``: names that name nothing.
+    ``check``: the comparison of the policy's document with the active policy. ``rates``: the active rate cards; None:
+    there are none. ``faults``: names that name nothing.
     """
 
     tenants: dict[str, "documents.Tenant"] = field(default_factory=dict)
@@ -30,6 +31,7 @@ class Present:
     places: dict[str, str] = field(default_factory=dict)
     tiers: frozenset[str] = frozenset()
     check: Mapping[str, Any] = field(default_factory=dict)
+    rates: Mapping[str, Any] | None = None
     faults: list[str] = field(default_factory=list)
 
     @property
@@ -46,6 +48,9 @@ def read_present(client: "RestClient", wanted: Sequence[Wanted], *, reads_cordon
         found.tenants = {tenant["name"]: tenant for tenant in client.tenants()}
     if "quota" in kinds:
         _read_quotas(client, wanted, found)
+    if "rates" in kinds:
+        found.rates = client.rates()["document"]
+    if kinds & {"quota", "rates"}:
         found.tiers = frozenset(client.policy()["document"].get("tiers", {}))
     if reads_cordons or "cordon" in kinds:
         found.cordons = [each for each in client.cordons() if each["reason_code"] == BY_PERSON]

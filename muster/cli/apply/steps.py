@@ -6,7 +6,7 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, Any
 
 from muster.cli.admin.residency import outside_lines
-from muster.cli.apply.kinds import CordonDocument, PolicyDocument, QuotaDocument, TenantDocument
+from muster.cli.apply.kinds import CordonDocument, PolicyDocument, QuotaDocument, RatesDocument, TenantDocument
 from muster.cli.apply.reading import Wanted
 from muster.cli.framework.output import json_of
 
@@ -174,6 +174,16 @@ def activating_policy(document: PolicyDocument, check: Mapping[str, Any]) -> Req
     def send(run: Requesting) -> None:
         version = check["active_version"]
         run.client.activate_policy(document.document, run.reason, version=version, dry_run=run.is_dry_run)
+
+    return send
+
+
+def setting_rates(document: RatesDocument) -> Request:
+    """Set the rate cards, whole."""
+
+    def send(run: Requesting) -> None:
+        past = document.corrects_past
+        run.client.set_rates(document.document, run.reason, corrects_past=past, dry_run=run.is_dry_run)
 
     return send
 

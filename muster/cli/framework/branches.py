@@ -68,7 +68,7 @@ BRANCHES: Final = {
     "rates": _group("admin.rates", "Rate cards: what an hour of a GPU costs, by model and tier.", RULES),
     "apply": _alone(
         "apply.apply:apply",
-        "Make tenants, quotas, cordons and the policy as files say; the differences are shown first.",
+        "Make tenants, quotas, cordons, rate cards and the policy as files say; the differences are shown first.",
         RULES,
         "muster apply -f fleet.yaml --reason 'the new contract'",
     ),
