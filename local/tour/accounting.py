@@ -1,10 +1,11 @@
-"""Step 7: the accounts. After all kills and faults, nothing is missing and no GPU is held."""
+"""Step 7: the accounts. After all kills and faults, nothing is missing, no GPU is held, and each GPU-second is paid."""
 
 import time
 from typing import Final
 
 from control.core.sealer import AuditVerification, verify_audit
 from control.core.unit_of_work import UnitOfWorkFactory
+from local.tour import spending
 from local.tour.world import Document, World, seconds_of
 from muster.db.engine import make_engine
 
@@ -21,6 +22,7 @@ def account(world: World) -> None:
     _events(world)
     _audit(world)
     _gpus(world)
+    spending.spend(world)
 
 
 def _telemetry(world: World) -> None:
