@@ -34,7 +34,7 @@ def test_every_command_that_is_named_exists_with_those_words(
     page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    for name in ("policy.yaml", "FILE"):
+    for name in ("policy.yaml", "rates.yaml", "FILE"):
         Path(name).touch()
     assert [fault for each in commands_in(page) if (fault := fault_of(each)) is not None] == []
 
