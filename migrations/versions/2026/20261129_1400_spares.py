@@ -4,7 +4,7 @@ import sqlalchemy as sa
 from alembic import op
 
 revision = "20261129_1400"
-down_revision = "20261128_1755"
+down_revision = "20261129_1000"
 branch_labels = None
 depends_on = None
 
