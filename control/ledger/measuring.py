@@ -1,4 +1,4 @@
-"""What the figures of the ledger need of one hour next to its facts: stored with the hour, and only added up later.
+"""What the figures of the ledger need of an hour in addition to its facts: stored with the hour, and added up later.
 
 Facts have no hosts, and entries of a month of a large fleet are millions. So the idle time by place, and the time in
 which jobs run, are summed when the hour is computed.

@@ -1,4 +1,4 @@
-"""What the figures of the ledger need of each hour beside its entries: runs of jobs, and idle GPUs by place."""
+"""What the figures of the ledger need of each hour in addition to its entries: runs of jobs, and idle GPUs by place."""
 
 from alembic import op
 
