@@ -18,7 +18,7 @@ from ledger.figures.hours import HOUR
 from muster.domain.principals import system_principal
 from muster.domain.states import Cause
 from simulator.month.facts import COHORT, MODEL, WAITS_FOR, evidence_of, gpu_uuid, job_id, moves_of, node_id, waits_of
-from simulator.month.history import GPUS_A_NODE, HOUR_MS, NODES_A_RACK, Attempt, History
+from simulator.month.history import GPUS_A_NODE, HOUR_MS, NODES_A_RACK, Attempt
 from simulator.month.reports import Reports, Step
 from simulator.month.truth import BURN_IN
 
@@ -239,9 +239,8 @@ class MonthRows:
 
 def _steps(reports: Reports) -> Iterator[tuple[int, int, _Row]]:
     """Yield each step that is ever reported: when that is, when it was done, and its row without that time."""
-    history: History = reports.history
-    for one in history.attempts:
-        whose = job_id(one.job), history.jobs[one.job].tenant
+    for one in reports.history.attempts:
+        whose = job_id(one.job), reports.history.jobs[one.job].tenant
         told = zip(reports.steps[one.attempt_id], reports.known_ms[one.attempt_id], strict=True)
         for step, known_ms in told:
             if known_ms is not None:
