@@ -9,9 +9,11 @@ is dropped by day (``control.system.log_days``). Steps of old attempts are thinn
 from collections.abc import Callable, Mapping
 from datetime import timedelta
 from itertools import takewhile
-from typing import Final
+from typing import Any, Final
 
 from sqlalchemy import (
+    ColumnElement,
+    SQLColumnExpression,
     column,
     delete,
     exists,
@@ -32,17 +34,22 @@ from control.policy.policies import active_policy
 from control.system import log_days
 from control.system.step_thinning import thin_steps
 from control.watch.learning import counts_since
-from muster.db.base import UtcTimestamp
+from muster.db.base import Base, UtcTimestamp
 from muster.db.models import (
     Attempt,
     AttemptTransport,
     Event,
     FigureFact,
+    GpuHoldSpan,
+    GpuSpare,
     IdempotencyKey,
     Incident,
+    Job,
+    JobWaitChange,
     LedgerEntry,
     LedgerFact,
     LineFindingRow,
+    NodeContactChange,
     OutboxMessage,
     StallReport,
     StorageFault,
@@ -202,6 +209,21 @@ def _drop_ledger_facts(unit: UnitOfWork, batch: int) -> int:
     return delete_oldest(unit, LedgerFact, LedgerFact.begins_at, LedgerFact.begins_at < before, batch)
 
 
+def _drop_ledger_history(unit: UnitOfWork, batch: int) -> int:
+    """Delete what hours were counted from that are no longer kept; the contact that a node still has stays."""
+    before = unit.now - timedelta(days=active_policy(unit.session).retention.ledger_entries_days)
+    newer = aliased(NodeContactChange)
+    is_replaced = exists().where(newer.node_id == NodeContactChange.node_id, newer.at > NodeContactChange.at)
+    is_ended = exists().where(Job.id == JobWaitChange.job_id, Job.finished_at < before)
+    kinds: tuple[tuple[type[Base], SQLColumnExpression[Any], ColumnElement[bool]], ...] = (
+        (GpuHoldSpan, GpuHoldSpan.ended_at, GpuHoldSpan.ended_at < before),
+        (GpuSpare, GpuSpare.ended_at, GpuSpare.ended_at < before),
+        (JobWaitChange, JobWaitChange.at, (JobWaitChange.at < before) & is_ended),
+        (NodeContactChange, NodeContactChange.at, (NodeContactChange.at < before) & is_replaced),
+    )
+    return sum(delete_oldest(unit, *kind, batch // len(kinds) or 1) for kind in kinds)
+
+
 def _drop_figures(unit: UnitOfWork, batch: int) -> int:
     """Delete facts of hours whose day is summed."""
     day = aliased(FigureFact)
@@ -233,6 +255,7 @@ _DROPS: Final[Mapping[str, Callable[[UnitOfWork, int], int]]] = {
     "training_steps": thin_steps,
     "ledger_entries": _drop_ledger_entries,
     "ledger_facts": _drop_ledger_facts,
+    "ledger_history": _drop_ledger_history,
     "rollups": rollups.drop_expired,
     "figures": _drop_figures,
 }

@@ -4,23 +4,38 @@ import re
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
-from sqlalchemy import event, func, select, text
+from sqlalchemy import delete, event, func, select, text
 
 from control.core.batches import in_batches
 from control.core.sequencer import sequence_once
 from control.core.unit_of_work import UnitOfWorkFactory
-from control.system.retention import BATCH, MOST_BATCHES, is_behind, sweep, sweep_once
-from muster.db.models import AuditEntry, Event, IdempotencyKey, Job, OutboxMessage
+from control.system.retention import ACTION, BATCH, MOST_BATCHES, is_behind, sweep, sweep_once
+from muster.db.models import (
+    AuditEntry,
+    Event,
+    GpuHoldSpan,
+    GpuSpare,
+    IdempotencyKey,
+    Job,
+    JobWaitChange,
+    NodeContactChange,
+    OutboxMessage,
+)
+from muster.domain.ids import GpuUuid
+from muster.domain.states import Contact
 from tests.control.conftest import SetClock
-from tests.fleet_factory import make_fleet
+from tests.fleet_factory import OPERATOR, make_fleet
 from workers.control.main import SWEEP_S, TELEMETRY_S, _pressing, keepers
 
 DAY_S = 86_400
-OTHERS = {"figure_facts", "storage_faults", "stall_reports", "line_findings", "attempt_transports", "verdicts"}
+HISTORY = {"gpu_hold_spans", "gpu_spares", "job_wait_changes", "node_contact_changes"}
+OTHERS = HISTORY | {
+    *("figure_facts", "storage_faults", "stall_reports", "line_findings", "attempt_transports", "verdicts")
+}
 """Small tables, whose plan is the planner's choice."""
 WHOLE = {"ledger_entries"}
 """Tables of which all rows of an hour go together."""
@@ -40,6 +55,34 @@ def test_what_is_past_its_time_goes_and_what_was_done_stays(units: UnitOfWorkFac
     assert sweep_once(units, batch=2)["events"] == 2, "in small batches"
     assert sweep_once(units)["events"] == events - 2
     assert (count(units, AuditEntry), count(units, Job)) == (audits, 1)
+
+
+def test_history_goes_with_the_entries_counted_from_it_and_what_still_holds_stays(
+    units: UnitOfWorkFactory, clock: SetClock
+) -> None:
+    fleet = make_fleet(units)
+    ended, waiting = fleet.submit(), fleet.submit()
+    fleet.cancel(ended)
+    old = clock.now
+    clock.advance(5_000 * DAY_S)
+    with units.begin(OPERATOR, ACTION, quiet=True) as unit:
+        for table in (JobWaitChange, NodeContactChange):
+            unit.session.execute(delete(table))
+        for at in (old, clock.now):
+            unit.session.add(GpuHoldSpan(gpu_uuid=GpuUuid("GPU-1"), job_id=ended, began_at=old, ended_at=at))
+            unit.session.add(GpuSpare(gpu_uuid=GpuUuid("GPU-1"), began_at=old, ended_at=at))
+        unit.session.add(GpuSpare(gpu_uuid=GpuUuid("GPU-1"), began_at=old))
+        for job_id in (ended, waiting):
+            unit.session.add(JobWaitChange(job_id=job_id, at=old, binding=""))
+        for contact in (Contact.LIVE, Contact.SILENT):
+            unit.session.add(NodeContactChange(node_id=fleet.node_id, at=old, contact=contact))
+            unit.session.flush()
+            old += timedelta(days=1)
+    assert sweep_once(units)["ledger_history"] == 4
+    with units.read() as session:
+        assert session.scalars(select(JobWaitChange.job_id)).all() == [waiting]
+        assert session.scalars(select(NodeContactChange.contact)).all() == [Contact.SILENT]
+    assert (count(units, GpuHoldSpan), count(units, GpuSpare)) == (1, 2)
 
 
 MANY = """
