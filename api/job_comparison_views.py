@@ -7,8 +7,8 @@ from typing import Final
 from api.money_views import text_of
 from control.ledger.job_comparisons import SAVES, ComparedJob
 from ledger.accounts import Account
-from ledger.pricing import gpu_hours
 from muster.documents import money as documents
+from muster.domain.amounts import gpu_hours
 
 _LOST: Final = (Account.LOST, Account.RECLAIM_LOST, Account.REPLAYED, Account.SLOWED)
 _NINE: Final = Decimal("1e-9")

@@ -7,8 +7,8 @@ from control.ledger.budgets import Standing
 from control.ledger.job_costs import JobCost, PlannedCost
 from control.ledger.statements import Statement
 from ledger.bills import Line, Sums
-from ledger.pricing import gpu_hours
 from muster.documents import money as documents
+from muster.domain.amounts import gpu_hours
 from muster.domain.principals import Principal
 
 

@@ -139,7 +139,7 @@ def _stored(engine: Engine, begin: datetime) -> dict[int, Counter[Cell]]:
 
 
 def price_of(num_ms: int, price: Decimal) -> Decimal:
-    """Return what so much time costs, in cents: computed apart from ``ledger.pricing``."""
+    """Return what so much time costs, in cents: computed apart from ``muster.domain.amounts``."""
     return (Decimal(num_ms) * price / HOUR_MS).quantize(Decimal("0.01"), ROUND_HALF_UP)
 
 

@@ -59,7 +59,7 @@ class Size:
     schedules: int
 
 
-SIZES: Final = Sizes(full=Size(200), smallest=Size(6))
+SIZES: Final = Sizes(full=Size(200), smallest=Size(3))
 
 
 @dataclass(slots=True)

@@ -5,7 +5,7 @@ from typing import Final
 
 from benchmarks.figures import Basis, Figure, Groups
 from benchmarks.sizes import Sizes
-from ledger.pricing import MS_PER_HOUR
+from muster.domain.amounts import MS_PER_HOUR
 from simulator.month.audit import Audit, audit_month
 from simulator.month.history import Shape, play_month
 

@@ -14,7 +14,7 @@ from control.ledger.spending import Payer
 from control.ledger.statements import Statement
 from ledger.accounts import Account
 from ledger.bills import Line, LineKey, Sums, sums, sums_by
-from ledger.pricing import gpu_hours
+from muster.domain.amounts import gpu_hours
 
 JOBS_SHOWN: Final = 10
 

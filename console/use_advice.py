@@ -6,7 +6,7 @@ from typing import Final
 
 from console.tables import Column, Table
 from control.ledger.low_use import LowUse
-from ledger.pricing import gpu_hours
+from muster.domain.amounts import gpu_hours
 
 
 def advice_about(use: LowUse) -> str:

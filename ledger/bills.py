@@ -7,7 +7,7 @@ from decimal import Decimal
 from typing import NamedTuple
 
 from ledger.accounts import Account
-from ledger.pricing import amount, total
+from muster.domain.amounts import amount, total
 
 
 class LineKey(NamedTuple):

@@ -22,8 +22,8 @@ from console.session import Viewer, sees
 from control.core.paging import Part
 from control.core.unit_of_work import UnitOfWork
 from control.health.rollup_reads import RollupFilter, list_rollups
-from ledger.pricing import gpu_hours
 from muster.documents.csv_lines import END, line_of
+from muster.domain.amounts import gpu_hours
 from muster.domain.gpu.rollup_groups import GroupKind
 from muster.domain.principals import Permission
 

@@ -21,9 +21,10 @@ from ledger.accounts import Account
 from ledger.attempt_claims import accounts_of
 from ledger.facts import Attempt as AttemptFacts
 from ledger.findings import StepShares, shares_of
-from ledger.pricing import CHARGED, MS_PER_HOUR
+from ledger.pricing import CHARGED
 from muster.db.models import Allocation, AllocationGpu, Attempt, Job, TrainingStep
 from muster.db.queries.newest_ranks import newest_with_ranks
+from muster.domain.amounts import MS_PER_HOUR
 from muster.domain.ids import JobId
 from muster.domain.states import Cause
 from muster.domain.times import to_ms

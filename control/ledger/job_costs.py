@@ -13,9 +13,9 @@ from control.core.visibility import may_see
 from control.ledger.charges import Charges, Scope, charges
 from control.ledger.rates import active_rates
 from ledger.bills import Line
-from ledger.pricing import MS_PER_HOUR, amount
 from muster.db.models import Attempt, Checkpoint, Gpu, Job, TrainingRank
 from muster.db.queries.newest_ranks import newest_with_ranks
+from muster.domain.amounts import MS_PER_HOUR, amount
 from muster.domain.errors import NotFoundError
 from muster.domain.ids import GpuUuid, JobId
 from muster.domain.principals import Permission

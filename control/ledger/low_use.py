@@ -10,8 +10,8 @@ from sqlalchemy import func, select, text
 from control.core.unit_of_work import UnitOfWork
 from control.core.visibility import visible_rows
 from control.telemetry.node_readings import GpuReadings, newest_readings
-from ledger.pricing import MS_PER_HOUR
 from muster.db.models import Allocation, AllocationGpu, Attempt, Job
+from muster.domain.amounts import MS_PER_HOUR
 from muster.domain.gpu.metrics import INDEX
 from muster.domain.ids import NodeId
 from muster.domain.principals import Permission

@@ -8,7 +8,6 @@ from typing import Annotated, Any, Final
 
 import typer
 
-from ledger.bill_checks import fault_of_bill
 from muster.cli.framework.exits import CommandError, Exit
 from muster.cli.framework.field_help import parameter_help
 from muster.cli.framework.names import TenantOption, tenant_named
@@ -16,6 +15,7 @@ from muster.cli.framework.output import Done, Listing, Page, Table, changes, rea
 from muster.cli.framework.profile import open_client
 from muster.cli.framework.tables import Column
 from muster.documents.bill_tables import focus_csv, num_unpriced, plain_csv
+from muster.domain.bill_checks import fault_of_bill
 from muster.domain.signed_bills import FORMATS, ROUNDED_FORMAT, signed_bytes
 from muster.durable import write_durably
 

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from api.money_views import line_view, sums_view
 from ledger.accounts import Account
-from ledger.bill_checks import fault_of_bill
 from ledger.bills import Line, LineKey, sums
+from muster.domain.bill_checks import fault_of_bill
 from muster.domain.rates import MOST_DECIMALS
 
 NOON = datetime(2026, 11, 20, 12, tzinfo=UTC)

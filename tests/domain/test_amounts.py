@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ledger.pricing import MS_PER_HOUR, amount, gpu_hours, total
+from muster.domain.amounts import MS_PER_HOUR, amount, gpu_hours, total
 
 PRICES = st.decimals(min_value=0, max_value=1_000_000, places=6, allow_nan=False, allow_infinity=False)
 TIMES = st.integers(min_value=-(10**15), max_value=10**15)

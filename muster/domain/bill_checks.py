@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from decimal import Decimal
 from typing import Any, Final
 
-from ledger.pricing import amount, gpu_hours, total
+from muster.domain.amounts import amount, gpu_hours, total
 from muster.domain.rates import MOST_DECIMALS, PRICE
 
 _AMOUNT: Final = re.compile(r"-?[0-9]{1,40}(?:\.[0-9]{1,6})?")

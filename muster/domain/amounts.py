@@ -1,0 +1,32 @@
+"""Amounts of money for GPU time: milliseconds are summed as whole numbers, and an amount is rounded once, for a line."""
+
+from collections.abc import Iterable
+from decimal import Decimal
+from typing import Final
+
+MS_PER_HOUR: Final = 3_600_000
+_PRICE_DIGITS: Final = 6
+
+
+def amount(num_ms: int, price: Decimal, decimals: int) -> Decimal:
+    """Return what ``num_ms`` cost at a price an hour, rounded half away from zero to so many decimals.
+
+    It is computed in whole numbers, so it is exact before the one rounding.
+    """
+    units = int(price.scaleb(_PRICE_DIGITS))
+    if Decimal(units).scaleb(-_PRICE_DIGITS) != price:
+        raise ValueError(f"the price {price} has more than {_PRICE_DIGITS} decimals")
+    whole, rest = divmod(abs(num_ms * units) * 10**decimals, MS_PER_HOUR * 10**_PRICE_DIGITS)
+    if 2 * rest >= MS_PER_HOUR * 10**_PRICE_DIGITS:
+        whole += 1
+    return Decimal(whole if num_ms * units >= 0 else -whole).scaleb(-decimals)
+
+
+def total(amounts: Iterable[Decimal], decimals: int) -> Decimal:
+    """Return the sum of rounded amounts, which is exact: a bill adds up as it is printed."""
+    return sum(amounts, Decimal(0).scaleb(-decimals))
+
+
+def gpu_hours(num_ms: int) -> Decimal:
+    """Return GPU-hours to six decimals, for display and export: nothing is charged by them."""
+    return (Decimal(num_ms) / MS_PER_HOUR).quantize(Decimal("0.000001"))
