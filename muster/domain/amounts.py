@@ -1,4 +1,4 @@
-"""Amounts of money for GPU time: milliseconds are summed as whole numbers, and an amount is rounded once, for a line."""
+"""Amounts of money for GPU time. Milliseconds are summed as whole numbers; an amount is rounded once, for a line."""
 
 from collections.abc import Iterable
 from decimal import Decimal
