@@ -1,10 +1,14 @@
 """The executive page with something counted: readable and usable by everybody, at a desk and on a phone."""
 
 from datetime import timedelta
+from itertools import count
+
+from sqlalchemy import select
 
 from control.core.unit_of_work import utc_now
 from control.health.rollups import take_once
 from ledger.accounts import Account
+from muster.db.models import LedgerHour
 from tests.browser.browsing import Browsing
 from tests.browser.small_fleet import SmallFleet
 from tests.browser.test_indicators import counted
@@ -16,8 +20,10 @@ from tests.control.ledger.test_spending import add_fact
 def used(fleet: SmallFleet) -> None:
     """Have two tenants train in a day of this and of the week before, at a price."""
     last = utc_now().replace(minute=0, second=0, microsecond=0)
+    with fleet.units.read() as session:
+        known = set(session.scalars(select(LedgerHour.hour)))  # the browser's tests share one fleet
     for days, trained in ((1, 50), (9, 30)):
-        at = last - timedelta(days=days)
+        at = next(hour for back in count() if (hour := last - timedelta(days=days, hours=back)) not in known)
         add_hours(fleet.units, at)
         add_fact(fleet.units, at, Account.PRODUCTIVE, trained * MS, fleet.tenant_id)
         add_fact(fleet.units, at, Account.REPLAYED, 7 * MS, fleet.other.tenant_id)
