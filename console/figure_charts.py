@@ -95,7 +95,9 @@ def change(value: float | None, before: float | None, unit: str) -> str:
 
 def tone_of(figure: Figure, row: Row | None) -> str:
     """Return whether the change is for the better: good, warn, or empty."""
-    if row is None or row.value is None or row.before is None or row.value == row.before or figure.better == "neither":
+    if row is None or row.value is None or row.before is None or figure.better == "neither":
+        return ""
+    if change(row.value, row.before, figure.unit) == "unchanged":
         return ""
     return "good" if (row.value > row.before) == (figure.better == "higher") else "warn"
 

@@ -63,7 +63,7 @@ class Tile:
             return ("target met", "good") if is_met else ("target missed", "bad")
         if self.before is None:
             return "not comparable", ""
-        if self.shown == self.shown_before:
+        if self.change == "unchanged":
             return "unchanged", ""
         if self.better == "neither":
             return "changed", ""

@@ -97,6 +97,7 @@ def test_an_executive_page_is_of_the_whole_fleet(used: Console) -> None:
         (0.2, 0.1, None, "lower", ("worse", "warn")),
         (0.2, 0.1, None, "neither", ("changed", "")),
         (0.2, 0.20001, None, "lower", ("unchanged", "")),
+        (0.2635, 0.2631, None, "higher", ("unchanged", "")),
         (0.0, 0.0, None, "higher", ("unchanged", "")),
         (0.2, None, None, "higher", ("not comparable", "")),
         (None, 0.2, 0.1, "higher", ("no job ended", "none")),
