@@ -19,7 +19,8 @@ from control.ledger import statements
 from control.ledger.bill_keys import BillKeys
 from ledger.accounts import Account
 from muster.db.models import LedgerHour
-from muster.documents.bill_tables import FOCUS
+from muster.documents.bill_parquet import can_write
+from muster.documents.bill_tables import FOCUS, PLAIN
 from muster.domain.errors import ConflictError
 from muster.domain.evidence.findings import Trust
 from muster.domain.signed_bills import FORMAT, ROUNDED_FORMAT, signed_bytes
@@ -231,6 +232,25 @@ def test_the_command_shows_it_and_writes_csv(typed: Typed) -> None:
     assert {row["ChargeCategory"] for row in focus} == {"Usage", "Credit"}
     periods = {(row["ChargePeriodStart"], row["ChargePeriodEnd"]) for row in focus}
     assert periods == {(text_of(NOON), text_of(NOON + HOUR)), (text_of(NOON + HOUR), "2026-12-01T00:00:00Z")}
+
+
+@pytest.mark.usefixtures("used")
+def test_parquet_has_the_types_of_a_bill_or_the_command_names_what_is_missing(typed: Typed) -> None:
+    export = ("bill", "export", "--month", "2026-11", "--form", "parquet", "--out", "own.parquet")
+    if not can_write():
+        assert "pip install pyarrow" in typed.run(*export, code=1).stderr
+        return
+    typed.run(*export)
+    from pyarrow import parquet  # noqa: PLC0415  # most installations have none
+
+    found = parquet.read_table(typed.folder / "own.parquet")
+    rows = found.to_pylist()
+    assert found.schema.names == list(PLAIN)
+    assert sum(row["amount"] or 0 for row in rows) == Decimal(40)
+    assert sum(row["credit"] or 0 for row in rows) == Decimal(-6)
+    assert {row["from_at"] for row in rows if row["price_per_gpu_hour"]} == {NOON, NOON + HOUR}
+    assert sum(row["num_ms"] for row in rows if row["price_per_gpu_hour"] is None) == MS
+    assert found.schema.metadata[b"currency"] == b"EUR"
 
 
 THEIR_OWN = {"ResourceID_Required", "BillingCurrency_IsCurrencyCode", "SkuPriceId_Nullable"}

@@ -14,6 +14,7 @@ from muster.cli.framework.names import TenantOption, tenant_named
 from muster.cli.framework.output import Done, Listing, Page, Table, changes, reads
 from muster.cli.framework.profile import open_client
 from muster.cli.framework.tables import Column
+from muster.documents.bill_parquet import PACKAGE, can_write, parquet_of
 from muster.documents.bill_tables import focus_csv, num_unpriced, plain_csv
 from muster.domain.bill_checks import fault_of_bill
 from muster.domain.signed_bills import FORMATS, ROUNDED_FORMAT, signed_bytes
@@ -43,6 +44,7 @@ class Form(StrEnum):
     SIGNED = "signed"
     CSV = "csv"
     FOCUS = "focus"
+    PARQUET = "parquet"
 
 
 @reads(app, "show", example="muster bill show --month 2026-11")
@@ -70,26 +72,39 @@ def keys() -> Listing:
 def export(
     month: Month,
     out: Annotated[Path, typer.Option(dir_okay=False, help="The file to write.")],
-    form: Annotated[Form, typer.Option(help="A signed bundle, or CSV of our own columns or of FOCUS.")] = Form.SIGNED,
+    form: Annotated[
+        Form, typer.Option(help="A signed bundle, CSV of our own columns or of FOCUS, or Parquet.")
+    ] = Form.SIGNED,
     provider: Annotated[str, typer.Option(help="With focus: the name of the provider.")] = "Muster",
     tenant: TenantOption = None,
 ) -> Done:
-    """Write the statement of a month into a file: as a signed bundle, as CSV, or as CSV by FinOps FOCUS 1.0."""
+    """Write the statement of a month into a file: as a signed bundle, CSV, CSV by FinOps FOCUS 1.0, or Parquet."""
+    if form is Form.PARQUET and not can_write():
+        raise CommandError(
+            f"Parquet is written by {PACKAGE}, which is not installed here",
+            f"Install it (`pip install {PACKAGE}`), or use --form csv.",
+        )
     note = ""
     with open_client() as client:
         tenant_id = None if tenant is None else tenant_named(client, tenant)
         found: Mapping[str, Any]
         if form is Form.SIGNED:
             found = client.signed_statement(month, tenant_id=tenant_id)
-            text, statement = json.dumps(found, indent=1) + "\n", found["statement"]
+            content, statement = f"{json.dumps(found, indent=1)}\n".encode(), found["statement"]
         else:
             found = statement = client.statement(month, tenant_id=tenant_id)
-            text = plain_csv(statement) if form is Form.CSV else focus_csv(statement, provider)
+            content = _content(form, statement, provider)
     if form is Form.FOCUS and num_unpriced(statement):
         note = f"{num_unpriced(statement)} unpriced lines are left out: FOCUS has no row without a cost"
-    write_durably(out.resolve(), text.encode(), mode=0o644)
+    write_durably(out.resolve(), content, mode=0o644)
     state = "" if statement["is_final"] else f", not final: {statement['open_hours']} hours are open"
     return Done(found, f"{out}: {month}, {len(statement['lines'])} lines{state}", note)
+
+
+def _content(form: Form, statement: Mapping[str, Any], provider: str) -> bytes:
+    if form is Form.PARQUET:
+        return parquet_of(statement)
+    return (plain_csv(statement) if form is Form.CSV else focus_csv(statement, provider)).encode()
 
 
 @changes(app, "verify", example="muster bill verify november.json --key 3f…")
