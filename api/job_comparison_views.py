@@ -28,10 +28,10 @@ def compared_job_view(found: ComparedJob) -> documents.ComparedJob:
     cost = found.cost
     rates, speed, spent, charged = cost.charges.rates, found.tokens_per_s, cost.exactly_spent, cost.exactly_charged
     return {
-        "job_id": found.job.id,
-        "name": found.job.name,
-        "state": found.job.state.value,
-        "tier": found.job.tier,
+        "job_id": found.job_id,
+        "name": found.name,
+        "state": found.state.value,
+        "tier": found.tier,
         "gpus": found.num_gpus,
         "attempts": found.num_attempts,
         "reclaims": found.num_reclaims,

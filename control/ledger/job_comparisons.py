@@ -26,7 +26,7 @@ from muster.db.models import Allocation, AllocationGpu, Attempt, Job, TrainingSt
 from muster.db.queries.newest_ranks import newest_with_ranks
 from muster.domain.amounts import MS_PER_HOUR
 from muster.domain.ids import JobId
-from muster.domain.states import Cause
+from muster.domain.states import Cause, JobState
 from muster.domain.times import to_ms
 
 READ: Final = declare_action("job_comparison.read")
@@ -44,7 +44,10 @@ class ComparedJob:
     None where its program does not report it.
     """
 
-    job: Job
+    job_id: JobId
+    name: str
+    state: JobState
+    tier: str
     cost: JobCost
     num_attempts: int
     num_reclaims: int
@@ -113,8 +116,9 @@ def _compared(session: Session, job_id: JobId, cost: JobCost, running: Mapping[A
     num_attempts, num_reclaims = session.execute(ended.where(Attempt.job_id == job_id)).one()
     ranks = ranks_of_newest(session, job_id)
     p50_s, p95_s = _steps(session, job_id)
+    job = session.get_one(Job, job_id)
     return ComparedJob(
-        session.get_one(Job, job_id),
+        *(job.id, job.name, job.state, job.tier),
         cost,
         num_attempts,
         num_reclaims,
