@@ -51,7 +51,9 @@ def _wall_ms() -> int:
 class NvmlProbe:
     """The probe of real GPUs. ``open_nvml_probe`` opens it; the interface describes the methods."""
 
-    def __init__(self, nvml: Any, *, deadline_s: float, wall_ms: Callable[[], int]) -> None:
+    def __init__(
+        self, nvml: Any, *, deadline_s: float, wall_ms: Callable[[], int], clock_s: Callable[[], float]
+    ) -> None:
         self._nvml = nvml
         self._driver = Driver(nvml, deadline_s)
         self._lock = Lock()
@@ -59,6 +61,7 @@ class NvmlProbe:
         self._events: SimpleQueue[ProbeEvent | None] = SimpleQueue()
         self._has_changed = False
         self._wall_ms = wall_ms
+        self._clock_s = clock_s
         self._watcher = self._new_watcher()
         self._devices = DeviceList(self._driver, self._listen)
         self._presence = Presence(session=str(time.monotonic_ns()))
@@ -102,7 +105,7 @@ class NvmlProbe:
             self._report(self._presence.counted(count, now_ms))
             answers = self._driver.each(
                 {
-                    uuid: partial(timed, partial(poll, self._nvml, device.handle, device.links))
+                    uuid: partial(timed, partial(poll, self._nvml, device.handle, device.links, self._clock_s))
                     for uuid, device in self._devices.listed.items()
                 }
             )
@@ -116,7 +119,7 @@ class NvmlProbe:
             if not has_driver:
                 return ()
             devices = self._devices.listed
-            now_s = time.monotonic()
+            now_s = self._clock_s()
             answers = self._driver.each(
                 {
                     uuid: partial(inspect, self._nvml, device.handle, device.links, device.inforom, device.gpm, now_s)
@@ -247,11 +250,16 @@ class NvmlProbe:
             self._events.put(event)
 
 
-def open_nvml_probe(*, deadline_s: float = DEADLINE_S, wall_ms: Callable[[], int] = _wall_ms) -> NvmlProbe:
-    """Return a started probe.
+def open_nvml_probe(
+    *,
+    deadline_s: float = DEADLINE_S,
+    wall_ms: Callable[[], int] = _wall_ms,
+    clock_s: Callable[[], float] = time.monotonic,
+) -> NvmlProbe:
+    """Return a started probe. ``clock_s``: seconds by a clock that only grows, for rates of counters.
 
     Raises ProbeError: no package, driver not there or not loaded, no permission, no answer.
     """
-    probe = NvmlProbe(nvml_library.load(), deadline_s=deadline_s, wall_ms=wall_ms)
+    probe = NvmlProbe(nvml_library.load(), deadline_s=deadline_s, wall_ms=wall_ms, clock_s=clock_s)
     probe.start()
     return probe

@@ -4,7 +4,6 @@ Names and traps: reference ``gpu-health.md`` §7, checked against nvidia-ml-py 1
 followed by its predecessor.
 """
 
-import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -129,16 +128,16 @@ NVML_FIELD_OF_METRIC: Final = {"memory_temperature_c": MEMORY_TEMPERATURE, "reco
 """Metric → NVML field; all in one call."""
 
 
-def poll(nvml: Any, handle: Any, links: LinkMemory) -> Polled:
+def poll(nvml: Any, handle: Any, links: LinkMemory, clock_s: Callable[[], float]) -> Polled:
     """Read every metric of one GPU. Raises GpuLostError at the first call that reports it lost.
 
-    Rates are since the poll before.
+    Rates are since the poll before, by ``clock_s``.
     """
     sheet = Sheet(nvml)
     for reading in NVML_READINGS:
         sheet.take(reading.metrics, partial(reading.read, nvml, handle))
     _read_single_fields(sheet, handle)
-    read_links(sheet, handle, links, time.monotonic())
+    read_links(sheet, handle, links, clock_s())
     return Polled(
         values=tuple(_as_float(sheet.values.get(metric.name)) for metric in METRICS),
         unsupported=frozenset(sheet.unsupported),

@@ -8,6 +8,7 @@ import dataclasses
 import json
 import os
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,16 @@ from agents.probes.interface import ProbeError
 from agents.probes.nvml import NvmlProbe, open_nvml_probe
 
 NOW_MS = 1_790_000_000_000
+
+
+@dataclasses.dataclass(slots=True)
+class _Clock:
+    """The system's clock, and the seconds that tests have had pass."""
+
+    passed_s: float = 0.0
+
+    def __call__(self) -> float:
+        return time.monotonic() + self.passed_s
 
 
 def _load_driver() -> None:
@@ -75,16 +86,18 @@ def main() -> None:
     structlog.configure(logger_factory=structlog.WriteLoggerFactory(sys.stderr))  # answers alone go to stdout
     host_facts.sees_every_process = lambda: True  # the stand-in's programs are in no namespace
     _load_driver()
-    asked = _record_lookups()
+    asked, clock = _record_lookups(), _Clock()
     try:
-        probe = open_nvml_probe(deadline_s=float(sys.argv[1]))
+        probe = open_nvml_probe(deadline_s=float(sys.argv[1]), clock_s=clock)
     except ProbeError as error:
         print(json.dumps({"error": str(error), "suggestion": error.suggestion}), flush=True)  # noqa: T201  # its protocol
         return
     print(json.dumps("open"), flush=True)  # noqa: T201
     for line in sys.stdin:
+        command = json.loads(line)
+        clock.passed_s += command.pop("pass_s", 0.0)
         try:
-            answer = _answer(probe, asked, json.loads(line))
+            answer = _answer(probe, asked, command)
         except ProbeError as error:
             answer = {"error": str(error), "suggestion": error.suggestion}
         print(json.dumps(answer, default=_plain), flush=True)  # noqa: T201

@@ -46,8 +46,9 @@ class ProbedHost:
         self.process.stdin.flush()
         return json.loads(self.process.stdout.readline())
 
-    def check(self) -> list[dict[str, Any]]:
-        answer: list[dict[str, Any]] = self.ask("check")
+    def check(self, *, after_s: float = 0.0) -> list[dict[str, Any]]:
+        """``after_s``: by so much the probe's clock is moved forward before."""
+        answer: list[dict[str, Any]] = self.ask("check", pass_s=after_s)
         return answer
 
     def inspect(self) -> list[dict[str, Any]]:
