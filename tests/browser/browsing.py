@@ -2,6 +2,7 @@
 
 import os
 import re
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -123,10 +124,17 @@ class Browsing:
         too_wide: Sequence[str] = self.page.evaluate(TOO_WIDE)
         assert not too_wide, f"{self.page.url} is wider than {self._check.width_px} px: {', '.join(too_wide)}"
 
+    def require_each_id_once(self) -> None:
+        """No part of the page stands there twice: headings, links and scripts find parts by their ids."""
+        ids: Sequence[str] = self.page.evaluate("() => [...document.querySelectorAll('[id]')].map((one) => one.id)")
+        twice = sorted(each for each, number in Counter(ids).items() if number > 1)
+        assert not twice, f"{self.page.url} has these ids more than once: {', '.join(twice)}"
+
     def inspect(self, name: str = "page") -> None:
         """The page as it is now: fits, and can be used by everybody."""
         self.keep(name)
         self.require_fit()
+        self.require_each_id_once()
         self.require_accessible()
 
     def inspect_in_each_check(
