@@ -1,4 +1,4 @@
-"""What a recount of the ledger is made from: the inventory, events, and records of the time before the oldest event.
+"""Sources of a recount of the ledger: the inventory, events, and records of the time before the oldest event.
 
 Events are dropped after ``retention.events_days``. So what stood at the oldest event is read from the histories that
 are kept, and handed on as events; of everything later the events alone count.
@@ -32,9 +32,12 @@ FROM gpus CROSS JOIN LATERAL (
 WHERE first.at < :until AND (CAST(:gpu AS text) IS NULL OR gpus.uuid = :gpu) ORDER BY gpus.uuid
 """  # noqa: S608  # words of ours
 _ATTEMPTS: Final = """
-SELECT own.id, placed.id FROM attempts AS own LEFT JOIN allocations AS placed ON placed.attempt_id = own.id
-WHERE own.placed_at < :until
-    AND (own.ended_at IS NULL OR own.ended_at > :since OR placed.state <> 'RELEASED' OR placed.released_at > :since)
+SELECT attempt_id, id FROM allocations
+WHERE created_at < :until AND (state <> 'RELEASED' OR released_at > :since)
+    AND (CAST(:gpu AS text) IS NULL OR id IN (
+        SELECT allocation_id FROM allocation_gpus WHERE gpu_uuid = :gpu AND state IN ('HELD', 'CLEANING')
+        UNION ALL SELECT allocation_id FROM allocation_gpus WHERE gpu_uuid = :gpu AND state = 'RELEASED'
+    ))
 """
 _EVENTS: Final = """
 SELECT id, kind, at, subject_id, payload FROM events
@@ -117,11 +120,14 @@ def inventory_of(window: Window, gpu: str | None) -> list[Enrolled]:
 
 
 def records_and_events(
-    window: Window, kept_since: datetime, inventory: Iterable[Enrolled]
+    window: Window, kept_since: datetime, inventory: Iterable[Enrolled], gpu: str | None
 ) -> tuple[list[Event], list[Event]]:
-    """Return what stood at ``kept_since``, by the records, and the events since then about all that is recounted."""
+    """Return what stood at ``kept_since``, by the records, and the events since then about all that is recounted.
+
+    ``gpu``: of one GPU of the inventory, what is about itself, its host and its attempts alone.
+    """
     places = {name for one in inventory for name in (one.gpu_uuid, one.node_id)}
-    attempts = {name for row in window.rows(_ATTEMPTS) for name in row if name is not None}
+    attempts = {name for row in window.rows(_ATTEMPTS, {"gpu": gpu}) for name in row}
     given = {"subjects": sorted(places | attempts), "kept_since": kept_since}
     records = [
         event

@@ -20,7 +20,7 @@ from control.core.unit_of_work import UnitOfWork
 from control.ledger import recount_events
 from control.ledger.read import HOUR, LONGEST, hours_in
 from control.ledger.reading import Window
-from control.ledger.storing import stored_entries
+from control.ledger.storing import has_entries, stored_entries
 from ledger.entries import Entry
 from ledger.periods import joined
 from ledger.recount import Enrolled, Event, Key, Recounter
@@ -113,7 +113,7 @@ def recount(unit: UnitOfWork, span: Span = ALWAYS, *, gpu: str | None = None, li
     window = Window(unit.session, to_ms(since), to_ms(until))
     inventory = recount_events.inventory_of(window, gpu)
     _require_bounds(inventory, since, until, gpu)
-    records, events = recount_events.records_and_events(window, kept_since, inventory)
+    records, events = recount_events.records_and_events(window, kept_since, inventory, gpu)
     recounter = Recounter(inventory)
     for event in (*records, *events):
         recounter.take(event)
@@ -178,7 +178,7 @@ class _Comparison:
     def _compare(self, hour: LedgerHour, recounted: Mapping[Key, int]) -> None:
         node_id = None if self._gpu is None else self._node_of[self._gpu]
         entries = list(stored_entries(self._unit.session, hour.hour, node_id=node_id))
-        if not entries:
+        if not entries and not has_entries(self._unit.session, hour.hour):
             self._dropped[0] += 1
             self._dropped[1] += hour.capacity_ms if self._gpu is None else sum(recounted.values())
             return

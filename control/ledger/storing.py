@@ -20,6 +20,7 @@ SELECT node_id, account, coalesce(attempt_id, ''), cause, evidence, model, cohor
     coalesce(tenant_id, ''), coalesce(tier, ''), job_class, gpus, gpu_ms
 FROM ledger_entries WHERE hour = :hour AND (CAST(:node_id AS text) IS NULL OR node_id = :node_id)
 """)
+_HAS_ANY: Final = text("SELECT EXISTS (SELECT FROM ledger_entries WHERE hour = :hour)")
 _REMOVE: Final = text("DELETE FROM ledger_entries WHERE hour = :hour")
 _KEYS: Final = "account, cause, tenant_id, tier, job_class, model, cohort_key, rack, site"
 _FORGET_HOUR: Final = text("DELETE FROM ledger_facts WHERE begins_at = :hour AND span_s = 3600")
@@ -68,6 +69,11 @@ def stored_entries(session: Session, hour: datetime, *, node_id: str | None = No
         node_id, account, attempt_id, cause, evidence, *rest, gpus, gpu_ms = row
         heading = Heading(node_id, Account(account), attempt_id, cause, tuple(evidence), *rest)
         yield Entry(heading, tuple(gpus), tuple(gpu_ms))
+
+
+def has_entries(session: Session, hour: datetime) -> bool:
+    """Return whether the hour has any entry: retention drops those of an hour together."""
+    return bool(session.scalar(_HAS_ANY, {"hour": hour}))
 
 
 def store_facts(session: Session, hour: datetime) -> None:

@@ -1,10 +1,13 @@
 """A recount from events agrees with the ledger to the millisecond, finds what was changed, and states its limits."""
 
 import json
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from datetime import timedelta
+from typing import Any
 
 import pytest
-from sqlalchemy import select, text
+from sqlalchemy import event, select, text
 
 from control.core.paging import Span
 from control.core.sequencer import sequence_once
@@ -26,6 +29,9 @@ from tests.played_host import played_host
 FIVE = FOUR + timedelta(hours=1)
 SIX = FOUR + timedelta(hours=2)
 HOUR_FOUR = Span(FOUR, FIVE)
+TAKEN = """
+    SELECT p.gpu_uuid, l.attempt_id FROM allocation_gpus AS p JOIN allocations AS l ON l.id = p.allocation_id
+"""
 
 
 @pytest.fixture
@@ -66,6 +72,21 @@ def played_an_hour(played: PlayedHour) -> None:
     played.at(66)
     played.host.beat()
     played.keep()
+
+
+@contextmanager
+def recorded_subjects(played: PlayedHour, found: list[Sequence[str]]) -> Iterator[None]:
+    """Add the subjects of each statement about events to ``found``."""
+
+    def listener(*given: Any) -> None:
+        if "FROM events" in given[2] and "subjects" in given[3]:
+            found.append(given[3]["subjects"])
+
+    event.listen(played.units.engine, "before_cursor_execute", listener)
+    try:
+        yield
+    finally:
+        event.remove(played.units.engine, "before_cursor_execute", listener)
 
 
 def drop_events(played: PlayedHour, which: str) -> None:
@@ -136,7 +157,7 @@ def test_an_entry_that_was_changed_is_found_with_the_events_that_decide(
     assert {one.hour for one in found.differences} == {FOUR}
     assert groups <= {one.difference.group for one in found.differences}
     own = [one for one in found.differences if one.difference.gpu_uuid == "GPU-alpha-1"]
-    assert {"gpu.cordoned", "gpu.uncordoned"} <= {event.kind for event in own[0].events}
+    assert {"gpu.cordoned", "gpu.uncordoned"} <= {one.kind for one in own[0].events}
     assert recounted(played, limit=1).differences == found.differences[:1]
     assert recounted(played, limit=1).num_differences == found.num_differences
     assert recounted(played, gpu="GPU-alpha-1").differences == own
@@ -273,6 +294,39 @@ def test_hours_without_entries_are_named_and_not_compared(played: PlayedHour) ->
     assert (found.num_hours, found.groups, found.num_differences) == (0, [], 0)
     assert found.not_recounted == {NotRecounted.DROPPED: (1, 2 * HOUR_MS)}
     assert recounted(played, gpu="GPU-alpha-0").not_recounted == {NotRecounted.DROPPED: (1, HOUR_MS)}
+
+
+def test_missing_entries_of_one_host_are_a_difference(played: PlayedHour) -> None:
+    beta = enrol_host(played.units, "beta")
+    played_an_hour(played)
+    whole = recounted(played, gpu="GPU-beta-0")
+    assert (whole.num_hours, whole.num_differences) == (1, 0)
+    with played.units.engine.begin() as connection:
+        connection.execute(text("DELETE FROM ledger_entries WHERE node_id = :node_id"), {"node_id": beta})
+    found = recounted(played, gpu="GPU-beta-0")
+    assert (found.num_hours, found.difference_ms) == (1, HOUR_MS)
+    assert NotRecounted.DROPPED not in found.not_recounted
+    assert recounted(played).difference_ms == 2 * HOUR_MS
+
+
+def test_one_gpu_is_recounted_from_its_own_attempts(played: PlayedHour) -> None:
+    played.at(10)
+    played.start()
+    played.at(20)
+    played.start()
+    played.at(66)
+    played.host.beat()
+    played.keep()
+    with played.units.read() as session:
+        taken = {row.gpu_uuid: row.attempt_id for row in session.execute(text(TAKEN))}
+    assert len(taken) == 2
+    for gpu, attempt_id in taken.items():
+        statements: list[Any] = []
+        with recorded_subjects(played, statements):
+            found = recounted(played, gpu=gpu)
+        assert found.num_differences == 0
+        named = {name for subjects in statements for name in subjects if name.startswith("att_")}
+        assert named == {attempt_id}
 
 
 def test_what_cannot_be_recounted_is_refused_with_what_is_accepted(played: PlayedHour) -> None:
