@@ -210,10 +210,11 @@ def _drop_ledger_facts(unit: UnitOfWork, batch: int) -> int:
 
 
 def _drop_ledger_history(unit: UnitOfWork, batch: int) -> int:
-    """Delete what hours were counted from that are no longer kept; the contact that a node still has stays."""
+    """Delete what hours were counted from that are no longer kept; the contact that a node had at the cut-off stays."""
     before = unit.now - timedelta(days=active_policy(unit.session).retention.ledger_entries_days)
     newer = aliased(NodeContactChange)
-    is_replaced = exists().where(newer.node_id == NodeContactChange.node_id, newer.at > NodeContactChange.at)
+    is_later = (newer.at > NodeContactChange.at) & (newer.at <= before)
+    is_replaced = exists().where(newer.node_id == NodeContactChange.node_id, is_later)
     is_ended = exists().where(Job.id == JobWaitChange.job_id, Job.finished_at < before)
     kinds: tuple[tuple[type[Base], SQLColumnExpression[Any], ColumnElement[bool]], ...] = (
         (GpuHoldSpan, GpuHoldSpan.ended_at, GpuHoldSpan.ended_at < before),
@@ -221,7 +222,12 @@ def _drop_ledger_history(unit: UnitOfWork, batch: int) -> int:
         (JobWaitChange, JobWaitChange.at, (JobWaitChange.at < before) & is_ended),
         (NodeContactChange, NodeContactChange.at, (NodeContactChange.at < before) & is_replaced),
     )
-    return sum(delete_oldest(unit, *kind, batch // len(kinds) or 1) for kind in kinds)
+    num_deleted = 0
+    for kind in kinds:
+        num_deleted += delete_oldest(unit, *kind, batch - num_deleted)
+        if num_deleted >= batch:
+            break
+    return num_deleted
 
 
 def _drop_figures(unit: UnitOfWork, batch: int) -> int:

@@ -78,10 +78,14 @@ def test_history_goes_with_the_entries_counted_from_it_and_what_still_holds_stay
             unit.session.add(NodeContactChange(node_id=fleet.node_id, at=old, contact=contact))
             unit.session.flush()
             old += timedelta(days=1)
-    assert sweep_once(units)["ledger_history"] == 4
+        lost_at = unit.now - timedelta(days=1)
+        unit.session.add(NodeContactChange(node_id=fleet.node_id, at=lost_at, contact=Contact.LOST))
+    assert sweep_once(units, batch=3)["ledger_history"] == 3, "a full batch, whatever each table has"
+    assert sweep_once(units)["ledger_history"] == 1
     with units.read() as session:
         assert session.scalars(select(JobWaitChange.job_id)).all() == [waiting]
-        assert session.scalars(select(NodeContactChange.contact)).all() == [Contact.SILENT]
+        contacts = session.scalars(select(NodeContactChange.contact).order_by(NodeContactChange.at)).all()
+    assert contacts == [Contact.SILENT, Contact.LOST], "what the node was as the kept time began"
     assert (count(units, GpuHoldSpan), count(units, GpuSpare)) == (1, 2)
 
 
