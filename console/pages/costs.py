@@ -44,7 +44,7 @@ from control.ledger.read import LONGEST
 from control.ledger.spending import payers
 from control.ledger.statements import Statement
 from control.tenants.read import list_tenants
-from ledger.bills import Sums, forecast, sums
+from ledger.bills import forecast
 from muster.domain.budgets import BudgetAction
 from muster.domain.errors import NotFoundError, ValidationFailedError
 from muster.domain.ids import JobId
@@ -90,7 +90,7 @@ Ordered = Annotated[Order, Depends()]
 
 @dataclass(frozen=True, slots=True)
 class Costs:
-    """All that the page's tables are made of. ``names``: of tenants by id. ``active``: the version in force."""
+    """All that the page's tables are made of. ``names``: of tenants by id. ``prices``: the version that is shown."""
 
     now: Statement
     before: Statement | None
@@ -99,11 +99,12 @@ class Costs:
     budgets: list[budgets.Standing]
     names: dict[str, str]
     prices: VersionRecord | None
-    active: VersionRecord | None
     versions: list[VersionRecord]
 
-    def sums(self, of: Statement | None) -> Sums | None:
-        return None if of is None else of.charges.sums
+    @property
+    def job_names(self) -> dict[str, str]:
+        """The names of the jobs of both periods by id; a job that was removed since has none."""
+        return {**({} if self.before is None else self.before.job_names), **self.now.job_names}
 
 
 @router.get("/costs")
@@ -175,7 +176,6 @@ def _read(unit: UnitOfWork, chosen: CostQuery, by: By) -> Costs:
     tenant_ids = {line.key.tenant_id for line in lines} | {str(each.row.tenant_id) for each in own}
     known = payers(unit, tenant_ids)
     names = Names(job_groups(unit.session, {line.key.job_id for line in lines}), known)
-    active = rates.show(unit)
     may_read = unit.principal.may(Permission.POLICY_READ)
     return Costs(
         now,
@@ -184,14 +184,13 @@ def _read(unit: UnitOfWork, chosen: CostQuery, by: By) -> Costs:
         costs_by(lambda key: key.job_id, now, before),
         list(own),
         {tenant_id: payer.name for tenant_id, payer in known.items()},
-        active if chosen.prices is None else rates.get(unit, chosen.prices),
-        active,
+        rates.show(unit) if chosen.prices is None else rates.get(unit, chosen.prices),
         list(rates.list_versions(unit, Part(VERSIONS_SHOWN))) if may_read else [],
     )
 
 
 def _tables(found: Costs, viewer: Viewer, by: By, *, is_compared: bool) -> dict[str, tuple[Table[Any], list[Any]]]:
-    jobs = found.now.job_names
+    jobs = found.job_names
     cards = [] if found.prices is None else found.prices.document["cards"]
     return {
         "budgets": (budgets_table(found.names, may_change=viewer.may(Permission.TENANT_WRITE)), found.budgets),
@@ -210,7 +209,7 @@ def _month(unit: UnitOfWork) -> dict[str, Any]:
     charges = month.charges
     counted = min(max(charges.counted_until or charges.start, charges.start), charges.end)
     elapsed_s, whole_s = (counted - charges.start).total_seconds(), (charges.end - charges.start).total_seconds()
-    own = sums(charges.lines, charges.decimals)
+    own = charges.sums
     return {
         "month": own,
         "currency": None if charges.rates is None else charges.rates.currency,

@@ -111,3 +111,11 @@ def test_older_versions_of_the_prices_are_shown_to_operators_alone(seen: Console
     assert "1.25 EUR" in older
     assert "Versions of the rate cards" not in seen.text("/console/costs", "tenant_member")
     assert seen.get("/console/costs?prices=1", "tenant_member").status_code == 403
+
+
+def test_a_job_that_was_used_in_the_period_before_alone_has_its_name(seen: Console, job_id: JobId) -> None:
+    before = datetime.now(UTC).replace(minute=0, second=0, microsecond=0) - timedelta(days=40)
+    older = seen.fleet.submit(name="older")
+    add(seen.units, seen.fleet, before, Account.PRODUCTIVE, MS, job_id=older)
+    assert "older 0.00 0.00" in seen.text("/console/costs?compare=true&sort=jobs.due")
+    assert f"\nolder,{older},0.000000,0.00" in seen.get("/console/costs.csv?table=jobs&compare=true").text
