@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import datetime
 from typing import Annotated, Any, Final
 from urllib.parse import urlencode
 
@@ -40,12 +40,12 @@ from control.core.versions import VersionRecord
 from control.ledger import budgets, rates, statements
 from control.ledger.job_costs import JobCost, cost_of_job
 from control.ledger.job_groups import job_groups
-from control.ledger.read import LONGEST
+from control.ledger.read import LONGEST, hours_in
 from control.ledger.spending import payers
 from control.ledger.statements import Statement
 from control.tenants.read import list_tenants
 from ledger.bills import forecast
-from muster.domain.budgets import BudgetAction
+from muster.domain.budgets import BudgetAction, month_of
 from muster.domain.errors import NotFoundError, ValidationFailedError
 from muster.domain.ids import JobId
 from muster.domain.principals import Permission
@@ -75,7 +75,7 @@ class CostQuery(Shown):
         if found.length > LONGEST:
             words = f"costs are shown of {LONGEST.days} days at most; statements have each month"
             raise ValidationFailedError.at("since", "too_long", words)
-        return Stretch(_hour(found.since), _hour(found.until))
+        return Stretch(*hours_in(found.span, now))
 
     def address(self, *, by: By | None = None) -> str:
         """Return all parameters but the order. ``by``: in place of its own."""
@@ -205,7 +205,7 @@ def _tables(found: Costs, viewer: Viewer, by: By, *, is_compared: bool) -> dict[
 
 def _month(unit: UnitOfWork) -> dict[str, Any]:
     """Return what this month cost until now, with the forecast to its end."""
-    month = statements.statement(unit, unit.now)
+    month = statements.usage_in(unit, *month_of(unit.now))
     charges = month.charges
     counted = min(max(charges.counted_until or charges.start, charges.start), charges.end)
     elapsed_s, whole_s = (counted - charges.start).total_seconds(), (charges.end - charges.start).total_seconds()
@@ -234,9 +234,3 @@ def _cost_of(unit: UnitOfWork, job_id: str) -> JobCost | None:
         return cost_of_job(unit, JobId(job_id))
     except NotFoundError:
         return None
-
-
-def _hour(moment: datetime) -> datetime:
-    """Return the beginning of the first hour that begins then or later."""
-    begun = moment.replace(minute=0, second=0, microsecond=0)
-    return begun if begun == moment else begun + timedelta(hours=1)

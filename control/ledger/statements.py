@@ -30,8 +30,8 @@ READ: Final = declare_action("statement.read")
 class Statement:
     """The charges of a month. ``tenant_names``, ``job_names``: by id; a job that was removed since has none.
 
-    ``attempts``: whose time is in each line, by which it is followed to what happened. ``num_open``: hours of the month
-    that are not closed or not counted yet; ``revision``: the newest correction in it.
+    ``attempts``: whose time is in each line, by which it is followed to what happened; empty where they were not asked
+    for. ``num_open``: hours of the month that are not closed or not counted yet; ``revision``: the newest correction.
     """
 
     charges: Charges
@@ -71,11 +71,21 @@ def statement(unit: UnitOfWork, month: datetime, *, tenant_id: TenantId | None =
 
     ``month``: any time in it. Raises ``NotFoundError`` for a tenant that is not there or not the reader's.
     """
-    return usage_in(unit, *month_of(month), tenant_id=tenant_id)
+    return usage_in(unit, *month_of(month), tenant_id=tenant_id, with_attempts=True)
 
 
-def usage_in(unit: UnitOfWork, start: datetime, end: datetime, *, tenant_id: TenantId | None = None) -> Statement:
-    """Return the same over the hours that begin from ``start`` to before ``end``. Raises as ``statement`` does."""
+def usage_in(
+    unit: UnitOfWork,
+    start: datetime,
+    end: datetime,
+    *,
+    tenant_id: TenantId | None = None,
+    with_attempts: bool = False,
+) -> Statement:
+    """Return the same over the hours that begin from ``start`` to before ``end``. Raises as ``statement`` does.
+
+    ``with_attempts``: those of each line are read as well.
+    """
     unit.principal.require(Permission.TENANT_READ)
     own = only_tenant_of(unit.principal)
     if tenant_id is not None and (own not in {None, tenant_id} or unit.session.get(Tenant, tenant_id) is None):
@@ -90,7 +100,7 @@ def usage_in(unit: UnitOfWork, start: datetime, end: datetime, *, tenant_id: Ten
         found,
         tenant_names(unit.session, {line.key.tenant_id for line in found.lines}),
         job_names(unit.session, job_ids),
-        attempts_of_lines(unit.session, scope, found),
+        attempts_of_lines(unit.session, scope, found) if with_attempts else {},
         *_state(unit.session, start, end),
     )
 
