@@ -24,6 +24,12 @@ from muster.domain.ids import TenantId
 from muster.domain.principals import Permission
 
 READ: Final = declare_action("statement.read")
+_IS_CLOSED: Final = LedgerHour.closed_at.is_not(None)
+_CLOSED: Final = (
+    func.count().filter(_IS_CLOSED),
+    func.coalesce(func.max(LedgerHour.revision).filter(_IS_CLOSED), 0),
+)
+"""How many hours are closed, and the newest correction of these."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,14 +61,17 @@ class Month:
 def list_months(unit: UnitOfWork, limit: int) -> Sequence[Month]:
     """Return the last months, the running one first."""
     unit.principal.require(Permission.TENANT_READ)
-    found: list[Month] = []
-    at = unit.now
-    for _ in range(limit):
-        start, end = month_of(at)
-        num_open, revision = _state(unit.session, start, end)
-        counted = select(func.count()).where(LedgerHour.hour >= start, LedgerHour.hour < end)
-        found.append(Month(start, unit.session.scalar(counted) or 0, num_open, revision))
-        at = start - timedelta(days=1)
+    spans = [month_of(unit.now)]
+    while len(spans) < limit:
+        spans.append(month_of(spans[-1][0] - timedelta(days=1)))
+    month = func.date_trunc("month", LedgerHour.hour, "UTC")
+    query = select(month, func.count(), *_CLOSED).where(LedgerHour.hour >= spans[-1][0]).group_by(month)
+    known = {begins_at: counts for begins_at, *counts in unit.session.execute(query)}
+    first = _first_hour(unit.session)
+    found = []
+    for start, end in spans:
+        num_hours, num_closed, revision = known.get(start, (0, 0, 0))
+        found.append(Month(start, num_hours, _num_hours(first, start, end) - num_closed, revision))
     return found
 
 
@@ -127,9 +136,15 @@ def _state(session: Session, start: datetime, end: datetime) -> Sequence[int]:
 
     Hours before the first of the ledger are none: nothing was counted in them, and nothing will be.
     """
-    query = select(func.count(), func.coalesce(func.max(LedgerHour.revision), 0)).where(
-        LedgerHour.hour >= start, LedgerHour.hour < end, LedgerHour.closed_at.is_not(None)
-    )
+    query = select(*_CLOSED).where(LedgerHour.hour >= start, LedgerHour.hour < end)
     num_closed, revision = session.execute(query).one()
-    begins = min(max(session.scalar(select(func.min(LedgerHour.hour))) or start, start), end)
-    return int((end - begins).total_seconds()) // 3600 - num_closed, revision
+    return _num_hours(_first_hour(session), start, end) - num_closed, revision
+
+
+def _first_hour(session: Session) -> datetime | None:
+    return session.scalar(select(func.min(LedgerHour.hour)))
+
+
+def _num_hours(first: datetime | None, start: datetime, end: datetime) -> int:
+    """Return the hours of a month from the first of the ledger on."""
+    return int((end - min(max(first or start, start), end)).total_seconds()) // 3600
