@@ -30,7 +30,7 @@ from control.core.unit_of_work import UnitOfWork
 from control.ledger import read as ledger
 from control.ledger.entry_orders import entry_sort
 from control.ledger.fleet_time import fleet_time
-from control.ledger.low_use import LowUse, little_used
+from control.ledger.low_use import EXAMINED, LowUse, little_used
 from control.ledger.read import (
     GROUPED_BY,
     LedgerEntryRecord,
@@ -157,6 +157,7 @@ def utilisation_page(
         older=entries.older,
         advice=ADVICE.shown(tables.uses, order),
         advice_about=advice_about,
+        examined=EXAMINED,
         **read_now,
     )
 
@@ -237,7 +238,7 @@ def _tables(unit: UnitOfWork, chosen: UtilisationQuery, sums: Sequence[LedgerSum
         times_next_to(groups, before(group)),
         entries_table(jobs),
         entries,
-        [each for each in little_used(unit) if chosen.job in {None, each.job_id}],
+        little_used(unit, chosen.job),
     )
 
 

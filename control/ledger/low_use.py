@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any, Final
 
-from sqlalchemy import func, select, text
+from sqlalchemy import func, select, text, true
 
 from control.core.unit_of_work import UnitOfWork
 from control.core.visibility import visible_rows
@@ -67,10 +67,13 @@ class LowUse:
         return self.idle_ms >= MS_PER_HOUR and self.idle_ms >= IDLE_SHARE * self.assigned_ms
 
 
-def little_used(unit: UnitOfWork) -> list[LowUse]:
-    """Return the visible attempts that are worth advice: with a notice first, then those with the most GPUs."""
+def little_used(unit: UnitOfWork, job_id: str | None = None) -> list[LowUse]:
+    """Return the visible attempts that are worth advice: with a notice first, then those with the most GPUs.
+
+    ``job_id``: of one job alone.
+    """
     unit.principal.require(Permission.JOB_READ)
-    rows = _running(unit)
+    rows = _running(unit, job_id)
     nodes = list(dict.fromkeys(NodeId(node) for row in rows for node in row.nodes))[:HOSTS_READ]
     readings = newest_readings(unit.session.connection(), nodes, since=unit.now - FRESH) if nodes else {}
     given = {"jobs": [row.job_id for row in rows], "since": unit.now - DAY}
@@ -79,7 +82,7 @@ def little_used(unit: UnitOfWork) -> list[LowUse]:
     return [each for each in found if each.idle_since is not None or each.is_low or each.is_often_idle]
 
 
-def _running(unit: UnitOfWork) -> Sequence[Any]:
+def _running(unit: UnitOfWork, job_id: str | None) -> Sequence[Any]:
     num_gpus = func.count(AllocationGpu.gpu_uuid)
     own = Attempt.job_id, Job.name, Attempt.idle_since, Attempt.idle_stop_at
     query = (
@@ -93,6 +96,7 @@ def _running(unit: UnitOfWork) -> Sequence[Any]:
         .join(AllocationGpu, AllocationGpu.allocation_id == Allocation.id)
         .join(Job, Job.id == Attempt.job_id)
         .where(Attempt.state == AttemptState.RUNNING, visible_rows(unit.principal, Attempt.tenant_id))
+        .where(true() if job_id is None else Attempt.job_id == job_id)
         .group_by(Attempt.id, *own)
         .order_by(Attempt.idle_since.nulls_last(), num_gpus.desc(), Attempt.job_id)
         .limit(EXAMINED)

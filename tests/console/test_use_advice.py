@@ -1,14 +1,17 @@
 """Advice about running jobs that use their GPUs little: by samples, by the ledger, and by a notice of idleness."""
 
+from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
 import numpy as np
+import pytest
 from sqlalchemy import select, update
 
 from console.use_advice import advice_about
 from control.core.unit_of_work import utc_now
 from control.fleet import inventory
+from control.ledger import low_use
 from control.ledger.low_use import LowUse
 from control.telemetry.node_readings import pack_readings
 from ledger.accounts import Account
@@ -49,12 +52,27 @@ def test_a_gpu_that_does_nothing_and_idle_time_have_advice(seen: Console) -> Non
     written = seen.get("/console/utilisation.csv?table=advice").text
     assert f"{job.job_id},2,49.0,1,2.000000,," in written
     assert job.job_id not in seen.get("/console/utilisation.csv?table=advice", "other_tenant").text
-    assert "None Every running job uses its GPUs" in seen.text("/console/utilisation", "other_tenant")
+    assert "None Samples and the ledger show none among the 200 largest attempts" in seen.text("/console/utilisation", "other_tenant")
+
+
+def test_advice_of_one_job_is_not_cut_off_by_those_of_others(seen: Console, monkeypatch: pytest.MonkeyPatch) -> None:
+    job = running(seen, 97.0, 95.0)
+    newer = replace(job, job_id=seen.fleet.submit(name="newer", shape={"gpus_per_node": 2}))
+    newer.start()
+    with seen.units.begin(OPERATOR, inventory.ENROL, quiet=True) as unit:
+        for hours, each in ((2, job), (1, newer)):
+            rows = update(Attempt).where(Attempt.job_id == each.job_id)
+            unit.session.execute(rows.values(idle_since=unit.now - timedelta(hours=hours)))
+    monkeypatch.setattr(low_use, "EXAMINED", 1)
+    assert f"muster job cancel {newer.job_id}" not in seen.text("/console/utilisation")
+    assert f"muster job cancel {newer.job_id}" in seen.text(f"/console/utilisation?job={newer.job_id}")
+    unknown = seen.text(f"/console/utilisation?job={newer.job_id[:-3]}000")
+    assert "None Samples and the ledger show none among its attempts that run." in unknown
 
 
 def test_a_job_that_works_has_none_and_one_with_a_notice_has(seen: Console) -> None:
     job = running(seen, 97.0, 95.0)
-    assert "None Every running job uses its GPUs" in seen.text("/console/utilisation")
+    assert "None Samples and the ledger show none among the 200 largest attempts" in seen.text("/console/utilisation")
     with seen.units.begin(OPERATOR, inventory.ENROL, quiet=True) as unit:
         since = unit.now - timedelta(hours=2)
         unit.session.execute(update(Attempt).values(idle_since=since, idle_stop_at=since + timedelta(hours=3)))
