@@ -10,6 +10,16 @@ from control.ledger.read import LedgerEntryRecord
 from ledger.accounts import Account
 
 MS_PER_MINUTE: Final = 60_000
+_WITHOUT: Final[Mapping[str, str]] = {
+    "cause": "no cause",
+    "rack": "unknown",
+    "site": "unknown",
+    "model": "unknown",
+    "tenant": "not assigned",
+    "tier": "not assigned",
+    "class": "not assigned",
+}
+"""Group → what time without one is called."""
 
 
 def accounts_table(*, is_compared: bool) -> Table[AccountTime]:
@@ -24,7 +34,11 @@ def accounts_table(*, is_compared: bool) -> Table[AccountTime]:
 
 def groups_table(by: str, names: Mapping[str, str], *, is_compared: bool) -> Table[AccountTime]:
     """Return the table of groups. ``names``: of tenants, by id, where they are the groups."""
-    group = Column[AccountTime]("group", by.capitalize(), lambda each: names.get(each.name, each.name))
+
+    def name_of(each: AccountTime) -> str:
+        return names.get(each.name, each.name) if each.name else _WITHOUT[by]
+
+    group = Column[AccountTime]("group", by.capitalize(), name_of)
     return Table("groups", (group, *_times(is_compared=is_compared)), "-gpu_hours")
 
 

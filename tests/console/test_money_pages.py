@@ -115,6 +115,14 @@ def test_tables_are_sorted_by_the_server_and_exported_in_the_same_order(seen: Co
     assert seen.get("/console/utilisation.csv?table=entries", "other_tenant").text.count("\n") == 1
 
 
+def test_time_without_a_group_is_named_by_the_kind_of_group(seen: Console, hour: datetime) -> None:
+    for by, name in (("cause", "no cause"), ("rack", "unknown"), ("site", "unknown"), ("class", "not assigned")):
+        hours = 3 if by == "cause" else 4
+        assert f"{name} {hours}.00 " in seen.text(f"/console/utilisation?by={by}"), by
+        lines = seen.get(f"/console/utilisation.csv?table=groups&by={by}").text.splitlines()
+        assert lines[1].startswith(f"{name},{hours}."), by
+
+
 def test_entries_are_sorted_across_pages(seen: Console, hour: datetime) -> None:
     for minutes in range(30):
         add(seen.units, seen.fleet, hour, Account.LOST, minutes * 60_000)
