@@ -16,11 +16,11 @@ import numpy as np
 import numpy.typing as npt
 
 from muster.domain.gpu.metrics import WIDTHS, Values
+from muster.wire.telemetry import MAX_PORT_NAME, MAX_PORTS
 
 SECONDS_AN_HOUR: Final = 3_600
 _HEAD: Final = struct.Struct("<HI")
 _SEPARATOR: Final = b"\x1f"
-_MOST_PORT_BYTES: Final = 64 << 20
 _KIND: Final = np.dtype("<f4")
 _SECOND: Final = np.dtype("<u2")
 
@@ -29,6 +29,8 @@ Floats = npt.NDArray[np.float32]
 
 PORT_VALUES: Final = ("sent_bytes_per_s", "received_bytes_per_s", "link_bytes_per_s")
 PORT_WIDTH: Final = len(PORT_VALUES)
+_MOST_NAME_BYTES: Final = 4 * MAX_PORT_NAME + len(_SEPARATOR)
+_MOST_PORT_BYTES: Final = _HEAD.size + MAX_PORTS * (_MOST_NAME_BYTES + PORT_WIDTH * SECONDS_AN_HOUR * _KIND.itemsize)
 Port = tuple[str, float, float, float]
 """Name, then the values of ``PORT_VALUES``; the link's speed is NaN where it is unknown."""
 

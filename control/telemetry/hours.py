@@ -2,6 +2,7 @@
 
 Samples of one GPU and second join by the greater value of each metric, so no report replaces another: joining is
 commutative, associative and idempotent, so repeated and late reports lead to the same hour (I14).
+The host chooses the names of its ports, so of more than ``MAX_PORTS`` the first by name are kept.
 """
 
 from collections.abc import Iterable, Sequence
@@ -23,6 +24,7 @@ from control.telemetry.codec import (
     unpack_seconds,
     unpack_segment,
 )
+from muster.wire.telemetry import MAX_PORTS
 
 HOUR_MS = SECONDS_AN_HOUR * 1000
 
@@ -68,19 +70,20 @@ def hour_from_blocks(blocks: Sequence[tuple[int, Block]], width: int) -> NodeHou
     places = [columns[second] for second in of_block]
     gpus = [(place, block.gpu_uuids, block.values) for place, (_, block) in zip(places, blocks, strict=True)]
     ports = [(place, block.ports, block.port_values) for place, (_, block) in zip(places, blocks, strict=True)]
-    return NodeHour(seconds, *_placed(gpus, len(seconds), width), *_placed(ports, len(seconds), PORT_WIDTH))
+    return NodeHour(
+        seconds, *_placed(gpus, len(seconds), width), *_placed(ports, len(seconds), PORT_WIDTH, most=MAX_PORTS)
+    )
 
 
 def _placed(
-    rows: Sequence[tuple[int, tuple[str, ...], Floats]], num_times: int, width: int
+    rows: Sequence[tuple[int, tuple[str, ...], Floats]], num_times: int, width: int, most: int | None = None
 ) -> tuple[tuple[str, ...], Floats]:
-    """Return sorted names, and the values of (column, names, a row each)."""
-    found = tuple(sorted({name for _, names, _ in rows for name in names}))
-    places = {name: place for place, name in enumerate(found)}
-    values = np.full((len(found), num_times, width), np.nan, dtype=np.float32)
+    """Return sorted names, and the values of (column, names, a row each). ``most``: names beyond it are left out."""
+    places, values = _empty((names for _, names, _ in rows), num_times, width, most)
     for column, names, own in rows:
-        np.fmax.at(values, ([places[name] for name in names], column), own)
-    return found, values
+        kept = [row for row, name in enumerate(names) if name in places]
+        np.fmax.at(values, ([places[names[row]] for row in kept], column), own[kept])
+    return tuple(places), values
 
 
 def join_hours(parts: Iterable[NodeHour], width: int) -> NodeHour:
@@ -90,20 +93,36 @@ def join_hours(parts: Iterable[NodeHour], width: int) -> NodeHour:
     columns = [np.searchsorted(seconds, part.seconds) for part in parts]
     gpus = [(at, part.gpu_uuids, part.values) for at, part in zip(columns, parts, strict=True)]
     ports = [(at, part.ports, part.port_values) for at, part in zip(columns, parts, strict=True)]
-    return NodeHour(seconds, *_joined(gpus, len(seconds), width), *_joined(ports, len(seconds), PORT_WIDTH))
+    return NodeHour(
+        seconds, *_joined(gpus, len(seconds), width), *_joined(ports, len(seconds), PORT_WIDTH, most=MAX_PORTS)
+    )
 
 
 def _joined(
-    parts: Sequence[tuple[npt.NDArray[np.intp], tuple[str, ...], Floats]], num_times: int, width: int
+    parts: Sequence[tuple[npt.NDArray[np.intp], tuple[str, ...], Floats]],
+    num_times: int,
+    width: int,
+    most: int | None = None,
 ) -> tuple[tuple[str, ...], Floats]:
-    """Return sorted names, and the joined values of (columns, names, values)."""
-    found = tuple(sorted({name for _, names, _ in parts for name in names}))
-    places = {name: place for place, name in enumerate(found)}
-    values = np.full((len(found), num_times, width), np.nan, dtype=np.float32)
+    """Return sorted names, and the joined values of (columns, names, values). ``most``: as of ``_placed``."""
+    places, values = _empty((names for _, names, _ in parts), num_times, width, most)
     for columns, names, own in parts:
-        corner = np.ix_(np.array([places[name] for name in names], dtype=np.int64), columns)
-        values[corner] = np.fmax(values[corner], own)
-    return found, values
+        kept = [row for row, name in enumerate(names) if name in places]
+        corner = np.ix_(np.array([places[names[row]] for row in kept], dtype=np.int64), columns)
+        values[corner] = np.fmax(values[corner], own[kept])
+    return tuple(places), values
+
+
+def _empty(
+    several: Iterable[Sequence[str]], num_times: int, width: int, most: int | None
+) -> tuple[dict[str, int], Floats]:
+    """Return the place of each name, in order, and values of none yet. The first ``most`` names are kept.
+
+    They are the same names in whatever order hours are joined.
+    """
+    found = sorted({name for names in several for name in names})[:most]
+    values = np.full((len(found), num_times, width), np.nan, dtype=np.float32)
+    return {name: place for place, name in enumerate(found)}, values
 
 
 def pack_hour(hour: NodeHour) -> PackedHour:

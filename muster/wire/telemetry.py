@@ -19,6 +19,7 @@ MAX_GPUS: Final = 72
 MAX_EVENTS: Final = 1_000
 MAX_GROUPS: Final = 32
 MAX_PORTS: Final = 64
+MAX_PORT_NAME: Final = 128
 BYTES_PER_GBIT: Final = 125_000_000
 
 Milliseconds = Annotated[int, Meta(ge=0, lt=1 << 47)]
@@ -53,6 +54,7 @@ class GpuReport(WireMessage, frozen=True, kw_only=True, omit_defaults=True):
 
 
 BytesPerSecond = Annotated[float, Meta(ge=0, le=1e13)]
+PortName = Annotated[str, Meta(min_length=1, max_length=MAX_PORT_NAME, pattern=r"^[^\x00-\x1f\x7f]+\Z")]
 
 
 class PortThroughput(WireMessage, frozen=True, array_like=True):
@@ -61,7 +63,7 @@ class PortThroughput(WireMessage, frozen=True, array_like=True):
     An array, since each report has one for each port.
     """
 
-    port: ShortText
+    port: PortName
     sent_bytes_per_s: BytesPerSecond
     received_bytes_per_s: BytesPerSecond
     link_gbps: Annotated[float, Meta(gt=0, le=1e5)] | None = None

@@ -9,10 +9,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from control.telemetry.codec import (
+    PORT_WIDTH,
+    SECONDS_AN_HOUR,
     CodecError,
     Port,
     matrix_of,
     pack_block,
+    pack_ports,
     pack_segment,
     unpack_block,
     unpack_ports,
@@ -22,6 +25,7 @@ from control.telemetry.codec import (
 from control.telemetry.downsample import downsample
 from control.telemetry.hours import HOUR_MS, NodeHour, hour_from_blocks, join_hours, pack_hour, unpack_hour
 from muster.domain.gpu.metrics import NUM_METRICS, SCHEMA
+from muster.wire.telemetry import MAX_PORT_NAME, MAX_PORTS
 
 VALUE = st.none() | st.floats(-(2.0**49), 2.0**49, width=32)
 ROW = st.lists(VALUE, min_size=NUM_METRICS, max_size=NUM_METRICS)
@@ -110,6 +114,39 @@ def test_an_hour_is_the_same_in_whatever_order_and_however_often_it_comes(
     assert np.array_equal(joined.values, whole.values, equal_nan=True)
     assert joined.ports == whole.ports
     assert np.array_equal(joined.port_values, whole.port_values, equal_nan=True)
+
+
+def of_ports(names: list[str], second: int) -> NodeHour:
+    """Return the hour of one report of a host without GPUs, whose ports have such names."""
+    packed = pack_block([], np.zeros((0, NUM_METRICS)), [(name, float(second), 0.0, np.nan) for name in names])
+    return hour_from_blocks([(HOUR_MS + second * 1000, unpack_block(packed, SCHEMA))], NUM_METRICS)
+
+
+def test_an_hour_keeps_its_first_ports_however_many_names_a_host_sends() -> None:
+    """Names are the agent's: each report may have others."""
+    names = [f"port-{number:05}" for number in range(MAX_PORTS * 40)]
+    reports = [of_ports(names[start : start + MAX_PORTS], start) for start in range(0, len(names), MAX_PORTS)]
+    whole = join_hours(reports, NUM_METRICS)
+    assert whole.ports == tuple(names[:MAX_PORTS])
+    assert np.nanmax(whole.port_values[:, :, 0]) == 0, "no value of a port that is left out"
+    halves = [join_hours(half, NUM_METRICS) for half in (reports[20:], reports[:20])]
+    joined = join_hours([_stored(half) for half in halves], NUM_METRICS)
+    assert (joined.ports, len(joined.seconds)) == (whole.ports, len(whole.seconds))
+    assert np.array_equal(joined.port_values, whole.port_values, equal_nan=True)
+
+
+def test_one_block_of_too_many_ports_keeps_the_first() -> None:
+    names = [f"port-{number:05}" for number in reversed(range(MAX_PORTS + 9))]
+    found = of_ports(names, 0)
+    assert found.ports == tuple(sorted(names)[:MAX_PORTS])
+
+
+def test_an_hour_of_the_longest_names_and_all_seconds_can_be_read() -> None:
+    names = tuple(f"{number:02}".ljust(MAX_PORT_NAME, "\N{GRINNING FACE}") for number in range(MAX_PORTS))
+    values = np.random.default_rng(1).random((MAX_PORTS, SECONDS_AN_HOUR, PORT_WIDTH), dtype=np.float32)
+    found, back = unpack_ports(pack_ports(names, values), SECONDS_AN_HOUR)
+    assert found == names
+    assert np.array_equal(back, values)
 
 
 def _stored(hour: NodeHour) -> NodeHour:
