@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from ledger.figures.sketch import LEAST, LOG_GAMMA, ZERO, Sketch, merged, sketch_of
+from ledger.figures.sketch import Sketch, merged, sketch_of, sketch_of_array
 from muster.domain.ids import TenantId
 
 
@@ -51,19 +51,12 @@ class Tally:
             known.values.append(value)
 
     def spread(self, figure: str, part: str, group: Group, values: npt.NDArray[np.float64]) -> None:
-        """Add values of 0 or more to the sketch of a part, many at once."""
-        known = self.parts.setdefault((figure, part, group), Part())
-        known.sketch = merged((known.sketch, sketch_of_array(values)))
-
-
-def sketch_of_array(values: npt.NDArray[np.float64]) -> Sketch:
-    """Return what ``sketch_of`` does, for many values at once."""
-    if not len(values):
-        return Sketch()
-    is_zero = values < LEAST
-    above = np.ceil(np.log(values[~is_zero]) / LOG_GAMMA).astype(np.int64)
-    buckets, counts = np.unique(np.concatenate([np.full(is_zero.sum(), ZERO), above]), return_counts=True)
-    return Sketch(tuple(buckets.tolist()), tuple(counts.tolist()), float(values.min()), float(values.max()))
+        """Add an observation for each value of 0 or more, and all of them to the sketch. Raises ``ValueError``."""
+        if len(values):
+            sketch = sketch_of_array(values)
+            self.add(figure, part, group, num=len(values), total=float(values.sum()))
+            known = self.parts[figure, part, group]
+            known.sketch = merged((known.sketch, sketch))
 
 
 def rows_of(tally: Tally) -> list[dict[str, Any]]:

@@ -8,7 +8,7 @@ of that host:
     ports      aaaaaa----bbbb       of job a, shared, of job b
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final
 
@@ -56,12 +56,13 @@ class Uses:
 
 
 def metrics_read(whole: NodeHour) -> NodeHour:
-    """Return the hour with the metrics that figures read alone; NaN for one that its schema lacks."""
+    """Return the hour with the metrics that figures read alone; NaN where its schema lacks one, or it is below 0."""
     width = whole.values.shape[2]
     values = np.full((*whole.values.shape[:2], WIDTH), np.nan, dtype=np.float32)
     for place, name in enumerate(_METRICS):
         if INDEX[name] < width:
             values[:, :, place] = whole.values[:, :, INDEX[name]]
+    values[~(values >= 0)] = np.nan
     return replace(whole, values=values)
 
 
@@ -75,9 +76,7 @@ def add_host(tally: Tally, node_id: NodeId, samples: NodeHour, uses: Uses) -> No
         _add_ports(tally, samples, by_gpu, free)
 
 
-def _add_gpu(
-    tally: Tally, seconds: npt.NDArray[np.int64], values: Floats, uses: list[Use] | tuple[()], free: Group
-) -> None:
+def _add_gpu(tally: Tally, seconds: npt.NDArray[np.int64], values: Floats, uses: Sequence[Use], free: Group) -> None:
     utilisation, *rates = values.astype(np.float64).T
     sent, received = (rate / _BYTES_PER_GB for rate in rates)
     is_free = np.ones(len(seconds), dtype=np.bool_)
@@ -93,7 +92,7 @@ def _add_gpu(
     rest = _known(utilisation, is_free)
     if len(rest):
         tally.add("gpu_utilisation", "free", free, num=len(rest), total=float(rest.sum()))
-    _add_spread(tally, "nvlink_throughput", "free", free, _known(sent + received, is_free))
+    tally.spread("nvlink_throughput", "free", free, _known(sent + received, is_free))
 
 
 def _add_ports(tally: Tally, samples: NodeHour, by_gpu: Mapping[str, list[Use]], free: Group) -> None:
@@ -101,16 +100,16 @@ def _add_ports(tally: Tally, samples: NodeHour, by_gpu: Mapping[str, list[Use]],
     sent, received = (_over_ports(ports[:, :, place]) / _BYTES_PER_GB for place in (_SENT, _RECEIVED))
     # What a card counts in steps may exceed its link for one sample.
     shares = np.minimum(np.fmax(ports[:, :, _SENT], ports[:, :, _RECEIVED]) / ports[:, :, _LINK], 1.0)
-    for part, group, times in _by_job(samples.seconds, by_gpu, free):
+    for part, group, times in _by_attempt(samples.seconds, by_gpu, free):
         if part == "alone":
             _add_rates(tally, "network_throughput", part, group, sent, received, times)
         else:
-            _add_spread(tally, "network_throughput", part, group, _known(sent + received, times))
+            tally.spread("network_throughput", part, group, _known(sent + received, times))
         of_part = shares[:, times]
-        _add_spread(tally, "network_saturation", part, group, of_part[np.isfinite(of_part)])
+        tally.spread("network_saturation", part, group, of_part[np.isfinite(of_part)])
 
 
-def _by_job(
+def _by_attempt(
     seconds: npt.NDArray[np.int64], by_gpu: Mapping[str, list[Use]], free: Group
 ) -> list[tuple[str, Group, Times]]:
     """Return the parts of the hour: of each attempt that ran alone, of several at once, and of none."""
@@ -118,11 +117,11 @@ def _by_job(
     for use in (use for uses in by_gpu.values() for use in uses):
         _, before = held.get(use.attempt_id, (use.group, np.zeros(len(seconds), dtype=np.bool_)))
         held[use.attempt_id] = use.group, before | use.covers(seconds)
-    num_jobs = np.zeros(len(seconds), dtype=np.int64)
+    num_attempts = np.zeros(len(seconds), dtype=np.int64)
     for _, times in held.values():
-        num_jobs += times
-    alone = [("alone", group, times & (num_jobs == 1)) for group, times in held.values()]
-    return [*alone, ("shared", free, num_jobs > 1), ("free", free, num_jobs == 0)]
+        num_attempts += times
+    alone = [("alone", group, times & (num_attempts == 1)) for group, times in held.values()]
+    return [*alone, ("shared", free, num_attempts > 1), ("free", free, num_attempts == 0)]
 
 
 def _over_ports(rates: Rates) -> Rates:
@@ -132,17 +131,11 @@ def _over_ports(rates: Rates) -> Rates:
 
 def _add_rates(tally: Tally, figure: str, part: str, group: Group, sent: Rates, received: Rates, times: Times) -> None:
     """Add the sums of both directions as ``part``, and each direction as a part of its own."""
-    _add_spread(tally, figure, part, group, _known(sent + received, times))
+    tally.spread(figure, part, group, _known(sent + received, times))
     for direction, rates in (("sent", sent), ("received", received)):
         known = _known(rates, times)
         if len(known):
             tally.add(figure, direction, group, num=len(known), total=float(known.sum()))
-
-
-def _add_spread(tally: Tally, figure: str, part: str, group: Group, values: Rates) -> None:
-    if len(values):
-        tally.add(figure, part, group, num=len(values), total=float(values.sum()))
-        tally.spread(figure, part, group, values)
 
 
 def _known(values: Rates, times: Times) -> Rates:

@@ -15,6 +15,9 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
+import numpy as np
+import numpy.typing as npt
+
 ERROR: Final = 0.01
 GAMMA: Final = (1 + ERROR) / (1 - ERROR)
 LOG_GAMMA: Final = math.log(GAMMA)
@@ -72,6 +75,19 @@ def sketch_of(values: Iterable[float]) -> Sketch:
         counts[bucket] = counts.get(bucket, 0) + 1
         least, most = min(least, value), max(most, value)
     return _of(counts, least, most)
+
+
+def sketch_of_array(values: npt.NDArray[np.float64]) -> Sketch:
+    """Return what ``sketch_of`` does, for many values at once. Raises ``ValueError``."""
+    is_value = (values >= 0) & (values < math.inf)
+    if not is_value.all():
+        raise ValueError(f"{values[~is_value][0]} is no finite value of 0 or more")
+    if not len(values):
+        return Sketch()
+    is_zero = values < LEAST
+    above = np.ceil(np.log(values[~is_zero]) / LOG_GAMMA).astype(np.int64)
+    buckets, counts = np.unique(np.concatenate([np.full(is_zero.sum(), ZERO), above]), return_counts=True)
+    return Sketch(tuple(buckets.tolist()), tuple(counts.tolist()), float(values.min()), float(values.max()))
 
 
 def merged(sketches: Iterable[Sketch]) -> Sketch:

@@ -1,69 +1,44 @@
 """M8: bytes through ports by the job that ran alone on the host, over NVLinks by GPU, before and after compaction."""
 
-from collections.abc import Iterator
-
 import numpy as np
 import pytest
 
-from control.core.unit_of_work import UnitOfWorkFactory
-from control.ledger.figure_rows import Group, Tally, rows_of, sketch_of_array
+from control.ledger.figure_rows import Group, Tally, rows_of
 from control.ledger.gpu_figures import count_gpus_once
 from control.ledger.sample_figures import Use, Uses, add_host, metrics_read
 from control.telemetry.codec import no_ports
 from control.telemetry.compaction import compact_once
 from control.telemetry.hours import NodeHour
-from ledger.figures.sketch import sketch_of
 from muster.domain.gpu.metrics import NUM_METRICS, WIDTHS
 from muster.domain.ids import NodeId, TenantId
 from muster.domain.times import to_ms
 from muster.wire.telemetry import NodeReport, PortThroughput, Report
-from tests.control.conftest import SetClock
 from tests.control.ledger.figure_case import Lived, member_of
-from tests.control.telemetry.conftest import GPU, Stored, make_stored
-from tests.fleet_factory import make_fleet
+from tests.control.telemetry.conftest import GPU, OTHER, Stored
 from tests.telemetry_reports import reading, report
 
-OTHER = "GPU-alpha-1"
 NVLINK = {"nvlink_sent_bytes_per_s": 3e9, "nvlink_received_bytes_per_s": 1e9}
 HOST = NodeId("node_0")
 
 
-@pytest.fixture
-def stored(units: UnitOfWorkFactory, clock: SetClock) -> Iterator[Stored]:
-    found = make_stored(units, clock)
-    yield found
-    found.intake.close()
-
-
-@pytest.fixture
-def lived(stored: Stored) -> Lived:
-    """Let the factory's host run one job on one of its two GPUs, from its start on."""
-    fleet = make_fleet(stored.units, stored.node_id)
-    lived = Lived(stored.units, stored.clock, fleet)
-    fleet.beat()
-    fleet.submit(shape={"nodes": 1, "gpus_per_node": 1})
-    fleet.cycle()
-    return lived
-
-
-def sample(lived: Lived, number: int, *ports: PortThroughput) -> Report:
+def sample(placed: Lived, number: int, *ports: PortThroughput) -> Report:
     """Return the report of ten seconds, with NVLink's rates of both GPUs."""
-    at_ms = to_ms(lived.begin) + 10_000 * number
+    at_ms = to_ms(placed.begin) + 10_000 * number
     gpus = (reading(GPU, **NVLINK), reading(OTHER, **NVLINK))
     return report(number, at_ms, *gpus, is_history=True, node=NodeReport(port_throughput=ports))
 
 
-def test_a_job_alone_on_its_host_has_the_bytes_of_all_ports(stored: Stored, lived: Lived) -> None:
-    stored.clock.now = lived.at(30)
-    quiet = [sample(lived, number, PortThroughput("mlx5_0/1", 4e9, 1e9, 400.0)) for number in range(30)]
+def test_a_job_alone_on_its_host_has_the_bytes_of_all_ports(stored: Stored, placed: Lived) -> None:
+    stored.clock.now = placed.at(30)
+    quiet = [sample(placed, number, PortThroughput("mlx5_0/1", 4e9, 1e9, 400.0)) for number in range(30)]
     burst = [
-        sample(lived, number, PortThroughput("mlx5_0/1", 1e9, 45e9, 400.0), PortThroughput("eth0", 0.0, 1e9, None))
+        sample(placed, number, PortThroughput("mlx5_0/1", 1e9, 45e9, 400.0), PortThroughput("eth0", 0.0, 1e9, None))
         for number in range(30, 40)
     ]
     stored.take(*quiet, *burst)
-    stored.clock.now = lived.at(121)
+    stored.clock.now = placed.at(121)
     assert count_gpus_once(stored.units)
-    (series,) = [one for one in lived.answer("network_throughput", by="tenant").series if one.group]
+    (series,) = [one for one in placed.answer("network_throughput", by="tenant").series if one.group]
     sums = series.whole.sums
     assert series.whole.value == pytest.approx((30 * 5 + 10 * 47) / 40)
     assert {part: one.num for part, one in sums.items()} == dict.fromkeys(("alone", "sent", "received"), 40)
@@ -71,28 +46,28 @@ def test_a_job_alone_on_its_host_has_the_bytes_of_all_ports(stored: Stored, live
     assert totals == pytest.approx({"alone": 620, "sent": 130, "received": 490})
     assert sums["alone"].sketch.percentile(0.5) == pytest.approx(5, rel=0.01)
     assert sums["alone"].sketch.percentile(0.99) == pytest.approx(47, rel=0.01)
-    saturation = lived.answer("network_saturation").series[0].whole
+    saturation = placed.answer("network_saturation").series[0].whole
     assert saturation.value == pytest.approx((30 * 0.08 + 10 * 0.9) / 40), "the port of unknown speed is left out"
     assert saturation.sums["alone"].sketch.percentile(0.99) == pytest.approx(0.9, rel=0.01)
-    assert lived.nums("nvlink_throughput") == {"assigned": 40, "sent": 40, "received": 40, "free": 40}
-    assert lived.value("nvlink_throughput") == pytest.approx(4)
-    assert lived.nums("network_throughput", reader=member_of(TenantId("ten_other"))) == {}, "another tenant's"
+    assert placed.nums("nvlink_throughput") == {"assigned": 40, "sent": 40, "received": 40, "free": 40}
+    assert placed.value("nvlink_throughput") == pytest.approx(4)
+    assert placed.nums("network_throughput", reader=member_of(TenantId("ten_other"))) == {}, "another tenant's"
 
 
-def test_hours_are_the_same_after_compaction_and_without_gpus(stored: Stored, lived: Lived) -> None:
+def test_hours_are_the_same_after_compaction_and_without_gpus(stored: Stored, placed: Lived) -> None:
     """A driver that is away reports no GPU, and the host's ports all the same."""
-    stored.clock.now = lived.at(30)
-    stored.take(*(sample(lived, number, PortThroughput("eth0", 1e9, 0.0, 100.0)) for number in range(30)))
+    stored.clock.now = placed.at(30)
+    stored.take(*(sample(placed, number, PortThroughput("eth0", 1e9, 0.0, 100.0)) for number in range(30)))
     alone = NodeReport(port_throughput=(PortThroughput("eth0", 3e9, 0.0, 100.0),))
-    stored.take(report(50, to_ms(lived.begin) + 500_000, is_history=True, node=alone))
-    stored.clock.now = lived.at(121)
+    stored.take(report(50, to_ms(placed.begin) + 500_000, is_history=True, node=alone))
+    stored.clock.now = placed.at(121)
     assert count_gpus_once(stored.units)
-    before = lived.facts()
-    assert lived.value("network_throughput") == pytest.approx(33 / 31)
-    stored.clock.now = lived.at(180)
+    before = placed.facts()
+    assert placed.value("network_throughput") == pytest.approx(33 / 31)
+    stored.clock.now = placed.at(180)
     assert compact_once(stored.units) == 1
     assert count_gpus_once(stored.units)
-    assert lived.facts() == before
+    assert placed.facts() == before
 
 
 def hour_of(rates: list[float], schema: int | None = None) -> NodeHour:
@@ -142,7 +117,14 @@ def test_no_sample_and_no_link_speed_give_no_number() -> None:
     assert parts_of(unknown, Uses())["network_saturation", "free", ""] == (1, 1.0), "a share is at most the whole"
 
 
-def test_many_values_at_once_make_the_same_sketch() -> None:
-    values = [0.0, 1e-12, 1e-9, 0.5, 0.5, 1.0, 3.7e9, 4.5e10]
-    assert sketch_of_array(np.array(values)) == sketch_of(values)
-    assert sketch_of_array(np.array([])) == sketch_of([])
+def test_a_negative_sample_counts_nowhere_and_stops_no_hour() -> None:
+    """A driver's or an agent's fault: the report is taken, and the value is none."""
+    hour = hour_of([1.0, 2.0])
+    hour.values[0] = -5.0
+    uses = Uses()
+    uses.add(HOST, "a", Use("first", 0, 2, Group(TenantId("first"))))
+    uses.add(HOST, "b", Use("first", 0, 2, Group(TenantId("first"))))
+    found = parts_of(hour, uses)
+    assert found["gpu_utilisation", "assigned", "first"] == (2, 14.0), "of the other GPU"
+    assert found["nvlink_throughput", "assigned", "first"] == (2, 0.0)
+    assert found["network_throughput", "alone", "first"] == (2, 3.0)

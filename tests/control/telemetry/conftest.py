@@ -21,6 +21,7 @@ from tests.telemetry_reports import newest_readings
 from tests.waiting import wait_until
 
 GPU = GpuUuid("GPU-alpha-0")
+OTHER = GpuUuid("GPU-alpha-1")
 
 
 @dataclass

@@ -14,11 +14,9 @@ from muster.domain.errors import NotFoundError
 from muster.domain.gpu.metrics import NUM_METRICS
 from muster.domain.ids import GpuUuid
 from muster.wire.telemetry import NodeReport
-from tests.control.telemetry.conftest import GPU, Stored
+from tests.control.telemetry.conftest import GPU, OTHER, Stored
 from tests.fleet_factory import OPERATOR
 from tests.telemetry_reports import reading, report
-
-OTHER = GpuUuid("GPU-alpha-1")
 
 
 def latest(stored: Stored, uuid: GpuUuid = GPU) -> Latest:

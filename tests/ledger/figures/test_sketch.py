@@ -2,11 +2,12 @@
 
 import math
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ledger.figures.sketch import ERROR, LEAST, Sketch, bucket_of, merged, middle_of, sketch_of
+from ledger.figures.sketch import ERROR, LEAST, Sketch, bucket_of, merged, middle_of, sketch_of, sketch_of_array
 
 values = st.floats(min_value=0, max_value=1e9, allow_nan=False)
 lists = st.lists(values, max_size=40)
@@ -58,3 +59,17 @@ def test_no_value_has_no_percentile() -> None:
     assert Sketch().percentile(0.5) is None
     with pytest.raises(ValueError, match="0 to 1"):
         sketch_of([1.0]).percentile(95)
+
+
+def test_many_values_at_once_make_the_same_sketch() -> None:
+    found = [0.0, 1e-12, 1e-9, 0.5, 0.5, 1.0, 3.7e9, 4.5e10]
+    assert sketch_of_array(np.array(found)) == sketch_of(found)
+    assert sketch_of_array(np.array([])) == sketch_of([])
+
+
+@pytest.mark.parametrize("value", [-1e-12, -5.0, math.inf, math.nan])
+def test_a_value_that_is_none_is_refused_one_at_a_time_and_many_at_once(value: float) -> None:
+    with pytest.raises(ValueError, match="no finite value of 0 or more"):
+        sketch_of([1.0, value])
+    with pytest.raises(ValueError, match="no finite value of 0 or more"):
+        sketch_of_array(np.array([1.0, value]))

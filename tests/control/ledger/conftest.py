@@ -1,0 +1,31 @@
+"""A host whose telemetry is stored, and a job that runs on it."""
+
+from collections.abc import Iterator
+
+import pytest
+
+from control.core.unit_of_work import UnitOfWorkFactory
+from tests.control.conftest import SetClock
+from tests.control.ledger.figure_case import Lived
+from tests.control.telemetry.conftest import Stored, make_stored
+from tests.fleet_factory import make_fleet
+
+
+@pytest.fixture
+def stored(units: UnitOfWorkFactory, clock: SetClock) -> Iterator[Stored]:
+    found = make_stored(units, clock)
+    yield found
+    found.intake.close()
+
+
+@pytest.fixture
+def placed(stored: Stored) -> Lived:
+    """Let the factory's host run one job on one of its two GPUs, from its start on."""
+    fleet = make_fleet(stored.units, stored.node_id)
+    lived = Lived(stored.units, stored.clock, fleet)
+    fleet.beat()
+    job_id = fleet.submit(shape={"nodes": 1, "gpus_per_node": 1})
+    fleet.cycle()
+    (attempt,) = fleet.attempts(job_id)
+    assert attempt.attempt.placed_at == lived.begin
+    return lived
