@@ -182,6 +182,10 @@ def _gpu(value: str) -> bytes:
     )
 
 
+def _port(name: str) -> bytes:
+    return _bent(node={"port_throughput": [[name, 1.0, 2.0, None]]})
+
+
 BAD: dict[str, tuple[bytes, int]] = {
     "empty": (b"", 400),
     "not JSON": (b"{", 400),
@@ -210,6 +214,8 @@ BAD: dict[str, tuple[bytes, int]] = {
     "seq as text": (_bent(seq="1"), 422),
     "U+0000": (_bent(boot_id="a\x00b"), 422),
     "our separator": (_bent(boot_id="a\x1fb"), 422),
+    "our separator in a port": (_port("eth0\x1feth1"), 422),
+    "a port without a name": (_port(""), 422),
     "time after all": (_bent(at_ms=1 << 60), 422),
     "no kind of event": (_bent(events=[{**msgspec.to_builtins(xid("e", 1)), "kind": "a miracle"}]), 422),
     "long kind of event": (_bent(events=[{**msgspec.to_builtins(xid("e", 1)), "kind": "x" * 65}]), 422),
@@ -228,6 +234,12 @@ def test_a_bad_report_is_refused_with_a_problem_and_nothing_is_stored(api: Api, 
     assert answer.headers["content-type"] == "application/problem+json"
     assert answer.json()["request_id"] == answer.headers["x-request-id"]
     assert_nothing_stored(api)
+
+
+def test_what_is_wrong_with_a_port_is_named_so_that_an_agent_can_leave_ports_out(api: Api) -> None:
+    detail = post(api, _port("eth0\x1feth1")).json()["detail"]
+    assert "$.node.port_throughput" in detail
+    assert post(api, _port("eth0:1 é")).status_code == 200
 
 
 def test_ten_megabytes_are_too_many(api: Api) -> None:
