@@ -47,8 +47,8 @@ _LENGTH: Final = {FigureStep.HOUR: HOUR, FigureStep.DAY: DAY}
 class Question:
     """What is asked about a figure. ``since``, ``until``: None: the newest hours or days.
 
-    ``is_whole``: over the whole time alone. The figure store then gives one point, and reads faster; the ledger's
-    figures have their points all the same. ``has_percentiles``: sketches are read, too.
+    ``is_whole``: one sum over the whole time, which is faster; figures of the ledger still have their points.
+    ``has_percentiles``: also read the sketches.
     """
 
     name: str
@@ -115,18 +115,26 @@ def figures_in(unit: UnitOfWork, question: Question) -> Answer:
     if figure.source is Source.NOTHING:
         return Answer(figure, since, until, question.step, question.by, (), None)
     facts = Accounts(unit.session, figure) if figure.source is Source.LEDGER else Store(unit.session, figure)
-    extent = Extent(since, until, question.step, question.by, tenant_id)
-    extent = replace(extent, is_whole=question.is_whole, has_percentiles=question.has_percentiles)
+    extent = Extent(
+        since,
+        until,
+        question.step,
+        question.by,
+        tenant_id,
+        is_whole=question.is_whole,
+        has_percentiles=question.has_percentiles,
+    )
     num_left_out = 0
     if question.by is not By.NONE:
-        kept, num_groups = facts.groups(extent, _most_groups(extent))
+        kept, num_groups = facts.groups(extent, _most_groups(figure, extent))
         extent, num_left_out = replace(extent, groups=kept), num_groups - len(kept)
     series = sorted(_series(figure, facts.read(extent)), key=lambda one: (-_weight(one), one.group))
     return Answer(figure, since, until, question.step, question.by, series, _final_until(unit, figure), num_left_out)
 
 
-def _most_groups(extent: Extent) -> int:
-    num_points = (extent.until - extent.since) // _LENGTH[FigureStep(extent.step)]
+def _most_groups(figure: Figure, extent: Extent) -> int:
+    has_one = extent.is_whole and figure.source is not Source.LEDGER
+    num_points = 1 if has_one else (extent.until - extent.since) // _LENGTH[FigureStep(extent.step)]
     return min(MOST_GROUPS, MOST_POINTS_IN_ALL // num_points)
 
 

@@ -220,6 +220,8 @@ def test_no_answer_has_more_points_than_a_reader_can_use(lived: Lived, monkeypat
     monkeypatch.setattr(figures, "MOST_POINTS_IN_ALL", 4)
     found = lived.answer("job_success", by="tier", until=120)
     assert ([one.group for one in found.series], found.num_left_out) == (["burst", "standard"], 1)
+    whole = lived.answer("job_success", by="tier", is_whole=True)
+    assert (len(whole.series), whole.num_left_out) == (3, 0), "one point a group"
     assert sum(one.whole.sums["succeeded"].num for one in lived.answer("job_success", until=120).series) == 6
 
 
