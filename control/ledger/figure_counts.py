@@ -22,7 +22,7 @@ _LIVED: Final = "a.placed_at < :ends AND (a.ended_at IS NULL OR a.ended_at >= :b
 
 _MOST_S: Final = 1e7
 """A longer step or save is no time: programs report it, and one wrong value must not spoil the sums of all tenants."""
-_MOST_RATE: Final = 1e15
+MOST_RATE: Final = 1e15
 """No program has more tokens a second, or samples or reported steps at once."""
 
 _FILLED_IN: Final = {
@@ -35,7 +35,7 @@ _FILLED_IN: Final = {
     "least_value": repr(LEAST),
     "zero": str(ZERO),
     "most_s": repr(_MOST_S),
-    "most_rate": repr(_MOST_RATE),
+    "most_rate": repr(MOST_RATE),
 }
 
 

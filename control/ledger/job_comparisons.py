@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from decimal import Decimal
+from math import isfinite
 from typing import Final
 
 from sqlalchemy import func, select
@@ -184,4 +185,5 @@ def _steps(session: Session, job_id: JobId) -> tuple[float | None, float | None]
 
 
 def _rate(number: float | None, seconds: float | None) -> float | None:
-    return None if number is None or not seconds else number / seconds
+    found = None if number is None or not seconds else number / seconds
+    return found if found is not None and isfinite(found) else None

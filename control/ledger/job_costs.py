@@ -11,6 +11,7 @@ from sqlalchemy.orm import Session
 from control.core.unit_of_work import UnitOfWork, declare_action
 from control.core.visibility import may_see
 from control.ledger.charges import Charges, Scope, charges
+from control.ledger.figure_counts import MOST_RATE
 from control.ledger.rates import active_rates
 from ledger.bills import Line
 from muster.db.models import Attempt, Checkpoint, Gpu, Job, TrainingRank
@@ -129,8 +130,12 @@ def ranks_of_newest(session: Session, job_id: JobId) -> Sequence[TrainingRank]:
 
 
 def stated_by_all(ranks: Sequence[TrainingRank], name: str) -> float | None:
-    """Return the sum over the ranks of a figure of their pace; None unless each rank of the attempt states it."""
-    found = [float(rank.pace[name]) for rank in ranks if rank.pace is not None and rank.pace.get(name) is not None]
+    """Return the sum over the ranks of a figure of their pace; None unless each rank of the attempt states it.
+
+    A figure of more than ``MOST_RATE`` is not stated.
+    """
+    stated = [float(rank.pace[name]) for rank in ranks if rank.pace is not None and rank.pace.get(name) is not None]
+    found = [each for each in stated if each <= MOST_RATE]
     is_whole = bool(ranks) and len(found) == len(ranks) == (ranks[0].world_size or len(ranks))
     return sum(found) if is_whole else None
 

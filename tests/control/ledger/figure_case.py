@@ -135,7 +135,8 @@ class Lived:
         *,
         world_size: int = 1,
         losses: Sequence[float | None] = (),
-        epochs: float | None = None,
+        step: int | None = None,
+        **pace: float | None,
     ) -> None:
         history = {"stride": 1, "points": [[step, loss, None] for step, loss in enumerate(losses)]}
         with self.units.begin(OPERATOR, READ, quiet=True) as unit:
@@ -146,9 +147,10 @@ class Lived:
                     tenant_id=self._of(attempt_id)[1],
                     node_id=self.fleet.node_id,
                     world_size=world_size,
+                    step=step,
                     updated_at=self.begin,
                     history=history if losses else None,
-                    pace=None if epochs is None else {"epochs": epochs},
+                    pace={name: value for name, value in pace.items() if value is not None} or None,
                 )
             )
 

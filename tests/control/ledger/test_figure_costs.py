@@ -21,10 +21,18 @@ def lived(units: UnitOfWorkFactory, clock: SetClock) -> Lived:
     return Lived(units, clock, make_fleet(units))
 
 
-def ended_job(lived: Lived, epochs: float | None, gpu_hours: int, model: str = "H200") -> AttemptId:
+def ended_job(
+    lived: Lived,
+    epochs: float | None,
+    gpu_hours: int,
+    model: str = "H200",
+    *,
+    step: int | None = None,
+    tokens_per_step: float | None = None,
+) -> AttemptId:
     """Return the attempt of a job that ended in the hour, with that time in the ledger."""
     (attempt_id,) = lived.job("SUCCEEDED", (0, 50, "succeeded"), ended=50)
-    lived.rank(attempt_id, epochs=epochs)
+    lived.rank(attempt_id, step=step, epochs=epochs, tokens_per_step=tokens_per_step)
     job_id = lived._of(attempt_id)[0]  # the job that the case has just stored
     add(lived.units, lived.fleet, lived.begin, Account.PRODUCTIVE, gpu_hours * MS, job_id=job_id, model=model)
     return attempt_id
@@ -50,6 +58,15 @@ def test_epochs_cost_what_their_jobs_cost_and_unpriced_jobs_are_left_out(lived: 
     assert lived.value("cost_per_epoch") == pytest.approx(2 * 12 / 10)
     sketch = lived.answer("cost_per_epoch").series[0].whole.sums["money"].sketch
     assert (sketch.percentile(0), sketch.percentile(1)) == pytest.approx((12 / 8, 12 / 2), rel=ERROR * 1.001)
+
+
+def test_a_program_that_reports_absurd_numbers_takes_no_figure_from_others(lived: Lived) -> None:
+    set_cards(lived.units, card(lived.begin - timedelta(days=1), "3"))
+    add_hours(lived.units, lived.begin)
+    ended_job(lived, 2.0, 4)
+    ended_job(lived, 2.0, 4, step=(1 << 53) - 1, tokens_per_step=1e300)
+    counted(lived)
+    assert lived.nums("cost_per_epoch") == {"money": 2, "epochs": 2}
 
 
 def test_a_later_count_has_the_prices_that_were_set_since(lived: Lived) -> None:
