@@ -9,6 +9,7 @@ import pytest
 from sqlalchemy import select
 
 from control.jobs import jobs
+from control.ledger.figure_counts import MOST_RATE
 from control.ledger.job_comparisons import MOST_JOBS
 from muster.db.models import Attempt, AttemptHost, Gpu, TrainingRank, TrainingStep
 from muster.domain.ids import JobId
@@ -38,12 +39,12 @@ class Trained:
         self.clock = clock
         api.fleet.beat()
 
-    def price(self) -> None:
+    def price(self, an_hour: str = "3.6") -> None:
         with self.api.units.read() as session:
             models = sorted({gpu.model for gpu in session.query(Gpu)})
         begun = (self.clock.now - timedelta(days=1)).replace(minute=0, second=0, microsecond=0)
         cards = [
-            {"model": model, "tier": "on_demand", "begins_at": begun.isoformat(), "price_per_gpu_hour": "3.6"}
+            {"model": model, "tier": "on_demand", "begins_at": begun.isoformat(), "price_per_gpu_hour": an_hour}
             for model in models
         ]
         put(self.api, {"currency": "EUR", "cards": cards})
@@ -55,7 +56,7 @@ class Trained:
         assert self.api.fleet.attempts(job_id)
         return job_id
 
-    def trains(self, job_id: JobId, tokens_per_step: float | None) -> None:
+    def trains(self, job_id: JobId, tokens_per_step: float | None, *, last: int = STEPS, step_s: float = 1.0) -> None:
         """Report steps of a second each, which begin 10 s after the placement, and end the attempt 10 s after them."""
         with self.api.units.begin(OPERATOR, jobs.READ, quiet=True) as unit:
             attempt = unit.session.scalars(select(Attempt).where(Attempt.job_id == job_id)).one()
@@ -64,7 +65,7 @@ class Trained:
             began_at = attempt.placed_at + timedelta(seconds=10)
             unit.session.add_all(
                 TrainingStep(
-                    **whose, step=1 + number, job_id=job_id, step_s=1.0, at=began_at + timedelta(seconds=1 + number)
+                    **whose, step=1 + number, job_id=job_id, step_s=step_s, at=began_at + timedelta(seconds=1 + number)
                 )
                 for number in range(STEPS)
             )
@@ -74,7 +75,7 @@ class Trained:
                     rank=0,
                     node_id=part.node_id,
                     world_size=1,
-                    step=STEPS,
+                    step=last,
                     updated_at=unit.now,
                     pace={**PACE, "tokens_per_step": tokens_per_step},
                 )
@@ -127,12 +128,39 @@ def test_a_figure_that_is_missing_states_why(trained: Trained) -> None:
     trained.clock.advance(60)
     found = compared(trained.api, silent, queued)
     for item in found:
-        assert {name for name, value in item.items() if value is None} - {"currency"} == item["missing"].keys()
+        assert {name for name, value in item.items() if value is None} == item["missing"].keys()
     assert "no rate cards are set" in found[0]["missing"]["spent"]
     assert "no step" in found[0]["missing"]["step_p50_s"]
     assert found[1]["missing"]["goodput"] == "it has had no GPU yet"
     trained.price()
-    assert "tokens" in compared(trained.api, silent)[0]["missing"]["tokens_per_unit"]
+    priced = compared(trained.api, silent)[0]
+    assert "no step" in priced["missing"]["tokens_per_unit"]
+    assert priced.keys() - priced["missing"].keys() >= {"currency", "spent", "price_per_gpu_hour"}
+
+
+def test_tokens_of_a_job_that_costs_nothing_have_no_figure_by_money(trained: Trained) -> None:
+    trained.price("0")
+    (job_id, _) = two_jobs(trained)
+    (item,) = compared(trained.api, job_id)
+    of_nothing = {name for name, why in item["missing"].items() if why == "nothing was charged"}
+    assert of_nothing == {"tokens_per_unit", "tokens_per_unit_while_training"}
+    assert {name for name, value in item.items() if value is None} == item["missing"].keys()
+    assert Decimal(item["spent"]) == Decimal(item["per_million_tokens"]) == 0
+
+
+@pytest.mark.parametrize("tokens_per_step", [1e300, 1e15])
+def test_a_program_that_reports_absurd_numbers_stops_no_answer(trained: Trained, tokens_per_step: float) -> None:
+    trained.price("0.000001")
+    job_id = trained.placed("absurd")
+    trained.clock.advance(100)
+    trained.trains(job_id, tokens_per_step, last=(1 << 53) - 1, step_s=1e-300)
+    (item,) = compared(trained.api, job_id)
+    cost = get(trained.api, f"/v1/jobs/{job_id}/cost")
+    is_stated = tokens_per_step <= MOST_RATE
+    assert (item["tokens"] is not None, cost["tokens"] is not None) == (is_stated, is_stated)
+    assert item["tokens_per_s"] is None
+    assert ("too short for a rate" in item["missing"]["tokens_per_s"]) == is_stated
+    assert {name for name, value in item.items() if value is None} == item["missing"].keys()
 
 
 def test_another_tenants_job_is_no_job(trained: Trained) -> None:
