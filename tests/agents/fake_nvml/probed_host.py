@@ -47,7 +47,7 @@ class ProbedHost:
         return json.loads(self.process.stdout.readline())
 
     def check(self, *, after_s: float = 0.0) -> list[dict[str, Any]]:
-        """``after_s``: by so much the probe's clock is moved forward before."""
+        """Check the GPUs, ``after_s`` later by the probe's clock, which stands still otherwise."""
         answer: list[dict[str, Any]] = self.ask("check", pass_s=after_s)
         return answer
 
