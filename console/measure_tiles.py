@@ -94,7 +94,7 @@ def tile_of(found: Compared, name: str, link: str, nothing: str) -> Tile:
         _whole(found.before),
         link,
         figure.better,
-        figure.missing or nothing,
+        nothing,
         figure.target,
         figure.bound,
         figure.meaning,

@@ -10,7 +10,7 @@ from itertools import groupby
 from pathlib import Path
 from typing import Final
 
-from ledger.figures.definitions import Figure, Kind, Source
+from ledger.figures.definitions import Figure, Kind
 from ledger.figures.indicators import INDICATORS
 from tools.generated_page import write_or_check
 
@@ -54,9 +54,6 @@ def _rows(figure: Figure) -> Iterator[tuple[str, str]]:
     yield "target", figure.target
     yield "counted from", figure.counted_from
     yield "excluded", figure.excluded
-    if figure.source is Source.NOTHING:
-        yield "not computed", figure.missing
-        return
     above, below = _DIVIDES[figure.kind]
     yield "value", f"{above.format(_named(figure.top))}, by {below.format(_named(figure.bottom))}"
     yield "percentiles of", _named(figure.spread)

@@ -66,7 +66,6 @@ def _definition_view(figure: Figure) -> documents.FigureDefinition:
         "excluded": figure.excluded,
         "target": figure.target,
         "source": figure.source,
-        "missing": figure.missing or None,
         "parts": [{"name": name, "meaning": words} for name, words in figure.parts.items()],
         "top": list(figure.top),
         "bottom": list(figure.bottom),

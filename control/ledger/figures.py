@@ -112,8 +112,6 @@ def figures_in(unit: UnitOfWork, question: Question) -> Answer:
     figure = definition_of(question.name)
     since, until = _span(question, unit.now)
     tenant_id = only_tenant_of(unit.principal)
-    if figure.source is Source.NOTHING:
-        return Answer(figure, since, until, question.step, question.by, (), None)
     facts = Accounts(unit.session, figure) if figure.source is Source.LEDGER else Store(unit.session, figure)
     extent = Extent(
         since,

@@ -26,13 +26,12 @@ class Source(StrEnum):
     """What a figure is counted from.
 
     RECORDS: jobs, attempts, steps and checkpoints. GPUS: samples of GPUs and ports. LEDGER: accounts of GPU time, when
-    the figure is read. NOTHING: it is not computed.
+    the figure is read.
     """
 
     RECORDS = "records"
     GPUS = "gpus"
     LEDGER = "ledger"
-    NOTHING = "nothing"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,8 +42,7 @@ class Figure:
     which hour. ``counted_from``: what is read. ``excluded``: exclusions, and what is counted apart. ``parts``: name →
     words. ``top``, ``bottom``: parts that its kind divides. ``spread``: parts whose percentiles are its own; empty: it
     has none. ``target``: as text; empty: none is named. ``bound``: the value that meets it, in the figure's unit; None:
-    the target is no number. ``missing``: why it is not computed; empty: it is. ``facts_of``: the figure whose stored
-    facts it is made of; empty: its own.
+    the target is no number. ``facts_of``: the figure whose stored facts it is made of; empty: its own.
     """
 
     name: str
@@ -62,15 +60,12 @@ class Figure:
     spread: tuple[str, ...] = ()
     target: str = ""
     bound: float | None = None
-    missing: str = ""
     facts_of: str = ""
 
     def __post_init__(self) -> None:
         unknown = {*self.top, *self.bottom, *self.spread} - self.parts.keys()
         if unknown:
             raise ValueError(f"{self.name} has no parts {sorted(unknown)}")
-        if bool(self.missing) != (self.source is Source.NOTHING):
-            raise ValueError(f"{self.name} is computed from a source, or says why it is not")
 
     @property
     def stored_as(self) -> str:

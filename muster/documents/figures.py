@@ -35,9 +35,7 @@ class FigureDefinition(TypedDict):
     target: str
     """What to aim for; may be empty."""
     source: str
-    """records, gpus, ledger; nothing: it is not computed."""
-    missing: str | None
-    """Why it is not computed; null: it is."""
+    """records, gpus or ledger."""
     parts: list[FigurePart]
     """Its parts."""
     top: list[str]

@@ -96,9 +96,6 @@ def _parts(found: Document) -> Iterator[str | Table]:
     yield f"  {definition['meaning']}"
     if definition["excluded"]:
         yield f"  {definition['excluded']}"
-    if definition["missing"] is not None:
-        yield f"  Not computed: {definition['missing']}."
-        return
     yield f"  {moment_of(found['since'])} to {moment_of(found['until'])}"
     if not found["series"]:
         yield "  Nothing was counted in that time. An hour is first counted when it is 15 minutes old."

@@ -6,7 +6,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from ledger.figures.convergence import DIVERGED, FELL, ROSE, UNCLEAR, outcome_of
-from ledger.figures.definitions import Figure, Kind, Source, Sum, value_of
+from ledger.figures.definitions import Figure, Kind, Sum, value_of
 from ledger.figures.faults import FAULT_OF_CAUSE, Fault
 from ledger.figures.hours import COUNTED_AT, GPUS_COUNTED_AT, MANY_ATTEMPTS, is_due, is_last, times_for
 from ledger.figures.indicators import INDICATORS
@@ -24,16 +24,11 @@ def test_a_definition_is_whole(figure: Figure) -> None:
     assert figure.meaning.endswith(".")
     assert figure.counted_from
     assert figure.stored_as in INDICATORS
-    if figure.source is not Source.NOTHING:
-        assert figure.top
-        assert figure.bottom
+    assert figure.top
+    assert figure.bottom
 
 
-def test_a_figure_that_is_not_computed_has_a_reason() -> None:
-    assert {each.indicator for each in INDICATORS.values()} == {f"M{number}" for number in range(1, 16)}
-    assert not any(each.missing for each in INDICATORS.values())
-    with pytest.raises(ValueError, match="says why"):
-        replace(INDICATORS["waste"], source=Source.NOTHING)
+def test_a_figure_is_made_of_its_own_parts_alone() -> None:
     with pytest.raises(ValueError, match="no parts"):
         replace(INDICATORS["waste"], top=("nowhere",))
 
