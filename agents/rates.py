@@ -4,9 +4,9 @@ from dataclasses import dataclass
 from typing import Final
 
 MIN_WINDOW_S: Final = 0.9
-"""A shorter window says little: cards and drivers count in steps."""
+"""A shorter window gives no rate: cards and drivers count in steps."""
 MAX_WINDOW_S: Final = 330.0
-"""The longest interval of samples, with its jitter. A mean over more would be no rate of one sample."""
+"""The longest interval of samples, with its jitter. A mean over more is no rate of one sample."""
 LEEWAY: Final = 1.25
 """A rate above so many times the link's speed is no rate: the counter was set, or is of another card."""
 
@@ -19,23 +19,19 @@ class ByteRate:
     at_s: float = 0.0
     rate: float | None = None
 
-    def read(self, count: int | None, now_s: float) -> float | None:
+    def read(self, count: int, now_s: float, link_bytes_per_s: float | None) -> float | None:
         """Return bytes per second since the reading before; None where that is unknown.
 
-        It is unknown after the first reading, after a counter that fell (it was reset, or wrapped around), and where
-        the counter could not be read or was not read for long. Right after a reading its rate is returned again.
+        It is unknown after the first reading, after a counter that fell (it was reset, or wrapped around), after a
+        counter that was not read for long, and where the link could not carry it. ``link_bytes_per_s``: None where the
+        link's speed is unknown. Right after a reading its rate is returned again.
         """
-        before, window_s = self.count, now_s - self.at_s
-        grew = None if before is None or count is None or count < before else count - before
+        window_s = now_s - self.at_s
+        grew = None if self.count is None or count < self.count else count - self.count
         if grew is not None and window_s < MIN_WINDOW_S:
             return self.rate
         self.rate = None if grew is None or window_s > MAX_WINDOW_S else grew / window_s
+        if self.rate is not None and link_bytes_per_s is not None and self.rate > LEEWAY * link_bytes_per_s:
+            self.rate = None
         self.count, self.at_s = count, now_s
         return self.rate
-
-
-def within_link(rate: float | None, link_bytes_per_s: float | None) -> float | None:
-    """Return the rate; None where the link could not carry it. ``link_bytes_per_s`` None: it is not known."""
-    if rate is None or link_bytes_per_s is None or rate <= LEEWAY * link_bytes_per_s:
-        return rate
-    return None

@@ -5,35 +5,55 @@ within an interface's at some cards, and apart from it at others. So of several 
 byte counts twice, and at some cards the lesser part of mixed traffic is left out.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
-from functools import partial
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 
 from agents.host.condition import DEADLINE_S
 from agents.host.files import folders_in, read_integer
 from agents.host.ports import Port, Reader, is_rdma, ports_under
 from agents.probes.deadline import Callers, NoAnswerError
-from agents.rates import ByteRate, within_link
+from agents.rates import ByteRate
 from muster.wire.telemetry import BYTES_PER_GBIT, MAX_PORTS, PortThroughput
 
+SEARCH_INTERVAL_S: Final = 60.0
+"""How often cards and their counters are searched for: the search costs several times a reading of what it finds."""
 _COUNTERS: Final = (
-    (("counters/port_xmit_data", "counters/port_rcv_data"), 4),
-    (("hw_counters/tx_bytes", "hw_counters/rx_bytes"), 1),
-    (("statistics/tx_bytes", "statistics/rx_bytes"), 1),
+    ("counters/port_xmit_data", "counters/port_rcv_data", 4),
+    ("hw_counters/tx_bytes", "hw_counters/rx_bytes", 1),
+    ("statistics/tx_bytes", "statistics/rx_bytes", 1),
 )
 """Files of (sent, received) below a port or an interface, and the bytes of their unit."""
 _SATURATED: Final = (1 << 32) - 1
 """A counter of InfiniBand with 32 bits stays at its greatest value until it is reset."""
 
-Counts = dict[str, tuple[int, int]]
-"""File → bytes sent and received so far."""
+
+class _Counter(NamedTuple):
+    sent: Path
+    received: Path
+    unit_bytes: int
+
+
+Counts = dict[_Counter, tuple[int, int]]
+"""Bytes sent and received so far."""
+Rates = dict[_Counter, tuple[ByteRate, ByteRate]]
 
 
 @dataclass(slots=True)
-class _OfPort:
-    rates: dict[str, tuple[ByteRate, ByteRate]] = field(default_factory=dict)
+class _Device:
+    """A card or an interface. ``counters``: of each of its ports that was up since the search."""
+
+    ports: Reader
+    counters: dict[str, tuple[_Counter, ...]] = field(default_factory=dict)
+
+    def read(self) -> list[tuple[Port, Counts]]:
+        """Return its ports, except those that are down."""
+        up = [port for port in self.ports() if not port.is_down]
+        for port in up:
+            if port.name not in self.counters:
+                self.counters[port.name] = tuple(_counters_of(port))
+        return [(port, _counts(self.counters[port.name])) for port in up]
 
 
 class PortMeter:
@@ -42,7 +62,9 @@ class PortMeter:
     def __init__(self, sys: Path) -> None:
         self._sys = sys
         self._callers = Callers()
-        self._ports: dict[str, _OfPort] = {}
+        self._devices: dict[str, _Device] = {}
+        self._search_at_s = 0.0
+        self._rates: dict[str, Rates] = {}
 
     def read(self, now_s: float) -> tuple[PortThroughput, ...]:
         """Return the ports that are up and whose rates since the reading before are known.
@@ -50,48 +72,50 @@ class PortMeter:
         ``now_s``: by a clock that only grows. A card that does not answer delays only itself, and no longer than the
         deadline.
         """
-        found = dict(sorted(self._read_all().items())[:MAX_PORTS])
-        self._ports = {name: self._ports.get(name, _OfPort()) for name in found}  # one that comes up begins again
-        rates = (_throughput(port, counts, self._ports[name], now_s) for name, (port, counts) in found.items())
-        return tuple(one for one in rates if one is not None)
+        if now_s >= self._search_at_s:
+            self._search(now_s)
+        answers = self._callers.all_within(DEADLINE_S, {name: one.read for name, one in self._devices.items()})
+        known = [one for answer in answers.values() if not isinstance(answer, BaseException) for one in answer]
+        known = sorted(known, key=lambda one: one[0].name)[:MAX_PORTS]
+        # A port that comes up begins again, and so does each of its counters.
+        before, self._rates = self._rates, {}
+        for port, counts in known:
+            rates = before.get(port.name, {})
+            self._rates[port.name] = {each: rates.get(each, (ByteRate(), ByteRate())) for each in counts}
+        found = (_throughput(port, counts, self._rates[port.name], now_s) for port, counts in known)
+        return tuple(one for one in found if one is not None)
 
-    def _read_all(self) -> dict[str, tuple[Port, Counts]]:
+    def _search(self, now_s: float) -> None:
         try:
-            readers = self._callers.within(DEADLINE_S, "ports", lambda: ports_under(self._sys))
+            self._devices = self._callers.within(DEADLINE_S, "ports", lambda: _devices_under(self._sys))
         except (NoAnswerError, OSError):
-            return {}
-        jobs = {name: partial(_read_device, self._sys, name, reader) for name, reader in readers.items()}
-        answers = self._callers.all_within(DEADLINE_S, jobs)
-        return {
-            port.name: (port, counts)
-            for answer in answers.values()
-            if not isinstance(answer, BaseException)
-            for port, counts in answer
-        }
+            return  # those found before are read, and the next reading searches again
+        self._search_at_s = now_s + SEARCH_INTERVAL_S
 
 
-def _read_device(sys: Path, name: str, reader: Reader) -> list[tuple[Port, Counts]]:
-    """Return the ports of one device, except ports that are down and interfaces that an RDMA port stands for."""
-    interface = sys / "class" / "net" / name / "device"
-    if (interface / "physfn").exists():
-        return []
-    found = []
-    for port in reader():
-        if not is_rdma(port.name) and (interface / "infiniband").exists():
-            continue
-        if not port.is_down:
-            found.append((port, _counts(port)))
+def _devices_under(sys: Path) -> dict[str, _Device]:
+    """Return the devices, except virtual functions and interfaces of a card that has an RDMA port."""
+    found = {}
+    for name, reader in ports_under(sys).items():
+        card = sys / "class" / "net" / name / "device"
+        if not (card / "physfn").exists() and not (card / "infiniband").exists():
+            found[name] = _Device(reader)
     return found
 
 
-def _counts(port: Port) -> Counts:
-    folders = [port.folder, *(_interfaces_of(port) if is_rdma(port.name) else ())]
+def _counters_of(port: Port) -> Iterator[_Counter]:
+    for folder in (port.folder, *(_interfaces_of(port) if is_rdma(port.name) else ())):
+        for sent, received, unit_bytes in _COUNTERS:
+            if (folder / sent).exists():
+                yield _Counter(folder / sent, folder / received, unit_bytes)
+
+
+def _counts(counters: Iterable[_Counter]) -> Counts:
     found: Counts = {}
-    for folder in folders:
-        for files, unit_bytes in _COUNTERS:
-            sent, received = (read_integer(folder / file) for file in files)
-            if sent is not None and received is not None and _SATURATED not in (sent, received):
-                found[f"{folder}/{files[0]}"] = sent * unit_bytes, received * unit_bytes
+    for each in counters:
+        sent, received = read_integer(each.sent), read_integer(each.received)
+        if sent is not None and received is not None and _SATURATED not in (sent, received):
+            found[each] = sent * each.unit_bytes, received * each.unit_bytes
     return found
 
 
@@ -104,19 +128,17 @@ def _interfaces_of(port: Port) -> Iterator[Path]:
             yield interface
 
 
-def _throughput(port: Port, counts: Counts, known: _OfPort, now_s: float) -> PortThroughput | None:
+def _throughput(port: Port, counts: Counts, rates: Rates, now_s: float) -> PortThroughput | None:
     link_gbps = port.state.get("rate_gbps")
     link_bytes_per_s = None if link_gbps is None else link_gbps * BYTES_PER_GBIT
-    known.rates = {file: known.rates.get(file, (ByteRate(), ByteRate())) for file in counts}
-    greatest: list[float | None] = [None, None]
-    for file, both in counts.items():
-        for place, (rate, count) in enumerate(zip(known.rates[file], both, strict=True)):
-            now = within_link(rate.read(count, now_s), link_bytes_per_s)
-            before = greatest[place]
-            greatest[place] = now if before is None or (now is not None and now > before) else before
-    sent, received = greatest
+    sent = _greatest(rates[each][0].read(count, now_s, link_bytes_per_s) for each, (count, _) in counts.items())
+    received = _greatest(rates[each][1].read(count, now_s, link_bytes_per_s) for each, (_, count) in counts.items())
     if sent is None or received is None:
         return None
     return PortThroughput(
         port=port.name, sent_bytes_per_s=round(sent), received_bytes_per_s=round(received), link_gbps=link_gbps
     )
+
+
+def _greatest(rates: Iterable[float | None]) -> float | None:
+    return max((rate for rate in rates if rate is not None), default=None)

@@ -10,7 +10,7 @@ from typing import Any, Final
 from agents.probes.nvml_fields import NVLINK_BYTES, NVLINK_DATA_KIB, exact_number_of, read_fields
 from agents.probes.nvml_library import INVALID_ARGUMENT, NOT_SUPPORTED, UNSUPPORTED_CODES
 from agents.probes.nvml_sheet import Sheet
-from agents.rates import ByteRate, within_link
+from agents.rates import ByteRate
 
 SENT: Final = "nvlink_sent_bytes_per_s"
 RECEIVED: Final = "nvlink_received_bytes_per_s"
@@ -42,7 +42,7 @@ def _rates(
     """Return the rates of both directions. Raises NVMLError NOT_SUPPORTED where the driver counts no bytes."""
     counts = _counts(nvml, handle, links, memory)
     memory.rates = {key: memory.rates.get(key, ByteRate()) for key in counts}  # a link that comes up begins again
-    found = {key: within_link(memory.rates[key].read(n, now_s), _LINK_BYTES_PER_S) for key, n in counts.items()}
+    found = {key: memory.rates[key].read(count, now_s, _LINK_BYTES_PER_S) for key, count in counts.items()}
     return _sum(found, SENT), _sum(found, RECEIVED)
 
 
