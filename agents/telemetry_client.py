@@ -3,7 +3,7 @@
 import gzip
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from pathlib import Path
@@ -27,10 +27,6 @@ MAX_RETRY_AFTER_S: Final = 600.0
 KEEP_ALIVE_S: Final = 50.0
 """More than a few intervals, so that no report needs a handshake; less than the server's own 60 s."""
 
-NEWER_FIELDS: Final = (("port_throughput",), ("is_late", "latency_ms", "ages_s"), ("from_dcgm",))
-"""Fields that a server of an earlier release refuses, the newest first. A server that refuses one of a group
-knows no newer group."""
-_WITHOUT_PORTS: Final = 1
 PLAIN_FOR_S: Final = 3_600.0
 _UPGRADE: Final = "Upgrade the control plane before its hosts."
 _log = structlog.get_logger(__name__)
@@ -38,6 +34,28 @@ _REPEATABLE: Final = frozenset({408, 425, 429})
 _ABOUT_THE_CREDENTIAL: Final = frozenset({401, 403})
 _ABOUT_THE_SERVER: Final = frozenset({404, 405, 407, 426})
 """Statuses that show no fault of the report: the path or the protocol is not served here (yet)."""
+
+
+@dataclass(frozen=True, slots=True)
+class FieldGroup:
+    """Fields that one release added: name → the value with which the field is omitted."""
+
+    of_report: Mapping[str, object] = field(default_factory=dict)
+    of_node: Mapping[str, object] = field(default_factory=dict)
+    of_gpu: Mapping[str, object] = field(default_factory=dict)
+
+    @property
+    def names(self) -> list[str]:
+        return sorted({*self.of_report, *self.of_node, *self.of_gpu})
+
+
+NEWER_FIELDS: Final = (
+    FieldGroup(of_node={"port_throughput": UNSET}),
+    FieldGroup(of_report={"ages_s": UNSET}, of_gpu={"is_late": False, "latency_ms": None, "ages_s": {}}),
+    FieldGroup(of_gpu={"from_dcgm": ()}),
+)
+"""Fields that a server of an earlier release refuses, the newest first. A server that refuses one of a group
+knows no newer group."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,8 +133,7 @@ class TelemetryClient:
             outcome = self._sent(self._plain(content))
         while (refused := _refused_in(outcome, content, self._num_left_out)) is not None:
             self._num_left_out, self._plain_until_s = refused + 1, now_s + PLAIN_FOR_S
-            names = ", ".join(NEWER_FIELDS[refused])
-            _log.warning("server_is_older", passed_over=names, suggestion=_UPGRADE)
+            _log.warning("server_is_older", passed_over=", ".join(NEWER_FIELDS[refused].names), suggestion=_UPGRADE)
             outcome = self._sent(self._plain(content))
         return outcome
 
@@ -157,25 +174,21 @@ def _refused_in(outcome: Outcome, content: bytes, num_left_out: int) -> int | No
     if not isinstance(outcome, Refused):
         return None
     for number in range(num_left_out, len(NEWER_FIELDS)):
-        if any(name in outcome.reason and name.encode() in content for name in NEWER_FIELDS[number]):
+        if any(name in outcome.reason and name.encode() in content for name in NEWER_FIELDS[number].names):
             return number
     return None
 
 
 def without_newer_fields(content: bytes, num_left_out: int) -> bytes:
     """Return a report without so many groups of newer fields: its readings stay, DCGM's as if they were NVML's."""
-    left_out = [name for names in NEWER_FIELDS[:num_left_out] for name in names]
-    if not any(name.encode() in content for name in left_out):
+    left_out = NEWER_FIELDS[:num_left_out]
+    if not any(name.encode() in content for group in left_out for name in group.names):
         return content
     report = msgspec.json.decode(content, type=Report)
-    if report.node is not None:
-        report = msgspec.structs.replace(report, node=msgspec.structs.replace(report.node, port_throughput=UNSET))
-    if num_left_out > _WITHOUT_PORTS:
-        gpus = tuple(msgspec.structs.replace(gpu, is_late=False, latency_ms=None, ages_s={}) for gpu in report.gpus)
-        report = msgspec.structs.replace(report, gpus=gpus, ages_s=UNSET)
-    if num_left_out == len(NEWER_FIELDS):
-        gpus = tuple(msgspec.structs.replace(gpu, from_dcgm=()) for gpu in report.gpus)
-        report = msgspec.structs.replace(report, gpus=gpus)
+    for group in left_out:
+        node = None if report.node is None else msgspec.structs.replace(report.node, **group.of_node)
+        gpus = tuple(msgspec.structs.replace(gpu, **group.of_gpu) for gpu in report.gpus)
+        report = msgspec.structs.replace(report, node=node, gpus=gpus, **group.of_report)
     return msgspec.json.encode(report)
 
 
