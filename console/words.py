@@ -9,7 +9,7 @@ from typing import Any, Final
 from markupsafe import Markup, escape
 
 from console.icons import icon
-from muster.domain.byte_rates import rate_text
+from muster.sizes import BYTES_PER_GB, rate_in_words
 
 TONES: Final[Mapping[str, tuple[str, str]]] = {
     # standings of a GPU
@@ -147,7 +147,7 @@ def charted(unit: str, points: Sequence[float | None]) -> tuple[str, list[float 
     """Return the unit in which a metric is drawn, and its values in it: bytes per second are too many digits."""
     if unit != "bytes/s":
         return unit, list(points)
-    return "GB/s", [None if value is None else value / _BYTES_PER_GB for value in points]
+    return "GB/s", [None if value is None else value / BYTES_PER_GB for value in points]
 
 
 def number(value: float | None, digits: int = 0) -> str:
@@ -162,7 +162,6 @@ def money(amount: Decimal | str | None) -> str:
     return f"{whole}.{rest[:2]}{rest[2:].rstrip('0')}" if rest else whole
 
 
-_BYTES_PER_GB: Final = 1e9
 _ATTRIBUTE_UNITS: Final[Mapping[str, str]] = {"_mb_per_s": "MB/s", "_mhz": "MHz", "_w": "W", "_width": "lanes"}
 _ATTRIBUTES: Final[Mapping[str, str]] = {
     "board_part_number": "Board part",
@@ -251,7 +250,7 @@ TEMPLATE_FILTERS: Final[Mapping[str, Callable[..., Any]]] = {
     "clock": clock,
     "countdown": countdown,
     "span": span,
-    "rate": rate_text,
+    "rate": rate_in_words,
     "size": size,
     "number": number,
     "money": money,

@@ -28,13 +28,13 @@ from control.health.burn_ins.comparing import ComparedBurnIn, compare
 from control.health.gpu_details import GpuDetail, detail_of
 from control.telemetry.history import History, Series, history_of
 from control.telemetry.latest import Latest, latest_of
-from muster.domain.byte_rates import rate_text
 from muster.domain.errors import NotFoundError, ValidationFailedError
 from muster.domain.evidence.repairs import RepairAction
 from muster.domain.gpu.metrics import NOT_ON_ALL
 from muster.domain.ids import GpuUuid, NodeId
 from muster.domain.principals import Permission
 from muster.domain.states import Standing
+from muster.sizes import rate_in_words
 
 router = APIRouter()
 A_PAGE: Final = 100
@@ -188,7 +188,7 @@ def _readings(latest: Latest | None) -> list[tuple[str, str]]:
 
 def _with_unit(name: str, value: float | None) -> str:
     if name.endswith("_bytes_per_s"):
-        return rate_text(value)
+        return rate_in_words(value)
     units: Mapping[str, str] = {"_c": "°C", "_w": "W", "_percent": "%", "_mhz": "MHz", "_mib": "MiB"}
     unit = next((unit for ending, unit in units.items() if name.endswith(ending)), "")
     return "unsupported" if value is None else f"{value:,.0f} {unit}".rstrip()

@@ -20,10 +20,10 @@ from control.telemetry.codec import PORT_VALUES, Floats
 from control.telemetry.hours import NodeHour
 from muster.domain.gpu.metrics import INDEX
 from muster.domain.ids import NodeId
+from muster.sizes import BYTES_PER_GB
 
 _METRICS: Final = ("utilisation_percent", "nvlink_sent_bytes_per_s", "nvlink_received_bytes_per_s")
 WIDTH: Final = len(_METRICS)
-_BYTES_PER_GB: Final = 1e9
 _SENT, _RECEIVED, _LINK = (PORT_VALUES.index(f"{name}_bytes_per_s") for name in ("sent", "received", "link"))
 
 Times = npt.NDArray[np.bool_]
@@ -78,7 +78,7 @@ def add_host(tally: Tally, node_id: NodeId, samples: NodeHour, uses: Uses) -> No
 
 def _add_gpu(tally: Tally, seconds: npt.NDArray[np.int64], values: Floats, uses: Sequence[Use], free: Group) -> None:
     utilisation, *rates = values.astype(np.float64).T
-    sent, received = (rate / _BYTES_PER_GB for rate in rates)
+    sent, received = (rate / BYTES_PER_GB for rate in rates)
     is_free = np.ones(len(seconds), dtype=np.bool_)
     for use in uses:
         is_within = use.covers(seconds)
@@ -97,7 +97,7 @@ def _add_gpu(tally: Tally, seconds: npt.NDArray[np.int64], values: Floats, uses:
 
 def _add_ports(tally: Tally, samples: NodeHour, by_gpu: Mapping[str, list[Use]], free: Group) -> None:
     ports = samples.port_values.astype(np.float64)
-    sent, received = (_over_ports(ports[:, :, place]) / _BYTES_PER_GB for place in (_SENT, _RECEIVED))
+    sent, received = (_over_ports(ports[:, :, place]) / BYTES_PER_GB for place in (_SENT, _RECEIVED))
     # What a card counts in steps may exceed its link for one sample.
     shares = np.minimum(np.fmax(ports[:, :, _SENT], ports[:, :, _RECEIVED]) / ports[:, :, _LINK], 1.0)
     for part, group, times in _by_attempt(samples.seconds, by_gpu, free):

@@ -21,7 +21,7 @@ from muster.cli.framework.progress import progress
 from muster.cli.framework.tables import Column, Document
 from muster.cli.gpu.gpu_texts import needs_lines, standing_words
 from muster.cli.node.node_export import export
-from muster.domain.byte_rates import rate_text
+from muster.sizes import rate_in_words
 
 if TYPE_CHECKING:
     from muster.client.fleet import NodeConditions
@@ -63,8 +63,8 @@ NODE_GPU_COLUMNS: Final = (
 )
 PORT_COLUMNS: Final = (
     Column("PORT", lambda item: item["name"]),
-    Column("SENT", lambda item: rate_text(item["sent_bytes_per_s"])),
-    Column("RECEIVED", lambda item: rate_text(item["received_bytes_per_s"])),
+    Column("SENT", lambda item: rate_in_words(item["sent_bytes_per_s"])),
+    Column("RECEIVED", lambda item: rate_in_words(item["received_bytes_per_s"])),
     Column("LINK", lambda item: "" if item["link_gbps"] is None else f"{item['link_gbps']:g} Gb/s"),
     Column("SATURATION", lambda item: "" if item["saturation"] is None else f"{item['saturation']:.0%}"),
 )
