@@ -6,7 +6,7 @@ BYTES_PER_GB: Final = 1e9
 _SIZES: Final = ("B", "kB", "MB", "GB", "TB")
 _RATES: Final = ("B/s", "kB/s", "MB/s", "GB/s")
 _NEXT_UNIT_FROM: Final = 999.5
-"""Three digits of it are those of a thousand."""
+"""With three digits it is a thousand."""
 
 
 def size_in_words(num_bytes: int | None) -> str:

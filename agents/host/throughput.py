@@ -48,7 +48,7 @@ class _Device:
     counters: dict[str, tuple[_Counter, ...]] = field(default_factory=dict)
 
     def read(self) -> list[tuple[Port, Counts]]:
-        """Return its ports, except those that are down."""
+        """Return its ports, except ports that are down."""
         up = [port for port in self.ports() if not port.is_down]
         for port in up:
             if port.name not in self.counters:
@@ -89,7 +89,7 @@ class PortMeter:
         try:
             self._devices = self._callers.within(DEADLINE_S, "ports", lambda: _devices_under(self._sys))
         except (NoAnswerError, OSError):
-            return  # those found before are read, and the next reading searches again
+            return  # devices found before are read, and the next reading searches again
         self._search_at_s = now_s + SEARCH_INTERVAL_S
 
 

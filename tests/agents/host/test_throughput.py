@@ -121,7 +121,7 @@ def test_a_card_that_is_plugged_in_is_found_within_a_minute(tree: HostTree) -> N
     bytes_of(tree, 9_100, 0)
     assert meter.after() == {"eth0": (10, 0, 100)}
     shutil.rmtree(tree.root / "sys/class/net/eth0")
-    assert meter.after() == {}, "it is gone at once"
+    assert meter.after() == {}, "a removal shows at once"
 
 
 def test_a_virtual_interface_or_function_is_no_port_and_a_saturated_counter_no_rate(tree: HostTree) -> None:
