@@ -1,21 +1,20 @@
-"""A host whose telemetry is stored, and a job that runs on it."""
-
-from collections.abc import Iterator
+"""Fleets that run a job: an hour by the clock, and a host whose telemetry is stored."""
 
 import pytest
 
 from control.core.unit_of_work import UnitOfWorkFactory
 from tests.control.conftest import SetClock
 from tests.control.ledger.figure_case import Lived
-from tests.control.telemetry.conftest import Stored, make_stored
+from tests.control.ledger.played_hour import PlayedHour
+from tests.control.telemetry.conftest import Stored, stored
 from tests.fleet_factory import make_fleet
+
+__all__ = ["stored"]
 
 
 @pytest.fixture
-def stored(units: UnitOfWorkFactory, clock: SetClock) -> Iterator[Stored]:
-    found = make_stored(units, clock)
-    yield found
-    found.intake.close()
+def played(units: UnitOfWorkFactory, clock: SetClock) -> PlayedHour:
+    return PlayedHour(units, clock)
 
 
 @pytest.fixture

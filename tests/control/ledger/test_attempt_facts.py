@@ -4,15 +4,8 @@ from typing import Any
 
 import pytest
 
-from control.core.unit_of_work import UnitOfWorkFactory
 from muster.domain.times import to_ms
-from tests.control.conftest import SetClock
 from tests.control.ledger.played_hour import PlayedHour
-
-
-@pytest.fixture
-def played(units: UnitOfWorkFactory, clock: SetClock) -> PlayedHour:
-    return PlayedHour(units, clock)
 
 
 def resumed(played: PlayedHour, **more: Any) -> None:

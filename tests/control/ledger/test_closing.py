@@ -7,7 +7,6 @@ import pytest
 from sqlalchemy import select
 
 from control.core.late_reports import note_late
-from control.core.unit_of_work import UnitOfWorkFactory
 from control.ledger import closing
 from control.ledger.closing import keep_ledger_once
 from control.ledger.marks import joined_gaps
@@ -17,7 +16,6 @@ from muster.db.models import Node, TrainingStep
 from muster.domain.policy.document import Policy, RetentionPolicy
 from muster.domain.times import to_ms
 from muster.failpoints import FailpointError, arming
-from tests.control.conftest import SetClock
 from tests.control.ledger.played_hour import FOUR, HOUR_MS, PlayedHour
 from tests.fleet_factory import OPERATOR
 from tests.lock_waits import wait_for_a_lock
@@ -27,11 +25,6 @@ POINTS = (
     *(f"{action}.{place}_commit" for action in (closing.TAKE, closing.STORE) for place in ("before", "after")),
     *(closing.REMOVED, closing.ADDED, closing.SUMMED),
 )
-
-
-@pytest.fixture
-def played(units: UnitOfWorkFactory, clock: SetClock) -> PlayedHour:
-    return PlayedHour(units, clock)
 
 
 def trained_an_hour(played: PlayedHour) -> None:

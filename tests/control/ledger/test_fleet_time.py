@@ -15,18 +15,12 @@ from ledger.measures import figures, places_of
 from muster.db.models import Gpu, GpuStandingChange, LedgerHour, NodeContactChange
 from muster.domain.errors import ForbiddenError
 from muster.domain.states import Contact, Standing
-from tests.control.conftest import SetClock
 from tests.control.ledger.figure_case import member_of
 from tests.control.ledger.played_hour import FOUR, PlayedHour
 from tests.fleet_factory import OPERATOR
 
 HOUR = timedelta(hours=1)
 DAY = Span(FOUR - 20 * HOUR, FOUR + 4 * HOUR)
-
-
-@pytest.fixture
-def played(units: UnitOfWorkFactory, clock: SetClock) -> PlayedHour:
-    return PlayedHour(units, clock)
 
 
 def time_of(units: UnitOfWorkFactory, span: Span = DAY) -> FleetTime:

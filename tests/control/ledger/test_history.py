@@ -2,24 +2,16 @@
 
 from datetime import timedelta
 
-import pytest
 from sqlalchemy import select
 
-from control.core.unit_of_work import UnitOfWorkFactory
 from control.fleet import inventory
 from control.system import restores
 from muster.db.models import JobWaitChange, Node, NodeContactChange
 from muster.domain.states import Contact
 from muster.domain.times import to_ms
-from tests.control.conftest import SetClock
 from tests.control.ledger.played_hour import FOUR, PlayedHour
 from tests.fleet_factory import OPERATOR, enrol_host
 from tests.played_host import PlayedHost
-
-
-@pytest.fixture
-def played(units: UnitOfWorkFactory, clock: SetClock) -> PlayedHour:
-    return PlayedHour(units, clock)
 
 
 def test_free_time_counts_by_the_binding_reason_while_a_job_waits(played: PlayedHour) -> None:

@@ -1,23 +1,14 @@
 """Free time on hold counts by the kind of the hold."""
 
-import pytest
-
-from control.core.unit_of_work import UnitOfWorkFactory
 from control.health.evacuation import evacuate_once
 from control.health.judge import SIGNALS, judge_once
 from muster.db.models import Attempt
 from muster.domain.principals import system_principal
 from muster.domain.states import Cause
-from tests.control.conftest import SetClock
 from tests.control.ledger.played_hour import PlayedHour
 from tests.stored_signals import add_signal
 
 JUDGE = system_principal("judge")
-
-
-@pytest.fixture
-def played(units: UnitOfWorkFactory, clock: SetClock) -> PlayedHour:
-    return PlayedHour(units, clock)
 
 
 def test_gpus_that_an_interrupted_job_keeps_are_a_resume_hold(played: PlayedHour) -> None:

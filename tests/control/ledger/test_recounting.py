@@ -34,11 +34,6 @@ TAKEN = """
 """
 
 
-@pytest.fixture
-def played(units: UnitOfWorkFactory, clock: SetClock) -> PlayedHour:
-    return PlayedHour(units, clock)
-
-
 def recounted(played: PlayedHour, span: Span = HOUR_FOUR, **how: object) -> Recount:
     with played.units.begin(OPERATOR, read.READ, dry_run=True, is_one_snapshot=True) as unit:
         return recount(unit, span, **how)  # type: ignore[arg-type]  # as each test names it

@@ -1,22 +1,13 @@
 """Free GPUs that the scheduler keeps as spares are in an account of their own, for as long as they are kept."""
 
-import pytest
-
-from control.core.unit_of_work import UnitOfWorkFactory
 from control.policy.policies import ACTIVATE, store_policy
 from muster.domain.policy.document import Policy
 from muster.domain.policy.recovery import RecoveryPolicy, SparePolicy
-from tests.control.conftest import SetClock
 from tests.control.ledger.played_hour import PlayedHour
 from tests.fleet_factory import OPERATOR, enrol_host
 from tests.played_host import PlayedHost
 
 KEPT = SparePolicy(confidence=0.99, replacement_h=8_760)
-
-
-@pytest.fixture
-def played(units: UnitOfWorkFactory, clock: SetClock) -> PlayedHour:
-    return PlayedHour(units, clock)
 
 
 def set_spares(played: PlayedHour, spares: SparePolicy) -> None:
