@@ -1,4 +1,4 @@
-"""Facts that are counted here, and not in SQL: summed by part and group, then rows of the figure store."""
+"""Sums of facts that are counted in Python rather than in SQL, and their rows in the figure store."""
 
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from ledger.figures.sketch import Sketch, merged, sketch_of, sketch_of_array
+from ledger.figures.sketch import Sketch, merged, sketch_of
 from muster.domain.ids import TenantId
 
 
@@ -21,6 +21,8 @@ class Group(NamedTuple):
 
 @dataclass(slots=True)
 class Part:
+    """Observations of a group. ``values``: not yet in ``sketch``."""
+
     num: int = 0
     total: float = 0.0
     values: list[float] = field(default_factory=list)
@@ -42,20 +44,23 @@ class Tally:
         num: int = 1,
         total: float | None = None,
         value: float | None = None,
-    ) -> None:
-        """Add ``num`` observations. ``total``: their sum; None: one for each. ``value``: one for the sketch."""
+    ) -> Part:
+        """Add ``num`` observations to a part, and return it.
+
+        ``total``: their sum; None: one for each. ``value``: one for the sketch.
+        """
         known = self.parts.setdefault((figure, part, group), Part())
         known.num += num
         known.total += num if total is None else total
         if value is not None:
             known.values.append(value)
+        return known
 
     def spread(self, figure: str, part: str, group: Group, values: npt.NDArray[np.float64]) -> None:
         """Add an observation for each value of 0 or more, and all of them to the sketch. Raises ``ValueError``."""
         if len(values):
-            sketch = sketch_of_array(values)
-            self.add(figure, part, group, num=len(values), total=float(values.sum()))
-            known = self.parts[figure, part, group]
+            sketch = sketch_of(values)
+            known = self.add(figure, part, group, num=len(values), total=float(values.sum()))
             known.sketch = merged((known.sketch, sketch))
 
 

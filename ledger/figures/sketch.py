@@ -11,7 +11,7 @@ adding the counts of equal buckets, so the order of merging does not matter, and
 """
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -54,40 +54,24 @@ class Sketch:
         raise AssertionError("a rank is below the number of values")
 
 
-def bucket_of(value: float) -> int:
-    """Return the bucket of a value of 0 or more. Raises ``ValueError``."""
-    if not (0 <= value < math.inf):
-        raise ValueError(f"{value} is no finite value of 0 or more")
-    return ZERO if value < LEAST else math.ceil(math.log(value) / LOG_GAMMA)
-
-
 def middle_of(bucket: int) -> float:
     """Return the value that stands for all of the bucket."""
     return 0.0 if bucket == ZERO else math.exp(bucket * LOG_GAMMA) * 2 / (GAMMA + 1)
 
 
-def sketch_of(values: Iterable[float]) -> Sketch:
+def sketch_of(values: Sequence[float] | npt.NDArray[np.float64]) -> Sketch:
     """Return the sketch of values of 0 or more. Raises ``ValueError``."""
-    counts: dict[int, int] = {}
-    least, most = math.inf, -math.inf
-    for value in values:
-        bucket = bucket_of(value)
-        counts[bucket] = counts.get(bucket, 0) + 1
-        least, most = min(least, value), max(most, value)
-    return _of(counts, least, most)
-
-
-def sketch_of_array(values: npt.NDArray[np.float64]) -> Sketch:
-    """Return what ``sketch_of`` does, for many values at once. Raises ``ValueError``."""
-    is_value = (values >= 0) & (values < math.inf)
+    found = np.asarray(values, dtype=np.float64)
+    is_value = (found >= 0) & (found < math.inf)
     if not is_value.all():
-        raise ValueError(f"{values[~is_value][0]} is no finite value of 0 or more")
-    if not len(values):
+        raise ValueError(f"{found[~is_value][0]} is no finite value of 0 or more")
+    if not len(found):
         return Sketch()
-    is_zero = values < LEAST
-    above = np.ceil(np.log(values[~is_zero]) / LOG_GAMMA).astype(np.int64)
-    buckets, counts = np.unique(np.concatenate([np.full(is_zero.sum(), ZERO), above]), return_counts=True)
-    return Sketch(tuple(buckets.tolist()), tuple(counts.tolist()), float(values.min()), float(values.max()))
+    buckets = np.full(len(found), ZERO)
+    is_above = found >= LEAST
+    buckets[is_above] = np.ceil(np.log(found[is_above]) / LOG_GAMMA)
+    each, counts = np.unique(buckets, return_counts=True)
+    return Sketch(tuple(each.tolist()), tuple(counts.tolist()), float(found.min()), float(found.max()))
 
 
 def merged(sketches: Iterable[Sketch]) -> Sketch:
@@ -98,9 +82,5 @@ def merged(sketches: Iterable[Sketch]) -> Sketch:
         for bucket, count in zip(one.buckets, one.counts, strict=True):
             counts[bucket] = counts.get(bucket, 0) + count
         least, most = min(least, one.least), max(most, one.most)
-    return _of(counts, least, most)
-
-
-def _of(counts: Mapping[int, int], least: float, most: float) -> Sketch:
     buckets = tuple(sorted(counts))
     return Sketch(buckets, tuple(counts[bucket] for bucket in buckets), least, most)
