@@ -1,20 +1,20 @@
 """Bytes per second through the host's ports, from counters in sysfs: each port once, whatever it is counted by.
 
 The interfaces of a card that has an RDMA port belong to that port. IPoIB is within the port's own counters; RoCE is
-within an interface's at some cards, and apart from it at others. So of several counters the greatest rate counts: no
-byte counts twice, and at some cards the lesser part of mixed traffic is left out.
+within an interface's on some cards, and apart from them on others. So the greatest rate of a port's counters is taken:
+no byte counts twice, and of mixed traffic some cards report the greater part alone.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import Final, Literal, NamedTuple
 
 from agents.host.condition import DEADLINE_S
 from agents.host.files import folders_in, read_integer
 from agents.host.ports import Port, Reader, is_rdma, ports_under
 from agents.probes.deadline import Callers, NoAnswerError
-from agents.rates import ByteRate
+from agents.rates import ByteRates
 from muster.wire.telemetry import BYTES_PER_GBIT, MAX_PORTS, PortThroughput
 
 SEARCH_INTERVAL_S: Final = 60.0
@@ -35,9 +35,10 @@ class _Counter(NamedTuple):
     unit_bytes: int
 
 
-Counts = dict[_Counter, tuple[int, int]]
-"""Bytes sent and received so far."""
-Rates = dict[_Counter, tuple[ByteRate, ByteRate]]
+Direction = Literal["sent", "received"]
+Counts = dict[tuple[Direction, _Counter], int]
+"""Bytes so far."""
+Rates = ByteRates[tuple[Direction, _Counter]]
 
 
 @dataclass(slots=True)
@@ -77,11 +78,7 @@ class PortMeter:
         answers = self._callers.all_within(DEADLINE_S, {name: one.read for name, one in self._devices.items()})
         known = [one for answer in answers.values() if not isinstance(answer, BaseException) for one in answer]
         known = sorted(known, key=lambda one: one[0].name)[:MAX_PORTS]
-        # A port that comes up begins again, and so does each of its counters.
-        before, self._rates = self._rates, {}
-        for port, counts in known:
-            rates = before.get(port.name, {})
-            self._rates[port.name] = {each: rates.get(each, (ByteRate(), ByteRate())) for each in counts}
+        self._rates = {port.name: self._rates.get(port.name, Rates()) for port, _ in known}  # a new port begins again
         found = (_throughput(port, counts, self._rates[port.name], now_s) for port, counts in known)
         return tuple(one for one in found if one is not None)
 
@@ -115,7 +112,8 @@ def _counts(counters: Iterable[_Counter]) -> Counts:
     for each in counters:
         sent, received = read_integer(each.sent), read_integer(each.received)
         if sent is not None and received is not None and _SATURATED not in (sent, received):
-            found[each] = sent * each.unit_bytes, received * each.unit_bytes
+            found["sent", each] = sent * each.unit_bytes
+            found["received", each] = received * each.unit_bytes
     return found
 
 
@@ -128,11 +126,11 @@ def _interfaces_of(port: Port) -> Iterator[Path]:
             yield interface
 
 
-def _throughput(port: Port, counts: Counts, rates: Rates, now_s: float) -> PortThroughput | None:
+def _throughput(port: Port, counts: Counts, known: Rates, now_s: float) -> PortThroughput | None:
     link_gbps = port.state.get("rate_gbps")
     link_bytes_per_s = None if link_gbps is None else link_gbps * BYTES_PER_GBIT
-    sent = _greatest(rates[each][0].read(count, now_s, link_bytes_per_s) for each, (count, _) in counts.items())
-    received = _greatest(rates[each][1].read(count, now_s, link_bytes_per_s) for each, (_, count) in counts.items())
+    rates = known.read(counts, now_s, link_bytes_per_s)
+    sent, received = _greatest(rates, "sent"), _greatest(rates, "received")
     if sent is None or received is None:
         return None
     return PortThroughput(
@@ -140,5 +138,5 @@ def _throughput(port: Port, counts: Counts, rates: Rates, now_s: float) -> PortT
     )
 
 
-def _greatest(rates: Iterable[float | None]) -> float | None:
-    return max((rate for rate in rates if rate is not None), default=None)
+def _greatest(rates: Mapping[tuple[Direction, _Counter], float | None], direction: Direction) -> float | None:
+    return max((rate for (way, _), rate in rates.items() if way == direction and rate is not None), default=None)

@@ -1,16 +1,17 @@
 """Bytes per second over a GPU's NVLinks: two fields a link, all in one call, as rates since the check before.
 
-Links are counted each by itself: one that goes down or comes up would else make the sum of all jump by its whole past.
+Each link has a rate of its own: in one sum, a link that comes up would add all bytes of its past.
 """
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import product, repeat
 from typing import Any, Final
 
 from agents.probes.nvml_fields import NVLINK_BYTES, NVLINK_DATA_KIB, exact_number_of, read_fields
 from agents.probes.nvml_library import INVALID_ARGUMENT, NOT_SUPPORTED, UNSUPPORTED_CODES
 from agents.probes.nvml_sheet import Sheet
-from agents.rates import ByteRate
+from agents.rates import ByteRates
 
 SENT: Final = "nvlink_sent_bytes_per_s"
 RECEIVED: Final = "nvlink_received_bytes_per_s"
@@ -24,14 +25,14 @@ _FIELD_PAIRS: Final = ((NVLINK_DATA_KIB, _KIB), (NVLINK_BYTES, 1))
 
 @dataclass(slots=True)
 class LinkBytes:
-    """The counters of one GPU's links as last read. ``source``: of ``_FIELD_PAIRS``, None until one has answered."""
+    """The counters of one GPU's links, by direction and link. ``source``: of ``_FIELD_PAIRS``, None until one answered."""
 
     source: int | None = None
-    rates: dict[tuple[str, int], ByteRate] = field(default_factory=dict)
+    rates: ByteRates[tuple[str, int]] = field(default_factory=ByteRates)
 
 
 def read_link_bytes(sheet: Sheet, handle: Any, links: Sequence[int], memory: LinkBytes, now_s: float) -> None:
-    """Write the rates on the sheet; nothing where they are not known yet. ``links``: that are up."""
+    """Write the rates on the sheet; nothing where they are not known yet. ``links``: the links that are up."""
     if links:
         sheet.take(_DIRECTIONS, lambda: _rates(sheet.nvml, handle, links, memory, now_s))
 
@@ -40,9 +41,7 @@ def _rates(
     nvml: Any, handle: Any, links: Sequence[int], memory: LinkBytes, now_s: float
 ) -> tuple[float | None, float | None]:
     """Return the rates of both directions. Raises NVMLError NOT_SUPPORTED where the driver counts no bytes."""
-    counts = _counts(nvml, handle, links, memory)
-    memory.rates = {key: memory.rates.get(key, ByteRate()) for key in counts}  # a link that comes up begins again
-    found = {key: memory.rates[key].read(count, now_s, _LINK_BYTES_PER_S) for key, count in counts.items()}
+    found = memory.rates.read(_counts(nvml, handle, links, memory), now_s, _LINK_BYTES_PER_S)
     return _sum(found, SENT), _sum(found, RECEIVED)
 
 
@@ -54,10 +53,13 @@ def _sum(rates: Mapping[tuple[str, int], float | None], direction: str) -> float
 def _counts(nvml: Any, handle: Any, links: Sequence[int], memory: LinkBytes) -> dict[tuple[str, int], int]:
     for source in range(len(_FIELD_PAIRS)) if memory.source is None else (memory.source,):
         fields, unit_bytes = _FIELD_PAIRS[source]
-        keys = [(place, link) for place in range(len(_DIRECTIONS)) for link in links]
-        answers = read_fields(nvml, handle, [(fields[place], link) for place, link in keys])
-        counted = {key: _count(nvml, answer) for key, answer in zip(keys, answers, strict=True)}
-        found = {(_DIRECTIONS[place], link): n * unit_bytes for (place, link), n in counted.items() if n is not None}
+        answers = read_fields(nvml, handle, [(each, link) for each in fields for link in links])
+        counts = map(_count, repeat(nvml), answers)
+        found = {
+            key: count * unit_bytes
+            for key, count in zip(product(_DIRECTIONS, links), counts, strict=True)
+            if count is not None
+        }
         if found:
             memory.source = source
             return found
