@@ -1,7 +1,7 @@
 """Figures from one host's hour of samples: of GPUs by their assignment, of ports by the job that ran alone.
 
-A byte over an NVLink belongs to the GPU's job. A byte through a port of the host does only while no other job has a GPU
-of that host:
+Bytes over NVLinks belong to the GPU's job. Bytes through the host's ports belong to a job only while no other job has a
+GPU of that host:
 
     GPUs 0-3   aaaaaaaaaa....       a, b: attempts
     GPUs 4-7   ......bbbbbbbb
@@ -98,7 +98,7 @@ def _add_gpu(tally: Tally, seconds: npt.NDArray[np.int64], values: Floats, uses:
 def _add_ports(tally: Tally, samples: NodeHour, by_gpu: Mapping[str, list[Use]], free: Group) -> None:
     ports = samples.port_values.astype(np.float64)
     sent, received = (_over_ports(ports[:, :, place]) / BYTES_PER_GB for place in (_SENT, _RECEIVED))
-    # What a card counts in steps may exceed its link for one sample.
+    # Cards count in steps, so one sample may exceed the link's speed.
     shares = np.minimum(np.fmax(ports[:, :, _SENT], ports[:, :, _RECEIVED]) / ports[:, :, _LINK], 1.0)
     for part, group, times in _by_attempt(samples.seconds, by_gpu, free):
         if part == "alone":

@@ -5,8 +5,8 @@ from typing import Final
 from ledger.figures.definitions import Figure, Kind, Source
 
 _OF_HOSTS: Final = (
-    "Hosts of several jobs are a part of their own: no port shows whose its bytes are. So are hosts without a job. "
-    "Ports that are down."
+    "Ports that are down. Hosts of several jobs are a part of their own, since a port does not show which job its "
+    "bytes belong to; so are hosts without a job."
 )
 
 OF_NETWORKS: Final = (
@@ -18,8 +18,8 @@ OF_NETWORKS: Final = (
         source=Source.GPUS,
         kind=Kind.MEAN,
         meaning="Bytes per second through all network ports of a host, sent and received together, while one job ran "
-        "alone there; a GB is 10^9 bytes. Percentiles are of samples, so bursts count. An hour is there one hour "
-        "after its end.",
+        "alone there; a GB is 10^9 bytes. Percentiles are of samples, so bursts count. An hour is first counted "
+        "one hour after its end.",
         counted_from="telemetry: byte counters of ports, as rates since the sample before",
         excluded=f"{_OF_HOSTS} All bytes of the host count, checkpoints and the agent's reports too.",
         parts={
@@ -42,9 +42,9 @@ OF_NETWORKS: Final = (
         source=Source.GPUS,
         kind=Kind.MEAN,
         meaning="The busier direction of a port by its link's speed, while one job ran alone on the host. Percentiles "
-        "are of samples of ports, so bursts count: near 1 the link is what a job waits for.",
+        "are of samples of ports, so bursts count: near 1, jobs wait for the link.",
         counted_from="telemetry: rates of ports, and their links' speed",
-        excluded=f"{_OF_HOSTS} Ports whose speed is not known.",
+        excluded=f"Ports of unknown speed. {_OF_HOSTS}",
         parts={
             "alone": "samples of ports of hosts on which one job ran alone",
             "shared": "samples of ports of hosts of several jobs",
