@@ -25,7 +25,7 @@ _FIELD_PAIRS: Final = ((NVLINK_DATA_KIB, _KIB), (NVLINK_BYTES, 1))
 
 @dataclass(slots=True)
 class LinkBytes:
-    """The counters of one GPU's links, by direction and link. ``source``: of ``_FIELD_PAIRS``, None until one answered."""
+    """Counters of one GPU's links, by direction and link. ``source``: of ``_FIELD_PAIRS``; None: none answered yet."""
 
     source: int | None = None
     rates: ByteRates[tuple[str, int]] = field(default_factory=ByteRates)
