@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from sqlalchemy import func, select, text
+from sqlalchemy import BigInteger, cast, func, select, text
 
 from control.core.paging import Span
 from control.core.unit_of_work import UnitOfWork
@@ -82,7 +82,7 @@ def times_in(found: LedgerSums) -> Times:
 def _measured(unit: UnitOfWork, found: LedgerSums) -> tuple[int, dict[str, int]]:
     """Return of how many hours the sums are, and the sums by their names."""
     within = LedgerHour.hour >= found.since, LedgerHour.hour < found.until, LedgerHour.num_gpus > 0
-    columns = [func.sum(LedgerHour.measured[name].as_integer()) for name in MEASURED]
+    columns = [func.sum(cast(LedgerHour.measured[name].astext, BigInteger)) for name in MEASURED]
     num_hours, *sums = unit.session.execute(select(func.count(LedgerHour.measured), *columns).where(*within)).one()
     return num_hours, {name: int(own or 0) for name, own in zip(MEASURED, sums, strict=True)}
 
