@@ -1,4 +1,4 @@
-"""What the figures of the ledger need of an hour in addition to its facts: stored with the hour, and added up later.
+"""Sums of an hour that figures need in addition to its facts: stored with the hour, and added up later.
 
 Facts have no hosts, and entries of a month of a large fleet are millions. So the idle time by place, and the time in
 which jobs run, are summed when the hour is computed.
@@ -18,19 +18,17 @@ from ledger.measures import IDLE, WHILE_WAITING
 _RUN_MS: Final = text("""
     SELECT coalesce(sum(size.num_gpus * extract(epoch FROM
         least(coalesce(j.finished_at, :until), :until) - greatest(run.began_at, :since)) * 1000), 0)::bigint
-    FROM (
-        SELECT DISTINCT job_id FROM attempts
-        WHERE placed_at < :until AND running_at < :until AND (ended_at IS NULL OR ended_at > :since)
-    ) AS own
-    JOIN jobs AS j ON j.id = own.job_id
-    CROSS JOIN LATERAL (SELECT min(running_at) AS began_at FROM attempts WHERE job_id = own.job_id) AS run
+    FROM jobs AS j
+    CROSS JOIN LATERAL (
+        SELECT min(running_at) AS began_at FROM attempts WHERE job_id = j.id AND running_at < :until
+    ) AS run
     CROSS JOIN LATERAL (
         SELECT coalesce(l.num_gpus, (SELECT count(*) FROM allocation_gpus WHERE allocation_id = l.id)) AS num_gpus
         FROM attempts AS a JOIN allocations AS l ON l.attempt_id = a.id
-        WHERE a.job_id = own.job_id AND a.placed_at < :until ORDER BY a.number DESC LIMIT 1
+        WHERE a.job_id = j.id AND a.placed_at < :until ORDER BY a.number DESC LIMIT 1
     ) AS size
-    WHERE run.began_at < least(coalesce(j.finished_at, :until), :until)
-        AND coalesce(j.finished_at, :until) > :since
+    WHERE j.created_at < :until AND (j.state NOT IN ('SUCCEEDED', 'FAILED', 'CANCELLED') OR j.finished_at > :since)
+        AND run.began_at < least(coalesce(j.finished_at, :until), :until)
 """)
 _PLACES: Final = text("""
     WITH hosts AS (
@@ -61,7 +59,8 @@ MEASURED: Final = (
     "waiting_on_used_ms",
 )
 """Milliseconds of GPUs: ``on_used``: on hosts of which an attempt used a GPU in the hour; ``in_used_racks``: on others
-of racks with such a host. ``waiting``: idle while a job waits. ``run``: from the first start of a job to its end.
+of racks with such a host. ``waiting``: idle while a job waits. ``run``: from the first start of a job to its end,
+pauses between attempts included.
 """
 
 

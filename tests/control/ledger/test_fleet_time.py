@@ -4,17 +4,19 @@ from dataclasses import replace
 from datetime import timedelta
 
 import pytest
-from sqlalchemy import null, select, update
+from sqlalchemy import null, select, text, update
 
 from control.core.paging import Span
 from control.core.unit_of_work import UnitOfWorkFactory
 from control.ledger import read as ledger
 from control.ledger.fleet_time import FleetTime, fleet_time
+from control.ledger.measuring import MEASURED
 from control.ledger.storing import stored_entries
 from ledger.measures import figures, places_of
-from muster.db.models import Gpu, GpuStandingChange, LedgerHour, NodeContactChange
+from muster.db.models import Gpu, GpuStandingChange, Job, LedgerHour, NodeContactChange
 from muster.domain.errors import ForbiddenError
-from muster.domain.states import Contact, Standing
+from muster.domain.states import Contact, JobState, Standing
+from tests.control.conftest import SetClock
 from tests.control.ledger.figure_case import member_of
 from tests.control.ledger.played_hour import FOUR, PlayedHour
 from tests.fleet_factory import OPERATOR
@@ -49,6 +51,29 @@ def test_a_run_is_from_its_start_to_its_end_within_the_counted_hours(played: Pla
     assert job.run_ms == pytest.approx(40 * 60_000, abs=1_000)
     assert figures(found.window)["ettr"] == pytest.approx(30 / 40, rel=0.01)
     assert found.num_measured == found.sums.num_hours
+
+
+def test_a_pause_between_attempts_is_of_the_run(played: PlayedHour) -> None:
+    played.at(10)
+    played.start()
+    played.at(30)
+    played.end()
+    with played.units.engine.begin() as connection:  # as if a fault had ended the attempt
+        connection.execute(text("SET LOCAL session_replication_role = replica"))
+        connection.execute(update(Job).values(state=JobState.QUEUED, finished_at=None))
+    played.at(200)
+    assert played.keep() == 3
+    (job,) = time_of(played.units, Span(FOUR, FOUR + 3 * HOUR)).window.jobs
+    assert job.run_ms == pytest.approx(170 * 60_000, abs=1_000)
+
+
+def test_more_time_than_a_small_integer_holds_is_summed_up(played: PlayedHour) -> None:
+    played.at(70)
+    played.keep()
+    with played.units.begin(OPERATOR, ledger.READ, quiet=True) as unit:
+        unit.session.execute(update(LedgerHour).values(measured=dict.fromkeys(MEASURED, 3_600_000_000)))
+    (job,) = time_of(played.units).window.jobs
+    assert job.run_ms == 3_600_000_000
 
 
 def test_idle_time_is_measured_by_place_and_hour(played: PlayedHour) -> None:
