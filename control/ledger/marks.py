@@ -5,10 +5,11 @@ before it have come. A part that was proved clean has ended; its host has relaye
 report comes later all the same, the hour is computed again (``control.core.late_reports``).
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
 from control.ledger.reading import Window, in_ms
+from ledger.periods import Pair, joined
 
 _AWAITS: Final = """
 SELECT count(DISTINCT part.node_id)
@@ -51,23 +52,27 @@ def gaps_of(window: Window) -> Mapping[str, Any]:
 
     ``nodes``: reports that an agent had to drop, by host. ``restores``: what the database forgot by a restore.
     """
-    dropped: dict[str, list[list[int]]] = {}
+    dropped: dict[str, list[Pair]] = {}
     for node_id, from_ms, until_ms in window.rows(_DROPPED):
-        own = dropped.setdefault(node_id, [])
-        if own and own[-1][1] >= from_ms:
-            own[-1][1] = max(own[-1][1], until_ms)
-        else:
-            own.append([from_ms, until_ms])
-    restores = [
-        [max(from_ms, window.start_ms), min(until_ms, window.end_ms)] for from_ms, until_ms in window.rows(_RESTORED)
-    ]
-    named: dict[str, Any] = {"nodes": dropped, "restores": restores}
-    return {name: found for name, found in named.items() if found}
+        dropped.setdefault(node_id, []).append((from_ms, until_ms))
+    restores = [(max(start, window.start_ms), min(end, window.end_ms)) for start, end in window.rows(_RESTORED)]
+    return _named(dropped, restores)
 
 
 def joined_gaps(before: Mapping[str, Any], now: Mapping[str, Any]) -> dict[str, Any]:
     """Return the gaps of an hour by two computations: a gap stays when retention has dropped the report of it."""
-    nodes = {**before.get("nodes", {}), **now.get("nodes", {})}
-    restores = now.get("restores") or before.get("restores")
-    named = {"nodes": nodes, "restores": restores}
+    earlier, later = before.get("nodes", {}), now.get("nodes", {})
+    nodes = {node_id: [*earlier.get(node_id, ()), *later.get(node_id, ())] for node_id in {**earlier, **later}}
+    return _named(nodes, [*before.get("restores", ()), *now.get("restores", ())])
+
+
+def _named(nodes: Mapping[str, Iterable[Pair]], restores: Iterable[Pair]) -> dict[str, Any]:
+    """Return the gaps as an hour stores them: periods as lists, in their order and disjoint; no name without any."""
+    by_node = {node_id: _listed(own) for node_id, own in nodes.items()}
+    named: dict[str, Any] = {"nodes": {node_id: own for node_id, own in by_node.items() if own}}
+    named["restores"] = _listed(restores)
     return {name: found for name, found in named.items() if found}
+
+
+def _listed(periods: Iterable[Pair]) -> list[list[int]]:
+    return [list(period) for period in joined((start_ms, end_ms) for start_ms, end_ms in periods)]

@@ -158,6 +158,12 @@ def test_a_gap_stays_when_the_report_of_it_is_dropped() -> None:
     assert joined_gaps({}, {}) == {}
 
 
+def test_gaps_of_two_computations_that_overlap_are_joined() -> None:
+    before = {"nodes": {"node_a": [[1, 5], [20, 30]]}, "restores": [[1, 4]]}
+    now = {"nodes": {"node_a": [[4, 9]]}, "restores": [[3, 6], [8, 9]]}
+    assert joined_gaps(before, now) == {"nodes": {"node_a": [[1, 9], [20, 30]]}, "restores": [[1, 6], [8, 9]]}
+
+
 @pytest.mark.parametrize("step_s", [1e300, -1e300])
 def test_what_a_program_reports_cannot_stop_the_hour_of_the_fleet(played: PlayedHour, step_s: float) -> None:
     trained_an_hour(played)
