@@ -1,21 +1,21 @@
 """Facts of pending jobs in a window: from when to when any waits for GPUs, and by which binding reason."""
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
 from typing import Any, Final, NamedTuple
 
 from sqlalchemy.orm import Session
 
-from control.ledger.reading import Window, in_ms
+from control.ledger.reading import Rows, Window, in_ms
 from ledger.facts import Wait
 from muster.db.queries.residency import residencies
 from muster.db.stored_values import member_of
 from muster.domain.ids import TenantId
 from muster.domain.job.placement_spec import NodeLabelRule
 from muster.domain.job.wait_reasons import WaitReason
-from muster.domain.residency import ANY, Residency
+from muster.domain.residency import ANY, SITE_LABEL, Residency
 from scheduler.solve.job_rules import labels_of
 from scheduler.solve.placement_rule import LabelRule
 
@@ -50,7 +50,9 @@ SELECT {in_ms("at")}, {in_ms("next_at")}, binding, demand FROM spans
 WHERE binding IS NOT NULL AND next_at > greatest(at, :since) ORDER BY 1, 2, 3
 """  # noqa: S608  # words of ours
 _HOSTS: Final = """
-SELECT nodes.id, nodes.labels, count(gpus.uuid) FROM nodes LEFT JOIN gpus ON gpus.node_id = nodes.id GROUP BY nodes.id
+SELECT nodes.id, nodes.labels, count(gpus.uuid) FROM nodes LEFT JOIN gpus ON gpus.node_id = nodes.id
+    AND NOT (gpus.standing = 'RETIRED' AND gpus.standing_since <= :since)
+GROUP BY nodes.id
 """
 _Span = tuple[int, int, str]
 """Begin and end in milliseconds, and the binding reason."""
@@ -76,10 +78,7 @@ def waits_of(window: Window, session: Session) -> Waits:
         by_demand.setdefault(demand, []).append((start_ms, end_ms, _reason(binding)))
     demands = {demand: _Demand.read(json.loads(demand), sites) for demand in by_demand}
     counted = {demand: [span for span, _ in _disjoint(spans)] for demand, spans in by_demand.items()}
-    suiting: dict[str, tuple[str, ...]] = {
-        node_id: tuple(text for text, demand in demands.items() if demand.suits(labels, num_gpus))
-        for node_id, labels, num_gpus in window.rows(_HOSTS)
-    }
+    suiting = _suiting(window.rows(_HOSTS), demands)
     names = {texts: str(number) for number, texts in enumerate(sorted(set(suiting.values())), start=1)}
     if all(len(texts) == len(demands) for texts in names):
         names = dict.fromkeys(names, "")
@@ -97,6 +96,10 @@ class _Demand(NamedTuple):
     rule: LabelRule
     num_gpus: int
 
+    @property
+    def label_names(self) -> Sequence[str]:
+        return [*self.rule.names, *([] if self.rule.sites is None else [SITE_LABEL])]
+
     @classmethod
     def read(cls, stored: Mapping[str, Any], sites: Mapping[TenantId, Residency]) -> "_Demand":
         labels = NodeLabelRule.model_validate(stored["labels"] or {}, strict=False)
@@ -104,6 +107,20 @@ class _Demand(NamedTuple):
 
     def suits(self, labels: Mapping[str, str], num_gpus: int) -> bool:
         return self.num_gpus <= num_gpus and (not self.rule or self.rule.admits(labels.items()))
+
+
+def _suiting(hosts: Rows, demands: Mapping[str, _Demand]) -> dict[str, tuple[str, ...]]:
+    """Return of each host which demands it suits: tried once for all hosts that are alike in what demands ask for."""
+    names = sorted({name for demand in demands.values() for name in demand.label_names})
+    kinds: dict[tuple[Any, ...], tuple[str, ...]] = {}
+    found = {}
+    for node_id, labels, num_gpus in hosts:
+        kind = num_gpus, *map(labels.get, names)
+        if (texts := kinds.get(kind)) is None:
+            suited = (text for text, demand in demands.items() if demand.suits(labels, num_gpus))
+            texts = kinds[kind] = tuple(suited)
+        found[node_id] = texts
+    return found
 
 
 def _disjoint(spans: Iterable[_Span]) -> Iterable[tuple[_Span, int]]:
