@@ -66,20 +66,22 @@ def resize_by_program(unit: UnitOfWork, loaded: LoadedAttempt, nodes: int) -> No
 
 
 def fewest_hosts(loaded: LoadedAttempt) -> int | None:
-    """Return the fewest hosts of an elastic job whose attempt has more; None for any other."""
+    """Return the fewest hosts to which an elastic job can shrink; None: it cannot, or is to have no more already."""
     shape = job_request(loaded.job).shape
-    return shape.sizes[0] if shape.is_elastic and shape.sizes[0] < len(loaded.hosts) else None
+    fewest = shape.sizes[0]
+    can_shrink = shape.is_elastic and fewest < len(loaded.hosts) and loaded.job.wanted_nodes != fewest
+    return fewest if can_shrink else None
 
 
-def shrink_to_fewest(unit: UnitOfWork, loaded: LoadedAttempt, why: str) -> bool:
+def shrink_to_fewest(unit: UnitOfWork, loaded: LoadedAttempt, detail: str) -> bool:
     """Have an elastic job, whose row is locked, continue on its fewest hosts until its tenant resizes it.
 
-    Return False where nothing was changed: it is not elastic, has no more hosts than these, or was asked before.
+    ``detail``: why, in words. Return False where nothing was changed: it has no fewer hosts to continue on.
     """
     fewest = fewest_hosts(loaded)
-    if fewest is None or loaded.job.wanted_nodes == fewest:
+    if fewest is None:
         return False
-    _request_size(unit, loaded.job, fewest, why, {"attempt_id": loaded.attempt.id}, why=why)
+    _request_size(unit, loaded.job, fewest, detail, {"attempt_id": loaded.attempt.id}, detail=detail)
     return True
 
 
@@ -101,9 +103,12 @@ def _request_size(
     reason: str | None,
     requested_by: Mapping[str, str],
     *,
-    why: str = "a smaller size was asked for",
+    detail: str = "a smaller size was asked for",
 ) -> None:
-    """Store a number of hosts that the locked job accepts. ``why``: what its attempt states of a smaller one."""
+    """Store a number of hosts that the locked job accepts.
+
+    ``reason``: of the request. ``detail``: what its attempt states where it becomes smaller.
+    """
     if job.wanted_nodes == nodes:
         return
     before, job.wanted_nodes, job.updated_at = job.wanted_nodes, nodes, unit.now
@@ -112,7 +117,7 @@ def _request_size(
     unit.emit("job.resize_requested", "job", job.id, tenant_id=job.tenant_id, payload=told)
     loaded = live_attempt_of(unit, job)
     if loaded is not None and len(loaded.hosts) > nodes:
-        _shrink(unit, loaded, nodes, why)
+        _shrink(unit, loaded, nodes, detail)
     unit.wake(SCHEDULER_CHANNEL)
     unit.session.flush()
 
@@ -130,7 +135,7 @@ def _size_fault(job: Job, nodes: int) -> tuple[str, str] | None:
     return None
 
 
-def _shrink(unit: UnitOfWork, loaded: LoadedAttempt, nodes: int, why: str) -> None:
+def _shrink(unit: UnitOfWork, loaded: LoadedAttempt, nodes: int, detail: str) -> None:
     """Hold the job's first hosts for it, except GPUs held for another job. A stopping attempt is not asked again."""
     if loaded.attempt.stop_reason is not None or loaded.attempt.ending_cause is not None:
         return
@@ -139,4 +144,4 @@ def _shrink(unit: UnitOfWork, loaded: LoadedAttempt, nodes: int, why: str) -> No
     lock_gpus(unit, kept)
     on_hold = set(holds.hold_gpus_of_others(unit, kept))
     free = [uuid for uuid in kept if uuid not in on_hold]
-    change_size(unit, loaded, free, nodes, why, active_policy(unit.session))
+    change_size(unit, loaded, free, nodes, detail, active_policy(unit.session))

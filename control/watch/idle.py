@@ -19,7 +19,7 @@ from control.policy.policies import active_policy
 from control.telemetry.history import samples_of_all
 from control.watch.gpu_use import uses_in
 from control.watch.host_evidence import RECENT, gpus_of
-from muster.db.models import Attempt, TrainingRank
+from muster.db.models import Attempt, Event, TrainingRank
 from muster.domain.errors import MusterError
 from muster.domain.ids import AttemptId, GpuUuid, NodeId
 from muster.domain.policy.document import Policy
@@ -32,6 +32,8 @@ from watch.progress.gpu_work import was_idle
 JUDGE: Final = declare_action("idle.judge")
 NOTICE: Final = "attempt.idle"
 OVER: Final = "attempt.idle_over"
+CONTINUES_ON: Final = "nodes"
+"""In the payload of a notice: the number of hosts on which the job continues."""
 TURNS: Final = 5
 """Each pass reads the samples of one in so many attempts: an hour without work need not be known to the minute."""
 _NO_SIGN: Final = 0x7FFFFFFF
@@ -117,10 +119,12 @@ def _were_idle(unit: UnitOfWork, by_node: Mapping[NodeId, Sequence[GpuUuid]], si
 
 
 def _notify(unit: UnitOfWork, loaded: LoadedAttempt, policy: IdlePolicy, since: datetime) -> None:
-    """Give the notice once, and again where the policy now gives it another meaning."""
+    """Give the notice once, and again, with a new deadline, where the policy now gives it another meaning."""
     attempt = loaded.attempt
     is_new, takes_back = attempt.idle_since is None, policy.mode == "on"
-    if not is_new and takes_back == (attempt.idle_stop_at is not None):
+    fewest = fewest_hosts(loaded) if takes_back and policy.shrinks else None
+    is_as_before = takes_back == (attempt.idle_stop_at is not None)
+    if not is_new and is_as_before and (not takes_back or fewest == _announced_hosts(unit, attempt.id)):
         return
     attempt.idle_since = since if attempt.idle_since is None else attempt.idle_since
     attempt.idle_stop_at = unit.now + timedelta(seconds=policy.notice_s) if takes_back else None
@@ -129,14 +133,19 @@ def _notify(unit: UnitOfWork, loaded: LoadedAttempt, policy: IdlePolicy, since: 
         words += ", and the policy lets it keep them; cancel it if it waits for nothing"
     else:
         at = attempt.idle_stop_at.isoformat(timespec="seconds")
-        words += f"; unless they work before {at}, {_what_follows(loaded, policy)}"
+        words += f"; unless they work before {at}, {_what_follows(loaded, fewest)}"
     deadline = None if attempt.idle_stop_at is None else attempt.idle_stop_at.isoformat()
     payload = {"idle_since": attempt.idle_since.isoformat(), "deadline_at": deadline, "reason": words}
-    _report(unit, loaded, NOTICE, payload)
+    _report(unit, loaded, NOTICE, payload if fewest is None else {**payload, CONTINUES_ON: fewest})
 
 
-def _what_follows(loaded: LoadedAttempt, policy: IdlePolicy) -> str:
-    fewest = fewest_hosts(loaded) if policy.shrinks else None
+def _announced_hosts(unit: UnitOfWork, attempt_id: AttemptId) -> int | None:
+    """Return on how many hosts the newest notice says that the job continues; None: it is stopped."""
+    query = select(Event.payload[CONTINUES_ON].as_integer()).where(Event.subject_id == attempt_id, Event.kind == NOTICE)
+    return unit.session.scalar(query.order_by(Event.serial.desc()).limit(1))
+
+
+def _what_follows(loaded: LoadedAttempt, fewest: int | None) -> str:
     if fewest is None:
         return "it is stopped and its job HELD"
     return f"it continues on {fewest} of its {len(loaded.hosts)} hosts"

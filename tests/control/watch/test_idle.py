@@ -129,6 +129,30 @@ def test_an_idle_elastic_job_continues_on_its_fewest_hosts_or_is_stopped(
         assert "HELD" in events(job)[-1].payload["reason"], "on its fewest hosts it is stopped as any other"
 
 
+@pytest.mark.parametrize("shrinks", [True, False])
+def test_a_policy_that_changes_within_the_notice_gives_a_new_one_before_it_acts(
+    units: UnitOfWorkFactory, clock: SetClock, *, shrinks: bool
+) -> None:
+    job = StalledJob(units, clock, min_nodes=1)
+    set_mode(job, "on", shrinks=not shrinks)
+    clock.advance(AFTER_S)
+    sample(job, 0.0, ago_s=IDLE_HOUR)
+    judge(job)
+    set_mode(job, "on", shrinks=shrinks)
+    clock.advance(NOTICE_S)
+    sample(job, 0.0, ago_s=range(0, NOTICE_S, 600))
+    judge(job)
+    judge(job)
+    _, notice = events(job)
+    assert ("it continues on 1 of its 2 hosts" in notice.payload["reason"]) is shrinks
+    assert live(job).stop_reason is None
+    assert live(job).idle_stop_at == clock.now + timedelta(seconds=NOTICE_S)
+    clock.advance(NOTICE_S)
+    sample(job, 0.0, ago_s=range(0, NOTICE_S, 600))
+    judge(job)
+    assert live(job).stop_reason is (StopReason.RESIZE if shrinks else StopReason.IDLE)
+
+
 @pytest.mark.parametrize("edge", ["before_commit", "after_commit"])
 def test_a_keeper_that_dies_at_its_commit_stops_the_attempt_once(job: StalledJob, clock: SetClock, edge: str) -> None:
     sample(job, 0.0, ago_s=IDLE_HOUR)
