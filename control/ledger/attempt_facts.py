@@ -62,7 +62,8 @@ SELECT subject_id, restored.end_ms - ({_seconds("(payload ->> 'restore_s')::floa
 FROM events CROSS JOIN LATERAL (
     SELECT {in_ms("CAST(payload ->> 'restored_at' AS timestamptz)")} AS end_ms
 ) AS restored
-WHERE kind = 'attempt.resumed' AND subject_id = ANY(:attempts) AND payload ? 'restored_at'
+WHERE kind = 'attempt.resumed' AND subject_id = ANY(:attempts)
+    AND CAST(payload ->> 'restored_at' AS timestamptz) > :since
 """  # noqa: S608  # words of ours
 _ROLLBACKS: Final = f"""
 SELECT event.subject_id, {in_ms("event.at")}, (event.payload ->> 'from_step')::bigint,

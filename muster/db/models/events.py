@@ -22,6 +22,7 @@ class Event(Base):
         Index("ix_events_subject", "subject_id", "position"),
         Index("ix_events_tenant", "tenant_id", "position"),
         Index("ix_events_rolled_back", "subject_id", postgresql_where=text("kind = 'attempt.rolled_back'")),
+        Index("ix_events_resumed", "subject_id", postgresql_where=text("kind = 'attempt.resumed'")),
         Index("ix_events_at", "at", postgresql_where=text("position IS NOT NULL")),
     )
 
