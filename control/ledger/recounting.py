@@ -31,8 +31,11 @@ from muster.domain.errors import ValidationFailedError
 from muster.domain.principals import Permission
 from muster.domain.times import to_ms
 
-MOST_GPU_HOURS: Final = 1_000_000
-"""GPUs times hours of one recount, which one request reads and answers."""
+MOST_GPU_HOURS: Final = 250_000
+"""GPUs times hours of one recount: a day of 10,000 GPUs. It runs in the API's process.
+
+Measured: 16 to 30 µs of CPU for each, so up to 8 s; 5 kB of memory a GPU and its events, 0.5 GB for 100,000 GPUs.
+"""
 
 
 class NotRecounted(StrEnum):

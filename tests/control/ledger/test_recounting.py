@@ -13,7 +13,7 @@ from control.core.paging import Span
 from control.core.sequencer import sequence_once
 from control.core.unit_of_work import UnitOfWorkFactory
 from control.fleet import cordons, inventory, overrides
-from control.ledger import read
+from control.ledger import read, recounting
 from control.ledger.recounting import NotRecounted, Recount, recount
 from muster.db.models import Event
 from muster.domain.errors import ForbiddenError, ValidationFailedError
@@ -335,3 +335,12 @@ def test_what_cannot_be_recounted_is_refused_with_what_is_accepted(played: Playe
             recounted(played, span, **how)
     with pytest.raises(ForbiddenError), played.units.begin(played.fleet.tenant, read.READ, dry_run=True) as unit:
         recount(unit, Span(FOUR, FIVE))
+
+
+def test_more_gpu_hours_than_one_request_takes_are_refused(played: PlayedHour, monkeypatch: pytest.MonkeyPatch) -> None:
+    played_an_hour(played)
+    monkeypatch.setattr(recounting, "MOST_GPU_HOURS", 2)
+    assert recounted(played).num_hours == 1
+    with pytest.raises(ValidationFailedError, match="4 GPU hours; 2 at most"):
+        recounted(played, Span(FOUR, SIX))
+    assert recounted(played, Span(FOUR, SIX), gpu="GPU-alpha-0").num_gpus == 1
