@@ -14,13 +14,12 @@ from control.core.paging import Span
 from control.core.unit_of_work import UnitOfWork
 from control.ledger import read as ledger
 from control.ledger.measuring import MEASURED
-from control.ledger.read import LedgerFilter, LedgerGroup, LedgerQuery, LedgerSums
+from control.ledger.read import LedgerGroup, LedgerQuery, LedgerSums
 from ledger.accounts import Account
 from ledger.measures import JobTime, Outage, PlaceTime, Times, Window
 from muster.db.models import LedgerHour
 from muster.domain.principals import Permission
 
-_MOST_SUMS: Final = 100_000
 _OUTAGES: Final = text("""
     SELECT max(out_ms) FILTER (WHERE is_back), bool_and(is_back) FROM (
         SELECT g.node_id, moved.at, back.at IS NOT NULL AS is_back,
@@ -60,7 +59,7 @@ def fleet_time(unit: UnitOfWork, span: Span) -> FleetTime:
     """Return the time of the whole fleet over the hours that began in the span."""
     unit.principal.require(Permission.METRICS_READ)
     groups = (LedgerGroup.ACCOUNT, LedgerGroup.TENANT, LedgerGroup.TIER, LedgerGroup.MODEL)
-    found = ledger.sums(unit, LedgerQuery(groups, span, LedgerFilter(), _MOST_SUMS))
+    found = ledger.sums(unit, LedgerQuery(groups, span, limit=None))
     times = times_in(found)
     if not found.num_hours:
         return FleetTime(Window(times), found, 0)

@@ -6,13 +6,13 @@ jobs, attempts and GPUs stand in entries alone. A tenant reads the entries of it
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from enum import StrEnum
 from operator import attrgetter
 from typing import Any, Final
 
 import msgspec
-from sqlalchemy import ColumnElement, Select, SQLColumnExpression, and_, any_, func, or_, select, text
+from sqlalchemy import ColumnElement, Select, SQLColumnExpression, any_, func, select, text
 
 from control.core.paging import ALWAYS, NEVER, Part, SortKey, Span, TimeOrder, by_time
 from control.core.records import records_of
@@ -22,13 +22,11 @@ from control.ledger.entry_orders import ENTRY_SORTS
 from ledger.accounts import Account
 from muster.db.base import UtcTimestamp
 from muster.db.models import Gpu, LedgerEntry, LedgerFact, LedgerHour
+from muster.db.queries.ledger_facts import DAY, HOUR, facts_within, next_begin
 from muster.domain.errors import ValidationFailedError
 from muster.domain.principals import Permission
 
 READ: Final = declare_action("ledger.read")
-HOUR: Final = timedelta(hours=1)
-DAY: Final = timedelta(days=1)
-_LAST: Final = datetime.max.replace(minute=0, second=0, microsecond=0, tzinfo=UTC)
 LONGEST: Final = timedelta(days=31)  # of which entries are summed up; facts have no limit
 HOUR_SORTS: Final = by_time(SortKey(LedgerHour.hour, attrgetter("hour"), datetime.fromisoformat))
 
@@ -112,12 +110,15 @@ class LedgerFilter:
 
 @dataclass(frozen=True, slots=True)
 class LedgerQuery:
-    """Sums of GPU time by ``groups``, over the hours that began in ``span``. ``limit``: the largest so many."""
+    """Sums of GPU time by ``groups``, over the hours that began in ``span``.
+
+    ``limit``: the largest so many; None: all.
+    """
 
     groups: Sequence[LedgerGroup] = (LedgerGroup.ACCOUNT,)
     span: Span = ALWAYS
     wanted: LedgerFilter = field(default_factory=LedgerFilter)
-    limit: int = 1000
+    limit: int | None = 1000
 
 
 @dataclass(frozen=True, slots=True)
@@ -210,7 +211,8 @@ def sums(unit: UnitOfWork, query: LedgerQuery) -> LedgerSums:
         words = f"sums by host, job, attempt or GPU are of {LONGEST.days} days at most"
         raise ValidationFailedError.at("since", "too_long", words)
     made = _by_entries if is_by_entry else _by_facts
-    rows = unit.session.execute(made(unit, query, since, until).limit(query.limit + 1)).all()
+    most = None if query.limit is None else query.limit + 1
+    rows = unit.session.execute(made(unit, query, since, until).limit(most)).all()
     names = [GROUPED_BY[group] for group in query.groups]
     found = [LedgerSum(dict(zip(names, values, strict=True)), int(num_ms)) for *values, num_ms, _ in rows]
     num_hours, num_open = unit.session.execute(
@@ -219,37 +221,26 @@ def sums(unit: UnitOfWork, query: LedgerQuery) -> LedgerSums:
         )
     ).one()
     total_ms = int(rows[0][-1]) if rows else 0
-    return LedgerSums(since, until, num_hours, num_open, total_ms, found[: query.limit], len(found) <= query.limit)
+    return LedgerSums(
+        since, until, num_hours, num_open, total_ms, found[: query.limit], most is None or len(found) < most
+    )
 
 
 def hours_in(span: Span, now: datetime) -> tuple[datetime, datetime]:
     """Return the whole hours that begin in the span; by default the hours of the last day that are over."""
-    until = now.replace(minute=0, second=0, microsecond=0) if span.until is None else _next(span.until, HOUR)
-    since = max(until, NEVER) - DAY if span.since is None else _next(span.since, HOUR)
+    until = now.replace(minute=0, second=0, microsecond=0) if span.until is None else next_begin(span.until, HOUR)
+    since = max(until, NEVER) - DAY if span.since is None else next_begin(span.since, HOUR)
     if until < since:
         raise ValidationFailedError.at("until", "before_since", "must not be before `since`")
     return since, until
 
 
-def _next(moment: datetime, length: timedelta) -> datetime:
-    """Return the beginning of the first hour or day in UTC that begins at the moment or later."""
-    begun = moment.replace(hour=0 if length == DAY else moment.hour, minute=0, second=0, microsecond=0)
-    return begun if begun == moment else min(begun, _LAST - length) + length
-
-
 def _by_facts(unit: UnitOfWork, query: LedgerQuery, since: datetime, until: datetime) -> Select[*tuple[Any, ...]]:
     columns = [_fact_column(group) for group in query.groups]
-    first, last = _next(since, DAY), until.replace(hour=0)
-    has_days = first < last and LedgerGroup.HOUR not in query.groups
-    begins = LedgerFact.begins_at
-    of_hours = and_(LedgerFact.span_s == 3600, begins >= since, begins < until)
-    if has_days:
-        of_days = and_(LedgerFact.span_s == 86_400, begins >= first, begins < last)
-        before = and_(LedgerFact.span_s == 3600, begins >= since, begins < first)
-        of_hours = or_(of_days, before, and_(LedgerFact.span_s == 3600, begins >= last, begins < until))
+    is_within = facts_within(since, until, by_hour=LedgerGroup.HOUR in query.groups)
     num_ms = func.sum(LedgerFact.num_ms)
     is_visible = visible_rows(unit.principal, LedgerFact.tenant_id)
-    wanted = of_hours, is_visible, *query.wanted.conditions(LedgerFact)
+    wanted = is_within, is_visible, *query.wanted.conditions(LedgerFact)
     made = select(*columns, num_ms, func.sum(num_ms).over()).where(*wanted)
     return _ordered(made.group_by(*columns).having(num_ms != 0), query.groups, columns, num_ms)
 

@@ -1,4 +1,4 @@
-"""What tenants are charged over a stretch, from facts: fast for a month of a large fleet, and without credits.
+"""Charges of tenants over a stretch, from facts: fast for a month of a large fleet, and without credits.
 
 Credits rest on the evidence of entries, so they stand in statements alone. Here an amount is rounded by tenant, model,
 tier and account; in a statement by job too, so the two may differ in the last digit.
@@ -8,25 +8,37 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from decimal import Decimal
-from itertools import pairwise
-from typing import Final
+from typing import NamedTuple
 
-from control.core.paging import Span
+from sqlalchemy import func, literal, select
+from sqlalchemy.dialects.postgresql import ARRAY
+
 from control.core.unit_of_work import UnitOfWork
-from control.ledger import read as ledger
+from control.core.visibility import visible_rows
 from control.ledger.rates import active_rates
-from control.ledger.read import LedgerFilter, LedgerGroup, LedgerQuery, LedgerSum, LedgerSums
+from control.ledger.read import LedgerSums
 from control.ledger.statements import tenant_names
 from ledger.accounts import Account
 from ledger.bills import Line, LineKey, Sums, sums, sums_by
 from ledger.pricing import CHARGED
+from muster.db.base import UtcTimestamp
+from muster.db.models import LedgerFact
 from muster.db.queries import tenants
+from muster.db.queries.ledger_facts import facts_within
 from muster.domain.ids import TenantId
 from muster.domain.principals import Permission
 from muster.domain.rates import RateCards, Tariff
 
-_PRICED_BY: Final = (LedgerGroup.ACCOUNT, LedgerGroup.TENANT, LedgerGroup.TIER, LedgerGroup.MODEL)
-_MOST_SUMS: Final = 100_000
+
+class _Row(NamedTuple):
+    """Time of one price. ``part``: the number of changes of prices before it."""
+
+    tenant_id: str
+    account: str
+    model: str
+    tier: str
+    part: int
+    num_ms: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,23 +76,19 @@ class Payer:
 
 
 def spending(unit: UnitOfWork, found: LedgerSums) -> Spending:
-    """Return what the time of ``found`` costs, which is grouped by account, tenant, tier and model.
+    """Return what the time of ``found`` costs, which is grouped by account, tenant, tier and model, and whole.
 
-    Where prices change within its hours, each part between two changes is read again.
+    Where prices change within its hours, they are summed up again, apart between any two changes.
     """
     unit.principal.require(Permission.TENANT_READ)
     rates = active_rates(unit.session)
     tariff = Tariff(() if rates is None else rates.cards)
     changes = tariff.changes(found.since, found.until)
-    if not changes:
-        return Spending(
-            rates, [_line(each, tariff, found.since, found.until) for each in found.sums if _is_charged(each)]
-        )
-    lines, wanted = list[Line](), LedgerFilter(accounts=sorted(CHARGED))
-    for begins, ends in pairwise([found.since, *changes, found.until]):
-        part = ledger.sums(unit, LedgerQuery(_PRICED_BY, Span(begins, ends), wanted, _MOST_SUMS))
-        lines += [_line(each, tariff, begins, ends) for each in part.sums if _is_charged(each)]
-    return Spending(rates, lines)
+    begins, ends = [found.since, *changes], [*changes, found.until]
+    rows = [_Row(**each.values, part=0, num_ms=each.num_ms) for each in found.sums]
+    if changes:
+        rows = _by_price(unit, found, changes)
+    return Spending(rates, [_line(row, tariff, begins[row.part], ends[row.part]) for row in rows if _is_charged(row)])
 
 
 def payers(unit: UnitOfWork, ids: set[str]) -> Mapping[str, Payer]:
@@ -101,11 +109,22 @@ def _top(above: Mapping[TenantId, TenantId | None], tenant_id: TenantId) -> Tena
     return tenant_id
 
 
-def _is_charged(each: LedgerSum) -> bool:
-    return bool(each.values["tenant_id"]) and Account(each.values["account"]) in CHARGED
+def _by_price(unit: UnitOfWork, found: LedgerSums, changes: Sequence[datetime]) -> list[_Row]:
+    """Return the sums of the hours of ``found``, apart before and after each change of a price."""
+    columns = LedgerFact.tenant_id, LedgerFact.account, LedgerFact.model, LedgerFact.tier
+    part = func.width_bucket(LedgerFact.begins_at, literal(changes, ARRAY(UtcTimestamp())))
+    num_ms = func.sum(LedgerFact.num_ms)
+    query = select(*columns, part, num_ms).group_by(*columns, part).having(num_ms != 0).order_by(*columns, part)
+    query = query.where(facts_within(found.since, found.until, cuts=changes), LedgerFact.account.in_(sorted(CHARGED)))
+    query = query.where(visible_rows(unit.principal, LedgerFact.tenant_id))
+    rows = unit.session.execute(query).all()
+    return [_Row(tenant, account, model, tier, number, int(own)) for tenant, account, model, tier, number, own in rows]
 
 
-def _line(each: LedgerSum, tariff: Tariff, begins: datetime, ends: datetime) -> Line:
-    own = each.values
-    key = LineKey(own["tenant_id"], "", own["model"], own["tier"], begins, Account(own["account"]))
-    return Line(key, tariff.price(own["model"], own["tier"], begins), each.num_ms, 0, 0, ends)
+def _is_charged(row: _Row) -> bool:
+    return bool(row.tenant_id) and Account(row.account) in CHARGED
+
+
+def _line(row: _Row, tariff: Tariff, begins: datetime, ends: datetime) -> Line:
+    key = LineKey(row.tenant_id, "", row.model, row.tier, begins, Account(row.account))
+    return Line(key, tariff.price(row.model, row.tier, begins), row.num_ms, 0, 0, ends)

@@ -1,9 +1,11 @@
 """What tenants are charged over a stretch: by the prices of their hours, by tenant and department."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from datetime import datetime, timedelta
 from decimal import Decimal
 
-from sqlalchemy import text
+from sqlalchemy import Engine, event, text
 
 from control.core.paging import Span
 from control.core.unit_of_work import UnitOfWorkFactory
@@ -41,10 +43,25 @@ def add_fact(
             unit.session.execute(ADD, {**given, "at": begins, "span_s": span_s, "model": MODEL})
 
 
-def spent(units: UnitOfWorkFactory) -> Spending:
+@contextmanager
+def recording(engine: Engine, statements: list[str]) -> Iterator[None]:
+    """Add the statements that the engine sends to ``statements``."""
+
+    def add(*sent: object) -> None:
+        statements.append(str(sent[2]))
+
+    event.listen(engine, "before_cursor_execute", add)
+    try:
+        yield
+    finally:
+        event.remove(engine, "before_cursor_execute", add)
+
+
+def spent(units: UnitOfWorkFactory, num_hours: int = 4) -> Spending:
     groups = (LedgerGroup.ACCOUNT, LedgerGroup.TENANT, LedgerGroup.TIER, LedgerGroup.MODEL)
     with units.begin(OPERATOR, ledger.READ, dry_run=True, quiet=True) as unit:
-        return spending(unit, ledger.sums(unit, LedgerQuery(groups, Span(NOON, NOON + 4 * HOUR))))
+        span = Span(NOON, NOON + num_hours * HOUR)
+        return spending(unit, ledger.sums(unit, LedgerQuery(groups, span, limit=None)))
 
 
 def test_each_hour_has_its_price_and_the_proof_of_cleanness_none(units: UnitOfWorkFactory) -> None:
@@ -60,6 +77,23 @@ def test_each_hour_has_its_price_and_the_proof_of_cleanness_none(units: UnitOfWo
     found = spent(units)
     assert found.charged == Decimal("18.00")
     assert [(tenant_id, own.num_ms) for tenant_id, own in found.by_tenant] == [(TEAM, 6 * MS)]
+
+
+def test_prices_that_change_within_days_and_between_them_are_read_at_once(units: UnitOfWorkFactory) -> None:
+    midnight = NOON + 12 * HOUR
+    num_hours = 12 + 4 * 24 + 6
+    for number in range(num_hours):
+        add_fact(units, NOON + number * HOUR, Account.PRODUCTIVE, MS, TEAM)
+    cards = [card(NOON - HOUR, "1.00"), card(NOON + 5 * HOUR, "2.00"), card(midnight + 24 * HOUR, "3.00")]
+    cards += [card(midnight + (48 + number) * HOUR, f"{4 + number}.00") for number in range(7, 10)]
+    set_cards(units, *cards)
+    statements: list[str] = []
+    with recording(units.engine, statements):
+        found = spent(units, num_hours)
+    prices = 5 * 1 + (7 + 24) * 2 + (24 + 7) * 3 + 11 + 12 + (24 - 9 + 24 + 6) * 13
+    assert found.charged == Decimal(prices)
+    assert found.all.num_ms == num_hours * MS
+    assert len([each for each in statements if "ledger_facts" in each]) == 2
 
 
 def test_a_team_is_of_its_topmost_tenant(units: UnitOfWorkFactory) -> None:
