@@ -72,7 +72,7 @@ def stored_entries(session: Session, hour: datetime, *, node_id: str | None = No
 
 
 def has_entries(session: Session, hour: datetime) -> bool:
-    """Return whether the hour has any entry: retention drops those of an hour together."""
+    """Return whether the hour has any entry: retention drops all entries of an hour together."""
     return bool(session.scalar(_HAS_ANY, {"hour": hour}))
 
 

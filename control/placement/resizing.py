@@ -76,7 +76,7 @@ def fewest_hosts(loaded: LoadedAttempt) -> int | None:
 def shrink_to_fewest(unit: UnitOfWork, loaded: LoadedAttempt, detail: str) -> bool:
     """Have an elastic job, whose row is locked, continue on its fewest hosts until its tenant resizes it.
 
-    ``detail``: why, in words. Return False where nothing was changed: it has no fewer hosts to continue on.
+    ``detail``: why, as text. Return False where nothing was changed: it has no fewer hosts to continue on.
     """
     fewest = fewest_hosts(loaded)
     if fewest is None:
