@@ -60,6 +60,8 @@ OF_ATTEMPTS: Final = frozenset(
     }
 )
 """Accounts of time in which the GPU is assigned to an attempt, or is being cleaned after it: a tenant's use."""
+CHARGED: Final = OF_ATTEMPTS - {Account.CLEANING}
+"""Accounts that a tenant pays: all time for which its attempt had the GPU. The proof of cleanness is the fleet's."""
 UNAVAILABLE: Final = frozenset(
     {Account.REPAIR, Account.QUARANTINED, Account.CORDONED, Account.BURN_IN, Account.NO_CONTACT, Account.UNPROVEN}
 )

@@ -8,8 +8,7 @@ fleet's, and at least one thing of its evidence is known to be measured by us.
 from collections.abc import Collection
 from typing import Final
 
-from ledger.accounts import Account
-from ledger.pricing import CHARGED
+from ledger.accounts import CHARGED, Account
 from muster.domain.exit.causes import CAUSE_RULES, Budget
 from muster.domain.ids import PREFIXES
 

@@ -1,20 +1,19 @@
 """Figures over the ledger, each defined once: its formula and where the formula comes from.
 
-A figure is None where there is nothing to divide by. Each sum is over a window; entries with their corrections go in.
+A figure is None where there is nothing to divide by. Each sum is over a window, corrections included.
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
 from ledger.accounts import UNAVAILABLE, Account
-from ledger.entries import Entry
 from ledger.figures.definitions import Better
+from muster.domain.amounts import MS_PER_HOUR
 
 _OUT: Final = UNAVAILABLE | {Account.RETIRED}
 IDLE: Final = (Account.SUSPECT, Account.SPARE, Account.HOLD, Account.DRAINING, Account.PENDING, Account.FREE)
 WHILE_WAITING: Final = (Account.PENDING, Account.HOLD)
-MS_PER_HOUR: Final = 3_600_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,29 +30,28 @@ class Times:
 
 @dataclass(frozen=True, slots=True)
 class JobTime:
-    """One job's part of the window: ``run_ms`` from its first start to its end, its pauses between attempts too.
+    """Milliseconds of GPUs of jobs. ``run_ms``: from a job's first start to its end, its pauses between attempts too.
 
-    ``num_gpus``: as it had last. ``productive_ms``: milliseconds of all its GPUs.
+    A job counts with as many GPUs as it had last. ``productive_ms``: of all its GPUs.
     """
 
-    num_gpus: int
-    productive_ms: int
-    run_ms: int
+    productive_ms: int = 0
+    run_ms: int = 0
 
 
 @dataclass(frozen=True, slots=True)
-class PlaceTime:
-    """One host's part of one hour, in milliseconds of its GPUs.
+class IdleTime:
+    """Milliseconds of idle GPUs by place, of each hour apart.
 
-    ``used_ms``: assigned to attempts. ``waiting_ms``: idle while a job waits, as a part of ``idle_ms``.
+    ``on_used_ms``: on hosts of which an attempt used a GPU in the same hour. ``in_used_racks_ms``: on other hosts of
+    racks with such a host. ``waiting_ms``: of ``all_ms``, while a job waits.
     """
 
-    node_id: str
-    rack: str | None
-    hour_ms: int
-    used_ms: int
-    idle_ms: int
-    waiting_ms: int
+    all_ms: int = 0
+    on_used_ms: int = 0
+    in_used_racks_ms: int = 0
+    waiting_ms: int = 0
+    waiting_on_used_ms: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,8 +64,8 @@ class Outage:
 @dataclass(frozen=True, slots=True)
 class Window:
     times: Times
-    jobs: tuple[JobTime, ...] = ()
-    places: tuple[PlaceTime, ...] = ()
+    jobs: JobTime = field(default_factory=JobTime)
+    idle: IdleTime = field(default_factory=IdleTime)
     outages: tuple[Outage, ...] = ()
 
 
@@ -81,31 +79,6 @@ class Measure:
     source: str
     of: Callable[[Window], float | None]
     better: Better = "higher"
-
-
-def times_of(entries: Iterable[Entry]) -> Times:
-    of_attempts: dict[Account, int] = {}
-    others: dict[Account, int] = {}
-    for entry in entries:
-        found = of_attempts if entry.heading.attempt_id else others
-        found[entry.heading.account] = found.get(entry.heading.account, 0) + entry.num_ms
-    return Times(of_attempts, others)
-
-
-def places_of(entries: Iterable[Entry], hour_ms: int) -> list[PlaceTime]:
-    """Return the hosts of one hour's entries, in the order of their ids."""
-    found: dict[tuple[str, str | None], list[int]] = {}
-    for entry in entries:
-        head, num_ms = entry.heading, entry.num_ms
-        own = found.setdefault((head.node_id, head.rack), [0, 0, 0])
-        own[0] += num_ms if head.attempt_id else 0
-        own[1] += num_ms if head.account in IDLE and not head.attempt_id else 0
-        own[2] += num_ms if head.account in WHILE_WAITING and not head.attempt_id else 0
-    return [PlaceTime(node_id, rack, hour_ms, *own) for (node_id, rack), own in sorted(found.items(), key=_by_node)]
-
-
-def _by_node(one: tuple[tuple[str, str | None], list[int]]) -> tuple[str, str]:
-    return one[0][0], one[0][1] or ""
 
 
 def _allocation(window: Window) -> float | None:
@@ -122,8 +95,7 @@ def _goodput(window: Window) -> float | None:
 
 
 def _ettr(window: Window) -> float | None:
-    run_ms = sum(job.num_gpus * job.run_ms for job in window.jobs)
-    found = _share(sum(job.productive_ms for job in window.jobs), run_ms)
+    found = _share(window.jobs.productive_ms, window.jobs.run_ms)
     return None if found is None else min(found, 1.0)
 
 
@@ -136,20 +108,15 @@ def _idle_while_waiting(window: Window) -> float | None:
 
 
 def _scattered(window: Window) -> float | None:
-    partly = sum(place.waiting_ms for place in window.places if place.used_ms)
-    return _share(partly, sum(place.waiting_ms for place in window.places))
+    return _share(window.idle.waiting_on_used_ms, window.idle.waiting_ms)
 
 
 def _fragmented_nodes(window: Window) -> float | None:
-    return _share(
-        sum(place.idle_ms for place in window.places if place.used_ms), sum(place.idle_ms for place in window.places)
-    )
+    return _share(window.idle.on_used_ms, window.idle.all_ms)
 
 
 def _fragmented_racks(window: Window) -> float | None:
-    used = {(place.rack, place.hour_ms) for place in window.places if place.used_ms and place.rack is not None}
-    broken = (place for place in window.places if not place.used_ms and (place.rack, place.hour_ms) in used)
-    return _share(sum(place.idle_ms for place in broken), sum(place.idle_ms for place in window.places))
+    return _share(window.idle.in_used_racks_ms, window.idle.all_ms)
 
 
 def _mtbf(window: Window) -> float | None:

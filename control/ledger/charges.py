@@ -15,10 +15,9 @@ from sqlalchemy import text
 from sqlalchemy.orm import Session
 
 from control.ledger.rates import active_rates
-from ledger.accounts import Account
+from ledger.accounts import CHARGED, Account
 from ledger.bills import Line, LineKey, Sums, sums
 from ledger.credits import FLEET_CAUSES, grounds_of
-from ledger.pricing import CHARGED
 from muster.domain.rates import CreditedAccount, RateCards, Tariff
 
 _AROUND: Final = timedelta(minutes=15)

@@ -13,9 +13,9 @@ from ledger.figures.definitions import Figure, Sum
 from ledger.figures.faults import Fault, causes_of
 from ledger.figures.sketch import Sketch
 from muster.db.models import LedgerFact
+from muster.domain.amounts import MS_PER_HOUR
 from muster.domain.ids import TenantId
 
-_MS_A_HOUR: Final = 3_600_000
 _HOUR_S: Final = 3_600
 _COLUMN_OF_GROUP: Final = {
     "none": "''",
@@ -161,7 +161,7 @@ class Accounts:
         sums: dict[tuple[str, datetime, str], float] = {}
         for name, at, account, cause, num_ms in self._session.execute(query.where(*_of_ledger(extent)).group_by(*keys)):
             key = (name, at, _part_of(Account(account), cause))
-            sums[key] = sums.get(key, 0.0) + int(num_ms) / _MS_A_HOUR
+            sums[key] = sums.get(key, 0.0) + int(num_ms) / MS_PER_HOUR
         for (name, at, part), total in sums.items():
             if part in self._figure.parts:
                 yield Stored(name, at, part, Sum(0, total))

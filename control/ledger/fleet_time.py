@@ -16,7 +16,7 @@ from control.ledger import read as ledger
 from control.ledger.measuring import MEASURED
 from control.ledger.read import LedgerGroup, LedgerQuery, LedgerSums
 from ledger.accounts import Account
-from ledger.measures import JobTime, Outage, PlaceTime, Times, Window
+from ledger.measures import IdleTime, JobTime, Outage, Times, Window
 from muster.db.models import LedgerHour
 from muster.domain.principals import Permission
 
@@ -64,8 +64,8 @@ def fleet_time(unit: UnitOfWork, span: Span) -> FleetTime:
     if not found.num_hours:
         return FleetTime(Window(times), found, 0)
     num_measured, sums = _measured(unit, found)
-    jobs = (JobTime(1, sums["productive_ms"], sums["run_ms"]),) if sums["run_ms"] else ()
-    return FleetTime(Window(times, jobs, _places(sums), _outages(unit, found)), found, num_measured)
+    jobs = JobTime(sums["productive_ms"], sums["run_ms"])
+    return FleetTime(Window(times, jobs, _idle(sums), _outages(unit, found)), found, num_measured)
 
 
 def times_in(found: LedgerSums) -> Times:
@@ -86,14 +86,13 @@ def _measured(unit: UnitOfWork, found: LedgerSums) -> tuple[int, dict[str, int]]
     return num_hours, {name: int(own or 0) for name, own in zip(MEASURED, sums, strict=True)}
 
 
-def _places(sums: Mapping[str, int]) -> tuple[PlaceTime, ...]:
-    """Return hosts that are used, others in racks with such a host, and all others, each as one."""
-    on_used, in_used_racks = sums["idle_on_used_ms"], sums["idle_in_used_racks_ms"]
-    elsewhere = sums["idle_ms"] - on_used - in_used_racks
-    return (
-        PlaceTime("", "used", 0, 1, on_used, sums["waiting_on_used_ms"]),
-        PlaceTime("", "used", 0, 0, in_used_racks, 0),
-        PlaceTime("", None, 0, 0, elsewhere, sums["waiting_ms"] - sums["waiting_on_used_ms"]),
+def _idle(sums: Mapping[str, int]) -> IdleTime:
+    return IdleTime(
+        sums["idle_ms"],
+        sums["idle_on_used_ms"],
+        sums["idle_in_used_racks_ms"],
+        sums["waiting_ms"],
+        sums["waiting_on_used_ms"],
     )
 
 

@@ -18,11 +18,10 @@ from control.core.unit_of_work import UnitOfWork, declare_action
 from control.ledger.attempt_facts import attempts_of
 from control.ledger.job_costs import JobCost, cost_of_job, ranks_of_newest, stated_by_all
 from control.ledger.reading import Window
-from ledger.accounts import Account
+from ledger.accounts import CHARGED, Account
 from ledger.attempt_claims import accounts_of
 from ledger.facts import Attempt as AttemptFacts
 from ledger.findings import StepShares, shares_of
-from ledger.pricing import CHARGED
 from muster.db.models import Allocation, AllocationGpu, Attempt, Job, TrainingStep
 from muster.db.queries.newest_ranks import newest_with_ranks
 from muster.domain.amounts import MS_PER_HOUR

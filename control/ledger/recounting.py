@@ -18,7 +18,7 @@ from sqlalchemy import select
 from control.core.paging import ALWAYS, NEVER, Span
 from control.core.unit_of_work import UnitOfWork
 from control.ledger import recount_events
-from control.ledger.read import HOUR, LONGEST, hours_in
+from control.ledger.read import LONGEST, hours_in
 from control.ledger.reading import Window
 from control.ledger.storing import has_entries, stored_entries
 from ledger.entries import Entry
@@ -27,6 +27,7 @@ from ledger.recount import Enrolled, Event, Key, Recounter
 from ledger.recount_comparison import Compared, Difference, by_group, compare, group_of
 from ledger.recount_replay import EMPTY, UNKNOWN, USED
 from muster.db.models import LedgerHour
+from muster.db.queries.ledger_facts import HOUR
 from muster.domain.errors import ValidationFailedError
 from muster.domain.principals import Permission
 from muster.domain.times import to_ms

@@ -18,9 +18,8 @@ from control.core.visibility import visible_rows
 from control.ledger.rates import active_rates
 from control.ledger.read import LedgerSums
 from control.ledger.statements import tenant_names
-from ledger.accounts import Account
+from ledger.accounts import CHARGED, Account
 from ledger.bills import Line, LineKey, Sums, sums, sums_by
-from ledger.pricing import CHARGED
 from muster.db.base import UtcTimestamp
 from muster.db.models import LedgerFact
 from muster.db.queries import tenants

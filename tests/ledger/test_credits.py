@@ -3,9 +3,8 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ledger.accounts import Account
+from ledger.accounts import CHARGED, Account
 from ledger.credits import FLEET_CAUSES, grounds_of
-from ledger.pricing import CHARGED
 from muster.domain.exit.causes import CAUSE_RULES, Budget
 
 IDS = st.frozensets(st.sampled_from(["ev_1", "ev_2", "vd_1", "rcl_1"]))

@@ -1,6 +1,6 @@
 """The fleet's time over a stretch: accounts, runs of jobs, hosts and outages, each by hand."""
 
-from dataclasses import replace
+from dataclasses import asdict
 from datetime import timedelta
 
 import pytest
@@ -8,18 +8,19 @@ from sqlalchemy import null, select, text, update
 
 from control.core.paging import Span
 from control.core.unit_of_work import UnitOfWorkFactory
+from control.fleet import inventory
 from control.ledger import read as ledger
 from control.ledger.fleet_time import FleetTime, fleet_time
 from control.ledger.measuring import MEASURED
-from control.ledger.storing import stored_entries
-from ledger.measures import figures, places_of
-from muster.db.models import Gpu, GpuStandingChange, Job, LedgerHour, NodeContactChange
+from ledger.measures import figures
+from muster.db.models import Gpu, GpuStandingChange, Job, LedgerHour, Node, NodeContactChange
 from muster.domain.errors import ForbiddenError
 from muster.domain.states import Contact, JobState, Standing
 from tests.control.conftest import SetClock
 from tests.control.ledger.figure_case import member_of
 from tests.control.ledger.played_hour import FOUR, PlayedHour
-from tests.fleet_factory import OPERATOR
+from tests.fleet_factory import OPERATOR, enrol_host
+from tests.played_host import PlayedHost
 
 HOUR = timedelta(hours=1)
 DAY = Span(FOUR - 20 * HOUR, FOUR + 4 * HOUR)
@@ -47,7 +48,7 @@ def test_a_run_is_from_its_start_to_its_end_within_the_counted_hours(played: Pla
     played.at(130)
     assert played.keep()
     found = time_of(played.units)
-    (job,) = found.window.jobs
+    job = found.window.jobs
     assert job.run_ms == pytest.approx(40 * 60_000, abs=1_000)
     assert figures(found.window)["ettr"] == pytest.approx(30 / 40, rel=0.01)
     assert found.num_measured == found.sums.num_hours
@@ -63,7 +64,7 @@ def test_a_pause_between_attempts_is_of_the_run(played: PlayedHour) -> None:
         connection.execute(update(Job).values(state=JobState.QUEUED, finished_at=None))
     played.at(200)
     assert played.keep() == 3
-    (job,) = time_of(played.units, Span(FOUR, FOUR + 3 * HOUR)).window.jobs
+    job = time_of(played.units, Span(FOUR, FOUR + 3 * HOUR)).window.jobs
     assert job.run_ms == pytest.approx(170 * 60_000, abs=1_000)
 
 
@@ -72,22 +73,34 @@ def test_more_time_than_a_small_integer_holds_is_summed_up(played: PlayedHour) -
     played.keep()
     with played.units.begin(OPERATOR, ledger.READ, quiet=True) as unit:
         unit.session.execute(update(LedgerHour).values(measured=dict.fromkeys(MEASURED, 3_600_000_000)))
-    (job,) = time_of(played.units).window.jobs
+    job = time_of(played.units).window.jobs
     assert job.run_ms == 3_600_000_000
 
 
 def test_idle_time_is_measured_by_place_and_hour(played: PlayedHour) -> None:
+    beside = PlayedHost(played.units, enrol_host(played.units, "beta", rack="r1"))
+    elsewhere = PlayedHost(played.units, enrol_host(played.units, "gamma", rack="r2"))
+    with played.units.begin(OPERATOR, inventory.ENROL, quiet=True) as unit:
+        unit.session.get_one(Node, played.fleet.node_id).rack = "r1"
     played.at(10)
     played.start()
-    played.at(130)
+    played.at(20)
+    beside.beat()
+    elsewhere.beat()
+    waiting = played.fleet.submit(shape={"gpus_per_node": 2})
+    played.at(30)
+    played.fleet.cancel(waiting)
+    played.at(70)
     assert played.keep()
-    found = time_of(played.units, Span(FOUR, FOUR + HOUR))
-    with played.units.begin(OPERATOR, ledger.READ, dry_run=True, quiet=True) as unit:
-        entries = list(stored_entries(unit.session, FOUR))
-    by_host = replace(found.window, places=tuple(places_of(entries, 0)))
-    assert sum(place.idle_ms for place in by_host.places) > 0
-    for name in ("scattered", "fragmented_nodes", "fragmented_racks"):
-        assert figures(found.window)[name] == figures(by_host)[name]
+    found = time_of(played.units, Span(FOUR, FOUR + HOUR)).window.idle
+    minutes = {name: num_ms / 60_000 for name, num_ms in asdict(found).items()}
+    assert minutes == {
+        "all_ms": 50 + 2 * 40 + 2 * 40,
+        "on_used_ms": 50,
+        "in_used_racks_ms": 2 * 40,
+        "waiting_ms": 10 + 2 * 10 + 2 * 10,
+        "waiting_on_used_ms": 10,
+    }
 
 
 def test_hours_of_an_earlier_release_count_in_accounts_alone(played: PlayedHour) -> None:
