@@ -8,8 +8,7 @@ from muster.domain.job.preflight import PreflightState
 def open_preflight(unit: UnitOfWork, job: Job) -> PlacementPreflight | None:
     """Return the preflight that a host still has to answer, whether or not its job waits any more."""
     look = unit.session.get(PlacementPreflight, job.id)
-    is_open = look is not None and look.state is PreflightState.REQUESTED and look.deadline_at > unit.now
-    return look if is_open else None
+    return look if look is not None and look.is_open(unit.now) else None
 
 
 def end_open_preflight(unit: UnitOfWork, job: Job) -> None:

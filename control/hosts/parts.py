@@ -9,7 +9,6 @@ from control.core.unit_of_work import UnitOfWork
 from muster.db.models import Attempt, AttemptHost, Job, PlacementPreflight
 from muster.domain.errors import StaleFenceError
 from muster.domain.ids import AttemptId, NodeId
-from muster.domain.job.preflight import PreflightState
 from muster.domain.state_sets import PARTS_THAT_MAY_RUN
 from muster.domain.states import JobState
 
@@ -76,8 +75,7 @@ def job_of_preflight(unit: UnitOfWork, preflight_id: str, number: int, node_id: 
             PlacementPreflight.job_id == preflight_id.rpartition("-")[2],
             PlacementPreflight.number == number,
             PlacementPreflight.node_id == node_id,
-            PlacementPreflight.state == PreflightState.REQUESTED,
-            PlacementPreflight.deadline_at > unit.now,
+            PlacementPreflight.is_open(unit.now),
             Job.state == JobState.QUEUED,
         )
     )

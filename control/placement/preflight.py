@@ -18,7 +18,7 @@ from control.attempts.mapping import job_request, show_bundle_awaited
 from control.attempts.orders import preflight_order_of
 from control.content.uses import note_awaited
 from control.core.unit_of_work import SCHEDULER_CHANNEL, UnitOfWork, UnitOfWorkFactory, declare_action, retrying
-from control.placement.preflight_hosts import AbleHosts, builds, is_open, num_builds
+from control.placement.preflight_hosts import AbleHosts, builds, num_builds
 from control.placement.queue_head import MAX_QUEUE
 from control.placement.wait_records import note_waiting
 from control.policy.policies import active_policy
@@ -179,8 +179,7 @@ def _has_lacked_since() -> ColumnElement[bool]:
 def _decision(job: Job, row: PlacementPreflight | None, able: AbleHosts, now: datetime) -> Decision:
     """Decide about one job. While every host is busy, it waits: the next cycle begins at the head of the queue."""
     if able.are_all_busy(job):
-        is_looked_at = row is not None and row.state is PreflightState.REQUESTED and row.deadline_at > now
-        return Waits(row.node_id if row is not None and is_looked_at else None)
+        return Waits(row.node_id if row is not None and row.is_open(now) else None)
     if builds(job) and able.are_all_outside(job):
         return Waits(None)
     look = None
@@ -315,7 +314,7 @@ def open_on(unit: UnitOfWork, node_id: NodeId, policy: Policy) -> tuple[Prefligh
         .join(Job, Job.id == PlacementPreflight.job_id)
         .where(
             PlacementPreflight.node_id == node_id,
-            is_open(unit.now),
+            PlacementPreflight.is_open(unit.now),
             Job.state == JobState.QUEUED,
         )
         .order_by(PlacementPreflight.requested_at)
@@ -334,4 +333,4 @@ def open_on(unit: UnitOfWork, node_id: NodeId, policy: Policy) -> tuple[Prefligh
 
 def any_on(node_id: ColumnElement[str], now: ColumnElement[datetime]) -> ColumnElement[bool]:
     """Return the condition that the node has an open preflight. Most heartbeats need only this, with the node's row."""
-    return exists().where(PlacementPreflight.node_id == node_id, is_open(now))
+    return exists().where(PlacementPreflight.node_id == node_id, PlacementPreflight.is_open(now))

@@ -5,7 +5,7 @@ from collections.abc import Set as AbstractSet
 from datetime import datetime
 from typing import Final, NamedTuple
 
-from sqlalchemy import ColumnElement, and_, exists, func, select
+from sqlalchemy import exists, func, select
 from sqlalchemy.orm import Session
 
 from control.attempts.mapping import job_request
@@ -15,7 +15,6 @@ from muster.db.models import Cordon, Gpu, Job, Node, PlacementPreflight
 from muster.db.queries.effective_standing import effective_standing
 from muster.db.queries.residency import residencies
 from muster.domain.ids import NodeId, TenantId
-from muster.domain.job.preflight import PreflightState
 from muster.domain.job.request import ENVIRONMENT, GIT
 from muster.domain.residency import ANY, Residency
 from muster.domain.state_sets import OUT_OF_SERVICE
@@ -42,7 +41,7 @@ class BusyHosts:
         self._checking = set[NodeId]()
         self._building: dict[NodeId, set[TenantId]] = {}
         query = select(PlacementPreflight.node_id, Job).join(Job, Job.id == PlacementPreflight.job_id)
-        for node_id, job in session.execute(query.where(is_open(now), Job.state == JobState.QUEUED)):
+        for node_id, job in session.execute(query.where(PlacementPreflight.is_open(now), Job.state == JobState.QUEUED)):
             self.take(node_id, job)
 
     def of(self, job: Job) -> AbstractSet[NodeId]:
@@ -152,8 +151,3 @@ class AbleHosts:
         blameless = [node_id for node_id in able if node_id not in avoided]
         # Where each is at fault, what has to be built is built by one of them: without it the job would never start.
         return blameless or (able if builds(job) else [])
-
-
-def is_open(now: datetime | ColumnElement[datetime]) -> ColumnElement[bool]:
-    """Return the condition on an open preflight. That of a cancelled or placed job is open until its time is over."""
-    return and_(PlacementPreflight.state == PreflightState.REQUESTED, PlacementPreflight.deadline_at > now)

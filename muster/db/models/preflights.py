@@ -2,7 +2,8 @@
 
 from datetime import datetime
 
-from sqlalchemy import ForeignKey, Index, text
+from sqlalchemy import ColumnElement, ForeignKey, Index, text
+from sqlalchemy.ext.hybrid import hybrid_method
 from sqlalchemy.orm import Mapped, mapped_column
 
 from muster.db.base import Base, EnumText, one_of
@@ -35,3 +36,11 @@ class PlacementPreflight(Base):
     def preflight_id(self) -> str:
         """Names it to its host, and its folder there."""
         return f"look-{self.number}-{self.job_id}"
+
+    @hybrid_method
+    def is_open(self, now: datetime | ColumnElement[datetime]) -> bool:
+        """Return whether its host still has to answer; of the class: the condition on rows.
+
+        The preflight of a cancelled or placed job is open until its time is over.
+        """
+        return (self.state == PreflightState.REQUESTED) & (self.deadline_at > now)  # type: ignore[operator]  # columns
