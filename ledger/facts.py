@@ -1,4 +1,4 @@
-"""What happened to GPUs, hosts and attempts in a window of time: plain data from which the claims on it are made.
+"""Facts about GPUs, hosts and attempts in a window of time: plain data from which the claims on it are made.
 
 All times are milliseconds since 1970 by the server's clock, except what a program reports about itself (``Steps``,
 ``Attempt.restores``, ``Attempt.saves``), which is by its host's clock. Facts may reach beyond the window. The same fact

@@ -1,4 +1,4 @@
-"""What one GPU was at each moment, replayed from periods: written apart from ``ledger.books``, whose results it checks.
+"""The state of one GPU at each moment, by its periods: code apart from ``ledger.books``, whose results it checks.
 
 standing   UNPROVEN─────HEALTHY──────────────────QUARANTINED────
 use                        ├─ attempt_a ──┤clean┤

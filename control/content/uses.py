@@ -40,10 +40,10 @@ def pin_folder(unit: UnitOfWork, job_id: JobId, folder: StoredFolder) -> None:
 
 
 def note_awaited(unit: UnitOfWork, job_id: JobId, digest: str | None, since: datetime) -> bool:
-    """Note that a job is HELD until its bundle is whole again. Return whether that lacks a part, or did ``since``.
+    """Note that a job is HELD until its bundle is complete again. Return whether a part of it lacks, or did ``since``.
 
-    By the time that a host's part of the job ends for it, the bundle may have been stored again, or no one has read yet
-    what the host could not read. The job continues by itself then too.
+    A job's part on a host may end because a file of the bundle is lost. Until then the bundle may have been stored
+    again, or the control plane may not have checked that file yet. The job continues by itself in these cases too.
     """
     was_restored = and_(StoredFolder.created_at < since, StoredFolder.completed_at > since)
     lacking = select(StoredFolder.id).where(

@@ -61,9 +61,9 @@ def _to_hold(units: UnitOfWorkFactory) -> list[tuple[JobId, str]]:
 
 
 def _to_release(units: UnitOfWorkFactory) -> list[JobId]:
-    """Return jobs whose folder is whole, or is made from a commit, and jobs that a person, for one, has released.
+    """Return jobs that await their bundle no longer: it is complete or made from a commit, or the job is not HELD.
 
-    A folder that a host could not read, as it reports, is neither until the control plane has read it.
+    A bundle of which a host reports a lost file counts as incomplete until the control plane has checked that file.
     """
     query = (
         select(FolderJob.job_id)

@@ -1,4 +1,4 @@
-"""What a spent budget stops: jobs of its tenants in reclaimable tiers, each with the notice of its tier.
+"""Stops of jobs by a spent budget: jobs of its tenants in reclaimable tiers, each with the notice of its tier.
 
 A job that waits is held instead, so that nothing places it only to stop it. Jobs in other tiers continue:
 no rule takes from a tenant what has no notice.

@@ -1,4 +1,4 @@
-"""What a job has cost so far, by account, and what one would cost."""
+"""The cost of a job so far, by account, and the predicted cost of one."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""What jobs state of themselves that their costs are grouped by: a project, by their label, and a class."""
+"""Groups of jobs by which costs are summed up: the project, which a label names, and the class."""
 
 from collections.abc import Mapping
 from typing import Final, NamedTuple

@@ -1,7 +1,7 @@
-"""How far the reports of the hosts have come: how many may still report about a window, and what is known to be lost.
+"""Completeness of reports about a window: the number of hosts that may still report, and gaps that are known.
 
-A host relays the file of each of its parts in order. So a word of a rank from after the window shows that all words
-before it have come. A part that was proved clean has ended; its host has relayed the rest by its next heartbeats. If a
+A host relays the file of each of its parts in order. So a report of a rank from after the window shows that all earlier
+reports have come. A part that was proved clean has ended; its host has relayed the rest by its next heartbeats. If a
 report comes later all the same, the hour is computed again (``control.core.late_reports``).
 """
 

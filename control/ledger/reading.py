@@ -1,4 +1,4 @@
-"""How the statements of the ledger's loading are run: rows as plain tuples, times as whole milliseconds."""
+"""Statements of the ledger about a window: rows as plain tuples, times as whole milliseconds."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any

@@ -1,4 +1,4 @@
-"""How entries and facts of an hour are stored and read back: entries by COPY, facts by PostgreSQL from the entries."""
+"""Storage of the entries and facts of an hour: entries by COPY, facts by PostgreSQL from the entries."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from datetime import datetime

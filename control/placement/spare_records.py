@@ -1,4 +1,4 @@
-"""Which GPUs the newest plan keeps as spares, as stored for the ledger: when each began and ended to be one."""
+"""Spares of the newest plan, as stored for the ledger: since when and until when each GPU was one."""
 
 from collections.abc import Collection
 

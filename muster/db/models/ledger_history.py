@@ -1,7 +1,7 @@
-"""What the ledger needs to know of the past, and that other rows only state of the present.
+"""History that the ledger reads, and of which other rows state the present alone.
 
-Each row is written by the unit of work that makes the change, at the unit's time, and never changed; a spare's
-row gets its end.
+Each row is written by the unit of work that makes the change, at the unit's time. It does not change after that,
+except that a spare gets its end.
 """
 
 from datetime import datetime

@@ -13,7 +13,7 @@ from typing import Final
 from muster.domain.ids import NodeId
 
 MOST_HOSTS: Final = 3
-"""Asked in turn: a fault of one host is not that of the next, and a fleet that answers nothing delays a job so long."""
+"""Hosts asked one after the other: the next one may not have the same fault. No further host delays the job."""
 
 
 class PreflightState(StrEnum):
