@@ -83,6 +83,13 @@ def check(stage: Stage, objects: Objects) -> None:
     check_reports_once(stage.units, cast("ObjectStore", objects))
 
 
+def lose_train(stage: Stage, objects: Objects) -> None:
+    """Take a part of the bundle from the store, and have the control plane find that by a host's report."""
+    del objects.contents[key_of(stage, TRAIN)]
+    report(stage)
+    check(stage, objects)
+
+
 def wanted(tenant: Tenant) -> list[str]:
     return [each.digest for each in tenant.begin(CODE).wanted]
 
@@ -172,9 +179,7 @@ def test_jobs_of_a_lost_bundle_wait_and_continue_when_it_is_whole(
         stage.submit("on_demand", program=program)
         for program in ({"script": "train", "bundle": CODE.digest}, {"script": "/train"})
     )
-    del objects.contents[key_of(stage, TRAIN)]
-    report(stage)
-    check(stage, objects)
+    lose_train(stage, objects)
     assert state_of(stage, job_id) is JobState.HELD
     job = stage.fleet.job(job_id)
     assert "submit the same folder again" in job.state_reason
@@ -231,9 +236,7 @@ def test_a_job_that_stopped_for_a_lost_part_continues_once_that_is_stored(
     stage: Stage, tenant: Tenant, objects: Objects, begun: Begun
 ) -> None:
     job_id, end = begun(stage)
-    del objects.contents[key_of(stage, TRAIN)]
-    report(stage)
-    check(stage, objects)
+    lose_train(stage, objects)
     end()
     assert state_of(stage, job_id) is JobState.HELD
     job = stage.fleet.job(job_id)
@@ -250,9 +253,7 @@ def test_a_job_that_stops_for_a_lost_part_which_is_stored_again_by_then_continue
 ) -> None:
     stage.clock.advance(1)
     job_id, end = begun(stage)
-    del objects.contents[key_of(stage, TRAIN)]
-    report(stage)
-    check(stage, objects)
+    lose_train(stage, objects)
     stage.clock.advance(1)
     objects.contents[key_of(stage, TRAIN)] = FILES["train"]
     tenant.confirm(CODE.digest, TRAIN)
@@ -292,9 +293,7 @@ def test_a_job_that_waits_for_another_reason_stays_so(stage: Stage, tenant: Tena
     job_id = stage.submit("on_demand", program={"script": "train", "bundle": CODE.digest})
     with stage.units.begin(SCHEDULER, REPORT) as unit:
         step_job(unit, lock_job(unit, job_id), HoldRequested("its budget is spent"), active_policy(unit.session))
-    del objects.contents[key_of(stage, TRAIN)]
-    report(stage)
-    check(stage, objects)
+    lose_train(stage, objects)
     keep_jobs_once(stage.units)
     tenant.confirm(CODE.digest, TRAIN)
     assert state_of(stage, job_id) is JobState.HELD
@@ -304,9 +303,7 @@ def test_a_job_that_a_person_holds_meanwhile_stays_so_when_its_bundle_is_whole(
     stage: Stage, tenant: Tenant, objects: Objects
 ) -> None:
     job_id = stage.submit("on_demand", program={"script": "train", "bundle": CODE.digest})
-    del objects.contents[key_of(stage, TRAIN)]
-    report(stage)
-    check(stage, objects)
+    lose_train(stage, objects)
     for _ in range(2):
         with stage.units.begin(stage.fleet.tenant, holding.HOLD) as unit:
             holding.hold(unit, job_id, reason="its data is replaced")

@@ -106,6 +106,21 @@ def stored(fleet: Fleet) -> str:
     return store_bundle(fleet.units, fleet.tenant, MANIFEST)
 
 
+def built(fleet: Fleet) -> tuple[GitPart, str]:
+    """Return a preflight that has stored the bundle of its job, and the bundle's digest."""
+    part = begun(fleet)
+    part.ask()
+    digest = stored(fleet)
+    part.ask(built=digest)
+    return part, digest
+
+
+def next_preflight(fleet: Fleet, job_id: JobId) -> GitPart:
+    fleet.cycle()
+    [order] = beat(fleet)
+    return part_of(fleet, job_id, order)
+
+
 def lose(fleet: Fleet) -> None:
     """Mark the one chunk of the bundle as lost."""
     lost = ObjectName(fleet.tenant_id, ObjectKind.CHUNK, digest_of(b"print()"), 7)
@@ -180,10 +195,7 @@ def test_a_fault_is_the_answer_to_each_part_and_a_later_job_tries_again(fleet: F
 
 
 def test_a_released_job_whose_bundle_was_damaged_has_it_made_again(fleet: Fleet, clock: SetClock) -> None:
-    part = begun(fleet)
-    part.ask()
-    digest = stored(fleet)
-    part.ask(built=digest)
+    part, _ = built(fleet)
     part.report("unfit", "the content store lacks a chunk")
     damage(fleet)
     with fleet.units.begin(fleet.tenant, jobs.RELEASE) as unit:
@@ -192,21 +204,14 @@ def test_a_released_job_whose_bundle_was_damaged_has_it_made_again(fleet: Fleet,
     assert fleet.job(part.job_id).state is JobState.QUEUED
     clock.advance(61)
     beat(fleet)
-    fleet.cycle()
-    [order] = beat(fleet)
-    assert part_of(fleet, part.job_id, order).ask().state == "build"
+    assert next_preflight(fleet, part.job_id).ask().state == "build"
 
 
 def test_a_bundle_that_is_lost_while_a_preflight_fetches_it_is_made_again_by_another_one_at_once(fleet: Fleet) -> None:
-    part = begun(fleet)
-    part.ask()
-    digest = stored(fleet)
-    part.ask(built=digest)
+    part, digest = built(fleet)
     lose(fleet)
     keep_jobs_once(fleet.units)
-    fleet.cycle()
-    [order] = beat(fleet)
-    again = part_of(fleet, part.job_id, order)
+    again = next_preflight(fleet, part.job_id)
     assert again.part_id != part.part_id, "what the first one reports about the lost bundle is too late"
     with pytest.raises(StaleFenceError):
         part.ask()
@@ -221,10 +226,7 @@ def test_a_bundle_that_is_lost_while_a_preflight_fetches_it_is_made_again_by_ano
 
 
 def test_a_bundle_that_the_store_lost_is_made_again_by_itself(fleet: Fleet, clock: SetClock) -> None:
-    part = begun(fleet)
-    part.ask()
-    digest = stored(fleet)
-    part.ask(built=digest)
+    part, digest = built(fleet)
     lose(fleet)
     keep_jobs_once(fleet.units)
     for _ in range(2):
@@ -232,9 +234,7 @@ def test_a_bundle_that_the_store_lost_is_made_again_by_itself(fleet: Fleet, cloc
         assert fleet.job(part.job_id).state is JobState.QUEUED
     clock.advance(61)
     beat(fleet)
-    fleet.cycle()
-    [order] = beat(fleet)
-    again = part_of(fleet, part.job_id, order)
+    again = next_preflight(fleet, part.job_id)
     assert again.ask().state == "build"
     assert stored(fleet) == digest
     assert again.ask(built=digest).state == "built"
