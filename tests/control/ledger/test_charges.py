@@ -109,20 +109,25 @@ def found(units: UnitOfWorkFactory, fleet: Fleet, *, now: datetime | None = None
         return charges(session, Scope([fleet.tenant_id]), NOON - 12 * HOUR, NOON + 12 * HOUR, now=now)
 
 
-def test_time_that_corrections_took_away_has_no_line(units: UnitOfWorkFactory) -> None:
-    fleet = make_fleet(units)
-    set_cards(units, card(NOON, "2"))
-    add_hours(units, NOON)
-    add(units, fleet, NOON, Account.IDLE, MS)
-    add(units, fleet, NOON, Account.IDLE, -MS, revision=1)
-    add(units, fleet, NOON, Account.PRODUCTIVE, MS, revision=1)
-    (line,) = found(units, fleet).lines
-    assert (line.key.account, line.num_ms) == (Account.PRODUCTIVE, MS)
-
-
 @pytest.fixture
 def fleet(units: UnitOfWorkFactory) -> Fleet:
     return make_fleet(units)
+
+
+@pytest.fixture
+def priced(units: UnitOfWorkFactory, fleet: Fleet) -> Fleet:
+    """An hour of a GPU costs 2 from noon on, and the hour at noon is counted."""
+    set_cards(units, card(NOON, "2"))
+    add_hours(units, NOON)
+    return fleet
+
+
+def test_time_that_corrections_took_away_has_no_line(units: UnitOfWorkFactory, priced: Fleet) -> None:
+    add(units, priced, NOON, Account.IDLE, MS)
+    add(units, priced, NOON, Account.IDLE, -MS, revision=1)
+    add(units, priced, NOON, Account.PRODUCTIVE, MS, revision=1)
+    (line,) = found(units, priced).lines
+    assert (line.key.account, line.num_ms) == (Account.PRODUCTIVE, MS)
 
 
 def test_a_card_that_changes_within_a_job_prices_each_hour_by_its_own(units: UnitOfWorkFactory, fleet: Fleet) -> None:
@@ -150,22 +155,18 @@ def test_what_no_card_prices_is_unpriced_and_never_free(units: UnitOfWorkFactory
 
 
 def test_the_proof_of_cleanness_and_time_without_an_attempt_are_not_charged(
-    units: UnitOfWorkFactory, fleet: Fleet
+    units: UnitOfWorkFactory, priced: Fleet
 ) -> None:
-    set_cards(units, card(NOON, "2"))
-    add_hours(units, NOON)
-    add(units, fleet, NOON, Account.CLEANING, MS)
-    add(units, fleet, NOON, Account.NO_CONTACT, MS)
-    assert found(units, fleet).lines == ()
+    add(units, priced, NOON, Account.CLEANING, MS)
+    add(units, priced, NOON, Account.NO_CONTACT, MS)
+    assert found(units, priced).lines == ()
 
 
-def test_a_correction_counts_in_its_hour(units: UnitOfWorkFactory, fleet: Fleet) -> None:
-    set_cards(units, card(NOON, "2"))
-    add_hours(units, NOON)
-    add(units, fleet, NOON, Account.PRODUCTIVE, MS)
-    add(units, fleet, NOON, Account.PRODUCTIVE, -MS // 2, revision=1)
-    add(units, fleet, NOON, Account.IDLE, MS // 2, revision=1)
-    by_account = {line.key.account: line.amount(2) for line in found(units, fleet).lines}
+def test_a_correction_counts_in_its_hour(units: UnitOfWorkFactory, priced: Fleet) -> None:
+    add(units, priced, NOON, Account.PRODUCTIVE, MS)
+    add(units, priced, NOON, Account.PRODUCTIVE, -MS // 2, revision=1)
+    add(units, priced, NOON, Account.IDLE, MS // 2, revision=1)
+    by_account = {line.key.account: line.amount(2) for line in found(units, priced).lines}
     assert by_account == {Account.PRODUCTIVE: Decimal("1.00"), Account.IDLE: Decimal("1.00")}
 
 
@@ -183,24 +184,20 @@ def test_a_correction_counts_in_its_hour(units: UnitOfWorkFactory, fleet: Fleet)
     ],
 )
 def test_time_is_given_back_for_the_fleets_faults_that_we_measured(
-    units: UnitOfWorkFactory, fleet: Fleet, account: Account, cause: str, trust: Trust, credited: int
+    units: UnitOfWorkFactory, priced: Fleet, account: Account, cause: str, trust: Trust, credited: int
 ) -> None:
-    set_cards(units, card(NOON, "2"))
-    add_hours(units, NOON)
-    evidence = add_evidence(units, fleet, "ev_1", trust)
-    add(units, fleet, NOON, account, MS, cause=cause, evidence=[evidence])
-    add(units, fleet, NOON, account, MS, cause=cause)
-    (line,) = found(units, fleet).lines
+    evidence = add_evidence(units, priced, "ev_1", trust)
+    add(units, priced, NOON, account, MS, cause=cause, evidence=[evidence])
+    add(units, priced, NOON, account, MS, cause=cause)
+    (line,) = found(units, priced).lines
     assert (line.num_ms, line.credited_ms) == (2 * MS, credited)
     assert line.credit(2) == -Decimal(2 * credited) / MS
 
 
-def test_a_finding_for_information_gives_nothing_back(units: UnitOfWorkFactory, fleet: Fleet) -> None:
-    set_cards(units, card(NOON, "2"))
-    add_hours(units, NOON)
-    evidence = add_evidence(units, fleet, "ev_1", Trust.MEASURED, severity=Severity.INFO)
-    add(units, fleet, NOON, Account.SLOWED, MS, cause="gpu", evidence=[evidence])
-    (line,) = found(units, fleet).lines
+def test_a_finding_for_information_gives_nothing_back(units: UnitOfWorkFactory, priced: Fleet) -> None:
+    evidence = add_evidence(units, priced, "ev_1", Trust.MEASURED, severity=Severity.INFO)
+    add(units, priced, NOON, Account.SLOWED, MS, cause="gpu", evidence=[evidence])
+    (line,) = found(units, priced).lines
     assert line.credited_ms == 0, "a program causes such findings"
 
 
@@ -217,15 +214,13 @@ def test_an_hour_after_one_that_is_not_counted_yet_is_running_time(units: UnitOf
     assert sum(line.num_ms for line in found(units, fleet).lines) == 2 * MS, "a statement has all that is counted"
 
 
-def test_evidence_that_a_person_dismissed_gives_nothing_back(units: UnitOfWorkFactory, fleet: Fleet) -> None:
-    set_cards(units, card(NOON, "2"))
-    add_hours(units, NOON)
-    evidence = add_evidence(units, fleet, "ev_1", Trust.MEASURED)
-    add(units, fleet, NOON, Account.LOST, MS, cause="gpu_fault", evidence=[evidence])
+def test_evidence_that_a_person_dismissed_gives_nothing_back(units: UnitOfWorkFactory, priced: Fleet) -> None:
+    evidence = add_evidence(units, priced, "ev_1", Trust.MEASURED)
+    add(units, priced, NOON, Account.LOST, MS, cause="gpu_fault", evidence=[evidence])
     with units.begin(OPERATOR, rates.READ, quiet=True) as unit:
         row = unit.session.get_one(EvidenceRow, evidence)
         row.dismissed_at, row.dismissed_by, row.dismiss_reason = NOON, "dana", "a loose cable"
-    (line,) = found(units, fleet).lines
+    (line,) = found(units, priced).lines
     assert line.credited_ms == 0
 
 
