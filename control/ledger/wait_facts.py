@@ -1,7 +1,7 @@
 """Facts of pending jobs in a window: from when to when any waits for GPUs, and by which binding reason."""
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from itertools import chain
 from typing import Any, Final, NamedTuple
@@ -97,8 +97,8 @@ class _Demand(NamedTuple):
     num_gpus: int
 
     @property
-    def label_names(self) -> Sequence[str]:
-        return [*self.rule.names, *([] if self.rule.sites is None else [SITE_LABEL])]
+    def label_names(self) -> tuple[str, ...]:
+        return (*self.rule.names, *(() if self.rule.sites is None else (SITE_LABEL,)))
 
     @classmethod
     def read(cls, stored: Mapping[str, Any], sites: Mapping[TenantId, Residency]) -> "_Demand":
@@ -110,17 +110,28 @@ class _Demand(NamedTuple):
 
 
 def _suiting(hosts: Rows, demands: Mapping[str, _Demand]) -> dict[str, tuple[str, ...]]:
-    """Return of each host which demands it suits: tried once for all hosts that are alike in what demands ask for."""
-    names = sorted({name for demand in demands.values() for name in demand.label_names})
-    kinds: dict[tuple[Any, ...], tuple[str, ...]] = {}
-    found = {}
-    for node_id, labels, num_gpus in hosts:
-        kind = num_gpus, *map(labels.get, names)
-        if (texts := kinds.get(kind)) is None:
-            suited = (text for text, demand in demands.items() if demand.suits(labels, num_gpus))
-            texts = kinds[kind] = tuple(suited)
-        found[node_id] = texts
-    return found
+    """Return the demands that each host suits. Each is tried once for all hosts that are alike in what it names.
+
+    Demands that name the same labels are tried together: a job that names its host divides the hosts for no other job.
+    """
+    by_names: dict[tuple[str, ...], dict[str, _Demand]] = {}
+    for text, demand in demands.items():
+        by_names.setdefault(demand.label_names, {})[text] = demand
+    parts: dict[str, list[tuple[str, ...]]] = {node_id: [] for node_id, _, _ in hosts}
+    known: dict[tuple[str, ...], tuple[str, ...]] = {}
+    for names, own in by_names.items():
+        kinds: dict[tuple[Any, ...], tuple[str, ...]] = {}
+        for node_id, labels, num_gpus in hosts:
+            kind = num_gpus, *map(labels.get, names)
+            if (suited := kinds.get(kind)) is None:
+                suited = tuple(text for text, demand in own.items() if demand.suits(labels, num_gpus))
+                suited = kinds[kind] = known.setdefault(suited, suited)
+            parts[node_id].append(suited)
+    joined: dict[tuple[int, ...], tuple[str, ...]] = {}
+    return {
+        node_id: joined.setdefault(tuple(map(id, of_host)), tuple(chain.from_iterable(of_host)))
+        for node_id, of_host in parts.items()
+    }
 
 
 def _disjoint(spans: Iterable[_Span]) -> Iterable[tuple[_Span, int]]:

@@ -72,6 +72,13 @@ def test_of_several_jobs_a_host_counts_for_those_that_could_use_it(waiting: Wait
     assert waiting.hosts() == ["alpha"]
 
 
+def test_jobs_that_name_different_labels_want_each_its_own_hosts(waiting: Waiting) -> None:
+    waiting.fleet.submit(node_labels={"required": {"site": ["fra"]}})
+    assert waiting.hosts() == ["beta"]
+    waiting.fleet.submit(node_labels={"forbidden": {"gpu": ["h200"]}})
+    assert waiting.hosts() == ["alpha", "beta"]
+
+
 def test_a_tenants_jobs_could_use_hosts_of_its_sites(waiting: Waiting) -> None:
     with waiting.changing() as unit:
         unit.session.get_one(Tenant, waiting.fleet.tenant_id).residency = {"sites": ["fra"]}
