@@ -16,7 +16,6 @@ from ledger.measures import figures
 from muster.db.models import Gpu, GpuStandingChange, Job, LedgerHour, Node, NodeContactChange
 from muster.domain.errors import ForbiddenError
 from muster.domain.states import Contact, JobState, Standing
-from tests.control.conftest import SetClock
 from tests.control.ledger.figure_case import member_of
 from tests.control.ledger.played_hour import FOUR, PlayedHour
 from tests.fleet_factory import OPERATOR, enrol_host
