@@ -4,10 +4,14 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from decimal import Decimal
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from ledger.accounts import Account
 from muster.domain.amounts import amount, total
+
+_DIGITS: Final = 9
+EXACT: Final = Decimal(1).scaleb(-_DIGITS)
+LEAST_EPOCHS: Final = 0.001
 
 
 class LineKey(NamedTuple):
@@ -73,6 +77,26 @@ def sums(lines: Sequence[Line], decimals: int) -> Sums:
     )
 
 
+def exactly_charged(lines: Sequence[Line]) -> Decimal | None:
+    """Return what lines cost before credits, to 9 decimals; None: a part of their time has no price."""
+    return _exactly(lines, lambda line: line.num_ms)
+
+
+def exactly_spent(lines: Sequence[Line]) -> Decimal | None:
+    """Return what lines cost after credits, to 9 decimals; None: a part of their time has no price.
+
+    A line of a bill is rounded, which would be most of what a short job costs.
+    """
+    return _exactly(lines, lambda line: line.num_ms - line.credited_ms)
+
+
+def epoch_cost(spent: Decimal | None, num_epochs: float | None) -> Decimal | None:
+    """Return what an epoch cost; None also for less than a thousandth of one, which is too little to judge by."""
+    if spent is None or num_epochs is None or num_epochs < LEAST_EPOCHS:
+        return None
+    return (spent / Decimal(str(num_epochs))).quantize(EXACT)
+
+
 def sums_by(lines: Iterable[Line], group: Callable[[LineKey], str], decimals: int) -> list[tuple[str, Sums]]:
     """Return the sums of lines by group, the dearest first."""
     found: dict[str, list[Line]] = {}
@@ -88,6 +112,12 @@ def forecast(due: Decimal, elapsed_s: float, whole_s: float, decimals: int) -> D
         return None
     share = Decimal(whole_s) / Decimal(min(elapsed_s, whole_s))
     return (due * share).quantize(Decimal(1).scaleb(-decimals))
+
+
+def _exactly(lines: Sequence[Line], num_ms: Callable[[Line], int]) -> Decimal | None:
+    amounts = [None if line.price is None else amount(num_ms(line), line.price, _DIGITS) for line in lines]
+    known = _known(amounts)
+    return sum(known, Decimal(0)) if len(known) == len(amounts) else None
 
 
 def _known(amounts: Iterable[Decimal | None]) -> list[Decimal]:

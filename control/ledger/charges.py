@@ -5,7 +5,7 @@ in no entry yet: ``running`` counts it from the attempts' own times, for budgets
 """
 
 from collections.abc import Collection, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from decimal import Decimal
 from itertools import pairwise
@@ -18,6 +18,7 @@ from control.ledger.rates import active_rates
 from ledger.accounts import CHARGED, Account
 from ledger.bills import Line, LineKey, Sums, sums
 from ledger.credits import FLEET_CAUSES, grounds_of
+from ledger.figures.hours import hour_of
 from muster.domain.rates import CreditedAccount, RateCards, Tariff
 
 _AROUND: Final = timedelta(minutes=15)
@@ -25,7 +26,7 @@ _AROUND: Final = timedelta(minutes=15)
 _WHERE: Final = """
     e.hour >= :start AND e.hour < :end AND e.account = ANY(:accounts)
     AND (CAST(:tenants AS text[]) IS NULL OR e.tenant_id = ANY(:tenants))
-    AND (CAST(:job AS text) IS NULL OR e.job_id = :job)
+    AND (CAST(:jobs AS text[]) IS NULL OR e.job_id = ANY(:jobs))
 """
 _TIME: Final = text(f"""
     SELECT e.tenant_id, e.job_id, e.model, e.tier, e.account, width_bucket(e.hour, CAST(:changes AS timestamptz[])),
@@ -72,7 +73,7 @@ _RUNNING: Final = text("""
     WHERE coalesce(a.charged_from, a.placed_at) < :end AND (a.ended_at IS NULL OR a.ended_at > :start)
         AND greatest(coalesce(a.charged_from, a.placed_at), :start) < least(coalesce(a.ended_at, :end), :end)
         AND (CAST(:tenants AS text[]) IS NULL OR a.tenant_id = ANY(:tenants))
-        AND (CAST(:job AS text) IS NULL OR a.job_id = :job)
+        AND (CAST(:jobs AS text[]) IS NULL OR a.job_id = ANY(:jobs))
     GROUP BY 1, 2, 3, 4 ORDER BY 1, 2, 3, 4
 """)
 
@@ -106,17 +107,29 @@ class Charges:
         """What is used up until now: counted hours after credits, and the running time."""
         return self.sums.due + sums(self.running, self.decimals).due
 
+    @property
+    def every_line(self) -> tuple[Line, ...]:
+        """All lines: of counted hours and of the time since."""
+        return (*self.lines, *self.running)
+
+    def of_job(self, job_id: str, created_at: datetime) -> "Charges":
+        """Return the charges of one job of several, from the hour in which it was created."""
+        start = hour_of(created_at)
+        lines, running = (_of_job(every, job_id, start) for every in (self.lines, self.running))
+        return replace(self, start=start, lines=lines, running=running)
+
 
 @dataclass(frozen=True, slots=True)
 class Scope:
     """Whose entries count; None sets no condition."""
 
     tenants: Sequence[str] | None = None
-    job_id: str | None = None
+    job_ids: Sequence[str] | None = None
 
     @property
     def parameters(self) -> dict[str, Any]:
-        return {"tenants": None if self.tenants is None else list(self.tenants), "job": self.job_id}
+        named = {"tenants": self.tenants, "jobs": self.job_ids}
+        return {name: None if ids is None else list(ids) for name, ids in named.items()}
 
 
 def charges(session: Session, scope: Scope, start: datetime, end: datetime, *, now: datetime | None = None) -> Charges:
@@ -142,6 +155,11 @@ def charges(session: Session, scope: Scope, start: datetime, end: datetime, *, n
         lines.append(Line(key, price, num_ms, credited_ms, provisional_ms, ends[bucket], tuple(sorted(grounds))))
     running = () if now is None else _running(session, scope, tariff, max(start, until or start), min(end, now))
     return Charges(start, end, rates, tuple(lines), tuple(running), until)
+
+
+def _of_job(lines: Sequence[Line], job_id: str, start: datetime) -> tuple[Line, ...]:
+    own = (line for line in lines if line.key.job_id == job_id)
+    return tuple(replace(line, key=line.key._replace(from_at=max(line.key.from_at, start))) for line in own)
 
 
 def _credited(

@@ -269,10 +269,11 @@ ENDED_LOSSES: Final = _statement("""
 """Jobs that ended in the hour, with the losses of the newest attempt that has any."""
 
 ENDED_WITH_EPOCHS: Final = _statement("""
-    SELECT j.id AS job_id, j.tenant_id, j.tier, $group
+    SELECT j.id AS job_id, j.tenant_id, j.tier, $group, j.created_at, a.num_epochs
     FROM jobs j
     JOIN LATERAL (
-        SELECT b.id FROM attempts b JOIN training_ranks r ON r.attempt_id = b.id AND r.rank = 0
+        SELECT b.id, max((r.pace ->> 'epochs')::float8) OVER () AS num_epochs
+        FROM attempts b JOIN training_ranks r ON r.attempt_id = b.id AND r.rank = 0
         WHERE b.job_id = j.id AND r.pace ->> 'epochs' IS NOT NULL
         ORDER BY b.number DESC LIMIT 1
     ) a ON true
@@ -280,7 +281,7 @@ ENDED_WITH_EPOCHS: Final = _statement("""
     WHERE j.finished_at >= :begins AND j.finished_at < :ends
     ORDER BY j.id
 """)
-"""Jobs that ended in the hour, and whose first rank reported epochs."""
+"""Jobs that ended in the hour and whose first rank reported epochs, with the most of them."""
 
 DAY: Final = _statement("""
     WITH hours AS (

@@ -11,12 +11,13 @@ from decimal import Decimal
 from math import isfinite
 from typing import Final
 
-from sqlalchemy import func, select
+from sqlalchemy import func, select, true
+from sqlalchemy.dialects.postgresql import distinct_on
 from sqlalchemy.orm import Session
 
 from control.core.unit_of_work import UnitOfWork, declare_action
 from control.ledger.attempt_facts import attempts_of
-from control.ledger.job_costs import JobCost, cost_of_job, ranks_of_newest, stated_by_all
+from control.ledger.job_costs import JobCost, costs_of_jobs, ranks_of_newest, stated_by_all
 from control.ledger.reading import Window
 from ledger.accounts import CHARGED, Account
 from ledger.attempt_claims import accounts_of
@@ -70,7 +71,7 @@ class ComparedJob:
 
     @property
     def num_ms(self) -> int:
-        return sum(line.num_ms for line in self.cost.every_line)
+        return sum(line.num_ms for line in self.cost.charges.every_line)
 
     @property
     def price_per_gpu_hour(self) -> Decimal | None:
@@ -101,35 +102,47 @@ class ComparedJob:
 def compare(unit: UnitOfWork, job_ids: Sequence[JobId]) -> list[ComparedJob]:
     """Return visible jobs side by side, each once, in their order. Raises ``NotFoundError``."""
     wanted = list(dict.fromkeys(job_ids))
-    costs = {job_id: cost_of_job(unit, job_id) for job_id in wanted}
+    costs = costs_of_jobs(unit, wanted)
     since = min(cost.charges.start for cost in costs.values())
     counted = [cost.charges.counted_until for cost in costs.values() if cost.charges.counted_until is not None]
     running = _running(unit, wanted, max([since, *counted]))
-    return [_compared(unit.session, job_id, costs[job_id], running.get(job_id, {})) for job_id in wanted]
+    ranks, steps = ranks_of_newest(unit.session, wanted), _steps(unit.session, wanted)
+    attempts, num_gpus = _attempts(unit.session, wanted), _num_gpus(unit.session, wanted)
+    jobs = {job.id: job for job in unit.session.scalars(select(Job).where(Job.id.in_(wanted)))}
+    found: list[ComparedJob] = []
+    for job_id in wanted:
+        job, own = jobs[job_id], ranks.get(job_id, [])
+        num_attempts, num_reclaims = attempts.get(job_id, (0, 0))
+        p50_s, p95_s = steps.get(job_id, (None, None))
+        row = ComparedJob(
+            *(job.id, job.name, job.state, job.tier),
+            costs[job_id],
+            num_attempts,
+            num_reclaims,
+            num_gpus.get(job_id),
+            _accounts(costs[job_id], running.get(job_id, {})),
+            p50_s,
+            p95_s,
+            stated_by_all(own, "tokens_per_step"),
+            stated_by_all(own, "samples_per_step"),
+            shares_of([rank.pace for rank in own if rank.pace is not None]),
+        )
+        found.append(row)
+    return found
 
 
-def _compared(session: Session, job_id: JobId, cost: JobCost, running: Mapping[Account, int]) -> ComparedJob:
+def _accounts(cost: JobCost, running: Mapping[Account, int]) -> dict[Account, int]:
     accounts = dict(running)
     for line in cost.charges.lines:
         accounts[line.key.account] = accounts.get(line.key.account, 0) + line.num_ms
-    ended = select(func.count(), func.count().filter(Attempt.cause == Cause.RECLAIMED))
-    num_attempts, num_reclaims = session.execute(ended.where(Attempt.job_id == job_id)).one()
-    ranks = ranks_of_newest(session, job_id)
-    p50_s, p95_s = _steps(session, job_id)
-    job = session.get_one(Job, job_id)
-    return ComparedJob(
-        *(job.id, job.name, job.state, job.tier),
-        cost,
-        num_attempts,
-        num_reclaims,
-        _num_gpus(session, job_id),
-        accounts,
-        p50_s,
-        p95_s,
-        stated_by_all(ranks, "tokens_per_step"),
-        stated_by_all(ranks, "samples_per_step"),
-        shares_of([rank.pace for rank in ranks if rank.pace is not None]),
-    )
+    return accounts
+
+
+def _attempts(session: Session, job_ids: Sequence[JobId]) -> dict[JobId, tuple[int, int]]:
+    """Return how many attempts each job had, and how many of them were reclaimed."""
+    num_reclaims = func.count().filter(Attempt.cause == Cause.RECLAIMED)
+    query = select(Attempt.job_id, func.count(), num_reclaims).where(Attempt.job_id.in_(job_ids))
+    return {job_id: (num, reclaims) for job_id, num, reclaims in session.execute(query.group_by(Attempt.job_id))}
 
 
 def _running(unit: UnitOfWork, job_ids: Sequence[JobId], since: datetime) -> dict[str, dict[Account, int]]:
@@ -158,29 +171,37 @@ def _gpus_of_attempts(session: Session, attempts: Mapping[str, AttemptFacts]) ->
     return {str(attempt_id): num for attempt_id, num in session.execute(query)}
 
 
-def _num_gpus(session: Session, job_id: JobId) -> int | None:
-    newest = select(Attempt.id).where(Attempt.job_id == job_id).order_by(Attempt.number.desc()).limit(1)
-    query = (
-        select(func.count())
-        .select_from(AllocationGpu)
-        .join(Allocation, Allocation.id == AllocationGpu.allocation_id)
-        .where(Allocation.attempt_id == newest.scalar_subquery())
-    )
-    return session.scalar(query) or None
-
-
-def _steps(session: Session, job_id: JobId) -> tuple[float | None, float | None]:
-    """Return the median and the 95th percentile of the time of its newest steps."""
+def _num_gpus(session: Session, job_ids: Sequence[JobId]) -> dict[JobId, int]:
+    """Return the number of GPUs of each job's newest attempt, where it has any."""
     newest = (
-        select(TrainingStep.step_s)
-        .where(TrainingStep.attempt_id == newest_with_ranks(job_id), TrainingStep.step_s > 0)
-        .order_by(TrainingStep.step.desc())
-        .limit(STEPS_COMPARED)
+        select(Attempt.id, Attempt.job_id)
+        .where(Attempt.job_id.in_(job_ids))
+        .ext(distinct_on(Attempt.job_id))
+        .order_by(Attempt.job_id, Attempt.number.desc())
         .subquery()
     )
+    query = (
+        select(newest.c.job_id, func.count())
+        .join(Allocation, Allocation.attempt_id == newest.c.id)
+        .join(AllocationGpu, AllocationGpu.allocation_id == Allocation.id)
+        .group_by(newest.c.job_id)
+    )
+    return dict(session.execute(query).all())
+
+
+def _steps(session: Session, job_ids: Sequence[JobId]) -> dict[JobId, tuple[float, float]]:
+    """Return the median and the 95th percentile of the time of each job's newest steps."""
+    newest = (
+        select(TrainingStep.step_s)
+        .where(TrainingStep.attempt_id == newest_with_ranks(Job.id), TrainingStep.step_s > 0)
+        .order_by(TrainingStep.step.desc())
+        .limit(STEPS_COMPARED)
+        .correlate(Job)
+        .lateral()
+    )
     p50, p95 = (func.percentile_cont(share).within_group(newest.c.step_s) for share in (0.5, 0.95))
-    found = session.execute(select(p50, p95)).one()
-    return found[0], found[1]
+    query = select(Job.id, p50, p95).join(newest, true()).where(Job.id.in_(job_ids)).group_by(Job.id)
+    return {job_id: (median, high) for job_id, median, high in session.execute(query)}
 
 
 def _rate(number: float | None, seconds: float | None) -> float | None:

@@ -1,6 +1,6 @@
 """The cost of a job so far, by account, and the predicted cost of one."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 from typing import Final
@@ -13,7 +13,8 @@ from control.core.visibility import may_see
 from control.ledger.charges import Charges, Scope, charges
 from control.ledger.figure_counts import MOST_RATE
 from control.ledger.rates import active_rates
-from ledger.bills import Line
+from ledger.bills import EXACT, epoch_cost, exactly_charged, exactly_spent
+from ledger.figures.hours import hour_of
 from muster.db.models import Attempt, Checkpoint, Gpu, Job, TrainingRank
 from muster.db.queries.newest_ranks import newest_with_ranks
 from muster.domain.amounts import MS_PER_HOUR, amount
@@ -23,9 +24,6 @@ from muster.domain.principals import Permission
 from muster.domain.rates import Tariff
 
 READ: Final = declare_action("job_cost.read")
-_DIGITS: Final = 9
-_NINE: Final = Decimal(1).scaleb(-_DIGITS)
-_LEAST_EPOCHS: Final = 0.001
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,83 +48,97 @@ class JobCost:
         None where nothing was counted, or a part of the time has no price.
         """
         spent = self.exactly_spent
-        return None if spent is None or not count else (spent / count).quantize(_NINE)
+        return None if spent is None or not count else (spent / count).quantize(EXACT)
 
     @property
     def per_million_tokens(self) -> Decimal | None:
         spent, tokens = self.exactly_spent, self.num_tokens
-        return None if spent is None or not tokens else (spent * 1_000_000 / tokens).quantize(_NINE)
+        return None if spent is None or not tokens else (spent * 1_000_000 / tokens).quantize(EXACT)
 
     @property
     def per_epoch(self) -> Decimal | None:
         """What an epoch cost; None also for less than a thousandth of one, which is too little to judge by."""
-        spent, epochs = self.exactly_spent, self.num_epochs
-        if spent is None or epochs is None or epochs < _LEAST_EPOCHS:
-            return None
-        return (spent / Decimal(str(epochs))).quantize(_NINE)
-
-    @property
-    def every_line(self) -> tuple[Line, ...]:
-        """All lines: of counted hours and of the time since."""
-        return (*self.charges.lines, *self.charges.running)
+        return epoch_cost(self.exactly_spent, self.num_epochs)
 
     @property
     def exactly_charged(self) -> Decimal | None:
-        """What its time costs before credits, to 9 decimals, as ``exactly_spent``."""
-        return self._exactly(lambda line: line.num_ms)
+        """What its time costs before credits, as ``exactly_spent``."""
+        return None if self.charges.rates is None else exactly_charged(self.charges.every_line)
 
     @property
     def exactly_spent(self) -> Decimal | None:
-        """What is spent, to 9 decimals: a line of a bill is rounded, which would be most of what a short job costs.
-
-        None where no cards are set, or a part of the time has no price.
-        """
-        return self._exactly(lambda line: line.num_ms - line.credited_ms)
-
-    def _exactly(self, num_ms: Callable[[Line], int]) -> Decimal | None:
-        if self.charges.rates is None or any(line.price is None for line in self.every_line):
-            return None
-        used = (amount(num_ms(line), line.price, _DIGITS) for line in self.every_line if line.price is not None)
-        return sum(used, Decimal(0))
+        """What is spent, to 9 decimals; None where no cards are set, or a part of the time has no price."""
+        return None if self.charges.rates is None else exactly_spent(self.charges.every_line)
 
 
 def cost_of_job(unit: UnitOfWork, job_id: JobId) -> JobCost:
     """Return the cost of a visible job until now. Raises ``NotFoundError``."""
-    unit.principal.require(Permission.JOB_READ)
-    job = unit.session.get(Job, job_id)
-    if job is None or not may_see(unit.principal, job.tenant_id):
-        raise NotFoundError
-    return cost_until_now(unit, job)
+    return costs_of_jobs(unit, [job_id])[job_id]
 
 
-def cost_until_now(unit: UnitOfWork, job: Job) -> JobCost:
-    """Return the cost of the job."""
-    job_id = job.id
-    start = job.created_at.replace(minute=0, second=0, microsecond=0)
-    found = charges(unit.session, Scope(job_id=job_id), start, unit.now, now=unit.now)
-    of_job = select(Attempt.id).where(Attempt.job_id == job_id)
-    first = select(func.max(TrainingRank.step)).where(TrainingRank.rank == 0, TrainingRank.attempt_id.in_(of_job))
-    step = unit.session.scalar(first)
-    committed = select(func.count()).where(Checkpoint.job_id == job_id, Checkpoint.committed_at.is_not(None))
-    num_checkpoints = unit.session.scalar(committed) or 0
-    epochs = func.max(cast(TrainingRank.pace["epochs"].astext, Double))
-    num_epochs = unit.session.scalar(select(epochs).where(TrainingRank.rank == 0, TrainingRank.attempt_id.in_(of_job)))
-    tokens = _tokens(unit.session, job_id, step)
-    return JobCost(job_id, job.tier, found, step, tokens, num_checkpoints, num_epochs)
+def costs_of_jobs(unit: UnitOfWork, job_ids: Sequence[JobId]) -> dict[JobId, JobCost]:
+    """Return the costs of visible jobs until now, in a number of statements that does not grow with the jobs.
 
-
-def _tokens(session: Session, job_id: JobId, step: int | None) -> int | None:
-    """Return the tokens until ``step``, by what each rank of the newest attempt with reports states of a step.
-
-    None unless every rank of it states it.
+    Raises ``NotFoundError``: one of them is not visible.
     """
-    of_a_step = stated_by_all(ranks_of_newest(session, job_id), "tokens_per_step")
+    unit.principal.require(Permission.JOB_READ)
+    jobs = {job.id: job for job in unit.session.scalars(select(Job).where(Job.id.in_(job_ids)))}
+    if any(job_id not in jobs or not may_see(unit.principal, jobs[job_id].tenant_id) for job_id in job_ids):
+        raise NotFoundError
+    if not jobs:
+        return {}
+    start = hour_of(min(job.created_at for job in jobs.values()))
+    found = charges(unit.session, Scope(job_ids=list(jobs)), start, unit.now, now=unit.now)
+    ranks, progress = ranks_of_newest(unit.session, list(jobs)), _progress(unit.session, list(jobs))
+    costs: dict[JobId, JobCost] = {}
+    for job_id in job_ids:
+        own, (step, num_epochs, num_checkpoints) = jobs[job_id], progress[job_id]
+        tokens = _tokens(ranks.get(job_id, []), step)
+        of_job = found.of_job(job_id, own.created_at)
+        costs[job_id] = JobCost(job_id, own.tier, of_job, step, tokens, num_checkpoints, num_epochs)
+    return costs
+
+
+def _progress(session: Session, job_ids: Sequence[JobId]) -> dict[JobId, tuple[int | None, float | None, int]]:
+    """Return the farthest step and the most epochs of the first rank, and the number of committed checkpoints."""
+    first = (
+        select(
+            Attempt.job_id,
+            func.max(TrainingRank.step),
+            func.max(cast(TrainingRank.pace["epochs"].astext, Double)),
+        )
+        .join(TrainingRank, TrainingRank.attempt_id == Attempt.id)
+        .where(Attempt.job_id.in_(job_ids), TrainingRank.rank == 0)
+        .group_by(Attempt.job_id)
+    )
+    committed = (
+        select(Checkpoint.job_id, func.count())
+        .where(Checkpoint.job_id.in_(job_ids), Checkpoint.committed_at.is_not(None))
+        .group_by(Checkpoint.job_id)
+    )
+    of_rank = {job_id: (step, epochs) for job_id, step, epochs in session.execute(first)}
+    num_checkpoints = dict(session.execute(committed).all())
+    return {job_id: (*of_rank.get(job_id, (None, None)), num_checkpoints.get(job_id, 0)) for job_id in job_ids}
+
+
+def _tokens(ranks: Sequence[TrainingRank], step: int | None) -> int | None:
+    """Return the tokens until ``step``, by what each rank states of a step; None unless every rank states it."""
+    of_a_step = stated_by_all(ranks, "tokens_per_step")
     return int(step * of_a_step) if step and of_a_step is not None else None
 
 
-def ranks_of_newest(session: Session, job_id: JobId) -> Sequence[TrainingRank]:
-    """Return the newest reports of the ranks of a job's newest attempt with reports."""
-    return session.scalars(select(TrainingRank).where(TrainingRank.attempt_id == newest_with_ranks(job_id))).all()
+def ranks_of_newest(session: Session, job_ids: Sequence[JobId]) -> dict[JobId, list[TrainingRank]]:
+    """Return the newest reports of the ranks of each job's newest attempt with reports."""
+    query = (
+        select(Job.id, TrainingRank)
+        .join(TrainingRank, TrainingRank.attempt_id == newest_with_ranks(Job.id))
+        .where(Job.id.in_(job_ids))
+        .order_by(Job.id, TrainingRank.rank)
+    )
+    found: dict[JobId, list[TrainingRank]] = {}
+    for job_id, rank in session.execute(query):
+        found.setdefault(job_id, []).append(rank)
+    return found
 
 
 def stated_by_all(ranks: Sequence[TrainingRank], name: str) -> float | None:

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 from pydantic import TypeAdapter
-from sqlalchemy import Engine, event
+from sqlalchemy import Engine
 from starlette.routing import Match, Route
 
 from api.app import create_inner_app
@@ -18,6 +18,7 @@ from tests.api.conftest import GOOD_JOB, Api
 from tests.api.judged_fleet import GPU, OTHER
 from tests.api.judged_fleet import api as api  # noqa: PLC0414  # the fixture
 from tests.api.lived_in import ids_of_a_lived_in_fleet
+from tests.sent_statements import statements_of
 
 TOKEN_OF_NONE = "mst_0000000000" + "0" * 30  # opens nothing
 
@@ -25,14 +26,8 @@ TOKEN_OF_NONE = "mst_0000000000" + "0" * 30  # opens nothing
 @pytest.fixture
 def statements(engine: Engine) -> Iterator[list[str]]:
     """What SQLAlchemy itself sends; a question with its key passes it by."""
-    sent: list[str] = []
-
-    def note(_connection: Any, _cursor: Any, statement: str, *_rest: Any) -> None:
-        sent.append(statement)
-
-    event.listen(engine, "before_cursor_execute", note)
-    yield sent
-    event.remove(engine, "before_cursor_execute", note)
+    with statements_of(engine) as sent:
+        yield sent
 
 
 def reads(ids: dict[str, str]) -> dict[str, Any]:

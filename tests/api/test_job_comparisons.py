@@ -10,7 +10,7 @@ from sqlalchemy import select
 
 from control.jobs import jobs
 from control.ledger.figure_counts import MOST_RATE
-from control.ledger.job_comparisons import MOST_JOBS
+from control.ledger.job_comparisons import MOST_JOBS, READ, compare
 from muster.db.models import Attempt, AttemptHost, Gpu, TrainingRank, TrainingStep
 from muster.domain.ids import JobId
 from tests.api.conftest import Api
@@ -19,6 +19,7 @@ from tests.api.typed import Typed
 from tests.api.typed import typed as typed  # noqa: PLC0414  # a fixture
 from tests.control.conftest import SetClock
 from tests.fleet_factory import OPERATOR
+from tests.sent_statements import statements_of
 
 STEPS = 80
 PACE = {"num_steps": 1, "data_s": 0.1, "forward_s": 0.3, "backward_s": 0.3, "collective_s": 0.2, "optimizer_s": 0.1}
@@ -146,6 +147,20 @@ def test_tokens_of_a_job_that_costs_nothing_have_no_figure_by_money(trained: Tra
     assert of_nothing == {"tokens_per_unit", "tokens_per_unit_while_training"}
     assert {name for name, value in item.items() if value is None} == item["missing"].keys()
     assert Decimal(item["spent"]) == Decimal(item["per_million_tokens"]) == 0
+
+
+def test_more_jobs_are_compared_by_as_many_statements(trained: Trained) -> None:
+    trained.price()
+    first, second = two_jobs(trained)
+    nums = []
+    for job_ids in ((first,), (first, second)):
+        with (
+            trained.api.units.begin(OPERATOR, READ, dry_run=True, quiet=True) as unit,
+            statements_of(unit.session.get_bind()) as sent,
+        ):
+            assert [each.num_attempts for each in compare(unit, job_ids)] == [1] * len(job_ids)
+        nums.append(len(sent))
+    assert nums[0] == nums[1] > 0
 
 
 @pytest.mark.parametrize("tokens_per_step", [1e300, 1e15])

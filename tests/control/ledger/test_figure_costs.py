@@ -5,14 +5,17 @@ from datetime import timedelta
 import pytest
 
 from control.core.unit_of_work import UnitOfWorkFactory
-from control.ledger.figure_hours import count_once
+from control.ledger.figure_costs import count_costs
+from control.ledger.figure_hours import COUNT, count_once
+from control.ledger.figure_rows import Tally, rows_of
 from ledger.accounts import Account
 from ledger.figures.sketch import ERROR
 from muster.domain.ids import AttemptId
 from tests.control.conftest import SetClock
 from tests.control.ledger.figure_case import Lived
 from tests.control.ledger.test_charges import MS, add, add_hours, card, set_cards
-from tests.fleet_factory import make_fleet
+from tests.fleet_factory import OPERATOR, make_fleet
+from tests.sent_statements import statements_of
 
 
 @pytest.fixture
@@ -67,6 +70,21 @@ def test_a_program_that_reports_absurd_numbers_takes_no_figure_from_others(lived
     ended_job(lived, 2.0, 4, step=(1 << 53) - 1, tokens_per_step=1e300)
     counted(lived)
     assert lived.nums("cost_per_epoch") == {"money": 2, "epochs": 2}
+
+
+def test_the_costs_of_more_jobs_take_as_many_statements(lived: Lived) -> None:
+    set_cards(lived.units, card(lived.begin - timedelta(days=1), "3"))
+    add_hours(lived.units, lived.begin)
+    nums = []
+    for num_jobs in (1, 2):
+        ended_job(lived, 2.0, 4)
+        with lived.units.begin(OPERATOR, COUNT, dry_run=True, quiet=True) as unit:
+            tally = Tally()
+            with statements_of(unit.session.get_bind()) as sent:
+                count_costs(unit, lived.begin, tally)
+        assert sum(row["num"] for row in rows_of(tally)) == 2 * num_jobs
+        nums.append(len(sent))
+    assert nums[0] == nums[1] > 0
 
 
 def test_a_later_count_has_the_prices_that_were_set_since(lived: Lived) -> None:
