@@ -7,10 +7,9 @@ from decimal import Decimal
 from typing import Final, NamedTuple
 
 from ledger.accounts import Account
-from muster.domain.amounts import amount, total
+from muster.domain.amounts import amount, quotient, total
 
-_DIGITS: Final = 9
-EXACT: Final = Decimal(1).scaleb(-_DIGITS)
+EXACT_DECIMALS: Final = 9
 LEAST_EPOCHS: Final = 0.001
 
 
@@ -94,7 +93,7 @@ def epoch_cost(spent: Decimal | None, num_epochs: float | None) -> Decimal | Non
     """Return what an epoch cost; None also for less than a thousandth of one, which is too little to judge by."""
     if spent is None or num_epochs is None or num_epochs < LEAST_EPOCHS:
         return None
-    return (spent / Decimal(str(num_epochs))).quantize(EXACT)
+    return quotient(spent, num_epochs, EXACT_DECIMALS)
 
 
 def sums_by(lines: Iterable[Line], group: Callable[[LineKey], str], decimals: int) -> list[tuple[str, Sums]]:
@@ -110,12 +109,11 @@ def forecast(due: Decimal, elapsed_s: float, whole_s: float, decimals: int) -> D
     """Return what is due at the end, if it continues at the mean rate so far; None: no time has passed."""
     if elapsed_s <= 0:
         return None
-    share = Decimal(whole_s) / Decimal(min(elapsed_s, whole_s))
-    return (due * share).quantize(Decimal(1).scaleb(-decimals))
+    return quotient(due * Decimal(whole_s), min(elapsed_s, whole_s), decimals)
 
 
 def _exactly(lines: Sequence[Line], num_ms: Callable[[Line], int]) -> Decimal | None:
-    amounts = [None if line.price is None else amount(num_ms(line), line.price, _DIGITS) for line in lines]
+    amounts = [None if line.price is None else amount(num_ms(line), line.price, EXACT_DECIMALS) for line in lines]
     known = _known(amounts)
     return sum(known, Decimal(0)) if len(known) == len(amounts) else None
 

@@ -13,11 +13,11 @@ from control.core.visibility import may_see
 from control.ledger.charges import Charges, Scope, charges
 from control.ledger.figure_counts import MOST_RATE
 from control.ledger.rates import active_rates
-from ledger.bills import EXACT, epoch_cost, exactly_charged, exactly_spent
+from ledger.bills import EXACT_DECIMALS, epoch_cost, exactly_charged, exactly_spent
 from ledger.figures.hours import hour_of
 from muster.db.models import Attempt, Checkpoint, Gpu, Job, TrainingRank
 from muster.db.queries.newest_ranks import newest_with_ranks
-from muster.domain.amounts import MS_PER_HOUR, amount
+from muster.domain.amounts import MS_PER_HOUR, amount, quotient
 from muster.domain.errors import NotFoundError
 from muster.domain.ids import GpuUuid, JobId
 from muster.domain.principals import Permission
@@ -48,12 +48,12 @@ class JobCost:
         None where nothing was counted, or a part of the time has no price.
         """
         spent = self.exactly_spent
-        return None if spent is None or not count else (spent / count).quantize(EXACT)
+        return None if spent is None or not count else quotient(spent, count, EXACT_DECIMALS)
 
     @property
     def per_million_tokens(self) -> Decimal | None:
         spent, tokens = self.exactly_spent, self.num_tokens
-        return None if spent is None or not tokens else (spent * 1_000_000 / tokens).quantize(EXACT)
+        return None if spent is None or not tokens else quotient(spent * 1_000_000, tokens, EXACT_DECIMALS)
 
     @property
     def per_epoch(self) -> Decimal | None:

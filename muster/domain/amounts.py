@@ -1,11 +1,13 @@
 """Amounts of money for GPU time. Milliseconds are summed as whole numbers; an amount is rounded once, for a line."""
 
 from collections.abc import Iterable
-from decimal import Decimal
+from decimal import Context, Decimal, localcontext
 from typing import Final
 
 MS_PER_HOUR: Final = 3_600_000
 _PRICE_DIGITS: Final = 6
+_AMPLE: Final = Context(prec=400)
+"""More digits than the largest double has: the default of 28 refuses to round a longer result."""
 
 
 def amount(num_ms: int, price: Decimal, decimals: int) -> Decimal:
@@ -25,6 +27,12 @@ def amount(num_ms: int, price: Decimal, decimals: int) -> Decimal:
 def total(amounts: Iterable[Decimal], decimals: int) -> Decimal:
     """Return the sum of rounded amounts, which is exact: a bill adds up as it is printed."""
     return sum(amounts, Decimal(0).scaleb(-decimals))
+
+
+def quotient(dividend: Decimal, divisor: Decimal | float, decimals: int) -> Decimal:
+    """Return an amount by a number other than 0, to so many decimals, however many digits the result has."""
+    with localcontext(_AMPLE):
+        return (dividend / Decimal(str(divisor))).quantize(Decimal(1).scaleb(-decimals))
 
 
 def gpu_hours(num_ms: int) -> Decimal:

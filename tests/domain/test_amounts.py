@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from muster.domain.amounts import MS_PER_HOUR, amount, gpu_hours, total
+from muster.domain.amounts import MS_PER_HOUR, amount, gpu_hours, quotient, total
 
 PRICES = st.decimals(min_value=0, max_value=1_000_000, places=6, allow_nan=False, allow_infinity=False)
 TIMES = st.integers(min_value=-(10**15), max_value=10**15)
@@ -48,6 +48,13 @@ def test_parts_of_a_line_are_summed_before_they_are_rounded(parts: list[int], pr
 def test_a_price_with_more_digits_than_cards_have_is_refused() -> None:
     with pytest.raises(ValueError, match="more than 6 decimals"):
         amount(1, Decimal("0.0000001"), 2)
+
+
+@pytest.mark.parametrize(("divisor", "expected"), [(1, "1" + "0" * 40), (3, "3" * 40), (0.001, "1" + "0" * 43)])
+def test_a_quotient_has_all_of_its_digits(divisor: float, expected: str) -> None:
+    found = f"{quotient(Decimal(10) ** 40, divisor, 9):f}"
+    assert found.split(".", maxsplit=1)[0] == expected
+    assert len(found.split(".")[1]) == 9
 
 
 def test_hours_are_shown_to_six_decimals() -> None:

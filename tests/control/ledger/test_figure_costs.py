@@ -72,6 +72,14 @@ def test_a_program_that_reports_absurd_numbers_takes_no_figure_from_others(lived
     assert lived.nums("cost_per_epoch") == {"money": 2, "epochs": 2}
 
 
+def test_the_dearest_epochs_have_a_cost(lived: Lived) -> None:
+    set_cards(lived.units, card(lived.begin - timedelta(days=1), "999999999"))
+    add_hours(lived.units, lived.begin)
+    ended_job(lived, 0.001, 10**8)
+    counted(lived)
+    assert lived.value("cost_per_epoch") == pytest.approx(999_999_999 * 1e11)
+
+
 def test_the_costs_of_more_jobs_take_as_many_statements(lived: Lived) -> None:
     set_cards(lived.units, card(lived.begin - timedelta(days=1), "3"))
     add_hours(lived.units, lived.begin)
