@@ -13,7 +13,7 @@ from api.permissions import requires
 from api.reading import reading
 from api.refusals import refusing_also
 from control.ledger import statements
-from control.ledger.bill_keys import BillKeys
+from control.ledger.bill_keys import BillKeys, SigningKey
 from muster.documents import money as documents
 from muster.domain.errors import ConflictError, NotFoundError
 from muster.domain.ids import TenantId
@@ -43,16 +43,15 @@ def sign_statement(
 def list_bill_keys(request: Request, principal: Reader) -> documents.BillKeyPage:
     """List the public keys of bills, the one that signs new bills first. 409: this control plane has none."""
     del principal
-    found = _keys(request).public_keys()
     items: list[documents.BillKey] = [
-        {"key_id": key_id, "public_key": key, "is_active": place == 0}
-        for place, (key_id, key) in enumerate(found.items())
+        {"key_id": key.key_id, "public_key": key.public_key, "is_active": place == 0}
+        for place, key in enumerate(_keys(request))
     ]
     return {"items": items, "next_cursor": None}
 
 
-def _keys(request: Request) -> BillKeys:
-    return BillKeys(dependencies_of(request).bill_keys_file)
+def _keys(request: Request) -> list[SigningKey]:
+    return BillKeys(dependencies_of(request).bill_keys_file).keys()
 
 
 def statement_of(month: str, request: Request, principal: Principal, tenant_id: str | None) -> documents.Statement:
@@ -76,14 +75,12 @@ def signed_statement_of(
     month: str, request: Request, principal: Principal, tenant_id: str | None
 ) -> documents.SignedStatement:
     """Return the statement with its signature. Raises ``ConflictError``: there is no key."""
-    keys = _keys(request)
-    public_keys = keys.public_keys()
+    key = _keys(request)[0]
     found = statement_of(month, request, principal, tenant_id)
-    key_id, signature = keys.sign(found)
     return {
         "format": FORMAT,
         "statement": found,
-        "key_id": key_id,
-        "public_key": public_keys[key_id],
-        "signature": signature,
+        "key_id": key.key_id,
+        "public_key": key.public_key,
+        "signature": key.sign(found),
     }

@@ -7,6 +7,7 @@ and no content.
 
 import re
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
@@ -20,20 +21,31 @@ FILE: Final = "MUSTER_BILL_KEYS_FILE"
 _LINE: Final = re.compile(r"(?P<id>[A-Za-z0-9][A-Za-z0-9._-]{0,63})[ \t]+(?P<key>[0-9A-Fa-f]{64})")
 
 
+@dataclass(frozen=True, slots=True)
+class SigningKey:
+    """A key that signs statements. ``public_key``: hex digits, by which its signatures are verified."""
+
+    key_id: str
+    _private: Ed25519PrivateKey
+
+    @property
+    def public_key(self) -> str:
+        return self._private.public_key().public_bytes_raw().hex()
+
+    def sign(self, statement: Mapping[str, Any]) -> str:
+        """Return the signature of a statement as hex digits."""
+        return self._private.sign(signed_bytes(self.key_id, statement)).hex()
+
+
 class BillKeys:
     """The keys of a file; None: this control plane signs no bills. The file is read for each use."""
 
     def __init__(self, path: Path | None) -> None:
         self._path = path
 
-    def public_keys(self) -> dict[str, str]:
-        """Return id → public key as hex digits, the signing one first. Raises ``ConflictError``."""
-        return {key_id: key.public_key().public_bytes_raw().hex() for key_id, key in self._read().items()}
-
-    def sign(self, statement: Mapping[str, Any]) -> tuple[str, str]:
-        """Return the id of the key and the signature as hex digits. Raises ``ConflictError``: there is no key."""
-        key_id, key = next(iter(self._read().items()))
-        return key_id, key.sign(signed_bytes(key_id, statement)).hex()
+    def keys(self) -> list[SigningKey]:
+        """Return the keys, the one first that signs new bills. Raises ``ConflictError``: there is none."""
+        return [SigningKey(key_id, key) for key_id, key in self._read().items()]
 
     def _read(self) -> dict[str, Ed25519PrivateKey]:
         if self._path is None:

@@ -156,7 +156,23 @@ def test_a_file_without_a_key_is_named(tmp_path: Path, text: str | None, words: 
         file.touch(0o600)
         file.write_text(text)
     with pytest.raises(ConflictError, match=words):
-        BillKeys(file).public_keys()
+        BillKeys(file).keys()
+
+
+def test_a_bill_has_one_key_when_the_file_changes_meanwhile(
+    used: Api, bill_keys_file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    names_of = statements.tenant_names
+
+    def names_while_the_key_changes(session: Session, ids: set[str]) -> dict[str, str]:
+        bill_keys_file.write_text(f"bills-2 {'22' * 32}\n")
+        return names_of(session, ids)
+
+    monkeypatch.setattr(statements, "tenant_names", names_while_the_key_changes)
+    found = get(used, "/v1/statements/2026-11/signed")
+    public = Ed25519PublicKey.from_public_bytes(bytes.fromhex(found["public_key"]))
+    public.verify(bytes.fromhex(found["signature"]), signed_bytes(found["key_id"], found["statement"]))
+    assert get(used, "/v1/bill-keys")["items"][0]["key_id"] == "bills-2"
 
 
 def test_a_signed_bundle_is_verified_offline_and_one_changed_byte_refused(
