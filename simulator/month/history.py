@@ -85,7 +85,7 @@ class Attempt:
     """One attempt of a job, by numbers of its GPUs: slot + ``GPUS_A_NODE`` × node.
 
     ``number``: 1 for a job's first. ``first_step``: the number of the step with which it begins. ``end_ms`` None: it
-    runs still when the playing ends. ``notified_ms``: when it had the notice of its reclaim.
+    runs still when the playing ends.
     """
 
     job: int
@@ -95,7 +95,6 @@ class Attempt:
     first_step: int
     end_ms: int | None = None
     cause: Cause | None = None
-    notified_ms: int | None = None
 
     @property
     def attempt_id(self) -> str:
@@ -179,8 +178,6 @@ class _Player:
             for number in muster(cluster):
                 course.start(number)
                 self._start(number)
-            for number, _ in cluster.notices:
-                self._open[number] = replace(self._open[number], notified_ms=_ms(cluster.now_s))
             course.note()
             self._waiting.append((_ms(cluster.now_s), len(cluster.queue)))
         attempts = sorted([*self._ended, *self._open.values()], key=lambda one: (one.start_ms, one.job))
