@@ -14,6 +14,8 @@ from muster.domain.rates import MOST_DECIMALS, PRICE
 
 _AMOUNT: Final = re.compile(r"-?[0-9]{1,40}(?:\.[0-9]{1,6})?")
 _MOST_MS: Final = 2**63
+_NAMES: Final = ("job_id", "model", "tier", "account", "from_at")
+"""Fields by which a line is named."""
 _HOURS: Final = {
     "gpu_hours": "num_ms",
     "credited_gpu_hours": "credited_ms",
@@ -35,22 +37,31 @@ def fault_of_bill(statement: Mapping[str, Any]) -> str:
         if not isinstance(lines, list):
             return "it has no lines"
         for number, line in enumerate(lines, 1):
-            fault = _fault_of_line(line, decimals)
+            fault = _form_or_fault(line, decimals)
             if fault:
-                return f"line {number} ({_words(line)}): {fault}"
+                return f"line {number}{_words(line)}: {fault}"
         return _fault_of_totals(statement.get("sums"), lines, decimals)
     except UnfitBillError as fault:
         return str(fault)
 
 
 def _words(line: Any) -> str:
-    parts = [line.get(name) for name in ("job_id", "model", "tier", "account", "from_at")]
-    return ", ".join(str(part)[:128] for part in parts if part)
+    parts = [line.get(name) for name in _NAMES] if isinstance(line, dict) else []
+    named = ", ".join(str(part)[:128] for part in parts if part)
+    return f" ({named})" if named else ""
+
+
+def _form_or_fault(line: Any, decimals: int) -> str:
+    """Return the fault of a line, also of its form; empty: it has none."""
+    try:
+        return _fault_of_line(line, decimals)
+    except UnfitBillError as fault:
+        return str(fault)
 
 
 def _fault_of_line(line: Any, decimals: int) -> str:
     if not isinstance(line, dict):
-        raise UnfitBillError("a line of it is none")
+        raise UnfitBillError("it is no object with fields")
     for hours, name in _HOURS.items():
         num_ms = _milliseconds(line, name)
         if _number(line, hours) != gpu_hours(num_ms):
@@ -91,14 +102,14 @@ def _first_wrong(sums: Mapping[str, Any], computed: Iterable[tuple[str, Decimal]
 def _milliseconds(line: Mapping[str, Any], name: str) -> int:
     found = line.get(name)
     if type(found) is not int or abs(found) >= _MOST_MS:
-        raise UnfitBillError(f"a line has no {name}")
+        raise UnfitBillError(f"{name} is no number of milliseconds: {found!r:.80}")
     return found
 
 
 def _price(line: Mapping[str, Any]) -> Decimal:
     found = line["price_per_gpu_hour"]
     if not isinstance(found, str) or not PRICE.fullmatch(found):
-        raise UnfitBillError(f"a line has a price that is none: {found!r:.80}")
+        raise UnfitBillError(f"price_per_gpu_hour is no price: {found!r:.80}")
     return Decimal(found)
 
 

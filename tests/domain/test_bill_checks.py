@@ -55,6 +55,9 @@ def test_every_bill_of_the_server_adds_up(lines: list[Line], decimals: int) -> N
         ("gpu_hours", "1.000001", "not 1.000001"),
         ("price_per_gpu_hour", "2.6", "2.60"),
         ("price_per_gpu_hour", None, "it has an amount, and no price"),
+        ("price_per_gpu_hour", 2.5, "price_per_gpu_hour is no price: 2.5"),
+        ("num_ms", "3600000", "num_ms is no number of milliseconds: '3600000'"),
+        ("amount", "2,50", "amount is no number of a bill: '2,50'"),
     ],
 )
 def test_a_wrong_value_of_a_line_is_named(name: str, value: object, words: str) -> None:
@@ -63,6 +66,12 @@ def test_a_wrong_value_of_a_line_is_named(name: str, value: object, words: str) 
     fault = fault_of_bill(found)
     assert fault.startswith("line 1 (job_a, H200, spot, productive")
     assert words in fault
+
+
+def test_a_line_without_fields_is_named_by_its_number() -> None:
+    found = usual()
+    found["lines"][1] = []
+    assert fault_of_bill(found) == "line 2: it is no object with fields"
 
 
 @pytest.mark.parametrize("name", sorted(usual()["sums"]))
