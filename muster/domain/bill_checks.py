@@ -14,7 +14,7 @@ from muster.domain.rates import MOST_DECIMALS, PRICE
 
 _AMOUNT: Final = re.compile(r"-?[0-9]{1,40}(?:\.[0-9]{1,6})?")
 _MOST_MS: Final = 2**63
-_NAMES: Final = ("job_id", "model", "tier", "account", "from_at")
+_LINE_NAMES: Final = ("job_id", "model", "tier", "account", "from_at")
 """Fields by which a line is named."""
 _HOURS: Final = {
     "gpu_hours": "num_ms",
@@ -46,7 +46,7 @@ def fault_of_bill(statement: Mapping[str, Any]) -> str:
 
 
 def _words(line: Any) -> str:
-    parts = [line.get(name) for name in _NAMES] if isinstance(line, dict) else []
+    parts = [line.get(name) for name in _LINE_NAMES] if isinstance(line, dict) else []
     named = ", ".join(str(part)[:128] for part in parts if part)
     return f" ({named})" if named else ""
 
