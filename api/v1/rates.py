@@ -26,7 +26,7 @@ router = APIRouter(tags=["money"])
 class NewRates(StrictModel):
     """Rate cards to set, whole: a card that is left out ends.
 
-    ``corrects_past``: also where prices of hours change that have begun; without it, that is refused.
+    ``corrects_past``: also where prices or credits of hours change that have begun; without it, that is refused.
     """
 
     document: RateCards

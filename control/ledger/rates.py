@@ -62,7 +62,7 @@ def set_rates(unit: UnitOfWork, cards: RateCards, *, reason: str, corrects_past:
 
     Raises:
         ValidationFailedError: a card is for a tier that the policy does not define.
-        ConflictError: a price of an hour that has begun would change, and ``corrects_past`` does not allow it.
+        ConflictError: bills of hours that have begun would change, and ``corrects_past`` does not allow it.
     """
     unit.principal.require(Permission.TENANT_WRITE)
     _require_tiers(unit.session, cards)
@@ -71,7 +71,7 @@ def set_rates(unit: UnitOfWork, cards: RateCards, *, reason: str, corrects_past:
     changed = [] if before is None else list(changed_past(before, cards, unit.now))
     if changed and not corrects_past:
         raise ConflictError(
-            f"prices of hours that have begun would change, and with them bills: {'; '.join(changed)}",
+            f"bills of hours that have begun would change: {'; '.join(changed)}",
             suggestion="Begin the new card at a later hour, or correct the past with `corrects_past`.",
         )
     row = store_version(unit, RateVersion, cards.model_dump(mode="json"), reason=reason)

@@ -34,7 +34,7 @@ class MoneyCalls:
         idempotency_key: str | None = None,
         dry_run: bool = False,
     ) -> Call[documents.ChangedRates]:
-        """Set the rate cards, whole. ``corrects_past``: also where prices of hours change that have begun."""
+        """Set the rate cards, whole. ``corrects_past``: also where bills of hours change that have begun."""
         body = {"document": document, "reason": reason, "corrects_past": corrects_past}
         return change("POST", "/v1/rates", documents.ChangedRates, body=body, dry_run=dry_run, key=idempotency_key)
 

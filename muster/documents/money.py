@@ -164,7 +164,7 @@ class JobComparison(Page):
 class NewRates(TypedDict):
     """Rate cards to set, whole: a card that is left out ends.
 
-    ``corrects_past``: also where prices of hours change that have begun.
+    ``corrects_past``: also where prices or credits of hours change that have begun.
     """
 
     document: Json

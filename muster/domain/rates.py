@@ -142,6 +142,21 @@ def rate_changes(before: RateCards | None, after: RateCards) -> list[RateChange]
     ]
 
 
+@dataclass(frozen=True, slots=True)
+class SettingChange:
+    """A field besides the cards in which two documents differ. ``before`` None: there was no document."""
+
+    name: str
+    before: Any
+    after: Any
+
+
+def setting_changes(before: RateCards | None, after: RateCards) -> list[SettingChange]:
+    """Return the fields besides the cards that differ, such as the currency."""
+    old, new = ({} if each is None else each.model_dump(mode="json", exclude={"cards"}) for each in (before, after))
+    return [SettingChange(name, old.get(name), value) for name, value in new.items() if old.get(name) != value]
+
+
 def changed_past(before: RateCards, after: RateCards, now: datetime) -> Iterator[str]:
     """Yield what ``after`` would change about hours that have begun and had a price: bills of them would change."""
     until = now.replace(minute=0, second=0, microsecond=0)
@@ -149,6 +164,9 @@ def changed_past(before: RateCards, after: RateCards, now: datetime) -> Iterator
     begun = [card for card in before.cards if card.begins_at <= until]
     if begun and (before.currency, before.decimals) != (after.currency, after.decimals):
         yield f"amounts in {before.currency} with {before.decimals} decimals"
+    was_credited, is_credited = (", ".join(sorted(each.credited_accounts)) or "none" for each in (before, after))
+    if begun and was_credited != is_credited:
+        yield f"credits for time in {was_credited} would become credits for {is_credited}"
     times = sorted({card.begins_at for card in (*before.cards, *after.cards) if card.begins_at <= until})
     for model, tier in sorted(old.keys()):
         for at in times:

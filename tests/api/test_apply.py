@@ -132,7 +132,7 @@ def test_rate_cards_are_applied_card_by_card_and_the_past_only_where_that_is_wan
     assert "no changes: 1 object" in apply(typed, "-f", "rates.yaml", *WHY)
     typed.write("rates.yaml", RATES.replace("'1.1'", "'1.2'"))
     refused = apply(typed, "-f", "rates.yaml", *WHY, code=Exit.INVALID)
-    assert "prices of hours that have begun would change" in refused
+    assert "bills of hours that have begun would change" in refused
     typed.write("rates.yaml", RATES.replace("'1.1'", "'1.2'") + "corrects_past: true\n")
     assert "H200 in spot from 2026-11-01T00:00Z: 1.1 → 1.2" in apply(typed, "-f", "rates.yaml", *WHY)
     assert len(get(api, "/v1/rate-versions")["items"]) == 2

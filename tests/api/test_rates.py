@@ -82,6 +82,11 @@ def test_the_command_shows_differences_sets_and_shows(typed: Typed, api: Api) ->
     typed.run("rates", "set", "-f", "rates.json", "--reason", "new", actor="operator")
     assert "price_per_gpu_hour: '3.10'" in typed.run("rates", "show").stdout
     assert "ACTIVE" in typed.run("rates", "list", actor="operator").stdout
+    fewer = {**document((BEGUN, "2.75"), (LATER, "3.10")), "credited_accounts": ["lost"]}
+    typed.write("credits.json", json.dumps(fewer))
+    assert "credited_accounts: lost, replayed, slowed → lost" in typed.run("rates", "diff", "-f", "credits.json").stdout
+    (setting,) = json.loads(typed.run("rates", "diff", "-f", "credits.json", "--json").stdout)["settings"]
+    assert setting == {"name": "credited_accounts", "before": ["lost", "replayed", "slowed"], "after": ["lost"]}
     typed.write("wrong.yaml", "currency: EUR\ncards: [{model: H200, tier: spot, price_per_gpu_hour: 2.5}]\n")
     wrong = typed.run("rates", "diff", "-f", "wrong.yaml", code=6).stdout
     assert "must be a text such as" in wrong

@@ -63,6 +63,8 @@ def test_a_price_of_hours_that_have_begun_is_named_where_it_changes() -> None:
     assert ended.endswith("2 would become none")
     (money,) = changed_past(before, cards((NOON, "2"), currency="USD"), now)
     assert money == "amounts in EUR with 2 decimals"
+    (credits_,) = changed_past(before, cards((NOON, "2"), (NOON + 5 * HOUR, "4"), credited_accounts=["lost"]), now)
+    assert credits_ == "credits for time in lost, replayed, slowed would become credits for lost"
 
 
 def test_cards_that_differ_are_listed() -> None:

@@ -1,5 +1,6 @@
 """``muster rates``."""
 
+from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Any, Final
 
@@ -14,7 +15,7 @@ from muster.cli.framework.output import Done, DryRun, Listing, Page, Table, age,
 from muster.cli.framework.pending import once
 from muster.cli.framework.profile import open_client
 from muster.cli.framework.tables import Column
-from muster.domain.rates import RateCards, rate_changes
+from muster.domain.rates import RateCards, rate_changes, setting_changes
 from muster.domain.validation import validated
 
 app = typer.Typer(help="Rate cards: what an hour of a GPU costs, by model and tier.", no_args_is_help=True)
@@ -74,13 +75,15 @@ def diff(file: RatesFile) -> Page:
         }
         for each in rate_changes(active, wanted)
     ]
-    others = [
-        f"{name}: {getattr(active, name)} → {getattr(wanted, name)}"
-        for name in ("currency", "decimals")
-        if active is not None and getattr(active, name) != getattr(wanted, name)
-    ]
-    lines = [f"{file} is rate cards in {wanted.currency}; {len(found)} cards differ from the active ones", *others]
-    return Page({"is_valid": True, "changes": found}, [*lines, *([Table(RATE_CHANGES, found)] if found else [])])
+    settings = [] if active is None else setting_changes(active, wanted)
+    lines = [f"{file} is rate cards in {wanted.currency}; {len(found)} cards differ from the active ones"]
+    lines += [f"{each.name}: {_shown(each.before)} → {_shown(each.after)}" for each in settings]
+    data = {"is_valid": True, "changes": found, "settings": [asdict(each) for each in settings]}
+    return Page(data, [*lines, *([Table(RATE_CHANGES, found)] if found else [])])
+
+
+def _shown(value: Any) -> str:
+    return (", ".join(value) or "none") if isinstance(value, list) else str(value)
 
 
 @changes(app, "set", example="muster rates set -f rates.yaml --reason 'prices of 2027'")

@@ -5,7 +5,7 @@ from typing import Any
 
 from muster.cli.apply.steps import Difference
 from muster.cli.framework.document_files import validated_or_faults
-from muster.domain.rates import RateCards, rate_changes
+from muster.domain.rates import RateCards, rate_changes, setting_changes
 from muster.domain.validation import validated
 
 
@@ -26,7 +26,5 @@ def rate_differences(before: Mapping[str, Any] | None, after: RateCards) -> tupl
         Difference(f"{each.model} in {each.tier} from {each.begins_at:%Y-%m-%dT%H:%MZ}", each.before, each.after)
         for each in rate_changes(active, after)
     ]
-    new = after.model_dump(mode="json", exclude={"cards"})
-    old = {} if active is None else active.model_dump(mode="json", exclude={"cards"})
-    others = [Difference(name, old.get(name), value) for name, value in new.items() if old.get(name) != value]
+    others = [Difference(each.name, each.before, each.after) for each in setting_changes(active, after)]
     return (*others, *cards)

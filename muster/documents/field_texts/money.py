@@ -76,7 +76,7 @@ MONEY_TEXTS: Final[dict[str, str]] = {
     "RateCard.price_per_gpu_hour": "The price of an hour of one GPU, as a text of at most 6 decimals.",
     "RateCard.tier": "The tier.",
     "RateCards.cards": "The cards.",
-    "corrects_past": "Also where prices of hours change that have begun, and with them bills.",
+    "corrects_past": "Also where prices or credits of hours change that have begun, and with them bills.",
     "ComparedJob.attempts": "How many attempts it has had.",
     "ComparedJob.checkpoint_share": "The share of its GPU time in which saves or reads of checkpoints stopped it.",
     "ComparedJob.credits": "What is given back, as a negative amount to 9 decimals.",
