@@ -30,7 +30,8 @@ def can_write() -> bool:
 def parquet_of(statement: Mapping[str, Any]) -> bytes:
     """Return the lines of a statement as a file of Parquet, with the columns of its CSV.
 
-    The file's metadata has ``month``, ``currency``, ``revision`` and ``is_final``. Raises ImportError without pyarrow.
+    The file's metadata has ``month``, ``currency`` (unless no rate cards are set), ``revision`` and ``is_final``.
+    Raises ImportError without pyarrow.
     """
     import pyarrow as pa  # noqa: PLC0415  # most installations have none
     from pyarrow import parquet  # noqa: PLC0415  # as above
@@ -42,8 +43,9 @@ def parquet_of(statement: Mapping[str, Any]) -> bytes:
         **dict.fromkeys(_LISTS, pa.list_(pa.string())),
         **dict.fromkeys(_DECIMALS, pa.decimal128(_DIGITS, _BEHIND_POINT)),
     }
-    about = {name: str(statement[name]) for name in ("month", "currency", "revision", "is_final")}
-    schema = pa.schema([(name, kinds[name]) for name in PLAIN], metadata=about)
+    about = {name: statement[name] for name in ("month", "currency", "revision", "is_final")}
+    known = {name: str(value) for name, value in about.items() if value is not None}
+    schema = pa.schema([(name, kinds[name]) for name in PLAIN], metadata=known)
     rows = [{name: _typed(name, line[name]) for name in PLAIN} for line in statement["lines"]]
     written = io.BytesIO()
     parquet.write_table(pa.Table.from_pylist(rows, schema=schema), written, compression="zstd")

@@ -1,6 +1,7 @@
 """Statements by REST and by the command: their sums, their readers, CSV, and bundles that no changed byte survives."""
 
 import csv
+import io
 import json
 import os
 import re
@@ -18,8 +19,10 @@ from sqlalchemy.orm import Session
 from control.ledger import statements
 from control.ledger.bill_keys import BillKeys
 from ledger.accounts import Account
+from muster.cli.admin.bills import Form, export
+from muster.cli.framework.exits import CommandError
 from muster.db.models import LedgerHour
-from muster.documents.bill_parquet import can_write
+from muster.documents.bill_parquet import can_write, parquet_of
 from muster.documents.bill_tables import FOCUS, PLAIN
 from muster.domain.errors import ConflictError
 from muster.domain.evidence.findings import Trust
@@ -250,15 +253,19 @@ def test_the_command_shows_it_and_writes_csv(typed: Typed) -> None:
     assert periods == {(text_of(NOON), text_of(NOON + HOUR)), (text_of(NOON + HOUR), "2026-12-01T00:00:00Z")}
 
 
+def test_the_command_names_the_package_that_parquet_needs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("muster.documents.bill_parquet.PACKAGE", "a_package_that_is_not_installed")
+    with pytest.raises(CommandError) as refused:
+        export("2026-11", tmp_path / "own.parquet", Form.PARQUET)
+    assert "pip install pyarrow" in refused.value.suggestion
+
+
+@pytest.mark.skipif(not can_write(), reason="PYARROW IS NOT INSTALLED: no Parquet is written")
 @pytest.mark.usefixtures("used")
-def test_parquet_has_the_types_of_a_bill_or_the_command_names_what_is_missing(typed: Typed) -> None:
-    export = ("bill", "export", "--month", "2026-11", "--form", "parquet", "--out", "own.parquet")
-    if not can_write():
-        assert "pip install pyarrow" in typed.run(*export, code=1).stderr
-        return
-    typed.run(*export)
+def test_parquet_has_the_types_of_a_bill(typed: Typed) -> None:
     from pyarrow import parquet  # noqa: PLC0415  # most installations have none
 
+    typed.run("bill", "export", "--month", "2026-11", "--form", "parquet", "--out", "own.parquet")
     found = parquet.read_table(typed.folder / "own.parquet")
     rows = found.to_pylist()
     assert found.schema.names == list(PLAIN)
@@ -267,6 +274,18 @@ def test_parquet_has_the_types_of_a_bill_or_the_command_names_what_is_missing(ty
     assert {row["from_at"] for row in rows if row["price_per_gpu_hour"]} == {NOON, NOON + HOUR}
     assert sum(row["num_ms"] for row in rows if row["price_per_gpu_hour"] is None) == MS
     assert found.schema.metadata[b"currency"] == b"EUR"
+
+
+@pytest.mark.skipif(not can_write(), reason="PYARROW IS NOT INSTALLED: no Parquet is written")
+def test_parquet_without_rate_cards_names_no_currency(api: Api) -> None:
+    from pyarrow import parquet  # noqa: PLC0415  # as above
+
+    add_hours(api.units, NOON)
+    add(api.units, api.fleet, NOON, Account.PRODUCTIVE, MS)
+    found = parquet.read_table(io.BytesIO(parquet_of(get(api, "/v1/statements/2026-11"))))
+    assert b"currency" not in found.schema.metadata
+    assert found.schema.metadata[b"month"] == b"2026-11"
+    assert [row["amount"] for row in found.to_pylist()] == [None]
 
 
 THEIR_OWN = {"ResourceID_Required", "BillingCurrency_IsCurrencyCode", "SkuPriceId_Nullable"}
