@@ -209,30 +209,38 @@ def recount(
         parts.append(f"Provisional hours among them: {found['num_open_hours']:,}.")
     if found["sums"]:
         parts.append(Table(RECOUNTED, found["sums"], indent=""))
-    parts += [_outcome(found), *map(_not_recounted, found["not_recounted"])]
+    parts += [*_outcome(found), *map(_not_recounted, found["not_recounted"])]
     if found["differences"]:
         parts.append(Table(DIFFERENCES, found["differences"], indent=""))
     return Page(found, parts, code=Exit.FAILED if found["num_differences"] else Exit.OK)
 
 
-def _outcome(found: Document) -> str:
-    words = (
-        "The ledger and the events agree to the millisecond" if found["num_hours"] else "There is nothing to compare"
-    )
-    if found["num_differences"]:
-        words = f"{found['num_differences']:,} differences of {_seconds(found['difference_ms'])} in all"
-        left_out = found["num_differences"] - len(found["differences"])
-        words += f"; {left_out:,} are not shown: --limit" if left_out else ""
-    if found["num_in_gaps"]:
-        words += f", except for {_seconds(found['in_gaps_ms'])} of {found['num_in_gaps']:,} GPU hours within gaps"
-    return f"{words}."
+def _outcome(found: Document) -> list[str]:
+    """Return the sentences that state the result: of differences, and of what gaps of reports explain."""
+    if not found["num_hours"]:
+        return ["There is nothing to compare."]
+    num_different, num_in_gaps = found["num_differences"], found["num_in_gaps"]
+    outside = " outside of gaps of reports" if num_in_gaps else ""
+    lines = [f"The ledger and the events agree to the millisecond{outside}."]
+    if num_different:
+        lines = [f"{_num_of(num_different, 'difference')}{outside}: {_seconds(found['difference_ms'])} in all."]
+        if left_out := num_different - len(found["differences"]):
+            lines.append(f"{left_out:,} of them {'is' if left_out == 1 else 'are'} not shown: --limit shows more.")
+    if num_in_gaps:
+        lines.append(f"Gaps explain {_seconds(found['in_gaps_ms'])} in {_num_of(num_in_gaps, 'GPU hour')}.")
+    return lines
 
 
 def _not_recounted(item: Document) -> str:
-    hours_words = f"{item['num_hours']:,} hours" if item["num_hours"] is not None else ""
-    time_words = f"{item['num_ms'] / 3_600_000:,.2f} GPU hours" if item["num_ms"] is not None else ""
+    unit = "GPU hour" if item["cause"] == "lost_end" else "hour"
+    hours_words = _num_of(item["num_hours"], unit) if item["num_hours"] is not None else ""
+    time_words = f"{item['num_ms'] / 3_600_000:,.2f} h of GPU time" if item["num_ms"] is not None else ""
     much = " with ".join(filter(None, (hours_words, time_words)))
-    return f"Not recounted: {much}: {NOT_RECOUNTED.get(item['cause'], item['cause'])}."
+    return f"Not recounted: {much} ({NOT_RECOUNTED.get(item['cause'], item['cause'])})."
+
+
+def _num_of(num: int, noun: str) -> str:
+    return f"{num:,} {noun}{'' if num == 1 else 's'}"
 
 
 def _seconds(num_ms: int) -> str:

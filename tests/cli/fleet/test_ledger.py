@@ -98,6 +98,7 @@ RECOUNT: dict[str, Any] = {
     "not_recounted": [
         {"cause": "dropped", "num_hours": 2, "num_ms": 7_200_000},
         {"cause": "within_use", "num_hours": None, "num_ms": 7_260_000},
+        {"cause": "lost_end", "num_hours": 1, "num_ms": 1_800_000},
         {"cause": "of_a_later_release", "num_hours": 1, "num_ms": None},
     ],
 }  # fmt: skip
@@ -115,11 +116,15 @@ def test_a_recount_shows_differences_with_the_events_that_decide_and_fails(muste
     assert "24 hours of 8 GPUs" in text
     assert "1,200 events and 16 records from before 2026-09-01T00:00:00Z" in text
     assert "cordoned cordoned 1.00 h 1.00 h 0.001 s" in text
-    assert "2 differences of 0.001 s in all; 1 are not shown: --limit, except for 2.500 s of 3 GPU hours" in text
+    assert (
+        "2 differences outside of gaps of reports: 0.001 s in all. 1 of them is not shown: --limit shows more." in text
+    )
+    assert "Gaps explain 2.500 s in 3 GPU hours." in text
     assert "2026-11-20T04:00:00Z GPU-alpha-0 cordoned 3,600.000 s 3,599.999 s - gpu.cordoned" in text
     assert "2026-11-20T03:00:00Z event_1" in text
-    assert "Not recounted: 2 hours with 2.00 GPU hours: their entries are no longer kept." in text
-    assert "Not recounted: 1 hours: of_a_later_release." in text
+    assert "Not recounted: 2 hours with 2.00 h of GPU time (their entries are no longer kept)." in text
+    assert "Not recounted: 1 GPU hour with 0.50 h of GPU time (no event says when a host" in text
+    assert "Not recounted: 1 hour (of_a_later_release)." in text
 
 
 def test_a_recount_without_hours_does_not_state_that_it_agrees(muster: Command) -> None:
@@ -128,7 +133,16 @@ def test_a_recount_without_hours_does_not_state_that_it_agrees(muster: Command) 
         shown = muster.run("ledger", "recount", url=server.url, COLUMNS="200")
     assert shown.returncode == 0, shown.stderr
     assert "There is nothing to compare." in shown.stdout
-    assert "24 hours: the ledger has not computed them yet" in shown.stdout
+    assert "agree" not in shown.stdout
+    assert "24 hours (the ledger has not computed them yet" in shown.stdout
+
+
+def test_a_recount_that_agrees_but_for_gaps_states_what_they_explain(muster: Command) -> None:
+    with serving(lambda *_: Answer(200, {**AGREES, "num_in_gaps": 1, "in_gaps_ms": 2_500})) as server:
+        shown = muster.run("ledger", "recount", url=server.url, COLUMNS="200")
+    assert shown.returncode == 0, shown.stderr
+    assert "The ledger and the events agree to the millisecond outside of gaps of reports." in shown.stdout
+    assert "Gaps explain 2.500 s in 1 GPU hour." in shown.stdout
 
 
 def test_a_recount_that_agrees_succeeds(muster: Command) -> None:
