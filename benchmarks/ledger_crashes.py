@@ -7,9 +7,9 @@ meet a second worker. The server's clock steps back, reports come late, and the 
 """
 
 import os
+import signal
 import sys
 import tempfile
-import time
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -20,6 +20,7 @@ from random import Random
 from typing import Final
 
 from sqlalchemy import Engine, text
+from sqlalchemy.orm import Session
 
 from benchmarks.figures import Basis, Figure, Groups
 from benchmarks.ledger_agreement import Agreement, agreement_of
@@ -41,8 +42,6 @@ POINTS: Final = (
     *(f"{action}.{place}_commit" for action in (closing.TAKE, closing.STORE) for place in ("before", "after")),
     *(closing.REMOVED, closing.ADDED, closing.SUMMED),
 )
-_TAKEN: Final = f"{closing.TAKE}.after_commit"
-_STANDS_S: Final = 0.2
 _BACK: Final = timedelta(minutes=40)
 _LATEST: Final = timedelta(hours=LONGEST_H + 2)
 """What is reported later than this after its hour is reported within the backup too, or lost."""
@@ -60,6 +59,16 @@ class Size:
 
 
 SIZES: Final = Sizes(full=Size(200), smallest=Size(3))
+
+
+class StoppedUnits(UnitOfWorkFactory):
+    """Units of a worker whose process stops (SIGSTOP) once it has taken an hour, before it reads what it computes."""
+
+    @contextmanager
+    def read(self) -> Iterator[Session]:
+        os.kill(os.getpid(), signal.SIGSTOP)
+        with super().read() as session:
+            yield session
 
 
 @dataclass(slots=True)
@@ -99,11 +108,14 @@ class Crasher:
 
     def _stands_still(self, units: UnitOfWorkFactory) -> bool:
         """Let a worker store what it computed after its lease, when another one has the hour."""
-        child = self._child(f"{_TAKEN}=sleep:{_STANDS_S}")
-        time.sleep(_STANDS_S / 2)
+        child = self._child("", StoppedUnits)
+        status = os.waitpid(child, os.WUNTRACED)[1]
+        if not os.WIFSTOPPED(status):
+            return self._exit_code(status) == 1
         now, self.clock.now = self.clock.now, self.clock.now + LEASE + timedelta(minutes=1)
         is_done = keep_ledger_once(units)
         self.clock.now = now
+        os.kill(child, signal.SIGCONT)
         self._wait(child)
         self.counts["stood still"] += 1
         return is_done
@@ -111,8 +123,7 @@ class Crasher:
     def _two_at_once(self) -> bool:
         children = [self._child(""), self._child("")]
         self.counts["two at once"] += 1
-        codes = [os.waitstatus_to_exitcode(self._wait(child)) for child in children]
-        return 1 in codes
+        return 1 in [self._exit_code(self._wait(child)) for child in children]
 
     def _steps_back(self, units: UnitOfWorkFactory) -> bool:
         self.clock.now -= _BACK
@@ -121,7 +132,7 @@ class Crasher:
         self.counts["clock stepped back"] += 1
         return is_done or keep_ledger_once(units)
 
-    def _child(self, armed: str) -> int:
+    def _child(self, armed: str, factory: type[UnitOfWorkFactory] = UnitOfWorkFactory) -> int:
         """Start a process that computes an hour. It exits with 1 where there was one."""
         pid = os.fork()
         if pid:
@@ -130,16 +141,21 @@ class Crasher:
             self.engine.dispose(close=False)
             engine = make_engine(self.url, limits=NO_LIMITS)
             with arming(armed):
-                os._exit(int(keep_ledger_once(UnitOfWorkFactory(engine, self.clock))))
+                os._exit(int(keep_ledger_once(factory(engine, self.clock))))
         finally:
             os._exit(9)
 
-    @staticmethod
-    def _wait(child: int) -> int:
+    def _wait(self, child: int) -> int:
         status = os.waitpid(child, 0)[1]
-        if os.WIFEXITED(status) and os.WEXITSTATUS(status) not in {0, 1}:
-            raise AssertionError(f"a worker ended with {os.WEXITSTATUS(status)}")
+        self._exit_code(status)
         return status
+
+    @staticmethod
+    def _exit_code(status: int) -> int:
+        code = os.waitstatus_to_exitcode(status)
+        if code > 1:
+            raise AssertionError(f"a worker ended with {code}")
+        return code
 
     def _back_up(self) -> None:
         self.backed_up_at = self.clock.now
