@@ -25,21 +25,21 @@ _FACTS: Final = text("""
 SELECT count(*) FROM (
     SELECT hour, account, cause, coalesce(tenant_id, '') AS tenant_id, sum(num_ms) AS num_ms FROM ledger_entries
     GROUP BY 1, 2, 3, 4 HAVING sum(num_ms) <> 0
-) AS told FULL JOIN (
+) AS entry FULL JOIN (
     SELECT begins_at, account, cause, tenant_id, sum(num_ms) AS num_ms FROM ledger_facts WHERE span_s = 3600
     GROUP BY 1, 2, 3, 4
-) AS fact ON begins_at = hour AND fact.account = told.account AND fact.cause = told.cause
-    AND fact.tenant_id = told.tenant_id
-WHERE fact.num_ms IS DISTINCT FROM told.num_ms
+) AS fact ON begins_at = hour AND fact.account = entry.account AND fact.cause = entry.cause
+    AND fact.tenant_id = entry.tenant_id
+WHERE fact.num_ms IS DISTINCT FROM entry.num_ms
 """)
 _DAYS: Final = text("""
 SELECT count(*) FROM (
     SELECT date_trunc('day', begins_at, 'UTC') AS day, account, tenant_id, sum(num_ms) AS num_ms FROM ledger_facts
     WHERE span_s = 3600 GROUP BY 1, 2, 3
-) AS told FULL JOIN (
+) AS own FULL JOIN (
     SELECT begins_at, account, tenant_id, sum(num_ms) AS num_ms FROM ledger_facts WHERE span_s = 86400 GROUP BY 1, 2, 3
-) AS fact ON begins_at = day AND fact.account = told.account AND fact.tenant_id = told.tenant_id
-WHERE fact.num_ms IS DISTINCT FROM told.num_ms
+) AS fact ON begins_at = day AND fact.account = own.account AND fact.tenant_id = own.tenant_id
+WHERE fact.num_ms IS DISTINCT FROM own.num_ms
 """)
 _STATES: Final = text("""
 SELECT count(*) AS hours, count(*) FILTER (WHERE closed_at IS NULL) AS open,

@@ -123,8 +123,8 @@ def _set_prices(rows: MonthRows, begin: datetime, middle: datetime) -> None:
 def _bills(client: httpx.Client, found: Agreement, begin: datetime, middle: datetime) -> Bills:
     span = f"since={begin:%Y-%m-%dT%H:%M:%SZ}&until={_END:%Y-%m-%dT%H:%M:%SZ}"
     summed: Counter[tuple[str, Account]] = Counter()
-    told: Any = client.get(f"/v1/ledger?{span}&group=tenant&group=account&limit=1000").raise_for_status().json()
-    for one in told["sums"]:
+    answer: Any = client.get(f"/v1/ledger?{span}&group=tenant&group=account&limit=1000").raise_for_status().json()
+    for one in answer["sums"]:
         summed[one["tenant_id"] or "", Account(one["account"])] += one["num_ms"]
     sums_ms = sum(abs(summed[key] - found.expected_ms[key]) for key in summed.keys() | found.expected_ms.keys())
     expected = expected_lines(found, PRICES)

@@ -33,7 +33,7 @@ def measure(size: Shape) -> Groups:
 
 
 def _figures(name: str, found: Audit, peers: dict[str, float]) -> list[Figure]:
-    told_ms, asked_ms = found.goodput_ms
+    counted_ms, true_ms = found.goodput_ms
     hours = {account.value: num_ms / MS_PER_HOUR for account, num_ms in found.by_account.most_common()}
     return [
         Figure(f"{name}: GPU-hours unlike the truth outside gap markers", found.num_different, "", 0.0, peers=peers,
@@ -41,6 +41,6 @@ def _figures(name: str, found: Audit, peers: dict[str, float]) -> list[Figure]:
         Figure(f"{name}: unexplained", found.unexplained_ms, "ms", 0.0, peers=hours, basis=Basis.COUNT),
         Figure(f"{name}: recount unlike the books", found.recount_different_ms, "ms", 0.0, basis=Basis.COUNT),
         Figure(f"{name}: GPU-hours counted twice or not at all", found.num_counted_twice, "", 0.0, basis=Basis.COUNT),
-        Figure(f"{name}: goodput of whole jobs unlike the simulator's", abs(told_ms - asked_ms), "ms", 0.0,
-               peers={"jobs": float(found.num_whole_jobs), "GPU-hours": asked_ms / MS_PER_HOUR}, basis=Basis.COUNT),
+        Figure(f"{name}: goodput of whole jobs unlike the simulator's", abs(counted_ms - true_ms), "ms", 0.0,
+               peers={"jobs": float(found.num_whole_jobs), "GPU-hours": true_ms / MS_PER_HOUR}, basis=Basis.COUNT),
     ]  # fmt: skip

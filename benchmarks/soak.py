@@ -41,13 +41,13 @@ def measure(size: Size) -> Groups:
         if not (state / "soak.json").exists():
             message = f"the soak did not hold:\n{answer.stdout[-4000:]}"
             raise RuntimeError(message)
-        told = json.loads((state / "soak.json").read_text(encoding="utf-8"))
-        left = {kind: len(which) for kind, which in told["leftovers"].items()}
+        found = json.loads((state / "soak.json").read_text(encoding="utf-8"))
+        left = {kind: len(which) for kind, which in found["leftovers"].items()}
         left["of the stack, processes"] = len(processes_of(state))
         left["of the stack, temporary files"] = len(list(temporary.iterdir()))
-    peers = {f"{one['name']} {one['unit']}": one["value"] for one in told["measures"] if one["bar"] is None}
+    peers = {f"{one['name']} {one['unit']}": one["value"] for one in found["measures"] if one["bar"] is None}
     things = {kind: float(number) for kind, number in left.items()}
-    ettr, bar = told["ettr"], told["ettr_bar"]
+    ettr, bar = found["ettr"], found["ettr_bar"]
     yield [
         Figure("soak: effective training time", ettr, "ratio", bar, "higher", peers, basis=Basis.RATIO),
         Figure("soak: left behind", float(sum(left.values())), "things", 0.0, peers=things, basis=Basis.COUNT),

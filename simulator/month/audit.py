@@ -95,13 +95,13 @@ class _Auditor:
 
     def _compare(self, hour: int, stored: list[Entry]) -> None:
         found, marked = self._found, self._reports.marked
-        told = self._cells(stored)
+        cells = self._cells(stored)
         true = self._truth.cells(hour * HOUR_MS, (hour + 1) * HOUR_MS)
         different: Counter[int] = Counter()
         whole: Counter[int] = Counter()
-        for cell in told.keys() | true.keys():
+        for cell in cells.keys() | true.keys():
             gpu, attempt_id, account = cell
-            own_ms, true_ms = told[cell], true.get(cell, 0)
+            own_ms, true_ms = cells[cell], true.get(cell, 0)
             whole[gpu] += own_ms
             different[gpu] += abs(own_ms - true_ms)
             if account is Account.PRODUCTIVE:
@@ -121,12 +121,12 @@ class _Auditor:
 
     @staticmethod
     def _cells(stored: list[Entry]) -> Counter[Cell]:
-        told: Counter[Cell] = Counter()
+        cells: Counter[Cell] = Counter()
         for entry in stored:
             head = entry.heading
             for uuid, num_ms in zip(entry.gpus, entry.gpu_ms, strict=True):
-                told[number_of(uuid), head.attempt_id, head.account] += num_ms
-        return told
+                cells[number_of(uuid), head.attempt_id, head.account] += num_ms
+        return cells
 
     def _fault(self, fault: str) -> None:
         if len(self._found.faults) < _MOST_FAULTS:
@@ -146,12 +146,12 @@ class _Auditor:
     def _compare_goodput(self) -> None:
         """Compare the productive time of each whole job within the month with the work that it asked for."""
         month_ms = self._history.shape.num_hours * HOUR_MS
-        told_ms = asked_ms = 0
+        counted_ms = true_ms = 0
         for job, own in by_job(self._history.attempts).items():
             last = own[-1]
             is_whole = last.cause is Cause.SUCCEEDED and last.end_ms is not None and last.end_ms <= month_ms
             if is_whole and not any(self._reports.lost(one.attempt_id) for one in own):
-                told_ms += sum(self._productive[one.attempt_id] for one in own)
-                asked_ms += round(self._history.jobs[job].duration_s * 1000) * len(last.gpus)
+                counted_ms += sum(self._productive[one.attempt_id] for one in own)
+                true_ms += round(self._history.jobs[job].duration_s * 1000) * len(last.gpus)
                 self._found.num_whole_jobs += 1
-        self._found.goodput_ms = told_ms, asked_ms
+        self._found.goodput_ms = counted_ms, true_ms

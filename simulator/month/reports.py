@@ -97,12 +97,12 @@ class Reports:
 
     def known(self, attempt_id: str, at_ms: int) -> list[Step]:
         """Return the steps of which the control plane knows at a time."""
-        told = zip(self.steps[attempt_id], self.known_ms[attempt_id], strict=True)
-        return [step for step, known_ms in told if known_ms is not None and known_ms <= at_ms]
+        steps = zip(self.steps[attempt_id], self.known_ms[attempt_id], strict=True)
+        return [step for step, known_ms in steps if known_ms is not None and known_ms <= at_ms]
 
     def lost(self, attempt_id: str) -> list[Step]:
-        told = zip(self.steps[attempt_id], self.known_ms[attempt_id], strict=True)
-        return [step for step, known_ms in told if known_ms is None]
+        steps = zip(self.steps[attempt_id], self.known_ms[attempt_id], strict=True)
+        return [step for step, known_ms in steps if known_ms is None]
 
     @cached_property
     def marked(self) -> frozenset[tuple[int, int]]:

@@ -77,8 +77,8 @@ class Truth:
                     found[gpu, "", span.account] += span.end_ms - span.start_ms
                 at_ms = min(until_ms, end_ms)
                 if attempt_id is None:
-                    told = _cut(self._phases[gpu // GPUS_A_NODE], max(from_ms, start_ms), at_ms)
-                    for account, num_ms in told:
+                    phases = _cut(self._phases[gpu // GPUS_A_NODE], max(from_ms, start_ms), at_ms)
+                    for account, num_ms in phases:
                         found[gpu, "", account] += num_ms
                     continue
                 own = of_attempt.get(attempt_id)
