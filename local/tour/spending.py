@@ -57,17 +57,19 @@ def _is_ours(job: Document, begun_s: float) -> bool:
 
 
 def _require_assigned(world: World, own: Sequence[Document], jobs: Sequence[Document]) -> None:
-    """Require that no GPU-second is charged that no attempt had, and show what they were."""
-    assigned_s = sum(_assigned_s(attempt) for job in own for attempt in world.tenant.job(job["id"])["attempts"])
-    hours = sum((Decimal(job["gpu_hours"]) for job in jobs), Decimal(0))
-    charged_s = float(hours) * 3600
+    """Require that no job is charged more GPU-seconds than its attempts had, and show what they were."""
+    charged_s = {job["job_id"]: float(job["gpu_hours"]) * 3600 for job in jobs}
+    assigned_s = {job["id"]: sum(map(_assigned_s, world.tenant.job(job["id"])["attempts"])) for job in own}
+    more = [job["name"] for job in own if charged_s[job["id"]] > assigned_s[job["id"]] + _ROUNDING_S]
     shares = {name: _share(jobs, name) for name in ("goodput", "lost_share", "checkpoint_share")}
     world.require(
-        f"{charged_s:,.0f} GPU-seconds are charged, and each was assigned to an attempt",
-        f"{shares['goodput']:.0%} trained, {shares['lost_share']:.0%} lost or trained again, "
-        f"{shares['checkpoint_share']:.0%} in checkpoints; the rest started or was idle",
+        f"{sum(charged_s.values()):,.0f} GPU-seconds are charged, and no job's are more than its attempts had",
+        f"charged for more: {', '.join(more)}"
+        if more
+        else f"{shares['goodput']:.0%} trained, {shares['lost_share']:.0%} lost or trained again, "
+        f"{shares['checkpoint_share']:.0%} in checkpoints; the rest started, was slowed or idle",
         "api",
-        is_so=0 < charged_s <= assigned_s + _ROUNDING_S * len(jobs),
+        is_so=sum(charged_s.values()) > 0 and not more,
     )
 
 
@@ -80,7 +82,7 @@ def _require_priced(world: World, jobs: Sequence[Document]) -> None:
     wrong = [job["name"] for job in jobs if job["spent"] is not None and not _is_priced_right(job, prices)]
     currency = jobs[0]["currency"]
     world.require(
-        "each job costs its GPU-hours at the price of its tier",
+        "each job costs its GPU-hours at a price of its tier",
         f"{due:.2f} {currency}, {given_back:.2f} of faults given back; "
         + (f"unpriced or wrong: {', '.join([*unpriced, *wrong])}" if unpriced or wrong else _dearest(jobs)),
         "api",

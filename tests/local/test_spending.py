@@ -18,6 +18,7 @@ from tests.recorded_server import Answer, RecordedServer, Requested, serving
 
 CARD = {"model": "H100", "tier": "spot", "begins_at": "2026-11-01T00:00:00Z", "price_per_gpu_hour": "3.6"}
 COST = {
+    "job_id": "job_1",
     "name": "main",
     "tier": "spot",
     "currency": "EUR",
@@ -30,22 +31,26 @@ COST = {
     "checkpoint_share": 0.05,
 }
 
+UNCHARGED = {**COST, "job_id": "job_3", "name": "second", "gpu_hours": "0.000000", "spent": "0"}
+
 
 @contextmanager
 def stack(cost: dict[str, Any], *, has_rates: bool = True, gpus: int = 2) -> Iterator[RecordedServer]:
-    """A control plane with one job of the tour, whose attempt had its GPUs for 90 s."""
+    """A control plane with two jobs of the tour, whose attempts had their GPUs for 90 s; the second is not charged."""
     now = time.time()
     moments = {name: datetime.fromtimestamp(at, UTC).isoformat() for name, at in (("at", now), ("end", now + 90))}
     job = {"id": "job_1", "name": "main", "spec": {"labels": {"tour": "yes"}}, "created_at": moments["at"]}
+    queued = {**job, "id": "job_3", "name": "second"}
     foreign = {**job, "id": "job_2", "spec": {"labels": {}}}
     attempt = {"placed_at": moments["at"], "ended_at": moments["end"], "hosts": [{"gpus": ["GPU-1"] * gpus}]}
     rates: dict[str, Any] = {"cards": [CARD]} if has_rates else {}
     answers: dict[str, Any] = {
         "/v1/policy": {"document": {"tiers": {"spot": {}, "night": {}}}},
         "/v1/gpus": {"items": [{"model": "H100"}], "next_cursor": None},
-        "/v1/jobs": {"items": [job, foreign], "next_cursor": None},
+        "/v1/jobs": {"items": [job, queued, foreign], "next_cursor": None},
         "/v1/jobs/job_1": {**job, "attempts": [attempt]},
-        "/v1/job-comparisons": {"items": [cost], "next_cursor": None},
+        "/v1/jobs/job_3": {**queued, "attempts": [attempt]},
+        "/v1/job-comparisons": {"items": [cost, UNCHARGED], "next_cursor": None},
     }
 
     def answer(requested: Requested, _number: int) -> Answer:
@@ -68,10 +73,12 @@ def shown(cost: dict[str, Any], folder: Path, **given: Any) -> tuple[str, list[R
 
 def test_the_jobs_of_the_tour_have_their_cost_and_their_accounts(tmp_path: Path) -> None:
     said, requested = shown(COST, tmp_path)
-    assert "180 GPU-seconds are charged, and each was assigned to an attempt" in said
+    assert "180 GPU-seconds are charged, and no job's are more than its attempts had" in said
     assert "50% trained, 25% lost or trained again, 5% in checkpoints" in said
     assert "0.18 EUR" in said
-    assert [each.path for each in requested if "job-comparisons" in each.path] == ["/v1/job-comparisons?job=job_1"]
+    assert [each.path for each in requested if "job-comparisons" in each.path] == [
+        "/v1/job-comparisons?job=job_1&job=job_3"
+    ]
     assert {each.method for each in requested} == {"GET"}, "prices that are set stay"
 
 
@@ -85,7 +92,7 @@ def test_prices_are_set_for_each_tier_where_there_are_none(tmp_path: Path) -> No
 @pytest.mark.parametrize(
     ("cost", "gpus", "words"),
     [
-        (COST, 1, "was assigned to an attempt"),
+        (COST, 1, "charged for more: main"),
         ({**COST, "spent": "0.19"}, 2, "unpriced or wrong: main"),
         ({**COST, "spent": None, "credits": None}, 2, "unpriced or wrong: main"),
         ({**COST, "price_per_gpu_hour": "7.2", "spent": "0.36"}, 2, "unpriced or wrong: main"),
