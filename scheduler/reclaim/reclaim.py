@@ -104,8 +104,8 @@ class Reclaimer:
 
     def _free_more(self, victims: Sequence[int]) -> bool:
         """Return whether these victims release GPUs that are held for no job."""
-        given = (self._state.layout.gpu_indices(self._attempts[index].gpus) for index in victims)
-        return any(not self.holds.mask[gpus].all() for gpus in given)
+        given = self._state.layout.gpu_indices(uuid for index in victims for uuid in self._attempts[index].gpus)
+        return not self.holds.mask[given].all()
 
     def still_suffices(self, job_id: JobId, request: Request, run_s: float | None = None, *, last: Parts = ()) -> bool:
         """Return whether the gang will fit once every victim has released its GPUs; the job's hold must be lifted.
@@ -199,7 +199,8 @@ class Reclaimer:
         if notice_s is None:
             return Refused(Obstacle.OWN_GUARANTEE if is_beyond else None)
         latest_ms = self._now_ms + int(notice_s * 1000)
-        refused = self._refused_by_room(request, claim, latest_ms, run_s)
+        room = self._room_of(request, claim, latest_ms, run_s)
+        refused = None if room is None else room.refusal(request.nodes)
         if refused is not None:
             return refused
         coming = self.reach.open_to(request, self.coming(latest_ms))
@@ -208,26 +209,26 @@ class Reclaimer:
             return Coming(until_ms)
         request = starting(self._state, request, latest_ms, run_s)
         self._state.give(coming)
-        choice = self._chooser.victims(request, claim)
+        choice = self._chooser.victims(request, claim, None if room is None else room.due)
         if isinstance(choice, Choice) and not self._candidates.still_open.isdisjoint(choice.victims):
             choice = self._without_notified(request, claim)
         self._state.take(coming)
         return choice
 
-    def _refused_by_room(
+    def _room_of(
         self, request: Request, claim: Claim | None, latest_ms: int, run_s: float | None
-    ) -> Refused | None:
-        """Return the refusal of a gang that even all candidates together would not help, by its family alone."""
+    ) -> ReclaimRoom | None:
+        """Return what reclaim could free to the request's family; None if hosts close or reopen until then."""
         then = starting(self._state, request, latest_ms, run_s)
         if self.reopenings.num_until(latest_ms) or then is not request:
             return None
         claim_key = None if claim is None else claim.key
-        room = self._rooms.get(self.stamp, (request.family, claim_key), lambda: self._room(request, claim, latest_ms))
-        return room.refusal(request.nodes)
 
-    def _room(self, request: Request, claim: Claim | None, latest_ms: int) -> ReclaimRoom:
-        coming = self.reach.open_to(request, self.coming(latest_ms))
-        return ReclaimRoom(self._state, self.reach, self._candidates, request, claim, coming, self._now_ms)
+        def make() -> ReclaimRoom:
+            coming = self.reach.open_to(request, self.coming(latest_ms))
+            return ReclaimRoom(self._state, self.reach, self._candidates, request, claim, coming, self._now_ms)
+
+        return self._rooms.get(self.stamp, (request.family, claim_key), make)
 
     def _without_notified(self, request: Request, claim: Claim | None) -> Choice | Refused:
         """Return the choice among attempts without a notice: no attempt is notified for two jobs."""

@@ -16,7 +16,7 @@ from scheduler.fleet.topology import NEVER_MS, Flags, FleetState, Ints
 from scheduler.holds.outcomes import Obstacle, Refused
 from scheduler.reclaim.candidates import ReclaimCandidates
 from scheduler.reclaim.lending import Claim
-from scheduler.reclaim.release_effect import Reach
+from scheduler.reclaim.release_effect import Due, Reach
 from scheduler.solve.solver import Request, most_nodes, most_unrounded
 
 
@@ -38,10 +38,6 @@ class ReclaimRoom:
         self._free_from: Ints = candidates.free_from_ms(request, claim)
         self._is_due: Flags = self._free_from <= now_ms
         self._most_at: dict[int, int] = {}
-        with self._with_coming():
-            self._by_itself = most_nodes(state, request)
-            self._too_little = self._refused_by_all()
-        self._by_all = self._most_by(NEVER_MS - 1)
 
     @contextmanager
     def _with_coming(self) -> Iterator[None]:
@@ -53,16 +49,38 @@ class ReclaimRoom:
 
     def refusal(self, nodes: int) -> Refused | None:
         """Return why reclaim does not help a gang of so many hosts now; None: it may, or the gang needs none."""
-        if self._by_itself >= nodes:
+        # Caps bound the least: mostly these victims suffice, and nothing else is counted.
+        is_over_caps = self._is_over_caps(nodes)
+        if not is_over_caps or self._by_itself >= nodes:
             return None
         if self._by_all < nodes:
             is_by_closing = self._too_little.most_nodes >= nodes
             return Refused(Obstacle.CLOSING) if is_by_closing else self._too_little
         if self._most_by(self._now_ms) < nodes:
             return self._too_young(nodes)
-        if self._has_claim or self._candidates.elastic or not self._is_over_caps(nodes):
-            return None
-        return self._over_caps
+        return None if self._has_claim or self._candidates.elastic else self._over_caps
+
+    @cached_property
+    def due(self) -> Due:
+        """The victims of now, for every request of the family."""
+        with self._with_coming():
+            return self._reach.due(self._free_from, self._request, self._now_ms)
+
+    @cached_property
+    def _by_itself(self) -> int:
+        """The most hosts without any victim."""
+        with self._with_coming():
+            return most_nodes(self._state, self._request)
+
+    @property
+    def _by_all(self) -> int:
+        """The most hosts with all candidates as victims, whatever time and caps forbid now."""
+        return self._most_by(NEVER_MS - 1)
+
+    @cached_property
+    def _too_little(self) -> Refused:
+        with self._with_coming():
+            return self._refused_by_all()
 
     def _refused_by_all(self) -> Refused:
         """Return the refusal of a gang for which all candidates are too little."""
@@ -105,11 +123,9 @@ class ReclaimRoom:
     @cached_property
     def _most_within_caps(self) -> tuple[int, float]:
         """The most hosts and GPUs that candidates within the caps of their tenants free, with the free ones."""
-        may_give = self._is_due & self._candidates.is_within_cap()
+        due = self.due
         with self._with_coming():
-            num_free = int(self._state.tier(self._request.tier).counts.sum())
-            num_gpus = num_free + self._reach.num_within_caps(may_give, self._request)
-            return self._reach.most_nodes_by(may_give, self._request), num_gpus
+            return self._reach.most_within_caps(due, self._request)
 
     def _is_over_caps(self, nodes: int) -> bool:
         """Return whether no attempts within the caps of their tenants could be enough, whichever they are."""

@@ -1,14 +1,29 @@
 """The GPUs that a gang would get if others released theirs, and whether they suffice. Pure: the state is unchanged."""
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 
 import numpy as np
 
 from scheduler.fleet.topology import Flags, FleetState, Ints
 from scheduler.holds.reclaim_holds import ReclaimHolds
 from scheduler.reclaim.candidates import ReclaimCandidates
+from scheduler.reclaim.shares import Shares, shares_of
 from scheduler.reclaim.victim_sets import VictimCandidates
 from scheduler.solve.solver import Chosen, Request, most_nodes, place
+
+
+@dataclass(frozen=True, slots=True)
+class Due:
+    """The victims that a request may have now, each within its tenant's cap.
+
+    ``free_from``: the time from which each attempt may be a victim, caps apart. ``owner``: the victim, by index, of
+    each GPU that the request would get, else -1. ``shares``: of the same GPUs.
+    """
+
+    free_from: Ints
+    owner: Ints
+    shares: Shares
 
 
 class Reach:
@@ -24,6 +39,12 @@ class Reach:
         if not request.may_use_spares:
             comes &= ~self._state.is_spare
         return np.where(comes, self._owner, -1)
+
+    def due(self, free_from: Ints, request: Request, now_ms: int) -> Due:
+        """Return the victims of now, in a state in which the GPUs that become free by themselves are free."""
+        may_give = (free_from <= now_ms) & self._candidates.is_within_cap()
+        owner = self.owners_if(may_give, request)
+        return Due(free_from, owner, shares_of(self._state.for_tier(request.tier), owner, len(may_give)))
 
     def open_to(self, request: Request, gpus: Ints) -> Ints:
         """Return the GPUs that the request may have once they are free: a lent spare remains a spare."""
@@ -58,23 +79,18 @@ class Reach:
 
     def num_over_caps(self, is_victim: Flags, request: Request) -> int:
         """Return how many of these GPUs exceed what their tenants may still lose."""
-        given = self._given_by_tenant(is_victim, request)
-        allowance = self._candidates.allowance_by_code()
+        owner, allowance = self.owners_if(is_victim, request), self._candidates.allowance_by_code()
+        given = np.bincount(self._candidates.tenant_codes[owner[owner >= 0]]).tolist()
         return sum(max(num_gpus - int(max(allowance[code], 0)), 0) for code, num_gpus in enumerate(given) if num_gpus)
 
-    def num_within_caps(self, is_victim: Flags, request: Request) -> float:
-        """Return the most of these GPUs that their tenants together may still lose."""
-        given = self._given_by_tenant(is_victim, request)
-        allowance = self._candidates.allowance_by_code()
-        return sum(min(num_gpus, max(allowance[code], 0.0)) for code, num_gpus in enumerate(given) if num_gpus)
+    def most_within_caps(self, due: Due, request: Request) -> tuple[int, float]:
+        """Return the most hosts and GPUs that victims within the caps of their tenants free, with the free ones."""
+        state, shares = self._state.for_tier(request.tier), due.shares
+        counts, allowance = state.tier(request.tier).counts, self._candidates.allowance_by_code()
+        given = np.bincount(self._candidates.tenant_codes[shares.attempts], shares.counts).tolist()
+        num_given = sum(min(num, max(allowance[code], 0.0)) for code, num in enumerate(given) if num)
+        return most_nodes(state, request, counts + shares.by_cells()), int(counts.sum()) + num_given
 
-    def _given_by_tenant(self, is_victim: Flags, request: Request) -> list[int]:
-        owner = self.owners_if(is_victim, request)
-        codes = self._candidates.tenant_codes[owner[owner >= 0]]
-        given: list[int] = np.bincount(codes).tolist()
-        return given
-
-    def candidates(self, owner: Ints, allowance: Mapping[int, float]) -> VictimCandidates:
-        return VictimCandidates(
-            owner, self._candidates.costs, self._candidates.num_gpus, self._candidates.tenants, allowance
-        )
+    def candidates(self, owner: Ints, allowance: Mapping[int, float], shares: Shares | None = None) -> VictimCandidates:
+        givers = self._candidates
+        return VictimCandidates(owner, givers.costs, givers.num_gpus, givers.tenants, allowance, shares=shares)

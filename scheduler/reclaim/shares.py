@@ -21,6 +21,11 @@ class Shares:
     of_attempts: Ints
     of_cells: Ints
 
+    def by_cells(self) -> Ints:
+        """Return how many GPUs all attempts together have in each cell."""
+        found: Ints = np.bincount(self.cells, self.counts, len(self.of_cells) - 1).astype(np.int64)
+        return found
+
     def of_attempt(self, attempt: int) -> list[tuple[int, int]]:
         return list(zip(self.cells_of(attempt).tolist(), self.counts_of(attempt).tolist(), strict=True))
 

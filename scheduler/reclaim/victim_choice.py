@@ -11,7 +11,7 @@ from scheduler.reclaim.candidates import ReclaimCandidates
 from scheduler.reclaim.lending import Claim
 from scheduler.reclaim.minimise_victims import minimal
 from scheduler.reclaim.reclaim_refusal import Refusals
-from scheduler.reclaim.release_effect import Reach
+from scheduler.reclaim.release_effect import Due, Reach
 from scheduler.reclaim.shrinking import Surplus, cheapest_shrink, kept_alongside, surplus_of, within_cap
 from scheduler.reclaim.victims import VictimCandidates, VictimSet, cheapest_covers
 from scheduler.solve.solver import Chosen, Request
@@ -49,13 +49,14 @@ class Chooser:
         self._shrink_cost_factor = shrink_cost_factor
         self._refusals = Refusals(state, reach, candidates, now_ms)
 
-    def victims(self, request: Request, claim: Claim | None) -> Choice | Refused:
+    def victims(self, request: Request, claim: Claim | None, due: Due | None = None) -> Choice | Refused:
         """Return the victims. Elastic attempts that can shrink are preferred, unless whole victims lose far less.
 
-        The state must have the GPUs free that become free by themselves.
+        The state must have the GPUs free that become free by themselves. ``due``: the victims of now, if known.
         """
-        free_from = self._candidates.free_from_ms(request, claim)
-        whole = self._whole_victims(request, free_from, claim)
+        due = due or self._reach.due(self._candidates.free_from_ms(request, claim), request, self._now_ms)
+        free_from = due.free_from
+        whole = self._whole_victims(request, due, claim)
         shrunk = self._shrunk(request, free_from, claim)
         if shrunk is None and isinstance(whole, Refused):
             return self._mixed(request, free_from, claim, whole) or whole
@@ -139,10 +140,9 @@ class Chooser:
         attempts = {index: self._attempts[index] for index in victims}
         return {index: len(one.gpus) - len(kept_alongside(one, held)) for index, one in attempts.items()}
 
-    def _whole_victims(self, request: Request, free_from: Ints, claim: Claim | None) -> Choice | Refused:
-        givers = self._candidates
-        owner = self._reach.owners_if((free_from <= self._now_ms) & givers.is_within_cap(), request)
-        candidates = self._reach.candidates(owner, givers.allowance_by_code())
+    def _whole_victims(self, request: Request, due: Due, claim: Claim | None) -> Choice | Refused:
+        givers, free_from, owner = self._candidates, due.free_from, due.owner
+        candidates = self._reach.candidates(owner, givers.allowance_by_code(), due.shares)
         lent = candidates if claim is None else replace(candidates, may_lose=claim.may_lose)
         choice = self._covered(request, owner, lent, claim)
         if choice is None and claim is not None and cheapest_covers(self._state, request, candidates):

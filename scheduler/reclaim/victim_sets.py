@@ -7,6 +7,7 @@ import numpy as np
 import numpy.typing as npt
 
 from scheduler.fleet.topology import Ints
+from scheduler.reclaim.shares import Shares
 
 
 @dataclass(frozen=True, slots=True)
@@ -14,7 +15,8 @@ class VictimCandidates:
     """Attempts by index. ``owner``: the attempt of each GPU that would become free to the beneficiary, else -1.
 
     ``allowance``: GPUs that a tenant may still lose, by ``tenants``' code (I9). ``may_lose``: whether these together
-    are no more than lenders may take back, where any are taken on that ground.
+    are no more than lenders may take back, where any are taken on that ground. ``shares``: of
+    ``owner``, if known.
     """
 
     owner: Ints
@@ -23,6 +25,7 @@ class VictimCandidates:
     tenants: Sequence[int]
     allowance: Mapping[int, float]
     may_lose: Callable[[Sequence[int]], bool] | None = None
+    shares: Shares | None = None
 
     def cost_of(self, victims: Sequence[int]) -> float:
         return sum(map(self.costs.item, sorted(victims)))

@@ -84,8 +84,8 @@ def cheapest_covers(state: FleetState, request: Request, candidates: VictimCandi
 def _search(state: FleetState, request: Request, candidates: VictimCandidates) -> "_Search":
     """Return the search. ``state``: laid out for the request's tier."""
     counts, num_cells = state.tier(request.tier).counts, state.layout.num_cells
-    shares = shares_of(state, candidates.owner, len(candidates.costs))
-    after = fitting_cells(state, request, counts + np.bincount(shares.cells, shares.counts, num_cells))
+    shares = candidates.shares or shares_of(state, candidates.owner, len(candidates.costs))
+    after = fitting_cells(state, request, counts + shares.by_cells())
     is_enough = np.zeros(num_cells, dtype=np.bool_)
     is_enough[fitting_cells(state, request, counts)] = True
     losses = np.zeros(num_cells)

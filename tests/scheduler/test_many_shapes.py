@@ -74,7 +74,7 @@ def searched_for_each(world: World) -> Plan:
     """The plan with nothing kept and nothing left out."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(KeptValues, "get", made_again)
-        patch.setattr(Reclaimer, "_refused_by_room", lambda *_: None)
+        patch.setattr(Reclaimer, "_room_of", lambda *_: None)
         patch.setattr(Placing, "_fits_nowhere", lambda *_: False)
         patch.setattr(placing, "could_ever_fit", counted_alone)
         patch.setattr(Holds, "most_nodes", lambda *_: ANY_NUMBER)
