@@ -32,8 +32,7 @@ def minimal(
     given_by = _given_by(victims, owner, len(attempts))
     state.give(np.concatenate(list(given_by.values())))
     request = narrowed(state, request)
-    trials = dispensable(state, request, given_by)
-    for victim in sorted(trials, key=lambda index: (-costs[index], index))[:MAX_MINIMISED]:
+    for victim in _trials(state, request, given_by, costs):
         state.take(given_by[victim])
         if most_nodes(state, request) >= request.nodes:
             victims.remove(victim)
@@ -46,6 +45,17 @@ def minimal(
         raise AssertionError(message)
     used = set(owner[target.gpus].tolist())
     return target, [victim for victim in victims if victim in used]
+
+
+def _trials(
+    state: FleetState, request: Request, given_by: Mapping[int, Ints], costs: npt.NDArray[np.float64]
+) -> list[int]:
+    """Return the victims that may be left out, the dearest first."""
+    dearest = sorted(dispensable(state, request, given_by), key=lambda index: (-costs[index], index))[:MAX_MINIMISED]
+    if not dearest or not request.rule.slices:
+        return dearest
+    in_slices = dispensable(state, request, given_by, request.rule.slices[-1])
+    return [victim for victim in dearest if victim in in_slices]
 
 
 def _sparing(

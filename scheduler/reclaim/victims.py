@@ -24,12 +24,13 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from scheduler.fleet.topology import Flags, FleetState, Ints
+from scheduler.fleet.topology import Flags, FleetState, Ints, Layout
 from scheduler.reclaim.exact_sets import Domain
 from scheduler.reclaim.greedy_sets import GreedyRun
 from scheduler.reclaim.shares import Shares, shares_of
 from scheduler.reclaim.victim_sets import VictimCandidates, VictimSet
 from scheduler.solve.health_cost import expected_losses
+from scheduler.solve.placement_rule import Slice
 from scheduler.solve.slices import cheapest_in_slices, cheapest_runs, in_groups
 from scheduler.solve.solver import Request, count_by_group, fitting_cells, level_span, room_of
 
@@ -41,29 +42,44 @@ MAX_TRIES: Final = 8
 """Most choices of cells of slices, each without cells that could not be completed before."""
 
 
-def dispensable(state: FleetState, request: Request, given_by: Mapping[int, Ints]) -> set[int]:
+def dispensable(
+    state: FleetState, request: Request, given_by: Mapping[int, Ints], one: Slice | None = None
+) -> set[int]:
     """Return the victims without which the gang may still fit, one at a time, by a count of cells.
 
     The state must have the GPUs of all victims free. A victim that is not among them now is not either after others
-    were dropped. ``given_by``: the GPUs of each victim.
+    were dropped. ``given_by``: the GPUs of each victim; ``one``: the narrowest slices, if only whole ones count.
     """
     state = state.for_tier(request.tier)
-    layout, span = state.layout, level_span(state.layout, request)
+    layout, home = state.layout, level_span(state.layout, request)[-1]
+    at = None if one is None else layout.level(one.level)
+    level, nodes = (home, 1) if one is None or at is None or at < home else (at, one.nodes)
     counts = state.tier(request.tier).counts
     cells = fitting_cells(state, request, counts)
-    spare = count_by_group(layout, cells, span[-1]) - request.nodes
+    num_cells, home_of = count_by_group(layout, cells, level), layout.around(level, home)
+    room = np.bincount(home_of + 1, num_cells // nodes * nodes, layout.num_groups[home] + 1)[1:]  # 0: unknown
+    spare = room.astype(np.int64) - request.nodes
+    victims, given = _undone(layout, request, given_by, counts)
+    groups = layout.groups[level][given]
+    is_inside = np.isin(given, cells) & np.append(np.append(spare >= 0, False)[home_of], False)[groups]
+    pairs, lost = np.unique(victims[is_inside] * len(home_of) + groups[is_inside], return_counts=True)
+    victims, groups = np.divmod(pairs, len(home_of))
+    lost = num_cells[groups] // nodes * nodes - (num_cells[groups] - lost) // nodes * nodes
+    losses, of_pair = np.unique(victims * len(spare) + home_of[groups], return_inverse=True)
+    victims, homes = np.divmod(losses, len(spare))
+    num_closed = Counter(victims[np.bincount(of_pair, lost, len(losses)) > spare[homes]].tolist())
+    num_homes = int(np.count_nonzero(spare >= 0))
+    return {victim for victim in given_by if num_closed[victim] < num_homes}
+
+
+def _undone(layout: Layout, request: Request, given_by: Mapping[int, Ints], counts: Ints) -> tuple[Ints, Ints]:
+    """Return pairs of a victim and a cell that has too few GPUs without the victim's."""
     victims = np.repeat(list(given_by), [len(gpus) for gpus in given_by.values()])
     given = layout.cell_of_gpu[np.concatenate(list(given_by.values()))]
     pairs, gains = np.unique(victims * layout.num_cells + given, return_counts=True)
     victims, given = np.divmod(pairs, layout.num_cells)
-    is_home = np.append(spare >= 0, False)[layout.groups[span[-1]][given]]
-    is_undone = is_home & np.isin(given, cells) & (counts[given] - gains < request.gpus_per_node)
-    losses, lost = np.unique(
-        victims[is_undone] * len(spare) + layout.groups[span[-1]][given[is_undone]], return_counts=True
-    )
-    num_closed = Counter((losses[lost > spare[losses % len(spare)]] // len(spare)).tolist())
-    num_homes = int(np.count_nonzero(spare >= 0))
-    return {victim for victim in given_by if num_closed[victim] < num_homes}
+    is_undone = counts[given] - gains < request.gpus_per_node
+    return victims[is_undone], given[is_undone]
 
 
 def cheapest_covers(state: FleetState, request: Request, candidates: VictimCandidates) -> list[VictimSet]:

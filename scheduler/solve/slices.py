@@ -124,9 +124,9 @@ def _whole_runs(cells: Ints, groups: Ints, num_nodes: int) -> Ints:
     if (groups[1:] < groups[:-1]).any():  # cells of several cohorts are mixed
         by_group = groups.argsort(kind="stable")
         groups = groups[by_group]
-    first = groups.searchsorted(groups)
-    num_in_group = groups.searchsorted(groups, side="right") - first
-    is_whole = np.arange(len(groups)) - first < num_in_group - num_in_group % num_nodes
+    starts = np.flatnonzero(np.append(True, groups[1:] != groups[:-1])) if len(groups) else groups
+    sizes = np.diff(np.append(starts, len(groups)))
+    is_whole = np.arange(len(groups)) - starts.repeat(sizes) < (sizes - sizes % num_nodes).repeat(sizes)
     return cells[is_whole] if by_group is None else np.sort(cells[by_group[is_whole]])
 
 
