@@ -22,7 +22,7 @@ WITH attempt AS (
 ), host AS (
     INSERT INTO attempt_hosts (attempt_id, node_id, node_rank, state, rung_at, ring_count, is_past_lease)
     SELECT %(attempt_id)s, node_id, place - 1, %(unclaimed)s, %(now)s, 1, false
-    FROM unnest(string_to_array(%(nodes)s, E'\x1f')) WITH ORDINALITY AS part (node_id, place)
+    FROM unnest((SELECT string_to_array(%(nodes)s, E'\x1f'))) WITH ORDINALITY AS part (node_id, place)
 ), allocation AS (
     INSERT INTO allocations (id, attempt_id, job_id, tenant_id, tier, state, created_at, num_gpus)
     VALUES (%(allocation_id)s, %(attempt_id)s, %(job_id)s, %(tenant_id)s, %(tier)s, %(assigned)s, %(now)s, %(num_gpus)s)
@@ -31,7 +31,7 @@ WITH attempt AS (
     SELECT %(allocation_id)s, unnest(uuids), node_id, place - 1, generate_subscripts(uuids, 1) - 1, %(assigned)s
     FROM (
         SELECT node_id, place, string_to_array(uuids, E'\x1f') AS uuids
-        FROM unnest(string_to_array(%(nodes)s, E'\x1f'), string_to_array(%(uuids_by_host)s, E'\x1e'))
+        FROM unnest((SELECT string_to_array(%(nodes)s, E'\x1f')), (SELECT string_to_array(%(uuids_by_host)s, E'\x1e')))
             WITH ORDINALITY AS part (node_id, uuids, place)
     ) AS host
 )
