@@ -1,5 +1,6 @@
 """A durable placement: one job's GPUs checked again, assigned and reported, in one transaction with fsync.
 
+What a cycle reads once for its plan, the policy and the guarantees, is read before, as the scheduler's loop does.
 It is measured by the wall clock in the least disturbed of some windows. The part that this process and its PostgreSQL
 backend compute is scaled by the calibration loop. The rest, which is waiting for the disk, is scaled by the wait of the
 bare rows in the same run.
@@ -10,7 +11,7 @@ import tempfile
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import Final, Self
 
 from sqlalchemy import Engine, select, text
 
@@ -25,7 +26,7 @@ from control.fleet.inventory import gpu_views
 from control.placement.pending_jobs import waiting_jobs
 from control.placement.placement import PLACE, place
 from control.policy.policies import active_policy
-from control.tenants.guarantees import guarantees_now
+from control.tenants.guarantees import Guarantees, guarantees_now
 from local.postgres import PostgresServer
 from muster.db import migrate
 from muster.db.engine import make_engine
@@ -111,6 +112,21 @@ class Cost:
     bare: Turn
 
 
+@dataclass(frozen=True, slots=True)
+class Planned:
+    """What a cycle has read for its plan. ``backend``: the process of PostgreSQL that the commits then use."""
+
+    policy: Policy
+    guarantees: Guarantees
+    backend: int
+
+    @classmethod
+    def under(cls, units: UnitOfWorkFactory) -> Self:
+        with units.read() as session:
+            backend = int(session.scalars(text("SELECT pg_backend_pid()")).one())
+            return cls(active_policy(session), guarantees_now(session), backend)
+
+
 def measure(size: Size) -> Groups:
     with tempfile.TemporaryDirectory(prefix="muster-commit-") as name:
         folder = Path(name)
@@ -174,11 +190,9 @@ def _figure(gpus: int, costs: list[Cost], window: int, bar_ms: float, waits: flo
     )
 
 
-def _cost(
-    units: UnitOfWorkFactory, placement: Placement, policy: Policy, backend: int, bare: Callable[[], Turn]
-) -> Cost:
-    clock = Clock(backend)
-    _commit(units, placement, policy)
+def _cost(units: UnitOfWorkFactory, placement: Placement, planned: Planned, bare: Callable[[], Turn]) -> Cost:
+    clock = Clock(planned.backend)
+    _commit(units, placement, planned)
     ours = clock.turn()
     return Cost(ours, clock.own_ms(), clock.backend_ms(), bare())
 
@@ -188,32 +202,24 @@ def _costs(units: UnitOfWorkFactory, bare: Callable[[], Turn], size: Size) -> li
     tenant_id = fill(units, size.nodes)
     submit(units, tenant_id, size.small.all, {"gpus_per_node": GPUS})
     placements = _decide(units, size.small.all).placements
-    with units.read() as session:
-        policy = active_policy(session)
-    backend = _backend(units)
-    return [_cost(units, placement, policy, backend, bare) for placement in placements][size.small.warm :]
-
-
-def _backend(units: UnitOfWorkFactory) -> int:
-    with units.read() as session:
-        return int(session.scalars(text("SELECT pg_backend_pid()")).one())
+    planned = Planned.under(units)
+    return [_cost(units, placement, planned, bare) for placement in placements][size.small.warm :]
 
 
 def _large_costs(units: UnitOfWorkFactory, num_hosts: int, bare: Callable[[], Turn], times: Times) -> list[Cost]:
     """Return the costs of one gang after another on the same hosts, which each leaves before the next comes."""
     jobs_of_size = _submit(units, times.all, {"nodes": num_hosts, "gpus_per_node": GPUS})
     with units.read() as session:
-        policy = active_policy(session)
         versions = dict(session.execute(select(Job.id, Job.version).where(Job.id.in_(jobs_of_size))).tuples().all())
         rows = session.execute(select(Gpu.node_id, Gpu.uuid).order_by(Gpu.node_id, Gpu.slot_index)).all()
     uuids: dict[NodeId, list[GpuUuid]] = {}
     for node_id, uuid in rows:
         uuids.setdefault(node_id, []).append(uuid)
     parts = tuple((node_id, tuple(part)) for node_id, part in list(uuids.items())[:num_hosts])
-    costs, backend = [], _backend(units)
+    costs, planned = [], Planned.under(units)
     for job_id, version in versions.items():
         _end_all(units.engine)
-        costs.append(_cost(units, Placement(job_id, version, parts), policy, backend, bare))
+        costs.append(_cost(units, Placement(job_id, version, parts), planned, bare))
     return costs[times.warm :]
 
 
@@ -239,9 +245,9 @@ def _tidy(engine: Engine) -> None:
         alone.execute(text("VACUUM ANALYZE allocation_gpus"))
 
 
-def _commit(units: UnitOfWorkFactory, placement: Placement, policy: Policy) -> None:
+def _commit(units: UnitOfWorkFactory, placement: Placement, planned: Planned) -> None:
     with units.begin(_SCHEDULER, PLACE) as unit:
-        place(unit, placement, policy, planned_under=guarantees_now(unit.session))
+        place(unit, placement, planned.policy, planned_under=planned.guarantees)
 
 
 def _decide(units: UnitOfWorkFactory, num_jobs: int) -> Plan:
@@ -257,8 +263,8 @@ def _decide(units: UnitOfWorkFactory, num_jobs: int) -> Plan:
 def place_by_hosts(units: UnitOfWorkFactory, tenant_id: TenantId, num_gangs: int, num_hosts: int) -> None:
     """Place gangs of so many whole hosts, one after another from the first host on, each committed."""
     gangs = submit(units, tenant_id, num_gangs, {"nodes": num_hosts, "gpus_per_node": GPUS})
+    planned = Planned.under(units)
     with units.read() as session:
-        policy = active_policy(session)
         versions = dict(session.execute(select(Job.id, Job.version).where(Job.id.in_(gangs))).tuples().all())
         rows = session.execute(select(Gpu.node_id, Gpu.uuid).order_by(Gpu.node_id, Gpu.slot_index)).all()
     hosts: dict[NodeId, list[GpuUuid]] = {}
@@ -267,7 +273,7 @@ def place_by_hosts(units: UnitOfWorkFactory, tenant_id: TenantId, num_gangs: int
     parts = [(node_id, tuple(uuids)) for node_id, uuids in hosts.items()]
     for number, job_id in enumerate(gangs):
         on = tuple(parts[number * num_hosts : (number + 1) * num_hosts])
-        _commit(units, Placement(job_id, versions[job_id], on), policy)
+        _commit(units, Placement(job_id, versions[job_id], on), planned)
 
 
 def _submit(units: UnitOfWorkFactory, num_jobs: int, shape: dict[str, int]) -> list[JobId]:
