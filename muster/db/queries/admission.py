@@ -114,6 +114,11 @@ _FEW: Final = _facts(
 FACTS_OF_FEW: Final = _in_order(_with_node(_FEW))
 """The same for a few GPUs of a large fleet: it does not grow with what the others hold."""
 
+UNORDERED_FACTS_OF_FEW: Final = _FEW.add_columns(
+    select(Node.contact).where(Node.id == Gpu.node_id).scalar_subquery().label("contact")
+)
+"""The same of GPUs by their UUIDs, in no order: each looks up its node, of which a join would read all."""
+
 
 def facts_of_gang(nodes: ColumnElement[Any], gpus: ColumnElement[Any]) -> Select[*tuple[Any, ...]]:
     """Return the facts of thousands of ``gpus`` on ``nodes``, arrays, in no order: rare facts are read once for all."""

@@ -25,7 +25,7 @@ from sqlalchemy.dialects.postgresql.psycopg import dialect
 
 from muster.db.models import Attempt, Gpu, GpuHold, Job, Node, Quota, Reclaim, Tenant
 from muster.db.queries.admission import (
-    FACTS_OF_FEW,
+    UNORDERED_FACTS_OF_FEW,
     GangColumns,
     anything_about,
     facts_of_gang,
@@ -104,7 +104,7 @@ def _kinds(facts: Select[*tuple[Any, ...]], is_on_hold: ColumnElement[bool]) -> 
 
 
 KINDS_OF_FEW: Final = _kinds(
-    FACTS_OF_FEW.order_by(None).where(Gpu.uuid == any_(_array("uuids"))),
+    UNORDERED_FACTS_OF_FEW.where(Gpu.uuid == any_(_array("uuids"))),
     one_by_one(_FOR_OTHERS.where(GpuHold.gpu_uuid == Gpu.uuid)),
 )
 KINDS_OF_GANG: Final = _kinds(facts_of_gang(_array("nodes"), _array("uuids")), among(_FOR_OTHERS, Gpu.uuid))
