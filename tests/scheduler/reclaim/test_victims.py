@@ -168,7 +168,7 @@ def test_domains_that_are_left_out_hold_neither_the_best_nor_the_next_best(
 
 
 @settings(max_examples=examples(100))
-@given(owners=OWNERS, costs=COSTS, request=REQUESTS)
+@given(owners=OWNERS, costs=COSTS, request=REQUESTS | SLICED)
 def test_what_is_not_dispensable_cannot_be_left_out(owners: list[int], costs: list[int], request: Request) -> None:
     asked, state = candidates(owners, costs), full_fleet()
     covers = cheapest_covers(state, request, asked)
@@ -176,7 +176,9 @@ def test_what_is_not_dispensable_cannot_be_left_out(owners: list[int], costs: li
         return
     given_by = {victim: np.flatnonzero(asked.owner == victim) for victim in covers[0].victims}
     state.give(np.concatenate(list(given_by.values())))
-    trials = dispensable(state, request, given_by)
+    slices = request.rule.slices
+    trials = dispensable(state, request, given_by, slices[-1] if slices else None)
+    assert trials <= dispensable(state, request, given_by)
     for victim, gpus in given_by.items():
         state.take(gpus)
         assert (most_nodes(state, request) >= request.nodes) == (victim in trials)
