@@ -24,11 +24,12 @@ from sqlalchemy import Engine, insert, select
 from benchmarks.console_stage import cpu_s, wait_for
 from benchmarks.figures import Basis, Figure, Groups
 from benchmarks.sizes import Sizes
+from health.detectors.past import relevant_readings
 from local.children import Child, child_environment
 from local.postgres import PostgresServer
 from muster.db import migrate
 from muster.db.engine import make_engine
-from muster.db.models import ApiKey, Gpu, Node, TelemetryBlock
+from muster.db.models import ApiKey, Gpu, Node, StoredSignal, TelemetryBlock
 from muster.domain.gpu.metrics import METRICS, SCHEMA
 from muster.domain.principals import Role
 from muster.domain.states import Contact, Standing
@@ -38,17 +39,8 @@ from muster.settings import make_secret_key_file
 from muster.tokens import new_token
 from muster.wire.telemetry import TELEMETRY_PROTOCOL, GpuReport, NodeReport, PortThroughput, Report
 
-_FAULTS = frozenset(
-    {
-        "clock_event_reasons",
-        "ecc_uncorrected_volatile",
-        "ecc_uncorrected_aggregate",
-        "remapped_rows_uncorrected",
-        "remap_pending",
-        "remap_failure",
-        "recovery_action",
-    }
-)
+_FAULTS = frozenset(relevant_readings(tuple(metric.name for metric in METRICS)))
+"""Readings whose rise or presence is a finding, as the judgement of samples names them: 0 for a healthy GPU."""
 _HEAT = frozenset({"temperature_c", "memory_temperature_c", "temperature_margin_c"})
 GPUS = 8
 
@@ -218,12 +210,23 @@ def _api(folder: Path, name: str, postgres: PostgresServer) -> tuple[Child, int]
 
 
 def _cost_of_ours(folder: Path, size: Size) -> tuple[float, float]:
-    with _database(folder, "ours", size.nodes) as (postgres, _, senders):
+    with _database(folder, "ours", size.nodes) as (postgres, engine, senders):
         child, port = _api(folder, "ours-api", postgres)
         try:
-            return _cost(port, child.pid or 0, postgres.pid, senders, size, size.reports)
+            cost = _cost(port, child.pid or 0, postgres.pid, senders, size, size.reports)
         finally:
             child.stop()
+        _require_healthy(engine)
+        return cost
+
+
+def _require_healthy(engine: Engine) -> None:
+    """Raise ``RuntimeError`` if a sample had a finding: then the figures are of a storm, not of a healthy fleet."""
+    with engine.connect() as connection:
+        finding = connection.execute(select(StoredSignal.text).limit(1)).scalar()
+    if finding is not None:
+        message = f"the benchmark's samples are not of healthy GPUs: {finding}"
+        raise RuntimeError(message)
 
 
 def _cost_of_baseline(folder: Path, kind: str, size: Size) -> tuple[float, float]:
