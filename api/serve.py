@@ -45,6 +45,9 @@ for events."""
 STARTUP_FAILURE: Final = 3
 """Exit code of a server that did not start, as uvicorn's own command has it."""
 START_CHECK_S: Final = 0.05
+COLLECT_AFTER: Final = 50_000
+"""New objects until garbage is collected. A group of telemetry's reports has 10,000, none of which is in a cycle: a
+collection for each group finds nothing, and costs a tenth of the intake."""
 _log = structlog.get_logger(__name__)
 
 
@@ -80,6 +83,7 @@ def run(settings: Settings, *extensions: Extension) -> None:
     # Objects made at the start are never garbage: left out of every later collection, which then costs a tenth.
     gc.collect()
     gc.freeze()
+    gc.set_threshold(COLLECT_AFTER)
     has_tls = settings.api_tls_certificate is not None
     _log.info("api_starting", host=settings.api_host, port=settings.api_port, has_tls=has_tls)
     server = uvicorn.Server(_config(app, settings, limits))

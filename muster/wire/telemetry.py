@@ -36,7 +36,7 @@ Ages = dict[GroupName, Annotated[float, Meta(ge=0, le=1e9)]]
 EventKindName = Annotated[str, Meta(pattern=r"^[a-z][a-z0-9_]{0,63}\Z")]
 
 
-class GpuReport(WireMessage, frozen=True, kw_only=True, omit_defaults=True):
+class GpuReport(WireMessage, frozen=True, kw_only=True, omit_defaults=True, gc=False):
     """The report on one GPU. ``is_lost``: the driver no longer answers for it; ``values`` are then all None.
 
     ``from_dcgm``: names of the metrics that come from DCGM, since NVML lacks them. ``is_late``: the driver gave no
@@ -57,7 +57,7 @@ BytesPerSecond = Annotated[float, Meta(ge=0, le=1e13)]
 PortName = Annotated[str, Meta(min_length=1, max_length=MAX_PORT_NAME, pattern=r"^[^\x00-\x1f\x7f]+\Z")]
 
 
-class PortThroughput(WireMessage, frozen=True, array_like=True):
+class PortThroughput(WireMessage, frozen=True, array_like=True, gc=False):
     """Bytes per second through one network port since the report before, and its link's speed, None where unknown.
 
     An array, since each report has one for each port.
