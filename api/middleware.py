@@ -39,7 +39,12 @@ _REQUEST_ID: Final = re.compile(rb"[A-Za-z0-9_-]{8,64}")
 _CREDENTIALS: Final = frozenset({b"authorization", b"cookie"})
 _API_PREFIX: Final = "/v1/"
 _CLIENT_VERSION: Final = versions.CLIENT_HEADER.lower().encode()
-_OWN_VERSION: Final = (versions.SERVER_HEADER.lower().encode(), __version__.encode())
+_NOT_CACHED: Final = (b"cache-control", b"no-store")
+_ON_EACH_ANSWER: Final = (
+    (versions.SERVER_HEADER.lower().encode(), __version__.encode()),
+    (b"x-content-type-options", b"nosniff"),
+    (b"referrer-policy", b"no-referrer"),
+)
 _STREAM: Final = b"text/event-stream"
 _METHODS: Final = frozenset({"GET", "POST", "PUT", "PATCH", "DELETE"})
 _BOUNDS_S: Final = (*Histogram.DEFAULT_BUCKETS[:-1], float("inf"))
@@ -152,10 +157,12 @@ class Edge:
             exchange.leave_place()
 
     def _limit(self, scope: Scope) -> int:
-        if _MANIFESTS.fullmatch(scope["path"]):
+        path = scope["path"]
+        if path == _TELEMETRY:
+            return HOST_BODY_BYTES
+        if _MANIFESTS.fullmatch(path):
             return self._manifest_bytes
-        is_of_host = scope["path"].startswith(_HOST_PREFIX) or scope["path"] == _TELEMETRY
-        return HOST_BODY_BYTES if is_of_host else self._body_bytes
+        return HOST_BODY_BYTES if path.startswith(_HOST_PREFIX) else self._body_bytes
 
     def _check_host(self, hosts: list[bytes]) -> None:
         if len(hosts) != 1 or not _HOST.fullmatch(hosts[0]):
@@ -221,16 +228,16 @@ class _Exchange:
         if message["type"] == "http.response.start":
             self._has_answered = True
             headers = list(message.get("headers", []))
-            if all(name != b"cache-control" for name, _ in headers):
-                headers.append((b"cache-control", b"no-store"))
-            message["headers"] = [
-                *headers,
-                (b"x-request-id", self.request_id.encode()),
-                _OWN_VERSION,
-                (b"x-content-type-options", b"nosniff"),
-                (b"referrer-policy", b"no-referrer"),
-            ]
-            if any(name == b"content-type" and value.startswith(_STREAM) for name, value in headers):
+            has_caching = is_stream = False
+            for name, value in headers:
+                if name == b"cache-control":
+                    has_caching = True
+                elif name == b"content-type":
+                    is_stream |= value.startswith(_STREAM)
+            if not has_caching:
+                headers.append(_NOT_CACHED)
+            message["headers"] = [*headers, (b"x-request-id", self.request_id.encode()), *_ON_EACH_ANSWER]
+            if is_stream:
                 self.leave_place()  # a stream has a place of its own kind for as long as it lasts
             self._figures.note(self._scope, message["status"], time.perf_counter() - self._started)
         await self._send(message)

@@ -37,19 +37,20 @@ class RequestPlaces:
 
     def __init__(self, most: int) -> None:
         self._most = most
-        self._taken: Counter[bytes] = Counter()
+        self._taken: dict[bytes, int] = {}
 
     def take(self, credential: bytes) -> None:
         """Take a place. Raises RateLimitedError if the credential has none left."""
-        if self._taken[credential] >= self._most:
+        num_taken = self._taken.get(credential, 0)
+        if num_taken >= self._most:
             message = f"{self._most} requests of this credential are being answered"
             raise RateLimitedError(message, retry_after_s=1)
-        self._taken[credential] += 1
+        self._taken[credential] = num_taken + 1
 
     def leave(self, credential: bytes) -> None:
-        self._taken[credential] -= 1
-        if not self._taken[credential]:
-            del self._taken[credential]
+        num_left = self._taken.pop(credential) - 1
+        if num_left:
+            self._taken[credential] = num_left
 
 
 class StreamPlaces:

@@ -22,7 +22,7 @@ from api.declared_query import refusal_of, unknown_parameters
 from api.host_threads import HostThreads
 from api.permissions import UndeclaredRouteError, declared_routes
 from api.telemetry_bodies import BodyReader, ReadReport, read_report
-from api.telemetry_patience import BodyPatience
+from api.telemetry_patience import BodyPatience, running_task
 from control.core.unit_of_work import UnitOfWorkFactory
 from control.telemetry.intake import Intake
 from control.telemetry.reports import Duplicate, IncomingReport, Outcome, SetAside
@@ -71,7 +71,10 @@ class TelemetryRoute:
             return
         scope["endpoint"] = self._endpoint
         token = _token_in(scope)
-        principal, asked_at = await self._known_principal(scope, token)
+        known = self._known.get(_digest(token))
+        if known is None or time.monotonic() - known[1] >= KNOWN_FOR_S:
+            known = await self._ask(scope, token)
+        principal, asked_at = known
         try:
             answer = await self._take(scope, receive, principal)
         except UnauthenticatedError:
@@ -85,12 +88,6 @@ class TelemetryRoute:
         headers = [(b"content-type", b"application/json"), (b"content-length", str(len(body)).encode())]
         await send({"type": "http.response.start", "status": 200, "headers": headers})
         await send({"type": "http.response.body", "body": body})
-
-    async def _known_principal(self, scope: Scope, token: bytes) -> tuple[Principal, float]:
-        known = self._known.get(_digest(token))
-        if known is not None and time.monotonic() - known[1] < KNOWN_FOR_S:
-            return known
-        return await self._ask(scope, token)
 
     async def _ask(self, scope: Scope, token: bytes) -> tuple[Principal, float]:
         principal = await self._threads.authenticate(token, self._principal_of, scope, token)
@@ -114,14 +111,15 @@ class TelemetryRoute:
         principal.require(self._permission)
         if principal.node_id is None:
             raise UnauthenticatedError
-        if faults := unknown_parameters(scope["query_string"], ()):
+        if scope["query_string"] and (faults := unknown_parameters(scope["query_string"], ())):
             raise refusal_of(faults)
-        read = await self._report_in(scope, receive)
+        task = running_task()
+        read = await self._report_in(scope, receive, task)
         report, now_ms = read.report, to_ms(self._units.clock())
         incoming = IncomingReport(
             principal.node_id, principal.key_id, report, now_ms, SetAside.of(read.set_aside, read.num_values)
         )
-        loop = asyncio.get_running_loop()
+        loop = task.get_loop()  # asking for the running loop is a call to the kernel each time
         if self._answers is None or self._answers.loop is not loop:
             self._answers = _Answers(loop)
         outcome = await self._answers.outcome_of(self._intake, incoming)
@@ -135,9 +133,9 @@ class TelemetryRoute:
             set_aside=read.set_aside or msgspec.UNSET,
         )
 
-    async def _report_in(self, scope: Scope, receive: Receive) -> ReadReport:
+    async def _report_in(self, scope: Scope, receive: Receive, task: "asyncio.Task[Any]") -> ReadReport:
         reader = BodyReader(scope["headers"])
-        with self._patience:
+        with self._patience.with_body(task):
             is_more = True
             while is_more:
                 message = await receive()

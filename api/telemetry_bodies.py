@@ -26,6 +26,7 @@ _FREE_BYTES: Final = 64 << 10
 """Size up to which the ratio does not matter."""
 _GZIP: Final = 31
 _JSON: Final = b"application/json"
+_ESCAPE: Final = b"\\"
 _ESCAPED_CONTROL: Final = b"\\u00"
 _FORBIDDEN: Final = ("\x00", "\x1f")
 
@@ -149,7 +150,7 @@ def _read_strictly(body: bytes) -> Report:
     except RecursionError:
         raise MalformedRequestError("the body is nested too deep") from None
     _require_supported(report.protocol, report.schema)
-    if _ESCAPED_CONTROL in body:
+    if _ESCAPE in body and _ESCAPED_CONTROL in body:  # one byte is found in a tenth of the time
         _require_clean(report)
     return _in_present_schema(report)
 

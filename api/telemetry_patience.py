@@ -5,15 +5,23 @@ A timer for each costs more than reading the body, which nearly always has come 
 
 import asyncio
 from types import TracebackType
-from typing import Any, Self
+from typing import Any
 
 from muster.domain.errors import MalformedRequestError
 
 _Task = asyncio.Task[Any]
 
 
+def running_task() -> _Task:
+    """Return the task that runs now. Raises ``RuntimeError`` outside of any."""
+    task = asyncio.current_task()
+    if task is None:
+        raise RuntimeError("a body is read in a task")
+    return task
+
+
 class BodyPatience:
-    """Time limit: ``with patience:`` around the reading of one body, in its request's task."""
+    """Time limit: ``with patience.with_body(task):`` around the reading of one body, in its request's task."""
 
     def __init__(self, patience_s: float) -> None:
         self._patience_s = patience_s
@@ -22,23 +30,18 @@ class BodyPatience:
         self._overdue: set[_Task] = set()
         self._timer: asyncio.TimerHandle | None = None
 
-    def __enter__(self) -> Self:
-        task = asyncio.current_task()
-        if task is None:
-            raise RuntimeError("a body is read in a task")
+    def with_body(self, task: _Task) -> "_OfBody":
+        """Return the limit of the body that this running task reads."""
+        return _OfBody(self, task)
+
+    def begin(self, task: _Task) -> None:
         loop = task.get_loop()
         self._until_s[task] = loop.time() + self._patience_s
         if self._timer is None:
             self._timer = loop.call_later(self._patience_s, self._check, loop)
-        return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def end(self, task: _Task, kind: type[BaseException] | None) -> None:
         """End the limit. Raises ``MalformedRequestError`` where the body took too long."""
-        task = asyncio.current_task()
-        if task is None:
-            return
         self._until_s.pop(task, None)
         if task not in self._overdue:
             return
@@ -55,3 +58,19 @@ class BodyPatience:
             del self._until_s[task]
             self._overdue.add(task)
             task.cancel()
+
+
+class _OfBody:
+    __slots__ = ("_patience", "_task")
+
+    def __init__(self, patience: BodyPatience, task: _Task) -> None:
+        self._patience = patience
+        self._task = task
+
+    def __enter__(self) -> None:
+        self._patience.begin(self._task)
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._patience.end(self._task, kind)

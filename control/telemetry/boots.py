@@ -1,14 +1,14 @@
 """The current boot of a node, by its reports: only reports of the current boot move latest state (I14)."""
 
 from collections.abc import Collection
-from dataclasses import dataclass
 from typing import Final
+
+from msgspec import Struct
 
 MAX_PAST_BOOTS: Final = 16
 
 
-@dataclass(frozen=True, slots=True)
-class BootBook:
+class BootBook(Struct, frozen=True):
     """Known boots. ``order`` counts the accepted boots; ``seq`` and ``newest_ms`` are the newest of the current one."""
 
     boot_id: str | None = None

@@ -126,10 +126,10 @@ def _sort_out(
 
 
 def _strangers(one: IncomingReport, node: LockedNode) -> set[str]:
-    spoken_of = {gpu.uuid for gpu in one.report.gpus} - node.gpu_uuids
+    spoken_of = [gpu.uuid for gpu in one.report.gpus]
     if one.report.events:
-        spoken_of |= {event.gpu_uuid for event in one.report.events if event.gpu_uuid is not None} - node.gpu_uuids
-    return spoken_of
+        spoken_of += [event.gpu_uuid for event in one.report.events if event.gpu_uuid is not None]
+    return set() if node.gpu_uuids.issuperset(spoken_of) else set(spoken_of) - node.gpu_uuids
 
 
 def _foreign_gpus(uuids: list[str]) -> MusterError:

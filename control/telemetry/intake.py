@@ -65,10 +65,7 @@ class IntakeLimits:
 class _Waiting(Struct, frozen=True):
     incoming: IncomingReport
     deliver: Deliver
-
-    @property
-    def num_rows(self) -> int:
-        return max(1, len(self.incoming.report.gpus) + len(self.incoming.report.events))
+    num_rows: int
 
 
 class Intake:
@@ -118,13 +115,15 @@ class Intake:
             RateLimitedError: this node has as many reports in progress as it may.
             UnavailableError: more reports wait than the database takes, or the process is ending.
         """
-        one = _Waiting(incoming, deliver)
+        report, node_id = incoming.report, incoming.node_id
+        one = _Waiting(incoming, deliver, max(1, len(report.gpus) + len(report.events)))
         with self._news:
             if self._is_stopping or len(self._waiting) >= self._limits.waiting_reports:
                 raise UnavailableError("more telemetry waits than can be stored now", retry_after_s=2)
-            if self._per_node[incoming.node_id] >= self._limits.waiting_per_node:
+            of_node = self._per_node.get(node_id, 0)
+            if of_node >= self._limits.waiting_per_node:
                 raise RateLimitedError("this node has too many reports in progress", retry_after_s=1)
-            self._per_node[incoming.node_id] += 1
+            self._per_node[node_id] = of_node + 1
             was_empty = not self._waiting
             self._waiting.append(one)
             self._num_rows += one.num_rows

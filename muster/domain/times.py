@@ -4,11 +4,12 @@ from datetime import UTC, datetime, timedelta
 from typing import Final
 
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+_MILLISECOND: Final = timedelta(milliseconds=1)
 
 
 def to_ms(moment: datetime | None) -> int:
     """Whole milliseconds since 1970, 0 for none."""
-    return 0 if moment is None else (moment - _EPOCH) // timedelta(milliseconds=1)
+    return 0 if moment is None else (moment - _EPOCH) // _MILLISECOND
 
 
 def in_utc(moment: datetime) -> datetime:

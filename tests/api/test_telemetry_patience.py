@@ -4,12 +4,12 @@ import asyncio
 
 import pytest
 
-from api.telemetry_patience import BodyPatience
+from api.telemetry_patience import BodyPatience, running_task
 from muster.domain.errors import MalformedRequestError
 
 
 async def read(patience: BodyPatience, comes: asyncio.Event) -> str:
-    with patience:
+    with patience.with_body(running_task()):
         await comes.wait()
     return "read"
 
