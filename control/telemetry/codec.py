@@ -68,8 +68,8 @@ def pack_block(gpu_uuids: Sequence[str], values: "npt.NDArray[np.floating[Any]]"
     packed = _head_of(gpu_uuids) + values.astype(_KIND, copy=False).tobytes()
     if not ports:
         return packed
-    numbers = struct.pack(f"<{PORT_WIDTH * len(ports)}f", *(number for _, *numbers in ports for number in numbers))
-    return packed + _head_of([name for name, *_ in ports]) + numbers
+    numbers = struct.pack(f"<{PORT_WIDTH * len(ports)}f", *[number for port in ports for number in port[1:]])
+    return packed + _head_of([port[0] for port in ports]) + numbers
 
 
 def _head_of(names: Sequence[str]) -> bytes:
