@@ -186,6 +186,21 @@ def clock_s(pid: int) -> float:
     return time.clock_gettime(~pid << 3 | _PER_PROCESS)
 
 
+def bytes_read(pid: int) -> int:
+    """Return the bytes that the process has read of files, or sent from them."""
+    return _counted(pid, "rchar")
+
+
+def bytes_written(pid: int) -> int:
+    """Return the bytes that the process has written to files."""
+    return _counted(pid, "wchar")
+
+
+def _counted(pid: int, name: str) -> int:
+    counts = dict(line.split(": ") for line in Path(f"/proc/{pid}/io").read_text().splitlines())
+    return int(counts[name])
+
+
 def costs_ms(
     requests: Mapping[str, tuple[int, Callable[[], None]]], *, rounds: int, times: int
 ) -> list[dict[str, float]]:

@@ -2,8 +2,12 @@
 
 API, content store and PostgreSQL are processes, as on a control plane. The command is measured whole, in a new
 interpreter. CPU of an upload is that of the uploading process, from the walk of the folder to the confirmed bundle, and
-is divided by what the walk and the hashing of an equal folder take. Requests of another tenant alternate with and
-without uploads: the figure is the CPU of the whole API process, with the uploader's own requests in it.
+is divided by what the walk and the hashing of an equal folder take.
+
+Requests of another tenant alternate with and without uploads. Their CPU is that of the whole API process, less what the
+uploader's own requests take there. In each pair the upload goes on for a while without the other tenant's requests:
+what the API takes then for each byte that the store writes is, over all pairs, the uploader's part. The ratio with it
+stands beside the figure.
 """
 
 import os
@@ -11,7 +15,7 @@ import statistics
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,9 +23,10 @@ from typing import Final
 
 import httpx
 
+from benchmarks.console_stage import bytes_written, clock_s
 from benchmarks.figures import Basis, Figure, Groups
 from benchmarks.roundtrip_client import WORDS
-from benchmarks.roundtrip_plane import API, Member, Plane, shared_plane
+from benchmarks.roundtrip_plane import API, STORE, Member, Plane, shared_plane
 from benchmarks.sizes import Sizes
 
 RESUBMIT_BAR_S: Final = 1.0
@@ -33,7 +38,7 @@ OTHERS_BAR: Final = 1.10
 class Size:
     """``files`` of a folder that is submitted again ``times``. ``megabytes`` of one that is uploaded.
 
-    ``pairs`` of ``requests`` each, of another tenant.
+    ``pairs`` of ``requests`` each, of another tenant. ``upload_s``: how long an upload is measured without them.
     """
 
     files: int
@@ -42,9 +47,10 @@ class Size:
     uploads: int
     pairs: int
     requests: int
+    upload_s: float
 
 
-SIZES: Final = Sizes(full=Size(2_000, 7, 256, 7, 20, 400), smallest=Size(20, 1, 8, 1, 1, 20))
+SIZES: Final = Sizes(full=Size(2_000, 7, 256, 7, 20, 400, 1.5), smallest=Size(20, 1, 8, 1, 1, 20, 0.3))
 
 
 def measure(size: Size) -> Groups:
@@ -108,52 +114,70 @@ def _upload(member: Member, size: Size) -> Figure:
     return Figure("CPU of an upload ÷ hashing alone", ratio, "×", UPLOAD_BAR, peers=peers, basis=Basis.RATIO)
 
 
+@dataclass(frozen=True, slots=True)
+class _Spent:
+    """CPU of the API, and bytes that the store wrote meanwhile."""
+
+    cpu_s: float
+    num_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class _Pair:
+    """Equal requests of another tenant, ``alone`` and ``during`` an upload, and ``upload`` without any of them."""
+
+    alone: _Spent
+    during: _Spent
+    upload: _Spent
+    megabytes_per_s: float
+
+
 def _others(plane: Plane, member: Member, other: Member, size: Size) -> Figure:
     headers = {"Authorization": f"Bearer {other.token}"}
     with httpx.Client(base_url=plane.url, headers=headers) as client:
-        _requests(plane, client, size.requests)
-        ratios, alone, during, latest = [], [], [], []
-        for number in range(size.pairs):
-            costs = {}
-            for is_during in (number % 2 == 0, number % 2 == 1):
-                if not is_during:
-                    costs[False] = _requests(plane, client, size.requests)
-                    continue
-                with _client(member, "until", str(size.megabytes)) as process:
-                    _wait_for_the_first_line(process)
-                    costs[True] = _requests(plane, client, size.requests)
-                    process.terminate()
-                    latest.append(float(process.communicate()[0].split()[-1]))
-            ratios.append(costs[True] / costs[False])
-            alone.append(costs[False])
-            during.append(costs[True])
+
+        def requests() -> None:
+            for _ in range(size.requests):
+                client.get("/v1/jobs?limit=20").raise_for_status()
+
+        requests()
+        pairs = [_pair(plane, member, size, requests, is_first=number % 2 == 0) for number in range(size.pairs)]
+    own = sum(pair.upload.cpu_s for pair in pairs) / max(1, sum(pair.upload.num_bytes for pair in pairs))
+    ratios = [(pair.during.cpu_s - own * pair.during.num_bytes) / pair.alone.cpu_s for pair in pairs]
     peers = {
-        "alone, CPU ms": round(1000 * statistics.median(alone)),
-        "during an upload, CPU ms": round(1000 * statistics.median(during)),
-        "uploaded MB/s": round(statistics.median(latest)),
+        "alone, CPU ms": round(1000 * statistics.median(pair.alone.cpu_s for pair in pairs)),
+        "during an upload, CPU ms": round(1000 * statistics.median(pair.during.cpu_s for pair in pairs)),
+        "of that the uploader's own": round(1000 * own * statistics.median(pair.during.num_bytes for pair in pairs)),
+        "÷ with the uploader's own": statistics.median(pair.during.cpu_s / pair.alone.cpu_s for pair in pairs),
+        "uploaded MB/s": round(statistics.median(pair.megabytes_per_s for pair in pairs)),
         "pairs": float(size.pairs),
     }
     name = "CPU of others' requests, during an upload ÷ alone"
     return Figure(name, statistics.median(ratios), "×", OTHERS_BAR, peers=peers, basis=Basis.RATIO)
 
 
+def _pair(plane: Plane, member: Member, size: Size, requests: Callable[[], None], *, is_first: bool) -> _Pair:
+    """``is_first``: the upload comes before the requests alone."""
+    alone = None if is_first else _spent(plane, requests)
+    with _client(member, "until", str(size.megabytes)) as process:
+        _wait_for_the_first_line(process)
+        during = _spent(plane, requests)
+        upload = _spent(plane, lambda: time.sleep(size.upload_s))
+        process.terminate()
+        rate = float(process.communicate()[0].split()[-1])
+    return _Pair(alone or _spent(plane, requests), during, upload, rate)
+
+
+def _spent(plane: Plane, work: Callable[[], None]) -> _Spent:
+    cpu_s, num_bytes = clock_s(plane.pid(API)), bytes_written(plane.pid(STORE))
+    work()
+    return _Spent(clock_s(plane.pid(API)) - cpu_s, bytes_written(plane.pid(STORE)) - num_bytes)
+
+
 def _wait_for_the_first_line(process: "subprocess.Popen[str]") -> None:
     """Wait until the client uploads."""
     if process.stdout is None or not process.stdout.readline():
         raise RuntimeError("the uploading client ended before it began")
-
-
-def _requests(plane: Plane, client: httpx.Client, count: int) -> float:
-    began = _cpu_s(plane.pid(API))
-    for _ in range(count):
-        client.get("/v1/jobs?limit=20").raise_for_status()
-    return _cpu_s(plane.pid(API)) - began
-
-
-def _cpu_s(pid: int) -> float:
-    """Return the seconds that all threads of the process ran, to the nanosecond."""
-    tasks = Path(f"/proc/{pid}/task").glob("*/schedstat")
-    return sum(int(task.read_text().split()[0]) for task in tasks) / 1e9
 
 
 @contextmanager

@@ -19,7 +19,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final
 
-from benchmarks.console_stage import clock_s
+from benchmarks.console_stage import bytes_read, clock_s
 from benchmarks.figures import Basis, Figure, Groups
 from benchmarks.roundtrip_client import fill
 from benchmarks.roundtrip_copy import WORDS
@@ -156,16 +156,10 @@ def _copy(plane: Plane, parts: Sequence[Part], manifest: Manifest) -> Cost:
 def _measured(plane: Plane, work: Callable[[], None]) -> Cost:
     pid = plane.pid(STORE)
     os.sync()  # what an earlier run has written is not counted here
-    read, cpu_s, began = _read_bytes(pid), clock_s(pid) + _cpu_of_children_s(), time.monotonic()
+    read, cpu_s, began = bytes_read(pid), clock_s(pid) + _cpu_of_children_s(), time.monotonic()
     work()
     wall_s = time.monotonic() - began
-    return Cost(wall_s, clock_s(pid) + _cpu_of_children_s() - cpu_s, _read_bytes(pid) - read)
-
-
-def _read_bytes(pid: int) -> int:
-    """Return the bytes that the process has read of files and connections, by whatever call."""
-    lines = Path(f"/proc/{pid}/io").read_text().splitlines()
-    return int(next(line for line in lines if line.startswith("rchar:")).split()[1])
+    return Cost(wall_s, clock_s(pid) + _cpu_of_children_s() - cpu_s, bytes_read(pid) - read)
 
 
 def _cpu_of_children_s() -> float:
