@@ -1,12 +1,17 @@
 """The debug page of a job: its columns, its charts, its table as CSV, and why there is nothing to show."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from bisect import bisect_right
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from console.job_ranks import duration
-from control.jobs.rank_figures import FIGURES_OF_RANKS, AttemptShown, Gang, Order, RankFigure, RankRow
-from control.jobs.rank_spreads import Histogram, every_nth
+import numpy as np
+
+from console.job_ranks import MOST_CELLS, OWN_LEVELS, RankCell, duration
+from control.jobs.gang_hosts import GangHosts, RankFaults
+from control.jobs.gang_times import GangTimes
+from control.jobs.rank_figures import FIGURES_OF_RANKS, RANKS_SAMPLED, AttemptShown, Order, RankFigure, RankRow
+from control.jobs.rank_spreads import RANKS_READ, Histogram
 from muster.documents.csv_lines import END, line_of
 from muster.domain.states import AttemptState
 
@@ -80,7 +85,7 @@ def order_of(column: RankFigure, sort: RankFigure, order: Order) -> Order:
     return Order.UP if order is Order.DOWN else Order.DOWN
 
 
-def nothing_in_words(attempt: AttemptShown | None, gang: Gang | None) -> tuple[str, str] | None:
+def nothing_in_words(attempt: AttemptShown | None, gang: GangTimes | None) -> tuple[str, str] | None:
     """Return why there is nothing to show, as a title and a sentence; None: a rank has reported."""
     if attempt is None:
         return "It was never placed", "Once an attempt runs, each rank that trains by muster.train reports here."
@@ -100,14 +105,13 @@ def charts_of(
 ) -> dict[str, Any]:
     """Return what static/charts.js draws: steps of all ranks and of the chosen one, then each figure over the ranks."""
     charts = [] if steps is None else [_steps(steps, num_ranks, chosen)]
-    charts += [_over_ranks(figure, spreads[figure]) for figure in _DRAWN if figure in spreads]
+    charts += [_over_ranks(figure, spreads[figure], num_ranks) for figure in _DRAWN if figure in spreads]
     return {"charts": charts, "refresh_s": None}
 
 
 def _steps(found: Histogram, num_ranks: int, chosen: int | None) -> dict[str, Any]:
     """Return shares of steps, since all ranks have many times the steps of one."""
-    num_read = -(-num_ranks // every_nth(num_ranks))
-    names = "all ranks" if num_read == num_ranks else f"{num_read:,} ranks of {num_ranks:,}"
+    names = "all ranks" if num_ranks <= RANKS_READ else f"{RANKS_READ:,} ranks of {num_ranks:,}"
     lines = [{"name": names, "points": [[_short(one.low * 1000), _share(one.num, found.num)] for one in found.classes]}]
     note = f"{found.num:,} steps that are kept of {names}: {_percentiles(found.percentiles)}."
     if chosen is not None and found.percentiles_chosen is not None:
@@ -119,11 +123,12 @@ def _steps(found: Histogram, num_ranks: int, chosen: int | None) -> dict[str, An
     return {**_bars("Step time in ms", "% of steps", "ms", found, note), "lines": lines, "bounds": [0, 100]}
 
 
-def _over_ranks(figure: RankFigure, found: Histogram) -> dict[str, Any]:
+def _over_ranks(figure: RankFigure, found: Histogram, num_ranks: int) -> dict[str, Any]:
     title, unit = _DRAWN[figure]
     scale = _SCALES.get(unit, 1.0)
     p50, p95, p99 = (in_words(figure, value) for value in found.percentiles)
-    note = f"As {found.num:,} {'rank' if found.num == 1 else 'ranks'} reported last: p50 {p50}, p95 {p95}, p99 {p99}."
+    names = "rank" if found.num == 1 else "ranks" if num_ranks <= RANKS_SAMPLED else f"of {num_ranks:,} ranks"
+    note = f"As {found.num:,} {names} reported last: p50 {p50}, p95 {p95}, p99 {p99}."
     points = [[_short(one.low * scale), one.num] for one in found.classes]
     return {**_bars(title, "ranks", unit, found, note), "lines": [{"name": "ranks", "points": points}]}
 
@@ -146,9 +151,55 @@ def _short(value: float) -> float:
     return float(f"{value:.4g}")
 
 
-def csv_of(rows: Sequence[RankRow]) -> Iterator[str]:
-    """Yield the lines of the table by rank: times in seconds, memory in MiB, each figure as it was reported."""
+def csv_of(pieces: Iterable[Sequence[RankRow]]) -> Iterator[str]:
+    """Yield the table by rank in pieces: times in seconds, memory in MiB, each figure as it was reported."""
     yield line_of(RANK_CSV_FIELDS) + END
-    for row in rows:
-        place = (row.rank, row.node_id, row.node_name, row.local_index, row.gpu_uuid, str(row.is_slow).lower())
-        yield line_of([*place, *(row.values[figure] for figure in FIGURES_OF_RANKS)]) + END
+    for rows in pieces:
+        yield "".join(f"{line_of(_cells(row))}{END}" for row in rows)
+
+
+def _cells(row: RankRow) -> list[Any]:
+    place = (row.rank, row.node_id, row.node_name, row.local_index, row.gpu_uuid, str(row.is_slow).lower())
+    return [*place, *(row.values[figure] for figure in FIGURES_OF_RANKS)]
+
+
+@dataclass(frozen=True, slots=True)
+class HostGrid:
+    """Hosts side by side. ``fold``: hosts that share one cell, which shows the worst one."""
+
+    cells: Sequence[RankCell]
+    num_hosts: int
+    num_odd: int
+    fold: int
+
+    @property
+    def words(self) -> str:
+        """The picture as text."""
+        hosts = "host has a rank" if self.num_odd == 1 else "hosts have a rank"
+        return f"{self.num_hosts:,} hosts; {self.num_odd:,} {hosts} that is slow, silent or has a fault"
+
+
+def host_grid(hosts: GangHosts) -> HostGrid:
+    """Return a cell of each host, or of each few neighbours."""
+    is_odd, num = hosts.is_odd, len(hosts.numbers)
+    fold = -(-num // MOST_CELLS)
+    weight = np.nan_to_num(hosts.ratio) + np.where(is_odd, 1e9, 0.0)
+    worst = [first + int(np.argmax(weight[first : first + fold])) for first in range(0, num, max(fold, 1))]
+    cells = [_host_cell(int(hosts.numbers[at]), float(hosts.ratio[at]), is_odd=bool(is_odd[at])) for at in worst]
+    return HostGrid(cells, num, int(is_odd.sum()), fold)
+
+
+def _host_cell(number: int, ratio: float, *, is_odd: bool) -> RankCell:
+    has_pace = not np.isnan(ratio)
+    longest = f"longest own compute {ratio:.2f} times the median" if has_pace else "no pace"
+    words = f"host {number}: {longest}{'; stands out' if is_odd else ''}"
+    return RankCell(number, bisect_right(OWN_LEVELS, ratio) if has_pace else 0, None, is_odd, words)
+
+
+def faults_in_words(faults: RankFaults | None) -> str:
+    """Return the known faults of a rank; empty without one."""
+    if faults is None:
+        return ""
+    words = [] if faults.standing is None else [f"GPU {faults.standing.value.lower()}"]
+    words += [f"verdict: {kind.value}" for kind in faults.verdicts]
+    return "; ".join([*words, *(["out of memory"] if faults.is_short_of_memory else [])])

@@ -1,23 +1,28 @@
 """Page that finds the slow rank of a job: step times, collectives, data and memory of each rank."""
 
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from enum import StrEnum
 from typing import Annotated, Any, Final
+from urllib.parse import urlencode
 
+import numpy as np
 from fastapi import APIRouter, Depends, Query, Request
-from fastapi.responses import JSONResponse
+from fastapi.responses import JSONResponse, StreamingResponse
+from numpy.typing import NDArray
 from starlette.responses import Response
 
 from api.dependencies import dependencies_of
 from api.reading import reading, require_id
 from console import job_debug, job_texts
-from console.pages.figures import csv_answer
 from console.paging import page_of, place_in
 from console.rendering import pages_of
 from console.session import Viewer, sees
 from control.core.unit_of_work import UnitOfWork
-from control.jobs import jobs, rank_figures, rank_spreads
+from control.jobs import gang_hosts, gang_times, jobs, rank_figures, rank_spreads
 from control.jobs import read as job_reads
-from control.jobs.rank_figures import AttemptShown, Order, RankFigure
+from control.jobs.gang_times import GangTimes
+from control.jobs.rank_figures import AttemptShown, Order, RankFigure, RankRow
 from control.policy.policies import active_policy
 from control.watch.memory_lines import LINES_SHOWN, memory_lines_of
 from muster.domain.errors import NotFoundError
@@ -27,19 +32,51 @@ from muster.domain.principals import Permission
 router = APIRouter()
 A_PAGE: Final = 50
 NUMBERS_SHOWN: Final = 8
+NAMED: Final = 5
+"""Slow ranks, silent ones, and ones without any report, that are named above the table."""
+HOSTS_NAMED: Final = 10
+RANKS_A_PIECE: Final = 2_000
+"""Ranks of a file that are read at once."""
 JobReader = Annotated[Viewer, sees(Permission.JOB_READ)]
 Number = Annotated[int | None, Query(ge=1, le=2**31 - 1)]
+Rank = Annotated[int | None, Query(ge=0, le=2**31 - 1)]
+
+
+class Only(StrEnum):
+    """The ranks of the table."""
+
+    ALL = "all"
+    SLOW = "slow"
+    SILENT = "silent"
+    FAULTY = "faulty"
 
 
 @dataclass(frozen=True, slots=True)
 class DebugQuery:
-    """``attempt``: by default the newest that has reported. ``rank``: whose steps are drawn with the steps of all."""
+    """``attempt``: by default the newest that has reported. ``rank``: whose steps are drawn with the steps of all.
+
+    ``only`` and ``host``: which ranks the table has; ``host``: its place in the gang.
+    """
 
     attempt: Number = None
     sort: Annotated[RankFigure, Query()] = RankFigure.RATIO
     order: Annotated[Order, Query()] = Order.DOWN
-    rank: Annotated[int | None, Query(ge=0, le=2**31 - 1)] = None
+    rank: Rank = None
+    only: Annotated[Only, Query()] = Only.ALL
+    host: Rank = None
     cursor: Annotated[str | None, Query(max_length=1024)] = None
+
+    @property
+    def filters(self) -> dict[str, Any]:
+        """Everything but the place in the table."""
+        own = {"attempt": self.attempt, "sort": self.sort.value, "order": self.order.value, "rank": self.rank}
+        return {**own, "only": self.only.value, "host": self.host}
+
+    def query(self, **changed: Any) -> str:
+        """Return the query of the table's first page with other values; what is as by default is left out."""
+        wanted = {**self.filters, **changed}
+        shown = {name: value for name, value in wanted.items() if value not in (None, Only.ALL)}
+        return urlencode(shown)
 
 
 Chosen = Annotated[DebugQuery, Depends()]
@@ -51,35 +88,32 @@ def debug_page(request: Request, viewer: JobReader, job_id: str, chosen: Chosen)
     found_id = JobId(require_id("job", job_id))
     dependencies = dependencies_of(request)
     path = f"/console/jobs/{found_id}/debug"
-    filters = {"attempt": chosen.attempt, "sort": chosen.sort.value, "order": chosen.order.value, "rank": chosen.rank}
-    after = place_in(dependencies.secret_key, filters, chosen.cursor, length=2)
+    after = place_in(dependencies.secret_key, chosen.filters, chosen.cursor, length=2)
 
     def read(unit: UnitOfWork) -> dict[str, Any]:
         attempt = rank_figures.attempt_of(unit, found_id, chosen.attempt)
         shown = {"job": job_reads.get(unit, found_id), "attempt": attempt}
         if attempt is None:
             return {**shown, "gang": None, "rows": (), "memory": None, "numbers": ()}
-        rows = rank_figures.list_ranks(unit, attempt, chosen.sort, chosen.order, limit=A_PAGE + 1, after=after)
-        gang = rank_figures.gang_of(unit, attempt)
-        is_slowest_first = (chosen.sort, chosen.order, after) == (RankFigure.RATIO, Order.DOWN, None)
+        memory = memory_lines_of(unit, attempt.id) if viewer.may(Permission.LOG_READ) else None
+        faults = gang_hosts.faults_of(unit, found_id, attempt, memory.ranks if memory else ())
         return {
             **shown,
             "numbers": rank_figures.numbers_of(unit, found_id, most=NUMBERS_SHOWN),
-            "gang": gang,
-            "slow": rank_figures.slow_ranks_of(unit, attempt, gang, rows if is_slowest_first else ()),
-            "rows": rank_figures.with_kept_steps(unit, attempt, rows),
-            "memory": memory_lines_of(unit, attempt.id) if viewer.may(Permission.LOG_READ) else None,
+            "memory": memory,
+            "faults": faults,
             "lines_days": active_policy(unit.session).retention.logs_days,
+            **_gang(unit, attempt, chosen, after, faults),
         }
 
     shown = reading(dependencies.units, viewer.principal, jobs.READ, read)
     page = page_of(
         dependencies.secret_key,
-        filters,
+        chosen.filters,
         shown.pop("rows"),
         size=A_PAGE,
         path=path,
-        place=lambda row: rank_figures.position_of(row, chosen.sort, chosen.order),
+        place=lambda row: gang_times.position_of(row, chosen.sort),
     )
     return pages_of(request).page(
         request,
@@ -88,6 +122,7 @@ def debug_page(request: Request, viewer: JobReader, job_id: str, chosen: Chosen)
         place="jobs",
         page=page,
         chosen=chosen,
+        only=Only,
         back=f"/console/jobs/{found_id}",
         debug=job_debug,
         figures=RankFigure,
@@ -98,13 +133,57 @@ def debug_page(request: Request, viewer: JobReader, job_id: str, chosen: Chosen)
     )
 
 
+def _gang(
+    unit: UnitOfWork,
+    attempt: AttemptShown,
+    chosen: DebugQuery,
+    after: Sequence[str] | None,
+    faults: dict[int, gang_hosts.RankFaults],
+) -> dict[str, Any]:
+    """Return what the page shows of the ranks: all of them are read once."""
+    gang = gang_times.gang_times_of(unit, attempt, chosen.sort)
+    ranks = gang.sorted_ranks(
+        chosen.sort, chosen.order, only=_shown(gang, attempt, chosen, faults), after=after, limit=A_PAGE + 1
+    )
+    named = {"slow": gang.slowest(NAMED), "silent": gang.longest_silent(NAMED)}
+    rows = {row.rank: row for row in gang.rows(unit, attempt, [*{*ranks, *named["slow"], *named["silent"]}])}
+    hosts = gang_hosts.hosts_of(attempt, gang, faults) if gang.num_ranks > A_PAGE else None
+    missing = gang.missing(NAMED)
+    return {
+        "gang": gang,
+        "medians": rank_figures.medians_of(unit, attempt),
+        "num_sampled": min(gang.num_ranks, rank_figures.RANKS_SAMPLED),
+        "rows": rank_figures.with_kept_steps(unit, attempt, [rows[rank] for rank in ranks if rank in rows]),
+        **{name: [rows[rank] for rank in each if rank in rows] for name, each in named.items()},
+        "missing": missing,
+        "missing_hosts": gang_hosts.names_of_hosts(unit, attempt, [rank // attempt.ranks_per_node for rank in missing]),
+        "num_faulty": int(gang.among(faults).sum()),
+        "host_grid": None if hosts is None else job_debug.host_grid(hosts),
+        "hosts": () if hosts is None else hosts.worst(unit, attempt, HOSTS_NAMED),
+        "host_name": gang_hosts.names_of_hosts(unit, attempt, () if chosen.host is None else (chosen.host,)),
+    }
+
+
+def _shown(
+    gang: GangTimes, attempt: AttemptShown, chosen: DebugQuery, faults: dict[int, gang_hosts.RankFaults]
+) -> NDArray[np.bool_] | None:
+    """Return which ranks the table has; None: all."""
+    found: NDArray[np.bool_] | None = None
+    if chosen.only is Only.SLOW:
+        found = gang.is_slow
+    elif chosen.only is Only.SILENT:
+        found = gang.is_silent
+    elif chosen.only is Only.FAULTY:
+        found = gang.among(faults)
+    if chosen.host is None:
+        return found
+    of_host: NDArray[np.bool_] = gang.ranks // attempt.ranks_per_node == chosen.host
+    return of_host if found is None else found & of_host
+
+
 @router.get("/jobs/{job_id}/debug.json")
 def debug_charts(
-    request: Request,
-    viewer: JobReader,
-    job_id: str,
-    attempt: Number = None,
-    rank: Annotated[int | None, Query(ge=0, le=2**31 - 1)] = None,
+    request: Request, viewer: JobReader, job_id: str, attempt: Number = None, rank: Rank = None
 ) -> Response:
     """Return the histograms of the page's charts. ``rank``: whose steps are drawn with the steps of all."""
     found_id = JobId(require_id("job", job_id))
@@ -112,7 +191,7 @@ def debug_charts(
     def read(unit: UnitOfWork) -> dict[str, Any]:
         shown = _reported(unit, found_id, attempt)
         num_ranks = rank_figures.num_ranks_of(unit, shown)
-        steps = rank_spreads.spread_of_steps(unit, shown, num_ranks=num_ranks, chosen=rank)
+        steps = rank_spreads.spread_of_steps(unit, shown, chosen=rank)
         return job_debug.charts_of(steps, rank_spreads.spreads_of_ranks(unit, shown, job_debug.DRAWN), num_ranks, rank)
 
     return JSONResponse(reading(dependencies_of(request).units, viewer.principal, jobs.READ, read))
@@ -120,16 +199,24 @@ def debug_charts(
 
 @router.get("/jobs/{job_id}/debug.csv")
 def debug_csv(request: Request, viewer: JobReader, job_id: str, attempt: Number = None) -> Response:
-    """Return the figures of all ranks of an attempt as CSV, in the order of their numbers."""
+    """Return the figures of all ranks of an attempt as CSV, in the order of their numbers, a piece at a time."""
     found_id = JobId(require_id("job", job_id))
+    units, principal = dependencies_of(request).units, viewer.principal
 
-    def read(unit: UnitOfWork) -> tuple[int, str]:
+    def read(unit: UnitOfWork) -> tuple[AttemptShown, GangTimes]:
         shown = _reported(unit, found_id, attempt)
-        rows = rank_figures.list_ranks(unit, shown, RankFigure.RANK, Order.UP, limit=None)
-        return shown.number, "".join(job_debug.csv_of(rows))
+        return shown, gang_times.gang_times_of(unit, shown)
 
-    number, text = reading(dependencies_of(request).units, viewer.principal, jobs.READ, read)
-    return csv_answer(f"{found_id}-attempt-{number}-ranks", text)
+    shown, gang = reading(units, principal, jobs.READ, read)
+
+    def pieces() -> Iterator[Sequence[RankRow]]:
+        for first in range(0, gang.num_ranks, RANKS_A_PIECE):
+            ranks = gang.ranks[first : first + RANKS_A_PIECE].tolist()
+            yield reading(units, principal, jobs.READ, lambda unit, ranks=ranks: gang.rows(unit, shown, ranks))  # type: ignore[misc]  # used at once
+
+    name = f"{found_id}-attempt-{shown.number}-ranks"
+    headers = {"Content-Disposition": f'attachment; filename="{name}.csv"', "Cache-Control": "no-store"}
+    return StreamingResponse(job_debug.csv_of(pieces()), media_type="text/csv; charset=utf-8", headers=headers)
 
 
 def _reported(unit: UnitOfWork, job_id: JobId, number: int | None) -> AttemptShown:

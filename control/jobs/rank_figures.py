@@ -1,10 +1,10 @@
-"""The newest figures of each rank of one attempt, compared with the median of ranks with equal work: by PostgreSQL.
+"""The newest figures of ranks of one attempt, as PostgreSQL reads them from their reports.
 
-A gang may have 100,000 ranks. Statements return a page of them, or counts in classes; none reads all ranks into memory
-but the one for a file.
+A gang may have 100,000 ranks, and each name that is read from a report costs 20 ms of CPU over all of them. So all
+figures are read of a page of ranks, or of ranks chosen evenly. What needs all ranks is in ``gang_times``.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from enum import StrEnum
@@ -22,11 +22,11 @@ from muster.domain.errors import NotFoundError
 from muster.domain.ids import AttemptId, GpuUuid, JobId, NodeId
 from muster.domain.job.pace import OWN_PARTS, PARTS
 from muster.domain.job.rank_places import widths_of
-from muster.domain.robust import LARGEST, LEAST_WIDTH, NORMAL_WIDTH
-from muster.domain.spread import LEAST_RANKS, ODD_SHARE, ODD_Z
+from muster.domain.robust import LARGEST
 from muster.domain.states import AttemptState, Cause
 
-SLOW_SHOWN: Final = 5
+RANKS_SAMPLED: Final = 4_096
+"""Medians and histograms of a wider gang are over so many of its ranks."""
 _LEAST: Final = 1e-9
 """Figures below count as 0: a program may report any number, and a quotient of two would overflow."""
 
@@ -57,8 +57,9 @@ class Order(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class AttemptShown:
-    """One attempt of a job. ``gpus_per_node``: 0 where a rank has no GPU of its own. ``stage_ranks``, ``tp``: of the
-    job's layout (``widths_of``); 0 without one.
+    """One attempt of a job. ``gpus_per_node``: 0 where a rank has no GPU of its own. ``ranks_per_node``: of each host.
+
+    ``stage_ranks``, ``tp``: of the job's layout (``widths_of``); 0 without one.
     """
 
     id: AttemptId
@@ -67,6 +68,7 @@ class AttemptShown:
     running_at: datetime | None
     ended_at: datetime | None
     cause: Cause | None
+    ranks_per_node: int
     gpus_per_node: int
     stage_ranks: int
     tp: int
@@ -82,8 +84,9 @@ class AttemptShown:
 class RankRow:
     """One rank. ``local_index``, ``gpu_uuid``, ``gpu_bytes``: of its GPU; None where it has none of its own.
 
-    ``values``: of each of ``FIGURES_OF_RANKS``. ``is_slow``: its own compute stands out among ranks with
-    equal work. ``p50_s``, ``p99_s``: of the steps that are kept of it.
+    ``values``: of each of ``FIGURES_OF_RANKS``. ``p50_s``, ``p99_s``: of the steps that are kept of it.
+    ``is_slow``: its own compute stands out among ranks with equal work. ``silent_s``: by how much its last report is
+    older than the newest of all, where that is long.
     """
 
     rank: int
@@ -92,25 +95,11 @@ class RankRow:
     local_index: int | None
     gpu_uuid: GpuUuid | None
     gpu_bytes: int | None
-    is_slow: bool
     values: Mapping[RankFigure, float | None]
     p50_s: float | None = None
     p99_s: float | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Gang:
-    """All ranks of an attempt that have reported. ``num_paced``: that report a pace. ``medians``: of each figure.
-
-    ``world_size``: the number of ranks, as they report it.
-    """
-
-    num_ranks: int
-    num_paced: int
-    num_slow: int
-    world_size: int | None
-    newest_at: datetime | None
-    medians: Mapping[RankFigure, float | None]
+    is_slow: bool = False
+    silent_s: float | None = None
 
 
 def _figure(expression: str) -> str:
@@ -118,57 +107,71 @@ def _figure(expression: str) -> str:
     return f"CASE WHEN abs({expression}) < {_LEAST} THEN 0 WHEN abs({expression}) <= {LARGEST} THEN {expression} END"
 
 
-_OWN: Final = f"coalesce(pace.own_s, {' + '.join(f'pace.{part}_s' for part in OWN_PARTS)})"
-_ALL_PARTS: Final = " + ".join(f"coalesce(pace.{part}_s, 0)" for part in PARTS)
-_PACE_FIGURES: Final = ("own_s", "wait_s", *(f"{part}_s" for part in PARTS), "samples", "samples_per_step")
-RANKS: Final = f"""
-WITH reports AS MATERIALIZED (
-    SELECT rank.rank, rank.node_id, rank.world_size, rank.updated_at, rank.pace IS NOT NULL AS has_pace,
-        coalesce(nullif(pace.place, ''), CASE WHEN CAST(:stage_ranks AS int) > 0
-            THEN rank.rank / :stage_ranks || '/' || rank.rank % :tp ELSE '' END) AS place,
-        {_figure("rank.step_s")} AS step_s, {_figure(_OWN)} AS own_s, {_figure("pace.data_s")} AS data_s,
-        {_figure("pace.collective_s")} AS collective_s,
-        {_figure("coalesce(pace.wait_s, pace.collective_s)")} AS wait_s,
-        {_figure("pace.samples_per_step")} / nullif({_figure(_ALL_PARTS)}, 0) AS samples_per_s,
-        {_figure("pace.samples")} AS samples, {_figure("pace.tokens_per_s")} AS tokens_per_s,
-        {_figure("pace.memory_mib")} AS memory_mib
-    FROM training_ranks AS rank CROSS JOIN LATERAL jsonb_to_record(coalesce(rank.pace, '{{}}')) AS pace(
-        {", ".join(f"{name} float8" for name in _PACE_FIGURES)}, tokens_per_s float8, memory_mib float8, place text)
-    WHERE rank.attempt_id = :attempt
-), usual AS (
-    SELECT place, percentile_cont(0.5) WITHIN GROUP (ORDER BY own_s) AS own_s, count(own_s) AS num_ranks
-    FROM reports GROUP BY place
-), noise AS (
-    SELECT place, greatest(
-        {NORMAL_WIDTH} * percentile_cont(0.5) WITHIN GROUP (ORDER BY abs(reports.own_s - usual.own_s)),
-        {LEAST_WIDTH} * min(usual.own_s)
-    ) AS width_s
-    FROM reports JOIN usual USING (place) GROUP BY place
-), judged AS (
-    SELECT reports.*, reports.own_s / nullif(usual.own_s, 0) AS own_ratio, coalesce(usual.num_ranks >= {LEAST_RANKS}
-        AND reports.own_s > (1 + {ODD_SHARE}) * usual.own_s
-        AND reports.own_s - usual.own_s >= {ODD_Z} * noise.width_s, false) AS is_slow
-    FROM reports JOIN usual USING (place) JOIN noise USING (place)
-)
-"""  # noqa: S608  # words of ours
-_COLUMNS: Final = ", ".join(FIGURES_OF_RANKS)
+_PARTS_SUMMED: Final = " + ".join(f"coalesce(pace.{part}_s, 0)" for part in PARTS)
+_OWN_SUMMED: Final = " + ".join(f"parts.{part}_s" for part in OWN_PARTS)
+_OWN_COLUMNS: Final = ", ".join(f"{part}_s float8" for part in OWN_PARTS)
+_OWN_BY_PARTS: Final = f"""(
+    SELECT {_OWN_SUMMED} FROM jsonb_to_record(coalesce(rank.pace, '{{}}')) AS parts({_OWN_COLUMNS})
+)"""  # noqa: S608  # words of ours
+OWN: Final = _figure(f"coalesce(pace.own_s, {_OWN_BY_PARTS})")
+"""Own compute; the sum of its parts is read only where a rank does not report it: each name in JSON costs time."""
+PLACE: Final = """coalesce(nullif(pace.place, ''), CASE WHEN CAST(:stage_ranks AS int) > 0
+    THEN rank.rank / :stage_ranks || '/' || rank.rank % :tp ELSE '' END)"""
+"""The same for ranks with equal work."""
+_OF_PARTS: Final = tuple(f"{part}_s" for part in PARTS)
+READ_BY: Final[Mapping[RankFigure, tuple[str, tuple[str, ...]]]] = {
+    RankFigure.RANK: ("rank.rank", ()),
+    RankFigure.STEP: (_figure("rank.step_s"), ()),
+    RankFigure.OWN: (OWN, ("own_s",)),
+    RankFigure.DATA: (_figure("pace.data_s"), ("data_s",)),
+    RankFigure.COLLECTIVE: (_figure("pace.collective_s"), ("collective_s",)),
+    RankFigure.WAIT: (_figure("coalesce(pace.wait_s, pace.collective_s)"), ("wait_s", "collective_s")),
+    RankFigure.SAMPLES_PER_S: (
+        f"{_figure('pace.samples_per_step')} / nullif({_figure(_PARTS_SUMMED)}, 0)",
+        ("samples_per_step", *_OF_PARTS),
+    ),
+    RankFigure.SAMPLES: (_figure("pace.samples"), ("samples",)),
+    RankFigure.TOKENS_PER_S: (_figure("pace.tokens_per_s"), ("tokens_per_s",)),
+    RankFigure.MEMORY: (_figure("pace.memory_mib"), ("memory_mib",)),
+}
+"""Figure → its expression in SQL, and the names in a report of pace that it needs. The ratio needs all ranks."""
+_REPORTED: Final = tuple(figure for figure in FIGURES_OF_RANKS if figure in READ_BY)
+
+
+def pace_with(figures: Iterable[RankFigure], *further: str) -> str:
+    """Return the table ``pace`` with what these figures need. ``further``: other columns, with their types."""
+    names = dict.fromkeys(name for figure in figures for name in READ_BY[figure][1])
+    columns = ", ".join([*(f"{name} float8" for name in names), *further])
+    return f"jsonb_to_record(coalesce(rank.pace, '{{}}')) AS pace({columns})"
+
+
+def reports_of(figures: Sequence[RankFigure], chosen: str) -> str:
+    """Return the query for figures of the ranks of the table ``chosen``, each in a column of its name."""
+    columns = ", ".join(f"{READ_BY[figure][0]} AS {figure.value}" for figure in figures)
+    return f"""SELECT rank.rank, rank.node_id, {columns}
+    FROM {chosen} AS chosen JOIN training_ranks AS rank ON rank.attempt_id = :attempt AND rank.rank = chosen.rank
+    CROSS JOIN LATERAL {pace_with(figures)}"""  # noqa: S608  # words of ours
+
+
+EVENLY: Final = """evenly AS MATERIALIZED (
+    SELECT rank FROM training_ranks WHERE attempt_id = :attempt ORDER BY hashint4(rank), rank LIMIT :most
+)"""
+"""Ranks whose numbers follow no rule that a layout could follow too, always the same ones of an attempt."""
 _ROWS: Final = f"""
-SELECT part.rank, coalesce(held.node_id, part.node_id), node.name, held.local_index, held.gpu_uuid, gpu.memory_bytes,
-    part.is_slow, {_COLUMNS}
+WITH asked AS (SELECT unnest(CAST(:ranks AS int[])) AS rank), part AS ({reports_of(_REPORTED, "asked")})
+SELECT part.rank, coalesce(own.node_id, part.node_id), node.name, own.local_index, own.gpu_uuid, gpu.memory_bytes,
+    {", ".join(_REPORTED)}
 FROM part
-LEFT JOIN (
-    SELECT own.node_rank * CAST(:gpus_per_node AS int) + own.local_index AS number, own.node_id, own.local_index,
-        own.gpu_uuid
-    FROM allocations AS placed JOIN allocation_gpus AS own ON own.allocation_id = placed.id
-    WHERE placed.attempt_id = :attempt AND CAST(:gpus_per_node AS int) > 0
-) AS held ON held.number = part.rank
-LEFT JOIN nodes AS node ON node.id = coalesce(held.node_id, part.node_id)
-LEFT JOIN gpus AS gpu ON gpu.uuid = held.gpu_uuid
+LEFT JOIN allocations AS placed ON placed.attempt_id = :attempt AND CAST(:gpus_per_node AS int) > 0
+LEFT JOIN allocation_gpus AS own ON own.allocation_id = placed.id
+    AND own.node_rank = part.rank / nullif(CAST(:gpus_per_node AS int), 0)
+    AND own.local_index = part.rank % nullif(CAST(:gpus_per_node AS int), 0)
+LEFT JOIN nodes AS node ON node.id = coalesce(own.node_id, part.node_id)
+LEFT JOIN gpus AS gpu ON gpu.uuid = own.gpu_uuid
 """  # noqa: S608  # words of ours
-_GANG: Final = f"""
-SELECT count(*), count(*) FILTER (WHERE has_pace), count(*) FILTER (WHERE is_slow), max(world_size), max(updated_at),
-    {", ".join(f"percentile_cont(0.5) WITHIN GROUP (ORDER BY {name})" for name in FIGURES_OF_RANKS)}
-FROM judged
+_MEDIANS: Final = f"""
+WITH {EVENLY}, part AS ({reports_of(_REPORTED, "evenly")})
+SELECT {", ".join(f"percentile_cont(0.5) WITHIN GROUP (ORDER BY {name})" for name in _REPORTED)} FROM part
 """  # noqa: S608  # words of ours
 _KEPT: Final = f"""
 SELECT rank.rank, percentile_cont(ARRAY[0.5, 0.99]) WITHIN GROUP (ORDER BY (point ->> 2)::float8)
@@ -212,16 +215,25 @@ def _shown(job: Job, attempt: Attempt) -> AttemptShown:
         attempt.running_at,
         attempt.ended_at,
         attempt.cause,
+        asked.shape.num_ranks_per_node,
         asked.shape.gpus_per_node if asked.shape.has_a_gpu_for_each_rank else 0,
         stage_ranks,
         tp,
     )
 
 
-def gang_of(unit: UnitOfWork, attempt: AttemptShown) -> Gang:
-    """Return what the ranks of an attempt have in common."""
-    row = unit.session.execute(text(RANKS + _GANG), attempt.given).one()
-    return Gang(row[0], row[1], row[2], row[3], row[4], dict(zip(FIGURES_OF_RANKS, row[5:], strict=True)))
+def read_by_one_process(unit: UnitOfWork) -> None:
+    """Let one process of PostgreSQL read for the rest of the transaction.
+
+    Further ones double the CPU time of statements that only read many rows, since all rows pass between processes.
+    """
+    unit.session.execute(text("SET LOCAL max_parallel_workers_per_gather = 0"))
+
+
+def medians_of(unit: UnitOfWork, attempt: AttemptShown) -> Mapping[RankFigure, float | None]:
+    """Return the median of each figure over the ranks: of a gang of more than ``RANKS_SAMPLED``, over so many."""
+    found = unit.session.execute(text(_MEDIANS), {**attempt.given, "most": RANKS_SAMPLED}).one()
+    return dict(zip(_REPORTED, found, strict=True))
 
 
 def num_ranks_of(unit: UnitOfWork, attempt: AttemptShown) -> int:
@@ -230,61 +242,16 @@ def num_ranks_of(unit: UnitOfWork, attempt: AttemptShown) -> int:
     return unit.session.scalar(query) or 0
 
 
-def slow_ranks_of(
-    unit: UnitOfWork, attempt: AttemptShown, gang: Gang, slowest_first: Sequence[RankRow] = ()
-) -> Sequence[RankRow]:
-    """Return the ranks whose own compute stands out, the slowest first.
-
-    ``slowest_first``: the first ranks in this order, if they are read already: mostly they have them all.
-    """
-    known = [row for row in slowest_first if row.is_slow]
-    if len(known) >= min(gang.num_slow, SLOW_SHOWN):
-        return known[:SLOW_SHOWN]
-    part = ", part AS (SELECT * FROM judged WHERE is_slow ORDER BY own_ratio DESC, rank LIMIT :most)"
-    return _rows(unit, attempt, part, "own_ratio DESC", {"most": SLOW_SHOWN})
-
-
-def list_ranks(
-    unit: UnitOfWork,
-    attempt: AttemptShown,
-    sort: RankFigure,
-    order: Order,
-    *,
-    limit: int | None,
-    after: Sequence[str] | None = None,
-) -> Sequence[RankRow]:
-    """Return ranks in the order of ``sort``; a rank without the figure comes last. ``after``: ``position_of`` a row."""
-    key = f"coalesce({sort.value}::float8, {_last(order)})"  # no figure is below 0
-    way, sign, beyond = ("DESC", "-", "<") if order is Order.DOWN else ("ASC", "+", ">")
-    where = ""
-    given: dict[str, Any] = {"most": limit}
-    if after is not None:
-        where = f"WHERE ({key}, {sign}rank) {beyond} (CAST(:value AS float8), {sign}CAST(:rank AS int))"
-        given |= {"value": float(after[0]), "rank": int(after[1])}
-    part = f", part AS (SELECT * FROM judged {where} ORDER BY {key} {way}, rank LIMIT :most)"  # noqa: S608
-    return _rows(unit, attempt, part, f"{key} {way}", given)
-
-
-def position_of(row: RankRow, sort: RankFigure, order: Order) -> list[str]:
-    """Return the place of a row in the order of ``sort``."""
-    value = float(row.rank) if sort is RankFigure.RANK else row.values[sort]
-    return [repr(_last(order) if value is None else value), str(row.rank)]
-
-
-def _last(order: Order) -> float:
-    return -1.0 if order is Order.DOWN else 10 * LARGEST
-
-
-def _rows(unit: UnitOfWork, attempt: AttemptShown, part: str, order: str, given: Mapping[str, Any]) -> list[RankRow]:
-    statement = text(f"{RANKS}{part}{_ROWS} ORDER BY {order}, part.rank")
-    found = unit.session.execute(statement, {**attempt.given, **given})
-    return [_row(row) for row in found]
+def reported_by(unit: UnitOfWork, attempt: AttemptShown, ranks: Sequence[int]) -> dict[int, RankRow]:
+    """Return the rows of these ranks, without what only a comparison with the others shows."""
+    found = unit.session.execute(text(_ROWS), {**attempt.given, "ranks": list(ranks)})
+    return {row[0]: _row(row) for row in found}
 
 
 def _row(row: Any) -> RankRow:
-    rank, node_id, node_name, local_index, gpu_uuid, gpu_bytes, is_slow, *figures = row
-    values = dict(zip(FIGURES_OF_RANKS, figures, strict=True))
-    return RankRow(rank, node_id, node_name, local_index, gpu_uuid, gpu_bytes, is_slow, values)
+    rank, node_id, node_name, local_index, gpu_uuid, gpu_bytes, *figures = row
+    values = {**dict.fromkeys(FIGURES_OF_RANKS), **dict(zip(_REPORTED, figures, strict=True))}
+    return RankRow(rank, node_id, node_name, local_index, gpu_uuid, gpu_bytes, values)
 
 
 def with_kept_steps(unit: UnitOfWork, attempt: AttemptShown, rows: Sequence[RankRow]) -> list[RankRow]:

@@ -11,12 +11,12 @@ from typing import Any, Final
 from sqlalchemy import text
 
 from control.core.unit_of_work import UnitOfWork
-from control.jobs.rank_figures import RANKS, AttemptShown, RankFigure
+from control.jobs.rank_figures import EVENLY, RANKS_SAMPLED, AttemptShown, RankFigure, reports_of
 from control.jobs.training_views import LEAST_STEP_S, MOST_STEP_S
 
 CLASSES: Final = 24
 RANKS_READ: Final = 512
-"""Of a wider gang so many ranks' steps are read, evenly over its numbers: each keeps up to 128 of them."""
+"""Of a wider gang so many ranks' steps are read, chosen evenly: each keeps up to 128 of them."""
 _FAR: Final = 4
 """From so many times the median on the classes grow by a factor."""
 _WIDEST: Final = 10_000
@@ -67,43 +67,41 @@ SELECT name, low, high, by_factor, spread, spread_chosen, greatest(least(place, 
 FROM classed JOIN scaled USING (name) GROUP BY name, low, high, by_factor, spread, spread_chosen, own_class
 """  # noqa: S608  # words of ours
 _STEPS: Final = f"""
-WITH chosen AS (
-    SELECT rank, history, rank = CAST(:rank AS int) AS is_chosen FROM training_ranks
-    WHERE attempt_id = :attempt AND (rank % greatest(CAST(:every AS int), 1) = 0 OR rank = CAST(:rank AS int))
+WITH {EVENLY}, asked AS (SELECT rank FROM evenly UNION SELECT CAST(:rank AS int) WHERE CAST(:rank AS int) IS NOT NULL
 ), named AS MATERIALIZED (
-    SELECT '{STEPS}' AS name, coalesce(is_chosen, false) AS is_chosen, (point ->> 2)::float8 AS value
-    FROM chosen
-    CROSS JOIN LATERAL jsonb_array_elements(history -> 'points') WITH ORDINALITY AS kept (point, place)
+    SELECT '{STEPS}' AS name, coalesce(rank.rank = CAST(:rank AS int), false) AS is_chosen,
+        (point ->> 2)::float8 AS value
+    FROM asked JOIN training_ranks AS rank ON rank.attempt_id = :attempt AND rank.rank = asked.rank
+    CROSS JOIN LATERAL jsonb_array_elements(rank.history -> 'points') WITH ORDINALITY AS kept (point, place)
     WHERE kept.place > 1 AND (point ->> 2)::float8 BETWEEN {LEAST_STEP_S} AND {MOST_STEP_S}
 )
 """  # noqa: S608  # words of ours
 
 
-def every_nth(num_ranks: int) -> int:
-    """Return of which ranks the steps are read, by their numbers: 1 of each, 2 of every second one, and so on."""
-    return max(-(-num_ranks // RANKS_READ), 1)
-
-
-def spread_of_steps(
-    unit: UnitOfWork, attempt: AttemptShown, *, num_ranks: int, chosen: int | None = None
-) -> Histogram | None:
+def spread_of_steps(unit: UnitOfWork, attempt: AttemptShown, *, chosen: int | None = None) -> Histogram | None:
     """Return the times of the steps that are kept, without the first of each rank: it compiles. None: there are none.
 
-    ``num_ranks``: that have reported.
+    Of a gang of more than ``RANKS_READ`` ranks, over so many of them and the chosen one.
     """
-    given = {"attempt": attempt.id, "every": every_nth(num_ranks), "rank": chosen, "classes": CLASSES}
+    given = {"attempt": attempt.id, "most": RANKS_READ, "rank": chosen, "classes": CLASSES}
     return _histograms(unit, _STEPS + _CLASSES, given).get(STEPS)
 
 
 def spreads_of_ranks(
     unit: UnitOfWork, attempt: AttemptShown, figures: Sequence[RankFigure]
 ) -> dict[RankFigure, Histogram]:
-    """Return how the newest figures of all ranks are spread, each figure that a rank has reported."""
+    """Return how the newest figures of the ranks are spread, each figure that a rank has reported.
+
+    Of a gang of more than ``RANKS_SAMPLED`` ranks, over so many of them.
+    """
     values = ", ".join(f"('{figure.value}', {figure.value})" for figure in figures)
-    each = f"FROM judged CROSS JOIN LATERAL (VALUES {values}) AS each (name, value)"
-    named = f", named AS MATERIALIZED (SELECT each.name, false AS is_chosen, each.value::float8 AS value {each})"
-    found = _histograms(unit, RANKS + named + _CLASSES, {**attempt.given, "classes": CLASSES})
-    return {RankFigure(name): each for name, each in found.items()}
+    statement = f"""
+    WITH {EVENLY}, part AS ({reports_of(figures, "evenly")}), named AS MATERIALIZED (
+        SELECT each.name, false AS is_chosen, each.value
+        FROM part CROSS JOIN LATERAL (VALUES {values}) AS each (name, value)
+    )"""  # noqa: S608  # words of ours
+    given = {**attempt.given, "most": RANKS_SAMPLED, "classes": CLASSES}
+    return {RankFigure(name): each for name, each in _histograms(unit, statement + _CLASSES, given).items()}
 
 
 def _histograms(unit: UnitOfWork, statement: str, given: Mapping[str, Any]) -> dict[str, Histogram]:
