@@ -26,7 +26,7 @@ SUITES: Final[Mapping[str, tuple[str, ...]]] = {
     "ledger": ("ledger_hours", "ledger_month", "ledger_truth", "ledger_crashes", "ledger_bills", "burn_rates"),
     "host": ("host",),
     "tour": ("tour",),
-    "console": ("console_pages", "console_reads"),
+    "console": ("console_pages", "console_reads", "console_ranks"),
     "soak": ("soak",),
     "runtime": ("runtime_saves", "runtime_damage", "runtime_pace"),
     "recovery": ("recovery",),

@@ -18,8 +18,7 @@ from console.job_curves import charts_of
 from console.job_place import place_words
 from console.job_ranks import grid_of
 from console.job_readings import charts_over_time
-from console.pages import job_outputs
-from console.pages.job_logs import LAST_BYTES, Search, filter_in, joined, searched, shown_chunk, value_of
+from console.pages import job_logs, job_outputs
 from console.plan_texts import PlanShown
 from console.rendering import is_fragment, pages_of
 from console.session import Viewer, sees
@@ -101,7 +100,7 @@ class _Shown:
     stalled: Sequence[HostReport]
     streams: Sequence[LogStream]
     log: Sequence[LogChunkRecord]
-    search: Search | None
+    search: job_logs.Search | None
     collected: job_outputs.OutputsShown
 
 
@@ -123,7 +122,7 @@ def job_page(
     on.
     """
     found_id = JobId(require_id("job", job_id))
-    wanted = filter_in(log)
+    wanted = job_logs.filter_in(log)
 
     def read(unit: UnitOfWork) -> _Shown:
         reads_logs = viewer.may(Permission.LOG_READ) and not is_fragment(request)
@@ -143,8 +142,8 @@ def job_page(
             verdicts=(stated := list_verdicts(unit, VerdictFilter(job_id=found_id), Part(VERDICTS_READ))),
             stalled=_stacks_of(unit, stated[:VERDICTS_SHOWN]) if has_stacks and viewer.may(Permission.LOG_READ) else (),
             streams=streams_of(unit, found_id) if reads_logs else (),
-            log=last_chunks(unit, found_id, wanted, max_bytes=LAST_BYTES) if reads_logs and not find else (),
-            search=searched(unit, found_id, wanted, find, begin) if reads_logs and find else None,
+            log=last_chunks(unit, found_id, wanted, max_bytes=job_logs.LAST_BYTES) if reads_logs and not find else (),
+            search=job_logs.searched(unit, found_id, wanted, find, begin) if reads_logs and find else None,
             collected=job_outputs.shown_of(unit, found_id) if has_tables else job_outputs.NOTHING,
         )
 
@@ -211,12 +210,13 @@ def _context(viewer: Viewer, shown: _Shown, log: str) -> dict[str, Any]:
         "verdicts": shown.verdicts[:VERDICTS_SHOWN],
         "verdicts_by_attempt": job_texts.by_attempt(shown.verdicts),
         "stalled": shown.stalled,
-        "streams": shown.streams,
-        "log": joined(shown_chunk(chunk, shown.streams) for chunk in shown.log),
+        "streams": shown.streams[: job_logs.STREAMS_LISTED],
+        "num_streams_left": max(len(shown.streams) - job_logs.STREAMS_LISTED, 0),
+        "log": job_logs.joined(job_logs.shown_chunks(shown.log, shown.streams)),
         "log_choice": log,
         "search": shown.search,
         "collected": shown.collected,
-        "value_of": value_of,
+        "value_of": job_logs.value_of,
         "words": job_texts,
         "reactions": REACTION_WORDS,
         "unseen_exchange": UNSEEN_EXCHANGE,

@@ -2,7 +2,7 @@
 
 import asyncio
 import re
-from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
+from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Final
 
@@ -29,13 +29,15 @@ from control.jobs.job_logs import (
 )
 from control.jobs.log_search import LogLine, Place, search
 from muster.domain.errors import ValidationFailedError
-from muster.domain.ids import JobId
+from muster.domain.ids import AttemptId, JobId, NodeId
 from muster.domain.job.log_search import Sought
 from muster.domain.principals import Permission, Principal
 
 router = APIRouter()
 LAST_BYTES: Final = 48 << 10
 LINES_SHOWN: Final = 200
+STREAMS_LISTED: Final = 256
+"""Streams that the page offers; of a wider job another rank's is linked from its debug page."""
 STRETCHES: Final = 4
 """Number of stretches of a log that one page searches, each some MiB."""
 _CHOICE: Final = re.compile(r"(att_[0-9a-z]{26})?/(node_[0-9a-z]{26})?/(launcher|[0-9]{1,7})?")
@@ -71,12 +73,18 @@ class ShownChunk:
     text: str
 
 
-def shown_chunk(chunk: LogChunkRecord, streams: Sequence[LogStream]) -> ShownChunk:
-    return ShownChunk(chunk.position, _source(chunk, streams), _readable(chunk.content))
+def shown_chunks(chunks: Iterable[LogChunkRecord], streams: Sequence[LogStream]) -> Iterator[ShownChunk]:
+    """Yield the pieces as a page shows them. ``streams``: which name their hosts."""
+    known = _by_host(streams)
+    for chunk in chunks:
+        yield ShownChunk(chunk.position, _source(chunk, known), _readable(chunk.content))
 
 
-def _source(printed: LogChunkRecord | LogLine, streams: Sequence[LogStream]) -> str:
-    known = {(one.attempt_id, one.node_id): one for one in streams}
+def _by_host(streams: Sequence[LogStream]) -> dict[tuple[AttemptId, NodeId], LogStream]:
+    return {(one.attempt_id, one.node_id): one for one in streams}
+
+
+def _source(printed: LogChunkRecord | LogLine, known: Mapping[tuple[AttemptId, NodeId], LogStream]) -> str:
     one = known.get((printed.attempt_id, printed.node_id))
     what = printed.stream if printed.stream == "launcher" else f"rank {printed.stream}"
     return what if one is None else f"{what} on {one.node_name}, attempt {one.number}"
@@ -121,8 +129,8 @@ def searched(unit: UnitOfWork, job_id: JobId, wanted: LogFilter, text: str, begi
         found.extend(more)
         if place is None or len(found) == LINES_SHOWN:
             break
-    streams = streams_of(unit, job_id, wanted)
-    pieces = (ShownChunk(line.line.offset, _source(line, streams), _readable(line.line.text) + "\n") for line in found)
+    known = _by_host(streams_of(unit, job_id, wanted))
+    pieces = (ShownChunk(line.line.offset, _source(line, known), _readable(line.line.text) + "\n") for line in found)
     return Search(joined(pieces), len(found), None if place is None else "/".join(map(str, place)))
 
 
@@ -170,7 +178,7 @@ class _Follower:
             over = end_of(unit, self._job_id) is not None
             found = chunks_after(unit, self._job_id, self._wanted, after=after)
             streams = streams_of(unit, self._job_id, self._wanted) if found else ()
-            return [shown_chunk(chunk, streams) for chunk in found], over and not found
+            return list(shown_chunks(found, streams)), over and not found
 
         return reading(self._units, self._principal, jobs.READ, read)
 

@@ -83,21 +83,25 @@ def readings_of_attempt(unit: UnitOfWork, job_id: JobId, *, first: NodeId | None
 
 
 def _gpus_of(unit: UnitOfWork, attempt_id: AttemptId, first: NodeId | None) -> list[tuple[GpuUuid, NodeId, str, int]]:
+    """Return the first GPUs in the order of ranks; before them those of the host ``first``."""
+    placed = select(Allocation.id).where(Allocation.attempt_id == attempt_id).scalar_subquery()
     query = (
         select(AllocationGpu.gpu_uuid, AllocationGpu.node_id, Node.name, AllocationGpu.local_index)
-        .join(Allocation, Allocation.id == AllocationGpu.allocation_id)
         .join(Node, Node.id == AllocationGpu.node_id)
-        .where(Allocation.attempt_id == attempt_id)
-        .order_by(AllocationGpu.node_id.is_distinct_from(first), AllocationGpu.node_rank, AllocationGpu.local_index)
+        .where(AllocationGpu.allocation_id == placed)
+        .order_by(AllocationGpu.node_rank, AllocationGpu.local_index)
         .limit(GPUS_READ)
     )
-    return [(row[0], row[1], row[2], row[3]) for row in unit.session.execute(query)]
+    chosen = [] if first is None else list(unit.session.execute(query.where(AllocationGpu.node_id == first)))
+    others = unit.session.execute(query) if len(chosen) < GPUS_READ else ()
+    found = {row[0]: (row[0], row[1], row[2], row[3]) for row in (*chosen, *others)}
+    return list(found.values())[:GPUS_READ]
 
 
 def _num_gpus(unit: UnitOfWork, attempt_id: AttemptId) -> int:
-    assigned = select(func.count()).select_from(AllocationGpu)
-    query = assigned.join(Allocation, Allocation.id == AllocationGpu.allocation_id)
-    return unit.session.scalar(query.where(Allocation.attempt_id == attempt_id)) or 0
+    counted = select(func.count()).where(AllocationGpu.allocation_id == Allocation.id).scalar_subquery()
+    query = select(func.coalesce(Allocation.num_gpus, counted)).where(Allocation.attempt_id == attempt_id)
+    return unit.session.scalar(query) or 0
 
 
 def _downsampled(samples: Samples, since: datetime, step_s: float) -> dict[str, Points]:

@@ -45,6 +45,8 @@ from muster.domain.states import CheckpointStatus, Standing
 
 ATTEMPTS_SHOWN: Final = 20
 HOSTS_NAMED: Final = 4
+KEPT_COUNTED: Final = 150_000
+"""Only of the newest attempts with so many GPUs, and of one at least, the GPUs that were taken over are counted."""
 RECLAIMS_SHOWN: Final = 50
 EVENTS_SHOWN: Final = 60
 _SHOWN: Final = ("attempt.placed", "attempt.resumed", "attempt.evacuating", "attempt.training_ended")
@@ -63,7 +65,8 @@ class Evacuation:
 
 @dataclass(frozen=True, slots=True)
 class AttemptDetail:
-    """One attempt. ``node_names``: of its first hosts. ``num_kept``: GPUs that it took over from the attempt before.
+    """One attempt. ``node_names``: of its first hosts. ``num_kept``: GPUs that it took over from the attempt before;
+    None: they are not counted.
 
     ``dropped``: by kind, what was left out beyond a limit (``muster.domain.job.dropped``).
     """
@@ -72,7 +75,7 @@ class AttemptDetail:
     node_names: Sequence[str]
     racks: Sequence[str]
     num_gpus: int
-    num_kept: int
+    num_kept: int | None
     stops: Sequence[StopRequestRecord]
     placed: EventRecord | None
     resumed: EventRecord | None
@@ -127,7 +130,8 @@ class _Attempts:
         self._reclaims = {view.reclaim.victim_attempt_id: view for view in reversed(reclaims)}
 
     def details(self) -> list[AttemptDetail]:
-        hosts, kept, stops = self._hosts(), self._num_kept(), self._stops()
+        hosts, num_gpus, stops = self._hosts(), self._num_gpus(), self._stops()
+        kept = self._num_kept(num_gpus)
         events, steps, checkpoints = self._events(), self._steps(), self._checkpoints()
         dropped = self._dropped()
         found = []
@@ -139,8 +143,8 @@ class _Attempts:
                     attempt=record_of(row, AttemptRecord),
                     node_names=[name for name, _ in hosts.get(row.id, ())],
                     racks=sorted({rack for _, rack in hosts.get(row.id, ()) if rack is not None}),
-                    num_gpus=kept.get(row.id, (0, 0))[0],
-                    num_kept=kept.get(row.id, (0, 0))[1],
+                    num_gpus=num_gpus.get(row.id, 0),
+                    num_kept=kept.get(row.id),
                     stops=stops.get(row.id, ()),
                     placed=told.get("attempt.placed"),
                     resumed=told.get("attempt.resumed"),
@@ -167,23 +171,36 @@ class _Attempts:
             found.setdefault(attempt_id, []).append((name, rack))
         return found
 
-    def _num_kept(self) -> dict[AttemptId, tuple[int, int]]:
-        """Return the GPUs of each attempt, and how many of them the attempt before it held too."""
+    def _num_gpus(self) -> dict[AttemptId, int]:
+        """Return the GPUs of each attempt; those of an older release are counted."""
+        counted = select(func.count()).where(AllocationGpu.allocation_id == Allocation.id).scalar_subquery()
+        query = select(Allocation.attempt_id, func.coalesce(Allocation.num_gpus, counted))
+        return {row[0]: row[1] for row in self._session.execute(query.where(Allocation.attempt_id.in_(self._ids)))}
+
+    def _num_kept(self, num_gpus: Mapping[AttemptId, int]) -> dict[AttemptId, int]:
+        """Return how many GPUs each attempt took over: of the newest attempts with ``KEPT_COUNTED`` GPUs among them."""
+        room = KEPT_COUNTED
+        counted: list[AttemptId] = []
+        for row in reversed(self._rows):
+            room -= num_gpus.get(row.id, 0)
+            if room < 0 and counted:
+                break
+            counted.append(row.id)
         before, earlier, gpus_before = aliased(Attempt), aliased(Allocation), aliased(AllocationGpu)
         query = (
-            select(Attempt.id, func.count(AllocationGpu.gpu_uuid), func.count(gpus_before.gpu_uuid))
+            select(Attempt.id, func.count())
             .join(Allocation, Allocation.attempt_id == Attempt.id)
             .join(AllocationGpu, AllocationGpu.allocation_id == Allocation.id)
-            .outerjoin(before, (before.job_id == Attempt.job_id) & (before.number == Attempt.number - 1))
-            .outerjoin(earlier, earlier.attempt_id == before.id)
-            .outerjoin(
+            .join(before, (before.job_id == Attempt.job_id) & (before.number == Attempt.number - 1))
+            .join(earlier, earlier.attempt_id == before.id)
+            .join(
                 gpus_before,
                 (gpus_before.allocation_id == earlier.id) & (gpus_before.gpu_uuid == AllocationGpu.gpu_uuid),
             )
-            .where(Attempt.id.in_(self._ids))
+            .where(Attempt.id.in_(counted))
             .group_by(Attempt.id)
         )
-        return {AttemptId(attempt_id): (num, kept) for attempt_id, num, kept in self._session.execute(query)}
+        return {**dict.fromkeys(counted, 0), **{row[0]: row[1] for row in self._session.execute(query)}}
 
     def _stops(self) -> dict[AttemptId, list[StopRequestRecord]]:
         query = select(StopRequest).where(StopRequest.attempt_id.in_(self._ids)).order_by(StopRequest.created_at)

@@ -80,10 +80,11 @@ def placement_of(unit: UnitOfWork, job_id: JobId, *, number: int | None = None) 
     if attempt is None:
         return None
     per_host = job_request(job).shape.num_ranks_per_node
-    before, after = _assigned_to(unit, job_id, attempt.number - 1), _assigned_to(unit, job_id, attempt.number + 1)
-    blamed = _blamed(unit, attempt.id)
+    blamed, drawn = _blamed(unit, attempt.id), _gpus(unit, attempt.id)
+    uuids = [gpu.uuid for _, gpu, _ in drawn]
+    before, after = (_assigned_to(unit, job_id, attempt.number + step, uuids) for step in (-1, 1))
     gpus: dict[NodeId, list[AssignedGpu]] = {}
-    for held, gpu, standing in _gpus(unit, attempt.id):
+    for held, gpu, standing in drawn:
         local = held.local_index
         gpus.setdefault(held.node_id, []).append(
             AssignedGpu(
@@ -92,8 +93,8 @@ def placement_of(unit: UnitOfWork, job_id: JobId, *, number: int | None = None) 
                 standing=standing,
                 rank=held.node_rank * per_host + local if local < per_host else None,
                 state=held.state,
-                is_new=bool(before) and gpu.uuid not in before,
-                is_left=bool(after) and gpu.uuid not in after,
+                is_new=before is not None and gpu.uuid not in before,
+                is_left=after is not None and gpu.uuid not in after,
                 is_blamed=gpu.uuid in blamed,
             )
         )
@@ -136,14 +137,14 @@ def _gpus(unit: UnitOfWork, attempt_id: AttemptId) -> Sequence[tuple[AllocationG
     return [(held, gpu, standing) for held, gpu, standing in unit.session.execute(query)]
 
 
-def _assigned_to(unit: UnitOfWork, job_id: JobId, number: int) -> frozenset[GpuUuid]:
-    query = (
-        select(AllocationGpu.gpu_uuid)
-        .join(Allocation, Allocation.id == AllocationGpu.allocation_id)
-        .join(Attempt, Attempt.id == Allocation.attempt_id)
-        .where(Attempt.job_id == job_id, Attempt.number == number)
-    )
-    return frozenset(unit.session.scalars(query))
+def _assigned_to(unit: UnitOfWork, job_id: JobId, number: int, among: Sequence[GpuUuid]) -> frozenset[GpuUuid] | None:
+    """Return which GPUs of ``among`` attempt ``number`` has; None: there is no such attempt with GPUs."""
+    placed = select(Allocation.id).join(Attempt, Attempt.id == Allocation.attempt_id)
+    allocation_id = unit.session.scalar(placed.where(Attempt.job_id == job_id, Attempt.number == number))
+    if allocation_id is None:
+        return None
+    query = select(AllocationGpu.gpu_uuid).where(AllocationGpu.allocation_id == allocation_id)
+    return frozenset(unit.session.scalars(query.where(AllocationGpu.gpu_uuid.in_(among))))
 
 
 def _blamed(unit: UnitOfWork, attempt_id: AttemptId) -> frozenset[str]:

@@ -21,6 +21,18 @@ MANY = text(
     FROM generate_series(0, 119) AS made (rank)
     """
 )
+WIDE = text(
+    """
+    INSERT INTO training_ranks (attempt_id, rank, tenant_id, node_id, world_size, step_s, updated_at, pace)
+    SELECT :attempt_id, rank, :tenant_id, 'n', CAST(:num_ranks AS int) + 2, 0.75,
+        now() - CASE rank % 1000 WHEN 9 THEN 900 ELSE 0 END * interval '1 s', jsonb_build_object(
+            'own_s', CASE rank % 1000 WHEN 7 THEN 1.0 ELSE 0.5 END, 'memory_mib', 40000 + rank % 97)
+    FROM generate_series(0, CAST(:num_ranks AS int) - 1) AS made (rank)
+    """
+)
+SLOW = ["7", "1007", "2007", "3007", "4007"]
+SILENT = ["9", "1009", "2009", "3009", "4009"]
+SUSPECT = text("UPDATE gpus SET standing = 'SUSPECT' WHERE uuid = :uuid")
 
 
 def running(seen: Console) -> PlayedJob:
@@ -96,6 +108,60 @@ def test_the_histogram_has_the_steps_of_all_ranks_and_of_one(seen: Console) -> N
     assert sum(number for _, number in collective["lines"][0]["points"]) == 4
     assert "p50 150 ms" in collective["note"]
     assert "Of rank 9 no step is known." in seen.get(f"{where}?rank=9").json()["charts"][0]["note"]
+
+
+def add_wide(job: PlayedJob, num_ranks: int) -> None:
+    """Ranks of hosts with 2 each; the 8th of each thousand computes for twice as long, the 10th is silent."""
+    with job.seen.units.begin(job.seen.fleet.tenant, jobs.READ, quiet=True) as unit:
+        own = {"attempt_id": job.newest.attempt.id, "tenant_id": job.seen.fleet.tenant_id}
+        unit.session.execute(WIDE, {**own, "num_ranks": num_ranks})
+
+
+def test_of_a_wide_gang_slow_and_silent_ranks_are_found_by_host(seen: Console) -> None:
+    job = running(seen)
+    add_wide(job, 5_000)
+    page = page_of(job)
+    assert re.findall(r"Rank (\d+) on n ?: own compute 1 s a step, 2\.00 × the median", page) == SLOW
+    assert re.search(r"Rank 9 on n ?: its last report is 900 s older than the newest", page)
+    assert "5 silent, 2 never reported" in page
+    assert re.search(r"Rank 5000 ?: it has never reported", page)
+    assert "2,500 hosts; a cell shows the worst of 3 neighbours" in page
+    assert "Median of 4,096 ranks" in page
+    raw = seen.get(f"/console/jobs/{job.job_id}/debug", "tenant_member").text
+    assert raw.count('class="rank rank--odd"') == 10
+    assert f"?log={job.newest.attempt.id}//1007#logs" in raw
+    where = f"/console/jobs/{job.job_id}/debug"
+    for query, expected in (("only=slow", SLOW), ("only=silent", SILENT)):
+        assert ranks_in(seen.get(f"{where}?{query}&sort=rank&order=asc", "tenant_member").text) == expected
+    of_host = seen.get(f"{where}?host=503&sort=rank&order=asc", "tenant_member").text
+    assert ranks_in(of_host) == ["1006", "1007"]
+    assert "No such rank." in page_of(job, "?host=99999")
+    assert seen.get(f"{where}?only=all-of-them", "tenant_member").status_code == 422
+
+
+def test_of_a_wide_gang_the_charts_have_ranks_chosen_evenly_and_the_file_all(seen: Console) -> None:
+    job = running(seen)
+    add_wide(job, 5_000)
+    where = f"/console/jobs/{job.job_id}/debug"
+    (chart,) = seen.get(f"{where}.json", "tenant_member").json()["charts"]
+    assert chart["title"] == "Peak memory in GiB"
+    assert "As 4,096 of 5,000 ranks reported last: p50 " in chart["note"]
+    assert sum(number for _, number in chart["lines"][0]["points"]) == 4_096
+    rows = list(csv.DictReader(io.StringIO(seen.get(f"{where}.csv", "tenant_member").text)))
+    assert [int(row["rank"]) for row in rows] == list(range(5_000))
+    assert [row["rank"] for row in rows if row["is_slow"] == "true"] == SLOW
+
+
+def test_a_rank_on_a_gpu_under_suspicion_is_among_those_with_faults(seen: Console) -> None:
+    job = running(seen)
+    for rank in range(2):
+        add_rank(job, rank, own_s=0.5)
+    assert "No such rank." in page_of(job, "?only=faulty")
+    with seen.units.begin(seen.fleet.tenant, jobs.READ, quiet=True) as unit:
+        unit.session.execute(SUSPECT, {"uuid": job.newest.hosts[0].gpus[1]})
+    raw = seen.get(f"/console/jobs/{job.job_id}/debug?only=faulty", "tenant_member").text
+    assert ranks_in(raw) == ["1"]
+    assert "GPU suspect" in raw
 
 
 def test_the_csv_has_each_rank_and_figure(seen: Console) -> None:
