@@ -1,11 +1,12 @@
 """The tables of the page of costs: groups, jobs, idle time, credits, budgets, prices and their versions."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 from enum import StrEnum
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
+from console.figure_charts import change, change_of
 from console.tables import Column, Table
 from control.core.versions import VersionRecord
 from control.ledger.budgets import Standing
@@ -44,11 +45,18 @@ class Cost:
     before: Sums | None
 
     @property
-    def growth(self) -> float | None:
-        """By which part of the amount before it has grown; None: there was none."""
-        if self.before is None or not self.before.due:
-            return None
-        return float((self.now.due - self.before.due) / abs(self.before.due))
+    def change(self) -> float | None:
+        """The change as a part of the amount before; None: there was none."""
+        return None if self.before is None else change_of(float(self.now.due), float(self.before.due), "money")
+
+
+class Priced(Protocol):
+    """Lines of GPU time with their prices, in a currency with so many decimals."""
+
+    @property
+    def lines(self) -> Sequence[Line]: ...
+    @property
+    def decimals(self) -> int: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,14 +93,17 @@ class Names:
         return payer.department or payer.name
 
 
-def costs_by(group: Callable[[LineKey], str], now: Statement, before: Statement | None) -> list[Cost]:
+def costs_by(group: Callable[[LineKey], str], now: Priced, before: Priced | None) -> list[Cost]:
     """Return the costs of each group next to those before, the dearest first."""
-    decimals = now.charges.decimals
-    none = sums((), decimals)
-    found = dict(sums_by(now.charges.lines, group, decimals))
-    earlier = {} if before is None else dict(sums_by(before.charges.lines, group, decimals))
+    none = sums((), now.decimals)
+    found = dict(sums_by(now.lines, group, now.decimals))
+    earlier = {} if before is None else dict(sums_by(before.lines, group, now.decimals))
     names = {**found, **earlier}
     return [Cost(name, found.get(name, none), None if before is None else earlier.get(name, none)) for name in names]
+
+
+def change_words(each: Cost) -> str:
+    return "–" if each.before is None else change(float(each.now.due), float(each.before.due), "money")
 
 
 def idle_costs(found: Statement) -> list[Cost]:
@@ -111,11 +122,25 @@ def credits_of(found: Statement) -> list[Credit]:
 
 def groups_table(by: str, *, is_compared: bool) -> Table[Cost]:
     group = Column[Cost]("group", by.capitalize(), lambda each: each.name)
-    before = Column[Cost](
-        "before", "Before", lambda each: each.before and each.before.due, is_number=True, is_shown=is_compared
+    return Table("groups", (group, *_amounts(), *_next_to(is_compared=is_compared)), "-due")
+
+
+def tenants_table(payers: Mapping[str, Payer], currency: str) -> Table[Cost]:
+    """Return the table of what tenants are charged, by their ids, before credits."""
+    has_departments = any(each.department for each in payers.values())
+    columns = (
+        Column[Cost]("tenant", "Tenant", lambda each: payers[each.name].name),
+        Column[Cost]("department", "Department", lambda each: payers[each.name].department, is_shown=has_departments),
+        *_charges(currency),
     )
-    growth = Column[Cost]("change", "Change", lambda each: each.growth, is_number=True, is_shown=is_compared)
-    return Table("groups", (group, *_amounts(), before, growth), "-due")
+    return Table("tenants", columns, "-charged")
+
+
+def departments_table(currency: str) -> Table[Cost]:
+    """Return the table of what topmost tenants are charged with all below them, before credits."""
+    return Table(
+        "departments", (Column("department", "Department", lambda each: each.name), *_charges(currency)), "-charged"
+    )
 
 
 def jobs_table(names: Mapping[str, str]) -> Table[Cost]:
@@ -205,11 +230,39 @@ def _job(names: Mapping[str, str]) -> tuple[Column[Cost], ...]:
 def _amounts() -> tuple[Column[Cost], ...]:
     return (
         _hours(),
-        Column("charged", "Charged", lambda each: each.now.charged, is_number=True),
+        _charged(),
         Column("credits", "Credits", lambda each: each.now.credits, is_number=True),
         _due(),
-        Column("unpriced", "Unpriced", lambda each: gpu_hours(each.now.unpriced_ms), is_number=True, is_shown=False),
+        _unpriced(is_shown=False),
     )
+
+
+def _next_to(*, is_compared: bool) -> tuple[Column[Cost], ...]:
+    """Return the columns of the amount before and its change."""
+    return (
+        Column("before", "Before", lambda each: each.before and each.before.due, is_number=True, is_shown=is_compared),
+        Column("change", "Change", lambda each: each.change, is_number=True, is_shown=is_compared),
+    )
+
+
+def _charges(currency: str) -> tuple[Column[Cost], ...]:
+    """Return the columns of what is charged; CSV has the currency, too."""
+    return (
+        _hours(),
+        _charged(),
+        *_next_to(is_compared=True),
+        Column("currency", "Currency", lambda _: currency, is_shown=False, is_sortable=False),
+        _unpriced(is_shown=True),
+    )
+
+
+def _charged() -> Column[Cost]:
+    return Column("charged", "Charged", lambda each: each.now.charged, is_number=True)
+
+
+def _unpriced(*, is_shown: bool) -> Column[Cost]:
+    title = "Unpriced GPU-hours"
+    return Column("unpriced", title, lambda each: gpu_hours(each.now.unpriced_ms), is_number=True, is_shown=is_shown)
 
 
 def _hours() -> Column[Cost]:

@@ -1,20 +1,24 @@
 """The reads of the executive page: jobs, money, GPU time, capacity and objectives, over a stretch and before it."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
+from console.cost_tables import By, Cost, Names, costs_by, departments_table, tenants_table
 from console.figure_charts import Compared, compared
+from console.figure_tables import groups_table
 from console.ranges import Stretch
+from console.tables import Column, Table
+from console.utilisation_charts import by_name, times_next_to
+from console.utilisation_tables import accounts_table
 from control.core.paging import Part
 from control.core.unit_of_work import UnitOfWork
 from control.health.rollup_reads import GroupRollup, RollupFilter, list_rollups
-from control.ledger.figures import By
+from control.ledger.figures import By as FigureBy
 from control.ledger.fleet_time import FleetTime, fleet_time
 from control.ledger.objective_reads import ObjectiveView, list_objectives
 from control.ledger.spending import Payer, Spending, payers, spending
-from ledger.accounts import Account
-from ledger.bills import Sums, sums_by
+from ledger.bills import LineKey
 from muster.domain.gpu.rollup_groups import GroupKind
 
 _ONE: Final = Part(1)
@@ -37,26 +41,6 @@ class Health:
 
 
 @dataclass(frozen=True, slots=True)
-class Cost:
-    """What a payer is charged. ``department``: None: it belongs to no other. ``before``: None: it used nothing then."""
-
-    name: str
-    department: str | None
-    now: Sums
-    before: Sums | None
-
-
-@dataclass(frozen=True, slots=True)
-class AccountTime:
-    """GPU time of an account. ``before``: its share of the period before; None: no time was counted then."""
-
-    account: Account
-    num_ms: int
-    share: float
-    before: float | None
-
-
-@dataclass(frozen=True, slots=True)
 class Board:
     """All that the page shows. ``durations``: by class."""
 
@@ -70,39 +54,9 @@ class Board:
     objectives: Sequence[ObjectiveView]
 
     @property
-    def tenants(self) -> list[Cost]:
-        """Each tenant that used GPUs, the dearest first."""
-        earlier = dict(self.before.spent.by_tenant)
-        return [
-            Cost(self.payers[each].name, self.payers[each].department, own, earlier.get(each))
-            for each, own in self.now.spent.by_tenant
-        ]
-
-    @property
-    def departments(self) -> list[Cost]:
-        """Each topmost tenant with all below it, the dearest first; empty where no tenant has one above it."""
-        if all(each.department is None for each in self.payers.values()):
-            return []
-        earlier = dict(self._by_department(self.before.spent))
-        return [Cost(name, None, own, earlier.get(name)) for name, own in self._by_department(self.now.spent)]
-
-    @property
-    def accounts(self) -> list[AccountTime]:
-        """Each account with time, the largest first."""
-        now, before = _by_account(self.now.time), _by_account(self.before.time)
-        whole, whole_before = sum(now.values()), sum(before.values())
-        found = [
-            AccountTime(each, num_ms, num_ms / whole, before.get(each, 0) / whole_before if whole_before else None)
-            for each, num_ms in now.items()
-            if num_ms
-        ]
-        return sorted(found, key=lambda one: -one.num_ms)
-
-    def _by_department(self, spent: Spending) -> list[tuple[str, Sums]]:
-        known = self.payers
-        return sums_by(
-            spent.lines, lambda key: known[key.tenant_id].department or known[key.tenant_id].name, spent.decimals
-        )
+    def currency(self) -> str:
+        """Empty: no rate cards are set."""
+        return "" if self.now.spent.rates is None else self.now.spent.rates.currency
 
 
 def board(unit: UnitOfWork, shown: Stretch) -> Board:
@@ -111,7 +65,7 @@ def board(unit: UnitOfWork, shown: Stretch) -> Board:
     tenant_ids = {line.key.tenant_id for each in (now, before) for line in each.spent.lines}
     return Board(
         compared(unit, "job_success", shown, is_whole=True),
-        compared(unit, "time_to_complete", shown, By.CLASS, is_whole=True),
+        compared(unit, "time_to_complete", shown, FigureBy.CLASS, is_whole=True),
         compared(unit, "convergence", shown, is_whole=True),
         now,
         before,
@@ -134,9 +88,37 @@ def _health(unit: UnitOfWork, shown: Stretch) -> Health:
     return Health(now, before)
 
 
-def _by_account(time: FleetTime) -> dict[Account, int]:
-    found: dict[Account, int] = {}
-    for each in time.sums.sums:
-        account = Account(each.values["account"])
-        found[account] = found.get(account, 0) + each.num_ms
-    return found
+OBJECTIVES: Final = Table[ObjectiveView](
+    "objectives",
+    (
+        Column("objective", "Objective", lambda each: each.name),
+        Column("class", "Class", lambda each: each.objective.job_class),
+        Column("indicator", "Indicator", lambda each: each.objective.indicator),
+        Column("target", "Target", lambda each: each.objective.target, is_number=True),
+        Column("window_days", "Days", lambda each: each.objective.window_days, is_number=True, is_shown=False),
+        Column("good", "Good", lambda each: each.state and each.state.num_good, is_number=True),
+        Column("bad", "Bad", lambda each: each.state and each.state.num_bad, is_number=True),
+        Column("left", "Budget left", lambda each: each.state and each.state.left_fraction, is_number=True),
+        Column("state", "State", lambda each: each.state and each.state.state),
+    ),
+    "",
+)
+"""Objectives: burning ones first, then those with the least budget left."""
+
+
+def tables_of(found: Board) -> dict[str, tuple[Table[Any], Sequence[Any]]]:
+    """Return the tables of the page with their rows, by name."""
+    now, before = found.now, found.before
+
+    def costs(group: Callable[[LineKey], str]) -> Sequence[Cost]:
+        return costs_by(group, now.spent, before.spent)
+
+    accounts = (by_name(each.time.sums.sums, "account") for each in (now, before))
+    department = Names({}, found.payers).group(By.DEPARTMENT)
+    return {
+        "objectives": (OBJECTIVES, found.objectives),
+        "departments": (departments_table(found.currency), costs(department)),
+        "tenants": (tenants_table(found.payers, found.currency), costs(lambda key: key.tenant_id)),
+        "classes": (groups_table("classes", "class", found.durations.figure), found.durations.rows),
+        "accounts": (accounts_table(is_compared=True), times_next_to(*accounts)),
+    }

@@ -77,20 +77,27 @@ def amount(value: float | None, unit: str) -> str:
     return f"{value:.1%}" if unit == "" else f"{value:,.4g} {unit}" if abs(value) < 10_000 else f"{value:,.0f} {unit}"
 
 
-def change(value: float | None, before: float | None, unit: str) -> str:
-    """Return how a value changed since the period before: a share in points, any other in per cent of it.
+def change_of(value: float | None, before: float | None, unit: str) -> float | None:
+    """Return the change since the period before: of a share its difference, of any other value a part of that before.
 
-    It is empty where either is unknown.
+    None: either is unknown, or the one before is 0.
     """
     if value is None or before is None:
-        return ""
+        return None
     if unit == "":
-        points = f"{(value - before) * 100:+.1f}"
-        return "unchanged" if float(points) == 0 else f"{points} points"
-    if before == 0:
+        return value - before
+    return (value - before) / abs(before) if before else None
+
+
+def change(value: float | None, before: float | None, unit: str) -> str:
+    """Return the change since the period before in words: a share in points, any other in per cent; empty: unknown."""
+    if value is None or before is None:
+        return ""
+    found = change_of(value, before, unit)
+    if found is None:
         return "unchanged" if value == 0 else "from 0"
-    share = f"{(value - before) / abs(before):+.1%}"
-    return "unchanged" if share in {"+0.0%", "-0.0%"} else share
+    words = f"{found * 100:+.1f}"
+    return "unchanged" if float(words) == 0 else f"{words} points" if unit == "" else f"{words}%"
 
 
 def tone_of(figure: Figure, row: Row | None) -> str:

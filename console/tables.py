@@ -70,7 +70,10 @@ class Order:
 
 @dataclass(frozen=True)
 class Table(Generic[T]):
-    """What a table has. ``own``: its order where none is asked for: a column's name, with ``-`` in front or not."""
+    """What a table has.
+
+    ``own``: its order where none is asked for: a column's name, with ``-`` in front or not; empty: as its rows come.
+    """
 
     name: str
     columns: tuple[Column[T], ...]
@@ -89,6 +92,8 @@ class Table(Generic[T]):
 
     def in_order(self, rows: Iterable[T], order: Order) -> list[T]:
         by = self.order_in(order)
+        if not by:
+            return list(rows)
         return _sorted(rows, self.column(by.removeprefix("-")), is_descending=by.startswith("-"))
 
     def shown(self, rows: Iterable[T], order: Order) -> "Shown[T]":
@@ -141,8 +146,8 @@ class Shown(Generic[T]):
 
     @property
     def sort(self) -> str:
-        """The order as ``?sort=`` has it."""
-        return f"{'-' if self.by.startswith('-') else ''}{self.name}.{self.by.removeprefix('-')}"
+        """The order as ``?sort=`` has it; empty: as the rows come."""
+        return self.by and f"{'-' if self.by.startswith('-') else ''}{self.name}.{self.by.removeprefix('-')}"
 
 
 def table_named(name: str, tables: Mapping[str, T]) -> T:

@@ -8,10 +8,10 @@ from typing import Any, Final, NamedTuple
 from console.ranges import Stretch
 from control.ledger.read import LedgerGroup, LedgerSum
 from ledger.accounts import UNAVAILABLE, Account
+from muster.domain.amounts import MS_PER_HOUR
 from muster.domain.times import to_ms
 
 REFRESH_S: Final = 60
-MS_PER_HOUR: Final = 3_600_000
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,13 +1,15 @@
 """The tables of the page of utilisation: accounts, groups, and the entries of the ledger."""
 
 from collections.abc import Mapping
+from decimal import Decimal
 from typing import Final
 
-from console.figure_charts import change
+from console.figure_charts import change, change_of
 from console.tables import Column, Table
-from console.utilisation_charts import MEANINGS, MS_PER_HOUR, AccountTime
+from console.utilisation_charts import MEANINGS, AccountTime
 from control.ledger.read import LedgerEntryRecord
 from ledger.accounts import Account
+from muster.domain.amounts import gpu_hours
 
 MS_PER_MINUTE: Final = 60_000
 _WITHOUT: Final[Mapping[str, str]] = {
@@ -61,22 +63,23 @@ def entries_table(job_names: Mapping[str, str]) -> Table[LedgerEntryRecord]:
     return Table("entries", columns, "-hour")
 
 
-def change_of(each: AccountTime) -> float | None:
-    """Return by how much the share grew since the period before."""
-    return None if each.share is None or each.before_share is None else each.share - each.before_share
-
-
 def change_words(each: AccountTime) -> str:
     return change(each.share, each.before_share, "") or "–"
 
 
 def _times(*, is_compared: bool) -> tuple[Column[AccountTime], ...]:
-    def before(each: AccountTime) -> float | None:
-        return None if each.before_ms is None else round(each.before_ms / MS_PER_HOUR, 6)
+    def before(each: AccountTime) -> Decimal | None:
+        return None if each.before_ms is None else gpu_hours(each.before_ms)
 
     return (
-        Column("gpu_hours", "GPU-hours", lambda each: round(each.num_ms / MS_PER_HOUR, 6), is_number=True),
+        Column("gpu_hours", "GPU-hours", lambda each: gpu_hours(each.num_ms), is_number=True),
         Column("share", "Share", lambda each: each.share, is_number=True),
         Column("before", "Before", before, is_number=True, is_shown=is_compared),
-        Column("change", "Change", change_of, is_number=True, is_shown=is_compared),
+        Column(
+            "change",
+            "Change",
+            lambda each: change_of(each.share, each.before_share, ""),
+            is_number=True,
+            is_shown=is_compared,
+        ),
     )

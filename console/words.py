@@ -9,6 +9,7 @@ from typing import Any, Final
 from markupsafe import Markup, escape
 
 from console.icons import icon
+from muster.domain.amounts import MS_PER_HOUR
 from muster.sizes import BYTES_PER_GB, rate_in_words
 
 TONES: Final[Mapping[str, tuple[str, str]]] = {
@@ -154,6 +155,11 @@ def number(value: float | None, digits: int = 0) -> str:
     return "–" if value is None else f"{value:,.{digits}f}"
 
 
+def hours(num_ms: int | None, digits: int = 2) -> str:
+    """Return milliseconds in hours."""
+    return number(None if num_ms is None else num_ms / MS_PER_HOUR, digits)
+
+
 def money(amount: Decimal | str | None) -> str:
     """Return an amount with all its decimals, and without zeros after the second."""
     if amount is None:
@@ -253,6 +259,7 @@ TEMPLATE_FILTERS: Final[Mapping[str, Callable[..., Any]]] = {
     "rate": rate_in_words,
     "size": size,
     "number": number,
+    "hours": hours,
     "money": money,
     "short": short,
     "plural": plural,

@@ -19,6 +19,7 @@ from console.cost_tables import (
     Cost,
     Names,
     budgets_table,
+    change_words,
     costs_by,
     credits_of,
     credits_table,
@@ -131,6 +132,7 @@ def costs_page(request: Request, viewer: Reader, chosen: Chosen, order: Ordered)
         chosen=chosen,
         groupings=groupings,
         change=change,
+        change_words=change_words,
         state_of=state_of,
         **_reading(request, viewer, read),
     )
@@ -171,7 +173,8 @@ def _read(unit: UnitOfWork, chosen: CostQuery, by: By) -> Costs:
     shown = chosen.hours(unit.now)
     now = statements.usage_in(unit, shown.since, shown.until)
     before = statements.usage_in(unit, shown.before.since, shown.before.until) if chosen.compare else None
-    lines = [*now.charges.lines, *(() if before is None else before.charges.lines)]
+    earlier = None if before is None else before.charges
+    lines = [*now.charges.lines, *(() if earlier is None else earlier.lines)]
     own = budgets.list_budgets(unit, BUDGETS_SHOWN)
     tenant_ids = {line.key.tenant_id for line in lines} | {str(each.row.tenant_id) for each in own}
     known = payers(unit, tenant_ids)
@@ -180,8 +183,8 @@ def _read(unit: UnitOfWork, chosen: CostQuery, by: By) -> Costs:
     return Costs(
         now,
         before,
-        costs_by(names.group(by), now, before),
-        costs_by(lambda key: key.job_id, now, before),
+        costs_by(names.group(by), now.charges, earlier),
+        costs_by(lambda key: key.job_id, now.charges, earlier),
         list(own),
         {tenant_id: payer.name for tenant_id, payer in known.items()},
         rates.show(unit) if chosen.prices is None else rates.get(unit, chosen.prices),

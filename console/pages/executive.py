@@ -1,44 +1,34 @@
 """The executive page: success, money, GPU time, capacity and objectives at one look, next to the period before."""
 
-from collections.abc import Iterator
+import functools
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from enum import StrEnum
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Depends, Query, Request
 from fastapi.responses import JSONResponse
 from starlette.responses import Response
 
+from console import cost_tables, utilisation_tables
 from console.annotations import marks_in
 from console.capacity_charts import charts_of
-from console.executive import Board, board
+from console.executive import Board, board, tables_of
 from console.executive_tiles import tile_groups
-from console.figure_charts import PERCENTILES, amount, change, chart_of, compared
+from console.figure_charts import change, chart_of, compared
 from console.measure_tiles import csv_of_tiles
 from console.pages.figures import csv_answer, figures_read
 from console.ranges import LONG_RANGES, Range, Shown, Stretch
 from console.rendering import pages_of
 from console.session import Viewer, sees
+from console.tables import Order, Table, table_named
 from control.core.paging import Part
 from control.core.unit_of_work import UnitOfWork
 from control.health.rollup_reads import RollupFilter, list_rollups
-from muster.documents.csv_lines import END, line_of
-from muster.domain.amounts import gpu_hours
 from muster.domain.gpu.rollup_groups import GroupKind
 from muster.domain.principals import Permission
 
 router = APIRouter()
 Reader = Annotated[Viewer, sees(Permission.METRICS_READ)]
-
-
-class Table(StrEnum):
-    """A table of the page as a file."""
-
-    TILES = "tiles"
-    COSTS = "costs"
-    CLASSES = "classes"
-    OBJECTIVES = "objectives"
-    ACCOUNTS = "accounts"
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,22 +39,25 @@ class ExecutiveQuery(Shown):
 
 
 Chosen = Annotated[ExecutiveQuery, Depends()]
+Ordered = Annotated[Order, Depends()]
 
 
 @router.get("/executive")
-def executive_page(request: Request, viewer: Reader, chosen: Chosen) -> Response:
+def executive_page(request: Request, viewer: Reader, chosen: Chosen, order: Ordered) -> Response:
     """Show the tiles and tables of the whole fleet."""
-    found = figures_read(request, viewer, lambda unit: board(unit, chosen.stretch(unit.now)))
+    found, tables = _read(request, viewer, chosen, order)
     return pages_of(request).page(
         request,
         "executive.html",
         viewer,
         place="executive",
-        board=found,
+        currency=found.currency,
+        shown={name: table.shown(rows, order) for name, (table, rows) in tables.items()},
+        cost_change=cost_tables.change_words,
+        time_change=utilisation_tables.change_words,
         groups=tile_groups(found, chosen),
         chosen=chosen,
         ranges=LONG_RANGES,
-        amount=amount,
         change=change,
     )
 
@@ -91,45 +84,24 @@ def executive_charts(request: Request, viewer: Reader, chosen: Chosen) -> Respon
 
 @router.get("/executive.csv")
 def executive_csv(
-    request: Request, viewer: Reader, chosen: Chosen, table: Annotated[Table, Query()] = Table.TILES
+    request: Request,
+    viewer: Reader,
+    chosen: Chosen,
+    order: Ordered,
+    table: Annotated[str, Query(max_length=20)] = "tiles",
 ) -> Response:
-    """Return one table of the page as CSV."""
+    """Return one table of the page as CSV, in the order in which it is shown."""
+    found, tables = _read(request, viewer, chosen, order)
+    written: dict[str, Callable[[], str]] = {"tiles": lambda: "".join(csv_of_tiles(tile_groups(found, chosen)))}
+    for name, (own, rows) in tables.items():
+        written[name] = functools.partial(own.csv, rows, order)
+    return csv_answer(f"executive-{table}", table_named(table, written)())
+
+
+def _read(
+    request: Request, viewer: Viewer, chosen: ExecutiveQuery, order: Order
+) -> tuple[Board, dict[str, tuple[Table[Any], Sequence[Any]]]]:
     found = figures_read(request, viewer, lambda unit: board(unit, chosen.stretch(unit.now)))
-    lines = {
-        Table.TILES: lambda: csv_of_tiles(tile_groups(found, chosen)),
-        Table.COSTS: lambda: _costs(found),
-        Table.CLASSES: lambda: _classes(found),
-        Table.OBJECTIVES: lambda: _objectives(found),
-        Table.ACCOUNTS: lambda: _accounts(found),
-    }[table]()
-    return csv_answer(f"executive-{table}", "".join(lines))
-
-
-def _costs(found: Board) -> Iterator[str]:
-    currency = "" if found.now.spent.rates is None else found.now.spent.rates.currency
-    fields = ("tenant", "department", "gpu_hours", "charged", "charged_before", "currency", "unpriced_gpu_hours")
-    yield line_of(fields) + END
-    for each in found.tenants:
-        before = None if each.before is None else each.before.charged
-        own = each.name, each.department, gpu_hours(each.now.num_ms), each.now.charged, before
-        yield line_of((*own, currency, gpu_hours(each.now.unpriced_ms))) + END
-
-
-def _classes(found: Board) -> Iterator[str]:
-    yield line_of(("class", "mean_s", *(f"p{each}_s" for each in PERCENTILES), "mean_before_s")) + END
-    for row in found.durations.rows:
-        yield line_of((row.group, row.value, *row.percentiles, row.before)) + END
-
-
-def _objectives(found: Board) -> Iterator[str]:
-    yield line_of(("class", "objective", "indicator", "target", "window_days", "good", "bad", "left", "state")) + END
-    for each in found.objectives:
-        own, state = each.objective, each.state
-        counted = (None,) * 4 if state is None else (state.num_good, state.num_bad, state.left_fraction, state.state)
-        yield line_of((own.job_class, each.name, own.indicator, own.target, own.window_days, *counted)) + END
-
-
-def _accounts(found: Board) -> Iterator[str]:
-    yield line_of(("account", "gpu_hours", "share", "share_before")) + END
-    for each in found.accounts:
-        yield line_of((each.account, gpu_hours(each.num_ms), each.share, each.before)) + END
+    tables = tables_of(found)
+    order.require([table for table, _ in tables.values()])
+    return found, tables

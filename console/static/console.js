@@ -143,30 +143,6 @@ function labelCells(within) {
 }
 labelCells(document);
 
-// A whole table is sorted by the button in a column's head: numbers as such, else as text.
-const numberOf = (text) => (/^-?[0-9][0-9,]*(\.[0-9]+)?/.test(text) ? Number.parseFloat(text.replaceAll(",", "")) : Number.NaN);
-const keyOf = (row, place) => row.cells[place].querySelector("time")?.dateTime ?? row.cells[place].textContent.trim();
-function sortBy(head) {
-  const table = head.closest("table");
-  const isUp = head.getAttribute("aria-sort") === "ascending" || (!head.hasAttribute("aria-sort") && head.classList.contains("number"));
-  for (const each of head.parentElement.children) each.removeAttribute("aria-sort");
-  head.setAttribute("aria-sort", isUp ? "descending" : "ascending");
-  const isOfNumbers = head.classList.contains("number");
-  const sign = isUp ? -1 : 1;
-  const rows = [...table.tBodies[0].rows].map((row) => [row, keyOf(row, head.cellIndex)]);
-  rows.sort(([, one], [, other]) => {
-    if (!isOfNumbers) return sign * one.localeCompare(other, "en", { numeric: true });
-    const [a, b] = [numberOf(one), numberOf(other)];
-    return Number.isNaN(a) || Number.isNaN(b) ? Number.isNaN(a) - Number.isNaN(b) : sign * (a - b);
-  });
-  table.tBodies[0].append(...rows.map(([row]) => row));
-}
-for (const head of document.querySelectorAll("table[data-sort] thead th")) {
-  const button = Object.assign(document.createElement("button"), { type: "button", className: "sort", textContent: head.textContent });
-  button.addEventListener("click", () => sortBy(head));
-  head.replaceChildren(button);
-}
-
 // One stream a page says when something that it shows has changed; its parts then ask again.
 const lively = [...document.querySelectorAll("[data-live]")];
 if (lively.length) {

@@ -70,13 +70,30 @@ def test_each_value_stands_next_to_the_period_before_with_its_state(used: Consol
 def test_tables_are_on_the_page_and_in_the_csv(used: Console) -> None:
     words = used.text(PAGE)
     assert "6.0 18.00 EUR 6.00 +200.0% 0.0" in words
-    assert "productive 6.0 75.0% 25.0% +50.0 points" in words
-    (cost,) = rows_of(used, "costs")
-    assert (cost["gpu_hours"], cost["charged"], cost["charged_before"]) == ("6.000000", "18.00", "6.00")
+    assert "productive 6.00 75.00% 2.00 +50.0 points first executions of steps" in words
+    (cost,) = rows_of(used, "tenants")
+    assert (cost["gpu_hours"], cost["charged"], cost["before"], cost["currency"]) == (
+        "6.000000",
+        "18.00",
+        "6.00",
+        "EUR",
+    )
     assert [row["account"] for row in rows_of(used, "accounts")] == ["productive", "free"]
     objectives = rows_of(used, "objectives")
     assert {"production", "standard"} <= {row["class"] for row in objectives}
     assert rows_of(used, "classes") == []
+
+
+def test_tables_are_sorted_by_their_values(used: Console) -> None:
+    add_fact(used.units, at(1), Account.PRODUCTIVE, 40 * MS, used.other_tenant)
+    for sort, hours in (
+        ("tenants.gpu_hours", ["6.000000", "40.000000"]),
+        ("-tenants.gpu_hours", ["40.000000", "6.000000"]),
+    ):
+        page = used.get(f"{PAGE}&sort={sort}").text
+        assert f'aria-sort="{"descending" if sort.startswith("-") else "ascending"}"' in page
+        assert [row["gpu_hours"] for row in rows_of(used, f"tenants&sort={sort}")] == hours
+    assert used.get(f"{PAGE}&sort=tenants.colour").status_code == 422
 
 
 def test_an_executive_page_is_of_the_whole_fleet(used: Console) -> None:

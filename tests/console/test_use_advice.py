@@ -52,7 +52,9 @@ def test_a_gpu_that_does_nothing_and_idle_time_have_advice(seen: Console) -> Non
     written = seen.get("/console/utilisation.csv?table=advice").text
     assert f"{job.job_id},2,49.0,1,2.000000,," in written
     assert job.job_id not in seen.get("/console/utilisation.csv?table=advice", "other_tenant").text
-    assert "None Samples and the ledger show none among the 200 largest attempts" in seen.text("/console/utilisation", "other_tenant")
+    assert "None Samples and the ledger show none among the 200 largest attempts" in seen.text(
+        "/console/utilisation", "other_tenant"
+    )
 
 
 def test_advice_of_one_job_is_not_cut_off_by_those_of_others(seen: Console, monkeypatch: pytest.MonkeyPatch) -> None:
