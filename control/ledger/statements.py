@@ -25,7 +25,7 @@ from muster.domain.principals import Permission
 
 READ: Final = declare_action("statement.read")
 _IS_CLOSED: Final = LedgerHour.closed_at.is_not(None)
-_CLOSED: Final = (
+_CLOSED_COUNTS: Final = (
     func.count().filter(_IS_CLOSED),
     func.coalesce(func.max(LedgerHour.revision).filter(_IS_CLOSED), 0),
 )
@@ -65,7 +65,7 @@ def list_months(unit: UnitOfWork, limit: int) -> Sequence[Month]:
     while len(spans) < limit:
         spans.append(month_of(spans[-1][0] - timedelta(days=1)))
     month = func.date_trunc("month", LedgerHour.hour, "UTC")
-    query = select(month, func.count(), *_CLOSED).where(LedgerHour.hour >= spans[-1][0]).group_by(month)
+    query = select(month, func.count(), *_CLOSED_COUNTS).where(LedgerHour.hour >= spans[-1][0]).group_by(month)
     known = {begins_at: counts for begins_at, *counts in unit.session.execute(query)}
     first = _first_hour(unit.session)
     found = []
@@ -93,7 +93,7 @@ def usage_in(
 ) -> Statement:
     """Return the same over the hours that begin from ``start`` to before ``end``. Raises as ``statement`` does.
 
-    ``with_attempts``: those of each line are read as well.
+    ``with_attempts``: the attempts of each line are read as well.
     """
     unit.principal.require(Permission.TENANT_READ)
     own = only_tenant_of(unit.principal)
@@ -136,7 +136,7 @@ def _state(session: Session, start: datetime, end: datetime) -> Sequence[int]:
 
     Hours before the first of the ledger are none: nothing was counted in them, and nothing will be.
     """
-    query = select(*_CLOSED).where(LedgerHour.hour >= start, LedgerHour.hour < end)
+    query = select(*_CLOSED_COUNTS).where(LedgerHour.hour >= start, LedgerHour.hour < end)
     num_closed, revision = session.execute(query).one()
     return _num_hours(_first_hour(session), start, end) - num_closed, revision
 

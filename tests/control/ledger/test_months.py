@@ -1,4 +1,4 @@
-"""The months that have a statement: their hours, those that may change, and corrections, read at once."""
+"""The months that have a statement: their hours, open hours, and corrections, read at once."""
 
 from datetime import UTC, datetime, timedelta
 
@@ -41,13 +41,13 @@ def test_a_longer_list_needs_no_more_statements(units: UnitOfWorkFactory, clock:
     clock.now = NOW
     numbers = []
     for limit in (1, 13):
-        said: list[str] = []
+        queries: list[str] = []
 
-        def note(*told: object, said: list[str] = said) -> None:
-            said.append(str(told[2]))
+        def note(*given: object, queries: list[str] = queries) -> None:
+            queries.append(str(given[2]))
 
         event.listen(units.engine, "before_cursor_execute", note)
         assert len(months(units, limit)) == limit
         event.remove(units.engine, "before_cursor_execute", note)
-        numbers.append(len(said))
+        numbers.append(len(queries))
     assert numbers[0] == numbers[1]
