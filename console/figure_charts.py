@@ -90,7 +90,7 @@ def change_of(value: float | None, before: float | None, unit: str) -> float | N
 
 
 def change(value: float | None, before: float | None, unit: str) -> str:
-    """Return the change since the period before in words: a share in points, any other in per cent; empty: unknown."""
+    """Return the change since the period before as text: a share in points, any other in per cent; empty: unknown."""
     if value is None or before is None:
         return ""
     found = change_of(value, before, unit)

@@ -52,7 +52,7 @@ class Head:
 class Order:
     """The parameters of a page with tables."""
 
-    sort: Annotated[str | None, Query(max_length=80, pattern="^-?[a-z_]+[.][a-z_]+$")] = None
+    sort: Annotated[str | None, Query(max_length=80, pattern="^-?[a-z_]+[.][a-z_0-9]+$")] = None
     page: Annotated[int, Query(ge=1, le=1_000_000)] = 1
 
     @property

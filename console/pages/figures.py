@@ -11,10 +11,12 @@ from starlette.responses import Response
 from api.dependencies import dependencies_of
 from api.reading import reading
 from console.annotations import marks_in
-from console.figure_charts import PERCENTILES, amount, change, chart_of, compared, csv_of, tone_of
+from console.figure_charts import Compared, Row, amount, change, chart_of, compared, csv_of, tone_of
+from console.figure_tables import INDICATORS_TABLE, groups_table
 from console.ranges import LONG_RANGES, Range, Shown
 from console.rendering import pages_of
 from console.session import Viewer, sees
+from console.tables import Order, Table, table_named
 from control.core.unit_of_work import UnitOfWork
 from control.ledger import figures
 from control.ledger.figures import By, definition_of
@@ -29,7 +31,6 @@ PAGE_CONTEXT: Final[dict[str, Any]] = {
     "change": change,
     "tone_of": tone_of,
     "ranges": LONG_RANGES,
-    "percentiles": PERCENTILES,
 }
 
 
@@ -42,6 +43,8 @@ class FigureQuery(Shown):
 
 
 Week = Annotated[FigureQuery, Depends()]
+Ordered = Annotated[Order, Depends()]
+Named = Annotated[str, Query(max_length=20)]
 
 
 def figures_read(request: Request, viewer: Viewer, work: Callable[[UnitOfWork], T]) -> T:
@@ -59,25 +62,24 @@ def csv_answer(name: str, text: str) -> Response:
 
 
 @router.get("/figures")
-def figures_page(request: Request, viewer: Reader, chosen: Week) -> Response:
+def figures_page(request: Request, viewer: Reader, chosen: Week, order: Ordered) -> Response:
     """List all indicators with their value over the stretch, and how it changed."""
-    found = figures_read(
-        request,
-        viewer,
-        lambda unit: [compared(unit, name, chosen.stretch(unit.now), is_whole=True) for name in INDICATORS],
-    )
+    order.require([INDICATORS_TABLE])
+    shown = INDICATORS_TABLE.shown(_every(request, viewer, chosen, is_whole=True), order)
     return pages_of(request).page(
-        request, "figures.html", viewer, place="figures", found=found, chosen=chosen, **PAGE_CONTEXT
+        request, "figures.html", viewer, place="figures", shown=shown, chosen=chosen, **PAGE_CONTEXT
     )
 
 
 @router.get("/figures.csv")
-def figures_csv(request: Request, viewer: Reader, chosen: Week) -> Response:
-    """Return the list of indicators with each of their points as CSV."""
-    found = figures_read(
-        request, viewer, lambda unit: [compared(unit, name, chosen.stretch(unit.now)) for name in INDICATORS]
-    )
-    return csv_answer("indicators", "".join(csv_of(found, with_before=True)))
+def figures_csv(request: Request, viewer: Reader, chosen: Week, order: Ordered, table: Named = "points") -> Response:
+    """Return the list of indicators as CSV in the order in which it is shown, or each of their points."""
+    order.require([INDICATORS_TABLE])
+    written = {
+        "points": lambda: "".join(csv_of(_every(request, viewer, chosen, is_whole=False), with_before=True)),
+        INDICATORS_TABLE.name: lambda: INDICATORS_TABLE.csv(_every(request, viewer, chosen, is_whole=True), order),
+    }
+    return csv_answer("indicators", table_named(table, written)())
 
 
 @router.get("/figures/{name}.json")
@@ -94,18 +96,51 @@ def figure_chart(name: str, request: Request, viewer: Reader, chosen: Week) -> R
 
 
 @router.get("/figures/{name}.csv")
-def figure_csv(name: str, request: Request, viewer: Reader, chosen: Week) -> Response:
-    """Return the numbers of one indicator's page as CSV."""
-    definition_of(name)
-    found = figures_read(request, viewer, lambda unit: compared(unit, name, chosen.stretch(unit.now), chosen.by))
-    return csv_answer(found.figure.name, "".join(csv_of([found], with_before=chosen.compare)))
+def figure_csv(
+    name: str, request: Request, viewer: Reader, chosen: Week, order: Ordered, table: Named = "points"
+) -> Response:
+    """Return the points of one indicator as CSV, or its groups in the order in which they are shown."""
+    groups = _groups(name, chosen, order)
+    found = _one(name, request, viewer, chosen)
+    written = {
+        "points": lambda: "".join(csv_of([found], with_before=chosen.compare)),
+        groups.name: lambda: groups.csv(found.rows, order),
+    }
+    return csv_answer(found.figure.name, table_named(table, written)())
 
 
 @router.get("/figures/{name}")
-def figure_page(name: str, request: Request, viewer: Reader, chosen: Week) -> Response:
+def figure_page(name: str, request: Request, viewer: Reader, chosen: Week, order: Ordered) -> Response:
     """Show one indicator: over time, by group, and what it is made of."""
-    definition_of(name)
-    found = figures_read(request, viewer, lambda unit: compared(unit, name, chosen.stretch(unit.now), chosen.by))
+    groups = _groups(name, chosen, order)
+    found = _one(name, request, viewer, chosen)
     return pages_of(request).page(
-        request, "figure.html", viewer, place="figures", found=found, chosen=chosen, groupings=list(By), **PAGE_CONTEXT
+        request,
+        "figure.html",
+        viewer,
+        place="figures",
+        found=found,
+        groups=groups.shown(found.rows, order),
+        chosen=chosen,
+        groupings=list(By),
+        **PAGE_CONTEXT,
     )
+
+
+def _every(request: Request, viewer: Viewer, chosen: FigureQuery, *, is_whole: bool) -> list[Compared]:
+    def read(unit: UnitOfWork) -> list[Compared]:
+        return [compared(unit, name, chosen.stretch(unit.now), is_whole=is_whole) for name in INDICATORS]
+
+    return figures_read(request, viewer, read)
+
+
+def _one(name: str, request: Request, viewer: Viewer, chosen: FigureQuery) -> Compared:
+    return figures_read(request, viewer, lambda unit: compared(unit, name, chosen.stretch(unit.now), chosen.by))
+
+
+def _groups(name: str, chosen: FigureQuery, order: Order) -> Table[Row]:
+    """Return the table of groups. Raises ``NotFoundError`` or ``ValidationFailedError``: no such figure or column."""
+    group = "group" if chosen.by is By.NONE else chosen.by.value
+    found = groups_table("groups", group, definition_of(name))
+    order.require([found])
+    return found

@@ -53,3 +53,23 @@ def test_a_bad_address_names_its_fault(seen: Console) -> None:
     assert seen.get("/console/figures/nothing").status_code == 404
     for path in ("figures", "figures.csv", "figures/job_success", "figures/job_success.json"):
         assert seen.get(f"/console/{path}?since=2026-02-30").status_code == 422
+
+
+def test_groups_are_sorted_by_their_values_on_the_page_and_in_the_csv(seen: Console) -> None:
+    counted(seen, "succeeded", 3)
+    counted(seen, "infrastructure", 1)
+    with seen.units.begin(OPERATOR, inventory.ENROL, quiet=True) as unit:
+        at = utc_now().replace(minute=0, second=0, microsecond=0) - timedelta(days=1)
+        unit.session.execute(STORE, {"part": "succeeded", "at": at, "tenant": seen.fleet.tenant_id, "num": 1})
+    for sort, values in (("groups.value", ["0.75", "1.0"]), ("-groups.value", ["1.0", "0.75"])):
+        asked = f"by=tenant&sort={sort}"
+        lines = seen.get(f"/console/figures/job_success.csv?table=groups&{asked}").text.splitlines()
+        assert [line.split(",")[1] for line in lines[1:]] == values
+        page = seen.text(f"/console/figures/job_success?{asked}")
+        assert (page.index("75.0%") < page.rindex("100.0%")) == (values[0] == "0.75")
+    assert seen.get("/console/figures/time_to_complete?sort=-groups.p50").status_code == 200
+    for path in ("figures", "figures.csv", "figures/job_success", "figures/job_success.csv"):
+        assert seen.get(f"/console/{path}?sort=-all.colour").status_code == 422
+    listed = seen.get("/console/figures.csv?table=all&sort=-all.number").text.splitlines()
+    assert listed[1].startswith("15,")
+    assert "is one of: points, all" in seen.get("/console/figures.csv?table=x").text
