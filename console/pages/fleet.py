@@ -10,20 +10,26 @@ from starlette.responses import RedirectResponse, Response
 from api.dependencies import dependencies_of
 from api.reading import reading
 from api.streams import sse
+from console.capacity_tables import groups_table
 from console.live_map import LiveMaps, encoded
 from console.pages import start
-from console.pages.capacity import WORST_SHOWN, groups_in
-from console.ranges import Range
+from console.pages.capacity import paths_of
+from console.ranges import Range, Stretch
 from console.rendering import is_fragment, pages_of, takes_gzip
 from console.session import Viewer, sees
+from console.tables import Shown
+from control.core.paging import Part
+from control.core.unit_of_work import UnitOfWork
 from control.fleet.fault_timeline import READ, fault_timelines
 from control.fleet.fleet_map import FleetMap, fleet_map, gpu_at
 from control.health import rollup_reads
+from control.health.rollup_reads import RollupFilter, list_rollups
 from muster.domain.gpu.rollup_groups import GroupKind
 from muster.domain.principals import Permission
 
 router = APIRouter()
 FAULTS_SHOWN: Final = 6
+RACKS_SHOWN: Final = 6
 MORE_FAULTS_SHOWN: Final = 24  # each takes some queries of its own, again at each change that the page shows
 JobReader = Annotated[Viewer, sees(Permission.JOB_READ)]
 
@@ -40,7 +46,7 @@ def fleet_page(
     if is_fragment(request):  # a live page requests it after each change: without the map, which it does not show
         return pages_of(request).page(request, "parts/fault_timelines.html", viewer, place="fleet", **shown)
     counts = _counts(fleet_map(units, viewer.principal))
-    shown |= _racks(request, viewer) if viewer.may(Permission.GPU_READ) else {"groups": [], "has_more_groups": False}
+    shown |= _racks(request, viewer) if viewer.may(Permission.GPU_READ) else {"racks": None}
     return pages_of(request).page(
         request, "fleet.html", viewer, place="fleet", **counts, **shown, **_first_steps(request, viewer)
     )
@@ -48,14 +54,19 @@ def fleet_page(
 
 def _racks(request: Request, viewer: Viewer) -> dict[str, Any]:
     """Return the worst racks with the last day of each."""
-    units = dependencies_of(request).units
-    found = reading(
-        units,
-        viewer.principal,
-        rollup_reads.READ,
-        lambda unit: groups_in(unit, GroupKind.RACK, Range.DAY, WORST_SHOWN),
-    )
-    return {**found, "by": GroupKind.RACK, "range": Range.DAY}
+    kind, day = GroupKind.RACK, Range.DAY
+
+    def read(unit: UnitOfWork) -> dict[str, Any]:
+        found = list_rollups(unit, RollupFilter(kind), Part(RACKS_SHOWN + 1))
+        racks = found[:RACKS_SHOWN]
+        table = groups_table(kind, f"Last {day.value}")
+        return {
+            "racks": Shown(table, table.own, racks, len(racks)),
+            "paths": paths_of(unit, racks, Stretch(unit.now - day.length, unit.now)),
+            "has_more_racks": len(found) > RACKS_SHOWN,
+        }
+
+    return reading(dependencies_of(request).units, viewer.principal, rollup_reads.READ, read)
 
 
 def _first_steps(request: Request, viewer: Viewer) -> dict[str, Any]:

@@ -133,8 +133,10 @@ function labelCells(within) {
   for (const table of within.querySelectorAll(".table-wrap table:not(.jobs)")) {
     const names = [...table.querySelectorAll("thead th")].map((head) => head.textContent.trim());
     for (const row of table.tBodies[0]?.rows ?? []) {
-      [...row.cells].forEach((cell, place) => {
+      let place = 0;
+      [...row.cells].forEach((cell) => {
         if (names[place]) cell.dataset.label = names[place];
+        place += cell.colSpan;
         cell.classList.toggle("is-blank", !cell.textContent.trim() && !cell.childElementCount);
       });
     }

@@ -3,16 +3,16 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from operator import attrgetter
 from typing import Any, Final
 
 import msgspec
 from sqlalchemy import ColumnElement, Select, func, null, or_, select
 
-from control.core.paging import Part, Sort, SortKey, Span, number_in
+from control.core.paging import Part, Span
 from control.core.records import record_of
 from control.core.unit_of_work import UnitOfWork, declare_action
 from control.core.visibility import only_tenant_of
+from control.health.rollup_orders import rollup_sort
 from muster.db.models import HealthRollup, Node, RollupRound, Tenant
 from muster.domain.errors import ForbiddenError, InvalidCursorError
 from muster.domain.gpu.rollup_groups import GroupKind, RoundStep
@@ -78,18 +78,14 @@ class RollupFilter:
     step: RoundStep = RoundStep.FIVE_MINUTES
 
 
-SORT: Final = Sort(
-    (
-        SortKey(HealthRollup.at, attrgetter("rollup.at"), datetime.fromisoformat),
-        SortKey(HealthRollup.score_tenths, attrgetter("rollup.score_tenths"), number_in),
-        SortKey(HealthRollup.key, attrgetter("rollup.key")),
-    )
-)
+SORT: Final = rollup_sort(GroupKind.FLEET, "score", is_descending=False)
 """By time, and in a round the worst first."""
 
 
 def list_rollups(unit: UnitOfWork, wanted: RollupFilter, part: Part) -> Sequence[GroupRollup]:
-    """Return groups, the worst first; of several rounds the oldest round first. A tenant reads itself alone.
+    """Return groups, the worst first unless ``part`` says otherwise; of several rounds the oldest round first.
+
+    A tenant reads itself alone.
 
     Raises:
         ForbiddenError: a tenant asks for other groups than tenants.
@@ -153,7 +149,7 @@ def _round(unit: UnitOfWork, wanted: RollupFilter, part: Part) -> datetime | Col
     """Return the round of the page before, or the newest one as of the wanted time; NULL: there is none."""
     has_rows: list[ColumnElement[bool]] = [RollupRound.has_nodes.is_(True)] if wanted.kind is GroupKind.NODE else []
     if part.behind is not None:
-        begun: datetime = SORT.values_in(part.behind)[0]
+        begun: datetime = (part.sort or SORT).values_in(part.behind)[0]
         if unit.session.scalar(select(RollupRound.at).where(RollupRound.at == begun, *has_rows)) is None:
             raise InvalidCursorError
         return begun

@@ -1,9 +1,12 @@
 """The page of capacity: the fleet and its groups over time, and the worst racks on the page of the fleet."""
 
+import re
 from dataclasses import replace
 from datetime import datetime, timedelta
+from html import unescape
 from typing import Any
 
+import pytest
 from sqlalchemy import update
 
 from console.capacity_charts import HEIGHT, WIDTH, sparkline
@@ -13,7 +16,7 @@ from control.fleet import inventory
 from control.health.rollups import take_once
 from muster.db.models import Gpu, Node
 from muster.domain.states import Contact
-from tests.console.conftest import Console
+from tests.console.conftest import Console, words_of
 from tests.fleet_factory import OPERATOR, enrol_host
 
 
@@ -50,6 +53,41 @@ def test_each_kind_has_its_groups_and_each_group_its_page(seen: Console) -> None
     rack = seen.text("/console/capacity?by=rack&group=r1%262&range=7d")
     assert "100.0 score" in rack
     assert "muster gpu rollup --by rack --group 'r1&2' --since 7d --csv" in rack
+
+
+def test_groups_are_sorted_by_the_server_on_each_page_and_in_the_csv(seen: Console) -> None:
+    recorded(seen)
+    assert take_once(replace(seen.units, clock=lambda: utc_now() - timedelta(days=2)))
+    for sort, names in (
+        ("-groups.score", ["alpha", "beta"]),
+        ("groups.out", ["alpha", "beta"]),
+        ("-groups.group", ["beta", "alpha"]),
+    ):
+        page = seen.text(f"/console/capacity?by=node&sort={sort}")
+        assert (page.index("alpha its GPUs") < page.index("beta its GPUs")) == (names[0] == "alpha"), sort
+        lines = seen.get(f"/console/capacity.csv?by=node&sort={sort}").text.splitlines()
+        assert [line.split(",")[0] for line in lines] == ["group", *names], sort
+    for path in ("capacity", "capacity.csv"):
+        assert seen.get(f"/console/{path}?sort=groups.colour").status_code == 422
+    assert seen.get("/console/capacity.csv", "tenant_member").status_code == 403
+
+
+def test_groups_continue_on_the_next_page(seen: Console, monkeypatch: pytest.MonkeyPatch) -> None:
+    recorded(seen)
+    monkeypatch.setattr("console.capacity_tables.GROUPS_SHOWN", 1)
+    older = ""
+    for sort, first, second in (
+        ("groups.score", "r2 40.0", "r1&2 100.0"),
+        ("-groups.group", "r2 40.0", "r1&2 100.0"),
+        ("-groups.out", "r2", "r1&2"),
+    ):
+        page = seen.get(f"/console/capacity?since={utc_now():%Y-%m-%d}&sort={sort}").text
+        (older,) = re.findall(r'href="(/console/capacity[^"]*cursor=[^"]*)#groups-title"', page)
+        assert first in words_of(page), sort
+        assert second not in words_of(page)
+        assert second in seen.text(unescape(older))
+    assert seen.get(unescape(older).replace("cursor=", "cursor=x")).status_code == 400
+    assert seen.get(unescape(older).replace("by=rack", "by=node")).status_code == 400
 
 
 def test_the_charts_have_the_uses_that_add_up_to_what_is_delivered(seen: Console) -> None:
