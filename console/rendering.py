@@ -1,15 +1,16 @@
 """Pages from templates: escaped, under one strict policy, with the texts and times that every page shares."""
 
 import gzip
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from itertools import chain
 from pathlib import Path
 from typing import Any, Final
 
 from fastapi import Request
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
-from starlette.responses import HTMLResponse, Response
+from starlette.responses import HTMLResponse, Response, StreamingResponse
 
 from console import icons, words
 from console.session import Viewer
@@ -119,6 +120,21 @@ def html(request: Request, text: str, *, status: int = 200, headers: Mapping[str
         content = gzip.compress(content, 5, mtime=0)
         all_headers["Content-Encoding"] = "gzip"
     return HTMLResponse(content, status_code=status, headers=all_headers)
+
+
+def file_answer(name: str, content: str | Iterable[str], media_type: str) -> Response:
+    """Return a file to be stored under a name. ``content``: whole, or in pieces, the first of which is made at once."""
+    headers = {**HEADERS, "Content-Disposition": f'attachment; filename="{name}"', "Cache-Control": "no-store"}
+    if isinstance(content, str):
+        return Response(content, media_type=media_type, headers=headers)
+    pieces = iter(content)
+    first = next(pieces, "")  # so that a fault is an answer of its own, and no file that ends too early
+    return StreamingResponse(chain((first,), pieces), media_type=media_type, headers=headers)
+
+
+def csv_answer(name: str, content: str | Iterable[str]) -> Response:
+    """Return a file for spreadsheets. ``name``: without its ending."""
+    return file_answer(f"{name}.csv", content, "text/csv; charset=utf-8")
 
 
 def takes_gzip(request: Request) -> bool:

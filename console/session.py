@@ -1,7 +1,8 @@
 """Viewers of pages: the session's cookie, the permission that the page declares, the redirect to the sign-in page."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 from urllib.parse import quote
 
 from fastapi import Depends, Request
@@ -11,11 +12,14 @@ from api.address_limit import address_of
 from api.dependencies import dependencies_of
 from api.permissions import declaring
 from api.places import SESSION_COOKIE
+from api.reading import reading
 from console.forms import Form, csrf_token, require_csrf
+from control.core.unit_of_work import UnitOfWork
 from control.tenants.sessions import LIFETIME, SignedIn, resume
 from muster.domain.errors import UnauthenticatedError
 from muster.domain.principals import Permission, Principal
 
+T = TypeVar("T")
 COOKIE: Final = SESSION_COOKIE
 SIGN_IN: Final = "/console/sign-in"
 
@@ -108,6 +112,12 @@ def leaves() -> Any:
         return viewer
 
     return Depends(declaring(check, "signed in"))
+
+
+def read_at_once(request: Request, viewer: Viewer, action: str, work: Callable[[UnitOfWork], T]) -> T:
+    """Return the result of ``work`` for the viewer, all of whose reads see one state, so that sums agree."""
+    units = dependencies_of(request).units
+    return reading(units, viewer.principal, action, work, is_one_snapshot=True)
 
 
 def set_cookie(response: Response, token: str) -> None:

@@ -96,12 +96,12 @@ class Table(Generic[T]):
             return list(rows)
         return _sorted(rows, self.column(by.removeprefix("-")), is_descending=by.startswith("-"))
 
-    def shown(self, rows: Iterable[T], order: Order) -> "Shown[T]":
+    def shown(self, rows: Iterable[T], order: Order) -> "TablePage[T]":
         """Return the page of the rows that is asked for, at most the last one."""
         by, every = self.order_in(order), self.in_order(rows, order)
         num_pages = max(1, -(-len(every) // self.size))
         page = min(order.page, num_pages) if order.column.startswith(f"{self.name}.") else 1
-        return Shown(self, by, every[(page - 1) * self.size : page * self.size], len(every), page, num_pages)
+        return TablePage(self, by, every[(page - 1) * self.size : page * self.size], len(every), page, num_pages)
 
     def csv(self, rows: Iterable[T], order: Order) -> str:
         """Return all rows as CSV, in the order that is asked for."""
@@ -126,7 +126,7 @@ class Table(Generic[T]):
 
 
 @dataclass(frozen=True)
-class Shown(Generic[T]):
+class TablePage(Generic[T]):
     """A page of a table. ``by``: the column of its order, with ``-`` in front if the largest is first."""
 
     table: Table[T]

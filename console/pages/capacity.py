@@ -15,13 +15,11 @@ from api.reading import STORABLE, reading
 from console.annotations import marks_in
 from console.capacity_charts import charts_of, sparkline
 from console.capacity_tables import groups_table
-from console.pages.figures import csv_answer
 from console.paging import page_of, place_in
 from console.ranges import LONG_RANGES, Range, Shown, Stretch
-from console.rendering import pages_of
+from console.rendering import csv_answer, pages_of
 from console.session import Viewer, sees
-from console.tables import Order, Table, table_named
-from console.tables import Shown as Page
+from console.tables import Order, Table, TablePage, table_named
 from control.core.paging import Part, Sort
 from control.core.unit_of_work import UnitOfWork
 from control.health import rollup_reads
@@ -79,7 +77,7 @@ def capacity_page(
         return {
             "current": current[0] if current else None,
             "step": shown.step,
-            "groups": Page(table, table.order_in(order), page.items, len(page.items)),
+            "groups": TablePage(table, table.order_in(order), page.items, len(page.items)),
             "paths": paths_of(unit, page.items, shown),
             "older": page.older,
         }

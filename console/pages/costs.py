@@ -9,8 +9,6 @@ from urllib.parse import urlencode
 from fastapi import APIRouter, Depends, Query, Request
 from starlette.responses import Response
 
-from api.dependencies import dependencies_of
-from api.reading import reading
 from console.cost_tables import (
     OF_TENANTS,
     PRICES,
@@ -30,10 +28,9 @@ from console.cost_tables import (
     state_of,
 )
 from console.figure_charts import change
-from console.pages.figures import csv_answer
 from console.ranges import Range, Shown, Stretch
-from console.rendering import pages_of
-from console.session import Viewer, sees
+from console.rendering import csv_answer, pages_of
+from console.session import Viewer, read_at_once, sees
 from console.tables import Order, Table, table_named
 from control.core.paging import Part
 from control.core.unit_of_work import UnitOfWork
@@ -156,7 +153,7 @@ def costs_csv(
 
 
 def _reading(request: Request, viewer: Viewer, work: Callable[[UnitOfWork], Any]) -> Any:
-    return reading(dependencies_of(request).units, viewer.principal, statements.READ, work, is_one_snapshot=True)
+    return read_at_once(request, viewer, statements.READ, work)
 
 
 def _group(viewer: Viewer, chosen: CostQuery) -> By:

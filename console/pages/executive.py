@@ -16,9 +16,9 @@ from console.executive import Board, board, tables_of
 from console.executive_tiles import tile_groups
 from console.figure_charts import change, chart_of, compared
 from console.measure_tiles import csv_of_tiles
-from console.pages.figures import csv_answer, figures_read
+from console.pages.figures import figures_read
 from console.ranges import LONG_RANGES, Range, Shown, Stretch
-from console.rendering import pages_of
+from console.rendering import csv_answer, pages_of
 from console.session import Viewer, sees
 from console.tables import Order, Table, table_named
 from control.core.paging import Part

@@ -8,14 +8,12 @@ from fastapi import APIRouter, Depends, Query, Request
 from fastapi.responses import JSONResponse
 from starlette.responses import Response
 
-from api.dependencies import dependencies_of
-from api.reading import reading
 from console.annotations import marks_in
 from console.figure_charts import Compared, Row, amount, change, chart_of, compared, csv_of, tone_of
 from console.figure_tables import INDICATORS_TABLE, groups_table
 from console.ranges import LONG_RANGES, Range, Shown
-from console.rendering import pages_of
-from console.session import Viewer, sees
+from console.rendering import csv_answer, pages_of
+from console.session import Viewer, read_at_once, sees
 from console.tables import Order, Table, table_named
 from control.core.unit_of_work import UnitOfWork
 from control.ledger import figures
@@ -49,16 +47,7 @@ Named = Annotated[str, Query(max_length=20)]
 
 def figures_read(request: Request, viewer: Viewer, work: Callable[[UnitOfWork], T]) -> T:
     """Return the result of ``work``, all of whose sums see one state."""
-    return reading(dependencies_of(request).units, viewer.principal, figures.READ, work, is_one_snapshot=True)
-
-
-def csv_answer(name: str, text: str) -> Response:
-    """Return a file for spreadsheets. ``name``: without its ending."""
-    return Response(
-        text,
-        media_type="text/csv; charset=utf-8",
-        headers={"Content-Disposition": f'attachment; filename="{name}.csv"', "Cache-Control": "no-store"},
-    )
+    return read_at_once(request, viewer, figures.READ, work)
 
 
 @router.get("/figures")

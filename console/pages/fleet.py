@@ -17,7 +17,7 @@ from console.pages.capacity import paths_of
 from console.ranges import Range, Stretch
 from console.rendering import is_fragment, pages_of, takes_gzip
 from console.session import Viewer, sees
-from console.tables import Shown
+from console.tables import TablePage
 from control.core.paging import Part
 from control.core.unit_of_work import UnitOfWork
 from control.fleet.fault_timeline import READ, fault_timelines
@@ -61,7 +61,7 @@ def _racks(request: Request, viewer: Viewer) -> dict[str, Any]:
         racks = found[:RACKS_SHOWN]
         table = groups_table(kind, f"Last {day.value}")
         return {
-            "racks": Shown(table, table.own, racks, len(racks)),
+            "racks": TablePage(table, table.own, racks, len(racks)),
             "paths": paths_of(unit, racks, Stretch(unit.now - day.length, unit.now)),
             "has_more_racks": len(found) > RACKS_SHOWN,
         }

@@ -12,7 +12,7 @@ from starlette.responses import Response
 from api.dependencies import dependencies_of
 from api.reading import reading
 from api.v1.statements import signed_statement_of, statement_of
-from console.rendering import HEADERS, pages_of
+from console.rendering import csv_answer, file_answer, pages_of
 from console.session import Viewer, sees
 from console.tables import Column, Order, Table
 from control.ledger import statements
@@ -100,21 +100,21 @@ def bill_csv(month: str, request: Request, viewer: Reader, order: Ordered, tenan
     order.require([table])
     found = statement_of(month, request, viewer.principal, tenant_id)
     text = plain_csv({**found, "lines": table.in_order(found["lines"], order)})
-    return _file(text, "text/csv", f"bill-{month}.csv")
+    return csv_answer(f"bill-{month}", text)
 
 
 @router.get("/statements/{month}/focus.csv")
 def bill_focus(month: str, request: Request, viewer: Reader, tenant_id: Tenant = None) -> Response:
     """Return the priced lines by FinOps FOCUS 1.0."""
     text = focus_csv(statement_of(month, request, viewer.principal, tenant_id), "Muster")
-    return _file(text, "text/csv", f"focus-{month}.csv")
+    return csv_answer(f"focus-{month}", text)
 
 
 @router.get("/statements/{month}/signed.json")
 def bill_signed(month: str, request: Request, viewer: Reader, tenant_id: Tenant = None) -> Response:
     """Return the statement with the signature of the operator's key."""
     found = signed_statement_of(month, request, viewer.principal, tenant_id)
-    return _file(json.dumps(found), "application/json", f"bill-{month}.json")
+    return file_answer(f"bill-{month}.json", json.dumps(found), "application/json")
 
 
 def _last_day(ends_at: str) -> str:
@@ -123,8 +123,3 @@ def _last_day(ends_at: str) -> str:
 
 def _decimal(amount: str | None) -> Decimal | None:
     return None if amount is None else Decimal(amount)
-
-
-def _file(text: str, media_type: str, name: str) -> Response:
-    headers = {**HEADERS, "Content-Disposition": f'attachment; filename="{name}"'}
-    return Response(text, media_type=media_type, headers=headers)

@@ -1,8 +1,10 @@
 """Page of utilisation: where GPU time went, by account and group, and what explains the newest losses."""
 
-from collections.abc import Callable, Sequence
+import functools
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from itertools import islice
 from typing import Annotated, Any, Final, TypeVar
 from urllib.parse import parse_qsl, urlencode
 
@@ -11,16 +13,13 @@ from fastapi.responses import JSONResponse
 from starlette.responses import Response
 
 from api.dependencies import dependencies_of
-from api.reading import reading
 from console.annotations import marks_in
 from console.measure_tiles import TileGroup
-from console.pages.figures import csv_answer
 from console.paging import page_of, place_in
 from console.ranges import Range, Shown, Stretch
-from console.rendering import pages_of
-from console.session import Viewer, sees
-from console.tables import Order, Table, table_named
-from console.tables import Shown as Page
+from console.rendering import csv_answer, pages_of
+from console.session import Viewer, read_at_once, sees
+from console.tables import Order, Table, TablePage, table_named
 from console.time_tiles import time_group
 from console.use_advice import ADVICE, advice_about
 from console.utilisation_charts import AccountTime, by_name, chart_of, step_of, times_next_to
@@ -30,7 +29,7 @@ from control.core.unit_of_work import UnitOfWork
 from control.ledger import read as ledger
 from control.ledger.entry_orders import entry_sort
 from control.ledger.fleet_time import fleet_time
-from control.ledger.low_use import EXAMINED, LowUse, little_used
+from control.ledger.low_use import EXAMINED, little_used
 from control.ledger.read import (
     GROUPED_BY,
     LedgerEntryRecord,
@@ -47,7 +46,7 @@ from muster.domain.principals import Permission
 router = APIRouter()
 T = TypeVar("T")
 LOSSES_SHOWN: Final = 20
-ENTRIES_WRITTEN: Final = 20_000
+ENTRIES_READ: Final = 5_000
 SUMS_READ: Final = 20_000
 LOSSES: Final = (Account.LOST, Account.REPLAYED, Account.RECLAIM_LOST, Account.SLOWED)
 Reader = Annotated[Viewer, sees(Permission.JOB_READ)]
@@ -98,19 +97,6 @@ Ordered = Annotated[Order, Depends()]
 Cursor = Annotated[str | None, Query(max_length=1024)]
 
 
-@dataclass(frozen=True, slots=True)
-class Tables:
-    """The tables of the page with their rows; of the entries one page, and one more row where there is another."""
-
-    accounts: Table[AccountTime]
-    account_rows: list[AccountTime]
-    groups: Table[AccountTime]
-    group_rows: list[AccountTime]
-    entries: Table[LedgerEntryRecord]
-    entry_rows: list[LedgerEntryRecord]
-    uses: list[LowUse]
-
-
 @router.get("/utilisation")
 def utilisation_page(
     request: Request, viewer: Reader, chosen: Chosen, order: Ordered, cursor: Cursor = None
@@ -126,22 +112,25 @@ def utilisation_page(
     def read(unit: UnitOfWork) -> dict[str, Any]:
         shown = chosen.stretch(unit.now)
         found = chosen.sums(unit, shown, LedgerGroup.ACCOUNT)
+        entries, rows = _entries(unit, chosen, shown, part)
+        page = page_of(
+            secret_key,
+            filters,
+            rows,
+            size=LOSSES_SHOWN,
+            path="/console/utilisation",
+            place=entry_order.position_of,
+        )
         return {
             "found": found,
-            "tables": _tables(unit, chosen, found.sums, part),
+            "accounts": _shown(_accounts(unit, chosen, found), order),
+            "groups": _shown(_groups(unit, chosen), order),
+            "entries": TablePage(entries, entries.order_in(order), page.items, len(page.items)),
+            "older": page.older,
+            "advice": ADVICE.shown(little_used(unit, chosen.job), order),
             "tiles": _time_tiles(unit, chosen),
         }
 
-    read_now = _reading(request, viewer, read)
-    tables: Tables = read_now["tables"]
-    entries = page_of(
-        secret_key,
-        filters,
-        tables.entry_rows,
-        size=LOSSES_SHOWN,
-        path="/console/utilisation",
-        place=entry_order.position_of,
-    )
     return pages_of(request).page(
         request,
         "utilisation.html",
@@ -151,14 +140,9 @@ def utilisation_page(
         groupings=list(By),
         change_words=change_words,
         is_of_fleet=viewer.principal.sees_all_tenants,
-        accounts=tables.accounts.shown(tables.account_rows, order),
-        groups=tables.groups.shown(tables.group_rows, order),
-        entries=Page(tables.entries, tables.entries.order_in(order), entries.items, len(entries.items)),
-        older=entries.older,
-        advice=ADVICE.shown(tables.uses, order),
         advice_about=advice_about,
         examined=EXAMINED,
-        **read_now,
+        **_reading(request, viewer, read),
     )
 
 
@@ -170,22 +154,21 @@ def utilisation_csv(
     order: Ordered,
     table: Annotated[str, Query(max_length=20)] = "accounts",
 ) -> Response:
-    """Return one table of the page as CSV, in the order in which it is shown."""
+    """Return one table of the page as CSV, whole and in the order in which it is shown."""
     _require(order)
-    part = Part(ENTRIES_WRITTEN if table == "entries" else 1, sort=_entry_order(order))
-
-    def read(unit: UnitOfWork) -> Tables:
-        found = chosen.sums(unit, chosen.stretch(unit.now), LedgerGroup.ACCOUNT)
-        return _tables(unit, chosen, found.sums, part)
-
-    found = _reading(request, viewer, read)
-    written = {
-        "accounts": lambda: found.accounts.csv(found.account_rows, order),
-        "groups": lambda: found.groups.csv(found.group_rows, order),
-        "entries": lambda: "".join(found.entries.lines(found.entry_rows)),
-        "advice": lambda: ADVICE.csv(found.uses, order),
+    known: dict[str, Callable[[UnitOfWork], tuple[Table[Any], Sequence[Any]]] | None] = {
+        "accounts": lambda unit: _accounts(
+            unit, chosen, chosen.sums(unit, chosen.stretch(unit.now), LedgerGroup.ACCOUNT)
+        ),
+        "groups": lambda unit: _groups(unit, chosen),
+        "entries": None,
+        "advice": lambda unit: (ADVICE, little_used(unit, chosen.job)),
     }
-    return csv_answer(f"utilisation-{table}", table_named(table, written)())
+    read = table_named(table, known)
+    if read is None:
+        return csv_answer("utilisation-entries", _entry_lines(request, viewer, chosen, _entry_order(order)))
+    own, rows = _reading(request, viewer, read)
+    return csv_answer(f"utilisation-{table}", own.csv(rows, order))
 
 
 @router.get("/utilisation.json")
@@ -205,7 +188,7 @@ def utilisation_charts(request: Request, viewer: Reader, chosen: Chosen) -> Resp
 
 
 def _reading(request: Request, viewer: Viewer, work: Callable[[UnitOfWork], T]) -> T:
-    return reading(dependencies_of(request).units, viewer.principal, ledger.READ, work, is_one_snapshot=True)
+    return read_at_once(request, viewer, ledger.READ, work)
 
 
 def _require(order: Order) -> None:
@@ -219,27 +202,49 @@ def _entry_order(order: Order) -> Sort:
     return entry_sort(by.removeprefix("-"), is_descending=by.startswith("-"))
 
 
-def _tables(unit: UnitOfWork, chosen: UtilisationQuery, sums: Sequence[LedgerSum], part: Part) -> Tables:
-    shown = chosen.stretch(unit.now)
-    earlier = shown.before if chosen.compare else None
+def _times(unit: UnitOfWork, chosen: UtilisationQuery, group: LedgerGroup, found: LedgerSums) -> list[AccountTime]:
+    """Return the time of each value of a group next to the time before. ``found``: the sums by it."""
+    field, before = GROUPED_BY[group], None
+    if chosen.compare:
+        before = by_name(chosen.sums(unit, chosen.stretch(unit.now).before, group).sums, field)
+    return times_next_to(by_name(found.sums, field), before)
+
+
+def _accounts(
+    unit: UnitOfWork, chosen: UtilisationQuery, found: LedgerSums
+) -> tuple[Table[AccountTime], list[AccountTime]]:
+    return accounts_table(is_compared=chosen.compare), _times(unit, chosen, LedgerGroup.ACCOUNT, found)
+
+
+def _groups(unit: UnitOfWork, chosen: UtilisationQuery) -> tuple[Table[AccountTime], list[AccountTime]]:
     group = LedgerGroup(chosen.by)
+    rows = _times(unit, chosen, group, chosen.sums(unit, chosen.stretch(unit.now), group))
+    names = tenant_names(unit.session, {each.name for each in rows}) if chosen.by is By.TENANT else {}
+    return groups_table(chosen.by.value, names, is_compared=chosen.compare), rows
 
-    def before(group: LedgerGroup) -> dict[str, int] | None:
-        return None if earlier is None else by_name(chosen.sums(unit, earlier, group).sums, GROUPED_BY[group])
 
-    groups = by_name(chosen.sums(unit, shown, group).sums, GROUPED_BY[group])
-    names = tenant_names(unit.session, set(groups)) if chosen.by is By.TENANT else {}
-    entries = list(ledger.list_entries(unit, LedgerFilter(chosen.accounts, job_id=chosen.job), shown.span, part))
-    jobs = job_names(unit.session, {each.job_id for each in entries if each.job_id})
-    return Tables(
-        accounts_table(is_compared=chosen.compare),
-        times_next_to(by_name(sums, "account"), before(LedgerGroup.ACCOUNT)),
-        groups_table(chosen.by.value, names, is_compared=chosen.compare),
-        times_next_to(groups, before(group)),
-        entries_table(jobs),
-        entries,
-        little_used(unit, chosen.job),
-    )
+def _entries(
+    unit: UnitOfWork, chosen: UtilisationQuery, shown: Stretch, part: Part
+) -> tuple[Table[LedgerEntryRecord], Sequence[LedgerEntryRecord]]:
+    rows = ledger.list_entries(unit, LedgerFilter(chosen.accounts, job_id=chosen.job), shown.span, part)
+    return entries_table(job_names(unit.session, {each.job_id for each in rows if each.job_id})), rows
+
+
+def _entry_lines(request: Request, viewer: Viewer, chosen: UtilisationQuery, sort: Sort) -> Iterator[str]:
+    """Yield the lines of CSV of all entries, which are read part by part: a year has more than memory should hold."""
+    shown = _reading(request, viewer, lambda unit: chosen.stretch(unit.now))
+    part: Part | None = Part(ENTRIES_READ, sort=sort)
+    first = True
+    while part is not None:
+        table, rows = _reading(request, viewer, functools.partial(_entries, chosen=chosen, shown=shown, part=part))
+        yield from islice(table.lines(rows), 0 if first else 1, None)
+        first = False
+        part = Part(ENTRIES_READ, sort.position_of(rows[-1]), sort) if len(rows) == ENTRIES_READ else None
+
+
+def _shown(found: tuple[Table[T], Sequence[T]], order: Order) -> TablePage[T]:
+    table, rows = found
+    return table.shown(rows, order)
 
 
 def _time_tiles(unit: UnitOfWork, chosen: UtilisationQuery) -> TileGroup | None:

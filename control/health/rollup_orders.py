@@ -14,7 +14,7 @@ from muster.domain.gpu.rollup_groups import GroupKind
 ROUND: Final = SortKey(HealthRollup.at, attrgetter("rollup.at"), datetime.fromisoformat)
 KEY: Final = SortKey(HealthRollup.key, attrgetter("rollup.key"))
 _OUT: Final = HealthRollup.num_gpus - HealthRollup.num_in_use - HealthRollup.num_reserved - HealthRollup.num_free
-_ROLLUP_NUMBERS: Final[Mapping[str, tuple[SQLColumnExpression[int], str]]] = {
+_SORTED_NUMBERS: Final[Mapping[str, tuple[SQLColumnExpression[int], str]]] = {
     "score": (HealthRollup.score_tenths, "score_tenths"),
     "worst": (HealthRollup.worst, "worst"),
     "mean": (HealthRollup.mean_tenths, "mean_tenths"),
@@ -33,5 +33,5 @@ def rollup_sort(kind: GroupKind, by: str, *, is_descending: bool) -> Sort:
     if by == "group":
         name = func.coalesce(_GROUP_NAMES[kind], HealthRollup.key) if kind in _GROUP_NAMES else HealthRollup.key
         return Sort((ROUND, SortKey(name, lambda found: found.name or found.rollup.key), KEY), is_descending)
-    column, field = _ROLLUP_NUMBERS[by]
+    column, field = _SORTED_NUMBERS[by]
     return Sort((ROUND, SortKey(column, attrgetter(f"rollup.{field}"), signed_number_in), KEY), is_descending)

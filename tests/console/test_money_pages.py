@@ -123,7 +123,8 @@ def test_time_without_a_group_is_named_by_the_kind_of_group(seen: Console, hour:
         assert lines[1].startswith(f"{name},{hours}."), by
 
 
-def test_entries_are_sorted_across_pages(seen: Console, hour: datetime) -> None:
+def test_entries_are_sorted_across_pages(seen: Console, hour: datetime, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("console.pages.utilisation.ENTRIES_READ", 7)
     for minutes in range(30):
         add(seen.units, seen.fleet, hour, Account.LOST, minutes * 60_000)
     first = seen.get(f"/console/utilisation?since={hour:%Y-%m-%d}&sort=-entries.gpu_minutes").text
@@ -134,3 +135,8 @@ def test_entries_are_sorted_across_pages(seen: Console, hour: datetime) -> None:
     written = seen.get("/console/utilisation.csv?table=entries&sort=entries.gpu_minutes").text.splitlines()
     assert len(written) == 1 + 31
     assert [line.split(",")[5] for line in written[1:3]] == ["0.0", "1.0"]
+    assert [float(line.split(",")[5]) for line in written[1:]] == [*range(30), 60], "each once, read in five parts"
+    for cursor in ("x", unescape(older).partition("cursor=")[2]):
+        assert seen.get(f"/console/utilisation?sort=entries.cause&cursor={cursor}").status_code == 400, (
+            "of another order"
+        )
