@@ -6,6 +6,7 @@ from console.executive import Board
 from console.measure_tiles import Tile, TileGroup, tile_of
 from console.ranges import Shown
 from console.time_tiles import time_group
+from control.ledger.read import LONGEST
 from ledger.figures.definitions import Better
 
 _CAPACITY: Final[tuple[tuple[str, str, Better], ...]] = (
@@ -18,8 +19,7 @@ _CAPACITY: Final[tuple[tuple[str, str, Better], ...]] = (
 
 def tile_groups(found: Board, chosen: Shown) -> list[TileGroup]:
     """Return the tiles of what was read. ``chosen``: the stretch that links lead on with."""
-    link = "/console/utilisation" + ("" if chosen.is_free else f"?range={chosen.range.value}")
-    time = time_group(found.now.time, found.before.time, link)
+    time = time_group(found.now.time, found.before.time, f"/console/utilisation?{chosen.query()}")
     return [_of_jobs(found, chosen), time, _of_capacity(found, chosen)]
 
 
@@ -31,7 +31,7 @@ def _of_jobs(found: Board, chosen: Shown) -> TileGroup:
             found.durations, "Time to complete", f"{figures}/time_to_complete?{query}&by=class", "no job succeeded"
         ),
         tile_of(found.converging, "Runs that converge", f"{figures}/convergence?{query}", "no run with losses ended"),
-        _charged(found),
+        _charged(found, chosen),
     )
     return TileGroup(
         "Jobs and money", tiles, f"{_on_convergence(found)} Amounts are before credits: statements have these."
@@ -45,7 +45,7 @@ def _on_convergence(found: Board) -> str:
     return words if unclear is None else f"{words} {unclear.num:,} with too few losses are left out."
 
 
-def _charged(found: Board) -> Tile:
+def _charged(found: Board, chosen: Shown) -> Tile:
     now, before = found.now.spent, found.before.spent
     value, earlier = (None if one.charged is None else float(one.charged) for one in (now, before))
     unit, nothing = "money", "no rate cards are set"
@@ -53,9 +53,9 @@ def _charged(found: Board) -> Tile:
         unit = now.rates.currency
         nothing = "nothing that was used has a price" if now.lines else "no GPU was used"
     note = "GPU time of attempts at the prices of its hours, before credits."
-    return Tile(
-        "Charged to tenants", unit, value, earlier, "/console/costs", nothing=nothing, note=note, digits=now.decimals
-    )
+    hours = found.now.time.sums
+    link = "/console/costs" + (f"?{chosen.query()}" if hours.until - hours.since <= LONGEST else "")
+    return Tile("Charged to tenants", unit, value, earlier, link, nothing=nothing, note=note, digits=now.decimals)
 
 
 def _of_capacity(found: Board, chosen: Shown) -> TileGroup:

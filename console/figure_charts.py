@@ -9,7 +9,7 @@ from console.ranges import Stretch
 from control.core.unit_of_work import UnitOfWork
 from control.ledger.figures import Answer, By, FigureStep, Point, Question, Series, figures_in
 from control.ledger.statements import tenant_names
-from ledger.figures.definitions import Figure
+from ledger.figures.definitions import Better, Figure
 from ledger.figures.sketch import merged
 from muster.documents.csv_lines import END, line_of
 from muster.domain.times import to_ms
@@ -34,11 +34,11 @@ class Row:
 class Compared:
     """A figure over a stretch of time, and over the period of the same length before it.
 
-    ``names``: of tenants, by id, where they are the groups.
+    ``before``: None: it was not asked for. ``names``: of tenants, by id, where they are the groups.
     """
 
     now: Answer
-    before: Answer
+    before: Answer | None
     names: Mapping[str, str]
 
     @property
@@ -47,7 +47,8 @@ class Compared:
 
     @property
     def rows(self) -> list[Row]:
-        earlier = {each.group: each.whole.value for each in self.before.series}
+        before = () if self.before is None else self.before.series
+        earlier = {each.group: each.whole.value for each in before}
         return [_row(self, each, earlier.get(each.group)) for each in self.now.series]
 
     @property
@@ -56,17 +57,26 @@ class Compared:
         return next(iter(self.rows), None)
 
 
-def compared(unit: UnitOfWork, name: str, shown: Stretch, by: By = By.NONE, *, is_whole: bool = False) -> Compared:
+def compared(
+    unit: UnitOfWork,
+    name: str,
+    shown: Stretch,
+    by: By = By.NONE,
+    *,
+    is_whole: bool = False,
+    with_before: bool = True,
+) -> Compared:
     """Return a figure over the stretch and before it. Raises as ``figures_in`` does.
 
-    ``is_whole``: without points, and without percentiles of the time before.
+    ``is_whole``: without points, and without percentiles of the time before. ``with_before``: the period before is
+    read, too.
     """
     step = FigureStep.HOUR if shown.is_hourly else FigureStep.DAY
     now = figures_in(unit, Question(name, shown.since, shown.until, step, by, is_whole))
-    before = figures_in(
-        unit, Question(name, now.since - (now.until - now.since), now.since, step, by, is_whole, not is_whole)
-    )
-    tenants = {each.group for each in (*now.series, *before.series)} if by is By.TENANT else set[str]()
+    earlier = Question(name, now.since - (now.until - now.since), now.since, step, by, is_whole, not is_whole)
+    before = figures_in(unit, earlier) if with_before else None
+    every = [*now.series, *(() if before is None else before.series)]
+    tenants = {each.group for each in every} if by is By.TENANT else set[str]()
     return Compared(now, before, tenant_names(unit.session, tenants) if tenants else {})
 
 
@@ -100,22 +110,24 @@ def change(value: float | None, before: float | None, unit: str) -> str:
     return "unchanged" if float(words) == 0 else f"{words} points" if unit == "" else f"{words}%"
 
 
-def tone_of(figure: Figure, row: Row | None) -> str:
-    """Return whether the change is for the better: good, warn, or empty."""
-    if row is None or row.value is None or row.before is None or figure.better == "neither":
-        return ""
-    if change(row.value, row.before, figure.unit) == "unchanged":
-        return ""
-    return "good" if (row.value > row.before) == (figure.better == "higher") else "warn"
+def judged(value: float, before: float | None, unit: str, better: Better) -> str:
+    """Return the change since the period before in one word: better, worse, changed, unchanged; or not comparable."""
+    if before is None:
+        return "not comparable"
+    if change(value, before, unit) == "unchanged":
+        return "unchanged"
+    if better == "neither":
+        return "changed"
+    return "better" if (value > before) == (better == "higher") else "worse"
 
 
-def chart_of(found: Compared, marks: Sequence[dict[str, Any]], *, with_before: bool, title: str = "") -> dict[str, Any]:
+def chart_of(found: Compared, marks: Sequence[dict[str, Any]], *, title: str = "") -> dict[str, Any]:
     """Return what static/charts.js draws: a line for each of the largest groups, and the period before."""
     answer, drawn = found.now, found.now.series[:DRAWN_GROUPS]
     lines: list[dict[str, Any]] = [
         {"name": _name(found, each), "points": _points(found.figure, each)} for each in drawn
     ]
-    if with_before:
+    if found.before is not None:
         kept = {each.group for each in drawn}
         earlier = [each for each in found.before.series if each.group in kept]
         for each in earlier:
@@ -136,12 +148,12 @@ def line_before(line: dict[str, Any], length: timedelta) -> dict[str, Any]:
     return {"name": f"{line['name']}, before", "points": points, "is_before": True, "of": line["name"]}
 
 
-def csv_of(found: Sequence[Compared], *, with_before: bool) -> Iterator[str]:
+def csv_of(found: Sequence[Compared]) -> Iterator[str]:
     """Yield the lines of what a page shows: each point, and with an empty time the whole."""
     yield line_of(CSV_FIELDS) + END
     for one in found:
-        for period, answer in (("now", one.now), ("before", one.before))[: 1 + with_before]:
-            for series in answer.series:
+        for period, answer in (("now", one.now), ("before", one.before)):
+            for series in () if answer is None else answer.series:
                 for at, point in [*series.points.items(), (None, series.whole)]:
                     yield line_of(_cells(one.figure, period, series.group, at, point)) + END
 

@@ -1,15 +1,16 @@
 """Tiles of a page: a value with the period before, its change, its target, a state as text, and a link to details."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, Literal
 
-from console.figure_charts import Compared, amount, change
+from console.figure_charts import Compared, amount, change, judged
 from control.ledger.figures import Answer
 from ledger.figures.definitions import Better, Sum, value_of
 from muster.documents.csv_lines import END, line_of
 
 Tone = Literal["good", "warn", "bad", "none", ""]
+_CHANGE_TONES: Final[Mapping[str, Tone]] = {"better": "good", "worse": "warn"}
 TILE_FIELDS: Final = ("group", "tile", "unit", "value", "before", "change", "target", "state")
 
 
@@ -43,7 +44,11 @@ class Tile:
 
     @property
     def change(self) -> str:
-        return change(self.value, self.before, self.unit if self.digits is None else self.unit or "number")
+        return change(self.value, self.before, self._unit_of_change)
+
+    @property
+    def _unit_of_change(self) -> str:
+        return self.unit if self.digits is None else self.unit or "number"
 
     @property
     def state(self) -> str:
@@ -61,13 +66,8 @@ class Tile:
         if self.bound is not None:
             is_met = self.value <= self.bound if self.better == "lower" else self.value >= self.bound
             return ("target met", "good") if is_met else ("target missed", "bad")
-        if self.before is None:
-            return "not comparable", ""
-        if self.change == "unchanged":
-            return "unchanged", ""
-        if self.better == "neither":
-            return "changed", ""
-        return ("better", "good") if (self.value > self.before) == (self.better == "higher") else ("worse", "warn")
+        found = judged(self.value, self.before, self._unit_of_change, self.better)
+        return found, _CHANGE_TONES.get(found, "")
 
     def _amount(self, value: float | None) -> str:
         if value is not None and self.digits is not None:
@@ -101,7 +101,9 @@ def tile_of(found: Compared, name: str, link: str, nothing: str) -> Tile:
     )
 
 
-def _whole(answer: Answer) -> float | None:
+def _whole(answer: Answer | None) -> float | None:
+    if answer is None:
+        return None
     known = [(part, one) for series in answer.series for part, one in series.whole.sums.items()]
     parts = {part: [one for name, one in known if name == part] for part, _ in known}
     sums = {part: Sum(sum(one.num for one in ones), sum(one.total for one in ones)) for part, ones in parts.items()}

@@ -25,12 +25,13 @@ _FAILURES: Final = (
 )
 
 
-def tiles_of_counts(now: Counts, before: Counts) -> TileGroup:
+def tiles_of_counts(now: Counts, before: Counts, chosen: Shown) -> TileGroup:
     tiles = []
     for name, field, note, link in _FAILURES:
         value, earlier = getattr(now, field), getattr(before, field)
         if value is not None:
-            tiles.append(Tile(name, "", float(value), float(earlier), link, "lower", note=note, digits=0))
+            address = f"{link}?{chosen.query()}" if link.startswith("/console/figures/") else link
+            tiles.append(Tile(name, "", float(value), float(earlier), address, "lower", note=note, digits=0))
     ended = now.num_succeeded + now.num_failed
     verified = f"{now.verified_saves:,} checkpoints were verified"
     words = f"{now.num_failed:,} of {ended:,} jobs that succeeded or failed did fail; {verified}."

@@ -69,9 +69,9 @@ def executive_charts(request: Request, viewer: Reader, chosen: Chosen) -> Respon
     def read(unit: UnitOfWork) -> dict[str, Any]:
         shown = chosen.stretch(unit.now)
         marks = marks_in(unit, shown)
-        success = compared(unit, "job_success", shown)
+        success = compared(unit, "job_success", shown, with_before=chosen.compare)
         title = "Job success rate"
-        own = chart_of(success, marks, with_before=chosen.compare, title=title)
+        own = chart_of(success, marks, title=title)
 
         def past(of: Stretch) -> Any:
             return list_rollups(unit, RollupFilter(GroupKind.FLEET, [""], span=of.span, step=of.step), Part(None))

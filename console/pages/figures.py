@@ -9,7 +9,7 @@ from fastapi.responses import JSONResponse
 from starlette.responses import Response
 
 from console.annotations import marks_in
-from console.figure_charts import Compared, Row, amount, change, chart_of, compared, csv_of, tone_of
+from console.figure_charts import Compared, Row, amount, change, chart_of, compared, csv_of, judged
 from console.figure_tables import INDICATORS_TABLE, groups_table
 from console.ranges import LONG_RANGES, Range, Shown
 from console.rendering import csv_answer, pages_of
@@ -27,7 +27,7 @@ Reader = Annotated[Viewer, sees(Permission.JOB_READ)]
 PAGE_CONTEXT: Final[dict[str, Any]] = {
     "amount": amount,
     "change": change,
-    "tone_of": tone_of,
+    "judged": judged,
     "ranges": LONG_RANGES,
 }
 
@@ -65,7 +65,7 @@ def figures_csv(request: Request, viewer: Reader, chosen: Week, order: Ordered, 
     """Return the list of indicators as CSV in the order in which it is shown, or each of their points."""
     order.require([INDICATORS_TABLE])
     written = {
-        "points": lambda: "".join(csv_of(_every(request, viewer, chosen, is_whole=False), with_before=True)),
+        "points": lambda: "".join(csv_of(_every(request, viewer, chosen, is_whole=False))),
         INDICATORS_TABLE.name: lambda: INDICATORS_TABLE.csv(_every(request, viewer, chosen, is_whole=True), order),
     }
     return csv_answer("indicators", table_named(table, written)())
@@ -78,8 +78,8 @@ def figure_chart(name: str, request: Request, viewer: Reader, chosen: Week) -> R
 
     def read(unit: UnitOfWork) -> dict[str, Any]:
         shown = chosen.stretch(unit.now)
-        found = compared(unit, name, shown, chosen.by)
-        return {"charts": [chart_of(found, marks_in(unit, shown), with_before=chosen.compare)]}
+        found = compared(unit, name, shown, chosen.by, with_before=chosen.compare)
+        return {"charts": [chart_of(found, marks_in(unit, shown))]}
 
     return JSONResponse(figures_read(request, viewer, read))
 
@@ -90,12 +90,11 @@ def figure_csv(
 ) -> Response:
     """Return the points of one indicator as CSV, or its groups in the order in which they are shown."""
     groups = _groups(name, chosen, order)
-    found = _one(name, request, viewer, chosen)
     written = {
-        "points": lambda: "".join(csv_of([found], with_before=chosen.compare)),
-        groups.name: lambda: groups.csv(found.rows, order),
+        "points": lambda: "".join(csv_of([_one(name, request, viewer, chosen, with_before=chosen.compare)])),
+        groups.name: lambda: groups.csv(_one(name, request, viewer, chosen).rows, order),
     }
-    return csv_answer(found.figure.name, table_named(table, written)())
+    return csv_answer(name, table_named(table, written)())
 
 
 @router.get("/figures/{name}")
@@ -123,8 +122,12 @@ def _every(request: Request, viewer: Viewer, chosen: FigureQuery, *, is_whole: b
     return figures_read(request, viewer, read)
 
 
-def _one(name: str, request: Request, viewer: Viewer, chosen: FigureQuery) -> Compared:
-    return figures_read(request, viewer, lambda unit: compared(unit, name, chosen.stretch(unit.now), chosen.by))
+def _one(name: str, request: Request, viewer: Viewer, chosen: FigureQuery, *, with_before: bool = True) -> Compared:
+    return figures_read(
+        request,
+        viewer,
+        lambda unit: compared(unit, name, chosen.stretch(unit.now), chosen.by, with_before=with_before),
+    )
 
 
 def _groups(name: str, chosen: FigureQuery, order: Order) -> Table[Row]:

@@ -7,6 +7,7 @@ from typing import Final
 
 from sqlalchemy import ColumnElement, Select, func, select, true
 
+from control.core.paging import Span
 from control.core.unit_of_work import UnitOfWork, declare_action
 from control.core.visibility import visible_rows
 from muster.db.models import Attempt, Checkpoint, Event, Job, Tenant, VerdictRow
@@ -79,25 +80,16 @@ class NewVerdict:
 
 
 @dataclass(frozen=True, slots=True)
-class Period:
-    """From ``since`` to before ``until``."""
-
-    since: datetime
-    until: datetime
-
-
-@dataclass(frozen=True, slots=True)
 class Counts:
     """How often what happened. ``restarts``: attempts after a job's first.
 
-    ``node_losses``, ``nodes_lost``: None for a tenant, whose are no hosts.
+    ``node_losses``: None for a tenant, which has no hosts.
     """
 
     num_succeeded: int
     num_failed: int
     restarts: int
     node_losses: int | None
-    nodes_lost: int | None
     verified_saves: int
     rejected_saves: int
     failed_saves: int
@@ -115,26 +107,25 @@ class Failures:
     verdicts: Sequence[NewVerdict]
 
 
-def counts_in(unit: UnitOfWork, span: Period) -> Counts:
+def counts_in(unit: UnitOfWork, span: Span) -> Counts:
     """Return how often each kind of failure happened. Raises ``ValidationFailedError``: the time is too long."""
     unit.principal.require(Permission.JOB_READ)
     _require_short(span)
     ended = _jobs_ended(unit, span)
-    losses = _losses(unit, span) if unit.principal.sees_all_tenants else (None, None)
+    losses = _losses(unit, span) if unit.principal.sees_all_tenants else None
     saves = _saves(unit, span)
     return Counts(
         num_succeeded=ended.get(JobState.SUCCEEDED, 0),
         num_failed=ended.get(JobState.FAILED, 0),
         restarts=_restarts(unit, span),
-        node_losses=losses[0],
-        nodes_lost=losses[1],
+        node_losses=losses,
         verified_saves=sum(saves.get(status, 0) for status in _DURABLE),
         rejected_saves=saves.get(CheckpointStatus.REJECTED, 0),
         failed_saves=_failed_saves(unit, span),
     )
 
 
-def failures_in(unit: UnitOfWork, span: Period, *, limit: int) -> Failures:
+def failures_in(unit: UnitOfWork, span: Span, *, limit: int) -> Failures:
     """Return what went wrong, with at most ``limit`` rows of each list, the newest first.
 
     Jobs that wait and checkpoints of running jobs are as of now.
@@ -154,67 +145,64 @@ def failures_in(unit: UnitOfWork, span: Period, *, limit: int) -> Failures:
     )
 
 
-def _require_short(span: Period) -> None:
-    if span.until - span.since > MAX_SPAN:
+def _require_short(span: Span) -> None:
+    if span.since is None or span.until is None or span.until - span.since > MAX_SPAN:
         raise ValidationFailedError.at("since", "too_long", f"at most {MAX_SPAN.days} days may be looked through")
 
 
-def _jobs_ended(unit: UnitOfWork, span: Period) -> dict[JobState, int]:
+def _jobs_ended(unit: UnitOfWork, span: Span) -> dict[JobState, int]:
     """Return how many jobs ended in each state."""
     query = select(Job.state, func.count()).where(*_has_ended(unit, span)).group_by(Job.state)
     return dict(unit.session.execute(query).all())
 
 
-def _has_ended(unit: UnitOfWork, span: Period) -> tuple[ColumnElement[bool], ...]:
+def _has_ended(unit: UnitOfWork, span: Span) -> tuple[ColumnElement[bool], ...]:
     """Return the conditions of jobs that ended in the span, with or without an attempt."""
-    return Job.finished_at >= span.since, Job.finished_at < span.until, visible_rows(unit.principal, Job.tenant_id)
+    return *span.conditions(Job.finished_at), visible_rows(unit.principal, Job.tenant_id)
 
 
-def _restarts(unit: UnitOfWork, span: Period) -> int:
+def _restarts(unit: UnitOfWork, span: Span) -> int:
     own = visible_rows(unit.principal, Attempt.tenant_id)
-    query = select(func.count()).where(Attempt.placed_at >= span.since, Attempt.placed_at < span.until)
+    query = select(func.count()).where(*span.conditions(Attempt.placed_at))
     recent = (Attempt.ended_at >= span.since) | Attempt.ended_at.is_(None)
     return unit.session.scalar(query.where(recent, Attempt.number > 1, own)) or 0
 
 
-def _losses(unit: UnitOfWork, span: Period) -> tuple[int, int]:
-    """Return how often hosts were lost, and how many hosts that were."""
-    query = select(func.count(), func.count(Event.subject_id.distinct()))
-    losses, nodes = unit.session.execute(query.where(*happened(unit, span, NODE_LOST))).one()
-    return losses, nodes
+def _losses(unit: UnitOfWork, span: Span) -> int:
+    """Return how often hosts were lost."""
+    return unit.session.scalar(select(func.count()).where(*happened(unit, span, NODE_LOST))) or 0
 
 
-def _failed_saves(unit: UnitOfWork, span: Period) -> int:
+def _failed_saves(unit: UnitOfWork, span: Span) -> int:
     return unit.session.scalar(select(func.count()).where(*happened(unit, span, SAVE_FAILED))) or 0
 
 
-def happened(unit: UnitOfWork, span: Period, kind: str) -> tuple[ColumnElement[bool], ...]:
+def happened(unit: UnitOfWork, span: Span, kind: str) -> tuple[ColumnElement[bool], ...]:
     """Return the conditions of events of a kind that the reader may see."""
-    within = Event.at >= span.since, Event.at < span.until
-    return *within, Event.position.is_not(None), Event.kind == kind, visible_rows(unit.principal, Event.tenant_id)
+    return (
+        *span.conditions(Event.at),
+        Event.position.is_not(None),
+        Event.kind == kind,
+        visible_rows(unit.principal, Event.tenant_id),
+    )
 
 
-def _saves(unit: UnitOfWork, span: Period) -> dict[CheckpointStatus, int]:
+def _saves(unit: UnitOfWork, span: Span) -> dict[CheckpointStatus, int]:
     query = select(Checkpoint.status, func.count()).where(*_was_begun(unit, span))
     return dict(unit.session.execute(query.group_by(Checkpoint.status)).all())
 
 
-def _was_begun(unit: UnitOfWork, span: Period) -> tuple[ColumnElement[bool], ...]:
+def _was_begun(unit: UnitOfWork, span: Span) -> tuple[ColumnElement[bool], ...]:
     """Return the conditions of checkpoints that were begun in the span: an index of their attempts leads to them."""
     recent = select(Attempt.id).where((Attempt.ended_at >= span.since) | Attempt.ended_at.is_(None))
     own = visible_rows(unit.principal, Checkpoint.tenant_id)
-    within = Checkpoint.created_at >= span.since, Checkpoint.created_at < span.until
-    return Checkpoint.attempt_id.in_(recent), *within, own
+    return Checkpoint.attempt_id.in_(recent), *span.conditions(Checkpoint.created_at), own
 
 
-def _causes(unit: UnitOfWork, span: Period) -> list[CauseCount]:
+def _causes(unit: UnitOfWork, span: Span) -> list[CauseCount]:
     own = visible_rows(unit.principal, Attempt.tenant_id)
     query = select(Attempt.cause, func.count(), func.count(Attempt.job_id.distinct()))
-    query = (
-        query.where(Attempt.ended_at >= span.since, Attempt.ended_at < span.until, own)
-        .group_by(Attempt.cause)
-        .order_by(func.count().desc())
-    )
+    query = query.where(*span.conditions(Attempt.ended_at), own).group_by(Attempt.cause).order_by(func.count().desc())
     return [
         CauseCount(cause, CAUSE_RULES[cause].budget is Budget.INFRASTRUCTURE, num_attempts, num_jobs)
         for cause, num_attempts, num_jobs in unit.session.execute(query)
@@ -222,7 +210,7 @@ def _causes(unit: UnitOfWork, span: Period) -> list[CauseCount]:
     ]
 
 
-def _failed(unit: UnitOfWork, span: Period, limit: int) -> list[FailingJob]:
+def _failed(unit: UnitOfWork, span: Span, limit: int) -> list[FailingJob]:
     query = _failing().where(*_has_ended(unit, span), Job.state == JobState.FAILED)
     return _jobs_in(unit, query.order_by(Job.finished_at.desc(), Job.id).limit(limit))
 
@@ -263,7 +251,7 @@ def _oldest_saves(unit: UnitOfWork, limit: int) -> list[SaveAge]:
     return [SaveAge(*row) for row in unit.session.execute(query.order_by(began, Job.id).limit(limit))]
 
 
-def _rejected(unit: UnitOfWork, span: Period, limit: int) -> list[RejectedSave]:
+def _rejected(unit: UnitOfWork, span: Span, limit: int) -> list[RejectedSave]:
     query = (
         select(Job.id, Job.name, Checkpoint.step, func.coalesce(Checkpoint.reason, ""), Checkpoint.created_at)
         .join(Job, Job.id == Checkpoint.job_id)
@@ -273,11 +261,11 @@ def _rejected(unit: UnitOfWork, span: Period, limit: int) -> list[RejectedSave]:
     return [RejectedSave(*row) for row in unit.session.execute(ordered)]
 
 
-def _verdicts(unit: UnitOfWork, span: Period, limit: int) -> list[NewVerdict]:
+def _verdicts(unit: UnitOfWork, span: Span, limit: int) -> list[NewVerdict]:
     query = (
         select(Job.id, Job.name, VerdictRow.kind, VerdictRow.sentence, VerdictRow.created_at)
         .join(Job, Job.id == VerdictRow.job_id)
-        .where(VerdictRow.created_at >= span.since, VerdictRow.created_at < span.until)
+        .where(*span.conditions(VerdictRow.created_at))
         .where(VerdictRow.state == VerdictState.STANDING)
         .where(visible_rows(unit.principal, VerdictRow.tenant_id))
     )

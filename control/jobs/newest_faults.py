@@ -7,9 +7,10 @@ from typing import Final
 
 from sqlalchemy import func, select, true
 
+from control.core.paging import Span
 from control.core.unit_of_work import UnitOfWork
 from control.core.visibility import visible_rows
-from control.jobs.failures import EXPECTED, NODE_LOST, SAVE_FAILED, Period, happened
+from control.jobs.failures import EXPECTED, NODE_LOST, SAVE_FAILED, happened
 from ledger.figures.faults import Fault, causes_of
 from muster.db.models import Attempt, Event, Job, Node, NodeContactChange
 from muster.domain.ids import JobId, NodeId
@@ -59,7 +60,7 @@ class NewestFaults:
     failed_saves: Sequence[FailedSave]
 
 
-def newest_faults(unit: UnitOfWork, span: Period, *, limit: int) -> NewestFaults:
+def newest_faults(unit: UnitOfWork, span: Span, *, limit: int) -> NewestFaults:
     """Return at most ``limit`` of each, the newest first; a tenant sees its own."""
     unit.principal.require(Permission.JOB_READ)
     sees_hosts = unit.principal.sees_all_tenants
@@ -68,9 +69,9 @@ def newest_faults(unit: UnitOfWork, span: Period, *, limit: int) -> NewestFaults
     )
 
 
-def _ended(unit: UnitOfWork, span: Period, limit: int) -> list[EndedBadly]:
+def _ended(unit: UnitOfWork, span: Span, limit: int) -> list[EndedBadly]:
     columns = Job.id, Job.name, Attempt.number, Attempt.cause, func.coalesce(Attempt.proof, ""), Attempt.ended_at
-    within = Attempt.ended_at >= span.since, Attempt.ended_at < span.until, Attempt.cause.not_in(_NO_FAULTS)
+    within = *span.conditions(Attempt.ended_at), Attempt.cause.not_in(_NO_FAULTS)
     query = select(*columns).join(Job, Job.id == Attempt.job_id)
     query = query.where(*within, visible_rows(unit.principal, Attempt.tenant_id))
     rows = unit.session.execute(query.order_by(Attempt.ended_at.desc(), Attempt.id).limit(limit))
@@ -81,7 +82,7 @@ def _ended(unit: UnitOfWork, span: Period, limit: int) -> list[EndedBadly]:
     ]
 
 
-def _lost(unit: UnitOfWork, span: Period, limit: int) -> list[LostHost]:
+def _lost(unit: UnitOfWork, span: Span, limit: int) -> list[LostHost]:
     back = (
         select(NodeContactChange.at)
         .where(NodeContactChange.node_id == Node.id, NodeContactChange.at > Event.at)
@@ -100,7 +101,7 @@ def _lost(unit: UnitOfWork, span: Period, limit: int) -> list[LostHost]:
     return [LostHost(*row) for row in unit.session.execute(query.order_by(Event.position.desc()).limit(limit))]
 
 
-def _saves(unit: UnitOfWork, span: Period, limit: int) -> list[FailedSave]:
+def _saves(unit: UnitOfWork, span: Span, limit: int) -> list[FailedSave]:
     step = Event.payload["step"].as_integer()
     query = (
         select(Job.id, Job.name, step, func.coalesce(Event.payload["why"].astext, ""), Event.at)

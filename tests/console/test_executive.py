@@ -96,6 +96,17 @@ def test_tables_are_sorted_by_their_values(used: Console) -> None:
     assert used.get(f"{PAGE}&sort=tenants.colour").status_code == 422
 
 
+def test_links_keep_the_chosen_time(used: Console) -> None:
+    page = used.get(PAGE).text
+    for path in ("/console/costs?range=7d", "/console/utilisation?range=7d", "/console/capacity?range=7d"):
+        assert f'href="{path}"' in page
+    dates = f"since={at(9):%Y-%m-%d}&amp;until={at(1):%Y-%m-%d}"
+    page = used.get(f"/console/executive?{dates.replace('&amp;', '&')}").text
+    assert f'href="/console/utilisation?{dates}"' in page
+    assert f'href="/console/costs?{dates}"' in page
+    assert 'href="/console/costs"' in used.get("/console/executive?range=1y").text, "which shows a month at most"
+
+
 def test_an_executive_page_is_of_the_whole_fleet(used: Console) -> None:
     for path in ("executive", "executive.csv", "executive.json"):
         assert used.get(f"/console/{path}", "tenant_member").status_code == 403
