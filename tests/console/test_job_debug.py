@@ -32,7 +32,7 @@ WIDE = text(
 )
 SLOW = ["7", "1007", "2007", "3007", "4007"]
 SILENT = ["9", "1009", "2009", "3009", "4009"]
-SUSPECT = text("UPDATE gpus SET standing = 'SUSPECT' WHERE uuid = :uuid")
+QUARANTINE = text("UPDATE gpus SET standing = 'QUARANTINED' WHERE uuid = :uuid")
 
 
 def running(seen: Console) -> PlayedJob:
@@ -128,7 +128,7 @@ def test_of_a_wide_gang_slow_and_silent_ranks_are_found_by_host(seen: Console) -
     assert "2,500 hosts; a cell shows the worst of 3 neighbours" in page
     assert "Median of 4,096 ranks" in page
     raw = seen.get(f"/console/jobs/{job.job_id}/debug", "tenant_member").text
-    assert raw.count('class="rank rank--odd"') == 10
+    assert raw.count('class="rank rank--odd"') == 7, "some of the 10 hosts are neighbours"
     assert f"?log={job.newest.attempt.id}//1007#logs" in raw
     where = f"/console/jobs/{job.job_id}/debug"
     for query, expected in (("only=slow", SLOW), ("only=silent", SILENT)):
@@ -152,16 +152,16 @@ def test_of_a_wide_gang_the_charts_have_ranks_chosen_evenly_and_the_file_all(see
     assert [row["rank"] for row in rows if row["is_slow"] == "true"] == SLOW
 
 
-def test_a_rank_on_a_gpu_under_suspicion_is_among_those_with_faults(seen: Console) -> None:
+def test_a_rank_on_a_gpu_out_of_service_is_among_those_with_faults(seen: Console) -> None:
     job = running(seen)
     for rank in range(2):
         add_rank(job, rank, own_s=0.5)
     assert "No such rank." in page_of(job, "?only=faulty")
     with seen.units.begin(seen.fleet.tenant, jobs.READ, quiet=True) as unit:
-        unit.session.execute(SUSPECT, {"uuid": job.newest.hosts[0].gpus[1]})
+        unit.session.execute(QUARANTINE, {"uuid": job.newest.hosts[0].gpus[1]})
     raw = seen.get(f"/console/jobs/{job.job_id}/debug?only=faulty", "tenant_member").text
     assert ranks_in(raw) == ["1"]
-    assert "GPU suspect" in raw
+    assert "GPU quarantined" in raw
 
 
 def test_the_csv_has_each_rank_and_figure(seen: Console) -> None:
