@@ -16,7 +16,7 @@ from api.dependencies import dependencies_of
 from api.reading import reading, require_id
 from console import job_debug, job_texts
 from console.paging import page_of, place_in
-from console.rendering import csv_answer, pages_of
+from console.rendering import pages_of
 from console.session import Viewer, sees
 from control.core.unit_of_work import UnitOfWork
 from control.jobs import gang_hosts, gang_times, jobs, rank_figures, rank_spreads
