@@ -19,12 +19,12 @@ from api.dependencies import AppDependencies
 from api.figures import DatabaseFigures
 from api.host_threads import HOST_THREADS
 from api.middleware import HOST_BODY_BYTES
-from api.secret_keys import keys_of_settings
 from control.attempts.reconcile import HEARTBEAT, beat
 from control.core.unit_of_work import UnitOfWorkFactory
 from control.policy.policies import limits_at_start
 from control.secrets.key_file import FileKeys
 from control.secrets.key_wrapping import KeyWrapper
+from control.secrets.settings_keys import keys_of_settings
 from control.system.liveness import Reporter
 from muster import service_manager
 from muster.domain.errors import SecretKeyError

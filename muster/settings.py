@@ -15,6 +15,7 @@ from pydantic import AfterValidator, BeforeValidator, Field, SecretStr, Validati
 
 from muster.domain.evidence.repairs import RepairVerb
 from muster.domain.loopback import is_loopback
+from muster.domain.notifications.mail_addresses import is_mail_address
 from muster.domain.strict import StrictModel
 from muster.durable import create_durably
 from muster.plain_files import UnfitFileError, read_private
@@ -96,6 +97,19 @@ def _index_url(text: str) -> str:
         raise ValueError(
             "must have no user or password: the builds of tenants read it; name a mirror that asks for none"
         )
+    return text
+
+
+def _smtp_url(text: str) -> str:
+    parts = _split(text)
+    if parts.scheme not in {"smtp", "smtps"} or not parts.hostname or parts.password is not None:
+        raise ValueError("must be smtp://USER@HOST:PORT or smtps://USER@HOST:PORT; its password has a file of its own")
+    return text
+
+
+def _mail_address(text: str) -> str:
+    if not is_mail_address(text):
+        raise ValueError("must be one mail address, such as muster@example.org")
     return text
 
 
@@ -244,6 +258,16 @@ class Settings(StrictModel):
     store_reserve_bytes: Annotated[int, Field(ge=0, strict=False)] = 2 << 30
     """So much of its disk stays free: an upload that would take it is refused."""
     store_connections: Annotated[int, Field(ge=1, le=4096, strict=False)] = 256
+    console_url: Annotated[str, AfterValidator(_http_url)] | None = None
+    """The console's address as people reach it, for links in notifications. Without it they have none."""
+    notification_ca_file: Annotated[Path, Field(strict=False)] | None = None
+    """Certificate authorities of receivers of notifications that the system does not know."""
+    smtp_url: Annotated[str, AfterValidator(_smtp_url)] | None = None
+    """The server that sends mail: `smtp://USER@HOST:587` (STARTTLS beyond loopback) or `smtps://USER@HOST`."""
+    smtp_sender: Annotated[str, AfterValidator(_mail_address)] = "muster@localhost"
+    """The address from which mail comes."""
+    smtp_password_file: Annotated[Path, Field(strict=False)] | None = None
+    """The file with the password of the SMTP server's user, mode 0600."""
     log_level: Literal["debug", "info", "warning", "error"] = "info"
     log_format: Literal["json", "console"] = "json"
 

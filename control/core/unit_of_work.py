@@ -40,7 +40,7 @@ class Guard:
     error: MusterError
 
 
-Channel = Literal["muster_scheduler", "muster_outbox", "muster_events", "muster_sequenced"]
+Channel = Literal["muster_scheduler", "muster_outbox", "muster_events", "muster_sequenced", "muster_notifications"]
 SCHEDULER_CHANNEL: Final = "muster_scheduler"
 """Channel that wakes the scheduler. Every change that placement depends on uses it."""
 WAKEUP_TOPIC: Final = "ring"

@@ -13,7 +13,7 @@ from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
 from control.secrets.key_wrapping import KeyWrapper, WrappedKey
 from muster.domain.errors import SecretKeyError
-from muster.domain.ids import SecretId, TenantId
+from muster.domain.ids import RouteId, SecretId, TenantId
 
 _KEY_BYTES: Final = 32
 _NONCE_BYTES: Final = 12
@@ -33,6 +33,11 @@ class Place:
     def about(self) -> bytes:
         """The associated data: unambiguous, whatever the names are."""
         return _ABOUT + json.dumps([self.tenant_id, self.secret_id, self.name, self.version]).encode()
+
+
+def place_of_route(tenant_id: TenantId | None, route_id: RouteId, version: int) -> Place:
+    """Return the place of the receiver of a route; the operators' have no tenant."""
+    return Place(TenantId(tenant_id or ""), SecretId(route_id), "", version)
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""Change of the key that protects secrets: every data key is wrapped again under the active key, in batches.
+"""Change of the key that protects secrets and the receivers of routes: every data key is wrapped again, in batches.
 
 Each batch is a transaction of its own, and takes values that have another key: a run that was killed is continued by
 the next one, and two runs at once do no harm. Values stay as they are. One that cannot be opened keeps its key.
@@ -11,13 +11,14 @@ from typing import Final
 
 import msgspec
 from sqlalchemy import func, select, tuple_, update
+from sqlalchemy.orm import Session
 
 from control.core.unit_of_work import UnitOfWork, UnitOfWorkFactory, declare_action
-from control.secrets.envelopes import Place, rewrapped
+from control.secrets.envelopes import Place, place_of_route, rewrapped
 from control.secrets.key_wrapping import KeyWrapper, WrappedKey
-from muster.db.models import Secret, SecretVersion
+from muster.db.models import NotificationRoute, Secret, SecretVersion
 from muster.domain.errors import SecretKeyError
-from muster.domain.ids import SecretId
+from muster.domain.ids import SecretId, is_id
 from muster.domain.principals import Permission, Principal
 
 REWRAP: Final = declare_action("secret.rewrap")
@@ -73,8 +74,7 @@ def keys_in_use(unit: UnitOfWork, active: str, usable: Collection[str]) -> Seque
     ``active`` and ``usable``: of the ``KeyWrapper``, which is asked before the transaction.
     """
     unit.principal.require(Permission.SECRET_KEY_WRITE)
-    counted = select(SecretVersion.key_id, func.count()).group_by(SecretVersion.key_id)
-    numbers = {row[0]: row[1] for row in unit.session.execute(counted)}
+    numbers = _num_by_key(unit.session)
     ids = sorted({*usable, *numbers}, key=lambda key_id: (key_id != active, key_id))
     return [SecretKeyUse(key_id, key_id == active, key_id in usable, numbers.get(key_id, 0)) for key_id in ids]
 
@@ -87,10 +87,20 @@ def wrap_batch(units: UnitOfWorkFactory, keys: KeyWrapper, principal: Principal)
     """
     principal.require(Permission.SECRET_KEY_WRITE)
     active, usable = keys.active_key_id(), keys.key_ids()
-    missing = select(SecretVersion.key_id, func.count()).where(SecretVersion.key_id.not_in({active, *usable}))
     with units.read() as session:
-        needed = Counter({row[0]: row[1] for row in session.execute(missing.group_by(SecretVersion.key_id))})
+        numbers = _num_by_key(session)
+        routes = session.scalars(
+            select(NotificationRoute)
+            .where(NotificationRoute.key_id != active, NotificationRoute.key_id.in_(usable))
+            .order_by(NotificationRoute.id)
+        ).all()
+    needed = Counter({key_id: number for key_id, number in numbers.items() if key_id not in {active, *usable}})
     values: list[Rewrapped] = []
+    for route in routes:
+        try:
+            values += [_route_again(keys, route)] if len(values) < BATCH else []
+        except SecretKeyError:
+            needed[route.key_id] += 1
     rows = _rows_after(units, active, usable, None)
     while rows and not values:
         for version, secret in rows:
@@ -119,6 +129,20 @@ def _rows_after(
         return [(row[0], row[1]) for row in found]
 
 
+def _num_by_key(session: Session) -> Counter[str]:
+    """Return how many values each key protects: of secrets, and receivers of routes."""
+    numbers: Counter[str] = Counter()
+    for table in (SecretVersion, NotificationRoute):
+        counted = session.execute(select(table.key_id, func.count()).group_by(table.key_id))
+        numbers.update({row[0]: row[1] for row in counted})
+    return numbers
+
+
+def _route_again(keys: KeyWrapper, route: NotificationRoute) -> Rewrapped:
+    place = place_of_route(route.tenant_id, route.id, route.sealed_at_version)
+    return Rewrapped(place, route.key_id, rewrapped(keys, place, WrappedKey(route.key_id, route.wrapped_key)))
+
+
 def _again(keys: KeyWrapper, version: SecretVersion, secret: Secret) -> Rewrapped:
     place = Place(secret.tenant_id, secret.id, secret.name, version.version)
     wrapped = WrappedKey(version.key_id, version.wrapped_key)
@@ -133,14 +157,31 @@ def store_batch(unit: UnitOfWork, batch: Batch) -> BatchDone:
     unit.principal.require(Permission.SECRET_KEY_WRITE)
     num_rewrapped = 0
     for one in batch.values:
-        at = SecretVersion.secret_id == one.place.secret_id, SecretVersion.version == one.place.version
         new = {"key_id": one.wrapped.key_id, "wrapped_key": one.wrapped.content}
-        changed = update(SecretVersion).where(*at, SecretVersion.key_id == one.before).values(new)
+        changed = (
+            update(SecretVersion)
+            .values(new)
+            .where(
+                SecretVersion.secret_id == one.place.secret_id,
+                SecretVersion.version == one.place.version,
+                SecretVersion.key_id == one.before,
+            )
+        )
+        if is_id("route", one.place.secret_id):
+            changed = (
+                update(NotificationRoute)
+                .values(new)
+                .where(
+                    NotificationRoute.id == one.place.secret_id,
+                    NotificationRoute.sealed_at_version == one.place.version,
+                    NotificationRoute.key_id == one.before,
+                )
+            )
         num_rewrapped += unit.session.execute(changed).rowcount  # type: ignore[attr-defined]  # a cursor's result
     if batch.values:  # also where others were quicker: a statement that may change rows leaves its trace
         detail = {"num_values": num_rewrapped, "from": sorted({one.before for one in batch.values})}
         unit.emit("secret.rewrapped", "secret_key", batch.active, payload=detail)
         unit.audit("secret.rewrap", "secret_key", batch.active, detail=detail)
-    query = select(func.count()).select_from(SecretVersion).where(SecretVersion.key_id != batch.active)
-    num_left = unit.session.scalar(query) or 0
+    numbers = _num_by_key(unit.session)
+    num_left = numbers.total() - numbers[batch.active]
     return BatchDone(num_rewrapped, num_left, batch.num_unusable, batch.needed_keys)

@@ -3,13 +3,11 @@
 Messages say what Vault answered, and never its address, token or the files' paths: tenants read them too.
 """
 
-import contextlib
 import http.client
 import json
 import re
 import socket
 import ssl
-import threading
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -17,6 +15,7 @@ from pathlib import Path
 from typing import Any, Final
 from urllib.parse import urlsplit
 
+from control.core.cut_calls import cut_after
 from control.secrets.vault_circuit import Circuit
 from muster.domain.errors import SecretKeyError
 from muster.plain_files import UnfitFileError, read_private
@@ -91,19 +90,14 @@ class VaultCalls:
     def _sent(
         self, method: str, path: str, body: Mapping[str, Any] | None, headers: Mapping[str, str]
     ) -> tuple[int, bytes]:
-        connection, is_cut = self._connection(), threading.Event()
-        timer = threading.Timer(self._server.timeout_s, _cut, [connection, is_cut])
-        timer.daemon = True
-        timer.start()
-        try:
-            connection.request(method, f"/v1/{path}", None if body is None else json.dumps(body), dict(headers))
-            answer = connection.getresponse()
-            content = answer.read(MOST_BYTES + 1)
-        except (OSError, http.client.HTTPException) as fault:
-            raise (self._late() if is_cut.is_set() or isinstance(fault, TimeoutError) else fault) from fault
-        finally:
-            timer.cancel()
-            connection.close()
+        connection = self._connection()
+        with cut_after(connection, self._server.timeout_s) as is_cut:
+            try:
+                connection.request(method, f"/v1/{path}", None if body is None else json.dumps(body), dict(headers))
+                answer = connection.getresponse()
+                content = answer.read(MOST_BYTES + 1)
+            except (OSError, http.client.HTTPException) as fault:
+                raise (self._late() if is_cut.is_set() or isinstance(fault, TimeoutError) else fault) from fault
         # A connection that ends early is a short answer to the library, no error.
         if is_cut.is_set():
             raise self._late()
@@ -128,15 +122,6 @@ class VaultCalls:
         except OSError as fault:
             words = "holds no certificates" if isinstance(fault, ssl.SSLError) else f"cannot be read: {fault.strerror}"
             raise SecretKeyError(f"{CA_FILE} {words}") from fault
-
-
-def _cut(connection: http.client.HTTPConnection, is_cut: threading.Event) -> None:
-    is_cut.set()
-    sock = connection.sock
-    if sock is not None:
-        with contextlib.suppress(OSError):
-            # Of the socket below TLS: a call that waits in TLS would not notice the other.
-            socket.socket.shutdown(sock, socket.SHUT_RDWR)
 
 
 def _answer(status: int, content: bytes) -> VaultAnswer:

@@ -26,8 +26,8 @@ KIND: Final = IncidentKind.LOOP_STALLED
 SCHEDULER: Final = "scheduler"
 API_LOOPS: Final = ("requests", "beat", "ingest")
 KEEPERS: Final = (
-    *("sequencer", "sealer", "relay", "judge", "suspects", "node_holds", "silent_agents", "repairs", "stalls"),
-    *("stragglers", "idle"),
+    *("sequencer", "sealer", "relay", "fan_out", "notifications"),
+    *("judge", "suspects", "node_holds", "silent_agents", "repairs", "stalls", "stragglers", "idle"),
     *("attention", "unknown_kinds", "burn_in", "reconciler", "clearings", "expiry", "retention", "telemetry"),
     *("energy", "peers", "content", "lost_content", "ledger", "objectives", "tenant_budgets"),
     *("failure_rates", "rollups", "figures"),

@@ -30,7 +30,9 @@ from muster.domain.ids import (
     JobId,
     KeyId,
     NodeId,
+    NotificationId,
     ReclaimId,
+    RouteId,
     SecretId,
     TenantId,
     VerdictId,
@@ -56,6 +58,8 @@ _TEXT_IDS: Final[tuple[Any, ...]] = (
     EventId,
     EvidenceId,
     ReclaimId,
+    RouteId,
+    NotificationId,
     SecretId,
     VerdictId,
 )

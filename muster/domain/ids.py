@@ -20,6 +20,8 @@ ReclaimId = NewType("ReclaimId", str)
 EventId = NewType("EventId", str)
 VerdictId = NewType("VerdictId", str)
 SecretId = NewType("SecretId", str)
+RouteId = NewType("RouteId", str)
+NotificationId = NewType("NotificationId", str)
 Fence = NewType("Fence", int)
 
 PREFIXES: Final = {
@@ -41,6 +43,8 @@ PREFIXES: Final = {
     "reclaim": "rcl",
     "secret": "sec",
     "incident": "inc",
+    "route": "rte",
+    "notification": "ntf",
     "stop_request": "stp",
     "verdict": "vrd",
     "event": "evt",

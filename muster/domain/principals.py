@@ -38,6 +38,8 @@ class Permission(StrEnum):
     SECRET_READ = "secret:read"  # noqa: S105  # the name of a permission
     SECRET_WRITE = "secret:write"  # noqa: S105  # the name of a permission
     SECRET_KEY_WRITE = "secret_key:write"  # noqa: S105  # the name of a permission
+    ROUTE_READ = "route:read"
+    ROUTE_WRITE = "route:write"
     POLICY_READ = "policy:read"
     POLICY_WRITE = "policy:write"
     METRICS_READ = "metrics:read"
@@ -47,7 +49,16 @@ class Permission(StrEnum):
 
 _P = Permission
 _TENANT_MEMBER = frozenset(
-    {_P.JOB_SUBMIT, _P.JOB_READ, _P.JOB_CANCEL, _P.LOG_READ, _P.EVENT_READ, _P.SECRET_READ, _P.TENANT_READ}
+    {
+        _P.JOB_SUBMIT,
+        _P.JOB_READ,
+        _P.JOB_CANCEL,
+        _P.LOG_READ,
+        _P.EVENT_READ,
+        _P.ROUTE_READ,
+        _P.SECRET_READ,
+        _P.TENANT_READ,
+    }
 )
 _AUDITOR = frozenset(
     {
@@ -60,13 +71,14 @@ _AUDITOR = frozenset(
         _P.METRICS_READ,
         _P.NODE_READ,
         _P.POLICY_READ,
+        _P.ROUTE_READ,
         _P.TENANT_READ,
     }
 )
 
 ROLE_PERMISSIONS: Final[Mapping[Role, frozenset[Permission]]] = {
     Role.TENANT_MEMBER: _TENANT_MEMBER,
-    Role.TENANT_ADMIN: _TENANT_MEMBER | {_P.AUDIT_READ, _P.KEY_READ, _P.KEY_WRITE, _P.SECRET_WRITE},
+    Role.TENANT_ADMIN: _TENANT_MEMBER | {_P.AUDIT_READ, _P.KEY_READ, _P.KEY_WRITE, _P.ROUTE_WRITE, _P.SECRET_WRITE},
     Role.OPERATOR: frozenset(Permission) - {_P.HOST_REPORT, _P.SYSTEM_RUN},
     Role.AUDITOR: _AUDITOR,
     Role.NODE: frozenset({_P.HOST_REPORT}),

@@ -45,6 +45,12 @@ from control.ledger.closing import keep_ledger_once
 from control.ledger.figure_hours import count_once as count_figures_once
 from control.ledger.gpu_figures import count_gpus_once
 from control.ledger.objectives import keep_objectives_once
+from control.notifications.delivery import Delivery
+from control.notifications.fan_out import fan_out_once, has_news
+from control.notifications.http_receiver import HttpSender
+from control.notifications.mail_receiver import MailServer
+from control.notifications.sending import Sender
+from control.secrets.settings_keys import keys_of_settings
 from control.system import retention
 from control.system.attention import keep_attention_once
 from control.system.liveness import Reporter
@@ -103,7 +109,13 @@ def run(settings: Settings) -> None:
     )
     stop = stop_on_signals()
     store = ObjectStore.from_settings(settings)
-    loops = keepers(units, str(settings.broker_url), store, patient=UnitOfWorkFactory(patient))
+    loops = keepers(
+        units,
+        str(settings.broker_url),
+        store,
+        patient=UnitOfWorkFactory(patient),
+        make_sender=lambda: sender_of(units, settings),
+    )
     _log.info("control_worker_started", keeps=[loop.name for loop in loops])
     run_loops(loops, stop, report=Reporter(units, "worker-control").report)
     engine.dispose()
@@ -116,13 +128,19 @@ def keepers(
     store: ObjectStore | None = None,
     *,
     patient: UnitOfWorkFactory | None = None,
+    make_sender: Callable[[], Sender] | None = None,
 ) -> list[Loop]:
-    """Return the loops. ``patient``: units whose statements may take long, for counting; None: ``units``."""
+    """Return the loops. ``patient``: units whose statements may take long, for counting; None: ``units``.
+
+    ``make_sender``: of notifications; None: without keys and mail.
+    """
     principal = system_principal("reconciler")
     return [
         Loop("sequencer", _woken(units, "muster_events", has_unsequenced, lambda: sequence_once(units) > 0)),
         Loop("sealer", _woken(units, "muster_events", has_unsealed, lambda: seal_once(units) > 0)),
         Loop("relay", _relaying(units, broker_url)),
+        Loop("fan_out", _woken(units, "muster_sequenced", has_news, lambda: fan_out_once(units))),
+        Loop("notifications", _sending(units, make_sender), is_vital=False),
         Loop("judge", _paced(JUDGE_S, lambda: judge_and_evacuate(units))),
         Loop("suspects", _paced(RECONCILE_S, lambda: hold_suspects_once(units, system_principal("judge")))),
         Loop("node_holds", _paced(RECONCILE_S, lambda: hold_nodes_once(units, system_principal("judge")))),
@@ -240,6 +258,31 @@ def _relaying(units: UnitOfWorkFactory, broker_url: str) -> Callable[[threading.
             ringer.close()
 
     return body
+
+
+def _sending(units: UnitOfWorkFactory, make_sender: Callable[[], Sender] | None) -> Callable[[threading.Event], None]:
+    def body(stop: threading.Event) -> None:
+        sender = Sender(units, None, Delivery(HttpSender())) if make_sender is None else make_sender()
+        try:
+            with units.listen("muster_notifications") as wakeups:
+                while not stop.is_set():
+                    if not sender.start_due():
+                        wakeups.wait(PAUSE_S)
+        finally:
+            sender.close()
+
+    return body
+
+
+def sender_of(units: UnitOfWorkFactory, settings: Settings) -> Sender:
+    """Return what sends notifications, as the settings say."""
+    mail = None
+    if settings.smtp_url is not None:
+        mail = MailServer(
+            settings.smtp_url, settings.smtp_sender, settings.smtp_password_file, settings.notification_ca_file
+        )
+    delivery = Delivery(HttpSender(settings.notification_ca_file), mail, settings.console_url or "")
+    return Sender(units, keys_of_settings(settings), delivery)
 
 
 def thrifty(

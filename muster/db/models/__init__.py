@@ -34,6 +34,7 @@ from muster.db.models.logins import CommandLogin
 from muster.db.models.logs import LogChunk
 from muster.db.models.money import RateVersion, TenantBudget
 from muster.db.models.nodes import Node, NodeBundle
+from muster.db.models.notifications import Notification, NotificationRoute, NotificationTry
 from muster.db.models.objectives import ObjectiveCount, ObjectiveState
 from muster.db.models.outbox import OutboxMessage
 from muster.db.models.pair_probes import PairProbeResponder
@@ -114,6 +115,9 @@ __all__ = [
     "NodeContactChange",
     "NodeIdentity",
     "NodeLatest",
+    "Notification",
+    "NotificationRoute",
+    "NotificationTry",
     "ObjectReport",
     "ObjectiveCount",
     "ObjectiveState",

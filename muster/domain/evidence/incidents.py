@@ -31,6 +31,45 @@ class IncidentState(StrEnum):
     CLOSED = "closed"
 
 
+class IncidentSeverity(StrEnum):
+    """How soon a person is needed: PAGE at once, TICKET in the next days, INFO not at all."""
+
+    PAGE = "page"
+    TICKET = "ticket"
+    INFO = "info"
+
+    @property
+    def rank(self) -> int:
+        """The larger, the sooner."""
+        return _RANKS[self]
+
+
+_RANKS: Final[Mapping[str, int]] = {"info": 0, "ticket": 1, "page": 2}
+_PAGING: Final = frozenset(
+    {
+        IncidentKind.BREAKER_OPEN,
+        IncidentKind.GPU_CLAIMED_TWICE,
+        IncidentKind.JUDGE_FAILED,
+        IncidentKind.LOOP_STALLED,
+        IncidentKind.OUTSIDE_RESIDENCY,
+        IncidentKind.STORAGE,
+    }
+)
+"""Kinds that spread, or that break a promise, while nobody acts."""
+
+
+def severity_of(kind: str, facts: Mapping[str, object]) -> IncidentSeverity:
+    """Return the severity of an incident of this kind with these facts.
+
+    Facts that name one themselves have it. Nodes that were lost together are a page; one node is a ticket.
+    """
+    own = facts.get("severity")
+    if isinstance(own, str) and own in _RANKS:
+        return IncidentSeverity(own)
+    is_domain = kind == IncidentKind.NODE_LOST and facts.get("domain") is not None
+    return IncidentSeverity.PAGE if kind in _PAGING or is_domain else IncidentSeverity.TICKET
+
+
 CLOSED_BY_RULE: Final[Mapping[str, str]] = {
     IncidentKind.BREAKER_OPEN: "Close its scopes with `muster breaker close`: it closes with the last of them.",
     IncidentKind.JOB_ON_HOLD: "Release its job with `muster job release`, or cancel it: it closes with that.",

@@ -11,6 +11,7 @@ from muster.domain.policy.environment import EnvironmentPolicy
 from muster.domain.policy.former_keys import with_present_keys
 from muster.domain.policy.health import HealthPolicy
 from muster.domain.policy.limits import LimitPolicy
+from muster.domain.policy.notifications import NotificationPolicy
 from muster.domain.policy.objectives import FindingPolicy, ObjectivePolicy
 from muster.domain.policy.placement import PlacementPolicy
 from muster.domain.policy.quantities import Days, Seconds
@@ -238,6 +239,7 @@ class Policy(StrictModel):
     health: HealthPolicy = Field(default_factory=HealthPolicy)
     watch: WatchPolicy = Field(default_factory=WatchPolicy)
     objectives: ObjectivePolicy = Field(default_factory=ObjectivePolicy)
+    notifications: NotificationPolicy = Field(default_factory=NotificationPolicy)
     findings: FindingPolicy = Field(default_factory=FindingPolicy)
 
     @model_validator(mode="before")

@@ -7,12 +7,14 @@ import pytest
 from sqlalchemy import select
 
 from control.core.unit_of_work import UnitOfWorkFactory
+from control.notifications import routes
 from control.secrets import rewrapping, tenant_secrets
 from control.secrets.envelopes import Envelope, Place, opened
 from control.secrets.key_file import FileKeys
 from control.secrets.key_wrapping import KeyWrapper, WrappedKey
-from muster.db.models import AuditEntry, Secret, SecretVersion
+from muster.db.models import AuditEntry, NotificationRoute, Secret, SecretVersion
 from muster.domain.errors import ForbiddenError, SecretKeyError
+from muster.domain.notifications.routes import RouteDefinition
 from muster.failpoints import FailpointError, arming
 from tests.control.secrets.secret_case import KeyService, admin_of, key_file, rewrap_once, set_secret
 from tests.fleet_factory import OPERATOR, Fleet, make_fleet
@@ -138,3 +140,19 @@ def test_only_operators_change_keys(fleet: Fleet, tmp_path: Path) -> None:
     keys = key_file(tmp_path / "keys", "k")
     with pytest.raises(ForbiddenError):
         rewrapping.wrap_batch(fleet.units, keys, admin_of(fleet.tenant_id))
+
+
+def test_receivers_of_routes_are_brought_under_the_new_key_too(fleet: Fleet, tmp_path: Path) -> None:
+    before = key_file(tmp_path / "keys", "k1")
+    document = {"name": "hook", "target": {"kind": "webhook", "url": "https://r.example"}}
+    sealed = routes.seal_new(before, admin_of(fleet.tenant_id), RouteDefinition.model_validate(document))
+    with fleet.units.begin(admin_of(fleet.tenant_id), routes.CREATE) as unit:
+        route_id = routes.create(unit, sealed).id
+    after = key_file(tmp_path / "keys", "k2", "k1")
+    assert uses(fleet, after) == [("k2", True, True, 0), ("k1", False, True, 1)]
+    done = rewrap_once(fleet.units, after)
+    assert (done.num_rewrapped, done.num_left) == (1, 0)
+    with fleet.units.read() as session:
+        row = session.get_one(NotificationRoute, route_id)
+    only_new = key_file(tmp_path / "keys", "k2")
+    assert routes.receiver_of(only_new, row).secrets == (sealed.secret,)

@@ -10,12 +10,12 @@ from pathlib import Path
 import pytest
 from sqlalchemy import func, select, text
 
-from api.secret_keys import keys_of_settings
 from control.core.unit_of_work import UnitOfWorkFactory
 from control.secrets import vault_circuit
 from control.secrets.envelopes import Envelope, Place, opened, rewrapped, seal
 from control.secrets.joined_keys import JoinedKeys
 from control.secrets.key_wrapping import WrappedKey
+from control.secrets.settings_keys import keys_of_settings
 from control.secrets.vault_calls import VaultCalls, VaultServer
 from control.secrets.vault_circuit import MOST_AT_ONCE, PAUSE_S
 from control.secrets.vault_keys import VaultKeys

@@ -1,0 +1,1 @@
+"""Notifications: routes of operators and tenants, one notification for each event of a route, and their delivery."""

@@ -1,0 +1,306 @@
+"""Routes: where events of the operators, or of one tenant, are sent. What is secret in a receiver is never returned.
+
+A receiver and its signing secret are encrypted before the transaction that stores them, since their key may be kept by
+a service. The signing secret is returned once, by the request that makes it.
+"""
+
+import json
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from operator import attrgetter
+from typing import Any, Final
+
+import msgspec
+from pydantic import SecretStr, TypeAdapter
+from sqlalchemy import func, select
+
+from control.core.paging import NameOrder, Part, SortKey, by_name
+from control.core.records import record_of, records_of
+from control.core.unit_of_work import UnitOfWork, UnitOfWorkFactory, declare_action
+from control.core.visibility import may_see, visible_rows
+from control.policy.policies import active_policy
+from control.secrets.envelopes import Envelope, opened, place_of_route, seal
+from control.secrets.key_wrapping import KeyWrapper, WrappedKey
+from muster.db.models import NotificationRoute
+from muster.db.queries.events import newest_position
+from muster.domain.errors import ConflictError, NotFoundError, PreconditionFailedError, ValidationFailedError
+from muster.domain.ids import RouteId, TenantId
+from muster.domain.notifications.events import OF_OPERATORS, OF_TENANTS, TEST_KIND
+from muster.domain.notifications.routes import MailTarget, RouteDefinition, RouteKind, Target, WebhookTarget, shown
+from muster.domain.notifications.signatures import SECRET_BYTES, secret_of
+from muster.domain.policy.notifications import NotificationPolicy
+from muster.domain.principals import Permission, Principal
+from muster.identity import new_id
+
+CREATE: Final = declare_action("route.create")
+REPLACE: Final = declare_action("route.replace")
+DELETE: Final = declare_action("route.delete")
+TEST: Final = declare_action("route.test")
+READ: Final = declare_action("route.read")
+_TARGET: Final[TypeAdapter[Target]] = TypeAdapter(Target)
+SORTS: Final = by_name(
+    (
+        SortKey(func.coalesce(NotificationRoute.tenant_id, ""), lambda row: row.tenant_id or ""),
+        SortKey(NotificationRoute.name, attrgetter("name")),
+    ),
+    SortKey(NotificationRoute.created_at, attrgetter("created_at"), datetime.fromisoformat),
+    SortKey(NotificationRoute.id, attrgetter("id")),
+)
+
+
+class RouteRecord(msgspec.Struct, frozen=True):
+    """A route without its secrets. ``target``: the receiver, of an address scheme and host alone."""
+
+    id: RouteId
+    tenant_id: TenantId | None
+    name: str
+    kind: str
+    target: str
+    kinds: list[str]
+    least: str
+    version: int
+    created_at: datetime
+    created_by: str
+    updated_at: datetime
+    num_failures: int
+    paused_until: datetime | None
+    off_reason: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Receiver:
+    """What a route's envelope holds. ``secrets``: that sign webhooks, the newest first."""
+
+    target: Target
+    secrets: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class SealedRoute:
+    """A route that is ready to be stored. ``secret``: the new signing secret, where there is one."""
+
+    id: RouteId
+    tenant_id: TenantId | None
+    definition: RouteDefinition
+    version: int
+    envelope: Envelope
+    secret: str | None
+
+
+def receiver_of(keys: KeyWrapper, row: NotificationRoute) -> Receiver:
+    """Return the receiver of a stored route. Raises ``SecretKeyError``."""
+    envelope = Envelope(WrappedKey(row.key_id, row.wrapped_key), row.nonce, row.sealed, 0)
+    content = json.loads(opened(keys, place_of_route(row.tenant_id, row.id, row.sealed_at_version), envelope))
+    return Receiver(_TARGET.validate_python(content["target"], strict=False), tuple(content["secrets"]))
+
+
+def seal_new(
+    keys: KeyWrapper, principal: Principal, definition: RouteDefinition, *, tenant_id: TenantId | None = None
+) -> SealedRoute:
+    """Return a new route. ``tenant_id``: whose it is, for an operator; None: the operators'.
+
+    Raises:
+        ForbiddenError: the caller may not write routes.
+        ValidationFailedError: another tenant's.
+        SecretKeyError: the keys cannot be used.
+    """
+    principal.require(Permission.ROUTE_WRITE)
+    if principal.tenant_id is not None and tenant_id not in {None, principal.tenant_id}:
+        raise ValidationFailedError.at("/tenant_id", "foreign_tenant", "a tenant keeps routes of its own only")
+    owner = principal.tenant_id or tenant_id
+    return _sealed(keys, RouteId(new_id("route")), owner, definition, 1, ())
+
+
+def seal_next(
+    units: UnitOfWorkFactory,
+    keys: KeyWrapper,
+    principal: Principal,
+    route_id: RouteId,
+    definition: RouteDefinition,
+    *,
+    is_new_secret: bool = False,
+) -> SealedRoute:
+    """Return a route's next version. ``is_new_secret``: receivers may use the one before until the next.
+
+    Raises as ``seal_new``, and ``NotFoundError``.
+    """
+    principal.require(Permission.ROUTE_WRITE)
+    with units.read() as session:
+        row = session.get(NotificationRoute, route_id)
+    if row is None or not may_see(principal, row.tenant_id):
+        raise NotFoundError
+    known = () if definition.target.kind != row.kind else receiver_of(keys, row).secrets
+    kept = known if not is_new_secret else known[:1]
+    return _sealed(keys, row.id, row.tenant_id, definition, row.version + 1, kept, is_new_secret=is_new_secret)
+
+
+def _sealed(
+    keys: KeyWrapper,
+    route_id: RouteId,
+    tenant_id: TenantId | None,
+    definition: RouteDefinition,
+    version: int,
+    known: tuple[str, ...],
+    *,
+    is_new_secret: bool = False,
+) -> SealedRoute:
+    is_signed = isinstance(definition.target, WebhookTarget)
+    secret = secret_of(os.urandom(SECRET_BYTES)) if is_signed and (is_new_secret or not known) else None
+    secrets = (secret, *known) if secret is not None else known
+    content = json.dumps({"target": _plain(definition.target), "secrets": secrets if is_signed else ()})
+    envelope = seal(keys, place_of_route(tenant_id, route_id, version), content.encode())
+    return SealedRoute(route_id, tenant_id, definition, version, envelope, secret)
+
+
+def _plain(target: Target) -> dict[str, object]:
+    return {
+        name: value.get_secret_value() if isinstance(value, SecretStr) else value
+        for name, value in target.model_dump().items()
+    }
+
+
+def create(unit: UnitOfWork, sealed: SealedRoute, *, reason: str | None = None) -> RouteRecord:
+    """Store a new route. It takes the events from now on.
+
+    Raises:
+        ConflictError: its owner has one of that name, or has the most that it may have.
+        ValidationFailedError: mail to a domain that the policy does not allow.
+    """
+    unit.principal.require(Permission.ROUTE_WRITE)
+    policy = active_policy(unit.session).notifications
+    _require_domains(sealed, policy)
+    of_owner = NotificationRoute.tenant_id.is_not_distinct_from(sealed.tenant_id)
+    unit.session.execute(select(func.pg_advisory_xact_lock(func.hashtext(f"routes of {sealed.tenant_id}"))))
+    names = unit.session.scalars(select(NotificationRoute.name).where(of_owner)).all()
+    if sealed.definition.name in names:
+        message = f"there is a route {sealed.definition.name} already"
+        raise ConflictError(message, suggestion="Change it, or choose another name.")
+    if len(names) >= policy.most_routes:
+        message = f"there are {len(names)} routes; the policy allows {policy.most_routes} (notifications.most_routes)"
+        raise ConflictError(message, suggestion="Delete one first.")
+    row = NotificationRoute(
+        id=sealed.id,
+        tenant_id=sealed.tenant_id,
+        created_at=unit.now,
+        created_by=unit.principal.name,
+        from_position=newest_position(unit.session),
+        updated_at=unit.now,
+        **_stored(sealed),
+    )
+    unit.session.add(row)
+    return _changed(unit, row, "created", "route.create", reason)
+
+
+def _stored(sealed: SealedRoute) -> dict[str, Any]:
+    definition, envelope = sealed.definition, sealed.envelope
+    usual = OF_OPERATORS if sealed.tenant_id is None else OF_TENANTS
+    return {
+        "name": definition.name,
+        "kind": RouteKind(definition.target.kind),
+        "target": shown(definition.target),
+        "kinds": list(definition.kinds or usual),
+        "least": definition.least,
+        "version": sealed.version,
+        "key_id": envelope.wrapped.key_id,
+        "wrapped_key": envelope.wrapped.content,
+        "nonce": envelope.nonce,
+        "sealed": envelope.sealed,
+        "sealed_at_version": sealed.version,
+    }
+
+
+def _require_domains(sealed: SealedRoute, policy: NotificationPolicy) -> None:
+    target = sealed.definition.target
+    if not isinstance(target, MailTarget) or sealed.tenant_id is None or not policy.mail_domains:
+        return
+    for number, address in enumerate(target.to):
+        if address.rpartition("@")[2].lower() not in policy.mail_domains:
+            accepted = f"the policy allows mail to: {', '.join(policy.mail_domains)}"
+            raise ValidationFailedError.at(f"/target/to/{number}", "refused_domain", accepted)
+
+
+def replace(unit: UnitOfWork, sealed: SealedRoute, *, expected_version: int | None = None) -> RouteRecord:
+    """Store a route's next version, which is on, whatever it was.
+
+    Raises:
+        NotFoundError: there is no such route, or it is another tenant's.
+        ConflictError: another request changed it at the same time, or its new name is taken.
+        PreconditionFailedError: it is not at ``expected_version``.
+    """
+    unit.principal.require(Permission.ROUTE_WRITE)
+    _require_domains(sealed, active_policy(unit.session).notifications)
+    row = _locked(unit, sealed.id, expected_version)
+    if row.version + 1 != sealed.version:
+        words = f"the route {row.name} was changed by another request at the same time"
+        raise ConflictError(words, suggestion="Read it again, and repeat the change if it is still needed.")
+    of_owner = NotificationRoute.tenant_id.is_not_distinct_from(row.tenant_id)
+    taken = select(NotificationRoute.id).where(
+        of_owner, NotificationRoute.name == sealed.definition.name, NotificationRoute.id != row.id
+    )
+    if unit.session.scalar(taken) is not None:
+        raise ConflictError(f"there is a route {sealed.definition.name} already", suggestion="Choose another name.")
+    for name, value in _stored(sealed).items():
+        setattr(row, name, value)
+    row.updated_at, row.num_failures, row.paused_until, row.off_reason = unit.now, 0, None, None
+    return _changed(unit, row, "changed", "route.replace", None)
+
+
+def delete(unit: UnitOfWork, route_id: RouteId, *, expected_version: int | None = None) -> RouteRecord:
+    """Delete a route with its notifications; what is on its way may still arrive. Raises as ``replace``."""
+    unit.principal.require(Permission.ROUTE_WRITE)
+    row = _locked(unit, route_id, expected_version)
+    found = _changed(unit, row, "deleted", "route.delete", None)
+    unit.session.delete(row)
+    unit.session.flush()
+    return found
+
+
+def test(unit: UnitOfWork, route_id: RouteId) -> RouteRecord:
+    """Send a test over a route, as any event goes. Raises ``NotFoundError``, ``ConflictError``: it is off."""
+    unit.principal.require(Permission.ROUTE_WRITE)
+    row = _locked(unit, route_id, None)
+    if row.off_reason is not None:
+        raise ConflictError(
+            f"the route {row.name} is off: {row.off_reason}", suggestion="Change it, which turns it on."
+        )
+    detail = {"name": row.name, "by": unit.principal.name}
+    unit.emit(TEST_KIND, "route", row.id, tenant_id=row.tenant_id, payload=detail)
+    unit.audit("route.test", "route", row.id, tenant_id=row.tenant_id, detail={"name": row.name})
+    return record_of(row, RouteRecord)
+
+
+def list_routes(unit: UnitOfWork, part: Part, *, tenant_id: TenantId | None = None) -> Sequence[RouteRecord]:
+    """Return the routes that the reader may know, by owner and name unless ``part`` says otherwise."""
+    unit.principal.require(Permission.ROUTE_READ)
+    query = select(NotificationRoute).where(visible_rows(unit.principal, NotificationRoute.tenant_id))
+    if tenant_id is not None:
+        query = query.where(NotificationRoute.tenant_id == tenant_id)
+    return records_of(unit.session.scalars(part.of(query, SORTS[NameOrder.NAME])), RouteRecord)
+
+
+def get(unit: UnitOfWork, route_id: RouteId) -> RouteRecord:
+    """Raise ``NotFoundError`` for a missing route and for another owner's alike."""
+    unit.principal.require(Permission.ROUTE_READ)
+    row = unit.session.get(NotificationRoute, route_id)
+    if row is None or not may_see(unit.principal, row.tenant_id):
+        raise NotFoundError
+    return record_of(row, RouteRecord)
+
+
+def _locked(unit: UnitOfWork, route_id: RouteId, expected_version: int | None) -> NotificationRoute:
+    row = unit.session.get(NotificationRoute, route_id, with_for_update=True)
+    if row is None or not may_see(unit.principal, row.tenant_id):
+        raise NotFoundError
+    if expected_version is not None and row.version != expected_version:
+        raise PreconditionFailedError(current_version=row.version)
+    return row
+
+
+def _changed(unit: UnitOfWork, row: NotificationRoute, what: str, action: str, reason: str | None) -> RouteRecord:
+    detail = {"name": row.name, "kind": str(row.kind), "target": row.target, "kinds": row.kinds, "version": row.version}
+    unit.emit(f"route.{what}", "route", row.id, tenant_id=row.tenant_id, payload=detail)
+    unit.audit(action, "route", row.id, tenant_id=row.tenant_id, reason=reason, detail=detail)
+    unit.session.flush()
+    return record_of(row, RouteRecord)

@@ -1,0 +1,287 @@
+"""Notifications on their way: each event of a route arrives, signed, in order, with one id in every try."""
+
+import json
+import threading
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+from standardwebhooks import Webhook, WebhookVerificationError
+
+from control.core.unit_of_work import UnitOfWorkFactory
+from control.notifications.sending import LEASE, Sender
+from muster.domain.notifications.retries import PAUSES_S, ROUTE_PAUSE_BASE_S, ROUTE_PAUSE_CAP_S, TRIED_FOR
+from muster.failpoints import FailpointError, arming
+from tests.control.conftest import SetClock
+from tests.control.notifications.route_case import RouteCase
+from tests.fleet_factory import OPERATOR
+from tests.receivers import Receiver, Taken, http_receiver, mailbox
+
+
+@pytest.fixture
+def case(units: UnitOfWorkFactory, clock: SetClock, tmp_path: Path) -> RouteCase:
+    return RouteCase.made(units, clock, tmp_path)
+
+
+@pytest.fixture
+def receiver() -> Iterator[Receiver]:
+    with http_receiver() as receiver:
+        yield receiver
+
+
+def webhook(receiver: Receiver, path: str = "/hook?x=1") -> dict[str, str]:
+    return {"kind": "webhook", "url": f"{receiver.url}{path}"}
+
+
+def verify(secret: str, taken: Taken) -> None:
+    """Check the signature by the receivers' library, but not its time: it is by the test's clock."""
+    moment = datetime.fromtimestamp(int(taken.headers["webhook-timestamp"]), UTC)
+    wanted = Webhook(secret).sign(taken.headers["webhook-id"], moment, taken.body.decode())
+    if wanted not in taken.headers["webhook-signature"].split():
+        raise WebhookVerificationError("no signature of the request is by this secret")
+
+
+def subjects(receiver: Receiver) -> list[str]:
+    return [taken.document["data"]["subject_id"] for taken in receiver.taken]
+
+
+def test_a_tenants_failed_job_arrives_signed_and_other_events_do_not(case: RouteCase, receiver: Receiver) -> None:
+    case.happens("job.failed", "job_before", tenant_id=case.fleet.tenant_id)
+    case.fan_out()
+    route, secret = case.with_secret(webhook(receiver))
+    job_id = case.fleet.submit(name="bert")
+    case.happens("job.failed", job_id, tenant_id=case.fleet.tenant_id, reason="exit code 1")
+    case.happens("job.failed", "job_other", tenant_id=None)
+    case.happens("job.queued", job_id, tenant_id=case.fleet.tenant_id)
+    case.send()
+    (taken,) = receiver.taken
+    assert taken.path == "/hook?x=1"
+    assert secret is not None
+    verify(secret, taken)
+    (row,) = case.notifications()
+    assert taken.headers["webhook-id"] == row.id
+    document = taken.document
+    assert (document["type"], document["data"]["event_id"]) == ("job.failed", row.event_id)
+    assert document["data"]["title"] == "job bert failed"
+    assert "exit code 1" in document["data"]["text"]
+    assert document["data"]["url"] == f"https://m.example/console/jobs/{job_id}"
+    assert (row.state, case.found(route.id).num_failures) == ("DELIVERED", 0)
+    case.send()
+    assert len(receiver.taken) == 1
+
+
+def test_a_signature_of_another_secret_is_none(case: RouteCase, receiver: Receiver) -> None:
+    case.route(webhook(receiver))
+    case.happens("job.failed", "job_1", tenant_id=case.fleet.tenant_id)
+    case.send()
+    _, other = case.with_secret(webhook(receiver), name="second")
+    assert other is not None
+    with pytest.raises(WebhookVerificationError):
+        verify(other, receiver.taken[0])
+
+
+def test_operators_get_incidents_of_their_severity(case: RouteCase, receiver: Receiver) -> None:
+    case.route(webhook(receiver), by=OPERATOR, least="page")
+    told = {"reason": "why"}
+    case.happens("incident.opened", "inc_1", kind="storage", subject_id="/mnt", **told)
+    case.happens("incident.opened", "inc_2", kind="repair_due", subject_id="GPU-1", **told)
+    case.happens("incident.opened", "inc_3", kind="objective_burning", severity="page", subject_id="steps", **told)
+    case.happens("incident.closed", "inc_1", kind="storage", subject_id="/mnt", **told)
+    case.send()
+    found = [(each.document["data"]["subject_id"], each.document["data"]["status"]) for each in receiver.taken]
+    assert found == [("inc_1", "firing"), ("inc_3", "firing"), ("inc_1", "resolved")]
+
+
+def test_a_receiver_that_fails_for_a_day_gets_all_in_order_once_it_is_back(case: RouteCase, receiver: Receiver) -> None:
+    route = case.route(webhook(receiver))
+    receiver.answer(500)
+    case.happens("job.failed", *(f"job_{number}" for number in range(5)), tenant_id=case.fleet.tenant_id)
+    num_before = 0
+    for hour in range(24):
+        case.send()
+        num_tried = len(receiver.taken) - num_before
+        assert num_tried == 1, "one notification asks, whatever waits behind it"
+        num_before = len(receiver.taken)
+        case.later(hours=1)
+        assert case.found(route.id).num_failures == hour + 1
+    assert set(subjects(receiver)) == {"job_0"}
+    receiver.answer(204)
+    case.send()
+    assert subjects(receiver)[24:] == [f"job_{number}" for number in range(5)]
+    ids = {taken.headers["webhook-id"] for taken in receiver.taken if "job_0" in taken.body.decode()}
+    assert len(ids) == 1
+    assert {row.state for row in case.notifications()} == {"DELIVERED"}
+
+
+def test_the_pauses_of_a_receiver_that_is_away_grow_to_their_limit(case: RouteCase, receiver: Receiver) -> None:
+    route = case.route(webhook(receiver))
+    receiver.answer(503)
+    case.happens("job.failed", "job_1", tenant_id=case.fleet.tenant_id)
+    pauses = []
+    for _ in range(10):
+        case.send()
+        paused_until = case.found(route.id).paused_until
+        assert paused_until is not None
+        pauses.append((paused_until - case.clock.now).total_seconds())
+        case.send()
+        case.clock.now = paused_until
+    assert pauses[:3] == [ROUTE_PAUSE_BASE_S, 2 * ROUTE_PAUSE_BASE_S, 4 * ROUTE_PAUSE_BASE_S]
+    assert pauses[-1] == ROUTE_PAUSE_CAP_S
+    assert len(receiver.taken) == 10
+
+
+def test_what_is_refused_is_tried_again_while_later_ones_arrive(case: RouteCase, receiver: Receiver) -> None:
+    case.route(webhook(receiver))
+    receiver.answer(400, 204)
+    case.happens("job.failed", "job_odd", "job_fit", tenant_id=case.fleet.tenant_id)
+    case.send()
+    assert subjects(receiver) == ["job_odd", "job_fit"]
+    odd = case.notifications()[0]
+    assert (odd.state, odd.last_words, odd.next_try_at - case.clock.now) == (
+        "PENDING",
+        "400",
+        (odd.next_try_at - case.clock.now),
+    )
+    assert (odd.next_try_at - case.clock.now).total_seconds() == PAUSES_S[0]
+    receiver.answer(400)
+    for _ in range(40):
+        case.clock.now = max(case.clock.now, case.notifications()[0].next_try_at)
+        case.send()
+    odd = case.notifications()[0]
+    assert odd.state == "GIVEN_UP"
+    assert odd.ended_at is not None
+    assert odd.ended_at - odd.created_at >= TRIED_FOR
+    num_tries = odd.tries
+    case.resend(odd)
+    receiver.answer(200)
+    case.send()
+    again = case.notifications()[0]
+    assert (again.state, again.tries) == ("DELIVERED", num_tries + 1)
+    assert receiver.taken[-1].headers["webhook-id"] == receiver.taken[0].headers["webhook-id"]
+
+
+@pytest.mark.parametrize(
+    ("answer", "words"),
+    [((302, {"Location": "http://127.0.0.1:1/"}), "redirects are not followed"), ((404, {}), "404")],
+)
+def test_a_redirect_is_not_followed(
+    case: RouteCase, receiver: Receiver, answer: tuple[int, dict[str, str]], words: str
+) -> None:
+    case.route(webhook(receiver))
+    receiver.answer(answer)
+    case.happens("job.failed", "job_1", tenant_id=case.fleet.tenant_id)
+    case.send()
+    (tried,) = case.tries()
+    assert tried.outcome == "refused"
+    assert words in tried.words
+    assert len(receiver.taken) == 1
+
+
+def test_a_receiver_that_wants_no_more_turns_its_route_off(case: RouteCase, receiver: Receiver) -> None:
+    route = case.route(webhook(receiver))
+    receiver.answer(410)
+    case.happens("job.failed", "job_1", "job_2", tenant_id=case.fleet.tenant_id)
+    case.send()
+    assert "wants no more" in (case.found(route.id).off_reason or "")
+    assert subjects(receiver) == ["job_1"]
+    case.later(days=1)
+    case.send()
+    assert len(receiver.taken) == 1
+
+
+def test_addresses_that_the_policy_does_not_allow_are_asked_nothing(case: RouteCase, receiver: Receiver) -> None:
+    port = receiver.url.rpartition(":")[2]
+    case.allow(tenant_networks=("10.0.0.0/8",))
+    for number, host in enumerate(("127.0.0.1", "localhost", "[::ffff:127.0.0.1]", "2130706433", "169.254.169.254")):
+        case.route({"kind": "webhook", "url": f"http://{host}:{port}/"}, name=f"n{number}")
+    case.happens("job.failed", "job_1", tenant_id=case.fleet.tenant_id)
+    case.send()
+    assert receiver.taken == []
+    assert [tried.outcome for tried in case.tries()] == ["forbidden"] * 5
+    case.allow(tenant_networks=("127.0.0.0/8",))
+    case.later(hours=1)
+    case.send()
+    assert len(receiver.taken) >= 3, "what the policy allows later arrives"
+
+
+def test_a_receiver_that_hangs_holds_up_no_other_route(case: RouteCase, receiver: Receiver) -> None:
+    with http_receiver() as hanging:
+        hanging.holds = threading.Event()
+        case.route(webhook(hanging), name="hangs")
+        case.route(webhook(receiver), name="works")
+        sender = Sender(case.units, case.keys, case.delivery, chance=lambda: 0.0)
+        started = []
+        for number in range(3):
+            case.happens("job.failed", f"job_{number}", tenant_id=case.fleet.tenant_id)
+            case.fan_out()
+            started += sender.start_due()
+            started[-1].result(timeout=20)
+            assert len(receiver.taken) == number + 1
+        assert (len(started), len(hanging.taken)) == (4, 1), "the one that hangs has one thread"
+        hanging.holds.set()
+        started[0].result(timeout=20)
+        sender.close()
+    assert subjects(receiver) == ["job_0", "job_1", "job_2"]
+
+
+def test_what_a_worker_held_when_it_died_is_sent_again_with_the_same_id(case: RouteCase, receiver: Receiver) -> None:
+    case.route(webhook(receiver))
+    case.happens("job.failed", "job_1", tenant_id=case.fleet.tenant_id)
+    with arming("notification.after_send=raise"), pytest.raises(FailpointError):
+        case.send()
+    case.send()
+    assert len(receiver.taken) == 1, "its lease lasts"
+    case.clock.now += LEASE
+    case.send()
+    assert len({taken.headers["webhook-id"] for taken in receiver.taken}) == 1
+    assert len(receiver.taken) == 2
+    assert [row.state for row in case.notifications()] == ["DELIVERED"]
+
+
+def test_mail_states_the_job_and_has_one_id(case: RouteCase) -> None:
+    with mailbox() as box:
+        case.use_mail(box.url)
+        case.route({"kind": "email", "to": ["a@example.org", "b@example.org"]})
+        box.is_busy = True
+        job_id = case.fleet.submit(name="bert")
+        case.happens("job.held", job_id, tenant_id=case.fleet.tenant_id, reason="its script\r\nBcc: x@y.z is missing")
+        case.send()
+        assert box.mails == []
+        box.is_busy = False
+        case.later(minutes=1)
+        case.send()
+        ((receivers, mail),) = box.mails
+    assert receivers == ("a@example.org", "b@example.org")
+    assert mail["Subject"] == "[Muster] job bert is on hold"
+    assert mail["Bcc"] is None
+    assert "its script" in mail.get_content()
+    (row,) = case.notifications()
+    assert mail["Message-ID"] == f"<{row.id}@example.org>"
+
+
+def test_shapes_of_other_receivers(case: RouteCase, receiver: Receiver) -> None:
+    kinds = "incident.opened", "incident.closed"
+    case.route({"kind": "slack", "url": f"{receiver.url}/slack/T0/secret"}, *kinds, by=OPERATOR, name="slack")
+    key = {"kind": "pagerduty", "url": f"{receiver.url}/v2/enqueue", "routing_key": "R0"}
+    route = case.route(key, *kinds, by=OPERATOR, name="pager")
+    case.route({"kind": "alertmanager", "url": receiver.url}, *kinds, by=OPERATOR, name="am")
+    assert route.target == receiver.url, "no path and no key"
+    told = {"kind": "storage", "subject_id": "/mnt", "reason": "<!channel> saves fail"}
+    case.happens("incident.opened", "inc_1", **told)
+    case.send()
+    case.happens("incident.closed", "inc_1", **told)
+    case.send()
+    by_path = {
+        path: [each.document for each in receiver.taken if each.path == path]
+        for path in ("/slack/T0/secret", "/v2/enqueue", "/api/v2/alerts")
+    }
+    assert "<!channel>" not in json.dumps(by_path["/slack/T0/secret"])
+    opened, closed = by_path["/v2/enqueue"]
+    assert (opened["event_action"], closed["event_action"]) == ("trigger", "resolve")
+    assert opened["dedup_key"] == closed["dedup_key"] == "inc_1"
+    assert (opened["routing_key"], opened["payload"]["severity"]) == ("R0", "critical")
+    ((firing,), (resolved,)) = by_path["/api/v2/alerts"]
+    assert firing["labels"] == resolved["labels"]
+    assert "endsAt" not in firing
+    assert "endsAt" in resolved
