@@ -55,6 +55,7 @@ from api.v1 import (
     node_export,
     node_labels,
     nodes,
+    notifications,
     objectives,
     outputs,
     overrides,
@@ -164,8 +165,9 @@ def _routes() -> Sequence[BaseRoute]:
     )
     records = (events, audit, policies, objectives, system_figures, ledger, figures)
     of_jobs = (log_lines, outputs, checkpoint_files, training, bundles, verdicts, reclaims)
-    of_tenants = (keys, logins, persons, tenants, quotas, secrets, rates, job_costs, tenant_budgets, statements)
-    for module in (jobs, job_lists, gpus, nodes, *of_jobs, *of_tenants, *fleet_wide, *records, *of_hosts):
+    of_tenants = (keys, logins, persons, tenants, quotas, secrets, notifications)
+    of_money = (rates, job_costs, tenant_budgets, statements)
+    for module in (jobs, job_lists, gpus, nodes, *of_jobs, *of_tenants, *of_money, *fleet_wide, *records, *of_hosts):
         add_strict_routes(root, "/v1", module.router)
     add_strict_routes(root, "/v1", system.v1)
     add_strict_routes(root, "", system.router)

@@ -61,12 +61,13 @@ def server_children(
         state_dir=plan.state_dir,
     )
     variables |= store.variables
-    keys = child_environment(secret_keys_file=plan.state_dir / SECRET_KEYS)  # no other process opens a secret
+    # API and control worker open secrets and the receivers of routes; no other process does.
+    keys = child_environment(secret_keys_file=plan.state_dir / SECRET_KEYS)
     logs = plan.state_dir / "logs"
     servants = [
         Child("api", ["api"], {**variables, **keys}, logs / "api.log"),
         Child("scheduler", ["scheduler"], variables, logs / "scheduler.log"),
-        Child("worker-control", ["worker", "control"], variables, logs / "worker-control.log"),
+        Child("worker-control", ["worker", "control"], {**variables, **keys}, logs / "worker-control.log"),
     ]
     if store.port is not None:
         own = child_environment(

@@ -82,7 +82,7 @@ def http_receiver() -> Iterator[Receiver]:
 
 @dataclass
 class Mailbox:
-    """``mails``: with the receivers of their envelopes. ``refuses``: addresses that are refused for good.
+    """``mails``: with the receivers of their envelopes. ``refuses``: addresses that are refused permanently.
 
     ``is_busy``: the server takes no mail for now.
     """

@@ -28,7 +28,15 @@ from muster.db.queries.events import newest_position
 from muster.domain.errors import ConflictError, NotFoundError, PreconditionFailedError, ValidationFailedError
 from muster.domain.ids import RouteId, TenantId
 from muster.domain.notifications.events import OF_OPERATORS, OF_TENANTS, TEST_KIND
-from muster.domain.notifications.routes import MailTarget, RouteDefinition, RouteKind, Target, WebhookTarget, shown
+from muster.domain.notifications.routes import (
+    MailTarget,
+    RouteChange,
+    RouteDefinition,
+    RouteKind,
+    Target,
+    WebhookTarget,
+    shown,
+)
 from muster.domain.notifications.signatures import SECRET_BYTES, secret_of
 from muster.domain.policy.notifications import NotificationPolicy
 from muster.domain.principals import Permission, Principal
@@ -118,11 +126,9 @@ def seal_next(
     keys: KeyWrapper,
     principal: Principal,
     route_id: RouteId,
-    definition: RouteDefinition,
-    *,
-    is_new_secret: bool = False,
+    change: RouteChange,
 ) -> SealedRoute:
-    """Return a route's next version. ``is_new_secret``: receivers may use the one before until the next.
+    """Return a route's next version. A receiver may check by the secret before until there is another new one.
 
     Raises as ``seal_new``, and ``NotFoundError``.
     """
@@ -131,9 +137,15 @@ def seal_next(
         row = session.get(NotificationRoute, route_id)
     if row is None or not may_see(principal, row.tenant_id):
         raise NotFoundError
-    known = () if definition.target.kind != row.kind else receiver_of(keys, row).secrets
-    kept = known if not is_new_secret else known[:1]
-    return _sealed(keys, row.id, row.tenant_id, definition, row.version + 1, kept, is_new_secret=is_new_secret)
+    receiver = receiver_of(keys, row)
+    definition = RouteDefinition(
+        name=change.name or row.name,
+        target=change.target or receiver.target,
+        kinds=tuple(row.kinds) if change.kinds is None else change.kinds,
+        least=change.least or row.least,
+    )
+    known = receiver.secrets if not change.new_secret else receiver.secrets[:1]
+    return _sealed(keys, row.id, row.tenant_id, definition, row.version + 1, known, is_new_secret=change.new_secret)
 
 
 def _sealed(
@@ -248,7 +260,7 @@ def replace(unit: UnitOfWork, sealed: SealedRoute, *, expected_version: int | No
 
 
 def delete(unit: UnitOfWork, route_id: RouteId, *, expected_version: int | None = None) -> RouteRecord:
-    """Delete a route with its notifications; what is on its way may still arrive. Raises as ``replace``."""
+    """Delete a route with its notifications; what is being sent may still arrive. Raises as ``replace``."""
     unit.principal.require(Permission.ROUTE_WRITE)
     row = _locked(unit, route_id, expected_version)
     found = _changed(unit, row, "deleted", "route.delete", None)

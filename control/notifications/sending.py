@@ -40,7 +40,7 @@ MOST_AT_ONCE: Final = 20
 LEASE: Final = timedelta(seconds=120)
 """Time for which claimed notifications stay with their worker."""
 MOST_S: Final = 60.0
-"""Longest time for the tries of one claim; what is left of it is due again at once."""
+"""Longest time for the tries of one claim; the rest of it is due again at once."""
 NUM_THREADS: Final = 16
 MOST_OF_OWNER: Final = 4
 """Threads for the routes of one tenant, or of the operators: receivers that hang hold no others up."""
@@ -139,7 +139,7 @@ class Sender:
                 one.result()
 
     def close(self) -> None:
-        """Start nothing more. What is under way ends by itself, or is sent again by another worker."""
+        """Start nothing more. What is in progress ends by itself, or is sent again by another worker."""
         self._threads.shutdown(wait=False, cancel_futures=True)
 
     def _send_all(self, route_id: RouteId) -> None:
@@ -239,7 +239,7 @@ class Sender:
             return
         last = results[-1]
         if last.outcome is Outcome.GONE:
-            row.off_reason = f"its receiver wants no more: {last.words}"
+            row.off_reason = f"its receiver takes no more: {last.words}"
             detail = {"name": row.name, "reason": row.off_reason}
             unit.emit("route.turned_off", "route", row.id, tenant_id=row.tenant_id, payload=detail)
         elif last.outcome in {Outcome.AWAY, Outcome.FORBIDDEN}:

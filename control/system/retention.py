@@ -50,6 +50,7 @@ from muster.db.models import (
     LedgerFact,
     LineFindingRow,
     NodeContactChange,
+    Notification,
     OutboxMessage,
     StallReport,
     StorageFault,
@@ -230,6 +231,12 @@ def _drop_ledger_history(unit: UnitOfWork, batch: int) -> int:
     return num_deleted
 
 
+def _drop_notifications(unit: UnitOfWork, batch: int) -> int:
+    """Delete what was delivered or given up, with its tries."""
+    before = unit.now - timedelta(days=active_policy(unit.session).notifications.keep_days)
+    return delete_oldest(unit, Notification, Notification.ended_at, Notification.ended_at < before, batch)
+
+
 def _drop_figures(unit: UnitOfWork, batch: int) -> int:
     """Delete facts of hours whose day is summed."""
     day = aliased(FigureFact)
@@ -262,6 +269,7 @@ _DROPS: Final[Mapping[str, Callable[[UnitOfWork, int], int]]] = {
     "ledger_entries": _drop_ledger_entries,
     "ledger_facts": _drop_ledger_facts,
     "ledger_history": _drop_ledger_history,
+    "notifications": _drop_notifications,
     "rollups": rollups.drop_expired,
     "figures": _drop_figures,
 }

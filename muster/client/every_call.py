@@ -9,6 +9,7 @@ from muster.client.gpus import GpuCalls
 from muster.client.jobs import JobCalls
 from muster.client.ledger import LedgerCalls
 from muster.client.money import MoneyCalls
+from muster.client.notifications import NotificationCalls
 from muster.client.outputs import OutputCalls
 from muster.client.persons import PersonCalls
 from muster.client.policies import PolicyCalls
@@ -32,6 +33,7 @@ class EveryCall(
     PersonCalls,
     PolicyCalls,
     SecretCalls,
+    NotificationCalls,
     MoneyCalls,
 ):
     """A new part of the API adds its calls here."""

@@ -26,6 +26,8 @@ from control.hosts import folder_uploads, protocol
 from control.jobs import jobs
 from control.jobs import read as job_reads
 from control.jobs.read import AttemptView
+from control.notifications import routes
+from control.notifications.fan_out import fan_out_once
 from control.policy.policies import ACTIVATE, store_policy
 from control.telemetry.intake import Intake, IntakeLimits
 from control.telemetry.reports import IncomingReport, Outcome
@@ -33,11 +35,23 @@ from control.tenants import keys, persons, quotas, tenants
 from control.training import training
 from control.watch.verdicts import record_verdict
 from muster.content.manifest import VERSION, Entry, Kind, Manifest, digest_of, encode
-from muster.db.models import Checkpoint, EvidenceRow, Gpu, GpuStandingChange, Incident, Job, JobOutput, Node, Reclaim
+from muster.db.models import (
+    Checkpoint,
+    EvidenceRow,
+    Gpu,
+    GpuStandingChange,
+    Incident,
+    Job,
+    JobOutput,
+    Node,
+    Notification,
+    Reclaim,
+)
 from muster.domain.evidence.repairs import RepairAction, RepairOutcome
 from muster.domain.ids import GpuUuid, JobId, ReclaimId, TenantId
 from muster.domain.job.spec import JobSpec
 from muster.domain.job.verdicts import VerdictKind, VerdictReaction
+from muster.domain.notifications.routes import RouteDefinition
 from muster.domain.policy.document import DEFAULT_POLICY
 from muster.domain.principals import Principal, Role, system_principal
 from muster.domain.states import ReclaimState, Standing
@@ -47,7 +61,7 @@ from muster.wire.content import FolderUploadsRequest
 from muster.wire.host import PROTOCOL_VERSION, LogBatch, LogChunk
 from muster.wire.training import TrainBatch, TrainLine
 from scheduler.quota.tenancy import Quota
-from tests.control.secrets.secret_case import KeyService, set_secret
+from tests.control.secrets.secret_case import KeyService, admin_of, set_secret
 from tests.fleet_factory import ENDS_AT_ITS_FAULT, OPERATOR, Fleet
 from tests.played_host import PlayedHost, played_host
 from tests.stored_signals import add_signal
@@ -255,12 +269,30 @@ class _Life:
         with self.units.begin(OPERATOR, keys.CREATE) as unit:
             self.key_id = keys.create(unit, name=f"{self.word}-key", role=role, tenant_id=tenant_id).key.id
         self.secret_id = set_secret(self.units, SECRET_KEYS, tenant_id, f"{self.word}-secret", b"a value").id
+        self.route_id, self.notification_id = self._make_a_route(tenant_id)
         with self.units.begin(OPERATOR, persons.CREATE) as unit:
             self.person_id = persons.create(unit, name=f"{self.word}-person", role=role, tenant_id=tenant_id).person.id
         self.bundle_digest = self._store_a_bundle()
         self.outputs_id = self._upload_outputs()
         with self.units.begin(OPERATOR, quotas.SET) as unit:
             quotas.set_quota(unit, tenant_id, "on_demand", Quota(ceiling=1), reason=f"{self.word}-ceiling")
+
+    def _make_a_route(self, tenant_id: TenantId) -> tuple[str, str]:
+        """Return a route with one notification, of a test."""
+        document = {"name": f"{self.word}-route", "target": {"kind": "webhook", "url": f"https://{self.word}.example"}}
+        admin = admin_of(tenant_id)
+        sealed = routes.seal_new(SECRET_KEYS, admin, RouteDefinition.model_validate(document))
+        with self.units.begin(admin, routes.CREATE) as unit:
+            route_id = routes.create(unit, sealed).id
+        with self.units.begin(admin, routes.TEST) as unit:
+            routes.test(unit, route_id)
+        while sequence_once(self.units):
+            pass
+        while fan_out_once(self.units):
+            pass
+        with self.units.read() as session:
+            found = session.scalars(select(Notification.id).where(Notification.route_id == route_id)).one()
+        return route_id, found
 
     def _store_a_bundle(self) -> str:
         content = f"{self.word}-file".encode()
@@ -333,6 +365,8 @@ class _Life:
             "key_id": self.key_id,
             "person_id": self.person_id,
             "secret_id": self.secret_id,
+            "route_id": self.route_id,
+            "notification_id": self.notification_id,
             "tenant_id": tenant_id,
             "reclaim_id": self.reclaim_id,
             "bundle": self.bundle_digest,

@@ -48,6 +48,8 @@ MISSING: Final = {
             "tenant": "ten",
             "reclaim": "rcl",
             "secret": "sec",
+            "route": "rte",
+            "notification": "ntf",
             "verdict": "vrd",
             "incident": "inc",
             "cordon": "cdn",

@@ -28,6 +28,8 @@ HOLDERS: Final[Mapping[str, frozenset[Role]]] = {
         "log:read": "tenant_member tenant_admin operator",
         "key:read": "tenant_admin auditor operator",
         "key:write": "tenant_admin operator",
+        "route:read": "tenant_member tenant_admin operator auditor",
+        "route:write": "tenant_admin operator",
         "secret:read": "tenant_member tenant_admin operator",
         "secret:write": "tenant_admin operator",
         "secret_key:write": "operator",

@@ -41,6 +41,7 @@ BRANCHES: Final = {
         "job.train", "Trainings: look into one that fails, check that one resumes exactly.", WORK, needs=Part.WHOLE
     ),
     "secret": _group("admin.secrets", "Secrets of jobs: set, list, rotate, delete.", WORK),
+    "route": _group("admin.routes", "Routes: where notifications go, by webhook, mail, Slack or pager.", WORK),
     "gpu": _group("gpu.gpus", "GPUs: what is known of each, and what to do about it.", FLEET),
     "node": _group("node.nodes", "Nodes: the GPU hosts.", FLEET),
     "cohort": _group("gpu.cohorts", "Cohorts: GPUs that may be mixed in one gang.", FLEET),

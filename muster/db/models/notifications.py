@@ -50,7 +50,7 @@ class NotificationRoute(Base):
 
 
 class Notification(Base):
-    """One event on its way over one route. Its id is that of the effect: the same in each try.
+    """One event that goes over one route. Its id is that of the effect: the same in each try.
 
     ``fact``: the event as it is sent, at ``position``. ``next_try_at``: when it is due, or until when a sender holds
     it. ``expires_at``: it is given up at the first failed try from then on.

@@ -14,6 +14,7 @@ from muster.documents.field_texts.fleet import FLEET_TEXTS
 from muster.documents.field_texts.job_spec import JOB_SPEC_TEXTS
 from muster.documents.field_texts.jobs import JOB_TEXTS
 from muster.documents.field_texts.money import MONEY_TEXTS
+from muster.documents.field_texts.notifications import NOTIFICATION_TEXTS
 from muster.documents.field_texts.objectives import OBJECTIVE_TEXTS
 from muster.documents.field_texts.parameters import PARAMETER_TEXTS
 from muster.documents.field_texts.system import SYSTEM_TEXTS
@@ -22,7 +23,14 @@ from muster.documents.field_texts.text import FieldText
 __all__ = ["FIELD_TEXTS", "PARAMETER_TEXTS", "FieldText", "text_of"]
 
 FIELD_TEXTS: Final[Mapping[str, str]] = MappingProxyType(
-    EVERYWHERE_TEXTS | JOB_TEXTS | JOB_SPEC_TEXTS | FLEET_TEXTS | OBJECTIVE_TEXTS | SYSTEM_TEXTS | MONEY_TEXTS
+    EVERYWHERE_TEXTS
+    | JOB_TEXTS
+    | JOB_SPEC_TEXTS
+    | FLEET_TEXTS
+    | OBJECTIVE_TEXTS
+    | SYSTEM_TEXTS
+    | MONEY_TEXTS
+    | NOTIFICATION_TEXTS
 )
 
 

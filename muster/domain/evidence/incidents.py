@@ -55,7 +55,7 @@ _PAGING: Final = frozenset(
         IncidentKind.STORAGE,
     }
 )
-"""Kinds that spread, or that break a promise, while nobody acts."""
+"""Kinds that spread, or that break a promise, until a person acts."""
 
 
 def severity_of(kind: str, facts: Mapping[str, object]) -> IncidentSeverity:

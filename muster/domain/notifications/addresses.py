@@ -1,4 +1,4 @@
-"""To which addresses notifications go: public ones, and those that the operator allows.
+"""To which addresses notifications go: public ones, and networks that the operator allows.
 
 A tenant names its receivers. So an address of the operator's own network, of this machine, or of a cloud's metadata
 service is refused, by whatever name or notation it is reached.

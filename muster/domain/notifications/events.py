@@ -20,7 +20,7 @@ TEST_KIND: Final = "route.tested"
 
 @dataclass(frozen=True, slots=True)
 class Fact:
-    """An event as a notification states it. ``names``: id → name of jobs, tenants and nodes that it speaks of."""
+    """An event as a notification states it. ``names``: id → name of jobs, tenants and nodes that it names."""
 
     id: str
     kind: str
@@ -41,7 +41,7 @@ class Fact:
 
 @dataclass(frozen=True, slots=True)
 class Subscription:
-    """``kinds``: patterns as of ``PATTERN``. ``least``: of incidents, those that are at least so severe."""
+    """``kinds``: patterns as of ``PATTERN``. ``least``: of incidents, each that is at least so severe."""
 
     kinds: tuple[str, ...]
     least: IncidentSeverity = IncidentSeverity.INFO

@@ -49,7 +49,7 @@ def webhook_body(letter: Letter) -> bytes:
 
 
 def slack_body(letter: Letter) -> bytes:
-    """Return the body of an incoming webhook of Slack. Names in it form no markup and mention nobody."""
+    """Return the body of an incoming webhook of Slack. Names in it form no markup and mention no person."""
     note = letter.note
     text = _slack(note.text)[:_SLACK_TEXT]
     link = f"\n<{letter.url}|Open in Muster>" if letter.url else ""

@@ -2,8 +2,8 @@
 
 What fails by the receiver as a whole (no connection, 429, 5xx) pauses its route. So a receiver that is away is asked
 by one notification at a time, whatever waits behind it, and gets all in order once it is back. What a receiver refuses
-has the pauses that Standard Webhooks recommends. Either is given up after 76 h, which is about the sum of those: a
-receiver may be away for three days.
+has the pauses that Standard Webhooks recommends. Either is given up after 76 h, which is about their sum: a receiver may be
+away for three days.
 """
 
 from collections.abc import Callable
@@ -31,7 +31,7 @@ class Outcome(StrEnum):
     REFUSED = "refused"
     """It does not take this notification."""
     GONE = "gone"
-    """It wants no more: HTTP's 410."""
+    """It takes no more: HTTP's 410."""
     FORBIDDEN = "forbidden"
     """Its address is none to which this control plane sends."""
 

@@ -1,4 +1,4 @@
-"""Routes: where notifications go, and what is known of one on its way."""
+"""Routes: where notifications go, and the states of a notification."""
 
 from enum import StrEnum
 from typing import Annotated, Final, Literal
@@ -103,6 +103,10 @@ class AlertmanagerTarget(StrictModel):
     url: Url
 
 
+Kinds = Annotated[
+    tuple[Annotated[str, AfterValidator(_kind), Field(max_length=80)], ...],
+    Field(max_length=MOST_KINDS, strict=False),
+]
 Target = Annotated[
     WebhookTarget | MailTarget | SlackTarget | PagerdutyTarget | AlertmanagerTarget, Field(discriminator="kind")
 ]
@@ -113,11 +117,21 @@ class RouteDefinition(StrictModel):
 
     name: Name
     target: Target
-    kinds: Annotated[
-        tuple[Annotated[str, AfterValidator(_kind), Field(max_length=80)], ...],
-        Field(max_length=MOST_KINDS, strict=False),
-    ] = ()
+    kinds: Kinds = ()
     least: Annotated[IncidentSeverity, Field(strict=False)] = IncidentSeverity.INFO
+
+
+class RouteChange(StrictModel):
+    """What changes of a route; what is not named stays.
+
+    ``new_secret``: webhooks are signed by a new secret too, and by the one before while receivers change over.
+    """
+
+    name: Name | None = None
+    target: Target | None = None
+    kinds: Kinds | None = None
+    least: Annotated[IncidentSeverity, Field(strict=False)] | None = None
+    new_secret: bool = False
 
 
 def shown(target: Target) -> str:

@@ -22,12 +22,12 @@ class NotificationPolicy(StrictModel):
     """Which networks routes reach. Public addresses are always reached, by https:// alone."""
 
     operator_networks: Networks = Field(
-        (), description="Networks that routes of operators reach besides public addresses, by http:// too."
+        (), description="Networks that routes of operators reach besides public addresses, there without TLS too."
     )
     tenant_networks: Networks = Field(
         (),
-        description="Networks that routes of tenants reach besides public addresses, by http:// too. Whatever is in "
-        "them, any tenant can send requests to it.",
+        description="Networks that routes of tenants reach besides public addresses, there without TLS too. Any "
+        "tenant can send requests to whatever is in them.",
     )
     mail_domains: Annotated[tuple[str, ...], Field(max_length=64, strict=False)] = Field(
         (), description="Domains to which routes of tenants send mail; none: to any."

@@ -178,12 +178,12 @@ def test_a_redirect_is_not_followed(
     assert len(receiver.taken) == 1
 
 
-def test_a_receiver_that_wants_no_more_turns_its_route_off(case: RouteCase, receiver: Receiver) -> None:
+def test_a_receiver_that_takes_no_more_turns_its_route_off(case: RouteCase, receiver: Receiver) -> None:
     route = case.route(webhook(receiver))
     receiver.answer(410)
     case.happens("job.failed", "job_1", "job_2", tenant_id=case.fleet.tenant_id)
     case.send()
-    assert "wants no more" in (case.found(route.id).off_reason or "")
+    assert "takes no more" in (case.found(route.id).off_reason or "")
     assert subjects(receiver) == ["job_1"]
     case.later(days=1)
     case.send()
