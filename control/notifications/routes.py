@@ -27,7 +27,7 @@ from muster.db.models import NotificationRoute
 from muster.db.queries.events import newest_position
 from muster.domain.errors import ConflictError, NotFoundError, PreconditionFailedError, ValidationFailedError
 from muster.domain.ids import RouteId, TenantId
-from muster.domain.notifications.events import OF_OPERATORS, OF_TENANTS, TEST_KIND
+from muster.domain.notifications.events import TEST_KIND, USUAL_OF_OPERATORS, USUAL_OF_TENANTS
 from muster.domain.notifications.routes import (
     MailTarget,
     RouteChange,
@@ -207,7 +207,7 @@ def create(unit: UnitOfWork, sealed: SealedRoute, *, reason: str | None = None) 
 
 def _stored(sealed: SealedRoute) -> dict[str, Any]:
     definition, envelope = sealed.definition, sealed.envelope
-    usual = OF_OPERATORS if sealed.tenant_id is None else OF_TENANTS
+    usual = USUAL_OF_OPERATORS if sealed.tenant_id is None else USUAL_OF_TENANTS
     return {
         "name": definition.name,
         "kind": RouteKind(definition.target.kind),

@@ -93,7 +93,7 @@ class _Batch:
 class Sender:
     """Sends what is due, in threads of its own. ``keys``: None: this control plane keeps no secrets.
 
-    ``chance``: 0 to 1, for the spread of pauses.
+    ``jitter``: 0 to 1, for the spread of pauses.
     """
 
     def __init__(
@@ -103,13 +103,13 @@ class Sender:
         delivery: Delivery,
         *,
         monotonic: Callable[[], float] = time.monotonic,
-        chance: Callable[[], float] = _RNG.random,
+        jitter: Callable[[], float] = _RNG.random,
     ) -> None:
         self._units = units
         self._keys = keys
         self._delivery = delivery
         self._monotonic = monotonic
-        self._chance = chance
+        self._jitter = jitter
         self._busy: dict[RouteId, TenantId | None] = {}
         self._lock = threading.Lock()
         self._threads = ThreadPoolExecutor(NUM_THREADS, thread_name_prefix="notify")
@@ -230,7 +230,7 @@ class Sender:
             row.state, row.ended_at = NotificationState.GIVEN_UP, unit.now
             log.warning("notification_given_up", notification_id=row.id, route_id=row.route_id, words=tried.words)
         elif tried.outcome is Outcome.REFUSED:
-            row.next_try_at = unit.now + pause_of_notification(row.tries, self._chance)
+            row.next_try_at = unit.now + pause_of_notification(row.tries, self._jitter)
         else:  # its route waits for the receiver
             row.next_try_at = unit.now
 
@@ -244,6 +244,6 @@ class Sender:
             unit.emit("route.turned_off", "route", row.id, tenant_id=row.tenant_id, payload=detail)
         elif last.outcome in {Outcome.AWAY, Outcome.FORBIDDEN}:
             row.num_failures += 1
-            row.paused_until = unit.now + pause_of_route(row.num_failures, last.retry_after_s, self._chance)
+            row.paused_until = unit.now + pause_of_route(row.num_failures, last.retry_after_s, self._jitter)
         else:
             row.num_failures, row.paused_until = 0, None

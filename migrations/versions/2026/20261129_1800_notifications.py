@@ -3,7 +3,7 @@
 from alembic import op
 
 revision = "20261129_1800"
-down_revision = "20261129_1600"
+down_revision = "20261129_1700"
 branch_labels = None
 depends_on = None
 

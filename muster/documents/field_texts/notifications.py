@@ -9,7 +9,7 @@ NOTIFICATION_TEXTS: Final[dict[str, str]] = {
     "NewRoute.target": "The receiver.",
     "NewRoute.tenant_id": "The tenant whose events it takes, for operators; null: of all tenants.",
     "Policy.notifications": "To which receivers notifications go.",
-    "RouteChange.kinds": "Kinds of events, in place of those before.",
+    "RouteChange.kinds": "Kinds of events, in place of the former ones.",
     "RouteChange.least": "Of incidents, only each that is at least so severe.",
     "RouteChange.name": "Its new name.",
     "RouteChange.target": "The receiver, in place of the one before.",

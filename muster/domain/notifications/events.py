@@ -11,9 +11,9 @@ from muster.domain.evidence.incidents import IncidentSeverity, severity_of
 PATTERN: Final = r"^[a-z][a-z_]*\.(\*|[a-z][a-z_]*)$"
 """A kind of event, such as ``job.failed``, or all of a noun, such as ``job.*``."""
 _PATTERN: Final = re.compile(PATTERN)
-OF_TENANTS: Final = ("job.succeeded", "job.failed", "job.held", "reclaim.notified", "tenant.budget_notice")
+USUAL_OF_TENANTS: Final = ("job.succeeded", "job.failed", "job.held", "reclaim.notified", "tenant.budget_notice")
 """What a tenant's route takes unless it names kinds itself."""
-OF_OPERATORS: Final = ("incident.opened", "incident.closed")
+USUAL_OF_OPERATORS: Final = ("incident.opened", "incident.closed")
 TEST_KIND: Final = "route.tested"
 """The kind of a test's event, which only the tested route takes."""
 

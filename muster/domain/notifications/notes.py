@@ -37,10 +37,10 @@ class Note:
 
 def note_of(fact: Fact) -> Note:
     """Return the note of an event. A kind without words of its own is named by kind and subject."""
-    words = _WORDS.get(fact.kind, _other)
+    words = _WORDS_OF.get(fact.kind, _other)
     title, lines = words(fact, fact.payload)
     text = "\n".join(line for line in lines if line)
-    status = _STATUS.get(fact.kind, NoteStatus.NEWS)
+    status = _STATUS_OF.get(fact.kind, NoteStatus.NEWS)
     return Note(
         _short(title, MOST_TITLE), _short(text, MOST_TEXT), fact.severity, status, fact.subject_id, _path(fact), fact.at
     )
@@ -100,7 +100,7 @@ def _other(fact: Fact, payload: Mapping[str, Any]) -> Lines:
     return f"{fact.kind}: {_name(fact, fact.subject_id)}", [str(payload.get("reason") or "")]
 
 
-_WORDS: Final[Mapping[str, Callable[[Fact, Mapping[str, Any]], Lines]]] = {
+_WORDS_OF: Final[Mapping[str, Callable[[Fact, Mapping[str, Any]], Lines]]] = {
     "incident.opened": _opened,
     "incident.extended": _opened,
     "incident.closed": _closed,
@@ -112,7 +112,7 @@ _WORDS: Final[Mapping[str, Callable[[Fact, Mapping[str, Any]], Lines]]] = {
     "tenant.budget_notice": _budget,
     TEST_KIND: _tested,
 }
-_STATUS: Final[Mapping[str, NoteStatus]] = {
+_STATUS_OF: Final[Mapping[str, NoteStatus]] = {
     "incident.opened": NoteStatus.FIRING,
     "incident.extended": NoteStatus.FIRING,
     "incident.closed": NoteStatus.RESOLVED,

@@ -2,8 +2,8 @@
 
 What fails by the receiver as a whole (no connection, 429, 5xx) pauses its route. So a receiver that is away is asked
 by one notification at a time, whatever waits behind it, and gets all in order once it is back. What a receiver refuses
-has the pauses that Standard Webhooks recommends. Either is given up after 76 h, which is about their sum: a receiver may be
-away for three days.
+has the pauses that Standard Webhooks recommends. Either is given up after 76 h, which is about their sum: a receiver
+may be away for three days.
 """
 
 from collections.abc import Callable
@@ -58,13 +58,13 @@ def outcome_of(status: int) -> Outcome:
     return Outcome.REFUSED
 
 
-def pause_of_notification(num_tries: int, chance: Callable[[], float]) -> timedelta:
-    """Return the pause after so many tries of a notification that is refused. ``chance``: 0 to 1."""
-    return timedelta(seconds=PAUSES_S[min(max(num_tries, 1), len(PAUSES_S)) - 1] * (1 + JITTER * chance()))
+def pause_of_notification(num_tries: int, jitter: Callable[[], float]) -> timedelta:
+    """Return the pause after so many tries of a notification that is refused. ``jitter``: 0 to 1."""
+    return timedelta(seconds=PAUSES_S[min(max(num_tries, 1), len(PAUSES_S)) - 1] * (1 + JITTER * jitter()))
 
 
-def pause_of_route(num_failures: int, retry_after_s: float | None, chance: Callable[[], float]) -> timedelta:
+def pause_of_route(num_failures: int, retry_after_s: float | None, jitter: Callable[[], float]) -> timedelta:
     """Return for how long the route of a receiver that is away waits: 2 s, doubled each time, 300 s at most."""
     doubled = min(ROUTE_PAUSE_CAP_S, ROUTE_PAUSE_BASE_S * 2.0 ** min(max(num_failures, 1) - 1, 16))
     asked = min(max(retry_after_s or 0.0, 0.0), MOST_RETRY_AFTER_S)
-    return timedelta(seconds=max(doubled, asked) * (1 + JITTER * chance()))
+    return timedelta(seconds=max(doubled, asked) * (1 + JITTER * jitter()))

@@ -86,7 +86,7 @@ class RouteCase:
     def send(self) -> None:
         """Make the notifications of what happened, and send what is due."""
         self.fan_out()
-        sender = Sender(self.units, self.keys, self.delivery, chance=lambda: 0.0)
+        sender = Sender(self.units, self.keys, self.delivery, jitter=lambda: 0.0)
         try:
             sender.send_due()
         finally:

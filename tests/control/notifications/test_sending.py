@@ -190,7 +190,7 @@ def test_a_receiver_that_takes_no_more_turns_its_route_off(case: RouteCase, rece
     assert len(receiver.taken) == 1
 
 
-def test_addresses_that_the_policy_does_not_allow_are_asked_nothing(case: RouteCase, receiver: Receiver) -> None:
+def test_nothing_is_sent_to_addresses_that_the_policy_does_not_allow(case: RouteCase, receiver: Receiver) -> None:
     port = receiver.url.rpartition(":")[2]
     case.allow(tenant_networks=("10.0.0.0/8",))
     for number, host in enumerate(("127.0.0.1", "localhost", "[::ffff:127.0.0.1]", "2130706433", "169.254.169.254")):
@@ -210,7 +210,7 @@ def test_a_receiver_that_hangs_holds_up_no_other_route(case: RouteCase, receiver
         hanging.holds = threading.Event()
         case.route(webhook(hanging), name="hangs")
         case.route(webhook(receiver), name="works")
-        sender = Sender(case.units, case.keys, case.delivery, chance=lambda: 0.0)
+        sender = Sender(case.units, case.keys, case.delivery, jitter=lambda: 0.0)
         started = []
         for number in range(3):
             case.happens("job.failed", f"job_{number}", tenant_id=case.fleet.tenant_id)
@@ -225,7 +225,7 @@ def test_a_receiver_that_hangs_holds_up_no_other_route(case: RouteCase, receiver
     assert subjects(receiver) == ["job_0", "job_1", "job_2"]
 
 
-def test_what_a_worker_held_when_it_died_is_sent_again_with_the_same_id(case: RouteCase, receiver: Receiver) -> None:
+def test_what_a_dead_worker_had_claimed_is_sent_again_with_the_same_id(case: RouteCase, receiver: Receiver) -> None:
     case.route(webhook(receiver))
     case.happens("job.failed", "job_1", tenant_id=case.fleet.tenant_id)
     with arming("notification.after_send=raise"), pytest.raises(FailpointError):
