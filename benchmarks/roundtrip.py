@@ -5,9 +5,9 @@ interpreter. CPU of an upload is that of the uploading process, from the walk of
 is divided by what the walk and the hashing of an equal folder take.
 
 Requests of another tenant alternate with and without uploads. Their CPU is that of the whole API process, less what the
-uploader's own requests take there. In each pair the upload goes on for a while without the other tenant's requests:
+uploader's own requests take there. In each pair the upload continues for a while without the other tenant's requests:
 what the API takes then for each byte that the store writes is, over all pairs, the uploader's part. The ratio with it
-stands beside the figure.
+is a peer of the figure.
 """
 
 import os
@@ -142,7 +142,8 @@ def _others(plane: Plane, member: Member, other: Member, size: Size) -> Figure:
 
         requests()
         pairs = [_pair(plane, member, size, requests, is_first=number % 2 == 0) for number in range(size.pairs)]
-    own = sum(pair.upload.cpu_s for pair in pairs) / max(1, sum(pair.upload.num_bytes for pair in pairs))
+    num_bytes = sum(pair.upload.num_bytes for pair in pairs)
+    own = sum(pair.upload.cpu_s for pair in pairs) / num_bytes if num_bytes else 0.0
     ratios = [(pair.during.cpu_s - own * pair.during.num_bytes) / pair.alone.cpu_s for pair in pairs]
     peers = {
         "alone, CPU ms": round(1000 * statistics.median(pair.alone.cpu_s for pair in pairs)),

@@ -81,7 +81,7 @@ class HostHttp:
         return answer.body
 
     def _answered(self, path: str, content: bytes, answer_s: float) -> _Answer:
-        """Send the request; once more where its key was refused and the key's file has another one by now."""
+        """Send the request, and again where its key was refused and the key's file has another one by now."""
         if isinstance(self._key, str):
             return self._exchange(path, content, answer_s, self._key)
         used = self._key.text
@@ -133,7 +133,7 @@ def _has_ended(connection: http.client.HTTPConnection) -> bool:
 
 
 def _trusted(ca_file: Path | None) -> ssl.SSLContext:
-    """Return the certificates to trust: in ``ca_file``, else those that every other client of ours trusts."""
+    """Return the certificates to trust: in ``ca_file``, else the ones that httpx has for our other clients."""
     if ca_file is not None:
         return ssl.create_default_context(cafile=str(ca_file))
     import httpx  # noqa: PLC0415  # its own certificates: where the operator names none
