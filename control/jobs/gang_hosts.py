@@ -30,7 +30,7 @@ _FAULTY: Final = (Standing.SUSPECT, *OUT_OF_SERVICE)
 class RankFaults:
     """Known faults of one rank. ``standing``: of its GPU now, if it is suspect or out of service.
 
-    ``verdicts``: those that stand and name the rank. ``is_short_of_memory``: a line of its output states that.
+    ``verdicts``: kinds of standing verdicts that name the rank. ``is_short_of_memory``: a line of its output says so.
     """
 
     standing: Standing | None = None
@@ -74,7 +74,7 @@ class GangHosts:
         return (self.num_slow + self.num_silent + self.num_faulty) > 0
 
     def worst(self, unit: UnitOfWork, attempt: AttemptShown, most: int) -> Sequence[HostRanks]:
-        """Return the hosts with the most odd ranks first, then those with the longest own compute."""
+        """Return the hosts with the most odd ranks first, then the ones with the longest own compute."""
         odd = self.num_slow + self.num_silent + self.num_faulty
         order = np.lexsort((self.numbers, -np.nan_to_num(self.ratio), -odd))[:most].tolist()
         named = names_of_hosts(unit, attempt, self.numbers[order].tolist())

@@ -83,7 +83,7 @@ def readings_of_attempt(unit: UnitOfWork, job_id: JobId, *, first: NodeId | None
 
 
 def _gpus_of(unit: UnitOfWork, attempt_id: AttemptId, first: NodeId | None) -> list[tuple[GpuUuid, NodeId, str, int]]:
-    """Return the first GPUs in the order of ranks; before them those of the host ``first``."""
+    """Return the first GPUs in the order of ranks, after the GPUs of the host ``first``."""
     placed = select(Allocation.id).where(Allocation.attempt_id == attempt_id).scalar_subquery()
     query = (
         select(AllocationGpu.gpu_uuid, AllocationGpu.node_id, Node.name, AllocationGpu.local_index)

@@ -172,7 +172,7 @@ class _Attempts:
         return found
 
     def _num_gpus(self) -> dict[AttemptId, int]:
-        """Return the GPUs of each attempt; those of an older release are counted."""
+        """Return the GPUs of each attempt; in rows of an older release they are counted."""
         counted = select(func.count()).where(AllocationGpu.allocation_id == Allocation.id).scalar_subquery()
         query = select(Allocation.attempt_id, func.coalesce(Allocation.num_gpus, counted))
         return {row[0]: row[1] for row in self._session.execute(query.where(Allocation.attempt_id.in_(self._ids)))}

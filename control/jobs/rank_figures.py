@@ -135,7 +135,7 @@ READ_BY: Final[Mapping[RankFigure, tuple[str, tuple[str, ...]]]] = {
     RankFigure.MEMORY: (_figure("pace.memory_mib"), ("memory_mib",)),
 }
 """Figure → its expression in SQL, and the names in a report of pace that it needs. The ratio needs all ranks."""
-_REPORTED: Final = tuple(figure for figure in FIGURES_OF_RANKS if figure in READ_BY)
+_FIGURES_READ: Final = tuple(figure for figure in FIGURES_OF_RANKS if figure in READ_BY)
 
 
 def pace_with(figures: Iterable[RankFigure], *further: str) -> str:
@@ -158,9 +158,9 @@ EVENLY: Final = """evenly AS MATERIALIZED (
 )"""
 """Ranks whose numbers follow no rule that a layout could follow too, always the same ones of an attempt."""
 _ROWS: Final = f"""
-WITH asked AS (SELECT unnest(CAST(:ranks AS int[])) AS rank), part AS ({reports_of(_REPORTED, "asked")})
+WITH asked AS (SELECT unnest(CAST(:ranks AS int[])) AS rank), part AS ({reports_of(_FIGURES_READ, "asked")})
 SELECT part.rank, coalesce(own.node_id, part.node_id), node.name, own.local_index, own.gpu_uuid, gpu.memory_bytes,
-    {", ".join(_REPORTED)}
+    {", ".join(_FIGURES_READ)}
 FROM part
 LEFT JOIN allocations AS placed ON placed.attempt_id = :attempt AND CAST(:gpus_per_node AS int) > 0
 LEFT JOIN allocation_gpus AS own ON own.allocation_id = placed.id
@@ -170,8 +170,8 @@ LEFT JOIN nodes AS node ON node.id = coalesce(own.node_id, part.node_id)
 LEFT JOIN gpus AS gpu ON gpu.uuid = own.gpu_uuid
 """  # noqa: S608  # words of ours
 _MEDIANS: Final = f"""
-WITH {EVENLY}, part AS ({reports_of(_REPORTED, "evenly")})
-SELECT {", ".join(f"percentile_cont(0.5) WITHIN GROUP (ORDER BY {name})" for name in _REPORTED)} FROM part
+WITH {EVENLY}, part AS ({reports_of(_FIGURES_READ, "evenly")})
+SELECT {", ".join(f"percentile_cont(0.5) WITHIN GROUP (ORDER BY {name})" for name in _FIGURES_READ)} FROM part
 """  # noqa: S608  # words of ours
 _KEPT: Final = f"""
 SELECT rank.rank, percentile_cont(ARRAY[0.5, 0.99]) WITHIN GROUP (ORDER BY (point ->> 2)::float8)
@@ -233,7 +233,7 @@ def read_by_one_process(unit: UnitOfWork) -> None:
 def medians_of(unit: UnitOfWork, attempt: AttemptShown) -> Mapping[RankFigure, float | None]:
     """Return the median of each figure over the ranks: of a gang of more than ``RANKS_SAMPLED``, over so many."""
     found = unit.session.execute(text(_MEDIANS), {**attempt.given, "most": RANKS_SAMPLED}).one()
-    return dict(zip(_REPORTED, found, strict=True))
+    return dict(zip(_FIGURES_READ, found, strict=True))
 
 
 def num_ranks_of(unit: UnitOfWork, attempt: AttemptShown) -> int:
@@ -250,7 +250,7 @@ def reported_by(unit: UnitOfWork, attempt: AttemptShown, ranks: Sequence[int]) -
 
 def _row(row: Any) -> RankRow:
     rank, node_id, node_name, local_index, gpu_uuid, gpu_bytes, *figures = row
-    values = {**dict.fromkeys(FIGURES_OF_RANKS), **dict(zip(_REPORTED, figures, strict=True))}
+    values = {**dict.fromkeys(FIGURES_OF_RANKS), **dict(zip(_FIGURES_READ, figures, strict=True))}
     return RankRow(rank, node_id, node_name, local_index, gpu_uuid, gpu_bytes, values)
 
 
