@@ -30,7 +30,7 @@ _FAULTY: Final = (Standing.SUSPECT, *OUT_OF_SERVICE)
 class RankFaults:
     """Known faults of one rank. ``standing``: of its GPU now, if it is suspect or out of service.
 
-    ``verdicts``: kinds of standing verdicts that name the rank. ``is_short_of_memory``: a line of its output says so.
+    ``verdicts``: kinds of standing verdicts that name the rank. ``is_short_of_memory``: by a line of its output.
     """
 
     standing: Standing | None = None
