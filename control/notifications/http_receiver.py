@@ -124,7 +124,7 @@ def _checked_address(host: str, port: int, allowed: Sequence[Network], *, is_tls
     inside = [address for address in fit if _is_in(address, allowed)]
     if not inside:
         raise ForbiddenAddressError(
-            "http:// is only sent into networks that the operator's policy allows: use https://"
+            "http:// is only sent into networks that the policy allows (`notifications`): use https://"
         )
     return inside[0]
 

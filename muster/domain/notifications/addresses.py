@@ -22,7 +22,7 @@ def refusal_of(text: str, allowed: Sequence[Network]) -> str | None:
     if any(each.version == network.version and each in network for network in allowed for each in (address, meant)):
         return None
     if not meant.is_global or meant.is_multicast:
-        return f"{meant} is no public address: the operator's policy does not allow it"
+        return f"{meant} is no public address, and in no network that the policy allows (`notifications`)"
     return None
 
 
