@@ -23,7 +23,7 @@ from control.core.visibility import may_see, visible_rows
 from control.policy.policies import active_policy
 from control.secrets.envelopes import Envelope, opened, place_of_route, seal
 from control.secrets.key_wrapping import KeyWrapper, WrappedKey
-from muster.db.models import NotificationRoute
+from muster.db.models import NotificationRoute, Tenant
 from muster.db.queries.events import newest_position
 from muster.domain.errors import ConflictError, NotFoundError, PreconditionFailedError, ValidationFailedError
 from muster.domain.ids import RouteId, TenantId
@@ -183,6 +183,7 @@ def create(unit: UnitOfWork, sealed: SealedRoute, *, reason: str | None = None) 
     unit.principal.require(Permission.ROUTE_WRITE)
     policy = active_policy(unit.session).notifications
     _require_domains(sealed, policy)
+    _require_tenant(unit, sealed.tenant_id)
     of_owner = NotificationRoute.tenant_id.is_not_distinct_from(sealed.tenant_id)
     unit.session.execute(select(func.pg_advisory_xact_lock(func.hashtext(f"routes of {sealed.tenant_id}"))))
     names = unit.session.scalars(select(NotificationRoute.name).where(of_owner)).all()
@@ -203,6 +204,12 @@ def create(unit: UnitOfWork, sealed: SealedRoute, *, reason: str | None = None) 
     )
     unit.session.add(row)
     return _changed(unit, row, "created", "route.create", reason)
+
+
+def _require_tenant(unit: UnitOfWork, tenant_id: TenantId | None) -> None:
+    """Keep the tenant until the commit. Raises ``ValidationFailedError``: there is none with that id."""
+    if tenant_id is not None and unit.session.get(Tenant, tenant_id, with_for_update={"key_share": True}) is None:
+        raise ValidationFailedError.at("/tenant_id", "unknown_tenant", "there is no such tenant")
 
 
 def _stored(sealed: SealedRoute) -> dict[str, Any]:

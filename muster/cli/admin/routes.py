@@ -17,7 +17,7 @@ from muster.documents import NewNotificationRoute, NotificationRouteChange, Rout
 if TYPE_CHECKING:
     from muster.client.rest import RestClient
 
-app = typer.Typer(help="Where notifications go: webhooks, mail, Slack, PagerDuty, Alertmanager.", no_args_is_help=True)
+app = typer.Typer(help="Routes: where notifications go, by webhook, mail, Slack or pager.", no_args_is_help=True)
 
 
 def _state(route: Any) -> str:
