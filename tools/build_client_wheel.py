@@ -25,14 +25,7 @@ from tools.wheels import BASE_FILES, ROOT, Wheel, base_wheel, project_requiremen
 SERVED: Final = ROOT / "console" / "wheels"
 ROOTS: Final = ("muster.__main__", "muster.cli.framework.app")
 WHOLE_PACKAGES: Final = ("muster.client", "muster.documents")
-LEFT_OUT: Final = (
-    "muster.bench",
-    "muster.client.host",
-    "muster.client.host_http",
-    "muster.db",
-    "muster.train",
-    "muster.wire",
-)
+LEFT_OUT: Final = ("muster.bench", "muster.client.host", "muster.db", "muster.train", "muster.wire")
 """The parts of servers and hosts, and the runtime, which has a wheel of its own."""
 NEEDED: Final = frozenset(
     {"httpx", "msgspec", "packaging", "pathspec", "pydantic", "pyyaml", "rich", "typer", "typing-extensions"}

@@ -20,8 +20,8 @@ calls of the hosts' own protocol.
 import importlib
 from typing import TYPE_CHECKING, Final
 
-from muster.client.http_rules import InsecureAddressError, Problem, UnreachableError
 from muster.client.key_file import KeyFile
+from muster.client.transport import InsecureAddressError, Problem, UnreachableError
 
 if TYPE_CHECKING:
     from muster.client.async_rest import AsyncRestClient

@@ -1,13 +1,12 @@
 """The host's side of the host protocol over HTTP."""
 
 from pathlib import Path
-from typing import Final, TypeVar
+from typing import Any, Final, TypeVar
 
 import msgspec
 
-from muster.client.host_http import HostHttp
-from muster.client.http_rules import UnreachableError
 from muster.client.key_file import KeyFile
+from muster.client.transport import UnreachableError, open_http, send
 from muster.domain.ids import AttemptId
 from muster.wire.content import (
     BundleReport,
@@ -49,7 +48,7 @@ class HostClient:
     """Heartbeat, claim, report and send logs as one node. Each call raises ``UnreachableError`` or ``Problem``."""
 
     def __init__(self, api_url: str, key: str | KeyFile, *, ca_file: Path | None = None) -> None:
-        self._http = HostHttp(api_url, key, ca_file=ca_file)
+        self._http = open_http(api_url, key, ca_file=ca_file)
 
     def close(self) -> None:
         self._http.close()
@@ -119,9 +118,10 @@ class HostClient:
     def _post_bytes(
         self, path: str, content: bytes, answer_type: type[_Answer], *, answer_s: float | None = None
     ) -> _Answer:
-        answer = self._http.post(path, content, answer_s=answer_s)
+        headers = {"Content-Type": "application/json"}
+        answer: Any = send(self._http, "POST", path, answer_s=answer_s, content=content, headers=headers)
         try:
-            return msgspec.json.decode(answer, type=answer_type)
+            return msgspec.json.decode(answer.content, type=answer_type)
         except msgspec.MsgspecError as error:
             message_text = f"the answer of {path} cannot be read: {error}"
             raise UnreachableError(message_text) from error

@@ -1,10 +1,12 @@
 """A credential in a file that another process may renew: an agent's token lasts an hour."""
 
-import contextlib
+from collections.abc import Generator
 from pathlib import Path
 
+import httpx
 
-class KeyFile:
+
+class KeyFile(httpx.Auth):
     """The key that a file held when it was last read. A 401 has it read again, and a new key is tried once.
 
     Raises:
@@ -13,13 +15,21 @@ class KeyFile:
 
     def __init__(self, path: Path) -> None:
         self._path = path
-        self.text = self._read()
+        self._key = self._read()
 
-    def read_again(self) -> str:
-        """Return the key that the file holds now."""
-        with contextlib.suppress(OSError, UnicodeDecodeError):
-            self.text = self._read()
-        return self.text
+    def auth_flow(self, request: httpx.Request) -> Generator[httpx.Request, httpx.Response, None]:
+        used = self._key
+        request.headers["Authorization"] = f"Bearer {used}"
+        answer = yield request
+        if answer.status_code != httpx.codes.UNAUTHORIZED:
+            return
+        try:
+            self._key = self._read()
+        except (OSError, UnicodeDecodeError):
+            return
+        if self._key != used:
+            request.headers["Authorization"] = f"Bearer {self._key}"
+            yield request
 
     def _read(self) -> str:
         return self._path.read_text(encoding="ascii").strip()

@@ -1,56 +1,51 @@
 """One HTTP connection to the control plane: refuses clear text beyond loopback, names faults in one sentence."""
 
 import ssl
-from collections.abc import Generator
+from datetime import UTC, datetime
+from email.utils import parsedate_to_datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 from urllib.parse import urlsplit
 
 import httpx
 
 from muster import __version__, progress
-from muster.client.http_rules import (
-    CONNECT_TIMEOUT_S,
-    KEEP_ALIVE_S,
-    REQUEST_TIMEOUT_S,
-    USER_AGENT,
-    InsecureAddressError,
-    Problem,
-    UnreachableError,
-    problem_of,
-    require_secure,
-)
 from muster.client.key_file import KeyFile
 from muster.domain import versions
+from muster.domain.loopback import is_loopback
 
-__all__ = [
-    "InsecureAddressError",
-    "Problem",
-    "UnreachableError",
-    "open_async_http",
-    "open_http",
-    "raise_for_problem",
-    "read_answer",
-    "send",
-    "send_async",
-    "trusted",
-    "unreachable",
-]
+CONNECT_TIMEOUT_S: Final = 2.0
+REQUEST_TIMEOUT_S: Final = 10.0
+KEEP_ALIVE_S: Final = 5.0
 
 
-class _KeyFileAuth(httpx.Auth):
-    """Sends the key of a file, and a renewed one once where the first is refused."""
+class UnreachableError(Exception):
+    """The control plane did not answer: refused, timed out, or its certificate does not fit."""
 
-    def __init__(self, key: KeyFile) -> None:
-        self._key = key
 
-    def auth_flow(self, request: httpx.Request) -> Generator[httpx.Request, httpx.Response, None]:
-        used = self._key.text
-        request.headers["Authorization"] = f"Bearer {used}"
-        answer = yield request
-        if answer.status_code == httpx.codes.UNAUTHORIZED and (key := self._key.read_again()) != used:
-            request.headers["Authorization"] = f"Bearer {key}"
-            yield request
+class Problem(Exception):  # noqa: N818  # the field's name for it (RFC 9457)
+    """The control plane's answer was a problem document. ``retry_after_s``: how long it asks to be left alone."""
+
+    def __init__(
+        self,
+        status: int,
+        code: str,
+        detail: str,
+        suggestion: str = "",
+        document: dict[str, Any] | None = None,
+        retry_after_s: float | None = None,
+    ) -> None:
+        self.status = status
+        self.code = code
+        self.detail = detail
+        self.suggestion = suggestion
+        self.document = document
+        self.retry_after_s = retry_after_s
+        super().__init__(f"{detail} ({code})")
+
+
+class InsecureAddressError(ValueError):
+    """http:// beyond loopback."""
 
 
 def open_http(
@@ -85,14 +80,17 @@ def open_async_http(api_url: str, key: str | KeyFile, *, ca_file: Path | None = 
 
 
 def _settings(api_url: str, key: str | KeyFile, ca_file: Path | None, keep_alive_s: float) -> dict[str, Any]:
-    require_secure(api_url)
-    headers = {"User-Agent": USER_AGENT}
+    parts = urlsplit(api_url)
+    if parts.scheme != "https" and not is_loopback(parts.hostname or ""):
+        message = f"{api_url}: must be https:// beyond loopback, since a key would cross the network in clear"
+        raise InsecureAddressError(message)
+    headers = {"User-Agent": f"muster/{__version__}"}
     if isinstance(key, str) and key:
         headers["Authorization"] = f"Bearer {key}"
     return {
         "base_url": api_url,
         "headers": headers,
-        "auth": None if isinstance(key, str) else _KeyFileAuth(key),
+        "auth": None if isinstance(key, str) else key,
         "timeout": httpx.Timeout(REQUEST_TIMEOUT_S, connect=CONNECT_TIMEOUT_S),
         "limits": httpx.Limits(max_connections=100, max_keepalive_connections=20, keepalive_expiry=keep_alive_s),
         "verify": trusted(api_url, ca_file),
@@ -161,7 +159,16 @@ def raise_for_problem(answer: httpx.Response) -> None:
         document = answer.json()
     except ValueError:
         document = None
-    raise problem_of(answer.status_code, document, answer.headers.get("Retry-After"))
+    if not isinstance(document, dict):
+        document = {}
+    raise Problem(
+        status=answer.status_code,
+        code=str(document.get("code", f"http_{answer.status_code}")),
+        detail=str(document.get("detail", f"the server answered {answer.status_code}")),
+        suggestion=str(document.get("suggestion", "")),
+        document=document,
+        retry_after_s=_retry_after_s(answer.headers.get("Retry-After")),
+    )
 
 
 def _require_fitting(answer: httpx.Response) -> None:
@@ -191,3 +198,16 @@ def read_answer(answer: httpx.Response, kind: type[Any]) -> Any:
     except ValueError as error:
         message = f"{answer.request.url} answers without JSON: is it the control plane's address?"
         raise UnreachableError(message) from error
+
+
+def _retry_after_s(text: str | None) -> float | None:
+    """Seconds or a date (RFC 9110); None for what is neither."""
+    if text is None:
+        return None
+    if text.isascii() and text.isdigit():
+        return float(text)
+    try:
+        moment = parsedate_to_datetime(text)
+    except ValueError:
+        return None
+    return max(0.0, (moment.astimezone(UTC) - datetime.now(UTC)).total_seconds())

@@ -11,8 +11,7 @@ import pytest
 from muster import __version__
 from muster.client import AsyncRestClient, Problem, RestClient, UnreachableError
 from muster.client.bundles import MANIFEST_S
-from muster.client.http_rules import CONNECT_TIMEOUT_S, REQUEST_TIMEOUT_S
-from muster.client.transport import trusted
+from muster.client.transport import CONNECT_TIMEOUT_S, REQUEST_TIMEOUT_S, trusted
 from tests.client.both_clients import Ask, both_clients
 from tests.recorded_server import Answer, Requested, problem, serving
 

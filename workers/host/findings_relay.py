@@ -14,7 +14,7 @@ import msgspec
 import structlog
 
 from muster.client.host import HostClient
-from muster.client.http_rules import Problem, UnreachableError
+from muster.client.transport import Problem, UnreachableError
 from muster.domain.ids import AttemptId
 from muster.durable import write_durably
 from muster.wire.host import PROTOCOL_VERSION

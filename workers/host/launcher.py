@@ -17,7 +17,7 @@ from msgspec import structs
 
 from muster import progress
 from muster.client.host import HostClient
-from muster.client.http_rules import Problem, UnreachableError
+from muster.client.transport import Problem, UnreachableError
 from muster.domain.ids import AttemptId, Fence, JobId
 from muster.domain.lifecycle import host
 from muster.domain.lifecycle.host import HostLedger, HostRecord, Phase

@@ -7,7 +7,7 @@ from typing import Final
 import structlog
 
 from muster.client.host import HostClient
-from muster.client.http_rules import Problem, UnreachableError
+from muster.client.transport import Problem, UnreachableError
 from muster.domain.errors import SecretKeyError
 from muster.domain.ids import AttemptId
 from muster.domain.lifecycle.host import HostRecord

@@ -13,7 +13,7 @@ import msgspec
 import structlog
 
 from muster.client.host import HostClient
-from muster.client.http_rules import Problem, UnreachableError
+from muster.client.transport import Problem, UnreachableError
 from muster.domain.errors import StaleFenceError
 from muster.domain.ids import AttemptId
 from muster.durable import write_durably

@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Final, TypeVar
 
 from muster.client.host import HostClient
-from muster.client.http_rules import Problem, UnreachableError
 from muster.client.key_file import KeyFile
+from muster.client.transport import Problem, UnreachableError
 from muster.content.manifest import MAX_MANIFEST_BYTES
 from muster.domain.stored_content import FolderKind
 from muster.wire.content import Download, DownloadsAnswer, DownloadsRequest, LostObject

@@ -4,7 +4,7 @@ import io
 from functools import partial
 from pathlib import Path
 
-from muster.client.http_rules import Problem, UnreachableError
+from muster.client.transport import Problem, UnreachableError
 from muster.client.uploads import FolderContent
 from muster.content.faults import FolderError
 from muster.content.read import Bundle

@@ -111,6 +111,8 @@ def main() -> None:
     with open(int(sys.argv[1]), "rb") as asked:  # noqa: PTH123  # a descriptor
         order = msgspec.json.decode(asked.read(), type=FetchOrder)
     require_known()
+    # httpx does without its own command, whose libraries of colours are a quarter of the CPU that our imports take.
+    sys.modules["httpx._main"] = None  # type: ignore[assignment]  # as the import system has it for "there is none"
     report(run(order))
 
 

@@ -8,7 +8,7 @@ from typing import Final
 import structlog
 
 from muster.client.host import HostClient
-from muster.client.http_rules import Problem, UnreachableError
+from muster.client.transport import Problem, UnreachableError
 from muster.domain.stored_content import FolderKind
 from muster.wire.content import MAX_REPORTED, BundleReport
 from muster.wire.host import PROTOCOL_VERSION

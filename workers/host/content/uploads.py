@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Final, Protocol, cast
 import msgspec
 
 from muster.client.host import HostClient
-from muster.client.http_rules import Problem, UnreachableError
+from muster.client.transport import Problem, UnreachableError
 from muster.client.uploads import FolderContent, FolderUpload, OnProgress
 from muster.content.manifest import digest_of
 from muster.store.faults import NOT_CONFIGURED, StoreError, StoreSlowError

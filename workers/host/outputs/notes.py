@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from muster.client.host import HostClient
-from muster.client.http_rules import Problem, UnreachableError
+from muster.client.transport import Problem, UnreachableError
 from muster.wire.content import OutputsNote
 from muster.wire.host import PROTOCOL_VERSION
 from workers.host.outputs.tree import LeftOut
