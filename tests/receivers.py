@@ -1,5 +1,6 @@
 """Receivers of notifications: a server of HTTP and one of SMTP, on loopback, each in a thread."""
 
+import contextlib
 import json
 import threading
 from collections.abc import Iterator, Mapping
@@ -33,13 +34,20 @@ class Taken:
 class Receiver:
     """Answers each request with the next of ``answers``, and with the last of them from then on.
 
-    An answer is a status with headers. ``holds``: requests wait until it is set.
+    An answer is a status with headers. ``holds``: requests wait until it is set. ``body``: of each answer.
+    ``trickles``: the part of the answer, header or body, that comes byte by byte without an end.
     """
 
     url: str = ""
     taken: list[Taken] = field(default_factory=list)
     answers: list[tuple[int, dict[str, str]]] = field(default_factory=lambda: [(204, {})])
     holds: threading.Event | None = None
+    body: bytes = b""
+    trickles: str = ""
+
+    @property
+    def port(self) -> int:
+        return int(self.url.rpartition(":")[2])
 
     def answer(self, *answers: int | tuple[int, dict[str, str]]) -> None:
         self.answers = [each if isinstance(each, tuple) else (each, {}) for each in answers]
@@ -51,7 +59,7 @@ class Receiver:
 @contextmanager
 def http_receiver() -> Iterator[Receiver]:
     """Yield a receiver that is on a free port of 127.0.0.1."""
-    receiver = Receiver()
+    receiver, ended = Receiver(), threading.Event()
 
     class Handler(BaseHTTPRequestHandler):
         def do_POST(self) -> None:
@@ -60,11 +68,23 @@ def http_receiver() -> Iterator[Receiver]:
             if receiver.holds is not None:
                 receiver.holds.wait(30)
             status, headers = receiver.next_answer()
+            if receiver.trickles:
+                self._trickle()
+                return
             self.send_response(status)
             for name, value in headers.items():
                 self.send_header(name, value)
-            self.send_header("Content-Length", "0")
+            self.send_header("Content-Length", str(len(receiver.body)))
             self.end_headers()
+            self.wfile.write(receiver.body)
+
+        def _trickle(self) -> None:
+            self.wfile.write(b"HTTP/1.1 200 OK\r\n")
+            if receiver.trickles == "body":
+                self.wfile.write(b"Content-Length: 4000\r\n\r\n")
+            with contextlib.suppress(OSError):
+                while not ended.wait(0.05):
+                    self.wfile.write(b"x")
 
         def log_message(self, *given: object) -> None:
             pass
@@ -76,6 +96,7 @@ def http_receiver() -> Iterator[Receiver]:
         try:
             yield receiver
         finally:
+            ended.set()
             server.shutdown()
             thread.join(10)
 

@@ -36,6 +36,7 @@ class NewRoute(RouteDefinition):
 
 
 def _answer(route: RouteRecord, status: int = 200, *, secret: str | None = None) -> Answer:
+    """Return the answer. A dry run makes no secret, so none is passed."""
     view: documents.ChangedNotificationRoute = {**route_view(route), "secret": secret}  # type: ignore[typeddict-item]
     return Answer(view, status, etag_of(route.version), f"/v1/notification-routes/{route.id}")
 
@@ -63,7 +64,7 @@ def create_route(
         principal,
         routes.CREATE,
         lambda unit: routes.create(unit, sealed),
-        lambda route: _answer(route, 201, secret=sealed.secret),
+        lambda route: _answer(route, 201, secret=None if change.is_dry_run else sealed.secret),
     )
 
 
@@ -115,7 +116,7 @@ def change_route(
         principal,
         routes.REPLACE,
         lambda unit: routes.replace(unit, sealed, expected_version=version),
-        lambda route: _answer(route, secret=sealed.secret),
+        lambda route: _answer(route, secret=None if change.is_dry_run else sealed.secret),
     )
 
 

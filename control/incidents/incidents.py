@@ -12,7 +12,7 @@ from control.incidents.read import IncidentRecord
 from control.policy.policies import active_policy
 from muster.db.models import Incident
 from muster.domain.errors import ConflictError, NotFoundError
-from muster.domain.evidence.incidents import CLOSED_BY_RULE, IncidentKind
+from muster.domain.evidence.incidents import CLOSED_BY_RULE, IncidentKind, severity_of
 from muster.domain.principals import Permission
 from muster.identity import new_id
 
@@ -44,7 +44,8 @@ def open_incident(
         opened_at=unit.now,
     )
     unit.session.add(incident)
-    told = {**payload, "kind": kind, "subject_type": subject_type, "subject_id": subject_id, "reason": summary}
+    about = {"kind": kind, "subject_type": subject_type, "subject_id": subject_id, "reason": summary}
+    told = {**payload, **about, "severity": severity_of(kind, payload)}
     unit.emit("incident.opened", "incident", incident.id, payload=_without(told, lists))
     return incident
 
@@ -62,10 +63,12 @@ def extend_incident(
 
     ``lists``: as for ``open_incident``. ``added``: what the event has in place of the whole payload.
     """
+    severity, before = severity_of(incident.kind, payload), severity_of(incident.kind, incident.payload)
     incident.summary, incident.payload = summary, dict(payload)
     facts = payload if added is None else added
-    told = {**facts, "kind": incident.kind, "subject_id": incident.subject_id, "reason": summary}
-    unit.emit("incident.extended", "incident", incident.id, payload=_without(told, lists))
+    told = {**facts, "kind": incident.kind, "subject_id": incident.subject_id, "reason": summary, "severity": severity}
+    kind = "incident.escalated" if severity.rank > before.rank else "incident.extended"
+    unit.emit(kind, "incident", incident.id, payload=_without(told, lists))
 
 
 def _without(facts: Mapping[str, Any], names: Collection[str]) -> dict[str, Any]:
@@ -78,7 +81,8 @@ def close_incident(unit: UnitOfWork, incident: Incident, *, reason: str | None) 
     The caller holds the incident.
     """
     incident.closed_at, incident.closed_by, incident.close_reason = unit.now, unit.principal.name, reason
-    told = {"kind": incident.kind, "subject_id": incident.subject_id, "reason": reason}
+    severity = severity_of(incident.kind, incident.payload)
+    told = {"kind": incident.kind, "subject_id": incident.subject_id, "reason": reason, "severity": severity}
     unit.emit("incident.closed", "incident", incident.id, payload=told)
 
 

@@ -13,7 +13,7 @@ from muster.domain.notifications.addresses import Network
 from muster.domain.notifications.events import Fact
 from muster.domain.notifications.notes import note_of
 from muster.domain.notifications.retries import Outcome, Tried
-from muster.domain.notifications.routes import AlertmanagerTarget, MailTarget, PagerdutyTarget, SlackTarget
+from muster.domain.notifications.routes import AlertmanagerTarget, MailTarget, PagerdutyTarget, SlackTarget, url_of
 from muster.domain.notifications.signatures import signed_headers
 
 _JSON: Final = {"Content-Type": "application/json"}
@@ -46,17 +46,18 @@ class Delivery:
             if self.mail is None:
                 return Tried(Outcome.AWAY, "this control plane sends no mail: MUSTER_SMTP_URL is not set")
             return self.mail.send(forms.mail(letter, self.mail.sender, target.to, route), target.to)
-        address, headers = target.url, dict(_JSON)
+        headers, secret = dict(_JSON), ""
         if isinstance(target, SlackTarget):
             body = forms.slack_body(letter)
         elif isinstance(target, PagerdutyTarget):
-            body = forms.pagerduty_body(letter, target.routing_key.get_secret_value())
+            secret = target.routing_key.get_secret_value()
+            body = forms.pagerduty_body(letter, secret)
         elif isinstance(target, AlertmanagerTarget):
-            address, body = f"{target.url.rstrip('/')}/api/v2/alerts", forms.alertmanager_body(letter)
+            body = forms.alertmanager_body(letter)
         else:
             body = forms.webhook_body(letter)
             headers |= signed_headers(notification_id, at, body, receiver.secrets)
-        return self.http.send(Post(address, headers, body, allowed))
+        return self.http.send(Post(url_of(target), headers, body, allowed, secret))
 
 
 def read_fact(stored: Mapping[str, Any]) -> Fact:

@@ -6,6 +6,8 @@ double.
 """
 
 from collections.abc import Iterable, Sequence
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass
 from typing import Any, Final
 
 from sqlalchemy import func, select
@@ -15,8 +17,8 @@ from sqlalchemy.orm import Session
 from control.core.unit_of_work import UnitOfWorkFactory, declare_action
 from muster.db.models import Event, Job, Node, Notification, NotificationRoute, Tenant
 from muster.db.queries.events import cursor_of, events_after, move_cursor, newest_position
-from muster.domain.ids import NotificationId
-from muster.domain.notifications.events import TEST_KIND, Fact, Subscription
+from muster.domain.ids import NotificationId, RouteId, TenantId
+from muster.domain.notifications.events import CLOSED, TEST_KIND, Fact, Subscription
 from muster.domain.notifications.notes import note_of
 from muster.domain.notifications.retries import TRIED_FOR
 from muster.domain.notifications.routes import NotificationState
@@ -44,18 +46,18 @@ def fan_out_once(units: UnitOfWorkFactory, *, batch: int = BATCH) -> bool:
     with units.begin(_PRINCIPAL, FAN_OUT, quiet=True) as unit:
         if not unit.session.scalar(select(func.pg_try_advisory_xact_lock(_LOCK))):
             return False
+        # Read first: a route that is committed later begins behind this position, and events up to it are read now.
         newest = newest_position(unit.session)
-        routes = unit.session.scalars(select(NotificationRoute).where(NotificationRoute.off_reason.is_(None))).all()
+        routes = _routes(unit.session)
         # What no route takes is not read: nothing before the oldest of them, and nothing at all where there is none.
         begin = min((route.from_position for route in routes), default=newest)
-        events = events_after(unit.session, max(begin, cursor_of(unit.session, CONSUMER)), limit=batch)
+        begin = max(begin, cursor_of(unit.session, CONSUMER))
+        events = events_after(unit.session, begin, Event.position <= newest, limit=batch)
         if not events:
             move_cursor(unit.session, CONSUMER, newest)
             return False
-        pairs = [(route, event) for event in events for route in routes if _takes(route, event)]
-        if pairs:
-            names = _names_of(unit.session, [event for _, event in pairs])
-            rows = [{**_row(route, _fact(event, names)), "position": event.position} for route, event in pairs]
+        rows = _rows_of(unit.session, routes, events)
+        if rows:
             times = {"created_at": unit.now, "next_try_at": unit.now, "expires_at": unit.now + TRIED_FOR}
             unit.session.execute(
                 insert(Notification).on_conflict_do_nothing(index_elements=["route_id", "event_id"]),
@@ -66,12 +68,57 @@ def fan_out_once(units: UnitOfWorkFactory, *, batch: int = BATCH) -> bool:
     return True
 
 
-def _takes(route: NotificationRoute, event: Event) -> bool:
-    if route.tenant_id not in {None, event.tenant_id} or (event.position or 0) <= route.from_position:
+@dataclass(frozen=True, slots=True)
+class _Route:
+    """What the fan-out needs of a route."""
+
+    id: RouteId
+    tenant_id: TenantId | None
+    subscription: Subscription
+    from_position: int
+
+
+def _routes(session: Session) -> list[_Route]:
+    """Return the routes that are on, kept from being removed until the notifications are stored."""
+    row = NotificationRoute
+    query = select(row.id, row.tenant_id, row.kinds, row.least, row.from_position)
+    found = session.execute(query.where(row.off_reason.is_(None)).with_for_update(key_share=True, read=True))
+    return [
+        _Route(one.id, one.tenant_id, Subscription(tuple(one.kinds), one.least), one.from_position) for one in found
+    ]
+
+
+def _rows_of(session: Session, routes: Sequence[_Route], events: Sequence[Event]) -> list[dict[str, Any]]:
+    by_owner: dict[TenantId | None, list[_Route]] = {}
+    for route in routes:
+        by_owner.setdefault(route.tenant_id, []).append(route)
+    sent = _sent_about(session, [event.subject_id for event in events if event.kind == CLOSED])
+    names: dict[str, str] | None = None
+    rows = []
+    for event in events:
+        fact = _fact(event, {})
+        own = by_owner.get(event.tenant_id, []) if event.tenant_id is not None else []
+        takers = [route for route in (*by_owner.get(None, ()), *own) if _takes(route, event, fact, sent)]
+        if takers:
+            names = _names_of(session, events) if names is None else names
+            named = _fact(event, names)
+            sent.update((route.id, event.subject_id) for route in takers)
+            rows += [{**_row(route.id, named), "position": event.position} for route in takers]
+    return rows
+
+
+def _sent_about(session: Session, subject_ids: Sequence[str]) -> set[tuple[RouteId, str]]:
+    """Return which routes have a notification about which of these incidents."""
+    query = select(Notification.route_id, Notification.subject_id).where(Notification.subject_id.in_(subject_ids))
+    return {(row.route_id, row.subject_id) for row in session.execute(query.distinct())} if subject_ids else set()
+
+
+def _takes(route: _Route, event: Event, fact: Fact, sent: AbstractSet[tuple[RouteId, str]]) -> bool:
+    if (event.position or 0) <= route.from_position:
         return False
     if event.kind == TEST_KIND:
         return event.subject_id == route.id
-    return Subscription(tuple(route.kinds), route.least).takes(_fact(event, {}))
+    return route.subscription.takes(fact, has_sent=(route.id, event.subject_id) in sent)
 
 
 def _fact(event: Event, names: dict[str, str]) -> Fact:
@@ -95,16 +142,18 @@ def _names_of(session: Session, events: Sequence[Event]) -> dict[str, str]:
     return names
 
 
-def _row(route: NotificationRoute, fact: Fact) -> dict[str, Any]:
+def _row(route_id: RouteId, fact: Fact) -> dict[str, Any]:
     return {
         "id": NotificationId(new_id("notification")),
-        "route_id": route.id,
+        "route_id": route_id,
         "event_id": fact.id,
+        "subject_id": fact.subject_id,
         "fact": stored(fact),
         "title": note_of(fact).title,
         "severity": fact.severity,
         "state": NotificationState.PENDING,
         "tries": 0,
+        "num_refusals": 0,
     }
 
 

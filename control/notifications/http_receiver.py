@@ -1,29 +1,31 @@
-"""A notification by HTTP: one POST to a checked address, without redirects, within a time as a whole.
+"""A notification by HTTP: one POST to checked addresses, without redirects, within a time as a whole.
 
-The address is checked after the name is resolved, and the connection goes to that very address. So a name that changes
-what it resolves to (DNS rebinding) reaches nothing that the check would refuse.
+Addresses are checked after the name is resolved, and the connection goes to one of the checked addresses. So a name
+that changes what it resolves to (DNS rebinding) reaches nothing that the check would refuse.
 """
 
-import contextlib
 import http.client
 import socket
 import ssl
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from ipaddress import ip_address
 from pathlib import Path
 from typing import Final
+from urllib.parse import SplitResult
 
-from control.core.cut_calls import cut_after
-from muster.domain.notifications.addresses import Network, refusal_of
+from control.core.cut_calls import CutConnection, cut_after
+from muster.domain.notifications.addresses import Network, is_allowed
+from muster.domain.notifications.messages import printable, without
 from muster.domain.notifications.retries import Outcome, Tried, outcome_of
 from muster.domain.notifications.routes import parts_of
 
 LIMIT_S: Final = 10.0
 MOST_ANSWER_BYTES: Final = 4_096
-MOST_WORDS: Final = 300
 AGENT: Final = "muster-notifications/1"
+_NOT_PUBLIC: Final = "its address is not public, and in no network that the policy allows (`notifications`)"
+_IN_CLEAR: Final = "http:// is only sent into networks that the policy allows (`notifications`): use https://"
 
 
 class ForbiddenAddressError(Exception):
@@ -32,12 +34,13 @@ class ForbiddenAddressError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Post:
-    """One request. ``allowed``: networks that are reached besides public addresses."""
+    """One request. ``allowed``: networks that are reached besides public addresses. ``secret``: in its body."""
 
     url: str
     headers: Mapping[str, str]
     body: bytes
     allowed: Sequence[Network] = ()
+    secret: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,83 +53,73 @@ class HttpSender:
 
     def send(self, post: Post) -> Tried:
         """Send and return how it ended. No fault of the receiver is raised."""
-        began = time.monotonic()
+        began_s = time.monotonic()
         try:
-            status, words, retry_after_s = self._answer(post)
+            status, message, retry_after_s = self._answer(post)
         except ForbiddenAddressError as refusal:
-            return Tried(Outcome.FORBIDDEN, str(refusal), took_ms=_ms_since(began))
+            return Tried(Outcome.FORBIDDEN, str(refusal), took_ms=ms_since(began_s))
         except (OSError, http.client.HTTPException, ValueError) as fault:
-            return Tried(Outcome.AWAY, words_of(fault), took_ms=_ms_since(began))
-        return Tried(outcome_of(status), words, status, _ms_since(began), retry_after_s)
+            return Tried(Outcome.AWAY, message_of(fault), took_ms=ms_since(began_s))
+        return Tried(outcome_of(status), message, status, ms_since(began_s), retry_after_s)
 
     def _answer(self, post: Post) -> tuple[int, str, float | None]:
         parts = parts_of(post.url)
         host, is_tls = parts.hostname or "", parts.scheme == "https"
-        port = parts.port or (443 if is_tls else 80)
-        address = _checked_address(host, port, post.allowed, is_tls=is_tls)
-        path = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
-        connection = self._connection(host, port, address, is_tls=is_tls)
-        with cut_after(connection, self.limit_s) as is_cut, _cut_is_late(is_cut, self.limit_s):
-            connection.request("POST", path, post.body, {"User-Agent": AGENT, "Connection": "close", **post.headers})
-            answer = connection.getresponse()
-            content = answer.read(MOST_ANSWER_BYTES)
-        if is_cut.is_set():
-            raise TimeoutError(f"no whole answer in {self.limit_s:g} s")
-        where = answer.getheader("Location")
-        words = (
-            f"redirects are not followed: {where}" if 300 <= answer.status < 400 else content.decode(errors="replace")
-        )
-        return answer.status, _printable(f"{answer.status} {words}"), _seconds(answer.getheader("Retry-After"))
+        trust = self._trusted() if is_tls else None
+        addresses = _checked_addresses(host, parts.port or (443 if is_tls else 80), post.allowed, is_tls=is_tls)
+        connection = CutConnection(host, parts.port, self.limit_s, trust, addresses)
+        headers = {"User-Agent": AGENT, "Connection": "close", **post.headers}
+        with cut_after(connection, self.limit_s):
+            try:
+                connection.request("POST", _path_of(parts), post.body, headers)
+                answer = connection.getresponse()
+                content = answer.read(MOST_ANSWER_BYTES)
+            except (OSError, http.client.HTTPException) as fault:
+                if connection.is_cut or isinstance(fault, TimeoutError):
+                    raise self._late() from fault
+                raise
+        if connection.is_cut:
+            raise self._late()
+        text = content.decode(errors="replace")
+        if 300 <= answer.status < 400:
+            text = f"redirects are not followed, as to {_origin_of(answer.getheader('Location') or '')}"
+        message = without(f"{answer.status} {text}", _path_of(parts), post.secret)
+        return answer.status, printable(message), _seconds(answer.getheader("Retry-After"))
 
-    def _connection(self, host: str, port: int, address: str, *, is_tls: bool) -> http.client.HTTPConnection:
-        if is_tls:
-            if not self._trust:
-                self._trust.append(
-                    ssl.create_default_context(cafile=None if self.ca_file is None else str(self.ca_file))
-                )
-            return _TlsConnection(host, port, address, self._trust[0], self.limit_s)
-        return _PlainConnection(host, port, address, self.limit_s)
+    def _late(self) -> TimeoutError:
+        return TimeoutError(f"no whole answer in {self.limit_s:g} s")
 
-
-class _PlainConnection(http.client.HTTPConnection):
-    """Connects to ``address``, and names ``host`` in the request."""
-
-    def __init__(self, host: str, port: int, address: str, limit_s: float) -> None:
-        super().__init__(host, port, timeout=limit_s)
-        self._address = address
-
-    def connect(self) -> None:
-        self.sock = socket.create_connection((self._address, self.port), self.timeout)
+    def _trusted(self) -> ssl.SSLContext:
+        if not self._trust:
+            ca_file = None if self.ca_file is None else str(self.ca_file)
+            self._trust.append(ssl.create_default_context(cafile=ca_file))
+        return self._trust[0]
 
 
-class _TlsConnection(http.client.HTTPSConnection):
-    """Connects to ``address``; the certificate must be of ``host``."""
-
-    def __init__(self, host: str, port: int, address: str, trust: ssl.SSLContext, limit_s: float) -> None:
-        super().__init__(host, port, timeout=limit_s, context=trust)
-        self._address, self._trust = address, trust
-
-    def connect(self) -> None:
-        self.sock = socket.create_connection((self._address, self.port), self.timeout)
-        self.sock = self._trust.wrap_socket(self.sock, server_hostname=self.host)
+def _path_of(parts: SplitResult) -> str:
+    return (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
 
 
-def _checked_address(host: str, port: int, allowed: Sequence[Network], *, is_tls: bool) -> str:
-    """Return an address of the host to which a notification may go. Raises ``ForbiddenAddressError``, ``OSError``."""
+def _origin_of(url: str) -> str:
+    """Return scheme and host: the rest of an address may be a secret."""
+    try:
+        parts = parts_of(url)
+    except ValueError:
+        return "an address that is none"
+    return f"{parts.scheme}://{parts.hostname}" if parts.hostname else "another path"
+
+
+def _checked_addresses(host: str, port: int, allowed: Sequence[Network], *, is_tls: bool) -> list[str]:
+    """Return the host's addresses to which a notification may go. Raises ``ForbiddenAddressError``, ``OSError``."""
     found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
     addresses = list(dict.fromkeys(str(each[4][0]) for each in found))
-    refusals = {address: refusal_of(address, allowed) for address in addresses}
-    fit = [address for address, refusal in refusals.items() if refusal is None]
+    fit = [address for address in addresses if is_allowed(address, allowed)]
     if not fit:
-        raise ForbiddenAddressError(next(filter(None, refusals.values()), "the name has no address"))
-    if is_tls:
-        return fit[0]
-    inside = [address for address in fit if _is_in(address, allowed)]
+        raise ForbiddenAddressError(_NOT_PUBLIC)
+    inside = fit if is_tls else [address for address in fit if _is_in(address, allowed)]
     if not inside:
-        raise ForbiddenAddressError(
-            "http:// is only sent into networks that the policy allows (`notifications`): use https://"
-        )
-    return inside[0]
+        raise ForbiddenAddressError(_IN_CLEAR)
+    return inside
 
 
 def _is_in(address: str, allowed: Sequence[Network]) -> bool:
@@ -134,17 +127,7 @@ def _is_in(address: str, allowed: Sequence[Network]) -> bool:
     return any(found.version == network.version and found in network for network in allowed)
 
 
-@contextlib.contextmanager
-def _cut_is_late(is_cut: object, limit_s: float) -> Iterator[None]:
-    try:
-        yield
-    except (OSError, http.client.HTTPException) as fault:
-        if isinstance(fault, TimeoutError) or getattr(is_cut, "is_set", bool)():
-            raise TimeoutError(f"no whole answer in {limit_s:g} s") from fault
-        raise
-
-
-def words_of(fault: Exception) -> str:
+def message_of(fault: Exception) -> str:
     """Return what is wrong with a connection, in few words."""
     if isinstance(fault, TimeoutError):
         return str(fault) or "no answer in time"
@@ -155,18 +138,14 @@ def words_of(fault: Exception) -> str:
     if isinstance(fault, socket.gaierror):
         return "its name is not known"
     if isinstance(fault, OSError):
-        return _printable(fault.strerror or str(fault) or type(fault).__name__)
+        return printable(fault.strerror or str(fault) or type(fault).__name__)
     return f"this is no answer of HTTP ({type(fault).__name__})"
-
-
-def _printable(text: str) -> str:
-    whole = " ".join(text.split())
-    return "".join(letter for letter in whole if letter.isprintable())[:MOST_WORDS]
 
 
 def _seconds(text: str | None) -> float | None:
     return float(text) if text is not None and text.isascii() and text.isdigit() and len(text) < 10 else None
 
 
-def _ms_since(began_s: float) -> int:
+def ms_since(began_s: float) -> int:
+    """Return the milliseconds since a reading of ``time.monotonic``."""
     return round((time.monotonic() - began_s) * 1000)

@@ -61,7 +61,7 @@ def list_notifications(
     span: Span = ALWAYS,
 ) -> Sequence[NotificationRecord]:
     """Return a route's notifications, the newest first unless ``part`` says otherwise. Raises ``NotFoundError``."""
-    _require_route(unit, route_id, Permission.ROUTE_READ)
+    _required_route(unit, route_id, Permission.ROUTE_READ)
     query = select(Notification).where(Notification.route_id == route_id, *span.conditions(Notification.created_at))
     if state is not None:
         query = query.where(Notification.state == state)
@@ -87,13 +87,14 @@ def resend(unit: UnitOfWork, route_id: RouteId, notification_id: NotificationId)
         NotFoundError: there is none, or its route is another owner's.
         ConflictError: its route is off.
     """
+    # The route is locked first, as where results are stored.
+    route = _required_route(unit, route_id, Permission.ROUTE_WRITE, is_locked=True)
     row = _found(unit, route_id, notification_id, Permission.ROUTE_WRITE)
-    route = unit.session.get_one(NotificationRoute, route_id, with_for_update=True)
     if route.off_reason is not None:
         message = f"the route {route.name} is off: {route.off_reason}"
         raise ConflictError(message, suggestion="Change the route, which turns it on.")
     row.state, row.ended_at = NotificationState.PENDING, None
-    row.next_try_at, row.expires_at = unit.now, unit.now + TRIED_FOR
+    row.next_try_at, row.expires_at, row.num_refusals = unit.now, unit.now + TRIED_FOR, 0
     route.paused_until = None
     detail = {"notification_id": row.id, "route": route.name, "title": row.title}
     unit.emit("route.notification_resent", "route", route.id, tenant_id=route.tenant_id, payload=detail)
@@ -106,15 +107,18 @@ def resend(unit: UnitOfWork, route_id: RouteId, notification_id: NotificationId)
 def _found(
     unit: UnitOfWork, route_id: RouteId, notification_id: NotificationId, permission: Permission
 ) -> Notification:
-    _require_route(unit, route_id, permission)
+    _required_route(unit, route_id, permission)
     row = unit.session.get(Notification, notification_id, with_for_update=permission is Permission.ROUTE_WRITE)
     if row is None or row.route_id != route_id:
         raise NotFoundError
     return row
 
 
-def _require_route(unit: UnitOfWork, route_id: RouteId, permission: Permission) -> None:
+def _required_route(
+    unit: UnitOfWork, route_id: RouteId, permission: Permission, *, is_locked: bool = False
+) -> NotificationRoute:
     unit.principal.require(permission)
-    row = unit.session.get(NotificationRoute, route_id)
-    if row is None or not may_see(unit.principal, row.tenant_id):
+    row = unit.session.get(NotificationRoute, route_id, with_for_update=is_locked)
+    if row is None or row.deleted_at is not None or not may_see(unit.principal, row.tenant_id):
         raise NotFoundError
+    return row

@@ -14,7 +14,7 @@ from typing import Any, Final
 
 import msgspec
 from pydantic import SecretStr, TypeAdapter
-from sqlalchemy import func, select
+from sqlalchemy import ColumnElement, func, select
 
 from control.core.paging import NameOrder, Part, SortKey, by_name
 from control.core.records import record_of, records_of
@@ -135,9 +135,11 @@ def seal_next(
     principal.require(Permission.ROUTE_WRITE)
     with units.read() as session:
         row = session.get(NotificationRoute, route_id)
-    if row is None or not may_see(principal, row.tenant_id):
+    if row is None or row.deleted_at is not None or not may_see(principal, row.tenant_id):
         raise NotFoundError
-    receiver = receiver_of(keys, row)
+    # With a whole new receiver the former one is not opened: its key may be lost.
+    is_new = change.target is not None and change.target.kind != "webhook"
+    receiver = Receiver(change.target, ()) if is_new and change.target is not None else receiver_of(keys, row)
     definition = RouteDefinition(
         name=change.name or row.name,
         target=change.target or receiver.target,
@@ -184,9 +186,8 @@ def create(unit: UnitOfWork, sealed: SealedRoute, *, reason: str | None = None) 
     policy = active_policy(unit.session).notifications
     _require_domains(sealed, policy)
     _require_tenant(unit, sealed.tenant_id)
-    of_owner = NotificationRoute.tenant_id.is_not_distinct_from(sealed.tenant_id)
-    unit.session.execute(select(func.pg_advisory_xact_lock(func.hashtext(f"routes of {sealed.tenant_id}"))))
-    names = unit.session.scalars(select(NotificationRoute.name).where(of_owner)).all()
+    _take_turn(unit, sealed.tenant_id)
+    names = unit.session.scalars(select(NotificationRoute.name).where(*_of_owner(sealed.tenant_id))).all()
     if sealed.definition.name in names:
         message = f"there is a route {sealed.definition.name} already"
         raise ConflictError(message, suggestion="Change it, or choose another name.")
@@ -204,6 +205,15 @@ def create(unit: UnitOfWork, sealed: SealedRoute, *, reason: str | None = None) 
     )
     unit.session.add(row)
     return _changed(unit, row, "created", "route.create", reason)
+
+
+def _take_turn(unit: UnitOfWork, tenant_id: TenantId | None) -> None:
+    """Wait until no other change of this owner's routes is open: each sees the names of the ones before."""
+    unit.session.execute(select(func.pg_advisory_xact_lock(func.hashtext(f"routes of {tenant_id}"))))
+
+
+def _of_owner(tenant_id: TenantId | None) -> tuple[ColumnElement[bool], ...]:
+    return NotificationRoute.tenant_id.is_not_distinct_from(tenant_id), NotificationRoute.deleted_at.is_(None)
 
 
 def _require_tenant(unit: UnitOfWork, tenant_id: TenantId | None) -> None:
@@ -250,13 +260,13 @@ def replace(unit: UnitOfWork, sealed: SealedRoute, *, expected_version: int | No
     """
     unit.principal.require(Permission.ROUTE_WRITE)
     _require_domains(sealed, active_policy(unit.session).notifications)
+    _take_turn(unit, sealed.tenant_id)
     row = _locked(unit, sealed.id, expected_version)
     if row.version + 1 != sealed.version:
         words = f"the route {row.name} was changed by another request at the same time"
         raise ConflictError(words, suggestion="Read it again, and repeat the change if it is still needed.")
-    of_owner = NotificationRoute.tenant_id.is_not_distinct_from(row.tenant_id)
     taken = select(NotificationRoute.id).where(
-        of_owner, NotificationRoute.name == sealed.definition.name, NotificationRoute.id != row.id
+        *_of_owner(row.tenant_id), NotificationRoute.name == sealed.definition.name, NotificationRoute.id != row.id
     )
     if unit.session.scalar(taken) is not None:
         raise ConflictError(f"there is a route {sealed.definition.name} already", suggestion="Choose another name.")
@@ -267,13 +277,14 @@ def replace(unit: UnitOfWork, sealed: SealedRoute, *, expected_version: int | No
 
 
 def delete(unit: UnitOfWork, route_id: RouteId, *, expected_version: int | None = None) -> RouteRecord:
-    """Delete a route with its notifications; what is being sent may still arrive. Raises as ``replace``."""
+    """Delete a route; what is tried now may still arrive. Raises as ``replace``.
+
+    Its rows are removed in batches (``control.system.retention``).
+    """
     unit.principal.require(Permission.ROUTE_WRITE)
     row = _locked(unit, route_id, expected_version)
-    found = _changed(unit, row, "deleted", "route.delete", None)
-    unit.session.delete(row)
-    unit.session.flush()
-    return found
+    row.deleted_at, row.off_reason = unit.now, "it is deleted"
+    return _changed(unit, row, "deleted", "route.delete", None)
 
 
 def test(unit: UnitOfWork, route_id: RouteId) -> RouteRecord:
@@ -293,7 +304,8 @@ def test(unit: UnitOfWork, route_id: RouteId) -> RouteRecord:
 def list_routes(unit: UnitOfWork, part: Part, *, tenant_id: TenantId | None = None) -> Sequence[RouteRecord]:
     """Return the routes that the reader may know, by owner and name unless ``part`` says otherwise."""
     unit.principal.require(Permission.ROUTE_READ)
-    query = select(NotificationRoute).where(visible_rows(unit.principal, NotificationRoute.tenant_id))
+    is_there = NotificationRoute.deleted_at.is_(None)
+    query = select(NotificationRoute).where(is_there, visible_rows(unit.principal, NotificationRoute.tenant_id))
     if tenant_id is not None:
         query = query.where(NotificationRoute.tenant_id == tenant_id)
     return records_of(unit.session.scalars(part.of(query, SORTS[NameOrder.NAME])), RouteRecord)
@@ -303,14 +315,14 @@ def get(unit: UnitOfWork, route_id: RouteId) -> RouteRecord:
     """Raise ``NotFoundError`` for a missing route and for another owner's alike."""
     unit.principal.require(Permission.ROUTE_READ)
     row = unit.session.get(NotificationRoute, route_id)
-    if row is None or not may_see(unit.principal, row.tenant_id):
+    if row is None or row.deleted_at is not None or not may_see(unit.principal, row.tenant_id):
         raise NotFoundError
     return record_of(row, RouteRecord)
 
 
 def _locked(unit: UnitOfWork, route_id: RouteId, expected_version: int | None) -> NotificationRoute:
     row = unit.session.get(NotificationRoute, route_id, with_for_update=True)
-    if row is None or not may_see(unit.principal, row.tenant_id):
+    if row is None or row.deleted_at is not None or not may_see(unit.principal, row.tenant_id):
         raise NotFoundError
     if expected_version is not None and row.version != expected_version:
         raise PreconditionFailedError(current_version=row.version)

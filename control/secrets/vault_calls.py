@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, Final
 from urllib.parse import urlsplit
 
-from control.core.cut_calls import cut_after
+from control.core.cut_calls import CutConnection, cut_after
 from control.secrets.vault_circuit import Circuit
 from muster.domain.errors import SecretKeyError
 from muster.plain_files import UnfitFileError, read_private
@@ -91,15 +91,15 @@ class VaultCalls:
         self, method: str, path: str, body: Mapping[str, Any] | None, headers: Mapping[str, str]
     ) -> tuple[int, bytes]:
         connection = self._connection()
-        with cut_after(connection, self._server.timeout_s) as is_cut:
+        with cut_after(connection, self._server.timeout_s):
             try:
                 connection.request(method, f"/v1/{path}", None if body is None else json.dumps(body), dict(headers))
                 answer = connection.getresponse()
                 content = answer.read(MOST_BYTES + 1)
             except (OSError, http.client.HTTPException) as fault:
-                raise (self._late() if is_cut.is_set() or isinstance(fault, TimeoutError) else fault) from fault
+                raise (self._late() if connection.is_cut or isinstance(fault, TimeoutError) else fault) from fault
         # A connection that ends early is a short answer to the library, no error.
-        if is_cut.is_set():
+        if connection.is_cut:
             raise self._late()
         if answer.length and len(content) <= MOST_BYTES:
             raise ConnectionError("its answer ended early")
@@ -108,12 +108,10 @@ class VaultCalls:
     def _late(self) -> TimeoutError:
         return TimeoutError(f"no whole answer in {self._server.timeout_s:g} s")
 
-    def _connection(self) -> http.client.HTTPConnection:
+    def _connection(self) -> CutConnection:
         parts = urlsplit(self._server.url)
-        host, port, quiet_s = parts.hostname or "", parts.port, self._server.timeout_s
-        if parts.scheme == "http":
-            return http.client.HTTPConnection(host, port, timeout=quiet_s)
-        return http.client.HTTPSConnection(host, port, timeout=quiet_s, context=self._trust())
+        trust = None if parts.scheme == "http" else self._trust()
+        return CutConnection(parts.hostname or "", parts.port, self._server.timeout_s, trust)
 
     def _trust(self) -> ssl.SSLContext:
         ca_file = None if self._server.ca_file is None else str(self._server.ca_file)

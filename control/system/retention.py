@@ -23,6 +23,7 @@ from sqlalchemy import (
     select,
     table,
     tuple_,
+    update,
 )
 from sqlalchemy.orm import aliased
 
@@ -51,12 +52,14 @@ from muster.db.models import (
     LineFindingRow,
     NodeContactChange,
     Notification,
+    NotificationRoute,
     OutboxMessage,
     StallReport,
     StorageFault,
     VerdictRow,
 )
 from muster.domain.evidence.incidents import IncidentKind
+from muster.domain.notifications.routes import NotificationState
 from muster.domain.principals import system_principal
 from muster.domain.states import AttemptState
 
@@ -232,9 +235,26 @@ def _drop_ledger_history(unit: UnitOfWork, batch: int) -> int:
 
 
 def _drop_notifications(unit: UnitOfWork, batch: int) -> int:
-    """Delete what was delivered or given up, with its tries."""
+    """Give up what has expired, or is of a route that is off; delete what has ended, and routes that are deleted."""
     before = unit.now - timedelta(days=active_policy(unit.session).notifications.keep_days)
-    return delete_oldest(unit, Notification, Notification.ended_at, Notification.ended_at < before, batch)
+    row, route = Notification, NotificationRoute
+    _give_up(unit, row.expires_at <= unit.now, batch)
+    if off := unit.session.scalars(select(route.id).where(route.off_reason.is_not(None))).all():
+        _give_up(unit, row.route_id.in_(off), batch)
+    num_deleted = delete_oldest(unit, row, row.ended_at, row.ended_at < before, batch)
+    if deleted := unit.session.scalars(select(route.id).where(route.deleted_at.is_not(None))).all():
+        is_theirs = row.route_id.in_(deleted) & row.ended_at.is_not(None)
+        num_deleted += delete_oldest(unit, row, row.created_at, is_theirs, batch - num_deleted)
+        is_empty = ~exists().where(row.route_id == route.id)
+        unit.session.execute(delete(route).where(route.id.in_(deleted), is_empty))
+    return num_deleted
+
+
+def _give_up(unit: UnitOfWork, condition: ColumnElement[bool], batch: int) -> None:
+    is_pending = Notification.state == NotificationState.PENDING
+    over = select(Notification.id).where(is_pending, condition).limit(batch)
+    ended = {"state": NotificationState.GIVEN_UP, "ended_at": unit.now}
+    unit.session.execute(update(Notification).where(Notification.id.in_(over), is_pending).values(ended))
 
 
 def _drop_figures(unit: UnitOfWork, batch: int) -> int:

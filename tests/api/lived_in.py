@@ -20,7 +20,10 @@ def ids_of_a_lived_in_fleet(api: Api) -> dict[str, str]:
     fault(api)
     incidents = api.client.get("/v1/incidents", headers=operator).json()["items"]
     attempts = api.client.get(f"/v1/jobs/{job['id']}", headers=operator).json()["attempts"]
+    target = {"kind": "webhook", "url": "https://r.example"}
     return {
+        "route_id": made("/v1/notification-routes", name="hook", target=target)["id"],
+        "notification_id": "ntf_00000000000000000000000000",
         "job_id": job["id"],
         "attempt_id": attempts[0]["id"],
         "key_id": made("/v1/keys", name="spare", role="auditor")["id"],

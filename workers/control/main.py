@@ -49,7 +49,7 @@ from control.notifications.delivery import Delivery
 from control.notifications.fan_out import fan_out_once, has_news
 from control.notifications.http_receiver import HttpSender
 from control.notifications.mail_receiver import MailServer
-from control.notifications.sending import Sender
+from control.notifications.sending import NUM_THREADS, Sender
 from control.secrets.settings_keys import keys_of_settings
 from control.system import retention
 from control.system.attention import keep_attention_once
@@ -67,6 +67,8 @@ from muster.store.objects import ObjectStore
 from workers.wakeup.sender import WakeupSender
 
 PAUSE_S: Final = 0.5
+BUSY_S: Final = 0.1
+"""Pause while notifications are sent: a route whose claim has ended may have more."""
 RECONCILE_S: Final = 1.0
 JUDGE_S: Final = 0.25
 BURN_IN_S: Final = 0.5
@@ -107,6 +109,10 @@ def run(settings: Settings) -> None:
     patient = make_engine(
         str(settings.database_url), application_name="muster-figures", pool_size=1, max_overflow=1, limits=limits
     )
+    # Of its own: threads that wait for receivers take no connection from the other loops.
+    sending = make_engine(
+        str(settings.database_url), application_name="muster-notify", pool_size=4, max_overflow=NUM_THREADS
+    )
     stop = stop_on_signals()
     store = ObjectStore.from_settings(settings)
     loops = keepers(
@@ -114,12 +120,12 @@ def run(settings: Settings) -> None:
         str(settings.broker_url),
         store,
         patient=UnitOfWorkFactory(patient),
-        make_sender=lambda: sender_of(units, settings),
+        make_sender=lambda: sender_of(UnitOfWorkFactory(sending), settings),
     )
     _log.info("control_worker_started", keeps=[loop.name for loop in loops])
     run_loops(loops, stop, report=Reporter(units, "worker-control").report)
-    engine.dispose()
-    patient.dispose()
+    for each in (engine, patient, sending):
+        each.dispose()
 
 
 def keepers(
@@ -261,15 +267,15 @@ def _relaying(units: UnitOfWorkFactory, broker_url: str) -> Callable[[threading.
 
 
 def _sending(units: UnitOfWorkFactory, make_sender: Callable[[], Sender] | None) -> Callable[[threading.Event], None]:
+    # One for all runs of the body: after a fault of the database its threads are still there.
+    sender = Sender(units, None, Delivery(HttpSender())) if make_sender is None else make_sender()
+
     def body(stop: threading.Event) -> None:
-        sender = Sender(units, None, Delivery(HttpSender())) if make_sender is None else make_sender()
-        try:
-            with units.listen("muster_notifications") as wakeups:
-                while not stop.is_set():
-                    if not sender.start_due():
-                        wakeups.wait(PAUSE_S)
-        finally:
-            sender.close()
+        with units.listen("muster_notifications") as wakeups:
+            while not stop.is_set():
+                if not sender.start_due():
+                    wakeups.wait(BUSY_S if sender.is_busy else PAUSE_S)
+        sender.close()
 
     return body
 

@@ -31,13 +31,17 @@ def upgrade() -> None:
             num_failures integer NOT NULL,
             paused_until timestamptz,
             off_reason text,
+            deleted_at timestamptz,
             CONSTRAINT ck_notification_routes_version CHECK (version > 0),
             CONSTRAINT ck_notification_routes_kind
                 CHECK (kind IN ('webhook', 'email', 'slack', 'pagerduty', 'alertmanager')),
             CONSTRAINT ck_notification_routes_least CHECK (least IN ('page', 'ticket', 'info'))
         )
     """)
-    op.execute("CREATE UNIQUE INDEX uq_notification_routes_name ON notification_routes (coalesce(tenant_id, ''), name)")
+    op.execute(
+        "CREATE UNIQUE INDEX uq_notification_routes_name ON notification_routes (coalesce(tenant_id, ''), name) "
+        "WHERE deleted_at IS NULL"
+    )
     op.execute("CREATE INDEX ix_notification_routes_key_id ON notification_routes (key_id)")
     op.execute("""
         CREATE TABLE notifications (
@@ -46,6 +50,7 @@ def upgrade() -> None:
                 CONSTRAINT fk_notifications_route_id REFERENCES notification_routes (id) ON DELETE CASCADE,
             event_id text NOT NULL,
             position bigint NOT NULL,
+            subject_id text NOT NULL,
             fact jsonb NOT NULL,
             title text NOT NULL,
             severity text NOT NULL,
@@ -54,6 +59,8 @@ def upgrade() -> None:
             next_try_at timestamptz NOT NULL,
             expires_at timestamptz NOT NULL,
             tries integer NOT NULL,
+            num_refusals integer NOT NULL,
+            claimed_until timestamptz,
             ended_at timestamptz,
             last_words text,
             CONSTRAINT uq_notifications_route_id_event_id UNIQUE (route_id, event_id),
@@ -62,7 +69,11 @@ def upgrade() -> None:
         )
     """)
     op.execute("CREATE INDEX ix_notifications_pending ON notifications (route_id, position) WHERE state = 'PENDING'")
-    op.execute("CREATE INDEX ix_notifications_created_at ON notifications (created_at)")
+    op.execute("CREATE INDEX ix_notifications_due ON notifications (route_id, next_try_at) WHERE state = 'PENDING'")
+    op.execute("CREATE INDEX ix_notifications_expires_at ON notifications (expires_at) WHERE state = 'PENDING'")
+    op.execute("CREATE INDEX ix_notifications_ended_at ON notifications (ended_at) WHERE ended_at IS NOT NULL")
+    op.execute("CREATE INDEX ix_notifications_route_id_created_at_id ON notifications (route_id, created_at, id)")
+    op.execute("CREATE INDEX ix_notifications_subject_id ON notifications (subject_id)")
     op.execute("""
         CREATE TABLE notification_tries (
             notification_id text NOT NULL

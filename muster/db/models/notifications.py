@@ -18,13 +18,20 @@ class NotificationRoute(Base):
     ``target``: its receiver without what is secret in it. The whole receiver with its secrets is an envelope, made for
     ``sealed_at_version``: ``sealed`` under a data key of its own, which is ``wrapped_key`` under ``key_id``.
     ``from_position``: it takes events behind this one. ``paused_until``: its receiver was away at the last of
-    ``num_failures`` tries. ``off_reason``: why no event goes out; None: it is on.
+    ``num_failures`` tries. ``off_reason``: why no event goes out; None: it is on. ``deleted_at``: since when only its
+    notifications wait to be removed.
     """
 
     __tablename__ = "notification_routes"
     __table_args__ = (
         CheckConstraint("version > 0", name="version"),
-        Index("uq_notification_routes_name", text("coalesce(tenant_id, '')"), "name", unique=True),
+        Index(
+            "uq_notification_routes_name",
+            text("coalesce(tenant_id, '')"),
+            "name",
+            unique=True,
+            postgresql_where=text("deleted_at IS NULL"),
+        ),
     )
 
     id: Mapped[RouteId] = mapped_column(primary_key=True)
@@ -47,26 +54,33 @@ class NotificationRoute(Base):
     num_failures: Mapped[int] = mapped_column(default=0)
     paused_until: Mapped[datetime | None] = mapped_column(default=None)
     off_reason: Mapped[str | None] = mapped_column(default=None)
+    deleted_at: Mapped[datetime | None] = mapped_column(default=None)
 
 
 class Notification(Base):
     """One event that goes over one route. Its id is that of the effect: the same in each try.
 
-    ``fact``: the event as it is sent, at ``position``. ``next_try_at``: when it is due, or until when a sender holds
-    it. ``expires_at``: it is given up at the first failed try from then on.
+    ``fact``: the event as it is sent, at ``position``, about ``subject_id``. ``next_try_at``: when it is due.
+    ``claimed_until``: until when a sender has it. ``num_refusals``: tries at which the receiver refused it alone.
+    ``expires_at``: it is given up from then on.
     """
 
     __tablename__ = "notifications"
     __table_args__ = (
         UniqueConstraint("route_id", "event_id"),
         Index("ix_notifications_pending", "route_id", "position", postgresql_where=text("state = 'PENDING'")),
-        Index("ix_notifications_created_at", "created_at"),
+        Index("ix_notifications_due", "route_id", "next_try_at", postgresql_where=text("state = 'PENDING'")),
+        Index("ix_notifications_expires_at", "expires_at", postgresql_where=text("state = 'PENDING'")),
+        Index("ix_notifications_ended_at", "ended_at", postgresql_where=text("ended_at IS NOT NULL")),
+        Index("ix_notifications_route_id_created_at_id", "route_id", "created_at", "id"),
+        Index("ix_notifications_subject_id", "subject_id"),
     )
 
     id: Mapped[NotificationId] = mapped_column(primary_key=True)
     route_id: Mapped[RouteId] = mapped_column(ForeignKey("notification_routes.id", ondelete="CASCADE"))
     event_id: Mapped[EventId]
     position: Mapped[int] = mapped_column(BigInteger)
+    subject_id: Mapped[str]
     fact: Mapped[dict[str, Any]]
     title: Mapped[str]
     severity: Mapped[IncidentSeverity] = mapped_column(EnumText(IncidentSeverity), one_of("severity", IncidentSeverity))
@@ -75,6 +89,8 @@ class Notification(Base):
     next_try_at: Mapped[datetime]
     expires_at: Mapped[datetime]
     tries: Mapped[int] = mapped_column(default=0)
+    num_refusals: Mapped[int] = mapped_column(default=0)
+    claimed_until: Mapped[datetime | None] = mapped_column(default=None)
     ended_at: Mapped[datetime | None] = mapped_column(default=None)
     last_words: Mapped[str | None] = mapped_column(default=None)
 

@@ -13,17 +13,31 @@ _TUNNELLED: Final = ip_network("2002::/16")
 _COMPATIBLE: Final = ip_network("::/96")
 Address = IPv4Address | IPv6Address
 Network = IPv4Network | IPv6Network
+_NEVER_PUBLIC: Final[tuple[Network, ...]] = (
+    ip_network("64:ff9b:1::/48"),
+    ip_network("fec0::/10"),
+    ip_network("::ffff:0:0:0/96"),
+    ip_network("3fff::/20"),
+    ip_network("5f00::/16"),
+    ip_network("192.0.0.0/24"),
+    ip_network("192.88.99.0/24"),
+    ip_network("168.63.129.16/32"),
+)
+"""Addresses of translators and of clouds' own services, which Python's tables count as public."""
 
 
-def refusal_of(text: str, allowed: Sequence[Network]) -> str | None:
-    """Return why nothing is sent to an address; None: it is public, or in a network that is ``allowed``."""
+def is_allowed(text: str, allowed: Sequence[Network]) -> bool:
+    """Return whether a notification may go to an address: it is public, or in a network that is ``allowed``."""
     address = ip_address(text.partition("%")[0])
     meant = _meant_by(address)
-    if any(each.version == network.version and each in network for network in allowed for each in (address, meant)):
-        return None
-    if not meant.is_global or meant.is_multicast:
-        return f"{meant} is no public address, and in no network that the policy allows (`notifications`)"
-    return None
+    if _is_in(address, allowed) or _is_in(meant, allowed):
+        return True
+    is_public = meant.is_global and not meant.is_multicast
+    return is_public and not _is_in(address, _NEVER_PUBLIC) and not _is_in(meant, _NEVER_PUBLIC)
+
+
+def _is_in(address: Address, networks: Sequence[Network]) -> bool:
+    return any(address.version == network.version and address in network for network in networks)
 
 
 def _meant_by(address: Address) -> Address:

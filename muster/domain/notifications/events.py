@@ -13,7 +13,8 @@ PATTERN: Final = r"^[a-z][a-z_]*\.(\*|[a-z][a-z_]*)$"
 _PATTERN: Final = re.compile(PATTERN)
 USUAL_OF_TENANTS: Final = ("job.succeeded", "job.failed", "job.held", "reclaim.notified", "tenant.budget_notice")
 """What a tenant's route takes unless it names kinds itself."""
-USUAL_OF_OPERATORS: Final = ("incident.opened", "incident.closed")
+USUAL_OF_OPERATORS: Final = ("incident.opened", "incident.escalated", "incident.closed")
+CLOSED: Final = "incident.closed"
 TEST_KIND: Final = "route.tested"
 """The kind of a test's event, which only the tested route takes."""
 
@@ -46,11 +47,16 @@ class Subscription:
     kinds: tuple[str, ...]
     least: IncidentSeverity = IncidentSeverity.INFO
 
-    def takes(self, fact: Fact) -> bool:
-        """Return whether the route sends this event."""
+    def takes(self, fact: Fact, *, has_sent: bool = False) -> bool:
+        """Return whether the route sends this event.
+
+        ``has_sent``: it has sent an earlier one about the same incident, whose end it sends whatever its severity.
+        """
         if not any(_matches(kind, fact.kind) for kind in self.kinds):
             return False
-        return not fact.kind.startswith("incident.") or fact.severity.rank >= self.least.rank
+        if not fact.kind.startswith("incident.") or fact.severity.rank >= self.least.rank:
+            return True
+        return has_sent and fact.kind == CLOSED
 
 
 def _matches(pattern: str, kind: str) -> bool:

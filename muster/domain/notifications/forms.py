@@ -3,6 +3,7 @@
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from datetime import timedelta
 from email.message import EmailMessage
 from email.utils import format_datetime
 from typing import Any, Final
@@ -16,8 +17,11 @@ _PAGERDUTY_SEVERITY: Final[Mapping[IncidentSeverity, str]] = {
     IncidentSeverity.TICKET: "warning",
     IncidentSeverity.INFO: "info",
 }
-_SLACK_TEXT: Final = 2_900
-"""A section of Slack's takes 3,000 characters."""
+_SLACK_TEXT: Final = 3_000
+"""What a section of Slack takes, in characters."""
+MOST_PAYLOAD_BYTES: Final = 64 << 10
+_LASTS: Final = timedelta(days=30)
+"""An alert that is sent once stays in an Alertmanager for so long, unless its end is sent."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +42,7 @@ def webhook_body(letter: Letter) -> bytes:
         "subject_type": fact.subject_type,
         "subject_id": fact.subject_id,
         "tenant_id": fact.tenant_id,
-        "payload": dict(fact.payload),
+        "payload": _bounded(fact.payload),
         "title": note.title,
         "text": note.text,
         "severity": note.severity.value,
@@ -51,10 +55,19 @@ def webhook_body(letter: Letter) -> bytes:
 def slack_body(letter: Letter) -> bytes:
     """Return the body of an incoming webhook of Slack. Names in it form no markup and mention no person."""
     note = letter.note
-    text = _slack(note.text)[:_SLACK_TEXT]
     link = f"\n<{letter.url}|Open in Muster>" if letter.url else ""
-    section = {"type": "section", "text": {"type": "mrkdwn", "text": f"*{_slack(note.title)}*\n{text}{link}"}}
+    title = f"*{_slack(note.title)}*\n"
+    text = note.text
+    while text and len(title) + len(_slack(text)) + len(link) > _SLACK_TEXT:
+        text = text[: len(text) * 9 // 10]
+    section = {"type": "section", "text": {"type": "mrkdwn", "text": f"{title}{_slack(text)}{link}"}}
     return _json({"text": _slack(note.title), "blocks": [section]})
+
+
+def _bounded(payload: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the payload, or that it is left out for its size."""
+    found = dict(payload)
+    return found if len(_json(found)) <= MOST_PAYLOAD_BYTES else {"left_out": "the event's own page has it"}
 
 
 def _slack(text: str) -> str:
@@ -76,7 +89,8 @@ def pagerduty_body(letter: Letter, routing_key: str) -> bytes:
     document: dict[str, Any] = {
         "routing_key": routing_key,
         "event_action": "resolve" if note.status is NoteStatus.RESOLVED else "trigger",
-        "dedup_key": note.key,
+        # What does not last is an alert of its own: it would count as a repetition of the one before.
+        "dedup_key": fact.id if note.status is NoteStatus.NEWS else note.key,
         "client": "Muster",
         "payload": payload,
     }
@@ -86,24 +100,28 @@ def pagerduty_body(letter: Letter, routing_key: str) -> bytes:
 
 
 def alertmanager_body(letter: Letter) -> bytes:
-    """Return the body of Alertmanager's ``POST /api/v2/alerts``. What does not last ends as it begins."""
+    """Return the body of Alertmanager's ``POST /api/v2/alerts``.
+
+    An alert is what has the same labels, so they have nothing that changes between an opening and its closing. What
+    does not last ends after the time that the Alertmanager is set to (``resolve_timeout``).
+    """
     fact, note = letter.fact, letter.note
     labels = {
         "alertname": str(fact.payload.get("kind") or fact.kind),
-        "severity": note.severity.value,
         "subject": str(fact.payload.get("subject_id") or fact.subject_id),
-        "muster_id": note.key,
+        "muster_id": fact.id if note.status is NoteStatus.NEWS else note.key,
     }
     if fact.tenant_id is not None:
         labels["tenant_id"] = fact.tenant_id
     alert = {
         "labels": labels,
-        "annotations": {"summary": note.title, "description": note.text},
+        "annotations": {"summary": note.title, "description": note.text, "severity": note.severity.value},
         "startsAt": note.at.isoformat(),
         "generatorURL": letter.url,
     }
-    if note.status is not NoteStatus.FIRING:
-        alert["endsAt"] = note.at.isoformat()
+    if note.status is not NoteStatus.NEWS:
+        ends_at = note.at if note.status is NoteStatus.RESOLVED else note.at + _LASTS
+        alert["endsAt"] = ends_at.isoformat()
     return _json([alert])
 
 

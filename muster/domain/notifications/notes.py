@@ -103,6 +103,7 @@ def _other(fact: Fact, payload: Mapping[str, Any]) -> Lines:
 _WORDS_OF: Final[Mapping[str, Callable[[Fact, Mapping[str, Any]], Lines]]] = {
     "incident.opened": _opened,
     "incident.extended": _opened,
+    "incident.escalated": _opened,
     "incident.closed": _closed,
     "job.succeeded": _job("succeeded"),
     "job.failed": _job("failed"),
@@ -115,6 +116,7 @@ _WORDS_OF: Final[Mapping[str, Callable[[Fact, Mapping[str, Any]], Lines]]] = {
 _STATUS_OF: Final[Mapping[str, NoteStatus]] = {
     "incident.opened": NoteStatus.FIRING,
     "incident.extended": NoteStatus.FIRING,
+    "incident.escalated": NoteStatus.FIRING,
     "incident.closed": NoteStatus.RESOLVED,
 }
 _PAGES: Final[Mapping[str, str]] = {"job": "jobs", "gpu": "gpus", "node": "nodes"}

@@ -88,16 +88,19 @@ class SlackTarget(StrictModel):
     url: Url
 
 
+PAGERDUTY_URL: Final = "https://events.pagerduty.com/v2/enqueue"
+
+
 class PagerdutyTarget(StrictModel):
-    """PagerDuty's Events API v2, or what takes the same form."""
+    """PagerDuty's Events API v2, or what takes the same form. ``url`` None: PagerDuty itself."""
 
     kind: Literal["pagerduty"] = "pagerduty"
-    url: Url = "https://events.pagerduty.com/v2/enqueue"
+    url: Url | None = None
     routing_key: Annotated[SecretStr, Field(min_length=1, max_length=256)]
 
 
 class AlertmanagerTarget(StrictModel):
-    """An Alertmanager: its base address, such as ``https://alerts.example.org``."""
+    """An Alertmanager, by its base address."""
 
     kind: Literal["alertmanager"] = "alertmanager"
     url: Url
@@ -134,9 +137,16 @@ class RouteChange(StrictModel):
     new_secret: bool = False
 
 
+def url_of(target: WebhookTarget | SlackTarget | PagerdutyTarget | AlertmanagerTarget) -> str:
+    """Return the address to which requests go."""
+    if isinstance(target, AlertmanagerTarget):
+        return f"{target.url.rstrip('/')}/api/v2/alerts"
+    return target.url or PAGERDUTY_URL
+
+
 def shown(target: Target) -> str:
     """Return the receiver without what may be secret: of an address its scheme and host alone."""
     if isinstance(target, MailTarget):
         return ", ".join(target.to)
-    parts = parts_of(target.url)
+    parts = parts_of(url_of(target))
     return f"{parts.scheme}://{parts.netloc}"

@@ -18,8 +18,11 @@ def _network(text: str) -> str:
 Networks = Annotated[tuple[Annotated[str, AfterValidator(_network)], ...], Field(max_length=64, strict=False)]
 
 
+Domains = Annotated[tuple[Annotated[str, AfterValidator(str.lower)], ...], Field(max_length=64, strict=False)]
+
+
 class NotificationPolicy(StrictModel):
-    """Which networks routes reach. Public addresses are always reached, by https:// alone."""
+    """Which networks routes reach. Public addresses are always reached, by TLS alone."""
 
     operator_networks: Networks = Field(
         (), description="Networks that routes of operators reach besides public addresses, there without TLS too."
@@ -29,9 +32,9 @@ class NotificationPolicy(StrictModel):
         description="Networks that routes of tenants reach besides public addresses, there without TLS too. Any "
         "tenant can send requests to whatever is in them.",
     )
-    mail_domains: Annotated[tuple[str, ...], Field(max_length=64, strict=False)] = Field(
-        (), description="Domains to which routes of tenants send mail; none: to any."
-    )
+    mail_domains: Annotated[
+        tuple[Annotated[str, AfterValidator(str.lower)], ...], Field(max_length=64, strict=False)
+    ] = Field((), description="Domains to which routes of tenants send mail; none: to any.")
     most_routes: Annotated[int, Field(ge=0, le=1_000)] = Field(
         20, description="How many routes a tenant may have, and how many the operators."
     )

@@ -25,7 +25,9 @@ MODELS: dict[str, Any] = {
     "ProposalRecord": models.BreakerProposal,
     "OverrideRecord": models.GpuOverride,
     "PolicyRecord": models.PolicyVersion,
+    "RouteRecord": models.NotificationRoute,
     "StandingChangeRecord": models.GpuStandingChange,
+    "TryRecord": models.NotificationTry,
     "VerdictRecord": models.VerdictRow,
     "VersionRecord": models.PolicyVersion,
 }

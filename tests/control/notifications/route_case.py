@@ -20,7 +20,7 @@ from control.policy import activation, policies
 from control.secrets.key_file import FileKeys
 from muster.db.models import Notification, NotificationTry
 from muster.domain.ids import RouteId
-from muster.domain.notifications.routes import RouteDefinition
+from muster.domain.notifications.routes import RouteChange, RouteDefinition
 from muster.domain.policy.document import Policy
 from muster.domain.principals import Principal, system_principal
 from tests.control.conftest import SetClock
@@ -70,6 +70,18 @@ class RouteCase:
         with self.units.begin(who, routes.CREATE) as unit:
             return routes.create(unit, sealed), sealed.secret
 
+    def change(self, route: RouteRecord, **change: Any) -> None:
+        who = admin_of(self.fleet.tenant_id)
+        sealed = routes.seal_next(
+            self.units, self.keys, who, route.id, RouteChange.model_validate(change, strict=False)
+        )
+        with self.units.begin(who, routes.REPLACE) as unit:
+            routes.replace(unit, sealed)
+
+    def delete(self, route: RouteRecord) -> None:
+        with self.units.begin(admin_of(self.fleet.tenant_id), routes.DELETE) as unit:
+            routes.delete(unit, route.id)
+
     def happens(self, event: str, *subjects: str, **payload: Any) -> None:
         """Let an event happen to each subject. ``tenant_id`` in the payload: whose it is."""
         tenant_id = payload.pop("tenant_id", None)
@@ -93,7 +105,7 @@ class RouteCase:
             sender.close()
 
     def use_mail(self, url: str) -> None:
-        self.delivery = Delivery(self.delivery.http, MailServer(url, "muster@example.org", limit_s=5.0))
+        self.delivery = Delivery(self.delivery.http, MailServer(url, "muster@example.org", step_s=5.0))
 
     def later(self, **time: float) -> None:
         self.clock.now += timedelta(**time)

@@ -1,6 +1,7 @@
 """Notifications on their way: each event of a route arrives, signed, in order, with one id in every try."""
 
 import json
+import socket
 import threading
 from collections.abc import Iterator
 from datetime import UTC, datetime
@@ -10,9 +11,16 @@ import pytest
 from standardwebhooks import Webhook, WebhookVerificationError
 
 from control.core.unit_of_work import UnitOfWorkFactory
-from control.notifications.sending import LEASE, Sender
+from control.incidents import incidents
+from control.incidents.incidents import close_incident, extend_incident, open_incident
+from control.notifications.delivery import Delivery
+from control.notifications.http_receiver import HttpSender
+from control.notifications.sending import FAILED_ALONE_PAUSE, LEASE, MOST_FAILED_ALONE, Sender
+from control.system.retention import sweep_once
+from muster.domain.evidence.incidents import IncidentKind
 from muster.domain.notifications.retries import PAUSES_S, ROUTE_PAUSE_BASE_S, ROUTE_PAUSE_CAP_S, TRIED_FOR
 from muster.failpoints import FailpointError, arming
+from muster.ports import free_port
 from tests.control.conftest import SetClock
 from tests.control.notifications.route_case import RouteCase
 from tests.fleet_factory import OPERATOR
@@ -81,37 +89,84 @@ def test_a_signature_of_another_secret_is_none(case: RouteCase, receiver: Receiv
         verify(other, receiver.taken[0])
 
 
-def test_operators_get_incidents_of_their_severity(case: RouteCase, receiver: Receiver) -> None:
+def test_operators_get_incidents_of_their_severity_and_the_end_of_each_that_they_got(
+    case: RouteCase, receiver: Receiver
+) -> None:
     case.route(webhook(receiver), by=OPERATOR, least="page")
-    told = {"reason": "why"}
-    case.happens("incident.opened", "inc_1", kind="storage", subject_id="/mnt", **told)
-    case.happens("incident.opened", "inc_2", kind="repair_due", subject_id="GPU-1", **told)
-    case.happens("incident.opened", "inc_3", kind="objective_burning", severity="page", subject_id="steps", **told)
-    case.happens("incident.closed", "inc_1", kind="storage", subject_id="/mnt", **told)
+    with case.units.begin(OPERATOR, incidents.CLOSE) as unit:
+        unit.audit("test", "test", "test")
+        storage = open_incident(unit, IncidentKind.STORAGE, "storage", "/mnt", "saves fail", {})
+        repair = open_incident(unit, IncidentKind.REPAIR_DUE, "gpu", "GPU-1", "a remedy is due", {})
+        steps = open_incident(
+            unit, IncidentKind.OBJECTIVE_BURNING, "objective", "steps", "slow", {"severity": "ticket"}
+        )
+        unit.session.flush()
+        extend_incident(unit, steps, "fast", {"severity": "page"})
+        extend_incident(unit, steps, "slow again", {"severity": "ticket"})
+        for each in (storage, repair, steps):
+            close_incident(unit, each, reason="it is over")
     case.send()
-    found = [(each.document["data"]["subject_id"], each.document["data"]["status"]) for each in receiver.taken]
-    assert found == [("inc_1", "firing"), ("inc_3", "firing"), ("inc_1", "resolved")]
+    found = [(each.document["type"], each.document["data"]["subject_id"]) for each in receiver.taken]
+    assert found == [
+        ("incident.opened", storage.id),
+        ("incident.escalated", steps.id),
+        ("incident.closed", storage.id),
+        ("incident.closed", steps.id),
+    ]
+    assert [each.document["data"]["status"] for each in receiver.taken] == ["firing", "firing", "resolved", "resolved"]
 
 
-def test_a_receiver_that_fails_for_a_day_gets_all_in_order_once_it_is_back(case: RouteCase, receiver: Receiver) -> None:
-    route = case.route(webhook(receiver))
-    receiver.answer(500)
+def test_a_receiver_that_is_away_for_a_day_gets_all_in_order_once_it_is_back(
+    case: RouteCase, receiver: Receiver
+) -> None:
+    target = webhook(receiver)
+    route = case.route({**target, "url": target["url"].replace(str(receiver.port), str(free_port()))})
     case.happens("job.failed", *(f"job_{number}" for number in range(5)), tenant_id=case.fleet.tenant_id)
-    num_before = 0
     for hour in range(24):
         case.send()
-        num_tried = len(receiver.taken) - num_before
-        assert num_tried == 1, "one notification asks, whatever waits behind it"
-        num_before = len(receiver.taken)
+        assert len(case.tries()) == hour + 1, "one notification asks, whatever waits behind it"
         case.later(hours=1)
-        assert case.found(route.id).num_failures == hour + 1
-    assert set(subjects(receiver)) == {"job_0"}
-    receiver.answer(204)
+    assert case.found(route.id).num_failures == 24
+    assert len({tried.notification_id for tried in case.tries()}) == 1
+    case.change(route, target=target)
     case.send()
-    assert subjects(receiver)[24:] == [f"job_{number}" for number in range(5)]
-    ids = {taken.headers["webhook-id"] for taken in receiver.taken if "job_0" in taken.body.decode()}
-    assert len(ids) == 1
+    assert subjects(receiver) == [f"job_{number}" for number in range(5)]
     assert {row.state for row in case.notifications()} == {"DELIVERED"}
+
+
+def test_one_that_a_receiver_cannot_take_holds_up_no_other(case: RouteCase, receiver: Receiver) -> None:
+    route = case.route(webhook(receiver))
+    receiver.answer(*[500] * MOST_FAILED_ALONE, 204)
+    case.happens("job.failed", "job_odd", "job_fit", tenant_id=case.fleet.tenant_id)
+    for _ in range(MOST_FAILED_ALONE):
+        case.send()
+        case.later(seconds=ROUTE_PAUSE_CAP_S)
+    assert set(subjects(receiver)) == {"job_odd"}
+    case.send()
+    case.clock.now += FAILED_ALONE_PAUSE
+    case.send()
+    assert subjects(receiver)[MOST_FAILED_ALONE:] == ["job_fit", "job_odd"]
+    assert case.found(route.id).num_failures == 0
+    ids = {taken.headers["webhook-id"] for taken in receiver.taken if "job_odd" in taken.body.decode()}
+    assert len(ids) == 1
+
+
+def test_what_waits_too_long_is_given_up_and_a_deleted_route_goes_with_its_rows(
+    case: RouteCase, receiver: Receiver
+) -> None:
+    receiver.answer(503)
+    route = case.route(webhook(receiver))
+    case.happens("job.failed", "job_1", "job_2", tenant_id=case.fleet.tenant_id)
+    case.send()
+    sweep_once(case.units)
+    assert {row.state for row in case.notifications()} == {"PENDING"}
+    case.clock.now += TRIED_FOR
+    sweep_once(case.units)
+    assert {row.state for row in case.notifications()} == {"GIVEN_UP"}
+    case.delete(route)
+    case.route(webhook(receiver), name=route.name)
+    sweep_once(case.units)
+    assert case.notifications() == []
 
 
 def test_the_pauses_of_a_receiver_that_is_away_grow_to_their_limit(case: RouteCase, receiver: Receiver) -> None:
@@ -162,20 +217,51 @@ def test_what_is_refused_is_tried_again_while_later_ones_arrive(case: RouteCase,
 
 
 @pytest.mark.parametrize(
-    ("answer", "words"),
-    [((302, {"Location": "http://127.0.0.1:1/"}), "redirects are not followed"), ((404, {}), "404")],
+    ("answer", "message"),
+    [
+        (
+            (302, {"Location": "http://127.0.0.1:1/hooks/T0SECRET"}),
+            "302 redirects are not followed, as to http://127.0.0.1",
+        ),
+        ((404, {}), "404"),
+    ],
 )
-def test_a_redirect_is_not_followed(
-    case: RouteCase, receiver: Receiver, answer: tuple[int, dict[str, str]], words: str
+def test_a_redirect_is_not_followed_and_no_part_of_an_address_is_stored(
+    case: RouteCase, receiver: Receiver, answer: tuple[int, dict[str, str]], message: str
 ) -> None:
-    case.route(webhook(receiver))
+    receiver.body = b"Cannot POST /hooks/T0SECRET?key=T1SECRET"
+    case.route({"kind": "slack", "url": f"{receiver.url}/hooks/T0SECRET?key=T1SECRET"})
     receiver.answer(answer)
     case.happens("job.failed", "job_1", tenant_id=case.fleet.tenant_id)
     case.send()
     (tried,) = case.tries()
     assert tried.outcome == "refused"
-    assert words in tried.words
+    assert message in tried.words
+    assert "SECRET" not in tried.words
     assert len(receiver.taken) == 1
+
+
+@pytest.mark.parametrize("part", ["header", "body"])
+def test_an_answer_that_trickles_is_cut_off(case: RouteCase, receiver: Receiver, part: str) -> None:
+    receiver.trickles = part
+    case.delivery = Delivery(HttpSender(limit_s=0.5))
+    case.route(webhook(receiver))
+    case.happens("job.failed", "job_1", tenant_id=case.fleet.tenant_id)
+    case.send()
+    (tried,) = case.tries()
+    assert (tried.outcome, tried.words) == ("away", "no whole answer in 0.5 s")
+    assert tried.took_ms < 5_000
+
+
+def test_a_handshake_that_never_ends_is_cut_off(case: RouteCase) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        case.delivery = Delivery(HttpSender(limit_s=0.5))
+        case.route({"kind": "webhook", "url": f"https://127.0.0.1:{silent.getsockname()[1]}/"})
+        case.happens("job.failed", "job_1", tenant_id=case.fleet.tenant_id)
+        case.send()
+    (tried,) = case.tries()
+    assert (tried.outcome, tried.words) == ("away", "no whole answer in 0.5 s")
+    assert tried.took_ms < 5_000
 
 
 def test_a_receiver_that_takes_no_more_turns_its_route_off(case: RouteCase, receiver: Receiver) -> None:
@@ -185,6 +271,7 @@ def test_a_receiver_that_takes_no_more_turns_its_route_off(case: RouteCase, rece
     case.send()
     assert "takes no more" in (case.found(route.id).off_reason or "")
     assert subjects(receiver) == ["job_1"]
+    assert {row.state for row in case.notifications()} == {"GIVEN_UP"}
     case.later(days=1)
     case.send()
     assert len(receiver.taken) == 1
@@ -283,5 +370,4 @@ def test_shapes_of_other_receivers(case: RouteCase, receiver: Receiver) -> None:
     assert (opened["routing_key"], opened["payload"]["severity"]) == ("R0", "critical")
     ((firing,), (resolved,)) = by_path["/api/v2/alerts"]
     assert firing["labels"] == resolved["labels"]
-    assert "endsAt" not in firing
-    assert "endsAt" in resolved
+    assert firing["endsAt"] > resolved["endsAt"] >= firing["startsAt"]

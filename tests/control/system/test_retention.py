@@ -34,7 +34,8 @@ from workers.control.main import SWEEP_S, TELEMETRY_S, _pressing, keepers
 DAY_S = 86_400
 HISTORY = {"gpu_hold_spans", "gpu_spares", "job_wait_changes", "node_contact_changes"}
 OTHERS = HISTORY | {
-    *("figure_facts", "storage_faults", "stall_reports", "line_findings", "attempt_transports", "verdicts")
+    *("figure_facts", "storage_faults", "stall_reports", "line_findings", "attempt_transports", "verdicts"),
+    *("notifications", "notification_routes"),
 }
 """Small tables, whose plan is the planner's choice."""
 WHOLE = {"ledger_entries"}
