@@ -90,19 +90,39 @@ class StepShares:
     loader: float | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class StepSums:
+    """Sums over the ``num_ranks`` ranks of an attempt that have done a step, as far as each reports the figure.
+
+    ``step_s``: of ``STEP_PARTS``. ``num_mfus``, ``num_collectives``: how many report it.
+    """
+
+    num_ranks: int
+    step_s: float
+    num_mfus: int
+    mfu: float
+    num_collectives: int
+    collective_s: float
+    data_s: float
+
+    @property
+    def shares(self) -> StepShares:
+        if not self.num_ranks or not self.step_s:
+            return StepShares()
+        return StepShares(
+            mfu=self.mfu / self.num_ranks if self.num_mfus == self.num_ranks else None,
+            communication=self.collective_s / self.step_s if self.num_collectives == self.num_ranks else None,
+            loader=self.data_s / self.step_s,
+        )
+
+
 def shares_of(paces: Sequence[Mapping[str, Any]]) -> StepShares:
     """Return the shares of the newest steps. ``paces``: of each rank of an attempt."""
     known = [pace for pace in paces if _step_s(pace) > 0]
-    if not known:
-        return StepShares()
-    step_s = _mean([_step_s(pace) for pace in known])
     mfus = [float(pace["mfu"]) for pace in known if pace.get("mfu") is not None]
     parts = [float(pace["collective_s"]) for pace in known if pace.get("collective_s") is not None]
-    return StepShares(
-        mfu=_mean(mfus) if len(mfus) == len(known) else None,
-        communication=_mean(parts) / step_s if len(parts) == len(known) else None,
-        loader=_mean([float(pace.get("data_s") or 0) for pace in known]) / step_s,
-    )
+    step_s, data_s = sum(_step_s(pace) for pace in known), sum(float(pace.get("data_s") or 0) for pace in known)
+    return StepSums(len(known), step_s, len(mfus), sum(mfus), len(parts), sum(parts), data_s).shares
 
 
 def findings_of(ranks: Sequence[Report], reports: Sequence[Report], policy: FindingPolicy) -> list[Finding]:
@@ -184,10 +204,6 @@ def _rate(report: Report, unit: str) -> float | None:
 def _step_s(pace: Mapping[str, Any]) -> float:
     """Return the time of a step without saves, which are between steps."""
     return sum(float(pace.get(part) or 0) for part in STEP_PARTS)
-
-
-def _mean(values: Sequence[float]) -> float:
-    return sum(values) / len(values)
 
 
 def words_of(finding: Finding) -> str:

@@ -17,12 +17,12 @@ from sqlalchemy.orm import Session
 
 from control.core.unit_of_work import UnitOfWork, declare_action
 from control.ledger.attempt_facts import attempts_of
-from control.ledger.job_costs import JobCost, costs_of_jobs, ranks_of_newest, stated_by_all
+from control.ledger.job_costs import JobCost, costs_of_jobs
 from control.ledger.reading import Window
 from ledger.accounts import CHARGED, Account
 from ledger.attempt_claims import accounts_of
 from ledger.facts import Attempt as AttemptFacts
-from ledger.findings import StepShares, shares_of
+from ledger.findings import StepShares
 from muster.db.models import Allocation, AllocationGpu, Attempt, Job, TrainingStep
 from muster.db.queries.newest_ranks import newest_with_ranks
 from muster.domain.amounts import MS_PER_HOUR
@@ -106,12 +106,12 @@ def compare(unit: UnitOfWork, job_ids: Sequence[JobId]) -> list[ComparedJob]:
     since = min(cost.charges.start for cost in costs.values())
     counted = [cost.charges.counted_until for cost in costs.values() if cost.charges.counted_until is not None]
     running = _running(unit, wanted, max([since, *counted]))
-    ranks, steps = ranks_of_newest(unit.session, wanted), _steps(unit.session, wanted)
+    steps = _steps(unit.session, wanted)
     attempts, num_gpus = _attempts(unit.session, wanted), _num_gpus(unit.session, wanted)
     jobs = {job.id: job for job in unit.session.scalars(select(Job).where(Job.id.in_(wanted)))}
     found: list[ComparedJob] = []
     for job_id in wanted:
-        job, own = jobs[job_id], ranks.get(job_id, [])
+        job, stated = jobs[job_id], costs[job_id].stated
         num_attempts, num_reclaims = attempts.get(job_id, (0, 0))
         p50_s, p95_s = steps.get(job_id, (None, None))
         row = ComparedJob(
@@ -123,9 +123,9 @@ def compare(unit: UnitOfWork, job_ids: Sequence[JobId]) -> list[ComparedJob]:
             _accounts(costs[job_id], running.get(job_id, {})),
             p50_s,
             p95_s,
-            stated_by_all(own, "tokens_per_step"),
-            stated_by_all(own, "samples_per_step"),
-            shares_of([rank.pace for rank in own if rank.pace is not None]),
+            stated.tokens,
+            stated.samples,
+            stated.shares,
         )
         found.append(row)
     return found

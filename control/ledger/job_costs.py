@@ -1,11 +1,11 @@
 """The cost of a job so far, by account, and the predicted cost of one."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from decimal import Decimal
 from typing import Final
 
-from sqlalchemy import Double, cast, func, select
+from sqlalchemy import Double, cast, func, select, text
 from sqlalchemy.orm import Session
 
 from control.core.unit_of_work import UnitOfWork, declare_action
@@ -15,6 +15,7 @@ from control.ledger.figure_counts import MOST_RATE
 from control.ledger.rates import active_rates
 from ledger.bills import EXACT_DECIMALS, epoch_cost, exactly_charged, exactly_spent
 from ledger.figures.hours import hour_of
+from ledger.findings import STEP_PARTS, StepShares, StepSums
 from muster.db.models import Attempt, Checkpoint, Gpu, Job, TrainingRank
 from muster.db.queries.newest_ranks import newest_with_ranks
 from muster.domain.amounts import MS_PER_HOUR, amount, quotient
@@ -24,12 +25,47 @@ from muster.domain.principals import Permission
 from muster.domain.rates import Tariff
 
 READ: Final = declare_action("job_cost.read")
+_SUMMED: Final = ("tokens_per_step", "samples_per_step", "mfu", *STEP_PARTS)
+_STATED: Final = f"""
+SELECT attempt_id, count(*), max(world_size),
+    count(tokens_per_step), coalesce(sum(tokens_per_step), 0),
+    count(samples_per_step), coalesce(sum(samples_per_step), 0),
+    count(*) FILTER (WHERE step_s > 0), coalesce(sum(step_s) FILTER (WHERE step_s > 0), 0),
+    count(mfu) FILTER (WHERE step_s > 0), coalesce(sum(mfu) FILTER (WHERE step_s > 0), 0),
+    count(collective_s) FILTER (WHERE step_s > 0), coalesce(sum(collective_s) FILTER (WHERE step_s > 0), 0),
+    coalesce(sum(data_s) FILTER (WHERE step_s > 0), 0)
+FROM (
+    SELECT attempt_id, world_size, tokens_per_step, samples_per_step, mfu, collective_s, data_s,
+        {" + ".join(f"coalesce({part}, 0)" for part in STEP_PARTS)} AS step_s
+    FROM (
+        SELECT rank.attempt_id, rank.world_size,
+            {", ".join(f"CASE WHEN pace.{name} <= {MOST_RATE!r} THEN pace.{name} END AS {name}" for name in _SUMMED)}
+        FROM training_ranks AS rank CROSS JOIN LATERAL
+            jsonb_to_record(coalesce(rank.pace, '{{}}')) AS pace({", ".join(f"{name} float8" for name in _SUMMED)})
+        WHERE rank.attempt_id = ANY(:attempts)
+    ) AS report
+) AS step
+GROUP BY attempt_id
+"""  # noqa: S608  # words of ours
+
+
+@dataclass(frozen=True, slots=True)
+class Stated:
+    """What the ranks of one attempt state of a step. ``tokens``, ``samples``: of all; None unless each states it.
+
+    A figure of more than ``MOST_RATE`` is not stated.
+    """
+
+    tokens: float | None = None
+    samples: float | None = None
+    shares: StepShares = field(default_factory=StepShares)
 
 
 @dataclass(frozen=True, slots=True)
 class JobCost:
     """The cost of a job. ``step``: the farthest that its first rank reported; ``num_tokens``: of all ranks until then.
 
+    ``stated``: by the ranks of its newest attempt with reports.
     ``num_checkpoints``: commits; ``num_epochs``: the most that its first rank reported as done. Each is None or 0 where
     the program reports none.
     """
@@ -41,6 +77,7 @@ class JobCost:
     num_tokens: int | None
     num_checkpoints: int
     num_epochs: float | None = None
+    stated: Stated = field(default_factory=Stated)
 
     def per(self, count: int | None) -> Decimal | None:
         """Return what one of ``count`` cost, to 9 decimals: a figure to compare jobs by, and nothing is charged by it.
@@ -89,13 +126,14 @@ def costs_of_jobs(unit: UnitOfWork, job_ids: Sequence[JobId]) -> dict[JobId, Job
         return {}
     start = hour_of(min(job.created_at for job in jobs.values()))
     found = charges(unit.session, Scope(job_ids=list(jobs)), start, unit.now, now=unit.now)
-    ranks, progress = ranks_of_newest(unit.session, list(jobs)), _progress(unit.session, list(jobs))
+    stated, progress = _stated_by_ranks(unit.session, list(jobs)), _progress(unit.session, list(jobs))
     costs: dict[JobId, JobCost] = {}
     for job_id in job_ids:
         own, (step, num_epochs, num_checkpoints) = jobs[job_id], progress[job_id]
-        tokens = _tokens(ranks.get(job_id, []), step)
+        of_ranks = stated.get(job_id, Stated())
+        tokens = int(step * of_ranks.tokens) if step and of_ranks.tokens is not None else None
         of_job = found.of_job(job_id, own.created_at)
-        costs[job_id] = JobCost(job_id, own.tier, of_job, step, tokens, num_checkpoints, num_epochs)
+        costs[job_id] = JobCost(job_id, own.tier, of_job, step, tokens, num_checkpoints, num_epochs, of_ranks)
     return costs
 
 
@@ -121,35 +159,20 @@ def _progress(session: Session, job_ids: Sequence[JobId]) -> dict[JobId, tuple[i
     return {job_id: (*of_rank.get(job_id, (None, None)), num_checkpoints.get(job_id, 0)) for job_id in job_ids}
 
 
-def _tokens(ranks: Sequence[TrainingRank], step: int | None) -> int | None:
-    """Return the tokens until ``step``, by what each rank states of a step; None unless every rank states it."""
-    of_a_step = stated_by_all(ranks, "tokens_per_step")
-    return int(step * of_a_step) if step and of_a_step is not None else None
-
-
-def ranks_of_newest(session: Session, job_ids: Sequence[JobId]) -> dict[JobId, list[TrainingRank]]:
-    """Return the newest reports of the ranks of each job's newest attempt with reports."""
-    query = (
-        select(Job.id, TrainingRank)
-        .join(TrainingRank, TrainingRank.attempt_id == newest_with_ranks(Job.id))
-        .where(Job.id.in_(job_ids))
-        .order_by(Job.id, TrainingRank.rank)
-    )
-    found: dict[JobId, list[TrainingRank]] = {}
-    for job_id, rank in session.execute(query):
-        found.setdefault(job_id, []).append(rank)
+def _stated_by_ranks(session: Session, job_ids: Sequence[JobId]) -> dict[JobId, Stated]:
+    """Return what the ranks of each job's newest attempt with reports state: a gang may have 100,000."""
+    newest = session.execute(select(Job.id, newest_with_ranks(Job.id)).where(Job.id.in_(job_ids)))
+    job_of = {attempt_id: job_id for job_id, attempt_id in newest if attempt_id}
+    found: dict[JobId, Stated] = {}
+    for attempt_id, num_ranks, world_size, *figures in session.execute(text(_STATED), {"attempts": list(job_of)}):
+        whole = world_size or num_ranks
+        num_tokens, tokens, num_samples, samples, *of_steps = figures
+        found[job_of[attempt_id]] = Stated(
+            tokens if num_tokens == num_ranks == whole else None,
+            samples if num_samples == num_ranks == whole else None,
+            StepSums(*of_steps).shares,
+        )
     return found
-
-
-def stated_by_all(ranks: Sequence[TrainingRank], name: str) -> float | None:
-    """Return the sum over the ranks of a figure of their pace; None unless each rank of the attempt states it.
-
-    A figure of more than ``MOST_RATE`` is not stated.
-    """
-    stated = [float(rank.pace[name]) for rank in ranks if rank.pace is not None and rank.pace.get(name) is not None]
-    found = [each for each in stated if each <= MOST_RATE]
-    is_whole = bool(ranks) and len(found) == len(ranks) == (ranks[0].world_size or len(ranks))
-    return sum(found) if is_whole else None
 
 
 @dataclass(frozen=True, slots=True)

@@ -124,6 +124,32 @@ def test_jobs_are_compared_by_speed_use_and_money(trained: Trained) -> None:
     assert get(trained.api, f"/v1/jobs/{first}/cost")["per_million_tokens"] == one["per_million_tokens"]
 
 
+def test_figures_of_all_ranks_are_summed_in_one_statement_and_no_history_is_read(trained: Trained) -> None:
+    trained.price()
+    first, second = two_jobs(trained)
+    own = {**PACE, "tokens_per_step": 250.0, "samples_per_step": 4.0, "mfu": 0.4}
+    with trained.api.units.begin(OPERATOR, jobs.READ, quiet=True) as unit:
+        for zero in unit.session.scalars(select(TrainingRank)):
+            is_first = zero.pace is not None and zero.pace["tokens_per_step"] == 500.0
+            zero.world_size, zero.pace = 2, {**(zero.pace or {}), "samples_per_step": 8.0, "mfu": 0.2}
+            pace = own if is_first else {**own, "tokens_per_step": None, "mfu": 1e300, "collective_s": None}
+            whose: dict[str, Any] = {"attempt_id": zero.attempt_id, "tenant_id": zero.tenant_id}
+            whose |= {"node_id": zero.node_id, "updated_at": unit.now, "history": {"stride": 1, "points": []}}
+            unit.session.add(TrainingRank(**whose, rank=1, world_size=2, step=STEPS, pace=pace))
+    with (
+        trained.api.units.begin(OPERATOR, READ, dry_run=True, quiet=True) as unit,
+        statements_of(unit.session.get_bind()) as sent,
+    ):
+        one, other = compare(unit, [first, second])
+    assert (one.tokens_per_step, one.samples_per_step, one.cost.num_tokens) == (750.0, 12.0, 80 * 750)
+    assert (other.tokens_per_step, other.samples_per_step, other.cost.num_tokens) == (None, 12.0, None)
+    assert [one.shares.mfu, one.shares.communication] == pytest.approx([0.3, 0.2])
+    assert (other.shares.mfu, other.shares.communication) == (None, None)
+    assert other.shares.loader == pytest.approx(0.2 / 1.8)
+    assert not [each for each in sent if "history" in each or "windows" in each]
+    assert len([each for each in sent if "training_ranks" in each and "world_size" in each]) == 1
+
+
 def test_a_figure_that_is_missing_states_why(trained: Trained) -> None:
     silent, queued = trained.placed("silent"), trained.api.fleet.submit(name="queued")
     trained.clock.advance(60)
