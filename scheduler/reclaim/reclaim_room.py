@@ -5,7 +5,7 @@ search is left out, and the refusal is the one that it would end with (``Refusal
 """
 
 from bisect import bisect_left
-from collections.abc import Iterator
+from collections.abc import Hashable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import cached_property
@@ -38,6 +38,7 @@ class ReclaimRoom:
         self._free_from: Ints = candidates.free_from_ms(request, claim)
         self._is_due: Flags = self._free_from <= now_ms
         self._most_at: dict[int, int] = {}
+        self._stamp: Hashable = object()  # equal to that of no other room, and no reference to this one
 
     @contextmanager
     def _with_coming(self) -> Iterator[None]:
@@ -60,9 +61,12 @@ class ReclaimRoom:
             return self._too_young(nodes)
         return None if self._has_claim or self._candidates.elastic else self._over_caps
 
-    @cached_property
+    @property
     def due(self) -> Due:
-        """The victims of now, for every request of the family."""
+        """The victims of now, for every request of the family; ``Reach`` keeps them for the newest room alone."""
+        return self._reach.newest_due.get(self._stamp, None, self._due)
+
+    def _due(self) -> Due:
         with self._with_coming():
             return self._reach.due(self._free_from, self._request, self._now_ms)
 

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from scheduler.fleet.kept_values import KeptValues
 from scheduler.fleet.topology import Flags, FleetState, Ints
 from scheduler.holds.reclaim_holds import ReclaimHolds
 from scheduler.reclaim.candidates import ReclaimCandidates
@@ -31,6 +32,8 @@ class Reach:
 
     def __init__(self, state: FleetState, owner: Ints, candidates: ReclaimCandidates, holds: ReclaimHolds) -> None:
         self._state, self._owner, self._candidates, self._holds = state, owner, candidates, holds
+        self.newest_due: KeptValues[Due] = KeptValues()
+        """The victims of one family: they take memory by GPU, and a queue may have a family for each job."""
 
     def owners_if(self, is_victim: Flags, request: Request) -> Ints:
         """Return the owner of each GPU that the request would get if these attempts released theirs, else -1."""

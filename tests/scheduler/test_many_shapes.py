@@ -1,5 +1,6 @@
 """A queue of many shapes: counts for a family of requests change no plan, and save the work of each size."""
 
+import weakref
 from collections.abc import Callable, Hashable
 from dataclasses import replace
 from typing import Any
@@ -11,10 +12,12 @@ from muster.domain.ids import AttemptId, JobId, TenantId
 from muster.domain.policy.document import DEFAULT_POLICY
 from scheduler.fleet.kept_values import KeptValues
 from scheduler.fleet.topology import FleetState
+from scheduler.holds.outcomes import Notified, Refused
 from scheduler.holds.places import Holds
 from scheduler.model import Plan, RunningAttempt, WaitingJob, Workload
 from scheduler.planner import plan
 from scheduler.reclaim.reclaim import Reclaimer
+from scheduler.reclaim.release_effect import Due, Reach
 from scheduler.solve import placing, solver
 from scheduler.solve.placing import Placing
 from scheduler.solve.solver import Request, most_nodes, place
@@ -122,3 +125,36 @@ def test_ten_times_as_many_sizes_need_no_further_pass_over_the_fleet(monkeypatch
     few = counted_plan(12, monkeypatch)
     assert few <= 8 * 20  # some counts for each of 8 families
     assert counted_plan(120, monkeypatch) == few
+
+
+def test_the_victims_of_a_family_are_counted_once_and_kept_until_the_next(monkeypatch: pytest.MonkeyPatch) -> None:
+    counted: list[weakref.ref[Any]] = []
+    due = Reach.due
+
+    def recorded(self: Reach, *arguments: Any) -> Due:
+        found = due(self, *arguments)
+        counted.append(weakref.ref(found.owner))
+        return found
+
+    monkeypatch.setattr(Reach, "due", recorded)
+    gpus = racks({"r": [0] * 16})
+    running = [
+        RunningAttempt(
+            AttemptId(f"a{node}"),
+            JobId(f"r{node}"),
+            TenantId(f"t{node}"),
+            "spot",
+            tuple(gpu.uuid for gpu in gpus[node * 8 : node * 8 + 8]),
+            NOW_MS - 90 * MINUTE_MS,
+        )
+        for node in range(16)
+    ]
+    held = [replace(gpu, facts=replace(gpu.facts, is_assigned=True)) for gpu in gpus]
+    reclaimer = Reclaimer(FleetState(held, DEFAULT_POLICY), DEFAULT_POLICY, Workload(NOW_MS, tuple(running)))
+    for node_id in {gpu.node_id for gpu in gpus}:
+        avoiding = Request("on_demand", 17, 8, avoid_nodes=frozenset({node_id}))
+        assert isinstance(reclaimer.choose(JobId("j"), avoiding), Refused)
+    assert len(counted) == 16
+    assert sum(one() is not None for one in counted) == 1
+    assert isinstance(reclaimer.choose(JobId("j"), Request("on_demand", 2, 8)), Notified)
+    assert len(counted) == 17  # its search takes over what its refusal counted
