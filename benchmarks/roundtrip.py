@@ -6,8 +6,9 @@ is divided by what the walk and the hashing of an equal folder take.
 
 Requests of another tenant alternate with and without uploads. Their CPU is that of the whole API process, less what the
 uploader's own requests take there. In each pair the upload continues for a while without the other tenant's requests:
-what the API takes then for each byte that the store writes is, over all pairs, the uploader's part. The ratio with it
-is a peer of the figure.
+what the API takes then for each byte that the store writes is, over all pairs, the uploader's part. The API has work of
+its own without any request: what it takes in an idle window of the same length is not the uploader's. The ratio with
+the uploader's part is a peer of the figure.
 """
 
 import os
@@ -124,8 +125,12 @@ class _Spent:
 
 @dataclass(frozen=True, slots=True)
 class _Pair:
-    """Equal requests of another tenant, ``alone`` and ``during`` an upload, and ``upload`` without any of them."""
+    """Equal requests of another tenant, ``alone`` and ``during`` an upload, and ``upload`` without any of them.
 
+    ``idle``: for as long as ``upload``, with neither.
+    """
+
+    idle: _Spent
     alone: _Spent
     during: _Spent
     upload: _Spent
@@ -143,13 +148,14 @@ def _others(plane: Plane, member: Member, other: Member, size: Size) -> Figure:
         requests()
         pairs = [_pair(plane, member, size, requests, is_first=number % 2 == 0) for number in range(size.pairs)]
     num_bytes = sum(pair.upload.num_bytes for pair in pairs)
-    own = sum(pair.upload.cpu_s for pair in pairs) / num_bytes if num_bytes else 0.0
+    own = sum(pair.upload.cpu_s - pair.idle.cpu_s for pair in pairs) / num_bytes if num_bytes else 0.0
     ratios = [(pair.during.cpu_s - own * pair.during.num_bytes) / pair.alone.cpu_s for pair in pairs]
     peers = {
         "alone, CPU ms": round(1000 * statistics.median(pair.alone.cpu_s for pair in pairs)),
         "during an upload, CPU ms": round(1000 * statistics.median(pair.during.cpu_s for pair in pairs)),
         "of that the uploader's own": round(1000 * own * statistics.median(pair.during.num_bytes for pair in pairs)),
         "÷ with the uploader's own": statistics.median(pair.during.cpu_s / pair.alone.cpu_s for pair in pairs),
+        "idle, CPU ms a s": round(1000 * sum(pair.idle.cpu_s for pair in pairs) / (size.pairs * size.upload_s), 2),
         "uploaded MB/s": round(statistics.median(pair.megabytes_per_s for pair in pairs)),
         "pairs": float(size.pairs),
     }
@@ -159,6 +165,7 @@ def _others(plane: Plane, member: Member, other: Member, size: Size) -> Figure:
 
 def _pair(plane: Plane, member: Member, size: Size, requests: Callable[[], None], *, is_first: bool) -> _Pair:
     """``is_first``: the upload comes before the requests alone."""
+    idle = _spent(plane, lambda: time.sleep(size.upload_s))
     alone = None if is_first else _spent(plane, requests)
     with _client(member, "until", str(size.megabytes)) as process:
         _wait_for_the_first_line(process)
@@ -166,7 +173,7 @@ def _pair(plane: Plane, member: Member, size: Size, requests: Callable[[], None]
         upload = _spent(plane, lambda: time.sleep(size.upload_s))
         process.terminate()
         rate = float(process.communicate()[0].split()[-1])
-    return _Pair(alone or _spent(plane, requests), during, upload, rate)
+    return _Pair(idle, alone or _spent(plane, requests), during, upload, rate)
 
 
 def _spent(plane: Plane, work: Callable[[], None]) -> _Spent:
