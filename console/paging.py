@@ -36,13 +36,14 @@ def page_of(
     shown = found[:size]
     if len(found) <= size:
         return Page(shown, None)
-    asked = [(name, value) for name, value in _flat(filters) if value]
     cursor = make_cursor(secret_key, dict(filters), place(shown[-1]))
-    return Page(shown, f"{path}?{urlencode([*asked, ('cursor', cursor)])}")
+    return Page(shown, f"{path}?{urlencode([*_given(filters), ('cursor', cursor)])}")
 
 
-def _flat(filters: Mapping[str, Any]) -> list[tuple[str, str]]:
+def _given(filters: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """Return the filters that are given; 0 and the empty text are, since the cursor is of them too."""
     found: list[tuple[str, str]] = []
     for name, value in filters.items():
-        found += [(name, str(one)) for one in value] if isinstance(value, (list, tuple)) else [(name, value)]
+        values = value if isinstance(value, (list, tuple)) else [] if value is None else [value]
+        found += [(name, str(one)) for one in values]
     return found

@@ -66,7 +66,7 @@ def capacity_page(
     kind, key = chosen.drawn
     table, sort = _table(chosen, order)
     secret_key = dependencies_of(request).secret_key
-    filters = {**dict(parse_qsl(chosen.address())), "sort": order.sort}
+    filters = {**dict(parse_qsl(chosen.address(), keep_blank_values=True)), "sort": order.sort}
     behind = place_in(secret_key, filters, cursor, length=len(sort.keys))
 
     def read(unit: UnitOfWork) -> dict[str, Any]:

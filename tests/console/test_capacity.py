@@ -90,6 +90,17 @@ def test_groups_continue_on_the_next_page(seen: Console, monkeypatch: pytest.Mon
     assert seen.get(unescape(older).replace("by=rack", "by=node")).status_code == 400
 
 
+def test_the_next_page_keeps_the_group_without_a_name(seen: Console, monkeypatch: pytest.MonkeyPatch) -> None:
+    recorded(seen)
+    monkeypatch.setattr("console.capacity_tables.GROUPS_SHOWN", 1)
+    page = seen.get("/console/capacity?by=rack&group=&sort=groups.score").text
+    (older,) = re.findall(r'href="(/console/capacity[^"]*cursor=[^"]*)#groups-title"', page)
+    following = seen.get(unescape(older)).text
+    (drawn, continued) = (re.findall(r"<h1>.*?</h1>|data-charts=\"[^\"]*\"", each) for each in (page, following))
+    assert drawn == continued
+    assert "no rack known" in drawn[0]
+
+
 def test_the_charts_have_the_uses_that_add_up_to_what_is_delivered(seen: Console) -> None:
     recorded(seen)
     told: dict[str, Any] = seen.get("/console/capacity.json?range=7d").json()

@@ -3,10 +3,12 @@
 import csv
 import io
 import re
+from html import unescape
 from typing import Any
 
 from sqlalchemy import text
 
+from console import paging
 from control.hosts import protocol
 from control.jobs import jobs
 from muster.db.models import LineFindingRow, TrainingRank
@@ -88,6 +90,21 @@ def test_ranks_are_sorted_by_the_server_and_paged(seen: Console) -> None:
     assert len(ranks_in(seen.get(f"/console/jobs/{job.job_id}/debug").text)) == 50
     assert seen.get(f"/console/jobs/{job.job_id}/debug?sort=colour").status_code == 422
     assert seen.get(f"/console/jobs/{job.job_id}/debug?cursor=made-up").status_code in {400, 422}
+
+
+def test_the_next_page_is_of_the_same_host_and_rank_where_these_are_0(seen: Console) -> None:
+    job = running(seen)
+    add_wide(job, 120)
+    where = f"/console/jobs/{job.job_id}/debug"
+    raw = seen.get(f"{where}?sort=rank&order=asc&rank=0", "tenant_member").text
+    (older,) = re.findall(r'href="([^"]*cursor=[^"]*)#ranks-title"', raw)
+    answer = seen.get(unescape(older), "tenant_member")
+    assert answer.status_code == 200, older
+    assert ranks_in(answer.text) == [str(rank) for rank in range(50, 100)]
+    assert 'name="rank" min="0" max="2147483647" value="0"' in answer.text
+    filters = {"rank": 0, "host": 0, "attempt": None, "name": ""}
+    page = paging.page_of(b"x" * 32, filters, [1, 2], size=1, path="p", place=lambda each: [str(each)])
+    assert "p?rank=0&host=0&name=&cursor=" in str(page.older)
 
 
 def test_the_histogram_has_the_steps_of_all_ranks_and_of_one(seen: Console) -> None:
