@@ -1,6 +1,6 @@
 """Own compute and last report of all ranks of one attempt: which are slow, which are silent, and on which hosts.
 
-A gang may have 100,000 ranks. One statement packs a few numbers of each, 36 bytes a rank, into arrays: to compare them
+A gang may have 100,000 ranks. One statement packs a few numbers of each, 37 bytes a rank, into arrays: to compare them
 by statements takes twice the CPU time. A rank is compared with the median of ranks with equal work.
 """
 
@@ -30,7 +30,10 @@ from muster.domain.robust import LEAST_WIDTH, NORMAL_WIDTH
 from muster.domain.spread import LEAST_RANKS, ODD_SHARE, ODD_Z
 
 SILENT_AFTER_S: Final = 60.0
-"""A rank is silent if its last report is so much older than the newest of all, and ``SILENT_STEPS`` steps too."""
+"""A rank is silent if its last report is so much older than the newest of all, and ``SILENT_STEPS`` steps too.
+
+One that has ended is not, nor one that has done no step: how long a first step takes is not known.
+"""
 SILENT_STEPS: Final = 10
 _MICROSECONDS: Final = 1e6
 
@@ -152,9 +155,10 @@ def gang_times_of(unit: UnitOfWork, attempt: AttemptShown, sort: RankFigure = Ra
         string_agg(timestamptz_send(updated_at), CAST('' AS bytea)),
         string_agg(float8send(coalesce(figure, 'NaN')), CAST('' AS bytea)),
         string_agg(float8send(coalesce(step_s, 'NaN')), CAST('' AS bytea)),
+        string_agg(boolsend(outcome IS NOT NULL), CAST('' AS bytea)),
         count(*) FILTER (WHERE has_pace), max(world_size), max(updated_at)
     FROM (
-        SELECT rank.rank, rank.updated_at, rank.world_size, rank.pace IS NOT NULL AS has_pace,
+        SELECT rank.rank, rank.updated_at, rank.world_size, rank.outcome, rank.pace IS NOT NULL AS has_pace,
             {PLACE} AS place, {OWN} AS own_s, {READ_BY[RankFigure.STEP][0]} AS step_s, {figure} AS figure
         FROM training_ranks AS rank CROSS JOIN LATERAL {pace_with(figures, "place text")}
         WHERE rank.attempt_id = :attempt
@@ -175,19 +179,21 @@ class _Group:
     at_us: NDArray[np.int64]
     figure: NDArray[np.float64]
     step_s: NDArray[np.float64]
+    has_ended: NDArray[np.bool_]
     num_paced: int
     world_size: int | None
     newest_at: datetime
 
     @classmethod
     def of(cls, row: Any) -> "_Group":
-        ranks, own_s, at_us, figure, step_s, num_paced, world_size, newest_at = row
+        ranks, own_s, at_us, figure, step_s, has_ended, num_paced, world_size, newest_at = row
         return cls(
             np.frombuffer(ranks, ">i4").astype(np.int64),
             np.frombuffer(own_s, ">f8").astype(float),
             np.frombuffer(at_us, ">i8").astype(np.int64),
             np.frombuffer(figure, ">f8").astype(float),
             np.frombuffer(step_s, ">f8").astype(float),
+            np.frombuffer(has_ended, np.bool_),
             num_paced,
             world_size,
             newest_at,
@@ -222,14 +228,16 @@ def _joined(groups: Sequence[_Group]) -> GangTimes:
     by_rank = np.argsort(ranks)
     at_us = np.concatenate([group.at_us for group in groups])[by_rank]
     behind_s = (at_us.max() - at_us) / _MICROSECONDS
-    silent_after_s = max(SILENT_AFTER_S, SILENT_STEPS * _median(np.concatenate([group.step_s for group in groups])))
+    step_s = np.concatenate([group.step_s for group in groups])[by_rank]
+    may_be_silent = ~np.isnan(step_s) & ~np.concatenate([group.has_ended for group in groups])[by_rank]
+    silent_after_s = max(SILENT_AFTER_S, SILENT_STEPS * _median(step_s))
     return GangTimes(
         ranks[by_rank],
         np.concatenate([group.own_s for group in groups])[by_rank],
         np.concatenate([group.ratio() for group in groups])[by_rank],
         np.concatenate([group.is_slow() for group in groups])[by_rank],
         behind_s,
-        behind_s > silent_after_s,
+        may_be_silent & (behind_s > silent_after_s),
         np.concatenate([group.figure for group in groups])[by_rank],
         sum(group.num_paced for group in groups),
         max((group.world_size for group in groups if group.world_size is not None), default=None),

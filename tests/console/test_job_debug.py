@@ -6,7 +6,7 @@ import re
 from html import unescape
 from typing import Any
 
-from sqlalchemy import text
+from sqlalchemy import text, update
 
 from console import paging
 from control.hosts import protocol
@@ -154,6 +154,18 @@ def test_of_a_wide_gang_slow_and_silent_ranks_are_found_by_host(seen: Console) -
     assert ranks_in(of_host) == ["1006", "1007"]
     assert "No such rank." in page_of(job, "?host=99999")
     assert seen.get(f"{where}?only=all-of-them", "tenant_member").status_code == 422
+
+
+def test_a_rank_that_has_ended_or_has_done_no_step_is_not_silent(seen: Console) -> None:
+    job = running(seen)
+    add_wide(job, 120)
+    assert "1 silent, 2 never reported" in page_of(job)
+    for change in ({"outcome": "done"}, {"outcome": None, "step_s": None}):
+        with seen.units.begin(seen.fleet.tenant, jobs.READ, quiet=True) as unit:
+            unit.session.execute(update(TrainingRank).where(TrainingRank.rank == 9).values(**change))
+        page = page_of(job, "?only=silent")
+        assert "0 silent, 2 never reported" in page, change
+        assert "No such rank." in page, change
 
 
 def test_of_a_wide_gang_the_charts_have_ranks_chosen_evenly_and_the_file_all(seen: Console) -> None:
