@@ -153,9 +153,12 @@ def _short(value: float) -> float:
 
 def csv_of(pieces: Iterable[Sequence[RankRow]]) -> Iterator[str]:
     """Yield the table by rank in pieces: times in seconds, memory in MiB, each figure as it was reported."""
-    yield line_of(RANK_CSV_FIELDS) + END
+    head = line_of(RANK_CSV_FIELDS) + END
     for rows in pieces:
-        yield "".join(f"{line_of(_cells(row))}{END}" for row in rows)
+        yield head + "".join(f"{line_of(_cells(row))}{END}" for row in rows)
+        head = ""
+    if head:
+        yield head
 
 
 def _cells(row: RankRow) -> list[Any]:

@@ -8,7 +8,7 @@ from urllib.parse import urlencode
 
 import numpy as np
 from fastapi import APIRouter, Depends, Query, Request
-from fastapi.responses import JSONResponse, StreamingResponse
+from fastapi.responses import JSONResponse
 from numpy.typing import NDArray
 from starlette.responses import Response
 
@@ -16,7 +16,7 @@ from api.dependencies import dependencies_of
 from api.reading import reading, require_id
 from console import job_debug, job_texts
 from console.paging import page_of, place_in
-from console.rendering import pages_of
+from console.rendering import csv_answer, pages_of
 from console.session import Viewer, sees
 from control.core.unit_of_work import UnitOfWork
 from control.jobs import gang_hosts, gang_times, jobs, rank_figures, rank_spreads
@@ -214,9 +214,7 @@ def debug_csv(request: Request, viewer: JobReader, job_id: str, attempt: Number 
             ranks = gang.ranks[first : first + RANKS_A_PIECE].tolist()
             yield reading(units, principal, jobs.READ, lambda unit, ranks=ranks: gang.rows(unit, shown, ranks))  # type: ignore[misc]  # used at once
 
-    name = f"{found_id}-attempt-{shown.number}-ranks"
-    headers = {"Content-Disposition": f'attachment; filename="{name}.csv"', "Cache-Control": "no-store"}
-    return StreamingResponse(job_debug.csv_of(pieces()), media_type="text/csv; charset=utf-8", headers=headers)
+    return csv_answer(f"{found_id}-attempt-{shown.number}-ranks", job_debug.csv_of(pieces()))
 
 
 def _reported(unit: UnitOfWork, job_id: JobId, number: int | None) -> AttemptShown:

@@ -6,12 +6,17 @@ import re
 from html import unescape
 from typing import Any
 
+import pytest
 from sqlalchemy import text, update
 
 from console import paging
+from console.rendering import HEADERS
 from control.hosts import protocol
 from control.jobs import jobs
+from control.jobs.gang_times import GangTimes
+from control.jobs.rank_figures import RankRow
 from muster.db.models import LineFindingRow, TrainingRank
+from muster.domain.errors import NotFoundError
 from muster.domain.exit.fault_lines import Role
 from tests.console.conftest import Console
 from tests.console.played_job import SUCCESS, PlayedJob, played_job, struck
@@ -203,6 +208,21 @@ def test_the_csv_has_each_rank_and_figure(seen: Console) -> None:
     assert zero["gpu_uuid"] == job.newest.hosts[0].gpus[0]
     assert (one["rank"], one["own_s"]) == ("1", "")
     assert "attempt-1-ranks.csv" in answer.headers["content-disposition"]
+
+
+def test_the_csv_has_the_headers_of_each_file_and_a_fault_before_its_rows_is_an_answer(
+    seen: Console, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    job = running(seen)
+    add_rank(job, 0, own_s=0.5)
+    where = f"/console/jobs/{job.job_id}/debug.csv"
+    assert seen.get(where, "tenant_member").headers["content-security-policy"] == HEADERS["Content-Security-Policy"]
+
+    def gone(*_: Any) -> list[RankRow]:
+        raise NotFoundError
+
+    monkeypatch.setattr(GangTimes, "rows", gone)
+    assert seen.get(where, "tenant_member").status_code == 404
 
 
 def test_numbers_that_no_rank_can_have_break_no_page(seen: Console) -> None:
