@@ -36,7 +36,7 @@ from control.core.paging import Part
 from control.core.unit_of_work import UnitOfWork
 from control.core.versions import VersionRecord
 from control.ledger import budgets, rates, statements
-from control.ledger.job_costs import JobCost, cost_of_job
+from control.ledger.job_costs import costs_of_jobs
 from control.ledger.job_groups import job_groups
 from control.ledger.read import LONGEST, hours_in
 from control.ledger.spending import payers
@@ -44,7 +44,7 @@ from control.ledger.statements import Statement
 from control.tenants.read import list_tenants
 from ledger.bills import forecast
 from muster.domain.budgets import BudgetAction, month_of
-from muster.domain.errors import NotFoundError, ValidationFailedError
+from muster.domain.errors import ValidationFailedError
 from muster.domain.ids import JobId
 from muster.domain.principals import Permission
 
@@ -116,8 +116,9 @@ def costs_page(request: Request, viewer: Reader, chosen: Chosen, order: Ordered)
         tables = _tables(found, viewer, by, is_compared=chosen.compare)
         order.require([table for table, _ in tables.values()])
         shown = {name: table.shown(rows, order) for name, (table, rows) in tables.items()}
-        more = {each.name: _cost_of(unit, each.name) for each in shown["jobs"].rows}
-        return {"found": found, "shown": shown, "job_costs": more, "unset": _unset(unit, found), **_month(unit)}
+        known = [JobId(each.name) for each in shown["jobs"].rows if each.name in found.job_names]
+        costs = costs_of_jobs(unit, known)
+        return {"found": found, "shown": shown, "job_costs": costs, "unset": _unset(unit, found), **_month(unit)}
 
     return pages_of(request).page(
         request,
@@ -226,11 +227,3 @@ def _unset(unit: UnitOfWork, found: Costs) -> list[Any]:
         return []
     known = {each.row.tenant_id for each in found.budgets}
     return [each for each in list_tenants(unit, part=Part(TENANTS_OFFERED)) if each.id not in known]
-
-
-def _cost_of(unit: UnitOfWork, job_id: str) -> JobCost | None:
-    """Return what a job cost in all; None: it was removed since."""
-    try:
-        return cost_of_job(unit, JobId(job_id))
-    except NotFoundError:
-        return None

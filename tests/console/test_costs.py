@@ -13,6 +13,7 @@ from muster.domain.ids import JobId
 from tests.console.conftest import Console
 from tests.control.ledger.test_charges import MODEL, MS, add, add_hours, card, set_cards
 from tests.fleet_factory import OPERATOR
+from tests.sent_statements import statements_of
 
 
 @pytest.fixture
@@ -119,3 +120,18 @@ def test_a_job_that_was_used_in_the_period_before_alone_has_its_name(seen: Conso
     add(seen.units, seen.fleet, before, Account.PRODUCTIVE, MS, job_id=older)
     assert "older 0.00 0.00" in seen.text("/console/costs?compare=true&sort=jobs.due")
     assert f"\nolder,{older},0.000000,0.00" in seen.get("/console/costs.csv?table=jobs&compare=true").text
+
+
+def test_more_jobs_take_as_many_statements(seen: Console, job_id: JobId) -> None:
+    hour = datetime.now(UTC).replace(minute=0, second=0, microsecond=0)
+    others = [seen.fleet.submit(name=f"other-{number}") for number in range(3)]
+    add(seen.units, seen.fleet, hour, Account.PRODUCTIVE, MS, job_id=others[0])
+    nums = []
+    for further in ((), others[1:]):
+        for other in further:
+            add(seen.units, seen.fleet, hour, Account.PRODUCTIVE, MS, job_id=other)
+        with statements_of(seen.units.engine) as sent:
+            page = seen.text("/console/costs")
+        assert f"other-{len(further)} 1.00 2.50" in page, page
+        nums.append(len(sent))
+    assert nums[0] == nums[1] > 0
