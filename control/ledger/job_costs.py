@@ -25,7 +25,7 @@ from muster.domain.principals import Permission
 from muster.domain.rates import Tariff
 
 READ: Final = declare_action("job_cost.read")
-_SUMS_OF_RANKS: Final = ("tokens_per_step", "samples_per_step", "mfu", *STEP_PARTS)
+_SUMMED_UP: Final = ("tokens_per_step", "samples_per_step", "mfu", *STEP_PARTS)
 _STATED: Final = f"""
 SELECT attempt_id, count(*), max(world_size),
     count(tokens_per_step), coalesce(sum(tokens_per_step), 0),
@@ -39,9 +39,9 @@ FROM (
         {" + ".join(f"coalesce({part}, 0)" for part in STEP_PARTS)} AS step_s
     FROM (
         SELECT rank.attempt_id, rank.world_size,
-            {", ".join(f"CASE WHEN pace.{name} <= {MOST_RATE!r} THEN pace.{name} END AS {name}" for name in _SUMS_OF_RANKS)}
+            {", ".join(f"CASE WHEN pace.{name} <= {MOST_RATE!r} THEN pace.{name} END AS {name}" for name in _SUMMED_UP)}
         FROM training_ranks AS rank CROSS JOIN LATERAL
-            jsonb_to_record(coalesce(rank.pace, '{{}}')) AS pace({", ".join(f"{name} float8" for name in _SUMS_OF_RANKS)})
+            jsonb_to_record(coalesce(rank.pace, '{{}}')) AS pace({", ".join(f"{name} float8" for name in _SUMMED_UP)})
         WHERE rank.attempt_id = ANY(:attempts)
     ) AS report
 ) AS step
