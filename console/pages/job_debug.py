@@ -95,15 +95,18 @@ def debug_page(request: Request, viewer: JobReader, job_id: str, chosen: Chosen)
         shown = {"job": job_reads.get(unit, found_id), "attempt": attempt}
         if attempt is None:
             return {**shown, "gang": None, "rows": (), "memory": None, "numbers": ()}
-        memory = memory_lines_of(unit, attempt.id) if viewer.may(Permission.LOG_READ) else None
-        faults = gang_hosts.faults_of(unit, found_id, attempt, memory.ranks if memory else ())
+        may_read = viewer.may(Permission.LOG_READ)
+        memory = memory_lines_of(unit, attempt.id, gang_hosts.MOST_FAULTY) if may_read else None
+        faults = gang_hosts.faults_of(unit, found_id, attempt, memory)
         return {
             **shown,
             "numbers": rank_figures.numbers_of(unit, found_id, most=NUMBERS_SHOWN),
             "memory": memory,
-            "faults": faults,
+            "faults": faults.of_ranks,
+            "has_more_faults": faults.has_more,
+            "limits": (gang_hosts.MOST_FAULTY, gang_hosts.VERDICTS_READ),
             "lines_days": active_policy(unit.session).retention.logs_days,
-            **_gang(unit, attempt, chosen, after, faults),
+            **_gang(unit, attempt, chosen, after, faults.of_ranks),
         }
 
     shown = reading(dependencies.units, viewer.principal, jobs.READ, read)

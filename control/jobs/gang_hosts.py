@@ -12,6 +12,7 @@ from control.core.paging import Part
 from control.core.unit_of_work import UnitOfWork
 from control.jobs.gang_times import GangTimes
 from control.jobs.rank_figures import AttemptShown
+from control.watch.memory_lines import MemoryLines
 from control.watch.read import VerdictFilter, list_verdicts
 from muster.db.models import Allocation, AllocationGpu, AttemptHost, Gpu, GpuOverride, Node
 from muster.db.queries.effective_standing import among, effective_standing, override_stands
@@ -21,7 +22,7 @@ from muster.domain.state_sets import OUT_OF_SERVICE
 from muster.domain.states import Standing
 
 MOST_FAULTY: Final = 4_096
-"""So many ranks with a faulty GPU are read of an attempt, in the order of their numbers."""
+"""So many ranks with a faulty GPU are read of an attempt, and short of memory, in the order of their numbers."""
 VERDICTS_READ: Final = 100
 _FAULTY: Final = (Standing.SUSPECT, *OUT_OF_SERVICE)
 
@@ -36,6 +37,14 @@ class RankFaults:
     standing: Standing | None = None
     verdicts: tuple[VerdictKind, ...] = ()
     is_short_of_memory: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class GangFaults:
+    """Known faults by rank. ``has_more``: a limit may have left out ranks or verdicts."""
+
+    of_ranks: dict[int, RankFaults]
+    has_more: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,26 +135,27 @@ def names_of_hosts(unit: UnitOfWork, attempt: AttemptShown, numbers: Collection[
     return {number: (node_id, name) for number, node_id, name in found}
 
 
-def faults_of(
-    unit: UnitOfWork, job_id: JobId, attempt: AttemptShown, short_of_memory: Collection[int]
-) -> dict[int, RankFaults]:
-    """Return the known faults of the ranks of an attempt. ``short_of_memory``: ranks whose output states that."""
-    found = {rank: RankFaults(standing) for rank, standing in _standings(unit, attempt).items()}
-    for verdict in list_verdicts(unit, VerdictFilter(job_id=job_id, state=VerdictState.STANDING), Part(VERDICTS_READ)):
+def faults_of(unit: UnitOfWork, job_id: JobId, attempt: AttemptShown, memory: MemoryLines | None) -> GangFaults:
+    """Return the known faults of the ranks of an attempt. ``memory``: None: the caller may not read its lines."""
+    standings, has_more = _standings(unit, attempt)
+    found = {rank: RankFaults(standing) for rank, standing in standings.items()}
+    verdicts = list_verdicts(unit, VerdictFilter(job_id=job_id, state=VerdictState.STANDING), Part(VERDICTS_READ))
+    for verdict in verdicts:
         if verdict.attempt_id != attempt.id or verdict.ended_at is not None:
             continue
         for rank in verdict.ranks:
             known = found.get(rank, RankFaults())
             found[rank] = replace(known, verdicts=tuple(dict.fromkeys((*known.verdicts, verdict.kind))))
-    for rank in short_of_memory:
+    for rank in () if memory is None else memory.ranks:
         found[rank] = replace(found.get(rank, RankFaults()), is_short_of_memory=True)
-    return found
+    has_more = has_more or len(verdicts) == VERDICTS_READ or (memory is not None and memory.has_more_ranks)
+    return GangFaults(found, has_more)
 
 
-def _standings(unit: UnitOfWork, attempt: AttemptShown) -> dict[int, Standing]:
-    """Return the standing of the GPU of each rank where it is suspect or out of service."""
+def _standings(unit: UnitOfWork, attempt: AttemptShown) -> tuple[dict[int, Standing], bool]:
+    """Return the standing of the GPU of each rank where it is suspect or out of service, and whether more may be."""
     if not attempt.gpus_per_node:
-        return {}
+        return {}, False
     standing, overridden = effective_standing(unit.now), select(GpuOverride.gpu_uuid).where(*override_stands(unit.now))
     query = (
         select(AllocationGpu.node_rank, AllocationGpu.local_index, standing)
@@ -155,8 +165,8 @@ def _standings(unit: UnitOfWork, attempt: AttemptShown) -> dict[int, Standing]:
         .order_by(AllocationGpu.node_rank, AllocationGpu.local_index)
         .limit(MOST_FAULTY)
     )
-    return {
-        number * attempt.gpus_per_node + local: value
-        for number, local, value in unit.session.execute(query)
-        if value in _FAULTY
+    read = unit.session.execute(query).all()
+    found: dict[int, Standing] = {
+        number * attempt.gpus_per_node + local: value for number, local, value in read if value in _FAULTY
     }
+    return found, len(read) == MOST_FAULTY

@@ -34,18 +34,19 @@ class MemoryLine:
 
 @dataclass(frozen=True, slots=True)
 class MemoryLines:
-    """``lines``: the newest first. ``num_lines``: of all lines, with repeats. ``ranks``: of ``lines``."""
+    """``lines``: the newest ``LINES_SHOWN`` first. ``num_lines``: of all lines, with repeats.
+
+    ``ranks``: that printed any line, by number. ``has_more_ranks``: a limit left some out.
+    """
 
     lines: Sequence[MemoryLine]
     num_lines: int
-
-    @property
-    def ranks(self) -> frozenset[int]:
-        return frozenset(line.rank for line in self.lines if line.rank is not None)
+    ranks: Sequence[int]
+    has_more_ranks: bool
 
 
-def memory_lines_of(unit: UnitOfWork, attempt_id: AttemptId) -> MemoryLines:
-    """Return the lines about short memory of a visible attempt.
+def memory_lines_of(unit: UnitOfWork, attempt_id: AttemptId, most_ranks: int) -> MemoryLines:
+    """Return the lines about short memory of a visible attempt, and at most so many ranks that printed one.
 
     Raises:
         NotFoundError: there is no such attempt, or the caller may not see it.
@@ -60,4 +61,7 @@ def memory_lines_of(unit: UnitOfWork, attempt_id: AttemptId) -> MemoryLines:
     newest = select(*columns).join(Node, Node.id == row.node_id).where(*own)
     newest = newest.order_by(row.last_at.desc(), row.node_id, row.key).limit(LINES_SHOWN)
     num_lines = unit.session.scalar(select(func.sum(row.count)).where(*own)) or 0
-    return MemoryLines([MemoryLine(*found) for found in unit.session.execute(newest)], int(num_lines))
+    named = select(row.rank).where(*own, row.rank.is_not(None)).distinct().order_by(row.rank).limit(most_ranks + 1)
+    ranks = [rank for rank in unit.session.scalars(named) if rank is not None]
+    lines = [MemoryLine(*found) for found in unit.session.execute(newest)]
+    return MemoryLines(lines, int(num_lines), ranks[:most_ranks], len(ranks) > most_ranks)

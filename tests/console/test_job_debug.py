@@ -3,6 +3,7 @@
 import csv
 import io
 import re
+from datetime import timedelta
 from html import unescape
 from typing import Any
 
@@ -252,6 +253,29 @@ def test_what_is_missing_is_stated(seen: Console) -> None:
     job.ends(SUCCESS)
     other = job.seen.fleet.submit(name="silent", shape={"gpus_per_node": 2})
     assert "It was never placed" in seen.text(f"/console/jobs/{other}/debug")
+
+
+def test_a_rank_short_of_memory_has_a_fault_also_behind_the_lines_shown(
+    seen: Console, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    job = running(seen)
+    for rank in range(3):
+        add_rank(job, rank, own_s=0.5)
+    with seen.units.begin(seen.fleet.tenant, protocol.LOGS, quiet=True) as unit:
+        own: dict[str, Any] = {"attempt_id": job.newest.attempt.id, "node_id": job.host.node_id, "role": Role.ROOT}
+        own |= {"host": "", "peer": "", "port": 0, "hca": "", "count": 1, "pattern": "cuda.out_of_memory"}
+        for number, rank in enumerate((*range(3), None, 0)):
+            own |= dict.fromkeys(("first_at", "last_at", "received_at"), unit.now - timedelta(seconds=number))
+            unit.session.add(LineFindingRow(**own, key=str(number), rank=rank, text="out of memory"))
+    monkeypatch.setattr("control.watch.memory_lines.LINES_SHOWN", 1)
+    faulty = "?only=faulty&sort=rank&order=asc"
+    where = f"/console/jobs/{job.job_id}/debug{faulty}"
+    assert ranks_in(seen.get(where, "tenant_member").text) == ["0", "1", "2"]
+    assert "More ranks may have faults" not in page_of(job, faulty)
+    assert ranks_in(seen.get(where, "auditor").text) == [], "lines need the right to read logs"
+    monkeypatch.setattr("control.jobs.gang_hosts.MOST_FAULTY", 2)
+    assert ranks_in(seen.get(where, "tenant_member").text) == ["0", "1"]
+    assert "More ranks may have faults: read are the first 2 with a faulty GPU" in page_of(job, faulty)
 
 
 def test_lines_about_short_memory_need_the_right_to_read_logs(seen: Console) -> None:
