@@ -38,7 +38,7 @@ def secrets_page(
 ) -> Response:
     """Show the secrets by tenant and name, a page at a time."""
     dependencies = dependencies_of(request)
-    place = place_in(dependencies.secret_key, {"secrets": ""}, cursor, length=3)
+    place = place_in(dependencies.secret_key, {"secrets": None}, cursor, length=3)
 
     def read(unit: UnitOfWork) -> tuple[Sequence[SecretUse], Sequence[TenantRecord]]:
         owners = list_tenants(unit) if unit.principal.sees_all_tenants else ()
@@ -47,7 +47,7 @@ def secrets_page(
     found, owners = reading(dependencies.units, viewer.principal, tenant_secrets.READ, read)
     page = page_of(
         dependencies.secret_key,
-        {"secrets": ""},
+        {"secrets": None},
         found,
         size=A_PAGE,
         path=PATH,
