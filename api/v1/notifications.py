@@ -1,5 +1,6 @@
 """Routes by which events leave the system, and the notifications that went out over them."""
 
+from dataclasses import replace
 from typing import Annotated, Final
 
 from fastapi import APIRouter, Depends, Header, Query, Request
@@ -7,7 +8,7 @@ from fastapi.responses import JSONResponse, Response
 from pydantic import Field
 
 from api.bodies import described_by, json_body
-from api.changes import Answer, Changing, etag_of, version_in
+from api.changes import Answer, Change, Changing, etag_of, version_in
 from api.dependencies import dependencies_of
 from api.lists import Cursor, OfTenant, PageRequest, Within, order_of
 from api.notification_views import notification_view, route_view, summary_view
@@ -35,15 +36,20 @@ class NewRoute(RouteDefinition):
     tenant_id: Annotated[Text, Field(max_length=64)] | None = None
 
 
-def _answer(route: RouteRecord, status: int = 200, *, secret: str | None = None) -> Answer:
-    """Return the answer. A dry run makes no secret, so none is passed."""
-    view: documents.ChangedNotificationRoute = {**route_view(route), "secret": secret}  # type: ignore[typeddict-item]
-    return Answer(view, status, etag_of(route.version), f"/v1/notification-routes/{route.id}")
+def _answer(route: RouteRecord) -> Answer:
+    return Answer(route_view(route), 200, etag_of(route.version), f"/v1/notification-routes/{route.id}")
+
+
+def _answer_with(change: Change, secret: str | None, route: RouteRecord, status: int = 200) -> Answer:
+    """Return the answer with a new secret. A dry run makes none that signs, so it shows none."""
+    answer = _answer(route)
+    body = {**answer.body, "secret": None if change.is_dry_run else secret}
+    return replace(answer, body=body, status=status)
 
 
 @router.post(
     "/notification-routes",
-    response_model=documents.ChangedNotificationRoute,
+    response_model=documents.NotificationRouteWithSecret,
     status_code=201,
     openapi_extra=described_by(NewRoute),
     dependencies=_NEEDS_KEYS,
@@ -64,7 +70,7 @@ def create_route(
         principal,
         routes.CREATE,
         lambda unit: routes.create(unit, sealed),
-        lambda route: _answer(route, 201, secret=None if change.is_dry_run else sealed.secret),
+        lambda route: _answer_with(change, sealed.secret, route, 201),
     )
 
 
@@ -97,7 +103,7 @@ def show_route(route_id: str, request: Request, principal: Reader) -> Response:
 
 @router.post(
     "/notification-routes/{route_id}/change",
-    response_model=documents.ChangedNotificationRoute,
+    response_model=documents.NotificationRouteWithSecret,
     openapi_extra=described_by(RouteChange),
     dependencies=_NEEDS_KEYS,
 )
@@ -116,7 +122,7 @@ def change_route(
         principal,
         routes.REPLACE,
         lambda unit: routes.replace(unit, sealed, expected_version=version),
-        lambda route: _answer(route, secret=None if change.is_dry_run else sealed.secret),
+        lambda route: _answer_with(change, sealed.secret, route),
     )
 
 

@@ -1,10 +1,10 @@
 """Calls for the routes by which events leave the system, and for what went out over them."""
 
 from collections.abc import Mapping
-from typing import Final
+from typing import Final, Unpack
 
 from muster import documents
-from muster.client.calls import Call, answered, change, change_once, etag, listed, pages, read
+from muster.client.calls import Call, Within, answered, change, change_once, etag, listed, pages, read
 
 _ROUTES: Final = "/v1/notification-routes"
 _ROUTE: Final = f"{_ROUTES}/{{route_id}}"
@@ -16,14 +16,16 @@ class NotificationCalls:
     @answered
     def create_notification_route(
         self, wanted: documents.NewNotificationRoute, *, dry_run: bool = False
-    ) -> Call[documents.ChangedNotificationRoute]:
+    ) -> Call[documents.NotificationRouteWithSecret]:
         """Create a route. The answer has the secret that signs its webhooks, so it is never sent twice."""
-        return change_once(_ROUTES, documents.ChangedNotificationRoute, body=wanted, dry_run=dry_run)
+        return change_once(_ROUTES, documents.NotificationRouteWithSecret, body=wanted, dry_run=dry_run)
 
     @listed
-    def notification_routes(self, *, tenant_id: str | None = None) -> Call[documents.NotificationRoute]:
+    def notification_routes(
+        self, *, tenant_id: str | None = None, order: str | None = None, limit: int | None = None
+    ) -> Call[documents.NotificationRoute]:
         """Every route that this key may know of: the operators' first, then by tenant and name."""
-        query = {"tenant_id": tenant_id}
+        query = {"tenant_id": tenant_id, "order": order, "limit": limit, "cursor": None}
         return pages(_ROUTES, documents.NotificationRoutePage, documents.NotificationRoute, query=query)
 
     @answered
@@ -39,11 +41,11 @@ class NotificationCalls:
         *,
         version: int | None = None,
         dry_run: bool = False,
-    ) -> Call[documents.ChangedNotificationRoute]:
+    ) -> Call[documents.NotificationRouteWithSecret]:
         """Change a route, which turns it on. It is never sent twice. ``version``: only if it still is at that one."""
         return change_once(
             f"{_ROUTE}/change",
-            documents.ChangedNotificationRoute,
+            documents.NotificationRouteWithSecret,
             {"route_id": route_id},
             body=wanted,
             dry_run=dry_run,
@@ -75,10 +77,10 @@ class NotificationCalls:
 
     @listed
     def notifications(
-        self, route_id: str, *, state: str | None = None, since: str | None = None, until: str | None = None
+        self, route_id: str, *, state: str | None = None, limit: int | None = None, **within: Unpack[Within]
     ) -> Call[documents.NotificationSummary]:
         """Each notification that went out over a route, the newest first. ``state``: PENDING, DELIVERED or GIVEN_UP."""
-        query = {"state": state, "since": since, "until": until}
+        query = {"state": state, "limit": limit, **within, "cursor": None}
         values = {"route_id": route_id}
         return pages(_NOTIFICATIONS, documents.NotificationPage, documents.NotificationSummary, values, query=query)
 

@@ -147,17 +147,23 @@ from muster.documents.nodes import (
     Place,
 )
 from muster.documents.notifications import (
+    AlertmanagerReceiver,
     ChangedNotification,
     ChangedNotificationRoute,
+    MailReceiver,
     NewNotificationRoute,
     Notification,
     NotificationPage,
     NotificationRoute,
     NotificationRouteChange,
     NotificationRoutePage,
+    NotificationRouteWithSecret,
     NotificationSummary,
     NotificationTry,
+    PagerdutyReceiver,
     RouteTarget,
+    SlackReceiver,
+    WebhookReceiver,
 )
 from muster.documents.objectives import BurnRates, JobFinding, JobFindings, ObjectiveBudget, ObjectiveBudgetPage
 from muster.documents.outputs import (
@@ -253,6 +259,7 @@ from muster.documents.verdicts import (
 __all__ = [
     "ActivatedPolicy",
     "Admission",
+    "AlertmanagerReceiver",
     "Attempt",
     "AttemptDropped",
     "AttemptEnergy",
@@ -394,6 +401,7 @@ __all__ = [
     "LogStretch",
     "LoginAnswer",
     "LoginToken",
+    "MailReceiver",
     "Moment",
     "Move",
     "MovePage",
@@ -422,6 +430,7 @@ __all__ = [
     "NotificationRoute",
     "NotificationRouteChange",
     "NotificationRoutePage",
+    "NotificationRouteWithSecret",
     "NotificationSummary",
     "NotificationTry",
     "ObjectUpload",
@@ -436,6 +445,7 @@ __all__ = [
     "Override",
     "Pace",
     "Page",
+    "PagerdutyReceiver",
     "Person",
     "PersonPage",
     "PersonWithPassword",
@@ -478,6 +488,7 @@ __all__ = [
     "SignalAge",
     "SignedDownload",
     "SignedOut",
+    "SlackReceiver",
     "Spread",
     "StartedLogin",
     "Step",
@@ -499,5 +510,6 @@ __all__ = [
     "VerdictRuleCount",
     "VerdictRules",
     "WaitingReason",
+    "WebhookReceiver",
     "Whoami",
 ]

@@ -36,6 +36,10 @@ class NotificationRoute(TypedDict):
 
 
 class ChangedNotificationRoute(NotificationRoute, Trial):
+    """The route after a change."""
+
+
+class NotificationRouteWithSecret(ChangedNotificationRoute):
     """The route after a change. ``secret``: that signs its webhooks, where it is new; it is never shown again."""
 
     secret: str | None
@@ -45,13 +49,34 @@ class NotificationRoutePage(Page):
     items: list[NotificationRoute]
 
 
-class RouteTarget(TypedDict):
-    """A receiver. ``url``: of each kind but ``email``, which has ``to``. ``routing_key``: of PagerDuty."""
+class WebhookReceiver(TypedDict):
+    url: str
+    kind: Literal["webhook"]
 
-    kind: Literal["webhook", "email", "slack", "pagerduty", "alertmanager"]
-    url: NotRequired[str]
-    to: NotRequired[list[str]]
-    routing_key: NotRequired[str]
+
+class MailReceiver(TypedDict):
+    to: list[str]
+    kind: Literal["email"]
+
+
+class SlackReceiver(TypedDict):
+    url: str
+    kind: Literal["slack"]
+
+
+class PagerdutyReceiver(TypedDict):
+    routing_key: str
+    kind: Literal["pagerduty"]
+    url: NotRequired[str | None]
+
+
+class AlertmanagerReceiver(TypedDict):
+    url: str
+    kind: Literal["alertmanager"]
+
+
+RouteTarget = WebhookReceiver | MailReceiver | SlackReceiver | PagerdutyReceiver | AlertmanagerReceiver
+"""The receiver of a route."""
 
 
 class NewNotificationRoute(TypedDict):

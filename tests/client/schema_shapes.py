@@ -16,7 +16,9 @@ def shape_of(schema: Schema, root: Schema) -> Shape:
             found = found[part]
         return shape_of(found, root)
     if "anyOf" in schema or "oneOf" in schema:
-        alternatives = {shape_of(each, root) for each in (*schema.get("anyOf", ()), *schema.get("oneOf", ()))}
+        found = [shape_of(each, root) for each in (*schema.get("anyOf", ()), *schema.get("oneOf", ()))]
+        # Alternatives within an alternative are alternatives.
+        alternatives = {one for each in found for one in (each[1] if each[0] == "any of" else (each,))}
         return ("any of", frozenset(alternatives)) if len(alternatives) > 1 else alternatives.pop()
     if "enum" in schema:
         return ("words", frozenset(schema["enum"]))

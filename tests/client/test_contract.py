@@ -148,7 +148,7 @@ def test_a_change_is_repeatable_by_its_key_unless_it_shows_a_secret_or_carries_o
             continue
         content = next(iter(_operation(call)["responses"]["200"]["content"].values()))
         _, fields = shape_of(content["schema"], DOCUMENT)
-        shows_secret = bool({"token", "password"} & {name for name, _ in fields})
+        shows_secret = bool({"token", "password", "secret"} & {name for name, _ in fields})
         has_secret = shows_secret or "encoding" in getattr(call.body_type, "__annotations__", {})
         assert call.given.is_repeatable != has_secret, call.name
         assert ("Idempotency-Key" in call.given.headers) != has_secret, call.name

@@ -70,21 +70,21 @@ MailAddress = Annotated[str, Field(max_length=320), AfterValidator(_address)]
 class WebhookTarget(StrictModel):
     """A receiver of signed webhooks, by Standard Webhooks."""
 
-    kind: Literal["webhook"] = "webhook"
+    kind: Literal["webhook"]
     url: Url
 
 
 class MailTarget(StrictModel):
     """Receivers of mail, all in one mail."""
 
-    kind: Literal["email"] = "email"
+    kind: Literal["email"]
     to: Annotated[tuple[MailAddress, ...], Field(min_length=1, max_length=MOST_RECEIVERS, strict=False)]
 
 
 class SlackTarget(StrictModel):
     """An incoming webhook of Slack, or what takes the same form. Its address is a secret."""
 
-    kind: Literal["slack"] = "slack"
+    kind: Literal["slack"]
     url: Url
 
 
@@ -94,7 +94,7 @@ PAGERDUTY_URL: Final = "https://events.pagerduty.com/v2/enqueue"
 class PagerdutyTarget(StrictModel):
     """PagerDuty's Events API v2, or what takes the same form. ``url`` None: PagerDuty itself."""
 
-    kind: Literal["pagerduty"] = "pagerduty"
+    kind: Literal["pagerduty"]
     url: Url | None = None
     routing_key: Annotated[SecretStr, Field(min_length=1, max_length=256)]
 
@@ -102,7 +102,7 @@ class PagerdutyTarget(StrictModel):
 class AlertmanagerTarget(StrictModel):
     """An Alertmanager, by its base address."""
 
-    kind: Literal["alertmanager"] = "alertmanager"
+    kind: Literal["alertmanager"]
     url: Url
 
 
