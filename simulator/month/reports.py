@@ -9,7 +9,6 @@ from functools import cached_property
 from random import Random
 from typing import Final, NamedTuple
 
-from ledger.periods import Pair, joined, without
 from simulator.month.history import HOUR_MS, SAVES, STEP_S, Attempt, History, by_job
 
 _STEP_MS: Final = STEP_S * 1000
@@ -108,18 +107,14 @@ class Reports:
     def marked(self) -> frozenset[tuple[int, int]]:
         """Return each GPU and hour that a gap marker covers.
 
-        They are: free GPUs of hosts without contact, and used ones if their reports are lost; all hosts of an attempt
-        whose steps are lost, for as long as these steps took; and later attempts of that job, while they do the lost
-        steps again: their first execution is not known.
+        They are: hosts without contact; all hosts of an attempt whose steps are lost, for as long as these steps took;
+        and later attempts of that job, while they do the lost steps again: their first execution is not known.
         """
         found: set[tuple[int, int]] = set()
         size = self.history.shape.num_gpus // self.history.shape.num_nodes
-        uses = self._uses()
         for silence in self.silences:
-            for gpu in range(silence.node * size, (silence.node + 1) * size):
-                reported = () if silence.is_lost else uses.get(gpu, ())
-                for start_ms, end_ms in without(silence.start_ms, silence.end_ms, reported):
-                    found.update(_cells([gpu], start_ms, end_ms))
+            gpus = range(silence.node * size, (silence.node + 1) * size)
+            found.update(_cells(gpus, silence.start_ms, silence.end_ms))
         for own in by_job(self.history.attempts).values():
             lost: set[int] = set()
             for attempt in own:
@@ -132,15 +127,6 @@ class Reports:
                     found.update(_cells(attempt.gpus, attempt.start_ms, over_ms))
                 lost.update(step.number for step in gone)
         return frozenset(found)
-
-    def _uses(self) -> dict[int, list[Pair]]:
-        """Return when each GPU was assigned to an attempt."""
-        found: dict[int, list[Pair]] = {}
-        for one in self.history.attempts:
-            end_ms = self.history.until_ms if one.end_ms is None else one.end_ms
-            for gpu in one.gpus:
-                found.setdefault(gpu, []).append((one.start_ms, end_ms))
-        return {gpu: joined(pairs) for gpu, pairs in found.items()}
 
 
 def _cells(gpus: Iterable[int], start_ms: int, end_ms: int) -> list[tuple[int, int]]:

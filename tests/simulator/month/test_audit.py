@@ -10,7 +10,7 @@ from muster.domain.states import Cause
 from simulator.month.audit import Audit, audit_month
 from simulator.month.events import events_of
 from simulator.month.facts import Rows
-from simulator.month.history import GPUS_A_NODE, HOUR_MS, History, Shape, play_month
+from simulator.month.history import HOUR_MS, History, Shape, play_month
 from simulator.month.reports import Reports, silences_of
 from simulator.month.truth import Truth
 
@@ -51,20 +51,6 @@ def test_the_days_have_faults_reclaims_gaps_and_late_reports(history: History, f
         Account.PRODUCTIVE, Account.REPLAYED, Account.RECLAIM_LOST, Account.STARTING, Account.SAVING, Account.IDLE,
         Account.QUARANTINED, Account.REPAIR, Account.BURN_IN, Account.PENDING, Account.FREE,
     }  # fmt: skip
-
-
-def test_used_gpus_of_a_host_whose_reports_come_later_are_compared(history: History) -> None:
-    reports = Reports(history, silences_of(history, 7))
-    cells = {
-        (gpu, one.start_ms // HOUR_MS)
-        for one in reports.silences
-        if not one.is_lost
-        for attempt in history.attempts
-        if attempt.start_ms <= one.start_ms and (attempt.end_ms is None or one.end_ms <= attempt.end_ms)
-        for gpu in attempt.gpus
-        if gpu // GPUS_A_NODE == one.node
-    }
-    assert cells - reports.marked
 
 
 def test_the_truth_fills_each_hour_of_each_gpu(history: History) -> None:
