@@ -12,6 +12,9 @@ from muster.db.models import LedgerFact
 
 HOUR: Final = timedelta(hours=1)
 DAY: Final = timedelta(days=1)
+_HOUR_S: Final = 3_600
+_DAY_S: Final = 86_400
+"""Whole numbers, as the column has: it has no index by a fraction."""
 _LAST: Final = datetime.max.replace(minute=0, second=0, microsecond=0, tzinfo=UTC)
 
 
@@ -35,16 +38,17 @@ def facts_within(
     days = sorted({_begin_of(cut, DAY) for cut in cuts if cut != _begin_of(cut, DAY) and first <= cut < last})
     hours = [day + number * HOUR for day in days for number in range(DAY // HOUR)]
     begins = LedgerFact.begins_at
-    return or_(
-        and_(LedgerFact.span_s == DAY.total_seconds(), begins >= first, begins < last, begins != all_(_moments(days))),
-        and_(LedgerFact.span_s == HOUR.total_seconds(), begins == any_(_moments(hours))),
-        _by_hours(since, first),
-        _by_hours(last, until),
-    )
+    parts = [and_(LedgerFact.span_s == _DAY_S, begins >= first, begins < last)]
+    if days:
+        parts[0] = and_(parts[0], begins != all_(_moments(days)))
+        parts.append(and_(LedgerFact.span_s == _HOUR_S, begins == any_(_moments(hours))))
+    # A stretch without an hour is left out: PostgreSQL estimates rows for it, and then reads the whole table.
+    parts += [_by_hours(*stretch) for stretch in ((since, first), (last, until)) if stretch[0] < stretch[1]]
+    return or_(*parts)
 
 
 def _by_hours(since: datetime, until: datetime) -> ColumnElement[bool]:
-    return and_(LedgerFact.span_s == HOUR.total_seconds(), LedgerFact.begins_at >= since, LedgerFact.begins_at < until)
+    return and_(LedgerFact.span_s == _HOUR_S, LedgerFact.begins_at >= since, LedgerFact.begins_at < until)
 
 
 def _moments(moments: Sequence[datetime]) -> ColumnElement[Sequence[datetime]]:
