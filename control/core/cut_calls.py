@@ -79,6 +79,19 @@ class CutConnection(http.client.HTTPConnection):
                 socket.socket.shutdown(wire, socket.SHUT_RDWR)
 
 
+def words_of(fault: Exception) -> str:
+    """Return what is wrong with a connection, in few words."""
+    if isinstance(fault, ssl.SSLCertVerificationError):
+        return f"its certificate is not trusted ({fault.verify_message})"
+    if isinstance(fault, ssl.SSLError):
+        return "it supports no TLS that is accepted here"
+    if isinstance(fault, socket.gaierror):
+        return "its name is not known"
+    if isinstance(fault, OSError):
+        return fault.strerror or str(fault) or type(fault).__name__
+    return f"this is no answer of HTTP ({type(fault).__name__})"
+
+
 @contextlib.contextmanager
 def cut_after(connection: CutConnection, limit_s: float) -> Iterator[None]:
     """Cut the connection after ``limit_s``, and close it in any case at the end."""

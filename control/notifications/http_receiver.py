@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Final
 from urllib.parse import SplitResult
 
-from control.core.cut_calls import CutConnection, cut_after
+from control.core.cut_calls import CutConnection, cut_after, words_of
 from muster.domain.notifications.addresses import Network, is_allowed
 from muster.domain.notifications.messages import printable, without
 from muster.domain.notifications.retries import Outcome, Tried, outcome_of
@@ -59,7 +59,7 @@ class HttpSender:
         except ForbiddenAddressError as refusal:
             return Tried(Outcome.FORBIDDEN, str(refusal), took_ms=ms_since(began_s))
         except (OSError, http.client.HTTPException, ValueError) as fault:
-            return Tried(Outcome.AWAY, message_of(fault), took_ms=ms_since(began_s))
+            return Tried(Outcome.AWAY, printable(words_of(fault)), took_ms=ms_since(began_s))
         return Tried(outcome_of(status), message, status, ms_since(began_s), retry_after_s)
 
     def _answer(self, post: Post) -> tuple[int, str, float | None]:
@@ -125,21 +125,6 @@ def _checked_addresses(host: str, port: int, allowed: Sequence[Network], *, is_t
 def _is_in(address: str, allowed: Sequence[Network]) -> bool:
     found = ip_address(address.partition("%")[0])
     return any(found.version == network.version and found in network for network in allowed)
-
-
-def message_of(fault: Exception) -> str:
-    """Return what is wrong with a connection, in few words."""
-    if isinstance(fault, TimeoutError):
-        return str(fault) or "no answer in time"
-    if isinstance(fault, ssl.SSLCertVerificationError):
-        return f"its certificate is not trusted ({fault.verify_message})"
-    if isinstance(fault, ssl.SSLError):
-        return "it supports no TLS that is accepted here"
-    if isinstance(fault, socket.gaierror):
-        return "its name is not known"
-    if isinstance(fault, OSError):
-        return printable(fault.strerror or str(fault) or type(fault).__name__)
-    return f"this is no answer of HTTP ({type(fault).__name__})"
 
 
 def _seconds(text: str | None) -> float | None:

@@ -17,7 +17,8 @@ from pathlib import Path
 from typing import Final
 from urllib.parse import unquote, urlsplit
 
-from control.notifications.http_receiver import message_of, ms_since
+from control.core.cut_calls import words_of
+from control.notifications.http_receiver import ms_since
 from muster.domain.loopback import is_loopback
 from muster.domain.notifications.messages import printable
 from muster.domain.notifications.retries import Outcome, Tried
@@ -63,7 +64,7 @@ class MailServer:
         except (smtplib.SMTPException, UnicodeError) as fault:
             return Tried(Outcome.AWAY, printable(str(fault)), took_ms=ms_since(began_s))
         except OSError as fault:
-            return Tried(Outcome.AWAY, message_of(fault), took_ms=ms_since(began_s))
+            return Tried(Outcome.AWAY, printable(words_of(fault)), took_ms=ms_since(began_s))
         text = "accepted" if not refused else f"accepted, but not for {', '.join(sorted(refused))}"
         return Tried(Outcome.DELIVERED, printable(text), 250, ms_since(began_s))
 

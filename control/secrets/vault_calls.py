@@ -6,7 +6,6 @@ Messages say what Vault answered, and never its address, token or the files' pat
 import http.client
 import json
 import re
-import socket
 import ssl
 import time
 from collections.abc import Callable, Mapping
@@ -15,7 +14,7 @@ from pathlib import Path
 from typing import Any, Final
 from urllib.parse import urlsplit
 
-from control.core.cut_calls import CutConnection, cut_after
+from control.core.cut_calls import CutConnection, cut_after, words_of
 from control.secrets.vault_circuit import Circuit
 from muster.domain.errors import SecretKeyError
 from muster.plain_files import UnfitFileError, read_private
@@ -73,7 +72,7 @@ class VaultCalls:
             try:
                 status, content = self._sent(method, path, body, headers)
             except (OSError, http.client.HTTPException) as fault:
-                raise failed(f"Vault does not answer: {_words_of(fault)}") from fault
+                raise failed(f"Vault does not answer: {words_of(fault)}") from fault
         return _answer(status, content)
 
     def _headers(self) -> dict[str, str]:
@@ -153,15 +152,3 @@ def _refusal_words(document: Mapping[str, Any]) -> str:
     texts = [each for each in errors if isinstance(each, str)] if isinstance(errors, list) else []
     whole = " ".join("; ".join(texts).split())
     return "".join(character for character in whole if character.isprintable())[:_MOST_WORDS]
-
-
-def _words_of(fault: Exception) -> str:
-    if isinstance(fault, ssl.SSLCertVerificationError):
-        return f"its certificate is not trusted ({fault.verify_message})"
-    if isinstance(fault, ssl.SSLError):
-        return "it supports no TLS that is accepted here"
-    if isinstance(fault, socket.gaierror):
-        return "its name is not known"
-    if isinstance(fault, OSError):
-        return fault.strerror or str(fault) or type(fault).__name__
-    return f"this is no answer of HTTP ({type(fault).__name__})"

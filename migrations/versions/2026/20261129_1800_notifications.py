@@ -9,6 +9,12 @@ depends_on = None
 
 
 def upgrade() -> None:
+    _create_routes()
+    _create_notifications()
+    _create_tries()
+
+
+def _create_routes() -> None:
     op.execute("""
         CREATE TABLE notification_routes (
             id text CONSTRAINT pk_notification_routes PRIMARY KEY,
@@ -43,6 +49,9 @@ def upgrade() -> None:
         "WHERE deleted_at IS NULL"
     )
     op.execute("CREATE INDEX ix_notification_routes_key_id ON notification_routes (key_id)")
+
+
+def _create_notifications() -> None:
     op.execute("""
         CREATE TABLE notifications (
             id text CONSTRAINT pk_notifications PRIMARY KEY,
@@ -74,6 +83,9 @@ def upgrade() -> None:
     op.execute("CREATE INDEX ix_notifications_ended_at ON notifications (ended_at) WHERE ended_at IS NOT NULL")
     op.execute("CREATE INDEX ix_notifications_route_id_created_at_id ON notifications (route_id, created_at, id)")
     op.execute("CREATE INDEX ix_notifications_subject_id ON notifications (subject_id)")
+
+
+def _create_tries() -> None:
     op.execute("""
         CREATE TABLE notification_tries (
             notification_id text NOT NULL

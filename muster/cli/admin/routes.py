@@ -1,6 +1,7 @@
 """``muster route``."""
 
 import sys
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
 
@@ -47,28 +48,54 @@ SENT_COLUMNS: Final = (
 RouteName = Annotated[str, typer.Argument(metavar="NAME", help=parameter_help("route_id"))]
 Events = Annotated[list[str] | None, typer.Option("--event", help=field_help("NewRoute.kinds", "May be repeated."))]
 Least = Annotated[Literal["page", "ticket", "info"] | None, typer.Option(help=field_help("NewRoute.least"))]
-Webhook = Annotated[str | None, typer.Option(metavar="URL", help="An address that takes signed webhooks.")]
-Email = Annotated[list[str] | None, typer.Option(metavar="ADDRESS", help="A mail address. May be repeated.")]
-Alertmanager = Annotated[str | None, typer.Option(metavar="URL", help="The base address of an Alertmanager.")]
-SlackFile = Annotated[
-    Path | None,
-    typer.Option(
-        metavar="FILE", help="A file with the address of a Slack webhook, which is a secret; - for standard input."
-    ),
-]
-PagerdutyFile = Annotated[
-    Path | None, typer.Option(metavar="FILE", help="A file with a routing key of PagerDuty; - for standard input.")
-]
+_ONE_RECEIVER: Final = "Name one: --webhook URL, --email ADDRESS, --slack-file, --pagerduty-file or --alertmanager URL."
+
+
+@dataclass(frozen=True, slots=True)
+class ReceiverOptions:
+    """The options of which one names the receiver."""
+
+    webhook: Annotated[str | None, typer.Option(metavar="URL", help="An address that takes signed webhooks.")] = None
+    email: Annotated[list[str] | None, typer.Option(metavar="ADDRESS", help="A mail address. May be repeated.")] = None
+    slack_file: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE", help="A file with the address of a Slack webhook, which is a secret; - for standard input."
+        ),
+    ] = None
+    pagerduty_file: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="A file with a routing key of PagerDuty; - for standard input.")
+    ] = None
+    alertmanager: Annotated[str | None, typer.Option(metavar="URL", help="The base address of an Alertmanager.")] = None
+
+    def target(self) -> RouteTarget | None:
+        """Return the one receiver that is named, if any is. Raises ``CommandError``: several are."""
+        given = (self.webhook, self.email, self.slack_file, self.pagerduty_file, self.alertmanager)
+        if sum(each is not None for each in given) > 1:
+            raise CommandError("several receivers are named", f"{_ONE_RECEIVER} Make a route for each.", Exit.USAGE)
+        if self.webhook is not None:
+            return {"kind": "webhook", "url": self.webhook}
+        if self.email is not None:
+            return {"kind": "email", "to": self.email}
+        if self.slack_file is not None:
+            return {"kind": "slack", "url": _secret_in(self.slack_file)}
+        if self.pagerduty_file is not None:
+            return {"kind": "pagerduty", "routing_key": _secret_in(self.pagerduty_file)}
+        return None if self.alertmanager is None else {"kind": "alertmanager", "url": self.alertmanager}
+
+
+def _secret_in(file: Path) -> str:
+    try:
+        return (sys.stdin.read() if str(file) == "-" else file.read_text(encoding="utf-8")).strip()
+    except (OSError, UnicodeDecodeError) as fault:
+        words = fault.strerror if isinstance(fault, OSError) else "it is no text"
+        raise CommandError(f"{file} cannot be read: {words}", "Name a file with the one line.", Exit.USAGE) from fault
 
 
 @changes(app, "create", example="muster route create team-mail --email team@example.org")
 def create(
     name: RouteName,
-    webhook: Webhook = None,
-    email: Email = None,
-    slack_file: SlackFile = None,
-    pagerduty_file: PagerdutyFile = None,
-    alertmanager: Alertmanager = None,
+    receiver: ReceiverOptions,
     event: Events = None,
     least: Least = None,
     tenant: TenantOption = None,
@@ -76,7 +103,7 @@ def create(
     dry_run: DryRun = False,
 ) -> Done:
     """Create a route: it takes events from now on. The secret that signs webhooks is shown once."""
-    target = _target(webhook, email, slack_file, pagerduty_file, alertmanager)
+    target = receiver.target()
     if target is None:
         raise CommandError("no receiver is named", _ONE_RECEIVER, Exit.USAGE)
     with open_client() as client:
@@ -86,7 +113,7 @@ def create(
         if tenant is not None:
             wanted["tenant_id"] = tenant_named(client, tenant)
         route = client.create_notification_route(wanted, dry_run=dry_run)
-    return Done(route, _created(route))
+    return Done(route, _stated(route, "created"))
 
 
 @reads(app, "list", example="muster route list")
@@ -102,11 +129,7 @@ def list_routes(tenant: TenantOption = None) -> Listing:
 @changes(app, "change", example="muster route change team-mail --event job.failed")
 def change(
     name: RouteName,
-    webhook: Webhook = None,
-    email: Email = None,
-    slack_file: SlackFile = None,
-    pagerduty_file: PagerdutyFile = None,
-    alertmanager: Alertmanager = None,
+    receiver: ReceiverOptions,
     event: Events = None,
     least: Least = None,
     tenant: TenantOption = None,
@@ -118,7 +141,7 @@ def change(
 ) -> Done:
     """Change a route, which turns it on. What is not named stays."""
     wanted: NotificationRouteChange = {"new_secret": new_secret}
-    target = _target(webhook, email, slack_file, pagerduty_file, alertmanager)
+    target = receiver.target()
     if target is not None:
         wanted["target"] = target
     if event is not None:
@@ -127,7 +150,7 @@ def change(
         wanted["least"] = least
     with open_client() as client:
         route = client.change_notification_route(_route_named(client, name, tenant), wanted, dry_run=dry_run)
-    return Done(route, _created(route).replace("is created", "is changed"))
+    return Done(route, _stated(route, "changed"))
 
 
 @changes(app, "delete", example="muster route delete team-mail")
@@ -189,40 +212,11 @@ def resend(
     return Done(found, f"{found['id']} is sent again")
 
 
-_ONE_RECEIVER: Final = "Name one: --webhook URL, --email ADDRESS, --slack-file, --pagerduty-file or --alertmanager URL."
-
-
-def _target(
-    webhook: str | None, email: list[str] | None, slack: Path | None, pagerduty: Path | None, alertmanager: str | None
-) -> RouteTarget | None:
-    """Return the one receiver that is named, if any is. Raises ``CommandError``: several are."""
-    given = [each for each in (webhook, email, slack, pagerduty, alertmanager) if each is not None]
-    if len(given) > 1:
-        raise CommandError("several receivers are named", f"{_ONE_RECEIVER} Make a route for each.", Exit.USAGE)
-    if webhook is not None:
-        return {"kind": "webhook", "url": webhook}
-    if email is not None:
-        return {"kind": "email", "to": email}
-    if slack is not None:
-        return {"kind": "slack", "url": _secret_in(slack)}
-    if pagerduty is not None:
-        return {"kind": "pagerduty", "routing_key": _secret_in(pagerduty)}
-    return None if alertmanager is None else {"kind": "alertmanager", "url": alertmanager}
-
-
-def _secret_in(file: Path) -> str:
-    try:
-        return (sys.stdin.read() if str(file) == "-" else file.read_text(encoding="utf-8")).strip()
-    except (OSError, UnicodeDecodeError) as fault:
-        words = fault.strerror if isinstance(fault, OSError) else "it is no text"
-        raise CommandError(f"{file} cannot be read: {words}", "Name a file with the one line.", Exit.USAGE) from fault
-
-
-def _created(route: Any) -> str:
-    """Return the answer to a new or changed route, with a new secret."""
+def _stated(route: Any, what: str) -> str:
+    """Return the answer to a new or changed route, with a new secret. ``what``: became of it."""
     secret = route.get("secret")
     shown = "" if secret is None else f"\nIts webhooks are signed by this secret, which is not shown again:\n{secret}"
-    return f"{route['name']} is created: {', '.join(route['kinds'])} to {route['target']}{shown}"
+    return f"{route['name']} is {what}: {', '.join(route['kinds'])} to {route['target']}{shown}"
 
 
 def _route_named(client: "RestClient", name: str, tenant: str | None) -> str:
