@@ -17,7 +17,7 @@ from api.reading import Limit, reading, require_id
 from api.refusals import refusing_also
 from api.secret_keys import keys_of
 from control.core.paging import NameOrder
-from control.notifications import read, routes
+from control.notifications import read, routes, sealing
 from control.notifications.routes import RouteRecord
 from muster import documents
 from muster.domain.errors import NotFoundError, SecretKeyError
@@ -65,7 +65,7 @@ def create_route(
     definition = RouteDefinition.model_construct(
         **{name: getattr(wanted, name) for name in RouteDefinition.model_fields}
     )
-    sealed = routes.seal_new(keys_of(request), principal, definition, tenant_id=owner)
+    sealed = sealing.seal_new(keys_of(request), principal, definition, tenant_id=owner)
     return change.without_key().run(
         principal,
         routes.CREATE,
@@ -117,7 +117,7 @@ def change_route(
 ) -> JSONResponse:
     """Change a route, which turns it on. What is not named stays. No Idempotency-Key is kept."""
     found_id, version = RouteId(require_id("route", route_id)), version_in(if_match, is_required=False)
-    sealed = routes.seal_next(dependencies_of(request).units, keys_of(request), principal, found_id, wanted)
+    sealed = sealing.seal_next(dependencies_of(request).units, keys_of(request), principal, found_id, wanted)
     return change.without_key().run(
         principal,
         routes.REPLACE,

@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from control.notifications.http_receiver import HttpSender, Post
 from control.notifications.mail_receiver import MailServer
-from control.notifications.routes import Receiver
+from control.notifications.sealing import Receiver
 from muster.domain.notifications import forms
 from muster.domain.notifications.addresses import Network
 from muster.domain.notifications.events import Fact

@@ -20,7 +20,7 @@ from sqlalchemy import select, update
 
 from control.core.unit_of_work import UnitOfWork, UnitOfWorkFactory, declare_action, retrying
 from control.notifications.delivery import Delivery, read_fact
-from control.notifications.routes import Receiver, receiver_of
+from control.notifications.sealing import Receiver, receiver_of
 from control.policy.policies import active_policy
 from control.secrets.key_wrapping import KeyWrapper
 from muster.db.models import Notification, NotificationRoute, NotificationTry
@@ -30,7 +30,8 @@ from muster.domain.ids import NotificationId, RouteId, TenantId
 from muster.domain.notifications.addresses import Network
 from muster.domain.notifications.events import Fact
 from muster.domain.notifications.retries import Outcome, Tried, pause_of_notification, pause_of_route
-from muster.domain.notifications.routes import NotificationState
+from muster.domain.notifications.routes import MailTarget, NotificationState
+from muster.domain.policy.notifications import NotificationPolicy
 from muster.domain.principals import system_principal
 from muster.failpoints import declare, failpoint
 
@@ -200,15 +201,21 @@ class Sender:
         if route is None:
             return None
         claimed = [_Claimed(row.id, read_fact(row.fact), row.tries) for row in rows]
-        return self._batch(route, policy.networks_of(route.tenant_id), claimed)
+        return self._batch(route, policy, claimed)
 
-    def _batch(self, route: NotificationRoute, allowed: tuple[Network, ...], claimed: list[_Claimed]) -> _Batch:
+    def _batch(self, route: NotificationRoute, policy: NotificationPolicy, claimed: list[_Claimed]) -> _Batch:
+        allowed = policy.networks_of(route.tenant_id)
         if self._keys is None:
             return _Batch(route, None, allowed, claimed, "this control plane has no keys: it cannot open the receiver")
         try:
-            return _Batch(route, receiver_of(self._keys, route), allowed, claimed)
+            receiver = receiver_of(self._keys, route)
         except SecretKeyError as fault:
             return _Batch(route, None, allowed, claimed, str(fault))
+        to = receiver.target.to if isinstance(receiver.target, MailTarget) else ()
+        if policy.refused_address(route.tenant_id, to) is not None:
+            fault_of_policy = "the policy allows no mail to its domain (`notifications.mail_domains`)"
+            return _Batch(route, None, allowed, claimed, fault_of_policy)
+        return _Batch(route, receiver, allowed, claimed)
 
     def _try_all(self, batch: _Batch) -> None:
         began_s = self._monotonic()

@@ -26,7 +26,7 @@ from control.hosts import folder_uploads, protocol
 from control.jobs import jobs
 from control.jobs import read as job_reads
 from control.jobs.read import AttemptView
-from control.notifications import routes
+from control.notifications import routes, sealing
 from control.notifications.fan_out import fan_out_once
 from control.policy.policies import ACTIVATE, store_policy
 from control.telemetry.intake import Intake, IntakeLimits
@@ -281,7 +281,7 @@ class _Life:
         """Return a route with one notification, of a test."""
         document = {"name": f"{self.word}-route", "target": {"kind": "webhook", "url": f"https://{self.word}.example"}}
         admin = admin_of(tenant_id)
-        sealed = routes.seal_new(SECRET_KEYS, admin, RouteDefinition.model_validate(document))
+        sealed = sealing.seal_new(SECRET_KEYS, admin, RouteDefinition.model_validate(document))
         with self.units.begin(admin, routes.CREATE) as unit:
             route_id = routes.create(unit, sealed).id
         with self.units.begin(admin, routes.TEST) as unit:

@@ -1,5 +1,6 @@
 """To which receivers notifications may go, and for how long they are kept."""
 
+from collections.abc import Sequence
 from ipaddress import IPv4Network, IPv6Network, ip_network
 from typing import Annotated
 
@@ -45,3 +46,10 @@ class NotificationPolicy(StrictModel):
     def networks_of(self, tenant_id: str | None) -> tuple[IPv4Network | IPv6Network, ...]:
         """Return the networks that a route of this tenant, or of the operators (None), reaches."""
         return tuple(map(ip_network, self.operator_networks if tenant_id is None else self.tenant_networks))
+
+    def refused_address(self, tenant_id: str | None, addresses: Sequence[str]) -> int | None:
+        """Return the place of the first mail address to which a route of this tenant sends nothing."""
+        if tenant_id is None or not self.mail_domains:
+            return None
+        is_refused = (address.rpartition("@")[2].lower() not in self.mail_domains for address in addresses)
+        return next((place for place, refused in enumerate(is_refused) if refused), None)

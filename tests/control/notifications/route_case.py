@@ -9,7 +9,7 @@ from sqlalchemy import select
 
 from control.core.sequencer import sequence_once
 from control.core.unit_of_work import UnitOfWorkFactory, declare_action
-from control.notifications import read, routes
+from control.notifications import read, routes, sealing
 from control.notifications.delivery import Delivery
 from control.notifications.fan_out import fan_out_once
 from control.notifications.http_receiver import HttpSender
@@ -26,6 +26,7 @@ from muster.domain.principals import Principal, system_principal
 from tests.control.conftest import SetClock
 from tests.control.secrets.secret_case import admin_of, key_file
 from tests.fleet_factory import OPERATOR, Fleet, make_fleet
+from tests.receivers import Receiver
 
 HAPPEN = declare_action("test.happen")
 LOOPBACK = ("127.0.0.0/8",)
@@ -66,13 +67,13 @@ class RouteCase:
         who = by or admin_of(self.fleet.tenant_id)
         document = {"name": name, "target": target, "kinds": kinds, **more}
         definition = RouteDefinition.model_validate(document, strict=False)
-        sealed = routes.seal_new(self.keys, who, definition)
+        sealed = sealing.seal_new(self.keys, who, definition)
         with self.units.begin(who, routes.CREATE) as unit:
             return routes.create(unit, sealed), sealed.secret
 
     def change(self, route: RouteRecord, **change: Any) -> None:
         who = admin_of(self.fleet.tenant_id)
-        sealed = routes.seal_next(
+        sealed = sealing.seal_next(
             self.units, self.keys, who, route.id, RouteChange.model_validate(change, strict=False)
         )
         with self.units.begin(who, routes.REPLACE) as unit:
@@ -126,3 +127,11 @@ class RouteCase:
         who = admin_of(self.fleet.tenant_id)
         with self.units.begin(who, read.RESEND) as unit:
             read.resend(unit, notification.route_id, notification.id)
+
+
+def webhook(receiver: Receiver, path: str = "/hook?x=1") -> dict[str, str]:
+    return {"kind": "webhook", "url": f"{receiver.url}{path}"}
+
+
+def subjects(receiver: Receiver) -> list[str]:
+    return [taken.document["data"]["subject_id"] for taken in receiver.taken]

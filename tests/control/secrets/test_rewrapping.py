@@ -7,7 +7,7 @@ import pytest
 from sqlalchemy import select
 
 from control.core.unit_of_work import UnitOfWorkFactory
-from control.notifications import routes
+from control.notifications import routes, sealing
 from control.secrets import rewrapping, tenant_secrets
 from control.secrets.envelopes import Envelope, Place, opened
 from control.secrets.key_file import FileKeys
@@ -145,7 +145,7 @@ def test_only_operators_change_keys(fleet: Fleet, tmp_path: Path) -> None:
 def test_receivers_of_routes_are_brought_under_the_new_key_too(fleet: Fleet, tmp_path: Path) -> None:
     before = key_file(tmp_path / "keys", "k1")
     document = {"name": "hook", "target": {"kind": "webhook", "url": "https://r.example"}}
-    sealed = routes.seal_new(before, admin_of(fleet.tenant_id), RouteDefinition.model_validate(document))
+    sealed = sealing.seal_new(before, admin_of(fleet.tenant_id), RouteDefinition.model_validate(document))
     with fleet.units.begin(admin_of(fleet.tenant_id), routes.CREATE) as unit:
         route_id = routes.create(unit, sealed).id
     after = key_file(tmp_path / "keys", "k2", "k1")
@@ -155,4 +155,4 @@ def test_receivers_of_routes_are_brought_under_the_new_key_too(fleet: Fleet, tmp
     with fleet.units.read() as session:
         row = session.get_one(NotificationRoute, route_id)
     only_new = key_file(tmp_path / "keys", "k2")
-    assert routes.receiver_of(only_new, row).secrets == (sealed.secret,)
+    assert sealing.receiver_of(only_new, row).secrets == (sealed.secret,)
