@@ -204,13 +204,18 @@ class _Group:
         usual_s = _median(self.own_s)
         return self.own_s / usual_s if usual_s else np.full(len(self.own_s), np.nan)
 
-    def is_slow(self) -> NDArray[np.bool_]:
-        """Return which ranks stand out by long own compute, as ``muster.domain.spread`` decides of a large group."""
-        if np.count_nonzero(~np.isnan(self.own_s)) < LEAST_RANKS:
-            return np.zeros(len(self.own_s), bool)
-        usual_s = _median(self.own_s)
-        width_s = max(NORMAL_WIDTH * _median(np.abs(self.own_s - usual_s)), LEAST_WIDTH * usual_s)
-        return (self.own_s > (1 + ODD_SHARE) * usual_s) & (self.own_s - usual_s >= ODD_Z * width_s)
+
+def slow_among(own_s: NDArray[np.float64]) -> NDArray[np.bool_]:
+    """Return which ranks stand out by long own compute; of a large group as ``muster.domain.spread`` decides.
+
+    ``own_s``: of ranks with equal work; NaN where a rank reports none, which is not slow.
+    """
+    if np.count_nonzero(~np.isnan(own_s)) < LEAST_RANKS:
+        return np.zeros(len(own_s), bool)
+    usual_s = _median(own_s)
+    distance_s = own_s - usual_s
+    width_s = max(NORMAL_WIDTH * _median(np.abs(distance_s)), LEAST_WIDTH * usual_s)
+    return (distance_s > ODD_SHARE * usual_s) & (distance_s >= ODD_Z * width_s)
 
 
 def _median(values: NDArray[np.float64]) -> float:
@@ -235,7 +240,7 @@ def _joined(groups: Sequence[_Group]) -> GangTimes:
         ranks[by_rank],
         np.concatenate([group.own_s for group in groups])[by_rank],
         np.concatenate([group.ratio() for group in groups])[by_rank],
-        np.concatenate([group.is_slow() for group in groups])[by_rank],
+        np.concatenate([slow_among(group.own_s) for group in groups])[by_rank],
         behind_s,
         may_be_silent & (behind_s > silent_after_s),
         np.concatenate([group.figure for group in groups])[by_rank],
